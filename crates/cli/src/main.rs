@@ -1,0 +1,2 @@
+//! The `settee` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Placeholder: this crate's module header is written with its first code.
