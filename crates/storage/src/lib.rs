@@ -1,1 +1,18 @@
-//! Placeholder: this crate's module header is written with its first code.
+//! The segment log: where a shard's vBuckets live on disk.
+//!
+//! One [`KvStore`] per shard. Batches of records are appended to segment files and made durable together; the
+//! engine's hash table keeps the [`Locator`]s, and every sealed segment carries an index sorted by key hash for
+//! the keys that memory has forgotten. Compaction copies what is live out of segments that are mostly dead.
+//!
+//! What this crate relies on: that the engine hands over each vBucket's records in seqno order, and that
+//! `Record::hash` is [`base::hash::key_hash`] of the key. What it deliberately does not do: cache values, start
+//! threads, read clocks, or know what a client is.
+
+mod api;
+mod error;
+
+pub use api::{
+    CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record, RecordKind, RecordMeta,
+    StoreStats, VbBatch, VbState, Verdict,
+};
+pub use error::StoreError;

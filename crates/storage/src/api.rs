@@ -1,0 +1,295 @@
+//! The narrow interface between a bucket in memory and its shard on disk.
+//!
+//! The engine's flusher calls `commit` and `sync`, its fetchers `get_at` and `lookup`, its warm-up `scan`, its
+//! housekeeping `compact`. Every call takes `&self`, may block on the disk, and is safe from any thread;
+//! `get_at`, `lookup` and `scan` never wait for a commit's sync or for compaction.
+
+use base::{Cas, Datatype, ManifestUid, Seqno, VbId, VbUuid};
+
+use crate::error::StoreError;
+
+/// Where a record lies on disk, as this shard understands it. Meaningful only to the store that gave it, and only
+/// until that store is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Locator(pub u64);
+
+impl Locator {
+    /// Nowhere, or unknown.
+    pub const NONE: Locator = Locator(0);
+
+    /// Whether this names no place.
+    #[inline]
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// What a record says about its key. Prepares, commits, aborts and system events have numbers reserved on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordKind {
+    /// The key has this value.
+    Document,
+    /// The key was deleted (a tombstone; may carry system xattrs as its value).
+    Deletion,
+    /// The key was deleted because it had expired (a tombstone).
+    Expiration,
+}
+
+impl RecordKind {
+    /// Whether the key does not exist as of this record.
+    #[inline]
+    #[must_use]
+    pub const fn is_tombstone(self) -> bool {
+        matches!(self, Self::Deletion | Self::Expiration)
+    }
+}
+
+/// Everything about one version of a document but its key and value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordMeta {
+    /// Document or tombstone.
+    pub kind: RecordKind,
+    /// Place in the vBucket's order. At most 48 bits.
+    pub seqno: Seqno,
+    /// CAS of this version.
+    pub cas: Cas,
+    /// Revision number of the document.
+    pub rev: u64,
+    /// The client's flags.
+    pub flags: u32,
+    /// Absolute Unix seconds, 0 never. For tombstones: when the document was deleted.
+    pub expiry: u32,
+    /// Datatype bits of the value.
+    pub datatype: Datatype,
+}
+
+/// One version of a document, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Everything but key and value.
+    pub meta: RecordMeta,
+    /// The encoded key (collection prefix included).
+    pub key: &'a [u8],
+    /// [`base::hash::key_hash`] of `key`.
+    pub hash: u64,
+    /// The value as stored. Empty in scans that asked for no values.
+    pub value: &'a [u8],
+    /// Where the version lies that this one makes obsolete; [`Locator::NONE`] if unknown. Only accounting: it tells
+    /// compaction where dead bytes are. Always none in records that come from the disk.
+    pub replaces: Locator,
+}
+
+/// One version of a document, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedRecord {
+    /// Everything but key and value.
+    pub meta: RecordMeta,
+    /// The encoded key.
+    pub key: Vec<u8>,
+    /// The value as stored.
+    pub value: Vec<u8>,
+    /// Where it was read.
+    pub locator: Locator,
+}
+
+/// Per-vBucket metadata that travels with each batch and is recovered at open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VbState {
+    /// Seqno of the newest mutation in the batch.
+    pub high_seqno: Seqno,
+    /// Tombstones up to here may be missing. The store keeps the larger of this and its own knowledge.
+    pub purge_seqno: Seqno,
+    /// Ceiling above every CAS given out; a restart begins above it.
+    pub max_cas: Cas,
+    /// Highest revision of any tombstone.
+    pub max_deleted_rev: u64,
+    /// Branches of history, newest first, each with the seqno at which it began. At most 255 entries.
+    pub failover_log: Vec<(VbUuid, Seqno)>,
+    /// Version of the collections manifest the vBucket had seen.
+    pub manifest_uid: ManifestUid,
+}
+
+/// One vBucket's part of a batch: atomic.
+#[derive(Clone, Copy, Debug)]
+pub struct VbBatch<'a> {
+    /// Whose records these are.
+    pub vb: VbId,
+    /// State as of the last of the records.
+    pub state: &'a VbState,
+    /// In seqno order; one version per key.
+    pub records: &'a [Record<'a>],
+}
+
+/// A compactor's question answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// This is the key's newest synced version: copy it and ask for [`Liveness::relocate`].
+    Live,
+    /// A newer version is synced: drop it.
+    Dead,
+    /// Memory does not know the key: the store decides by its own index, and keeps the record when in doubt.
+    Unknown,
+}
+
+/// What the engine knows about which versions are current. Called by [`KvStore::compact`] on its thread.
+pub trait Liveness: Sync {
+    /// Is this the newest *synced* version of its key?
+    fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict;
+
+    /// The record now also lies at `to`, synced; make memory point there if it still points to `from` for this
+    /// seqno. Returns whether it did.
+    fn relocate(&self, vb: VbId, key: &[u8], hash: u64, seqno: Seqno, from: Locator, to: Locator) -> bool;
+}
+
+/// How much one compaction step may do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CompactBudget {
+    /// Tombstones whose delete time (Unix seconds) is below this may go.
+    pub purge_before: u32,
+    /// Most bytes of input segments read in this step; one segment is always allowed.
+    pub input_bytes_max: u64,
+    /// Compact only when bytes on disk exceed live bytes by this factor. A value of 1 or less compacts whatever
+    /// has anything to gain (a user asked for it).
+    pub space_ratio: f64,
+}
+
+impl Default for CompactBudget {
+    fn default() -> Self {
+        Self { purge_before: 0, input_bytes_max: 256 << 20, space_ratio: 1.5 }
+    }
+}
+
+/// What one compaction step did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactReport {
+    /// Segments removed.
+    pub segments_removed: u32,
+    /// Bytes read from them.
+    pub bytes_read: u64,
+    /// Bytes written for what was kept.
+    pub bytes_written: u64,
+    /// Bytes the disk got back, net.
+    pub bytes_freed: u64,
+    /// Records copied.
+    pub records_kept: u64,
+    /// Records dropped, purged tombstones included.
+    pub records_dropped: u64,
+    /// Tombstones purged.
+    pub tombstones_purged: u64,
+    /// vBuckets whose purge seqno moved, with the new one (already synced).
+    pub purged: Vec<(VbId, Seqno)>,
+    /// Whether another step would find work.
+    pub more: bool,
+}
+
+/// Counters and sizes of one store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Bytes allocated on disk for segments (preallocation included), metadata and reserve.
+    pub bytes_on_disk: u64,
+    /// Bytes of segments in use, without preallocation.
+    pub bytes_used: u64,
+    /// Bytes of records that are the newest version of their key, as far as accounting knows.
+    pub bytes_live: u64,
+    /// Segment files, the active one included.
+    pub segments: u32,
+    /// Calls of `commit` that wrote.
+    pub commits: u64,
+    /// Records written by `commit`.
+    pub records_written: u64,
+    /// Syncs of segment files for `sync` (one may serve many callers).
+    pub syncs: u64,
+    /// Bytes written for `commit`, segment footers included.
+    pub bytes_written: u64,
+    /// Bytes read by compaction.
+    pub compaction_bytes_read: u64,
+    /// Bytes written by compaction.
+    pub compaction_bytes_written: u64,
+    /// Times the manifest was replaced.
+    pub manifest_writes: u64,
+    /// Records read by `get_at` and `lookup`.
+    pub records_read: u64,
+    /// Damaged places found so far: file name and offset. Bounded; see `corrupt_count`.
+    pub corrupt: Vec<(String, u64)>,
+    /// How many damaged places were found, listed or not.
+    pub corrupt_count: u64,
+    /// Whether a write or sync error stopped all writing.
+    pub poisoned: bool,
+    /// Whether the last write was refused for want of space.
+    pub full: bool,
+}
+
+/// One shard's documents on disk.
+pub trait KvStore: Send + Sync {
+    /// Every vBucket the store knows, as recovered at open.
+    fn vb_states(&self) -> Vec<(VbId, VbState)>;
+
+    /// Appends batches: written, readable, not yet synced. `locators` is cleared and filled in record order over
+    /// all batches. Each vBucket's part is kept whole or not at all; when this fails no locator is returned, and
+    /// parts may or may not have been kept (committing them again is harmless).
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] leaves everything as it was and may be retried; [`StoreError::Poisoned`],
+    /// [`StoreError::Io`]: nothing will be written any more.
+    fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError>;
+
+    /// Everything committed before the call is durable after it. One sync serves all who wait.
+    ///
+    /// # Errors
+    /// Any failure poisons the store; nobody retries a sync.
+    fn sync(&self) -> Result<(), StoreError>;
+
+    /// Replaces vBuckets' metadata, synced before this returns.
+    ///
+    /// # Errors
+    /// As `commit`.
+    fn put_states(&self, states: &[(VbId, VbState)]) -> Result<(), StoreError>;
+
+    /// Drops the vBuckets' contents (a new incarnation begins) and sets their state, synced before this returns.
+    ///
+    /// # Errors
+    /// As `commit`.
+    fn reset_vbs(&self, vbs: &[(VbId, VbState)]) -> Result<(), StoreError>;
+
+    /// The record at a locator, its checksum verified.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] when compaction has removed the segment: look the key up again.
+    fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError>;
+
+    /// The newest committed version of a key, tombstones included; `None` only when there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable.
+    fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError>;
+
+    /// Visits every committed record with seqno >= `from` of the shard or of one vBucket, superseded ones included,
+    /// in no particular order, until `visit` returns false. Damaged records are skipped, counted and named in
+    /// the statistics.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when a file cannot be read.
+    fn scan(
+        &self,
+        vb: Option<VbId>,
+        from: Seqno,
+        values: bool,
+        visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+    ) -> Result<(), StoreError>;
+
+    /// One bounded step of compaction. Steps never run concurrently; a second caller waits.
+    ///
+    /// # Errors
+    /// As `commit`; the inputs stay in place when a step fails.
+    fn compact(&self, liveness: &dyn Liveness, budget: CompactBudget) -> Result<CompactReport, StoreError>;
+
+    /// Syncs and seals what is open, so that the next open reads footers only. The store stays usable.
+    ///
+    /// # Errors
+    /// As `sync`.
+    fn close(&self) -> Result<(), StoreError>;
+
+    /// Counters and sizes.
+    fn stats(&self) -> StoreStats;
+}
