@@ -1,1 +1,23 @@
-//! Placeholder: this crate's module header is written with its first code.
+//! A bucket in memory: vBuckets, their hash tables and checkpoints, and everything that happens to a document
+//! between a request and the disk.
+//!
+//! The crate sees no opcode, no socket, no thread and no clock: requests are method calls on [`Bucket`], time
+//! arrives as [`base::Now`], and what other databases do in background threads (flushing, fetching, warm-up,
+//! expiry, paging, defragmentation, compaction) are bounded step functions that whoever owns the threads calls.
+//!
+//! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
+//! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
+
+mod bucket;
+pub mod doc;
+pub mod notify;
+pub mod options;
+pub mod request;
+pub mod stats;
+
+pub use bucket::Bucket;
+pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};
+pub use notify::{Notifier, Refusal, Wait, Waiter, Work};
+pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
+pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
+pub use stats::{BucketStats, Budget, FlushReport, StepReport, VbInfo, WarmupState};

@@ -1,0 +1,128 @@
+//! What callers get: documents seen in place, and the facts about mutations.
+
+use std::ops::Deref;
+
+use base::{Cas, Datatype, DocKey, Seqno, VbUuid};
+
+/// A document, borrowed for the length of a closure that runs under the vBucket's lock: copy small values,
+/// [`DocView::share`] large ones, and do nothing slow.
+#[derive(Debug)]
+pub struct DocView<'a> {
+    /// Its key.
+    pub key: DocKey<'a>,
+    /// Its value, as stored (see `datatype`).
+    pub value: &'a [u8],
+    /// Its CAS; [`Cas::LOCKED`] while somebody holds its lock, the lock CAS for that somebody.
+    pub cas: Cas,
+    /// Opaque to the server.
+    pub flags: u32,
+    /// Absolute Unix seconds, 0 for never.
+    pub expiry: u32,
+    /// What the value is.
+    pub datatype: Datatype,
+    /// When it was written, in its vBucket's order.
+    pub seqno: Seqno,
+    /// How often its key has been written.
+    pub rev: u64,
+}
+
+impl DocView<'_> {
+    /// The value, to be held across a socket write.
+    #[must_use]
+    pub fn share(&self) -> SharedValue {
+        SharedValue(self.value.into())
+    }
+}
+
+/// A value that outlives the closure it was seen in.
+#[derive(Debug)]
+pub struct SharedValue(Box<[u8]>);
+
+impl Deref for SharedValue {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What `GET_META` tells, of documents and tombstones alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DocMeta {
+    /// It is a tombstone.
+    pub deleted: bool,
+    /// Opaque to the server.
+    pub flags: u32,
+    /// Absolute expiry, or the time of the deletion.
+    pub expiry: u32,
+    /// How often the key has been written.
+    pub rev: u64,
+    /// Its CAS ([`Cas::LOCKED`] while locked).
+    pub cas: Cas,
+    /// When it was written, in its vBucket's order.
+    pub seqno: Seqno,
+    /// What the value is.
+    pub datatype: Datatype,
+}
+
+/// A mutation that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutated {
+    /// The document's new CAS.
+    pub cas: Cas,
+    /// Its place in the vBucket's order.
+    pub seqno: Seqno,
+    /// The branch of history it is on; with `seqno` the mutation token.
+    pub vb_uuid: VbUuid,
+    /// It must be on disk before it is acknowledged (and is not visible until then): call
+    /// [`crate::Bucket::complete_durable`].
+    pub wait: bool,
+}
+
+/// Where a document is, for OBSERVE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObservedState {
+    /// Not synced yet (0x00).
+    InMemory,
+    /// Synced (0x01).
+    Persisted,
+    /// There is no such key (0x80).
+    NotFound,
+    /// There is a tombstone (0x81).
+    Deleted,
+}
+
+impl ObservedState {
+    /// The byte on the wire.
+    #[must_use]
+    pub const fn wire(self) -> u8 {
+        match self {
+            Self::InMemory => 0x00,
+            Self::Persisted => 0x01,
+            Self::NotFound => 0x80,
+            Self::Deleted => 0x81,
+        }
+    }
+}
+
+/// The answer to OBSERVE for one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Where it is.
+    pub state: ObservedState,
+    /// Its CAS, zero when there is nothing.
+    pub cas: Cas,
+}
+
+/// The answer to `OBSERVE_SEQNO`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObservedSeqno {
+    /// The vBucket's current branch.
+    pub uuid: VbUuid,
+    /// Synced up to here.
+    pub persisted: Seqno,
+    /// Applied up to here.
+    pub current: Seqno,
+    /// When the given uuid is an older branch: that uuid and the last seqno it is valid for.
+    pub failed_over: Option<(VbUuid, Seqno)>,
+}

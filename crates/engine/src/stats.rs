@@ -1,0 +1,198 @@
+//! What a bucket reports: plain numbers, gathered on demand from per-vBucket counters, named in the words of
+//! Couchbase's published statistics so that the caller only has to print them.
+
+use base::{Cas, CollectionId, Seqno, VbId, VbUuid};
+
+/// How much one call of a step function may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Documents to look at.
+    pub items: usize,
+    /// Bytes to move or free.
+    pub bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { items: 10_000, bytes: 16 << 20 }
+    }
+}
+
+/// What a background step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepReport {
+    /// Documents expired, ejected, moved or erased.
+    pub items: usize,
+    /// Bytes freed or moved.
+    pub bytes: u64,
+    /// There is more to do right now.
+    pub more: bool,
+}
+
+/// What a flush did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlushReport {
+    /// Mutations written.
+    pub items: usize,
+    /// Key and value bytes written.
+    pub bytes: u64,
+    /// A sync was made.
+    pub synced: bool,
+    /// There is more to write right now.
+    pub more: bool,
+    /// Written but not yet synced: call again within [`FlushReport::SYNC_WITHIN_MILLIS`].
+    pub unsynced: bool,
+    /// The store refused; it is tried again with the next call (`NoSpace`), or never (`Poisoned`).
+    pub failed: Option<FlushFailure>,
+}
+
+impl FlushReport {
+    /// Unsynced batches are synced after at most this long.
+    pub const SYNC_WITHIN_MILLIS: u64 = 100;
+}
+
+/// Why nothing could be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushFailure {
+    /// The disk is full; mutations are kept in memory and tried again.
+    NoSpace,
+    /// The shard's files can no longer be trusted; nothing is written until the bucket is opened anew.
+    Poisoned,
+}
+
+/// How far warm-up is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WarmupState {
+    /// Nothing to load, or loaded.
+    #[default]
+    Done,
+    /// Reading documents; what is not in memory yet is fetched on demand.
+    Loading,
+}
+
+/// One vBucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbInfo {
+    /// Which.
+    pub vb: VbId,
+    /// Its current branch.
+    pub uuid: VbUuid,
+    /// Last mutation applied.
+    pub high_seqno: Seqno,
+    /// Last mutation synced.
+    pub persisted_seqno: Seqno,
+    /// Tombstones up to here may be gone.
+    pub purge_seqno: Seqno,
+    /// Highest CAS given out or seen.
+    pub max_cas: Cas,
+    /// Highest revision number of a tombstone.
+    pub max_deleted_rev: u64,
+    /// Documents.
+    pub items: u64,
+    /// Documents whose value is on disk only.
+    pub non_resident: u64,
+    /// Tombstones in memory.
+    pub tombstones: u64,
+    /// Mutations not written yet.
+    pub queue_items: u64,
+    /// Key and value bytes of those.
+    pub queue_bytes: u64,
+    /// Bytes of the table itself.
+    pub table_bytes: u64,
+    /// Arena bytes of its documents.
+    pub item_bytes: u64,
+    /// Operations since the bucket was opened.
+    pub ops: VbOps,
+}
+
+/// Operation counters of a vBucket, and summed, of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VbOps {
+    /// Reads that found a document.
+    pub get_hits: u64,
+    /// Reads that found none.
+    pub get_misses: u64,
+    /// Documents created.
+    pub creates: u64,
+    /// Documents changed.
+    pub updates: u64,
+    /// Documents deleted.
+    pub deletes: u64,
+    /// Documents expired.
+    pub expired: u64,
+    /// Values ejected from memory.
+    pub ejects: u64,
+    /// Documents dropped from memory-only buckets to make room.
+    pub auto_deletes: u64,
+    /// Values read back from disk.
+    pub bg_fetched: u64,
+    /// Locks refused or mutations refused because of one.
+    pub lock_errors: u64,
+    /// Mutations whose CAS did not match.
+    pub cas_mismatches: u64,
+}
+
+/// One bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BucketStats {
+    /// `curr_items`: documents.
+    pub curr_items: u64,
+    /// Documents and tombstones in memory, superseded versions waiting for the disk included.
+    pub curr_temp_items: u64,
+    /// `mem_used`: every byte the bucket holds.
+    pub mem_used: u64,
+    /// `ep_kv_size`: documents with their headers.
+    pub kv_bytes: u64,
+    /// Hash tables.
+    pub table_bytes: u64,
+    /// Checkpoint queues.
+    pub checkpoint_bytes: u64,
+    /// Memory taken from the operating system for documents.
+    pub arena_committed: u64,
+    /// `ep_max_size`.
+    pub quota_bytes: u64,
+    /// `ep_mem_high_wat`.
+    pub mem_high_wat: u64,
+    /// `ep_mem_low_wat`.
+    pub mem_low_wat: u64,
+    /// `ep_queue_size`: mutations waiting to be written.
+    pub queue_size: u64,
+    /// `ep_flusher_todo`: mutations written, waiting for their sync.
+    pub unsynced_items: u64,
+    /// `ep_diskqueue_items`: both.
+    pub diskqueue_items: u64,
+    /// Key and value bytes of those.
+    pub diskqueue_bytes: u64,
+    /// `ep_total_persisted`.
+    pub total_persisted: u64,
+    /// `vb_active_curr_items - ep_num_non_resident`, in percent of the documents.
+    pub resident_percent: u64,
+    /// `ep_num_non_resident`.
+    pub non_resident: u64,
+    /// `ep_tmp_oom_errors`: mutations answered with temporary failure for want of memory.
+    pub tmp_oom_errors: u64,
+    /// `ep_oom_errors`: mutations that could not be allocated at all.
+    pub oom_errors: u64,
+    /// `ep_bg_fetched`.
+    pub bg_fetched: u64,
+    /// `ep_bg_num_samples` queue: keys waiting for a fetch.
+    pub bg_queue: u64,
+    /// Fetches that found an unreadable record.
+    pub bg_errors: u64,
+    /// `ep_flusher_state` and `ep_item_commit_failed`: commits that failed.
+    pub commit_failures: u64,
+    /// Some shard no longer writes.
+    pub poisoned: bool,
+    /// `ep_warmup_state`.
+    pub warmup: WarmupState,
+    /// `ep_warmup_value_count`: documents loaded so far.
+    pub warmup_items: u64,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+    /// Bytes on disk that are the newest version of something.
+    pub disk_live_bytes: u64,
+    /// Summed operation counters.
+    pub ops: VbOps,
+    /// Documents per collection, ascending by id.
+    pub collections: Vec<(CollectionId, u64)>,
+}
