@@ -1,0 +1,79 @@
+"""Puts the clients of a suite in place and says how the suite is run.
+
+Each function takes the suite's directory and returns the command line. What was installed before is kept as
+long as the file that names the versions is unchanged; nothing outside the repository and the package managers'
+own caches is touched.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+
+from settee import ROOT
+
+
+class InstallError(Exception):
+    """A client could not be installed; says what to do."""
+
+
+def _run(command, directory, advice):
+    done = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        raise InstallError(f"{' '.join(map(str, command))} failed. {advice}")
+
+
+def _changed(stamp, *sources):
+    """Whether what `stamp` records is not what the sources say now."""
+    wanted = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    have = stamp.read_text() if stamp.exists() else ""
+    return None if have == wanted else wanted
+
+
+def _tool(name, package):
+    if shutil.which(name) is None:
+        raise InstallError(f"{name} is missing; on Debian: apt-get install {package}")
+
+
+def python(directory):
+    home = ROOT / ".cache" / "compat-python"
+    stamp = home / "settee-stamp"
+    interpreter = home / "bin" / "python"
+    wanted = _changed(stamp, directory / "requirements.txt")
+    if wanted or not interpreter.exists():
+        shutil.rmtree(home, ignore_errors=True)
+        _run([sys.executable, "-m", "venv", home], directory, "On Debian: apt-get install python3-venv")
+        pip = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "-r", "requirements.txt"], directory, "Is the Python package index reachable?")
+        stamp.write_text(wanted)
+    return [str(interpreter), "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
+
+
+def node(directory):
+    _tool("npm", "nodejs npm")
+    stamp = directory / "node_modules" / ".settee-stamp"
+    wanted = _changed(stamp, directory / "package-lock.json")
+    if wanted:
+        _run(["npm", "ci", "--no-audit", "--no-fund"], directory, "Is the npm registry reachable?")
+        stamp.write_text(wanted)
+    return ["npm", "test", "--silent", "--"]
+
+
+def go(directory):
+    _tool("go", "golang")
+    _run(["go", "vet", "./..."], directory, "Is the Go module proxy reachable?")
+    return ["go", "test", "-count=1", "-v", "-timeout", "300s", "./..."]
+
+
+def maven(_directory):
+    _tool("mvn", "maven default-jdk-headless")
+    return ["mvn", "-B", "-ntp", "test"]
+
+
+def standard_python(script):
+    """A suite that needs nothing but Python itself."""
+
+    def command(directory):
+        return [sys.executable, str(directory / script)]
+
+    return command

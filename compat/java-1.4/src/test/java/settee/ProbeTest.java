@@ -1,0 +1,3 @@
+package settee;
+import org.junit.jupiter.api.Test;
+class ProbeTest { @Test void t() {} }
