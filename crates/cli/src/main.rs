@@ -1,2 +1,36 @@
-//! The `settee` binary.
-fn main() {}
+//! The `settee` binary: the server and its tools, one module per subcommand under `commands`.
+//!
+//! This file owns only the list of subcommands and what an error looks like to a user: one line on standard
+//! error that says what to do next, and exit code 1 (2 for wrong usage, which clap reports).
+
+mod commands;
+mod songs;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "settee", version, about = "A Couchbase-compatible document database, and its tools")]
+#[command(after_help = "`settee help COMMAND` shows a command's manual with examples.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Songs(commands::songs::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Songs(args) => commands::songs::run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("settee: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

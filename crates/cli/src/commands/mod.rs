@@ -1,0 +1,16 @@
+//! One module per subcommand: its arguments (the manual is in their doc comments), and a `run` that carries it
+//! out. What several commands share but is no command itself lives beside this folder.
+
+pub(crate) mod songs;
+
+/// Why a command failed, in words that say what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Failure(pub(crate) String);
+
+impl Failure {
+    /// The usual form: what was being done, and the error that stopped it.
+    pub(crate) fn doing(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Failure {
+        Failure(format!("{what}: {error}"))
+    }
+}
