@@ -1,1 +1,29 @@
-//! Placeholder: this crate's module header is written with its first code.
+//! Cluster metadata: what nodes, buckets, users and settings exist, and what may be done to them.
+//!
+//! The state is one value, [`Metadata`]; every change is a [`Command`], and [`Metadata::apply`] is a pure function
+//! from one to the next, so that a log of commands replays to the same state anywhere. Everything a change needs
+//! that is not in the state (uuids, salts, hashed passwords, times) travels inside the command.
+//!
+//! From the state are derived: the configurations clients route by ([`config`]), who somebody is and what he may do
+//! ([`auth`]). The state is kept in one file by [`MetadataStore`], the only I/O here.
+//!
+//! Deliberately absent: sockets, clocks, threads, documents. `server` carries out what is decided here.
+
+pub mod auth;
+pub mod bucket;
+mod collections;
+mod command;
+pub mod config;
+mod error;
+mod metadata;
+pub mod roles;
+mod store;
+pub mod users;
+
+pub use bucket::{BucketParams, LegacyParams};
+pub use command::{Applied, Command, Initialize, QuotaChange, UserChange};
+pub use error::{ClusterError, FieldErrors};
+pub use metadata::{
+    Admin, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
+};
+pub use store::{MetadataStore, StoreError};

@@ -1,0 +1,136 @@
+//! What this crate asks of the server around it. `server` implements [`NodeControl`]; tests do so over a bare
+//! [`Metadata`].
+
+use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+
+use cluster::{Applied, ClusterError, Command, Metadata, auth::Identity};
+
+/// A future without a name, as trait objects need it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The node as REST sees and steers it.
+pub trait NodeControl: Send + Sync + 'static {
+    /// The state now.
+    fn metadata(&self) -> Arc<Metadata>;
+    /// Tells of every change of `Metadata::rev`.
+    fn watch(&self) -> tokio::sync::watch::Receiver<i64>;
+    /// The uuid of the node that answers.
+    fn this_node(&self) -> String;
+    /// Decides, makes durable and carries out a command: when it resolves with success, a bucket that was created is
+    /// being served and one that was dropped is gone.
+    fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>>;
+    /// Empties a bucket.
+    fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;
+    /// Starts compacting a bucket.
+    fn compact_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;
+    /// Whether the bucket is open and its warm-up done: `healthy` for clients that wait until ready.
+    fn bucket_is_ready(&self, name: &str) -> bool;
+    /// Figures of a bucket on this node; `None` when it is not open.
+    fn bucket_stats(&self, name: &str) -> Option<BucketStatsView>;
+    /// One group of published statistics of a bucket ("" is the main group).
+    fn raw_stats(&self, bucket: &str, group: &str) -> Vec<(String, String)>;
+    /// Figures of the machine and the process.
+    fn system(&self) -> SystemStats;
+    /// The certificate the TLS ports show, in PEM.
+    fn certificate_pem(&self) -> Option<String>;
+    /// Takes note of something an auditor wants to know.
+    fn audit(&self, event: AuditEvent);
+}
+
+/// Figures of one bucket on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BucketStatsView {
+    /// Documents.
+    pub items: u64,
+    /// Bytes taken from the quota.
+    pub mem_used: u64,
+    /// Bytes of files.
+    pub disk_used: u64,
+    /// Bytes of files that hold current documents.
+    pub data_used: u64,
+    /// Operations in the last second.
+    pub ops_per_sec: f64,
+    /// Reads from disk in the last second.
+    pub disk_fetches_per_sec: f64,
+    /// Share of documents whose value is in memory, in percent.
+    pub resident_percent: f64,
+    /// Mutations not yet written.
+    pub disk_queue: u64,
+    /// Open connections to the bucket.
+    pub connections: u64,
+    /// Operations since start: reads, reads that found something, writes, deletes.
+    pub gets: u64,
+    /// See `gets`.
+    pub get_hits: u64,
+    /// See `gets`.
+    pub sets: u64,
+    /// See `gets`.
+    pub deletes: u64,
+}
+
+/// Figures of the machine and this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SystemStats {
+    /// Seconds since the process started.
+    pub uptime_secs: u64,
+    /// Bytes of memory the machine (or its control group) has.
+    pub memory_total: u64,
+    /// Bytes of it that could be had.
+    pub memory_free: u64,
+    /// Bytes of swap.
+    pub swap_total: u64,
+    /// Bytes of swap in use.
+    pub swap_used: u64,
+    /// Processors.
+    pub cpu_cores: u64,
+    /// Percent of all processors in use; 0 when not known.
+    pub cpu_utilization_percent: f64,
+    /// Bytes of the file system with the data directory.
+    pub disk_total: u64,
+    /// Bytes of it in use.
+    pub disk_used: u64,
+    /// Resident bytes of this process.
+    pub process_resident: u64,
+    /// Client connections to the data ports.
+    pub connections: u64,
+}
+
+/// Something an auditor wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEvent {
+    /// What happened.
+    pub kind: AuditKind,
+    /// Who did it, or claimed to be.
+    pub user: Identity,
+    /// From where.
+    pub peer: Option<SocketAddr>,
+    /// What it was done to: a bucket, a user, a path.
+    pub subject: String,
+    /// Anything more; never a password.
+    pub details: String,
+}
+
+/// Kinds of audit events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditKind {
+    /// A REST request with right credentials (once per user, address and quarter of an hour).
+    LoginSuccess,
+    /// A REST request with wrong credentials.
+    LoginFailure,
+    /// A request its user had no right to.
+    AccessDenied,
+    /// The cluster was initialised, named, or given quotas.
+    ClusterChanged,
+    /// A node's own settings changed.
+    NodeChanged,
+    /// A bucket was created, changed, flushed or dropped.
+    BucketChanged,
+    /// Scopes or collections changed.
+    CollectionsChanged,
+    /// Users or groups changed.
+    UsersChanged,
+    /// Somebody's password changed.
+    PasswordChanged,
+    /// A setting changed.
+    SettingsChanged,
+}

@@ -1,0 +1,242 @@
+//! Who somebody is, and what he may do.
+//!
+//! Passwords are kept as SCRAM verifiers ([`Credentials`]), which serve SCRAM logins directly and plain passwords by
+//! hashing them the same way; [`PasswordCache`] remembers successes so that Basic authentication on every REST
+//! request stays cheap. What an [`Identity`] may do is computed once per connection and bucket ([`Privileges`]) and
+//! is a bit test after that. Comparisons of secrets take the same time wherever they differ.
+
+mod password_cache;
+mod privilege;
+mod scram;
+
+use base::{CollectionId, ScopeId};
+use serde::{Deserialize, Serialize};
+
+pub use password_cache::PasswordCache;
+pub use privilege::{Privilege, PrivilegeSet};
+pub use scram::{Credentials, SCRAM_ITERATIONS, ScramHash, ScramVerifier, cram_md5_digest, same_secret};
+
+use crate::{
+    Metadata, UserDomain,
+    roles::{RoleGrant, Target},
+};
+
+/// Which list an identity's name is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Domain {
+    /// The full administrator made by initialisation.
+    Admin,
+    /// A user with a password kept here.
+    Local,
+    /// A user of an outside directory.
+    External,
+    /// A bucket's own name and password.
+    Bucket,
+    /// Nobody: a connection that did not authenticate.
+    Anonymous,
+}
+
+impl Domain {
+    /// As REST shows it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Local => "local",
+            Self::External => "external",
+            Self::Bucket => "bucket",
+            Self::Anonymous => "anonymous",
+        }
+    }
+}
+
+/// Somebody.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// Empty for nobody.
+    pub name: String,
+    /// Which list the name is from.
+    pub domain: Domain,
+}
+
+impl Identity {
+    /// Somebody who did not say who he is.
+    #[must_use]
+    pub const fn anonymous() -> Self {
+        Self { name: String::new(), domain: Domain::Anonymous }
+    }
+}
+
+/// The verifiers for that login name, with the identity a successful login has. The administrator comes first, then
+/// local users, then buckets with a password of their own.
+#[must_use]
+pub fn credentials<'a>(meta: &'a Metadata, name: &str) -> Option<(Identity, &'a Credentials)> {
+    let identity = |domain| Identity { name: name.to_owned(), domain };
+    if let Some(admin) = meta.admin.as_ref().filter(|admin| admin.name == name) {
+        return Some((identity(Domain::Admin), &admin.credentials));
+    }
+    if let Some(user) = meta.users.get(name) {
+        let credentials = user.credentials.as_ref().filter(|_| !user.locked)?;
+        return Some((identity(Domain::Local), credentials));
+    }
+    let credentials = meta.buckets.get(name)?.legacy.credentials.as_ref()?;
+    Some((identity(Domain::Bucket), credentials))
+}
+
+/// Who that is, if the password is right. Costs a few milliseconds; [`PasswordCache`] avoids repeating it.
+#[must_use]
+pub fn check_password(meta: &Metadata, name: &str, password: &str) -> Option<Identity> {
+    match credentials(meta, name) {
+        Some((identity, credentials)) => credentials.sha512.check_password(password).then_some(identity),
+        None => {
+            // The same work as for a known name, so that answering time does not tell which names exist.
+            let _ = ScramVerifier::decoy(ScramHash::Sha512, &[], name).check_password(password);
+            None
+        }
+    }
+}
+
+/// Who answered a CRAM-MD5 challenge: only buckets with a password of their own can (`digest` is hexadecimal).
+#[must_use]
+pub fn check_cram_md5(meta: &Metadata, name: &str, challenge: &[u8], digest: &str) -> Option<Identity> {
+    let password = meta.buckets.get(name)?.legacy.sasl_password.as_ref()?;
+    let expected = cram_md5_digest(password.as_bytes(), challenge);
+    same_secret(expected.as_bytes(), digest.to_ascii_lowercase().as_bytes())
+        .then(|| Identity { name: name.to_owned(), domain: Domain::Bucket })
+}
+
+/// What an identity may do: everywhere, in one bucket, and in single scopes and collections of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Privileges {
+    bucket: PrivilegeSet,
+    scopes: Vec<(ScopeId, PrivilegeSet)>,
+    collections: Vec<(CollectionId, PrivilegeSet)>,
+}
+
+impl Privileges {
+    /// Whether `privilege` is held in the whole bucket (or on the whole cluster, when no bucket was given).
+    #[inline]
+    #[must_use]
+    pub const fn has(&self, privilege: Privilege) -> bool {
+        self.bucket.contains(privilege)
+    }
+
+    /// Whether `privilege` is held in that collection.
+    #[inline]
+    #[must_use]
+    pub fn has_in(&self, scope: ScopeId, collection: CollectionId, privilege: Privilege) -> bool {
+        self.has(privilege) || self.within(scope, collection).contains(privilege)
+    }
+
+    /// Whether `privilege` is held anywhere in the bucket.
+    #[must_use]
+    pub fn has_somewhere(&self, privilege: Privilege) -> bool {
+        let scopes = self.scopes.iter().map(|(_, set)| set);
+        let collections = self.collections.iter().map(|(_, set)| set);
+        self.has(privilege) || scopes.chain(collections).any(|set| set.contains(privilege))
+    }
+
+    /// Whether anything at all is allowed in that collection; if not, it must look as if it did not exist.
+    #[must_use]
+    pub fn sees(&self, scope: ScopeId, collection: CollectionId) -> bool {
+        !self.bucket.without_settings().is_empty() || !self.within(scope, collection).is_empty()
+    }
+
+    /// Whether nothing is allowed anywhere: the bucket cannot be selected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let scopes = self.scopes.iter().map(|(_, set)| *set);
+        let collections = self.collections.iter().map(|(_, set)| *set);
+        scopes.chain(collections).fold(self.bucket, PrivilegeSet::with).is_empty()
+    }
+
+    /// Whether rights differ between collections, so that [`Privileges::has`] alone does not decide.
+    #[must_use]
+    pub fn is_scoped(&self) -> bool {
+        !self.scopes.is_empty() || !self.collections.is_empty()
+    }
+
+    fn within(&self, scope: ScopeId, collection: CollectionId) -> PrivilegeSet {
+        let scopes = self.scopes.iter().filter(|(id, _)| *id == scope).map(|(_, set)| *set);
+        let collections = self.collections.iter().filter(|(id, _)| *id == collection).map(|(_, set)| *set);
+        scopes.chain(collections).fold(PrivilegeSet::NONE, PrivilegeSet::with)
+    }
+}
+
+/// What `identity` may do in `bucket`, or on the cluster when no bucket is given.
+#[must_use]
+pub fn privileges(meta: &Metadata, identity: &Identity, bucket: Option<&str>) -> Privileges {
+    match identity.domain {
+        Domain::Admin => Privileges { bucket: PrivilegeSet::ALL, ..Privileges::default() },
+        Domain::Local => user_privileges(meta, UserDomain::Local, &identity.name, bucket),
+        Domain::External => user_privileges(meta, UserDomain::External, &identity.name, bucket),
+        Domain::Bucket if bucket == Some(&identity.name) => legacy_privileges(),
+        Domain::Anonymous => {
+            let open = bucket.and_then(|name| meta.buckets.get(name)).is_some_and(|b| b.legacy.passwordless);
+            if open { legacy_privileges() } else { Privileges::default() }
+        }
+        Domain::Bucket => Privileges::default(),
+    }
+}
+
+/// What a bucket's own name and password give: its data and its statistics, as `bucket_full_access` does.
+fn legacy_privileges() -> Privileges {
+    Privileges { bucket: PrivilegeSet::BUCKET_FULL_ACCESS, ..Privileges::default() }
+}
+
+fn user_privileges(meta: &Metadata, domain: UserDomain, name: &str, bucket: Option<&str>) -> Privileges {
+    let mut privileges = Privileges::default();
+    for (grant, _) in effective_grants(meta, domain, name) {
+        add(&mut privileges, meta, grant, bucket);
+    }
+    privileges
+}
+
+/// Every grant a user has, with the group it comes from (`None`: granted directly).
+#[must_use]
+pub fn effective_grants<'a>(
+    meta: &'a Metadata,
+    domain: UserDomain,
+    name: &str,
+) -> Vec<(&'a RoleGrant, Option<&'a str>)> {
+    let Some(user) = meta.users_of(domain).get(name) else { return Vec::new() };
+    let own = user.roles.iter().map(|grant| (grant, None));
+    let groups = user.groups.iter().filter_map(|group| meta.groups.get_key_value(group));
+    let inherited =
+        groups.flat_map(|(name, group)| group.roles.iter().map(move |g| (g, Some(name.as_str()))));
+    own.chain(inherited).collect()
+}
+
+fn add(privileges: &mut Privileges, meta: &Metadata, grant: &RoleGrant, bucket: Option<&str>) {
+    let Some(role) = grant.definition() else { return };
+    let Some(bucket) = bucket else {
+        privileges.bucket = privileges.bucket.with(role.cluster);
+        return;
+    };
+    match &grant.target {
+        Target::Everything | Target::AnyBucket => {
+            privileges.bucket = privileges.bucket.with(role.bucket).with(role.scoped)
+        }
+        Target::Bucket { bucket: granted, scope, collection } if granted == bucket => {
+            let Some(info) = meta.buckets.get(bucket) else { return };
+            privileges.bucket = privileges.bucket.with(role.bucket);
+            match (scope, collection) {
+                (None, _) => privileges.bucket = privileges.bucket.with(role.scoped),
+                (Some(scope), None) => {
+                    if let Some(scope) = info.manifest.scope(scope) {
+                        privileges.scopes.push((scope.id, role.scoped));
+                    }
+                }
+                (Some(scope), Some(collection)) => {
+                    let scope = info.manifest.scope(scope);
+                    let mut all = scope.into_iter().flat_map(|scope| &scope.collections);
+                    if let Some(collection) = all.find(|known| known.name == *collection) {
+                        privileges.collections.push((collection.id, role.scoped));
+                    }
+                }
+            }
+        }
+        Target::Bucket { .. } => {}
+    }
+}

@@ -1,0 +1,255 @@
+//! Changes to the metadata, and the one place that dispatches them.
+//!
+//! A command carries everything it needs; applying it twice to equal states gives equal states.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{BucketUuid, ManifestUid};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    Admin, ClusterError, Metadata, NodeInfo, UserDomain,
+    auth::{Credentials, Domain, Identity},
+    bucket::{self, BucketParams},
+    collections,
+    roles::RoleGrant,
+    users,
+};
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Command {
+    /// Makes the administrator and closes the open REST API.
+    Initialize(Initialize),
+    /// Adds a node, or replaces what is known of the node with that uuid.
+    SetNode(NodeInfo),
+    /// Replaces the full administrator.
+    SetAdmin(Admin),
+    /// Creates a bucket.
+    #[allow(missing_docs, reason = "names say it")]
+    CreateBucket { name: String, uuid: BucketUuid, params: BucketParams },
+    /// Changes a bucket; parameters that are absent stay.
+    #[allow(missing_docs, reason = "names say it")]
+    UpdateBucket { name: String, params: BucketParams },
+    /// Drops a bucket with all it holds.
+    #[allow(missing_docs, reason = "names say it")]
+    DeleteBucket { name: String },
+    /// Creates a scope.
+    #[allow(missing_docs, reason = "names say it")]
+    CreateScope { bucket: String, scope: String },
+    /// Drops a scope with its collections.
+    #[allow(missing_docs, reason = "names say it")]
+    DropScope { bucket: String, scope: String },
+    /// Creates a collection. `max_ttl`: -1 no expiry, 0 the bucket's, otherwise seconds.
+    #[allow(missing_docs, reason = "names say it")]
+    CreateCollection { bucket: String, scope: String, collection: String, max_ttl: i64 },
+    /// Changes a collection; `max_ttl` as in creation, absent: stays.
+    #[allow(missing_docs, reason = "names say it")]
+    UpdateCollection { bucket: String, scope: String, collection: String, max_ttl: Option<i64> },
+    /// Drops a collection.
+    #[allow(missing_docs, reason = "names say it")]
+    DropCollection { bucket: String, scope: String, collection: String },
+    /// Creates or replaces a user.
+    PutUser(UserChange),
+    /// Removes a user.
+    #[allow(missing_docs, reason = "names say it")]
+    DeleteUser { domain: UserDomain, name: String },
+    /// Locks or unlocks a user.
+    #[allow(missing_docs, reason = "names say it")]
+    LockUser { name: String, locked: bool },
+    /// Creates or replaces a group.
+    #[allow(missing_docs, reason = "names say it")]
+    PutGroup { name: String, description: String, roles: Vec<RoleGrant>, ldap_group_ref: String },
+    /// Removes a group and every membership in it.
+    #[allow(missing_docs, reason = "names say it")]
+    DeleteGroup { name: String },
+    /// Gives somebody a new password.
+    #[allow(missing_docs, reason = "names say it")]
+    ChangePassword { identity: Identity, credentials: Credentials, now_ms: u64 },
+    /// Names the cluster.
+    SetClusterName(String),
+    /// Changes memory quotas; absent ones stay.
+    SetQuota(QuotaChange),
+    /// Records a settings object under its REST path.
+    #[allow(missing_docs, reason = "names say it")]
+    PutSetting { path: String, value: Value },
+}
+
+/// What initialisation sets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Initialize {
+    /// The full administrator.
+    pub admin: Admin,
+    /// Shown to people; absent: stays.
+    pub cluster_name: Option<String>,
+    /// Memory quotas; absent ones stay.
+    pub quotas: QuotaChange,
+}
+
+/// New memory quotas in MiB.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaChange {
+    /// The data service.
+    pub data_mb: Option<u64>,
+    /// Others by REST parameter name; recorded only.
+    pub others_mb: BTreeMap<String, u64>,
+}
+
+/// A user as he shall be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserChange {
+    /// Where he authenticates.
+    pub domain: UserDomain,
+    /// Login name.
+    pub name: String,
+    /// Used when the user is new.
+    pub uuid: String,
+    /// Absent: stays (empty for a new user).
+    pub full_name: Option<String>,
+    /// Absent: the password stays; a new local user needs one.
+    pub credentials: Option<Credentials>,
+    /// Absent: stay.
+    pub roles: Option<Vec<RoleGrant>>,
+    /// Absent: stay.
+    pub groups: Option<BTreeSet<String>>,
+    /// Absent: stays.
+    pub locked: Option<bool>,
+    /// Unix milliseconds, recorded as the time of a password change.
+    pub now_ms: u64,
+}
+
+/// What an accepted command tells its caller beside the new state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Nothing beyond the state.
+    Done,
+    /// The collections manifest a bucket has now.
+    Manifest(ManifestUid),
+}
+
+impl Metadata {
+    /// The state after `command`.
+    ///
+    /// # Errors
+    /// [`ClusterError`] when the command is refused; the state is unchanged then.
+    pub fn apply(&self, command: &Command) -> Result<(Metadata, Applied), ClusterError> {
+        let mut next = self.clone();
+        let applied = next.change(command)?;
+        next.version += 1;
+        if command.changes_config() {
+            next.rev += 1;
+        }
+        Ok((next, applied))
+    }
+
+    fn change(&mut self, command: &Command) -> Result<Applied, ClusterError> {
+        match command {
+            Command::Initialize(initialize) => self.initialize(initialize)?,
+            Command::SetNode(node) => self.set_node(node),
+            Command::SetAdmin(admin) => self.admin = Some(admin.clone()),
+            Command::CreateBucket { name, uuid, params } => bucket::create(self, name, uuid, params)?,
+            Command::UpdateBucket { name, params } => bucket::update(self, name, params)?,
+            Command::DeleteBucket { name } => bucket::delete(self, name)?,
+            Command::CreateScope { bucket, scope } => return collections::create_scope(self, bucket, scope),
+            Command::DropScope { bucket, scope } => return collections::drop_scope(self, bucket, scope),
+            Command::CreateCollection { bucket, scope, collection, max_ttl } => {
+                return collections::create_collection(self, bucket, scope, collection, *max_ttl);
+            }
+            Command::UpdateCollection { bucket, scope, collection, max_ttl } => {
+                return collections::update_collection(self, bucket, scope, collection, *max_ttl);
+            }
+            Command::DropCollection { bucket, scope, collection } => {
+                return collections::drop_collection(self, bucket, scope, collection);
+            }
+            Command::PutUser(change) => users::put(self, change)?,
+            Command::DeleteUser { domain, name } => users::delete(self, *domain, name)?,
+            Command::LockUser { name, locked } => users::lock(self, name, *locked)?,
+            Command::PutGroup { name, description, roles, ldap_group_ref } => {
+                users::put_group(self, name, description, roles, ldap_group_ref)?;
+            }
+            Command::DeleteGroup { name } => users::delete_group(self, name)?,
+            Command::ChangePassword { identity, credentials, now_ms } => {
+                self.change_password(identity, credentials, *now_ms)?;
+            }
+            Command::SetClusterName(name) => self.cluster_name.clone_from(name),
+            Command::SetQuota(change) => self.set_quota(change)?,
+            Command::PutSetting { path, value } => {
+                self.settings.insert(path.clone(), value.clone());
+            }
+        }
+        Ok(Applied::Done)
+    }
+
+    fn initialize(&mut self, initialize: &Initialize) -> Result<(), ClusterError> {
+        if self.initialized {
+            return Err(ClusterError::AlreadyInitialized);
+        }
+        self.set_quota(&initialize.quotas)?;
+        if let Some(name) = &initialize.cluster_name {
+            self.cluster_name.clone_from(name);
+        }
+        self.admin = Some(initialize.admin.clone());
+        self.initialized = true;
+        Ok(())
+    }
+
+    fn set_node(&mut self, node: &NodeInfo) {
+        match self.nodes.iter_mut().find(|known| known.uuid == node.uuid) {
+            Some(known) => known.clone_from(node),
+            None => self.nodes.push(node.clone()),
+        }
+    }
+
+    fn set_quota(&mut self, change: &QuotaChange) -> Result<(), ClusterError> {
+        if let Some(data_mb) = change.data_mb {
+            bucket::check_memory_quota(self, data_mb)?;
+            self.quotas.data_mb = data_mb;
+        }
+        self.quotas.others_mb.extend(change.others_mb.clone());
+        Ok(())
+    }
+
+    fn change_password(
+        &mut self,
+        identity: &Identity,
+        credentials: &Credentials,
+        now_ms: u64,
+    ) -> Result<(), ClusterError> {
+        match identity.domain {
+            Domain::Admin => {
+                let admin = self.admin.as_mut().filter(|admin| admin.name == identity.name);
+                admin.ok_or(ClusterError::PasswordNotChangeable)?.credentials = credentials.clone();
+            }
+            Domain::Local => {
+                let user = self.users.get_mut(&identity.name).ok_or(ClusterError::PasswordNotChangeable)?;
+                user.credentials = Some(credentials.clone());
+                user.password_changed_ms = now_ms;
+            }
+            Domain::External | Domain::Bucket | Domain::Anonymous => {
+                return Err(ClusterError::PasswordNotChangeable);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Command {
+    /// Whether clients' configurations look different afterwards.
+    fn changes_config(&self) -> bool {
+        matches!(
+            self,
+            Self::Initialize(_)
+                | Self::SetNode(_)
+                | Self::SetClusterName(_)
+                | Self::CreateBucket { .. }
+                | Self::UpdateBucket { .. }
+                | Self::DeleteBucket { .. }
+                | Self::CreateScope { .. }
+                | Self::DropScope { .. }
+                | Self::CreateCollection { .. }
+                | Self::UpdateCollection { .. }
+                | Self::DropCollection { .. }
+        )
+    }
+}

@@ -1,0 +1,191 @@
+//! The configurations clients route by: one JSON object for the cluster, one per bucket.
+//!
+//! The literal `$HOST` stands for "the address you used to reach this node". It is used for nodes whose configured
+//! host is a loopback name, since what such a node was configured with says nothing about how clients reach it; any
+//! other host is named, as Couchbase does.
+
+use base::bucket::BucketKind;
+use serde_json::{Map, Value, json};
+
+use crate::{BucketInfo, Metadata, NodeInfo};
+
+/// What a bucket of several vBuckets can do, as clients test for it. Advertise only what works: each of these switches
+/// client behaviour. To be added with the feature: `xattr`, `tombstonedUserXAttrs`, `subdoc.*` (sub-documents),
+/// `dcp`, `xdcrCheckpointing`, `dcp.IgnorePurgedTombstones` (streams), `rangeScan`, `couchapi` (views, persistent
+/// buckets only), `nonDedupedHistory`, `querySystemCollection`.
+pub const BUCKET_CAPABILITIES: &[&str] =
+    &["collections", "durableWrite", "preserveExpiry", "cbhello", "touch", "cccp", "nodesExt"];
+
+/// What a cache-only bucket can do.
+pub const CACHE_BUCKET_CAPABILITIES: &[&str] = &["cbhello", "nodesExt"];
+
+/// The capabilities of that kind of bucket.
+#[must_use]
+pub const fn bucket_capabilities(kind: BucketKind) -> &'static [&'static str] {
+    match kind {
+        BucketKind::Couchbase | BucketKind::Ephemeral => BUCKET_CAPABILITIES,
+        BucketKind::Memcached => CACHE_BUCKET_CAPABILITIES,
+    }
+}
+
+/// The bucket type as configurations and REST show it.
+#[must_use]
+pub const fn bucket_type(kind: BucketKind) -> &'static str {
+    match kind {
+        BucketKind::Couchbase => "membase",
+        BucketKind::Ephemeral => "ephemeral",
+        BucketKind::Memcached => "memcached",
+    }
+}
+
+/// How clients find the node of a key.
+#[must_use]
+pub const fn node_locator(kind: BucketKind) -> &'static str {
+    match kind {
+        BucketKind::Couchbase | BucketKind::Ephemeral => "vbucket",
+        BucketKind::Memcached => "ketama",
+    }
+}
+
+/// The configuration of the cluster, for connections without a bucket. `this_node` is the uuid of the node that
+/// answers.
+#[must_use]
+pub fn cluster_config(meta: &Metadata, this_node: &str) -> String {
+    Value::Object(common(meta, this_node)).to_string()
+}
+
+/// The configuration of a bucket; `None` when there is no such bucket.
+#[must_use]
+pub fn bucket_config(meta: &Metadata, bucket: &str, this_node: &str) -> Option<String> {
+    let info = meta.buckets.get(bucket)?;
+    let mut config = common(meta, this_node);
+    let nodes: Vec<Value> = meta.nodes.iter().map(|node| terse_node(node, bucket, info)).collect();
+    config.extend(bucket_identity(bucket, info));
+    config.insert("nodes".into(), nodes.into());
+    if let Some(map) = vbucket_server_map(meta, info) {
+        config.insert("vBucketServerMap".into(), map);
+    }
+    Some(Value::Object(config).to_string())
+}
+
+/// The fields that name a bucket and say how to route to it, shared by terse and full forms.
+#[must_use]
+pub fn bucket_identity(name: &str, info: &BucketInfo) -> Map<String, Value> {
+    let uuid = &info.uuid.0;
+    let path = percent_encoded(name);
+    let mut fields = Map::new();
+    fields.insert("name".into(), name.into());
+    fields.insert("uuid".into(), uuid.as_str().into());
+    fields.insert("bucketType".into(), bucket_type(info.kind).into());
+    fields.insert("nodeLocator".into(), node_locator(info.kind).into());
+    fields.insert("uri".into(), format!("/pools/default/buckets/{path}?bucket_uuid={uuid}").into());
+    fields.insert(
+        "streamingUri".into(),
+        format!("/pools/default/bucketsStreaming/{path}?bucket_uuid={uuid}").into(),
+    );
+    fields.insert("bucketCapabilitiesVer".into(), "".into());
+    fields.insert("bucketCapabilities".into(), json!(bucket_capabilities(info.kind)));
+    if info.kind != BucketKind::Memcached {
+        let uid = format!("{:x}", info.manifest.uid.get());
+        fields.insert("collectionsManifestUid".into(), uid.into());
+    }
+    fields
+}
+
+/// The vBucket map of a bucket: every vBucket on the one node there is, absent replicas as -1. `None` for kinds
+/// that have no vBuckets.
+#[must_use]
+pub fn vbucket_server_map(meta: &Metadata, info: &BucketInfo) -> Option<Value> {
+    if info.kind == BucketKind::Memcached {
+        return None;
+    }
+    let servers: Vec<String> =
+        meta.nodes.iter().map(|node| format!("{}:{}", host_in_url(node), node.ports.kv)).collect();
+    let mut chain = vec![0_i16];
+    chain.resize(1 + usize::from(info.replicas), -1);
+    let map = vec![chain; usize::from(info.vbuckets)];
+    Some(json!({
+        "hashAlgorithm": "CRC", "numReplicas": info.replicas, "serverList": servers, "vBucketMap": map,
+    }))
+}
+
+/// Where the views of a bucket would be; old clients insist on the field.
+#[must_use]
+pub fn couch_api_base(node: &NodeInfo, bucket: &str, info: &BucketInfo) -> String {
+    let name = percent_encoded(bucket);
+    format!("http://{}:{}/{name}%2B{}", host_in_url(node), node.ports.capi, info.uuid.0)
+}
+
+/// A node's host where an address with a port is written: `$HOST` for loopback names, IPv6 addresses in brackets.
+#[must_use]
+pub fn host_in_url(node: &NodeInfo) -> String {
+    match named_host(node) {
+        None => "$HOST".into(),
+        Some(host) if host.contains(':') => format!("[{host}]"),
+        Some(host) => host.to_owned(),
+    }
+}
+
+/// A node's host, unless it is a loopback name that means nothing elsewhere. Other addresses of 127.0.0.0/8 are named:
+/// several nodes on one machine are told apart by them.
+#[must_use]
+pub fn named_host(node: &NodeInfo) -> Option<&str> {
+    let loopback = ["127.0.0.1", "::1", "localhost", "0.0.0.0", "::", ""].contains(&node.host.as_str());
+    (!loopback).then_some(node.host.as_str())
+}
+
+/// `nodesExt[]`: what a node offers. A service is there for a client only because its key is.
+#[must_use]
+pub fn nodes_ext(meta: &Metadata, this_node: &str) -> Vec<Value> {
+    meta.nodes.iter().map(|node| node_ext(node, this_node)).collect()
+}
+
+fn node_ext(node: &NodeInfo, this_node: &str) -> Value {
+    let ports = &node.ports;
+    let mut services = Map::new();
+    // `capi` is left out until views exist: its key alone makes clients expect the service.
+    let offered =
+        [("mgmt", ports.mgmt), ("mgmtSSL", ports.mgmt_tls), ("kv", ports.kv), ("kvSSL", ports.kv_tls)];
+    for (key, port) in offered {
+        if port != 0 {
+            services.insert(key.into(), port.into());
+        }
+    }
+    let mut fields = Map::new();
+    fields.insert("services".into(), services.into());
+    fields.insert("nodeUUID".into(), node.uuid.as_str().into());
+    if node.uuid == this_node {
+        fields.insert("thisNode".into(), true.into());
+    }
+    if let Some(host) = named_host(node) {
+        fields.insert("hostname".into(), host.into());
+    }
+    Value::Object(fields)
+}
+
+fn common(meta: &Metadata, this_node: &str) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("rev".into(), meta.rev.into());
+    fields.insert("revEpoch".into(), meta.rev_epoch.into());
+    fields.insert("nodesExt".into(), nodes_ext(meta, this_node).into());
+    fields.insert("clusterCapabilitiesVer".into(), json!([1, 0]));
+    fields.insert("clusterCapabilities".into(), json!({}));
+    fields.insert("clusterUUID".into(), meta.cluster_uuid.as_str().into());
+    fields.insert("clusterName".into(), meta.cluster_name.as_str().into());
+    fields
+}
+
+fn terse_node(node: &NodeInfo, bucket: &str, info: &BucketInfo) -> Value {
+    let ports = json!({ "direct": node.ports.kv, "proxy": node.ports.memcached });
+    let mut fields =
+        json!({ "hostname": format!("{}:{}", host_in_url(node), node.ports.mgmt), "ports": ports });
+    if info.kind == BucketKind::Couchbase {
+        fields["couchApiBase"] = couch_api_base(node, bucket, info).into();
+    }
+    fields
+}
+
+/// A bucket name inside a path: of the characters allowed in names only the percent sign is special.
+fn percent_encoded(name: &str) -> String {
+    name.replace('%', "%25")
+}

@@ -1,0 +1,67 @@
+//! Why a command was refused. The texts are those of Couchbase: SDKs and `couchbase-cli` recognise errors by them,
+//! so they are part of the contract (gocb looks for fragments such as `not found` beside `collection`).
+
+use std::collections::BTreeMap;
+
+/// Refusals per request parameter; `_` stands for the request as a whole.
+pub type FieldErrors = BTreeMap<String, String>;
+
+/// Why a command was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClusterError {
+    /// Parameters that do not fit, by parameter name.
+    #[error("{}", .0.values().cloned().collect::<Vec<_>>().join(" "))]
+    Invalid(FieldErrors),
+    /// The bucket does not exist.
+    #[error("Requested resource not found.")]
+    BucketNotFound,
+    /// The scope does not exist.
+    #[error("Scope with name \"{0}\" is not found")]
+    ScopeNotFound(String),
+    /// The scope exists already.
+    #[error("Scope with name \"{0}\" already exists")]
+    ScopeExists(String),
+    /// The collection does not exist.
+    #[error("Collection with name \"{1}\" in scope \"{0}\" is not found")]
+    CollectionNotFound(String, String),
+    /// The collection exists already.
+    #[error("Collection with name \"{1}\" in scope \"{0}\" already exists")]
+    CollectionExists(String, String),
+    /// A change of scopes or collections that is not allowed; the text says why.
+    #[error("{0}")]
+    CollectionsRefused(String),
+    /// A deleted user was not there.
+    #[error("User was not found.")]
+    UserNotFound,
+    /// A deleted group was not there.
+    #[error("Group was not found.")]
+    GroupNotFound,
+    /// The identity has no password that could be changed.
+    #[error("Changing of password is not allowed for this user.")]
+    PasswordNotChangeable,
+    /// The cluster has been set up before.
+    #[error("Cluster is already initialized.")]
+    AlreadyInitialized,
+    /// Settee cannot do this yet; the text says what.
+    #[error("{0}")]
+    NotSupported(String),
+    /// The decision could not be made durable or carried out; the text says why.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl ClusterError {
+    /// A refusal of one parameter.
+    #[must_use]
+    pub fn field(name: &str, text: impl Into<String>) -> Self {
+        Self::Invalid(BTreeMap::from([(name.to_owned(), text.into())]))
+    }
+
+    /// `Ok` when nothing was refused.
+    ///
+    /// # Errors
+    /// [`ClusterError::Invalid`] with what was refused.
+    pub fn unless_empty(errors: FieldErrors) -> Result<(), Self> {
+        if errors.is_empty() { Ok(()) } else { Err(Self::Invalid(errors)) }
+    }
+}

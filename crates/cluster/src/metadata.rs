@@ -1,0 +1,259 @@
+//! The state itself: plain values, serialised as they are into the metadata file.
+//!
+//! Invariants: `version` grows with every accepted command; `rev` grows with every command that changes what clients
+//! route by (nodes, buckets, collections), so `rev` ≤ `version`; a bucket's `uuid` never names another bucket; roles
+//! name only buckets, scopes and collections that exist (dropping one takes the grants with it).
+//! Unknown fields of a file written by a newer version are refused by the store's format number, not here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{
+    BucketUuid, Manifest,
+    bucket::{BucketKind, CompressionMode, ConflictResolution, DurabilityLevel, EvictionPolicy},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{auth::Credentials, roles::RoleGrant};
+
+/// Everything the cluster knows about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// Count of accepted commands.
+    pub version: u64,
+    /// First part of a configuration's version; grows when a cluster loses its history of `rev`.
+    pub rev_epoch: i64,
+    /// Second part of a configuration's version.
+    pub rev: i64,
+    /// 32 hexadecimal digits.
+    pub cluster_uuid: String,
+    /// Free text shown to people.
+    pub cluster_name: String,
+    /// Whether an administrator exists; until then REST is open.
+    pub initialized: bool,
+    /// Memory for documents on each node, in MiB, and what was recorded for other services.
+    pub quotas: Quotas,
+    /// The full administrator, made by initialisation; not listed among the users.
+    pub admin: Option<Admin>,
+    /// In the order of the configuration.
+    pub nodes: Vec<NodeInfo>,
+    /// By name.
+    pub buckets: BTreeMap<String, BucketInfo>,
+    /// Users who authenticate here, by name.
+    pub users: BTreeMap<String, User>,
+    /// Users known to an outside directory, by name; recorded, they cannot log in.
+    pub external_users: BTreeMap<String, User>,
+    /// By name.
+    pub groups: BTreeMap<String, Group>,
+    /// Settings kept and shown as they were given, by REST path below `/settings/`.
+    pub settings: BTreeMap<String, Value>,
+}
+
+/// Memory quotas in MiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quotas {
+    /// The data service; what buckets are carved out of.
+    pub data_mb: u64,
+    /// Other services by their REST parameter (`indexMemoryQuota`, ...); recorded only.
+    pub others_mb: BTreeMap<String, u64>,
+}
+
+/// The full administrator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admin {
+    /// Login name.
+    pub name: String,
+    /// Hashed password.
+    pub credentials: Credentials,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// 32 hexadecimal digits, kept over restarts and renames.
+    pub uuid: String,
+    /// As configured: a name or an address; a loopback name means "the address you used".
+    pub host: String,
+    /// Where it listens.
+    pub ports: Ports,
+    /// Service names of the REST API; `kv` is the only one there is.
+    pub services: Vec<String>,
+}
+
+/// The ports of a node; 0 means the port is off.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names are those of the services")]
+pub struct Ports {
+    pub mgmt: u16,
+    pub mgmt_tls: u16,
+    pub kv: u16,
+    pub kv_tls: u16,
+    pub capi: u16,
+    pub capi_tls: u16,
+    /// The plain memcached port (11211 by default).
+    pub memcached: u16,
+}
+
+/// One bucket's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketInfo {
+    /// 32 hexadecimal digits.
+    pub uuid: BucketUuid,
+    /// `couchbase`, `ephemeral` or `memcached`.
+    pub kind: BucketKind,
+    /// Memory on each node, in MiB.
+    pub ram_quota_mb: u64,
+    /// Copies beside the active one.
+    pub replicas: u8,
+    /// Whether views index replicas; recorded only.
+    pub replica_index: bool,
+    /// Whether `doFlush` is allowed.
+    pub flush_enabled: bool,
+    /// What leaves memory when the quota is reached.
+    pub eviction: EvictionPolicy,
+    /// What the server does to compress values.
+    pub compression: CompressionMode,
+    /// Who wins between versions from different clusters.
+    pub conflict: ConflictResolution,
+    /// Longest expiry of a document in seconds; 0 means none.
+    pub max_ttl_secs: u32,
+    /// The weakest level a write may ask for.
+    pub durability_min: DurabilityLevel,
+    /// `couchstore` or `magma`; recorded, there is one storage engine.
+    pub storage_backend: String,
+    /// Fixed for the bucket's life.
+    pub vbuckets: u16,
+    /// Scopes and collections.
+    pub manifest: Manifest,
+    /// What clients older than role-based access may do.
+    pub legacy: LegacyAccess,
+    /// Parameters that are recorded and shown, by REST name.
+    pub recorded: BTreeMap<String, Value>,
+}
+
+/// Access for clients older than users and roles. All off unless asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegacyAccess {
+    /// No password: connections that did not authenticate may use the bucket.
+    pub passwordless: bool,
+    /// The bucket's own password, for SASL with the bucket's name as user. Kept in clear because CRAM-MD5 needs it.
+    pub sasl_password: Option<String>,
+    /// The same password hashed, for SCRAM with the bucket's name as user.
+    pub credentials: Option<Credentials>,
+    /// Whether the plain memcached port serves this bucket (at most one bucket).
+    pub memcached_port: bool,
+}
+
+impl LegacyAccess {
+    /// Whether any of it is switched on.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.passwordless || self.sasl_password.is_some()
+    }
+}
+
+/// Where a user's identity comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UserDomain {
+    /// Password kept here.
+    Local,
+    /// Authenticated elsewhere (LDAP, SAML, PAM): recorded only.
+    External,
+}
+
+impl UserDomain {
+    /// As in REST paths.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::External => "external",
+        }
+    }
+}
+
+/// One user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Names this user over its life.
+    pub uuid: String,
+    /// Full name shown to people.
+    pub full_name: String,
+    /// Hashed password; users without one cannot log in.
+    pub credentials: Option<Credentials>,
+    /// When the password was set, Unix milliseconds.
+    pub password_changed_ms: u64,
+    /// Granted directly.
+    pub roles: Vec<RoleGrant>,
+    /// Groups whose roles are granted as well.
+    pub groups: BTreeSet<String>,
+    /// A locked user cannot log in.
+    pub locked: bool,
+}
+
+/// One group of users.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Free text.
+    pub description: String,
+    /// Granted to every member.
+    pub roles: Vec<RoleGrant>,
+    /// Recorded only.
+    pub ldap_group_ref: String,
+}
+
+impl Metadata {
+    /// A cluster of no nodes, before initialisation. `data_quota_mb` is what buckets may take in total until the
+    /// administrator says otherwise.
+    #[must_use]
+    pub fn new(cluster_uuid: String, data_quota_mb: u64) -> Self {
+        Self {
+            version: 0,
+            rev_epoch: 1,
+            rev: 0,
+            cluster_uuid,
+            cluster_name: String::new(),
+            initialized: false,
+            quotas: Quotas { data_mb: data_quota_mb, others_mb: BTreeMap::new() },
+            admin: None,
+            nodes: Vec::new(),
+            buckets: BTreeMap::new(),
+            users: BTreeMap::new(),
+            external_users: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            settings: BTreeMap::new(),
+        }
+    }
+
+    /// The node with that uuid.
+    #[must_use]
+    pub fn node(&self, uuid: &str) -> Option<&NodeInfo> {
+        self.nodes.iter().find(|node| node.uuid == uuid)
+    }
+
+    /// The bucket the plain memcached port serves, with its name.
+    #[must_use]
+    pub fn memcached_port_bucket(&self) -> Option<(&str, &BucketInfo)> {
+        self.buckets
+            .iter()
+            .find(|(_, bucket)| bucket.legacy.memcached_port)
+            .map(|(name, b)| (name.as_str(), b))
+    }
+
+    /// The users of one domain.
+    #[must_use]
+    pub fn users_of(&self, domain: UserDomain) -> &BTreeMap<String, User> {
+        match domain {
+            UserDomain::Local => &self.users,
+            UserDomain::External => &self.external_users,
+        }
+    }
+
+    pub(crate) fn users_of_mut(&mut self, domain: UserDomain) -> &mut BTreeMap<String, User> {
+        match domain {
+            UserDomain::Local => &mut self.users,
+            UserDomain::External => &mut self.external_users,
+        }
+    }
+}
