@@ -1,0 +1,29 @@
+//! The memcached binary protocol as Couchbase extended it (kv_engine `docs/BinaryProtocol.md`).
+//!
+//! The way of a request: [`decode_frame`] cuts a [`Frame`] out of the read buffer, [`Opcode::from_wire`] names
+//! it, [`validate`] checks it against the declarative table in [`opcode`], [`FrameInfos::parse_request`] reads
+//! the framing extras, [`extras`] and [`observe`] read the rest, and [`ResponseWriter`] appends the answer.
+
+pub mod duration;
+pub mod extras;
+pub mod frame;
+pub mod framing;
+pub mod header;
+pub mod key;
+pub mod observe;
+pub mod opcode;
+pub mod request;
+pub mod response;
+pub mod shape;
+pub mod validate;
+pub mod with_meta;
+
+pub use duration::ServerDuration;
+pub use frame::{Decoded, Fatal, Frame, decode_frame, decode_frame_within};
+pub use framing::{Durability, FrameInfos, Impersonate, RequestInfo, ResponseInfo};
+pub use header::{HEADER_BYTES, Header, Magic, Opaque};
+pub use key::document_key;
+pub use opcode::{Opcode, ServerOpcode};
+pub use request::Request;
+pub use response::{Response, ResponseWriter, write_response, write_status};
+pub use validate::{Violation, validate};
