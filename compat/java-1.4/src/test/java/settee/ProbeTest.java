@@ -1,3 +1,0 @@
-package settee;
-import org.junit.jupiter.api.Test;
-class ProbeTest { @Test void t() {} }
