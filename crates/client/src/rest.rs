@@ -1,0 +1,264 @@
+//! A minimal HTTP/1.1 client for the management interface: one request a connection, Basic authentication, bodies
+//! by length, chunked or until the end. No redirects, no TLS, no compression: our server needs none of them.
+
+use crate::{ClientError, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// A longer body than any management call returns; beyond it the reply is refused.
+const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Creating a bucket waits until the bucket serves; nothing takes longer.
+const TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Where a management interface listens, and as whom to talk to it.
+#[derive(Clone, Debug)]
+pub struct Rest {
+    /// `host:port`.
+    pub address: String,
+    /// User name and password for Basic authentication.
+    pub login: Option<(String, String)>,
+}
+
+/// A complete answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP status.
+    pub code: u16,
+    /// The body as it came.
+    pub body: Vec<u8>,
+}
+
+impl Rest {
+    /// The interface at `host:port`, with a login if the node has been initialised.
+    #[must_use]
+    pub fn new(address: impl Into<String>, login: Option<(&str, &str)>) -> Rest {
+        Rest {
+            address: address.into(),
+            login: login.map(|(name, password)| (name.to_owned(), password.to_owned())),
+        }
+    }
+
+    /// GET; any status but 2xx is an error.
+    ///
+    /// # Errors
+    /// No connection, no HTTP, or a status that is not 2xx.
+    pub fn get(&self, path: &str) -> Result<Vec<u8>> {
+        self.expect_success("GET", path, &[])
+    }
+
+    /// GET of a JSON document.
+    ///
+    /// # Errors
+    /// As [`Rest::get`], or the body is no JSON.
+    pub fn get_json(&self, path: &str) -> Result<serde_json::Value> {
+        let body = self.get(path)?;
+        serde_json::from_slice(&body).map_err(|e| ClientError::Protocol(format!("GET {path}: {e}")))
+    }
+
+    /// POST of a form; any status but 2xx is an error.
+    ///
+    /// # Errors
+    /// As [`Rest::get`].
+    pub fn post(&self, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>> {
+        self.expect_success("POST", path, form)
+    }
+
+    /// PUT of a form; any status but 2xx is an error.
+    ///
+    /// # Errors
+    /// As [`Rest::get`].
+    pub fn put(&self, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>> {
+        self.expect_success("PUT", path, form)
+    }
+
+    /// DELETE; any status but 2xx is an error.
+    ///
+    /// # Errors
+    /// As [`Rest::get`].
+    pub fn delete(&self, path: &str) -> Result<Vec<u8>> {
+        self.expect_success("DELETE", path, &[])
+    }
+
+    fn expect_success(&self, method: &'static str, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>> {
+        let answer = self.request(method, path, form)?;
+        if (200..300).contains(&answer.code) {
+            return Ok(answer.body);
+        }
+        let body = String::from_utf8_lossy(&answer.body).trim().to_owned();
+        Err(ClientError::Rest { method, path: path.to_owned(), code: answer.code, body })
+    }
+
+    /// Sends one request and reads the whole answer, whatever its status.
+    ///
+    /// # Errors
+    /// No connection, or the answer is no HTTP.
+    pub fn request(&self, method: &str, path: &str, form: &[(&str, &str)]) -> Result<Answer> {
+        let connect = |source| ClientError::Connect { address: self.address.clone(), source };
+        let address = self.address.to_socket_addrs().map_err(connect)?.next();
+        let address = address.ok_or_else(|| connect(ErrorKind::NotFound.into()))?;
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(connect)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.write_all(self.head_and_body(method, path, form).as_bytes())?;
+        read_answer(BufReader::new(stream))
+    }
+
+    fn head_and_body(&self, method: &str, path: &str, form: &[(&str, &str)]) -> String {
+        let body = form_encoded(form);
+        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
+        if let Some((name, password)) = &self.login {
+            text += &format!("Authorization: Basic {}\r\n", STANDARD.encode(format!("{name}:{password}")));
+        }
+        if method != "GET" {
+            text += "Content-Type: application/x-www-form-urlencoded\r\n";
+            text += &format!("Content-Length: {}\r\n", body.len());
+        }
+        text + "\r\n" + &body
+    }
+}
+
+/// `application/x-www-form-urlencoded`.
+#[must_use]
+pub fn form_encoded(form: &[(&str, &str)]) -> String {
+    let pairs: Vec<String> = form.iter().map(|(k, v)| format!("{}={}", percent(k), percent(v))).collect();
+    pairs.join("&")
+}
+
+/// Percent-encodes all but the unreserved characters; also right for one segment of a path.
+#[must_use]
+pub fn percent(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte))
+            }
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
+fn garbled(what: &str) -> ClientError {
+    ClientError::Protocol(format!("not an HTTP answer: {what}"))
+}
+
+fn read_answer(mut from: impl BufRead) -> Result<Answer> {
+    loop {
+        let status = read_line(&mut from)?;
+        let code =
+            status.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).and_then(|c| c.parse().ok());
+        let code: u16 = code.ok_or_else(|| garbled(&status))?;
+        let mut length = None;
+        let mut chunked = false;
+        loop {
+            let line = read_line(&mut from)?;
+            let Some((name, value)) = line.split_once(':') else {
+                break;
+            };
+            match (name.to_ascii_lowercase().as_str(), value.trim()) {
+                ("content-length", value) => length = value.parse().ok(),
+                ("transfer-encoding", value) => chunked = value.eq_ignore_ascii_case("chunked"),
+                _ => {}
+            }
+        }
+        // Interim answers (100 Continue) precede the real one.
+        if code >= 200 {
+            return Ok(Answer { code, body: read_body(from, length, chunked)? });
+        }
+    }
+}
+
+fn read_body(mut from: impl BufRead, length: Option<u64>, chunked: bool) -> Result<Vec<u8>> {
+    let mut body = Vec::new();
+    if !chunked {
+        let wanted = length.unwrap_or(BODY_BYTES_MAX);
+        from.by_ref().take(wanted.min(BODY_BYTES_MAX)).read_to_end(&mut body)?;
+        if length.is_some_and(|length| body.len() as u64 != length) {
+            return Err(garbled("the body is shorter than announced or too long"));
+        }
+        return Ok(body);
+    }
+    loop {
+        let line = read_line(&mut from)?;
+        let size = u64::from_str_radix(line.split(';').next().unwrap_or("").trim(), 16)
+            .map_err(|_| garbled("bad chunk length"))?;
+        if size == 0 {
+            return Ok(body);
+        }
+        let before = body.len() as u64;
+        if size > BODY_BYTES_MAX - before {
+            return Err(garbled("the body is too long"));
+        }
+        from.by_ref().take(size).read_to_end(&mut body)?;
+        if body.len() as u64 != before + size || !read_line(&mut from)?.is_empty() {
+            return Err(garbled("a chunk ends early"));
+        }
+    }
+}
+
+/// One line without its end; an answer's lines are short, so a bound keeps garbage from filling memory.
+fn read_line(from: &mut impl BufRead) -> Result<String> {
+    let mut line = String::new();
+    from.by_ref().take(64 * 1024).read_line(&mut line).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => garbled("bytes that are no text"),
+        _ => error.into(),
+    })?;
+    match line.strip_suffix('\n') {
+        Some(text) => Ok(text.trim_end_matches('\r').to_owned()),
+        None => Err(garbled("it ends early")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> Result<Answer> {
+        read_answer(text.as_bytes())
+    }
+
+    #[test]
+    fn forms_are_encoded() {
+        assert_eq!(form_encoded(&[("name", "a b&c"), ("é", "1")]), "name=a%20b%26c&%C3%A9=1");
+    }
+
+    #[test]
+    fn requests_carry_login_and_body() {
+        let rest = Rest::new("127.0.0.1:8091", Some(("Administrator", "password")));
+        let text = rest.head_and_body("POST", "/x", &[("a", "b")]);
+        assert!(text.starts_with("POST /x HTTP/1.1\r\nHost: 127.0.0.1:8091\r\n"));
+        assert!(text.contains("\r\nAuthorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n"));
+        assert!(text.ends_with("Content-Length: 3\r\n\r\na=b"));
+    }
+
+    #[test]
+    fn bodies_by_length_by_chunks_and_to_the_end() {
+        let by_length = answer("HTTP/1.1 200 OK\r\nContent-length: 3\r\n\r\nabcdef").expect("an answer");
+        assert_eq!((by_length.code, &by_length.body[..]), (200, &b"abc"[..]));
+        let chunked = "HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\na\r\n0123456789\r\n0\r\n\r\n";
+        let chunked = answer(chunked).expect("an answer");
+        assert_eq!((chunked.code, &chunked.body[..]), (404, &b"ab0123456789"[..]));
+        let to_the_end = answer("HTTP/1.0 202 Accepted\r\n\r\nall of it").expect("an answer");
+        assert_eq!((to_the_end.code, &to_the_end.body[..]), (202, &b"all of it"[..]));
+        let interim = answer("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(interim.expect("an answer").code, 200);
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_never_a_short_body() {
+        for text in [
+            "",
+            "SSH-2.0-x\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nab",
+        ] {
+            assert!(answer(text).is_err(), "{text:?}");
+        }
+    }
+}
