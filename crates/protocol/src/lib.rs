@@ -9,4 +9,7 @@
 //! What a request *means* is decided by the server; this crate says only whether it is well formed.
 
 pub mod binary;
+pub mod error_map;
 pub mod hello;
+pub mod sasl;
+pub mod text;

@@ -10,6 +10,7 @@ pub mod frame;
 pub mod framing;
 pub mod header;
 pub mod key;
+pub mod legacy;
 pub mod observe;
 pub mod opcode;
 pub mod request;

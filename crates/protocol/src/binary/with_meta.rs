@@ -5,14 +5,12 @@
 //! cut off the value and ignored.
 
 use super::{Violation, extras::layout};
-use base::Cas;
 
 const FORCE: u32 = 0x01;
 const ACCEPT_LWW: u32 = 0x02;
 const REGENERATE_CAS: u32 = 0x04;
 const SKIP_CONFLICT_RESOLUTION: u32 = 0x08;
 const IS_EXPIRATION: u32 = 0x10;
-const KNOWN: u32 = FORCE | ACCEPT_LWW | REGENERATE_CAS | SKIP_CONFLICT_RESOLUTION | IS_EXPIRATION;
 
 layout! {
     /// The fields every with-meta request has.
@@ -45,9 +43,6 @@ pub struct WithMetaOptions {
 
 impl WithMetaOptions {
     fn decode(bits: u32) -> Result<Self, Violation> {
-        if bits & !KNOWN != 0 {
-            return Err(Violation::invalid("Unknown with-meta option"));
-        }
         let options = Self {
             force: bits & FORCE != 0,
             accept_lww: bits & ACCEPT_LWW != 0,
@@ -63,12 +58,15 @@ impl WithMetaOptions {
 
     /// The number on the wire.
     #[must_use]
-    pub const fn bits(self) -> u32 {
-        self.force as u32 * FORCE
-            | self.accept_lww as u32 * ACCEPT_LWW
-            | self.regenerate_cas as u32 * REGENERATE_CAS
-            | self.skip_conflict_resolution as u32 * SKIP_CONFLICT_RESOLUTION
-            | self.is_expiration as u32 * IS_EXPIRATION
+    pub fn bits(self) -> u32 {
+        let options = [
+            (self.force, FORCE),
+            (self.accept_lww, ACCEPT_LWW),
+            (self.regenerate_cas, REGENERATE_CAS),
+            (self.skip_conflict_resolution, SKIP_CONFLICT_RESOLUTION),
+            (self.is_expiration, IS_EXPIRATION),
+        ];
+        options.iter().filter(|(set, _)| *set).fold(0, |bits, (_, bit)| bits | bit)
     }
 }
 
@@ -87,8 +85,8 @@ impl<'a> WithMeta<'a> {
     /// Reads extras and value of a request.
     ///
     /// # Errors
-    /// "Invalid arguments" for another length of extras, an unknown or contradicting option, a CAS that no
-    /// document can have, or a metadata section longer than the value.
+    /// "Invalid arguments" for another length of extras, contradicting options, or a metadata section longer than
+    /// the value. Unknown options are ignored, as kv_engine does.
     pub fn decode(extras: &[u8], value: &'a [u8]) -> Result<Self, Violation> {
         let wrong = Violation::invalid("Request extras invalid");
         let (head, tail) = extras.split_at_checked(WithMetaExtras::BYTES).ok_or(wrong)?;
@@ -101,9 +99,6 @@ impl<'a> WithMeta<'a> {
             _ => return Err(wrong),
         };
         let options = WithMetaOptions::decode(options)?;
-        if matches!(Cas(meta.cas), Cas::NONE | Cas::LOCKED) && !options.regenerate_cas {
-            return Err(Violation::invalid("The document's CAS is invalid"));
-        }
         let length = value.len().checked_sub(usize::from(section));
         let value = length
             .and_then(|length| value.get(..length))
@@ -154,10 +149,8 @@ mod tests {
         };
         assert!(with(0x0c) && with(0x1b));
         assert!(!with(0x04), "a new CAS without skipping conflict resolution");
-        assert!(!with(0x20), "unknown");
+        assert!(with(0x20), "unknown options are ignored");
         let section = [&META.encode()[..], &[0, 1]].concat();
         assert!(WithMeta::decode(&section, b"").is_err(), "section longer than the value");
-        let no_cas = encode_with_meta(&WithMetaExtras { cas: 0, ..META }, WithMetaOptions::default());
-        assert!(WithMeta::decode(&no_cas, b"").is_err());
     }
 }
