@@ -1,1 +1,34 @@
-//! Placeholder: this crate's module header is written with its first code.
+//! The data plane and, beside it, the composition root: sockets, threads, clocks, authentication, TLS, and the way
+//! of a request from bytes to [`engine`] and back.
+//!
+//! A request: [`worker`] reads, [`connection`] cuts requests out of the bytes and parks what must wait,
+//! [`handlers`] execute them against the engine, [`output`] collects the answers, the worker writes once. Slow
+//! things live elsewhere: TLS handshakes in [`handshake`], password hashing in [`helper`], accepting in
+//! [`acceptor`].
+
+mod acceptor;
+mod call;
+mod connection;
+mod context;
+mod handlers;
+mod handshake;
+mod helper;
+pub mod limits;
+mod mailbox;
+pub mod meter;
+mod output;
+mod reply;
+mod sasl;
+mod session;
+pub mod shared;
+mod text;
+pub mod tls;
+mod transport;
+pub mod value;
+mod worker;
+mod workers;
+
+pub use mailbox::Wakes;
+pub use meter::BucketMeter;
+pub use shared::{AuditEvent, BucketEntry, ConfigDocument, ConfigVersion, LoginEvent, Shared, Snapshot};
+pub use workers::{ListenerKind, WorkerOptions, Workers};

@@ -1,0 +1,117 @@
+//! One request on its way through a handler: what was asked, by whom, where the answer goes, and the ways in which
+//! a handler can end without one.
+
+use base::{HashedKey, Status, VbId};
+use engine::{Mutated, Refusal, Waiter};
+use protocol::binary::{Frame, Opcode, RequestInfo, Violation};
+
+use crate::{context::Context, helper::Completion, output::Output, session::Session};
+
+/// A decoded and validated request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) frame: Frame<'a>,
+    /// As sent.
+    pub(crate) opcode: Opcode,
+    /// The same without its quietness; what handlers look at.
+    pub(crate) loud: Opcode,
+    pub(crate) info: RequestInfo<'a>,
+    /// The document's key; empty unless the opcode has one.
+    pub(crate) key: HashedKey<'a>,
+    pub(crate) vb: VbId,
+}
+
+impl Request<'_> {
+    /// Whether success (of a mutation) or absence (for a read) goes unanswered.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.opcode != self.loud
+    }
+}
+
+/// A request with everything a handler may touch.
+#[derive(Debug)]
+pub(crate) struct Call<'c, 'r> {
+    pub(crate) session: &'c mut Session,
+    pub(crate) request: &'c Request<'r>,
+    pub(crate) out: &'c mut Output,
+    pub(crate) context: &'c mut Context,
+    /// What the request is parked under, should it have to wait.
+    pub(crate) ticket: u64,
+    /// Set when the request was parked before.
+    pub(crate) resumed: Option<Resumed>,
+}
+
+impl Call<'_, '_> {
+    /// Names this request to whoever will wake it.
+    pub(crate) fn waiter(&self) -> Waiter {
+        self.context.waiter(self.ticket)
+    }
+}
+
+/// A parked request that is executed again.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    /// What it was parked under, and is again if it has to.
+    pub(crate) ticket: u64,
+    /// Where it stopped.
+    pub(crate) stage: Stage,
+    /// What became of slow work done for it.
+    pub(crate) completion: Option<Completion>,
+    /// Its deadline has passed.
+    pub(crate) timed_out: bool,
+}
+
+/// Where a parked request stopped.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// Before it began; its document is being fetched. So many fetches it has been through.
+    Fetch(u8),
+    /// A durable mutation was applied and has to reach its level.
+    Durable {
+        mutated: Mutated,
+        /// A counter's new number.
+        number: Option<u64>,
+        /// When the outcome is called ambiguous (monotonic milliseconds).
+        deadline: u64,
+    },
+    /// SEQNO_PERSISTENCE: the seqno is not on disk yet; given up at that time (monotonic milliseconds).
+    Persistence(u64),
+    /// The helper thread works for it.
+    Helper,
+}
+
+/// Why a handler ends without an answer.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The request is refused.
+    Status(Status),
+    /// The request is refused, with words for the developer.
+    Refused(Status, &'static str),
+    /// Its document has to be fetched from disk; execute it again then.
+    Fetch,
+    /// It waits; with a deadline in monotonic milliseconds.
+    Park(Stage, Option<u64>),
+    /// The connection ends, after what was answered so far.
+    Close,
+}
+
+impl From<Status> for Stop {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Status(status) => Self::Status(status),
+            Refusal::Fetch => Self::Fetch,
+        }
+    }
+}
+
+impl From<Violation> for Stop {
+    fn from(violation: Violation) -> Self {
+        Self::Refused(violation.status, violation.context)
+    }
+}

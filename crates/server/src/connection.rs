@@ -1,0 +1,536 @@
+//! A connection as a state machine over bytes: no socket, no clock of its own.
+//!
+//! [`Connection::consume`] executes the complete requests at the beginning of what was read. A batch is decoded
+//! first, so that the hash-table lines of all its keys are on their way from memory before the first is needed.
+//!
+//! A request that must wait is *parked*: its packet is copied, and it is executed again when it is woken, when slow
+//! work for it is done, or when its deadline passes. On a connection that negotiated nothing else, what follows
+//! waits behind it. With unordered execution only commands that must not be reordered do, and a bound on parked
+//! requests keeps their memory bounded. While a connection is blocked nothing is read from it.
+
+use std::time::Instant;
+
+use base::{DocKey, HashedKey, hash};
+use protocol::{
+    binary::{Decoded, Frame, Header, Magic, Opcode, decode_frame_within, document_key, validate},
+    hello::Feature,
+};
+
+use crate::{
+    call::{Call, Request, Resumed, Stage, Stop},
+    context::Context,
+    handlers,
+    helper::Completion,
+    meter::OpKind,
+    output::Output,
+    reply,
+    session::{Session, Standing},
+    text::TextState,
+    transport::Transport,
+    workers::ListenerKind,
+};
+
+/// Requests of one connection that are decoded ahead of execution.
+const BATCH: usize = 32;
+/// Requests of one connection before others get their turn.
+const TURN_REQUESTS: usize = 256;
+/// Requests of one connection that may be parked, with unordered execution.
+const PARKED_MAX: usize = 128;
+/// Bytes of parked packets of one connection.
+const PARKED_BYTES_MAX: usize = 32 << 20;
+/// A document that was fetched this often and is gone again each time is given up: memory is short.
+const FETCHES_MAX: u8 = 16;
+/// Largest packet body of a connection without bucket or identity: nothing it may send is longer.
+const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// What a connection needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Nothing; its input may be looked at.
+    Ready,
+    /// More input: so many bytes from the first one not consumed.
+    Need(usize),
+    /// Another turn: there may be complete requests left.
+    Again,
+    /// A parked request to be done.
+    Blocked,
+    /// To be closed once its output is written.
+    Close,
+}
+
+/// What the first byte decided.
+#[derive(Debug)]
+enum Speech {
+    /// Nothing came yet, and the port allows both.
+    Undecided,
+    Binary,
+    Text(Box<TextState>),
+}
+
+#[derive(Debug)]
+struct Parked {
+    ticket: u64,
+    packet: Box<[u8]>,
+    read_at: Instant,
+    stage: Stage,
+    completion: Option<Completion>,
+    timed_out: bool,
+    /// To be executed again.
+    ready: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) session: Session,
+    speech: Speech,
+    parked: Vec<Parked>,
+    parked_bytes: usize,
+    next_ticket: u64,
+    blocked: bool,
+}
+
+/// What became of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// Answered, or parked where what follows need not wait.
+    Next,
+    /// Not begun: it may not overtake what is parked.
+    NotYet,
+    /// Parked, and what follows has to wait.
+    Parked,
+    Close,
+}
+
+impl Connection {
+    pub(crate) fn new(kind: ListenerKind, transport: &Transport, context: &Context) -> Self {
+        Self::with_session(Session::new(kind, Some(transport), &context.snapshot))
+    }
+
+    pub(crate) fn with_session(session: Session) -> Self {
+        let speech = if session.kind == ListenerKind::Memcached { Speech::Undecided } else { Speech::Binary };
+        Self { session, speech, parked: Vec::new(), parked_bytes: 0, next_ticket: 0, blocked: false }
+    }
+
+    /// Whether requests wait for something.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Bytes of parked packets.
+    pub(crate) fn parked_bytes(&self) -> usize {
+        self.parked_bytes
+    }
+
+    /// Whether nothing more may be executed, and so nothing be read, until a parked request is done.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Marks a parked request for execution. Unknown tickets were answered already.
+    pub(crate) fn wake(&mut self, ticket: u64) {
+        self.mark(ticket, |_| {});
+    }
+
+    /// Marks a parked request whose slow work is done.
+    pub(crate) fn complete(&mut self, ticket: u64, completion: Completion) {
+        self.mark(ticket, |parked| parked.completion = Some(completion));
+    }
+
+    /// Marks a parked request whose deadline has passed.
+    pub(crate) fn time_out(&mut self, ticket: u64) {
+        self.mark(ticket, |parked| parked.timed_out = true);
+    }
+
+    fn mark(&mut self, ticket: u64, change: impl FnOnce(&mut Parked)) {
+        if let Some(parked) = self.parked.iter_mut().find(|parked| parked.ticket == ticket) {
+            parked.ready = true;
+            change(parked);
+        }
+    }
+
+    /// Follows the node's state, answers parked requests that can be, pushes a newer cluster map.
+    pub(crate) fn catch_up(&mut self, out: &mut Output, context: &mut Context) -> After {
+        if self.session.refresh(&context.snapshot) == Standing::BucketGone {
+            return After::Close;
+        }
+        handlers::config::push(&mut self.session, out, context);
+        while let Some(index) = self.parked.iter().position(|parked| parked.ready) {
+            if out.is_full() {
+                return After::Again;
+            }
+            let parked = self.parked.swap_remove(index);
+            if self.resume(parked, out, context) == Flow::Close {
+                return After::Close;
+            }
+        }
+        if self.blocked && !self.is_crowded() && (self.parked.is_empty() || self.is_unordered()) {
+            self.blocked = false;
+        }
+        After::Ready
+    }
+
+    fn is_unordered(&self) -> bool {
+        self.session.has(Feature::UnorderedExecution) && matches!(self.speech, Speech::Binary)
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.parked.len() >= PARKED_MAX || self.parked_bytes >= PARKED_BYTES_MAX
+    }
+
+    fn resume(&mut self, parked: Parked, out: &mut Output, context: &mut Context) -> Flow {
+        self.parked_bytes -= parked.packet.len();
+        let Parked { ticket, packet, read_at, stage, completion, timed_out, .. } = parked;
+        let now_read_at = std::mem::replace(&mut context.read_at, read_at);
+        let resumed = Resumed { ticket, stage, completion, timed_out };
+        let flow = if let Speech::Text(_) = self.speech {
+            self.execute_text(&packet, Some(resumed), out, context)
+        } else if let Decoded::Frame(frame) = decode_frame_within(&packet, usize::MAX) {
+            self.execute(&packet, &frame, None, Some(resumed), out, context)
+        } else {
+            // Only whole packets are parked.
+            Flow::Close
+        };
+        self.record_batch(context);
+        context.read_at = now_read_at;
+        flow
+    }
+
+    /// Executes the complete requests at the beginning of `input`; returns how many bytes they took.
+    pub(crate) fn consume(
+        &mut self,
+        input: &[u8],
+        out: &mut Output,
+        context: &mut Context,
+    ) -> (usize, After) {
+        if let Speech::Undecided = self.speech {
+            match input.first() {
+                None => return (0, After::Need(1)),
+                Some(&first) if Magic::from_wire(first).is_some() => self.speech = Speech::Binary,
+                Some(_) => self.speech = Speech::Text(Box::default()),
+            }
+        }
+        let result = match self.speech {
+            Speech::Text(_) => self.consume_text(input, out, context),
+            _ => self.consume_binary(input, out, context),
+        };
+        self.record_batch(context);
+        result
+    }
+
+    fn consume_binary(&mut self, input: &[u8], out: &mut Output, context: &mut Context) -> (usize, After) {
+        let mut at = 0;
+        let mut executed = 0;
+        let mut planned = 0;
+        loop {
+            if self.blocked {
+                return (at, After::Blocked);
+            }
+            if out.is_full() || executed >= TURN_REQUESTS {
+                return (at, After::Again);
+            }
+            let rest = input.get(at..).unwrap_or_default();
+            let (header, flow) = match decode_frame_within(rest, self.body_bytes_max()) {
+                Decoded::Frame(frame) => {
+                    let length = frame.packet_len();
+                    if planned == 0 && length < rest.len() {
+                        planned = self.plan(rest, context);
+                    }
+                    let hash = (planned > 0).then(|| {
+                        let index = context.hashes.len().saturating_sub(planned);
+                        planned -= 1;
+                        context.hashes.get(index).copied().unwrap_or_default()
+                    });
+                    let packet = rest.get(..length).unwrap_or_default();
+                    let flow =
+                        self.execute(packet, &frame, hash.filter(|hash| *hash != 0), None, out, context);
+                    (frame.header, flow)
+                }
+                Decoded::Incomplete { need } => return (at, After::Need(need)),
+                Decoded::Invalid(header) => {
+                    planned = 0;
+                    (header, self.answer_invalid(&header, out, context))
+                }
+                Decoded::Fatal(fatal) => {
+                    tracing::info!(%fatal, peer = ?self.session.peer, "closing a connection");
+                    return (at, After::Close);
+                }
+            };
+            match flow {
+                Flow::Next | Flow::Parked => {
+                    at += header.packet_len();
+                    executed += 1;
+                }
+                Flow::NotYet => {}
+                Flow::Close => return (at, After::Close),
+            }
+        }
+    }
+
+    fn body_bytes_max(&self) -> usize {
+        if self.session.attached().is_some()
+            || self.session.identity.domain != cluster::auth::Domain::Anonymous
+        {
+            base::limits::FRAME_BODY_BYTES_MAX
+        } else {
+            STRANGER_BODY_BYTES_MAX
+        }
+    }
+
+    /// Decodes a batch ahead: hashes its keys into `context.hashes` and has their table lines fetched, then the
+    /// documents these point to. Returns the length of the batch.
+    fn plan(&self, input: &[u8], context: &mut Context) -> usize {
+        context.hashes.clear();
+        let Some(bucket) = self.session.attached() else { return 0 };
+        let collections = self.session.has(Feature::Collections);
+        let on_memcached_port = self.session.kind == ListenerKind::Memcached;
+        let mut vbuckets = [base::VbId(0); BATCH];
+        let mut rest = input;
+        for vb in &mut vbuckets {
+            let Decoded::Frame(frame) = decode_frame_within(rest, base::limits::FRAME_BODY_BYTES_MAX) else {
+                break;
+            };
+            rest = rest.get(frame.packet_len()..).unwrap_or_default();
+            let has_key = Opcode::from_wire(frame.header.opcode).is_some_and(Opcode::has_document_key);
+            let hash = if has_key { encoded_hash(frame.key, collections) } else { 0 };
+            if has_key {
+                *vb = if on_memcached_port {
+                    self.session.vbucket_of(frame.key)
+                } else {
+                    frame.header.vbucket()
+                };
+                bucket.engine.prefetch(*vb, hash);
+            }
+            context.hashes.push(hash);
+        }
+        for (vb, hash) in vbuckets.iter().zip(&context.hashes) {
+            if *hash != 0 {
+                bucket.engine.prefetch_item(*vb, *hash);
+            }
+        }
+        context.hashes.len()
+    }
+
+    fn answer_invalid(&mut self, header: &Header, out: &mut Output, context: &mut Context) -> Flow {
+        if !header.magic.is_client_request() {
+            return Flow::Close;
+        }
+        let words = "The parts of the packet are longer than its body";
+        reply::refuse(&mut self.session, header, out, context, base::Status::Invalid, Some(words));
+        Flow::Next
+    }
+
+    /// Executes one packet. `hash` is its key's, if it was planned.
+    fn execute(
+        &mut self,
+        packet: &[u8],
+        frame: &Frame<'_>,
+        hash: Option<u64>,
+        resumed: Option<Resumed>,
+        out: &mut Output,
+        context: &mut Context,
+    ) -> Flow {
+        let magic = frame.header.magic;
+        if !magic.is_client_request() {
+            // Answers to what we pushed need no attention; nothing else may come from a client.
+            return if magic == Magic::ServerResponse { Flow::Next } else { Flow::Close };
+        }
+        let mut keys = std::mem::take(&mut context.keys);
+        let flow = match self.decode(frame, hash, &mut keys) {
+            Ok(request) => {
+                let overtakes = resumed.is_none() && !self.parked.is_empty();
+                if overtakes && (request.info.barrier || !request.opcode.may_reorder()) {
+                    self.blocked = true;
+                    Flow::NotYet
+                } else {
+                    self.carry_out(packet, &request, resumed, out, context)
+                }
+            }
+            Err(stop) => self.stop(packet, &frame.header, stop, 0, out, context),
+        };
+        context.keys = keys;
+        flow
+    }
+
+    /// From a frame to a request that a handler can rely on.
+    fn decode<'a>(
+        &self,
+        frame: &Frame<'a>,
+        hash: Option<u64>,
+        keys: &'a mut Vec<u8>,
+    ) -> Result<Request<'a>, Stop> {
+        let opcode =
+            Opcode::from_wire(frame.header.opcode).ok_or(Stop::Status(base::Status::UnknownCommand))?;
+        let on_memcached_port = self.session.kind == ListenerKind::Memcached;
+        if on_memcached_port && opcode.code() > Opcode::Gatq.code() {
+            return Err(Stop::Status(base::Status::UnknownCommand));
+        }
+        validate(opcode, frame, self.session.features)?;
+        let info = frame.framing.parse_request(opcode)?;
+        let mut vb = frame.header.vbucket();
+        let key = if opcode.has_document_key() {
+            if on_memcached_port {
+                vb = self.session.vbucket_of(frame.key);
+            }
+            let key = document_key(frame.key, self.session.has(Feature::Collections), keys)?;
+            match hash {
+                Some(hash) => HashedKey { key, hash },
+                None => HashedKey::new(key),
+            }
+        } else {
+            HashedKey { key: DocKey::trusted(&[]), hash: 0 }
+        };
+        Ok(Request { frame: *frame, opcode, loud: opcode.loud(), info, key, vb })
+    }
+
+    fn carry_out(
+        &mut self,
+        packet: &[u8],
+        request: &Request<'_>,
+        resumed: Option<Resumed>,
+        out: &mut Output,
+        context: &mut Context,
+    ) -> Flow {
+        let ticket = resumed.as_ref().map_or(self.next_ticket, |resumed| resumed.ticket);
+        self.next_ticket = self.next_ticket.max(ticket + 1);
+        let fetches = match &resumed {
+            Some(Resumed { stage: Stage::Fetch(fetches), .. }) => *fetches,
+            _ => 0,
+        };
+        let mark = out.mark();
+        let mut call = Call { session: &mut self.session, request, out, context, ticket, resumed };
+        let mut result = handlers::handle(&mut call);
+        if let Err(Stop::Fetch) = result {
+            result = fetch(&call, fetches);
+        }
+        let Err(stop) = result else {
+            context.ran(handlers::kind_of(request.loud));
+            return if self.session.quitting { Flow::Close } else { Flow::Next };
+        };
+        out.rewind(mark);
+        if let Stop::Status(base::Status::KeyNotFound) = stop
+            && let Some(bucket) = self.session.attached()
+        {
+            bucket.meter.miss(context.worker, handlers::kind_of(request.loud));
+        }
+        let flow = self.stop(packet, &request.frame.header, stop, ticket, out, context);
+        if flow == Flow::Parked {
+            let may_go_on = self.is_unordered() && request.opcode.may_reorder() && !request.info.barrier;
+            self.blocked |= !may_go_on || self.is_crowded();
+            return if self.blocked { Flow::Parked } else { Flow::Next };
+        }
+        context.ran(handlers::kind_of(request.loud));
+        flow
+    }
+
+    /// Carries out what a handler ended with instead of an answer.
+    fn stop(
+        &mut self,
+        packet: &[u8],
+        header: &Header,
+        stop: Stop,
+        ticket: u64,
+        out: &mut Output,
+        context: &mut Context,
+    ) -> Flow {
+        let (status, words) = match stop {
+            Stop::Status(status) => (status, None),
+            Stop::Refused(status, words) => (status, Some(words)),
+            Stop::Fetch => (base::Status::TemporaryFailure, None),
+            Stop::Close => return Flow::Close,
+            Stop::Park(stage, deadline) => {
+                self.park(packet, stage, ticket, deadline, context);
+                return Flow::Parked;
+            }
+        };
+        reply::refuse(&mut self.session, header, out, context, status, words);
+        Flow::Next
+    }
+
+    fn park(
+        &mut self,
+        packet: &[u8],
+        stage: Stage,
+        ticket: u64,
+        deadline: Option<u64>,
+        context: &mut Context,
+    ) {
+        if let Some(millis) = deadline {
+            context.wake_at(millis, ticket);
+        }
+        self.parked_bytes += packet.len();
+        self.parked.push(Parked {
+            ticket,
+            packet: packet.into(),
+            read_at: context.read_at,
+            stage,
+            completion: None,
+            timed_out: false,
+            ready: false,
+        });
+    }
+
+    fn record_batch(&self, context: &mut Context) {
+        if context.ran.is_empty() {
+            return;
+        }
+        let micros = context.elapsed_micros();
+        if let Some(bucket) = self.session.attached() {
+            for (kind, count) in &context.ran {
+                bucket.meter.record(context.worker, *kind, *count, micros);
+            }
+        }
+        context.ran.clear();
+    }
+
+    fn consume_text(&mut self, input: &[u8], out: &mut Output, context: &mut Context) -> (usize, After) {
+        let _ = (input, out, context);
+        (0, After::Close)
+    }
+
+    fn execute_text(
+        &mut self,
+        packet: &[u8],
+        resumed: Option<Resumed>,
+        out: &mut Output,
+        context: &mut Context,
+    ) -> Flow {
+        let _ = (packet, resumed, out, context);
+        Flow::Close
+    }
+}
+
+/// Asks for a document to be brought from disk.
+fn fetch(call: &Call<'_, '_>, fetches: u8) -> Result<(), Stop> {
+    if fetches >= FETCHES_MAX {
+        return Err(Stop::Status(base::Status::TemporaryFailure));
+    }
+    call.session.bucket()?.engine.fetch(call.request.vb, call.request.key, call.waiter())?;
+    Err(Stop::Park(Stage::Fetch(fetches + 1), None))
+}
+
+fn encoded_hash(key: &[u8], collections: bool) -> u64 {
+    if collections {
+        return hash::key_hash(key);
+    }
+    let mut encoded = [0; base::limits::ENCODED_KEY_BYTES_MAX];
+    match encoded.get_mut(1..=key.len()) {
+        Some(logical) => {
+            logical.copy_from_slice(key);
+            hash::key_hash(encoded.get(..=key.len()).unwrap_or_default())
+        }
+        // Too long to be a key; it is refused when its turn comes.
+        None => 0,
+    }
+}
+
+impl Context {
+    /// Counts an operation; consecutive ones of a kind together.
+    #[inline]
+    fn ran(&mut self, kind: OpKind) {
+        match self.ran.last_mut() {
+            Some((last, count)) if *last == kind => *count += 1,
+            _ => self.ran.push((kind, 1)),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a connection's state machine may use while it executes: the clock reading and snapshot of this turn, the
+//! worker's scratch memory and counters, and the ways to have a request continued later.
+
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Instant};
+
+use base::Now;
+use engine::Waiter;
+
+use crate::{
+    helper::Helper,
+    meter::OpKind,
+    shared::{Shared, Snapshot},
+    worker::slab::ConnectionId,
+};
+
+/// When a parked request is answered whatever happens: (monotonic milliseconds, connection, ticket).
+pub(crate) type Deadline = (u64, ConnectionId, u64);
+
+/// Scratch capacity that survives a request.
+const SCRATCH_BYTES_KEPT: usize = 1 << 20;
+
+/// A turn's surroundings. One per worker.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) worker: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) helper: Helper,
+    pub(crate) now: Now,
+    /// When the input being executed was read.
+    pub(crate) read_at: Instant,
+    /// The connection whose turn it is.
+    pub(crate) connection: ConnectionId,
+    pub(crate) deadlines: BinaryHeap<Reverse<Deadline>>,
+    pub(crate) dice: Dice,
+    /// Values inflated or rewritten on their way through.
+    pub(crate) scratch: Vec<u8>,
+    /// The encoded key of the request, for connections whose keys come without a collection prefix.
+    pub(crate) keys: Vec<u8>,
+    /// Hashes of the keys of the batch being executed; 0 where a request has none.
+    pub(crate) hashes: Vec<u64>,
+    /// Operations executed since latencies were last recorded.
+    pub(crate) ran: Vec<(OpKind, u64)>,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+}
+
+impl Context {
+    pub(crate) fn new(worker: usize, shared: Arc<Shared>, helper: Helper) -> Self {
+        let (snapshot, now) = (shared.snapshot(), shared.now());
+        let dice = Dice::new(now.wall_nanos ^ ((worker as u64) << 32));
+        Self {
+            worker,
+            shared,
+            snapshot,
+            helper,
+            now,
+            read_at: Instant::now(),
+            connection: 0,
+            deadlines: BinaryHeap::new(),
+            dice,
+            scratch: Vec::new(),
+            keys: Vec::new(),
+            hashes: Vec::new(),
+            ran: Vec::new(),
+            bytes_read: 0,
+            bytes_written: 0,
+        }
+    }
+
+    /// Names a parked request of the current connection.
+    pub(crate) fn waiter(&self, ticket: u64) -> Waiter {
+        Waiter { worker: u32::try_from(self.worker).unwrap_or(u32::MAX), connection: self.connection, ticket }
+    }
+
+    /// Has the parked request woken at `millis` at the latest.
+    pub(crate) fn wake_at(&mut self, millis: u64, ticket: u64) {
+        self.deadlines.push(Reverse((millis, self.connection, ticket)));
+    }
+
+    /// Takes the scratch buffer back after use, unless one large value has made it large.
+    pub(crate) fn keep_scratch(&mut self, mut scratch: Vec<u8>) {
+        if scratch.capacity() > SCRATCH_BYTES_KEPT {
+            scratch = Vec::new();
+        }
+        self.scratch = scratch;
+    }
+
+    /// Microseconds since the input was read.
+    pub(crate) fn elapsed_micros(&self) -> u64 {
+        u64::try_from(self.read_at.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Cheap randomness for choices that need no secrecy (xorshift64*).
+#[derive(Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}

@@ -1,0 +1,89 @@
+//! Cluster maps: asked for, and pushed.
+
+use base::{Cas, Datatype, Status};
+use protocol::{
+    binary::{Header, Magic, Opaque, ServerOpcode, extras},
+    hello::Feature,
+};
+
+use crate::{
+    call::{Call, Stop},
+    context::Context,
+    output::Output,
+    reply,
+    session::Session,
+    shared::{ConfigDocument, ConfigVersion},
+};
+
+/// `GET_CLUSTER_CONFIG`: the map of the bucket, or of the cluster while none is selected. Empty for clients that
+/// have this version already.
+pub(crate) fn get(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let known = extras::ConfigVersion::decode(call.request.frame.extras)
+        .map(|version| ConfigVersion { epoch: version.epoch, rev: version.revision });
+    if call.session.attached().is_none() && call.session.access().is_empty() && !is_known(call.session) {
+        return Err(Stop::Status(Status::NoAccess));
+    }
+    let config = call.session.config(call.context).ok_or(Stop::Status(Status::KeyNotFound))?;
+    let version = config.version;
+    if known >= Some(version) {
+        call.answer_empty();
+        return Ok(());
+    }
+    let (datatype, body) = reply::config_body(call.session, config);
+    let response = call.response().with_datatype(datatype);
+    let traced = call.session.has(Feature::Tracing);
+    let header = &call.request.frame.header;
+    protocol::binary::write_response(&mut call.out.bytes, header, traced, &response, &[], &[], body);
+    call.session.seen = Some(version);
+    call.session.pushed = call.session.pushed.max(Some(version));
+    Ok(())
+}
+
+/// Whether the connection has authenticated: everybody who has may learn where the nodes are.
+fn is_known(session: &Session) -> bool {
+    session.identity.domain != cluster::auth::Domain::Anonymous
+}
+
+/// Pushes the map that is newer than what the client was last told of, if it asked for that.
+pub(crate) fn push(session: &mut Session, out: &mut Output, context: &Context) {
+    let whole = session.has(Feature::ClustermapChangeNotification);
+    let brief = session.has(Feature::ClustermapChangeNotificationBrief);
+    if !(whole || brief) {
+        return;
+    }
+    let Some(config) = session.config(context) else { return };
+    let version = config.version;
+    let last = session.pushed.max(session.seen);
+    if last.is_none() || last >= Some(version) {
+        // A client that has not asked yet will; what it gets then is the newest.
+        return;
+    }
+    let bucket = session.attached().map(|bucket| bucket.name.as_bytes()).unwrap_or_default();
+    write_push(out, session, config, bucket, whole);
+    session.pushed = Some(version);
+    if whole {
+        session.seen = Some(version);
+    }
+}
+
+fn write_push(out: &mut Output, session: &Session, config: &ConfigDocument, bucket: &[u8], whole: bool) {
+    let ConfigVersion { epoch, rev } = config.version;
+    let extras = extras::ConfigVersion { epoch, revision: rev }.encode();
+    let (datatype, value) =
+        if whole { reply::config_body(session, config) } else { (Datatype::RAW, &[][..]) };
+    let header = Header {
+        magic: Magic::ServerRequest,
+        opcode: ServerOpcode::ClustermapChangeNotification as u8,
+        framing_len: 0,
+        extras_len: extras.len() as u8,
+        key_len: bucket.len() as u16,
+        datatype,
+        vbucket_or_status: 0,
+        body_len: (extras.len() + bucket.len() + value.len()) as u32,
+        opaque: Opaque::default(),
+        cas: Cas::NONE,
+    };
+    for part in [&header.encode()[..], &extras, bucket, value] {
+        out.bytes.extend_from_slice(part);
+    }
+}

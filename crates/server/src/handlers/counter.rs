@@ -1,0 +1,30 @@
+//! INCREMENT and DECREMENT.
+
+use base::Status;
+use cluster::auth::Privilege;
+use engine::Counter;
+use protocol::binary::{Opcode, extras::CounterExtras};
+
+use super::store::{acknowledge, durability_of, expiry_of};
+use crate::call::{Call, Stop};
+
+/// INCREMENT, DECREMENT and their quiet forms.
+pub(crate) fn counter(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let bucket = call.session.bucket()?;
+    let (frame, info, key) = (&call.request.frame, &call.request.info, call.request.key);
+    call.session.require(Privilege::Read, key.key)?;
+    call.session.require(Privilege::Upsert, key.key)?;
+    let extras = CounterExtras::decode(frame.extras).ok_or(Stop::Status(Status::Invalid))?;
+    let initial = extras.initial_if_created();
+    let expiry = if initial.is_some() { extras.expiry } else { 0 };
+    let counter = Counter {
+        delta: extras.delta,
+        decrement: call.request.loud == Opcode::Decrement,
+        initial,
+        expiry: expiry_of(info, expiry),
+        cas: frame.header.cas,
+        durability: durability_of(info),
+    };
+    let (number, mutated) = bucket.engine.counter(call.request.vb, key, &counter, call.context.now)?;
+    acknowledge(call, mutated, Some(number))
+}

@@ -1,0 +1,110 @@
+//! One function per command, grouped by what they do. A handler decodes its arguments, checks rights, calls the
+//! engine and writes the answer; it ends with a [`Stop`] where there is none (yet).
+
+use base::Status;
+use protocol::binary::Opcode;
+
+use crate::{
+    call::{Call, Resumed, Stage, Stop},
+    meter::OpKind,
+    sasl,
+};
+
+pub(crate) mod collections;
+pub(crate) mod config;
+pub(crate) mod counter;
+pub(crate) mod get;
+pub(crate) mod hello;
+pub(crate) mod lock;
+pub(crate) mod meta;
+pub(crate) mod node;
+pub(crate) mod observe;
+pub(crate) mod random;
+pub(crate) mod seqnos;
+pub(crate) mod stats;
+pub(crate) mod store;
+pub(crate) mod touch;
+
+/// Executes a request.
+///
+/// # Errors
+/// How it ended, if not with an answer.
+#[inline]
+pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    if call.request.info.impersonate.is_some() {
+        let words = "Executing on behalf of another user is not supported";
+        return Err(Stop::Refused(Status::NotSupported, words));
+    }
+    if let Some(Resumed { stage: Stage::Durable { .. }, .. }) = call.resumed {
+        return store::resume_durable(call);
+    }
+    use Opcode as O;
+    match call.request.loud {
+        O::Get | O::Getk => get::get(call),
+        O::GetReplica => get::get_replica(call),
+        O::Set | O::Add | O::Replace | O::Append | O::Prepend => store::store(call),
+        O::Delete => store::delete(call),
+        O::Increment | O::Decrement => counter::counter(call),
+        O::Touch => touch::touch(call),
+        O::Gat => touch::get_and_touch(call),
+        O::GetLocked => lock::get_locked(call),
+        O::UnlockKey => lock::unlock(call),
+        O::GetMeta => meta::get_meta(call),
+        O::SetWithMeta | O::AddWithMeta | O::DelWithMeta => meta::with_meta(call),
+        O::Observe => observe::observe(call),
+        O::ObserveSeqno => observe::observe_seqno(call),
+        O::SeqnoPersistence => observe::seqno_persistence(call),
+        O::GetAllVbSeqnos => seqnos::all_vb_seqnos(call),
+        O::GetFailoverLog => seqnos::failover_log(call),
+        O::GetRandomKey => random::random_key(call),
+        O::Hello => hello::hello(call),
+        O::GetErrorMap => hello::error_map(call),
+        O::SelectBucket => hello::select_bucket(call),
+        O::ListBuckets => hello::list_buckets(call),
+        O::SaslListMechs => sasl::list_mechanisms(call),
+        O::SaslAuth => sasl::auth(call),
+        O::SaslStep => sasl::step(call),
+        O::GetClusterConfig => config::get(call),
+        O::CollectionsGetManifest => collections::manifest(call),
+        O::CollectionsGetId => collections::collection_id(call),
+        O::CollectionsGetScopeId => collections::scope_id(call),
+        O::Stat => stats::stat(call),
+        O::Noop => {
+            call.answer_empty();
+            Ok(())
+        }
+        O::Version => node::version(call),
+        O::Quit => node::quit(call),
+        O::Flush => node::flush(call),
+        O::Verbosity => node::verbosity(call),
+        // Known, and not built: clients see it in the capabilities and in this answer.
+        _ => Err(Stop::Status(Status::NotSupported)),
+    }
+}
+
+/// Which statistics an operation counts in.
+#[inline]
+pub(crate) fn kind_of(loud: Opcode) -> OpKind {
+    use Opcode as O;
+    match loud {
+        O::Get | O::Getk => OpKind::Get,
+        O::GetReplica => OpKind::GetReplica,
+        O::Set => OpKind::Set,
+        O::Add => OpKind::Add,
+        O::Replace => OpKind::Replace,
+        O::Append => OpKind::Append,
+        O::Prepend => OpKind::Prepend,
+        O::Delete => OpKind::Delete,
+        O::Increment => OpKind::Increment,
+        O::Decrement => OpKind::Decrement,
+        O::Touch => OpKind::Touch,
+        O::Gat => OpKind::GetAndTouch,
+        O::GetLocked => OpKind::Lock,
+        O::UnlockKey => OpKind::Unlock,
+        O::GetMeta => OpKind::GetMeta,
+        O::SetWithMeta | O::AddWithMeta => OpKind::SetWithMeta,
+        O::DelWithMeta => OpKind::DeleteWithMeta,
+        O::Observe | O::ObserveSeqno => OpKind::Observe,
+        _ => OpKind::Other,
+    }
+}

@@ -1,0 +1,324 @@
+//! STAT: named numbers, one packet each, an empty one at the end.
+//!
+//! Groups and names are those Couchbase publishes. A group that does not exist is "not found", as there.
+
+use base::{Datatype, Status, VbId};
+use cluster::auth::Privilege;
+use engine::{BucketStats, VbInfo, WarmupState};
+use protocol::binary::write_response;
+
+use crate::{
+    call::{Call, Stop},
+    handlers::node,
+    meter::OpKind,
+    shared::{BucketEntry, Shared},
+    workers::ListenerKind,
+};
+
+type Pairs = Vec<(String, String)>;
+
+/// STAT and its groups.
+pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let key = std::str::from_utf8(call.request.frame.key).map_err(|_| Stop::Status(Status::KeyNotFound))?;
+    let (group, argument) = key.split_once(' ').unwrap_or((key, ""));
+    if call.session.kind != ListenerKind::Memcached {
+        call.session.require_everywhere(Privilege::SimpleStats)?;
+    }
+    let shared = &call.context.shared;
+    let pairs = match group {
+        "" => general(shared, call.session.bucket()?),
+        "connections" => connections(shared),
+        "reset" => Pairs::new(),
+        _ => group_of(call.session.bucket()?, group, argument)?,
+    };
+    for (name, value) in pairs {
+        let response = call.response();
+        let header = &call.request.frame.header;
+        write_response(&mut call.out.bytes, header, false, &response, &[], name.as_bytes(), value.as_bytes());
+    }
+    call.answer(base::Cas::NONE, Datatype::RAW, &[], &[], &[]);
+    Ok(())
+}
+
+/// The statistics of one group; what REST shows as raw statistics as well.
+///
+/// # Errors
+/// `KeyNotFound` for a group that does not exist.
+pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Result<Pairs, Status> {
+    match group {
+        "vbucket" => vbuckets(bucket, argument, |info, out| {
+            out.push((format!("vb_{}", info.vb), "active".into()));
+        }),
+        "vbucket-seqno" => vbuckets(bucket, argument, vbucket_seqnos),
+        "vbucket-details" => vbuckets(bucket, argument, vbucket_details),
+        "failovers" => failovers(bucket, argument),
+        "memory" => Ok(memory(&bucket.engine.stats())),
+        "collections" => Ok(collections(bucket)),
+        "scopes" => Ok(scopes(bucket)),
+        "settings" => Ok(settings(bucket)),
+        "timings" => Ok(timings(bucket)),
+        _ => Err(Status::KeyNotFound),
+    }
+}
+
+fn pair(name: &str, value: impl ToString) -> (String, String) {
+    (name.to_owned(), value.to_string())
+}
+
+/// The statistics without a group: the process, then the bucket.
+
+pub(crate) fn general(shared: &Shared, bucket: &BucketEntry) -> Pairs {
+    let stats = bucket.engine.stats();
+    let mut pairs = process(shared);
+    pairs.extend(operations(bucket));
+    pairs.extend(documents(bucket, &stats));
+    pairs.extend(memory(&stats));
+    pairs.extend(disk(&stats));
+    pairs
+}
+
+fn process(shared: &Shared) -> Pairs {
+    let mut pairs = vec![
+        pair("pid", std::process::id()),
+        pair("uptime", shared.uptime_secs()),
+        pair("time", shared.now().unix_secs()),
+        pair("version", node::version_text()),
+        pair("settee_version", env!("CARGO_PKG_VERSION")),
+        pair("pointer_size", usize::BITS),
+    ];
+    pairs.extend(connections(shared));
+    pairs
+}
+
+fn connections(shared: &Shared) -> Pairs {
+    let totals = &shared.totals;
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    vec![
+        pair("curr_connections", load(&totals.connections)),
+        pair("total_connections", load(&totals.connections_total)),
+        pair("max_connections", load(&totals.connections_max)),
+        pair("auth_errors", load(&totals.auth_errors)),
+        pair("bytes_read", load(&totals.bytes_read)),
+        pair("bytes_written", load(&totals.bytes_written)),
+    ]
+}
+
+fn operations(bucket: &BucketEntry) -> Pairs {
+    let meter = &bucket.meter;
+    let sum = |kinds: &[OpKind]| kinds.iter().map(|kind| meter.operations(*kind)).sum::<u64>();
+    let gets = sum(&[OpKind::Get]);
+    let get_misses = meter.misses(OpKind::Get);
+    let hits_and_misses = |name: &str, kind: OpKind| {
+        let misses = meter.misses(kind);
+        let hits = meter.operations(kind).saturating_sub(misses);
+        [(format!("{name}_hits"), hits.to_string()), (format!("{name}_misses"), misses.to_string())]
+    };
+    let stores = [OpKind::Set, OpKind::Add, OpKind::Replace, OpKind::Append, OpKind::Prepend];
+    let mut pairs = vec![
+        pair("cmd_get", gets),
+        pair("get_hits", gets.saturating_sub(get_misses)),
+        pair("get_misses", get_misses),
+        pair("cmd_set", sum(&stores)),
+        pair("cmd_touch", sum(&[OpKind::Touch, OpKind::GetAndTouch])),
+        pair("cmd_lock", sum(&[OpKind::Lock])),
+        pair("cmd_total", meter.total()),
+    ];
+    pairs.extend(hits_and_misses("delete", OpKind::Delete));
+    pairs.extend(hits_and_misses("incr", OpKind::Increment));
+    pairs.extend(hits_and_misses("decr", OpKind::Decrement));
+    pairs
+}
+
+fn documents(bucket: &BucketEntry, stats: &BucketStats) -> Pairs {
+    let ops = &stats.ops;
+    let vbuckets = bucket.engine.vbuckets();
+    vec![
+        pair("bucket_uuid", &bucket.uuid.0),
+        pair("curr_items", stats.curr_items),
+        pair("curr_items_tot", stats.curr_items),
+        pair("vb_active_curr_items", stats.curr_items),
+        pair("vb_active_num", vbuckets),
+        pair("vb_replica_num", 0),
+        pair("vb_pending_num", 0),
+        pair("vb_dead_num", 0),
+        pair("vb_active_num_non_resident", stats.non_resident),
+        pair("vb_active_perc_mem_resident", stats.resident_percent),
+        pair("vb_active_resident_items_ratio", stats.resident_percent),
+        pair("vb_active_ops_create", ops.creates),
+        pair("vb_active_ops_update", ops.updates),
+        pair("vb_active_ops_delete", ops.deletes),
+        pair("vb_active_expired", ops.expired),
+        pair("ep_expired_access", ops.expired),
+        pair("vb_active_eject", ops.ejects),
+        pair("vb_active_auto_delete_count", ops.auto_deletes),
+        pair("ep_bg_fetched", stats.bg_fetched),
+        pair("cas_badval", ops.cas_mismatches),
+        pair("lock_errors", ops.lock_errors),
+        pair("ep_warmup_state", if stats.warmup == WarmupState::Done { "done" } else { "loading data" }),
+        pair("ep_warmup_thread", if stats.warmup == WarmupState::Done { "complete" } else { "running" }),
+        pair("ep_warmup_value_count", stats.warmup_items),
+        pair("ep_degraded_mode", u8::from(stats.poisoned)),
+    ]
+}
+
+fn memory(stats: &BucketStats) -> Pairs {
+    vec![
+        pair("mem_used", stats.mem_used),
+        pair("bytes", stats.mem_used),
+        pair("ep_kv_size", stats.kv_bytes),
+        pair("ep_value_size", stats.kv_bytes),
+        pair("ep_overhead", stats.table_bytes + stats.checkpoint_bytes),
+        pair("ep_checkpoint_memory", stats.checkpoint_bytes),
+        pair("ep_total_cache_size", stats.arena_committed),
+        pair("ep_max_size", stats.quota_bytes),
+        pair("engine_maxbytes", stats.quota_bytes),
+        pair("ep_mem_high_wat", stats.mem_high_wat),
+        pair("ep_mem_low_wat", stats.mem_low_wat),
+        pair("ep_oom_errors", stats.oom_errors),
+        pair("ep_tmp_oom_errors", stats.tmp_oom_errors),
+        pair("ep_num_non_resident", stats.non_resident),
+        pair("ep_num_value_ejects", stats.ops.ejects),
+    ]
+}
+
+fn disk(stats: &BucketStats) -> Pairs {
+    vec![
+        pair("ep_queue_size", stats.queue_size),
+        pair("ep_flusher_todo", stats.unsynced_items),
+        pair("ep_diskqueue_items", stats.diskqueue_items),
+        pair("ep_diskqueue_memory", stats.diskqueue_bytes),
+        pair("vb_active_queue_size", stats.queue_size),
+        pair("ep_total_persisted", stats.total_persisted),
+        pair("ep_item_commit_failed", stats.commit_failures),
+        pair("ep_bg_num_samples", stats.bg_fetched),
+        pair("ep_bg_remaining_items", stats.bg_queue),
+        pair("ep_db_file_size", stats.disk_bytes),
+        pair("ep_db_data_size", stats.disk_live_bytes),
+    ]
+}
+
+/// One group of facts about every vBucket, or about the one named in the argument.
+fn vbuckets(
+    bucket: &BucketEntry,
+    argument: &str,
+    describe: impl Fn(&VbInfo, &mut Pairs),
+) -> Result<Pairs, Status> {
+    let mut pairs = Pairs::new();
+    for vb in wanted(bucket, argument)? {
+        describe(&bucket.engine.vb_state(vb)?, &mut pairs);
+    }
+    Ok(pairs)
+}
+
+fn wanted(bucket: &BucketEntry, argument: &str) -> Result<Vec<VbId>, Status> {
+    if argument.is_empty() {
+        return Ok((0..bucket.engine.vbuckets()).map(VbId).collect());
+    }
+    let number: u16 = argument.parse().map_err(|_| Status::Invalid)?;
+    if number < bucket.engine.vbuckets() { Ok(vec![VbId(number)]) } else { Err(Status::NotMyVbucket) }
+}
+
+fn vbucket_seqnos(info: &VbInfo, out: &mut Pairs) {
+    let vb = info.vb;
+    let facts = [
+        ("high_seqno", info.high_seqno.get()),
+        ("abs_high_seqno", info.high_seqno.get()),
+        ("last_persisted_seqno", info.persisted_seqno.get()),
+        ("purge_seqno", info.purge_seqno.get()),
+        ("uuid", info.uuid.get()),
+        ("last_persisted_snap_start", info.persisted_seqno.get()),
+        ("last_persisted_snap_end", info.persisted_seqno.get()),
+    ];
+    out.extend(facts.map(|(name, value)| (format!("vb_{vb}:{name}"), value.to_string())));
+}
+
+fn vbucket_details(info: &VbInfo, out: &mut Pairs) {
+    let vb = info.vb;
+    out.push((format!("vb_{vb}"), "active".into()));
+    let facts = [
+        ("num_items", info.items),
+        ("num_non_resident", info.non_resident),
+        ("num_temp_items", info.tombstones),
+        ("queue_size", info.queue_items),
+        ("queue_memory", info.queue_bytes),
+        ("ht_memory", info.table_bytes),
+        ("ht_item_memory", info.item_bytes),
+        ("high_seqno", info.high_seqno.get()),
+        ("persisted_seqno", info.persisted_seqno.get()),
+        ("purge_seqno", info.purge_seqno.get()),
+        ("uuid", info.uuid.get()),
+        ("max_cas", info.max_cas.get()),
+        ("max_deleted_revid", info.max_deleted_rev),
+        ("ops_create", info.ops.creates),
+        ("ops_update", info.ops.updates),
+        ("ops_delete", info.ops.deletes),
+        ("num_ejects", info.ops.ejects),
+    ];
+    out.extend(facts.map(|(name, value)| (format!("vb_{vb}:{name}"), value.to_string())));
+}
+
+fn failovers(bucket: &BucketEntry, argument: &str) -> Result<Pairs, Status> {
+    let mut pairs = Pairs::new();
+    for vb in wanted(bucket, argument)? {
+        let log = bucket.engine.failover_log(vb)?;
+        pairs.push((format!("vb_{vb}:num_entries"), log.len().to_string()));
+        for (index, (uuid, seqno)) in log.into_iter().enumerate() {
+            pairs.push((format!("vb_{vb}:{index}:id"), uuid.to_string()));
+            pairs.push((format!("vb_{vb}:{index}:seq"), seqno.to_string()));
+        }
+    }
+    Ok(pairs)
+}
+
+fn collections(bucket: &BucketEntry) -> Pairs {
+    let manifest = bucket.engine.manifest();
+    let items = bucket.engine.stats().collections;
+    let mut pairs = vec![("manifest_uid".to_owned(), manifest.uid.to_string())];
+    for scope in &manifest.scopes {
+        for collection in &scope.collections {
+            let prefix = format!("0x{:x}:0x{:x}", scope.id.get(), collection.id.get());
+            let count = items.iter().find(|(id, _)| *id == collection.id).map_or(0, |(_, count)| *count);
+            pairs.push((format!("{prefix}:name"), collection.name.clone()));
+            pairs.push((format!("{prefix}:scope_name"), scope.name.clone()));
+            pairs.push((format!("{prefix}:items"), count.to_string()));
+            if let Some(ttl) = collection.max_ttl_secs {
+                pairs.push((format!("{prefix}:maxTTL"), ttl.to_string()));
+            }
+        }
+    }
+    pairs
+}
+
+fn scopes(bucket: &BucketEntry) -> Pairs {
+    let manifest = bucket.engine.manifest();
+    let mut pairs = vec![("manifest_uid".to_owned(), manifest.uid.to_string())];
+    for scope in &manifest.scopes {
+        let prefix = format!("0x{:x}", scope.id.get());
+        pairs.push((format!("{prefix}:name"), scope.name.clone()));
+        pairs.push((format!("{prefix}:collections"), scope.collections.len().to_string()));
+    }
+    pairs
+}
+
+fn settings(bucket: &BucketEntry) -> Pairs {
+    let stats = bucket.engine.stats();
+    vec![
+        pair("ep_max_size", stats.quota_bytes),
+        pair("ep_mem_high_wat", stats.mem_high_wat),
+        pair("ep_mem_low_wat", stats.mem_low_wat),
+        pair("ep_max_vbuckets", bucket.engine.vbuckets()),
+        pair("ep_num_shards", bucket.engine.shards()),
+        pair("ep_flush_enabled", bucket.flush_enabled),
+    ]
+}
+
+/// Latencies as Couchbase prints them: `<operation>_<from>,<to>` in microseconds.
+fn timings(bucket: &BucketEntry) -> Pairs {
+    let mut pairs = Pairs::new();
+    for (kind, name) in OpKind::ALL {
+        for step in bucket.meter.latencies(kind) {
+            pairs.push((format!("{name}_{},{}", step.from_micros, step.to_micros), step.count.to_string()));
+        }
+    }
+    pairs
+}

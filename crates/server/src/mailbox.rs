@@ -1,0 +1,120 @@
+//! How other threads reach a worker: a mailbox with a waker.
+//!
+//! The acceptor and the TLS handshaker post connections, the engine's flusher and fetcher threads post wake-ups
+//! for parked requests, the helper thread posts the results of slow work, the runtime posts configuration changes
+//! and the order to stop. A post costs one short mutex and, only when the worker is not already due to look, one
+//! `eventfd` write. Queues are bounded by what they name: one wake-up per parked request, one message per socket.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use engine::Waiter;
+use mio::Waker;
+use parking_lot::Mutex;
+
+use crate::{helper::Completion, transport::Transport, workers::ListenerKind};
+
+/// A socket on its way to a worker.
+#[derive(Debug)]
+pub(crate) struct NewConnection {
+    /// The socket, handshake done where there is one.
+    pub(crate) transport: Transport,
+    /// Which kind of listener accepted it.
+    pub(crate) kind: ListenerKind,
+}
+
+/// What a worker finds when it looks.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    /// Sockets to take over.
+    pub(crate) connections: Vec<NewConnection>,
+    /// Parked requests to execute again.
+    pub(crate) wakes: Vec<Waiter>,
+    /// Slow work that has finished.
+    pub(crate) completions: Vec<(Waiter, Completion)>,
+    /// A new snapshot was published: push cluster maps.
+    pub(crate) config_changed: bool,
+    /// Finish what is in flight, but end by then (monotonic milliseconds).
+    pub(crate) stop_by: Option<u64>,
+}
+
+/// One worker's mailbox.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    mail: Mutex<Mail>,
+    /// Set by the first post after the worker last looked; saves the other posts their system call.
+    signalled: AtomicBool,
+    waker: Waker,
+    /// Connections this worker owns or was sent; what the acceptor balances by.
+    load: AtomicUsize,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { mail: Mutex::default(), signalled: AtomicBool::new(false), waker, load: AtomicUsize::new(0) }
+    }
+
+    /// Changes the mail and makes sure that the worker looks at it.
+    pub(crate) fn post(&self, put: impl FnOnce(&mut Mail)) {
+        put(&mut self.mail.lock());
+        // AcqRel pairs with the swap in `collect`: either the worker sees this mail or we see it cleared.
+        if !self.signalled.swap(true, Ordering::AcqRel)
+            && let Err(error) = self.waker.wake()
+        {
+            tracing::error!(%error, "cannot wake a worker");
+            self.signalled.store(false, Ordering::Release);
+        }
+    }
+
+    /// Takes everything, leaving `into`'s emptied vectors behind for reuse.
+    pub(crate) fn collect(&self, into: &mut Mail) {
+        if !self.signalled.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        std::mem::swap(&mut *self.mail.lock(), into);
+    }
+
+    /// Counts a connection sent here.
+    pub(crate) fn add_load(&self) {
+        self.load.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a connection closed.
+    pub(crate) fn remove_load(&self) {
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Connections owned or on their way.
+    pub(crate) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+}
+
+/// Delivers the engine's wake-ups to the worker that parked the request. The runtime puts it behind
+/// [`engine::Notifier`], next to its own flush and fetch threads.
+#[derive(Clone, Debug)]
+pub struct Wakes {
+    mailboxes: Arc<[Arc<Mailbox>]>,
+}
+
+impl Wakes {
+    pub(crate) fn new(mailboxes: Arc<[Arc<Mailbox>]>) -> Self {
+        Self { mailboxes }
+    }
+
+    /// Has the parked request executed again. A waiter whose connection is gone is ignored by its worker.
+    pub fn wake(&self, waiter: Waiter) {
+        if let Some(mailbox) = self.mailboxes.get(waiter.worker as usize) {
+            mailbox.post(|mail| mail.wakes.push(waiter));
+        }
+    }
+
+    /// Delivers the result of slow work.
+    pub(crate) fn complete(&self, waiter: Waiter, completion: Completion) {
+        if let Some(mailbox) = self.mailboxes.get(waiter.worker as usize) {
+            mailbox.post(|mail| mail.completions.push((waiter, completion)));
+        }
+    }
+}

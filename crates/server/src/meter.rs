@@ -1,0 +1,232 @@
+//! Operation counters and latency histograms per bucket.
+//!
+//! Each worker has a row of its own, which only that worker writes: plain loads and stores, no locked
+//! instruction, no shared cache line. Readers sum the rows; a reading may be a few operations old.
+//!
+//! A latency is the time from the read that brought the request to its answer being ready to be written, for a
+//! pipelined batch that of the whole batch, since nothing of it leaves earlier. Parked requests count from the
+//! read as well.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Kinds of operation that are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum OpKind {
+    Get,
+    GetReplica,
+    GetMeta,
+    Set,
+    Add,
+    Replace,
+    Delete,
+    Increment,
+    Decrement,
+    Append,
+    Prepend,
+    Touch,
+    GetAndTouch,
+    Lock,
+    Unlock,
+    SetWithMeta,
+    DeleteWithMeta,
+    Observe,
+    Other,
+}
+
+impl OpKind {
+    /// Every kind with the name it has in statistics.
+    pub const ALL: [(OpKind, &'static str); 19] = [
+        (Self::Get, "get"),
+        (Self::GetReplica, "get_replica"),
+        (Self::GetMeta, "get_meta"),
+        (Self::Set, "set"),
+        (Self::Add, "add"),
+        (Self::Replace, "replace"),
+        (Self::Delete, "delete"),
+        (Self::Increment, "incr"),
+        (Self::Decrement, "decr"),
+        (Self::Append, "append"),
+        (Self::Prepend, "prepend"),
+        (Self::Touch, "touch"),
+        (Self::GetAndTouch, "gat"),
+        (Self::Lock, "getl"),
+        (Self::Unlock, "unlock"),
+        (Self::SetWithMeta, "set_with_meta"),
+        (Self::DeleteWithMeta, "del_with_meta"),
+        (Self::Observe, "observe"),
+        (Self::Other, "other"),
+    ];
+    const COUNT: usize = Self::ALL.len();
+}
+
+/// Buckets of a histogram: eight per power of two of microseconds, up to 2^26 (67 s).
+const STEPS: usize = 8 * 24;
+
+/// A number that one thread writes and any thread reads.
+#[derive(Debug, Default)]
+struct Cell(AtomicU64);
+
+impl Cell {
+    #[inline]
+    fn add(&self, amount: u64) {
+        // One writer: a load and a store lose nothing.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+struct Histogram {
+    counts: [Cell; STEPS],
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: std::array::from_fn(|_| Cell::default()) }
+    }
+}
+
+/// Which bucket of a histogram a duration falls into.
+#[inline]
+fn step_of(micros: u64) -> usize {
+    if micros < 8 {
+        return micros as usize;
+    }
+    let magnitude = micros.ilog2();
+    let fraction = (micros >> (magnitude - 3)) & 7;
+    (((magnitude as usize - 2) * 8) + fraction as usize).min(STEPS - 1)
+}
+
+/// The smallest duration of a histogram's bucket, in microseconds.
+fn step_floor(step: usize) -> u64 {
+    if step < 8 {
+        return step as u64;
+    }
+    let (magnitude, fraction) = (step / 8 + 2, (step % 8) as u64);
+    (8 + fraction) << (magnitude - 3)
+}
+
+/// One worker's row.
+#[derive(Debug, Default)]
+struct Row {
+    latencies: [Histogram; OpKind::COUNT],
+    micros: [Cell; OpKind::COUNT],
+    misses: [Cell; OpKind::COUNT],
+}
+
+/// All workers' rows for one bucket.
+#[derive(Debug)]
+pub struct BucketMeter {
+    rows: Box<[Row]>,
+}
+
+/// One line of a latency report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatencyStep {
+    /// From this many microseconds on.
+    pub from_micros: u64,
+    /// Below this many.
+    pub to_micros: u64,
+    /// So many operations.
+    pub count: u64,
+}
+
+impl BucketMeter {
+    /// A meter for that many workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self { rows: (0..workers).map(|_| Row::default()).collect() }
+    }
+
+    /// Counts operations of one kind that took this long. Called by `worker` only.
+    #[inline]
+    pub(crate) fn record(&self, worker: usize, kind: OpKind, count: u64, micros: u64) {
+        let Some(row) = self.rows.get(worker) else { return };
+        let kind = kind as usize;
+        if let Some(cell) =
+            row.latencies.get(kind).and_then(|histogram| histogram.counts.get(step_of(micros)))
+        {
+            cell.add(count);
+        }
+        if let Some(cell) = row.micros.get(kind) {
+            cell.add(micros.saturating_mul(count));
+        }
+    }
+
+    /// Counts an operation that found no document. Called by `worker` only.
+    #[inline]
+    pub(crate) fn miss(&self, worker: usize, kind: OpKind) {
+        if let Some(cell) = self.rows.get(worker).and_then(|row| row.misses.get(kind as usize)) {
+            cell.add(1);
+        }
+    }
+
+    /// Operations of one kind.
+    #[must_use]
+    pub fn operations(&self, kind: OpKind) -> u64 {
+        self.latencies(kind).iter().map(|step| step.count).sum()
+    }
+
+    /// Operations of one kind that found no document.
+    #[must_use]
+    pub fn misses(&self, kind: OpKind) -> u64 {
+        self.rows.iter().filter_map(|row| row.misses.get(kind as usize)).map(Cell::get).sum()
+    }
+
+    /// Operations of every kind.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        OpKind::ALL.iter().map(|(kind, _)| self.operations(*kind)).sum()
+    }
+
+    /// Microseconds spent on operations of one kind.
+    #[must_use]
+    pub fn micros(&self, kind: OpKind) -> u64 {
+        self.rows.iter().filter_map(|row| row.micros.get(kind as usize)).map(Cell::get).sum()
+    }
+
+    /// The histogram of one kind, empty steps left out.
+    #[must_use]
+    pub fn latencies(&self, kind: OpKind) -> Vec<LatencyStep> {
+        let mut steps = Vec::new();
+        for step in 0..STEPS {
+            let cells = self.rows.iter().filter_map(|row| row.latencies.get(kind as usize)?.counts.get(step));
+            let count: u64 = cells.map(Cell::get).sum();
+            if count > 0 {
+                let (from_micros, to_micros) = (step_floor(step), step_floor(step + 1));
+                steps.push(LatencyStep { from_micros, to_micros, count });
+            }
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_falls_between_the_bounds_of_its_step() {
+        for micros in (0..5_000).chain((5_000..60_000_000).step_by(7_919)) {
+            let step = step_of(micros);
+            assert!(step_floor(step) <= micros && micros < step_floor(step + 1), "{micros} in {step}");
+        }
+        assert_eq!(step_of(u64::MAX), STEPS - 1);
+    }
+
+    #[test]
+    fn rows_of_several_workers_are_summed() {
+        let meter = BucketMeter::new(2);
+        meter.record(0, OpKind::Get, 1, 3);
+        meter.record(1, OpKind::Get, 1, 3);
+        meter.record(7, OpKind::Get, 1, 3);
+        meter.miss(1, OpKind::Get);
+        assert_eq!((meter.operations(OpKind::Get), meter.misses(OpKind::Get), meter.total()), (2, 1, 2));
+        let expected = LatencyStep { from_micros: 3, to_micros: 4, count: 2 };
+        assert_eq!(meter.latencies(OpKind::Get), [expected]);
+    }
+}

@@ -1,0 +1,224 @@
+//! What a turn has to say to its client, and what the client's socket has not taken yet.
+//!
+//! [`Output`] belongs to the worker and is reused by every connection: response bytes in one growing buffer, with
+//! large values held by reference at the positions where they belong, so that a turn ends in one (vectored)
+//! write and no large value is copied. What a slow client leaves over becomes a [`Pending`], which belongs to the
+//! connection; nothing more is read from or executed for that client until it is gone, which bounds both.
+
+use std::{collections::VecDeque, io::IoSlice};
+
+use engine::SharedValue;
+
+/// Values from this size on are sent by reference. Below it a copy is cheaper than another slice (guess).
+pub(crate) const BY_REFERENCE_BYTES: usize = 16 * 1024;
+/// A turn stops executing requests once it has this much to say.
+pub(crate) const TURN_BYTES: usize = 256 * 1024;
+/// Most values held by reference in a turn; with the slices between them it stays below the kernel's 1,024.
+pub(crate) const TURN_VALUES: usize = 32;
+/// Buffer capacity that survives a turn.
+const KEPT_BYTES: usize = 2 * TURN_BYTES;
+
+/// Slices of a write with every value held: value, bytes, value, …, bytes.
+const SLICES: usize = 2 * TURN_VALUES + 1;
+
+/// The worker's output buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// Everything that is not held by reference. Handlers append to it.
+    pub(crate) bytes: Vec<u8>,
+    /// Values, each with the position in `bytes` it goes before; ascending.
+    values: Vec<(usize, SharedValue)>,
+    value_bytes: usize,
+}
+
+/// A place in the output to go back to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    bytes: usize,
+    values: usize,
+}
+
+impl Output {
+    /// Sends `value` by reference after everything said so far.
+    pub(crate) fn attach(&mut self, value: SharedValue) {
+        self.value_bytes += value.len();
+        self.values.push((self.bytes.len(), value));
+    }
+
+    /// Bytes to be sent.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.value_bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.values.is_empty()
+    }
+
+    /// Whether the turn has said enough for now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= TURN_BYTES || self.values.len() >= TURN_VALUES
+    }
+
+    /// Here.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { bytes: self.bytes.len(), values: self.values.len() }
+    }
+
+    /// Takes back what was said since `mark`.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.bytes);
+        for (_, value) in self.values.drain(mark.values.min(self.values.len())..) {
+            self.value_bytes -= value.len();
+        }
+    }
+
+    /// Hands the output as slices to `write`.
+    pub(crate) fn with_slices<R>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+        if self.values.is_empty() {
+            return write(&[IoSlice::new(&self.bytes)]);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut used = 0;
+        let mut from = 0;
+        for (at, value) in &self.values {
+            for part in [self.bytes.get(from..*at).unwrap_or_default(), value] {
+                if let Some(slice) = slices.get_mut(used).filter(|_| !part.is_empty()) {
+                    *slice = IoSlice::new(part);
+                    used += 1;
+                }
+            }
+            from = *at;
+        }
+        let tail = self.bytes.get(from..).unwrap_or_default();
+        if let Some(slice) = slices.get_mut(used).filter(|_| !tail.is_empty()) {
+            *slice = IoSlice::new(tail);
+            used += 1;
+        }
+        write(slices.get(..used).unwrap_or_default())
+    }
+
+    /// Moves everything after the first `written` bytes out, for the connection to keep.
+    pub(crate) fn take_rest(&mut self, written: usize) -> Pending {
+        let mut pending = Pending::default();
+        let mut from = 0;
+        for (at, value) in self.values.drain(..) {
+            pending.push_bytes(self.bytes.get(from..at).unwrap_or_default());
+            pending.push(Segment::Value(value));
+            from = at;
+        }
+        pending.push_bytes(self.bytes.get(from..).unwrap_or_default());
+        pending.advance(written);
+        self.clear();
+        pending
+    }
+
+    /// Forgets everything, keeping a reasonable buffer.
+    pub(crate) fn clear(&mut self) {
+        self.values.clear();
+        self.value_bytes = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+    }
+}
+
+#[derive(Debug)]
+enum Segment {
+    Bytes(Box<[u8]>),
+    Value(SharedValue),
+}
+
+impl Segment {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Value(value) => value,
+        }
+    }
+}
+
+/// Output that a socket has not taken.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    segments: VecDeque<Segment>,
+    /// Bytes of the first segment that are written already.
+    offset: usize,
+    remaining: usize,
+}
+
+impl Pending {
+    fn push(&mut self, segment: Segment) {
+        self.remaining += segment.bytes().len();
+        self.segments.push_back(segment);
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.push(Segment::Bytes(bytes.into()));
+        }
+    }
+
+    /// Bytes still to be written.
+    pub(crate) fn len(&self) -> usize {
+        self.remaining
+    }
+
+    /// Drops what has been written.
+    pub(crate) fn advance(&mut self, written: usize) {
+        self.remaining = self.remaining.saturating_sub(written);
+        self.offset += written;
+        while let Some(first) = self.segments.front()
+            && self.offset >= first.bytes().len()
+        {
+            self.offset -= first.bytes().len();
+            self.segments.pop_front();
+        }
+    }
+
+    /// Hands what remains as slices to `write`.
+    pub(crate) fn with_slices<R>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut used = 0;
+        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+            let skip = if used == 0 { self.offset } else { 0 };
+            *slice = IoSlice::new(segment.bytes().get(skip..).unwrap_or_default());
+            used += 1;
+        }
+        write(slices.get(..used).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(pending: &Pending) -> Vec<u8> {
+        pending.with_slices(|slices| slices.iter().flat_map(|slice| slice.to_vec()).collect())
+    }
+
+    #[test]
+    fn the_rest_of_a_partial_write_is_exactly_what_is_missing() {
+        let mut output = Output::default();
+        output.bytes.extend_from_slice(b"hello ");
+        output.bytes.extend_from_slice(b"world");
+        for cut in 0..=11 {
+            let mut copy = Output { bytes: output.bytes.clone(), ..Output::default() };
+            let mut pending = copy.take_rest(cut);
+            assert_eq!(written(&pending), &b"hello world"[cut..]);
+            assert_eq!(pending.len(), 11 - cut);
+            assert!(copy.is_empty());
+            let rest = pending.len();
+            pending.advance(rest);
+            assert_eq!(written(&pending), b"");
+        }
+    }
+
+    #[test]
+    fn rewinding_takes_back_everything_since_the_mark() {
+        let mut output = Output::default();
+        output.bytes.extend_from_slice(b"kept");
+        let mark = output.mark();
+        output.bytes.extend_from_slice(b"taken back");
+        output.rewind(mark);
+        assert_eq!((output.bytes.as_slice(), output.len()), (&b"kept"[..], 4));
+    }
+}

@@ -1,0 +1,150 @@
+//! Responses of the binary protocol.
+//!
+//! What a refusal looks like depends on the client: those that negotiated extended errors get the status and, where
+//! there is something to say, a JSON context; all others get the texts and the older statuses that their libraries
+//! match on.
+
+use base::{Cas, Datatype, Status};
+use protocol::{
+    binary::{Header, Opcode, Response, ServerDuration, extras, write_response},
+    hello::Feature,
+};
+
+use crate::{call::Call, context::Context, output::Output, session::Session};
+
+impl Call<'_, '_> {
+    /// A response with the time taken so far; the status is success.
+    #[inline]
+    pub(crate) fn response(&self) -> Response {
+        Response::new(Status::Success).with_duration(duration(self.session, self.context))
+    }
+
+    /// Answers with success and these parts, quiet or not.
+    #[inline]
+    pub(crate) fn answer(&mut self, cas: Cas, datatype: Datatype, extras: &[u8], key: &[u8], value: &[u8]) {
+        let response = self.response().with_cas(cas).with_datatype(datatype);
+        let traced = self.session.has(Feature::Tracing);
+        write_response(
+            &mut self.out.bytes,
+            &self.request.frame.header,
+            traced,
+            &response,
+            extras,
+            key,
+            value,
+        );
+    }
+
+    /// Answers with success and nothing else.
+    pub(crate) fn answer_empty(&mut self) {
+        self.answer(Cas::NONE, Datatype::RAW, &[], &[], &[]);
+    }
+
+    /// Answers with JSON text, marked as such where the client understands the mark.
+    pub(crate) fn answer_json(&mut self, json: &str) {
+        let datatype = json_if_negotiated(self.session);
+        self.answer(Cas::NONE, datatype, &[], &[], json.as_bytes());
+    }
+
+    /// Answers with a status other than success and a value.
+    pub(crate) fn answer_status(&mut self, status: Status, value: &[u8]) {
+        let response = Response { status, ..self.response() };
+        let traced = self.session.has(Feature::Tracing);
+        write_response(&mut self.out.bytes, &self.request.frame.header, traced, &response, &[], &[], value);
+    }
+}
+
+/// The time since the request was read, where the client wants to know it.
+#[inline]
+pub(crate) fn duration(session: &Session, context: &Context) -> ServerDuration {
+    if session.has(Feature::Tracing) {
+        ServerDuration::from_micros(context.elapsed_micros())
+    } else {
+        ServerDuration(0)
+    }
+}
+
+pub(crate) fn json_if_negotiated(session: &Session) -> Datatype {
+    if session.has(Feature::Json) { Datatype::JSON } else { Datatype::RAW }
+}
+
+/// Answers with a refusal. Absence goes unsaid to quiet reads.
+#[cold]
+pub(crate) fn refuse(
+    session: &mut Session,
+    header: &Header,
+    out: &mut Output,
+    context: &Context,
+    status: Status,
+    words: Option<&'static str>,
+) {
+    let opcode = Opcode::from_wire(header.opcode);
+    if status == Status::KeyNotFound && opcode.is_some_and(is_quiet_read) {
+        return;
+    }
+    let traced = session.has(Feature::Tracing);
+    let response = Response::new(status).with_duration(duration(session, context));
+    let mut write = |response: &Response, value: &[u8]| {
+        write_response(&mut out.bytes, header, traced, response, &[], &[], value);
+    };
+    if status == Status::NotMyVbucket {
+        let (datatype, body) = newer_config(session, context);
+        write(&response.with_datatype(datatype), body.unwrap_or_default());
+        return;
+    }
+    if !session.has(Feature::Xerror) {
+        let status = legacy_status(status, opcode);
+        write(&Response { status, ..response }, status.text().as_bytes());
+        return;
+    }
+    let body = match (status, session.attached()) {
+        (Status::UnknownCollection | Status::UnknownScope, Some(bucket)) => {
+            Some(extras::unknown_collection_context(bucket.engine.manifest().uid))
+        }
+        _ => words.filter(|words| !words.is_empty()).map(|words| extras::error_context(words, None)),
+    };
+    let datatype = if body.is_some() { json_if_negotiated(session) } else { Datatype::RAW };
+    write(&response.with_datatype(datatype), body.unwrap_or_default().as_bytes());
+}
+
+fn is_quiet_read(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::Getq | Opcode::Getkq | Opcode::Gatq | Opcode::GetqMeta)
+}
+
+/// Statuses that came with extended errors, as clients without them know them (kv_engine `daemon/connection.cc`).
+fn legacy_status(status: Status, opcode: Option<Opcode>) -> Status {
+    let locking = matches!(opcode, Some(Opcode::GetLocked | Opcode::UnlockKey));
+    match status {
+        Status::Locked if !locking => Status::KeyExists,
+        Status::Locked | Status::NotLocked | Status::SyncWriteInProgress => Status::TemporaryFailure,
+        other => other,
+    }
+}
+
+/// The cluster map for a client that asked the wrong node, unless it has had this version and wants it once only.
+fn newer_config<'a>(session: &mut Session, context: &'a Context) -> (Datatype, Option<&'a [u8]>) {
+    let Some(bucket) = session.attached().and_then(|bucket| context.snapshot.buckets.get(&*bucket.name))
+    else {
+        return (Datatype::RAW, None);
+    };
+    let version = bucket.config.version;
+    if session.has(Feature::DedupeNotMyVbucketMap) && session.seen >= Some(version) {
+        return (Datatype::RAW, None);
+    }
+    session.seen = Some(version);
+    let (datatype, body) = config_body(session, &bucket.config);
+    (datatype, Some(body))
+}
+
+/// A cluster map in the form this client takes: compressed where anything may be.
+pub(crate) fn config_body<'a>(
+    session: &Session,
+    config: &'a crate::shared::ConfigDocument,
+) -> (Datatype, &'a [u8]) {
+    let json = json_if_negotiated(session);
+    if session.has(Feature::SnappyEverywhere) && !config.snappy.is_empty() {
+        (json.with(Datatype::SNAPPY), &config.snappy)
+    } else {
+        (json, config.json.as_bytes())
+    }
+}

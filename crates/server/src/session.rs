@@ -1,0 +1,231 @@
+//! What a connection has negotiated and proved: features, identity, bucket, and what follows from them.
+//!
+//! The bucket and the rights in it are cached, and looked up again when the snapshot they were taken from has
+//! been replaced: a right withdrawn or a bucket dropped takes effect with the next request.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use base::{CollectionId, DocKey, Status, hash};
+use cluster::auth::{self, Domain, Identity, Privilege, Privileges};
+use protocol::hello::{Feature, FeatureSet};
+
+use crate::{
+    call::Stop,
+    context::Context,
+    sasl::Exchange,
+    shared::{BucketEntry, ConfigDocument, ConfigVersion, Snapshot},
+    transport::Transport,
+    workers::ListenerKind,
+};
+
+/// The bucket that connections belong to before they say otherwise, where it needs no password.
+const DEFAULT_BUCKET: &str = "default";
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) kind: ListenerKind,
+    pub(crate) features: FeatureSet,
+    pub(crate) identity: Identity,
+    bucket: Option<Arc<BucketEntry>>,
+    access: Privileges,
+    /// The snapshot that `bucket` and `access` were taken from.
+    generation: u64,
+    /// The newest cluster map this client has received in full since it last selected a bucket.
+    pub(crate) seen: Option<ConfigVersion>,
+    /// The newest version that was pushed, in full or in brief.
+    pub(crate) pushed: Option<ConfigVersion>,
+    /// A SASL exchange that has begun.
+    pub(crate) exchange: Option<Box<Exchange>>,
+    /// It said goodbye.
+    pub(crate) quitting: bool,
+    /// What the client calls itself.
+    pub(crate) agent: Option<Box<str>>,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) local: Option<SocketAddr>,
+}
+
+/// Whether a session can go on after the node's state changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Good,
+    /// Its bucket has been dropped: the connection is closed, as clients expect.
+    BucketGone,
+}
+
+impl Session {
+    pub(crate) fn new(kind: ListenerKind, transport: Option<&Transport>, snapshot: &Snapshot) -> Self {
+        let socket = transport.map(Transport::socket);
+        let mut session = Self {
+            kind,
+            features: FeatureSet::default(),
+            identity: Identity::anonymous(),
+            bucket: None,
+            access: Privileges::default(),
+            generation: snapshot.generation(),
+            seen: None,
+            pushed: None,
+            exchange: None,
+            quitting: false,
+            agent: None,
+            peer: socket.and_then(|socket| socket.peer_addr().ok()),
+            local: socket.and_then(|socket| socket.local_addr().ok()),
+        };
+        session.attach_unasked(snapshot);
+        session
+    }
+
+    /// Connections that never log in belong to the bucket that is open to them, if there is one.
+    fn attach_unasked(&mut self, snapshot: &Snapshot) {
+        let bucket = match self.kind {
+            ListenerKind::Memcached => snapshot.memcached_bucket(),
+            _ => snapshot.buckets.get(DEFAULT_BUCKET).filter(|bucket| bucket.legacy.passwordless),
+        };
+        if let Some(bucket) = bucket.cloned() {
+            if self.kind == ListenerKind::Memcached {
+                // Whoever may reach the port may use its bucket, as its owner decided.
+                self.identity = Identity { name: bucket.name.to_string(), domain: Domain::Bucket };
+            }
+            self.attach(Some(bucket), snapshot);
+        }
+    }
+
+    /// Follows a replaced snapshot.
+    #[inline]
+    pub(crate) fn refresh(&mut self, snapshot: &Snapshot) -> Standing {
+        if self.generation == snapshot.generation() { Standing::Good } else { self.follow(snapshot) }
+    }
+
+    fn follow(&mut self, snapshot: &Snapshot) -> Standing {
+        self.generation = snapshot.generation();
+        let Some(old) = self.bucket.take() else {
+            if self.identity.domain == Domain::Anonymous {
+                self.attach_unasked(snapshot);
+            }
+            return Standing::Good;
+        };
+        let still = |new: &&Arc<BucketEntry>| {
+            new.uuid == old.uuid && (self.kind != ListenerKind::Memcached || new.legacy.memcached_port)
+        };
+        let Some(new) = snapshot.buckets.get(&*old.name).filter(still) else { return Standing::BucketGone };
+        self.bucket = Some(Arc::clone(new));
+        self.access = auth::privileges(&snapshot.metadata, &self.identity, Some(&old.name));
+        Standing::Good
+    }
+
+    fn attach(&mut self, bucket: Option<Arc<BucketEntry>>, snapshot: &Snapshot) {
+        let name = bucket.as_ref().map(|bucket| &*bucket.name);
+        self.access = auth::privileges(&snapshot.metadata, &self.identity, name);
+        self.bucket = bucket;
+        self.seen = None;
+        self.pushed = None;
+    }
+
+    /// SELECT_BUCKET.
+    ///
+    /// # Errors
+    /// `NoAccess` where nothing may be done or there is no such bucket (the two must look alike), `KeyNotFound`
+    /// while a bucket that exists is not open yet.
+    pub(crate) fn select(&mut self, name: &str, snapshot: &Snapshot) -> Result<(), Status> {
+        let rights = auth::privileges(&snapshot.metadata, &self.identity, Some(name));
+        if rights.is_empty() || !snapshot.metadata.buckets.contains_key(name) {
+            return Err(Status::NoAccess);
+        }
+        let bucket = snapshot.buckets.get(name).ok_or(Status::KeyNotFound)?;
+        self.attach(Some(Arc::clone(bucket)), snapshot);
+        Ok(())
+    }
+
+    /// Belongs to no bucket from now on.
+    pub(crate) fn deselect(&mut self, snapshot: &Snapshot) {
+        self.attach(None, snapshot);
+    }
+
+    /// Is somebody from now on. A bucket's own name brings its bucket with it.
+    pub(crate) fn log_in(&mut self, identity: Identity, snapshot: &Snapshot) {
+        let own = (identity.domain == Domain::Bucket).then(|| snapshot.buckets.get(&identity.name).cloned());
+        self.identity = identity;
+        self.attach(own.flatten(), snapshot);
+    }
+
+    /// Is nobody from now on: a new login has begun.
+    pub(crate) fn log_out(&mut self, snapshot: &Snapshot) {
+        self.identity = Identity::anonymous();
+        self.attach(None, snapshot);
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, feature: Feature) -> bool {
+        self.features.contains(feature)
+    }
+
+    /// The bucket, if one was selected.
+    pub(crate) fn attached(&self) -> Option<&Arc<BucketEntry>> {
+        self.bucket.as_ref()
+    }
+
+    /// The bucket that documents are in.
+    ///
+    /// # Errors
+    /// `NoBucket`.
+    #[inline]
+    pub(crate) fn bucket(&self) -> Result<&BucketEntry, Stop> {
+        self.bucket.as_deref().ok_or(Stop::Status(Status::NoBucket))
+    }
+
+    /// The cluster map this client routes by: its bucket's, or the cluster's while it has none.
+    pub(crate) fn config<'a>(&'a self, context: &'a Context) -> Option<&'a ConfigDocument> {
+        match &self.bucket {
+            Some(bucket) => Some(&bucket.config),
+            None => context.snapshot.cluster_config.as_ref(),
+        }
+    }
+
+    /// What the identity may do in the bucket, or on the cluster while none is selected.
+    pub(crate) fn access(&self) -> &Privileges {
+        &self.access
+    }
+
+    /// Checks one right for one document.
+    ///
+    /// # Errors
+    /// `NoAccess`; `UnknownCollection` for collections that this identity must not know of.
+    #[inline]
+    pub(crate) fn require(&self, privilege: Privilege, key: DocKey<'_>) -> Result<(), Stop> {
+        if self.access.has(privilege) { Ok(()) } else { self.require_in(privilege, key.collection()) }
+    }
+
+    /// As [`Self::require`], for a collection.
+    ///
+    /// # Errors
+    /// As [`Self::require`].
+    #[cold]
+    pub(crate) fn require_in(&self, privilege: Privilege, collection: CollectionId) -> Result<(), Stop> {
+        if self.access.has(privilege) {
+            return Ok(());
+        }
+        let manifest = self.bucket()?.engine.manifest();
+        let (scope, _) = manifest.collection(collection).ok_or(Stop::Status(Status::UnknownCollection))?;
+        if self.access.has_in(scope.id, collection, privilege) {
+            Ok(())
+        } else if self.access.sees(scope.id, collection) {
+            Err(Stop::Refused(Status::NoAccess, "The privilege for this operation is missing"))
+        } else {
+            Err(Stop::Status(Status::UnknownCollection))
+        }
+    }
+
+    /// Checks one right for the whole bucket or cluster.
+    ///
+    /// # Errors
+    /// `NoAccess`.
+    pub(crate) fn require_everywhere(&self, privilege: Privilege) -> Result<(), Stop> {
+        if self.access.has(privilege) { Ok(()) } else { Err(Stop::Status(Status::NoAccess)) }
+    }
+
+    /// The vBucket that clients of the plain memcached port do not know of.
+    pub(crate) fn vbucket_of(&self, logical_key: &[u8]) -> base::VbId {
+        let count = self.bucket.as_ref().map_or(1, |bucket| bucket.engine.vbuckets().max(1));
+        hash::vbucket_of(logical_key, count)
+    }
+}

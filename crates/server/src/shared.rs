@@ -1,0 +1,249 @@
+//! What every data-plane loop sees of the rest of the process.
+//!
+//! Metadata, buckets and cluster maps reach the loops as one immutable [`Snapshot`], replaced as a whole by the
+//! runtime and picked up at the beginning of a turn. Nothing here is locked on the data path.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use arc_swap::ArcSwap;
+use base::{BucketUuid, Now};
+use cluster::{LegacyAccess, Metadata};
+use engine::Bucket;
+
+use crate::meter::BucketMeter;
+
+/// Version of a cluster map: epoch first, then revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigVersion {
+    /// Grows when revisions start over.
+    pub epoch: i64,
+    /// Grows with every change.
+    pub rev: i64,
+}
+
+/// A cluster map as it goes out to clients, plain and compressed once for everybody.
+#[derive(Debug)]
+pub struct ConfigDocument {
+    /// Its version.
+    pub version: ConfigVersion,
+    /// The JSON text, `$HOST` in the place of this node's address.
+    pub json: Box<str>,
+    /// The text as one raw Snappy block, for connections that take compressed JSON anywhere.
+    pub snappy: Box<[u8]>,
+}
+
+impl ConfigDocument {
+    /// Compresses `json`.
+    #[must_use]
+    pub fn new(version: ConfigVersion, json: String) -> Self {
+        // Compressing fails for inputs beyond 4 GiB only; an empty block then means "send it plain".
+        let snappy = snap::raw::Encoder::new().compress_vec(json.as_bytes()).unwrap_or_default();
+        Self { version, json: json.into(), snappy: snappy.into() }
+    }
+}
+
+/// A bucket that this node serves.
+pub struct BucketEntry {
+    /// Its name.
+    pub name: Box<str>,
+    /// Tells it from an earlier bucket of that name.
+    pub uuid: BucketUuid,
+    /// The documents.
+    pub engine: Arc<Bucket>,
+    /// Its cluster map.
+    pub config: ConfigDocument,
+    /// Access for clients older than users and roles.
+    pub legacy: LegacyAccess,
+    /// Whether the legacy FLUSH may empty it.
+    pub flush_enabled: bool,
+    /// Operation counters and latencies; survives changes of configuration.
+    pub meter: Arc<BucketMeter>,
+}
+
+impl fmt::Debug for BucketEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BucketEntry")
+            .field("name", &self.name)
+            .field("uuid", &self.uuid)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One state of the node as the data plane sees it.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Users, roles, buckets.
+    pub metadata: Arc<Metadata>,
+    /// Buckets that are open, by name.
+    pub buckets: HashMap<String, Arc<BucketEntry>>,
+    /// The cluster-level map; `None` before the node is initialised.
+    pub cluster_config: Option<ConfigDocument>,
+    /// Distinguishes snapshots; set by [`Shared::publish`].
+    generation: u64,
+}
+
+impl Snapshot {
+    /// A state to be published.
+    #[must_use]
+    pub fn new(
+        metadata: Arc<Metadata>,
+        buckets: HashMap<String, Arc<BucketEntry>>,
+        cluster_config: Option<ConfigDocument>,
+    ) -> Self {
+        Self { metadata, buckets, cluster_config, generation: 0 }
+    }
+
+    /// Grows with every snapshot published.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The bucket that the plain memcached port serves.
+    #[must_use]
+    pub fn memcached_bucket(&self) -> Option<&Arc<BucketEntry>> {
+        self.buckets.values().find(|bucket| bucket.legacy.memcached_port)
+    }
+}
+
+/// Who tried to log in, from where, and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginEvent {
+    /// As given by the client.
+    pub user: String,
+    /// `local`, `external` or `bucket`; `None` when it failed.
+    pub domain: Option<&'static str>,
+    /// The SASL mechanism.
+    pub mechanism: &'static str,
+    /// The client's address.
+    pub peer: Option<SocketAddr>,
+    /// The address it connected to.
+    pub local: Option<SocketAddr>,
+}
+
+/// What the data plane reports to the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditEvent {
+    /// Somebody logged in.
+    LoginSucceeded(LoginEvent),
+    /// Somebody failed to.
+    LoginFailed(LoginEvent),
+    /// A client emptied a bucket.
+    BucketFlushed {
+        /// Which.
+        bucket: String,
+        /// Who.
+        user: String,
+    },
+}
+
+type AuditHook = Box<dyn Fn(AuditEvent) + Send + Sync>;
+
+/// State shared between the runtime and the data-plane loops.
+pub struct Shared {
+    snapshot: ArcSwap<Snapshot>,
+    generation: AtomicU64,
+    audit: AuditHook,
+    clock: Clock,
+    /// Totals of the data plane, for statistics.
+    pub totals: Totals,
+}
+
+/// Counters of the whole data plane.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Open connections.
+    pub connections: AtomicU64,
+    /// Connections ever accepted.
+    pub connections_total: AtomicU64,
+    /// Failed logins.
+    pub auth_errors: AtomicU64,
+    /// Bytes read from clients.
+    pub bytes_read: AtomicU64,
+    /// Bytes written to clients.
+    pub bytes_written: AtomicU64,
+    /// The connection limit in force.
+    pub connections_max: AtomicU64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("snapshot", &self.snapshot).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Starts with `snapshot`; `audit` is called on data-plane threads and must not block.
+    #[must_use]
+    pub fn new(snapshot: Snapshot, audit: impl Fn(AuditEvent) + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            generation: AtomicU64::new(0),
+            audit: Box::new(audit),
+            clock: Clock::start(),
+            totals: Totals::default(),
+        })
+    }
+
+    /// Replaces the snapshot. Call [`crate::Workers::config_changed`] afterwards when a cluster map changed.
+    pub fn publish(&self, mut snapshot: Snapshot) {
+        snapshot.generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        self.snapshot.store(Arc::new(snapshot));
+    }
+
+    /// The snapshot in force.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    pub(crate) fn snapshot_cell(&self) -> &ArcSwap<Snapshot> {
+        &self.snapshot
+    }
+
+    /// Reports to the audit log.
+    pub fn audit(&self, event: AuditEvent) {
+        (self.audit)(event);
+    }
+
+    /// The time, on the one clock that workers and background threads share.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// Since the process began to serve.
+    #[must_use]
+    pub fn uptime_secs(&self) -> u64 {
+        self.clock.started.elapsed().as_secs()
+    }
+}
+
+/// Reads the clocks.
+#[derive(Debug)]
+struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now {
+            wall_nanos: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
+            mono_millis: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! wip
+#[derive(Debug, Default)]
+pub(crate) struct TextState {}

@@ -1,0 +1,308 @@
+//! One data-plane loop: an epoll instance, the connections placed on it, and the buffers they share.
+//!
+//! The poll is edge-triggered. A connection with something to do is on the ready list; each goes through one
+//! bounded turn ([`live::Live::turn`]) and back on the list while it has more, so that nobody starves and nothing
+//! readable is forgotten. An unpipelined request costs one read and one write: a short read has drained the
+//! socket, and it is not asked again before its next event.
+//!
+//! Everything a connection waits for arrives as mail ([`crate::mailbox`]) or as a deadline. Nothing here blocks.
+
+use std::{
+    cmp::Reverse,
+    collections::VecDeque,
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use mio::{Events, Poll, Token, Waker};
+
+use crate::{
+    connection::Connection,
+    context::Context,
+    helper::Helper,
+    mailbox::{Mail, Mailbox, NewConnection},
+    output::Output,
+    shared::Shared,
+    workers::WorkerOptions,
+};
+
+pub(crate) mod live;
+pub(crate) mod slab;
+
+use live::{Buffers, Live, Verdict};
+use slab::{ConnectionId, Slab};
+
+const WAKER: Token = Token(usize::MAX);
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 512;
+/// What one read can bring. Larger frames are read into a buffer of their connection.
+const READ_BYTES: usize = 64 * 1024;
+/// How often stalled clients are looked for, while there are any.
+const SWEEP_MILLIS: u64 = 1000;
+
+/// See the module.
+pub(crate) struct Worker {
+    poll: Poll,
+    mailbox: Arc<Mailbox>,
+    mail: Mail,
+    connections: Slab<Live>,
+    ready: VecDeque<ConnectionId>,
+    buffers: Buffers,
+    context: Context,
+    stall_millis: u64,
+    held_bytes_max: usize,
+    /// Bytes held for slow clients, all connections together.
+    held: usize,
+    /// Some connection has output pending.
+    stalled: bool,
+    next_sweep: u64,
+    stop_by: Option<u64>,
+}
+
+impl Worker {
+    /// A poll and the mailbox that wakes it.
+    pub(crate) fn make_poll() -> io::Result<(Poll, Arc<Mailbox>)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        Ok((poll, Arc::new(Mailbox::new(waker))))
+    }
+
+    pub(crate) fn new(
+        index: usize,
+        poll: Poll,
+        mailbox: Arc<Mailbox>,
+        shared: Arc<Shared>,
+        helper: Helper,
+        options: &WorkerOptions,
+    ) -> Self {
+        Self {
+            poll,
+            mailbox,
+            mail: Mail::default(),
+            connections: Slab::new(),
+            ready: VecDeque::new(),
+            buffers: Buffers {
+                read: vec![0; READ_BYTES].into(),
+                scratch: if options.tls.is_some() { vec![0; READ_BYTES].into() } else { Box::default() },
+                output: Output::default(),
+            },
+            context: Context::new(index, shared, helper),
+            stall_millis: u64::try_from(options.stall_timeout.as_millis()).unwrap_or(u64::MAX),
+            held_bytes_max: options.held_bytes_max,
+            held: 0,
+            stalled: false,
+            next_sweep: 0,
+            stop_by: None,
+        }
+    }
+
+    /// Serves until told to stop.
+    pub(crate) fn run(&mut self) {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        loop {
+            let timeout = self.timeout();
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "a data-plane loop cannot poll");
+                return;
+            }
+            self.context.now = self.context.shared.now();
+            self.follow_snapshot();
+            for event in &events {
+                if event.token() == WAKER {
+                    continue;
+                }
+                let id = event.token().0 as ConnectionId;
+                if let Some(live) = self.connections.get_mut(id) {
+                    live.unread |= event.is_readable() || event.is_error();
+                    live.peer_closed |= event.is_read_closed() || event.is_error();
+                    schedule(&mut self.ready, live);
+                }
+            }
+            self.read_mail();
+            self.wake_overdue();
+            self.take_turns();
+            self.sweep();
+            self.publish_totals();
+            if self.should_end() {
+                return;
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let deadline = self.context.deadlines.peek().map(|Reverse((millis, ..))| *millis);
+        let sweep = self.stalled.then_some(self.next_sweep);
+        let next = [deadline, sweep, self.stop_by].into_iter().flatten().min()?;
+        Some(Duration::from_millis(next.saturating_sub(self.context.now.mono_millis).max(1)))
+    }
+
+    fn follow_snapshot(&mut self) {
+        let current = self.context.shared.snapshot_cell().load();
+        if !Arc::ptr_eq(&current, &self.context.snapshot) {
+            self.context.snapshot = arc_swap::Guard::into_inner(current);
+        }
+    }
+
+    fn read_mail(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.mailbox.collect(&mut mail);
+        for new in mail.connections.drain(..) {
+            self.adopt(new);
+        }
+        for waiter in mail.wakes.drain(..) {
+            self.wake(waiter.connection, |live| live.connection.wake(waiter.ticket));
+        }
+        for (waiter, completion) in mail.completions.drain(..) {
+            self.wake(waiter.connection, |live| live.connection.complete(waiter.ticket, completion));
+        }
+        if std::mem::take(&mut mail.config_changed) {
+            self.follow_snapshot();
+            for live in self.connections.iter_mut() {
+                // Whoever has nothing to be told finds that out in a turn without a system call.
+                schedule(&mut self.ready, live);
+            }
+        }
+        if let Some(stop_by) = mail.stop_by.take() {
+            self.stop_by = Some(stop_by);
+            for live in self.connections.iter_mut() {
+                schedule(&mut self.ready, live);
+            }
+        }
+        self.mail = mail;
+    }
+
+    fn adopt(&mut self, new: NewConnection) {
+        let NewConnection { mut transport, kind } = new;
+        let (registry, context) = (self.poll.registry(), &mut self.context);
+        let made = self.connections.insert(|id| {
+            transport.register(registry, Token(id as usize))?;
+            let connection = Connection::new(kind, &transport, context);
+            Ok::<_, io::Error>(Live::new(id, transport, connection))
+        });
+        match made {
+            Ok(id) => {
+                let totals = &self.context.shared.totals;
+                totals.connections.fetch_add(1, Ordering::Relaxed);
+                totals.connections_total.fetch_add(1, Ordering::Relaxed);
+                if let Some(live) = self.connections.get_mut(id) {
+                    schedule(&mut self.ready, live);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot watch a connection");
+                self.mailbox.remove_load();
+            }
+        }
+    }
+
+    fn wake(&mut self, id: ConnectionId, tell: impl FnOnce(&mut Live)) {
+        if let Some(live) = self.connections.get_mut(id) {
+            tell(live);
+            schedule(&mut self.ready, live);
+        }
+    }
+
+    fn wake_overdue(&mut self) {
+        while let Some(&Reverse((millis, id, ticket))) = self.context.deadlines.peek()
+            && millis <= self.context.now.mono_millis
+        {
+            self.context.deadlines.pop();
+            self.wake(id, |live| live.connection.time_out(ticket));
+        }
+    }
+
+    fn take_turns(&mut self) {
+        for _ in 0..self.ready.len() {
+            let Some(id) = self.ready.pop_front() else { return };
+            let Some(mut live) = self.connections.take(id) else { continue };
+            live.scheduled = false;
+            self.context.read_at = Instant::now();
+            let verdict = live.turn(&mut self.buffers, &mut self.context, self.stop_by.is_none());
+            self.account(&mut live);
+            let stopping = self.stop_by.is_some() && live.is_idle();
+            if verdict == Verdict::Close || (verdict == Verdict::Wait && stopping) {
+                self.close(id, live);
+                continue;
+            }
+            if verdict == Verdict::Again {
+                schedule(&mut self.ready, &mut live);
+            }
+            self.connections.put_back(id, live);
+        }
+    }
+
+    fn account(&mut self, live: &mut Live) {
+        let held = live.held_now();
+        self.held = self.held + held - live.held;
+        live.held = held;
+        self.stalled |= live.is_stalled();
+    }
+
+    fn close(&mut self, id: ConnectionId, mut live: Box<Live>) {
+        live.transport.deregister(self.poll.registry());
+        self.held -= live.held;
+        self.connections.retire(id);
+        self.mailbox.remove_load();
+        self.context.shared.totals.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Closes clients that take nothing of their answers, and the holders of most when too much is held.
+    fn sweep(&mut self) {
+        let now = self.context.now.mono_millis;
+        let pressed = self.held > self.held_bytes_max;
+        if !pressed && (!self.stalled || now < self.next_sweep) {
+            return;
+        }
+        self.next_sweep = now + SWEEP_MILLIS;
+        let overdue =
+            |live: &Live| live.is_stalled() && now.saturating_sub(live.progress_at) > self.stall_millis;
+        let mut doomed: Vec<_> =
+            self.connections.iter_mut().filter(|live| overdue(live)).map(|l| l.id).collect();
+        if pressed && let Some(most) = self.connections.iter_mut().max_by_key(|live| live.held) {
+            doomed.push(most.id);
+        }
+        for id in doomed {
+            if let Some(live) = self.connections.take(id) {
+                tracing::warn!(
+                    connection = id,
+                    held_bytes = live.held,
+                    "closing a client that does not read"
+                );
+                self.close(id, live);
+            }
+        }
+        self.stalled = self.connections.iter_mut().any(|live| live.is_stalled());
+    }
+
+    fn publish_totals(&mut self) {
+        let totals = &self.context.shared.totals;
+        totals.bytes_read.fetch_add(std::mem::take(&mut self.context.bytes_read), Ordering::Relaxed);
+        totals.bytes_written.fetch_add(std::mem::take(&mut self.context.bytes_written), Ordering::Relaxed);
+    }
+
+    fn should_end(&mut self) -> bool {
+        let Some(stop_by) = self.stop_by else { return false };
+        if self.connections.len() > 0 && self.context.now.mono_millis < stop_by {
+            return false;
+        }
+        for id in self.connections.ids() {
+            if let Some(live) = self.connections.take(id) {
+                self.close(id, live);
+            }
+        }
+        true
+    }
+}
+
+fn schedule(ready: &mut VecDeque<ConnectionId>, live: &mut Live) {
+    if !live.scheduled {
+        live.scheduled = true;
+        ready.push_back(live.id);
+    }
+}

@@ -1,0 +1,289 @@
+//! A connection with its socket, and what is between the two: input not yet consumed, output not yet written.
+//!
+//! An idle connection owns neither: partial frames and unwritten answers are the only buffers a connection has.
+
+use std::io;
+
+use crate::{
+    connection::{After, Connection},
+    context::Context,
+    output::{Output, Pending},
+    transport::{ReadOutcome, Transport},
+    worker::slab::ConnectionId,
+};
+
+/// A partial frame that needs more than the worker's buffer grows by at least this much per read.
+const GROWTH_BYTES_MIN: usize = 256 * 1024;
+
+/// A connection of this worker.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) id: ConnectionId,
+    pub(crate) transport: Transport,
+    pub(crate) connection: Connection,
+    /// Bytes read and not consumed: `input[..filled]`; the rest is room of a frame being read.
+    input: Vec<u8>,
+    filled: usize,
+    /// Bytes of the frame at the beginning of `input`, as far as known.
+    need: usize,
+    /// `input` may hold complete frames.
+    again: bool,
+    /// The socket may hold something to read.
+    pub(crate) unread: bool,
+    /// The peer has closed its side; the read that says so is still to come.
+    pub(crate) peer_closed: bool,
+    /// That read has come: close when everything is answered.
+    finished: bool,
+    /// Close as soon as the output is written.
+    closing: bool,
+    pending: Option<Box<Pending>>,
+    /// On the ready list.
+    pub(crate) scheduled: bool,
+    /// When the socket last took something, while output is pending (monotonic milliseconds).
+    pub(crate) progress_at: u64,
+    /// What is counted in the worker's held bytes.
+    pub(crate) held: usize,
+}
+
+/// Buffers of the worker that a turn uses.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    pub(crate) read: Box<[u8]>,
+    /// Ciphertext on its way to TLS.
+    pub(crate) scratch: Box<[u8]>,
+    pub(crate) output: Output,
+}
+
+/// What to do with a connection after its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Wait for the socket or a wake-up.
+    Wait,
+    /// There is more to do right now; let others go first.
+    Again,
+    /// Close it.
+    Close,
+}
+
+impl Live {
+    pub(crate) fn new(id: ConnectionId, transport: Transport, connection: Connection) -> Self {
+        Self {
+            id,
+            transport,
+            connection,
+            input: Vec::new(),
+            filled: 0,
+            need: 0,
+            again: false,
+            unread: true,
+            peer_closed: false,
+            finished: false,
+            closing: false,
+            pending: None,
+            scheduled: false,
+            progress_at: 0,
+            held: 0,
+        }
+    }
+
+    /// Whether answers wait for the socket.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.pending.is_some() || self.transport.wants_write()
+    }
+
+    /// Whether nothing is in flight for this client.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_stalled() && !self.connection.has_parked()
+    }
+
+    /// Bytes held on behalf of the client.
+    pub(crate) fn held_now(&self) -> usize {
+        let pending = self.pending.as_ref().map_or(0, |pending| pending.len());
+        self.input.len() + pending + self.connection.parked_bytes()
+    }
+
+    /// One turn: write what is left over, answer what was parked, read once, execute, write once. `reading` is
+    /// false while the worker is stopping.
+    pub(crate) fn turn(&mut self, buffers: &mut Buffers, context: &mut Context, reading: bool) -> Verdict {
+        match self.try_turn(buffers, context, reading) {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                tracing::debug!(%error, connection = self.id, "connection lost");
+                buffers.output.clear();
+                Verdict::Close
+            }
+        }
+    }
+
+    fn try_turn(
+        &mut self,
+        buffers: &mut Buffers,
+        context: &mut Context,
+        reading: bool,
+    ) -> io::Result<Verdict> {
+        if self.is_stalled() && !self.write_pending(context)? {
+            return Ok(Verdict::Wait);
+        }
+        if self.closing {
+            return Ok(Verdict::Close);
+        }
+        context.connection = self.id;
+        let mut after = self.connection.catch_up(&mut buffers.output, context);
+        if after == After::Ready {
+            after = self.take_input(buffers, context, reading)?;
+        }
+        self.write_out(&mut buffers.output, context)?;
+        Ok(self.verdict(after, reading))
+    }
+
+    fn verdict(&mut self, after: After, reading: bool) -> Verdict {
+        if after == After::Close {
+            self.closing = true;
+        }
+        if self.is_stalled() {
+            return Verdict::Wait;
+        }
+        let parked = self.connection.has_parked();
+        if self.closing || (self.finished && !self.again && !parked) {
+            return Verdict::Close;
+        }
+        let blocked = self.connection.is_blocked();
+        if !blocked && (self.again || (self.unread && reading && !self.finished)) {
+            Verdict::Again
+        } else {
+            Verdict::Wait
+        }
+    }
+
+    /// Consumes buffered frames if there may be any, otherwise reads once and consumes.
+    fn take_input(
+        &mut self,
+        buffers: &mut Buffers,
+        context: &mut Context,
+        reading: bool,
+    ) -> io::Result<After> {
+        if self.again {
+            let input = std::mem::take(&mut self.input);
+            let filled = std::mem::take(&mut self.filled);
+            let bytes = input.get(..filled).unwrap_or_default();
+            let after = self.consume(bytes, &mut buffers.output, context);
+            return Ok(after);
+        }
+        if !self.unread || self.finished || !reading {
+            return Ok(After::Ready);
+        }
+        if self.filled > 0 && self.need.max(self.filled * 2) > buffers.read.len() {
+            return self.read_large(buffers, context);
+        }
+        let Buffers { read, scratch, output } = buffers;
+        let carried = std::mem::take(&mut self.filled);
+        if let (Some(head), Some(kept)) = (read.get_mut(..carried), self.input.get(..carried)) {
+            head.copy_from_slice(kept);
+        }
+        self.input = Vec::new();
+        let outcome = self.transport.read(read.get_mut(carried..).unwrap_or_default(), scratch)?;
+        let total = carried + self.note(outcome, context);
+        let bytes = read.get(..total).unwrap_or_default();
+        if total == carried {
+            self.keep(bytes);
+            return Ok(After::Ready);
+        }
+        Ok(self.consume(bytes, output, context))
+    }
+
+    /// Reads into the connection's own buffer, grown towards the whole frame. Memory follows what has arrived, not
+    /// what a header promises.
+    fn read_large(&mut self, buffers: &mut Buffers, context: &mut Context) -> io::Result<After> {
+        let want = self.need.max(self.filled + 1).min(self.filled * 2 + GROWTH_BYTES_MIN);
+        // TLS needs room for a record beyond the frame.
+        let want = if self.transport.is_tls() { want + buffers.scratch.len() } else { want };
+        if self.input.len() < want {
+            self.input.resize(want, 0);
+        }
+        let room = self.input.get_mut(self.filled..).unwrap_or_default();
+        let outcome = self.transport.read(room, &mut buffers.scratch)?;
+        self.filled += self.note(outcome, context);
+        if self.filled < self.need {
+            return Ok(After::Ready);
+        }
+        let input = std::mem::take(&mut self.input);
+        let filled = std::mem::take(&mut self.filled);
+        let bytes = input.get(..filled).unwrap_or_default();
+        Ok(self.consume(bytes, &mut buffers.output, context))
+    }
+
+    /// Remembers what a read said about the socket; returns the bytes it brought.
+    fn note(&mut self, outcome: ReadOutcome, context: &mut Context) -> usize {
+        match outcome {
+            ReadOutcome::Bytes { count, drained } => {
+                self.unread = !drained || self.peer_closed;
+                context.bytes_read += count as u64;
+                count
+            }
+            ReadOutcome::Empty => {
+                self.unread = self.peer_closed;
+                0
+            }
+            ReadOutcome::Closed => {
+                self.unread = false;
+                self.finished = true;
+                0
+            }
+        }
+    }
+
+    fn consume(&mut self, bytes: &[u8], output: &mut Output, context: &mut Context) -> After {
+        let (consumed, after) = self.connection.consume(bytes, output, context);
+        self.keep(bytes.get(consumed..).unwrap_or_default());
+        self.need = match after {
+            After::Need(need) => need,
+            _ => 0,
+        };
+        self.again = matches!(after, After::Again | After::Blocked) && self.filled > 0;
+        after
+    }
+
+    fn keep(&mut self, rest: &[u8]) {
+        self.input = rest.to_vec();
+        self.filled = rest.len();
+    }
+
+    fn write_out(&mut self, output: &mut Output, context: &mut Context) -> io::Result<()> {
+        if output.is_empty() {
+            return Ok(());
+        }
+        let length = output.len();
+        let transport = &mut self.transport;
+        let written = output.with_slices(|slices| transport.write(slices))?;
+        context.bytes_written += written as u64;
+        if written < length {
+            self.pending = Some(Box::new(output.take_rest(written)));
+            self.progress_at = context.now.mono_millis;
+        } else {
+            output.clear();
+            if self.transport.wants_write() {
+                self.progress_at = context.now.mono_millis;
+            }
+        }
+        Ok(())
+    }
+
+    /// True when nothing is left to write.
+    fn write_pending(&mut self, context: &mut Context) -> io::Result<bool> {
+        self.transport.flush()?;
+        while let Some(pending) = &mut self.pending {
+            let transport = &mut self.transport;
+            let written = pending.with_slices(|slices| transport.write(slices))?;
+            if written == 0 {
+                return Ok(false);
+            }
+            context.bytes_written += written as u64;
+            self.progress_at = context.now.mono_millis;
+            pending.advance(written);
+            if pending.len() == 0 {
+                self.pending = None;
+            }
+        }
+        Ok(!self.transport.wants_write())
+    }
+}
