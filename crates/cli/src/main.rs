@@ -4,6 +4,7 @@
 //! error that says what to do next, and exit code 1 (2 for wrong usage, which clap reports).
 
 mod commands;
+mod load;
 mod songs;
 
 use clap::{Parser, Subcommand};
@@ -19,11 +20,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Load(commands::load::Args),
     Songs(commands::songs::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Load(args) => commands::load::run(args),
         Command::Songs(args) => commands::songs::run(args),
     };
     match outcome {

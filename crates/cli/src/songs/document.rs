@@ -65,11 +65,11 @@ fn artist(rng: &mut Rng, out: &mut Vec<u8>) {
     let uniform = rng.unit();
     let artist = (uniform * uniform * ARTISTS as f64) as usize;
     let style = mix(artist as u64);
-    if style % 5 == 0 {
+    if style.is_multiple_of(5) {
         out.extend_from_slice(b"The ");
     }
     out.extend_from_slice(WORDS[artist % WORDS.len()].as_bytes());
-    out.extend_from_slice(if style % 7 == 0 { b" & " } else { b" " });
+    out.extend_from_slice(if style.is_multiple_of(7) { b" & " } else { b" " });
     out.extend_from_slice(WORDS[artist / WORDS.len() % WORDS.len()].as_bytes());
 }
 
