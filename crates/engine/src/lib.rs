@@ -8,8 +8,12 @@
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
 
+pub mod arena;
 mod bucket;
+pub mod defragmenter;
 pub mod doc;
+pub mod hash_table;
+pub mod item;
 pub mod notify;
 pub mod options;
 pub mod request;
