@@ -94,10 +94,11 @@ class HostileCase(unittest.TestCase):
 
 
 def read_lines(connection, count):
+    """At least `count` lines, and whatever came with them."""
     data = b""
     while data.count(b"\r\n") < count:
         piece = connection.recv(4096)
         if not piece:
             break
         data += piece
-    return data.split(b"\r\n")[:count]
+    return data.removesuffix(b"\r\n").split(b"\r\n")

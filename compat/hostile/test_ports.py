@@ -149,12 +149,16 @@ class TextNonsense(HostileCase):
         self.text.close()
         super().tearDown()
 
-    def answers(self, request, *prefixes):
+    def answers(self, request, prefix):
+        """The error comes first and the connection goes on. A data block that belonged to a refused line may be
+        taken for a command of its own, as memcached does."""
         self.text.sendall(request + b"version\r\n")
-        lines = read_lines(self.text, len(prefixes) + 1)
-        for line, prefix in zip(lines, prefixes):
-            self.assertTrue(line.startswith(prefix), f"{request[:60]!r}: {lines}")
-        self.assertTrue(lines[-1].startswith(b"VERSION"), f"{request[:60]!r}: {lines}")
+        lines = []
+        while not lines or not lines[-1].startswith(b"VERSION"):
+            more = read_lines(self.text, 1)
+            self.assertNotEqual(more, [b""], f"closed after {request[:60]!r}: {lines}")
+            lines += [line for line in more if line]
+        self.assertTrue(lines[0].startswith(prefix), f"{request[:60]!r}: {lines}")
 
     def test_commands(self):
         self.answers(b"bogus\r\n", b"ERROR")
