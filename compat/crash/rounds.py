@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """Crash rounds: clients write, the server gets kill -9 at a random moment, starts again, and is held to its word.
 
     compat/run crash [--rounds 50] [--seed N] [--writers 4] [--documents 60]
 
-Every round prints its seed; `--seed S --rounds 1` repeats the choices of that round, though not the moment the
+Three rounds of four are written by a raw client, the fourth by the official Python SDK. Every round prints its seed; `--seed S --rounds 1` repeats the choices of that round, though not the moment the
 kernel gave each thread. The data directory lives through all rounds, so later ones recover from what earlier
 ones left behind. Rules: model.py; what the clients do: writer.py.
 """
@@ -17,6 +16,7 @@ import sys
 import time
 
 from model import Broken, judge_vbuckets
+from sdk import SdkWriter
 from settee import kv
 from settee.node import Node, NodeError, scratch
 from writer import BUCKET, VBUCKETS, Writer, connect
@@ -64,14 +64,12 @@ def check(node, documents):
     return sum(found is not None for found in founds)
 
 
-def one_round(node, writers_documents, seed):
+def one_round(node, kind, writers_documents, seed):
     chance = random.Random(seed)
-    writers = [
-        Writer(node, name, documents, chance.getrandbits(64)) for name, documents in writers_documents.items()
-    ]
+    writers = [kind(node, name, documents, chance.getrandbits(64)) for name, documents in writers_documents.items()]
     for writer in writers:
         writer.start()
-    time.sleep(chance.uniform(0.05, 0.8))
+    time.sleep(chance.uniform(0.05, 0.8) + (0.3 if kind is SdkWriter else 0))
     node.assert_alive()
     node.kill()
     counts = collections.Counter()
@@ -104,7 +102,8 @@ def main():
         total = collections.Counter()
         for number in range(arguments.rounds):
             round_seed = seed + number
-            counts = one_round(node, owned, round_seed)
+            kind = SdkWriter if number % 4 == 3 else Writer
+            counts = one_round(node, kind, owned, round_seed)
             total.update(counts)
             unknown = sum(len(document.versions) - 1 for document in everything)
             started = node.start()

@@ -23,9 +23,9 @@ def _run(command, directory, advice):
         raise InstallError(f"{' '.join(map(str, command))} failed. {advice}")
 
 
-def _changed(stamp, *sources):
-    """Whether what `stamp` records is not what the sources say now."""
-    wanted = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+def _changed(stamp, source):
+    """What to write into the stamp when it does not record this very source; None when it does."""
+    wanted = hashlib.sha256(source.read_bytes()).hexdigest()
     have = stamp.read_text() if stamp.exists() else ""
     return None if have == wanted else wanted
 
@@ -35,18 +35,29 @@ def _tool(name, package):
         raise InstallError(f"{name} is missing; on Debian: apt-get install {package}")
 
 
-def python(directory):
+def interpreter():
+    """A Python of our own that has the clients of compat/python/requirements.txt."""
     home = ROOT / ".cache" / "compat-python"
     stamp = home / "settee-stamp"
-    interpreter = home / "bin" / "python"
+    python = home / "bin" / "python"
+    directory = ROOT / "compat" / "python"
     wanted = _changed(stamp, directory / "requirements.txt")
-    if wanted or not interpreter.exists():
+    if wanted or not python.exists():
         shutil.rmtree(home, ignore_errors=True)
         _run([sys.executable, "-m", "venv", home], directory, "On Debian: apt-get install python3-venv")
-        pip = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _run([*pip, "-r", "requirements.txt"], directory, "Is the Python package index reachable?")
         stamp.write_text(wanted)
-    return [str(interpreter), "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
+    return str(python)
+
+
+def python(_directory):
+    return [interpreter(), "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
+
+
+def crash(directory):
+    _run([sys.executable, "-m", "unittest", "test_model"], directory, "The judge of the rounds is wrong itself.")
+    return [interpreter(), str(directory / "rounds.py")]
 
 
 def node(directory):
@@ -70,10 +81,5 @@ def maven(_directory):
     return ["mvn", "-B", "-ntp", "test"]
 
 
-def standard_python(script):
-    """A suite that needs nothing but Python itself."""
-
-    def command(directory):
-        return [sys.executable, str(directory / script)]
-
-    return command
+def hostile(directory):
+    return [sys.executable, str(directory / "suite.py")]

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Bad input, bad clients and bad disks: `compat/run hostile [NAME...]`, names as unittest takes them.
 
 Only the offender may suffer. After every test a well-behaved client works on every kind of port, and the

@@ -61,9 +61,9 @@ class Garbage(HostileCase):
             context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1
         except ValueError:
             self.skipTest("this Python cannot speak TLS 1.0")
-        with socket.create_connection((ADDRESS, NODE.ports["kv_tls"]), 10) as connection:
-            with self.assertRaises((ssl.SSLError, OSError)):
-                context.wrap_socket(connection, server_hostname=ADDRESS)
+        connection = socket.create_connection((ADDRESS, NODE.ports["kv_tls"]), 10)
+        with connection, self.assertRaises((ssl.SSLError, OSError)):
+            context.wrap_socket(connection, server_hostname=ADDRESS)
 
 
 class RestNonsense(HostileCase):

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from couchbase.durability import ClientDurability, Durability, PersistTo, ReplicateTo, ServerDurability
 from couchbase.exceptions import (
+    CouchbaseException,
     DurabilityImpossibleException,
     DurabilityInvalidLevelException,
-    CouchbaseException,
 )
 from couchbase.options import IncrementOptions, InsertOptions, RemoveOptions, ReplaceOptions, UpsertOptions
 
