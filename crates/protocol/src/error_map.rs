@@ -1,7 +1,8 @@
-//! The error map: statuses explained to clients that do not know them, as JSON (kv_engine `docs/ErrorMap.md`).
+//! The error map: statuses explained to clients that do not know them, as JSON (kv_engine
+//! `docs/ErrorMap.md`).
 //!
-//! A client asks for the newest version it understands. Version 2 has every attribute; version 1 is the same map
-//! without the attributes that did not exist then; nothing older exists. Descriptions are ours, names and
+//! A client asks for the newest version it understands. Version 2 has every attribute; version 1 is the same
+//! map without the attributes that did not exist then; nothing older exists. Descriptions are ours, names and
 //! attributes are what clients act upon.
 
 use std::sync::LazyLock;
@@ -87,7 +88,8 @@ static ENTRIES: &[Entry] = entries! {
         ["item-only" "invalid-input"];
     0xa2 "SyncWriteInProgress" "Another durable write to the document is pending" ["item-only" "retry-later"];
     0xa3 "SyncWriteAmbiguous" "The durable write timed out; it may or may not happen" ["item-only"];
-    0xa4 "SyncWriteReCommitInProgress" "The durable write is being committed again" ["item-only" "retry-later"];
+    0xa4 "SyncWriteReCommitInProgress" "The durable write is being committed again"
+        ["item-only" "retry-later"];
     0xa5 "RangeScanCancelled" "The range scan was cancelled" ["success"];
     0xa6 "RangeScanMore" "The range scan has more to send" ["success"];
     0xa7 "RangeScanComplete" "The range scan is complete" ["success"];

@@ -1,8 +1,8 @@
 //! HELLO: which features of the protocol a connection uses.
 //!
-//! The request's value is a list of 16-bit codes, the response's value those that are granted; a repeated HELLO
-//! replaces the earlier set. Every grant is a promise, so [`negotiate`] grants only what the server says it
-//! supports and never half of a pair that clients rely on together.
+//! The request's value is a list of 16-bit codes, the response's value those that are granted; a repeated
+//! HELLO replaces the earlier set. Every grant is a promise, so [`negotiate`] grants only what the server
+//! says it supports and never half of a pair that clients rely on together.
 
 use crate::binary::Violation;
 use base::Datatype;
@@ -20,8 +20,8 @@ macro_rules! features {
             /// Every feature that can be granted, by code.
             pub const ALL: &'static [Feature] = &[$(Feature::$name,)*];
 
-            /// The feature with this code; `None` for unknown ones and those that are never granted (0x01, 0x02,
-            /// 0x05, 0x09, 0x16).
+            /// The feature with this code; `None` for unknown ones and those that are never granted (0x01,
+            /// 0x02, 0x05, 0x09, 0x16).
             #[must_use]
             pub const fn from_wire(code: u16) -> Option<Feature> {
                 match code {
@@ -86,8 +86,8 @@ impl Feature {
         }
     }
 
-    /// What has to be granted as well for this to be useful. Java's client never becomes ready when it is granted
-    /// durability without the flexible requests that carry it.
+    /// What has to be granted as well for this to be useful. Java's client never becomes ready when it is
+    /// granted durability without the flexible requests that carry it.
     const fn useless_without(self) -> FeatureSet {
         match self {
             Feature::SyncReplication => FeatureSet::EMPTY.with(Feature::AltRequest),

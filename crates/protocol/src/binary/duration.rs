@@ -1,5 +1,5 @@
-//! Server durations: microseconds squeezed into sixteen bits, `encoded = (micros × 2) ^ (1 / 1.74)`, which reaches
-//! two minutes with a precision that suits latencies. A traced response carries one in frame info 0.
+//! Server durations: microseconds squeezed into sixteen bits, `encoded = (micros × 2) ^ (1 / 1.74)`, which
+//! reaches two minutes with a precision that suits latencies. A traced response carries one in frame info 0.
 
 use std::{sync::LazyLock, time::Duration};
 

@@ -5,7 +5,9 @@ use base::{CollectionId, ManifestUid, Seqno, VbUuid};
 
 /// Declares a structure of integers (or newtypes of them) that follow each other on the wire.
 macro_rules! layout {
-    ($(#[$doc:meta])* $name:ident [$size:literal] { $($(#[$field_doc:meta])* $field:ident: $type:ty as $raw:ty,)* }) => {
+    ($(#[$doc:meta])* $name:ident [$size:literal] {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty as $raw:ty,)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name {
@@ -245,8 +247,8 @@ pub fn decode_all_vb_seqnos(extras: &[u8]) -> Option<(VbStateFilter, Option<Coll
     Some((filter, collection))
 }
 
-/// Reads the request of GET_RANDOM_KEY: the collection (the default one where none were negotiated) and whether
-/// extended attributes are wanted too.
+/// Reads the request of GET_RANDOM_KEY: the collection (the default one where none were negotiated) and
+/// whether extended attributes are wanted too.
 #[must_use]
 pub fn decode_random_key(extras: &[u8]) -> Option<(CollectionId, bool)> {
     match *extras {

@@ -1,10 +1,11 @@
 //! Cuts packets out of a read buffer, without copying.
 //!
 //! Three things can be wrong with a packet, and they end differently. A magic that is none of ours or a body
-//! beyond the limit leaves no way to find the next packet: [`Decoded::Fatal`], the connection is closed. Lengths
-//! that contradict each other inside a body of known size spoil that packet alone: [`Decoded::Invalid`], answered
-//! with "invalid arguments" while the stream goes on behind it (kv_engine closes here; we are milder). Everything
-//! else is a [`Frame`], whose four parts exactly fill the body, and is judged by [`super::validate`].
+//! beyond the limit leaves no way to find the next packet: [`Decoded::Fatal`], the connection is closed.
+//! Lengths that contradict each other inside a body of known size spoil that packet alone:
+//! [`Decoded::Invalid`], answered with "invalid arguments" while the stream goes on behind it (kv_engine
+//! closes here; we are milder). Everything else is a [`Frame`], whose four parts exactly fill the body, and
+//! is judged by [`super::validate`].
 
 use super::{FrameInfos, HEADER_BYTES, Header, Magic};
 use base::limits;
@@ -67,7 +68,8 @@ pub fn decode_frame(bytes: &[u8]) -> Decoded<'_> {
     decode_frame_within(bytes, limits::FRAME_BODY_BYTES_MAX)
 }
 
-/// As [`decode_frame`], with another limit for the body: connections that have not authenticated get a small one.
+/// As [`decode_frame`], with another limit for the body: connections that have not authenticated get a small
+/// one.
 #[inline]
 #[must_use]
 pub fn decode_frame_within(bytes: &[u8], body_bytes_max: usize) -> Decoded<'_> {

@@ -1,8 +1,8 @@
 //! Framing extras: small tagged objects in front of the extras of a flexible packet.
 //!
-//! An object is one byte with the id in the high and the length in the low four bits, then its data. Fifteen in
-//! either half means "fifteen plus the next byte", the id's byte first. What requests and responses carry is
-//! parsed into [`RequestInfo`] and [`ResponseInfo`].
+//! An object is one byte with the id in the high and the length in the low four bits, then its data. Fifteen
+//! in either half means "fifteen plus the next byte", the id's byte first. What requests and responses carry
+//! is parsed into [`RequestInfo`] and [`ResponseInfo`].
 
 use super::{Opcode, ServerDuration, Violation};
 use base::{Status, bucket::DurabilityLevel};

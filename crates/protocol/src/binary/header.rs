@@ -64,8 +64,8 @@ impl Magic {
     }
 }
 
-/// Four bytes that the requester chose and the response repeats. Bytes, not a number: nobody but the requester
-/// may interpret them.
+/// Four bytes that the requester chose and the response repeats. Bytes, not a number: nobody but the
+/// requester may interpret them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Opaque(pub [u8; 4]);
 
@@ -81,7 +81,8 @@ impl From<Opaque> for u32 {
     }
 }
 
-/// A decoded header. `opcode` and `vbucket_or_status` stay numbers: an unknown one is answered, not refused here.
+/// A decoded header. `opcode` and `vbucket_or_status` stay numbers: an unknown one is answered, not refused
+/// here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Who talks to whom, and in which form.

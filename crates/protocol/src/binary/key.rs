@@ -1,7 +1,7 @@
 //! From the key of a packet to the key of a document.
 //!
-//! Connections that negotiated collections send the collection id in front of the key, which is the stored form
-//! already. All others mean the default collection, whose prefix is put in front in a scratch buffer.
+//! Connections that negotiated collections send the collection id in front of the key, which is the stored
+//! form already. All others mean the default collection, whose prefix is put in front in a scratch buffer.
 
 use super::Violation;
 use base::{CollectionId, DocKey, key, key::KeyError};

@@ -1,8 +1,8 @@
 //! Statuses for clients that never asked for the newer ones.
 //!
-//! A connection without the extended-error feature was promised the statuses that existed before it. What it gets
-//! for the others follows kv_engine's `daemon/connection.cc`; where there is no old status to stand in, kv_engine
-//! hangs up.
+//! A connection without the extended-error feature was promised the statuses that existed before it. What it
+//! gets for the others follows kv_engine's `daemon/connection.cc`; where there is no old status to stand in,
+//! kv_engine hangs up.
 
 use super::Opcode;
 use crate::hello::{Feature, FeatureSet};

@@ -92,7 +92,8 @@ fn take_key<'a>(rest: &mut &'a [u8]) -> Option<ObserveKey<'a>> {
     Some(ObserveKey { vbucket, key })
 }
 
-/// Appends one entry of an OBSERVE request. `None`, and nothing appended, if the key is longer than 65,535 bytes.
+/// Appends one entry of an OBSERVE request. `None`, and nothing appended, if the key is longer than 65,535
+/// bytes.
 #[must_use]
 pub fn append_observe_key(entry: ObserveKey<'_>, out: &mut Vec<u8>) -> Option<()> {
     let length = u16::try_from(entry.key.len()).ok()?;

@@ -1,9 +1,9 @@
 //! Every opcode of kv_engine with its name, the shape of its request and what kind of command it is, in one
 //! table: a new command is one new row.
 //!
-//! A row is: number, name here, name in statistics and logs, shape, attributes, and for a quiet command the loud
-//! one it is a variant of. Whether a command is carried out is the server's decision; a known one that it does
-//! not carry out is answered "not supported", a number without a row "unknown command".
+//! A row is: number, name here, name in statistics and logs, shape, attributes, and for a quiet command the
+//! loud one it is a variant of. Whether a command is carried out is the server's decision; a known one that
+//! it does not carry out is answered "not supported", a number without a row "unknown command".
 
 use super::shape::{CasRule, Presence, Shape};
 use base::Datatype;
@@ -178,7 +178,8 @@ opcodes! {
     0x5d DcpBufferAcknowledgement "DCP_BUFFER_ACKNOWLEDGEMENT" BARE.extras(&[4]).cas(CasRule::Any), DCP;
     0x5e DcpControl "DCP_CONTROL" KEY_AND_VALUE.cas(CasRule::Any), DCP;
     0x5f DcpSystemEvent "DCP_SYSTEM_EVENT" ANY.extras(&[13]), DCP;
-    0x60 DcpPrepare "DCP_PREPARE" ANY.extras(&[31]).key(Presence::Required).cas(CasRule::Required), DCP | DOCUMENT;
+    0x60 DcpPrepare "DCP_PREPARE"
+        ANY.extras(&[31]).key(Presence::Required).cas(CasRule::Required), DCP | DOCUMENT;
     0x61 DcpSeqnoAcknowledged "DCP_SEQNO_ACKNOWLEDGED" BARE.extras(&[8]), DCP;
     0x62 DcpCommit "DCP_COMMIT" KEY.extras(&[16]), DCP | DOCUMENT;
     0x63 DcpAbort "DCP_ABORT" KEY.extras(&[16]), DCP | DOCUMENT;

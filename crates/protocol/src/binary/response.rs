@@ -1,12 +1,13 @@
 //! Appends responses to an output buffer.
 //!
-//! [`ResponseWriter::begin`] leaves room for header and framing extras, the caller appends extras, key and value
-//! behind it (under a lock, if need be), and [`ResponseWriter::finish`] fills the room in, so no byte of a value
-//! is copied twice and no length has to be known beforehand. A value too large to copy is sent by reference: its
-//! length goes into [`Response::value_by_reference`] and its bytes follow the buffer in a vectored write.
+//! [`ResponseWriter::begin`] leaves room for header and framing extras, the caller appends extras, key and
+//! value behind it (under a lock, if need be), and [`ResponseWriter::finish`] fills the room in, so no byte
+//! of a value is copied twice and no length has to be known beforehand. A value too large to copy is sent by
+//! reference: its length goes into [`Response::value_by_reference`] and its bytes follow the buffer in a
+//! vectored write.
 //!
-//! Whether a quiet command stays silent is the server's decision; [`ResponseWriter::cancel`] takes back what was
-//! begun.
+//! Whether a quiet command stays silent is the server's decision; [`ResponseWriter::cancel`] takes back what
+//! was begun.
 
 use super::{HEADER_BYTES, Header, Magic, ServerDuration};
 use base::{Cas, Datatype, Status};
@@ -119,8 +120,8 @@ impl<'o> ResponseWriter<'o> {
 
     /// Fills in header and framing extras. Returns the bytes that this response takes in the buffer.
     ///
-    /// The lengths in `response` must not exceed what was appended: the only caller is the server, which counts
-    /// what it appends. Keys of traced responses are below 256 bytes, since document keys are.
+    /// The lengths in `response` must not exceed what was appended: the only caller is the server, which
+    /// counts what it appends. Keys of traced responses are below 256 bytes, since document keys are.
     #[inline]
     pub fn finish(self, response: &Response) -> usize {
         let Self { out, start, opcode, opaque, traced } = self;

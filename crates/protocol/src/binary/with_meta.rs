@@ -1,8 +1,8 @@
 //! Arguments of SET_, ADD_ and DELETE_WITH_META: a document with the metadata another cluster gave it.
 //!
 //! Four lengths of extras say what follows the four mandatory fields: 24 nothing, 26 the length of a metadata
-//! section behind the value, 28 options, 30 options and then that length. The section itself is historic; it is
-//! cut off the value and ignored.
+//! section behind the value, 28 options, 30 options and then that length. The section itself is historic; it
+//! is cut off the value and ignored.
 
 use super::{Violation, extras::layout};
 
@@ -85,8 +85,8 @@ impl<'a> WithMeta<'a> {
     /// Reads extras and value of a request.
     ///
     /// # Errors
-    /// "Invalid arguments" for another length of extras, contradicting options, or a metadata section longer than
-    /// the value. Unknown options are ignored, as kv_engine does.
+    /// "Invalid arguments" for another length of extras, contradicting options, or a metadata section longer
+    /// than the value. Unknown options are ignored, as kv_engine does.
     pub fn decode(extras: &[u8], value: &'a [u8]) -> Result<Self, Violation> {
         let wrong = Violation::invalid("Request extras invalid");
         let (head, tail) = extras.split_at_checked(WithMetaExtras::BYTES).ok_or(wrong)?;

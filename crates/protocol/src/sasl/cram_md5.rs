@@ -1,5 +1,5 @@
-//! CRAM-MD5 (RFC 2195): the server sends a challenge, the client answers `user SP hex(HMAC-MD5(password, challenge))`.
-//! The oldest Java clients prefer it to PLAIN.
+//! CRAM-MD5 (RFC 2195): the server sends a challenge, the client answers `user SP hex(HMAC-MD5(password,
+//! challenge))`. The oldest Java clients prefer it to PLAIN.
 
 use super::Malformed;
 
@@ -19,8 +19,8 @@ impl<'a> CramMd5Response<'a> {
     /// Reads an answer; the digest is behind the last space, in hexadecimal of either case.
     ///
     /// # Errors
-    /// [`Malformed`] without a space, with another length, with something that is no hexadecimal digit, or with
-    /// a user name that is not UTF-8.
+    /// [`Malformed`] without a space, with another length, with something that is no hexadecimal digit, or
+    /// with a user name that is not UTF-8.
     pub fn decode(message: &'a [u8]) -> Result<Self, Malformed> {
         let space =
             message.iter().rposition(|&byte| byte == b' ').ok_or(Malformed("CRAM-MD5 needs a space"))?;

@@ -1,5 +1,6 @@
 //! The syntax of SASL messages: names of mechanisms, PLAIN, SCRAM (RFC 5802, without channel binding) and
-//! CRAM-MD5. No cryptography: proofs and digests are bytes here; the server compares them, the client makes them.
+//! CRAM-MD5. No cryptography: proofs and digests are bytes here; the server compares them, the client makes
+//! them.
 
 pub mod cram_md5;
 pub mod plain;

@@ -1,7 +1,7 @@
 //! Lines, words and numbers of the text protocol.
 
-/// A line without its end, and its length in the buffer with it. Lines end with `\n`; a `\r` before it belongs to
-/// the end.
+/// A line without its end, and its length in the buffer with it. Lines end with `\n`; a `\r` before it
+/// belongs to the end.
 pub(super) fn split_line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     let (line, _) = bytes.split_at_checked(end)?;

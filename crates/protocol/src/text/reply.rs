@@ -96,7 +96,8 @@ pub fn append_store_outcome(out: &mut Vec<u8>, verb: StoreVerb, status: Status) 
     }
 }
 
-/// Appends the outcome of a command that answers `done` when it succeeds and `NOT_FOUND` when there is no document.
+/// Appends the outcome of a command that answers `done` when it succeeds and `NOT_FOUND` when there is no
+/// document.
 pub fn append_outcome(out: &mut Vec<u8>, done: &[u8], status: Status) {
     match status {
         Status::Success => out.extend_from_slice(done),
