@@ -81,5 +81,9 @@ def maven(_directory):
     return ["mvn", "-B", "-ntp", "test"]
 
 
+def unittests(_directory):
+    return [sys.executable, "-m", "unittest", "-v"]
+
+
 def hostile(directory):
     return [sys.executable, str(directory / "suite.py")]

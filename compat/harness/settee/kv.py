@@ -15,10 +15,12 @@ QUIT, FLUSH, GETQ, NOOP, VERSION, GETK, APPEND, PREPEND, STAT = 0x07, 0x08, 0x09
 SETQ, TOUCH, GAT, HELLO, SASL_LIST, SASL_AUTH, SASL_STEP = 0x11, 0x1C, 0x1D, 0x1F, 0x20, 0x21, 0x22
 GET_REPLICA, SELECT_BUCKET, OBSERVE_SEQNO, OBSERVE, GETL, UNLOCK = 0x83, 0x89, 0x91, 0x92, 0x94, 0x95
 GET_META, SET_WITH_META, CLUSTER_CONFIG, GET_RANDOM, SEQNO_PERSISTENCE = 0xA0, 0xA2, 0xB5, 0xB6, 0xB7
-GET_MANIFEST, GET_CID, ERROR_MAP = 0xBA, 0xBB, 0xFE
+GET_MANIFEST, GET_CID, GET_SID, ERROR_MAP, ALL_SEQNOS = 0xBA, 0xBB, 0xBC, 0xFE, 0x48
+ADD_WITH_META, DELETE_WITH_META, CONFIG_CHANGED = 0xA4, 0xA8, 0x01
 
 F_SEQNO, F_XATTR, F_XERROR, F_SELECT, F_SNAPPY, F_JSON = 0x04, 0x06, 0x07, 0x08, 0x0A, 0x0B
-F_UNORDERED, F_TRACING, F_ALT, F_DURABILITY, F_COLLECTIONS, F_PRESERVE = 0x0E, 0x0F, 0x10, 0x11, 0x12, 0x14
+F_DUPLEX, F_UNORDERED, F_TRACING, F_ALT, F_DURABILITY, F_COLLECTIONS = 0x0C, 0x0E, 0x0F, 0x10, 0x11, 0x12
+F_PRESERVE, F_KNOWN_VERSION, F_DEDUPE, F_BRIEF = 0x14, 0x1D, 0x1E, 0x1F
 
 OK, NOT_FOUND, EXISTS, TOO_BIG, INVALID, NOT_STORED = 0x00, 0x01, 0x02, 0x03, 0x04, 0x05
 NOT_MY_VBUCKET, NO_BUCKET, LOCKED, AUTH_ERROR, NO_ACCESS = 0x07, 0x08, 0x09, 0x20, 0x24
@@ -71,6 +73,7 @@ class Response:
     key: bytes
     value: bytes
     magic: int
+    framing: bytes
 
     @property
     def token(self):
@@ -88,6 +91,7 @@ class Connection:
             self.socket = context.wrap_socket(self.socket, server_hostname=address)
         self.buffer = bytearray()
         self.opaques = itertools.count(1)
+        self.pushes = []
 
     def send(self, data):
         try:
@@ -106,7 +110,7 @@ class Connection:
             self.buffer += piece
 
     def receive(self):
-        """The next response; requests of the server (configuration pushes) are passed over."""
+        """The next response; what the server sends on its own account goes to `pushes`."""
         while True:
             self._fill(24)
             magic, opcode, keys, extras, datatype, status, size, opaque, cas = struct.unpack(
@@ -118,12 +122,14 @@ class Connection:
             self._fill(24 + size)
             body = bytes(self.buffer[24 : 24 + size])
             del self.buffer[: 24 + size]
-            if magic == 0x82:
-                continue
             at = framing + extras
-            return Response(
-                opcode, status, opaque, cas, datatype, body[framing:at], body[at : at + keys], body[at + keys :], magic
+            key, value = body[at : at + keys], body[at + keys :]
+            response = Response(
+                opcode, status, opaque, cas, datatype, body[framing:at], key, value, magic, body[:framing]
             )
+            if magic != 0x82:
+                return response
+            self.pushes.append(response)
 
     def call(self, opcode, **fields):
         """One request, one response, whatever its status."""
