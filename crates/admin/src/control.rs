@@ -1,7 +1,12 @@
 //! What this crate asks of the server around it. `server` implements [`NodeControl`]; tests do so over a bare
 //! [`Metadata`].
 
-use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+use std::{
+    future::Future,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+};
 
 use cluster::{Applied, ClusterError, Command, Metadata, auth::Identity};
 
@@ -33,6 +38,11 @@ pub trait NodeControl: Send + Sync + 'static {
     fn system(&self) -> SystemStats;
     /// The certificate the TLS ports show, in PEM.
     fn certificate_pem(&self) -> Option<String>;
+    /// Whether the node may be set up, before it has an administrator, by whoever sits at this address. Loopback unless
+    /// the operator said otherwise.
+    fn allows_setup_from(&self, peer: IpAddr) -> bool {
+        peer.is_loopback()
+    }
     /// Takes note of something an auditor wants to know.
     fn audit(&self, event: AuditEvent);
 }

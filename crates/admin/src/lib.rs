@@ -1,8 +1,28 @@
-//! The REST API of ports 8091 and 18091, as Couchbase clients and `couchbase-cli` expect it on one node.
+//! The REST API of ports 8091 and 18091, as Couchbase clients and `couchbase-cli` expect it on one node, and the
+//! placeholder on 8092.
 //!
-//! Everything shown is read from the metadata of [`cluster`] and from [`NodeControl`], which the server implements;
-//! every change is a [`cluster::Command`] handed to it. Documents never pass through here.
+//! A request passes `serve` (connection, limits) → [`Api`] (credentials, body) → `routes` (one module per area, each a
+//! `match` over method and path segments) → the metadata of [`cluster`] or [`NodeControl`], which the server
+//! implements. Everything shown is read from there; every change is a [`cluster::Command`] handed to it.
+//!
+//! Rules: what is not built answers 4xx or 501 and says why, never an empty success, because clients read fields
+//! from every 200; the literal texts clients match are those of `cluster`'s errors and of `reply`. Documents never
+//! pass through here.
 
+mod api;
+mod authenticate;
+mod call;
 mod control;
+mod form;
+mod permissions;
+mod reply;
+mod routes;
+mod serve;
+mod stream;
+mod views;
 
+pub use api::Api;
 pub use control::{AuditEvent, AuditKind, BoxFuture, BucketStatsView, NodeControl, SystemStats};
+pub use routes::{PRODUCT_VERSION, SETTEE_VERSION};
+pub use serve::{Limits, serve};
+pub use views::Views;

@@ -62,7 +62,7 @@ pub fn bucket_config(meta: &Metadata, bucket: &str, this_node: &str) -> Option<S
     let nodes: Vec<Value> = meta.nodes.iter().map(|node| terse_node(node, bucket, info)).collect();
     config.extend(bucket_identity(bucket, info));
     config.insert("nodes".into(), nodes.into());
-    if let Some(map) = vbucket_server_map(meta, info) {
+    if let Some(map) = vbucket_server_map(meta, info, host_in_url) {
         config.insert("vBucketServerMap".into(), map);
     }
     Some(Value::Object(config).to_string())
@@ -93,14 +93,18 @@ pub fn bucket_identity(name: &str, info: &BucketInfo) -> Map<String, Value> {
 }
 
 /// The vBucket map of a bucket: every vBucket on the one node there is, absent replicas as -1. `None` for kinds
-/// that have no vBuckets.
+/// that have no vBuckets. `host` names a node in an address ([`host_in_url`] where `$HOST` will do).
 #[must_use]
-pub fn vbucket_server_map(meta: &Metadata, info: &BucketInfo) -> Option<Value> {
+pub fn vbucket_server_map(
+    meta: &Metadata,
+    info: &BucketInfo,
+    host: impl Fn(&NodeInfo) -> String,
+) -> Option<Value> {
     if info.kind == BucketKind::Memcached {
         return None;
     }
     let servers: Vec<String> =
-        meta.nodes.iter().map(|node| format!("{}:{}", host_in_url(node), node.ports.kv)).collect();
+        meta.nodes.iter().map(|node| format!("{}:{}", host(node), node.ports.kv)).collect();
     let mut chain = vec![0_i16];
     chain.resize(1 + usize::from(info.replicas), -1);
     let map = vec![chain; usize::from(info.vbuckets)];
@@ -111,9 +115,9 @@ pub fn vbucket_server_map(meta: &Metadata, info: &BucketInfo) -> Option<Value> {
 
 /// Where the views of a bucket would be; old clients insist on the field.
 #[must_use]
-pub fn couch_api_base(node: &NodeInfo, bucket: &str, info: &BucketInfo) -> String {
+pub fn couch_api_base(node: &NodeInfo, host: &str, bucket: &str, info: &BucketInfo) -> String {
     let name = percent_encoded(bucket);
-    format!("http://{}:{}/{name}%2B{}", host_in_url(node), node.ports.capi, info.uuid.0)
+    format!("http://{host}:{}/{name}%2B{}", node.ports.capi, info.uuid.0)
 }
 
 /// A node's host where an address with a port is written: `$HOST` for loopback names, IPv6 addresses in brackets.
@@ -180,7 +184,7 @@ fn terse_node(node: &NodeInfo, bucket: &str, info: &BucketInfo) -> Value {
     let mut fields =
         json!({ "hostname": format!("{}:{}", host_in_url(node), node.ports.mgmt), "ports": ports });
     if info.kind == BucketKind::Couchbase {
-        fields["couchApiBase"] = couch_api_base(node, bucket, info).into();
+        fields["couchApiBase"] = couch_api_base(node, &host_in_url(node), bucket, info).into();
     }
     fields
 }

@@ -129,6 +129,14 @@ impl Privileges {
         self.has(privilege) || self.within(scope, collection).contains(privilege)
     }
 
+    /// Whether `privilege` is held in that whole scope.
+    #[must_use]
+    pub fn has_in_scope(&self, scope: ScopeId, privilege: Privilege) -> bool {
+        let scopes = self.scopes.iter().filter(|(id, _)| *id == scope);
+        self.has(privilege)
+            || scopes.fold(PrivilegeSet::NONE, |all, (_, set)| all.with(*set)).contains(privilege)
+    }
+
     /// Whether `privilege` is held anywhere in the bucket.
     #[must_use]
     pub fn has_somewhere(&self, privilege: Privilege) -> bool {

@@ -306,18 +306,14 @@ fn check_policies(params: &BucketParams, kind: BucketKind, errors: &mut FieldErr
 
 /// Whether the data service may have this much memory.
 pub(crate) fn check_memory_quota(state: &Metadata, data_mb: u64) -> Result<(), ClusterError> {
-    if data_mb < MEMORY_QUOTA_MB_MIN {
-        let text = format!(
-            "The data service quota ({data_mb}MB) is too small. It must be at least {MEMORY_QUOTA_MB_MIN}MB."
-        );
-        return Err(ClusterError::field("memoryQuota", text));
-    }
     let taken = state.buckets.values().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.ram_quota_mb));
-    if data_mb < taken {
-        let text = format!(
-            "You must assign a quota of at least {taken}MB to the data service, since its buckets have that much."
-        );
-        return Err(ClusterError::field("memoryQuota", text));
+    let least = taken.max(MEMORY_QUOTA_MB_MIN);
+    if data_mb >= least {
+        return Ok(());
     }
-    Ok(())
+    let text = format!(
+        "The data service quota ({data_mb}MB) cannot be less than {least}MB (current total buckets quota, or at least \
+         {MEMORY_QUOTA_MB_MIN}MB)."
+    );
+    Err(ClusterError::field("memoryQuota", text))
 }

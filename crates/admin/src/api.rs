@@ -1,0 +1,123 @@
+//! From an HTTP request to an answer: limits on the body, who sends it, which handler, and the failures in between.
+
+use std::{io, sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{Method, StatusCode, header, request::Parts},
+};
+use cluster::auth::Domain;
+use hyper::body::Incoming;
+use serde_json::json;
+
+use crate::{
+    authenticate::Authenticator,
+    call::{Call, Connection},
+    control::{BoxFuture, NodeControl},
+    form::{self, Form},
+    reply::{self, Refusal, Reply},
+    routes,
+    serve::Surface,
+};
+
+/// Longest body of a request.
+const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Longest body of a request whose sender is not known.
+const ANONYMOUS_BODY_BYTES_MAX: usize = 64 * 1024;
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The REST API of one node; shared by its plain and TLS listeners.
+pub struct Api {
+    pub(crate) control: Arc<dyn NodeControl>,
+    authenticator: Authenticator,
+}
+
+impl Api {
+    /// The API over `control`.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness to give.
+    pub fn new(control: Arc<dyn NodeControl>) -> io::Result<Arc<Self>> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Arc::new(Self {
+            control: Arc::clone(&control),
+            authenticator: Authenticator::new(control, secret),
+        }))
+    }
+
+    /// Unpredictable bytes, for salts and uuids.
+    pub(crate) fn random<const N: usize>() -> Result<[u8; N], Refusal> {
+        let mut bytes = [0; N];
+        match getrandom::fill(&mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(error) => {
+                let body = json!([format!("no randomness: {error}")]);
+                Err(reply::with_status(StatusCode::INTERNAL_SERVER_ERROR, &body).into())
+            }
+        }
+    }
+
+    /// 32 hexadecimal digits that name something for its life.
+    pub(crate) fn new_uuid() -> Result<String, Refusal> {
+        use std::fmt::Write as _;
+        let bytes: [u8; 16] = Self::random()?;
+        Ok(bytes.iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        }))
+    }
+
+    async fn handle(
+        self: &Arc<Self>,
+        parts: Parts,
+        body: Incoming,
+        from: Connection,
+    ) -> Result<Reply, Refusal> {
+        let meta = self.control.metadata();
+        let bad_request = || reply::text(StatusCode::BAD_REQUEST, "Bad Request");
+        let path = segments(parts.uri.path()).ok_or_else(bad_request)?;
+        let query = Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).ok_or_else(bad_request)?;
+        let user = self.authenticator.identify(&meta, &parts.headers, from.peer).await?;
+        if query.get("uuid").is_some_and(|uuid| meta.initialized && uuid != meta.cluster_uuid) {
+            let text = "Cluster uuid does not match the requested.\r\n";
+            return Err(reply::text(StatusCode::NOT_FOUND, text).into());
+        }
+        let limit = if user.domain == Domain::Anonymous { ANONYMOUS_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
+        let body = read_body(&parts, body, limit).await?;
+        let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
+        let call = Call { api: Arc::clone(self), meta, method, path, query, body, user, from };
+        routes::dispatch(&call).await
+    }
+}
+
+impl Surface for Api {
+    fn answer(self: Arc<Self>, parts: Parts, body: Incoming, from: Connection) -> BoxFuture<'static, Reply> {
+        Box::pin(async move {
+            match self.handle(parts, body, from).await {
+                Ok(reply) => reply,
+                Err(Refusal(reply)) => *reply,
+            }
+        })
+    }
+}
+
+/// Path segments, decoded; `None` when an escape is malformed. Repeated slashes count as one.
+fn segments(path: &str) -> Option<Vec<String>> {
+    path.split('/').filter(|part| !part.is_empty()).map(|part| form::decode(part.as_bytes(), false)).collect()
+}
+
+async fn read_body(parts: &Parts, body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
+    let announced =
+        parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let too_large = || reply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request body is too large.\r\n");
+    if announced.is_some_and(|length: usize| length > limit) {
+        return Err(too_large().into());
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(Body::new(body), limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(too_large().into()),
+        Err(_) => Err(reply::text(StatusCode::REQUEST_TIMEOUT, "The request body took too long.\r\n").into()),
+    }
+}

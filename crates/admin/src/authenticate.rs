@@ -1,0 +1,153 @@
+//! Who sends a request: Basic credentials against the metadata.
+//!
+//! Checking a password costs milliseconds, so it happens off the event loop, a few at a time, and successes are
+//! remembered. Until the cluster is initialised there is nobody to check against: whoever may set the node up
+//! ([`crate::NodeControl::allows_setup_from`]) is the administrator, whatever credentials were sent along.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster::{
+    Metadata,
+    auth::{Domain, Identity, PasswordCache},
+};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::{
+    control::{AuditEvent, AuditKind, NodeControl},
+    reply::{self, Refusal},
+};
+
+/// Passwords hashed at the same time.
+const CHECKS_AT_ONCE: usize = 2;
+/// Requests waiting for their password to be hashed; more are told to come back.
+const CHECKS_WAITING_MAX: usize = 256;
+/// How often a login that goes on working is noted for auditors.
+const LOGIN_NOTED_EVERY: Duration = Duration::from_secs(15 * 60);
+/// Logins remembered as noted.
+const LOGINS_NOTED_MAX: usize = 4096;
+
+/// Checks credentials.
+pub(crate) struct Authenticator {
+    control: Arc<dyn NodeControl>,
+    cache: Arc<PasswordCache>,
+    at_once: Arc<Semaphore>,
+    waiting: Semaphore,
+    noted: Mutex<BTreeMap<(String, IpAddr), Instant>>,
+}
+
+impl Authenticator {
+    /// `secret` must be unpredictable.
+    pub(crate) fn new(control: Arc<dyn NodeControl>, secret: [u8; 32]) -> Self {
+        Self {
+            control,
+            cache: Arc::new(PasswordCache::new(secret)),
+            at_once: Arc::new(Semaphore::new(CHECKS_AT_ONCE)),
+            waiting: Semaphore::new(CHECKS_WAITING_MAX),
+            noted: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Who sent this.
+    pub(crate) async fn identify(
+        &self,
+        meta: &Arc<Metadata>,
+        headers: &HeaderMap,
+        peer: SocketAddr,
+    ) -> Result<Identity, Refusal> {
+        if !meta.initialized {
+            return self.before_initialisation(peer);
+        }
+        let Some(credentials) = basic_credentials(headers)? else { return Ok(Identity::anonymous()) };
+        let (name, password) = credentials;
+        if let Some(identity) = self.cache.recall(meta, &name, &password) {
+            self.note_login(&identity, peer);
+            return Ok(identity);
+        }
+        let checked = self.check(meta, name.clone(), password).await?;
+        if let Some(identity) = checked {
+            self.note_login(&identity, peer);
+            return Ok(identity);
+        }
+        let user = Identity { name, domain: Domain::Anonymous };
+        self.audit(AuditKind::LoginFailure, user, peer);
+        Err(reply::unauthorized())
+    }
+
+    fn before_initialisation(&self, peer: SocketAddr) -> Result<Identity, Refusal> {
+        if self.control.allows_setup_from(peer.ip().to_canonical()) {
+            return Ok(Identity { name: String::new(), domain: Domain::Admin });
+        }
+        let text = "This node is not initialized, and may not be set up from this address.";
+        Err(reply::with_status(StatusCode::FORBIDDEN, &json!({ "message": text, "permissions": [] })).into())
+    }
+
+    async fn check(
+        &self,
+        meta: &Arc<Metadata>,
+        name: String,
+        password: String,
+    ) -> Result<Option<Identity>, Refusal> {
+        let busy = || -> Refusal {
+            let text = "Temporary error occurred. Please try again later.";
+            reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!(text)).into()
+        };
+        let _place = self.waiting.try_acquire().map_err(|_| busy())?;
+        let turn = Arc::clone(&self.at_once).acquire_owned().await.map_err(|_| busy())?;
+        let (meta, cache) = (Arc::clone(meta), Arc::clone(&self.cache));
+        let check = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            cache.check(&meta, &name, &password)
+        });
+        check.await.map_err(|_| busy())
+    }
+
+    fn note_login(&self, identity: &Identity, peer: SocketAddr) {
+        let now = Instant::now();
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (identity.name.clone(), peer.ip());
+        if noted.get(&key).is_some_and(|at| now.duration_since(*at) < LOGIN_NOTED_EVERY) {
+            return;
+        }
+        if noted.len() >= LOGINS_NOTED_MAX {
+            noted.clear();
+        }
+        noted.insert(key, now);
+        drop(noted);
+        self.audit(AuditKind::LoginSuccess, identity.clone(), peer);
+    }
+
+    fn audit(&self, kind: AuditKind, user: Identity, peer: SocketAddr) {
+        self.control.audit(AuditEvent {
+            kind,
+            user,
+            peer: Some(peer),
+            subject: "rest".into(),
+            details: String::new(),
+        });
+    }
+}
+
+/// Name and password of a Basic authorization header. Empty ones count as none, as old clients send them.
+fn basic_credentials(headers: &HeaderMap) -> Result<Option<(String, String)>, Refusal> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let parsed = value.to_str().ok().and_then(|text| {
+        let (scheme, encoded) = text.trim().split_once(' ')?;
+        let bytes = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(encoded.trim()).ok())??;
+        let text = String::from_utf8(bytes).ok()?;
+        let (name, password) = text.split_once(':')?;
+        Some((name.to_owned(), password.to_owned()))
+    });
+    match parsed {
+        Some((name, password)) if name.is_empty() && password.is_empty() => Ok(None),
+        Some(credentials) => Ok(Some(credentials)),
+        None => Err(reply::unauthorized()),
+    }
+}

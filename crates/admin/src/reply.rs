@@ -1,0 +1,132 @@
+//! Responses, and what becomes of refusals.
+//!
+//! The literal bodies here are matched by clients: gocb takes `Requested resource not found.` for a missing bucket,
+//! `couchbase-cli` shows `errors` objects and bare lists and loses the body of a 501.
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, StatusCode, header},
+};
+use cluster::{ClusterError, FieldErrors};
+use serde_json::{Value, json};
+
+/// A response.
+pub(crate) type Reply = Response<Body>;
+/// A response, or one that ends the handling early.
+pub(crate) type Outcome = Result<Reply, Refusal>;
+
+/// A response that ends the handling early.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) Box<Reply>);
+
+impl From<Reply> for Refusal {
+    fn from(reply: Reply) -> Self {
+        Self(Box::new(reply))
+    }
+}
+
+impl From<ClusterError> for Refusal {
+    fn from(error: ClusterError) -> Self {
+        use ClusterError as E;
+        let text = error.to_string();
+        let underscore = |status| with_status(status, &json!({ "errors": { "_": text } }));
+        let reply = match error {
+            E::Invalid(errors) => with_status(StatusCode::BAD_REQUEST, &json!({ "errors": errors })),
+            E::BucketNotFound => not_found(),
+            E::ScopeNotFound(_) | E::CollectionNotFound(..) => underscore(StatusCode::NOT_FOUND),
+            E::ScopeExists(_)
+            | E::CollectionExists(..)
+            | E::CollectionsRefused(_)
+            | E::PasswordNotChangeable
+            | E::AlreadyInitialized => underscore(StatusCode::BAD_REQUEST),
+            E::UserNotFound | E::GroupNotFound => with_status(StatusCode::NOT_FOUND, &json!(text)),
+            E::NotSupported(_) => return not_supported(&text),
+            E::Failed(_) => underscore(StatusCode::INTERNAL_SERVER_ERROR),
+        };
+        reply.into()
+    }
+}
+
+/// 200 with JSON.
+pub(crate) fn json_ok(value: &Value) -> Reply {
+    with_status(StatusCode::OK, value)
+}
+
+/// JSON with a status.
+pub(crate) fn with_status(status: StatusCode, value: &Value) -> Reply {
+    with_body(status, "application/json", value.to_string().into())
+}
+
+/// 200 without a body.
+pub(crate) fn empty_ok() -> Reply {
+    with_body(StatusCode::OK, "text/html", Body::empty())
+}
+
+/// Plain text with a status.
+pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Reply {
+    with_body(status, "text/plain", Body::from(body.into()))
+}
+
+/// Any body with a status.
+pub(crate) fn with_body(status: StatusCode, content_type: &'static str, body: Body) -> Reply {
+    let mut reply = Response::new(body);
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache,no-store,must-revalidate"));
+    headers.insert(header::SERVER, HeaderValue::from_static("Settee"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    reply
+}
+
+/// 404 as for every path that is not known.
+pub(crate) fn not_found() -> Reply {
+    text(StatusCode::NOT_FOUND, "Requested resource not found.\r\n")
+}
+
+/// 405.
+pub(crate) fn method_not_allowed() -> Reply {
+    text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+}
+
+/// 400 with refusals by parameter.
+pub(crate) fn invalid(errors: &FieldErrors) -> Refusal {
+    with_status(StatusCode::BAD_REQUEST, &json!({ "errors": errors })).into()
+}
+
+/// 400 with one refusal of a parameter.
+pub(crate) fn invalid_field(name: &str, text: impl Into<String>) -> Refusal {
+    ClusterError::field(name, text).into()
+}
+
+/// 400 with a text that `couchbase-cli` shows.
+pub(crate) fn bad_request(text: &str) -> Refusal {
+    with_status(StatusCode::BAD_REQUEST, &json!([text])).into()
+}
+
+/// What a request is told that asks for something which is not built. 400 and a list, because `couchbase-cli` shows
+/// that text and drops the body of a 501.
+pub(crate) fn not_supported(reason: &str) -> Refusal {
+    bad_request(reason)
+}
+
+/// 501 with a machine-readable reason, where no tool of Couchbase's would lose it.
+pub(crate) fn not_implemented(reason: &str) -> Reply {
+    with_status(StatusCode::NOT_IMPLEMENTED, &json!({ "error": "not_implemented", "reason": reason }))
+}
+
+/// 401, with the challenge that makes browsers and tools ask for a password.
+pub(crate) fn unauthorized() -> Refusal {
+    let mut reply = text(StatusCode::UNAUTHORIZED, "");
+    let challenge = HeaderValue::from_static("Basic realm=\"Couchbase Server Admin / REST\"");
+    reply.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    reply.into()
+}
+
+/// 403, naming the permissions that would have helped.
+pub(crate) fn forbidden(permissions: &[String]) -> Refusal {
+    let body = json!({
+        "message": "Forbidden. User needs the following permissions", "permissions": permissions,
+    });
+    with_status(StatusCode::FORBIDDEN, &body).into()
+}

@@ -1,0 +1,253 @@
+//! Buckets: listing, creating, changing, flushing, dropping, and the configurations clients bootstrap from.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use cluster::{
+    BucketParams, Command, FieldErrors,
+    auth::{Credentials, Privilege},
+    bucket, config,
+};
+use serde_json::{Value, json};
+
+use super::{bucket_view, collections, nodes, stats, unsupported};
+use crate::{
+    api::Api,
+    call::Call,
+    control::AuditKind,
+    reply::{self, Outcome, Refusal, json_ok},
+    stream::stream,
+};
+
+const MIB: u64 = 1024 * 1024;
+
+pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
+    let method = call.method.as_str();
+    match (method, path) {
+        ("GET", []) => list(call),
+        ("POST", []) => create(call).await,
+        ("GET", [name]) => one(call, name),
+        ("POST", [name]) => update(call, name).await,
+        ("DELETE", [name]) => delete(call, name).await,
+        ("POST", [name, "controller", "doFlush"]) => flush(call, name).await,
+        ("POST", [name, "controller", "compactBucket" | "compactDatabases"]) => compact(call, name).await,
+        ("POST", [_, "controller", "cancelBucketCompaction" | "cancelDatabasesCompaction"]) => {
+            Err(reply::not_supported("A compaction cannot be cancelled: it runs in short steps by itself."))
+        }
+        ("GET", [name, "nodes"]) => node_list(call, name),
+        ("GET", [name, "nodes", node, "stats"]) => stats::of_bucket(call, name, Some(node)),
+        ("GET", [name, "stats"]) => stats::of_bucket(call, name, None),
+        ("GET", [name, "ddocs"]) => ddocs(call, name),
+        (_, [name, "scopes", rest @ ..]) => collections::dispatch(call, name, rest).await,
+        _ => unsupported::path(call, path),
+    }
+}
+
+/// The buckets the sender may see. Whoever may see none is told so, unless there is none.
+fn list(call: &Call) -> Outcome {
+    let map = !call.query.is_on("skipMap");
+    let visible: Vec<Value> = call
+        .meta
+        .buckets
+        .iter()
+        .filter(|(name, _)| call.holds(Privilege::BucketRead, Some(name)))
+        .map(|(name, info)| bucket_view::full(call, name, info, map))
+        .collect();
+    if visible.is_empty() {
+        call.require(Privilege::ClusterRead, None)?;
+    }
+    Ok(json_ok(&visible.into()))
+}
+
+fn one(call: &Call, name: &str) -> Outcome {
+    call.require(Privilege::BucketRead, Some(name))?;
+    let info = call.bucket(name)?;
+    Ok(json_ok(&bucket_view::full(call, name, info, !call.query.is_on("skipMap"))))
+}
+
+async fn create(call: &Call) -> Outcome {
+    call.require(Privilege::BucketCreate, None)?;
+    let form = call.form()?;
+    let name = form.get("name");
+    let mut params = match BucketParams::from_form(form.fields()) {
+        Ok(params) => params,
+        Err(errors) => return Err(refused(call, name.unwrap_or_default(), None, errors)),
+    };
+    let Some(name) = name else {
+        let errors = FieldErrors::from([("name".into(), "Bucket name needs to be specified".into())]);
+        return Err(refused(call, "", Some(&params), errors));
+    };
+    let errors = bucket::check(&call.meta, name, &params, true);
+    if !errors.is_empty() {
+        return Err(refused(call, name, Some(&params), errors));
+    }
+    if call.query.is_on("just_validate") {
+        return Ok(json_ok(&summaries(call, name, Some(&params), &FieldErrors::new())));
+    }
+    hash_password(&mut params).await?;
+    let uuid = base::BucketUuid(Api::new_uuid()?);
+    let command = Command::CreateBucket { name: name.to_owned(), uuid, params };
+    submit(call, name, command).await?;
+    call.audit(AuditKind::BucketChanged, name, "created");
+    let mut accepted = reply::with_body(StatusCode::ACCEPTED, "text/html", axum::body::Body::empty());
+    if let Ok(location) = HeaderValue::from_str(&format!("/pools/default/buckets/{name}")) {
+        accepted.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(accepted)
+}
+
+async fn update(call: &Call, name: &str) -> Outcome {
+    call.require(Privilege::BucketWrite, Some(name))?;
+    call.bucket(name)?;
+    let form = call.form()?;
+    let mut params = match BucketParams::from_form(form.fields()) {
+        Ok(params) => params,
+        Err(errors) => return Err(refused(call, name, None, errors)),
+    };
+    let errors = bucket::check(&call.meta, name, &params, false);
+    if !errors.is_empty() {
+        return Err(refused(call, name, Some(&params), errors));
+    }
+    if call.query.is_on("just_validate") {
+        return Ok(json_ok(&summaries(call, name, Some(&params), &FieldErrors::new())));
+    }
+    hash_password(&mut params).await?;
+    submit(call, name, Command::UpdateBucket { name: name.to_owned(), params }).await?;
+    call.audit(AuditKind::BucketChanged, name, "changed");
+    Ok(reply::empty_ok())
+}
+
+async fn delete(call: &Call, name: &str) -> Outcome {
+    call.require(Privilege::BucketDelete, Some(name))?;
+    call.bucket(name)?;
+    call.submit(Command::DeleteBucket { name: name.to_owned() }).await?;
+    call.audit(AuditKind::BucketChanged, name, "dropped");
+    Ok(reply::empty_ok())
+}
+
+async fn flush(call: &Call, name: &str) -> Outcome {
+    call.require(Privilege::BucketFlush, Some(name))?;
+    if !call.bucket(name)?.flush_enabled {
+        let body = json!({ "_": "Flush is disabled for the bucket" });
+        return Ok(reply::with_status(StatusCode::BAD_REQUEST, &body));
+    }
+    call.api.control.flush_bucket(name).await?;
+    call.audit(AuditKind::BucketChanged, name, "flushed");
+    Ok(reply::empty_ok())
+}
+
+async fn compact(call: &Call, name: &str) -> Outcome {
+    call.require(Privilege::BucketCompact, Some(name))?;
+    call.bucket(name)?;
+    call.api.control.compact_bucket(name).await?;
+    Ok(reply::empty_ok())
+}
+
+/// Submits a change of a bucket; a refusal that only the server's own state knows gets the summaries as well.
+async fn submit(call: &Call, name: &str, command: Command) -> Result<(), Refusal> {
+    match call.api.control.submit(command).await {
+        Ok(_) => Ok(()),
+        Err(cluster::ClusterError::Invalid(errors)) => Err(refused(call, name, None, errors)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Hashes a bucket's own password, off the event loop.
+async fn hash_password(params: &mut BucketParams) -> Result<(), Refusal> {
+    let Some(password) = params.legacy.sasl_password.clone().filter(|password| !password.is_empty()) else {
+        return Ok(());
+    };
+    params.legacy.credentials = Some(hashed(password).await?);
+    Ok(())
+}
+
+/// Verifiers of a new password.
+pub(super) async fn hashed(password: String) -> Result<Credentials, Refusal> {
+    let random = Api::random()?;
+    let hashing = tokio::task::spawn_blocking(move || Credentials::new(&password, random));
+    hashing
+        .await
+        .map_err(|_| reply::text(StatusCode::INTERNAL_SERVER_ERROR, "Unexpected server error").into())
+}
+
+/// 400 with the refusals and what the quotas would be, as Couchbase's console shows them.
+fn refused(call: &Call, name: &str, params: Option<&BucketParams>, errors: FieldErrors) -> Refusal {
+    reply::with_status(StatusCode::BAD_REQUEST, &summaries(call, name, params, &errors)).into()
+}
+
+fn summaries(call: &Call, name: &str, params: Option<&BucketParams>, errors: &FieldErrors) -> Value {
+    let meta = &call.meta;
+    let total = meta.quotas.data_mb * MIB;
+    let others = total.saturating_sub(bucket::free_quota_mb(meta, Some(name)) * MIB);
+    let asked = params.and_then(|params| params.ram_quota_mb);
+    let megabytes = asked.or_else(|| Some(meta.buckets.get(name)?.ram_quota_mb)).unwrap_or_default();
+    let this = megabytes.saturating_mul(MIB);
+    let stats = call.api.control.bucket_stats(name).unwrap_or_default();
+    let system = call.api.control.system();
+    let free = i128::from(total) - i128::from(others) - i128::from(this);
+    json!({
+        "errors": errors,
+        "summaries": {
+            "ramSummary": {
+                "total": total, "otherBuckets": others, "nodesCount": meta.nodes.len(),
+                "perNodeMegs": megabytes, "thisAlloc": this, "thisUsed": stats.mem_used,
+                "free": i64::try_from(free).unwrap_or(i64::MIN),
+            },
+            "hddSummary": {
+                "total": system.disk_total, "otherData": system.disk_used.saturating_sub(stats.disk_used),
+                "otherBuckets": 0, "thisUsed": stats.disk_used,
+                "free": system.disk_total.saturating_sub(system.disk_used),
+            },
+        },
+    })
+}
+
+/// `/pools/default/b/{bucket}`: the configuration of the KV protocol.
+pub(super) fn terse(call: &Call, name: &str) -> Outcome {
+    let text = render_terse(call, name)?;
+    Ok(reply::with_body(StatusCode::OK, "application/json", text.into()))
+}
+
+/// `/pools/default/bs/{bucket}`: the same whenever it changes.
+pub(super) fn terse_streaming(call: &Call, name: &str) -> Outcome {
+    stream(call, name, render_terse)
+}
+
+/// `/pools/default/bucketsStreaming/{bucket}`: the form old clients bootstrap from.
+pub(super) fn full_streaming(call: &Call, name: &str) -> Outcome {
+    stream(call, name, render_full)
+}
+
+fn render_terse(call: &Call, name: &str) -> Result<String, Refusal> {
+    call.require(Privilege::BucketRead, Some(name))?;
+    call.bucket(name)?;
+    let config = config::bucket_config(&call.meta, name, &call.api.control.this_node());
+    config.ok_or_else(|| reply::not_found().into())
+}
+
+fn render_full(call: &Call, name: &str) -> Result<String, Refusal> {
+    call.require(Privilege::BucketRead, Some(name))?;
+    let info = call.bucket(name)?;
+    Ok(Value::Object(bucket_view::streamed(call, name, info, true)).to_string())
+}
+
+fn node_list(call: &Call, name: &str) -> Outcome {
+    call.require(Privilege::BucketRead, Some(name))?;
+    call.bucket(name)?;
+    let servers: Vec<Value> = call
+        .meta
+        .nodes
+        .iter()
+        .map(|node| {
+            let host = nodes::hostname(call, node);
+            let uri = format!("/pools/default/buckets/{name}/nodes/{host}");
+            json!({ "hostname": host, "uri": uri, "stats": { "uri": format!("{uri}/stats") } })
+        })
+        .collect();
+    Ok(json_ok(&json!({ "servers": servers })))
+}
+
+/// No views, so no design documents: the empty list is the truth, and backup tools ask for it.
+fn ddocs(call: &Call, name: &str) -> Outcome {
+    call.require(Privilege::BucketRead, Some(name))?;
+    call.bucket(name)?;
+    Ok(json_ok(&json!({ "rows": [] })))
+}

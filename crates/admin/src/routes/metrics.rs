@@ -1,0 +1,69 @@
+//! `/metrics`: this node in Prometheus' text format. Names are Couchbase's where it has the same figure.
+
+use std::fmt::Write as _;
+
+use axum::http::StatusCode;
+use cluster::auth::Privilege;
+
+use crate::{
+    call::Call,
+    control::{BucketStatsView, SystemStats},
+    reply::{self, Outcome},
+};
+
+type BucketFigure = (&'static str, &'static str, fn(&BucketStatsView) -> f64);
+type SystemFigure = (&'static str, &'static str, fn(&SystemStats) -> f64);
+
+#[allow(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
+const fn float(number: u64) -> f64 {
+    number as f64
+}
+
+const BUCKET_FIGURES: &[BucketFigure] = &[
+    ("kv_curr_items", "gauge", |stats| float(stats.items)),
+    ("kv_mem_used_bytes", "gauge", |stats| float(stats.mem_used)),
+    ("kv_ep_db_file_size_bytes", "gauge", |stats| float(stats.disk_used)),
+    ("kv_ep_db_data_size_bytes", "gauge", |stats| float(stats.data_used)),
+    ("kv_ep_diskqueue_items", "gauge", |stats| float(stats.disk_queue)),
+    ("kv_vb_perc_mem_resident_ratio", "gauge", |stats| stats.resident_percent / 100.0),
+    ("kv_curr_bucket_connections", "gauge", |stats| float(stats.connections)),
+    ("kv_cmd_get_total", "counter", |stats| float(stats.gets)),
+    ("kv_get_hits_total", "counter", |stats| float(stats.get_hits)),
+    ("kv_cmd_set_total", "counter", |stats| float(stats.sets)),
+    ("kv_cmd_delete_total", "counter", |stats| float(stats.deletes)),
+    ("settee_bucket_ops_per_second", "gauge", |stats| stats.ops_per_sec),
+];
+
+const SYSTEM_FIGURES: &[SystemFigure] = &[
+    ("sys_mem_total", "gauge", |system| float(system.memory_total)),
+    ("sys_mem_free", "gauge", |system| float(system.memory_free)),
+    ("sys_swap_total", "gauge", |system| float(system.swap_total)),
+    ("sys_swap_used", "gauge", |system| float(system.swap_used)),
+    ("sys_cpu_cores_available", "gauge", |system| float(system.cpu_cores)),
+    ("sys_cpu_utilization_rate", "gauge", |system| system.cpu_utilization_percent),
+    ("sysproc_mem_resident", "gauge", |system| float(system.process_resident)),
+    ("kv_curr_connections", "gauge", |system| float(system.connections)),
+    ("settee_uptime_seconds", "counter", |system| float(system.uptime_secs)),
+    ("settee_disk_total_bytes", "gauge", |system| float(system.disk_total)),
+    ("settee_disk_used_bytes", "gauge", |system| float(system.disk_used)),
+];
+
+pub(super) fn show(call: &Call) -> Outcome {
+    call.require(Privilege::ClusterStats, None)?;
+    let names = call.meta.buckets.keys();
+    let buckets: Vec<_> =
+        names.filter_map(|name| Some((name, call.api.control.bucket_stats(name)?))).collect();
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    for (metric, kind, figure) in BUCKET_FIGURES {
+        let _ = writeln!(text, "# TYPE {metric} {kind}");
+        for (name, stats) in &buckets {
+            let _ = writeln!(text, "{metric}{{bucket=\"{name}\"}} {}", figure(stats));
+        }
+    }
+    let system = call.api.control.system();
+    for (metric, kind, figure) in SYSTEM_FIGURES {
+        let _ = writeln!(text, "# TYPE {metric} {kind}\n{metric} {}", figure(&system));
+    }
+    Ok(reply::with_body(StatusCode::OK, "text/plain; version=0.0.4", text.into()))
+}

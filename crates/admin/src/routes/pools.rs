@@ -1,0 +1,200 @@
+//! The cluster as a whole: `/pools` and what hangs below it, `/versions`, `/poolsStreaming`.
+
+use axum::http::StatusCode;
+use cluster::{auth::Privilege, config};
+use serde_json::{Map, Value, json};
+
+use super::{PRODUCT_VERSION, SETTEE_VERSION, nodes};
+use crate::{
+    call::Call,
+    reply::{self, Outcome, Refusal, json_ok},
+    stream::stream,
+};
+
+const MIB: u64 = 1024 * 1024;
+
+pub(super) fn dispatch(call: &Call, path: &[&str]) -> Outcome {
+    call.require(Privilege::PoolsRead, None)?;
+    match path {
+        ["pools"] => Ok(json_ok(&pools(call))),
+        ["pools", "default" | "nodes"] => Ok(json_ok(&pool(call)?)),
+        ["poolsStreaming", "default"] => stream(call, "", render_pool),
+        ["pools", "default", "nodeServices"] => node_services(call),
+        ["pools", "default", "nodeServicesStreaming"] => stream(call, "", render_node_services),
+        ["pools", "default", "terseClusterInfo"] => Ok(json_ok(&terse_cluster_info(call)?)),
+        ["pools", "default", "tasks"] => tasks(call),
+        ["pools", "default", "rebalanceProgress"] => Ok(json_ok(&json!({ "status": "none" }))),
+        ["pools", "default", "pendingRetryRebalance"] => {
+            Ok(json_ok(&json!({ "retry_rebalance": "not_pending" })))
+        }
+        ["pools", "default", "serverGroups"] => nodes::server_groups(call),
+        ["pools", "default", "remoteClusters" | "replications"] => {
+            call.require(Privilege::ClusterRead, None)?;
+            Ok(json_ok(&json!([])))
+        }
+        _ => Ok(reply::not_found()),
+    }
+}
+
+/// `GET /versions`: for whoever has said who he is.
+pub(super) fn versions(call: &Call) -> Outcome {
+    call.require_somebody()?;
+    let mut all = version_fields();
+    all.insert("settee".into(), json!({ "version": SETTEE_VERSION }));
+    Ok(json_ok(&Value::Object(all)))
+}
+
+fn version_fields() -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("implementationVersion".into(), PRODUCT_VERSION.into());
+    fields.insert("componentsVersion".into(), json!({ "ns_server": PRODUCT_VERSION }));
+    fields
+}
+
+fn pools(call: &Call) -> Value {
+    let meta = &call.meta;
+    let uuid = &meta.cluster_uuid;
+    let mut fields = version_fields();
+    let list = if meta.initialized {
+        json!([{
+            "name": "default", "uri": format!("/pools/default?uuid={uuid}"),
+            "streamingUri": format!("/poolsStreaming/default?uuid={uuid}"),
+        }])
+    } else {
+        json!([])
+    };
+    fields.insert("pools".into(), list);
+    // Couchbase shows an empty list instead of a uuid before initialisation.
+    fields.insert("uuid".into(), if meta.initialized { uuid.as_str().into() } else { json!([]) });
+    fields.insert("isAdminCreds".into(), call.holds(Privilege::ClusterAdmin, None).into());
+    fields.insert("isROAdminCreds".into(), call.holds(Privilege::ClusterRead, None).into());
+    fields.insert("isEnterprise".into(), true.into());
+    fields.insert("isDeveloperPreview".into(), false.into());
+    fields.insert("configProfile".into(), "default".into());
+    fields.insert("packageVariant".into(), "settee".into());
+    fields.insert("allowedServices".into(), json!(["kv"]));
+    fields.insert("settings".into(), json!({}));
+    fields.insert("settee".into(), json!({ "version": SETTEE_VERSION }));
+    Value::Object(fields)
+}
+
+/// Refuses while there is no cluster.
+fn require_initialized(call: &Call) -> Result<(), Refusal> {
+    if call.meta.initialized {
+        Ok(())
+    } else {
+        Err(reply::with_status(StatusCode::NOT_FOUND, &json!("unknown pool")).into())
+    }
+}
+
+fn render_pool(call: &Call, _: &str) -> Result<String, Refusal> {
+    call.require(Privilege::PoolsRead, None)?;
+    Ok(pool(call)?.to_string())
+}
+
+fn pool(call: &Call) -> Result<Value, Refusal> {
+    require_initialized(call)?;
+    let meta = &call.meta;
+    let uuid = &meta.cluster_uuid;
+    let controller = |name: &str| json!({ "uri": format!("/controller/{name}?uuid={uuid}") });
+    let mut pool = json!({
+        "name": "default",
+        "nodes": nodes::list(call, None),
+        "buckets": {
+            "uri": format!("/pools/default/buckets?v={}&uuid={uuid}", meta.rev),
+            "terseBucketsBase": "/pools/default/b/",
+            "terseStreamingBucketsBase": "/pools/default/bs/",
+        },
+        "bucketNames": bucket_names(call),
+        "clusterName": meta.cluster_name,
+        "balanced": true,
+        "rebalanceStatus": "none",
+        "rebalanceProgressUri": "/pools/default/rebalanceProgress",
+        "stopRebalanceUri": format!("/controller/stopRebalance?uuid={uuid}"),
+        "nodeStatusesUri": "/nodeStatuses",
+        "nodeServicesUri": format!("/pools/default/nodeServices?v={}", meta.rev),
+        "serverGroupsUri": format!("/pools/default/serverGroups?v={}", meta.rev),
+        "checkPermissionsURI": format!("/pools/default/checkPermissions?v={}", meta.version),
+        "tasks": { "uri": "/pools/default/tasks?v=0" },
+        "remoteClusters": { "uri": format!("/pools/default/remoteClusters?uuid={uuid}") },
+        "controllers": {
+            "addNode": controller("addNodeV2"), "rebalance": controller("rebalance"),
+            "failOver": controller("failOver"), "startGracefulFailover": controller("startGracefulFailover"),
+            "reAddNode": controller("reAddNode"), "ejectNode": controller("ejectNode"),
+            "setRecoveryType": controller("setRecoveryType"),
+            "setAutoCompaction": controller("setAutoCompaction"),
+        },
+        "alerts": [],
+        "counters": {},
+        "maxBucketCount": 30,
+        "maxCollectionCount": 1200,
+        "maxScopeCount": 1200,
+        "minReplicasCount": 0,
+        "clusterEncryptionLevel": "control",
+        "storageTotals": storage_totals(call),
+        "settee": { "version": SETTEE_VERSION },
+    });
+    add_quotas(call, &mut pool);
+    Ok(pool)
+}
+
+fn add_quotas(call: &Call, pool: &mut Value) {
+    pool["memoryQuota"] = call.meta.quotas.data_mb.into();
+    for (name, megabytes) in &call.meta.quotas.others_mb {
+        pool[name.as_str()] = (*megabytes).into();
+    }
+}
+
+fn bucket_names(call: &Call) -> Vec<Value> {
+    let visible = call.meta.buckets.iter().filter(|(name, _)| call.holds(Privilege::BucketRead, Some(name)));
+    visible.map(|(name, bucket)| json!({ "bucketName": name, "uuid": bucket.uuid.0 })).collect()
+}
+
+/// Memory and disk: of the machine, granted to buckets, and taken.
+pub(super) fn storage_totals(call: &Call) -> Value {
+    let system = call.api.control.system();
+    let stats: Vec<_> =
+        call.meta.buckets.keys().filter_map(|name| call.api.control.bucket_stats(name)).collect();
+    let (mem_used, disk_used) =
+        stats.iter().fold((0, 0), |(mem, disk), one| (mem + one.mem_used, disk + one.disk_used));
+    let granted: u64 = call.meta.buckets.values().map(|bucket| bucket.ram_quota_mb * MIB).sum();
+    let quota = call.meta.quotas.data_mb * MIB;
+    json!({
+        "ram": {
+            "total": system.memory_total, "used": system.memory_total.saturating_sub(system.memory_free),
+            "quotaTotal": quota, "quotaTotalPerNode": quota, "quotaUsed": granted,
+            "quotaUsedPerNode": granted, "usedByData": mem_used,
+        },
+        "hdd": {
+            "total": system.disk_total, "quotaTotal": system.disk_total, "used": system.disk_used,
+            "usedByData": disk_used, "free": system.disk_total.saturating_sub(system.disk_used),
+        },
+    })
+}
+
+fn node_services(call: &Call) -> Outcome {
+    let text = render_node_services(call, "")?;
+    Ok(reply::with_body(StatusCode::OK, "application/json", text.into()))
+}
+
+fn render_node_services(call: &Call, _: &str) -> Result<String, Refusal> {
+    call.require(Privilege::PoolsRead, None)?;
+    Ok(config::cluster_config(&call.meta, &call.api.control.this_node()))
+}
+
+fn terse_cluster_info(call: &Call) -> Result<Value, Refusal> {
+    require_initialized(call)?;
+    let this = call.api.control.this_node();
+    let name = call.meta.node(&this).map(nodes::otp_node);
+    Ok(json!({
+        "clusterUUID": call.meta.cluster_uuid, "clusterName": call.meta.cluster_name,
+        "orchestrator": name, "isBalanced": true, "clusterCompatVersion": "7.6",
+        "quotaInfo": { "memoryQuota": call.meta.quotas.data_mb },
+    }))
+}
+
+/// There is nothing to move on one node: the rebalance entry that tools look for says that none runs.
+fn tasks(call: &Call) -> Outcome {
+    call.require(Privilege::ClusterRead, None)?;
+    Ok(json_ok(&json!([{ "type": "rebalance", "status": "notRunning", "statusIsStale": false }])))
+}

@@ -1,0 +1,192 @@
+//! `/settings/*`: showing and recording the objects of [`super::settings_table`].
+
+use axum::http::Method;
+use cluster::{ClusterError, Command, FieldErrors, Metadata};
+use serde_json::{Map, Value, json};
+
+use super::{
+    settings_table::{Effect, Kind, SETTINGS, Settings},
+    unsupported,
+};
+use crate::{
+    call::Call,
+    control::AuditKind,
+    form::Form,
+    reply::{self, Outcome, Refusal, json_ok},
+};
+
+pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
+    let joined = path.join("/");
+    if let ("audit/descriptors", &Method::GET) = (joined.as_str(), &call.method) {
+        call.require(cluster::auth::Privilege::SecurityRead, None)?;
+        return Ok(json_ok(&json!([])));
+    }
+    if let ("autoFailover/resetCount", &Method::POST) = (joined.as_str(), &call.method) {
+        // Nothing counts yet, so the count is what a reset makes it.
+        call.require(cluster::auth::Privilege::ClusterAdmin, None)?;
+        return Ok(reply::empty_ok());
+    }
+    let Some(settings) = SETTINGS.iter().find(|settings| settings.path == joined) else {
+        return unsupported::path(call, path);
+    };
+    match call.method {
+        Method::GET => {
+            call.require(settings.read, None)?;
+            Ok(json_ok(&shown(call, settings)))
+        }
+        Method::POST => change(call, settings).await,
+        _ => Ok(reply::method_not_allowed()),
+    }
+}
+
+/// A settings object as it is now.
+pub(super) fn current(meta: &Metadata, path: &str) -> Value {
+    let Some(settings) = SETTINGS.iter().find(|settings| settings.path == path) else { return json!({}) };
+    let mut object = json!({});
+    for (name, kind) in settings.fields {
+        if let Some(value) = default(*kind) {
+            put(&mut object, name, value);
+        }
+    }
+    if let Some(Value::Object(stored)) = meta.settings.get(path) {
+        for (name, value) in stored {
+            put(&mut object, name, value.clone());
+        }
+    }
+    object
+}
+
+fn shown(call: &Call, settings: &Settings) -> Value {
+    let mut object = current(&call.meta, settings.path);
+    match settings.path {
+        "autoFailover" => object["count"] = 0.into(),
+        "audit" => object["uid"] = call.meta.version.to_string().into(),
+        _ => {}
+    }
+    if settings.effect == Effect::RecordedOnly {
+        object["settee"] = json!({ "effect": "recorded only" });
+    }
+    if settings.path == "autoCompaction" {
+        return json!({ "autoCompactionSettings": object, "purgeInterval": object["purgeInterval"] });
+    }
+    object
+}
+
+async fn change(call: &Call, settings: &Settings) -> Outcome {
+    call.require(settings.write, None)?;
+    let form = parameters(call)?;
+    let mut errors = FieldErrors::new();
+    let mut stored = match call.meta.settings.get(settings.path) {
+        Some(Value::Object(stored)) => stored.clone(),
+        _ => Map::new(),
+    };
+    for (name, value) in form.fields() {
+        let Some((name, kind)) = settings.fields.iter().find(|(known, _)| known == name) else {
+            errors.insert(name.clone(), "Unsupported key".into());
+            continue;
+        };
+        match parse(*kind, value) {
+            Ok(Some(value)) => {
+                stored.insert((*name).to_owned(), value);
+            }
+            Ok(None) => {}
+            Err(text) => {
+                errors.insert((*name).to_owned(), text);
+            }
+        }
+    }
+    ClusterError::unless_empty(errors)?;
+    if !call.query.is_on("just_validate") {
+        call.submit(Command::PutSetting { path: settings.path.to_owned(), value: stored.into() }).await?;
+        call.audit(AuditKind::SettingsChanged, settings.path, "");
+    }
+    if !settings.answers {
+        return Ok(reply::empty_ok());
+    }
+    let fresh = Call { meta: call.api.control.metadata(), ..call.clone() };
+    Ok(json_ok(&shown(&fresh, settings)))
+}
+
+/// Parameters as a form, or as a flat JSON object where tools send one.
+fn parameters(call: &Call) -> Result<Form, Refusal> {
+    if call.body.first() != Some(&b'{') {
+        return call.form();
+    }
+    let malformed = || reply::bad_request("Malformed JSON");
+    let object: Map<String, Value> = serde_json::from_slice(&call.body).map_err(|_| malformed())?;
+    let mut fields = Vec::new();
+    for (name, value) in object {
+        let text = match value {
+            Value::String(text) => text,
+            Value::Array(list) if list.is_empty() => String::new(),
+            Value::Bool(_) | Value::Number(_) => value.to_string(),
+            Value::Null | Value::Array(_) | Value::Object(_) => return Err(malformed()),
+        };
+        fields.push((name, text));
+    }
+    Ok(Form::from(fields))
+}
+
+fn default(kind: Kind) -> Option<Value> {
+    match kind {
+        Kind::Bool(value) => Some(value.into()),
+        Kind::Int(_, most, default) if most == default && most == i64::MAX => Some("undefined".into()),
+        Kind::Int(_, _, default) => Some(default.into()),
+        Kind::Text(text) => Some(text.into()),
+        Kind::OneOf(values) => values.first().map(|value| one_of(value)),
+        Kind::List => Some(json!([])),
+        Kind::Secret => None,
+    }
+}
+
+/// Words that are switches elsewhere are shown as switches.
+fn one_of(value: &str) -> Value {
+    match value {
+        "true" => true.into(),
+        "false" => false.into(),
+        "[]" => json!([]),
+        other => other.into(),
+    }
+}
+
+fn parse(kind: Kind, value: &str) -> Result<Option<Value>, String> {
+    match kind {
+        Kind::Bool(_) => match value {
+            "true" | "1" => Ok(Some(true.into())),
+            "false" | "0" => Ok(Some(false.into())),
+            _ => Err("The value must be one of the following: [true,false]".into()),
+        },
+        Kind::Int(..) if value == "undefined" => Ok(None),
+        Kind::Int(least, most, _) => match value.trim().parse::<i64>() {
+            Ok(number) if (least..=most).contains(&number) => Ok(Some(number.into())),
+            _ => Err(format!("The value must be in range from {least} to {most}")),
+        },
+        Kind::Text(_) => Ok(Some(value.into())),
+        Kind::OneOf(values) => {
+            if values.contains(&value) {
+                Ok(Some(one_of(value)))
+            } else {
+                Err(format!("The value is not supported by Settee; supported: [{}]", values.join(",")))
+            }
+        }
+        Kind::List => {
+            let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Ok(Some(
+                parts.map(|part| part.parse::<i64>().map_or_else(|_| part.into(), Value::from)).collect(),
+            ))
+        }
+        Kind::Secret => Ok(None),
+    }
+}
+
+/// Sets `a[b][c]` of an object.
+fn put(object: &mut Value, name: &str, value: Value) {
+    let mut at = object;
+    for part in name.split('[').map(|part| part.trim_end_matches(']')) {
+        if !at.is_object() {
+            *at = json!({});
+        }
+        at = &mut at[part];
+    }
+    *at = value;
+}

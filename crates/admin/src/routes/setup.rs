@@ -1,0 +1,308 @@
+//! Setting up cluster and node: `/clusterInit`, `/nodeInit`, the older paths to the same, quotas, names, the full
+//! administrator. What a running node cannot change (its ports, its folders, its services) is refused unless it is
+//! already so.
+
+use axum::http::{Method, StatusCode};
+use cluster::{
+    Admin, ClusterError, Command, FieldErrors, Initialize, NodeInfo, QuotaChange, auth::Privilege,
+};
+use serde_json::json;
+
+use super::{buckets::hashed, password, unsupported};
+use crate::{
+    call::Call,
+    control::AuditKind,
+    form::Form,
+    reply::{self, Outcome, Refusal, json_ok},
+};
+
+/// Parameters of `/nodeInit` and of its older form that choose folders.
+const NODE_FOLDERS: &[&str] = &[
+    "dataPath",
+    "indexPath",
+    "eventingPath",
+    "analyticsPath",
+    "javaHome",
+    "path",
+    "index_path",
+    "cbas_path",
+    "eventing_path",
+    "java_home",
+];
+const MIB: u64 = 1024 * 1024;
+/// Quotas of services that are not here: recorded, because scripts set them beside the one that counts.
+const OTHER_QUOTAS: &[&str] =
+    &["indexMemoryQuota", "ftsMemoryQuota", "cbasMemoryQuota", "eventingMemoryQuota", "queryMemoryQuota"];
+
+pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
+    if call.method != Method::POST {
+        return unsupported::path(call, path);
+    }
+    call.require(Privilege::ClusterAdmin, None)?;
+    match path {
+        ["clusterInit"] => cluster_init(call).await,
+        ["nodeInit"] | ["nodes", "self", "controller", "settings"] => node_init(call).await,
+        ["node", "controller", "setupServices"] => setup_services(call),
+        ["node", "controller", "rename"] => rename(call).await,
+        [
+            "node",
+            "controller",
+            "enableExternalListener" | "setupNetConfig" | "disableUnusedExternalListeners",
+        ] => {
+            let form = call.form()?;
+            check_network(call, &form, &mut FieldErrors::new()).map(|()| reply::empty_ok())
+        }
+        _ => unsupported::path(call, path),
+    }
+}
+
+async fn cluster_init(call: &Call) -> Outcome {
+    if call.meta.initialized {
+        return Err(ClusterError::AlreadyInitialized.into());
+    }
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    let name = username(&form, &mut errors);
+    let password = password::wanted(&call.meta, &form, &mut errors);
+    if form.get("password").is_none() {
+        errors.insert("password".into(), "The value must be supplied".into());
+    }
+    if let Some(services) = form.get("services") {
+        check_services(services, &mut errors);
+    }
+    check_port(call, &form, &mut errors);
+    let quotas = quotas(call, &form, &mut errors);
+    check_network(call, &form, &mut errors)?;
+    ClusterError::unless_empty(errors)?;
+    let (Some(name), Some(password)) = (name, password) else {
+        return Err(reply::bad_request("username and password must be given"));
+    };
+    let credentials = hashed(password.to_owned()).await?;
+    let initialize = Initialize {
+        admin: Admin { name, credentials },
+        cluster_name: form.get("clusterName").map(str::to_owned),
+        quotas,
+    };
+    if let Some(host) = form.get("hostname") {
+        set_host(call, host).await?;
+    }
+    call.submit(Command::Initialize(initialize)).await?;
+    call.audit(AuditKind::ClusterChanged, "cluster", "initialized");
+    Ok(new_base_uri(call))
+}
+
+fn new_base_uri(call: &Call) -> reply::Reply {
+    let this = call.api.control.this_node();
+    let node = call.meta.node(&this);
+    let address = node.map_or_else(|| call.from.local.to_string(), |node| super::nodes::hostname(call, node));
+    json_ok(&json!({ "newBaseUri": format!("http://{address}/") }))
+}
+
+fn username(form: &Form, errors: &mut FieldErrors) -> Option<String> {
+    let name = form.get("username").unwrap_or_default();
+    let forbidden = |c: char| c.is_control() || c == ' ' || "()<>@,;:\\\"/[]?={}".contains(c);
+    if name.is_empty() {
+        errors.insert("username".into(), "The value must be supplied".into());
+    } else if name.chars().count() > 128 || name.chars().any(forbidden) {
+        let text = "The username must not contain spaces, control or any of ()<>@,;:\\\"/[]?={} characters and must \
+                    be at most 128 characters long";
+        errors.insert("username".into(), text.into());
+    } else {
+        return Some(name.to_owned());
+    }
+    None
+}
+
+fn check_services(services: &str, errors: &mut FieldErrors) {
+    let asked: Vec<&str> = services.split(',').map(str::trim).filter(|service| !service.is_empty()).collect();
+    let absent: Vec<&str> =
+        asked.iter().filter(|service| !["kv", "data"].contains(service)).copied().collect();
+    if !absent.is_empty() {
+        let text = format!("Settee has the data service only; not supported: {}", absent.join(", "));
+        errors.insert("services".into(), text);
+    } else if asked.is_empty() {
+        errors.insert("services".into(), "cannot setup first cluster node without kv service".into());
+    }
+}
+
+fn check_port(call: &Call, form: &Form, errors: &mut FieldErrors) {
+    let this = call.api.control.this_node();
+    let port = call.meta.node(&this).map(|node| node.ports.mgmt.to_string());
+    if form.get("port").is_some_and(|asked| asked != "SAME" && Some(asked) != port.as_deref()) {
+        let text = "The port of a running node cannot be changed; start it with another one.";
+        errors.insert("port".into(), text.into());
+    }
+}
+
+fn quotas(call: &Call, form: &Form, errors: &mut FieldErrors) -> QuotaChange {
+    let mut change = QuotaChange { data_mb: form.integer("memoryQuota", errors), ..QuotaChange::default() };
+    for &name in OTHER_QUOTAS {
+        if let Some(megabytes) = form.integer(name, errors) {
+            change.others_mb.insert(name.to_owned(), megabytes);
+        }
+    }
+    let total = call.api.control.system().memory_total / MIB;
+    // Couchbase leaves a fifth, or a GiB where there is much, to everything else on the machine.
+    let most = total.saturating_sub((total / 5).min(1024));
+    if let Some(asked) = change.data_mb.filter(|asked| total > 0 && *asked > most) {
+        let node = call.api.control.this_node();
+        let name = call.meta.node(&node).map(super::nodes::otp_node).unwrap_or_default();
+        let text =
+            format!("Total quota ({asked}MB) exceeds the maximum allowed quota ({most}MB) on node '{name}'");
+        errors.insert("_".into(), text);
+    }
+    change
+}
+
+/// Network settings a node has anyway are accepted, others are refused: it does not rebind while running.
+fn check_network(call: &Call, form: &Form, errors: &mut FieldErrors) -> Result<(), Refusal> {
+    let this = call.api.control.this_node();
+    let six = call.meta.node(&this).is_some_and(|node| node.host.contains(':'));
+    let asked_six = form.get("afamily").map(|family| family == "ipv6");
+    let mut refuse = |name: &str, text: &str| {
+        errors.insert(name.into(), text.into());
+    };
+    if asked_six.is_some_and(|asked| asked != six) {
+        refuse(
+            "afamily",
+            "The address family of a running node cannot be changed; start it on another address.",
+        );
+    }
+    if form.get("nodeEncryption").is_some_and(|value| value == "on") {
+        refuse("nodeEncryption", "Encryption between nodes is not supported yet: there is one node.");
+    }
+    ClusterError::unless_empty(errors.clone()).map_err(Refusal::from)
+}
+
+/// `POST /nodeInit` and the older `/nodes/self/controller/settings`: folders stay, the host name can be set.
+async fn node_init(call: &Call) -> Outcome {
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    for &path in NODE_FOLDERS {
+        // An empty value and `default` ask for nothing.
+        if form.get(path).is_some_and(|value| !value.is_empty() && value != "default") {
+            tracing::warn!(path, "nodeInit asked for a folder; the data directory is chosen at start");
+            errors.insert(path.into(), "Folders are chosen when the node starts (--data-dir).".into());
+        }
+    }
+    check_network(call, &form, &mut FieldErrors::new())?;
+    ClusterError::unless_empty(errors)?;
+    if let Some(host) = form.get("hostname") {
+        set_host(call, host).await?;
+    }
+    call.audit(AuditKind::NodeChanged, "self", "nodeInit");
+    Ok(reply::empty_ok())
+}
+
+async fn rename(call: &Call) -> Outcome {
+    let form = call.form()?;
+    let host =
+        form.get("hostname").ok_or_else(|| reply::invalid_field("hostname", "The value must be supplied"))?;
+    set_host(call, host).await?;
+    call.audit(AuditKind::NodeChanged, "self", format!("host {host}"));
+    Ok(reply::empty_ok())
+}
+
+async fn set_host(call: &Call, host: &str) -> Result<(), Refusal> {
+    let this = call.api.control.this_node();
+    let node =
+        call.meta.node(&this).ok_or_else(|| reply::bad_request("This node is not part of the cluster"))?;
+    let host = host.trim().trim_start_matches('[').trim_end_matches(']');
+    let valid = host.len() <= 253
+        && !host.is_empty()
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:_%".contains(&byte));
+    if !valid {
+        return Err(reply::invalid_field("hostname", "Invalid hostname"));
+    }
+    if host == node.host {
+        return Ok(());
+    }
+    call.submit(Command::SetNode(NodeInfo { host: host.to_owned(), ..node.clone() })).await?;
+    Ok(())
+}
+
+/// `POST /node/controller/setupServices`.
+fn setup_services(call: &Call) -> Outcome {
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    match form.get("services") {
+        Some(services) => check_services(services, &mut errors),
+        None => {
+            errors.insert("services".into(), "The value must be supplied".into());
+        }
+    }
+    match errors.remove("services") {
+        None => Ok(reply::empty_ok()),
+        Some(text) => Err(reply::bad_request(&text)),
+    }
+}
+
+/// `POST /pools/default`: quotas and the cluster's name.
+pub(super) async fn pool_settings(call: &Call) -> Outcome {
+    if call.method != Method::POST {
+        return Ok(reply::method_not_allowed());
+    }
+    call.require(Privilege::ClusterAdmin, None)?;
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    let known = |name: &str| OTHER_QUOTAS.contains(&name) || ["memoryQuota", "clusterName"].contains(&name);
+    for (name, _) in form.fields().iter().filter(|(name, _)| !known(name)) {
+        errors.insert(name.clone(), "Unsupported key".into());
+    }
+    let change = quotas(call, &form, &mut errors);
+    ClusterError::unless_empty(errors)?;
+    if change != QuotaChange::default() {
+        call.submit(Command::SetQuota(change)).await?;
+    }
+    if let Some(name) = form.get("clusterName") {
+        call.submit(Command::SetClusterName(name.to_owned())).await?;
+    }
+    call.audit(AuditKind::ClusterChanged, "cluster", "quotas or name");
+    Ok(reply::empty_ok())
+}
+
+/// `/settings/web`: the full administrator. On a fresh node this initialises the cluster, as the oldest scripts do.
+pub(super) async fn settings_web(call: &Call) -> Outcome {
+    if call.method == Method::GET {
+        call.require(Privilege::ClusterRead, None)?;
+        let this = call.api.control.this_node();
+        let port = call.meta.node(&this).map_or(0, |node| node.ports.mgmt);
+        let username = call.meta.admin.as_ref().map_or("", |admin| admin.name.as_str());
+        return Ok(json_ok(&json!({ "port": port, "username": username })));
+    }
+    if call.method != Method::POST {
+        return Ok(reply::method_not_allowed());
+    }
+    call.require(Privilege::SecurityAdmin, None)?;
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    check_port(call, &form, &mut errors);
+    // `couchbase-cli` sends the port alone when only that shall change.
+    let current = call.meta.admin.as_ref();
+    let name = match (form.get("username"), current) {
+        (None, Some(admin)) => Some(admin.name.clone()),
+        _ => username(&form, &mut errors),
+    };
+    let password = password::wanted(&call.meta, &form, &mut errors);
+    if password.is_none() && current.is_none() {
+        errors.entry("password".into()).or_insert_with(|| "The value must be supplied".into());
+    }
+    ClusterError::unless_empty(errors)?;
+    let credentials = match (password, current) {
+        (Some(password), _) => hashed(password.to_owned()).await?,
+        (None, Some(admin)) => admin.credentials.clone(),
+        (None, None) => return Err(reply::bad_request("username and password must be given")),
+    };
+    if form.is_on("just_validate") || call.query.is_on("just_validate") {
+        return Ok(reply::with_status(StatusCode::OK, &json!({ "errors": {} })));
+    }
+    let admin = Admin { name: name.unwrap_or_default(), credentials };
+    let command = if call.meta.initialized {
+        Command::SetAdmin(admin)
+    } else {
+        Command::Initialize(Initialize { admin, cluster_name: None, quotas: QuotaChange::default() })
+    };
+    call.submit(command).await?;
+    call.audit(AuditKind::PasswordChanged, "administrator", "");
+    Ok(new_base_uri(call))
+}

@@ -1,0 +1,59 @@
+//! Statistics over REST: what the bucket counts now, in the shape of Couchbase's sampled statistics with one sample.
+//! A history is not kept, and nothing is shown that was not measured.
+
+use axum::http::StatusCode;
+use base::bucket::BucketKind;
+use cluster::auth::Privilege;
+use serde_json::{Map, Value, json};
+
+use super::{nodes, users::now_ms};
+use crate::{
+    call::Call,
+    reply::{self, Outcome, json_ok},
+};
+
+/// `/pools/default/buckets/{bucket}[/nodes/{node}]/stats`.
+pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcome {
+    call.require(Privilege::Stats, Some(bucket))?;
+    let info = call.bucket(bucket)?;
+    if node.is_some_and(|node| nodes::find(call, node).is_none()) {
+        return Ok(reply::not_found());
+    }
+    let now = now_ms();
+    let mut samples = Map::new();
+    for (name, value) in call.api.control.raw_stats(bucket, "") {
+        if let Ok(number) = value.parse::<f64>() {
+            samples.insert(name, json!([number]));
+        }
+    }
+    let Some(stats) = call.api.control.bucket_stats(bucket) else {
+        let text = "The bucket is not ready on this node.";
+        return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!([text])));
+    };
+    let measured: [(&str, Value); 9] = [
+        ("curr_items", stats.items.into()),
+        ("mem_used", stats.mem_used.into()),
+        ("ops", stats.ops_per_sec.into()),
+        ("couch_docs_actual_disk_size", stats.disk_used.into()),
+        ("couch_docs_data_size", stats.data_used.into()),
+        ("disk_write_queue", stats.disk_queue.into()),
+        ("vb_active_resident_items_ratio", stats.resident_percent.into()),
+        ("curr_connections", stats.connections.into()),
+        ("ep_bg_fetched", stats.disk_fetches_per_sec.into()),
+    ];
+    for (name, value) in measured {
+        samples.insert(name.into(), json!([value]));
+    }
+    samples.insert("timestamp".into(), json!([now]));
+    let mut answer = json!({
+        "op": {
+            "samples": samples, "samplesCount": 1, "interval": 1000, "lastTStamp": now,
+            "isPersistent": info.kind == BucketKind::Couchbase,
+        },
+    });
+    match node {
+        Some(node) => answer["hostname"] = node.into(),
+        None => answer["hot_keys"] = json!([]),
+    }
+    Ok(json_ok(&answer))
+}

@@ -1,0 +1,59 @@
+//! What is known and not built, said plainly, and what is not known at all.
+
+use axum::http::Method;
+use cluster::auth::Privilege;
+
+use crate::{
+    call::Call,
+    reply::{self, Outcome},
+};
+
+/// Operations below `/controller/` that need what Settee does not have yet. `couchbase-cli` shows these texts.
+const CONTROLLERS: &[(&str, &str)] = &[
+    ("addNode", "Adding nodes is not supported yet: Settee runs on one node."),
+    ("addNodeV2", "Adding nodes is not supported yet: Settee runs on one node."),
+    ("reAddNode", "Adding nodes is not supported yet: Settee runs on one node."),
+    ("doJoinCluster", "Joining a cluster is not supported yet: Settee runs on one node."),
+    ("ejectNode", "Removing nodes is not supported yet: Settee runs on one node."),
+    ("rebalance", "Rebalancing is not supported yet: Settee runs on one node."),
+    ("stopRebalance", "Rebalance is not running."),
+    ("failOver", "Failover is not supported yet: Settee runs on one node."),
+    ("startGracefulFailover", "Failover is not supported yet: Settee runs on one node."),
+    ("startFailover", "Failover is not supported yet: Settee runs on one node."),
+    ("setRecoveryType", "Failover is not supported yet: Settee runs on one node."),
+    ("createReplication", "Replication between clusters is not supported yet."),
+    ("cancelXDCR", "Replication between clusters is not supported yet."),
+    ("regenerateCertificate", "Replacing the certificate is done when the node starts."),
+    ("uploadClusterCA", "Replacing the certificate is done when the node starts."),
+    ("startLogsCollection", "Collecting logs is not supported yet."),
+    ("cancelLogsCollection", "Collecting logs is not supported yet."),
+    ("hardResetNode", "Resetting a node is not supported: stop it and remove its data directory."),
+    ("resetAdminPassword", "Resetting the administrator's password over REST is not supported."),
+    ("lockAdmin", "Locking the administrator is not supported."),
+    ("unlockAdmin", "Locking the administrator is not supported."),
+];
+
+pub(super) fn controller(call: &Call, path: &[&str]) -> Outcome {
+    let name = path.get(1).copied().unwrap_or_default();
+    let known = CONTROLLERS.iter().find(|(known, _)| *known == name);
+    match known {
+        Some((_, reason)) if call.method != Method::GET => {
+            call.require(Privilege::ClusterAdmin, None)?;
+            Err(reply::not_supported(reason))
+        }
+        _ => self::path(call, path),
+    }
+}
+
+/// `/diag/eval` runs Erlang in Couchbase. There is none, and nothing is ever evaluated.
+pub(super) fn diag_eval(call: &Call) -> Outcome {
+    call.require(Privilege::ClusterAdmin, None)?;
+    Ok(reply::not_implemented("there is no Erlang in Settee, and it evaluates nothing it is sent"))
+}
+
+/// A path or method that is not known.
+pub(super) fn path(call: &Call, path: &[&str]) -> Outcome {
+    let usual = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    tracing::debug!(method = %call.method, path = path.join("/"), "not a known request");
+    Ok(if usual.contains(&call.method) { reply::not_found() } else { reply::method_not_allowed() })
+}

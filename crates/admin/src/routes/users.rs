@@ -1,0 +1,298 @@
+//! Users and groups (`/settings/rbac`). SDKs recognise what is missing by the texts `Unknown user.`,
+//! `User was not found.` and their counterparts for groups.
+
+use std::{
+    collections::BTreeSet,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use axum::http::StatusCode;
+use cluster::{
+    Command, FieldErrors, Group, Metadata, User, UserChange, UserDomain,
+    auth::{Domain, Privilege, PrivilegeSet, effective_grants},
+    roles::RoleGrant,
+    users::roles_error,
+};
+use serde_json::{Value, json};
+
+use super::{buckets::hashed, password, roles, unsupported};
+use crate::{
+    api::Api,
+    call::Call,
+    control::AuditKind,
+    form::Form,
+    reply::{self, Outcome, Refusal, json_ok, with_status},
+};
+
+pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
+    let method = call.method.as_str();
+    let write = method != "GET";
+    call.require(if write { Privilege::UserAdmin } else { Privilege::UserRead }, None)?;
+    match (method, path) {
+        ("GET", ["roles"]) => roles::list(call),
+        ("GET", ["users"]) => Ok(json_ok(&list(call, &[UserDomain::Local, UserDomain::External]))),
+        ("GET", ["users", domain]) => {
+            let domain = parse_domain(domain)?;
+            Ok(json_ok(&list(call, &[domain])))
+        }
+        ("GET", ["users", domain, name]) => one(call, parse_domain(domain)?, name),
+        ("PUT", ["users", domain, name]) => put(call, parse_domain(domain)?, name).await,
+        ("PATCH", ["users", "local", name]) => patch(call, name).await,
+        ("DELETE", ["users", domain, name]) => delete(call, parse_domain(domain)?, name).await,
+        ("GET", ["groups"]) => {
+            let groups = call.meta.groups.iter().map(|(name, group)| group_json(name, group));
+            Ok(json_ok(&groups.collect::<Vec<_>>().into()))
+        }
+        ("GET", ["groups", name]) => match call.meta.groups.get(*name) {
+            Some(group) => Ok(json_ok(&group_json(name, group))),
+            None => Ok(with_status(StatusCode::NOT_FOUND, &json!("Unknown group."))),
+        },
+        ("PUT", ["groups", name]) => put_group(call, name).await,
+        ("DELETE", ["groups", name]) => delete_group(call, name).await,
+        _ => unsupported::path(call, path),
+    }
+}
+
+/// Unix milliseconds.
+pub(super) fn now_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn parse_domain(name: &str) -> Result<UserDomain, Refusal> {
+    match name {
+        "local" => Ok(UserDomain::Local),
+        "external" => Ok(UserDomain::External),
+        _ => Err(with_status(StatusCode::NOT_FOUND, &json!("Unknown user domain.")).into()),
+    }
+}
+
+fn list(call: &Call, domains: &[UserDomain]) -> Value {
+    let users = domains.iter().flat_map(|&domain| {
+        let users = call.meta.users_of(domain).iter();
+        users.map(move |(name, user)| user_json(&call.meta, domain, name, user))
+    });
+    users.collect::<Vec<_>>().into()
+}
+
+fn one(call: &Call, domain: UserDomain, name: &str) -> Outcome {
+    match call.meta.users_of(domain).get(name) {
+        Some(user) => Ok(json_ok(&user_json(&call.meta, domain, name, user))),
+        None => Ok(with_status(StatusCode::NOT_FOUND, &json!("Unknown user."))),
+    }
+}
+
+/// A user with every role he has and where each comes from.
+pub(super) fn user_json(meta: &Metadata, domain: UserDomain, name: &str, user: &User) -> Value {
+    let mut roles: Vec<(&RoleGrant, Vec<Value>)> = Vec::new();
+    for (grant, group) in effective_grants(meta, domain, name) {
+        let origin = match group {
+            None => json!({ "type": "user" }),
+            Some(group) => json!({ "type": "group", "name": group }),
+        };
+        match roles.iter_mut().find(|(known, _)| *known == grant) {
+            Some((_, origins)) => origins.push(origin),
+            None => roles.push((grant, vec![origin])),
+        }
+    }
+    let roles: Vec<Value> = roles
+        .into_iter()
+        .map(|(grant, origins)| {
+            let mut fields = roles::grant_json(grant);
+            fields.insert("origins".into(), origins.into());
+            fields.into()
+        })
+        .collect();
+    let mut view = json!({
+        "id": name, "domain": domain.name(), "name": user.full_name, "uuid": user.uuid, "roles": roles,
+        "groups": user.groups, "external_groups": [],
+    });
+    if domain == UserDomain::Local {
+        view["password_change_date"] = rfc3339(user.password_changed_ms).into();
+        view["locked"] = user.locked.into();
+    }
+    view
+}
+
+fn group_json(name: &str, group: &Group) -> Value {
+    let roles: Vec<Value> = group.roles.iter().map(|grant| roles::grant_json(grant).into()).collect();
+    let mut view = json!({ "id": name, "description": group.description, "roles": roles });
+    if !group.ldap_group_ref.is_empty() {
+        view["ldap_group_ref"] = group.ldap_group_ref.as_str().into();
+    }
+    view
+}
+
+async fn put(call: &Call, domain: UserDomain, name: &str) -> Outcome {
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    refuse_unknown(
+        &form,
+        &["name", "password", "roles", "groups", "locked", "temporaryPassword"],
+        &mut errors,
+    );
+    let roles = parse_roles(&form, "user", &mut errors);
+    let groups: BTreeSet<String> = form
+        .get("groups")
+        .unwrap_or_default()
+        .split(',')
+        .map(|group| group.trim().to_owned())
+        .filter(|group| !group.is_empty())
+        .collect();
+    let password = password::wanted(&call.meta, &form, &mut errors);
+    let locked = form.boolean("locked", &mut errors);
+    if form.is_on("temporaryPassword") {
+        errors.insert("temporaryPassword".into(), "Temporary passwords are not supported by Settee.".into());
+    }
+    cluster::ClusterError::unless_empty(errors)?;
+    let inherited =
+        groups.iter().filter_map(|group| call.meta.groups.get(group)).flat_map(|group| &group.roles);
+    may_grant(call, roles.iter().chain(inherited))?;
+    may_touch(call, domain, name)?;
+    let credentials = match password {
+        Some(password) if domain == UserDomain::Local => Some(hashed(password.to_owned()).await?),
+        _ => None,
+    };
+    let change = UserChange {
+        domain,
+        name: name.to_owned(),
+        uuid: Api::new_uuid()?,
+        full_name: form.get("name").map(str::to_owned),
+        credentials,
+        // As in Couchbase a PUT replaces: roles and groups that are not named are taken away.
+        roles: Some(roles),
+        groups: Some(groups),
+        locked,
+        now_ms: now_ms(),
+    };
+    call.submit(Command::PutUser(change)).await?;
+    call.audit(AuditKind::UsersChanged, name, format!("set {} user", domain.name()));
+    Ok(reply::empty_ok())
+}
+
+/// Locking and unlocking is what tools patch.
+async fn patch(call: &Call, name: &str) -> Outcome {
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    refuse_unknown(&form, &["locked"], &mut errors);
+    let locked = form.boolean("locked", &mut errors);
+    cluster::ClusterError::unless_empty(errors)?;
+    if !call.meta.users.contains_key(name) {
+        return Ok(with_status(StatusCode::NOT_FOUND, &json!("Unknown user.")));
+    }
+    may_touch(call, UserDomain::Local, name)?;
+    if let Some(locked) = locked {
+        call.submit(Command::LockUser { name: name.to_owned(), locked }).await?;
+        call.audit(AuditKind::UsersChanged, name, if locked { "locked" } else { "unlocked" });
+    }
+    Ok(reply::empty_ok())
+}
+
+async fn delete(call: &Call, domain: UserDomain, name: &str) -> Outcome {
+    may_touch(call, domain, name)?;
+    call.submit(Command::DeleteUser { domain, name: name.to_owned() }).await?;
+    call.audit(AuditKind::UsersChanged, name, format!("removed {} user", domain.name()));
+    Ok(reply::empty_ok())
+}
+
+async fn put_group(call: &Call, name: &str) -> Outcome {
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    refuse_unknown(&form, &["description", "roles", "ldap_group_ref"], &mut errors);
+    let roles = parse_roles(&form, "group", &mut errors);
+    cluster::ClusterError::unless_empty(errors)?;
+    let current = call.meta.groups.get(name).map(|group| group.roles.as_slice()).unwrap_or_default();
+    may_grant(call, roles.iter().chain(current))?;
+    let command = Command::PutGroup {
+        name: name.to_owned(),
+        description: form.get("description").unwrap_or_default().to_owned(),
+        roles,
+        ldap_group_ref: form.get("ldap_group_ref").unwrap_or_default().to_owned(),
+    };
+    call.submit(command).await?;
+    call.audit(AuditKind::UsersChanged, name, "set group");
+    Ok(reply::empty_ok())
+}
+
+async fn delete_group(call: &Call, name: &str) -> Outcome {
+    if let Some(group) = call.meta.groups.get(name) {
+        may_grant(call, group.roles.iter())?;
+    }
+    call.submit(Command::DeleteGroup { name: name.to_owned() }).await?;
+    call.audit(AuditKind::UsersChanged, name, "removed group");
+    Ok(reply::empty_ok())
+}
+
+fn parse_roles(form: &Form, whose: &str, errors: &mut FieldErrors) -> Vec<RoleGrant> {
+    RoleGrant::parse_list(form.get("roles").unwrap_or_default()).unwrap_or_else(|unknown| {
+        errors.insert("roles".into(), roles_error(whose, &unknown));
+        Vec::new()
+    })
+}
+
+fn refuse_unknown(form: &Form, known: &[&str], errors: &mut FieldErrors) {
+    for (name, _) in form.fields().iter().filter(|(name, _)| !known.contains(&name.as_str())) {
+        errors.insert(name.clone(), "Unsupported key".into());
+    }
+}
+
+/// Rights that only security administrators may give, take or reset the password of: otherwise whoever manages users
+/// could make himself an administrator.
+const GUARDED: PrivilegeSet = PrivilegeSet::of(&[
+    Privilege::ClusterAdmin,
+    Privilege::UserAdmin,
+    Privilege::SecurityAdmin,
+    Privilege::SecurityRead,
+    Privilege::BucketCreate,
+    Privilege::Impersonate,
+]);
+
+fn may_grant<'a>(call: &Call, grants: impl Iterator<Item = &'a RoleGrant>) -> Result<(), Refusal> {
+    for role in grants.filter_map(RoleGrant::definition) {
+        let full = role.cluster == PrivilegeSet::ALL;
+        let guarded = Privilege::ALL
+            .iter()
+            .any(|privilege| GUARDED.contains(*privilege) && role.cluster.contains(*privilege));
+        if guarded {
+            call.require(Privilege::SecurityAdmin, None)?;
+        }
+        // Full administrators are made by full administrators.
+        if full && call.user.domain != Domain::Admin {
+            call.require(Privilege::ClusterAdmin, None)?;
+        }
+    }
+    Ok(())
+}
+
+fn may_touch(call: &Call, domain: UserDomain, name: &str) -> Result<(), Refusal> {
+    may_grant(call, effective_grants(&call.meta, domain, name).into_iter().map(|(grant, _)| grant))
+}
+
+/// Milliseconds since 1970 as RFC 3339.
+fn rfc3339(unix_ms: u64) -> String {
+    let (days, rest) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
+    // Days to a civil date, counting years from March so that the leap day comes last (Howard Hinnant's algorithm).
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
+    let (second, milli) = (rest / 1000 % 60, rest % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(rfc3339(951_782_400_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(rfc3339(1_700_000_000_123), "2023-11-14T22:13:20.123Z");
+    }
+}

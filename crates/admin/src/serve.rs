@@ -1,0 +1,165 @@
+//! Listening, TLS, HTTP/1.1 and the limits that keep slow, silent or too many clients from hurting the others.
+//!
+//! Each connection has one task. A connection beyond the limit is closed at once; one that takes too long over its
+//! handshake or headers, or that stops reading for a minute while data is on its way, is closed too.
+
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::http::{Request, request::Parts};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
+
+use crate::{call::Connection, control::BoxFuture, reply::Reply};
+
+/// How long a stopping server waits for answers under way.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long the listener rests after it could not accept (no file left).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Bounds of one listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at the same time.
+    pub connections: usize,
+    /// Time for a request's header, and for the next request on a connection kept alive.
+    pub header: Duration,
+    /// Time for a TLS handshake.
+    pub handshake: Duration,
+    /// Time for which sent data may stay unacknowledged.
+    pub stalled: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1000,
+            header: Duration::from_secs(60),
+            handshake: Duration::from_secs(10),
+            stalled: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What answers the requests of a listener: [`crate::Api`] or [`crate::Views`]. Its parameter types are not exported, so
+/// nothing else can be.
+pub trait Surface: Send + Sync + 'static {
+    /// Answers one request.
+    #[doc(hidden)]
+    fn answer(self: Arc<Self>, parts: Parts, body: Incoming, from: Connection) -> BoxFuture<'static, Reply>;
+}
+
+/// Serves `surface` on `listener` until `shutdown` turns true, then lets answers under way finish for a moment.
+///
+/// # Errors
+/// When the listener's own address cannot be read.
+pub async fn serve<S: Surface>(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    surface: Arc<S>,
+    limits: Limits,
+    mut shutdown: watch::Receiver<bool>,
+) -> io::Result<()> {
+    listener.local_addr()?;
+    let tls = tls.map(TlsAcceptor::from);
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let closing = shutdown.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stopped(&mut shutdown) => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            tracing::warn!(%peer, limit = limits.connections, "too many REST connections");
+            continue;
+        };
+        let (tls, surface, closing) = (tls.clone(), Arc::clone(&surface), closing.clone());
+        tokio::spawn(async move { accept(stream, peer, tls, surface, limits, closing, place).await });
+    }
+    drop(listener);
+    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    // Whoever is still busy after the wait is cut off with the process.
+    let _ = timeout(DRAIN, places.acquire_many(all)).await;
+    Ok(())
+}
+
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone: nobody could ask us to stop any more, which is a stop.
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}
+
+async fn accept<S: Surface>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    surface: Arc<S>,
+    limits: Limits,
+    closing: watch::Receiver<bool>,
+    place: OwnedSemaphorePermit,
+) {
+    let Ok(local) = stream.local_addr() else { return };
+    configure(&stream, limits);
+    let from = Connection { peer, local, closing };
+    match tls {
+        None => converse(stream, surface, limits, from).await,
+        Some(acceptor) => match timeout(limits.handshake, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => converse(stream, surface, limits, from).await,
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+            Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+        },
+    }
+    drop(place);
+}
+
+fn configure(stream: &TcpStream, limits: Limits) {
+    let socket = socket2::SockRef::from(stream);
+    // Each of these only shortens how long a dead client is kept; a kernel without them is no reason to refuse.
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_keepalive(true);
+    let _ = socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(limits.stalled));
+    let _ = socket.set_tcp_user_timeout(Some(limits.stalled));
+}
+
+async fn converse<S: Surface>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    surface: Arc<S>,
+    limits: Limits,
+    from: Connection,
+) {
+    let mut closing = from.closing.clone();
+    let service = service_fn(|request: Request<Incoming>| {
+        let (parts, body) = request.into_parts();
+        let answer = Arc::clone(&surface).answer(parts, body, from.clone());
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header)
+        .max_buf_size(64 * 1024)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stopped(&mut closing) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "REST connection ended");
+    }
+}
