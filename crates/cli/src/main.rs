@@ -5,6 +5,7 @@
 
 mod commands;
 mod load;
+mod progress;
 mod songs;
 
 use clap::{Parser, Subcommand};

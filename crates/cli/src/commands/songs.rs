@@ -1,29 +1,66 @@
 //! `settee songs`: writes the song data set, or loads and verifies it through the network.
 
 use super::Failure;
-use crate::songs::{COUNT_MAX, FULL_SET, Songs};
+use crate::load::{Protocol, Target};
+use crate::progress::Progress;
+use crate::songs::{self, COUNT_MAX, Effort, FULL_SET, LoadSummary, Songs};
+use client::Login;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
-/// Generate the song data set: one JSON document a line, the same for the same seed everywhere
+/// Generate the song data set, or load it into a bucket and verify it
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(long_about = "Generate the song data set: one JSON document a line, the same for the same seed \
-everywhere.\n\nRecords have the schema and the statistics of the Last.fm / Million Song data set (943,347 \
-tracks, 8.6 M track-tag pairs, 56.5 M track-similar pairs, ~2.2 GB). Each document's key is its track_id. \
-The exact number of documents tagged \"electronic\" is reported on standard error.")]
+everywhere; or load it into a bucket and verify it there.\n\nRecords have the schema and the statistics of the \
+Last.fm / Million Song data set (943,347 tracks, 8.6 M track-tag pairs, 56.5 M track-similar pairs, ~2.2 GB). Each \
+document's key is its track_id. The exact number of documents tagged \"electronic\" is reported on standard error.")]
 #[command(after_help = "\
 Examples:
   settee songs --count 1000                         a thousand documents on standard output
   settee songs --out songs.json                     the full set (~2.2 GB)
-  settee songs --keys --out keys.csv                the full set's keys, one a line, in the same order")]
+  settee songs --keys --out keys.csv                the full set's keys, one a line, in the same order
+  settee songs load -u Administrator -p password    the full set into bucket \"default\" of this machine
+  settee songs verify -u Administrator -p password  reads it back and compares every byte")]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Store the documents through the network
+    #[command(after_help = "\
+Examples:
+  settee songs load -u Administrator -p password -n 100000
+  settee songs load --host 10.0.0.7 -b songs        reads SETTEE_USER and SETTEE_PASSWORD")]
+    Load(NetworkArgs),
+    /// Read the documents back and compare every byte
+    #[command(after_help = "\
+Fails if any document is missing or differs.
+
+Example:
+  settee songs verify -u Administrator -p password -n 100000")]
+    Verify(NetworkArgs),
+}
+
+#[derive(clap::Args)]
+struct SetArgs {
     /// How many documents
     #[arg(long, short = 'n', default_value_t = FULL_SET, value_parser = clap::value_parser!(u64).range(..=COUNT_MAX))]
     count: u64,
     /// Which set: documents are a pure function of seed and number
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+#[derive(clap::Args)]
+struct WriteArgs {
+    #[command(flatten)]
+    set: SetArgs,
     /// Write only the keys, one a line
     #[arg(long)]
     keys: bool,
@@ -32,20 +69,103 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
+#[derive(clap::Args)]
+struct NetworkArgs {
+    #[command(flatten)]
+    set: SetArgs,
+    /// Address of one node of the cluster
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// Its data port
+    #[arg(long, default_value_t = 11210)]
+    port: u16,
+    /// User name
+    #[arg(long, short = 'u', env = "SETTEE_USER")]
+    user: Option<String>,
+    /// Password
+    #[arg(long, short = 'p', env = "SETTEE_PASSWORD", hide_env_values = true, requires = "user")]
+    password: Option<String>,
+    /// Bucket
+    #[arg(long, short = 'b', default_value = "default")]
+    bucket: String,
+    /// Connections
+    #[arg(long, short = 'c', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    connections: u32,
+    /// Documents in flight per connection
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pipeline: u32,
+}
+
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    let songs = Songs::new(args.seed);
+    match &args.action {
+        None => write(&args.write),
+        Some(Action::Load(network)) => {
+            let summary = through_the_network("loading", network, songs::load)?;
+            println!("loaded {summary}");
+            report_electronic(network.set.seed, network.set.count);
+            Ok(())
+        }
+        Some(Action::Verify(network)) => {
+            let summary = through_the_network("verifying", network, songs::verify)?;
+            println!("as generated: {summary}");
+            match (summary.missing, summary.different) {
+                (0, 0) => Ok(()),
+                (missing, different) => Err(Failure(format!(
+                    "{missing} of {} documents are missing and {different} differ from what was loaded",
+                    network.set.count
+                ))),
+            }
+        }
+    }
+}
+
+/// Loading and verifying share everything but the direction.
+fn through_the_network(
+    label: &'static str,
+    args: &NetworkArgs,
+    step: impl FnOnce(
+        Target,
+        Songs,
+        u64,
+        Effort,
+        &mut dyn FnMut(u64),
+    ) -> Result<LoadSummary, crate::load::LoadError>,
+) -> Result<LoadSummary, Failure> {
+    let login = Login {
+        user: args.user.clone().map(|user| (user, args.password.clone().unwrap_or_default())),
+        bucket: Some(args.bucket.clone()),
+        collections: false,
+    };
+    let failed = |error: crate::load::LoadError| Failure(error.to_string());
+    let target = Target::discover(Protocol::Couchbase, &format!("{}:{}", args.host, args.port), login);
+    let effort = Effort { connections: args.connections as usize, pipeline: args.pipeline as usize };
+    let mut progress = Progress::start(label, args.set.count);
+    let songs = Songs::new(args.set.seed);
+    let summary =
+        step(target.map_err(failed)?, songs, args.set.count, effort, &mut |done| progress.set(done));
+    progress.finish();
+    summary.map_err(failed)
+}
+
+fn report_electronic(seed: u64, count: u64) {
+    let electronic = Songs::new(seed).count_electronic(count);
+    eprintln!("exactly {electronic} of the {count} documents are tagged \"electronic\"");
+}
+
+fn write(args: &WriteArgs) -> Result<(), Failure> {
+    let songs = Songs::new(args.set.seed);
     let written = match &args.out {
         Some(path) => {
             let file = File::create(path)
                 .map_err(|e| Failure::doing(format_args!("cannot create {}", path.display()), e))?;
-            write_all(&songs, &args, file)
+            write_all(&songs, args, file)
         }
-        None => write_all(&songs, &args, io::stdout().lock()),
+        None => write_all(&songs, args, io::stdout().lock()),
     };
     match written {
         Ok(bytes) => {
-            let electronic = songs.count_electronic(args.count);
-            eprintln!("{} documents, {bytes} bytes, exactly {electronic} tagged \"electronic\"", args.count);
+            eprintln!("{} lines, {bytes} bytes", args.set.count);
+            report_electronic(args.set.seed, args.set.count);
             Ok(())
         }
         // The reader has seen enough (`settee songs | head`).
@@ -54,10 +174,10 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
 }
 
-fn write_all(songs: &Songs, args: &Args, out: impl Write) -> io::Result<u64> {
+fn write_all(songs: &Songs, args: &WriteArgs, out: impl Write) -> io::Result<u64> {
     let mut out = BufWriter::with_capacity(1 << 20, out);
     let (mut line, mut bytes) = (Vec::new(), 0);
-    for i in 0..args.count {
+    for i in 0..args.set.count {
         line.clear();
         if args.keys {
             line.extend_from_slice(&songs.key(i));

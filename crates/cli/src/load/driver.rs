@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const READ_BYTES: usize = 256 * 1024;
 /// After this long without any reply the server is taken to be stuck.
 const STALL: Duration = Duration::from_secs(30);
+/// After this long with "temporary failure" as the only answer there is no hope left.
+const HOPE: Duration = Duration::from_secs(120);
 /// Back-off after "temporary failure", per connection; doubles up to the second.
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
@@ -178,6 +180,7 @@ impl<R: Records> Driver<R> {
             self.fill_and_write(run, connection)?;
         }
         let (mut last_progress, mut last_reply, mut answered) = (begun, begun, 0);
+        let (mut last_success, mut done) = (begun, 0);
         while run.outstanding > 0 {
             let patience = if run.paused > 0 { PAUSE_FIRST } else { PROGRESS };
             match self.poll.poll(&mut events, Some(patience)) {
@@ -208,6 +211,12 @@ impl<R: Records> Driver<R> {
                 last_reply = now;
             } else if now - last_reply > STALL {
                 return Err(LoadError::Stalled(STALL.as_secs(), run.outstanding));
+            }
+            if run.tally.done() + run.tally.errors != done {
+                done = run.tally.done() + run.tally.errors;
+                last_success = now;
+            } else if now - last_success > HOPE {
+                return Err(LoadError::NoProgress(HOPE.as_secs()));
             }
             if now - last_progress >= PROGRESS {
                 last_progress = now;

@@ -25,6 +25,20 @@ pub(crate) enum LoadError {
     /// No reply for a long time.
     #[error("the server answered nothing for {0} s; {1} requests are outstanding")]
     Stalled(u64, usize),
+    /// Nothing but "temporary failure" for a long time.
+    #[error(
+        "the server has answered \"temporary failure\" for {0} s: the bucket's memory quota may be too small for \
+         this data, or its disk too slow or full"
+    )]
+    NoProgress(u64),
+    /// The server refused requests for good.
+    #[error("{count} requests were refused, the first with: {text}")]
+    Refused {
+        /// How many.
+        count: u64,
+        /// What the first refusal said.
+        text: String,
+    },
     /// Polling failed.
     #[error("cannot wait for the network: {0}")]
     Poll(#[from] io::Error),

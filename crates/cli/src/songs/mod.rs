@@ -8,15 +8,17 @@
 //! most frequent tags. The output of a seed never changes between releases: a test holds its hash.
 //!
 //! Each part of a document draws from a stream of its own (`rng`), so "is it electronic" costs a few draws
-//! and not a document. This module knows nothing of networks or files; see `load` and `verify` for those.
+//! and not a document. Only `network` knows that there are servers.
 
 mod document;
+mod network;
 mod rng;
 mod tags;
 #[cfg(test)]
 mod tests;
 mod words;
 
+pub(crate) use network::{Effort, LoadSummary, load, verify};
 use tags::TagModel;
 
 /// Records in the published data set, and the universe that similar tracks are drawn from.

@@ -162,3 +162,15 @@ fn tags_have_names_of_their_own() {
         assert!(names.insert(name), "tag {tag}");
     }
 }
+
+#[test]
+fn a_document_is_recognised_by_its_bytes() {
+    use crate::load::Records;
+    let songs = Songs::new(5);
+    let (mut value, mut scratch) = (Vec::new(), Vec::new());
+    Records::value(&songs, 9, 1, &mut value);
+    assert!(songs.is_value(9, &value, &mut scratch));
+    assert!(!songs.is_value(8, &value, &mut scratch), "another record's");
+    value.pop();
+    assert!(!songs.is_value(9, &value, &mut scratch), "cut");
+}
