@@ -14,6 +14,7 @@ use base::{DocKey, HashedKey, hash};
 use protocol::{
     binary::{Decoded, Frame, Header, Magic, Opcode, decode_frame_within, document_key, validate},
     hello::Feature,
+    text::{Command, Parsed, parse},
 };
 
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     output::Output,
     reply,
     session::{Session, Standing},
-    text::TextState,
+    text::{Step, TextCall, TextState},
     transport::Transport,
     workers::ListenerKind,
 };
@@ -39,7 +40,7 @@ const PARKED_MAX: usize = 128;
 /// Bytes of parked packets of one connection.
 const PARKED_BYTES_MAX: usize = 32 << 20;
 /// A document that was fetched this often and is gone again each time is given up: memory is short.
-const FETCHES_MAX: u8 = 16;
+pub(crate) const FETCHES_MAX: u8 = 16;
 /// Largest packet body of a connection without bucket or identity: nothing it may send is longer.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
 
@@ -184,7 +185,13 @@ impl Connection {
         let now_read_at = std::mem::replace(&mut context.read_at, read_at);
         let resumed = Resumed { ticket, stage, completion, timed_out };
         let flow = if let Speech::Text(_) = self.speech {
-            self.execute_text(&packet, Some(resumed), out, context)
+            match parse(&packet, base::limits::VALUE_BYTES_MAX) {
+                Parsed::Command { command, .. } => {
+                    self.execute_text(&packet, &command, Some(resumed), out, context)
+                }
+                // Only whole commands are parked.
+                _ => Flow::Close,
+            }
         } else if let Decoded::Frame(frame) = decode_frame_within(&packet, usize::MAX) {
             self.execute(&packet, &frame, None, Some(resumed), out, context)
         } else {
@@ -391,8 +398,7 @@ impl Connection {
         out: &mut Output,
         context: &mut Context,
     ) -> Flow {
-        let ticket = resumed.as_ref().map_or(self.next_ticket, |resumed| resumed.ticket);
-        self.next_ticket = self.next_ticket.max(ticket + 1);
+        let ticket = self.ticket_for(resumed.as_ref());
         let fetches = match &resumed {
             Some(Resumed { stage: Stage::Fetch(fetches), .. }) => *fetches,
             _ => 0,
@@ -447,6 +453,13 @@ impl Connection {
         Flow::Next
     }
 
+    /// What a request is parked under: what it was parked under before, or a new ticket.
+    fn ticket_for(&mut self, resumed: Option<&Resumed>) -> u64 {
+        let ticket = resumed.map_or(self.next_ticket, |resumed| resumed.ticket);
+        self.next_ticket = self.next_ticket.max(ticket + 1);
+        ticket
+    }
+
     fn park(
         &mut self,
         packet: &[u8],
@@ -484,19 +497,59 @@ impl Connection {
     }
 
     fn consume_text(&mut self, input: &[u8], out: &mut Output, context: &mut Context) -> (usize, After) {
-        let _ = (input, out, context);
-        (0, After::Close)
+        let mut at = 0;
+        let mut executed = 0;
+        if self.session.attached().is_none() {
+            out.bytes.extend_from_slice(b"SERVER_ERROR no bucket is served on this port\r\n");
+            return (0, After::Close);
+        }
+        loop {
+            if self.blocked {
+                return (at, After::Blocked);
+            }
+            if out.is_full() || executed >= TURN_REQUESTS {
+                return (at, After::Again);
+            }
+            let rest = input.get(at..).unwrap_or_default();
+            let Speech::Text(state) = &mut self.speech else { return (at, After::Close) };
+            match state.step(rest, out) {
+                Step::Need(need) => return (at, After::Need(need)),
+                Step::Skip(length) => at += length,
+                Step::Close => return (at, After::Close),
+                Step::Command(command, length) => {
+                    let packet = rest.get(..length).unwrap_or_default();
+                    if self.execute_text(packet, &command, None, out, context) == Flow::Close {
+                        return (at, After::Close);
+                    }
+                    at += length;
+                    executed += 1;
+                }
+            }
+        }
     }
 
     fn execute_text(
         &mut self,
         packet: &[u8],
+        command: &Command<'_>,
         resumed: Option<Resumed>,
         out: &mut Output,
         context: &mut Context,
     ) -> Flow {
-        let _ = (packet, resumed, out, context);
-        Flow::Close
+        let ticket = self.ticket_for(resumed.as_ref());
+        let session = &mut self.session;
+        let mut call = TextCall { session, out, context, ticket, resumed, rest: None };
+        let outcome = call.execute(command);
+        let rest = call.rest.take();
+        match outcome {
+            Ok(()) => Flow::Next,
+            Err(Stop::Park(stage, deadline)) => {
+                self.park(rest.as_deref().unwrap_or(packet), stage, ticket, deadline, context);
+                self.blocked = true;
+                Flow::Parked
+            }
+            Err(_) => Flow::Close,
+        }
     }
 }
 

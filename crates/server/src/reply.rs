@@ -6,7 +6,7 @@
 
 use base::{Cas, Datatype, Status};
 use protocol::{
-    binary::{Header, Opcode, Response, ServerDuration, extras, write_response},
+    binary::{Header, Opcode, Response, ServerDuration, extras, legacy::status_for, write_response},
     hello::Feature,
 };
 
@@ -93,7 +93,7 @@ pub(crate) fn refuse(
         return;
     }
     if !session.has(Feature::Xerror) {
-        let status = legacy_status(status, opcode);
+        let status = opcode.and_then(|opcode| status_for(status, opcode, session.features)).unwrap_or(status);
         write(&Response { status, ..response }, status.text().as_bytes());
         return;
     }
@@ -109,16 +109,6 @@ pub(crate) fn refuse(
 
 fn is_quiet_read(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::Getq | Opcode::Getkq | Opcode::Gatq | Opcode::GetqMeta)
-}
-
-/// Statuses that came with extended errors, as clients without them know them (kv_engine `daemon/connection.cc`).
-fn legacy_status(status: Status, opcode: Option<Opcode>) -> Status {
-    let locking = matches!(opcode, Some(Opcode::GetLocked | Opcode::UnlockKey));
-    match status {
-        Status::Locked if !locking => Status::KeyExists,
-        Status::Locked | Status::NotLocked | Status::SyncWriteInProgress => Status::TemporaryFailure,
-        other => other,
-    }
 }
 
 /// The cluster map for a client that asked the wrong node, unless it has had this version and wants it once only.

@@ -1,13 +1,230 @@
-//! wip
-use crate::call::{Call, Stop};
+//! Logins: SASL_LIST_MECHS, SASL_AUTH, SASL_STEP.
+//!
+//! SCRAM steps are a few hashes over keys made when the password was set, cheap enough for the loop. PLAIN has to
+//! hash the password as often as that took, so it goes to the helper thread, unless the same password was right
+//! a moment ago. CRAM-MD5 is offered only while some bucket has a password of its own: nobody else's is known.
+//!
+//! Whoever fails learns nothing but that: unknown names get a salt that stays the same and a proof that never holds.
+
+use std::{fmt::Write as _, sync::Arc, sync::atomic::Ordering};
+
+use base::{Cas, Datatype, Status};
+use cluster::auth::{self, Identity, ScramHash, ScramVerifier};
+use protocol::sasl::{
+    self, Mechanism,
+    cram_md5::CramMd5Response,
+    plain::Plain,
+    scram::{ClientFinal, ClientFirst, ServerFirst, auth_message, encode_server_final},
+};
+
+use crate::{
+    call::{Call, Resumed, Stage, Stop},
+    helper::Completion,
+    shared::{AuditEvent, LoginEvent, Snapshot},
+};
+
+/// Random bytes in a nonce or challenge.
+const NONCE_BYTES: usize = 18;
+/// Longest user name that is looked up or logged.
+const USER_BYTES_MAX: usize = 256;
+
+/// A login that waits for the client's next message.
 #[derive(Debug)]
-pub(crate) struct Exchange {}
-pub(crate) fn list_mechanisms(_call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    Err(Stop::Status(base::Status::NotSupported))
+pub(crate) enum Exchange {
+    /// The server's first message of SCRAM was sent.
+    Scram(Box<ScramExchange>),
+    /// This challenge of CRAM-MD5 was sent.
+    CramMd5(String),
 }
-pub(crate) fn auth(_call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    Err(Stop::Status(base::Status::NotSupported))
+
+#[derive(Debug)]
+pub(crate) struct ScramExchange {
+    mechanism: Mechanism,
+    user: String,
+    /// Nobody, if the name is unknown; the proof will not hold then.
+    identity: Option<Identity>,
+    verifier: ScramVerifier,
+    gs2_header: Vec<u8>,
+    client_first_bare: Vec<u8>,
+    server_first: Vec<u8>,
+    nonce: Vec<u8>,
 }
-pub(crate) fn step(_call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    Err(Stop::Status(base::Status::NotSupported))
+
+/// `SASL_LIST_MECHS`.
+pub(crate) fn list_mechanisms(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let offered: Vec<_> = Mechanism::ALL
+        .into_iter()
+        .filter(|mechanism| is_offered(*mechanism, &call.context.snapshot))
+        .collect();
+    call.answer(Cas::NONE, Datatype::RAW, &[], &[], sasl::list(&offered).as_bytes());
+    Ok(())
+}
+
+fn is_offered(mechanism: Mechanism, snapshot: &Snapshot) -> bool {
+    let has_password =
+        || snapshot.metadata.buckets.values().any(|bucket| bucket.legacy.sasl_password.is_some());
+    mechanism != Mechanism::CramMd5 || has_password()
+}
+
+/// `SASL_AUTH`: the first message of an exchange.
+pub(crate) fn auth(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    if let Some(Resumed { stage: Stage::Helper, completion, .. }) = call.resumed.take() {
+        return match completion {
+            Some(Completion::Login(identity)) => finish_plain(call, identity),
+            _ => Err(Stop::Park(Stage::Helper, None)),
+        };
+    }
+    call.session.exchange = None;
+    call.session.log_out(&call.context.snapshot);
+    let mechanism = Mechanism::from_name(call.request.frame.key)
+        .filter(|mechanism| is_offered(*mechanism, &call.context.snapshot))
+        .ok_or(Stop::Status(Status::AuthError))?;
+    match mechanism {
+        Mechanism::ScramSha512 => begin_scram(call, mechanism, ScramHash::Sha512),
+        Mechanism::ScramSha256 => begin_scram(call, mechanism, ScramHash::Sha256),
+        Mechanism::ScramSha1 => begin_scram(call, mechanism, ScramHash::Sha1),
+        Mechanism::CramMd5 => {
+            let challenge = format!("<{}@settee>", nonce()?);
+            call.answer_status(Status::AuthContinue, challenge.as_bytes());
+            call.session.exchange = Some(Exchange::CramMd5(challenge));
+            Ok(())
+        }
+        Mechanism::Plain => begin_plain(call),
+    }
+}
+
+/// `SASL_STEP`: every message after the first.
+pub(crate) fn step(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let exchange = call.session.exchange.take().ok_or(Stop::Status(Status::AuthError))?;
+    match exchange {
+        Exchange::Scram(scram) => {
+            let signature = scram.verify(call.request.frame.value);
+            let (mechanism, user) = (scram.mechanism.name(), scram.user);
+            let (identity, signature) = scram.identity.zip(signature).unzip();
+            let answer = signature.map(|signature| encode_server_final(&signature)).unwrap_or_default();
+            finish(call, mechanism, &user, identity, answer.as_bytes())
+        }
+        Exchange::CramMd5(challenge) => finish_cram_md5(call, &challenge),
+    }
+}
+
+fn begin_scram(call: &mut Call<'_, '_>, mechanism: Mechanism, hash: ScramHash) -> Result<(), Stop> {
+    let first = ClientFirst::decode(call.request.frame.value).map_err(|error| malformed(call, error))?;
+    let user = shortened(&first.user);
+    let metadata = &call.context.snapshot.metadata;
+    let (identity, verifier) = match auth::credentials(metadata, &user) {
+        Some((identity, credentials)) => (Some(identity), credentials.verifier(hash).clone()),
+        None => (None, ScramVerifier::decoy(hash, call.context.shared.secret(), &user)),
+    };
+    let nonce = [first.nonce, nonce()?.as_bytes()].concat();
+    let server_first = ServerFirst {
+        nonce: nonce.as_slice().into(),
+        salt: verifier.salt.as_slice().into(),
+        iterations: verifier.iterations,
+    }
+    .encode();
+    call.answer_status(Status::AuthContinue, &server_first);
+    call.session.exchange = Some(Exchange::Scram(Box::new(ScramExchange {
+        mechanism,
+        user,
+        identity,
+        verifier,
+        gs2_header: first.gs2_header.to_vec(),
+        client_first_bare: first.bare.to_vec(),
+        server_first,
+        nonce,
+    })));
+    Ok(())
+}
+
+impl ScramExchange {
+    /// The server's signature, if the client's proof holds.
+    fn verify(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let last = ClientFinal::decode(message).ok()?;
+        if last.channel_binding != self.gs2_header || last.nonce != self.nonce {
+            return None;
+        }
+        let message = auth_message(&self.client_first_bare, &self.server_first, last.without_proof);
+        self.verifier.check_proof(&message, &last.proof)
+    }
+}
+
+fn begin_plain(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let plain = Plain::decode(call.request.frame.value).map_err(|error| malformed(call, error))?;
+    let Ok(password) = std::str::from_utf8(plain.password) else {
+        return finish(call, Mechanism::Plain.name(), plain.user, None, &[]);
+    };
+    let (user, password) = (shortened(plain.user), password.to_owned());
+    let (metadata, shared) = (Arc::clone(&call.context.snapshot.metadata), Arc::clone(&call.context.shared));
+    if let Some(identity) = shared.passwords().recall(&metadata, &user, &password) {
+        return finish(call, Mechanism::Plain.name(), &user, Some(identity), &[]);
+    }
+    let work = move || Completion::Login(shared.passwords().check(&metadata, &user, &password));
+    call.context.helper.submit(call.waiter(), work)?;
+    Err(Stop::Park(Stage::Helper, None))
+}
+
+fn finish_plain(call: &mut Call<'_, '_>, identity: Option<Identity>) -> Result<(), Stop> {
+    let plain = Plain::decode(call.request.frame.value).map_err(|error| malformed(call, error))?;
+    finish(call, Mechanism::Plain.name(), plain.user, identity, &[])
+}
+
+fn finish_cram_md5(call: &mut Call<'_, '_>, challenge: &str) -> Result<(), Stop> {
+    let response =
+        CramMd5Response::decode(call.request.frame.value).map_err(|error| malformed(call, error))?;
+    let digest = hexadecimal(&response.digest);
+    let metadata = &call.context.snapshot.metadata;
+    let identity = auth::check_cram_md5(metadata, response.user, challenge.as_bytes(), &digest);
+    finish(call, Mechanism::CramMd5.name(), response.user, identity, &[])
+}
+
+/// Ends an exchange, well or badly, and says so to the audit log.
+fn finish(
+    call: &mut Call<'_, '_>,
+    mechanism: &'static str,
+    user: &str,
+    identity: Option<Identity>,
+    answer: &[u8],
+) -> Result<(), Stop> {
+    let event = LoginEvent {
+        user: shortened(user),
+        domain: identity.as_ref().map(|identity| identity.domain.name()),
+        mechanism,
+        peer: call.session.peer,
+        local: call.session.local,
+    };
+    let Some(identity) = identity else {
+        tracing::info!(user = %event.user, mechanism, peer = ?event.peer, "login failed");
+        call.context.shared.totals.auth_errors.fetch_add(1, Ordering::Relaxed);
+        call.context.shared.audit(AuditEvent::LoginFailed(event));
+        return Err(Stop::Status(Status::AuthError));
+    };
+    call.context.shared.audit(AuditEvent::LoginSucceeded(event));
+    call.session.log_in(identity, &call.context.snapshot);
+    call.answer(Cas::NONE, Datatype::RAW, &[], &[], answer);
+    Ok(())
+}
+
+fn malformed(call: &Call<'_, '_>, error: sasl::Malformed) -> Stop {
+    tracing::debug!(%error, peer = ?call.session.peer, "login failed");
+    call.context.shared.totals.auth_errors.fetch_add(1, Ordering::Relaxed);
+    Stop::Status(Status::AuthError)
+}
+
+fn shortened(user: &str) -> String {
+    user.get(..user.floor_char_boundary(USER_BYTES_MAX)).unwrap_or_default().to_owned()
+}
+
+/// Unpredictable, printable, without a comma.
+fn nonce() -> Result<String, Stop> {
+    let mut bytes = [0; NONCE_BYTES];
+    getrandom::fill(&mut bytes).map_err(|_| Stop::Status(Status::TemporaryFailure))?;
+    Ok(hexadecimal(&bytes))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -36,7 +36,7 @@ pub(crate) struct Session {
     /// The newest version that was pushed, in full or in brief.
     pub(crate) pushed: Option<ConfigVersion>,
     /// A SASL exchange that has begun.
-    pub(crate) exchange: Option<Box<Exchange>>,
+    pub(crate) exchange: Option<Exchange>,
     /// It said goodbye.
     pub(crate) quitting: bool,
     /// What the client calls itself.

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt, io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -16,7 +16,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use base::{BucketUuid, Now};
-use cluster::{LegacyAccess, Metadata};
+use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
 use engine::Bucket;
 
 use crate::meter::BucketMeter;
@@ -154,6 +154,9 @@ pub struct Shared {
     generation: AtomicU64,
     audit: AuditHook,
     clock: Clock,
+    /// Unpredictable, and the same for as long as the process lives.
+    secret: [u8; 32],
+    passwords: PasswordCache,
     /// Totals of the data plane, for statistics.
     pub totals: Totals,
 }
@@ -183,15 +186,26 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     /// Starts with `snapshot`; `audit` is called on data-plane threads and must not block.
-    #[must_use]
-    pub fn new(snapshot: Snapshot, audit: impl Fn(AuditEvent) + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self {
+    ///
+    /// # Errors
+    /// When the operating system has no randomness to give.
+    pub fn new(
+        snapshot: Snapshot,
+        audit: impl Fn(AuditEvent) + Send + Sync + 'static,
+    ) -> io::Result<Arc<Self>> {
+        let (mut secret, mut cache_secret) = ([0; 32], [0; 32]);
+        for bytes in [&mut secret, &mut cache_secret] {
+            getrandom::fill(bytes).map_err(io::Error::other)?;
+        }
+        Ok(Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             generation: AtomicU64::new(0),
             audit: Box::new(audit),
             clock: Clock::start(),
+            secret,
+            passwords: PasswordCache::new(cache_secret),
             totals: Totals::default(),
-        })
+        }))
     }
 
     /// Replaces the snapshot. Call [`crate::Workers::config_changed`] afterwards when a cluster map changed.
@@ -219,6 +233,16 @@ impl Shared {
     #[must_use]
     pub fn now(&self) -> Now {
         self.clock.now()
+    }
+
+    pub(crate) fn secret(&self) -> &[u8; 32] {
+        &self.secret
+    }
+
+    /// Passwords that were right a moment ago; REST may use it as well.
+    #[must_use]
+    pub fn passwords(&self) -> &PasswordCache {
+        &self.passwords
     }
 
     /// Since the process began to serve.

@@ -1,3 +1,418 @@
-//! wip
+//! The memcached text protocol on the plain memcached port: one bucket's default collection.
+//!
+//! Answers come strictly in order, so whatever parks blocks the connection. A retrieval of many keys that meets one
+//! which has to be fetched is parked with the keys that are still to come.
+
+use base::{Cas, Datatype, HashedKey, Status, VbId, bucket::DurabilityLevel, key, limits};
+use cluster::auth::Privilege;
+use engine::{Counter, Delete, DocView, Expiry, Mutated, Store, StoreMode, Wait};
+use protocol::text::{Command, Keys, Parsed, StoreVerb, expiry_to_wire, parse, reply};
+
+use crate::{
+    call::{Resumed, Stage, Stop},
+    context::Context,
+    handlers::{get::plain_body, node, stats},
+    helper::Completion,
+    meter::OpKind,
+    output::{BY_REFERENCE_BYTES, Output},
+    session::Session,
+    value,
+};
+
+/// How long a bucket's minimum durability may take.
+const DURABILITY_TIMEOUT_MILLIS: u64 = 30_000;
+
+/// What the text protocol keeps between reads.
 #[derive(Debug, Default)]
-pub(crate) struct TextState {}
+pub(crate) struct TextState {
+    /// Bytes of a refused data block still to be skipped.
+    skip: u64,
+}
+
+/// What the beginning of the input asks for.
+#[derive(Debug)]
+pub(crate) enum Step<'a> {
+    /// So many bytes are needed.
+    Need(usize),
+    /// These bytes are dealt with.
+    Skip(usize),
+    /// A command of that length.
+    Command(Command<'a>, usize),
+    /// Close the connection.
+    Close,
+}
+
+impl TextState {
+    /// Takes one step; refusals are answered here.
+    pub(crate) fn step<'a>(&mut self, input: &'a [u8], out: &mut Output) -> Step<'a> {
+        if self.skip > 0 {
+            let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(input.len());
+            self.skip -= skipped as u64;
+            return if skipped == 0 { Step::Need(1) } else { Step::Skip(skipped) };
+        }
+        match parse(input, limits::VALUE_BYTES_MAX) {
+            Parsed::Incomplete { need } => Step::Need(need),
+            Parsed::Command { command, length } => Step::Command(command, length),
+            Parsed::Refused { reply, length, skip } => {
+                out.bytes.extend_from_slice(reply.unwrap_or_default());
+                self.skip = skip;
+                Step::Skip(length)
+            }
+            Parsed::Close { reply } => {
+                out.bytes.extend_from_slice(reply.unwrap_or_default());
+                Step::Close
+            }
+        }
+    }
+}
+
+/// A text command on its way.
+#[derive(Debug)]
+pub(crate) struct TextCall<'c> {
+    pub(crate) session: &'c mut Session,
+    pub(crate) out: &'c mut Output,
+    pub(crate) context: &'c mut Context,
+    pub(crate) ticket: u64,
+    pub(crate) resumed: Option<Resumed>,
+    /// Set when a retrieval stops at a key: the command for the rest.
+    pub(crate) rest: Option<Vec<u8>>,
+}
+
+impl TextCall<'_> {
+    /// Executes a command, answers included.
+    ///
+    /// # Errors
+    /// [`Stop::Park`] and [`Stop::Close`]; everything else has been answered.
+    pub(crate) fn execute(&mut self, command: &Command<'_>) -> Result<(), Stop> {
+        match *command {
+            Command::Get { keys, with_cas } => self.retrieve(keys, with_cas, None),
+            Command::GetAndTouch { keys, with_cas, expiry } => self.retrieve(keys, with_cas, Some(expiry)),
+            Command::Store { verb, noreply, .. } => {
+                let outcome = self.store(command);
+                self.answer(outcome, noreply, |out, _, status| reply::append_store_outcome(out, verb, status))
+            }
+            Command::Delete { key, noreply } => {
+                let outcome = self.delete(key);
+                self.answer(outcome, noreply, |out, _, status| {
+                    reply::append_outcome(out, reply::DELETED, status)
+                })
+            }
+            Command::Counter { key, delta, decrement, noreply } => {
+                let outcome = self.count(key, delta, decrement);
+                self.answer(outcome, noreply, |out, number, status| match (status, number) {
+                    (Status::Success, Some(number)) => reply::append_counter(out, number),
+                    _ => reply::append_outcome(out, reply::OK, status),
+                })
+            }
+            Command::Touch { key, expiry, noreply } => {
+                let outcome = self.touch(key, expiry);
+                self.answer(outcome, noreply, |out, _, status| {
+                    reply::append_outcome(out, reply::TOUCHED, status)
+                })
+            }
+            Command::FlushAll { delay, noreply } => {
+                let outcome = self.flush_all(delay);
+                self.answer(outcome, noreply, |out, _, status| reply::append_outcome(out, reply::OK, status))
+            }
+            Command::Version => {
+                reply::append_version(&mut self.out.bytes, &node::version_text());
+                Ok(())
+            }
+            Command::Verbosity { noreply } => {
+                self.say(noreply, reply::OK);
+                Ok(())
+            }
+            Command::Stats { group } => {
+                self.stats(group);
+                Ok(())
+            }
+            Command::Quit => Err(Stop::Close),
+        }
+    }
+
+    fn say(&mut self, noreply: bool, words: &[u8]) {
+        if !noreply {
+            self.out.bytes.extend_from_slice(words);
+        }
+    }
+
+    /// Turns an outcome into words, unless it means waiting.
+    fn answer(
+        &mut self,
+        outcome: Result<Option<u64>, Stop>,
+        noreply: bool,
+        words: impl FnOnce(&mut Vec<u8>, Option<u64>, Status),
+    ) -> Result<(), Stop> {
+        let (number, status) = match outcome {
+            Ok(number) => (number, Status::Success),
+            Err(stop) => (None, status_of(stop)?),
+        };
+        if !noreply {
+            words(&mut self.out.bytes, number, status);
+        }
+        Ok(())
+    }
+
+    fn retrieve(&mut self, keys: Keys<'_>, with_cas: bool, expiry: Option<i64>) -> Result<(), Stop> {
+        let mut scratch = Vec::new();
+        let mut remaining = keys.iter();
+        while let Some(logical) = remaining.next() {
+            let outcome = self.retrieve_one(logical, with_cas, expiry, &mut scratch);
+            match outcome.map_err(status_of) {
+                Ok(()) | Err(Ok(Status::KeyNotFound)) => {}
+                Err(Ok(status)) => {
+                    reply::append_failure(&mut self.out.bytes, status);
+                    return Ok(());
+                }
+                Err(Err(stop)) => {
+                    self.rest = Some(command_for(logical, remaining, with_cas, expiry));
+                    return Err(stop);
+                }
+            }
+            // A key that was fetched has been given its try; the next one has its own.
+            self.resumed = None;
+        }
+        self.out.bytes.extend_from_slice(reply::END);
+        Ok(())
+    }
+
+    fn retrieve_one(
+        &mut self,
+        logical: &[u8],
+        with_cas: bool,
+        expiry: Option<i64>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let (vb, key) = self.locate(logical, scratch)?;
+        let bucket = self.session.bucket()?;
+        self.session.require(Privilege::Read, key.key)?;
+        let (out, now) = (&mut *self.out, self.context.now);
+        let kind = if expiry.is_some() { OpKind::GetAndTouch } else { OpKind::Get };
+        let write = |doc: &DocView<'_>| write_value(doc, logical, with_cas, out);
+        let found = match expiry {
+            None => bucket.engine.get(vb, key, now, write).map_err(Stop::from),
+            Some(expiry) => {
+                self.session.require(Privilege::Upsert, key.key)?;
+                let touched = bucket.engine.touch(vb, key, expiry_to_wire(expiry), now, write);
+                touched.map(|(written, _)| written).map_err(Stop::from)
+            }
+        }
+        .and_then(|written| written.map_err(Stop::Status));
+        bucket.meter.record(self.context.worker, kind, 1, self.context.elapsed_micros());
+        if matches!(found, Err(Stop::Status(Status::KeyNotFound))) {
+            bucket.meter.miss(self.context.worker, kind);
+        }
+        match found {
+            Err(Stop::Fetch) => self.fetch(vb, key),
+            other => other,
+        }
+    }
+
+    /// The vBucket and encoded key of a logical key.
+    fn locate<'a>(&self, logical: &[u8], scratch: &'a mut Vec<u8>) -> Result<(VbId, HashedKey<'a>), Stop> {
+        let key = key::encode_key(base::CollectionId::DEFAULT, logical, scratch);
+        let key = key.map_err(|_| Stop::Status(Status::Invalid))?;
+        Ok((self.session.vbucket_of(logical), HashedKey::new(key)))
+    }
+
+    fn fetch(&self, vb: VbId, key: HashedKey<'_>) -> Result<(), Stop> {
+        let fetches = match &self.resumed {
+            Some(Resumed { stage: Stage::Fetch(fetches), .. }) => *fetches,
+            _ => 0,
+        };
+        if fetches >= crate::connection::FETCHES_MAX {
+            return Err(Stop::Status(Status::TemporaryFailure));
+        }
+        self.session.bucket()?.engine.fetch(vb, key, self.context.waiter(self.ticket))?;
+        Err(Stop::Park(Stage::Fetch(fetches + 1), None))
+    }
+
+    /// Runs a mutation and waits for its durability; resumed ones have been applied already.
+    fn mutate(
+        &mut self,
+        logical: &[u8],
+        kind: OpKind,
+        privilege: Privilege,
+        apply: impl FnOnce(&Self, VbId, HashedKey<'_>) -> Result<(Option<u64>, Mutated), Stop>,
+    ) -> Result<Option<u64>, Stop> {
+        let mut scratch = Vec::new();
+        let (vb, key) = self.locate(logical, &mut scratch)?;
+        let (number, mutated, deadline, timed_out) = match self.resumed {
+            Some(Resumed { stage: Stage::Durable { mutated, number, deadline }, timed_out, .. }) => {
+                (number, mutated, deadline, timed_out)
+            }
+            _ => {
+                self.session.require(privilege, key.key)?;
+                let applied = apply(self, vb, key);
+                let bucket = self.session.bucket()?;
+                bucket.meter.record(self.context.worker, kind, 1, self.context.elapsed_micros());
+                if matches!(applied, Err(Stop::Status(Status::KeyNotFound))) {
+                    bucket.meter.miss(self.context.worker, kind);
+                }
+                if let Err(Stop::Fetch) = applied {
+                    self.fetch(vb, key)?;
+                }
+                let (number, mutated) = applied?;
+                (number, mutated, self.context.now.mono_millis + DURABILITY_TIMEOUT_MILLIS, false)
+            }
+        };
+        if mutated.wait {
+            let waiter = self.context.waiter(self.ticket);
+            match self.session.bucket()?.engine.complete_durable(vb, &mutated, waiter)? {
+                Wait::Ready => {}
+                Wait::Parked if timed_out => return Err(Stop::Status(Status::SyncWriteAmbiguous)),
+                Wait::Parked => {
+                    return Err(Stop::Park(Stage::Durable { mutated, number, deadline }, Some(deadline)));
+                }
+            }
+        }
+        Ok(number)
+    }
+
+    fn store(&mut self, command: &Command<'_>) -> Result<Option<u64>, Stop> {
+        let Command::Store { verb, key, flags, expiry, cas, value, .. } = *command else {
+            return Err(Stop::Status(Status::Internal));
+        };
+        let (mode, kind) = match verb {
+            StoreVerb::Set | StoreVerb::Cas => (StoreMode::Set, OpKind::Set),
+            StoreVerb::Add => (StoreMode::Add, OpKind::Add),
+            StoreVerb::Replace => (StoreMode::Replace, OpKind::Replace),
+            StoreVerb::Append => (StoreMode::Append, OpKind::Append),
+            StoreVerb::Prepend => (StoreMode::Prepend, OpKind::Prepend),
+        };
+        // No document has CAS 1, and 0 would mean "any".
+        let cas = if verb == StoreVerb::Cas { Cas(cas.max(1)) } else { Cas::NONE };
+        self.mutate(key, kind, Privilege::Upsert, |call, vb, key| {
+            let datatype = match mode {
+                StoreMode::Append | StoreMode::Prepend => Datatype::RAW,
+                _ => value::detect(value),
+            };
+            let expiry = Expiry::Wire(expiry_to_wire(expiry));
+            let store =
+                Store { mode, value, datatype, flags, expiry, cas, durability: DurabilityLevel::None };
+            Ok((None, call.session.bucket()?.engine.store(vb, key, &store, call.context.now)?))
+        })
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<Option<u64>, Stop> {
+        self.mutate(key, OpKind::Delete, Privilege::Delete, |call, vb, key| {
+            Ok((None, call.session.bucket()?.engine.delete(vb, key, &Delete::default(), call.context.now)?))
+        })
+    }
+
+    fn count(&mut self, key: &[u8], delta: u64, decrement: bool) -> Result<Option<u64>, Stop> {
+        let kind = if decrement { OpKind::Decrement } else { OpKind::Increment };
+        let counter = Counter {
+            delta,
+            decrement,
+            initial: None,
+            expiry: Expiry::Preserve(0),
+            cas: Cas::NONE,
+            durability: DurabilityLevel::None,
+        };
+        self.mutate(key, kind, Privilege::Upsert, |call, vb, key| {
+            let counted = call.session.bucket()?.engine.counter(vb, key, &counter, call.context.now)?;
+            Ok((Some(counted.0), counted.1))
+        })
+    }
+
+    fn touch(&mut self, key: &[u8], expiry: i64) -> Result<Option<u64>, Stop> {
+        self.mutate(key, OpKind::Touch, Privilege::Upsert, |call, vb, key| {
+            let engine = &call.session.bucket()?.engine;
+            let (_, mutated) = engine.touch(vb, key, expiry_to_wire(expiry), call.context.now, |_| ())?;
+            Ok((None, mutated))
+        })
+    }
+
+    fn flush_all(&mut self, delay: i64) -> Result<Option<u64>, Stop> {
+        if let Some(resumed) = self.resumed.take() {
+            return match resumed.completion {
+                Some(Completion::Done(result)) => result.map(|()| None).map_err(Stop::Status),
+                _ => Err(Stop::Park(Stage::Helper, None)),
+            };
+        }
+        let bucket = self.session.bucket()?;
+        self.session.require_everywhere(Privilege::BucketFlush)?;
+        if !bucket.flush_enabled || delay > 0 {
+            return Err(Stop::Status(Status::NotSupported));
+        }
+        node::submit_flush(self.session, self.context, self.ticket)?;
+        Err(Stop::Park(Stage::Helper, None))
+    }
+
+    fn stats(&mut self, group: &[u8]) {
+        let group = std::str::from_utf8(group).unwrap_or("?");
+        let (group, argument) = group.split_once(' ').unwrap_or((group, ""));
+        let pairs = match (group, self.session.bucket()) {
+            ("reset", _) => {
+                self.out.bytes.extend_from_slice(reply::RESET);
+                return;
+            }
+            ("", Ok(bucket)) => Ok(stats::general(&self.context.shared, bucket)),
+            (_, Ok(bucket)) => stats::group_of(bucket, group, argument),
+            (_, Err(_)) => Err(Status::NoBucket),
+        };
+        match pairs {
+            Ok(pairs) => {
+                for (name, value) in &pairs {
+                    reply::append_stat(&mut self.out.bytes, name, value);
+                }
+                self.out.bytes.extend_from_slice(reply::END);
+            }
+            Err(_) => self.out.bytes.extend_from_slice(reply::ERROR),
+        }
+    }
+}
+
+/// The status to put into words; what is no refusal is passed on.
+fn status_of(stop: Stop) -> Result<Status, Stop> {
+    match stop {
+        Stop::Status(status) | Stop::Refused(status, _) => Ok(status),
+        Stop::Fetch => Ok(Status::TemporaryFailure),
+        Stop::Park(..) | Stop::Close => Err(stop),
+    }
+}
+
+/// `VALUE` line, value, line end; runs under the vBucket's lock.
+fn write_value(doc: &DocView<'_>, key: &[u8], with_cas: bool, out: &mut Output) -> Result<(), Status> {
+    let cas = with_cas.then_some(doc.cas);
+    if doc.datatype.0 & Datatype::SNAPPY.with(Datatype::XATTR).0 != 0 {
+        // Written by a richer client and read by a plain one: rare enough to inflate under the lock.
+        let (mut scratch, mut datatype) = (Vec::new(), doc.datatype);
+        let body =
+            plain_body(doc.value, &mut datatype, Datatype::RAW, &mut scratch).ok_or(Status::Internal)?;
+        reply::append_value_line(&mut out.bytes, key, doc.flags, body.len(), cas);
+        out.bytes.extend_from_slice(body);
+    } else {
+        reply::append_value_line(&mut out.bytes, key, doc.flags, doc.value.len(), cas);
+        if doc.value.len() >= BY_REFERENCE_BYTES {
+            out.attach(doc.share());
+        } else {
+            out.bytes.extend_from_slice(doc.value);
+        }
+    }
+    out.bytes.extend_from_slice(reply::VALUE_END);
+    Ok(())
+}
+
+/// The retrieval that remains to be done.
+fn command_for<'a>(
+    first: &'a [u8],
+    others: impl Iterator<Item = &'a [u8]>,
+    with_cas: bool,
+    expiry: Option<i64>,
+) -> Vec<u8> {
+    let verb = match (expiry, with_cas) {
+        (None, false) => "get".to_owned(),
+        (None, true) => "gets".to_owned(),
+        (Some(expiry), false) => format!("gat {expiry}"),
+        (Some(expiry), true) => format!("gats {expiry}"),
+    };
+    let mut command = verb.into_bytes();
+    for key in std::iter::once(first).chain(others) {
+        command.push(b' ');
+        command.extend_from_slice(key);
+    }
+    command.extend_from_slice(b"\r\n");
+    command
+}

@@ -2,10 +2,10 @@
 
 use base::Status;
 use cluster::auth::Privilege;
-use engine::Counter;
+use engine::{Counter, Expiry};
 use protocol::binary::{Opcode, extras::CounterExtras};
 
-use super::store::{acknowledge, durability_of, expiry_of};
+use super::store::{acknowledge, durability_of};
 use crate::call::{Call, Stop};
 
 /// INCREMENT, DECREMENT and their quiet forms.
@@ -16,12 +16,12 @@ pub(crate) fn counter(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     call.session.require(Privilege::Upsert, key.key)?;
     let extras = CounterExtras::decode(frame.extras).ok_or(Stop::Status(Status::Invalid))?;
     let initial = extras.initial_if_created();
-    let expiry = if initial.is_some() { extras.expiry } else { 0 };
     let counter = Counter {
         delta: extras.delta,
         decrement: call.request.loud == Opcode::Decrement,
         initial,
-        expiry: expiry_of(info, expiry),
+        // A counter that exists keeps its expiry, whatever the request says.
+        expiry: Expiry::Preserve(if initial.is_some() { extras.expiry } else { 0 }),
         cas: frame.header.cas,
         durability: durability_of(info),
     };

@@ -131,7 +131,7 @@ pub(crate) fn finish(call: &mut Call<'_, '_>, form: &Form<'_>, later: Option<Lat
 }
 
 /// The document's body as this client takes it: without extended attributes, inflated unless it takes Snappy.
-fn plain_body<'a>(
+pub(crate) fn plain_body<'a>(
     value: &'a [u8],
     datatype: &mut Datatype,
     negotiated: Datatype,

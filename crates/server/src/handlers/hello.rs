@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use base::{Cas, Datatype, Status};
-use protocol::hello::{ClientName, Feature, FeatureSet, negotiate};
+use protocol::{
+    error_map::error_map,
+    hello::{ClientName, Feature, FeatureSet, negotiate},
+};
 
 use crate::call::{Call, Stop};
 
@@ -52,11 +55,10 @@ pub(crate) fn hello(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 }
 
 /// `GET_ERROR_MAP`.
-pub(crate) fn error_map(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+pub(crate) fn get_error_map(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let version = call.request.frame.value.try_into().map(u16::from_be_bytes);
     let version = version.map_err(|_| Stop::Status(Status::Invalid))?;
-    let json = "{}";
-    let _: u16 = version;
+    let json = error_map(version).ok_or(Stop::Status(Status::KeyNotFound))?;
     call.answer_json(json);
     Ok(())
 }

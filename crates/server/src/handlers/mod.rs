@@ -58,7 +58,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         O::GetFailoverLog => seqnos::failover_log(call),
         O::GetRandomKey => random::random_key(call),
         O::Hello => hello::hello(call),
-        O::GetErrorMap => hello::error_map(call),
+        O::GetErrorMap => hello::get_error_map(call),
         O::SelectBucket => hello::select_bucket(call),
         O::ListBuckets => hello::list_buckets(call),
         O::SaslListMechs => sasl::list_mechanisms(call),

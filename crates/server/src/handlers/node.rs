@@ -5,7 +5,9 @@ use cluster::auth::Privilege;
 
 use crate::{
     call::{Call, Stage, Stop},
+    context::Context,
     helper::Completion,
+    session::Session,
     shared::AuditEvent,
 };
 
@@ -60,11 +62,17 @@ pub(crate) fn flush(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     if call.request.frame.extras.iter().any(|byte| *byte != 0) {
         return Err(Stop::Refused(Status::NotSupported, "A delayed flush is not supported"));
     }
-    let (engine, now) = (std::sync::Arc::clone(&bucket.engine), call.context.now);
-    call.context.helper.submit(call.waiter(), move || Completion::Done(engine.flush_all(now)))?;
-    call.context.shared.audit(AuditEvent::BucketFlushed {
-        bucket: bucket.name.to_string(),
-        user: call.session.identity.name.clone(),
-    });
+    submit_flush(call.session, call.context, call.ticket)?;
     Err(Stop::Park(Stage::Helper, None))
+}
+
+/// Has the session's bucket emptied; whoever has the ticket is told.
+pub(crate) fn submit_flush(session: &Session, context: &Context, ticket: u64) -> Result<(), Stop> {
+    let bucket = session.bucket()?;
+    let (engine, now) = (std::sync::Arc::clone(&bucket.engine), context.now);
+    context.helper.submit(context.waiter(ticket), move || Completion::Done(engine.flush_all(now)))?;
+    let event =
+        AuditEvent::BucketFlushed { bucket: bucket.name.to_string(), user: session.identity.name.clone() };
+    context.shared.audit(event);
+    Ok(())
 }

@@ -66,7 +66,6 @@ fn pair(name: &str, value: impl ToString) -> (String, String) {
 }
 
 /// The statistics without a group: the process, then the bucket.
-
 pub(crate) fn general(shared: &Shared, bucket: &BucketEntry) -> Pairs {
     let stats = bucket.engine.stats();
     let mut pairs = process(shared);
