@@ -1,0 +1,153 @@
+"""The cases. Every figure comes from `settee load`, which checks what it reads back and fails on any error."""
+
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+from settee.node import binary
+
+from .servers import DEFINITIONS, pinned
+
+KEY_BYTES = 36
+OPERATIONS = {"get": 100, "set": 0, "mixed": 90}
+VALUE_BYTES = [100, 1000]
+CONNECTIONS = [50, 500]
+PIPELINES = [1, 16]
+CHURN_SIZES = (50, 1500)
+CHURN_ROUNDS = 5
+
+
+def progress(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def load(options, server, *more):
+    """One run of `settee load` on the client's core."""
+    command = [binary(), "load", "--json", "--protocol", options.protocol, "--key-bytes", KEY_BYTES]
+    command += ["--host", server.host, "--port", server.port, "--server-pid", server.process_id, *more]
+    with pinned(options.client_core):
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{server.name}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def fill(options, server, records, value_bytes):
+    load(options, server, "--populate", "--records", records, "--value-bytes", value_bytes, "--pipeline", 16)
+
+
+def rate(options):
+    """Throughput, latency and CPU per operation; the servers take turns in every round of a case."""
+    cases = []
+    for value_bytes in VALUE_BYTES:
+        with ExitStack() as stack:
+            servers = [stack.enter_context(DEFINITIONS[name](options.server_core)) for name in options.servers]
+            for server in servers:
+                progress(f"filling {server.name} with {options.records} x {value_bytes} B")
+                fill(options, server, options.records, value_bytes)
+                server.settle()
+            for operation, connections, pipeline in case_list(options, value_bytes):
+                name = case_name(operation, value_bytes, connections, pipeline)
+                progress(name)
+                runs = {server.name: [] for server in servers}
+                for _ in range(options.rounds):
+                    for server in servers:
+                        runs[server.name].append(
+                            one_rate(options, server, operation, value_bytes, connections, pipeline)
+                        )
+                cases.append({"case": name, "operation": operation, "value_bytes": value_bytes,
+                              "connections": connections, "pipeline": pipeline, "runs": runs})
+    return cases
+
+
+def case_list(options, value_bytes):
+    for operation in OPERATIONS:
+        for connections in CONNECTIONS:
+            for pipeline in PIPELINES:
+                if options.cases in case_name(operation, value_bytes, connections, pipeline):
+                    yield operation, connections, pipeline
+
+
+def case_name(operation, value_bytes, connections, pipeline):
+    return f"{operation} {value_bytes} B, {connections} connections, pipeline {pipeline}"
+
+
+def one_rate(options, server, operation, value_bytes, connections, pipeline):
+    result = load(
+        options, server, "--records", options.records, "--value-bytes", value_bytes, "--connections", connections,
+        "--pipeline", pipeline, "--gets", OPERATIONS[operation], "--seconds", options.seconds, "--warmup", 0.5,
+        "--verify", 0,
+    )
+    if result["misses"]:
+        raise SystemExit(f"{server.name}: {result['misses']} records that were stored are not found")
+    # What a flusher still has to do after the last reply belongs to the operations that caused it.
+    tail = server.settle()
+    latencies = result["write_us" if operation == "set" else "read_us"]
+    return {
+        "ops_per_sec": result["ops_per_sec"],
+        "cpu_us_per_op": (result["server_cpu_seconds"] + tail) * 1e6 / result["ops"],
+        "p50_us": latencies["p50"], "p99_us": latencies["p99"], "p99.9_us": latencies["p99.9"],
+    }
+
+
+def memory(options):
+    """Resident bytes per item beyond key and value: a fresh process per size."""
+    cases = []
+    for value_bytes in VALUE_BYTES:
+        for name in options.servers:
+            with DEFINITIONS[name](options.server_core) as server:
+                progress(f"memory: {server.name}, {options.items} x {value_bytes} B")
+                server.settle()
+                before = server.resident_bytes()
+                fill(options, server, options.items, value_bytes)
+                server.settle()
+                used = server.resident_bytes() - before
+                cases.append({"server": server.name, "value_bytes": value_bytes, "items": options.items,
+                              "overhead_bytes": used / options.items - KEY_BYTES - value_bytes})
+    return cases
+
+
+def churn(options):
+    """Resident bytes over live bytes after every record was overwritten several times with another size."""
+    cases = []
+    items, sizes = options.items // 2, f"{CHURN_SIZES[0]}-{CHURN_SIZES[1]}"
+    live = items * (KEY_BYTES + statistics.mean(CHURN_SIZES))
+    for name in options.servers:
+        with DEFINITIONS[name](options.server_core) as server:
+            progress(f"churn: {server.name}, {items} x {sizes} B, overwritten {CHURN_ROUNDS} times")
+            server.settle()
+            before = server.resident_bytes()
+            fill(options, server, items, sizes)
+            server.settle()
+            filled = server.resident_bytes() - before
+            load(options, server, "--records", items, "--value-bytes", sizes, "--pipeline", 16, "--gets", 0,
+                 "--ops", items * CHURN_ROUNDS, "--warmup", 0)
+            server.settle()
+            # A defragmenter that works in the background gets the time it would have on an idle server.
+            time.sleep(5 if items >= 100_000 else 0)
+            churned = server.resident_bytes() - before
+            cases.append({"server": server.name, "items": items, "sizes": sizes,
+                          "filled_ratio": filled / live, "churned_ratio": churned / live})
+    return cases
+
+
+def environment(options):
+    def output(*command):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    with open("/proc/cpuinfo") as cpuinfo:
+        model = next((line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")), "unknown")
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": output("git", "rev-parse", "--short", "HEAD"),
+        "memcached": output("memcached", "--version"),
+        "machine": f"{model}, {os.cpu_count()} cores, Linux {platform.release()}",
+        "protocol": options.protocol, "rounds": options.rounds, "seconds": options.seconds,
+        "records": options.records, "load_average_before": os.getloadavg()[0],
+    }

@@ -1,0 +1,76 @@
+"""Medians, spreads and ratios as Markdown tables."""
+
+from statistics import median
+
+BEGIN, END = "<!-- results: written by benches/run --update-docs -->", "<!-- end of results -->"
+REFERENCE = "memcached"
+
+
+def spread(values):
+    """Half the range over the median, in per cent: how far the rounds were apart."""
+    middle = median(values)
+    return (max(values) - min(values)) / 2 / middle * 100 if middle else 0.0
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def rate_table(cases):
+    header = ["case", "server", "CPU us/op", "x memcached", "ops/s", "p50 us", "p99 us", "p99.9 us"]
+    rows = []
+    for case in cases:
+        reference = None
+        for server, runs in case["runs"].items():
+            column = {key: [run[key] for run in runs] for key in runs[0]}
+            cpu = median(column["cpu_us_per_op"])
+            reference = cpu if server == REFERENCE else reference
+            ratio = f"{cpu / reference:.2f}" if reference and server != REFERENCE else ""
+            rows.append([
+                case["case"] if server == next(iter(case["runs"])) else "",
+                server,
+                f"{cpu:.2f} ± {spread(column['cpu_us_per_op']):.0f} %",
+                ratio,
+                f"{median(column['ops_per_sec']):,.0f} ± {spread(column['ops_per_sec']):.0f} %",
+                *(f"{median(column[key]):,.0f}" for key in ("p50_us", "p99_us", "p99.9_us")),
+            ])
+    return table(header, rows)
+
+
+def memory_table(cases):
+    rows = [[c["server"], f"{c['value_bytes']} B", f"{c['items']:,}", f"{c['overhead_bytes']:.1f}"] for c in cases]
+    return table(["server", "values", "items", "bytes per item beyond key and value"], rows)
+
+
+def churn_table(cases):
+    rows = [
+        [c["server"], f"{c['items']:,}", c["sizes"], f"{c['filled_ratio']:.2f}", f"{c['churned_ratio']:.2f}"]
+        for c in cases
+    ]
+    return table(["server", "items", "value bytes", "resident / live, filled", "resident / live, after churn"], rows)
+
+
+def markdown(results):
+    env = results["environment"]
+    parts = [
+        f"{env['date']}, commit {env['commit']}, {env['memcached']}, {env['machine']}; {env['protocol']} protocol, "
+        f"{env['rounds']} rounds of {env['seconds']:g} s over {env['records']:,} records; load average before the "
+        f"run {env['load_average_before']:.1f}."
+    ]
+    for part, title, build in (
+        ("rate", "Rates", rate_table), ("memory", "Memory per item", memory_table), ("churn", "Churn", churn_table)
+    ):
+        if results.get(part):
+            parts += [f"### {title}", build(results[part])]
+    return "\n\n".join(parts) + "\n"
+
+
+def update(path, tables):
+    """Replaces what is between the markers."""
+    text = path.read_text()
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"{path} lacks the markers {BEGIN} and {END}")
+    path.write_text(f"{head}{BEGIN}\n\n{tables}\n{END}{tail}")

@@ -1,0 +1,137 @@
+"""The processes under test. Each is pinned to the server's core with all its threads and seen from outside only:
+CPU time and resident memory from /proc, so that a server's own opinion never enters a figure.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+
+from settee.node import Node, scratch
+
+MEMORY_MB = 6144
+CONNECTIONS = 4096
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def pinned(core):
+    """Processes started inside run on `core`, and so do the threads they start."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+class Server:
+    """A running server: where it listens, and what it has used."""
+
+    name = ""
+    host = ""
+    port = 11211
+
+    def __init__(self, core):
+        self.core = core
+        self.process_id = None
+
+    def cpu_seconds(self):
+        """User and system time of all threads since the start."""
+        with open(f"/proc/{self.process_id}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.process_id}/status") as status:
+            line = next(line for line in status if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+    def settle(self, timeout=120.0):
+        """Wait until the process rests and the kernel's write-back has drained: the next figure must not pay
+        for the last one. Returns the CPU seconds that this took the process."""
+        begin = self.cpu_seconds()
+        until = time.monotonic() + timeout
+        quiet = 0
+        while quiet < 3 and time.monotonic() < until:
+            before = self.cpu_seconds()
+            time.sleep(0.2)
+            quiet = quiet + 1 if self.cpu_seconds() - before <= 1 / TICKS_PER_SECOND else 0
+        os.sync()
+        return self.cpu_seconds() - begin
+
+    def __enter__(self):
+        with pinned(self.core):
+            self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class Memcached(Server):
+    """Debian's package with one worker thread, as Settee has one on one core."""
+
+    name = "memcached"
+    host = "127.0.41.1"
+
+    def start(self):
+        command = ["memcached", "-l", self.host, "-p", str(self.port), "-U", "0", "-t", "1"]
+        command += ["-m", str(MEMORY_MB), "-c", str(CONNECTIONS)]
+        if os.getuid() == 0:
+            command += ["-u", "nobody"]
+        self.process = subprocess.Popen(command)
+        self.process_id = self.process.pid
+        wait_for_port(self.host, self.port)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class Settee(Server):
+    """`settee serve` with one bucket on port 11211."""
+
+    kind = ""
+
+    def start(self):
+        self.directory = scratch(f"bench-{self.name.replace(' ', '-')}")
+        self.node = Node(self.host, self.directory)
+        self.node.start()
+        self.node.initialise(memoryQuota=MEMORY_MB)
+        self.node.rest.create_bucket("bench", quota_mb=MEMORY_MB, kind=self.kind, legacyMemcachedPort=1)
+        self.process_id = self.node.pid
+        wait_for_port(self.host, self.port)
+
+    def stop(self):
+        self.node.stop(timeout=120)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class SetteeEphemeral(Settee):
+    name = "settee"
+    host = "127.0.41.2"
+    kind = "ephemeral"
+
+
+class SetteePersistent(Settee):
+    name = "settee persistent"
+    host = "127.0.41.3"
+    kind = "couchbase"
+
+
+DEFINITIONS = {"memcached": Memcached, "settee": SetteeEphemeral, "settee-persistent": SetteePersistent}
+
+
+def wait_for_port(host, port, timeout=10.0):
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((host, port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
