@@ -1,22 +1,62 @@
-//! The bucket as its callers see it.
+//! The bucket: opening it, changing its settings and manifest, emptying and closing it, and the way to its vBuckets.
+//!
+//! What clients do to documents is in [`crate::ops`], what happens in the background in the module named after it
+//! (`flusher`, `bg_fetcher`, `warmup`, `expiry_pager`, `item_pager`, `compactor`); both are further methods of [`Bucket`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::{Cas, CollectionId, HashedKey, Manifest, Now, Seqno, Status, VbId, VbUuid, bucket::BucketKind};
-use storage::{CompactReport, KvStore, StoreError};
+use arc_swap::ArcSwap;
+use base::{Cas, CollectionId, Manifest, Now, Seqno, Status, VbId, VbUuid, bucket::BucketKind, limits};
+use parking_lot::Mutex;
+use storage::{KvStore, VbState};
 
 use crate::{
-    BucketChange, BucketOptions, BucketStats, Budget, Counter, Delete, DocMeta, DocView, FlushReport,
-    Mutated, Notifier, Observed, ObservedSeqno, OpenError, Refusal, StepReport, Store, VbInfo, Wait, Waiter,
-    WithMeta,
+    aftermath::Aftermath,
+    arena::Arena,
+    collections::CollectionTable,
+    defragmenter::{Defragmenter, Relocated},
+    expiry_pager::ExpiryPager,
+    failover_table::{FailoverTable, branch_uuid},
+    flusher::{self, CEILING_AHEAD_NANOS},
+    hash_table::TableHint,
+    hlc::Hlc,
+    item_pager::ItemPager,
+    notify::{Notifier, Wait, Waiter},
+    options::{BucketChange, BucketOptions, OpenError},
+    settings::Settings,
+    shard::{Counters, Gate, Shard, place_of},
+    stats::{Budget, StepReport},
+    vbucket::{VBucket, Warming},
 };
 
 /// One bucket on this node. Shared between the data-plane loops and the background threads.
 pub struct Bucket {
-    options: BucketOptions,
+    pub(crate) options: BucketOptions,
+    pub(crate) settings: Settings,
+    pub(crate) collections: ArcSwap<CollectionTable>,
+    pub(crate) shards: Box<[Shard]>,
+    slots: Box<[Slot]>,
+    pub(crate) notifier: Arc<dyn Notifier>,
+    pub(crate) expiry_pager: Mutex<ExpiryPager>,
+    pub(crate) item_pager: Mutex<ItemPager>,
+    pub(crate) errors: MemoryErrors,
 }
 
-#[allow(unused_variables, reason = "interface landed ahead of its implementation")]
+/// A vBucket with its lock, on cache lines of its own.
+#[repr(align(128))]
+pub(crate) struct Slot {
+    hint: Arc<TableHint>,
+    pub(crate) vb: Mutex<VBucket>,
+}
+
+/// Mutations refused for want of memory; off the hot path.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryErrors {
+    pub(crate) temporary: AtomicU64,
+    pub(crate) out_of_memory: AtomicU64,
+}
+
 impl Bucket {
     /// Opens a bucket over its stores, one per shard; none for memory-only kinds.
     ///
@@ -32,7 +72,33 @@ impl Bucket {
         notifier: Arc<dyn Notifier>,
         now: Now,
     ) -> Result<Arc<Bucket>, OpenError> {
-        unimplemented!()
+        check(&options, stores.len())?;
+        let mut stores = stores.into_iter();
+        let mut shards = Vec::with_capacity(options.shards);
+        let mut slots: Vec<Option<Slot>> = (0..options.vbuckets).map(|_| None).collect();
+        for index in 0..options.shards {
+            let (shard, vbuckets) = open_shard(&options, index, stores.next(), &manifest, now)?;
+            for v in vbuckets {
+                let number = usize::from(v.id.get());
+                let slot = Slot { hint: v.table.hint(), vb: Mutex::new(v) };
+                if let Some(place) = slots.get_mut(number) {
+                    *place = Some(slot);
+                }
+            }
+            shards.push(shard);
+        }
+        let settings = Settings::new(&options);
+        Ok(Arc::new(Bucket {
+            settings,
+            collections: ArcSwap::from_pointee(CollectionTable::new(manifest)),
+            shards: shards.into(),
+            slots: slots.into_iter().flatten().collect(),
+            notifier,
+            expiry_pager: Mutex::default(),
+            item_pager: Mutex::default(),
+            errors: MemoryErrors::default(),
+            options,
+        }))
     }
 
     /// The name it was opened with.
@@ -61,197 +127,81 @@ impl Bucket {
 
     /// Changes settings of the running bucket.
     pub fn reconfigure(&self, change: BucketChange) {
-        unimplemented!()
+        self.settings.change(&change);
     }
 
-    /// Follows the collections manifest. Documents of collections that are gone become invisible at once and are
-    /// erased by [`Bucket::expire`].
+    /// Follows the collections manifest; one older than the one in force is ignored. Documents of collections that are
+    /// gone become invisible at once and are erased by [`Bucket::expire`].
     pub fn set_manifest(&self, manifest: Arc<Manifest>) {
-        unimplemented!()
+        let table = Arc::new(CollectionTable::new(manifest));
+        let uid = table.uid();
+        self.collections.rcu(|current| if current.uid() < uid { table.clone() } else { current.clone() });
+        // From here on every operation finds the new manifest; one that looked before notices under the lock.
+        for slot in &self.slots {
+            let mut v = slot.vb.lock();
+            v.manifest_uid = v.manifest_uid.max(uid);
+        }
     }
 
     /// The collections manifest in force.
     #[must_use]
     pub fn manifest(&self) -> Arc<Manifest> {
-        unimplemented!()
+        self.collections.load().manifest().clone()
     }
 
     /// Empties the bucket: every vBucket starts a new history under a new uuid.
     ///
     /// # Errors
-    /// `TemporaryFailure` when a store could not record it; nothing was dropped then that the store still has.
+    /// `TemporaryFailure` when a store could not record it: the shards before it are empty, the others unchanged.
     pub fn flush_all(&self, now: Now) -> Result<(), Status> {
-        unimplemented!()
+        for shard in &self.shards {
+            // Keeps the flusher away: what it has taken belongs to the history that ends here.
+            let flusher = shard.flusher.lock();
+            let uuids: Vec<_> = self
+                .vbs_of(shard)
+                .map(|vb| (vb, branch_uuid(self.options.seed, vb.get(), now.wall_nanos)))
+                .collect();
+            if let Some(store) = &shard.store {
+                let states: Vec<_> =
+                    uuids.iter().map(|&(vb, uuid)| (vb, self.state_after_reset(shard, vb, uuid))).collect();
+                store.reset_vbs(&states).map_err(|error| flusher::refused(shard, &error))?;
+            }
+            for &(vb, uuid) in &uuids {
+                let (slot, _) = self.slot(vb)?;
+                let mut after = self.aftermath(shard);
+                slot.vb.lock().reset(shard, uuid, &mut after);
+            }
+            drop(flusher);
+        }
+        Ok(())
+    }
+
+    fn state_after_reset(&self, shard: &Shard, vb: VbId, uuid: VbUuid) -> VbState {
+        VbState {
+            max_cas: shard.recorded_cas(vb, Cas::NONE),
+            failover_log: FailoverTable::new(uuid).log().to_vec(),
+            manifest_uid: self.collections.load().uid(),
+            ..VbState::default()
+        }
     }
 
     /// Brings the table line of a key towards the processor. Never faults; an unknown vBucket is ignored.
     #[inline]
-    pub fn prefetch(&self, vb: VbId, hash: u64) {}
+    pub fn prefetch(&self, vb: VbId, hash: u64) {
+        if let Ok((slot, shard)) = self.slot(vb) {
+            slot.hint.prefetch(hash, &shard.arena);
+        }
+    }
 
-    /// Second wave, once [`Bucket::prefetch`] has had time: the header of the item with a matching tag.
+    /// Second wave, once [`Bucket::prefetch`] has had time: the header of the item with a matching tag. Skipped when
+    /// somebody is in the vBucket.
     #[inline]
-    pub fn prefetch_item(&self, vb: VbId, hash: u64) {}
-
-    /// Reads a document. `read` runs under the vBucket's lock.
-    ///
-    /// # Errors
-    /// `KeyNotFound`, `UnknownCollection`, `NotMyVbucket`; [`Refusal::Fetch`] when it is not in memory.
-    pub fn get<R>(
-        &self,
-        vb: VbId,
-        key: HashedKey<'_>,
-        now: Now,
-        read: impl FnOnce(&DocView<'_>) -> R,
-    ) -> Result<R, Refusal> {
-        unimplemented!()
-    }
-
-    /// SET, ADD, REPLACE, APPEND, PREPEND.
-    ///
-    /// # Errors
-    /// Per [`crate::StoreMode`]; `KeyExists` on another CAS, `KeyNotFound` on a CAS for nothing, `Locked`,
-    /// `TooBig`, `SyncWriteInProgress`, `TemporaryFailure` when there is no room, and the durability statuses.
-    pub fn store(
-        &self,
-        vb: VbId,
-        key: HashedKey<'_>,
-        store: &Store<'_>,
-        now: Now,
-    ) -> Result<Mutated, Refusal> {
-        unimplemented!()
-    }
-
-    /// DELETE.
-    ///
-    /// # Errors
-    /// `KeyNotFound`, `KeyExists` on another CAS, `Locked`, `SyncWriteInProgress`, the durability statuses.
-    pub fn delete(
-        &self,
-        vb: VbId,
-        key: HashedKey<'_>,
-        delete: &Delete,
-        now: Now,
-    ) -> Result<Mutated, Refusal> {
-        unimplemented!()
-    }
-
-    /// INCREMENT and DECREMENT; returns the new number.
-    ///
-    /// # Errors
-    /// As [`Bucket::store`], and `DeltaBadValue` when the document is not a decimal number.
-    pub fn counter(
-        &self,
-        vb: VbId,
-        key: HashedKey<'_>,
-        counter: &Counter,
-        now: Now,
-    ) -> Result<(u64, Mutated), Refusal> {
-        unimplemented!()
-    }
-
-    /// TOUCH and get-and-touch: gives the document a new expiry.
-    ///
-    /// # Errors
-    /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
-    pub fn touch<R>(
-        &self,
-        vb: VbId,
-        key: HashedKey<'_>,
-        expiry_wire: u32,
-        now: Now,
-        read: impl FnOnce(&DocView<'_>) -> R,
-    ) -> Result<(R, Mutated), Refusal> {
-        unimplemented!()
-    }
-
-    /// GETL: locks a document for `secs` (0 or more than the maximum: the default). The view's CAS is the lock's.
-    ///
-    /// # Errors
-    /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
-    pub fn lock<R>(
-        &self,
-        vb: VbId,
-        key: HashedKey<'_>,
-        secs: u32,
-        now: Now,
-        read: impl FnOnce(&DocView<'_>) -> R,
-    ) -> Result<R, Refusal> {
-        unimplemented!()
-    }
-
-    /// UNLOCK.
-    ///
-    /// # Errors
-    /// `KeyNotFound`, `NotLocked`, `Locked` when the CAS is not the lock's.
-    pub fn unlock(&self, vb: VbId, key: HashedKey<'_>, cas: Cas, now: Now) -> Result<(), Refusal> {
-        unimplemented!()
-    }
-
-    /// GET_META: metadata of a document or tombstone.
-    ///
-    /// # Errors
-    /// `KeyNotFound` when there is neither.
-    pub fn meta(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<DocMeta, Refusal> {
-        unimplemented!()
-    }
-
-    /// `SET_WITH_META`, `ADD_WITH_META`.
-    ///
-    /// # Errors
-    /// `KeyExists` when the local version wins or the CAS differs, `KeyNotFound` on a CAS for nothing, `Locked`,
-    /// `Invalid` on options that contradict each other or the bucket.
-    pub fn set_with_meta(
-        &self,
-        vb: VbId,
-        key: HashedKey<'_>,
-        with_meta: &WithMeta<'_>,
-        now: Now,
-    ) -> Result<Mutated, Refusal> {
-        unimplemented!()
-    }
-
-    /// `DELETE_WITH_META`.
-    ///
-    /// # Errors
-    /// As [`Bucket::set_with_meta`].
-    pub fn delete_with_meta(
-        &self,
-        vb: VbId,
-        key: HashedKey<'_>,
-        with_meta: &WithMeta<'_>,
-        now: Now,
-    ) -> Result<Mutated, Refusal> {
-        unimplemented!()
-    }
-
-    /// `GET_RANDOM`: some document of the collection that is in memory; `pick` is the caller's dice.
-    ///
-    /// # Errors
-    /// `KeyNotFound` when none was found.
-    pub fn random<R>(
-        &self,
-        collection: CollectionId,
-        pick: u64,
-        now: Now,
-        read: impl FnOnce(&DocView<'_>) -> R,
-    ) -> Result<R, Refusal> {
-        unimplemented!()
-    }
-
-    /// OBSERVE for one key.
-    ///
-    /// # Errors
-    /// `NotMyVbucket`, `UnknownCollection`; absence is a state, not an error.
-    pub fn observe(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<Observed, Refusal> {
-        unimplemented!()
-    }
-
-    /// `OBSERVE_SEQNO`.
-    ///
-    /// # Errors
-    /// `KeyNotFound` when the uuid is none of this vBucket's.
-    pub fn observe_seqno(&self, vb: VbId, uuid: VbUuid) -> Result<ObservedSeqno, Refusal> {
-        unimplemented!()
+    pub fn prefetch_item(&self, vb: VbId, hash: u64) {
+        if let Ok((slot, _)) = self.slot(vb)
+            && let Some(v) = slot.vb.try_lock()
+        {
+            v.table.prefetch_item(hash);
+        }
     }
 
     /// `SEQNO_PERSISTENCE`: whether everything up to `seqno` is synced. A parked waiter is woken when it is, or
@@ -260,30 +210,53 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`; `NotSupported` for memory-only buckets; `TemporaryFailure` when the shard cannot write.
     pub fn wait_persisted(&self, vb: VbId, seqno: Seqno, waiter: Waiter) -> Result<Wait, Status> {
-        unimplemented!()
+        let (slot, shard) = self.slot(vb)?;
+        if shard.store.is_none() {
+            return Err(Status::NotSupported);
+        }
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        if v.persisted_seqno >= seqno {
+            return Ok(Wait::Ready);
+        }
+        shard.gate.admits_deletes()?;
+        v.persistence_waiters.push((seqno, waiter));
+        after.flush();
+        Ok(Wait::Parked)
     }
 
-    /// Whether a durable mutation ([`Mutated::wait`]) has reached its level. Completion does not depend on anybody
-    /// asking.
+    /// Whether a durable mutation ([`crate::Mutated::wait`]) has reached its level. Completion does not depend on
+    /// anybody asking.
     ///
     /// # Errors
-    /// `SyncWriteAmbiguous` when that can no longer be known (shard poisoned, bucket flushed).
-    pub fn complete_durable(&self, vb: VbId, mutated: &Mutated, waiter: Waiter) -> Result<Wait, Status> {
-        unimplemented!()
-    }
-
-    /// Asks for a key to be brought from disk after [`Refusal::Fetch`]. One read serves every waiter of a key.
-    ///
-    /// # Errors
-    /// `TemporaryFailure` when too many are queued already.
-    pub fn fetch(&self, vb: VbId, key: HashedKey<'_>, waiter: Waiter) -> Result<(), Status> {
-        unimplemented!()
+    /// `SyncWriteAmbiguous` when that can no longer be known (shard poisoned, bucket flushed or closed).
+    pub fn complete_durable(
+        &self,
+        vb: VbId,
+        mutated: &crate::Mutated,
+        waiter: Waiter,
+    ) -> Result<Wait, Status> {
+        let (slot, _) = self.slot(vb)?;
+        if slot.vb.lock().failover.uuid() != mutated.vb_uuid {
+            return Err(Status::SyncWriteAmbiguous);
+        }
+        self.wait_persisted(vb, mutated.seqno, waiter).map_err(|_| Status::SyncWriteAmbiguous)
     }
 
     /// High seqno of every vBucket; with a collection, the last seqno at which that collection changed.
     #[must_use]
     pub fn seqnos(&self, collection: Option<CollectionId>) -> Vec<(VbId, Seqno)> {
-        unimplemented!()
+        self.slots
+            .iter()
+            .map(|slot| {
+                let v = slot.vb.lock();
+                let seqno = match collection {
+                    None => v.high_seqno,
+                    Some(id) => v.counts.collection(id).map_or(Seqno(0), |count| count.high_seqno),
+                };
+                (v.id, seqno)
+            })
+            .collect()
     }
 
     /// Branches of a vBucket's history with the seqno each began at, newest first.
@@ -291,75 +264,150 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`.
     pub fn failover_log(&self, vb: VbId) -> Result<Vec<(VbUuid, Seqno)>, Status> {
-        unimplemented!()
-    }
-
-    /// Facts about one vBucket.
-    ///
-    /// # Errors
-    /// `NotMyVbucket`.
-    pub fn vb_state(&self, vb: VbId) -> Result<VbInfo, Status> {
-        unimplemented!()
-    }
-
-    /// Facts about the bucket. Takes every vBucket's lock, one after the other.
-    #[must_use]
-    pub fn stats(&self) -> BucketStats {
-        unimplemented!()
-    }
-
-    /// Writes dirty documents of a shard; syncs when someone waits for persistence or the oldest unsynced batch is
-    /// older than [`FlushReport::SYNC_WITHIN_MILLIS`]; publishes what became durable and wakes who waited for it.
-    pub fn flush(&self, shard: usize, now: Now) -> FlushReport {
-        unimplemented!()
-    }
-
-    /// Stops accepting mutations, writes and syncs everything, and records that the bucket was closed cleanly (the
-    /// next open then needs no new branch of history). False when something could not be written.
-    pub fn close(&self, now: Now) -> bool {
-        unimplemented!()
-    }
-
-    /// Reads up to `max` queued keys of a shard from disk and wakes their waiters; returns how many.
-    pub fn run_fetches(&self, shard: usize, max: usize, now: Now) -> usize {
-        unimplemented!()
-    }
-
-    /// Loads a shard's documents; true while there is more. One call may read the whole shard, so it wants a thread
-    /// of its own; it holds no lock for long and ends early when the bucket is closed.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub fn warm_up(&self, shard: usize, now: Now) -> Result<bool, StoreError> {
-        unimplemented!()
+        let (slot, _) = self.slot(vb)?;
+        Ok(slot.vb.lock().failover.log().to_vec())
     }
 
     /// Whether every shard has been loaded.
     #[must_use]
     pub fn is_warm(&self) -> bool {
-        unimplemented!()
-    }
-
-    /// Housekeeping: deletes expired documents and erases those of dropped collections.
-    pub fn expire(&self, now: Now, budget: Budget) -> StepReport {
-        unimplemented!()
-    }
-
-    /// Makes room when memory is above the high watermark, down to the low one.
-    pub fn page(&self, now: Now, budget: Budget) -> StepReport {
-        unimplemented!()
+        self.shards.iter().all(|shard| shard.warm.load(Ordering::Acquire))
     }
 
     /// Moves documents out of sparsely used slabs so that these can be given back.
     pub fn defragment(&self, budget: Budget) -> StepReport {
-        unimplemented!()
+        let mut report = StepReport::default();
+        let share = budget.bytes / self.shards.len().max(1);
+        for shard in &self.shards {
+            let Some(mut defragmenter) = shard.defragmenter.try_lock() else { continue };
+            let step = defragmenter.step(&shard.arena, share, &mut |vb, sparse| match self.slot(vb) {
+                Ok((slot, _)) => slot.vb.lock().table.relocate(&sparse),
+                Err(_) => Relocated::Kept,
+            });
+            report.items += step.moved_items;
+            report.bytes += step.moved_bytes as u64;
+            report.more |= step.more;
+        }
+        report
     }
 
-    /// One bounded step of compaction.
+    // ---- inside ---------------------------------------------------------------------------------------------------
+
+    /// A vBucket and its shard.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
-    pub fn compact(&self, shard: usize, now: Now) -> Result<CompactReport, StoreError> {
-        unimplemented!()
+    /// `NotMyVbucket`.
+    #[inline]
+    pub(crate) fn slot(&self, vb: VbId) -> Result<(&Slot, &Shard), Status> {
+        let slot = self.slots.get(usize::from(vb.get())).ok_or(Status::NotMyVbucket)?;
+        let shard = self.shards.get(place_of(vb, self.shards.len()).0).ok_or(Status::NotMyVbucket)?;
+        Ok((slot, shard))
     }
+
+    /// The vBuckets of a shard.
+    pub(crate) fn vbs_of(&self, shard: &Shard) -> impl Iterator<Item = VbId> + use<> {
+        vbs_of_shard(self.options.vbuckets, self.options.shards, shard.index)
+    }
+
+    pub(crate) fn aftermath<'a>(&'a self, shard: &'a Shard) -> Aftermath<'a> {
+        Aftermath::new(shard, &*self.notifier)
+    }
+}
+
+fn vbs_of_shard(vbuckets: u16, shards: usize, index: usize) -> impl Iterator<Item = VbId> + use<> {
+    (index..usize::from(vbuckets)).step_by(shards).map(|vb| VbId(vb as u16))
+}
+
+fn check(options: &BucketOptions, stores: usize) -> Result<(), OpenError> {
+    let persistent = options.kind == BucketKind::Couchbase;
+    let problem = if !(1..=limits::VBUCKETS_MAX).contains(&options.vbuckets) {
+        "number of vBuckets"
+    } else if !(1..=usize::from(options.vbuckets)).contains(&options.shards) {
+        "number of shards"
+    } else if stores != if persistent { options.shards } else { 0 } {
+        "number of stores"
+    } else if options.value_bytes_max > crate::item::VALUE_BYTES_MAX {
+        "largest value"
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Options(problem))
+}
+
+/// Opens one shard: its vBuckets as the store knows them, under a new branch unless the last stop was clean, with the
+/// CAS ceiling ahead of the clock; all of that synced.
+fn open_shard(
+    options: &BucketOptions,
+    index: usize,
+    store: Option<Arc<dyn KvStore>>,
+    manifest: &Manifest,
+    now: Now,
+) -> Result<(Shard, Vec<VBucket>), OpenError> {
+    let recovered = store.as_ref().map(|store| store.vb_states()).unwrap_or_default();
+    let known = |vb: VbId| recovered.iter().find(|state| state.0 == vb).map(|state| &state.1);
+    let vbs: Vec<_> = vbs_of_shard(options.vbuckets, options.shards, index).collect();
+    let floor = recovered.iter().map(|state| state.1.max_cas).max().unwrap_or_default();
+    let was_clean = vbs.first().and_then(|&vb| known(vb)).is_some_and(|state| is_clean_mark(state.max_cas));
+    let ceiling = if store.is_some() {
+        ceiling_mark(Cas(floor.get().max(now.wall_nanos) + CEILING_AHEAD_NANOS))
+    } else {
+        Cas(u64::MAX - 1)
+    };
+    let shard = Shard {
+        index,
+        marker_vb: vbs.first().copied().unwrap_or_default(),
+        arena: Arena::new().map_err(OpenError::Memory)?,
+        store,
+        gate: Gate::new(vbs.len(), ceiling),
+        flusher: Mutex::default(),
+        fetches: Mutex::default(),
+        defragmenter: Mutex::new(Defragmenter::default()),
+        warm: AtomicBool::new(true),
+        warmed_items: AtomicU64::new(0),
+        counters: Counters::default(),
+    };
+    let mut changed = Vec::new();
+    let mut vbuckets = Vec::with_capacity(vbs.len());
+    for (index_in_shard, &vb) in vbs.iter().enumerate() {
+        let uuid = branch_uuid(options.seed, vb.get(), now.wall_nanos);
+        let mut v = VBucket::new(vb, index_in_shard, &shard, uuid);
+        v.manifest_uid = manifest.uid;
+        let state = known(vb);
+        if let Some(state) = state {
+            v.recover(state, uuid, was_clean);
+            if v.high_seqno > Seqno(0) {
+                let warming = Warming { open_seqno: v.high_seqno, ..Warming::default() };
+                v.warming = Some(Box::new(warming));
+                shard.warm.store(false, Ordering::Relaxed);
+            }
+        }
+        v.hlc = Hlc::above(floor);
+        if state.is_none() || !was_clean || vb == shard.marker_vb {
+            let mut state = v.state();
+            state.max_cas = shard.recorded_cas(vb, state.max_cas);
+            changed.push((vb, state));
+        }
+        vbuckets.push(v);
+    }
+    if let Some(store) = &shard.store {
+        store.put_states(&changed)?;
+    }
+    Ok((shard, vbuckets))
+}
+
+/// The number that marks a CAS as a ceiling reserved ahead, not the CAS a clean stop ended with.
+const CEILING_BITS: u64 = 0xffff;
+
+/// `at_least`, made recognisable as a ceiling.
+pub(crate) const fn ceiling_mark(at_least: Cas) -> Cas {
+    Cas(at_least.get() | CEILING_BITS)
+}
+
+/// `last`, made recognisable as what a clean stop ended with.
+pub(crate) const fn clean_mark(last: Cas) -> Cas {
+    if last.get() & CEILING_BITS == CEILING_BITS { Cas(last.get() + 1) } else { last }
+}
+
+const fn is_clean_mark(recorded: Cas) -> bool {
+    recorded.get() & CEILING_BITS != CEILING_BITS
 }

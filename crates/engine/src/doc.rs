@@ -1,12 +1,18 @@
 //! What callers get: documents seen in place, and the facts about mutations.
 
+use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use base::{Cas, Datatype, DocKey, Seqno, VbUuid};
 
+use crate::{
+    arena::Arena,
+    item::{self, ItemRef},
+};
+
 /// A document, borrowed for the length of a closure that runs under the vBucket's lock: copy small values,
 /// [`DocView::share`] large ones, and do nothing slow.
-#[derive(Debug)]
 pub struct DocView<'a> {
     /// Its key.
     pub key: DocKey<'a>,
@@ -24,25 +30,60 @@ pub struct DocView<'a> {
     pub seqno: Seqno,
     /// How often its key has been written.
     pub rev: u64,
+    item: ItemRef<'a>,
+    arena: &'a Arc<Arena>,
 }
 
-impl DocView<'_> {
-    /// The value, to be held across a socket write.
+impl<'a> DocView<'a> {
+    #[inline]
+    pub(crate) fn of(item: ItemRef<'a>, cas: Cas, arena: &'a Arc<Arena>) -> Self {
+        Self {
+            key: DocKey::trusted(item.key()),
+            value: item.value(),
+            cas,
+            flags: item.flags(),
+            expiry: item.expiry(),
+            datatype: item.datatype(),
+            seqno: item.seqno(),
+            rev: item.rev(),
+            item,
+            arena,
+        }
+    }
+
+    /// The value, to be held across a socket write. Copied only when too many hold it already.
     #[must_use]
     pub fn share(&self) -> SharedValue {
-        SharedValue(self.value.into())
+        SharedValue(match self.item.share(self.arena) {
+            Some(held) => Held::InPlace(held),
+            None => Held::Copy(self.value.into()),
+        })
     }
 }
 
 /// A value that outlives the closure it was seen in.
-#[derive(Debug)]
-pub struct SharedValue(Box<[u8]>);
+pub struct SharedValue(Held);
+
+enum Held {
+    InPlace(item::SharedValue),
+    Copy(Box<[u8]>),
+}
 
 impl Deref for SharedValue {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Held::InPlace(value) => value,
+            Held::Copy(value) => value,
+        }
+    }
+}
+
+impl fmt::Debug for SharedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedValue").field("len", &self.len()).finish()
     }
 }
 

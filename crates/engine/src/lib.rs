@@ -8,16 +8,38 @@
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
 
+mod aftermath;
 pub mod arena;
+mod bg_fetcher;
 mod bucket;
+mod checkpoint;
+mod collections;
+mod compactor;
+mod conflict;
+mod counts;
 pub mod defragmenter;
+mod disk_answers;
 pub mod doc;
+mod durability;
+mod expiry_pager;
+mod failover_table;
+mod flusher;
 pub mod hash_table;
+mod hlc;
 pub mod item;
+mod item_pager;
+mod key_map;
+mod locks;
+mod memory;
 pub mod notify;
+mod ops;
 pub mod options;
 pub mod request;
+mod settings;
+mod shard;
 pub mod stats;
+mod vbucket;
+mod warmup;
 
 pub use bucket::Bucket;
 pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};

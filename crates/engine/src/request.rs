@@ -91,7 +91,7 @@ pub struct Counter {
     pub decrement: bool,
     /// The number to create the document with; `None`: `KeyNotFound` when there is none.
     pub initial: Option<u64>,
-    /// Expiry of the document, created or changed.
+    /// Expiry of a document that is created; an existing one keeps its own.
     pub expiry: Expiry,
     /// Optimistic lock, or [`Cas::NONE`].
     pub cas: Cas,
@@ -118,7 +118,7 @@ pub struct WithMeta<'a> {
     pub check_cas: Cas,
     /// Only create: `KeyExists` when there is a local document.
     pub add_only: bool,
-    /// The sender insists (`FORCE`): no conflict resolution, and accepted by last-write-wins buckets as well.
+    /// The sender insists: no conflict resolution, and accepted by last-write-wins buckets as well.
     pub force: bool,
     /// Skip conflict resolution.
     pub skip_conflict_resolution: bool,

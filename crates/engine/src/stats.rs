@@ -1,7 +1,13 @@
 //! What a bucket reports: plain numbers, gathered on demand from per-vBucket counters, named in the words of
 //! Couchbase's published statistics so that the caller only has to print them.
 
-use base::{Cas, CollectionId, Seqno, VbId, VbUuid};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use base::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
+use storage::StoreStats;
+
+use crate::{bucket::Bucket, shard::Shard, vbucket::VBucket};
 
 /// How much one call of a step function may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +130,7 @@ pub struct VbOps {
     pub ejects: u64,
     /// Documents dropped from memory-only buckets to make room.
     pub auto_deletes: u64,
-    /// Values read back from disk.
+    /// `ep_bg_fetched`: values read back from disk.
     pub bg_fetched: u64,
     /// Locks refused or mutations refused because of one.
     pub lock_errors: u64,
@@ -173,9 +179,7 @@ pub struct BucketStats {
     pub tmp_oom_errors: u64,
     /// `ep_oom_errors`: mutations that could not be allocated at all.
     pub oom_errors: u64,
-    /// `ep_bg_fetched`.
-    pub bg_fetched: u64,
-    /// `ep_bg_num_samples` queue: keys waiting for a fetch.
+    /// Keys waiting for a fetch.
     pub bg_queue: u64,
     /// Fetches that found an unreadable record.
     pub bg_errors: u64,
@@ -189,10 +193,131 @@ pub struct BucketStats {
     pub warmup_items: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
+    /// Bytes of segments in use, without what is preallocated.
+    pub disk_used_bytes: u64,
     /// Bytes on disk that are the newest version of something.
     pub disk_live_bytes: u64,
+    /// Damaged places found on disk.
+    pub corrupt_records: u64,
+    /// The last write found the disk full.
+    pub disk_full: bool,
+    /// What each shard's store says.
+    pub stores: Vec<StoreStats>,
     /// Summed operation counters.
     pub ops: VbOps,
     /// Documents per collection, ascending by id.
     pub collections: Vec<(CollectionId, u64)>,
+}
+
+impl Bucket {
+    /// Facts about one vBucket.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`.
+    pub fn vb_state(&self, vb: VbId) -> Result<VbInfo, Status> {
+        let (slot, _) = self.slot(vb)?;
+        let v = slot.vb.lock();
+        Ok(VbInfo {
+            vb,
+            uuid: v.failover.uuid(),
+            high_seqno: v.high_seqno,
+            persisted_seqno: v.persisted_seqno,
+            purge_seqno: v.purge_seqno,
+            max_cas: v.hlc.last(),
+            max_deleted_rev: v.max_deleted_rev,
+            items: v.counts.items,
+            non_resident: v.counts.non_resident,
+            tombstones: v.counts.tombstones,
+            queue_items: v.checkpoint.len() as u64,
+            queue_bytes: v.checkpoint.bytes(),
+            table_bytes: v.table.bytes() as u64,
+            item_bytes: v.counts.item_bytes,
+            ops: v.ops,
+        })
+    }
+
+    /// Facts about the bucket. Takes every vBucket's lock, one after the other.
+    #[must_use]
+    pub fn stats(&self) -> BucketStats {
+        let (mem_high_wat, mem_low_wat) = self.watermarks();
+        let mut stats = BucketStats {
+            mem_used: self.mem_used(),
+            quota_bytes: self.settings.quota_bytes(),
+            mem_high_wat,
+            mem_low_wat,
+            tmp_oom_errors: self.errors.temporary.load(Ordering::Relaxed),
+            oom_errors: self.errors.out_of_memory.load(Ordering::Relaxed),
+            ..BucketStats::default()
+        };
+        let mut collections = BTreeMap::new();
+        for vb in 0..self.vbuckets() {
+            let Ok((slot, _)) = self.slot(VbId(vb)) else { continue };
+            stats.add_vbucket(&slot.vb.lock(), &mut collections);
+        }
+        for shard in &self.shards {
+            stats.add_shard(shard);
+        }
+        stats.collections = collections.into_iter().filter(|entry| entry.1 > 0).collect();
+        stats.diskqueue_items = stats.queue_size + stats.unsynced_items;
+        let resident = stats.curr_items - stats.non_resident;
+        stats.resident_percent = (resident * 100).checked_div(stats.curr_items).unwrap_or(100);
+        stats
+    }
+}
+
+impl BucketStats {
+    fn add_vbucket(&mut self, v: &VBucket, collections: &mut BTreeMap<CollectionId, u64>) {
+        self.curr_items += v.counts.items;
+        self.curr_temp_items += v.table.len() as u64;
+        self.non_resident += v.counts.non_resident;
+        self.kv_bytes += v.counts.item_bytes;
+        self.table_bytes += v.table.bytes() as u64;
+        self.checkpoint_bytes += v.checkpoint.overhead_bytes();
+        self.queue_size += v.checkpoint.len() as u64;
+        self.unsynced_items += v.in_flight;
+        self.diskqueue_bytes += v.checkpoint.bytes();
+        self.ops.add(&v.ops);
+        for count in v.counts.collections() {
+            *collections.entry(count.id).or_default() += count.items;
+        }
+    }
+
+    fn add_shard(&mut self, shard: &Shard) {
+        self.arena_committed += shard.arena.committed_bytes() as u64;
+        self.total_persisted += shard.counters.persisted.load(Ordering::Relaxed);
+        self.commit_failures += shard.counters.commit_failures.load(Ordering::Relaxed);
+        self.bg_errors += shard.counters.fetch_errors.load(Ordering::Relaxed);
+        self.bg_queue += shard.queued_fetches() as u64;
+        self.poisoned |= shard.gate.is_poisoned();
+        self.warmup_items += shard.warmed_items.load(Ordering::Relaxed);
+        if !shard.warm.load(Ordering::Relaxed) {
+            self.warmup = WarmupState::Loading;
+        }
+        if let Some(store) = &shard.store {
+            let store = store.stats();
+            self.disk_bytes += store.bytes_on_disk;
+            self.disk_used_bytes += store.bytes_used;
+            self.disk_live_bytes += store.bytes_live;
+            self.corrupt_records += store.corrupt_count;
+            self.disk_full |= store.full;
+            self.poisoned |= store.poisoned;
+            self.stores.push(store);
+        }
+    }
+}
+
+impl VbOps {
+    fn add(&mut self, other: &Self) {
+        self.get_hits += other.get_hits;
+        self.get_misses += other.get_misses;
+        self.creates += other.creates;
+        self.updates += other.updates;
+        self.deletes += other.deletes;
+        self.expired += other.expired;
+        self.ejects += other.ejects;
+        self.auto_deletes += other.auto_deletes;
+        self.bg_fetched += other.bg_fetched;
+        self.lock_errors += other.lock_errors;
+        self.cas_mismatches += other.cas_mismatches;
+    }
 }

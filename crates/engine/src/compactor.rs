@@ -1,0 +1,77 @@
+//! What compaction asks memory: is this record the newest synced version of its key, and where is it now?
+//!
+//! The answers are careful. A clean item in the table names the newest synced version. A dirty one only knows the place of
+//! the synced version before it, so anything else about that key is unknown, as is everything the table does not
+//! hold: the store then decides by its own index. Dropped collections are the exception: every version of theirs is dead.
+
+use base::{DocKey, Now, Seqno, VbId, hash::key_hash};
+use storage::{CompactBudget, CompactReport, Liveness, Locator, Record, StoreError, Verdict};
+
+use crate::bucket::Bucket;
+
+impl Bucket {
+    /// One bounded step of compaction.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub fn compact(&self, shard: usize, now: Now) -> Result<CompactReport, StoreError> {
+        self.compact_within(shard, now, CompactBudget::default().space_ratio)
+    }
+
+    /// As [`Bucket::compact`], for a user who asked for it: compacts whatever has anything to gain.
+    ///
+    /// # Errors
+    /// As [`Bucket::compact`].
+    pub fn compact_eagerly(&self, shard: usize, now: Now) -> Result<CompactReport, StoreError> {
+        self.compact_within(shard, now, 1.0)
+    }
+
+    fn compact_within(&self, shard: usize, now: Now, space_ratio: f64) -> Result<CompactReport, StoreError> {
+        let Some(shard) = self.shards.get(shard) else { return Ok(CompactReport::default()) };
+        let Some(store) = &shard.store else { return Ok(CompactReport::default()) };
+        let budget = CompactBudget {
+            purge_before: now.unix_secs().saturating_sub(self.settings.purge_interval_secs()),
+            space_ratio,
+            ..CompactBudget::default()
+        };
+        let report = store.compact(self, budget)?;
+        for &(vb, seqno) in &report.purged {
+            if let Ok((slot, _)) = self.slot(vb) {
+                let mut v = slot.vb.lock();
+                v.purge_seqno = v.purge_seqno.max(seqno.min(v.persisted_seqno));
+                v.disk_answers.clear();
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl Liveness for Bucket {
+    fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict {
+        if self.collections.load().is_dropped(DocKey::trusted(record.key).collection()) {
+            return Verdict::Dead;
+        }
+        let Ok((slot, _)) = self.slot(vb) else { return Verdict::Unknown };
+        let v = slot.vb.lock();
+        let Some(item) = v.table.find(key_hash(record.key), record.key) else { return Verdict::Unknown };
+        if item.is_dirty() {
+            return if item.locator() == at { Verdict::Live } else { Verdict::Unknown };
+        }
+        match record.meta.seqno.cmp(&item.seqno()) {
+            std::cmp::Ordering::Less => Verdict::Dead,
+            std::cmp::Ordering::Equal => Verdict::Live,
+            std::cmp::Ordering::Greater => Verdict::Unknown,
+        }
+    }
+
+    fn relocate(&self, vb: VbId, key: &[u8], hash: u64, seqno: Seqno, from: Locator, to: Locator) -> bool {
+        let Ok((slot, _)) = self.slot(vb) else { return false };
+        let v = slot.vb.lock();
+        let Some(item) = v.table.find(hash, key) else { return false };
+        let is_current = item.locator() == from && (item.seqno() == seqno || item.is_dirty());
+        if is_current {
+            item.set_locator(to);
+        }
+        is_current
+    }
+}

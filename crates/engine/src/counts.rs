@@ -1,0 +1,106 @@
+//! What a vBucket holds, counted as it changes. Plain numbers under the vBucket's lock: a shared counter would be the
+//! one cache line all cores fight over.
+
+use base::{CollectionId, DocKey, Seqno};
+
+use crate::item::ItemRef;
+
+/// What the counters need to know of one version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weight {
+    deleted: bool,
+    resident: bool,
+    bytes: u64,
+}
+
+impl Weight {
+    #[inline]
+    pub(crate) fn of(item: ItemRef<'_>) -> Self {
+        Self { deleted: item.is_deleted(), resident: item.is_resident(), bytes: item.bytes() as u64 }
+    }
+}
+
+/// One collection's share of a vBucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CollectionCount {
+    pub(crate) id: CollectionId,
+    pub(crate) items: u64,
+    /// Its last mutation.
+    pub(crate) high_seqno: Seqno,
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) items: u64,
+    pub(crate) non_resident: u64,
+    pub(crate) tombstones: u64,
+    /// Of everything in the table.
+    pub(crate) item_bytes: u64,
+    /// Collections seen so far, ascending by id. Bounded by what manifests have listed.
+    collections: Vec<CollectionCount>,
+}
+
+impl Counts {
+    /// One version left the table, another came (either may be none).
+    #[inline]
+    pub(crate) fn exchange(&mut self, key: DocKey<'_>, old: Option<Weight>, new: Option<Weight>) {
+        let mut items = 0_i64;
+        if let Some(old) = old {
+            self.item_bytes -= old.bytes;
+            if old.deleted {
+                self.tombstones -= 1;
+            } else {
+                self.non_resident -= u64::from(!old.resident);
+                items -= 1;
+            }
+        }
+        if let Some(new) = new {
+            self.item_bytes += new.bytes;
+            if new.deleted {
+                self.tombstones += 1;
+            } else {
+                self.non_resident += u64::from(!new.resident);
+                items += 1;
+            }
+        }
+        if items != 0 {
+            self.items = self.items.wrapping_add_signed(items);
+            let collection = self.collection_mut(key);
+            collection.items = collection.items.wrapping_add_signed(items);
+        }
+    }
+
+    /// A mutation of a collection's document got this seqno.
+    #[inline]
+    pub(crate) fn advance(&mut self, key: DocKey<'_>, seqno: Seqno) {
+        let collection = self.collection_mut(key);
+        collection.high_seqno = collection.high_seqno.max(seqno);
+    }
+
+    fn collection_mut(&mut self, key: DocKey<'_>) -> &mut CollectionCount {
+        let id = key.collection();
+        let index = match self.collections.binary_search_by_key(&id, |count| count.id) {
+            Ok(index) => index,
+            Err(index) => {
+                self.collections.insert(index, CollectionCount { id, items: 0, high_seqno: Seqno(0) });
+                index
+            }
+        };
+        &mut self.collections[index]
+    }
+
+    pub(crate) fn collection(&self, id: CollectionId) -> Option<&CollectionCount> {
+        let index = self.collections.binary_search_by_key(&id, |count| count.id).ok()?;
+        self.collections.get(index)
+    }
+
+    pub(crate) fn collections(&self) -> &[CollectionCount] {
+        &self.collections
+    }
+
+    /// Forgets collections that are gone and empty.
+    pub(crate) fn retain_collections(&mut self, mut keep: impl FnMut(CollectionId) -> bool) {
+        self.collections.retain(|count| count.items > 0 || keep(count.id));
+    }
+}

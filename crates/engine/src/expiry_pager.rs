@@ -1,0 +1,182 @@
+//! Housekeeping of documents that should be gone: past their expiry, in a collection that was dropped, or, where there is
+//! no disk to keep them, tombstones past the purge interval.
+//!
+//! Walks vBucket by vBucket, a few documents per lock hold, and skips vBuckets in which nothing can be due: each
+//! knows a time before which nothing expires. Documents that are asked for after their expiry do not wait for this; they go
+//! when they are met.
+
+use base::{DocKey, HashedKey, Now, Seqno, VbId};
+
+use crate::{
+    aftermath::Aftermath,
+    bucket::Bucket,
+    collections::CollectionTable,
+    hash_table::ScanPosition,
+    item::{ItemId, ItemRef},
+    shard::Env,
+    stats::{Budget, StepReport},
+    vbucket::{VBucket, is_due},
+};
+
+/// Documents looked at per lock hold.
+const CHUNK: usize = 64;
+/// Tombstones a memory-only vBucket keeps whatever their age, beyond half as many as it has documents.
+const TOMBSTONES_MIN: u64 = 256;
+
+/// Where the walk is.
+#[derive(Debug, Default)]
+pub(crate) struct ExpiryPager {
+    vb: u16,
+    /// Within `vb`; none between vBuckets.
+    position: Option<ScanPosition>,
+}
+
+/// Why a document is to go.
+#[derive(Clone, Copy, Debug)]
+enum Reason {
+    Expired,
+    CollectionDropped,
+    TombstonePurged,
+}
+
+impl Bucket {
+    /// Housekeeping: deletes expired documents and erases those of dropped collections.
+    pub fn expire(&self, now: Now, budget: Budget) -> StepReport {
+        let mut report = StepReport::default();
+        let Some(mut pager) = self.expiry_pager.try_lock() else { return report };
+        let collections = self.collections.load_full();
+        let mut looked_at = 0;
+        for _ in 0..self.vbuckets() {
+            let vb = VbId(pager.vb % self.vbuckets());
+            if !self.expire_in(vb, &mut pager, &collections, now, budget, &mut looked_at, &mut report) {
+                report.more = true;
+                return report;
+            }
+            pager.vb = (vb.get() + 1) % self.vbuckets();
+        }
+        report
+    }
+
+    /// Walks one vBucket; false when the budget ended first.
+    #[expect(clippy::too_many_arguments, reason = "the state of one walk, used once")]
+    fn expire_in(
+        &self,
+        vb: VbId,
+        pager: &mut ExpiryPager,
+        collections: &CollectionTable,
+        now: Now,
+        budget: Budget,
+        looked_at: &mut usize,
+        report: &mut StepReport,
+    ) -> bool {
+        let Ok((slot, shard)) = self.slot(vb) else { return true };
+        let env = Env { shard, kind: self.options.kind, now };
+        loop {
+            if *looked_at >= budget.items {
+                return false;
+            }
+            let mut after = self.aftermath(shard);
+            let mut v = slot.vb.lock();
+            let from = match pager.position {
+                Some(position) => position,
+                None => {
+                    v.locks.sweep(now);
+                    if !needs_walk(&v, &env, collections) {
+                        v.counts.retain_collections(|id| !collections.is_dropped(id));
+                        return true;
+                    }
+                    // What is still to come is met by the walk, or lowers this again.
+                    v.next_expiry = u32::MAX;
+                    ScanPosition::default()
+                }
+            };
+            let (next, seen, gone) = self.expire_chunk(&mut v, &env, collections, from, &mut after);
+            *looked_at += seen;
+            report.items += gone;
+            pager.position = next;
+            if next.is_none() {
+                return true;
+            }
+        }
+    }
+
+    fn expire_chunk(
+        &self,
+        v: &mut VBucket,
+        env: &Env<'_>,
+        collections: &CollectionTable,
+        from: ScanPosition,
+        after: &mut Aftermath<'_>,
+    ) -> (Option<ScanPosition>, usize, usize) {
+        let interval = self.settings.purge_interval_secs();
+        let too_many = v.counts.tombstones > TOMBSTONES_MIN.max(v.counts.items / 2);
+        let mut seen = 0;
+        let mut due: Vec<(ItemId, Reason)> = Vec::new();
+        let mut next_expiry = u32::MAX;
+        let next = v.table.scan(from, CHUNK, &mut |item| {
+            seen += 1;
+            if item.is_deleted() {
+                if env.is_persistent() {
+                    return;
+                }
+                let until = item.expiry().saturating_add(interval);
+                if too_many || is_due(until, env.now) {
+                    due.push((item.id(), Reason::TombstonePurged));
+                } else {
+                    next_expiry = next_expiry.min(until);
+                }
+            } else if collections.is_dropped(DocKey::trusted(item.key()).collection()) {
+                due.push((item.id(), Reason::CollectionDropped));
+            } else if is_due(item.expiry(), env.now) {
+                due.push((item.id(), Reason::Expired));
+            } else if item.expiry() != 0 {
+                next_expiry = next_expiry.min(item.expiry());
+            }
+        });
+        v.next_expiry = v.next_expiry.min(next_expiry);
+        let mut gone = 0;
+        for (id, reason) in due {
+            gone += usize::from(remove(v, env, id, reason, after));
+        }
+        (next, seen, gone)
+    }
+}
+
+fn needs_walk(v: &VBucket, env: &Env<'_>, collections: &CollectionTable) -> bool {
+    is_due(v.next_expiry, env.now)
+        || v.counts.collections().iter().any(|count| count.items > 0 && collections.is_dropped(count.id))
+        || (!env.is_persistent() && v.counts.tombstones > TOMBSTONES_MIN.max(v.counts.items / 2))
+}
+
+fn remove(v: &mut VBucket, env: &Env<'_>, id: ItemId, reason: Reason, after: &mut Aftermath<'_>) -> bool {
+    // SAFETY: the id comes from a scan of this table under the lock that is still held, and removing one item leaves
+    // the others where they are.
+    let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
+    let (key, seqno, expiry): (Box<[u8]>, Seqno, u32) = (item.key().into(), item.seqno(), item.expiry());
+    let key = HashedKey::new(DocKey::trusted(&key));
+    match reason {
+        Reason::Expired => {
+            // Turns it into a tombstone, unless its turn has not come: the key is pending, or only the disk knows.
+            let is_pending = v.pending.get(key.hash, key.key.encoded()).is_some();
+            let gone = !is_pending && v.settle(env, key, after).is_ok_and(|found| found.live().is_none());
+            if v.table.find(key.hash, key.key.encoded()).is_some_and(|item| !item.is_deleted()) {
+                v.next_expiry = v.next_expiry.min(expiry);
+            }
+            gone
+        }
+        Reason::CollectionDropped => {
+            v.evict(env, key, id, after);
+            if let Some(pending) = v.pending.remove(key.hash, key.key.encoded())
+                && let Some(previous) = pending.previous
+            {
+                after.release(previous);
+            }
+            true
+        }
+        Reason::TombstonePurged => {
+            v.purge_seqno = v.purge_seqno.max(seqno);
+            v.evict(env, key, id, after);
+            true
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The branches of a vBucket's history.
+//!
+//! A branch begins when the vBucket is created, and whenever mutations that were handed out may have been lost: after
+//! an unclean stop. Clients hold (uuid, seqno) tokens; a token is still good if its seqno lies before the point where
+//! a younger branch took over. An entry is synced before anything is served under it.
+
+use base::{Seqno, VbUuid};
+
+/// How many branches are remembered (kv_engine, `max_failover_entries`).
+const ENTRIES_MAX: usize = 25;
+/// kv_engine keeps uuids within what a JSON number can carry.
+const UUID_MASK: u64 = (1 << 48) - 1;
+
+/// Never empty; newest branch first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailoverTable {
+    entries: Vec<(VbUuid, Seqno)>,
+}
+
+impl FailoverTable {
+    /// The history of a vBucket that begins now.
+    pub(crate) fn new(uuid: VbUuid) -> Self {
+        Self { entries: vec![(uuid, Seqno(0))] }
+    }
+
+    /// The history as it was recovered; `fallback` if nothing was.
+    pub(crate) fn recovered(log: &[(VbUuid, Seqno)], fallback: VbUuid) -> Self {
+        if log.is_empty() { Self::new(fallback) } else { Self { entries: log.to_vec() } }
+    }
+
+    /// The branch that mutations are on now.
+    pub(crate) fn uuid(&self) -> VbUuid {
+        self.entries.first().map_or(VbUuid(0), |entry| entry.0)
+    }
+
+    /// A new branch takes over behind `seqno`.
+    pub(crate) fn begin(&mut self, uuid: VbUuid, seqno: Seqno) {
+        self.entries.retain(|&(_, start)| start <= seqno);
+        self.entries.insert(0, (uuid, seqno));
+        self.entries.truncate(ENTRIES_MAX);
+    }
+
+    /// All branches with the seqno each began at.
+    pub(crate) fn log(&self) -> &[(VbUuid, Seqno)] {
+        &self.entries
+    }
+
+    /// The last seqno that is valid on an older branch.
+    pub(crate) fn end_of(&self, uuid: VbUuid) -> Option<Seqno> {
+        self.entries.windows(2).find(|pair| pair[1].0 == uuid).map(|pair| pair[0].1)
+    }
+}
+
+/// A uuid for a branch, from the bucket's seed and whatever makes this branch different from others.
+pub(crate) fn branch_uuid(seed: u64, vb: u16, salt: u64) -> VbUuid {
+    let mixed = mix(seed ^ mix(u64::from(vb) + 1) ^ mix(salt).rotate_left(17));
+    VbUuid((mixed & UUID_MASK).max(1))
+}
+
+/// The finaliser of SplitMix64: spreads whatever differs over all bits.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_branch_ends_where_the_next_one_began() {
+        let mut table = FailoverTable::new(VbUuid(1));
+        table.begin(VbUuid(2), Seqno(10));
+        table.begin(VbUuid(3), Seqno(15));
+        assert_eq!(table.uuid(), VbUuid(3));
+        assert_eq!(table.end_of(VbUuid(1)), Some(Seqno(10)));
+        assert_eq!(table.end_of(VbUuid(2)), Some(Seqno(15)));
+        assert_eq!(table.end_of(VbUuid(3)), None);
+        assert_eq!(table.end_of(VbUuid(9)), None);
+    }
+
+    #[test]
+    fn branches_beyond_the_point_of_return_are_forgotten_and_the_log_is_bounded() {
+        let mut table = FailoverTable::new(VbUuid(1));
+        table.begin(VbUuid(2), Seqno(10));
+        table.begin(VbUuid(3), Seqno(5));
+        assert_eq!(table.log(), [(VbUuid(3), Seqno(5)), (VbUuid(1), Seqno(0))]);
+        for index in 0..100 {
+            table.begin(VbUuid(100 + index), Seqno(5));
+        }
+        assert_eq!(table.log().len(), ENTRIES_MAX);
+    }
+}

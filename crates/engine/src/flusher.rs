@@ -1,0 +1,368 @@
+//! From checkpoint to disk. One call of [`Bucket::flush`] for a shard:
+//!
+//! 1. raises the shard's CAS ceiling when the clock comes near it;
+//! 2. returns, unless somebody waits for persistence, the oldest dirty mutation is old enough or there are many;
+//! 3. takes the checkpoint of every dirty vBucket *whole* (so a superseded version and its superseder are taken
+//!    together and only the newer is written), with the vBucket's state, and commits in groups, reading the items
+//!    without any lock: they are immutable and the taken references keep them;
+//! 4. syncs once;
+//! 5. publishes, vBucket by vBucket under its lock: items are clean and have their locator, tombstones leave the table,
+//!    durable writes become visible, the persisted seqno rises, waiters are woken.
+//!
+//! A full disk puts everything taken back to the front of its checkpoint; it is tried again. Any other failure poisons the
+//! shard: everything stays in memory and readable, nothing is written any more.
+
+use std::sync::atomic::Ordering;
+
+use base::{Cas, DocKey, HashedKey, Now, Status, VbId, hash::key_hash};
+use storage::{KvStore, Locator, Record, RecordKind, RecordMeta, StoreError, VbBatch, VbState};
+
+use crate::{
+    bucket::{Bucket, ceiling_mark, clean_mark},
+    item::{ItemPtr, ItemRef},
+    shard::{FLUSH_BYTES, Shard},
+    stats::{FlushFailure, FlushReport},
+    vbucket::{VBucket, is_expiration},
+};
+
+/// How far ahead of the clock the CAS ceiling is put, and how near it may come.
+pub(crate) const CEILING_AHEAD_NANOS: u64 = 120 * 1_000_000_000;
+const CEILING_NEAR_NANOS: u64 = CEILING_AHEAD_NANOS / 2;
+/// Bytes per commit.
+const COMMIT_BYTES: u64 = 8 << 20;
+/// Bytes committed per sync.
+const SYNC_BYTES: u64 = 64 << 20;
+/// Items published per lock hold.
+const PUBLISH_ITEMS: usize = 256;
+
+/// Held by whoever writes a shard; what was taken from checkpoints is in that thread's hands alone.
+#[derive(Debug, Default)]
+pub(crate) struct Flusher;
+
+/// One vBucket's checkpoint on its way to disk.
+struct Part {
+    vb: VbId,
+    incarnation: u32,
+    state: VbState,
+    /// In seqno order, none stale when taken.
+    items: Vec<ItemPtr>,
+    hashes: Vec<u64>,
+    bytes: u64,
+    reported_bytes: u64,
+    /// Filled by the commit, one per item.
+    locators: Vec<Locator>,
+}
+
+impl Bucket {
+    /// Writes dirty documents of a shard; syncs when someone waits for persistence or the oldest unsynced mutation is
+    /// older than [`FlushReport::SYNC_WITHIN_MILLIS`]; publishes what became durable and wakes who waited for it.
+    pub fn flush(&self, shard: usize, now: Now) -> FlushReport {
+        self.flush_shard(shard, now, false)
+    }
+
+    /// Stops accepting mutations, writes and syncs everything, and records that the bucket was closed cleanly (the
+    /// next open then needs no new branch of history). False when something could not be written.
+    pub fn close(&self, now: Now) -> bool {
+        for shard in &self.shards {
+            shard.gate.close();
+        }
+        // Whoever was past the gate is done once their lock is free again.
+        let last_cas: Vec<_> = self
+            .shards
+            .iter()
+            .map(|shard| {
+                let slots = self.vbs_of(shard).filter_map(|vb| self.slot(vb).ok());
+                slots.map(|(slot, _)| slot.vb.lock().hlc.last()).max().unwrap_or_default()
+            })
+            .collect();
+        self.shards.iter().zip(last_cas).all(|(shard, last_cas)| self.close_shard(shard, last_cas, now))
+    }
+
+    fn close_shard(&self, shard: &Shard, last_cas: Cas, now: Now) -> bool {
+        let Some(store) = &shard.store else { return true };
+        loop {
+            let report = self.flush_shard(shard.index, now, true);
+            if report.failed.is_some() {
+                return false;
+            }
+            if !report.more && !report.unsynced {
+                break;
+            }
+        }
+        let _flusher = shard.flusher.lock();
+        let Ok((slot, _)) = self.slot(shard.marker_vb) else { return false };
+        let mut state = slot.vb.lock().state();
+        state.max_cas = clean_mark(last_cas);
+        store.put_states(&[(shard.marker_vb, state)]).and_then(|()| store.close()).is_ok()
+    }
+
+    fn flush_shard(&self, index: usize, now: Now, force: bool) -> FlushReport {
+        let mut report = FlushReport::default();
+        let Some(shard) = self.shards.get(index) else { return report };
+        let Some(store) = &shard.store else { return report };
+        let _flusher = shard.flusher.lock();
+        if shard.gate.is_poisoned() {
+            report.failed = Some(FlushFailure::Poisoned);
+            return report;
+        }
+        let asked = shard.gate.begin_flush();
+        if let Err(failure) = self.keep_ceiling_ahead(shard, &**store, now) {
+            report.failed = Some(failure);
+            if failure == FlushFailure::Poisoned {
+                return report;
+            }
+        }
+        let waited = shard.gate.dirty_for_millis(now);
+        let is_due = waited.is_some_and(|millis| millis >= FlushReport::SYNC_WITHIN_MILLIS)
+            || shard.gate.dirty_bytes() >= FLUSH_BYTES;
+        if !(asked || is_due || force) {
+            report.unsynced = waited.is_some();
+            return report;
+        }
+        self.write(shard, &**store, now, &mut report);
+        report.unsynced = shard.gate.dirty_for_millis(now).is_some();
+        report
+    }
+
+    /// Syncs a higher CAS ceiling when the clock, or a CAS from elsewhere, comes near the present one.
+    fn keep_ceiling_ahead(&self, shard: &Shard, store: &dyn KvStore, now: Now) -> Result<(), FlushFailure> {
+        let ceiling = shard.gate.ceiling();
+        let highest = shard.gate.wanted_ceiling().get().max(now.wall_nanos);
+        if shard.gate.is_closed() || highest.saturating_add(CEILING_NEAR_NANOS) <= ceiling.get() {
+            return Ok(());
+        }
+        let raised = ceiling_mark(Cas(highest.saturating_add(CEILING_AHEAD_NANOS)));
+        let Ok((slot, _)) = self.slot(shard.marker_vb) else { return Ok(()) };
+        // The rest of the state may not run ahead of what is on disk.
+        let mut state = slot.vb.lock().state();
+        state.high_seqno = slot.vb.lock().persisted_seqno;
+        state.max_cas = raised;
+        store.put_states(&[(shard.marker_vb, state)]).map_err(|error| failure_of(shard, &error))?;
+        shard.gate.raise_ceiling(raised);
+        Ok(())
+    }
+
+    fn write(&self, shard: &Shard, store: &dyn KvStore, now: Now, report: &mut FlushReport) {
+        let mut dirty = shard.gate.take_dirty().into_iter();
+        let mut committed: Vec<Part> = Vec::new();
+        let mut bytes = 0;
+        while bytes < SYNC_BYTES {
+            let mut group = self.take_group(shard, &mut dirty);
+            if group.is_empty() {
+                break;
+            }
+            if let Err(error) = commit(shard, store, &mut group) {
+                report.failed = Some(failure_of(shard, &error));
+                self.put_back(shard, group, now);
+                break;
+            }
+            bytes += group.iter().map(|part| part.bytes).sum::<u64>();
+            committed.append(&mut group);
+        }
+        for index in dirty {
+            shard.gate.mark_dirty(index, now);
+            report.more |= report.failed.is_none();
+        }
+        if committed.is_empty() {
+            return;
+        }
+        if let Err(error) = store.sync() {
+            report.failed = Some(failure_of(shard, &error));
+            self.put_back(shard, committed, now);
+            return;
+        }
+        report.synced = true;
+        if report.failed.is_none() {
+            shard.gate.set_full(false);
+        }
+        for part in committed {
+            report.items += part.items.len();
+            report.bytes += part.bytes;
+            shard.counters.persisted.fetch_add(part.items.len() as u64, Ordering::Relaxed);
+            self.publish(shard, part);
+        }
+    }
+
+    /// Takes the checkpoints of the next dirty vBuckets, about as much as makes one commit.
+    fn take_group(&self, shard: &Shard, dirty: &mut impl Iterator<Item = usize>) -> Vec<Part> {
+        let mut group: Vec<Part> = Vec::new();
+        let mut bytes = 0;
+        while bytes < COMMIT_BYTES {
+            let Some(index) = dirty.next() else { break };
+            let part = self.take_part(shard, index);
+            bytes += part.bytes;
+            group.push(part);
+        }
+        group
+    }
+
+    fn take_part(&self, shard: &Shard, index_in_shard: usize) -> Part {
+        let vb = VbId((index_in_shard * self.shards() + shard.index) as u16);
+        let mut part = Part {
+            vb,
+            incarnation: 0,
+            state: VbState::default(),
+            items: Vec::new(),
+            hashes: Vec::new(),
+            bytes: 0,
+            reported_bytes: 0,
+            locators: Vec::new(),
+        };
+        let Ok((slot, _)) = self.slot(vb) else { return part };
+        let taken = {
+            let mut v = slot.vb.lock();
+            part.incarnation = v.incarnation;
+            part.state = v.state();
+            part.reported_bytes = v.take_reported_bytes();
+            let taken = v.checkpoint.take();
+            v.in_flight = taken.len() as u64;
+            // Under the lock, so that nothing turns stale between looking and the state it is written with.
+            taken.into_iter().map(|item| (shard.item(&item).is_stale(), item)).collect::<Vec<_>>()
+        };
+        part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas);
+        for (is_stale, item) in taken {
+            if is_stale {
+                shard.release(item);
+            } else {
+                let view = shard.item(&item);
+                part.bytes += view.bytes() as u64;
+                part.hashes.push(key_hash(view.key()));
+                part.items.push(item);
+            }
+        }
+        part
+    }
+
+    /// Returns what could not be written to the front of the checkpoints it came from.
+    fn put_back(&self, shard: &Shard, parts: Vec<Part>, now: Now) {
+        for part in parts {
+            let Ok((slot, _)) = self.slot(part.vb) else { continue };
+            let mut v = slot.vb.lock();
+            v.in_flight = 0;
+            v.checkpoint.put_back(part.items, part.bytes);
+            v.return_reported_bytes(part.reported_bytes);
+            shard.gate.mark_dirty(v.index_in_shard, now);
+        }
+    }
+
+    /// What a part holds is durable: tells the vBucket.
+    fn publish(&self, shard: &Shard, part: Part) {
+        shard.gate.subtract_dirty_bytes(part.reported_bytes);
+        let Ok((slot, _)) = self.slot(part.vb) else { return };
+        let mut written: Vec<_> = part.hashes.iter().zip(&part.items).zip(&part.locators).collect();
+        let mut gone = Vec::new();
+        for chunk in written.chunks(PUBLISH_ITEMS) {
+            let mut v = slot.vb.lock();
+            if v.incarnation == part.incarnation {
+                for &((&hash, item), &locator) in chunk {
+                    gone.extend(settle_written(&mut v, shard.item(item), hash, locator));
+                }
+            }
+        }
+        written.clear();
+        let mut after = self.aftermath(shard);
+        {
+            let mut v = slot.vb.lock();
+            if v.incarnation == part.incarnation {
+                let persisted = part.state.high_seqno;
+                v.in_flight = 0;
+                v.persisted_seqno = v.persisted_seqno.max(persisted);
+                for pending in v.pending.extract(|pending| pending.seqno <= persisted) {
+                    gone.extend(pending.previous);
+                }
+                v.persistence_waiters.extract_if(.., |entry| entry.0 <= persisted).for_each(|entry| {
+                    after.wake(entry.1);
+                });
+            }
+        }
+        gone.into_iter().chain(part.items).for_each(|item| shard.release(item));
+    }
+}
+
+/// One version is synced. Returns the table's reference to it if it was a tombstone that may leave.
+fn settle_written(v: &mut VBucket, item: ItemRef<'_>, hash: u64, locator: Locator) -> Option<ItemPtr> {
+    if item.is_stale() {
+        // Superseded meanwhile: its place is what the newer version, still dirty, will make obsolete.
+        if let Some(newer) = v.table.find(hash, item.key())
+            && newer.is_dirty()
+            && newer.locator() == item.locator()
+        {
+            newer.set_locator(locator);
+        }
+        return None;
+    }
+    item.set_dirty(false);
+    item.set_locator(locator);
+    if !item.is_deleted() || v.warming.is_some() {
+        return None;
+    }
+    v.drop_tombstone(HashedKey { key: DocKey::trusted(item.key()), hash }, item)
+}
+
+fn commit(shard: &Shard, store: &dyn KvStore, group: &mut [Part]) -> Result<(), StoreError> {
+    let mut locators = Vec::new();
+    {
+        let records: Vec<Vec<Record<'_>>> = group
+            .iter()
+            .map(|part| {
+                let items = part.items.iter().zip(&part.hashes);
+                items.map(|(item, &hash)| record_of(shard.item(item), hash)).collect()
+            })
+            .collect();
+        let batches: Vec<_> = group
+            .iter()
+            .zip(&records)
+            .map(|(part, records)| VbBatch { vb: part.vb, state: &part.state, records })
+            .collect();
+        store.commit(&batches, &mut locators)?;
+    }
+    let mut locators = locators.into_iter();
+    for part in group {
+        part.locators = locators.by_ref().take(part.items.len()).collect();
+    }
+    Ok(())
+}
+
+fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {
+    let kind = match (item.is_deleted(), item.is_deleted() && is_expiration(item)) {
+        (false, _) => RecordKind::Document,
+        (true, false) => RecordKind::Deletion,
+        (true, true) => RecordKind::Expiration,
+    };
+    let meta = RecordMeta {
+        kind,
+        seqno: item.seqno(),
+        cas: item.cas(),
+        rev: item.rev(),
+        flags: item.flags(),
+        expiry: item.expiry(),
+        datatype: item.datatype(),
+    };
+    Record { meta, key: item.key(), hash, value: item.value(), replaces: item.locator() }
+}
+
+/// Draws the consequences of a refused write.
+fn failure_of(shard: &Shard, error: &StoreError) -> FlushFailure {
+    shard.counters.commit_failures.fetch_add(1, Ordering::Relaxed);
+    if matches!(error, StoreError::NoSpace) {
+        shard.gate.set_full(true);
+        return FlushFailure::NoSpace;
+    }
+    shard.gate.poison();
+    FlushFailure::Poisoned
+}
+
+/// As [`failure_of`], for callers that answer a client.
+pub(crate) fn refused(shard: &Shard, error: &StoreError) -> Status {
+    if !matches!(error, StoreError::NoSpace) {
+        failure_of(shard, error);
+    }
+    Status::TemporaryFailure
+}
+
+impl Shard {
+    /// The CAS to record with a vBucket's state: the one vBucket of the shard that carries the ceiling keeps carrying it.
+    pub(crate) fn recorded_cas(&self, vb: VbId, own: Cas) -> Cas {
+        if vb == self.marker_vb { self.gate.ceiling_on_disk() } else { own }
+    }
+}

@@ -1,0 +1,75 @@
+//! GET: the operation everything else is measured against.
+
+use base::{Cas, HashedKey, Now, Status, VbId};
+
+use crate::{
+    bucket::Bucket,
+    doc::DocView,
+    item::{FREQUENCY_MAX, ItemRef},
+    notify::Refusal,
+    vbucket::{VBucket, is_due},
+};
+
+impl Bucket {
+    /// Reads a document. `read` runs under the vBucket's lock.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `UnknownCollection`, `NotMyVbucket`; [`Refusal::Fetch`] when it is not in memory.
+    #[inline]
+    pub fn get<R>(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        now: Now,
+        read: impl FnOnce(&DocView<'_>) -> R,
+    ) -> Result<R, Refusal> {
+        let door = self.door(vb, key, now)?;
+        let mut after = door.aftermath();
+        let mut guard = door.enter()?;
+        let v = &mut *guard;
+        // Nothing unusual about the vBucket or the document: one probe, no copy.
+        if v.warming.is_none()
+            && v.pending.is_empty()
+            && let Some(item) = v.table.find(key.hash, key.key.encoded())
+            && item.is_resident()
+            && !item.is_deleted()
+            && !is_due(item.expiry(), now)
+        {
+            v.ops.get_hits += 1;
+            count_use(item, v.ops.get_hits);
+            let cas = if v.locks.is_empty() { item.cas() } else { shown_cas(v, key, item, now) };
+            return Ok(read(&DocView::of(item, cas, &door.env.shard.arena)));
+        }
+        v.settle(&door.env, key, &mut after)?;
+        let Some(item) = v.shown(&door.env, key) else {
+            v.ops.get_misses += 1;
+            return Err(Status::KeyNotFound.into());
+        };
+        if !item.is_resident() {
+            return Err(v.missing(key));
+        }
+        let cas = shown_cas(v, key, item, now);
+        let result = read(&DocView::of(item, cas, &door.env.shard.arena));
+        v.ops.get_hits += 1;
+        Ok(result)
+    }
+}
+
+/// The CAS that readers are shown.
+pub(super) fn shown_cas(v: &VBucket, key: HashedKey<'_>, item: ItemRef<'_>, now: Now) -> Cas {
+    match v.locks.holder(key.hash, key.key.encoded(), now) {
+        Some(_) => Cas::LOCKED,
+        None => item.cas(),
+    }
+}
+
+/// Counts a use in six bits: the higher the counter, the rarer it moves, so it spans uses from a few to thousands and
+/// hot documents are hardly ever written to. `dice` is anything that varies.
+#[inline]
+pub(super) fn count_use(item: ItemRef<'_>, dice: u64) {
+    let frequency = item.frequency();
+    let rarity = (1_u64 << (frequency / 6)) - 1;
+    if frequency < FREQUENCY_MAX && dice & rarity == 0 {
+        item.set_frequency(frequency + 1);
+    }
+}

@@ -1,0 +1,240 @@
+//! GET_META and the with-meta writes: what replication between clusters asks, tombstones included.
+//!
+//! A tombstone that is synced has left memory, so a key that is not in the table may still have one on disk. Where
+//! the vBucket has ever seen a deletion the disk is asked; where it has not, there is nothing to ask for.
+
+use base::{Cas, HashedKey, Now, Status, VbId, bucket::ConflictResolution};
+
+use super::{Door, item_bytes};
+use crate::{
+    aftermath::Aftermath,
+    bucket::Bucket,
+    conflict::{self, Contender},
+    disk_answers::DiskAnswer,
+    doc::{DocMeta, Mutated},
+    hlc,
+    item::{ItemMeta, ItemRef, NewItem},
+    notify::Refusal,
+    request::WithMeta,
+    shard::Env,
+    vbucket::{Found, VBucket, Version, mark_expired},
+};
+
+impl Bucket {
+    /// GET_META: metadata of a document or tombstone.
+    ///
+    /// # Errors
+    /// `KeyNotFound` when there is neither.
+    pub fn meta(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<DocMeta, Refusal> {
+        let door = self.door(vb, key, now)?;
+        let mut after = door.aftermath();
+        let mut v = door.enter()?;
+        let found = v.settle(&door.env, key, &mut after)?;
+        if let Some(item) = v.shown(&door.env, key) {
+            let is_locked = v.locks.holder(key.hash, key.key.encoded(), now).is_some();
+            let cas = if is_locked { Cas::LOCKED } else { item.cas() };
+            return Ok(DocMeta { cas, ..meta_of(item) });
+        }
+        if let Some(pending) = v.pending.get(key.hash, key.key.encoded()) {
+            let previous = pending.previous.as_ref().map(|item| meta_of(door.env.shard.item(item)));
+            return previous.filter(|meta| meta.deleted).ok_or(Status::KeyNotFound.into());
+        }
+        match known_version(&mut v, &door.env, key, &found)? {
+            Some(meta) if meta.deleted => Ok(meta),
+            _ => Err(Status::KeyNotFound.into()),
+        }
+    }
+
+    /// `SET_WITH_META`, `ADD_WITH_META`.
+    ///
+    /// # Errors
+    /// `KeyExists` when the local version wins or the CAS differs, `KeyNotFound` on a CAS for nothing, `Locked`,
+    /// `Invalid` on options that contradict each other or the bucket, `CasValueInvalid` on an impossible CAS.
+    pub fn set_with_meta(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        with_meta: &WithMeta<'_>,
+        now: Now,
+    ) -> Result<Mutated, Refusal> {
+        self.check_with_meta(with_meta, now)?;
+        let door = self.door(vb, key, now)?;
+        self.check_size(with_meta.value.len())?;
+        self.admit(&door.env, item_bytes(key.key, with_meta.value.len()))?;
+        let meta = ItemMeta {
+            vb,
+            flags: with_meta.flags,
+            expiry: door.capped(with_meta.expiry),
+            datatype: with_meta.datatype,
+            ..ItemMeta::default()
+        };
+        let new = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), with_meta.value)
+            .ok_or_else(|| self.out_of_memory())?;
+        let mut after = door.aftermath();
+        let mut v = door.enter()?;
+        let found = self.admit_with_meta(&door, &mut v, key, with_meta, false, &mut after)?;
+        let mutated = v.put(&door.env, key, found.any(), new, version(with_meta), &mut after)?;
+        if found.live().is_some() {
+            v.ops.updates += 1;
+        } else {
+            v.ops.creates += 1;
+        }
+        Ok(mutated)
+    }
+
+    /// `DELETE_WITH_META`: leaves a tombstone even where there was nothing.
+    ///
+    /// # Errors
+    /// As [`Bucket::set_with_meta`].
+    pub fn delete_with_meta(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        with_meta: &WithMeta<'_>,
+        now: Now,
+    ) -> Result<Mutated, Refusal> {
+        self.check_with_meta(with_meta, now)?;
+        let door = self.door(vb, key, now)?;
+        self.check_size(with_meta.value.len())?;
+        door.env.shard.gate.admits_deletes()?;
+        let deleted_at = if with_meta.expiry == 0 { now.unix_secs() } else { with_meta.expiry };
+        let meta = ItemMeta {
+            vb,
+            flags: with_meta.flags,
+            expiry: deleted_at.max(1),
+            datatype: with_meta.datatype,
+            deleted: true,
+            ..ItemMeta::default()
+        };
+        let mut tombstone = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), with_meta.value)
+            .ok_or_else(|| self.out_of_memory())?;
+        mark_expired(&mut tombstone, with_meta.is_expiration);
+        let mut after = door.aftermath();
+        let mut v = door.enter()?;
+        let found = self.admit_with_meta(&door, &mut v, key, with_meta, true, &mut after)?;
+        let mutated = v.put(&door.env, key, found.any(), tombstone, version(with_meta), &mut after)?;
+        if found.live().is_some() {
+            v.ops.deletes += 1;
+        }
+        if !door.env.keeps_tombstones()
+            && let Some(item) = v.table.find(key.hash, key.key.encoded())
+        {
+            let id = item.id();
+            v.evict(&door.env, key, id, &mut after);
+        }
+        Ok(mutated)
+    }
+
+    /// Whether the options fit each other, the bucket and the clock.
+    fn check_with_meta(&self, with_meta: &WithMeta<'_>, now: Now) -> Result<(), Status> {
+        let by_revision = self.options.conflict == ConflictResolution::Seqno;
+        let insists = with_meta.force || with_meta.accept_lww || with_meta.regenerate_cas;
+        let contradicts = (with_meta.regenerate_cas && !with_meta.skip_conflict_resolution)
+            || (by_revision && with_meta.accept_lww)
+            || (!by_revision && !insists);
+        if contradicts {
+            return Err(Status::Invalid);
+        }
+        if !with_meta.regenerate_cas && !hlc::is_acceptable(with_meta.cas, now) {
+            return Err(Status::CasValueInvalid);
+        }
+        Ok(())
+    }
+
+    /// Whether the incoming version is to be stored, and what it replaces.
+    fn admit_with_meta(
+        &self,
+        door: &Door<'_>,
+        v: &mut VBucket,
+        key: HashedKey<'_>,
+        with_meta: &WithMeta<'_>,
+        is_deletion: bool,
+        after: &mut Aftermath<'_>,
+    ) -> Result<Found, Refusal> {
+        let found = v.settle_for_write(&door.env, key, after)?;
+        if with_meta.add_only && found.live().is_some() {
+            return Err(Status::KeyExists.into());
+        }
+        match &found {
+            Found::Live(current) => v.check_cas(&door.env, key, current, with_meta.check_cas)?,
+            Found::Gone(_) | Found::Nothing if with_meta.check_cas != Cas::NONE => {
+                return Err(Status::KeyNotFound.into());
+            }
+            Found::Gone(_) | Found::Nothing => {}
+        }
+        if with_meta.force || with_meta.skip_conflict_resolution {
+            return Ok(found);
+        }
+        if let Some(local) = known_version(v, &door.env, key, &found)? {
+            let local = Contender {
+                rev: local.rev,
+                cas: local.cas,
+                expiry: local.expiry,
+                flags: local.flags,
+                datatype: local.datatype,
+            };
+            let incoming = Contender {
+                rev: with_meta.rev,
+                cas: with_meta.cas,
+                expiry: with_meta.expiry,
+                flags: with_meta.flags,
+                datatype: with_meta.datatype,
+            };
+            if !conflict::incoming_wins(self.options.conflict, &local, &incoming, is_deletion) {
+                return Err(Status::KeyExists.into());
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn version(with_meta: &WithMeta<'_>) -> Version {
+    let cas = (!with_meta.regenerate_cas).then_some(with_meta.cas);
+    Version { cas, rev: with_meta.rev, durable: false }
+}
+
+/// The newest version of a key, tombstones on disk included.
+///
+/// # Errors
+/// [`Refusal::Fetch`] when the disk has to be asked.
+fn known_version(
+    v: &mut VBucket,
+    env: &Env<'_>,
+    key: HashedKey<'_>,
+    found: &Found,
+) -> Result<Option<DocMeta>, Refusal> {
+    if let Some(current) = found.any() {
+        let meta = &current.meta;
+        return Ok(Some(DocMeta {
+            deleted: meta.deleted,
+            flags: meta.flags,
+            expiry: meta.expiry,
+            rev: meta.rev,
+            cas: meta.cas,
+            seqno: meta.seqno,
+            datatype: meta.datatype,
+        }));
+    }
+    // While the table is being filled it keeps every tombstone.
+    if !env.is_persistent() || v.warming.is_some() || v.max_deleted_rev == 0 {
+        return Ok(None);
+    }
+    match v.disk_answers.recall(key.hash, key.key.encoded()) {
+        Some(DiskAnswer::Absent) => Ok(None),
+        Some(DiskAnswer::Tombstone(meta)) => Ok(Some(meta)),
+        Some(DiskAnswer::Unreadable(status, _)) => Err(status.into()),
+        None => Err(Refusal::Fetch),
+    }
+}
+
+fn meta_of(item: ItemRef<'_>) -> DocMeta {
+    DocMeta {
+        deleted: item.is_deleted(),
+        flags: item.flags(),
+        expiry: item.expiry(),
+        rev: item.rev(),
+        cas: item.cas(),
+        seqno: item.seqno(),
+        datatype: item.datatype(),
+    }
+}

@@ -1,0 +1,58 @@
+//! OBSERVE and `OBSERVE_SEQNO`: how far a mutation has come.
+
+use base::{Cas, HashedKey, Now, Seqno, Status, VbId, VbUuid};
+
+use crate::{
+    bucket::Bucket,
+    doc::{Observed, ObservedSeqno, ObservedState},
+    notify::Refusal,
+};
+
+impl Bucket {
+    /// OBSERVE for one key. A tombstone that is on disk has left memory and counts as not found.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `UnknownCollection`; absence is a state, not an error.
+    pub fn observe(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<Observed, Refusal> {
+        let door = self.door(vb, key, now)?;
+        let mut after = door.aftermath();
+        let mut v = door.enter()?;
+        v.settle(&door.env, key, &mut after)?;
+        if let Some(item) = v.shown(&door.env, key) {
+            let synced = door.env.is_persistent() && !item.is_dirty();
+            let state = if synced { ObservedState::Persisted } else { ObservedState::InMemory };
+            return Ok(Observed { state, cas: item.cas() });
+        }
+        // A tombstone that is itself pending has nothing before it to show.
+        let is_pending = v.pending.get(key.hash, key.key.encoded()).is_some();
+        match v.table.find(key.hash, key.key.encoded()) {
+            Some(item) if item.is_deleted() && item.is_dirty() && !is_pending => {
+                Ok(Observed { state: ObservedState::Deleted, cas: item.cas() })
+            }
+            Some(item) if item.is_deleted() && !door.env.is_persistent() => {
+                Ok(Observed { state: ObservedState::Deleted, cas: item.cas() })
+            }
+            _ => Ok(Observed { state: ObservedState::NotFound, cas: Cas::NONE }),
+        }
+    }
+
+    /// `OBSERVE_SEQNO`.
+    ///
+    /// # Errors
+    /// `KeyNotFound` when the uuid is none of this vBucket's.
+    pub fn observe_seqno(&self, vb: VbId, uuid: VbUuid) -> Result<ObservedSeqno, Refusal> {
+        let (slot, _) = self.slot(vb)?;
+        let v = slot.vb.lock();
+        let failed_over: Option<(VbUuid, Seqno)> = if v.failover.uuid() == uuid {
+            None
+        } else {
+            Some((uuid, v.failover.end_of(uuid).ok_or(Status::KeyNotFound)?))
+        };
+        Ok(ObservedSeqno {
+            uuid: v.failover.uuid(),
+            persisted: v.persisted_seqno,
+            current: v.high_seqno,
+            failed_over,
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! What can be changed while a bucket runs. Read with plain loads on the data path, written by nobody but
+//! [`crate::Bucket::reconfigure`].
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use base::bucket::{DurabilityLevel, EvictionPolicy};
+
+use crate::{
+    item,
+    options::{BucketChange, BucketOptions},
+};
+
+/// See the module header.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    quota_bytes: AtomicU64,
+    pub(crate) max_ttl_secs: AtomicU32,
+    replicas: AtomicU8,
+    durability_min: AtomicU8,
+    value_bytes_max: AtomicUsize,
+    purge_interval_secs: AtomicU32,
+    eviction: AtomicU8,
+}
+
+const LEVELS: [DurabilityLevel; 4] = [
+    DurabilityLevel::None,
+    DurabilityLevel::Majority,
+    DurabilityLevel::MajorityAndPersistActive,
+    DurabilityLevel::PersistToMajority,
+];
+
+const POLICIES: [EvictionPolicy; 4] = [
+    EvictionPolicy::ValueOnly,
+    EvictionPolicy::FullEviction,
+    EvictionPolicy::NoEviction,
+    EvictionPolicy::NruEviction,
+];
+
+fn number_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|other| other == one).unwrap_or(0) as u8
+}
+
+impl Settings {
+    pub(crate) fn new(options: &BucketOptions) -> Self {
+        Self {
+            quota_bytes: options.quota_bytes.into(),
+            max_ttl_secs: options.max_ttl_secs.into(),
+            replicas: options.replicas.into(),
+            durability_min: number_of(&LEVELS, &options.durability_min).into(),
+            value_bytes_max: options.value_bytes_max.into(),
+            purge_interval_secs: options.purge_interval_secs.into(),
+            eviction: number_of(&POLICIES, &options.eviction).into(),
+        }
+    }
+
+    pub(crate) fn change(&self, change: &BucketChange) {
+        if let Some(bytes) = change.quota_bytes {
+            self.quota_bytes.store(bytes, Ordering::Relaxed);
+        }
+        if let Some(secs) = change.max_ttl_secs {
+            self.max_ttl_secs.store(secs, Ordering::Relaxed);
+        }
+        if let Some(replicas) = change.replicas {
+            self.replicas.store(replicas, Ordering::Relaxed);
+        }
+        if let Some(level) = &change.durability_min {
+            self.durability_min.store(number_of(&LEVELS, level), Ordering::Relaxed);
+        }
+        if let Some(bytes) = change.value_bytes_max {
+            self.value_bytes_max.store(bytes.min(item::VALUE_BYTES_MAX), Ordering::Relaxed);
+        }
+        if let Some(secs) = change.purge_interval_secs {
+            self.purge_interval_secs.store(secs, Ordering::Relaxed);
+        }
+        if let Some(policy) = &change.eviction {
+            self.eviction.store(number_of(&POLICIES, policy), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn quota_bytes(&self) -> u64 {
+        self.quota_bytes.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn purge_interval_secs(&self) -> u32 {
+        self.purge_interval_secs.load(Ordering::Relaxed)
+    }
+
+    /// The least level of a write, and the replicas it would have to reach.
+    #[inline]
+    pub(crate) fn durability(&self) -> (DurabilityLevel, u8) {
+        let level = usize::from(self.durability_min.load(Ordering::Relaxed));
+        (LEVELS.get(level).copied().unwrap_or(DurabilityLevel::None), self.replicas.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn eviction(&self) -> EvictionPolicy {
+        let policy = usize::from(self.eviction.load(Ordering::Relaxed));
+        POLICIES.get(policy).copied().unwrap_or(EvictionPolicy::ValueOnly)
+    }
+}

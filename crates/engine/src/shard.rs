@@ -1,0 +1,250 @@
+//! What the vBuckets of one shard share: an arena, a store, the flusher's and fetcher's queues, and the gate that tells
+//! writers whether the disk still takes what they bring.
+//!
+//! Everything a writer looks at here is an atomic that background threads store to and writers load. Writers themselves
+//! touch shared lines only when a vBucket turns dirty or has gathered enough bytes to be worth reporting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use base::{Cas, Now, Status, VbId, bucket::BucketKind};
+use parking_lot::Mutex;
+use storage::KvStore;
+
+use crate::{
+    arena::Arena,
+    bg_fetcher::FetchQueue,
+    defragmenter::Defragmenter,
+    flusher::Flusher,
+    item::{ItemPtr, ItemRef},
+};
+
+/// Bytes a vBucket gathers before it tells its shard.
+pub(crate) const REPORT_BYTES: u64 = 16 << 10;
+/// Dirty bytes of a shard at which the flusher is called without anybody waiting.
+pub(crate) const FLUSH_BYTES: u64 = 4 << 20;
+
+/// See the module header.
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) arena: Arc<Arena>,
+    /// None for memory-only buckets.
+    pub(crate) store: Option<Arc<dyn KvStore>>,
+    pub(crate) gate: Gate,
+    pub(crate) flusher: Mutex<Flusher>,
+    pub(crate) fetches: Mutex<FetchQueue>,
+    pub(crate) defragmenter: Mutex<Defragmenter>,
+    /// Every document on disk is known to the tables.
+    pub(crate) warm: AtomicBool,
+    /// Records read by warm-up so far.
+    pub(crate) warmed_items: AtomicU64,
+    pub(crate) counters: Counters,
+    /// The vBucket whose state carries the CAS ceiling of the shard.
+    pub(crate) marker_vb: VbId,
+}
+
+/// What background work has done; off the hot path.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) persisted: AtomicU64,
+    pub(crate) commit_failures: AtomicU64,
+    pub(crate) fetch_errors: AtomicU64,
+}
+
+impl Shard {
+    /// An item that one of this shard's vBuckets or queues holds a reference to.
+    #[inline]
+    pub(crate) fn item<'a>(&'a self, held: &'a ItemPtr) -> ItemRef<'a> {
+        // SAFETY: items of a shard's vBuckets are made in its arena and nowhere else, and references never cross shards.
+        unsafe { held.get(&self.arena) }
+    }
+
+    /// Gives a reference back.
+    #[inline]
+    pub(crate) fn release(&self, held: ItemPtr) {
+        // SAFETY: as in `item`.
+        unsafe { held.release(&self.arena) }
+    }
+}
+
+/// What writers ask before they begin, and tell when they are done.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// No CAS above this may be given out: it is what the disk knows.
+    cas_ceiling: AtomicU64,
+    /// A CAS somebody needs the ceiling to rise above.
+    wanted_ceiling: AtomicU64,
+    /// A write or sync has failed; nothing will be written any more.
+    poisoned: AtomicBool,
+    /// The last write found the disk full.
+    full: AtomicBool,
+    /// The bucket is being closed.
+    closed: AtomicBool,
+    /// Somebody waits for the flusher, who has been told.
+    flush_wanted: AtomicBool,
+    /// When the oldest dirty mutation came, in monotonic milliseconds plus one; 0: none.
+    dirty_since: AtomicU64,
+    /// Arena bytes of dirty items, as far as reported.
+    dirty_bytes: AtomicU64,
+    /// Bit per vBucket of the shard with a non-empty checkpoint.
+    dirty_vbs: Box<[AtomicU64]>,
+}
+
+impl Gate {
+    /// For a shard of so many vBuckets; a memory-only one has no CAS ceiling.
+    pub(crate) fn new(vbuckets: usize, ceiling: Cas) -> Self {
+        Self {
+            cas_ceiling: AtomicU64::new(ceiling.get()),
+            wanted_ceiling: AtomicU64::new(0),
+            poisoned: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            flush_wanted: AtomicBool::new(false),
+            dirty_since: AtomicU64::new(0),
+            dirty_bytes: AtomicU64::new(0),
+            dirty_vbs: (0..vbuckets.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Whether mutations are accepted at all.
+    #[inline]
+    pub(crate) fn admits(&self) -> Result<(), Status> {
+        let refuses = self.poisoned.load(Ordering::Relaxed)
+            || self.full.load(Ordering::Relaxed)
+            || self.closed.load(Ordering::Relaxed);
+        if refuses { Err(Status::TemporaryFailure) } else { Ok(()) }
+    }
+
+    /// Whether deletions are: a full disk does not stop them, it needs them.
+    pub(crate) fn admits_deletes(&self) -> Result<(), Status> {
+        let refuses = self.poisoned.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed);
+        if refuses { Err(Status::TemporaryFailure) } else { Ok(()) }
+    }
+
+    /// No CAS above this may be given out; none at all once the bucket is closed.
+    #[inline]
+    pub(crate) fn ceiling(&self) -> Cas {
+        if self.is_closed() { Cas::NONE } else { self.ceiling_on_disk() }
+    }
+
+    /// The ceiling that is synced.
+    pub(crate) fn ceiling_on_disk(&self) -> Cas {
+        Cas(self.cas_ceiling.load(Ordering::Acquire))
+    }
+
+    /// The ceiling is synced.
+    pub(crate) fn raise_ceiling(&self, to: Cas) {
+        self.cas_ceiling.store(to.get(), Ordering::Release);
+    }
+
+    /// Notes that a CAS could not be given out or taken over because of the ceiling.
+    pub(crate) fn want_ceiling(&self, above: Cas) {
+        self.wanted_ceiling.fetch_max(above.get(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn wanted_ceiling(&self) -> Cas {
+        Cas(self.wanted_ceiling.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Asks for a flush; true when the flusher has to be told (nobody has yet).
+    pub(crate) fn want_flush(&self) -> bool {
+        !self.flush_wanted.load(Ordering::Relaxed) && !self.flush_wanted.swap(true, Ordering::AcqRel)
+    }
+
+    /// The flusher begins: whether it was asked for.
+    pub(crate) fn begin_flush(&self) -> bool {
+        self.flush_wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// A vBucket turned dirty.
+    pub(crate) fn mark_dirty(&self, vb_in_shard: usize, now: Now) {
+        if let Some(word) = self.dirty_vbs.get(vb_in_shard / 64) {
+            word.fetch_or(1 << (vb_in_shard % 64), Ordering::AcqRel);
+        }
+        if self.dirty_since.load(Ordering::Relaxed) == 0 {
+            self.dirty_since.store(now.mono_millis.saturating_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// How long the oldest dirty mutation has waited; `None` when there is none.
+    pub(crate) fn dirty_for_millis(&self, now: Now) -> Option<u64> {
+        match self.dirty_since.load(Ordering::Relaxed) {
+            0 => None,
+            since => Some((now.mono_millis + 1).saturating_sub(since)),
+        }
+    }
+
+    /// The dirty vBuckets (positions in the shard), which count as clean from now on.
+    pub(crate) fn take_dirty(&self) -> Vec<usize> {
+        self.dirty_since.store(0, Ordering::Relaxed);
+        let mut dirty = Vec::new();
+        for (index, word) in self.dirty_vbs.iter().enumerate() {
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                dirty.push(index * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+        dirty
+    }
+
+    /// Adds to the dirty bytes; returns the sum.
+    pub(crate) fn add_dirty_bytes(&self, bytes: u64) -> u64 {
+        self.dirty_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+
+    pub(crate) fn subtract_dirty_bytes(&self, bytes: u64) {
+        self.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What an operation on a vBucket needs to know of its surroundings.
+#[derive(Clone, Copy)]
+pub(crate) struct Env<'a> {
+    pub(crate) shard: &'a Shard,
+    pub(crate) kind: BucketKind,
+    pub(crate) now: Now,
+}
+
+impl Env<'_> {
+    #[inline]
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.shard.store.is_some()
+    }
+
+    /// A cache forgets what it deletes; everything else remembers that it did.
+    #[inline]
+    pub(crate) fn keeps_tombstones(&self) -> bool {
+        self.kind != BucketKind::Memcached
+    }
+}
+
+/// Which shard a vBucket belongs to and its place there.
+pub(crate) const fn place_of(vb: VbId, shards: usize) -> (usize, usize) {
+    (vb.get() as usize % shards, vb.get() as usize / shards)
+}

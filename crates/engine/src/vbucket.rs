@@ -1,0 +1,559 @@
+//! One vBucket: its hash table, its order of mutations, and the keys in an unusual state. Everything here happens under
+//! the vBucket's lock and touches nothing but memory.
+//!
+//! Seqnos, in the order they reach: `purge_seqno` <= `persisted_seqno` <= `high_seqno` (memory-only vBuckets persist
+//! nothing and stay at 0). The table holds the newest version of every document; a tombstone stays in it until it is
+//! synced (and until warm-up is over, or for good where there is no disk). What a key that is not in the table means
+//! depends: nothing there, once warm; ask the disk, before.
+
+use base::{HashedKey, ManifestUid, Seqno, Status, VbId, VbUuid};
+use storage::VbState;
+
+use crate::{
+    aftermath::Aftermath,
+    checkpoint::Checkpoint,
+    counts::{Counts, Weight},
+    disk_answers::{DiskAnswer, DiskAnswers},
+    doc::Mutated,
+    durability::Pending,
+    failover_table::FailoverTable,
+    hash_table::HashTable,
+    hlc::Hlc,
+    item::{ItemId, ItemMeta, ItemRef, NewItem},
+    key_map::{HashesSet, KeyMap},
+    locks::Locks,
+    notify::{Refusal, Waiter},
+    shard::{Env, REPORT_BYTES, Shard},
+    stats::VbOps,
+};
+
+/// Frequency of a document that has just come.
+pub(crate) const FREQUENCY_INITIAL: u8 = 4;
+/// A tombstone is never paged: its frequency says why the document went.
+const TOMBSTONE_DELETED: u8 = 0;
+const TOMBSTONE_EXPIRED: u8 = 1;
+
+/// See the module header.
+pub(crate) struct VBucket {
+    pub(crate) id: VbId,
+    /// Position among the vBuckets of its shard.
+    pub(crate) index_in_shard: usize,
+    pub(crate) table: HashTable,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) hlc: Hlc,
+    pub(crate) high_seqno: Seqno,
+    pub(crate) persisted_seqno: Seqno,
+    pub(crate) purge_seqno: Seqno,
+    pub(crate) max_deleted_rev: u64,
+    pub(crate) failover: FailoverTable,
+    /// The manifest this vBucket has been brought up to.
+    pub(crate) manifest_uid: ManifestUid,
+    /// Grows whenever the contents are dropped: what was read from disk before is void.
+    pub(crate) incarnation: u32,
+    /// Tombstones that have left the table, ever: a key that is not there may have been, meanwhile.
+    pub(crate) tombstones_dropped: u64,
+    pub(crate) locks: Locks,
+    pub(crate) pending: KeyMap<Pending>,
+    pub(crate) disk_answers: DiskAnswers,
+    /// Present until every document on disk is known to the table.
+    pub(crate) warming: Option<Box<Warming>>,
+    pub(crate) counts: Counts,
+    pub(crate) ops: VbOps,
+    /// No document expires before this (Unix seconds).
+    pub(crate) next_expiry: u32,
+    pub(crate) persistence_waiters: Vec<(Seqno, Waiter)>,
+    /// Dirty bytes not told to the shard yet, and those told since the checkpoint was last taken.
+    unreported_bytes: u64,
+    reported_bytes: u64,
+    /// Mutations the flusher has taken and not published yet.
+    pub(crate) in_flight: u64,
+}
+
+/// What a vBucket that is still being loaded knows.
+#[derive(Debug, Default)]
+pub(crate) struct Warming {
+    /// The last seqno at open: the table is right about anything newer.
+    pub(crate) open_seqno: Seqno,
+    /// Keys whose newest version on disk has been looked up: the table is right about them too.
+    pub(crate) verified: HashesSet,
+}
+
+/// The newest version of a key, by value: good for as long as the lock is held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Current {
+    pub(crate) id: ItemId,
+    pub(crate) meta: ItemMeta,
+    pub(crate) resident: bool,
+    pub(crate) frequency: u8,
+}
+
+impl Current {
+    fn of(item: ItemRef<'_>) -> Self {
+        Self { id: item.id(), meta: item.meta(), resident: item.is_resident(), frequency: item.frequency() }
+    }
+}
+
+/// What memory says about a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// A document.
+    Live(Current),
+    /// A tombstone, or a document past its expiry that could not be made one just now.
+    Gone(Current),
+    /// No version at all.
+    Nothing,
+}
+
+impl Found {
+    /// The version to be replaced.
+    pub(crate) fn any(&self) -> Option<&Current> {
+        match self {
+            Self::Live(current) | Self::Gone(current) => Some(current),
+            Self::Nothing => None,
+        }
+    }
+
+    pub(crate) fn live(&self) -> Option<&Current> {
+        match self {
+            Self::Live(current) => Some(current),
+            Self::Gone(_) | Self::Nothing => None,
+        }
+    }
+}
+
+/// The metadata of a mutation that its content does not tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Version {
+    /// A CAS from elsewhere, already found acceptable; `None`: the next of the clock.
+    pub(crate) cas: Option<base::Cas>,
+    pub(crate) rev: u64,
+    /// Not to be seen before it is synced.
+    pub(crate) durable: bool,
+}
+
+/// Whether an expiry has been reached.
+#[inline]
+pub(crate) const fn is_due(expiry: u32, now: base::Now) -> bool {
+    expiry != 0 && expiry <= now.unix_secs()
+}
+
+impl VBucket {
+    pub(crate) fn new(id: VbId, index_in_shard: usize, shard: &Shard, uuid: VbUuid) -> Self {
+        Self {
+            id,
+            index_in_shard,
+            table: HashTable::new(shard.arena.clone()),
+            checkpoint: Checkpoint::default(),
+            hlc: Hlc::default(),
+            high_seqno: Seqno(0),
+            persisted_seqno: Seqno(0),
+            purge_seqno: Seqno(0),
+            max_deleted_rev: 0,
+            failover: FailoverTable::new(uuid),
+            manifest_uid: ManifestUid(0),
+            incarnation: 0,
+            tombstones_dropped: 0,
+            locks: Locks::default(),
+            pending: KeyMap::default(),
+            disk_answers: DiskAnswers::default(),
+            warming: None,
+            counts: Counts::default(),
+            ops: VbOps::default(),
+            next_expiry: u32::MAX,
+            persistence_waiters: Vec::new(),
+            unreported_bytes: 0,
+            reported_bytes: 0,
+            in_flight: 0,
+        }
+    }
+
+    /// What travels to disk with a batch. The CAS recorded is the clock's; the shard's ceiling goes with one vBucket.
+    pub(crate) fn state(&self) -> VbState {
+        VbState {
+            high_seqno: self.high_seqno,
+            purge_seqno: self.purge_seqno,
+            max_cas: self.hlc.last(),
+            max_deleted_rev: self.max_deleted_rev,
+            failover_log: self.failover.log().to_vec(),
+            manifest_uid: self.manifest_uid,
+        }
+    }
+
+    /// Becomes what was recovered from disk; a new branch begins unless the last stop was clean.
+    pub(crate) fn recover(&mut self, state: &VbState, new_branch: VbUuid, was_clean: bool) {
+        self.high_seqno = state.high_seqno;
+        self.persisted_seqno = state.high_seqno;
+        self.purge_seqno = state.purge_seqno;
+        self.max_deleted_rev = state.max_deleted_rev;
+        self.failover = FailoverTable::recovered(&state.failover_log, new_branch);
+        if !was_clean && self.failover.uuid() != new_branch {
+            self.failover.begin(new_branch, state.high_seqno);
+        }
+    }
+
+    /// Empties the vBucket: a new history begins. Its clock goes on.
+    pub(crate) fn reset(&mut self, shard: &Shard, uuid: VbUuid, after: &mut Aftermath<'_>) {
+        self.table.clear();
+        shard.gate.subtract_dirty_bytes(self.take_reported_bytes());
+        let pending = self.pending.extract(|_| true);
+        let held = self.checkpoint.take().into_iter().chain(pending.into_iter().filter_map(|p| p.previous));
+        held.for_each(|item| after.release(item));
+        self.persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
+        self.high_seqno = Seqno(0);
+        self.persisted_seqno = Seqno(0);
+        self.purge_seqno = Seqno(0);
+        self.max_deleted_rev = 0;
+        self.failover = FailoverTable::new(uuid);
+        self.incarnation += 1;
+        self.locks = Locks::default();
+        self.disk_answers.clear();
+        self.warming = None;
+        self.counts = Counts::default();
+        self.next_expiry = u32::MAX;
+        self.in_flight = 0;
+    }
+
+    // ---- looking --------------------------------------------------------------------------------------------------
+
+    /// The answer when memory cannot tell: what the disk said a moment ago if it could not be read, else a fetch.
+    pub(crate) fn missing(&mut self, key: HashedKey<'_>) -> Refusal {
+        match self.disk_answers.recall(key.hash, key.key.encoded()) {
+            Some(DiskAnswer::Unreadable(status, _)) => Refusal::Status(status),
+            _ => Refusal::Fetch,
+        }
+    }
+
+    /// Whether the table is right about a key, given what it holds for it.
+    pub(crate) fn vouches_for(&self, hash: u64, found: Option<Seqno>) -> bool {
+        self.warming.as_ref().is_none_or(|warming| {
+            found.is_some_and(|seqno| seqno > warming.open_seqno) || warming.verified.contains(&hash)
+        })
+    }
+
+    /// What memory says about a key, expired documents having become tombstones.
+    ///
+    /// # Errors
+    /// [`Refusal::Fetch`] while only the disk can tell.
+    pub(crate) fn settle(
+        &mut self,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<Found, Refusal> {
+        let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
+        if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
+            return Err(self.missing(key));
+        }
+        let Some(current) = found else { return Ok(Found::Nothing) };
+        if current.meta.deleted {
+            return Ok(Found::Gone(current));
+        }
+        if !is_due(current.meta.expiry, env.now) {
+            return Ok(Found::Live(current));
+        }
+        if !self.pending.is_empty() && self.pending.get(key.hash, key.key.encoded()).is_some() {
+            return Ok(Found::Gone(current));
+        }
+        if self.bury(env, key, &current, true, false, after).is_err() {
+            return Ok(Found::Gone(current));
+        }
+        self.ops.expired += 1;
+        let tombstone = self.table.find(key.hash, key.key.encoded()).map(Current::of);
+        Ok(tombstone.map_or(Found::Nothing, Found::Gone))
+    }
+
+    /// As [`VBucket::settle`], for an operation that is going to change the key.
+    ///
+    /// # Errors
+    /// `SyncWriteInProgress` while a durable write of it is pending.
+    pub(crate) fn settle_for_write(
+        &mut self,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<Found, Refusal> {
+        if !self.pending.is_empty() && self.pending.get(key.hash, key.key.encoded()).is_some() {
+            return Err(Status::SyncWriteInProgress.into());
+        }
+        self.settle(env, key, after)
+    }
+
+    /// The document that a reader is shown: the version before a pending one, nothing in place of what is gone. Call
+    /// [`VBucket::settle`] first.
+    pub(crate) fn shown<'a>(&'a self, env: &Env<'a>, key: HashedKey<'_>) -> Option<ItemRef<'a>> {
+        let item = match self.pending.get(key.hash, key.key.encoded()) {
+            Some(pending) => env.shard.item(pending.previous.as_ref()?),
+            None => self.table.find(key.hash, key.key.encoded())?,
+        };
+        (!item.is_deleted() && !is_due(item.expiry(), env.now)).then_some(item)
+    }
+
+    /// The CAS and lock rules for changing a live document.
+    ///
+    /// # Errors
+    /// `Locked` without the lock's CAS, `KeyExists` with another CAS than the document's.
+    pub(crate) fn check_cas(
+        &mut self,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        current: &Current,
+        cas: base::Cas,
+    ) -> Result<(), Refusal> {
+        if let Some(lock) = self.locks.holder(key.hash, key.key.encoded(), env.now) {
+            if cas == lock {
+                return Ok(());
+            }
+            self.ops.lock_errors += 1;
+            return Err(Status::Locked.into());
+        }
+        if cas != base::Cas::NONE && cas != current.meta.cas {
+            self.ops.cas_mismatches += 1;
+            return Err(Status::KeyExists.into());
+        }
+        Ok(())
+    }
+
+    /// The revision that the next version of a key gets.
+    pub(crate) fn next_rev(&self, found: &Found) -> u64 {
+        match found {
+            Found::Live(current) => current.meta.rev + 1,
+            Found::Gone(current) => current.meta.rev.max(self.max_deleted_rev) + 1,
+            Found::Nothing => self.max_deleted_rev + 1,
+        }
+    }
+
+    // ---- changing -------------------------------------------------------------------------------------------------
+
+    /// Publishes a new version: gives it its place in the order, puts it into table and checkpoint, and ends whatever
+    /// was noted about the key.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` when the CAS ceiling is reached, `NoMemory` when the table cannot grow. Nothing has changed
+    /// then.
+    pub(crate) fn put<'e>(
+        &mut self,
+        env: &Env<'e>,
+        key: HashedKey<'_>,
+        old: Option<&Current>,
+        mut new: NewItem<'e>,
+        version: Version,
+        after: &mut Aftermath<'_>,
+    ) -> Result<Mutated, Refusal> {
+        if version.durable && !self.pending.has_room_for(key) {
+            return Err(Status::SyncWriteInProgress.into());
+        }
+        let cas = self.next_cas(env, version.cas, after)?;
+        let seqno = self.high_seqno.next();
+        new.set_cas(cas);
+        new.set_seqno(seqno);
+        new.set_rev(version.rev);
+        new.set_dirty(env.is_persistent());
+        if let Some(old) = old {
+            new.set_locator(old.meta.locator);
+        }
+        let (deleted, expiry) = (new.as_ref().is_deleted(), new.as_ref().expiry());
+        if !deleted {
+            let frequency = old.map_or(0, |old| if old.meta.deleted { 0 } else { old.frequency });
+            new.set_frequency(frequency.max(FREQUENCY_INITIAL));
+        }
+        let weight = Weight::of(new.as_ref());
+        let (replaced, item) = match old {
+            Some(old) => {
+                let Ok((replaced, item)) = self.table.replace(key.hash, old.id, new) else {
+                    return Err(Status::Internal.into());
+                };
+                (Some(replaced), item)
+            }
+            None => match self.table.insert(key.hash, new) {
+                Ok(item) => (None, item),
+                Err(_) => return Err(Status::NoMemory.into()),
+            },
+        };
+        let bytes = item.bytes() as u64;
+        let turned_dirty = env.is_persistent() && self.checkpoint.is_empty();
+        if env.is_persistent() {
+            let held = self.checkpoint.push(item);
+            debug_assert!(held, "a version nobody has seen has references to spare");
+        }
+        self.high_seqno = seqno;
+        let old_weight = replaced.as_ref().map(|ptr| Weight::of(env.shard.item(ptr)));
+        self.counts.exchange(key.key, old_weight, Some(weight));
+        self.counts.advance(key.key, seqno);
+        if deleted {
+            self.max_deleted_rev = self.max_deleted_rev.max(version.rev);
+        }
+        // Of a tombstone, where no disk takes it over, the time from which it may be forgotten.
+        if expiry != 0 && (!deleted || !env.is_persistent()) {
+            self.next_expiry = self.next_expiry.min(expiry);
+        }
+        if let Some(replaced) = &replaced {
+            let old = env.shard.item(replaced);
+            old.set_stale(old.is_dirty());
+        }
+        if version.durable {
+            // There is room for it, see above; a live version is kept for the readers.
+            let _ = self.pending.insert(key, Pending { seqno, previous: replaced });
+        } else if let Some(replaced) = replaced {
+            after.release(replaced);
+        }
+        self.locks.release(key.hash, key.key.encoded());
+        self.disk_answers.forget(key.hash, key.key.encoded());
+        if env.is_persistent() {
+            self.report_dirty(env, turned_dirty, bytes, after);
+        }
+        if version.durable {
+            after.flush();
+        }
+        Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: version.durable })
+    }
+
+    /// The CAS of the next mutation or lock: the given one or the clock's.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` when it lies above the ceiling; the flusher is asked to raise that.
+    pub(crate) fn next_cas(
+        &mut self,
+        env: &Env<'_>,
+        given: Option<base::Cas>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<base::Cas, Refusal> {
+        let ceiling = env.shard.gate.ceiling();
+        let cas = match given {
+            Some(cas) if cas <= ceiling => {
+                self.hlc.witness(cas);
+                Some(cas)
+            }
+            Some(cas) => {
+                env.shard.gate.want_ceiling(cas);
+                None
+            }
+            None => self.hlc.tick(env.now, ceiling),
+        };
+        cas.ok_or_else(|| {
+            after.flush();
+            Status::TemporaryFailure.into()
+        })
+    }
+
+    fn report_dirty(&mut self, env: &Env<'_>, turned_dirty: bool, bytes: u64, after: &mut Aftermath<'_>) {
+        if turned_dirty {
+            env.shard.gate.mark_dirty(self.index_in_shard, env.now);
+        }
+        self.unreported_bytes += bytes;
+        if self.unreported_bytes >= REPORT_BYTES {
+            let sum = env.shard.gate.add_dirty_bytes(self.unreported_bytes);
+            self.reported_bytes += self.unreported_bytes;
+            self.unreported_bytes = 0;
+            if sum >= crate::shard::FLUSH_BYTES {
+                after.flush();
+            }
+        }
+    }
+
+    /// Bytes reported as dirty since the last call; what was not reported is forgotten with them.
+    pub(crate) fn take_reported_bytes(&mut self) -> u64 {
+        self.unreported_bytes = 0;
+        std::mem::take(&mut self.reported_bytes)
+    }
+
+    /// Counts bytes as reported again that were taken and could not be written.
+    pub(crate) fn return_reported_bytes(&mut self, bytes: u64) {
+        self.reported_bytes += bytes;
+    }
+
+    /// Replaces a document by a tombstone, or by nothing where none are kept.
+    ///
+    /// # Errors
+    /// As [`VBucket::put`].
+    pub(crate) fn bury(
+        &mut self,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        old: &Current,
+        expired: bool,
+        durable: bool,
+        after: &mut Aftermath<'_>,
+    ) -> Result<Mutated, Refusal> {
+        let rev = old.meta.rev + 1;
+        if !env.keeps_tombstones() {
+            let cas = self.next_cas(env, None, after)?;
+            self.high_seqno = self.high_seqno.next();
+            self.max_deleted_rev = self.max_deleted_rev.max(rev);
+            self.counts.advance(key.key, self.high_seqno);
+            self.evict(env, key, old.id, after);
+            return Ok(Mutated { cas, seqno: self.high_seqno, vb_uuid: self.failover.uuid(), wait: false });
+        }
+        let meta = ItemMeta {
+            vb: self.id,
+            flags: old.meta.flags,
+            expiry: env.now.unix_secs().max(1),
+            deleted: true,
+            ..ItemMeta::default()
+        };
+        let mut tombstone =
+            NewItem::new(&env.shard.arena, &meta, key.key.encoded(), &[]).ok_or(Status::NoMemory)?;
+        mark_expired(&mut tombstone, expired);
+        self.put(env, key, Some(old), tombstone, Version { cas: None, rev, durable }, after)
+    }
+
+    /// Takes a version out of the table, leaving nothing in its place: no mutation, nothing for the disk.
+    pub(crate) fn evict(&mut self, env: &Env<'_>, key: HashedKey<'_>, id: ItemId, after: &mut Aftermath<'_>) {
+        let Some(taken) = self.table.remove(key.hash, id) else { return };
+        let item = env.shard.item(&taken);
+        self.counts.exchange(key.key, Some(Weight::of(item)), None);
+        // If the checkpoint has it too: whatever replaces nothing is not to be written either.
+        item.set_stale(item.is_dirty());
+        self.tombstones_dropped += u64::from(item.is_deleted());
+        self.locks.release(key.hash, key.key.encoded());
+        after.release(taken);
+    }
+
+    /// Puts a version that the disk has (or that lost its value to it) into the table. No mutation.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub(crate) fn install<'e>(
+        &mut self,
+        env: &Env<'e>,
+        key: HashedKey<'_>,
+        old: Option<ItemId>,
+        new: NewItem<'e>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<(), Status> {
+        let weight = Weight::of(new.as_ref());
+        let (seqno, expiry, deleted) =
+            (new.as_ref().seqno(), new.as_ref().expiry(), new.as_ref().is_deleted());
+        let replaced = match old {
+            Some(id) => {
+                let Ok((replaced, _)) = self.table.replace(key.hash, id, new) else {
+                    return Err(Status::Internal);
+                };
+                Some(replaced)
+            }
+            None => match self.table.insert(key.hash, new) {
+                Ok(_) => None,
+                Err(_) => return Err(Status::NoMemory),
+            },
+        };
+        let old_weight = replaced.as_ref().map(|ptr| Weight::of(env.shard.item(ptr)));
+        self.counts.exchange(key.key, old_weight, Some(weight));
+        self.counts.advance(key.key, seqno);
+        if !deleted && expiry != 0 {
+            self.next_expiry = self.next_expiry.min(expiry);
+        }
+        if let Some(replaced) = replaced {
+            after.release(replaced);
+        }
+        Ok(())
+    }
+}
+
+/// Writes into a tombstone why the document went.
+pub(crate) fn mark_expired(tombstone: &mut NewItem<'_>, expired: bool) {
+    tombstone.set_frequency(if expired { TOMBSTONE_EXPIRED } else { TOMBSTONE_DELETED });
+}
+
+/// Whether a tombstone stands for an expired document.
+pub(crate) fn is_expiration(tombstone: ItemRef<'_>) -> bool {
+    tombstone.frequency() == TOMBSTONE_EXPIRED
+}

@@ -1,0 +1,159 @@
+//! Loading the documents of a shard after a start.
+//!
+//! The disk is read in whatever order is fastest, superseded versions and tombstones included, so until the end the table
+//! may hold a version that is not the newest. Requests do not see that: while a vBucket is being loaded its table is
+//! believed only about keys written since the start and keys that were looked up individually; for all others a request
+//! fetches. Tombstones stay in the table until the end, so that an older version of the key read later does not come back.
+//! Values are loaded until memory reaches the low watermark, then metadata only.
+
+use std::sync::atomic::Ordering;
+
+use base::{DocKey, HashedKey, Now, Seqno, VbId};
+use storage::{Locator, Record, RecordKind, StoreError};
+
+use crate::{
+    bucket::Bucket,
+    hash_table::ScanPosition,
+    item::{ItemMeta, ItemRef, NewItem},
+    shard::{Env, Shard},
+    vbucket::{FREQUENCY_INITIAL, VBucket, mark_expired},
+};
+
+/// How many records are read before memory is looked at again.
+const MEMORY_CHECK_RECORDS: u64 = 256;
+
+impl Bucket {
+    /// Loads a shard's documents; true while there is more. One call may read the whole shard, so it wants a thread
+    /// of its own; it holds no lock for long and ends early when the bucket is closed.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn warm_up(&self, shard: usize, now: Now) -> Result<bool, StoreError> {
+        let Some(shard) = self.shards.get(shard) else { return Ok(false) };
+        let Some(store) = &shard.store else { return Ok(false) };
+        if shard.warm.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let env = Env { shard, kind: self.options.kind, now };
+        let (_, low_watermark) = self.watermarks();
+        let mut with_values = true;
+        let mut complete = true;
+        let mut count = 0_u64;
+        store.scan(None, Seqno(0), true, &mut |vb, record, locator| {
+            if count.is_multiple_of(MEMORY_CHECK_RECORDS) {
+                with_values = self.mem_used() < low_watermark;
+                shard.warmed_items.store(count, Ordering::Relaxed);
+            }
+            count += 1;
+            complete &= self.load(&env, vb, record, locator, with_values);
+            !shard.gate.is_closed()
+        })?;
+        shard.warmed_items.store(count, Ordering::Relaxed);
+        if shard.gate.is_closed() {
+            return Ok(false);
+        }
+        if complete {
+            self.vbs_of(shard).for_each(|vb| self.finish_warm_up(&env, vb));
+            shard.warm.store(true, Ordering::Release);
+        }
+        Ok(false)
+    }
+
+    /// Puts one record into its table; false when there was no memory for it.
+    fn load(&self, env: &Env<'_>, vb: VbId, record: &Record<'_>, locator: Locator, with_value: bool) -> bool {
+        let Ok((slot, shard)) = self.slot(vb) else { return true };
+        let key = HashedKey { key: DocKey::trusted(record.key), hash: record.hash };
+        if shard.index != env.shard.index || self.collections.load().is_dropped(key.key.collection()) {
+            return true;
+        }
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        let Some(warming) = &v.warming else { return true };
+        if warming.verified.contains(&key.hash) {
+            return true;
+        }
+        let found = v.table.find(key.hash, record.key).map(|item| (item.id(), item.seqno()));
+        if found.is_some_and(|found| found.1 >= record.meta.seqno) {
+            return true;
+        }
+        let item = item_of(shard, vb, *record, locator, with_value)
+            .or_else(|| item_of(shard, vb, *record, locator, false));
+        let Some(item) = item else { return false };
+        v.install(env, key, found.map(|found| found.0), item, &mut after).is_ok()
+    }
+
+    /// Every record of a vBucket has been seen: the table is the truth from here on.
+    fn finish_warm_up(&self, env: &Env<'_>, vb: VbId) {
+        let Ok((slot, shard)) = self.slot(vb) else { return };
+        let mut gone = Vec::new();
+        {
+            let mut v = slot.vb.lock();
+            if v.warming.take().is_none() {
+                return;
+            }
+            let mut tombstones = Vec::new();
+            let mut position = Some(ScanPosition::default());
+            while let Some(from) = position {
+                position = v.table.scan(from, usize::MAX, &mut |item| {
+                    if item.is_deleted() && !item.is_dirty() {
+                        tombstones.push(item.id());
+                    }
+                });
+            }
+            for id in tombstones {
+                // SAFETY: the id comes from a scan of this table under the lock that is still held.
+                let item = unsafe { ItemRef::new(&shard.arena, id.0) };
+                gone.extend(v.drop_tombstone(HashedKey::new(DocKey::trusted(item.key())), item));
+            }
+        }
+        gone.into_iter().for_each(|item| env.shard.release(item));
+    }
+}
+
+/// A clean item for a record on disk.
+pub(crate) fn item_of<'a>(
+    shard: &'a Shard,
+    vb: VbId,
+    record: Record<'_>,
+    locator: Locator,
+    with_value: bool,
+) -> Option<NewItem<'a>> {
+    let deleted = record.meta.kind.is_tombstone();
+    let meta = ItemMeta {
+        vb,
+        cas: record.meta.cas,
+        seqno: record.meta.seqno,
+        rev: record.meta.rev,
+        flags: record.meta.flags,
+        expiry: record.meta.expiry,
+        datatype: record.meta.datatype,
+        deleted,
+        locator,
+    };
+    // A document that fits without its value gets none: header, key, and the value on disk.
+    let mut item = if with_value || deleted || record.value.is_empty() {
+        NewItem::new(&shard.arena, &meta, record.key, record.value)?
+    } else {
+        NewItem::without_value(&shard.arena, &meta, record.key, record.value.len())?
+    };
+    if deleted {
+        mark_expired(&mut item, record.meta.kind == RecordKind::Expiration);
+    } else {
+        item.set_frequency(FREQUENCY_INITIAL);
+    }
+    Some(item)
+}
+
+impl VBucket {
+    /// Takes a synced tombstone out of the table; returns the table's reference to it.
+    pub(crate) fn drop_tombstone(
+        &mut self,
+        key: HashedKey<'_>,
+        item: ItemRef<'_>,
+    ) -> Option<crate::item::ItemPtr> {
+        let taken = self.table.remove(key.hash, item.id())?;
+        self.counts.exchange(key.key, Some(crate::counts::Weight::of(item)), None);
+        self.tombstones_dropped += 1;
+        Some(taken)
+    }
+}

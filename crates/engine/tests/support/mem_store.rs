@@ -1,0 +1,270 @@
+//! A store in memory: an append-only list of records, of which a crash keeps the synced part. Its compaction moves
+//! records to other locators and lets the old ones go stale; writes can be made to fail.
+
+use std::collections::BTreeMap;
+
+use base::{Seqno, VbId, hash::key_hash};
+use parking_lot::Mutex;
+use storage::{
+    CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record, StoreError, StoreStats,
+    VbBatch, VbState, Verdict,
+};
+
+#[derive(Clone, Default)]
+struct Contents {
+    /// By locator, which is never used twice.
+    records: BTreeMap<u64, (VbId, OwnedRecord)>,
+    states: BTreeMap<VbId, VbState>,
+}
+
+#[derive(Default)]
+struct Inner {
+    written: Contents,
+    synced: Contents,
+    next_locator: u64,
+    full: bool,
+    fail_sync: bool,
+    poisoned: bool,
+    unreadable: bool,
+    stats: StoreStats,
+}
+
+/// See the module header.
+#[derive(Default)]
+pub(crate) struct MemStore {
+    inner: Mutex<Inner>,
+}
+
+impl MemStore {
+    /// Forgets what was not synced.
+    pub(crate) fn crash(&self) {
+        let mut inner = self.inner.lock();
+        inner.written = inner.synced.clone();
+        (inner.poisoned, inner.fail_sync) = (false, false);
+    }
+
+    /// Whether commits find the disk full.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.inner.lock().full = full;
+    }
+
+    /// The next sync fails.
+    pub(crate) fn fail_sync(&self) {
+        self.inner.lock().fail_sync = true;
+    }
+
+    /// Whether reads fail.
+    pub(crate) fn set_unreadable(&self, unreadable: bool) {
+        self.inner.lock().unreadable = unreadable;
+    }
+
+    /// Writes and syncs so far.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.inner.lock().stats.syncs
+    }
+}
+
+impl Inner {
+    fn writable(&self) -> Result<(), StoreError> {
+        if self.poisoned {
+            Err(StoreError::Poisoned)
+        } else if self.full {
+            Err(StoreError::NoSpace)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn readable(&self) -> Result<(), StoreError> {
+        if self.unreadable {
+            return Err(StoreError::Corrupt {
+                file: "memory".into(),
+                offset: 0,
+                detail: "by order of a test",
+            });
+        }
+        Ok(())
+    }
+
+    fn newest(&self, vb: VbId, key: &[u8]) -> Option<(u64, OwnedRecord)> {
+        let versions =
+            self.written.records.iter().filter(|(_, record)| record.0 == vb && record.1.key == key);
+        versions.max_by_key(|(_, record)| record.1.meta.seqno).map(|(at, record)| (*at, record.1.clone()))
+    }
+}
+
+impl KvStore for MemStore {
+    fn vb_states(&self) -> Vec<(VbId, VbState)> {
+        self.inner.lock().written.states.clone().into_iter().collect()
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {
+        let mut inner = self.inner.lock();
+        inner.writable()?;
+        locators.clear();
+        for batch in batches {
+            let mut last = Seqno(0);
+            for record in batch.records {
+                assert!(record.meta.seqno > last, "records come in seqno order");
+                assert!(record.meta.seqno <= batch.state.high_seqno);
+                assert_eq!(record.hash, key_hash(record.key));
+                last = record.meta.seqno;
+                inner.next_locator += 1;
+                let locator = Locator(inner.next_locator);
+                let owned = OwnedRecord {
+                    meta: record.meta,
+                    key: record.key.to_vec(),
+                    value: record.value.to_vec(),
+                    locator,
+                };
+                inner.written.records.insert(locator.0, (batch.vb, owned));
+                locators.push(locator);
+            }
+            inner.written.states.insert(batch.vb, batch.state.clone());
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let mut inner = self.inner.lock();
+        if inner.fail_sync {
+            inner.poisoned = true;
+        }
+        if inner.poisoned {
+            return Err(StoreError::Poisoned);
+        }
+        inner.stats.syncs += 1;
+        inner.synced = inner.written.clone();
+        Ok(())
+    }
+
+    fn put_states(&self, states: &[(VbId, VbState)]) -> Result<(), StoreError> {
+        let mut inner = self.inner.lock();
+        inner.writable()?;
+        for (vb, state) in states {
+            inner.written.states.insert(*vb, state.clone());
+            inner.synced.states.insert(*vb, state.clone());
+        }
+        Ok(())
+    }
+
+    fn reset_vbs(&self, vbs: &[(VbId, VbState)]) -> Result<(), StoreError> {
+        self.inner.lock().writable()?;
+        let mut inner = self.inner.lock();
+        for (vb, _) in vbs {
+            inner.written.records.retain(|_, record| record.0 != *vb);
+            inner.synced.records.retain(|_, record| record.0 != *vb);
+        }
+        drop(inner);
+        self.put_states(vbs)
+    }
+
+    fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {
+        let inner = self.inner.lock();
+        inner.readable()?;
+        inner.written.records.get(&at.0).map(|record| record.1.clone()).ok_or(StoreError::Stale)
+    }
+
+    fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
+        assert_eq!(hash, key_hash(key));
+        let inner = self.inner.lock();
+        inner.readable()?;
+        Ok(inner.newest(vb, key).map(|found| found.1))
+    }
+
+    fn scan(
+        &self,
+        vb: Option<VbId>,
+        from: Seqno,
+        values: bool,
+        visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+    ) -> Result<(), StoreError> {
+        let records: Vec<_> = self.inner.lock().written.records.values().cloned().collect();
+        // In an order that is neither that of the seqnos nor its reverse.
+        let mut order: Vec<usize> = (0..records.len()).collect();
+        order.sort_by_key(|index| key_hash(&index.to_le_bytes()));
+        for (of, record) in order.into_iter().filter_map(|index| records.get(index)) {
+            if vb.is_some_and(|vb| vb != *of) || record.meta.seqno < from {
+                continue;
+            }
+            let value = if values { &record.value[..] } else { &[] };
+            let view = Record {
+                meta: record.meta,
+                key: &record.key,
+                hash: key_hash(&record.key),
+                value,
+                replaces: Locator::NONE,
+            };
+            if !visit(*of, &view, record.locator) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn compact(&self, liveness: &dyn Liveness, budget: CompactBudget) -> Result<CompactReport, StoreError> {
+        self.inner.lock().writable()?;
+        let mut report = CompactReport::default();
+        let candidates: Vec<_> = self.inner.lock().synced.records.clone().into_iter().collect();
+        for (at, (vb, record)) in candidates {
+            let view = Record {
+                meta: record.meta,
+                key: &record.key,
+                hash: key_hash(&record.key),
+                value: &record.value,
+                replaces: Locator::NONE,
+            };
+            let verdict = liveness.verdict(vb, &view, Locator(at));
+            let mut inner = self.inner.lock();
+            let newest = inner.newest(vb, &record.key).map(|found| found.0);
+            let synced_versions = inner.synced.records.values();
+            let newest_synced = synced_versions
+                .filter(|other| other.0 == vb && other.1.key == record.key)
+                .map(|other| other.1.meta.seqno)
+                .max();
+            let dead = match verdict {
+                Verdict::Live => {
+                    assert_eq!(newest_synced, Some(record.meta.seqno), "live means newest synced version");
+                    false
+                }
+                Verdict::Dead => true,
+                Verdict::Unknown => newest_synced > Some(record.meta.seqno),
+            };
+            let others =
+                inner.written.records.values().filter(|other| other.0 == vb && other.1.key == record.key);
+            let purged = !dead
+                && record.meta.kind.is_tombstone()
+                && record.meta.expiry < budget.purge_before
+                && newest == Some(at)
+                && others.count() == 1;
+            inner.written.records.remove(&at);
+            inner.synced.records.remove(&at);
+            if dead || purged {
+                report.records_dropped += 1;
+                if purged {
+                    report.tombstones_purged += 1;
+                    report.purged.push((vb, record.meta.seqno));
+                }
+                continue;
+            }
+            inner.next_locator += 1;
+            let to = inner.next_locator;
+            let moved = OwnedRecord { locator: Locator(to), ..record.clone() };
+            inner.written.records.insert(to, (vb, moved.clone()));
+            inner.synced.records.insert(to, (vb, moved));
+            report.records_kept += 1;
+            drop(inner);
+            liveness.relocate(vb, &record.key, view.hash, record.meta.seqno, Locator(at), Locator(to));
+        }
+        Ok(report)
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.sync()
+    }
+
+    fn stats(&self) -> StoreStats {
+        let inner = self.inner.lock();
+        StoreStats { poisoned: inner.poisoned, full: inner.full, ..inner.stats.clone() }
+    }
+}

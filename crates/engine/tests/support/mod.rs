@@ -1,0 +1,158 @@
+//! What the engine's tests share: a clock, a notifier that remembers, a store in memory that can crash, and a bucket
+//! driven the way the server's threads drive one.
+
+#![allow(dead_code, missing_docs, clippy::unwrap_used, reason = "test support; each test file uses its part")]
+
+mod mem_store;
+
+use std::sync::Arc;
+
+use base::{DocKey, HashedKey, Manifest, Now, VbId, bucket::BucketKind, hash::key_hash};
+use parking_lot::Mutex;
+use settee_engine::{Bucket, BucketOptions, Notifier, Refusal, Waiter, Work};
+use storage::KvStore;
+
+pub(crate) use mem_store::MemStore;
+
+/// Where every test's time begins.
+pub(crate) const START_SECS: u64 = 1_800_000_000;
+
+/// A clock that moves when told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(pub(crate) u64);
+
+impl Clock {
+    pub(crate) fn now(&self) -> Now {
+        Now { wall_nanos: START_SECS * 1_000_000_000 + self.0 * 1_000_000, mono_millis: self.0 }
+    }
+
+    pub(crate) fn advance_secs(&mut self, secs: u64) {
+        self.0 += secs * 1_000;
+    }
+}
+
+/// Remembers what it is told.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    pub(crate) woken: Mutex<Vec<Waiter>>,
+    pub(crate) work: Mutex<Vec<Work>>,
+}
+
+impl Notifier for Recorder {
+    fn wake(&self, waiter: Waiter) {
+        self.woken.lock().push(waiter);
+    }
+
+    fn work(&self, kind: Work) {
+        self.work.lock().push(kind);
+    }
+}
+
+/// A bucket with everything around it.
+pub(crate) struct Rig {
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) clock: Clock,
+    pub(crate) stores: Vec<Arc<MemStore>>,
+    pub(crate) options: BucketOptions,
+    pub(crate) manifest: Arc<Manifest>,
+}
+
+impl Rig {
+    /// A bucket over stores in memory; memory only for other kinds than `Couchbase`.
+    pub(crate) fn new(options: BucketOptions) -> Self {
+        Self::with_manifest(options, Arc::default())
+    }
+
+    pub(crate) fn with_manifest(options: BucketOptions, manifest: Arc<Manifest>) -> Self {
+        let stores = match options.kind {
+            BucketKind::Couchbase => (0..options.shards).map(|_| Arc::default()).collect(),
+            _ => Vec::new(),
+        };
+        Self::over(options, manifest, stores, Clock(0))
+    }
+
+    fn over(
+        options: BucketOptions,
+        manifest: Arc<Manifest>,
+        stores: Vec<Arc<MemStore>>,
+        clock: Clock,
+    ) -> Self {
+        let recorder = Arc::new(Recorder::default());
+        let dynamic = stores.iter().map(|store| store.clone() as Arc<dyn KvStore>).collect();
+        let bucket =
+            Bucket::open(options.clone(), dynamic, manifest.clone(), recorder.clone(), clock.now()).unwrap();
+        Self { bucket, recorder, clock, stores, options, manifest }
+    }
+
+    /// Kill -9: what was not synced is gone, and the bucket is opened again (not warmed up).
+    pub(crate) fn crash(self) -> Self {
+        self.stores.iter().for_each(|store| store.crash());
+        Self::over(self.options, self.manifest, self.stores, self.clock)
+    }
+
+    /// A clean stop and start.
+    pub(crate) fn restart(self) -> Self {
+        assert!(self.bucket.close(self.clock.now()));
+        self.crash()
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    /// Everything to disk, synced.
+    pub(crate) fn flush(&mut self) {
+        self.clock.0 += 1_000;
+        for shard in 0..self.bucket.shards() {
+            loop {
+                let report = self.bucket.flush(shard, self.now());
+                assert_eq!(report.failed, None);
+                if !report.more && !report.unsynced {
+                    break;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn warm_up(&self) {
+        for shard in 0..self.bucket.shards() {
+            while self.bucket.warm_up(shard, self.now()).unwrap() {}
+        }
+        assert!(self.bucket.is_warm());
+    }
+
+    /// Executes until it needs no fetch, as a worker would.
+    pub(crate) fn run<T>(
+        &self,
+        key: &[u8],
+        mut operation: impl FnMut(&Bucket, VbId, HashedKey<'_>) -> Result<T, Refusal>,
+    ) -> Result<T, base::Status> {
+        let (vb, hashed) = self.key(key);
+        for round in 0..100 {
+            match operation(&self.bucket, vb, hashed) {
+                Ok(done) => return Ok(done),
+                Err(Refusal::Status(status)) => return Err(status),
+                Err(Refusal::Fetch) => {
+                    let waiter = Waiter { worker: 7, connection: round, ticket: 7 };
+                    self.bucket.fetch(vb, hashed, waiter)?;
+                    let shard = usize::from(vb.get()) % self.bucket.shards();
+                    while self.bucket.run_fetches(shard, 16, self.now()) > 0 {}
+                    assert!(self.recorder.woken.lock().contains(&waiter), "whoever waits is woken");
+                }
+            }
+        }
+        panic!("fetches without end for {key:?}");
+    }
+
+    /// The vBucket and hash of an encoded key.
+    pub(crate) fn key<'a>(&self, encoded: &'a [u8]) -> (VbId, HashedKey<'a>) {
+        let key = HashedKey { key: DocKey::trusted(encoded), hash: key_hash(encoded) };
+        (base::hash::vbucket_of(key.key.logical(), self.bucket.vbuckets()), key)
+    }
+}
+
+/// A small bucket for tests.
+pub(crate) fn options(kind: BucketKind) -> BucketOptions {
+    BucketOptions { kind, vbuckets: 16, shards: 2, seed: 42, ..BucketOptions::new("test", 64 << 20) }
+}
