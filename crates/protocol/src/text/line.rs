@@ -1,24 +1,56 @@
 //! Lines, words and numbers of the text protocol.
 
-/// A line without its end, and its length in the buffer with it. Lines end with `\n`; a `\r` before it
-/// belongs to the end.
+use memchr::memchr;
+
+/// A line without its end, and its length in the buffer with it. Lines end with `\n`; a `\r` before it belongs to
+/// the end.
+#[inline]
 pub(super) fn split_line(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    let end = memchr(b'\n', bytes)?;
     let (line, _) = bytes.split_at_checked(end)?;
     Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
 }
 
 /// The words of a line: separated by any number of spaces, and by nothing else.
-pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
-    line.split(|&byte| byte == b' ').filter(|word| !word.is_empty())
+#[derive(Clone)]
+pub(super) struct Words<'a>(&'a [u8]);
+
+#[inline]
+pub(super) fn words(line: &[u8]) -> Words<'_> {
+    Words(line)
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (word, rest) = split_word(self.0);
+        self.0 = rest;
+        (!word.is_empty()).then_some(word)
+    }
 }
 
 /// The first word and what follows it.
-pub(super) fn split_word(line: &[u8]) -> (&[u8], &[u8]) {
-    let spaces = line.iter().take_while(|&&byte| byte == b' ').count();
-    let line = line.get(spaces..).unwrap_or_default();
-    let end = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
-    line.split_at_checked(end).unwrap_or((line, &[]))
+#[inline]
+pub(super) fn split_word(mut line: &[u8]) -> (&[u8], &[u8]) {
+    while let [b' ', rest @ ..] = line {
+        line = rest;
+    }
+    line.split_at_checked(word_len(line)).unwrap_or((line, &[]))
+}
+
+/// Most words are short numbers, for which a plain loop is faster than a search.
+#[inline]
+fn word_len(line: &[u8]) -> usize {
+    const SHORT: usize = 8;
+    for (index, &byte) in line.iter().take(SHORT).enumerate() {
+        if byte == b' ' {
+            return index;
+        }
+    }
+    let Some(rest) = line.get(SHORT..) else { return line.len() };
+    memchr(b' ', rest).map_or(line.len(), |end| SHORT + end)
 }
 
 /// A decimal number without sign (a plus is tolerated, as `strtoull` does).

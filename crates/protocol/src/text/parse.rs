@@ -62,7 +62,7 @@ pub fn parse(bytes: &[u8], value_bytes_max: usize) -> Parsed<'_> {
         }
         return Parsed::Incomplete { need: bytes.len() + 1 };
     };
-    if line_len > line_limit(line) + BLOCK_END.len() {
+    if line.len() > LINE_BYTES_MAX && line.len() > line_limit(line) {
         return Parsed::Close { reply: Some(reply::LINE_TOO_LONG) };
     }
     parse_line(line, line_len, bytes, value_bytes_max)
@@ -150,10 +150,9 @@ const fn is_key_too_long(key: &[u8]) -> bool {
 
 fn parse_get(rest: &[u8], with_cas: bool) -> Result<Command<'_>, Refusal> {
     let keys = Keys(rest);
-    if keys.iter().next().is_none() {
+    if check_keys(keys)? == 0 {
         return Err(UNKNOWN);
     }
-    check_keys(keys)?;
     Ok(Command::Get { keys, with_cas })
 }
 
@@ -168,9 +167,16 @@ fn parse_gat(rest: &[u8], with_cas: bool) -> Result<Command<'_>, Refusal> {
     Ok(Command::GetAndTouch { keys, with_cas, expiry })
 }
 
-/// One key that is too long spoils the whole retrieval, before any value is sent.
-fn check_keys(keys: Keys<'_>) -> Result<(), Refusal> {
-    if keys.iter().any(is_key_too_long) { Err(bad_format(false)) } else { Ok(()) }
+/// The number of keys. One that is too long spoils the whole retrieval, before any value is sent.
+fn check_keys(keys: Keys<'_>) -> Result<usize, Refusal> {
+    let mut count = 0;
+    for key in keys.iter() {
+        if is_key_too_long(key) {
+            return Err(bad_format(false));
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// `<key> <flags> <expiry> <bytes> [<cas>] [noreply]`, then the data block.

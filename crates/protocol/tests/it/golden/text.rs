@@ -19,7 +19,7 @@ fn describe(stream: &[u8]) -> String {
                 length
             }
             Parsed::Refused { reply, length, skip } => {
-                let reply = reply.map_or("nothing".to_owned(), |reply| readable(reply));
+                let reply = reply.map_or("nothing".to_owned(), readable);
                 writeln!(out, "refused with {reply}, {skip} bytes skipped").unwrap();
                 length + skip as usize
             }
