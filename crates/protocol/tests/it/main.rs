@@ -5,5 +5,6 @@
 // By the name the other crates use, so that the fuzz targets compile here and in `fuzz/` alike.
 extern crate settee_protocol as protocol;
 
+mod compatibility;
 mod fuzz;
 mod golden;
