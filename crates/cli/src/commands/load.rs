@@ -3,6 +3,7 @@
 use super::Failure;
 use crate::load::records::KEY_BYTES_MIN;
 use crate::load::{Driver, Latencies, Order, Phase, Protocol, Stop, SyntheticRecords, Tally, Target, Usage};
+use crate::progress::Progress;
 use base::limits;
 use client::Login;
 use serde_json::{Value, json};
@@ -168,7 +169,15 @@ fn measure(args: &Args, driver: &mut Driver<SyntheticRecords>) -> Result<Report,
         driver.run(&Phase { stop, seed: args.seed ^ 0x3a3a, ..measured }, |_| ())?;
     }
     let before = args.server_pid.and_then(Usage::of);
-    let tally = driver.run(&measured, |_| ())?;
+    let mut progress = args.populate.then(|| Progress::start("filling", args.records));
+    let tally = driver.run(&measured, |tally| {
+        if let Some(progress) = &mut progress {
+            progress.set(tally.done());
+        }
+    })?;
+    if let Some(progress) = progress {
+        progress.finish();
+    }
     let usage = before.zip(args.server_pid.and_then(Usage::of));
     let check = Phase {
         order: Order::Random,
