@@ -49,6 +49,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         }
         ["pools", ..] | ["poolsStreaming", "default"] if get => pools::dispatch(call, &path),
         ["pools", "default"] => setup::pool_settings(call).await,
+        ["pools", "default", ..] => unsupported::pool(call, &path),
         ["nodes" | "nodeStatuses", ..] if get => nodes::dispatch(call, &path),
         ["settings", "rbac", rest @ ..] => users::dispatch(call, rest).await,
         ["settings", "web"] => setup::settings_web(call).await,

@@ -45,6 +45,18 @@ pub(super) fn controller(call: &Call, path: &[&str]) -> Outcome {
     }
 }
 
+/// Changes below `/pools/default` that need several nodes or clusters.
+pub(super) fn pool(call: &Call, path: &[&str]) -> Outcome {
+    let reason = match path.get(2).copied() {
+        Some("remoteClusters" | "replications") => "Replication between clusters is not supported yet.",
+        Some("serverGroups") => "Server groups are not supported yet: Settee runs on one node.",
+        Some("trustedCAs") => "Replacing the certificate is done when the node starts.",
+        _ => return self::path(call, path),
+    };
+    call.require(Privilege::ClusterAdmin, None)?;
+    Err(reply::not_supported(reason))
+}
+
 /// `/diag/eval` runs Erlang in Couchbase. There is none, and nothing is ever evaluated.
 pub(super) fn diag_eval(call: &Call) -> Outcome {
     call.require(Privilege::ClusterAdmin, None)?;

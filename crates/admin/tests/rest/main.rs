@@ -1,0 +1,9 @@
+//! The REST API against a node that is nothing but metadata, over real sockets.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod conformance;
+mod connections;
+mod http;
+mod node;
+mod streaming;
