@@ -127,10 +127,16 @@ class RestNonsense(HostileCase):
             stranger = Rest(ADDRESS, NODE.ports["mgmt"])
             answer = stranger.request("GET", "/pools/default", headers={"Authorization": header})
             self.assertIn(answer.status, (400, 401, 431), header[:40])
-        for method, path in [("GET", "/pools/default/buckets"), ("GET", "/settings/rbac/users"),
+        for method, path in [("GET", "/pools/default/buckets/arena"), ("GET", "/settings/rbac/users"),
                              ("POST", "/pools/default/buckets"), ("DELETE", "/pools/default/buckets/health"),
                              ("POST", "/controller/changePassword")]:
             self.assertEqual(Rest(ADDRESS, NODE.ports["mgmt"]).request(method, path).status, 401, path)
+
+    def test_what_the_oldest_clients_see_without_a_password(self):
+        """The buckets that need none, and no others."""
+        answer = Rest(ADDRESS, NODE.ports["mgmt"]).request("GET", "/pools/default/buckets")
+        self.assertEqual(answer.status, 200)
+        self.assertEqual([bucket["name"] for bucket in answer.json], ["health"])
 
     def test_views_are_not_there_yet(self):
         for path in ("/", "/health/_design/x/_view/y"):
