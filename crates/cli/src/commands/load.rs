@@ -12,6 +12,9 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Files beside the connections: standard streams, the poll, `/proc`.
+const FILES_RESERVED: u64 = 16;
+
 /// Measure a server with reads and writes, or fill it with records
 #[derive(clap::Args)]
 #[command(long_about = "Measure a server with reads and writes, or fill it with records.\n\n\
@@ -137,6 +140,11 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 }
 
 fn connect(args: &Args) -> Result<Driver<SyntheticRecords>, Failure> {
+    let files = server::limits::raise_file_limit();
+    if u64::from(args.connections) + FILES_RESERVED > files {
+        let (wanted, flag) = (args.connections, "`ulimit -n`");
+        return Err(Failure(format!("{wanted} connections need more than the {files} open files of {flag}: raise it")));
+    }
     let port = args.port.unwrap_or(if args.protocol == Protocol::Couchbase { 11210 } else { 11211 });
     let address = format!("{}:{port}", args.host);
     let login = Login {

@@ -3,6 +3,7 @@
 
 pub(crate) mod load;
 pub(crate) mod songs;
+pub(crate) mod songs_load;
 
 /// Why a command failed, in words that say what to do about it.
 #[derive(Debug, thiserror::Error)]

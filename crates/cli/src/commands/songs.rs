@@ -1,10 +1,7 @@
 //! `settee songs`: writes the song data set, or loads and verifies it through the network.
 
-use super::Failure;
-use crate::load::{Protocol, Target};
-use crate::progress::Progress;
-use crate::songs::{self, COUNT_MAX, Effort, FULL_SET, LoadSummary, Songs};
-use client::Login;
+use super::{Failure, songs_load};
+use crate::songs::{COUNT_MAX, FULL_SET, Songs};
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
@@ -53,7 +50,7 @@ struct SetArgs {
     #[arg(long, short = 'n', default_value_t = FULL_SET, value_parser = clap::value_parser!(u64).range(..=COUNT_MAX))]
     count: u64,
     /// Which set: documents are a pure function of seed and number
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = songs_load::SEED_DEFAULT)]
     seed: u64,
 }
 
@@ -79,6 +76,9 @@ struct NetworkArgs {
     /// Its data port
     #[arg(long, default_value_t = 11210)]
     port: u16,
+    /// Its management port, which knows memory and disk
+    #[arg(long, default_value_t = 8091)]
+    rest_port: u16,
     /// User name
     #[arg(long, short = 'u', env = "SETTEE_USER")]
     user: Option<String>,
@@ -88,25 +88,31 @@ struct NetworkArgs {
     /// Bucket
     #[arg(long, short = 'b', default_value = "default")]
     bucket: String,
-    /// Connections
-    #[arg(long, short = 'c', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    connections: u32,
-    /// Documents in flight per connection
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pipeline: u32,
+}
+
+impl NetworkArgs {
+    fn target(&self) -> songs_load::Target {
+        songs_load::Target {
+            kv: format!("{}:{}", self.host, self.port),
+            rest: format!("{}:{}", self.host, self.rest_port),
+            bucket: self.bucket.clone(),
+            username: self.user.clone().unwrap_or_default(),
+            password: self.password.clone().unwrap_or_default(),
+            count: self.set.count,
+            seed: self.set.seed,
+        }
+    }
 }
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     match &args.action {
         None => write(&args.write),
         Some(Action::Load(network)) => {
-            let summary = through_the_network("loading", network, songs::load)?;
-            println!("loaded {summary}");
-            report_electronic(network.set.seed, network.set.count);
+            println!("{}", songs_load::load(&network.target())?);
             Ok(())
         }
         Some(Action::Verify(network)) => {
-            let summary = through_the_network("verifying", network, songs::verify)?;
+            let summary = songs_load::verify(&network.target())?;
             println!("as generated: {summary}");
             match (summary.missing, summary.different) {
                 (0, 0) => Ok(()),
@@ -117,39 +123,6 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             }
         }
     }
-}
-
-/// Loading and verifying share everything but the direction.
-fn through_the_network(
-    label: &'static str,
-    args: &NetworkArgs,
-    step: impl FnOnce(
-        Target,
-        Songs,
-        u64,
-        Effort,
-        &mut dyn FnMut(u64),
-    ) -> Result<LoadSummary, crate::load::LoadError>,
-) -> Result<LoadSummary, Failure> {
-    let login = Login {
-        user: args.user.clone().map(|user| (user, args.password.clone().unwrap_or_default())),
-        bucket: Some(args.bucket.clone()),
-        collections: false,
-    };
-    let failed = |error: crate::load::LoadError| Failure(error.to_string());
-    let target = Target::discover(Protocol::Couchbase, &format!("{}:{}", args.host, args.port), login);
-    let effort = Effort { connections: args.connections as usize, pipeline: args.pipeline as usize };
-    let mut progress = Progress::start(label, args.set.count);
-    let songs = Songs::new(args.set.seed);
-    let summary =
-        step(target.map_err(failed)?, songs, args.set.count, effort, &mut |done| progress.set(done));
-    progress.finish();
-    summary.map_err(failed)
-}
-
-fn report_electronic(seed: u64, count: u64) {
-    let electronic = Songs::new(seed).count_electronic(count);
-    eprintln!("exactly {electronic} of the {count} documents are tagged \"electronic\"");
 }
 
 fn write(args: &WriteArgs) -> Result<(), Failure> {
@@ -165,7 +138,8 @@ fn write(args: &WriteArgs) -> Result<(), Failure> {
     match written {
         Ok(bytes) => {
             eprintln!("{} lines, {bytes} bytes", args.set.count);
-            report_electronic(args.set.seed, args.set.count);
+            let electronic = songs.count_electronic(args.set.count);
+            eprintln!("exactly {electronic} documents are tagged \"electronic\"");
             Ok(())
         }
         // The reader has seen enough (`settee songs | head`).
