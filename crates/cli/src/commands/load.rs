@@ -143,7 +143,9 @@ fn connect(args: &Args) -> Result<Driver<SyntheticRecords>, Failure> {
     let files = server::limits::raise_file_limit();
     if u64::from(args.connections) + FILES_RESERVED > files {
         let (wanted, flag) = (args.connections, "`ulimit -n`");
-        return Err(Failure(format!("{wanted} connections need more than the {files} open files of {flag}: raise it")));
+        return Err(Failure(format!(
+            "{wanted} connections need more than the {files} open files of {flag}: raise it"
+        )));
     }
     let port = args.port.unwrap_or(if args.protocol == Protocol::Couchbase { 11210 } else { 11211 });
     let address = format!("{}:{port}", args.host);
