@@ -130,7 +130,7 @@ pub struct VbOps {
     pub ejects: u64,
     /// Documents dropped from memory-only buckets to make room.
     pub auto_deletes: u64,
-    /// `ep_bg_fetched`: values read back from disk.
+    /// Values read back from disk.
     pub bg_fetched: u64,
     /// Locks refused or mutations refused because of one.
     pub lock_errors: u64,
@@ -179,6 +179,8 @@ pub struct BucketStats {
     pub tmp_oom_errors: u64,
     /// `ep_oom_errors`: mutations that could not be allocated at all.
     pub oom_errors: u64,
+    /// `ep_bg_fetched`: values read back from disk.
+    pub bg_fetched: u64,
     /// Keys waiting for a fetch.
     pub bg_queue: u64,
     /// Fetches that found an unreadable record.
@@ -258,6 +260,7 @@ impl Bucket {
             stats.add_shard(shard);
         }
         stats.collections = collections.into_iter().filter(|entry| entry.1 > 0).collect();
+        stats.bg_fetched = stats.ops.bg_fetched;
         stats.diskqueue_items = stats.queue_size + stats.unsynced_items;
         let resident = stats.curr_items - stats.non_resident;
         stats.resident_percent = (resident * 100).checked_div(stats.curr_items).unwrap_or(100);
