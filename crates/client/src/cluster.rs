@@ -4,7 +4,9 @@
 use crate::{ClientError, ClusterMap, KvConnection, Login, Response, Result};
 use base::bucket::DurabilityLevel;
 use base::{Cas, CollectionId, Datatype, Seqno, Status, VbId, VbUuid};
-use protocol::binary::extras::{CounterExtras, FlagsExtras, MutationToken, SeqnoExtras, StoreExtras};
+use protocol::binary::extras::{
+    CounterExtras, FlagsExtras, IdExtras, MutationToken, SeqnoExtras, StoreExtras,
+};
 use protocol::binary::observe::ObservedSeqno;
 use protocol::binary::{Durability, Opcode, Request};
 use std::time::{Duration, Instant};
@@ -22,6 +24,8 @@ pub struct Client {
     connections: Vec<Option<KvConnection>>,
     /// How long "temporary failure" and moving vBuckets are ridden out.
     pub patience: Duration,
+    /// Where documents live, if the login negotiated collections; the default collection otherwise.
+    pub collection: CollectionId,
 }
 
 /// A document as read.
@@ -77,6 +81,7 @@ impl Client {
             connections: map.nodes.iter().map(|_| None).collect(),
             map,
             patience: Duration::from_secs(30),
+            collection: CollectionId::DEFAULT,
         };
         if let Some(own) = client.map.nodes.iter().position(|node| node == address) {
             client.connections[own] = Some(connection);
@@ -154,7 +159,7 @@ impl Client {
 
     /// A request for a document, with collection prefix if collections were negotiated.
     fn request<'a>(&self, opcode: Opcode, key: &'a [u8]) -> Request<'a> {
-        let collection = self.login.collections.then_some(CollectionId::DEFAULT);
+        let collection = self.login.collections.then_some(self.collection);
         Request { vbucket: self.map.vbucket_of(key), collection, key, ..Request::new(opcode) }
     }
 
@@ -228,6 +233,19 @@ impl Client {
         let response = self.call(&request)?.success(request.opcode.name())?;
         let token = MutationToken::decode(&response.extras).map(|token| (token.vb_uuid, token.seqno));
         Ok(Mutation { cas: response.cas, vb: request.vbucket, token })
+    }
+
+    /// The id of a collection, for [`Client::collection`].
+    ///
+    /// # Errors
+    /// Any status but success; "unknown scope" or "unknown collection" if there is none of these names.
+    pub fn collection_id(&mut self, scope: &str, collection: &str) -> Result<CollectionId> {
+        let path = format!("{scope}.{collection}");
+        let request = Request { value: path.as_bytes(), ..Request::new(Opcode::CollectionsGetId) };
+        let response = self.call(&request)?.success("COLLECTIONS_GET_ID")?;
+        let id = IdExtras::decode(&response.extras);
+        id.map(|id| CollectionId(id.id))
+            .ok_or_else(|| ClientError::Protocol("a collection without id".to_owned()))
     }
 
     /// How far a vBucket's branch is in memory and on disk.
