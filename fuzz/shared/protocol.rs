@@ -85,6 +85,9 @@ fn read_request(opcode: Opcode, frame: &Frame<'_>, features: FeatureSet) {
         Opcode::SeqnoPersistence => {
             extras::SeqnoExtras::decode(frame.extras).expect("validated");
         }
+        Opcode::ObserveSeqno => {
+            observe::decode_observe_seqno(frame.value).expect("validated");
+        }
         Opcode::Observe => {
             let whole = observe::ObserveKeys::new(frame.value).filter_map(Result::ok);
             assert!(whole.map(|entry| 4 + entry.key.len()).sum::<usize>() <= frame.value.len());

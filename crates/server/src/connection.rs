@@ -41,6 +41,8 @@ const PARKED_MAX: usize = 128;
 const PARKED_BYTES_MAX: usize = 32 << 20;
 /// A document that was fetched this often and is gone again each time is given up: memory is short.
 pub(crate) const FETCHES_MAX: u8 = 16;
+/// A fetch that nobody has reported done by then is asked for again.
+pub(crate) const FETCH_RETRY_MILLIS: u64 = 10_000;
 /// Largest packet body of a connection without bucket or identity: nothing it may send is longer.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
 
@@ -88,7 +90,10 @@ pub(crate) struct Connection {
     parked: Vec<Parked>,
     parked_bytes: usize,
     next_ticket: u64,
+    /// Nothing may be executed for now.
     blocked: bool,
+    /// A parked request must not be overtaken.
+    barrier: bool,
 }
 
 /// What became of one request.
@@ -110,7 +115,15 @@ impl Connection {
 
     pub(crate) fn with_session(session: Session) -> Self {
         let speech = if session.kind == ListenerKind::Memcached { Speech::Undecided } else { Speech::Binary };
-        Self { session, speech, parked: Vec::new(), parked_bytes: 0, next_ticket: 0, blocked: false }
+        Self {
+            session,
+            speech,
+            parked: Vec::new(),
+            parked_bytes: 0,
+            next_ticket: 0,
+            blocked: false,
+            barrier: false,
+        }
     }
 
     /// Whether requests wait for something.
@@ -165,9 +178,8 @@ impl Connection {
                 return After::Close;
             }
         }
-        if self.blocked && !self.is_crowded() && (self.parked.is_empty() || self.is_unordered()) {
-            self.blocked = false;
-        }
+        self.barrier &= !self.parked.is_empty();
+        self.blocked &= self.barrier || self.is_crowded();
         After::Ready
     }
 
@@ -422,6 +434,7 @@ impl Connection {
         let flow = self.stop(packet, &request.frame.header, stop, ticket, out, context);
         if flow == Flow::Parked {
             let may_go_on = self.is_unordered() && request.opcode.may_reorder() && !request.info.barrier;
+            self.barrier |= !may_go_on;
             self.blocked |= !may_go_on || self.is_crowded();
             return if self.blocked { Flow::Parked } else { Flow::Next };
         }
@@ -545,6 +558,7 @@ impl Connection {
             Ok(()) => Flow::Next,
             Err(Stop::Park(stage, deadline)) => {
                 self.park(rest.as_deref().unwrap_or(packet), stage, ticket, deadline, context);
+                self.barrier = true;
                 self.blocked = true;
                 Flow::Parked
             }
@@ -559,7 +573,7 @@ fn fetch(call: &Call<'_, '_>, fetches: u8) -> Result<(), Stop> {
         return Err(Stop::Status(base::Status::TemporaryFailure));
     }
     call.session.bucket()?.engine.fetch(call.request.vb, call.request.key, call.waiter())?;
-    Err(Stop::Park(Stage::Fetch(fetches + 1), None))
+    Err(Stop::Park(Stage::Fetch(fetches + 1), Some(call.context.now.mono_millis + FETCH_RETRY_MILLIS)))
 }
 
 fn encoded_hash(key: &[u8], collections: bool) -> u64 {

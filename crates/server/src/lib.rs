@@ -21,6 +21,8 @@ mod reply;
 mod sasl;
 mod session;
 pub mod shared;
+#[cfg(test)]
+mod tests;
 mod text;
 pub mod tls;
 mod transport;

@@ -10,6 +10,7 @@ use protocol::text::{Command, Keys, Parsed, StoreVerb, expiry_to_wire, parse, re
 
 use crate::{
     call::{Resumed, Stage, Stop},
+    connection::{FETCH_RETRY_MILLIS, FETCHES_MAX},
     context::Context,
     handlers::{get::plain_body, node, stats},
     helper::Completion,
@@ -220,11 +221,12 @@ impl TextCall<'_> {
             Some(Resumed { stage: Stage::Fetch(fetches), .. }) => *fetches,
             _ => 0,
         };
-        if fetches >= crate::connection::FETCHES_MAX {
+        if fetches >= FETCHES_MAX {
             return Err(Stop::Status(Status::TemporaryFailure));
         }
         self.session.bucket()?.engine.fetch(vb, key, self.context.waiter(self.ticket))?;
-        Err(Stop::Park(Stage::Fetch(fetches + 1), None))
+        let retry_at = self.context.now.mono_millis + FETCH_RETRY_MILLIS;
+        Err(Stop::Park(Stage::Fetch(fetches + 1), Some(retry_at)))
     }
 
     /// Runs a mutation and waits for its durability; resumed ones have been applied already.

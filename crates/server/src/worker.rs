@@ -38,6 +38,8 @@ const WAKER: Token = Token(usize::MAX);
 const EVENTS_MAX: usize = 512;
 /// What one read can bring. Larger frames are read into a buffer of their connection.
 const READ_BYTES: usize = 64 * 1024;
+/// How often the counts of bytes are published, while there is traffic.
+const TOTALS_MILLIS: u64 = 100;
 /// How often stalled clients are looked for, while there are any.
 const SWEEP_MILLIS: u64 = 1000;
 
@@ -57,6 +59,7 @@ pub(crate) struct Worker {
     /// Some connection has output pending.
     stalled: bool,
     next_sweep: u64,
+    totals_at: u64,
     stop_by: Option<u64>,
 }
 
@@ -93,6 +96,7 @@ impl Worker {
             held: 0,
             stalled: false,
             next_sweep: 0,
+            totals_at: 0,
             stop_by: None,
         }
     }
@@ -281,6 +285,12 @@ impl Worker {
     }
 
     fn publish_totals(&mut self) {
+        // All loops write to the totals: not with every turn.
+        let now = self.context.now.mono_millis;
+        if now < self.totals_at {
+            return;
+        }
+        self.totals_at = now + TOTALS_MILLIS;
         let totals = &self.context.shared.totals;
         totals.bytes_read.fetch_add(std::mem::take(&mut self.context.bytes_read), Ordering::Relaxed);
         totals.bytes_written.fetch_add(std::mem::take(&mut self.context.bytes_written), Ordering::Relaxed);

@@ -33,6 +33,13 @@ impl ServerDuration {
         }
     }
 
+    /// Encodes a duration.
+    #[inline]
+    #[must_use]
+    pub fn from_duration(duration: Duration) -> Self {
+        Self::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+    }
+
     /// What the other side understands.
     #[must_use]
     pub fn to_duration(self) -> Duration {

@@ -141,6 +141,18 @@ layout! {
         collection: CollectionId as CollectionIdRaw,
     }
 }
+layout! {
+    /// Request of RETURN_META.
+    ReturnMetaExtras [12] {
+        /// 1 set, 2 add, 3 delete.
+        mutation: u32 as u32,
+        /// As stored with the document.
+        flags: u32 as u32,
+        /// Expiry as the client gives it.
+        expiry: u32 as u32,
+    }
+}
+
 /// Integers that become identifiers while a layout is read.
 macro_rules! raw {
     ($($raw:ident($inner:ty) for $id:ident;)*) => { $(

@@ -174,6 +174,12 @@ impl ObservedSeqno {
     }
 }
 
+/// Reads the value of an OBSERVE_SEQNO request.
+#[must_use]
+pub fn decode_observe_seqno(value: &[u8]) -> Option<VbUuid> {
+    value.try_into().ok().map(|bytes| VbUuid(u64::from_be_bytes(bytes)))
+}
+
 /// Appends the value of a GET_ALL_VB_SEQNOS response.
 pub fn append_vb_seqnos(seqnos: &[(VbId, Seqno)], out: &mut Vec<u8>) {
     for (vbucket, seqno) in seqnos {

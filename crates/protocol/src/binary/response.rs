@@ -5,6 +5,9 @@
 //! of a value is copied twice and no length has to be known beforehand. A value too large to copy is sent by
 //! reference: its length goes into [`Response::value_by_reference`] and its bytes follow the buffer in a
 //! vectored write.
+//!
+//! Whether a quiet command stays silent is the server's decision; [`ResponseWriter::cancel`] takes back what
+//! was begun.
 
 use super::{HEADER_BYTES, Header, Magic, ServerDuration};
 use base::{Cas, Datatype, Status};
@@ -100,6 +103,19 @@ impl<'o> ResponseWriter<'o> {
     #[inline]
     pub fn body(&mut self) -> &mut Vec<u8> {
         self.out
+    }
+
+    /// Takes back everything since [`ResponseWriter::begin`].
+    #[inline]
+    pub fn cancel(self) {
+        self.out.truncate(self.start);
+    }
+
+    /// Takes back the body but not the response: the operation has failed half-way.
+    #[inline]
+    pub fn clear_body(&mut self) {
+        let head = HEADER_BYTES + if self.traced { TRACE_BYTES } else { 0 };
+        self.out.truncate(self.start + head);
     }
 
     /// Fills in header and framing extras. Returns the bytes that this response takes in the buffer.
@@ -217,6 +233,21 @@ mod tests {
         assert!(matches!(decode_frame(&out), Decoded::Incomplete { need: 33 }));
         out.extend_from_slice(b"value");
         assert_eq!(decode(&out).value, b"value");
+    }
+
+    #[test]
+    fn what_was_begun_can_be_taken_back() {
+        let mut out = b"before".to_vec();
+        let mut writer = ResponseWriter::begin(&mut out, &request(), true);
+        writer.body().extend_from_slice(b"half a val");
+        writer.clear_body();
+        writer.finish(&Response::new(Status::KeyNotFound));
+        assert_eq!(decode(&out[6..]).header.status(), Some(Status::KeyNotFound));
+        let length = out.len();
+        let mut writer = ResponseWriter::begin(&mut out, &request(), true);
+        writer.body().push(1);
+        writer.cancel();
+        assert_eq!(out.len(), length);
     }
 
     #[test]

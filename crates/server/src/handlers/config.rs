@@ -1,8 +1,8 @@
 //! Cluster maps: asked for, and pushed.
 
-use base::{Datatype, Status};
+use base::{Cas, Datatype, Status};
 use protocol::{
-    binary::{ServerOpcode, extras, request::write_server_request},
+    binary::{Header, Magic, Opaque, ServerOpcode, extras},
     hello::Feature,
 };
 
@@ -71,7 +71,19 @@ fn write_push(out: &mut Output, session: &Session, config: &ConfigDocument, buck
     let extras = extras::ConfigVersion { epoch, revision: rev }.encode();
     let (datatype, value) =
         if whole { reply::config_body(session, config) } else { (Datatype::RAW, &[][..]) };
-    let opcode = ServerOpcode::ClustermapChangeNotification;
-    let written = write_server_request(&mut out.bytes, opcode, datatype, &extras, bucket, value);
-    debug_assert!(written.is_ok(), "a bucket's name or its map is longer than a packet can say");
+    let header = Header {
+        magic: Magic::ServerRequest,
+        opcode: ServerOpcode::ClustermapChangeNotification as u8,
+        framing_len: 0,
+        extras_len: extras.len() as u8,
+        key_len: bucket.len() as u16,
+        datatype,
+        vbucket_or_status: 0,
+        body_len: (extras.len() + bucket.len() + value.len()) as u32,
+        opaque: Opaque::default(),
+        cas: Cas::NONE,
+    };
+    for part in [&header.encode()[..], &extras, bucket, value] {
+        out.bytes.extend_from_slice(part);
+    }
 }

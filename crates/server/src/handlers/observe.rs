@@ -12,7 +12,10 @@ use protocol::{
     hello::Feature,
 };
 
-use crate::call::{Call, Resumed, Stage, Stop};
+use crate::{
+    call::{Call, Resumed, Stage, Stop},
+    connection::{FETCH_RETRY_MILLIS, FETCHES_MAX},
+};
 
 /// How long SEQNO_PERSISTENCE waits before it answers "temporary failure" (kv_engine's default).
 const PERSISTENCE_TIMEOUT_MILLIS: u64 = 30_000;
@@ -39,7 +42,11 @@ pub(crate) fn observe(call: &mut Call<'_, '_>) -> Result<(), Stop> {
                     _ => 0,
                 };
                 bucket.engine.fetch(entry.vbucket, key, call.waiter())?;
-                return Err(Stop::Park(Stage::Fetch(fetches.saturating_add(1)), None));
+                if fetches >= FETCHES_MAX {
+                    return Err(Stop::Status(Status::TemporaryFailure));
+                }
+                let retry_at = call.context.now.mono_millis + FETCH_RETRY_MILLIS;
+                return Err(Stop::Park(Stage::Fetch(fetches + 1), Some(retry_at)));
             }
             Err(Refusal::Status(status)) => return Err(Stop::Status(status)),
         }

@@ -189,7 +189,6 @@ fn disk(stats: &BucketStats) -> Pairs {
         pair("vb_active_queue_size", stats.queue_size),
         pair("ep_total_persisted", stats.total_persisted),
         pair("ep_item_commit_failed", stats.commit_failures),
-        pair("ep_bg_num_samples", stats.ops.bg_fetched),
         pair("ep_bg_remaining_items", stats.bg_queue),
         pair("ep_db_file_size", stats.disk_bytes),
         pair("ep_db_data_size", stats.disk_live_bytes),

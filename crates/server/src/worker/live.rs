@@ -172,6 +172,7 @@ impl Live {
         if !self.unread || self.finished || !reading {
             return Ok(After::Ready);
         }
+        // Half of the worker's buffer stays free for what is read, which under TLS needs room for a whole record.
         if self.filled > 0 && self.need.max(self.filled * 2) > buffers.read.len() {
             return self.read_large(buffers, context);
         }

@@ -1,0 +1,367 @@
+//! A node without sockets, a connection without a socket, and a client with one.
+
+use std::{
+    collections::HashMap,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+
+use base::{BucketUuid, Datatype, Status, bucket::BucketKind};
+use cluster::{
+    Admin, BucketParams, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports, QuotaChange,
+    UserChange, UserDomain, auth::Credentials, config, roles::RoleGrant,
+};
+use engine::{Bucket, BucketOptions, Notifier, Waiter, Work};
+use protocol::{
+    binary::{Decoded, Opcode, Request, decode_frame},
+    hello::{Feature, FeatureSet},
+};
+
+use crate::{
+    AuditEvent, BucketEntry, BucketMeter, ConfigDocument, ConfigVersion, ListenerKind, Shared, Snapshot,
+    Wakes, WorkerOptions, Workers,
+    connection::{After, Connection},
+    context::Context,
+    helper::Helper,
+    output::Output,
+    session::Session,
+    value,
+};
+
+pub(super) const NODE: &str = "00000000000000000000000000000001";
+/// Workers that meters are made for.
+const WORKERS_MAX: usize = 2;
+
+/// Delivers wake-ups once there are loops to deliver them to.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    wakes: OnceLock<Wakes>,
+}
+
+impl Notifier for Bell {
+    fn wake(&self, waiter: Waiter) {
+        if let Some(wakes) = self.wakes.get() {
+            wakes.wake(waiter);
+        }
+    }
+
+    fn work(&self, _: Work) {}
+}
+
+/// A node's state, changed by commands as REST would.
+pub(super) struct Node {
+    pub(super) shared: Arc<Shared>,
+    pub(super) audit: Arc<Mutex<Vec<AuditEvent>>>,
+    bell: Arc<Bell>,
+    metadata: Metadata,
+    buckets: HashMap<String, (Arc<Bucket>, Arc<BucketMeter>)>,
+}
+
+impl Node {
+    /// Buckets `default` (no password needed), `travel` (collection `inventory.airline`), `secret` (a password of
+    /// its own) and `cache` (on the plain memcached port); users `Administrator`/`password`,
+    /// `reader`/`readerpw` (reads `travel`) and `airline`/`airlinepw` (uses that collection).
+    pub(super) fn new() -> Self {
+        let audit = Arc::new(Mutex::new(Vec::new()));
+        let metadata = Metadata::new("0123456789abcdef0123456789abcdef".into(), 4096);
+        let snapshot = Snapshot::new(Arc::new(metadata.clone()), HashMap::new(), None);
+        let log = Arc::clone(&audit);
+        let shared = Shared::new(snapshot, move |event| log.lock().unwrap().push(event)).unwrap();
+        let mut node = Self { shared, audit, bell: Arc::default(), metadata, buckets: HashMap::new() };
+        let admin = Admin { name: "Administrator".into(), credentials: credentials("password") };
+        node.apply(&Command::Initialize(Initialize {
+            admin,
+            cluster_name: None,
+            quotas: QuotaChange::default(),
+        }));
+        node.apply(&Command::SetNode(NodeInfo {
+            uuid: NODE.into(),
+            host: "127.0.0.1".into(),
+            ports: Ports { mgmt: 8091, kv: 11210, ..Ports::default() },
+            services: vec!["kv".into()],
+        }));
+        node.create_bucket("default", LegacyParams { passwordless: Some(true), ..LegacyParams::default() });
+        node.create_bucket("travel", LegacyParams::default());
+        let password = Some("secretpw".to_owned());
+        let hashed = Some(credentials("secretpw"));
+        node.create_bucket(
+            "secret",
+            LegacyParams { sasl_password: password, credentials: hashed, ..LegacyParams::default() },
+        );
+        node.create_bucket("cache", LegacyParams { memcached_port: Some(true), ..LegacyParams::default() });
+        node.apply(&Command::CreateScope { bucket: "travel".into(), scope: "inventory".into() });
+        node.apply(&Command::CreateCollection {
+            bucket: "travel".into(),
+            scope: "inventory".into(),
+            collection: "airline".into(),
+            max_ttl: 0,
+        });
+        node.put_user("reader", "readerpw", "data_reader[travel]");
+        node.put_user(
+            "airline",
+            "airlinepw",
+            "data_reader[travel:inventory:airline],data_writer[travel:inventory:airline]",
+        );
+        node
+    }
+
+    pub(super) fn create_bucket(&mut self, name: &str, legacy: LegacyParams) {
+        let params = BucketParams {
+            kind: Some(BucketKind::Ephemeral),
+            ram_quota_mb: Some(100),
+            replicas: Some(0),
+            flush_enabled: Some(true),
+            vbuckets: Some(64),
+            legacy,
+            ..BucketParams::default()
+        };
+        let uuid = BucketUuid(format!("{:032x}", self.buckets.len() + 1));
+        self.apply(&Command::CreateBucket { name: name.into(), uuid, params });
+    }
+
+    fn put_user(&mut self, name: &str, password: &str, roles: &str) {
+        self.apply(&Command::PutUser(UserChange {
+            domain: UserDomain::Local,
+            name: name.into(),
+            uuid: name.into(),
+            full_name: None,
+            credentials: Some(credentials(password)),
+            roles: Some(RoleGrant::parse_list(roles).unwrap()),
+            groups: None,
+            locked: None,
+            now_ms: 0,
+        }));
+    }
+
+    /// Applies a command, opens and closes buckets accordingly, publishes.
+    pub(super) fn apply(&mut self, command: &Command) {
+        self.metadata = self.metadata.apply(command).unwrap().0;
+        self.buckets.retain(|name, _| self.metadata.buckets.contains_key(name));
+        let mut entries = HashMap::new();
+        let version = self.version();
+        for (name, info) in &self.metadata.buckets {
+            let (engine, meter) = self.buckets.entry(name.clone()).or_insert_with(|| {
+                let mut options = BucketOptions::new(name, info.ram_quota_mb << 20);
+                options.kind = info.kind;
+                options.vbuckets = info.vbuckets;
+                options.codec = value::codec();
+                let bell: Arc<dyn Notifier> = Arc::clone(&self.bell) as _;
+                let manifest = Arc::new(info.manifest.clone());
+                let bucket = Bucket::open(options, Vec::new(), manifest, bell, self.shared.now());
+                (bucket.unwrap(), Arc::new(BucketMeter::new(WORKERS_MAX)))
+            });
+            engine.set_manifest(Arc::new(info.manifest.clone()));
+            let json = config::bucket_config(&self.metadata, name, NODE).unwrap();
+            let entry = BucketEntry {
+                name: name.as_str().into(),
+                uuid: info.uuid.clone(),
+                engine: Arc::clone(engine),
+                config: ConfigDocument::new(version, json),
+                legacy: info.legacy.clone(),
+                flush_enabled: info.flush_enabled,
+                meter: Arc::clone(meter),
+            };
+            entries.insert(name.clone(), Arc::new(entry));
+        }
+        let cluster = ConfigDocument::new(self.version(), config::cluster_config(&self.metadata, NODE));
+        self.shared.publish(Snapshot::new(Arc::new(self.metadata.clone()), entries, Some(cluster)));
+    }
+
+    pub(super) fn version(&self) -> ConfigVersion {
+        ConfigVersion { epoch: self.metadata.rev_epoch, rev: self.metadata.rev }
+    }
+
+    /// A connection without a socket.
+    pub(super) fn connect(&self, kind: ListenerKind) -> Wire {
+        let (helper, _) = Helper::start(Wakes::new(Arc::new([]))).unwrap();
+        let context = Context::new(0, Arc::clone(&self.shared), helper);
+        let connection = Connection::with_session(Session::new(kind, None, &context.snapshot));
+        Wire { connection, context, out: Output::default(), rest: Vec::new(), after: After::Ready }
+    }
+
+    /// Loops with a listener; the address is where it listens.
+    pub(super) fn serve(
+        &self,
+        kind: ListenerKind,
+        options: &WorkerOptions,
+    ) -> (Workers, std::net::SocketAddr) {
+        let workers = Workers::start(options, Arc::clone(&self.shared)).unwrap();
+        let _ = self.bell.wakes.set(workers.notifier());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        workers.add_listener(listener, kind).unwrap();
+        (workers, address)
+    }
+}
+
+/// Options for tests: one loop, no waiting for the slow.
+pub(super) fn options() -> WorkerOptions {
+    WorkerOptions { workers: 1, connections_max: 1000, ..WorkerOptions::default() }
+}
+
+fn credentials(password: &str) -> Credentials {
+    Credentials::new(password, [7; 32])
+}
+
+/// A connection without a socket, and its surroundings.
+pub(super) struct Wire {
+    pub(super) connection: Connection,
+    pub(super) context: Context,
+    out: Output,
+    rest: Vec<u8>,
+    pub(super) after: After,
+}
+
+impl Wire {
+    /// Feeds bytes and returns what comes back.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.context.now = self.context.shared.now();
+        self.context.snapshot = self.context.shared.snapshot();
+        self.rest.extend_from_slice(bytes);
+        self.after = self.connection.catch_up(&mut self.out, &mut self.context);
+        let mut answer = Vec::new();
+        while self.after == After::Ready || self.after == After::Again {
+            let rest = std::mem::take(&mut self.rest);
+            let (consumed, after) = self.connection.consume(&rest, &mut self.out, &mut self.context);
+            self.rest = rest[consumed..].to_vec();
+            self.after = after;
+            self.drain(&mut answer);
+        }
+        self.drain(&mut answer);
+        answer
+    }
+
+    fn drain(&mut self, answer: &mut Vec<u8>) {
+        self.out.with_slices(|slices| slices.iter().for_each(|slice| answer.extend_from_slice(slice)));
+        self.out.clear();
+    }
+
+    /// One request, one reply.
+    pub(super) fn ask(&mut self, request: &Request<'_>) -> Reply {
+        let replies = self.ask_all(request);
+        assert_eq!(replies.len(), 1, "{request:?}: {replies:?}");
+        replies.into_iter().next().unwrap()
+    }
+
+    /// One request, however many replies.
+    pub(super) fn ask_all(&mut self, request: &Request<'_>) -> Vec<Reply> {
+        replies(&self.feed(&encode(request)))
+    }
+
+    /// HELLO with these features; all must be granted.
+    pub(super) fn hello(&mut self, features: &[Feature]) {
+        let set: FeatureSet = features.iter().copied().collect();
+        let mut value = Vec::new();
+        set.encode(&mut value);
+        let reply = self.ask(&Request { key: b"test", value: &value, ..Request::new(Opcode::Hello) });
+        assert_eq!((reply.status, reply.value), (Status::Success, value));
+    }
+}
+
+pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes).unwrap();
+    bytes
+}
+
+/// A decoded response, or push.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) magic: u8,
+    pub(super) opcode: u8,
+    pub(super) status: Status,
+    pub(super) opaque: u32,
+    pub(super) cas: u64,
+    pub(super) datatype: Datatype,
+    pub(super) extras: Vec<u8>,
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
+}
+
+impl Reply {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.value).into_owned()
+    }
+}
+
+/// Cuts whole responses out of bytes; nothing may be left over.
+pub(super) fn replies(mut bytes: &[u8]) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    while !bytes.is_empty() {
+        let Decoded::Frame(frame) = decode_frame(bytes) else { panic!("no whole response in {bytes:?}") };
+        bytes = &bytes[frame.packet_len()..];
+        let header = frame.header;
+        replies.push(Reply {
+            magic: header.magic as u8,
+            opcode: header.opcode,
+            status: Status::from_wire(header.vbucket_or_status).unwrap(),
+            opaque: header.opaque.into(),
+            cas: header.cas.get(),
+            datatype: header.datatype,
+            extras: frame.extras.to_vec(),
+            key: frame.key.to_vec(),
+            value: frame.value.to_vec(),
+        });
+    }
+    replies
+}
+
+/// A blocking client.
+pub(super) struct Client {
+    pub(super) socket: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Client {
+    pub(super) fn connect(address: std::net::SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.set_nodelay(true).unwrap();
+        Self { socket, received: Vec::new() }
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    /// Waits for one whole response.
+    pub(super) fn receive(&mut self) -> Reply {
+        loop {
+            if let Decoded::Frame(frame) = decode_frame(&self.received) {
+                let length = frame.packet_len();
+                let rest = self.received.split_off(length);
+                let packet = std::mem::replace(&mut self.received, rest);
+                return replies(&packet).remove(0);
+            }
+            assert!(self.receive_more(), "the connection was closed");
+        }
+    }
+
+    pub(super) fn ask(&mut self, request: &Request<'_>) -> Reply {
+        self.send(&encode(request));
+        self.receive()
+    }
+
+    /// Reads what is there; false at the end.
+    fn receive_more(&mut self) -> bool {
+        let mut buffer = vec![0; 1 << 16];
+        let count = self.socket.read(&mut buffer).unwrap_or(0);
+        self.received.extend_from_slice(&buffer[..count]);
+        count > 0
+    }
+
+    /// Whether the server has closed the connection (within the read timeout).
+    pub(super) fn is_closed(&mut self) -> bool {
+        let mut buffer = [0; 1024];
+        loop {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}

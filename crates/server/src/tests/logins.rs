@@ -1,0 +1,183 @@
+//! Who gets in, who does not, and what they may do then. SCRAM and CRAM-MD5 without a socket; PLAIN, whose password
+//! is hashed elsewhere, in `sockets`.
+
+use base::{CollectionId, Status};
+use cluster::{
+    Command,
+    auth::{ScramHash, cram_md5_digest},
+};
+use protocol::{
+    binary::{Opcode, Request},
+    hello::Feature,
+    sasl::scram::{ClientFinal, ClientFirst, ServerFirst, auth_message, decode_server_final},
+};
+
+use super::harness::{Node, Wire};
+use crate::{AuditEvent, ListenerKind, connection::After};
+
+fn hash(hash: ScramHash, message: &[u8]) -> Vec<u8> {
+    match hash {
+        ScramHash::Sha1 => <sha1::Sha1 as sha1::Digest>::digest(message).to_vec(),
+        ScramHash::Sha256 => <sha2::Sha256 as sha2::Digest>::digest(message).to_vec(),
+        ScramHash::Sha512 => <sha2::Sha512 as sha2::Digest>::digest(message).to_vec(),
+    }
+}
+
+/// PBKDF2 for one block, which is what SCRAM's `Hi` is.
+fn salted(kind: ScramHash, password: &str, salt: &[u8], iterations: u32) -> Vec<u8> {
+    let mut last = kind.hmac(password.as_bytes(), &[salt, &[0, 0, 0, 1]].concat());
+    let mut sum = last.clone();
+    for _ in 1..iterations {
+        last = kind.hmac(password.as_bytes(), &last);
+        sum.iter_mut().zip(&last).for_each(|(sum, byte)| *sum ^= byte);
+    }
+    sum
+}
+
+/// A whole SCRAM exchange as a client; checks the server's signature when it succeeds.
+pub(super) fn scram(wire: &mut Wire, mechanism: &str, kind: ScramHash, user: &str, password: &str) -> Status {
+    let bare = ClientFirst::encode_bare(user, "a nonce 0xffffffa7 with spaces");
+    let first = format!("n,,{bare}");
+    let key = mechanism.as_bytes();
+    let reply = wire.ask(&Request { key, value: first.as_bytes(), ..Request::new(Opcode::SaslAuth) });
+    assert_eq!(reply.status, Status::AuthContinue);
+    let server = ServerFirst::decode(&reply.value).unwrap();
+    let salted = salted(kind, password, &server.salt, server.iterations);
+    let without_proof = ClientFinal::encode_without_proof(&server.nonce);
+    let message = auth_message(bare.as_bytes(), &reply.value, &without_proof);
+    let client_key = kind.hmac(&salted, b"Client Key");
+    let signature = kind.hmac(&hash(kind, &client_key), &message);
+    let proof: Vec<u8> = client_key.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+    let value = ClientFinal::encode(&without_proof, &proof);
+    let reply = wire.ask(&Request { key, value: &value, ..Request::new(Opcode::SaslStep) });
+    if reply.status == Status::Success {
+        let expected = kind.hmac(&kind.hmac(&salted, b"Server Key"), &message);
+        assert_eq!(decode_server_final(&reply.value).unwrap(), expected);
+    }
+    reply.status
+}
+
+pub(super) fn log_in(wire: &mut Wire, user: &str, password: &str) {
+    assert_eq!(scram(wire, "SCRAM-SHA512", ScramHash::Sha512, user, password), Status::Success);
+}
+
+fn select(wire: &mut Wire, bucket: &str) -> Status {
+    wire.ask(&Request { key: bucket.as_bytes(), ..Request::new(Opcode::SelectBucket) }).status
+}
+
+#[test]
+fn every_scram_lets_the_right_password_in_and_no_other() {
+    let node = Node::new();
+    for (mechanism, kind) in [
+        ("SCRAM-SHA512", ScramHash::Sha512),
+        ("SCRAM-SHA256", ScramHash::Sha256),
+        ("SCRAM-SHA1", ScramHash::Sha1),
+    ] {
+        let mut wire = node.connect(ListenerKind::Kv);
+        assert_eq!(scram(&mut wire, mechanism, kind, "Administrator", "wrong"), Status::AuthError);
+        assert_eq!(select(&mut wire, "travel"), Status::NoAccess);
+        assert_eq!(scram(&mut wire, mechanism, kind, "nobody", "password"), Status::AuthError);
+        assert_eq!(scram(&mut wire, mechanism, kind, "Administrator", "password"), Status::Success);
+        assert_eq!(select(&mut wire, "travel"), Status::Success);
+    }
+    let audit = node.audit.lock().unwrap();
+    let failed = audit.iter().filter(|event| matches!(event, AuditEvent::LoginFailed(_))).count();
+    assert_eq!((failed, audit.len()), (6, 9));
+}
+
+#[test]
+fn steps_out_of_order_and_unknown_mechanisms_fail() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    let step =
+        Request { key: b"SCRAM-SHA512", value: b"c=biws,r=x,p=eA==", ..Request::new(Opcode::SaslStep) };
+    assert_eq!(wire.ask(&step).status, Status::AuthError);
+    let auth = Request { key: b"GSSAPI", value: b"x", ..Request::new(Opcode::SaslAuth) };
+    assert_eq!(wire.ask(&auth).status, Status::AuthError);
+    let auth = Request { key: b"SCRAM-SHA512", value: b"n,,n=Administrator,r=abc", ..auth };
+    assert_eq!(wire.ask(&auth).status, Status::AuthContinue);
+    assert_eq!(wire.ask(&step).status, Status::AuthError, "another nonce");
+    assert_eq!(wire.ask(&step).status, Status::AuthError, "an exchange ends with its failure");
+}
+
+#[test]
+fn a_bucket_of_the_old_world_opens_with_its_own_name() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    let list = wire.ask(&Request::new(Opcode::SaslListMechs)).text();
+    assert_eq!(list, "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 CRAM-MD5 PLAIN");
+    let challenge = wire.ask(&Request { key: b"CRAM-MD5", ..Request::new(Opcode::SaslAuth) });
+    assert_eq!(challenge.status, Status::AuthContinue);
+    let answer = format!("secret {}", cram_md5_digest(b"secretpw", &challenge.value));
+    let step = Request { key: b"CRAM-MD5", value: answer.as_bytes(), ..Request::new(Opcode::SaslStep) };
+    assert_eq!(wire.ask(&step).status, Status::Success);
+    let set = Request { key: b"k", value: b"v", extras: &[0; 8], ..Request::new(Opcode::Set) };
+    assert_eq!(wire.ask(&set).status, Status::Success, "its bucket is selected");
+    assert_eq!(select(&mut wire, "travel"), Status::NoAccess);
+    assert_eq!(wire.ask(&step).status, Status::AuthError, "a challenge serves once");
+}
+
+#[test]
+fn nobody_is_anybody_without_a_password() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    for bucket in ["travel", "secret", "cache", "no such bucket"] {
+        assert_eq!(select(&mut wire, bucket), Status::NoAccess, "{bucket}");
+    }
+    assert_eq!(select(&mut wire, "default"), Status::Success);
+    assert_eq!(select(&mut wire, "@no bucket@"), Status::Success);
+    let get = Request { key: b"k", ..Request::new(Opcode::Get) };
+    assert_eq!(wire.ask(&get).status, Status::NoBucket);
+    assert_eq!(wire.ask(&Request::new(Opcode::GetClusterConfig)).status, Status::NoAccess);
+}
+
+#[test]
+fn rights_are_checked_per_operation_and_per_collection() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    wire.hello(&[Feature::Collections, Feature::Xerror, Feature::Json]);
+    log_in(&mut wire, "reader", "readerpw");
+    assert_eq!(select(&mut wire, "travel"), Status::Success);
+    let airline = Some(CollectionId(9));
+    let default = Some(CollectionId::DEFAULT);
+    let get = |collection| Request { key: b"k", collection, ..Request::new(Opcode::Get) };
+    let set = |collection| Request {
+        key: b"k",
+        value: b"v",
+        extras: &[0; 8],
+        collection,
+        ..Request::new(Opcode::Set)
+    };
+    assert_eq!(wire.ask(&get(default)).status, Status::KeyNotFound);
+    assert_eq!(wire.ask(&set(default)).status, Status::NoAccess);
+    let flush = wire.ask(&Request::new(Opcode::Flush));
+    assert_eq!(flush.status, Status::NoAccess);
+
+    log_in(&mut wire, "airline", "airlinepw");
+    assert_eq!(select(&mut wire, "travel"), Status::Success);
+    assert_eq!(wire.ask(&set(airline)).status, Status::Success);
+    assert_eq!(wire.ask(&get(airline)).text(), "v");
+    assert_eq!(
+        wire.ask(&get(default)).status,
+        Status::UnknownCollection,
+        "what may not be seen does not exist"
+    );
+    let manifest = wire.ask(&Request::new(Opcode::CollectionsGetManifest)).text();
+    assert!(manifest.contains("airline"), "{manifest}");
+}
+
+#[test]
+fn a_right_withdrawn_and_a_bucket_dropped_take_effect_at_once() {
+    let mut node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    wire.hello(&[Feature::Xerror]);
+    log_in(&mut wire, "reader", "readerpw");
+    assert_eq!(select(&mut wire, "travel"), Status::Success);
+    let get = Request { key: b"k", ..Request::new(Opcode::Get) };
+    assert_eq!(wire.ask(&get).status, Status::KeyNotFound);
+    node.apply(&Command::DeleteUser { domain: cluster::UserDomain::Local, name: "reader".into() });
+    assert_ne!(wire.ask(&get).status, Status::KeyNotFound);
+    node.apply(&Command::DeleteBucket { name: "travel".into() });
+    assert!(wire.feed(b"").is_empty());
+    assert_eq!(wire.after, After::Close);
+}

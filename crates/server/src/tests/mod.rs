@@ -1,0 +1,10 @@
+//! Tests of the data plane over real in-memory buckets: the state machine fed by hand, and whole loops over
+//! loopback sockets.
+
+mod binary;
+mod garbage;
+mod harness;
+mod logins;
+mod sockets;
+mod text;
+mod tls;

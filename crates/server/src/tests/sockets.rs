@@ -1,0 +1,294 @@
+//! Whole loops over loopback: how requests arrive in reality, in pieces, in heaps, from clients that do not read,
+//! do not finish, or come in crowds.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    time::{Duration, Instant},
+};
+
+use base::Status;
+use cluster::Command;
+use protocol::{
+    binary::{Opcode, Request},
+    sasl::plain::Plain,
+};
+
+use super::harness::{Client, Node, encode, options};
+use crate::{AuditEvent, ListenerKind, WorkerOptions};
+
+fn get(key: &[u8]) -> Request<'_> {
+    Request { key, ..Request::new(Opcode::Get) }
+}
+
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Request<'a> {
+    Request { key, value, extras: &[0; 8], ..Request::new(Opcode::Set) }
+}
+
+/// Waits until something holds; time is a test's enemy, so it is generous.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order_whatever_its_pieces() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut client = Client::connect(address);
+    let mut bytes = Vec::new();
+    for index in 0..2000_u32 {
+        let key = format!("key {}", index % 50);
+        let value = vec![b'v'; (index % 700) as usize];
+        let request = if index % 3 == 0 { set(key.as_bytes(), &value) } else { get(key.as_bytes()) };
+        bytes.extend(encode(&Request { opaque: index.into(), ..request }));
+    }
+    let mut sender = client.socket.try_clone().unwrap();
+    let thread = std::thread::spawn(move || {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let (piece, tail) = rest.split_at(random.usize(1..=rest.len().min(9000)));
+            sender.write_all(piece).unwrap();
+            rest = tail;
+        }
+    });
+    for index in 0..2000 {
+        assert_eq!(client.receive().opaque, index);
+    }
+    thread.join().unwrap();
+    workers.stop(Duration::from_secs(1));
+    assert!(client.is_closed());
+}
+
+#[test]
+fn values_larger_than_every_buffer_go_both_ways() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut client = Client::connect(address);
+    let mut random = fastrand::Rng::with_seed(2);
+    for size in [15_000, 64 * 1024, 300_000, 5_000_000, 20 * 1024 * 1024] {
+        let value: Vec<u8> = (0..size).map(|_| random.u8(..)).collect();
+        assert_eq!(client.ask(&set(b"big", &value)).status, Status::Success, "{size}");
+        assert!(client.ask(&get(b"big")).value == value, "{size}");
+    }
+    let oversized = vec![0; 20 * 1024 * 1024 + 1];
+    assert_eq!(client.ask(&set(b"big", &oversized)).status, Status::TooBig);
+    assert_eq!(client.ask(&get(b"big")).value.len(), 20 * 1024 * 1024);
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_frame_beyond_the_limit_ends_its_connection_and_no_other() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut other = Client::connect(address);
+    let mut client = Client::connect(address);
+    let mut header = encode(&Request::new(Opcode::Set));
+    header[8..12].copy_from_slice(&(30 * 1024 * 1024 + 1_u32).to_be_bytes());
+    client.send(&header);
+    assert!(client.is_closed());
+    let mut garbage = Client::connect(address);
+    garbage.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert!(garbage.is_closed());
+    assert_eq!(other.ask(&get(b"k")).status, Status::KeyNotFound);
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_bounded_and_closed_in_the_end() {
+    let node = Node::new();
+    let options = WorkerOptions { stall_timeout: Duration::from_millis(300), ..options() };
+    let (workers, address) = node.serve(ListenerKind::Kv, &options);
+    let mut other = Client::connect(address);
+    let value = vec![b'v'; 1_000_000];
+    assert_eq!(other.ask(&set(b"k", &value)).status, Status::Success);
+    let slow = TcpStream::connect(address).unwrap();
+    slow.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let request = encode(&get(b"k"));
+    // Far more than every buffer on the way: the server stops reading, so sending fails sooner or later.
+    let many: Vec<u8> = request.iter().copied().cycle().take(request.len() * 500_000).collect();
+    let sent = (&slow).write_all(&many);
+    assert!(sent.is_err(), "the server kept reading");
+    for _ in 0..100 {
+        assert_eq!(other.ask(&get(b"k")).value.len(), value.len(), "others are served meanwhile");
+    }
+    eventually("the slow client is closed", || {
+        node.shared.totals.connections.load(std::sync::atomic::Ordering::Relaxed) == 1
+    });
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_slow_reader_gets_everything_in_the_end() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut client = Client::connect(address);
+    let small = vec![b's'; 3000];
+    let large: Vec<u8> = (0..200_000_u32).map(|index| (index % 253) as u8).collect();
+    client.ask(&set(b"small", &small));
+    client.ask(&set(b"large", &large));
+    let mut bytes = Vec::new();
+    for index in 0..400_u32 {
+        let key: &[u8] = if index % 2 == 0 { b"small" } else { b"large" };
+        bytes.extend(encode(&Request { opaque: index.into(), ..get(key) }));
+    }
+    client.send(&bytes);
+    std::thread::sleep(Duration::from_millis(200));
+    for index in 0..400 {
+        let reply = client.receive();
+        assert_eq!(reply.opaque, index);
+        assert!(reply.value == if index % 2 == 0 { &small[..] } else { &large[..] });
+    }
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_client_that_stopped_sending_still_gets_its_answers() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut client = Client::connect(address);
+    let many: Vec<u8> =
+        (0..1000_u32).flat_map(|opaque| encode(&Request { opaque: opaque.into(), ..get(b"k") })).collect();
+    client.send(&many);
+    client.socket.shutdown(Shutdown::Write).unwrap();
+    for index in 0..1000 {
+        assert_eq!(client.receive().opaque, index);
+    }
+    assert!(client.is_closed());
+    // Half a request, and gone.
+    let mut half = Client::connect(address);
+    half.send(&encode(&get(b"k"))[..10]);
+    half.socket.shutdown(Shutdown::Write).unwrap();
+    assert!(half.is_closed());
+    eventually("both are forgotten", || {
+        node.shared.totals.connections.load(std::sync::atomic::Ordering::Relaxed) == 0
+    });
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_crowd_beyond_the_limit_is_turned_away_and_room_is_made_by_leaving() {
+    let node = Node::new();
+    let options = WorkerOptions { workers: 2, connections_max: 50, ..options() };
+    let (workers, address) = node.serve(ListenerKind::Kv, &options);
+    let mut inside: Vec<Client> = (0..50).map(|_| Client::connect(address)).collect();
+    for client in &mut inside {
+        assert_eq!(client.ask(&Request::new(Opcode::Noop)).status, Status::Success);
+    }
+    for _ in 0..20 {
+        assert!(Client::connect(address).is_closed());
+    }
+    assert_eq!(workers.connections_rejected(), 20);
+    inside.truncate(40);
+    eventually("there is room", || {
+        let mut client = TcpStream::connect(address).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let sent = client.write_all(&encode(&Request::new(Opcode::Noop)));
+        sent.is_ok() && client.read_exact(&mut [0; 24]).is_ok()
+    });
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn connections_come_and_go_by_the_thousand() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &WorkerOptions { workers: 2, ..options() });
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            std::thread::spawn(move || {
+                for _ in 0..300 {
+                    let mut client = Client::connect(address);
+                    assert_eq!(client.ask(&Request::new(Opcode::Noop)).status, Status::Success);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let totals = &node.shared.totals;
+    assert_eq!(totals.connections_total.load(std::sync::atomic::Ordering::Relaxed), 1200);
+    eventually("all are forgotten", || totals.connections.load(std::sync::atomic::Ordering::Relaxed) == 0);
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_plain_password_is_checked_elsewhere_while_what_follows_waits() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    for round in 0..2 {
+        let mut client = Client::connect(address);
+        let message = Plain::encode("Administrator", b"password");
+        let auth =
+            Request { key: b"PLAIN", value: &message, opaque: 1.into(), ..Request::new(Opcode::SaslAuth) };
+        let select = Request { key: b"travel", opaque: 2.into(), ..Request::new(Opcode::SelectBucket) };
+        client.send(&[encode(&auth), encode(&select), encode(&set(b"k", b"v"))].concat());
+        for opaque in [1, 2, 0] {
+            let reply = client.receive();
+            assert_eq!((reply.status, reply.opaque), (Status::Success, opaque), "round {round}");
+        }
+    }
+    let mut client = Client::connect(address);
+    for (user, password) in [("Administrator", "wrong"), ("nobody", "password"), ("", "")] {
+        let message = Plain::encode(user, password.as_bytes());
+        let auth = Request { key: b"PLAIN", value: &message, ..Request::new(Opcode::SaslAuth) };
+        assert_eq!(client.ask(&auth).status, Status::AuthError);
+    }
+    let failed = |event: &&AuditEvent| matches!(event, AuditEvent::LoginFailed(_));
+    assert_eq!(node.audit.lock().unwrap().iter().filter(failed).count(), 3);
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_flush_empties_the_bucket_and_answers_when_it_is_done() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut client = Client::connect(address);
+    client.ask(&set(b"k", b"v"));
+    client.send(
+        &[encode(&Request::new(Opcode::Flush)), encode(&Request { opaque: 5.into(), ..get(b"k") })].concat(),
+    );
+    assert_eq!(client.receive().status, Status::Success);
+    let read = client.receive();
+    assert_eq!((read.opaque, read.status), (5, Status::KeyNotFound));
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_dropped_bucket_closes_its_connections_and_a_stop_closes_all() {
+    let mut node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut client = Client::connect(address);
+    assert_eq!(client.ask(&get(b"k")).status, Status::KeyNotFound);
+    node.apply(&Command::DeleteBucket { name: "default".into() });
+    workers.config_changed();
+    assert!(client.is_closed());
+    let mut client = Client::connect(address);
+    assert_eq!(client.ask(&Request::new(Opcode::Noop)).status, Status::Success);
+    workers.stop(Duration::from_secs(5));
+    assert!(client.is_closed());
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn the_text_port_serves_a_pipeline() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Memcached, &options());
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut words = String::new();
+    let mut expected = String::new();
+    for index in 0..3000 {
+        words += &format!("set k{index} 0 0 5\r\n{index:05}\r\nget k{index}\r\n");
+        expected += &format!("STORED\r\nVALUE k{index} 0 5\r\n{index:05}\r\nEND\r\n");
+    }
+    let mut sender = socket.try_clone().unwrap();
+    let thread = std::thread::spawn(move || sender.write_all(words.as_bytes()).unwrap());
+    let mut answer = vec![0; expected.len()];
+    socket.read_exact(&mut answer).unwrap();
+    thread.join().unwrap();
+    assert!(answer == expected.as_bytes());
+    workers.stop(Duration::from_secs(1));
+}
