@@ -200,20 +200,19 @@ pub struct Durability {
 }
 
 impl Durability {
-    /// kv_engine answers "invalid level" for whatever is wrong inside an object of a right length, the two
-    /// reserved timeouts included.
+    /// Statuses as kv_engine's `docs/BinaryProtocol.md` states them (its code answers "invalid level" for the
+    /// reserved timeouts too).
     fn decode(data: &[u8]) -> Result<Self, Violation> {
-        let (level, timeout) = match *data {
+        let (level, timeout_ms) = match *data {
             [level] => (level, None),
             [level, high, low] => (level, Some(u16::from_be_bytes([high, low]))),
             _ => return Err(Violation::invalid("Durability must have one or three bytes")),
         };
-        let refuse = |context| Violation { status: Status::DurabilityInvalidLevel, context };
-        let level = DurabilityLevel::from_wire(level).ok_or_else(|| refuse("Unknown durability level"))?;
-        if matches!(timeout, Some(0 | u16::MAX)) {
-            return Err(refuse("Durability timeouts 0 and 65535 are reserved"));
-        }
-        Ok(Self { level, timeout_ms: timeout })
+        require(!matches!(timeout_ms, Some(0 | u16::MAX)), "Durability timeouts 0 and 65535 are reserved")?;
+        let unknown =
+            Violation { status: Status::DurabilityInvalidLevel, context: "Unknown durability level" };
+        let level = DurabilityLevel::from_wire(level).ok_or(unknown)?;
+        Ok(Self { level, timeout_ms })
     }
 }
 
@@ -358,8 +357,8 @@ mod tests {
         assert_eq!(parse(&[0x12, 1, 1], Opcode::Set), Err(Status::Invalid));
         assert_eq!(parse(&[0x11, 0], Opcode::Set), Err(Status::DurabilityInvalidLevel));
         assert_eq!(parse(&[0x11, 4], Opcode::Set), Err(Status::DurabilityInvalidLevel));
-        assert_eq!(parse(&[0x13, 1, 0, 0], Opcode::Set), Err(Status::DurabilityInvalidLevel));
-        assert_eq!(parse(&[0x13, 1, 0xff, 0xff], Opcode::Set), Err(Status::DurabilityInvalidLevel));
+        assert_eq!(parse(&[0x13, 1, 0, 0], Opcode::Set), Err(Status::Invalid));
+        assert_eq!(parse(&[0x13, 1, 0xff, 0xff], Opcode::Set), Err(Status::Invalid));
         assert_eq!(parse(&[0x11, 1], Opcode::Get), Err(Status::Invalid));
         assert_eq!(parse(&[0x11, 1], Opcode::Setq), Err(Status::Invalid));
     }
