@@ -7,12 +7,35 @@
 //! What this crate relies on: that the engine hands over each vBucket's records in seqno order, and that
 //! `Record::hash` is [`base::hash::key_hash`] of the key. What it deliberately does not do: cache values, start
 //! threads, read clocks, or know what a client is.
+//!
+//! The way in: `api` is the trait, `log` the store behind it, `writer` and `appender` the path of a commit,
+//! `durability` syncs and the manifest, `recover` and `tail` opening, `lookup` reading, `compact` cleaning;
+//! `format` is the bytes and does no I/O.
 
 mod api;
+mod appender;
+mod compact;
+mod counters;
+mod durability;
 mod error;
+mod format;
+mod frames;
+mod fs;
+mod index;
+mod locator;
+mod log;
+mod lookup;
+mod position;
+mod recover;
+mod reserve;
+mod segment;
+mod tail;
+mod writer;
 
 pub use api::{
     CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record, RecordKind, RecordMeta,
     StoreStats, VbBatch, VbState, Verdict,
 };
 pub use error::StoreError;
+pub use fs::{FaultFs, Fs, FsFile, LockGuard, RealFs};
+pub use log::{Options, SegmentLog, open};

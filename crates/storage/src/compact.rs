@@ -1,0 +1,138 @@
+//! Compaction: copies what is alive out of segments that are mostly dead, one bounded step at a time.
+//!
+//! 1. Segments without a record of a current incarnation go unread.
+//! 2. Otherwise victims are chosen (`victims`).
+//! 3. First pass: each victim is streamed and checked, every record judged; what is kept is remembered by place, a
+//!    few dozen bytes each.
+//! 4. Old tombstones are dropped from that list when no other record can be an older version of their key.
+//! 5. Second pass: what is kept is copied into new segments, sorted by vBucket, then seqno; they are sealed and synced.
+//! 6. The outputs join the set and every kept record is relocated.
+//! 7. A manifest without the inputs, and with the purge seqnos, is synced.
+//! 8. Then the inputs leave the set and lose their names.
+//!
+//! A step that fails before 6 removes its outputs and leaves no trace. Only synced segments are read. A damaged
+//! victim is quarantined: nobody knows what was lost in it. Readers that still hold an input keep it readable.
+
+mod judge;
+mod output;
+mod victims;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use base::{Seqno, VbId};
+
+use crate::{
+    api::{CompactBudget, CompactReport, Liveness},
+    counters::count,
+    error::StoreError,
+    format::UNIT,
+    log::Core,
+    segment::Segment,
+};
+
+/// A record that will be copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) vb: VbId,
+    pub(crate) seqno: Seqno,
+    pub(crate) hash: u64,
+    /// Number of the victim in the step.
+    pub(crate) victim: u32,
+    pub(crate) length: u32,
+    pub(crate) offset: u64,
+    /// Memory said that it is alive, and where it is.
+    pub(crate) live: bool,
+    /// A tombstone that is old enough to go.
+    pub(crate) purgeable: bool,
+}
+
+/// One bounded step; see the module.
+pub(crate) fn step(
+    core: &Core,
+    liveness: &dyn Liveness,
+    budget: CompactBudget,
+) -> Result<CompactReport, StoreError> {
+    let _guard = core.compact_lock.lock();
+    core.counters.check()?;
+    let mut report = CompactReport::default();
+    let dead = victims::wholly_dead(core);
+    if !dead.is_empty() {
+        retire(core, &dead, &mut report).inspect_err(|_| core.resets.store(true, Ordering::Relaxed))?;
+    }
+    let inputs = victims::choose(core, &budget);
+    if !inputs.is_empty() {
+        match compact(core, &inputs, liveness, &budget, &mut report) {
+            Ok(()) => {}
+            // The damage is noted and the victim quarantined: the next step chooses others.
+            Err(StoreError::Corrupt { .. }) => {}
+            Err(StoreError::NoSpace) if core.reserve.release() => {
+                compact(core, &inputs, liveness, &budget, &mut report)?;
+            }
+            Err(cause) => return Err(cause),
+        }
+        report.more = !victims::choose(core, &budget).is_empty();
+    }
+    core.reserve.restore();
+    Ok(report)
+}
+
+fn compact(
+    core: &Core,
+    inputs: &[Arc<Segment>],
+    liveness: &dyn Liveness,
+    budget: &CompactBudget,
+    report: &mut CompactReport,
+) -> Result<(), StoreError> {
+    let mut kept = Vec::new();
+    let (mut seen, mut bytes_read) = (0, 0);
+    for (number, victim) in inputs.iter().enumerate() {
+        seen += judge::judge(core, victim, number as u32, liveness, budget.purge_before, &mut kept)?;
+        bytes_read += victim.data_end();
+    }
+    let purged = judge::purge(core, inputs, &mut kept)?;
+    kept.sort_unstable_by_key(|record| (record.vb, record.seqno, !record.live));
+    // A step that failed late, or a commit that was repeated, leaves copies of one version.
+    kept.dedup_by_key(|record| (record.vb, record.seqno, record.hash));
+    count(&core.counters.compaction_bytes_read, bytes_read);
+    let outputs = output::write(core, inputs, &kept)?;
+    let written: u64 = outputs.iter().map(|output| output.data_end()).sum();
+    count(&core.counters.compaction_bytes_written, written);
+    let removed = core.removed.load(Ordering::Relaxed);
+    for output in &outputs {
+        // A tombstone that could not go now may go once other segments have been removed.
+        output.purge_tried.store(removed, Ordering::Relaxed);
+        core.insert_segment(output.clone());
+    }
+    output::relocate(inputs, &outputs, &kept, liveness)?;
+    let highest: BTreeMap<VbId, Seqno> = purged.iter().copied().collect();
+    {
+        let mut writer = core.writer.lock();
+        highest.iter().for_each(|(vb, seqno)| writer.purge(*vb, *seqno));
+    }
+    retire(core, inputs, report)?;
+    report.bytes_read += bytes_read;
+    report.bytes_written += written;
+    report.bytes_freed = report.bytes_freed.saturating_sub(written);
+    report.records_kept += kept.len() as u64;
+    report.records_dropped += seen - kept.len() as u64;
+    report.tombstones_purged += purged.len() as u64;
+    report.purged.extend(highest);
+    Ok(())
+}
+
+/// Takes segments out of the store: first a synced manifest without them, then the set, then the files.
+fn retire(core: &Core, segments: &[Arc<Segment>], report: &mut CompactReport) -> Result<(), StoreError> {
+    let ids: Vec<u32> = segments.iter().map(|segment| segment.id).collect();
+    // Order matters: a file must not go while a manifest that survives a crash still needs it.
+    core.write_manifest(&ids)?;
+    core.remove_segments(&ids);
+    for segment in segments {
+        core.remove_file(&segment.name);
+        report.segments_removed += 1;
+        report.bytes_freed += segment.units() * UNIT;
+    }
+    Ok(())
+}

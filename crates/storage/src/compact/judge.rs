@@ -1,0 +1,145 @@
+//! The first pass: what of a victim is kept. And which old tombstones need not be.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base::{Seqno, VbId};
+
+use super::Kept;
+use crate::{
+    api::{Liveness, Record, Verdict},
+    error::StoreError,
+    format::DATA_START,
+    frames::{Frames, Step},
+    index::fingerprint,
+    log::Core,
+    lookup,
+    segment::Segment,
+};
+
+/// Streams a victim and appends what is kept; returns how many records it had.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] when the victim is damaged: it is quarantined and must stay.
+pub(super) fn judge(
+    core: &Core,
+    victim: &Segment,
+    number: u32,
+    liveness: &dyn Liveness,
+    purge_before: u32,
+    kept: &mut Vec<Kept>,
+) -> Result<u64, StoreError> {
+    victim.file.will_read(DATA_START, victim.data_end());
+    let mut frames = Frames::new(victim, DATA_START, victim.data_end(), true);
+    let mut seen = 0;
+    loop {
+        match frames.step()? {
+            Step::Record(offset, stored) => {
+                seen += 1;
+                if !core.is_current(stored.vb, stored.incarnation) {
+                    continue;
+                }
+                let record = stored.to_record();
+                let at = victim.locate(offset, stored.length);
+                let live = match liveness.verdict(stored.vb, &record, at) {
+                    Verdict::Live => true,
+                    Verdict::Dead => continue,
+                    Verdict::Unknown if is_superseded(core, stored.vb, &record)? => continue,
+                    Verdict::Unknown => false,
+                };
+                let purgeable = record.meta.kind.is_tombstone() && record.meta.expiry < purge_before;
+                kept.push(Kept {
+                    vb: stored.vb,
+                    seqno: record.meta.seqno,
+                    hash: record.hash,
+                    victim: number,
+                    length: stored.length,
+                    offset,
+                    live,
+                    purgeable,
+                });
+            }
+            Step::Unreadable(offset, _, detail) | Step::Damaged(offset, detail) => {
+                victim.quarantine();
+                return Err(victim.corrupt(offset, detail));
+            }
+            Step::Commit(..) => {}
+            Step::End => return Ok(seen),
+        }
+    }
+}
+
+/// Whether a newer version of the record's key is synced.
+fn is_superseded(core: &Core, vb: VbId, record: &Record<'_>) -> Result<bool, StoreError> {
+    let set = core.segments();
+    let synced = core.synced.load();
+    for (segment, entry) in lookup::candidates(&set, vb, record.hash)? {
+        if entry.seqno() <= record.meta.seqno {
+            break;
+        }
+        let offset = entry.offset();
+        // Outputs of compaction are synced before they join the set.
+        let is_synced = segment.id < synced.segment
+            || segment.id == synced.segment && offset < synced.offset
+            || segment.origin == crate::format::header::Origin::Compacted;
+        let same = |stored: crate::format::frame::StoredRecord<'_>| {
+            stored.key == record.key && core.is_current(vb, stored.incarnation)
+        };
+        if is_synced && segment.record_at(offset, entry.length_max(), same)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Removes old tombstones from `kept` whose key no other record can still hold an older version of. Returns them.
+pub(super) fn purge(
+    core: &Core,
+    inputs: &[Arc<Segment>],
+    kept: &mut Vec<Kept>,
+) -> Result<Vec<(VbId, Seqno)>, StoreError> {
+    if !kept.iter().any(|record| record.purgeable) {
+        return Ok(Vec::new());
+    }
+    let mut oldest: BTreeMap<(VbId, u64), Seqno> = BTreeMap::new();
+    for record in kept.iter() {
+        let seqno = oldest.entry((record.vb, record.hash)).or_insert(record.seqno);
+        *seqno = record.seqno.min(*seqno);
+    }
+    let set = core.segments();
+    let others: Vec<&Arc<Segment>> =
+        set.values().filter(|segment| !inputs.iter().any(|input| input.id == segment.id)).collect();
+    // What cannot be read may hold an older version of anything.
+    let uncertain = core.incomplete.load(std::sync::atomic::Ordering::Relaxed)
+        || others.iter().any(|segment| segment.is_incomplete());
+    let mut purged = Vec::new();
+    let mut failure = None;
+    kept.retain(|record| {
+        if !record.purgeable || uncertain || oldest.get(&(record.vb, record.hash)) != Some(&record.seqno) {
+            return true;
+        }
+        match may_hold_older(&others, record) {
+            Ok(false) => {
+                purged.push((record.vb, record.seqno));
+                false
+            }
+            Ok(true) => true,
+            Err(cause) => {
+                failure = Some(cause);
+                true
+            }
+        }
+    });
+    purged.sort_unstable();
+    failure.map_or(Ok(purged), Err)
+}
+
+/// By fingerprint alone: a chance match only keeps a tombstone longer than needed.
+fn may_hold_older(others: &[&Arc<Segment>], record: &Kept) -> Result<bool, StoreError> {
+    for segment in others {
+        let entries = segment.find(fingerprint(record.hash))?;
+        if entries.iter().any(|entry| entry.vb() == record.vb && entry.seqno() < record.seqno) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,239 @@
+//! The second pass: copies what is kept into new segments, then tells memory where it went.
+
+use std::sync::Arc;
+
+use base::VbId;
+
+use super::Kept;
+use crate::{
+    api::Liveness,
+    appender::{Appender, Batch},
+    error::StoreError,
+    format::{
+        DATA_START, UNIT,
+        frame::{self, StoredRecord},
+        header::{self, Header, Origin},
+        padded,
+    },
+    frames::{Frames, Step},
+    log::Core,
+    position::Position,
+    segment::Segment,
+};
+
+/// Records per batch of an output: bounds what a reader must hold to check one.
+const BATCH_RECORDS_MAX: usize = 4096;
+/// Read around a kept record in the hope that its neighbours follow.
+const WINDOW_BYTES: u64 = 64 << 10;
+
+/// Copies `kept`, which is sorted, into sealed and synced segments that are not part of the set yet. When it
+/// fails nothing is left.
+pub(super) fn write(
+    core: &Core,
+    inputs: &[Arc<Segment>],
+    kept: &[Kept],
+) -> Result<Vec<Arc<Segment>>, StoreError> {
+    let mut outputs = Outputs { core, done: Vec::new(), open: None, batch: Batch::default(), number: 0 };
+    let mut windows: Vec<Window<'_>> = inputs.iter().map(|input| Window::new(input)).collect();
+    let result = kept
+        .iter()
+        .enumerate()
+        .try_for_each(|(index, record)| {
+            let window = windows
+                .get_mut(record.victim as usize)
+                .ok_or(StoreError::Invalid("a record of no victim"))?;
+            let stored = window.record(record, &kept[index + 1..])?;
+            outputs.push(record, &stored)
+        })
+        .and_then(|()| outputs.close());
+    match result {
+        Ok(()) => Ok(outputs.done),
+        Err(cause) => {
+            let open = outputs.open.take().map(|appender| appender.segment);
+            outputs.done.iter().chain(&open).for_each(|segment| core.remove_file(&segment.name));
+            if matches!(cause, StoreError::Io { action: "write" | "allocate" | "truncate", .. }) {
+                core.counters.poison(&cause);
+            }
+            Err(cause)
+        }
+    }
+}
+
+struct Outputs<'a> {
+    core: &'a Core,
+    done: Vec<Arc<Segment>>,
+    open: Option<Appender>,
+    batch: Batch,
+    number: u64,
+}
+
+impl Outputs<'_> {
+    fn push(&mut self, kept: &Kept, record: &StoredRecord<'_>) -> Result<(), StoreError> {
+        let bytes = padded(u64::from(record.length));
+        let is_full = self.open.as_ref().is_some_and(|open| {
+            let used = open.segment.data_end() + self.batch.bytes();
+            used + bytes > self.core.options.segment_bytes && used > DATA_START + frame::HEAD as u64
+        });
+        if is_full {
+            self.close()?;
+        }
+        if self.open.is_none() {
+            self.start()?;
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let owner = (kept.vb, record.incarnation, record.branch);
+        self.batch.push(open, owner, &record.meta, (kept.hash, record.key), record.value)?;
+        if self.batch.records() >= BATCH_RECORDS_MAX {
+            self.end_batch()?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), StoreError> {
+        let id = {
+            let mut writer = self.core.writer.lock();
+            writer.next_segment += 1;
+            writer.next_segment - 1
+        };
+        let segment = Arc::new(self.core.create_segment(id, Origin::Compacted)?);
+        let header = Header {
+            shard: self.core.options.shard,
+            segment: id,
+            origin: Origin::Compacted,
+            salt: segment.salt,
+            previous: Position::default(),
+            synced: Position::default(),
+            first_batch: 1,
+        };
+        self.number = 1;
+        match Appender::new(segment.clone(), &header::encode(&header)) {
+            Ok(open) => {
+                self.batch.begin(&segment);
+                self.open = Some(open);
+                Ok(())
+            }
+            Err(cause) => {
+                self.core.remove_file(&segment.name);
+                Err(cause)
+            }
+        }
+    }
+
+    fn end_batch(&mut self) -> Result<(), StoreError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if !self.batch.is_empty() {
+            self.batch.finish(open, self.number, Position::default())?;
+            self.number += 1;
+        }
+        self.batch.begin(&open.segment);
+        Ok(())
+    }
+
+    /// Seals and syncs the open output.
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.end_batch()?;
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.seal(self.number)?;
+        let segment = open.segment.clone();
+        segment.file.sync_data().map_err(|source| self.core.failed_sync(&segment.name, source))?;
+        self.core.sync_dir()?;
+        self.open = None;
+        self.done.push(segment);
+        Ok(())
+    }
+}
+
+/// A piece of a victim that was read ahead.
+struct Window<'s> {
+    segment: &'s Segment,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'s> Window<'s> {
+    fn new(segment: &'s Segment) -> Self {
+        Self { segment, start: 0, bytes: Vec::new() }
+    }
+
+    /// The record, checked again: the disk may have changed its mind since the first pass. `next` is what will
+    /// be asked for after it.
+    fn record(&mut self, kept: &Kept, next: &[Kept]) -> Result<StoredRecord<'_>, StoreError> {
+        let end = kept.offset + u64::from(kept.length);
+        let held = self.start + self.bytes.len() as u64;
+        if kept.offset < self.start || end > held {
+            self.fill(kept, next)?;
+        }
+        let bytes = self.bytes.get((kept.offset - self.start) as usize..).unwrap_or_default();
+        frame::decode_record(bytes, self.segment.salt).map_err(|_| {
+            self.segment.quarantine();
+            self.segment.corrupt(kept.offset, "changed while it was compacted")
+        })
+    }
+
+    fn fill(&mut self, kept: &Kept, next: &[Kept]) -> Result<(), StoreError> {
+        let mut end = kept.offset + u64::from(kept.length);
+        // As far as the following records lie behind this one and close together.
+        for record in next {
+            let close = record.victim == kept.victim
+                && record.offset >= end
+                && record.offset - end < WINDOW_BYTES / 16
+                && record.offset + u64::from(record.length) - kept.offset <= WINDOW_BYTES;
+            if !close {
+                break;
+            }
+            end = record.offset + u64::from(record.length);
+        }
+        self.start = kept.offset;
+        self.bytes.resize((end - kept.offset) as usize, 0);
+        let count = self.segment.read(&mut self.bytes, kept.offset)?;
+        self.bytes.truncate(count);
+        Ok(())
+    }
+}
+
+/// Streams the outputs in the order in which they were written and moves memory's locators, by compare-and-set.
+pub(super) fn relocate(
+    inputs: &[Arc<Segment>],
+    outputs: &[Arc<Segment>],
+    kept: &[Kept],
+    liveness: &dyn Liveness,
+) -> Result<(), StoreError> {
+    let mut expected = kept.iter();
+    for output in outputs {
+        let mut frames = Frames::new(output, DATA_START, output.data_end(), true);
+        loop {
+            match frames.step()? {
+                Step::Record(offset, record) => {
+                    let Some(kept) = expected.next() else { return Ok(()) };
+                    move_locator(inputs, output, kept, offset, &record, liveness);
+                }
+                // Left where it is: memory still knows the input, which then must not go.
+                Step::Unreadable(offset, _, detail) | Step::Damaged(offset, detail) => {
+                    return Err(output.corrupt(offset, detail));
+                }
+                Step::Commit(..) => {}
+                Step::End => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn move_locator(
+    inputs: &[Arc<Segment>],
+    output: &Segment,
+    kept: &Kept,
+    offset: u64,
+    record: &StoredRecord<'_>,
+    liveness: &dyn Liveness,
+) {
+    let Some(input) = inputs.get(kept.victim as usize) else { return };
+    let from = input.locate(kept.offset, kept.length);
+    let to = output.locate(offset, record.length);
+    let vb: VbId = kept.vb;
+    let moved = liveness.relocate(vb, record.key, kept.hash, kept.seqno, from, to);
+    if kept.live && !moved {
+        // Overwritten since the first pass.
+        output.bury(padded(u64::from(record.length)) / UNIT);
+    }
+}

@@ -1,0 +1,152 @@
+//! Group commit and the manifest: the two ways something becomes durable.
+//!
+//! Both run under the sync lock: 1. under the writer's lock, note where the log ends and which segments have
+//! unsynced bytes (commits go on from here); 2. sync those files, oldest first, then the directory if names are
+//! new; 3. only then say so: advance `synced`, replace the manifest. A failed sync poisons the shard.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use crate::{
+    counters::count,
+    error::StoreError,
+    format::manifest::{self, Manifest, SegmentEntry},
+    fs::FsFile,
+    log::{Core, io_error},
+    position::Position,
+    segment::Segment,
+    writer::Writer,
+};
+
+/// The manifest's file name.
+pub(crate) const MANIFEST: &str = "manifest";
+/// Where the next one is written before it takes the name.
+pub(crate) const MANIFEST_TEMPORARY: &str = "manifest.new";
+
+/// The log's end at one moment, and what must be synced for it to be durable.
+struct Snapshot {
+    end: Position,
+    files: Vec<Arc<Segment>>,
+    new_names: bool,
+    manifest: Option<Manifest>,
+}
+
+impl Core {
+    /// Makes everything committed before the call durable.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.counters.check()?;
+        let wanted = self.end.load();
+        if self.synced.load() >= wanted {
+            return Ok(());
+        }
+        let _guard = self.sync_lock.lock();
+        // Whoever held the lock before may have synced ours too.
+        if self.synced.load() >= wanted {
+            return Ok(());
+        }
+        self.counters.check()?;
+        let due = self.manifest_due.load(Ordering::Relaxed);
+        let snapshot = self.snapshot(&mut self.writer.lock(), due, &[]);
+        let sealed_some = snapshot.files.iter().any(|segment| segment.is_sealed());
+        self.sync_files(&snapshot)?;
+        self.writer.lock().mark_synced(self, snapshot.end);
+        if sealed_some {
+            // Written with the next sync: then a recovery need not read the sealed segment's data.
+            self.manifest_due.store(true, Ordering::Relaxed);
+        }
+        match snapshot.manifest.map(|manifest| self.replace_manifest(&manifest)) {
+            // It only shortens a recovery: a full disk is no reason to fail.
+            None | Some(Ok(()) | Err(StoreError::NoSpace)) => Ok(()),
+            Some(Err(cause)) => Err(cause),
+        }
+    }
+
+    /// Syncs everything, then replaces the manifest by one that lacks the segments in `without`. A full disk is met
+    /// with the reserve.
+    pub(crate) fn write_manifest(&self, without: &[u32]) -> Result<(), StoreError> {
+        let _guard = self.sync_lock.lock();
+        self.counters.check()?;
+        let snapshot = self.snapshot(&mut self.writer.lock(), true, without);
+        self.sync_files(&snapshot)?;
+        let Some(manifest) = snapshot.manifest else { return Ok(()) };
+        match self.replace_manifest(&manifest) {
+            Err(StoreError::NoSpace) if self.reserve.release() => self.replace_manifest(&manifest),
+            result => result,
+        }
+    }
+
+    fn snapshot(&self, writer: &mut Writer, with_manifest: bool, without: &[u32]) -> Snapshot {
+        let manifest = with_manifest.then(|| Manifest {
+            shard: self.options.shard,
+            next_segment: writer.next_segment,
+            synced: writer.end,
+            next_batch: writer.next_batch,
+            segments: self.segment_entries(writer, without),
+            vbs: writer.state_entries(self),
+        });
+        let active = writer.active_id();
+        let files = writer.unsynced.clone();
+        // The active segment comes back with its next batch.
+        writer.unsynced.retain(|segment| Some(segment.id) == active);
+        Snapshot { end: writer.end, files, new_names: std::mem::take(&mut writer.new_names), manifest }
+    }
+
+    fn segment_entries(&self, writer: &Writer, without: &[u32]) -> Vec<SegmentEntry> {
+        let set = self.segments();
+        let kept = set.values().filter(|segment| !without.contains(&segment.id));
+        kept.map(|segment| SegmentEntry {
+            id: segment.id,
+            sealed: Some(segment.id) != writer.active_id(),
+            data_end: segment.data_end(),
+            units: segment.units(),
+            live_units: segment.live_units(),
+        })
+        .collect()
+    }
+
+    fn sync_files(&self, snapshot: &Snapshot) -> Result<(), StoreError> {
+        for segment in &snapshot.files {
+            segment.file.sync_data().map_err(|source| self.failed_sync(&segment.name, source))?;
+        }
+        if snapshot.new_names {
+            self.sync_dir()?;
+        }
+        count(&self.counters.syncs, u64::from(!snapshot.files.is_empty()));
+        self.synced.advance(snapshot.end);
+        Ok(())
+    }
+
+    /// Makes names durable.
+    pub(crate) fn sync_dir(&self) -> Result<(), StoreError> {
+        self.fs.sync_dir(&self.dir).map_err(|source| self.failed_sync("directory", source))
+    }
+
+    /// After a failed sync nobody knows what the disk holds: the store is poisoned, whatever the reason was.
+    pub(crate) fn failed_sync(&self, file: &str, source: std::io::Error) -> StoreError {
+        let cause = StoreError::Io { action: "sync", file: file.to_owned(), source };
+        self.counters.poison(&cause);
+        cause
+    }
+
+    fn replace_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let bytes = manifest::encode(manifest);
+        let (temporary, path) = (self.dir.join(MANIFEST_TEMPORARY), self.dir.join(MANIFEST));
+        let write = |file: Box<dyn FsFile>| {
+            file.write_at(&bytes, 0)?;
+            Ok(file)
+        };
+        let file = self.fs.create(&temporary).and_then(write).map_err(|source| {
+            let cause = io_error("write", MANIFEST_TEMPORARY, source);
+            if !matches!(cause, StoreError::NoSpace) {
+                self.counters.poison(&cause);
+            }
+            cause
+        })?;
+        // Order matters: content, then name, then directory. A crash in between leaves the old or the new one.
+        file.sync_data().map_err(|source| self.failed_sync(MANIFEST_TEMPORARY, source))?;
+        self.fs.rename(&temporary, &path).map_err(|source| self.failed_sync(MANIFEST, source))?;
+        self.sync_dir()?;
+        self.manifest_due.store(false, Ordering::Relaxed);
+        count(&self.counters.manifest_writes, 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! The file system seam: the few calls the segment log makes, so that a test can own them.
+//!
+//! [`RealFs`] is the operating system, [`FaultFs`] an in-memory disk that loses, tears and refuses things on
+//! purpose. Both keep the contract below; one conformance suite runs against either. Nothing else in this
+//! crate touches files.
+
+mod fault;
+mod real;
+
+use std::{io, path::Path};
+
+pub use fault::FaultFs;
+pub use real::RealFs;
+
+/// A file system.
+pub trait Fs: Send + Sync {
+    /// Makes a directory and its parents; existing ones are fine.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+
+    /// Names of the files in a directory, in no particular order.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+
+    /// Makes an empty file, replacing one of that name. The name is durable after `sync_dir`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>>;
+
+    /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    /// The operating system's; `NotFound` when there is none.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>>;
+
+    /// Removes a name. Whoever has the file open keeps using it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives a file another name, atomically replacing what had it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Makes names created, removed and renamed in `dir` durable.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Takes an exclusive lock on a file that is created if need be, held until the guard is dropped. `None`:
+    /// somebody else has it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>>;
+
+    /// A number nobody can guess, for checksum seeds.
+    fn random(&self) -> u64;
+}
+
+/// An open file. Positions are explicit: any number of threads may read while one writes.
+pub trait FsFile: Send + Sync {
+    /// Writes everything at `offset`, or fails having written any part.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Reads until `buffer` is full or the file ends; returns how much.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Reserves space for a range, growing the file with zeros. File systems that cannot may do nothing.
+    ///
+    /// # Errors
+    /// The operating system's; `StorageFull` when there is no space.
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Cuts or grows the file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+
+    /// Makes content and length durable.
+    ///
+    /// # Errors
+    /// The operating system's. After a failure nothing is known about what was written since the last success.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// The file's length.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Says that a range will be read soon.
+    fn will_read(&self, offset: u64, length: u64);
+}
+
+/// Keeps a lock until dropped.
+pub trait LockGuard: Send + Sync {}
+
+/// Whether an error means that there is no space (or no quota) left.
+pub(crate) fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,126 @@
+//! The operating system's files: preallocation, `fdatasync`, directory syncs, advisory locks.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    hash::{BuildHasher, RandomState},
+    io,
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    path::Path,
+};
+
+use super::{Fs, FsFile, LockGuard};
+
+/// The operating system's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFs;
+
+struct RealFile(File);
+
+struct RealLock(#[expect(dead_code, reason = "closing the file releases the lock")] File);
+
+impl LockGuard for RealLock {}
+
+impl Fs for RealFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            // A name that is not UTF-8 is not one of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        Ok(Box::new(RealFile(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
+        Ok(Box::new(RealFile(OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(RealLock(file)))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn random(&self) -> u64 {
+        // The standard library seeds every `RandomState` from the operating system's entropy.
+        RandomState::new().hash_one(0u8)
+    }
+}
+
+impl FsFile for RealFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        let (start, span) = (offset as libc::off_t, length as libc::off_t);
+        // SAFETY: plain system call on a descriptor that `self` keeps open; no memory is passed.
+        if unsafe { libc::fallocate(self.0.as_raw_fd(), 0, start, span) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            // Not every file system can: writes then find out about full disks themselves.
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(()),
+            Some(libc::EINTR) => self.allocate(offset, length),
+            _ => Err(error),
+        }
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn will_read(&self, offset: u64, length: u64) {
+        let (start, span) = (offset as libc::off_t, length as libc::off_t);
+        // SAFETY: plain system call on a descriptor that `self` keeps open; no memory is passed. It is only a
+        // hint, so its result does not matter.
+        unsafe { libc::posix_fadvise(self.0.as_raw_fd(), start, span, libc::POSIX_FADV_WILLNEED) };
+    }
+}

@@ -1,0 +1,14 @@
+//! What a segment knows about its records without reading them: the index of the segment being written, which
+//! lives in memory, and that of sealed segments, which lies behind their data.
+//!
+//! Both answer the same question: which records in here may be versions of this key? The answer names places;
+//! the caller verifies them against the records themselves, since only a 32-bit fingerprint of the key is kept.
+
+pub(crate) mod entry;
+pub(crate) mod filter;
+pub(crate) mod memory;
+pub(crate) mod sealed;
+
+pub(crate) use entry::{Entry, Span, Staged, Tombstones, fingerprint};
+pub(crate) use memory::MemoryIndex;
+pub(crate) use sealed::SealedIndex;

@@ -1,0 +1,394 @@
+//! A shard's store: the set of segments, the writer at the log's end, and the locks between them.
+//!
+//! Lock order: compaction, sync, writer, segment set, a segment's index. Readers take only the last two, briefly:
+//! they clone the set (an `Arc`) and read files without any lock. Segments in a reader's clone stay readable
+//! whatever happens to the set.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use base::{Seqno, VbId};
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    api::{
+        CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record, StoreStats, VbBatch,
+        VbState,
+    },
+    compact,
+    counters::{Counters, count},
+    error::StoreError,
+    format::{UNIT, VBUCKETS, header::Origin},
+    fs::{Fs, LockGuard},
+    locator::Place,
+    lookup,
+    position::{AtomicPosition, Position},
+    recover,
+    reserve::Reserve,
+    segment::{Segment, file_name},
+    writer::{self, Writer},
+};
+
+/// How a store is laid out. Changing these between opens is harmless.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Written into every file; another shard's files are refused.
+    pub shard: u32,
+    /// Segments of a large store have about this size, of small ones less (so that dead space stays a small part).
+    pub segment_bytes: u64,
+    /// Lower bound of the above.
+    pub segment_bytes_min: u64,
+    /// Disk space kept for tombstones, metadata and compaction when everything else is full.
+    pub reserve_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { shard: 0, segment_bytes: 128 << 20, segment_bytes_min: 4 << 20, reserve_bytes: 4 << 20 }
+    }
+}
+
+/// All segments by number.
+pub(crate) type SegmentSet = BTreeMap<u32, Arc<Segment>>;
+
+/// The segment log: [`KvStore`] over files.
+pub struct SegmentLog {
+    core: Core,
+}
+
+/// Everything of an open store.
+pub(crate) struct Core {
+    pub(crate) dir: PathBuf,
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) options: Options,
+    pub(crate) counters: Arc<Counters>,
+    set: RwLock<Arc<SegmentSet>>,
+    /// By vBucket; records of other incarnations are dead.
+    incarnations: Box<[AtomicU32]>,
+    pub(crate) writer: Mutex<Writer>,
+    /// The end of what was committed.
+    pub(crate) end: AtomicPosition,
+    /// The end of what is synced.
+    pub(crate) synced: AtomicPosition,
+    pub(crate) sync_lock: Mutex<()>,
+    pub(crate) compact_lock: Mutex<()>,
+    pub(crate) reserve: Reserve,
+    /// The manifest lags behind the segments.
+    pub(crate) manifest_due: AtomicBool,
+    /// A segment that the manifest lists is missing or headless: absence cannot be proved.
+    pub(crate) incomplete: AtomicBool,
+    /// How many segments have been removed since open.
+    pub(crate) removed: AtomicU64,
+    /// Some vBucket was reset since compaction last looked for wholly dead segments.
+    pub(crate) resets: AtomicBool,
+    _lock: Box<dyn LockGuard>,
+}
+
+/// Opens the store in `dir`, which is created if need be.
+///
+/// # Errors
+/// [`StoreError::Locked`] when another process has it, [`StoreError::Version`] and [`StoreError::Corrupt`] when the
+/// manifest cannot be used, [`StoreError::Io`].
+pub fn open(dir: &Path, fs: Arc<dyn Fs>, options: Options) -> Result<SegmentLog, StoreError> {
+    recover::open(dir, fs, options).map(|core| SegmentLog { core })
+}
+
+impl Core {
+    pub(crate) fn new(
+        (dir, fs, options): (&Path, Arc<dyn Fs>, Options),
+        counters: Arc<Counters>,
+        set: SegmentSet,
+        incarnations: &BTreeMap<VbId, u32>,
+        writer: Writer,
+        lock: Box<dyn LockGuard>,
+    ) -> Self {
+        let incarnation = |vb| AtomicU32::new(incarnations.get(&VbId(vb)).copied().unwrap_or(0));
+        let (end, synced) = (AtomicPosition::default(), AtomicPosition::default());
+        end.advance(writer.end);
+        synced.advance(writer.end);
+        Self {
+            reserve: Reserve::new(dir.join("reserve"), fs.clone(), options.reserve_bytes),
+            dir: dir.to_owned(),
+            fs,
+            options,
+            counters,
+            set: RwLock::new(Arc::new(set)),
+            incarnations: (0..VBUCKETS as u16).map(incarnation).collect(),
+            writer: Mutex::new(writer),
+            end,
+            synced,
+            sync_lock: Mutex::new(()),
+            compact_lock: Mutex::new(()),
+            manifest_due: AtomicBool::new(false),
+            incomplete: AtomicBool::new(false),
+            removed: AtomicU64::new(0),
+            resets: AtomicBool::new(true),
+            _lock: lock,
+        }
+    }
+
+    /// The segments as of now.
+    pub(crate) fn segments(&self) -> Arc<SegmentSet> {
+        self.set.read().clone()
+    }
+
+    /// Whether a segment is final and on the disk for good: what compaction may read and replace.
+    pub(crate) fn is_settled(&self, segment: &Segment) -> bool {
+        // Outputs of compaction are synced before they join the set.
+        let end = Position { segment: segment.id, offset: segment.data_end() };
+        segment.is_sealed() && (segment.origin == Origin::Compacted || end <= self.synced.load())
+    }
+
+    pub(crate) fn insert_segment(&self, segment: Arc<Segment>) {
+        Arc::make_mut(&mut *self.set.write()).insert(segment.id, segment);
+    }
+
+    pub(crate) fn remove_segments(&self, ids: &[u32]) {
+        let mut set = self.set.write();
+        let set = Arc::make_mut(&mut *set);
+        for id in ids {
+            set.remove(id);
+            self.removed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn incarnation(&self, vb: VbId) -> u32 {
+        // Pairs with the release in `reset`: who sees the new incarnation sees what was set before it.
+        self.incarnations.get(usize::from(vb.get())).map_or(0, |number| number.load(Ordering::Acquire))
+    }
+
+    /// Whether records of that incarnation still count.
+    pub(crate) fn is_current(&self, vb: VbId, incarnation: u32) -> bool {
+        self.incarnation(vb) == incarnation
+    }
+
+    /// The size at which the active segment is sealed: a sixteenth of what is live, within bounds.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        let live: u64 = self.set.read().values().map(|segment| segment.live_units() * UNIT).sum();
+        let (min, max) = (self.options.segment_bytes_min, self.options.segment_bytes);
+        (live / 16).clamp(min.min(max), max)
+    }
+
+    /// Accounts for obsolete records.
+    pub(crate) fn bury(&self, deaths: &[(u32, u32)]) {
+        if deaths.is_empty() {
+            return;
+        }
+        let set = self.set.read();
+        for (id, units) in deaths {
+            if let Some(segment) = set.get(id) {
+                segment.bury(u64::from(*units));
+            }
+        }
+    }
+
+    /// Makes a segment file. Its name is not durable before the directory is synced.
+    pub(crate) fn create_segment(&self, id: u32, origin: Origin) -> Result<Segment, StoreError> {
+        if writer::is_exhausted(id) {
+            return Err(StoreError::Invalid("segment numbers are used up"));
+        }
+        let name = file_name(id);
+        let file =
+            self.fs.create(&self.dir.join(&name)).map_err(|source| io_error("create", &name, source))?;
+        Ok(Segment::new(id, origin, self.fs.random() as u32, file, self.counters.clone()))
+    }
+
+    /// Removes a file that nothing refers to any more. Failing is harmless: the next open tries again.
+    pub(crate) fn remove_file(&self, name: &str) {
+        if let Err(error) = self.fs.remove(&self.dir.join(name)) {
+            tracing::warn!(file = name, %error, "could not remove a file");
+        }
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {
+        self.counters.check()?;
+        writer::validate(batches)?;
+        let only_tombstones =
+            batches.iter().all(|part| part.records.iter().all(|record| record.meta.kind.is_tombstone()));
+        if !only_tombstones && !self.reserve.restore() {
+            return Err(StoreError::NoSpace);
+        }
+        let mut writer = self.writer.lock();
+        let first = writer.append(self, batches, locators);
+        if !matches!(first, Err(StoreError::NoSpace)) {
+            return first;
+        }
+        self.reserve.note_full();
+        if only_tombstones && self.reserve.release() {
+            locators.clear();
+            return writer.append(self, batches, locators);
+        }
+        first
+    }
+
+    fn reset(&self, vbs: &[(VbId, VbState)]) -> Result<(), StoreError> {
+        self.counters.check()?;
+        check_states(vbs)?;
+        let mut writer = self.writer.lock();
+        for (vb, state) in vbs {
+            let incarnation = self.incarnation(*vb);
+            writer.set_state(*vb, state, true);
+            if let Some(number) = self.incarnations.get(usize::from(vb.get())) {
+                // Pairs with the acquire in `incarnation`.
+                number.store(incarnation + 1, Ordering::Release);
+            }
+        }
+        drop(writer);
+        self.bury_stale();
+        self.resets.store(true, Ordering::Relaxed);
+        self.write_manifest(&[])
+    }
+
+    /// Recounts live bytes of segments that hold records of ended incarnations: an estimate, since it is not known
+    /// which of them were alive.
+    fn bury_stale(&self) {
+        for segment in self.segments().values() {
+            let Ok(summaries) = segment.summaries() else { continue };
+            let stale: u64 = summaries
+                .iter()
+                .filter(|summary| !self.is_current(summary.vb, summary.incarnation))
+                .map(|summary| u64::from(summary.units))
+                .sum();
+            let units = segment.units();
+            segment.set_units(units, segment.live_units().min(units.saturating_sub(stale)));
+        }
+    }
+
+    fn stats(&self) -> StoreStats {
+        let set = self.segments();
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (corrupt, corrupt_count) = self.counters.corrupt_places();
+        let allocated: u64 = set.values().map(|segment| load(&segment.file_bytes)).sum();
+        StoreStats {
+            bytes_on_disk: allocated + self.reserve.held_bytes(),
+            bytes_used: set.values().map(|segment| segment.data_end()).sum(),
+            bytes_live: set.values().map(|segment| segment.live_units() * UNIT).sum(),
+            segments: set.len() as u32,
+            commits: load(&self.counters.commits),
+            records_written: load(&self.counters.records_written),
+            syncs: load(&self.counters.syncs),
+            bytes_written: load(&self.counters.bytes_written),
+            compaction_bytes_read: load(&self.counters.compaction_bytes_read),
+            compaction_bytes_written: load(&self.counters.compaction_bytes_written),
+            manifest_writes: load(&self.counters.manifest_writes),
+            records_read: load(&self.counters.records_read),
+            corrupt,
+            corrupt_count,
+            poisoned: self.counters.is_poisoned(),
+            full: self.reserve.is_full(),
+        }
+    }
+}
+
+fn check_states(states: &[(VbId, VbState)]) -> Result<(), StoreError> {
+    let parts: Vec<_> = states.iter().map(|(vb, state)| VbBatch { vb: *vb, state, records: &[] }).collect();
+    writer::validate(&parts)
+}
+
+/// An operating system's error with its file.
+pub(crate) fn io_error(action: &'static str, file: &str, source: std::io::Error) -> StoreError {
+    if crate::fs::is_no_space(&source) {
+        return StoreError::NoSpace;
+    }
+    StoreError::Io { action, file: file.to_owned(), source }
+}
+
+impl KvStore for SegmentLog {
+    fn vb_states(&self) -> Vec<(VbId, VbState)> {
+        self.core.writer.lock().states().map(|(vb, state)| (vb, state.clone())).collect()
+    }
+
+    fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {
+        locators.clear();
+        let result = self.core.commit(batches, locators);
+        match result {
+            Ok(()) => count(&self.core.counters.commits, 1),
+            Err(_) => locators.clear(),
+        }
+        result
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.core.sync()
+    }
+
+    fn put_states(&self, states: &[(VbId, VbState)]) -> Result<(), StoreError> {
+        self.core.counters.check()?;
+        check_states(states)?;
+        let mut writer = self.core.writer.lock();
+        for (vb, state) in states {
+            writer.set_state(*vb, state, false);
+        }
+        drop(writer);
+        self.core.write_manifest(&[])
+    }
+
+    fn reset_vbs(&self, vbs: &[(VbId, VbState)]) -> Result<(), StoreError> {
+        self.core.reset(vbs)
+    }
+
+    fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {
+        let place = Place::unpack(at);
+        let segment = self.core.set.read().get(&place.segment).cloned().ok_or(StoreError::Stale)?;
+        let (record, current) = segment.record_at(place.offset, u64::from(place.units) * UNIT, |record| {
+            let current = self.core.is_current(record.vb, record.incarnation);
+            (segment.own(place.offset, &record), current)
+        })?;
+        if current { Ok(record) } else { Err(StoreError::Stale) }
+    }
+
+    fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
+        lookup::newest(&self.core, vb, hash, key)
+    }
+
+    fn scan(
+        &self,
+        vb: Option<VbId>,
+        from: Seqno,
+        values: bool,
+        visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+    ) -> Result<(), StoreError> {
+        lookup::scan(&self.core, vb, from, values, visit)
+    }
+
+    fn compact(&self, liveness: &dyn Liveness, budget: CompactBudget) -> Result<CompactReport, StoreError> {
+        compact::step(&self.core, liveness, budget)
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        self.core.counters.check()?;
+        // Without space for a footer the next open scans the segment instead.
+        match self.core.writer.lock().seal(&self.core) {
+            Ok(()) | Err(StoreError::NoSpace) => {}
+            Err(cause) => return Err(cause),
+        }
+        self.core.write_manifest(&[])
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.core.stats()
+    }
+}
+
+impl SegmentLog {
+    /// Lets go without writing anything more, as a crash would: the next open recovers.
+    pub fn abandon(self) {
+        self.core.counters.abandon();
+    }
+}
+
+impl Drop for SegmentLog {
+    fn drop(&mut self) {
+        if !self.core.counters.is_poisoned()
+            && let Err(error) = self.close()
+        {
+            tracing::warn!(%error, "store dropped without a clean end; the next open recovers it");
+        }
+    }
+}

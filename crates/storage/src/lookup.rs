@@ -1,0 +1,111 @@
+//! Finding records without a locator: the newest version of a key, and everything there is.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use base::{Seqno, VbId};
+
+use crate::{
+    api::{Locator, OwnedRecord, Record},
+    error::StoreError,
+    format::DATA_START,
+    frames::{Frames, Step},
+    index::{Entry, fingerprint},
+    log::{Core, SegmentSet},
+    segment::Segment,
+};
+
+/// The version of `key` with the highest seqno in the vBucket's current incarnation.
+pub(crate) fn newest(
+    core: &Core,
+    vb: VbId,
+    hash: u64,
+    key: &[u8],
+) -> Result<Option<OwnedRecord>, StoreError> {
+    let set = core.segments();
+    for (segment, entry) in candidates(&set, vb, hash)? {
+        let offset = entry.offset();
+        let found = segment.record_at(offset, entry.length_max(), |record| {
+            let matches = record.key == key && record.vb == vb && core.is_current(vb, record.incarnation);
+            matches.then(|| segment.own(offset, &record))
+        })?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    // "Unreadable" is never "absent": what was damaged beyond recognition may have been this key.
+    if let Some(segment) = set.values().find(|segment| segment.is_incomplete()) {
+        return Err(segment.corrupt(DATA_START, "records lost: absence cannot be proved"));
+    }
+    if core.incomplete.load(Ordering::Relaxed) {
+        return Err(core.counters.corrupt("segments", 0, "a segment is missing: absence cannot be proved"));
+    }
+    Ok(None)
+}
+
+/// Where versions of a key may lie, newest first.
+pub(crate) fn candidates(
+    set: &SegmentSet,
+    vb: VbId,
+    hash: u64,
+) -> Result<Vec<(&Arc<Segment>, Entry)>, StoreError> {
+    let print = fingerprint(hash);
+    let mut found = Vec::new();
+    for segment in set.values() {
+        found.extend(segment.find(print)?.into_iter().filter(|e| e.vb() == vb).map(|entry| (segment, entry)));
+    }
+    found.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.seqno()));
+    Ok(found)
+}
+
+/// Visits every committed record; see the trait.
+pub(crate) fn scan(
+    core: &Core,
+    vb: Option<VbId>,
+    from: Seqno,
+    values: bool,
+    visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+) -> Result<(), StoreError> {
+    for segment in core.segments().values() {
+        let ranges = match vb {
+            Some(vb) => segment.runs(vb)?,
+            None => vec![(DATA_START, segment.data_end())],
+        };
+        let mut frames = Frames::new(segment, DATA_START, DATA_START, values);
+        for (start, end) in ranges {
+            frames.jump(start, end);
+            if !scan_range(core, segment, &mut frames, from, visit)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn scan_range(
+    core: &Core,
+    segment: &Segment,
+    frames: &mut Frames<'_>,
+    from: Seqno,
+    visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+) -> Result<bool, StoreError> {
+    loop {
+        match frames.step()? {
+            Step::Record(offset, stored) => {
+                if stored.meta.seqno < from || !core.is_current(stored.vb, stored.incarnation) {
+                    continue;
+                }
+                let at = segment.locate(offset, stored.length);
+                if !visit(stored.vb, &stored.to_record(), at) {
+                    return Ok(false);
+                }
+            }
+            Step::Unreadable(offset, _, detail) | Step::Damaged(offset, detail) => {
+                // The index still knows what was here: lookups of it fail, others are not concerned.
+                let _ = segment.corrupt(offset, detail);
+                segment.quarantine();
+            }
+            Step::Commit(..) => {}
+            Step::End => return Ok(true),
+        }
+    }
+}

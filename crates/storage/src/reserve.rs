@@ -1,0 +1,85 @@
+//! Disk space set aside: a preallocated file that is given up when the disk is full, so that tombstones, metadata
+//! and compaction can proceed, and taken back before anything else may be written.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+
+use crate::fs::Fs;
+
+/// See the module.
+pub(crate) struct Reserve {
+    path: PathBuf,
+    fs: Arc<dyn Fs>,
+    bytes: u64,
+    held: Mutex<bool>,
+    /// The reserve has been given up: ordinary writes are refused. Read without the lock on every commit.
+    released: AtomicBool,
+    /// The last ordinary write was refused. A statistic.
+    full: AtomicBool,
+}
+
+impl Reserve {
+    /// Nothing is allocated before the first [`Reserve::restore`].
+    pub(crate) fn new(path: PathBuf, fs: Arc<dyn Fs>, bytes: u64) -> Self {
+        Self {
+            path,
+            fs,
+            bytes,
+            held: Mutex::new(false),
+            released: AtomicBool::new(bytes > 0),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives the space up. Returns whether there was any.
+    pub(crate) fn release(&self) -> bool {
+        let mut held = self.held.lock();
+        if !*held || self.fs.remove(&self.path).is_err() {
+            return false;
+        }
+        *held = false;
+        self.released.store(true, Ordering::Release);
+        tracing::warn!(bytes = self.bytes, "disk full: reserve released for deletes and compaction");
+        true
+    }
+
+    /// Takes the space back if it was given up. Returns whether ordinary writes may proceed.
+    pub(crate) fn restore(&self) -> bool {
+        if !self.released.load(Ordering::Acquire) {
+            self.full.store(false, Ordering::Relaxed);
+            return true;
+        }
+        let mut held = self.held.lock();
+        if !*held {
+            let file = self.fs.create(&self.path);
+            if file.and_then(|file| file.allocate(0, self.bytes)).is_err() {
+                // What could not be taken whole is given back.
+                let _ = self.fs.remove(&self.path);
+                self.full.store(true, Ordering::Relaxed);
+                return false;
+            }
+            *held = true;
+        }
+        self.released.store(false, Ordering::Release);
+        true
+    }
+
+    pub(crate) fn note_full(&self) {
+        self.full.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        if *self.held.lock() { self.bytes } else { 0 }
+    }
+}

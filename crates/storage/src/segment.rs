@@ -1,0 +1,349 @@
+//! One segment file: its records by place, its index, and how much of it is still alive.
+//!
+//! Bytes below `data_end` never change and belong to committed batches; only the log's writer moves `data_end`.
+//! Whoever holds an `Arc` to a segment can read it, also after compaction has removed its name.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use base::VbId;
+use parking_lot::RwLock;
+
+use crate::{
+    api::{Locator, OwnedRecord},
+    counters::{Counters, count},
+    error::StoreError,
+    format::{
+        DATA_START,
+        footer::{self, Trailer},
+        frame::{self, FrameError, StoredRecord},
+        header::Origin,
+    },
+    frames::{Frames, Step},
+    fs::FsFile,
+    index::{Entry, MemoryIndex, SealedIndex, Staged, Tombstones, memory::Summary, sealed::FooterError},
+    locator::Place,
+};
+
+/// See the module.
+pub(crate) struct Segment {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) origin: Origin,
+    pub(crate) salt: u32,
+    pub(crate) file: Box<dyn FsFile>,
+    counters: Arc<Counters>,
+    index: RwLock<Index>,
+    data_end: AtomicU64,
+    /// Length of the file, preallocation and footer included.
+    pub(crate) file_bytes: AtomicU64,
+    /// Units of records in the segment, and of those still alive as far as is known.
+    units: AtomicU64,
+    live_units: AtomicU64,
+    sealed: AtomicBool,
+    /// Holds damaged records: never compacted away, since nobody knows what they were.
+    quarantined: AtomicBool,
+    incomplete: AtomicBool,
+    /// How many segments had been removed when compaction last failed to purge all old tombstones in here.
+    pub(crate) purge_tried: AtomicU64,
+}
+
+enum Index {
+    Memory(MemoryIndex),
+    Sealed(SealedIndex),
+}
+
+impl Segment {
+    /// A segment without records.
+    pub(crate) fn new(
+        id: u32,
+        origin: Origin,
+        salt: u32,
+        file: Box<dyn FsFile>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            id,
+            name: file_name(id),
+            origin,
+            salt,
+            file,
+            counters,
+            index: RwLock::new(Index::Memory(MemoryIndex::default())),
+            data_end: AtomicU64::new(DATA_START),
+            file_bytes: AtomicU64::new(0),
+            units: AtomicU64::new(0),
+            live_units: AtomicU64::new(0),
+            sealed: AtomicBool::new(false),
+            quarantined: AtomicBool::new(false),
+            incomplete: AtomicBool::new(false),
+            purge_tried: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    pub(crate) fn data_end(&self) -> u64 {
+        // Pairs with `publish`: who sees the end sees the bytes (written before) and the index entries.
+        self.data_end.load(Ordering::Acquire)
+    }
+
+    /// Makes a batch part of the segment: its entries, then its bytes.
+    pub(crate) fn publish(&self, staged: &Staged, data_end: u64) {
+        if let Index::Memory(index) = &mut *self.index.write() {
+            index.add(staged);
+        }
+        self.units.fetch_add(staged.units, Ordering::Relaxed);
+        self.live_units.fetch_add(staged.units, Ordering::Relaxed);
+        self.data_end.store(data_end, Ordering::Release);
+    }
+
+    /// The index goes over to the footer that was just written.
+    pub(crate) fn set_sealed(&self, trailer: Trailer) {
+        *self.index.write() = Index::Sealed(SealedIndex::new(trailer));
+        self.data_end.store(trailer.data_end, Ordering::Release);
+        self.file_bytes.store(trailer.file_end(), Ordering::Relaxed);
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    /// No more appends, though there is no footer (damaged, or no space for one): the index stays in memory.
+    pub(crate) fn set_sealed_in_memory(&self) {
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// The footer for what the index holds in memory; `None` when it is on disk already.
+    pub(crate) fn encode_footer(&self, next_batch: u64) -> Option<Vec<u8>> {
+        match &*self.index.read() {
+            Index::Memory(index) => Some(footer::encode(self.id, self.data_end(), next_batch, index)),
+            Index::Sealed(_) => None,
+        }
+    }
+
+    pub(crate) fn quarantine(&self) {
+        self.quarantined.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_quarantined(&self) -> bool {
+        self.quarantined.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn units(&self) -> u64 {
+        self.units.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn live_units(&self) -> u64 {
+        self.live_units.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_units(&self, units: u64, live: u64) {
+        self.units.store(units, Ordering::Relaxed);
+        self.live_units.store(live.min(units), Ordering::Relaxed);
+    }
+
+    /// Accounts for records that became obsolete.
+    pub(crate) fn bury(&self, units: u64) {
+        // Only statistics: a lost race between two decrements cannot happen with an atomic update.
+        let _ = self
+            .live_units
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| Some(live.saturating_sub(units)));
+    }
+
+    pub(crate) fn tombstones(&self) -> Tombstones {
+        match &*self.index.read() {
+            Index::Memory(index) => index.tombstones(),
+            Index::Sealed(index) => index.trailer.tombstones,
+        }
+    }
+
+    /// Reads what is there, up to the file's end.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, StoreError> {
+        self.file.read_at(buffer, offset).map_err(|source| self.io("read", source))
+    }
+
+    pub(crate) fn length(&self) -> Result<u64, StoreError> {
+        self.file.length().map_err(|source| self.io("read", source))
+    }
+
+    /// The trailer at the file's end, if there is an intact one.
+    pub(crate) fn read_trailer(&self) -> Result<Option<Trailer>, StoreError> {
+        let length = self.length()?;
+        let mut bytes = [0; footer::TRAILER];
+        let count = self.read(&mut bytes, length.saturating_sub(footer::TRAILER as u64))?;
+        Ok(footer::decode_trailer(&bytes[..count], self.id, length))
+    }
+
+    pub(crate) fn io(&self, action: &'static str, source: std::io::Error) -> StoreError {
+        if crate::fs::is_no_space(&source) {
+            return StoreError::NoSpace;
+        }
+        StoreError::Io { action, file: self.name.clone(), source }
+    }
+
+    /// Notes damage at a place of this segment and makes the error for it.
+    pub(crate) fn corrupt(&self, offset: u64, detail: &'static str) -> StoreError {
+        self.counters.corrupt(&self.name, offset, detail)
+    }
+
+    /// Reads and checks the record at `offset`, of which at least `length` bytes are worth reading at once.
+    pub(crate) fn record_at<R>(
+        &self,
+        offset: u64,
+        length: u64,
+        read: impl FnOnce(StoredRecord<'_>) -> R,
+    ) -> Result<R, StoreError> {
+        let data_end = self.data_end();
+        if offset < DATA_START || offset >= data_end {
+            return Err(StoreError::Stale);
+        }
+        count(&self.counters.records_read, 1);
+        let mut buffer = vec![0; length.min(data_end - offset) as usize];
+        let mut have = self.read(&mut buffer, offset)?;
+        if let Err(FrameError::Short(need)) = frame::decode_record(&buffer[..have], self.salt)
+            && need as u64 <= data_end - offset
+        {
+            buffer.resize(need, 0);
+            have = self.read(&mut buffer, offset)?;
+        }
+        match frame::decode_record(&buffer[..have], self.salt) {
+            Ok(record) => Ok(read(record)),
+            Err(FrameError::Short(_)) => Err(self.corrupt(offset, "cut short")),
+            Err(FrameError::Damaged(detail)) => Err(self.corrupt(offset, detail)),
+        }
+    }
+
+    /// As the trait returns records.
+    pub(crate) fn own(&self, offset: u64, record: &StoredRecord<'_>) -> OwnedRecord {
+        OwnedRecord {
+            meta: record.meta,
+            key: record.key.to_vec(),
+            value: record.value.to_vec(),
+            locator: self.locate(offset, record.length),
+        }
+    }
+
+    pub(crate) fn locate(&self, offset: u64, length: u32) -> Locator {
+        Place::new(self.id, offset, length).pack()
+    }
+
+    /// Every entry that may be a version of a key with that fingerprint.
+    pub(crate) fn find(&self, fingerprint: u32) -> Result<Vec<Entry>, StoreError> {
+        self.ask(
+            |memory| {
+                let mut entries = Vec::new();
+                memory.find(fingerprint, &mut |entry| entries.push(entry));
+                entries
+            },
+            |sealed, file| {
+                let mut entries = Vec::new();
+                sealed.find(file, fingerprint, &mut |entry| entries.push(entry)).map(|()| entries)
+            },
+        )
+    }
+
+    /// The ranges of bytes where a vBucket's records lie, in order.
+    pub(crate) fn runs(&self, vb: VbId) -> Result<Vec<(u64, u64)>, StoreError> {
+        self.ask(
+            |memory| {
+                let of_vb = memory.spans().iter().filter(|span| span.vb == vb);
+                of_vb.map(|span| (span.start, span.end)).collect()
+            },
+            |sealed, file| sealed.runs(file, vb),
+        )
+    }
+
+    /// What the segment holds per vBucket and incarnation.
+    pub(crate) fn summaries(&self) -> Result<Vec<Summary>, StoreError> {
+        self.ask(|memory| memory.summaries().copied().collect(), |sealed, file| sealed.summaries(file))
+    }
+
+    fn ask<R>(
+        &self,
+        memory: impl Fn(&MemoryIndex) -> R,
+        sealed: impl Fn(&SealedIndex, &dyn FsFile) -> Result<R, FooterError>,
+    ) -> Result<R, StoreError> {
+        let answer = match &*self.index.read() {
+            Index::Memory(index) => Ok(memory(index)),
+            Index::Sealed(index) => sealed(index, &*self.file),
+        };
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(FooterError::Io(source)) => Err(self.io("read footer of", source)),
+            Err(FooterError::Damaged) => {
+                let rebuilt = self.rebuild()?;
+                Ok(memory(&rebuilt))
+            }
+        }
+    }
+
+    /// Makes the index anew from the data, since the footer is damaged.
+    pub(crate) fn rebuild(&self) -> Result<parking_lot::MappedRwLockReadGuard<'_, MemoryIndex>, StoreError> {
+        let data_end = self.data_end();
+        let mut index = self.index.write();
+        if matches!(&*index, Index::Sealed(_)) {
+            // The error is not returned: it is noted, and everything is still readable.
+            let _ = self.corrupt(data_end, "footer damaged, index rebuilt from the data");
+            let mut staged = Staged::default();
+            let mut frames = Frames::new(self, DATA_START, data_end, true);
+            self.collect(&mut frames, &mut staged)?;
+            let mut rebuilt = MemoryIndex::default();
+            rebuilt.add(&staged);
+            *index = Index::Memory(rebuilt);
+        }
+        let index = parking_lot::RwLockWriteGuard::downgrade(index);
+        parking_lot::RwLockReadGuard::try_map(index, |index| match index {
+            Index::Memory(memory) => Some(memory),
+            Index::Sealed(_) => None,
+        })
+        .map_err(|_| self.corrupt(data_end, "footer damaged"))
+    }
+
+    /// For a segment whose trailer is missing or damaged: reads the data to index it.
+    pub(crate) fn read_index(&self, data_end: u64) -> Result<(), StoreError> {
+        let mut staged = Staged::default();
+        self.collect(&mut Frames::new(self, DATA_START, data_end, true), &mut staged)?;
+        let _ = self.corrupt(data_end, "footer damaged, index rebuilt from the data");
+        self.publish(&staged, data_end);
+        self.set_sealed_in_memory();
+        Ok(())
+    }
+
+    fn collect(&self, frames: &mut Frames<'_>, staged: &mut Staged) -> Result<(), StoreError> {
+        loop {
+            match frames.step()? {
+                Step::Record(offset, record) | Step::Unreadable(offset, record, _) => {
+                    let hash = base::hash::key_hash(record.key);
+                    staged.push((record.vb, record.incarnation), &record.meta, hash, offset, record.length);
+                }
+                Step::Damaged(offset, detail) => self.note_damage(offset, detail),
+                Step::Commit(..) => {}
+                Step::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Records have been lost at `offset`, and nobody knows whose.
+    pub(crate) fn note_damage(&self, offset: u64, detail: &'static str) {
+        let _ = self.corrupt(offset, detail);
+        self.quarantine();
+        self.incomplete.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the index lacks records that were damaged beyond recognition.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.incomplete.load(Ordering::Relaxed)
+    }
+}
+
+/// A segment's file name.
+pub(crate) fn file_name(id: u32) -> String {
+    format!("{id:08}.seg")
+}
+
+/// The segment a file name means.
+pub(crate) fn parse_name(name: &str) -> Option<u32> {
+    name.strip_suffix(".seg").filter(|digits| digits.len() >= 8)?.parse().ok()
+}

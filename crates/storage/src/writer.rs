@@ -1,0 +1,316 @@
+//! The log's end: takes vBuckets' parts, groups them into batches, rolls over to new segments.
+//!
+//! There is one writer per store, behind a mutex. What it holds is what commits change: the active segment,
+//! the numbers of the next segment and batch, the vBuckets' states, and which segments await a sync.
+
+use std::sync::Arc;
+
+use base::VbId;
+
+use crate::{
+    api::{Locator, VbBatch, VbState},
+    appender::{Appender, Batch},
+    counters::count,
+    error::StoreError,
+    format::{
+        DATA_START,
+        frame::{self, FRAME_BYTES_MAX, SEQNO_MAX},
+        header::{Header, Origin},
+        manifest::VbEntry,
+        padded,
+    },
+    locator::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX},
+    log::Core,
+    position::Position,
+    segment::Segment,
+};
+
+/// A commit frame may grow by this while one part is added: its state with the longest failover log.
+const PART_STATE_BYTES_MAX: u64 = 8 + 6 * 10 + 255 * 18;
+
+/// See the module.
+pub(crate) struct Writer {
+    active: Option<Appender>,
+    batch: Batch,
+    pub(crate) next_segment: u32,
+    pub(crate) next_batch: u64,
+    /// Where the log ends.
+    pub(crate) end: Position,
+    /// By vBucket number.
+    vbs: Vec<Option<VbState>>,
+    /// Segments with bytes that no sync has covered, in order.
+    pub(crate) unsynced: Vec<Arc<Segment>>,
+    /// A segment's name is new since the last sync of the directory.
+    pub(crate) new_names: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(end: Position, next_batch: u64, vbs: Vec<Option<VbState>>) -> Self {
+        Self {
+            active: None,
+            batch: Batch::default(),
+            next_segment: end.segment + 1,
+            next_batch,
+            end,
+            vbs,
+            unsynced: Vec::new(),
+            new_names: false,
+        }
+    }
+
+    /// Every vBucket that has a state.
+    pub(crate) fn states(&self) -> impl Iterator<Item = (VbId, &VbState)> {
+        (0u16..).zip(&self.vbs).filter_map(|(vb, state)| Some((VbId(vb), state.as_ref()?)))
+    }
+
+    pub(crate) fn state_entries(&self, core: &Core) -> Vec<VbEntry> {
+        self.states()
+            .map(|(vb, state)| VbEntry { vb, incarnation: core.incarnation(vb), state: state.clone() })
+            .collect()
+    }
+
+    /// Sets a vBucket's state; what is known to be purged stays known unless the contents are dropped.
+    pub(crate) fn set_state(&mut self, vb: VbId, state: &VbState, dropped: bool) {
+        let index = usize::from(vb.get());
+        if self.vbs.len() <= index {
+            self.vbs.resize(index + 1, None);
+        }
+        let slot = self.vbs[index].get_or_insert_default();
+        let purged = if dropped { state.purge_seqno } else { slot.purge_seqno };
+        slot.clone_from(state);
+        slot.purge_seqno = slot.purge_seqno.max(purged);
+    }
+
+    /// Raises a vBucket's purge seqno.
+    pub(crate) fn purge(&mut self, vb: VbId, seqno: base::Seqno) {
+        if let Some(Some(state)) = self.vbs.get_mut(usize::from(vb.get())) {
+            state.purge_seqno = state.purge_seqno.max(seqno);
+        }
+    }
+
+    /// The segment that takes the next batch.
+    pub(crate) fn active_id(&self) -> Option<u32> {
+        self.active.as_ref().map(|active| active.segment.id)
+    }
+
+    /// Appends parts, in as few batches as segments allow.
+    pub(crate) fn append(
+        &mut self,
+        core: &Core,
+        batches: &[VbBatch<'_>],
+        locators: &mut Vec<Locator>,
+    ) -> Result<(), StoreError> {
+        let result = self.append_parts(core, batches, locators);
+        if let (Err(cause), Some(active)) = (&result, &mut self.active) {
+            let abandoned = active.abandon();
+            // Without space the batch is given up; any other failure leaves the file in an unknown state.
+            if !matches!(cause, StoreError::NoSpace | StoreError::Invalid(_)) || abandoned.is_err() {
+                core.counters.poison(cause);
+            }
+        }
+        result
+    }
+
+    fn append_parts(
+        &mut self,
+        core: &Core,
+        batches: &[VbBatch<'_>],
+        locators: &mut Vec<Locator>,
+    ) -> Result<(), StoreError> {
+        let mut first_open = 0;
+        if let Some(active) = &self.active {
+            self.batch.begin(&active.segment);
+        }
+        for (number, part) in batches.iter().enumerate() {
+            let bytes = part_bytes(part);
+            if self.must_roll(core, bytes) {
+                self.finish(core, &batches[first_open..number])?;
+                first_open = number;
+                self.roll(core)?;
+            }
+            self.append_part(core, part, locators)?;
+        }
+        self.finish(core, &batches[first_open..])
+    }
+
+    fn must_roll(&self, core: &Core, bytes: u64) -> bool {
+        let Some(active) = &self.active else { return true };
+        let used = active.segment.data_end() + self.batch.bytes();
+        // An empty segment takes a part of any size: validated to fit.
+        let empty = active.segment.data_end() == DATA_START && self.batch.is_empty();
+        (used + bytes > core.segment_bytes() && !empty) || self.batch.parts() == u16::MAX
+    }
+
+    fn append_part(
+        &mut self,
+        core: &Core,
+        part: &VbBatch<'_>,
+        locators: &mut Vec<Locator>,
+    ) -> Result<(), StoreError> {
+        let Some(active) = &mut self.active else { return Err(StoreError::Invalid("no active segment")) };
+        let incarnation = core.incarnation(part.vb);
+        let branch = part.state.failover_log.first().map_or(0, |entry| entry.0.get());
+        for record in part.records {
+            debug_assert_eq!(record.hash, base::hash::key_hash(record.key));
+            let (offset, length) = self.batch.push(
+                active,
+                (part.vb, incarnation, branch),
+                &record.meta,
+                (record.hash, record.key),
+                record.value,
+            )?;
+            locators.push(active.segment.locate(offset, length));
+            if !record.replaces.is_none() {
+                let replaced = Place::unpack(record.replaces);
+                self.batch.bury(replaced.segment, replaced.units);
+            }
+        }
+        let known = self.vbs.get(usize::from(part.vb.get())).and_then(Option::as_ref);
+        match known.filter(|known| known.purge_seqno > part.state.purge_seqno) {
+            Some(known) => {
+                let state = VbState { purge_seqno: known.purge_seqno, ..part.state.clone() };
+                self.batch.end_part(part.vb, incarnation, part.records.len() as u32, &state);
+            }
+            None => self.batch.end_part(part.vb, incarnation, part.records.len() as u32, part.state),
+        }
+        Ok(())
+    }
+
+    /// Commits the open batch, whose parts are `parts`.
+    fn finish(&mut self, core: &Core, parts: &[VbBatch<'_>]) -> Result<(), StoreError> {
+        let Some(active) = self.active.as_mut().filter(|_| !self.batch.is_empty()) else { return Ok(()) };
+        let synced = core.synced.load();
+        let bytes = self.batch.finish(active, self.next_batch, synced)?;
+        self.next_batch += 1;
+        self.end = Position { segment: active.segment.id, offset: active.segment.data_end() };
+        core.end.advance(self.end);
+        count(&core.counters.bytes_written, bytes);
+        count(&core.counters.records_written, self.batch.records() as u64);
+        core.bury(self.batch.deaths());
+        self.note_unsynced();
+        for part in parts {
+            self.set_state(part.vb, part.state, false);
+        }
+        Ok(())
+    }
+
+    fn note_unsynced(&mut self) {
+        if let Some(active) = &self.active
+            && self.unsynced.last().is_none_or(|last| last.id != active.segment.id)
+        {
+            self.unsynced.push(active.segment.clone());
+        }
+    }
+
+    /// Tells a later recovery that everything up to `synced` was synced: losses before it are damage, not a
+    /// torn tail. Best effort.
+    pub(crate) fn mark_synced(&mut self, core: &Core, synced: Position) {
+        let Some(active) = &mut self.active else { return };
+        self.batch.begin(&active.segment);
+        let end = active.segment.data_end();
+        if end + self.batch.bytes() > SEGMENT_BYTES_MAX {
+            return;
+        }
+        match self.batch.finish(active, self.next_batch, synced) {
+            Ok(bytes) => {
+                self.next_batch += 1;
+                self.end.offset += bytes;
+                self.note_unsynced();
+            }
+            Err(cause) => {
+                let abandoned = active.abandon();
+                if !matches!(cause, StoreError::NoSpace) || abandoned.is_err() {
+                    core.counters.poison(&cause);
+                }
+            }
+        }
+    }
+
+    /// Seals the active segment, if any, and starts a new one.
+    fn roll(&mut self, core: &Core) -> Result<(), StoreError> {
+        self.seal(core)?;
+        let segment = core.create_segment(self.next_segment, Origin::Appended)?;
+        let header = Header {
+            shard: core.options.shard,
+            segment: segment.id,
+            origin: Origin::Appended,
+            salt: segment.salt,
+            previous: self.end,
+            synced: core.synced.load(),
+            first_batch: self.next_batch,
+        };
+        let segment = Arc::new(segment);
+        let appender = match Appender::new(segment.clone(), &crate::format::header::encode(&header)) {
+            Ok(appender) => appender,
+            Err(cause) => {
+                core.remove_file(&segment.name);
+                return Err(cause);
+            }
+        };
+        self.next_segment += 1;
+        self.new_names = true;
+        core.insert_segment(segment);
+        self.batch.begin(&appender.segment);
+        self.active = Some(appender);
+        Ok(())
+    }
+
+    /// Seals the active segment, if any: its index moves to the disk.
+    pub(crate) fn seal(&mut self, core: &Core) -> Result<(), StoreError> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        match active.seal(self.next_batch) {
+            Ok(bytes) => {
+                count(&core.counters.bytes_written, bytes);
+                self.note_unsynced();
+                self.active = None;
+                Ok(())
+            }
+            Err(cause) => {
+                let abandoned = active.abandon();
+                if !matches!(cause, StoreError::NoSpace) || abandoned.is_err() {
+                    core.counters.poison(&cause);
+                }
+                Err(cause)
+            }
+        }
+    }
+}
+
+/// What a part needs in a segment, its share of the commit frame included.
+fn part_bytes(part: &VbBatch<'_>) -> u64 {
+    let records: u64 =
+        part.records.iter().map(|record| padded(frame::record_length(record.key, record.value)) + 8).sum();
+    records + PART_STATE_BYTES_MAX
+}
+
+/// Checks what the format cannot hold.
+///
+/// # Errors
+/// [`StoreError::Invalid`].
+pub(crate) fn validate(batches: &[VbBatch<'_>]) -> Result<(), StoreError> {
+    for part in batches {
+        if usize::from(part.vb.get()) >= crate::format::VBUCKETS {
+            return Err(StoreError::Invalid("no such vBucket"));
+        }
+        if part.state.failover_log.len() > 255 {
+            return Err(StoreError::Invalid("more than 255 failover log entries"));
+        }
+        if part_bytes(part) > SEGMENT_BYTES_MAX - DATA_START - 4096 {
+            return Err(StoreError::Invalid("one vBucket's part exceeds a segment"));
+        }
+        for record in part.records {
+            if record.key.len() > 255
+                || record.meta.seqno.get() > SEQNO_MAX
+                || frame::record_length(record.key, record.value) > u64::from(FRAME_BYTES_MAX)
+            {
+                return Err(StoreError::Invalid("a key, seqno or document beyond the format's limits"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether segment numbers are about to run out.
+pub(crate) fn is_exhausted(next_segment: u32) -> bool {
+    next_segment >= SEGMENTS_MAX
+}

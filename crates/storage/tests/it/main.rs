@@ -1,0 +1,6 @@
+//! Everything the store promises, checked against the real and the fault-injecting file system.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod conformance;
+mod support;

@@ -1,0 +1,161 @@
+//! What the tests share: a store on either file system, documents, batches by vBucket.
+
+use std::{path::PathBuf, sync::Arc};
+
+use base::{Cas, Datatype, Seqno, VbId, VbUuid};
+use settee_storage::{
+    FaultFs, Fs, KvStore, Liveness, Locator, Options, OwnedRecord, RealFs, Record, RecordKind, RecordMeta,
+    SegmentLog, StoreError, VbBatch, VbState, Verdict, open,
+};
+
+/// One version to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) vb: VbId,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) meta: RecordMeta,
+    pub(crate) replaces: Locator,
+}
+
+pub(crate) fn document(vb: u16, key: &str, seqno: u64, value: impl Into<Vec<u8>>) -> Version {
+    let meta = RecordMeta {
+        kind: RecordKind::Document,
+        seqno: Seqno(seqno),
+        cas: Cas(seqno << 16 | 7),
+        rev: seqno,
+        flags: 0xcafe,
+        expiry: 0,
+        datatype: Datatype::JSON,
+    };
+    let mut encoded = vec![0];
+    encoded.extend_from_slice(key.as_bytes());
+    Version { vb: VbId(vb), key: encoded, value: value.into(), meta, replaces: Locator::NONE }
+}
+
+pub(crate) fn tombstone(vb: u16, key: &str, seqno: u64, deleted_at: u32) -> Version {
+    let mut version = document(vb, key, seqno, []);
+    version.meta.kind = RecordKind::Deletion;
+    version.meta.expiry = deleted_at;
+    version.meta.datatype = Datatype::RAW;
+    version
+}
+
+pub(crate) fn state(high_seqno: u64) -> VbState {
+    VbState {
+        high_seqno: Seqno(high_seqno),
+        max_cas: Cas(high_seqno << 16 | 7),
+        failover_log: vec![(VbUuid(0x00ab_cdef), Seqno(0))],
+        ..VbState::default()
+    }
+}
+
+/// Groups versions by vBucket and commits them in one call.
+pub(crate) fn commit(store: &dyn KvStore, versions: &[Version]) -> Result<Vec<Locator>, StoreError> {
+    let mut vbs: Vec<VbId> = versions.iter().map(|version| version.vb).collect();
+    vbs.sort_unstable();
+    vbs.dedup();
+    let of = |vb: VbId| versions.iter().enumerate().filter(move |(_, version)| version.vb == vb);
+    let order: Vec<usize> = vbs.iter().flat_map(|&vb| of(vb).map(|(index, _)| index)).collect();
+    let records: Vec<Vec<Record<'_>>> = vbs
+        .iter()
+        .map(|&vb| {
+            of(vb)
+                .map(|(_, version)| Record {
+                    meta: version.meta,
+                    key: &version.key,
+                    hash: base::hash::key_hash(&version.key),
+                    value: &version.value,
+                    replaces: version.replaces,
+                })
+                .collect()
+        })
+        .collect();
+    let states: Vec<VbState> =
+        records.iter().map(|records| state(records.last().map_or(0, |r| r.meta.seqno.get()))).collect();
+    let batches: Vec<VbBatch<'_>> = vbs
+        .iter()
+        .zip(&records)
+        .zip(&states)
+        .map(|((&vb, records), state)| VbBatch { vb, state, records })
+        .collect();
+    let mut given = Vec::new();
+    store.commit(&batches, &mut given)?;
+    assert_eq!(given.len(), versions.len(), "one locator per record");
+    let mut locators = vec![Locator::NONE; versions.len()];
+    order.into_iter().zip(given).for_each(|(index, locator)| locators[index] = locator);
+    Ok(locators)
+}
+
+pub(crate) fn lookup(store: &dyn KvStore, vb: u16, key: &str) -> Result<Option<OwnedRecord>, StoreError> {
+    let mut encoded = vec![0];
+    encoded.extend_from_slice(key.as_bytes());
+    store.lookup(VbId(vb), base::hash::key_hash(&encoded), &encoded)
+}
+
+pub(crate) fn same(record: &OwnedRecord, version: &Version) -> bool {
+    record.meta == version.meta && record.key == version.key && record.value == version.value
+}
+
+pub(crate) fn options() -> Options {
+    Options { shard: 3, segment_bytes: 64 << 10, segment_bytes_min: 64 << 10, reserve_bytes: 0 }
+}
+
+/// Where a store lives, surviving its openings.
+pub(crate) struct Place {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    pub(crate) fault: Option<FaultFs>,
+    _directory: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    pub(crate) fn real() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path().join("shard");
+        Self { fs: Arc::new(RealFs), dir, fault: None, _directory: Some(directory) }
+    }
+
+    pub(crate) fn fault(seed: u64) -> Self {
+        let fault = FaultFs::new(seed);
+        Self { fs: Arc::new(fault.clone()), dir: "/shard".into(), fault: Some(fault), _directory: None }
+    }
+
+    /// Both kinds.
+    pub(crate) fn each() -> [Self; 2] {
+        [Self::real(), Self::fault(1)]
+    }
+
+    pub(crate) fn open(&self) -> SegmentLog {
+        self.open_with(options()).unwrap()
+    }
+
+    pub(crate) fn open_with(&self, options: Options) -> Result<SegmentLog, StoreError> {
+        open(&self.dir, self.fs.clone(), options)
+    }
+
+    /// As after `kill -9`: the store is forgotten without a clean end.
+    pub(crate) fn kill(&self, store: SegmentLog) {
+        match &self.fault {
+            Some(fault) => {
+                fault.kill();
+                drop(store);
+            }
+            // The lock must go with the "process"; what a clean drop would write must not be written.
+            None => store.abandon(),
+        }
+    }
+}
+
+/// Memory that knows nothing: the store decides by itself.
+pub(crate) struct Amnesia;
+
+impl Liveness for Amnesia {
+    fn verdict(&self, _vb: VbId, _record: &Record<'_>, _at: Locator) -> Verdict {
+        Verdict::Unknown
+    }
+
+    fn relocate(&self, _: VbId, _: &[u8], _: u64, _: Seqno, _: Locator, _: Locator) -> bool {
+        false
+    }
+}
