@@ -15,7 +15,7 @@ use base::limits;
 /// Longest line, other than a retrieval of many keys.
 pub const LINE_BYTES_MAX: usize = 2048;
 /// Longest line of a retrieval. memcached has no limit; this one keeps read buffers bounded.
-pub const MULTIGET_LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub const MULTIGET_LINE_BYTES_MAX: usize = 1024 * 1024;
 /// Longest data block that can be announced; memcached's limit.
 const ANNOUNCED_BYTES_MAX: u64 = i32::MAX as u64 - 2;
 /// The two bytes that end a data block.
