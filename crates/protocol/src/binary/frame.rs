@@ -5,7 +5,7 @@
 //! Lengths that contradict each other inside a body of known size spoil that packet alone:
 //! [`Decoded::Invalid`], answered with "invalid arguments" while the stream goes on behind it (kv_engine
 //! closes here; we are milder). Everything else is a [`Frame`], whose four parts exactly fill the body, and
-//! is judged by [`super::validate`].
+//! is judged by [`super::validate()`].
 
 use super::{FrameInfos, HEADER_BYTES, Header, Magic};
 use base::limits;

@@ -1,7 +1,7 @@
 //! The memcached binary protocol as Couchbase extended it (kv_engine `docs/BinaryProtocol.md`).
 //!
 //! The way of a request: [`decode_frame`] cuts a [`Frame`] out of the read buffer, [`Opcode::from_wire`]
-//! names it, [`validate`] checks it against the declarative table in [`opcode`],
+//! names it, [`validate()`] checks it against the declarative table in [`opcode`],
 //! [`FrameInfos::parse_request`] reads the framing extras, [`extras`] and [`observe`] read the rest, and
 //! [`ResponseWriter`] appends the answer.
 

@@ -1,5 +1,5 @@
 //! What a request of each kind has to look like: one [`Shape`] per opcode, held in the table of
-//! [`super::opcode`] and enforced by [`super::validate`]. Follows kv_engine's `daemon/mcbp_validators.cc`.
+//! [`super::opcode`] and enforced by [`super::validate()`]. Follows kv_engine's `daemon/mcbp_validators.cc`.
 
 use base::Datatype;
 
