@@ -41,6 +41,17 @@ pub(crate) enum Purpose {
     Table = 1,
 }
 
+impl Purpose {
+    /// Larger requests get pages of their own. The tables of a bucket grow through the classes together and would leave
+    /// slabs behind that a few stragglers keep, and nobody can move those: they get pages early.
+    const fn slot_bytes_max(self) -> usize {
+        match self {
+            Self::Item => classes::SLOT_BYTES_MAX,
+            Self::Table => 4096,
+        }
+    }
+}
+
 /// A shard's memory. See the module header.
 pub struct Arena {
     region: Region,

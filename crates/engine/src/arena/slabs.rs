@@ -2,7 +2,7 @@
 //! arena's mutex; touches none of the memory it describes.
 //!
 //! Slabs with room are kept per class in eight lists by fullness, and the fullest are used first: sparse slabs are
-//! left to drain on their own, the defragmenter helps them. A slab that becomes empty gives its chunks back unless it
+//! left to drain on their own, the defragmenter helps them. A slab of items that becomes empty gives its chunks back unless it
 //! is the last of its class with room. A *draining* slab is in no list: it takes no new items and stays until
 //! the drain ends, so its slots are not reused while somebody walks them.
 
@@ -94,7 +94,7 @@ impl Slabs {
 
     /// Takes a slot or block of at least `bytes`; returns it with its size.
     pub(super) fn alloc(&mut self, bytes: usize, purpose: Purpose) -> Option<(Handle, usize)> {
-        if bytes > classes::SLOT_BYTES_MAX {
+        if bytes > purpose.slot_bytes_max() {
             return self.alloc_large(bytes);
         }
         let pool = purpose as usize * CLASSES + classes::class_of(bytes);
@@ -292,7 +292,9 @@ impl Slabs {
     fn dissolve_if_spare(&mut self, id: u32, pool: usize) -> Option<Run> {
         let slab = &self.slabs[id as usize];
         let alone = self.pools[pool].occupied == 1 && slab.previous == NONE && slab.next == NONE;
-        if slab.used > 0 || alone {
+        // Kept so that a class does not fetch and return the same slab all the time. Tables outgrow their class for good.
+        let kept = alone && pool < CLASSES;
+        if slab.used > 0 || kept {
             return None;
         }
         self.unlink(id);
