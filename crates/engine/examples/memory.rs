@@ -138,7 +138,7 @@ fn churn(items: u64) -> io::Result<()> {
     }
     let report = |label: &str, tables: &Tables, lengths: &[usize]| -> io::Result<()> {
         let live: usize = lengths.iter().map(|length| length + KEY_BYTES).sum();
-        let resident = resident_bytes()? - before - lengths.len() * size_of::<usize>();
+        let resident = resident_bytes()? - before - size_of_val(lengths);
         let committed = tables.arena.committed_bytes();
         println!(
             "{label}: live {:.1} MB, resident/live {:.3}, committed/live {:.3}, used/live {:.3}",

@@ -31,8 +31,8 @@ pub(super) struct Class {
     pub(super) slots: u16,
 }
 
-/// All classes, by number.
-pub(super) static TABLE: [Class; CLASSES] = build_table();
+/// Shapes of the slabs of all pools: by class those for items, then by class those for tables.
+pub(super) static SHAPES: [Class; 2 * CLASSES] = build_shapes();
 
 /// The class whose slots hold `bytes`, at most [`SLOT_BYTES_MAX`].
 #[inline]
@@ -59,7 +59,17 @@ const fn slot_bytes_of(class: usize) -> usize {
     }
 }
 
-const fn shape(slot_bytes: usize) -> Class {
+/// Fewer slots per slab are fewer tables that keep the slab alive; the waste at its end is never touched.
+const fn shape_for_tables(slot_bytes: usize) -> Class {
+    let chunks = slot_bytes.div_ceil(CHUNK_BYTES);
+    Class {
+        slot_bytes: slot_bytes as u32,
+        chunks: chunks as u16,
+        slots: (chunks * CHUNK_BYTES / slot_bytes) as u16,
+    }
+}
+
+const fn shape_for_items(slot_bytes: usize) -> Class {
     let (mut best, mut best_waste) = (1, usize::MAX);
     let mut chunks = slot_bytes.div_ceil(CHUNK_BYTES);
     while chunks <= CHUNKS_PER_SLAB_MAX {
@@ -80,14 +90,15 @@ const fn shape(slot_bytes: usize) -> Class {
     }
 }
 
-const fn build_table() -> [Class; CLASSES] {
-    let mut table = [Class { slot_bytes: 0, chunks: 0, slots: 0 }; CLASSES];
+const fn build_shapes() -> [Class; 2 * CLASSES] {
+    let mut shapes = [Class { slot_bytes: 0, chunks: 0, slots: 0 }; 2 * CLASSES];
     let mut class = 0;
     while class < CLASSES {
-        table[class] = shape(slot_bytes_of(class));
+        shapes[class] = shape_for_items(slot_bytes_of(class));
+        shapes[CLASSES + class] = shape_for_tables(slot_bytes_of(class));
         class += 1;
     }
-    table
+    shapes
 }
 
 #[cfg(test)]
@@ -98,11 +109,11 @@ mod tests {
     fn every_size_gets_the_smallest_class_that_holds_it() {
         for bytes in 1..=SLOT_BYTES_MAX {
             let class = class_of(bytes);
-            let slot = TABLE[class].slot_bytes as usize;
+            let slot = SHAPES[class].slot_bytes as usize;
             assert!(slot >= bytes, "{bytes} in {slot}");
             if bytes > SLOT_BYTES_MIN {
                 assert!(
-                    (TABLE[class - 1].slot_bytes as usize) < bytes,
+                    (SHAPES[class - 1].slot_bytes as usize) < bytes,
                     "{bytes} fits a smaller class than {slot}"
                 );
                 assert!(slot - bytes <= 7.max(bytes / 16), "{bytes} wastes too much in {slot}");
@@ -116,7 +127,7 @@ mod tests {
 
     #[test]
     fn slabs_waste_less_than_one_percent() {
-        for class in &TABLE[class_of(SLOT_BYTES_MIN)..] {
+        for class in &SHAPES[class_of(SLOT_BYTES_MIN)..CLASSES] {
             let slab = class.chunks as usize * CHUNK_BYTES;
             let used = class.slots as usize * class.slot_bytes as usize;
             assert!(used <= slab && (slab - used) * 100 < slab, "{class:?}");

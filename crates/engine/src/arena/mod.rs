@@ -13,6 +13,8 @@ mod classes;
 mod region;
 mod runs;
 mod slabs;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::num::NonZeroU32;
@@ -47,7 +49,7 @@ impl Purpose {
     const fn slot_bytes_max(self) -> usize {
         match self {
             Self::Item => classes::SLOT_BYTES_MAX,
-            Self::Table => 4096,
+            Self::Table => 8192,
         }
     }
 }
@@ -145,9 +147,9 @@ impl Arena {
         let _ = address;
     }
 
-    /// Starts draining a sparse slab that was not tried in `round`; give the ticket to [`Arena::end_drain`].
+    /// Starts draining a sparse slab that is due in `round`; give the ticket to [`Arena::end_drain`].
     pub(crate) fn start_drain(&self, round: u32) -> Option<Drain> {
-        self.slabs.lock().start_drain(round).map(|slab| Drain { slab, next_slot: Some(0) })
+        self.slabs.lock().start_drain(round).map(|slab| Drain { slab, round, next_slot: Some(0) })
     }
 
     /// Puts the next taken slots of the draining slab, at most `max`, into `out`; none when the walk is over. They may
@@ -161,7 +163,10 @@ impl Arena {
 
     /// Ends a drain; returns the bytes that went back to the operating system.
     pub(crate) fn end_drain(&self, drain: Drain) -> usize {
-        let run = self.slabs.lock().end_drain(drain.slab);
+        // A slab that was walked to the end holds only what cannot be moved at present; of one that was not there is
+        // more to do in the next round.
+        let rounds = if drain.next_slot.is_none() { slabs::RETRY_ROUNDS } else { 1 };
+        let run = self.slabs.lock().end_drain(drain.slab, drain.round.saturating_add(rounds));
         self.return_run(run)
     }
 
@@ -191,5 +196,6 @@ impl Arena {
 #[must_use]
 pub(crate) struct Drain {
     slab: u32,
+    round: u32,
     next_slot: Option<u32>,
 }

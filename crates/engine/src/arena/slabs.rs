@@ -15,6 +15,8 @@ const NONE: u32 = u32::MAX;
 const GROUPS: usize = 8;
 const UNITS_PER_CHUNK: u32 = (CHUNK_BYTES / 8) as u32;
 const PAGE_BYTES: usize = 4096;
+/// A slab that could not be emptied is left alone for so many rounds.
+pub(super) const RETRY_ROUNDS: u32 = 16;
 /// The defragmenter looks at this many slabs of a list before it tries another class.
 const CANDIDATES_MAX: usize = 8;
 
@@ -30,8 +32,9 @@ struct Slab {
     kind: SlabKind,
     group: u8,
     draining: bool,
-    /// The defragmentation round that last tried this slab.
-    tried: u32,
+    /// The defragmentation round before which this slab is left alone.
+    retry: u32,
+    /// Neighbours in the circular list of slabs as full as this one.
     previous: u32,
     next: u32,
     /// One bit per slot, set while taken.
@@ -102,7 +105,7 @@ impl Slabs {
             Some(id) => id,
             None => self.new_slab(pool)?,
         };
-        let class = classes::TABLE[pool % CLASSES];
+        let class = classes::SHAPES[pool];
         let slab = &mut self.slabs[id as usize];
         let slot = slab.take_slot();
         let handle = slab.first_chunk * UNITS_PER_CHUNK + slot * (class.slot_bytes / 8);
@@ -120,7 +123,7 @@ impl Slabs {
             return Released { run: Some(self.dissolve(id)), used };
         };
         let pool = usize::from(pool);
-        let slot_bytes = classes::TABLE[pool % CLASSES].slot_bytes;
+        let slot_bytes = classes::SHAPES[pool].slot_bytes;
         let slot = (handle.get() - slab.first_chunk * UNITS_PER_CHUNK) / (slot_bytes / 8);
         slab.release_slot(slot);
         self.pools[pool].used -= 1;
@@ -138,7 +141,7 @@ impl Slabs {
         let slab = &self.slabs[self.owner[(handle.get() / UNITS_PER_CHUNK) as usize] as usize];
         match slab.kind {
             SlabKind::Large => slab.bytes as usize,
-            SlabKind::Slots { pool } => classes::TABLE[usize::from(pool) % CLASSES].slot_bytes as usize,
+            SlabKind::Slots { pool } => classes::SHAPES[usize::from(pool)].slot_bytes as usize,
         }
     }
 
@@ -157,34 +160,37 @@ impl Slabs {
         Some(self.dissolve(id))
     }
 
-    /// Chooses a sparse slab of items whose content has room in other slabs of its class, not tried in `round` yet,
-    /// and starts draining it.
+    /// Chooses a sparse slab of items whose content has room in other slabs of its class, and starts draining it.
     pub(super) fn start_drain(&mut self, round: u32) -> Option<u32> {
         let id = (0..CLASSES).find_map(|pool| self.sparse_slab(pool, round))?;
         self.unlink(id);
         let slab = &mut self.slabs[id as usize];
         slab.draining = true;
-        slab.tried = round;
         Some(id)
     }
 
     fn sparse_slab(&self, pool: usize, round: u32) -> Option<u32> {
         let state = &self.pools[pool];
-        let slots = u32::from(classes::TABLE[pool].slots);
+        let slots = u32::from(classes::SHAPES[pool].slots);
         let vacant = state.slabs * slots - state.used;
         // Worth it when more than a slab could be gained and at least an eighth of the class is air.
         if vacant < slots || vacant * 8 < state.slabs * slots {
             return None;
         }
         // The fullest group is left alone: too much work per slab gained.
-        for &head in &state.heads[..GROUPS - 1] {
+        for (group, &head) in state.heads[..GROUPS - 1].iter().enumerate() {
+            let fuller_slabs = state.occupied >> group > 1;
             let mut id = head;
             for _ in 0..CANDIDATES_MAX {
                 let Some(slab) = self.slabs.get(id as usize) else { break };
-                if slab.tried != round && slab.used > 0 {
+                // Into emptier slabs nothing is moved: it would only come back.
+                if slab.retry <= round && slab.used > 0 && (fuller_slabs || slab.next != id) {
                     return Some(id);
                 }
                 id = slab.next;
+                if id == head {
+                    break;
+                }
             }
         }
         None
@@ -194,7 +200,7 @@ impl Slabs {
     pub(super) fn taken_slots(&self, id: u32, from: u32, max: usize, out: &mut Vec<Handle>) -> Option<u32> {
         let slab = &self.slabs[id as usize];
         let SlabKind::Slots { pool } = slab.kind else { return None };
-        let class = classes::TABLE[usize::from(pool) % CLASSES];
+        let class = classes::SHAPES[usize::from(pool)];
         for slot in from..u32::from(class.slots) {
             if out.len() == max {
                 return Some(slot);
@@ -206,15 +212,17 @@ impl Slabs {
         None
     }
 
-    /// Ends a drain: the slab is used again, or its chunks are returned if nothing is left in it.
-    pub(super) fn end_drain(&mut self, id: u32) -> Option<Run> {
+    /// Ends a drain: the slab is used again, or its chunks are returned if nothing is left in it. `retry` is the round
+    /// in which what is left may be tried again.
+    pub(super) fn end_drain(&mut self, id: u32, retry: u32) -> Option<Run> {
         let slab = &mut self.slabs[id as usize];
         slab.draining = false;
+        slab.retry = retry;
         if slab.used == 0 {
             return Some(self.dissolve(id));
         }
         let SlabKind::Slots { pool } = slab.kind else { return None };
-        self.link(id, usize::from(pool));
+        self.link(id, usize::from(pool), true);
         None
     }
 
@@ -233,13 +241,13 @@ impl Slabs {
     }
 
     fn new_slab(&mut self, pool: usize) -> Option<u32> {
-        let class = classes::TABLE[pool % CLASSES];
+        let class = classes::SHAPES[pool];
         let run = self.free.take(u32::from(class.chunks))?;
         let taken = vec![0; usize::from(class.slots).div_ceil(64)].into_boxed_slice();
         let bytes = run.chunks * CHUNK_BYTES as u32;
         let id = self.add_slab(run, bytes, SlabKind::Slots { pool: pool as u16 }, taken);
         self.pools[pool].slabs += 1;
-        self.link(id, pool);
+        self.link(id, pool, false);
         Some(id)
     }
 
@@ -253,7 +261,7 @@ impl Slabs {
             kind,
             group: 0,
             draining: false,
-            tried: 0,
+            retry: 0,
             previous: NONE,
             next: NONE,
             taken,
@@ -291,7 +299,7 @@ impl Slabs {
 
     fn dissolve_if_spare(&mut self, id: u32, pool: usize) -> Option<Run> {
         let slab = &self.slabs[id as usize];
-        let alone = self.pools[pool].occupied == 1 && slab.previous == NONE && slab.next == NONE;
+        let alone = self.pools[pool].occupied == 1 && slab.next == id;
         // Kept so that a class does not fetch and return the same slab all the time. Tables outgrow their class for good.
         let kept = alone && pool < CLASSES;
         if slab.used > 0 || kept {
@@ -304,55 +312,52 @@ impl Slabs {
     /// Moves a slab to the list of its fullness.
     fn regroup(&mut self, id: u32, pool: usize) {
         let slab = &self.slabs[id as usize];
-        if group_of(slab.used, classes::TABLE[pool % CLASSES].slots) != slab.group {
+        if group_of(slab.used, classes::SHAPES[pool].slots) != slab.group {
             self.unlink(id);
-            self.link(id, pool);
+            self.link(id, pool, false);
         }
     }
 
-    fn link(&mut self, id: u32, pool: usize) {
-        let group = group_of(self.slabs[id as usize].used, classes::TABLE[pool % CLASSES].slots);
-        let state = &mut self.pools[pool];
-        let Some(head) = state.heads.get_mut(usize::from(group)) else {
-            // A full slab is in no list.
-            self.slabs[id as usize].group = group;
+    /// Puts a slab into the list of its fullness; at the back it is used last. A full slab is in no list.
+    fn link(&mut self, id: u32, pool: usize, at_back: bool) {
+        let group = group_of(self.slabs[id as usize].used, classes::SHAPES[pool].slots);
+        self.slabs[id as usize].group = group;
+        let Some(&head) = self.pools[pool].heads.get(usize::from(group)) else { return };
+        if head == NONE {
+            let slab = &mut self.slabs[id as usize];
+            (slab.previous, slab.next) = (id, id);
+            self.pools[pool].heads[usize::from(group)] = id;
+            self.pools[pool].occupied |= 1 << group;
             return;
-        };
-        state.occupied |= 1 << group;
+        }
+        let first = &self.slabs[head as usize];
         // A slab that is kept though empty (there is one at most) stays at the head, where it is found again.
-        let (previous, next) = match self.slabs.get(*head as usize) {
-            Some(first) if first.used == 0 => (*head, first.next),
-            _ => (NONE, std::mem::replace(head, id)),
-        };
+        let next = if first.used == 0 && !at_back { first.next } else { head };
+        if !at_back && next == head && first.used > 0 {
+            self.pools[pool].heads[usize::from(group)] = id;
+        }
+        let previous = std::mem::replace(&mut self.slabs[next as usize].previous, id);
+        self.slabs[previous as usize].next = id;
         let slab = &mut self.slabs[id as usize];
-        (slab.group, slab.previous, slab.next) = (group, previous, next);
-        if let Some(next) = self.slabs.get_mut(next as usize) {
-            next.previous = id;
-        }
-        if let Some(previous) = self.slabs.get_mut(previous as usize) {
-            previous.next = id;
-        }
+        (slab.previous, slab.next) = (previous, next);
     }
 
     fn unlink(&mut self, id: u32) {
         let slab = &self.slabs[id as usize];
         let (group, previous, next) = (usize::from(slab.group), slab.previous, slab.next);
         let SlabKind::Slots { pool } = slab.kind else { return };
-        if group >= GROUPS {
-            return;
-        }
-        if let Some(next) = self.slabs.get_mut(next as usize) {
-            next.previous = previous;
-        }
-        if let Some(previous) = self.slabs.get_mut(previous as usize) {
-            previous.next = next;
-            return;
-        }
         let state = &mut self.pools[usize::from(pool)];
-        state.heads[group] = next;
-        if next == NONE {
+        let Some(head) = state.heads.get_mut(group) else { return };
+        if next == id {
+            *head = NONE;
             state.occupied &= !(1 << group);
+            return;
         }
+        if *head == id {
+            *head = next;
+        }
+        self.slabs[previous as usize].next = next;
+        self.slabs[next as usize].previous = previous;
     }
 }
 

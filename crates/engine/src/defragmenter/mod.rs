@@ -11,6 +11,9 @@
 //!
 //! Does not decide when to run or how much; takes no lock of a vBucket itself.
 
+#[cfg(test)]
+mod tests;
+
 use base::VbId;
 
 use crate::arena::{Arena, Handle};
@@ -72,7 +75,7 @@ impl Defragmenter {
         budget_bytes: usize,
         relocate: &mut dyn FnMut(VbId, SparseSlot<'_>) -> Relocated,
     ) -> DefragReport {
-        self.round = self.round.wrapping_add(1).max(1);
+        self.round = self.round.saturating_add(1);
         let mut report = DefragReport::default();
         let mut budget = budget_bytes;
         let mut batch = Vec::with_capacity(BATCH);

@@ -1,0 +1,119 @@
+//! Counted references to items: bare ones for those who know the arena, and values that know it themselves.
+
+use std::num::NonZeroU32;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::{Header, ItemId, ItemRef, REFERENCES_MASK, REFERENCES_MAX};
+use crate::arena::{Arena, Handle};
+
+/// One counted reference to an item, in 4 bytes. Does not know its arena and has no destructor: whoever keeps it
+/// must end it with [`ItemPtr::release`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a reference that is not released is leaked"]
+pub struct ItemPtr(NonZeroU32);
+
+impl ItemPtr {
+    /// The reference the table gives up.
+    pub(crate) const fn from_handle(handle: Handle) -> Self {
+        Self(handle)
+    }
+
+    /// Which item this is.
+    #[must_use]
+    pub const fn id(&self) -> ItemId {
+        ItemId(self.0)
+    }
+
+    /// The item.
+    ///
+    /// # Safety
+    /// `arena` is the one the item was made in.
+    #[inline]
+    #[must_use]
+    pub unsafe fn get<'a>(&'a self, arena: &'a Arena) -> ItemRef<'a> {
+        // SAFETY: the reference keeps the item alive while borrowed; the arena is the caller's promise.
+        unsafe { ItemRef::new(arena, self.0) }
+    }
+
+    /// Gives the reference back; the last one frees the item. Any thread, any lock.
+    ///
+    /// # Safety
+    /// `arena` is the one the item was made in.
+    #[inline]
+    pub unsafe fn release(self, arena: &Arena) {
+        // SAFETY: the reference keeps the header alive until it is subtracted.
+        let header = unsafe { &*arena.at(self.0).cast::<Header>() };
+        // Release: what this holder did to the item happens before it is freed by whoever is last.
+        let before = header.references.fetch_sub(1, Ordering::Release);
+        debug_assert!(before & REFERENCES_MASK != 0, "released once too often");
+        if before & REFERENCES_MASK == 1 {
+            // Pairs with the other holders' Release.
+            fence(Ordering::Acquire);
+            // SAFETY: that was the last reference, and new ones come only from existing ones.
+            unsafe { arena.free(self.0) };
+        }
+    }
+}
+
+impl ItemRef<'_> {
+    /// Under the vBucket's lock: one more reference; `None` when the count is at its maximum (copy instead).
+    pub fn hold(self) -> Option<ItemPtr> {
+        // Relaxed: the caller sees the item through a reference that exists already. Not a plain store, because
+        // others release at the same time.
+        let taken = self.header.references.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count & REFERENCES_MASK < REFERENCES_MAX).then(|| count + 1)
+        });
+        taken.is_ok().then_some(ItemPtr(self.handle))
+    }
+
+    /// Under the vBucket's lock: the value, to be read after the lock is gone; `None` as for [`ItemRef::hold`].
+    ///
+    /// # Panics
+    /// When `arena` is not the item's.
+    #[must_use]
+    pub fn share(self, arena: &Arc<Arena>) -> Option<SharedValue> {
+        assert!(std::ptr::eq(self.arena, &raw const **arena));
+        let item = self.hold()?;
+        Some(SharedValue {
+            start: self.value_start(),
+            length: self.resident_bytes(),
+            item: Some(item),
+            arena: Arc::clone(arena),
+        })
+    }
+}
+
+/// A value read without a lock, held by a counted reference that drop gives back on whatever thread.
+pub struct SharedValue {
+    start: *const u8,
+    length: usize,
+    /// Present until drop.
+    item: Option<ItemPtr>,
+    arena: Arc<Arena>,
+}
+
+// SAFETY: the value of a published item does not change, and both the count and the arena are shared between threads
+// by design.
+unsafe impl Send for SharedValue {}
+// SAFETY: as above; `&SharedValue` only reads.
+unsafe impl Sync for SharedValue {}
+
+impl Deref for SharedValue {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the held reference keeps the value alive and in place, the arena keeps it mapped.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+impl Drop for SharedValue {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take() {
+            // SAFETY: `share` made sure that this is the item's arena.
+            unsafe { item.release(&self.arena) };
+        }
+    }
+}
