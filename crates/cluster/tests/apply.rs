@@ -1,5 +1,7 @@
 //! Commands against the state: what they change, what they refuse, and that they replay.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::collections::BTreeSet;
 
 use base::{BucketUuid, CollectionId, ManifestUid, ScopeId};

@@ -1,5 +1,7 @@
 //! The metadata file over restarts, crashes and damage.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::fs;
 
 use settee_cluster::{Metadata, MetadataStore, StoreError};

@@ -15,6 +15,7 @@ mod setup;
 mod stats;
 mod unsupported;
 mod users;
+mod x509;
 
 use axum::http::{Method, StatusCode};
 use serde_json::json;
