@@ -144,6 +144,16 @@ pub struct LegacyAccess {
     pub memcached_port: bool,
 }
 
+impl BucketInfo {
+    /// Seconds after which the tombstone of a deleted document may go (Couchbase's default is three days).
+    #[must_use]
+    pub fn purge_interval_secs(&self) -> u32 {
+        let days = self.recorded.get("purgeInterval").and_then(Value::as_f64).unwrap_or(3.0);
+        // The conversion saturates; what was accepted is at most 60 days.
+        (days * 86_400.0) as u32
+    }
+}
+
 impl LegacyAccess {
     /// Whether any of it is switched on.
     #[must_use]

@@ -165,6 +165,17 @@ fn quotas_of_buckets_stay_within_the_node_s() {
 }
 
 #[test]
+fn tombstones_stay_three_days_unless_the_bucket_says_otherwise() {
+    let state = with(&[create("a", &[]), create("b", &[("purgeInterval", "0.5")])]);
+    let secs = |name: &str| state.buckets[name].purge_interval_secs();
+    assert_eq!((secs("a"), secs("b")), (259_200, 43_200));
+    for refused in ["0", "61", "NaN", "x"] {
+        let form = [("purgeInterval".to_owned(), refused.to_owned())];
+        assert!(BucketParams::from_form(&form).is_err(), "{refused}");
+    }
+}
+
+#[test]
 fn only_the_last_bucket_that_asked_has_the_memcached_port() {
     let port = [("legacyMemcachedPort", "1")];
     let state = with(&[create("a", &port), create("b", &port)]);

@@ -48,7 +48,7 @@ pub(crate) fn create(
         kind,
         ram_quota_mb: 0,
         replicas: if kind == BucketKind::Memcached { 0 } else { REPLICAS_DEFAULT },
-        replica_index: false,
+        replica_index: params.replica_index.unwrap_or(false),
         flush_enabled: false,
         eviction: default_eviction(kind, params.storage_backend.as_deref()),
         compression: CompressionMode::Passive,
@@ -109,7 +109,6 @@ fn overlay(bucket: &mut BucketInfo, params: &BucketParams) {
     let durable = bucket.kind != BucketKind::Memcached;
     set(&mut bucket.ram_quota_mb, params.ram_quota_mb);
     set(&mut bucket.replicas, params.replicas.filter(|_| durable));
-    set(&mut bucket.replica_index, params.replica_index);
     set(&mut bucket.flush_enabled, params.flush_enabled);
     set(&mut bucket.eviction, params.eviction.filter(|_| durable));
     set(&mut bucket.compression, params.compression);
@@ -139,7 +138,9 @@ pub fn check(state: &Metadata, name: &str, params: &BucketParams, create: bool) 
     let current = state.buckets.get(name).filter(|_| !create);
     let kind = current.map_or(params.kind.unwrap_or(BucketKind::Couchbase), |bucket| bucket.kind);
     if create && let Some(text) = check_name(state, name) {
+        // Alone: gocb looks at one refusal of several, and must find this one.
         errors.insert("name".into(), text.into());
+        return errors;
     }
     if let Some(bucket) = current {
         check_unchangeable(bucket, params, &mut errors);
@@ -157,6 +158,9 @@ pub fn check(state: &Metadata, name: &str, params: &BucketParams, create: bool) 
             limits::VBUCKETS_MAX
         );
         errors.insert("numVBuckets".into(), text);
+    }
+    if create && kind == BucketKind::Ephemeral && params.replica_index.is_some() {
+        errors.insert("replicaIndex".into(), "replicaIndex not supported for ephemeral buckets".into());
     }
     if params.legacy.passwordless == Some(true)
         && params.legacy.sasl_password.as_ref().is_some_and(|password| !password.is_empty())
@@ -295,9 +299,6 @@ fn check_policies(params: &BucketParams, kind: BucketKind, errors: &mut FieldErr
             errors.insert("durability_min_level".into(), text.into());
         }
         _ => {}
-    }
-    if kind == BucketKind::Ephemeral && params.replica_index.is_some() {
-        errors.insert("replicaIndex".into(), "replicaIndex not supported for ephemeral buckets".into());
     }
     if params.max_ttl_secs.is_some_and(|ttl| u64::from(ttl) > MAX_TTL_SECS_MAX) {
         errors.insert("maxTTL".into(), params::max_ttl_text());

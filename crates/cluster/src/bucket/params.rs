@@ -98,6 +98,9 @@ impl BucketParams {
             "legacyMemcachedPort" => self.legacy.memcached_port = Some(switch(name, value)?),
             "allowSmallQuota" => self.allow_small_quota = switch(name, value)?,
             "saslPassword" => self.legacy.sasl_password = Some(sasl_password(value)?),
+            "purgeInterval" => {
+                self.recorded.insert(name.into(), purge_interval(value)?.into());
+            }
             "historyRetentionSeconds" | "historyRetentionBytes" if value != "0" => return Err(no_history()),
             "historyRetentionCollectionDefault" if value == "true" => return Err(no_history()),
             "enableCrossClusterVersioning" if value == "true" => {
@@ -215,6 +218,14 @@ fn durability(value: &str) -> Result<DurabilityLevel, String> {
         _ => Err("Durability minimum level must be one of 'none', 'majority', 'majorityAndPersistActive', \
                   or 'persistToMajority'"
             .into()),
+    }
+}
+
+/// Days after which tombstones may go, as Couchbase bounds them.
+fn purge_interval(value: &str) -> Result<f64, String> {
+    match value.trim().parse::<f64>() {
+        Ok(days) if (0.01..=60.0).contains(&days) => Ok(days),
+        _ => Err("metadata purge interval must be between 0.01 and 60 days".into()),
     }
 }
 
