@@ -38,12 +38,15 @@ const WORKERS_MAX: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     wakes: OnceLock<Wakes>,
+    /// Kept for connections without a loop.
+    woken: Mutex<Vec<Waiter>>,
 }
 
 impl Notifier for Bell {
     fn wake(&self, waiter: Waiter) {
-        if let Some(wakes) = self.wakes.get() {
-            wakes.wake(waiter);
+        match self.wakes.get() {
+            Some(wakes) => wakes.wake(waiter),
+            None => self.woken.lock().unwrap().push(waiter),
         }
     }
 
@@ -57,6 +60,8 @@ pub(super) struct Node {
     bell: Arc<Bell>,
     metadata: Metadata,
     buckets: HashMap<String, (Arc<Bucket>, Arc<BucketMeter>)>,
+    /// Where the persistent bucket is.
+    directory: Option<tempfile::TempDir>,
 }
 
 impl Node {
@@ -69,7 +74,8 @@ impl Node {
         let snapshot = Snapshot::new(Arc::new(metadata.clone()), HashMap::new(), None);
         let log = Arc::clone(&audit);
         let shared = Shared::new(snapshot, move |event| log.lock().unwrap().push(event)).unwrap();
-        let mut node = Self { shared, audit, bell: Arc::default(), metadata, buckets: HashMap::new() };
+        let mut node =
+            Self { shared, audit, bell: Arc::default(), metadata, buckets: HashMap::new(), directory: None };
         let admin = Admin { name: "Administrator".into(), credentials: credentials("password") };
         node.apply(&Command::Initialize(Initialize {
             admin,
@@ -107,9 +113,44 @@ impl Node {
         node
     }
 
+    /// As [`Node::new`], with a persistent bucket `disk`.
+    pub(super) fn with_disk() -> Self {
+        let mut node = Self::new();
+        node.directory = Some(tempfile::tempdir().unwrap());
+        node.create_bucket_of(BucketKind::Couchbase, "disk", LegacyParams::default());
+        node
+    }
+
+    fn disk(&self) -> &Arc<Bucket> {
+        &self.buckets["disk"].0
+    }
+
+    /// Writes and syncs what the persistent bucket has to write.
+    pub(super) fn flush(&self) {
+        while self.disk().flush(0, self.shared.now()).more {}
+        self.disk().flush(0, self.shared.now());
+    }
+
+    /// Reads what the persistent bucket's requests wait for.
+    pub(super) fn fetch(&self) {
+        self.disk().run_fetches(0, 100, self.shared.now());
+    }
+
+    /// Opens the persistent bucket anew, its memory empty.
+    pub(super) fn reopen_disk(&mut self) {
+        assert!(self.disk().close(self.shared.now()));
+        self.shared.publish(Snapshot::new(Arc::new(self.metadata.clone()), HashMap::new(), None));
+        self.buckets.remove("disk");
+        self.apply(&Command::SetClusterName("again".into()));
+    }
+
     pub(super) fn create_bucket(&mut self, name: &str, legacy: LegacyParams) {
+        self.create_bucket_of(BucketKind::Ephemeral, name, legacy);
+    }
+
+    fn create_bucket_of(&mut self, kind: BucketKind, name: &str, legacy: LegacyParams) {
         let params = BucketParams {
-            kind: Some(BucketKind::Ephemeral),
+            kind: Some(kind),
             ram_quota_mb: Some(100),
             replicas: Some(0),
             flush_enabled: Some(true),
@@ -149,7 +190,13 @@ impl Node {
                 options.codec = value::codec();
                 let bell: Arc<dyn Notifier> = Arc::clone(&self.bell) as _;
                 let manifest = Arc::new(info.manifest.clone());
-                let bucket = Bucket::open(options, Vec::new(), manifest, bell, self.shared.now());
+                let stores = match &self.directory {
+                    Some(directory) if info.kind == BucketKind::Couchbase => {
+                        vec![open_store(directory.path())]
+                    }
+                    _ => Vec::new(),
+                };
+                let bucket = Bucket::open(options, stores, manifest, bell, self.shared.now());
                 (bucket.unwrap(), Arc::new(BucketMeter::new(WORKERS_MAX)))
             });
             engine.set_manifest(Arc::new(info.manifest.clone()));
@@ -196,6 +243,12 @@ impl Node {
     }
 }
 
+fn open_store(directory: &std::path::Path) -> Arc<dyn storage::KvStore> {
+    let options =
+        storage::Options { segment_bytes_min: 1 << 20, reserve_bytes: 1 << 20, ..Default::default() };
+    Arc::new(storage::open(directory, Arc::new(storage::RealFs), options).unwrap())
+}
+
 /// Options for tests: one loop, no waiting for the slow.
 pub(super) fn options() -> WorkerOptions {
     WorkerOptions { workers: 1, connections_max: 1000, ..WorkerOptions::default() }
@@ -231,6 +284,20 @@ impl Wire {
         }
         self.drain(&mut answer);
         answer
+    }
+
+    /// Delivers the wake-ups that have come meanwhile.
+    pub(super) fn deliver(&mut self, node: &Node) {
+        for waiter in node.bell.woken.lock().unwrap().drain(..) {
+            self.connection.wake(waiter.ticket);
+        }
+    }
+
+    /// Lets every deadline pass.
+    pub(super) fn time_out_all(&mut self) {
+        while let Some(std::cmp::Reverse((_, _, ticket))) = self.context.deadlines.pop() {
+            self.connection.time_out(ticket);
+        }
     }
 
     fn drain(&mut self, answer: &mut Vec<u8>) {

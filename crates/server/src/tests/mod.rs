@@ -8,3 +8,4 @@ mod logins;
 mod sockets;
 mod text;
 mod tls;
+mod waiting;

@@ -1,0 +1,148 @@
+//! Requests that have to wait for the disk: what is answered when, and what may overtake them.
+//!
+//! The bucket is on a real segment log; its flusher and fetcher are run by hand, so that "not yet" is certain.
+
+use base::{Status, bucket::DurabilityLevel};
+use protocol::{
+    binary::{Durability, Opcode, Request, RequestInfo},
+    hello::Feature,
+};
+
+use super::{
+    harness::{Node, Wire, encode, replies},
+    logins::log_in,
+};
+use crate::{ListenerKind, connection::After};
+
+const KEY: &[u8] = b"k";
+
+fn wire(node: &Node, features: &[Feature]) -> Wire {
+    let mut wire = node.connect(ListenerKind::Kv);
+    wire.hello(features);
+    log_in(&mut wire, "Administrator", "password");
+    let select = Request { key: b"disk", ..Request::new(Opcode::SelectBucket) };
+    assert_eq!(wire.ask(&select).status, Status::Success);
+    wire
+}
+
+fn get(opaque: u32) -> Vec<u8> {
+    encode(&Request { key: KEY, opaque: opaque.into(), ..Request::new(Opcode::Get) })
+}
+
+fn durable_set(opaque: u32, timeout_ms: Option<u16>) -> Vec<u8> {
+    let durability = Durability { level: DurabilityLevel::PersistToMajority, timeout_ms };
+    let info = RequestInfo { durability: Some(durability), ..RequestInfo::default() };
+    let extras = &[0; 8];
+    encode(&Request {
+        key: KEY,
+        value: b"v",
+        extras,
+        info,
+        opaque: opaque.into(),
+        ..Request::new(Opcode::Set)
+    })
+}
+
+fn opaques(bytes: &[u8]) -> Vec<u32> {
+    replies(bytes).iter().map(|reply| reply.opaque).collect()
+}
+
+#[test]
+fn a_durable_write_is_acknowledged_and_seen_once_it_is_on_disk() {
+    let node = Node::with_disk();
+    let mut wire = wire(&node, &[Feature::AltRequest, Feature::SyncReplication]);
+    assert!(wire.feed(&durable_set(1, None)).is_empty());
+    assert!(wire.feed(&get(2)).is_empty(), "in order: what follows waits");
+    assert_eq!(wire.after, After::Blocked);
+    node.flush();
+    wire.deliver(&node);
+    let answers = replies(&wire.feed(b""));
+    assert_eq!(answers.iter().map(|reply| reply.opaque).collect::<Vec<_>>(), [1, 2]);
+    assert!(answers.iter().all(|reply| reply.status == Status::Success));
+    assert_eq!(answers[0].cas, answers[1].cas);
+}
+
+#[test]
+fn others_overtake_a_waiting_write_where_that_was_negotiated_unless_there_is_a_barrier() {
+    let node = Node::with_disk();
+    let features = [Feature::AltRequest, Feature::SyncReplication, Feature::UnorderedExecution];
+    let mut wire = wire(&node, &features);
+    assert!(wire.feed(&durable_set(1, None)).is_empty());
+    let early = replies(&wire.feed(&get(2)));
+    assert_eq!(
+        (early[0].opaque, early[0].status),
+        (2, Status::KeyNotFound),
+        "not visible before it is durable"
+    );
+    let noop = |opaque: u32| encode(&Request { opaque: opaque.into(), ..Request::new(Opcode::Noop) });
+    assert!(wire.feed(&[noop(3), get(4)].concat()).is_empty(), "a command that does not reorder waits");
+    node.flush();
+    wire.deliver(&node);
+    assert_eq!(opaques(&wire.feed(b"")), [1, 3, 4]);
+
+    let barrier = RequestInfo { barrier: true, ..RequestInfo::default() };
+    let fenced = encode(&Request { key: KEY, info: barrier, opaque: 6.into(), ..Request::new(Opcode::Get) });
+    assert!(wire.feed(&[durable_set(5, None), fenced, get(7)].concat()).is_empty());
+    node.flush();
+    wire.deliver(&node);
+    assert_eq!(opaques(&wire.feed(b"")), [5, 6, 7]);
+}
+
+#[test]
+fn a_durable_write_that_takes_too_long_is_ambiguous() {
+    let node = Node::with_disk();
+    let mut wire = wire(&node, &[Feature::AltRequest, Feature::SyncReplication, Feature::Xerror]);
+    assert!(wire.feed(&durable_set(1, Some(1))).is_empty());
+    wire.time_out_all();
+    assert_eq!(replies(&wire.feed(b""))[0].status, Status::SyncWriteAmbiguous);
+    node.flush();
+    wire.deliver(&node);
+    assert_eq!(replies(&wire.feed(&get(2)))[0].status, Status::Success, "it happened all the same");
+}
+
+#[test]
+fn seqno_persistence_answers_after_the_sync() {
+    let node = Node::with_disk();
+    let mut wire = wire(&node, &[Feature::MutationSeqno]);
+    let set = Request { key: KEY, value: b"v", extras: &[0; 8], ..Request::new(Opcode::Set) };
+    let token = wire.ask(&set).extras;
+    let wait = encode(&Request { extras: &token[8..], ..Request::new(Opcode::SeqnoPersistence) });
+    assert!(wire.feed(&wait).is_empty());
+    node.flush();
+    wire.deliver(&node);
+    assert_eq!(replies(&wire.feed(b""))[0].status, Status::Success);
+    assert_eq!(replies(&wire.feed(&wait))[0].status, Status::Success, "at once");
+}
+
+#[test]
+fn documents_that_left_memory_are_fetched_while_their_requests_wait() {
+    let mut node = Node::with_disk();
+    {
+        let mut wire = wire(&node, &[]);
+        let set = |key, value| Request { key, value, extras: &[0; 8], ..Request::new(Opcode::Set) };
+        assert_eq!(wire.ask(&set(KEY, b"cold")).status, Status::Success);
+        assert_eq!(wire.ask(&set(b"n", b"5")).status, Status::Success);
+    }
+    node.flush();
+    node.reopen_disk();
+    let mut wire = wire(&node, &[]);
+    let mut counter = 1_u64.to_be_bytes().to_vec();
+    counter.extend([0; 12]);
+    let requests = [
+        get(1),
+        encode(&Request { key: b"n", extras: &counter, opaque: 2.into(), ..Request::new(Opcode::Increment) }),
+        encode(&Request { key: KEY, value: b"er", opaque: 3.into(), ..Request::new(Opcode::Append) }),
+        get(4),
+        encode(&Request { key: b"absent", opaque: 5.into(), ..Request::new(Opcode::Get) }),
+    ];
+    let mut answers = wire.feed(&requests.concat());
+    for _ in 0..10 {
+        node.fetch();
+        wire.deliver(&node);
+        answers.extend(wire.feed(b""));
+    }
+    let answers = replies(&answers);
+    assert_eq!(answers.iter().map(|reply| reply.opaque).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert_eq!((answers[0].text(), answers[1].value.clone()), ("cold".into(), 6_u64.to_be_bytes().to_vec()));
+    assert_eq!((answers[3].text(), answers[4].status), ("colder".into(), Status::KeyNotFound));
+}
