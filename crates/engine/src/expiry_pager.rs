@@ -46,7 +46,9 @@ impl Bucket {
         let Some(mut pager) = self.expiry_pager.try_lock() else { return report };
         let collections = self.collections.load_full();
         let mut looked_at = 0;
-        for _ in 0..self.vbuckets() {
+        // A vBucket left half-way is finished first, and begun again at the end of the round.
+        let vbs = usize::from(self.vbuckets()) + usize::from(pager.position.is_some());
+        for _ in 0..vbs {
             let vb = VbId(pager.vb % self.vbuckets());
             if !self.expire_in(vb, &mut pager, &collections, now, budget, &mut looked_at, &mut report) {
                 report.more = true;

@@ -109,10 +109,15 @@ impl Bucket {
         if let Err(failure) = self.keep_ceiling_ahead(shard, &**store, now) {
             report.failed = Some(failure);
             if failure == FlushFailure::Poisoned {
+                self.wake_persistence_waiters(shard);
                 return report;
             }
         }
         let waited = shard.gate.dirty_for_millis(now);
+        if waited.is_none() && report.failed.is_none() {
+            // Nothing waits for space (any more): whether there is some the next write will tell.
+            shard.gate.set_full(false);
+        }
         let is_due = waited.is_some_and(|millis| millis >= FlushReport::SYNC_WITHIN_MILLIS)
             || shard.gate.dirty_bytes() >= FLUSH_BYTES;
         if !(asked || is_due || force) {
@@ -120,8 +125,20 @@ impl Bucket {
             return report;
         }
         self.write(shard, &**store, now, &mut report);
+        if report.failed == Some(FlushFailure::Poisoned) {
+            self.wake_persistence_waiters(shard);
+        }
         report.unsynced = shard.gate.dirty_for_millis(now).is_some();
         report
+    }
+
+    /// Nothing will be persisted any more: everybody who waits for it is to learn that.
+    fn wake_persistence_waiters(&self, shard: &Shard) {
+        for vb in self.vbs_of(shard) {
+            let Ok((slot, _)) = self.slot(vb) else { continue };
+            let mut after = self.aftermath(shard);
+            slot.vb.lock().persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
+        }
     }
 
     /// Syncs a higher CAS ceiling when the clock, or a CAS from elsewhere, comes near the present one.

@@ -46,4 +46,4 @@ pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState,
 pub use notify::{Notifier, Refusal, Wait, Waiter, Work};
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
-pub use stats::{BucketStats, Budget, FlushReport, StepReport, VbInfo, WarmupState};
+pub use stats::{BucketStats, Budget, FlushFailure, FlushReport, StepReport, VbInfo, VbOps, WarmupState};

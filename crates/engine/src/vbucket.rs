@@ -328,8 +328,8 @@ impl VBucket {
     /// was noted about the key.
     ///
     /// # Errors
-    /// `TemporaryFailure` when the CAS ceiling is reached, `NoMemory` when the table cannot grow. Nothing has changed
-    /// then.
+    /// `TemporaryFailure` when the CAS ceiling is reached, `NoMemory` when the table cannot grow, [`Refusal::Fetch`] when
+    /// readers would be shown a version that has no value in memory. Nothing has changed then.
     pub(crate) fn put<'e>(
         &mut self,
         env: &Env<'e>,
@@ -341,6 +341,10 @@ impl VBucket {
     ) -> Result<Mutated, Refusal> {
         if version.durable && !self.pending.has_room_for(key) {
             return Err(Status::SyncWriteInProgress.into());
+        }
+        // Readers are going to be shown the version before it, whole.
+        if version.durable && old.is_some_and(|old| !old.meta.deleted && !old.resident) {
+            return Err(self.missing(key));
         }
         let cas = self.next_cas(env, version.cas, after)?;
         let seqno = self.high_seqno.next();

@@ -3,15 +3,17 @@
 
 #![allow(dead_code, missing_docs, clippy::unwrap_used, reason = "test support; each test file uses its part")]
 
+mod disk;
 mod mem_store;
+pub(crate) mod model;
 
 use std::sync::Arc;
 
 use base::{DocKey, HashedKey, Manifest, Now, VbId, bucket::BucketKind, hash::key_hash};
 use parking_lot::Mutex;
 use settee_engine::{Bucket, BucketOptions, Notifier, Refusal, Waiter, Work};
-use storage::KvStore;
 
+pub(crate) use disk::{Disk, MemDisk};
 pub(crate) use mem_store::MemStore;
 
 /// Where every test's time begins.
@@ -53,6 +55,8 @@ pub(crate) struct Rig {
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) clock: Clock,
+    pub(crate) disks: Vec<Arc<dyn Disk>>,
+    /// The same, where they are in memory.
     pub(crate) stores: Vec<Arc<MemStore>>,
     pub(crate) options: BucketOptions,
     pub(crate) manifest: Arc<Manifest>,
@@ -65,36 +69,42 @@ impl Rig {
     }
 
     pub(crate) fn with_manifest(options: BucketOptions, manifest: Arc<Manifest>) -> Self {
-        let stores = match options.kind {
+        let stores: Vec<Arc<MemStore>> = match options.kind {
             BucketKind::Couchbase => (0..options.shards).map(|_| Arc::default()).collect(),
             _ => Vec::new(),
         };
-        Self::over(options, manifest, stores, Clock(0))
+        let disks = stores.iter().map(|store| Arc::new(MemDisk(store.clone())) as Arc<dyn Disk>).collect();
+        Self { stores, ..Self::over(options, manifest, disks, Clock(0)) }
     }
 
-    fn over(
+    /// A bucket over any disks, one per shard.
+    pub(crate) fn over(
         options: BucketOptions,
         manifest: Arc<Manifest>,
-        stores: Vec<Arc<MemStore>>,
+        disks: Vec<Arc<dyn Disk>>,
         clock: Clock,
     ) -> Self {
         let recorder = Arc::new(Recorder::default());
-        let dynamic = stores.iter().map(|store| store.clone() as Arc<dyn KvStore>).collect();
+        let stores = disks.iter().map(|disk| disk.open()).collect();
         let bucket =
-            Bucket::open(options.clone(), dynamic, manifest.clone(), recorder.clone(), clock.now()).unwrap();
-        Self { bucket, recorder, clock, stores, options, manifest }
+            Bucket::open(options.clone(), stores, manifest.clone(), recorder.clone(), clock.now()).unwrap();
+        Self { bucket, recorder, clock, disks, stores: Vec::new(), options, manifest }
     }
 
     /// Kill -9: what was not synced is gone, and the bucket is opened again (not warmed up).
     pub(crate) fn crash(self) -> Self {
-        self.stores.iter().for_each(|store| store.crash());
-        Self::over(self.options, self.manifest, self.stores, self.clock)
+        let Self { bucket, clock, disks, stores, options, manifest, .. } = self;
+        drop(bucket);
+        disks.iter().for_each(|disk| disk.crash());
+        Self { stores, ..Self::over(options, manifest, disks, clock) }
     }
 
     /// A clean stop and start.
     pub(crate) fn restart(self) -> Self {
         assert!(self.bucket.close(self.clock.now()));
-        self.crash()
+        let Self { bucket, clock, disks, stores, options, manifest, .. } = self;
+        drop(bucket);
+        Self { stores, ..Self::over(options, manifest, disks, clock) }
     }
 
     pub(crate) fn now(&self) -> Now {

@@ -1,0 +1,666 @@
+//! Random operations, background steps, crashes and restarts against the model. A failure prints its seed.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::sync::Arc;
+
+use base::{
+    Cas, CollectionId, DocKey, Manifest, ManifestUid, Status, VbId,
+    bucket::{BucketKind, DurabilityLevel},
+    manifest::Collection,
+};
+use fastrand::Rng;
+use settee_engine::{
+    BucketChange, BucketOptions, Budget, Counter, Delete, DocView, Expiry, ObservedState, Store, StoreMode,
+    WithMeta,
+};
+use support::{
+    Clock, Disk, Rig, START_SECS,
+    model::UNKNOWN,
+    model::{Doc, Model, Version},
+    options,
+};
+
+const QUOTA: u64 = 64 << 20;
+
+/// One run: the bucket, the model, the dice.
+struct World {
+    rig: Rig,
+    model: Model,
+    rng: Rng,
+    is_full: bool,
+    /// Tombstones may be gone from disk if they are older than this.
+    purged_before: u32,
+    next_collection: u32,
+}
+
+fn copy(view: &DocView<'_>) -> Doc {
+    Doc { value: view.value.to_vec(), flags: view.flags, expiry: view.expiry, cas: view.cas, rev: view.rev }
+}
+
+fn manifest(uid: u64, ids: &[CollectionId], next_id: u32) -> Arc<Manifest> {
+    let mut manifest = Manifest { uid: ManifestUid(uid), next_id, ..Manifest::default() };
+    let collections = ids.iter().map(|&id| Collection { id, name: format!("c{id}"), max_ttl_secs: None });
+    manifest.scopes[0].collections = collections.collect();
+    Arc::new(manifest)
+}
+
+impl World {
+    fn new(seed: u64, kind: BucketKind, disks: Option<Vec<Arc<dyn Disk>>>) -> Self {
+        let options = BucketOptions { purge_interval_secs: 30, quota_bytes: QUOTA, seed, ..options(kind) };
+        let collections = vec![CollectionId(0), CollectionId(8)];
+        let manifest = manifest(1, &collections, 9);
+        let rig = match disks {
+            Some(disks) => Rig::over(options, manifest, disks, Clock(0)),
+            None => Rig::with_manifest(options, manifest),
+        };
+        let mut model = Model::default();
+        model.collections = collections;
+        Self { rig, model, rng: Rng::with_seed(seed), is_full: false, purged_before: 0, next_collection: 9 }
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.rig.options.kind == BucketKind::Couchbase
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        let collection = *self.rng.choice(&[0, 0, 0, 8, self.next_collection as u8 - 1]).unwrap();
+        let mut key = vec![collection];
+        key.extend_from_slice(format!("key{}", self.rng.u32(0..24)).as_bytes());
+        key
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        match self.rng.u8(0..4) {
+            0 => self.rng.u64(..).to_string().into_bytes(),
+            1 => Vec::new(),
+            2 => vec![self.rng.u8(..); self.rng.usize(0..100)],
+            _ => vec![self.rng.u8(..); self.rng.usize(0..5_000)],
+        }
+    }
+
+    fn expiry(&mut self) -> u32 {
+        match self.rng.u8(0..4) {
+            0 => self.rng.u32(1..20),
+            1 => (START_SECS + self.rig.clock.0 / 1_000) as u32 + self.rng.u32(0..30),
+            _ => 0,
+        }
+    }
+
+    /// No CAS, the right one, the lock's or a wrong one.
+    fn cas(&mut self, key: &[u8]) -> Cas {
+        let now = self.rig.now();
+        match self.rng.u8(0..8) {
+            0 => Cas(self.rng.u64(1..1_000)),
+            1 | 2 => self.model.get(key, now).map_or(Cas::NONE, |doc| doc.cas),
+            3 => self.model.lock_cas(key, now).unwrap_or_default(),
+            _ => Cas::NONE,
+        }
+    }
+
+    fn level(&mut self) -> DurabilityLevel {
+        match self.rng.u8(0..16) {
+            0 if self.is_persistent() => DurabilityLevel::PersistToMajority,
+            1 if self.is_persistent() => DurabilityLevel::MajorityAndPersistActive,
+            2 => DurabilityLevel::Majority,
+            _ => DurabilityLevel::None,
+        }
+    }
+
+    fn vb(&self, key: &[u8]) -> VbId {
+        self.rig.key(key).0
+    }
+
+    /// With a full disk everything that writes is refused first.
+    fn expect<T>(&self, expected: Result<T, Status>, writes: bool, key: &[u8]) -> Result<T, Status> {
+        let known = self.model.collections.contains(&DocKey::trusted(key).collection());
+        if writes && self.is_full && known { Err(Status::TemporaryFailure) } else { expected }
+    }
+
+    fn step(&mut self) {
+        match self.rng.u32(0..1000) {
+            0..200 => self.get(),
+            200..420 => self.store(),
+            420..500 => self.delete(),
+            500..550 => self.counter(),
+            550..590 => self.touch(),
+            590..620 => self.lock(),
+            620..650 => self.unlock(),
+            650..700 => self.meta(),
+            700..740 => self.with_meta(),
+            740..760 => self.observe(),
+            760..770 => self.random(),
+            770..850 => {
+                let shard = self.rng.usize(0..self.rig.bucket.shards());
+                self.flush(shard);
+            }
+            850..880 => self.page(),
+            880..905 => self.expire(),
+            905..925 => self.compact(),
+            925..965 => self.rig.clock.0 += self.rng.u64(0..3_000),
+            965..967 => self.pause(),
+            967..975 => self.crash(),
+            975..980 => self.restart(),
+            980..990 => self.warm_up(),
+            990..992 => self.empty(),
+            992..994 => self.change_collections(),
+            994..997 => drop(self.rig.bucket.defragment(Budget::default())),
+            _ => self.fill_disk(),
+        }
+    }
+
+    fn get(&mut self) {
+        let (key, now) = (self.key(), self.rig.now());
+        let expected = self.model.get(&key, now);
+        let found = self.rig.run(&key, |bucket, vb, key| bucket.get(vb, key, now, copy));
+        self.same_doc(&key, found, expected);
+    }
+
+    /// Compares, having learnt a revision that was not known (that of a durable write, which cannot be seen at once).
+    fn same_doc(&mut self, key: &[u8], found: Result<Doc, Status>, expected: Result<Doc, Status>) {
+        let mut expected = expected;
+        if let (Ok(found), Ok(expected)) = (&found, &mut expected)
+            && expected.rev == UNKNOWN
+        {
+            expected.rev = found.rev;
+            self.model.learn_rev(key, found.rev);
+        }
+        assert_eq!(found, expected, "{:?}", self.model.version(key));
+    }
+
+    fn store(&mut self) {
+        let (key, value, now) = (self.key(), self.value(), self.rig.now());
+        let modes = [
+            StoreMode::Set,
+            StoreMode::Set,
+            StoreMode::Add,
+            StoreMode::Replace,
+            StoreMode::Append,
+            StoreMode::Prepend,
+        ];
+        let expiry = self.expiry();
+        let store = Store {
+            mode: *self.rng.choice(&modes).unwrap(),
+            flags: self.rng.u32(..),
+            expiry: if self.rng.bool() { Expiry::Wire(expiry) } else { Expiry::Preserve(expiry) },
+            cas: self.cas(&key),
+            durability: self.level(),
+            ..Store::set(&value)
+        };
+        let expected = self.expect(self.model.store(&key, &store, now), true, &key);
+        let done = self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now));
+        let (Ok(mutated), Ok(doc)) = (done, expected.clone()) else {
+            assert_eq!(done.err(), expected.err(), "{store:?} of {:?}", self.model.version(&key));
+            return;
+        };
+        self.accept(&key, doc, &mutated, store.durability);
+    }
+
+    /// A document was stored: the model takes its CAS and checks its revision against what the bucket says.
+    fn accept(&mut self, key: &[u8], doc: Doc, mutated: &settee_engine::Mutated, level: DurabilityLevel) {
+        let (vb, now) = (self.vb(key), self.rig.now());
+        self.model.new_cas(vb, mutated.cas);
+        let old_rev = match self.model.version(key) {
+            Some(Version::Doc(doc)) => doc.rev,
+            Some(Version::Tombstone { rev, .. }) => *rev,
+            None => 0,
+        };
+        let mut doc = Doc { cas: mutated.cas, rev: UNKNOWN, ..doc };
+        if !mutated.wait
+            && let Ok(found) = self.rig.run(key, |bucket, vb, key| bucket.get(vb, key, now, copy))
+        {
+            assert!(found.rev > old_rev);
+            doc.rev = found.rev;
+        }
+        self.model.mutated(vb, key, Version::Doc(doc), mutated, level, now);
+        if mutated.wait {
+            self.learn_pending(key);
+        }
+    }
+
+    /// Completes a durable write (most of the time), after having looked at what is visible meanwhile.
+    fn learn_pending(&mut self, key: &[u8]) {
+        let now = self.rig.now();
+        let expected = self.model.get(key, now);
+        let found = self.rig.run(key, |bucket, vb, key| bucket.get(vb, key, now, copy));
+        self.same_doc(key, found, expected);
+    }
+
+    fn delete(&mut self) {
+        let (key, now) = (self.key(), self.rig.now());
+        let delete = Delete { cas: self.cas(&key), durability: self.level() };
+        // A full disk does not stop deletions.
+        let expected = self.model.delete(&key, delete.cas, now);
+        let done = self.rig.run(&key, |bucket, vb, key| bucket.delete(vb, key, &delete, now));
+        let Ok(mutated) = done else {
+            assert_eq!(done.err(), expected.err(), "{delete:?} of {:?}", self.model.version(&key));
+            return;
+        };
+        assert_eq!(expected, Ok(()));
+        let vb = self.vb(&key);
+        self.model.new_cas(vb, mutated.cas);
+        let rev = match self.model.version(&key) {
+            Some(Version::Doc(doc)) if doc.rev != UNKNOWN => doc.rev + 1,
+            _ => UNKNOWN,
+        };
+        let version = Version::Tombstone { cas: mutated.cas, rev };
+        self.model.mutated(vb, &key, version, &mutated, delete.durability, now);
+    }
+
+    fn counter(&mut self) {
+        let (key, now) = (self.key(), self.rig.now());
+        let counter = Counter {
+            delta: self.rng.u64(0..1_000),
+            decrement: self.rng.bool(),
+            initial: self.rng.bool().then(|| self.rng.u64(..)),
+            expiry: Expiry::Wire(self.expiry()),
+            cas: self.cas(&key),
+            durability: self.level(),
+        };
+        let expected = self.expect(self.model.counter(&key, &counter, now), true, &key);
+        let done = self.rig.run(&key, |bucket, vb, key| bucket.counter(vb, key, &counter, now));
+        let (Ok((number, mutated)), Ok((expected, doc))) = (done, expected.clone()) else {
+            assert_eq!(done.err(), expected.err(), "{counter:?} of {:?}", self.model.version(&key));
+            return;
+        };
+        assert_eq!(number, expected);
+        self.accept(&key, doc, &mutated, counter.durability);
+    }
+
+    fn touch(&mut self) {
+        let (key, now, wire) = (self.key(), self.rig.now(), self.expiry());
+        let expected = self.expect(self.model.touch(&key, wire, now), true, &key);
+        let done = self.rig.run(&key, |bucket, vb, key| bucket.touch(vb, key, wire, now, copy));
+        let (Ok((found, mutated)), Ok((doc, changes))) = (done.clone(), expected.clone()) else {
+            assert_eq!(done.err(), expected.err(), "touch of {:?}", self.model.version(&key));
+            return;
+        };
+        assert_eq!((&found.value, found.flags, found.expiry), (&doc.value, doc.flags, doc.expiry));
+        assert_eq!(found.cas, mutated.cas);
+        if changes {
+            let vb = self.vb(&key);
+            self.model.new_cas(vb, mutated.cas);
+            assert!(found.rev > doc.rev);
+            let doc = Doc { cas: mutated.cas, rev: found.rev, ..doc };
+            // A document touched into the past is still returned.
+            self.model.mutated(vb, &key, Version::Doc(doc), &mutated, DurabilityLevel::None, now);
+        } else {
+            assert_eq!(found.cas, doc.cas);
+        }
+    }
+
+    fn lock(&mut self) {
+        let (key, now, secs) = (self.key(), self.rig.now(), self.rng.u32(0..40));
+        let expected = self.model.lock(&key, now);
+        let done = self.rig.run(&key, |bucket, vb, key| bucket.lock(vb, key, secs, now, copy));
+        let (Ok(found), Ok(doc)) = (done.clone(), expected.clone()) else {
+            assert_eq!(done.err(), expected.err(), "lock of {:?}", self.model.version(&key));
+            return;
+        };
+        let vb = self.vb(&key);
+        self.model.new_cas(vb, found.cas);
+        let cas = found.cas;
+        self.same_doc(&key, Ok(found), Ok(Doc { cas, ..doc }));
+        self.model.locked(&key, cas, secs, now);
+    }
+
+    fn unlock(&mut self) {
+        let (key, now) = (self.key(), self.rig.now());
+        let cas = self.model.lock_cas(&key, now).filter(|_| self.rng.bool()).unwrap_or(Cas(7));
+        let expected = self.model.unlock(&key, cas, now);
+        let done = self.rig.run(&key, |bucket, vb, key| bucket.unlock(vb, key, cas, now));
+        assert_eq!(done, expected);
+    }
+
+    fn meta(&mut self) {
+        let (key, now) = (self.key(), self.rig.now());
+        let expected = self.model.get(&key, now);
+        let found = self.rig.run(&key, |bucket, vb, key| bucket.meta(vb, key, now));
+        match (found, expected) {
+            (Ok(meta), Ok(doc)) => {
+                assert!(!meta.deleted);
+                let Doc { value, .. } = doc.clone();
+                let (cas, flags, expiry, rev) = (meta.cas, meta.flags, meta.expiry, meta.rev);
+                self.same_doc(&key, Ok(Doc { value, flags, expiry, cas, rev }), Ok(doc));
+            }
+            (Ok(meta), Err(Status::KeyNotFound)) => {
+                assert!(meta.deleted);
+                if let Some(Version::Tombstone { cas, rev }) = self.model.version(&key)
+                    && !self.model.is_pending(&key)
+                {
+                    assert_eq!(meta.cas, *cas);
+                    assert!(*rev == UNKNOWN || *rev == meta.rev);
+                }
+            }
+            (Err(status), Err(expected)) => {
+                assert_eq!(status, expected);
+                let is_known = matches!(self.model.version(&key), Some(Version::Tombstone { .. }));
+                if status == Status::KeyNotFound && !self.model.is_pending(&key) {
+                    assert!(!is_known || self.purged_before > 0, "a tombstone is gone");
+                }
+            }
+            (found, expected) => panic!("{found:?} for {expected:?}"),
+        }
+    }
+
+    fn with_meta(&mut self) {
+        let (key, value, now) = (self.key(), self.value(), self.rig.now());
+        let vb = self.vb(&key);
+        if self.model.is_pending(&key) {
+            return;
+        }
+        // What has expired became a tombstone that only the bucket knows; tombstones may have been purged.
+        match (self.model.get(&key, now), self.rig.run(&key, |bucket, vb, key| bucket.meta(vb, key, now))) {
+            (Err(Status::KeyNotFound), Ok(meta)) => self.model.adopt(&key, Some((meta.cas, meta.rev))),
+            (Err(Status::KeyNotFound), Err(_)) => self.model.adopt(&key, None),
+            (Ok(_), Ok(meta)) => self.model.learn_rev(&key, meta.rev),
+            _ => {}
+        }
+        let cas = Cas(now.wall_nanos - 1_000_000_000_000 + self.rng.u64(0..2_000_000_000_000));
+        let is_deletion = self.rng.bool();
+        let with_meta = WithMeta {
+            flags: self.rng.u32(..),
+            expiry: if self.rng.bool() { 0 } else { now.unix_secs() + self.rng.u32(0..20) },
+            check_cas: self.cas(&key),
+            add_only: !is_deletion && self.rng.u8(0..4) == 0,
+            skip_conflict_resolution: self.rng.bool(),
+            regenerate_cas: false,
+            ..WithMeta::new(cas, self.rng.u64(1..12), if is_deletion { &[] } else { &value })
+        };
+        let mut expected = self.model.with_meta(&key, &with_meta, is_deletion, now);
+        if !is_deletion {
+            expected = self.expect(expected, true, &key);
+        }
+        let done = self.rig.run(&key, |bucket, vb, key| {
+            if is_deletion {
+                bucket.delete_with_meta(vb, key, &with_meta, now)
+            } else {
+                bucket.set_with_meta(vb, key, &with_meta, now)
+            }
+        });
+        // A CAS beyond the ceiling has to wait for the flusher.
+        if done == Err(Status::TemporaryFailure) && expected.is_ok() {
+            return;
+        }
+        let Ok(mutated) = done else {
+            assert_eq!(done.err(), expected.err(), "{with_meta:?} on {:?}", self.model.version(&key));
+            return;
+        };
+        assert_eq!(expected, Ok(()));
+        assert_eq!(mutated.cas, cas);
+        self.model.foreign_cas(vb, cas);
+        let rev = with_meta.rev;
+        let version = if is_deletion {
+            Version::Tombstone { cas, rev }
+        } else {
+            Version::Doc(Doc {
+                value: value.clone(),
+                flags: with_meta.flags,
+                expiry: with_meta.expiry,
+                cas,
+                rev,
+            })
+        };
+        self.model.mutated(vb, &key, version, &mutated, DurabilityLevel::None, now);
+    }
+
+    fn observe(&mut self) {
+        let (key, now) = (self.key(), self.rig.now());
+        let expected = self.model.get(&key, now);
+        let found = self.rig.run(&key, |bucket, vb, key| bucket.observe(vb, key, now));
+        match (found, expected) {
+            (Ok(observed), Ok(_)) => {
+                assert!(matches!(observed.state, ObservedState::InMemory | ObservedState::Persisted));
+            }
+            (Ok(observed), Err(Status::KeyNotFound)) => {
+                assert!(matches!(observed.state, ObservedState::NotFound | ObservedState::Deleted));
+            }
+            (found, expected) => assert_eq!(found.err(), expected.err()),
+        }
+    }
+
+    fn random(&mut self) {
+        let (pick, now) = (self.rng.u64(..), self.rig.now());
+        let found = self
+            .rig
+            .bucket
+            .random(CollectionId(0), pick, now, |view| (view.key.encoded().to_vec(), copy(view)));
+        if let Ok((key, doc)) = found {
+            assert_eq!(key[0], 0);
+            self.same_doc(&key, Ok(doc), self.model.get(&key, now));
+        }
+    }
+
+    fn flush(&mut self, shard: usize) {
+        if !self.is_persistent() {
+            return;
+        }
+        self.rig.clock.0 += 200;
+        let report = self.rig.bucket.flush(shard, self.rig.now());
+        if self.is_full {
+            return;
+        }
+        assert_eq!(report.failed, None);
+        if !report.more {
+            let rig = &self.rig;
+            let shards = rig.bucket.shards();
+            let vbuckets = rig.bucket.vbuckets();
+            self.model.flushed(|key| {
+                let vb = base::hash::vbucket_of(DocKey::trusted(key).logical(), vbuckets);
+                usize::from(vb.get()) % shards == shard
+            });
+        }
+    }
+
+    /// Time goes by in which only the flusher is called.
+    fn pause(&mut self) {
+        self.rig.clock.advance_secs(200);
+        for shard in 0..self.rig.bucket.shards() {
+            self.flush(shard);
+        }
+    }
+
+    fn flush_everything(&mut self) {
+        self.rig.disks.iter().for_each(|disk| disk.set_full(false));
+        self.is_full = false;
+        self.rig.flush();
+        self.model.flushed(|_| true);
+    }
+
+    fn page(&mut self) {
+        let tiny = BucketChange { quota_bytes: Some(0), ..BucketChange::default() };
+        self.rig.bucket.reconfigure(tiny);
+        self.rig.bucket.page(self.rig.now(), Budget { items: self.rng.usize(1..200), bytes: 1 << 20 });
+        let large = BucketChange { quota_bytes: Some(QUOTA), ..BucketChange::default() };
+        self.rig.bucket.reconfigure(large);
+    }
+
+    fn expire(&mut self) {
+        let budget = Budget { items: self.rng.usize(1..100), ..Budget::default() };
+        self.rig.bucket.expire(self.rig.now(), budget);
+        if !self.is_persistent() {
+            self.purged_before = self.rig.now().unix_secs().saturating_sub(30);
+        }
+    }
+
+    fn compact(&mut self) {
+        for shard in 0..self.rig.bucket.shards() {
+            let compacted = if self.rng.bool() {
+                self.rig.bucket.compact(shard, self.rig.now())
+            } else {
+                self.rig.bucket.compact_eagerly(shard, self.rig.now())
+            };
+            if !self.is_full {
+                compacted.unwrap();
+            }
+        }
+        self.purged_before = self.rig.now().unix_secs().saturating_sub(30);
+    }
+
+    fn reopen(&mut self, crash: bool) {
+        if !self.is_persistent() {
+            return;
+        }
+        if !crash || self.is_full {
+            self.flush_everything();
+        }
+        let manifest = self.rig.bucket.manifest();
+        let placeholder = Rig::new(options(BucketKind::Memcached));
+        let rig = std::mem::replace(&mut self.rig, placeholder);
+        let rig = Rig { manifest, ..rig };
+        self.rig = if crash { rig.crash() } else { rig.restart() };
+        let bucket = self.rig.bucket.clone();
+        self.model.crashed(|vb| bucket.vb_state(vb).unwrap().high_seqno);
+    }
+
+    fn crash(&mut self) {
+        self.reopen(true);
+    }
+
+    fn restart(&mut self) {
+        self.reopen(false);
+    }
+
+    fn warm_up(&mut self) {
+        let shard = self.rng.usize(0..self.rig.bucket.shards());
+        assert!(!self.rig.bucket.warm_up(shard, self.rig.now()).unwrap());
+    }
+
+    fn empty(&mut self) {
+        match self.rig.bucket.flush_all(self.rig.now()) {
+            Ok(()) => self.model.emptied(),
+            Err(status) => {
+                assert!(self.is_full && status == Status::TemporaryFailure);
+            }
+        }
+    }
+
+    fn change_collections(&mut self) {
+        let last = CollectionId(self.next_collection - 1);
+        if self.model.collections.contains(&last) {
+            self.model.drop_collection(last);
+        } else {
+            self.model.collections.push(CollectionId(self.next_collection));
+            self.next_collection += 1;
+        }
+        let uid = self.rig.bucket.manifest().uid.get() + 1;
+        self.rig.bucket.set_manifest(manifest(uid, &self.model.collections, self.next_collection));
+    }
+
+    fn fill_disk(&mut self) {
+        if !self.is_persistent() {
+            return;
+        }
+        if self.is_full {
+            self.flush_everything();
+            return;
+        }
+        self.rig.disks.iter().for_each(|disk| disk.set_full(true));
+        // Only a shard that tries to write notices; these all have something to write.
+        let now = self.rig.now();
+        for shard in 0..self.rig.bucket.shards() {
+            let key = (0..).map(|n| format!("\0fill{n}").into_bytes());
+            let key = key
+                .into_iter()
+                .find(|key| usize::from(self.vb(key).get()) % self.rig.bucket.shards() == shard);
+            let key = key.unwrap();
+            let vb = self.vb(&key);
+            let store = Store::set(b"x");
+            if let Ok(mutated) = self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now)) {
+                self.model.new_cas(vb, mutated.cas);
+                let found = self.rig.run(&key, |bucket, vb, key| bucket.get(vb, key, now, copy)).unwrap();
+                self.model.mutated(vb, &key, Version::Doc(found), &mutated, DurabilityLevel::None, now);
+            }
+        }
+        self.rig.clock.0 += 200;
+        for shard in 0..self.rig.bucket.shards() {
+            assert!(self.rig.bucket.flush(shard, self.rig.now()).failed.is_some());
+        }
+        self.is_full = true;
+    }
+
+    fn check_invariants(&self) {
+        let mut items = 0;
+        for vb in 0..self.rig.bucket.vbuckets() {
+            let info = self.rig.bucket.vb_state(VbId(vb)).unwrap();
+            if self.is_persistent() {
+                assert!(info.purge_seqno <= info.persisted_seqno, "{info:?}");
+            }
+            assert!(info.persisted_seqno <= info.high_seqno, "{info:?}");
+            assert!(info.non_resident <= info.items, "{info:?}");
+            let last = self.model.last_seqno.get(&VbId(vb)).copied().unwrap_or_default();
+            assert!(info.high_seqno >= last);
+            items += info.items;
+        }
+        let stats = self.rig.bucket.stats();
+        assert_eq!(stats.curr_items, items);
+        assert_eq!(stats.collections.iter().map(|entry| entry.1).sum::<u64>(), items);
+        if self.rig.bucket.is_warm() {
+            let live = self.model.keys(self.rig.now()).count() as u64;
+            assert!(items >= live, "{items} documents of {live}");
+        }
+    }
+
+    /// Everything is as the model says, in memory, on disk, and counted.
+    fn check_everything(&mut self) {
+        self.flush_everything();
+        self.reopen(true);
+        self.rig.warm_up();
+        while self.rig.bucket.expire(self.rig.now(), Budget::default()).more {}
+        let now = self.rig.now();
+        let keys: Vec<_> = self.model.keys(now).cloned().collect();
+        for key in &keys {
+            let found = self.rig.run(key, |bucket, vb, key| bucket.get(vb, key, now, copy));
+            self.same_doc(key, found, self.model.get(key, now));
+        }
+        let stats = self.rig.bucket.stats();
+        assert_eq!(stats.curr_items, keys.len() as u64, "{:?} for {keys:?}", stats.collections);
+        self.flush_everything();
+        assert_eq!(self.rig.bucket.stats().queue_size, 0);
+    }
+}
+
+fn run(seed: u64, steps: u32, kind: BucketKind) {
+    let world = World::new(seed, kind, None);
+    drive(world, seed, steps);
+}
+
+fn drive(mut world: World, seed: u64, steps: u32) {
+    struct Announce(u64, u32);
+    impl Drop for Announce {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("failed with seed {} at step {}", self.0, self.1);
+            }
+        }
+    }
+    let mut announce = Announce(seed, 0);
+    for step in 0..steps {
+        announce.1 = step;
+        world.step();
+        world.check_invariants();
+    }
+    announce.1 = steps;
+    world.check_everything();
+}
+
+/// How many seeds a test runs, unless `MODEL_SEEDS` says otherwise.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("MODEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn a_persistent_bucket_is_what_the_model_says() {
+    for seed in 0..seeds(40) {
+        run(seed, 1_500, BucketKind::Couchbase);
+    }
+}
+
+#[test]
+fn an_ephemeral_bucket_is_what_the_model_says() {
+    for seed in 0..seeds(10) {
+        run(seed, 1_500, BucketKind::Ephemeral);
+    }
+}
