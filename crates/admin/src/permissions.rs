@@ -24,6 +24,7 @@ const NAMES: &[(P, Object, &[&str])] = &[
     (P::UserRead, Object::Cluster("admin.users"), &["read"]),
     (P::UserAdmin, Object::Cluster("admin.users"), &["write"]),
     (P::UserAdmin, Object::Cluster("admin.security.local"), &["write"]),
+    (P::ExternalUserAdmin, Object::Cluster("admin.security.external"), &["write"]),
     (P::SecurityRead, Object::Cluster("admin.security"), &["read"]),
     (P::SecurityAdmin, Object::Cluster("admin.security"), &["write"]),
     (P::Impersonate, Object::Cluster("admin.security"), &["impersonate"]),

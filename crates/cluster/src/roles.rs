@@ -117,7 +117,13 @@ pub const ROLES: &[Role] = &[
         "Can manage users, groups, roles and security settings. Cannot read data.",
         Scope::Cluster,
         [
-            READ_CLUSTER.with(Set::of(&[P::UserRead, P::UserAdmin, P::SecurityRead, P::SecurityAdmin])),
+            READ_CLUSTER.with(Set::of(&[
+                P::UserRead,
+                P::UserAdmin,
+                P::ExternalUserAdmin,
+                P::SecurityRead,
+                P::SecurityAdmin,
+            ])),
             READ_BUCKETS,
             Set::NONE,
         ],
@@ -134,7 +140,11 @@ pub const ROLES: &[Role] = &[
         "External User Security Admin",
         "Can manage external users that hold no administrative role. Cannot read data.",
         Scope::Cluster,
-        [READ_CLUSTER.with(Set::of(&[P::UserRead, P::UserAdmin, P::SecurityRead])), READ_BUCKETS, Set::NONE],
+        [
+            READ_CLUSTER.with(Set::of(&[P::UserRead, P::ExternalUserAdmin, P::SecurityRead])),
+            READ_BUCKETS,
+            Set::NONE,
+        ],
     ),
     role(
         "cluster_admin",

@@ -175,8 +175,8 @@ fn refused(call: &Call, name: &str, params: Option<&BucketParams>, errors: Field
 
 fn summaries(call: &Call, name: &str, params: Option<&BucketParams>, errors: &FieldErrors) -> Value {
     let meta = &call.meta;
-    let total = meta.quotas.data_mb * MIB;
-    let others = total.saturating_sub(bucket::free_quota_mb(meta, Some(name)) * MIB);
+    let total = meta.quotas.data_mb.saturating_mul(MIB);
+    let others = total.saturating_sub(bucket::free_quota_mb(meta, Some(name)).saturating_mul(MIB));
     let asked = params.and_then(|params| params.ram_quota_mb);
     let megabytes = asked.or_else(|| Some(meta.buckets.get(name)?.ram_quota_mb)).unwrap_or_default();
     let this = megabytes.saturating_mul(MIB);

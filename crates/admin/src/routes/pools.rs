@@ -157,8 +157,13 @@ pub(super) fn storage_totals(call: &Call) -> Value {
         call.meta.buckets.keys().filter_map(|name| call.api.control.bucket_stats(name)).collect();
     let (mem_used, disk_used) =
         stats.iter().fold((0, 0), |(mem, disk), one| (mem + one.mem_used, disk + one.disk_used));
-    let granted: u64 = call.meta.buckets.values().map(|bucket| bucket.ram_quota_mb * MIB).sum();
-    let quota = call.meta.quotas.data_mb * MIB;
+    let granted: u64 = call
+        .meta
+        .buckets
+        .values()
+        .map(|bucket| bucket.ram_quota_mb.saturating_mul(MIB))
+        .fold(0, u64::saturating_add);
+    let quota = call.meta.quotas.data_mb.saturating_mul(MIB);
     json!({
         "ram": {
             "total": system.memory_total, "used": system.memory_total.saturating_sub(system.memory_free),

@@ -26,8 +26,12 @@ use crate::{
 
 pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     let method = call.method.as_str();
-    let write = method != "GET";
-    call.require(if write { Privilege::UserAdmin } else { Privilege::UserRead }, None)?;
+    let needed = match (method, path) {
+        ("GET", _) => Privilege::UserRead,
+        (_, ["users", "external", ..]) => Privilege::ExternalUserAdmin,
+        _ => Privilege::UserAdmin,
+    };
+    call.require(needed, None)?;
     match (method, path) {
         ("GET", ["roles"]) => roles::list(call),
         ("GET", ["users"]) => Ok(json_ok(&list(call, &[UserDomain::Local, UserDomain::External]))),
@@ -241,6 +245,7 @@ fn refuse_unknown(form: &Form, known: &[&str], errors: &mut FieldErrors) {
 const GUARDED: PrivilegeSet = PrivilegeSet::of(&[
     Privilege::ClusterAdmin,
     Privilege::UserAdmin,
+    Privilege::ExternalUserAdmin,
     Privilege::SecurityAdmin,
     Privilege::SecurityRead,
     Privilege::BucketCreate,

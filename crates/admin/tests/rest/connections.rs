@@ -44,6 +44,48 @@ fn malformed_requests_are_refused_and_the_next_client_is_served() {
 }
 
 #[test]
+fn mutilated_requests_never_stop_the_node() {
+    let node = TestNode::initialized();
+    let authorization = "Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==";
+    let body = "name=b&ramQuotaMB=100&roles=data_reader[b:s:c]&databaseFragmentationThreshold[percentage]=40";
+    let starts = [
+        "POST /pools/default/buckets",
+        "PUT /settings/rbac/users/local/u",
+        "POST /controller/setAutoCompaction",
+        "POST /pools/default/buckets/b/scopes",
+        "GET /pools/default/buckets/b?bucket_uuid=1",
+        "POST /pools/default/checkPermissions",
+        "POST /settings/clientCertAuth",
+        "GET /pools/default/bs/b",
+    ];
+    let seed = 20_261_121;
+    let mut random = fastrand::Rng::with_seed(seed);
+    for round in 0..400 {
+        let start = starts[random.usize(..starts.len())];
+        let head = format!("{start} HTTP/1.1\r\nConnection: close\r\n{authorization}\r\n");
+        let mut bytes = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes();
+        for _ in 0..random.usize(1..6) {
+            let at = random.usize(..bytes.len());
+            match random.u8(..3) {
+                0 => bytes[at] = random.u8(..),
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes.insert(at, b"%&=[]{}:,\"\r\n\0"[random.usize(..13)]),
+            }
+        }
+        let mut stream = TcpStream::connect(node.address).unwrap();
+        stream.write_all(&bytes).unwrap();
+        // Nothing more comes from this side, so a cut request cannot wait for its end.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = [0; 12];
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let answered = stream.read(&mut answer).expect("an answer or an end");
+        assert!(answered == 0 || answer.starts_with(b"HTTP/1."), "seed {seed}, round {round}: {answer:?}");
+        assert!(!answer.starts_with(b"HTTP/1.1 500"), "seed {seed}, round {round}");
+    }
+    assert_eq!(node.get("/pools/default").status, 200);
+}
+
+#[test]
 fn bodies_are_limited_more_tightly_for_strangers() {
     let node = TestNode::initialized();
     let form = format!("name={}", "x".repeat(100_000));

@@ -7,3 +7,4 @@ mod connections;
 mod http;
 mod node;
 mod streaming;
+mod tls;

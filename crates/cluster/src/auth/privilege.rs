@@ -67,8 +67,10 @@ privileges! {
     ClusterAdmin,
     /// See users, groups and roles.
     UserRead,
-    /// Change users and groups that hold no administrative role.
+    /// Change local users and groups that hold no administrative role.
     UserAdmin,
+    /// Change external users that hold no administrative role.
+    ExternalUserAdmin,
     /// Give administrative roles; change security settings and the audit log.
     SecurityAdmin,
     /// See security settings, certificates and the audit configuration.
