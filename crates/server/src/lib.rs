@@ -13,6 +13,7 @@ mod context;
 mod handlers;
 mod handshake;
 mod helper;
+mod json;
 pub mod limits;
 mod mailbox;
 pub mod meter;

@@ -70,7 +70,7 @@ impl Mailbox {
 
     /// Takes everything, leaving `into`'s emptied vectors behind for reuse.
     pub(crate) fn collect(&self, into: &mut Mail) {
-        if !self.signalled.swap(false, Ordering::AcqRel) {
+        if !self.signalled.load(Ordering::Relaxed) || !self.signalled.swap(false, Ordering::AcqRel) {
             return;
         }
         std::mem::swap(&mut *self.mail.lock(), into);

@@ -2,7 +2,8 @@
 
 use base::{Datatype, limits};
 use engine::ValueCodec;
-use serde::de::IgnoredAny;
+
+use crate::json::is_json;
 
 /// What the engine needs for append, prepend and counters.
 #[must_use]
@@ -21,10 +22,6 @@ pub(crate) fn detect(value: &[u8]) -> Datatype {
 fn may_be_json(value: &[u8]) -> bool {
     let first = value.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
     matches!(first, Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'))
-}
-
-fn is_json(value: &[u8]) -> bool {
-    std::str::from_utf8(value).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
 /// Appends the inflated form of one raw Snappy block to `out`; false, with `out` as it was, when it is not one

@@ -54,9 +54,14 @@ pub(crate) fn push(session: &mut Session, out: &mut Output, context: &Context) {
     let Some(config) = session.config(context) else { return };
     let version = config.version;
     let last = session.pushed.max(session.seen);
-    if last.is_none() || last >= Some(version) {
-        // A client that has not asked yet will; what it gets then is the newest.
-        return;
+    match last {
+        // News counts from here on; a client that wants to know how things are asks.
+        None => {
+            session.pushed = Some(version);
+            return;
+        }
+        Some(last) if last >= version => return,
+        Some(_) => {}
     }
     let bucket = session.attached().map(|bucket| bucket.name.as_bytes()).unwrap_or_default();
     write_push(out, session, config, bucket, whole);

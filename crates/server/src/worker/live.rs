@@ -67,6 +67,8 @@ pub(crate) enum Verdict {
 
 impl Live {
     pub(crate) fn new(id: ConnectionId, transport: Transport, connection: Connection) -> Self {
+        // What came with a TLS handshake is decrypted already, and no event will tell of it.
+        let unread = transport.is_tls();
         Self {
             id,
             transport,
@@ -75,7 +77,7 @@ impl Live {
             filled: 0,
             need: 0,
             again: false,
-            unread: true,
+            unread,
             peer_closed: false,
             finished: false,
             closing: false,
