@@ -19,6 +19,7 @@ mod mailbox;
 pub mod meter;
 mod output;
 mod reply;
+pub mod runtime;
 mod sasl;
 mod session;
 pub mod shared;

@@ -111,6 +111,14 @@ impl Wakes {
         }
     }
 
+    /// Pushes the cluster maps of the published snapshot to the connections that asked for it, and closes those
+    /// whose bucket is gone.
+    pub fn config_changed(&self) {
+        for mailbox in self.mailboxes.iter() {
+            mailbox.post(|mail| mail.config_changed = true);
+        }
+    }
+
     /// Delivers the result of slow work.
     pub(crate) fn complete(&self, waiter: Waiter, completion: Completion) {
         if let Some(mailbox) = self.mailboxes.get(waiter.worker as usize) {

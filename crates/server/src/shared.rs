@@ -208,7 +208,7 @@ impl Shared {
         }))
     }
 
-    /// Replaces the snapshot. Call [`crate::Workers::config_changed`] afterwards when a cluster map changed.
+    /// Replaces the snapshot. Call [`crate::Wakes::config_changed`] afterwards when a cluster map changed.
     pub fn publish(&self, mut snapshot: Snapshot) {
         snapshot.generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         self.snapshot.store(Arc::new(snapshot));

@@ -129,14 +129,6 @@ impl Workers {
         Wakes::new(Arc::clone(&self.mailboxes))
     }
 
-    /// Pushes the cluster maps of the published snapshot to the connections that asked for it, and closes those
-    /// whose bucket is gone.
-    pub fn config_changed(&self) {
-        for mailbox in self.mailboxes.iter() {
-            mailbox.post(|mail| mail.config_changed = true);
-        }
-    }
-
     /// Uses another certificate for handshakes to come.
     pub fn replace_tls(&self, config: Arc<ServerConfig>) {
         if let Some((_, current)) = &self.handshaker {

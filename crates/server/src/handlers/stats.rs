@@ -40,7 +40,15 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The statistics of one group; what REST shows as raw statistics as well.
+/// The statistics of one group as REST shows them; none for a group that does not exist.
+pub(crate) fn of_rest(shared: &Shared, bucket: &BucketEntry, group: &str) -> Pairs {
+    match group {
+        "" => general(shared, bucket),
+        _ => group_of(bucket, group, "").unwrap_or_default(),
+    }
+}
+
+/// The statistics of one group.
 ///
 /// # Errors
 /// `KeyNotFound` for a group that does not exist.

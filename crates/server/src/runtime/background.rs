@@ -1,0 +1,247 @@
+//! The threads behind one bucket, and the node's housekeeper. They own no state: each calls the engine's step
+//! functions in a loop, paced by a bell and a timeout.
+//!
+//! | thread | per | calls | wakes |
+//! |---|---|---|---|
+//! | flush | bucket and shard | `Bucket::flush` | rung when somebody waits for persistence; else every 25 ms |
+//! | fetch | bucket and shard | `Bucket::run_fetches` | rung when a key is queued |
+//! | warm-up | bucket, until warm | `Bucket::warm_up` | never sleeps |
+//! | housekeeping | node | `expire`, `page`, `defragment` | every 50 ms, at once while there is more |
+//! | compaction | node | `Bucket::compact` | every 250 ms, at once while there is more |
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use base::Now;
+use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
+
+use super::bell::Bell;
+use crate::{Shared, Wakes};
+
+/// Dirty documents wait for the disk at most this long before they are written (not necessarily synced).
+const FLUSH_EVERY: Duration = Duration::from_millis(25);
+/// A shard that could not write tries again after this long.
+const FLUSH_RETRY: Duration = Duration::from_millis(200);
+/// Pause after a warm-up step that could not read.
+const WARM_UP_RETRY: Duration = Duration::from_secs(1);
+/// A fetch thread without work looks at its stop flag this often.
+const FETCH_IDLE: Duration = Duration::from_millis(500);
+/// Keys fetched between two looks at the stop flag.
+const FETCH_BATCH_KEYS: usize = 64;
+const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(50);
+const COMPACTION_EVERY: Duration = Duration::from_millis(250);
+
+/// Bells of one bucket's threads; what the engine is given as its [`Notifier`].
+pub(crate) struct BucketBells {
+    flush: Vec<Bell>,
+    fetch: Vec<Bell>,
+    workers: Wakes,
+}
+
+impl BucketBells {
+    pub(crate) fn new(shards: usize, workers: Wakes) -> Self {
+        let bells = || (0..shards).map(|_| Bell::default()).collect();
+        Self { flush: bells(), fetch: bells(), workers }
+    }
+}
+
+impl Notifier for BucketBells {
+    fn wake(&self, waiter: Waiter) {
+        self.workers.wake(waiter);
+    }
+
+    fn work(&self, kind: Work) {
+        let bell = match kind {
+            Work::Flush(shard) => self.flush.get(shard),
+            Work::Fetch(shard) => self.fetch.get(shard),
+        };
+        if let Some(bell) = bell {
+            bell.ring();
+        }
+    }
+}
+
+/// The running threads of one bucket.
+pub(crate) struct BucketThreads {
+    stop: Arc<AtomicBool>,
+    bells: Arc<BucketBells>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl BucketThreads {
+    /// Starts the threads of a bucket; `persistent` buckets flush, fetch and warm up, others need none.
+    pub(crate) fn start(
+        bucket: &Arc<Bucket>,
+        bells: Arc<BucketBells>,
+        persistent: bool,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        if persistent {
+            for shard in 0..bucket.shards() {
+                let steps = Steps {
+                    bucket: Arc::clone(bucket),
+                    shared: Arc::clone(&shared),
+                    stop: Arc::clone(&stop),
+                };
+                let (s, b) = (steps.clone(), Arc::clone(&bells));
+                threads.push(spawn("flush", move || s.flush_loop(shard, &b.flush[shard]))?);
+                let b = Arc::clone(&bells);
+                threads.push(spawn("fetch", move || steps.fetch_loop(shard, &b.fetch[shard]))?);
+            }
+            let steps = Steps { bucket: Arc::clone(bucket), shared, stop: Arc::clone(&stop) };
+            threads.push(spawn("warm-up", move || steps.warm_up_loop())?);
+        }
+        Ok(Self { stop, bells, threads })
+    }
+
+    /// Ends the threads; what is dirty stays so.
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.bells.flush.iter().chain(&self.bells.fetch).for_each(Bell::ring);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(run)
+}
+
+/// What every thread of a bucket works on.
+#[derive(Clone)]
+struct Steps {
+    bucket: Arc<Bucket>,
+    shared: Arc<Shared>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Steps {
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn flush_loop(&self, shard: usize, bell: &Bell) {
+        let bucket = self.bucket.name();
+        let mut failing = false;
+        while !self.stopping() {
+            let report = self.bucket.flush(shard, self.shared.now());
+            if report.failed.is_some() != failing {
+                failing = report.failed.is_some();
+                log_flush_state(bucket, shard, &report);
+            }
+            if failing {
+                std::thread::sleep(FLUSH_RETRY);
+            } else if !report.more {
+                bell.wait(FLUSH_EVERY);
+            }
+        }
+    }
+
+    fn fetch_loop(&self, shard: usize, bell: &Bell) {
+        while !self.stopping() {
+            if self.bucket.run_fetches(shard, FETCH_BATCH_KEYS, self.shared.now()) == 0 {
+                bell.wait(FETCH_IDLE);
+            }
+        }
+    }
+
+    fn warm_up_loop(&self) {
+        for shard in 0..self.bucket.shards() {
+            while !self.stopping() {
+                match self.bucket.warm_up(shard, self.shared.now()) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        // Documents stay reachable one by one through fetches; the disk may heal.
+                        let bucket = self.bucket.name();
+                        tracing::error!(bucket, shard, %error, "warm-up cannot read; trying again");
+                        std::thread::sleep(WARM_UP_RETRY);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn log_flush_state(bucket: &str, shard: usize, report: &FlushReport) {
+    match report.failed {
+        Some(failure) => tracing::error!(bucket, shard, ?failure, "writing fails; mutations are refused"),
+        None => tracing::info!(bucket, shard, "writing works again"),
+    }
+}
+
+/// The node-wide threads that keep every bucket tidy.
+pub(crate) struct Housekeeper {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Housekeeper {
+    /// `buckets` lists what is open at the moment; it is asked before every round.
+    pub(crate) fn start(
+        buckets: impl Fn() -> Vec<Arc<Bucket>> + Clone + Send + 'static,
+        shared: &Arc<Shared>,
+    ) -> io::Result<Housekeeper> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (list, flag, clock) = (buckets.clone(), Arc::clone(&stop), Arc::clone(shared));
+        let tidy = spawn("housekeeping", move || {
+            let round = || list().iter().fold(false, |more, bucket| tidy(bucket, clock.now()) | more);
+            every(HOUSEKEEPING_EVERY, &flag, round);
+        })?;
+        let (flag, clock) = (Arc::clone(&stop), Arc::clone(shared));
+        let compact = spawn("compaction", move || {
+            let round = || buckets().iter().fold(false, |more, bucket| compact(bucket, clock.now()) | more);
+            every(COMPACTION_EVERY, &flag, round);
+        })?;
+        Ok(Housekeeper { stop, threads: vec![tidy, compact] })
+    }
+
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs `round` until stopped: at once again while it says that there is more, else after `pause`.
+fn every(pause: Duration, stop: &AtomicBool, mut round: impl FnMut() -> bool) {
+    while !stop.load(Ordering::Acquire) {
+        if !round() {
+            std::thread::park_timeout(pause);
+        }
+    }
+}
+
+fn tidy(bucket: &Bucket, now: Now) -> bool {
+    let budget = Budget::default();
+    let expired = bucket.expire(now, budget).more;
+    let paged = bucket.page(now, budget).more;
+    let defragmented = bucket.defragment(budget).more;
+    expired | paged | defragmented
+}
+
+fn compact(bucket: &Bucket, now: Now) -> bool {
+    if !bucket.is_warm() {
+        // Liveness is only known once every key is in memory.
+        return false;
+    }
+    (0..bucket.shards()).fold(false, |more, shard| match bucket.compact(shard, now) {
+        Ok(report) => report.more | more,
+        Err(error) => {
+            tracing::warn!(bucket = bucket.name(), shard, %error, "compaction could not run");
+            more
+        }
+    })
+}

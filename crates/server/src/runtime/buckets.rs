@@ -1,0 +1,312 @@
+//! The buckets that are open on this node: makes reality follow the metadata, and publishes the result to the
+//! data plane.
+//!
+//! Order matters. A bucket is opened before it is published, and unpublished before its threads are stopped and
+//! its files removed, so that a worker never meets a bucket that cannot answer.
+
+use std::{collections::HashMap, fs, io, path::Path, sync::Arc};
+
+use base::{BucketUuid, bucket::BucketKind, limits};
+use cluster::{BucketInfo, ClusterError, Metadata};
+use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError};
+use parking_lot::Mutex;
+use storage::{KvStore, RealFs, StoreError};
+
+use super::{
+    background::{BucketBells, BucketThreads},
+    data_dir::DataDir,
+};
+use crate::{
+    BucketMeter, Shared, Wakes,
+    shared::{BucketEntry, ConfigDocument, ConfigVersion, Snapshot},
+    value,
+};
+
+/// Tombstones are kept at least this long, as Couchbase's default metadata purge interval.
+const PURGE_INTERVAL_SECS: u32 = 3 * 24 * 60 * 60;
+/// More shards than this only cost syncs: one log keeps a disk busy.
+const SHARDS_MAX: usize = 4;
+
+/// Why a bucket could not be brought to where the metadata wants it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BucketError {
+    #[error("bucket {name} cannot be opened: {source}")]
+    Open { name: String, source: OpenError },
+    #[error("the files of bucket {name} cannot be opened: {source}")]
+    Store { name: String, source: StoreError },
+    #[error("bucket {name}: {source}")]
+    Io { name: String, source: io::Error },
+}
+
+impl From<BucketError> for ClusterError {
+    fn from(error: BucketError) -> Self {
+        ClusterError::Failed(error.to_string())
+    }
+}
+
+/// Everything that belongs to one open bucket.
+struct OpenBucket {
+    uuid: BucketUuid,
+    engine: Arc<Bucket>,
+    meter: Arc<BucketMeter>,
+    threads: BucketThreads,
+}
+
+/// The open buckets by name.
+pub(crate) struct OpenBuckets {
+    data_dir: Arc<DataDir>,
+    shared: Arc<Shared>,
+    wakes: Wakes,
+    workers: usize,
+    this_node: String,
+    open: Mutex<HashMap<String, OpenBucket>>,
+}
+
+impl OpenBuckets {
+    pub(crate) fn new(
+        data_dir: Arc<DataDir>,
+        shared: Arc<Shared>,
+        wakes: Wakes,
+        workers: usize,
+        this_node: String,
+    ) -> Self {
+        Self { data_dir, shared, wakes, workers, this_node, open: Mutex::default() }
+    }
+
+    /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
+    /// reported; everything else is carried out and published all the same.
+    pub(crate) fn reconcile(&self, metadata: &Arc<Metadata>) -> Result<(), BucketError> {
+        let mut open = self.open.lock();
+        let mut outcome = Ok(());
+        let gone = self.take_gone(&mut open, metadata);
+        for (name, info) in &metadata.buckets {
+            let carried_out = match open.get(name) {
+                Some(bucket) => {
+                    change(&bucket.engine, info);
+                    Ok(())
+                }
+                None => self.open_bucket(name, info).map(|bucket| {
+                    open.insert(name.clone(), bucket);
+                }),
+            };
+            outcome = outcome.and(carried_out);
+        }
+        self.publish(&open, metadata);
+        drop(open);
+        for (name, bucket) in gone {
+            outcome = outcome.and(self.remove(&name, bucket));
+        }
+        outcome
+    }
+
+    /// The engines of all open buckets.
+    pub(crate) fn engines(&self) -> Vec<Arc<Bucket>> {
+        self.open.lock().values().map(|bucket| Arc::clone(&bucket.engine)).collect()
+    }
+
+    /// The engine of an open bucket.
+    pub(crate) fn engine(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.open.lock().get(name).map(|bucket| Arc::clone(&bucket.engine))
+    }
+
+    /// The operation meter of an open bucket.
+    pub(crate) fn meter(&self, name: &str) -> Option<Arc<BucketMeter>> {
+        self.open.lock().get(name).map(|bucket| Arc::clone(&bucket.meter))
+    }
+
+    /// Per open bucket: its name, operations and background fetches since it was opened.
+    pub(crate) fn totals(&self) -> Vec<(String, u64, u64)> {
+        let open = self.open.lock();
+        open.iter()
+            .map(|(name, bucket)| (name.clone(), bucket.meter.total(), bucket.engine.stats().bg_fetched))
+            .collect()
+    }
+
+    /// Stops every bucket after writing and syncing what is dirty. The data plane must be stopped by now.
+    pub(crate) fn close(&self) {
+        let open: Vec<_> = self.open.lock().drain().collect();
+        for (name, bucket) in open {
+            bucket.threads.stop();
+            if !bucket.engine.close(self.shared.now()) {
+                tracing::error!(bucket = name, "some documents could not be written at the stop");
+            }
+        }
+    }
+
+    /// Takes out buckets that the metadata has no longer, or has under another uuid.
+    fn take_gone(
+        &self,
+        open: &mut HashMap<String, OpenBucket>,
+        metadata: &Metadata,
+    ) -> Vec<(String, OpenBucket)> {
+        let is_gone = |name: &str, bucket: &OpenBucket| {
+            metadata.buckets.get(name).is_none_or(|info| info.uuid != bucket.uuid)
+        };
+        let names: Vec<String> = open
+            .iter()
+            .filter(|(name, bucket)| is_gone(name, bucket))
+            .map(|(name, _)| name.clone())
+            .collect();
+        names.into_iter().filter_map(|name| open.remove_entry(&name)).collect()
+    }
+
+    fn open_bucket(&self, name: &str, info: &BucketInfo) -> Result<OpenBucket, BucketError> {
+        let folder = self.data_dir.bucket(&info.uuid);
+        let persistent = info.kind == BucketKind::Couchbase;
+        let stores = if persistent { self.open_stores(name, &folder)? } else { Vec::new() };
+        let shards = if persistent { stores.len() } else { self.default_shards() };
+        let bells = Arc::new(BucketBells::new(shards, self.wakes.clone()));
+        let notifier = Arc::clone(&bells) as Arc<dyn Notifier>;
+        let manifest = Arc::new(info.manifest.clone());
+        let options = options(name, info, shards);
+        let engine = Bucket::open(options, stores, manifest, notifier, self.shared.now())
+            .map_err(|source| BucketError::Open { name: name.into(), source })?;
+        let threads = BucketThreads::start(&engine, bells, persistent, Arc::clone(&self.shared))
+            .map_err(|source| BucketError::Io { name: name.into(), source })?;
+        let meter = Arc::new(BucketMeter::new(self.workers));
+        Ok(OpenBucket { uuid: info.uuid.clone(), engine, meter, threads })
+    }
+
+    /// Opens one store per shard. How many there are is decided when the bucket is new and kept for its life,
+    /// whatever the number of cores later.
+    fn open_stores(&self, name: &str, folder: &Path) -> Result<Vec<Arc<dyn KvStore>>, BucketError> {
+        let io = |source| BucketError::Io { name: name.into(), source };
+        let found = count_shards(folder).map_err(io)?;
+        let shards = if found > 0 { found } else { self.default_shards() };
+        if found == 0 {
+            create_shards(folder, shards).map_err(io)?;
+        }
+        (0..shards)
+            .map(|shard| {
+                let fs = Arc::new(RealFs);
+                let options = storage::Options { shard: shard as u32, ..storage::Options::default() };
+                let store = storage::open(&folder.join(shard.to_string()), fs, options)
+                    .map_err(|source| BucketError::Store { name: name.into(), source })?;
+                Ok(Arc::new(store) as Arc<dyn KvStore>)
+            })
+            .collect()
+    }
+
+    fn default_shards(&self) -> usize {
+        self.workers.clamp(1, SHARDS_MAX)
+    }
+
+    fn publish(&self, open: &HashMap<String, OpenBucket>, metadata: &Arc<Metadata>) {
+        let version = ConfigVersion { epoch: metadata.rev_epoch, rev: metadata.rev };
+        let entries = open.iter().filter_map(|(name, bucket)| {
+            let info = metadata.buckets.get(name)?;
+            let config = cluster::config::bucket_config(metadata, name, &self.this_node)?;
+            let entry = BucketEntry {
+                name: name.as_str().into(),
+                uuid: bucket.uuid.clone(),
+                engine: Arc::clone(&bucket.engine),
+                config: ConfigDocument::new(version, config),
+                legacy: info.legacy.clone(),
+                flush_enabled: info.flush_enabled,
+                meter: Arc::clone(&bucket.meter),
+            };
+            Some((name.clone(), Arc::new(entry)))
+        });
+        let cluster_config = metadata.initialized.then(|| {
+            ConfigDocument::new(version, cluster::config::cluster_config(metadata, &self.this_node))
+        });
+        self.shared.publish(Snapshot::new(Arc::clone(metadata), entries.collect(), cluster_config));
+    }
+
+    fn remove(&self, name: &str, bucket: OpenBucket) -> Result<(), BucketError> {
+        bucket.threads.stop();
+        let folder = self.data_dir.bucket(&bucket.uuid);
+        match fs::remove_dir_all(&folder) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(BucketError::Io { name: name.into(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
+    BucketOptions {
+        kind: info.kind,
+        vbuckets: info.vbuckets,
+        eviction: info.eviction,
+        conflict: info.conflict,
+        max_ttl_secs: info.max_ttl_secs,
+        shards,
+        replicas: info.replicas,
+        durability_min: info.durability_min,
+        value_bytes_max: limits::VALUE_BYTES_MAX,
+        purge_interval_secs: PURGE_INTERVAL_SECS,
+        seed: random_seed(),
+        codec: value::codec(),
+        ..BucketOptions::new(name, info.ram_quota_mb * 1024 * 1024)
+    }
+}
+
+/// Carries changed settings and the collections manifest over to a running bucket.
+fn change(engine: &Bucket, info: &BucketInfo) {
+    engine.reconfigure(BucketChange {
+        quota_bytes: Some(info.ram_quota_mb * 1024 * 1024),
+        eviction: Some(info.eviction),
+        max_ttl_secs: Some(info.max_ttl_secs),
+        replicas: Some(info.replicas),
+        durability_min: Some(info.durability_min),
+        ..BucketChange::default()
+    });
+    if engine.manifest().uid != info.manifest.uid {
+        engine.set_manifest(Arc::new(info.manifest.clone()));
+    }
+}
+
+/// vBucket uuids must differ from those of every earlier start, so the seed comes from the operating system.
+fn random_seed() -> u64 {
+    let mut seed = [0; 8];
+    // Without randomness the clock still differs between two starts.
+    match getrandom::fill(&mut seed) {
+        Ok(()) => u64::from_le_bytes(seed),
+        Err(_) => std::time::SystemTime::now().elapsed().map_or(1, |elapsed| elapsed.as_nanos() as u64),
+    }
+}
+
+/// How many shard folders, named 0, 1, …, a bucket has.
+fn count_shards(folder: &Path) -> io::Result<usize> {
+    let mut shards = 0;
+    while folder.join(shards.to_string()).try_exists()? {
+        shards += 1;
+    }
+    Ok(shards)
+}
+
+/// Creates all shard folders or, after a crash, none: they are made aside and renamed into place together.
+fn create_shards(folder: &Path, shards: usize) -> io::Result<()> {
+    let aside = folder.with_extension("new");
+    if aside.try_exists()? {
+        fs::remove_dir_all(&aside)?;
+    }
+    for shard in 0..shards {
+        fs::create_dir_all(aside.join(shard.to_string()))?;
+    }
+    if folder.try_exists()? {
+        fs::remove_dir(folder)?;
+    }
+    fs::rename(&aside, folder)?;
+    match folder.parent() {
+        Some(parent) => fs::File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shard_folders_come_all_at_once_and_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("uuid");
+        assert_eq!(count_shards(&folder).unwrap(), 0);
+        fs::create_dir_all(dir.path().join("uuid.new").join("0")).unwrap();
+        create_shards(&folder, 3).unwrap();
+        assert_eq!(count_shards(&folder).unwrap(), 3);
+    }
+}

@@ -1,0 +1,268 @@
+//! The control plane's hand on the node: takes commands from REST, has `cluster` decide, makes the decision durable,
+//! carries it out and publishes it.
+//!
+//! Commands are carried out one at a time on a thread that may block; readers never wait for them. Order matters:
+//! the metadata is on disk before anything is done about it, so that a crash in between is repaired by the next
+//! start; it is published after the buckets have followed, so that "created" means "serving".
+
+use std::{
+    net::TcpListener,
+    sync::{Arc, Weak, atomic::Ordering},
+};
+
+use admin::{Api, AuditEvent, BoxFuture, BucketStatsView, Limits, NodeControl, SystemStats, Views};
+use arc_swap::ArcSwap;
+use base::BucketUuid;
+use cluster::{
+    Admin, Applied, BucketParams, ClusterError, Command, Initialize, LegacyParams, Metadata, MetadataStore,
+    QuotaChange,
+    auth::{Credentials, SALT_BYTES},
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{
+    ServeError,
+    audit::{self, AuditLog},
+    buckets::OpenBuckets,
+    gauges::Gauges,
+    options::{InitBucket, InitOptions},
+    random_uuid,
+};
+use crate::{Shared, Wakes, handlers::stats, meter::OpKind, shared};
+
+/// What the control plane is made of.
+pub(crate) struct Parts {
+    pub(crate) metadata: Arc<Metadata>,
+    pub(crate) store: MetadataStore,
+    pub(crate) buckets: Arc<OpenBuckets>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) wakes: Wakes,
+    pub(crate) audit: Arc<AuditLog>,
+    pub(crate) gauges: Arc<Gauges>,
+    pub(crate) certificate: String,
+    pub(crate) this_node: String,
+}
+
+/// See the module.
+pub(crate) struct Control {
+    /// For handing itself to the blocking thread that carries a command out.
+    me: Weak<Control>,
+    metadata: ArcSwap<Metadata>,
+    rev: watch::Sender<i64>,
+    /// Held while a command is decided and carried out.
+    store: Mutex<MetadataStore>,
+    buckets: Arc<OpenBuckets>,
+    shared: Arc<Shared>,
+    wakes: Wakes,
+    audit: Arc<AuditLog>,
+    gauges: Arc<Gauges>,
+    certificate: String,
+    this_node: String,
+}
+
+impl Control {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            rev: watch::Sender::new(parts.metadata.rev),
+            metadata: ArcSwap::new(parts.metadata),
+            store: Mutex::new(parts.store),
+            buckets: parts.buckets,
+            shared: parts.shared,
+            wakes: parts.wakes,
+            audit: parts.audit,
+            gauges: parts.gauges,
+            certificate: parts.certificate,
+            this_node: parts.this_node,
+        })
+    }
+
+    /// What `POST /clusterInit` and a first bucket would do; nothing on a node that is initialised already.
+    pub(crate) fn initialize_unattended(&self, init: &InitOptions) -> Result<(), ServeError> {
+        if self.metadata.load().initialized {
+            return Ok(());
+        }
+        self.carry_out(&Command::Initialize(Initialize {
+            admin: Admin { name: init.username.clone(), credentials: credentials(&init.password)? },
+            cluster_name: Some(init.cluster_name.clone()).filter(|name| !name.is_empty()),
+            quotas: QuotaChange::default(),
+        }))?;
+        if let Some(bucket) = &init.bucket {
+            self.carry_out(&create_bucket(bucket)?)?;
+        }
+        Ok(())
+    }
+
+    /// Serves REST, plain and over TLS, and the view port's honest refusal, until `shutdown` turns true.
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        runtime: &tokio::runtime::Runtime,
+        listeners: ControlListeners,
+        shutdown: &watch::Sender<bool>,
+    ) -> Result<(), ServeError> {
+        let _context = runtime.enter();
+        let api = Api::new(Arc::clone(self) as Arc<dyn NodeControl>)?;
+        let ended = || shutdown.subscribe();
+        let (plain, tls, views) = (
+            tokio::net::TcpListener::from_std(listeners.mgmt)?,
+            tokio::net::TcpListener::from_std(listeners.mgmt_tls)?,
+            tokio::net::TcpListener::from_std(listeners.capi)?,
+        );
+        let limits = Limits::default();
+        runtime.spawn(admin::serve(plain, None, Arc::clone(&api), limits, ended()));
+        runtime.spawn(admin::serve(tls, Some(listeners.tls), api, limits, ended()));
+        runtime.spawn(admin::serve(views, None, Arc::new(Views), limits, ended()));
+        runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.buckets), ended()));
+        Ok(())
+    }
+
+    /// Decides, records, carries out and publishes; blocks on disk and on threads that have to end.
+    fn carry_out(&self, command: &Command) -> Result<Applied, ClusterError> {
+        let store = self.store.lock();
+        let (next, applied) = self.metadata.load().apply(command)?;
+        let next = Arc::new(next);
+        store.save(&next).map_err(|error| ClusterError::Failed(error.to_string()))?;
+        self.metadata.store(Arc::clone(&next));
+        let outcome = self.buckets.reconcile(&next);
+        self.rev.send_replace(next.rev);
+        self.wakes.config_changed();
+        outcome?;
+        Ok(applied)
+    }
+
+    /// Runs `work` where blocking is allowed.
+    fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Control) -> Result<T, ClusterError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, ClusterError>> {
+        let me = self.me.upgrade();
+        Box::pin(async move {
+            let Some(me) = me else { return Err(ClusterError::Failed("the node is stopping".into())) };
+            let outcome = tokio::task::spawn_blocking(move || work(&me)).await;
+            outcome.unwrap_or_else(|error| Err(ClusterError::Failed(error.to_string())))
+        })
+    }
+}
+
+/// Listeners of the control plane.
+pub(crate) struct ControlListeners {
+    pub(crate) mgmt: TcpListener,
+    pub(crate) mgmt_tls: TcpListener,
+    pub(crate) capi: TcpListener,
+    pub(crate) tls: Arc<rustls::ServerConfig>,
+}
+
+impl NodeControl for Control {
+    fn metadata(&self) -> Arc<Metadata> {
+        self.metadata.load_full()
+    }
+
+    fn watch(&self) -> watch::Receiver<i64> {
+        self.rev.subscribe()
+    }
+
+    fn this_node(&self) -> String {
+        self.this_node.clone()
+    }
+
+    fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
+        self.blocking(move |me| me.carry_out(&command))
+    }
+
+    fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
+        let name = name.to_owned();
+        self.blocking(move |me| {
+            let engine = me.buckets.engine(&name).ok_or(ClusterError::BucketNotFound)?;
+            let flushed = engine.flush_all(me.shared.now());
+            flushed.map_err(|status| {
+                ClusterError::Failed(format!("the bucket could not be flushed: {}", status.text()))
+            })
+        })
+    }
+
+    fn compact_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
+        let name = name.to_owned();
+        self.blocking(move |me| {
+            let engine = me.buckets.engine(&name).ok_or(ClusterError::BucketNotFound)?;
+            let now = me.shared.now();
+            (0..engine.shards())
+                .try_for_each(|shard| engine.compact(shard, now).map(drop))
+                .map_err(|error| ClusterError::Failed(format!("the bucket could not be compacted: {error}")))
+        })
+    }
+
+    fn bucket_is_ready(&self, name: &str) -> bool {
+        // Documents that are not in memory yet are fetched on demand, so an open bucket is a ready one.
+        self.buckets.engine(name).is_some()
+    }
+
+    fn bucket_stats(&self, name: &str) -> Option<BucketStatsView> {
+        let stats = self.buckets.engine(name)?.stats();
+        let meter = self.buckets.meter(name)?;
+        let rates = self.gauges.bucket(name);
+        let (gets, misses) = (meter.operations(OpKind::Get), meter.misses(OpKind::Get));
+        let sets =
+            [OpKind::Set, OpKind::Add, OpKind::Replace].map(|kind| meter.operations(kind)).iter().sum();
+        Some(BucketStatsView {
+            items: stats.curr_items,
+            mem_used: stats.mem_used,
+            disk_used: stats.disk_bytes,
+            data_used: stats.disk_live_bytes,
+            ops_per_sec: rates.ops_per_sec,
+            disk_fetches_per_sec: rates.fetches_per_sec,
+            resident_percent: stats.resident_percent as f64,
+            disk_queue: stats.diskqueue_items,
+            connections: self.shared.totals.connections.load(Ordering::Relaxed),
+            gets,
+            get_hits: gets.saturating_sub(misses),
+            sets,
+            deletes: meter.operations(OpKind::Delete),
+        })
+    }
+
+    fn raw_stats(&self, bucket: &str, group: &str) -> Vec<(String, String)> {
+        let snapshot = self.shared.snapshot();
+        snapshot.buckets.get(bucket).map_or_else(Vec::new, |entry| stats::of_rest(&self.shared, entry, group))
+    }
+
+    fn system(&self) -> SystemStats {
+        self.gauges.system(&self.shared)
+    }
+
+    fn certificate_pem(&self) -> Option<String> {
+        Some(self.certificate.clone())
+    }
+
+    fn audit(&self, event: AuditEvent) {
+        self.audit.record(audit::of_rest(&event));
+    }
+}
+
+/// The audit hook for logins over the data ports.
+pub(crate) fn data_plane_audit(audit: &Arc<AuditLog>) -> impl Fn(shared::AuditEvent) + Send + Sync + 'static {
+    let audit = Arc::clone(audit);
+    move |event| audit.record(audit::of_data_plane(&event))
+}
+
+fn create_bucket(bucket: &InitBucket) -> Result<Command, ServeError> {
+    let legacy = LegacyParams {
+        passwordless: Some(bucket.legacy_access),
+        memcached_port: Some(bucket.legacy_access),
+        ..LegacyParams::default()
+    };
+    let params = BucketParams {
+        ram_quota_mb: Some(bucket.quota_mb),
+        replicas: Some(0),
+        flush_enabled: Some(true),
+        legacy,
+        ..BucketParams::default()
+    };
+    Ok(Command::CreateBucket { name: bucket.name.clone(), uuid: BucketUuid(random_uuid()?), params })
+}
+
+fn credentials(password: &str) -> Result<Credentials, ServeError> {
+    let mut salt = [0; SALT_BYTES];
+    getrandom::fill(&mut salt).map_err(std::io::Error::other)?;
+    Ok(Credentials::new(password, salt))
+}

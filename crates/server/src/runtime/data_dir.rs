@@ -1,0 +1,120 @@
+//! The data directory: who may use it, and where things lie in it.
+//!
+//! ```text
+//! DIR/lock              held for as long as the process runs
+//! DIR/metadata/         cluster metadata (crate `cluster`)
+//! DIR/tls/              self-signed certificate and key, when none were given
+//! DIR/audit.log         logins and administrative changes, one JSON object a line
+//! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`)
+//! ```
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+use base::BucketUuid;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Another process holds the lock.
+    #[error("{0} is in use by another settee process; stop it or choose another --data-dir")]
+    InUse(PathBuf),
+    /// The directory cannot be created or locked.
+    #[error("cannot use data directory {path}: {source}")]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// A locked data directory. The lock goes with the process, however it ends.
+pub(crate) struct DataDir {
+    root: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Creates the directory if missing and locks it.
+    pub(crate) fn open(root: &Path) -> Result<Self, DataDirError> {
+        let failed = |source| DataDirError::Io { path: root.to_path_buf(), source };
+        fs::create_dir_all(root.join("buckets")).map_err(failed)?;
+        fs::create_dir_all(root.join("metadata")).map_err(failed)?;
+        fs::create_dir_all(root.join("tls")).map_err(failed)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(root.join("lock"))
+            .map_err(failed)?;
+        // SAFETY: flock on a descriptor that `lock` keeps open; no memory is involved.
+        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(match error.kind() {
+                io::ErrorKind::WouldBlock => DataDirError::InUse(root.to_path_buf()),
+                _ => failed(error),
+            });
+        }
+        Ok(Self { root: root.to_path_buf(), _lock: lock })
+    }
+
+    pub(crate) fn metadata(&self) -> PathBuf {
+        self.root.join("metadata")
+    }
+
+    pub(crate) fn tls(&self) -> PathBuf {
+        self.root.join("tls")
+    }
+
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.root.join("audit.log")
+    }
+
+    /// Folder of one bucket; a bucket created anew under the same name has another uuid and folder.
+    pub(crate) fn bucket(&self, uuid: &BucketUuid) -> PathBuf {
+        self.root.join("buckets").join(&uuid.0)
+    }
+
+    /// Removes folders of buckets that the metadata no longer knows: left by a crash in the middle of a drop.
+    pub(crate) fn remove_unknown_buckets(&self, known: impl Fn(&str) -> bool) -> io::Result<()> {
+        for entry in fs::read_dir(self.root.join("buckets"))? {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(&known) {
+                tracing::info!(folder = %entry.path().display(), "removing what is left of a dropped bucket");
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_in_use_is_refused_and_free_again_after_release() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = DataDir::open(dir.path()).unwrap();
+        assert!(matches!(DataDir::open(dir.path()), Err(DataDirError::InUse(_))));
+        drop(held);
+        DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn only_folders_of_unknown_buckets_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        for uuid in ["kept", "dropped"] {
+            fs::create_dir_all(data.bucket(&BucketUuid(uuid.into())).join("0")).unwrap();
+        }
+        data.remove_unknown_buckets(|uuid| uuid == "kept").unwrap();
+        assert!(data.bucket(&BucketUuid("kept".into())).exists());
+        assert!(!data.bucket(&BucketUuid("dropped".into())).exists());
+    }
+}

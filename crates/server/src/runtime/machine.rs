@@ -1,0 +1,95 @@
+//! What the machine is like: memory, processor time and disk space. A figure that the host hides is 0.
+
+use std::{ffi::CStr, fs, mem::MaybeUninit};
+
+/// Physical memory in bytes, or the control group's limit when that is lower.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    let machine = Memory::read().total;
+    let limit = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+    limit.map_or(machine, |limit| limit.min(machine))
+}
+
+/// Memory of the machine in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) total: u64,
+    /// Could be had without swapping.
+    pub(crate) available: u64,
+    pub(crate) swap_total: u64,
+    pub(crate) swap_free: u64,
+}
+
+impl Memory {
+    pub(crate) fn read() -> Self {
+        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+            kib.unwrap_or(0) * 1024
+        };
+        Self {
+            total: field("MemTotal:"),
+            available: field("MemAvailable:"),
+            swap_total: field("SwapTotal:"),
+            swap_free: field("SwapFree:"),
+        }
+    }
+}
+
+/// Resident memory of this process, in bytes.
+pub(crate) fn resident_bytes() -> u64 {
+    let pages = fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+    // SAFETY: sysconf reads a constant of the system.
+    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    pages.unwrap_or(0) * page
+}
+
+/// Processor time of the whole machine since it booted, in clock ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CpuTime {
+    busy: u64,
+    total: u64,
+}
+
+impl CpuTime {
+    pub(crate) fn read() -> Self {
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let first = text.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> = first.split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
+        // user nice system idle iowait irq softirq steal; guest time is part of user time.
+        let total: u64 = ticks.iter().take(8).sum();
+        let idle: u64 = ticks.iter().skip(3).take(2).sum();
+        Self { busy: total - idle, total }
+    }
+
+    pub(crate) fn busy_percent_since(self, earlier: Self) -> f64 {
+        let total = self.total.saturating_sub(earlier.total);
+        if total == 0 { 0.0 } else { self.busy.saturating_sub(earlier.busy) as f64 * 100.0 / total as f64 }
+    }
+}
+
+/// The file system that a path lies on, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) total: u64,
+    pub(crate) used: u64,
+}
+
+impl Disk {
+    pub(crate) fn read(path: &CStr) -> Self {
+        let mut stat = MaybeUninit::<libc::statvfs>::uninit();
+        // SAFETY: `path` ends with a zero byte and `stat` is large enough for what statvfs writes.
+        if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+            return Self::default();
+        }
+        // SAFETY: statvfs returned success, so it has filled the structure.
+        let stat = unsafe { stat.assume_init() };
+        let bytes = |blocks: libc::fsblkcnt_t| blocks * stat.f_frsize;
+        Self { total: bytes(stat.f_blocks), used: bytes(stat.f_blocks - stat.f_bfree) }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a node is started with, after flags, environment and configuration file have been merged by the caller.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Ports of a node; 0 asks the operating system for a free one, `None` switches the listener off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortOptions {
+    /// REST, plain.
+    pub mgmt: u16,
+    /// REST over TLS.
+    pub mgmt_tls: u16,
+    /// Documents (memcached binary protocol), plain.
+    pub kv: u16,
+    /// Documents over TLS.
+    pub kv_tls: u16,
+    /// Views.
+    pub capi: u16,
+    /// Plain memcached text and binary protocol.
+    pub memcached: Option<u16>,
+}
+
+impl Default for PortOptions {
+    /// Couchbase's standard ports.
+    fn default() -> Self {
+        Self { mgmt: 8091, mgmt_tls: 18091, kv: 11210, kv_tls: 11207, capi: 8092, memcached: Some(11211) }
+    }
+}
+
+/// The ports in use, as reported in the ports file and on standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortsInUse {
+    /// REST, plain.
+    pub mgmt: u16,
+    /// REST over TLS.
+    pub mgmt_tls: u16,
+    /// Documents, plain.
+    pub kv: u16,
+    /// Documents over TLS.
+    pub kv_tls: u16,
+    /// Views.
+    pub capi: u16,
+    /// Plain memcached protocol; 0 when switched off.
+    pub memcached: u16,
+}
+
+/// Unattended initialisation: what `POST /clusterInit` and a first bucket would do. Ignored on a node that is
+/// already initialised.
+#[derive(Clone, Debug)]
+pub struct InitOptions {
+    /// Administrator's name.
+    pub username: String,
+    /// Administrator's password.
+    pub password: String,
+    /// Name shown for the cluster.
+    pub cluster_name: String,
+    /// A first bucket, created when the node has none.
+    pub bucket: Option<InitBucket>,
+}
+
+/// The first bucket of an unattended start.
+#[derive(Clone, Debug)]
+pub struct InitBucket {
+    /// Its name.
+    pub name: String,
+    /// Its memory quota in MiB.
+    pub quota_mb: u64,
+    /// Opens the bucket to clients that cannot authenticate: passwordless attachment and port 11211.
+    pub legacy_access: bool,
+}
+
+/// Everything `serve` needs to know.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Where all state lives; created if missing.
+    pub data_dir: PathBuf,
+    /// The address every listener binds to and the node is known by.
+    pub listen: IpAddr,
+    /// Listener ports.
+    pub ports: PortOptions,
+    /// Where to write the ports in use (JSON) once the node is ready.
+    pub ports_file: Option<PathBuf>,
+    /// Data workers; one epoll loop each.
+    pub workers: usize,
+    /// Client connections accepted at most; reduced to what the file limit allows.
+    pub connections_max: usize,
+    /// Memory for all buckets together, in MiB.
+    pub memory_quota_mb: u64,
+    /// PEM certificate chain and key for the TLS ports; a self-signed pair is made when absent.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Unattended initialisation.
+    pub init: Option<InitOptions>,
+}
