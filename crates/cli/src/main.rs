@@ -21,12 +21,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Quickstart(commands::quickstart::QuickstartArgs),
+    Serve(Box<commands::serve::ServeArgs>),
+    Init(commands::init::InitArgs),
     Load(commands::load::Args),
     Songs(commands::songs::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Quickstart(args) => commands::quickstart::run(args),
+        Command::Serve(args) => commands::serve::run(*args),
+        Command::Init(args) => commands::init::run(args),
         Command::Load(args) => commands::load::run(args),
         Command::Songs(args) => commands::songs::run(args),
     };

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 
 pub use password_cache::PasswordCache;
 pub use privilege::{Privilege, PrivilegeSet};
-pub use scram::{Credentials, SCRAM_ITERATIONS, ScramHash, ScramVerifier, cram_md5_digest, same_secret};
+pub use scram::{
+    Credentials, SALT_BYTES, SCRAM_ITERATIONS, ScramHash, ScramVerifier, cram_md5_digest, same_secret,
+};
 
 use crate::{
     Metadata, UserDomain,

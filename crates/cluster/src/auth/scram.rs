@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256, Sha512};
 /// Iterations of new verifiers.
 pub const SCRAM_ITERATIONS: u32 = 4096;
 /// Bytes of a salt that the caller provides per hash.
-const SALT_BYTES: usize = 32;
+pub const SALT_BYTES: usize = 32;
 
 /// The hash a SCRAM mechanism is built on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

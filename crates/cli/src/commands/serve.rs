@@ -1,0 +1,317 @@
+//! `settee serve`: runs a node. Flags win over environment variables, those over the configuration file, that over
+//! the defaults.
+
+use std::{
+    io::IsTerminal,
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use server::runtime::{self, InitBucket, InitOptions, PortOptions, ServeOptions};
+
+use super::Failure;
+
+/// Share of the machine's memory that all buckets together may use unless told otherwise.
+const MEMORY_SHARE_PERCENT: u64 = 60;
+
+/// Connections accepted at most unless told otherwise.
+pub(crate) const CONNECTIONS_MAX_DEFAULT: usize = 30_000;
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  An empty node on this machine, standard ports:
+      settee serve --data-dir ./data
+  Two nodes side by side:
+      settee serve --data-dir ./a --listen 127.0.0.1
+      settee serve --data-dir ./b --listen 127.0.0.2
+  Any free ports, reported in a file:
+      settee serve --data-dir ./data --port-mgmt 0 --port-mgmt-tls 0 --port-kv 0 --port-kv-tls 0 \\
+                   --port-capi 0 --port-memcached 0 --ports-file ports.json
+  Unattended, with an administrator and a first bucket:
+      SETTEE_INIT_PASSWORD=secret settee serve --data-dir ./data --init-username admin --init-bucket songs
+
+CONFIGURATION FILE (TOML; keys are the long flags with underscores)
+      data_dir = \"/var/lib/settee\"
+      listen = \"10.0.0.7\"
+      memory_quota_mb = 16384
+
+A new node waits to be initialised: `settee init`, `couchbase-cli cluster-init`, or the --init-* flags.
+The ports in use are printed on standard output as one line of JSON when the node is ready.";
+
+/// Runs a node until SIGTERM or SIGINT.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[command(after_help = EXAMPLES)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ServeArgs {
+    /// Configuration file (TOML).
+    #[arg(long, env = "SETTEE_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+
+    /// Directory for all state; created if missing [default: ./settee-data].
+    #[arg(long, env = "SETTEE_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Address to listen on and to be known by [default: 127.0.0.1].
+    #[arg(long, env = "SETTEE_LISTEN", value_name = "ADDR")]
+    listen: Option<IpAddr>,
+
+    /// REST port; 0 for any [default: 8091].
+    #[arg(long, env = "SETTEE_PORT_MGMT", value_name = "PORT")]
+    port_mgmt: Option<u16>,
+
+    /// REST port over TLS; 0 for any [default: 18091].
+    #[arg(long, env = "SETTEE_PORT_MGMT_TLS", value_name = "PORT")]
+    port_mgmt_tls: Option<u16>,
+
+    /// Document port; 0 for any [default: 11210].
+    #[arg(long, env = "SETTEE_PORT_KV", value_name = "PORT")]
+    port_kv: Option<u16>,
+
+    /// Document port over TLS; 0 for any [default: 11207].
+    #[arg(long, env = "SETTEE_PORT_KV_TLS", value_name = "PORT")]
+    port_kv_tls: Option<u16>,
+
+    /// View port; 0 for any [default: 8092].
+    #[arg(long, env = "SETTEE_PORT_CAPI", value_name = "PORT")]
+    port_capi: Option<u16>,
+
+    /// Plain memcached port; 0 for any. It serves nobody until a bucket opts in [default: 11211].
+    #[arg(long, env = "SETTEE_PORT_MEMCACHED", value_name = "PORT")]
+    port_memcached: Option<u16>,
+
+    /// Write the ports in use to this file (JSON) when ready.
+    #[arg(long, env = "SETTEE_PORTS_FILE", value_name = "FILE")]
+    ports_file: Option<PathBuf>,
+
+    /// Data workers [default: one per core].
+    #[arg(long, env = "SETTEE_WORKERS", value_name = "N")]
+    workers: Option<usize>,
+
+    /// Client connections at most; lowered to what the file limit allows [default: 30000].
+    #[arg(long, env = "SETTEE_CONNECTIONS_MAX", value_name = "N")]
+    connections_max: Option<usize>,
+
+    /// Memory for all buckets together, in MiB [default: 60 % of the machine's].
+    #[arg(long, env = "SETTEE_MEMORY_QUOTA_MB", value_name = "MIB")]
+    memory_quota_mb: Option<u64>,
+
+    /// Certificate chain for the TLS ports (PEM) [default: a self-signed one, made once].
+    #[arg(long, env = "SETTEE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Private key of --tls-cert (PEM).
+    #[arg(long, env = "SETTEE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// What to log on standard error: error, warn, info, debug or trace [default: info].
+    #[arg(long, env = "SETTEE_LOG_LEVEL", value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+
+    /// Initialise a new node with this administrator.
+    #[arg(long, env = "SETTEE_INIT_USERNAME", value_name = "NAME")]
+    init_username: Option<String>,
+
+    /// Password of --init-username; the environment keeps it out of the process list.
+    #[arg(long, env = "SETTEE_INIT_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
+    init_password: Option<String>,
+
+    /// Name of the cluster.
+    #[arg(long, env = "SETTEE_INIT_CLUSTER_NAME", value_name = "NAME")]
+    init_cluster_name: Option<String>,
+
+    /// Create this bucket on a new node.
+    #[arg(long, env = "SETTEE_INIT_BUCKET", value_name = "NAME")]
+    init_bucket: Option<String>,
+
+    /// Memory quota of --init-bucket in MiB [default: half of the memory quota].
+    #[arg(long, env = "SETTEE_INIT_BUCKET_QUOTA_MB", value_name = "MIB")]
+    init_bucket_quota_mb: Option<u64>,
+
+    /// Let clients that cannot authenticate use --init-bucket: passwordless attachment and the memcached port.
+    #[arg(long, env = "SETTEE_INIT_BUCKET_LEGACY")]
+    init_bucket_legacy: bool,
+}
+
+/// Merges the sources and runs the node.
+pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
+    let args = args.merged()?;
+    start_log(args.log_level.unwrap_or(LogLevel::Info));
+    let options = args.into_options()?;
+    runtime::serve(options).map_err(|error| Failure(error.to_string()))
+}
+
+impl ServeArgs {
+    /// These flags over the configuration file, when there is one.
+    fn merged(self) -> Result<ServeArgs, Failure> {
+        match &self.config {
+            Some(path) => {
+                let file = read_config(path)?;
+                Ok(self.over(file))
+            }
+            None => Ok(self),
+        }
+    }
+
+    fn into_options(self) -> Result<ServeOptions, Failure> {
+        let args = self;
+        let standard = PortOptions::default();
+        let memory_quota_mb = args.memory_quota_mb.unwrap_or_else(default_memory_quota_mb);
+        let init = args.init(memory_quota_mb)?;
+        Ok(ServeOptions {
+            data_dir: args.data_dir.unwrap_or_else(|| PathBuf::from("settee-data")),
+            listen: args.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            ports: PortOptions {
+                mgmt: args.port_mgmt.unwrap_or(standard.mgmt),
+                mgmt_tls: args.port_mgmt_tls.unwrap_or(standard.mgmt_tls),
+                kv: args.port_kv.unwrap_or(standard.kv),
+                kv_tls: args.port_kv_tls.unwrap_or(standard.kv_tls),
+                capi: args.port_capi.unwrap_or(standard.capi),
+                memcached: args.port_memcached.or(standard.memcached),
+            },
+            ports_file: args.ports_file,
+            workers: args.workers.unwrap_or_else(default_workers).max(1),
+            connections_max: args.connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT),
+            memory_quota_mb,
+            tls: args.tls_cert.zip(args.tls_key),
+            init,
+        })
+    }
+
+    fn init(&self, memory_quota_mb: u64) -> Result<Option<InitOptions>, Failure> {
+        let (username, password) = match (&self.init_username, &self.init_password) {
+            (Some(username), Some(password)) => (username.clone(), password.clone()),
+            (None, None) => {
+                return match self.init_bucket {
+                    Some(_) => Err(Failure("--init-bucket needs --init-username and --init-password".into())),
+                    None => Ok(None),
+                };
+            }
+            _ => {
+                return Err(Failure(
+                    "--init-username and --init-password go together; one of them is missing".into(),
+                ));
+            }
+        };
+        let bucket = self.init_bucket.clone().map(|name| InitBucket {
+            name,
+            quota_mb: self.init_bucket_quota_mb.unwrap_or(memory_quota_mb / 2),
+            legacy_access: self.init_bucket_legacy,
+        });
+        let cluster_name = self.init_cluster_name.clone().unwrap_or_default();
+        Ok(Some(InitOptions { username, password, cluster_name, bucket }))
+    }
+
+    /// These values where given, those of `file` elsewhere.
+    fn over(self, file: ServeArgs) -> ServeArgs {
+        ServeArgs {
+            config: self.config,
+            data_dir: self.data_dir.or(file.data_dir),
+            listen: self.listen.or(file.listen),
+            port_mgmt: self.port_mgmt.or(file.port_mgmt),
+            port_mgmt_tls: self.port_mgmt_tls.or(file.port_mgmt_tls),
+            port_kv: self.port_kv.or(file.port_kv),
+            port_kv_tls: self.port_kv_tls.or(file.port_kv_tls),
+            port_capi: self.port_capi.or(file.port_capi),
+            port_memcached: self.port_memcached.or(file.port_memcached),
+            ports_file: self.ports_file.or(file.ports_file),
+            workers: self.workers.or(file.workers),
+            connections_max: self.connections_max.or(file.connections_max),
+            memory_quota_mb: self.memory_quota_mb.or(file.memory_quota_mb),
+            tls_cert: self.tls_cert.or(file.tls_cert),
+            tls_key: self.tls_key.or(file.tls_key),
+            log_level: self.log_level.or(file.log_level),
+            init_username: self.init_username.or(file.init_username),
+            init_password: self.init_password.or(file.init_password),
+            init_cluster_name: self.init_cluster_name.or(file.init_cluster_name),
+            init_bucket: self.init_bucket.or(file.init_bucket),
+            init_bucket_quota_mb: self.init_bucket_quota_mb.or(file.init_bucket_quota_mb),
+            init_bucket_legacy: self.init_bucket_legacy || file.init_bucket_legacy,
+        }
+    }
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// Logs to standard error from here on; standard output belongs to the ready report.
+pub(crate) fn start_log(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Warn => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
+    let color = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(color).init();
+}
+
+fn read_config(path: &Path) -> Result<ServeArgs, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::doing(format_args!("cannot read the configuration file {}", path.display()), error)
+    })?;
+    toml::from_str(&text).map_err(|error| {
+        Failure::doing(format_args!("{} is not a valid configuration file", path.display()), error)
+    })
+}
+
+pub(crate) fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn default_memory_quota_mb() -> u64 {
+    runtime::machine_memory_bytes() * MEMORY_SHARE_PERCENT / 100 / (1024 * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn options(flags: &[&str]) -> Result<ServeOptions, Failure> {
+        Cli::parse_from([&["settee"], flags].concat()).serve.merged()?.into_options()
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("settee.toml");
+        std::fs::write(&file, "port_kv = 1\nport_mgmt = 2\nlisten = \"127.0.0.9\"\n").unwrap();
+        let options = options(&["--config", file.to_str().unwrap(), "--port-kv", "0"]).unwrap();
+        assert_eq!((options.ports.kv, options.ports.mgmt, options.ports.capi), (0, 2, 8092));
+        assert_eq!(options.listen.to_string(), "127.0.0.9");
+    }
+
+    #[test]
+    fn a_mistyped_key_in_the_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("settee.toml");
+        std::fs::write(&file, "prot_kv = 1\n").unwrap();
+        let error = options(&["--config", file.to_str().unwrap()]).unwrap_err();
+        assert!(error.to_string().contains("prot_kv"), "{error}");
+    }
+
+    #[test]
+    fn half_of_an_administrator_is_refused() {
+        assert!(options(&["--init-username", "a"]).is_err());
+        assert!(options(&["--init-bucket", "b"]).is_err());
+    }
+}
