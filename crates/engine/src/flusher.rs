@@ -9,7 +9,8 @@
 //! 5. publishes, vBucket by vBucket under its lock: items are clean and have their locator, tombstones leave the table,
 //!    durable writes become visible, the persisted seqno rises, waiters are woken.
 //!
-//! A full disk puts everything taken back to the front of its checkpoint; it is tried again. Any other failure poisons the
+//! A full disk puts everything taken, but for vBuckets with nothing to write but deletions, back to the front of its
+//! checkpoint; it is tried again. Any other failure poisons the
 //! shard: everything stays in memory and readable, nothing is written any more.
 
 use std::sync::atomic::Ordering;
@@ -51,6 +52,12 @@ struct Part {
     reported_bytes: u64,
     /// Filled by the commit, one per item.
     locators: Vec<Locator>,
+}
+
+impl Part {
+    fn is_deletions_only(&self, shard: &Shard) -> bool {
+        self.items.iter().all(|item| shard.item(item).is_deleted())
+    }
 }
 
 impl Bucket {
@@ -169,9 +176,16 @@ impl Bucket {
                 break;
             }
             if let Err(error) = commit(shard, store, &mut group) {
-                report.failed = Some(failure_of(shard, &error));
-                self.put_back(shard, group, now);
-                break;
+                let failure = failure_of(shard, &error);
+                report.failed = Some(failure);
+                let (deletions, others) = group.into_iter().partition(|part| part.is_deletions_only(shard));
+                group = deletions;
+                self.put_back(shard, others, now);
+                // What frees space may use the space kept for that.
+                if failure == FlushFailure::Poisoned || commit(shard, store, &mut group).is_err() {
+                    self.put_back(shard, group, now);
+                    break;
+                }
             }
             bytes += group.iter().map(|part| part.bytes).sum::<u64>();
             committed.append(&mut group);

@@ -17,7 +17,7 @@ use settee_engine::{
     WithMeta,
 };
 use support::{
-    Clock, Disk, Rig, START_SECS,
+    Clock, Disk, FaultDisk, Rig, START_SECS,
     model::UNKNOWN,
     model::{Doc, Model, Version},
     options,
@@ -113,10 +113,17 @@ impl World {
         self.rig.key(key).0
     }
 
-    /// With a full disk everything that writes is refused first.
-    fn expect<T>(&self, expected: Result<T, Status>, writes: bool, key: &[u8]) -> Result<T, Status> {
+    /// With a full disk everything that writes is refused first. One that fills slowly may have refused.
+    fn expect<T, D>(
+        &self,
+        done: &Result<D, Status>,
+        expected: Result<T, Status>,
+        key: &[u8],
+    ) -> Result<T, Status> {
         let known = self.model.collections.contains(&DocKey::trusted(key).collection());
-        if writes && self.is_full && known { Err(Status::TemporaryFailure) } else { expected }
+        let slowly = self.rig.disks.iter().any(|disk| disk.fills_slowly());
+        let refused = matches!(done, Err(Status::TemporaryFailure));
+        if self.is_full && known && (refused || !slowly) { Err(Status::TemporaryFailure) } else { expected }
     }
 
     fn step(&mut self) {
@@ -189,8 +196,8 @@ impl World {
             durability: self.level(),
             ..Store::set(&value)
         };
-        let expected = self.expect(self.model.store(&key, &store, now), true, &key);
         let done = self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now));
+        let expected = self.expect(&done, self.model.store(&key, &store, now), &key);
         let (Ok(mutated), Ok(doc)) = (done, expected.clone()) else {
             assert_eq!(done.err(), expected.err(), "{store:?} of {:?}", self.model.version(&key));
             return;
@@ -259,8 +266,8 @@ impl World {
             cas: self.cas(&key),
             durability: self.level(),
         };
-        let expected = self.expect(self.model.counter(&key, &counter, now), true, &key);
         let done = self.rig.run(&key, |bucket, vb, key| bucket.counter(vb, key, &counter, now));
+        let expected = self.expect(&done, self.model.counter(&key, &counter, now), &key);
         let (Ok((number, mutated)), Ok((expected, doc))) = (done, expected.clone()) else {
             assert_eq!(done.err(), expected.err(), "{counter:?} of {:?}", self.model.version(&key));
             return;
@@ -271,8 +278,8 @@ impl World {
 
     fn touch(&mut self) {
         let (key, now, wire) = (self.key(), self.rig.now(), self.expiry());
-        let expected = self.expect(self.model.touch(&key, wire, now), true, &key);
         let done = self.rig.run(&key, |bucket, vb, key| bucket.touch(vb, key, wire, now, copy));
+        let expected = self.expect(&done, self.model.touch(&key, wire, now), &key);
         let (Ok((found, mutated)), Ok((doc, changes))) = (done.clone(), expected.clone()) else {
             assert_eq!(done.err(), expected.err(), "touch of {:?}", self.model.version(&key));
             return;
@@ -370,9 +377,6 @@ impl World {
             ..WithMeta::new(cas, self.rng.u64(1..12), if is_deletion { &[] } else { &value })
         };
         let mut expected = self.model.with_meta(&key, &with_meta, is_deletion, now);
-        if !is_deletion {
-            expected = self.expect(expected, true, &key);
-        }
         let done = self.rig.run(&key, |bucket, vb, key| {
             if is_deletion {
                 bucket.delete_with_meta(vb, key, &with_meta, now)
@@ -380,6 +384,9 @@ impl World {
                 bucket.set_with_meta(vb, key, &with_meta, now)
             }
         });
+        if !is_deletion {
+            expected = self.expect(&done, expected, &key);
+        }
         // A CAS beyond the ceiling has to wait for the flusher.
         if done == Err(Status::TemporaryFailure) && expected.is_ok() {
             return;
@@ -439,18 +446,14 @@ impl World {
         }
         self.rig.clock.0 += 200;
         let report = self.rig.bucket.flush(shard, self.rig.now());
-        if self.is_full {
-            return;
-        }
-        assert_eq!(report.failed, None);
-        if !report.more {
-            let rig = &self.rig;
-            let shards = rig.bucket.shards();
-            let vbuckets = rig.bucket.vbuckets();
-            self.model.flushed(|key| {
-                let vb = base::hash::vbucket_of(DocKey::trusted(key).logical(), vbuckets);
-                usize::from(vb.get()) % shards == shard
-            });
+        assert!(self.is_full || report.failed.is_none(), "{report:?}");
+        self.learn_persisted();
+    }
+
+    /// What the bucket says is on disk, the model may count on.
+    fn learn_persisted(&mut self) {
+        for vb in (0..self.rig.bucket.vbuckets()).map(VbId) {
+            self.model.persisted(vb, self.rig.bucket.vb_state(vb).unwrap().persisted_seqno);
         }
     }
 
@@ -466,7 +469,7 @@ impl World {
         self.rig.disks.iter().for_each(|disk| disk.set_full(false));
         self.is_full = false;
         self.rig.flush();
-        self.model.flushed(|_| true);
+        self.learn_persisted();
     }
 
     fn page(&mut self) {
@@ -507,11 +510,16 @@ impl World {
             self.flush_everything();
         }
         let manifest = self.rig.bucket.manifest();
+        let vbs = (0..self.rig.bucket.vbuckets()).map(VbId);
+        let persisted: Vec<_> = vbs.map(|vb| self.rig.bucket.vb_state(vb).unwrap().persisted_seqno).collect();
         let placeholder = Rig::new(options(BucketKind::Memcached));
         let rig = std::mem::replace(&mut self.rig, placeholder);
         let rig = Rig { manifest, ..rig };
         self.rig = if crash { rig.crash() } else { rig.restart() };
         let bucket = self.rig.bucket.clone();
+        for (vb, persisted) in (0..).map(VbId).zip(persisted) {
+            assert!(bucket.vb_state(vb).unwrap().high_seqno >= persisted, "what was persisted is there");
+        }
         self.model.crashed(|vb| bucket.vb_state(vb).unwrap().high_seqno);
     }
 
@@ -529,10 +537,17 @@ impl World {
     }
 
     fn empty(&mut self) {
-        match self.rig.bucket.flush_all(self.rig.now()) {
-            Ok(()) => self.model.emptied(),
-            Err(status) => {
-                assert!(self.is_full && status == Status::TemporaryFailure);
+        self.rig.clock.0 += 1;
+        let vbuckets = self.rig.bucket.vbuckets();
+        let uuid = |rig: &Rig, vb| rig.bucket.vb_state(VbId(vb)).unwrap().uuid;
+        let before: Vec<_> = (0..vbuckets).map(|vb| uuid(&self.rig, vb)).collect();
+        let emptied = self.rig.bucket.flush_all(self.rig.now());
+        assert!(emptied.is_ok() || self.is_full);
+        for vb in 0..vbuckets {
+            if uuid(&self.rig, vb) != before[usize::from(vb)] {
+                self.model.emptied(VbId(vb), vbuckets);
+            } else {
+                assert!(emptied.is_err());
             }
         }
     }
@@ -576,8 +591,10 @@ impl World {
         }
         self.rig.clock.0 += 200;
         for shard in 0..self.rig.bucket.shards() {
-            assert!(self.rig.bucket.flush(shard, self.rig.now()).failed.is_some());
+            let report = self.rig.bucket.flush(shard, self.rig.now());
+            assert!(report.failed.is_some() || self.rig.disks[shard].fills_slowly());
         }
+        self.learn_persisted();
         self.is_full = true;
     }
 
@@ -662,5 +679,14 @@ fn a_persistent_bucket_is_what_the_model_says() {
 fn an_ephemeral_bucket_is_what_the_model_says() {
     for seed in 0..seeds(10) {
         run(seed, 1_500, BucketKind::Ephemeral);
+    }
+}
+
+#[test]
+fn a_bucket_over_the_segment_log_is_what_the_model_says() {
+    for seed in 0..seeds(20) {
+        let disks =
+            (0..2).map(|shard| Arc::new(FaultDisk::new(seed * 2 + 1, shard)) as Arc<dyn Disk>).collect();
+        drive(World::new(seed, BucketKind::Couchbase, Some(disks)), seed, 1_500);
     }
 }

@@ -231,18 +231,33 @@ impl Core {
         self.counters.check()?;
         check_states(vbs)?;
         let mut writer = self.writer.lock();
-        for (vb, state) in vbs {
-            let incarnation = self.incarnation(*vb);
+        let states: BTreeMap<_, _> = writer.states().map(|(vb, state)| (vb, state.clone())).collect();
+        let before: Vec<_> = vbs.iter().map(|(vb, _)| (*vb, self.incarnation(*vb))).collect();
+        for ((vb, state), &(_, incarnation)) in vbs.iter().zip(&before) {
             writer.set_state(*vb, state, true);
-            if let Some(number) = self.incarnations.get(usize::from(vb.get())) {
-                // Pairs with the acquire in `incarnation`.
-                number.store(incarnation + 1, Ordering::Release);
-            }
+            self.set_incarnation(*vb, incarnation + 1);
         }
         drop(writer);
+        let written = self.write_manifest(&[]);
+        if matches!(written, Err(StoreError::NoSpace)) {
+            // Nothing was recorded: what was there still is.
+            let mut writer = self.writer.lock();
+            for &(vb, incarnation) in &before {
+                self.set_incarnation(vb, incarnation);
+                writer.set_state(vb, states.get(&vb).unwrap_or(&VbState::default()), true);
+            }
+            return written;
+        }
         self.bury_stale();
         self.resets.store(true, Ordering::Relaxed);
-        self.write_manifest(&[])
+        written
+    }
+
+    fn set_incarnation(&self, vb: VbId, incarnation: u32) {
+        if let Some(number) = self.incarnations.get(usize::from(vb.get())) {
+            // Pairs with the acquire in `incarnation`.
+            number.store(incarnation, Ordering::Release);
+        }
     }
 
     /// Recounts live bytes of segments that hold records of ended incarnations: an estimate, since it is not known

@@ -1,8 +1,9 @@
 //! The disk a test bucket stands on: something that opens a shard's store, crashes, and fills up.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use storage::KvStore;
+use storage::{FaultFs, KvStore, Options};
 
 use super::MemStore;
 
@@ -14,6 +15,8 @@ pub(crate) trait Disk: Send + Sync {
     fn crash(&self);
     /// Whether writes find no space.
     fn set_full(&self, full: bool);
+    /// Whether it takes some more when it is full (what is allocated already).
+    fn fills_slowly(&self) -> bool;
 }
 
 /// A store in memory: keeps exactly what was synced.
@@ -31,5 +34,46 @@ impl Disk for MemDisk {
 
     fn set_full(&self, full: bool) {
         self.0.set_full(full);
+    }
+
+    fn fills_slowly(&self) -> bool {
+        false
+    }
+}
+
+/// The segment log over a file system in memory that tears and loses what was not synced.
+pub(crate) struct FaultDisk {
+    fs: FaultFs,
+    shard: u32,
+}
+
+impl FaultDisk {
+    pub(crate) fn new(seed: u64, shard: u32) -> Self {
+        Self { fs: FaultFs::new(seed), shard }
+    }
+}
+
+impl Disk for FaultDisk {
+    fn open(&self) -> Arc<dyn KvStore> {
+        // Small segments, so that compaction has something to do.
+        let options = Options {
+            shard: self.shard,
+            segment_bytes: 256 << 10,
+            segment_bytes_min: 64 << 10,
+            reserve_bytes: 1 << 20,
+        };
+        Arc::new(storage::open(Path::new("/shard"), Arc::new(self.fs.clone()), options).unwrap())
+    }
+
+    fn crash(&self) {
+        self.fs.crash();
+    }
+
+    fn set_full(&self, full: bool) {
+        self.fs.set_capacity(full.then(|| self.fs.used_bytes()));
+    }
+
+    fn fills_slowly(&self) -> bool {
+        true
     }
 }

@@ -1,7 +1,13 @@
 //! What the engine's tests share: a clock, a notifier that remembers, a store in memory that can crash, and a bucket
 //! driven the way the server's threads drive one.
 
-#![allow(dead_code, missing_docs, clippy::unwrap_used, reason = "test support; each test file uses its part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test support; each test file uses its part"
+)]
 
 mod disk;
 mod mem_store;
@@ -13,7 +19,7 @@ use base::{DocKey, HashedKey, Manifest, Now, VbId, bucket::BucketKind, hash::key
 use parking_lot::Mutex;
 use settee_engine::{Bucket, BucketOptions, Notifier, Refusal, Waiter, Work};
 
-pub(crate) use disk::{Disk, MemDisk};
+pub(crate) use disk::{Disk, FaultDisk, MemDisk};
 pub(crate) use mem_store::MemStore;
 
 /// Where every test's time begins.

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use base::{Cas, CollectionId, DocKey, Now, Seqno, Status, VbId, bucket::DurabilityLevel, limits};
+use base::{
+    Cas, CollectionId, DocKey, Now, Seqno, Status, VbId, bucket::DurabilityLevel, hash::vbucket_of, limits,
+};
 use settee_engine::{Counter, Expiry, Mutated, Store, StoreMode, WithMeta};
 
 pub(crate) type Key = Vec<u8>;
@@ -55,7 +57,7 @@ pub(crate) struct Model {
     log: Vec<Logged>,
     locks: BTreeMap<Key, Lock>,
     /// Durable writes that are not synced: what readers see.
-    pending: BTreeMap<Key, Option<Doc>>,
+    pending: BTreeMap<Key, (Seqno, Option<Doc>)>,
     pub(crate) last_cas: BTreeMap<VbId, Cas>,
     pub(crate) last_seqno: BTreeMap<VbId, Seqno>,
     pub(crate) collections: Vec<CollectionId>,
@@ -86,7 +88,7 @@ impl Model {
     /// The document that readers see.
     fn shown(&self, key: &[u8], now: Now) -> Option<&Doc> {
         match self.pending.get(key) {
-            Some(previous) => previous.as_ref().filter(|doc| !is_due(doc.expiry, now)),
+            Some((_, previous)) => previous.as_ref().filter(|doc| !is_due(doc.expiry, now)),
             None => self.live(key, now),
         }
     }
@@ -280,7 +282,7 @@ impl Model {
         assert_eq!(mutated.wait, level.needs_disk());
         if mutated.wait {
             let previous = self.live(key, now).cloned();
-            self.pending.insert(key.to_vec(), previous);
+            self.pending.insert(key.to_vec(), (mutated.seqno, previous));
         }
         self.locks.remove(key);
         self.versions.insert(key.to_vec(), version.clone());
@@ -311,19 +313,20 @@ impl Model {
     /// A document's revision has been seen.
     pub(crate) fn learn_rev(&mut self, key: &[u8], seen: u64) {
         match (self.pending.get_mut(key), self.versions.get_mut(key)) {
-            (Some(previous), _) => previous.iter_mut().for_each(|doc| doc.rev = seen),
+            (Some((_, previous)), _) => previous.iter_mut().for_each(|doc| doc.rev = seen),
             (None, Some(Version::Doc(doc))) => doc.rev = seen,
             (None, _) => {}
         }
     }
 
-    /// Everything of these vBuckets is on disk.
-    pub(crate) fn flushed(&mut self, belongs: impl Fn(&[u8]) -> bool) {
-        self.log.retain(|entry| !belongs(&entry.key));
-        self.pending.retain(|key, _| !belongs(key));
-        self.synced.retain(|key, _| !belongs(key));
-        let now_synced = self.versions.iter().filter(|(key, _)| belongs(key));
-        self.synced.extend(now_synced.map(|(key, version)| (key.clone(), version.clone())));
+    /// A vBucket is on disk up to a seqno.
+    pub(crate) fn persisted(&mut self, vb: VbId, seqno: Seqno) {
+        for entry in self.log.extract_if(.., |entry| entry.vb == vb && entry.seqno <= seqno) {
+            self.synced.insert(entry.key.clone(), entry.version);
+            if self.pending.get(&entry.key).is_some_and(|pending| pending.0 == entry.seqno) {
+                self.pending.remove(&entry.key);
+            }
+        }
     }
 
     /// Power was lost; `recovered` tells the seqno each vBucket came back with.
@@ -342,25 +345,25 @@ impl Model {
         }
     }
 
-    /// The bucket was emptied.
-    pub(crate) fn emptied(&mut self) {
-        self.versions.clear();
-        self.synced.clear();
-        self.log.clear();
-        self.locks.clear();
-        self.pending.clear();
-        self.last_seqno.clear();
+    /// A vBucket was emptied.
+    pub(crate) fn emptied(&mut self, vb: VbId, vbuckets: u16) {
+        let gone = |key: &Key| vbucket_of(DocKey::trusted(key).logical(), vbuckets) == vb;
+        self.forget(gone);
+        self.last_seqno.remove(&vb);
     }
 
-    /// A collection is gone.
-    pub(crate) fn drop_collection(&mut self, id: CollectionId) {
-        self.collections.retain(|other| *other != id);
-        let gone = |key: &Key| DocKey::trusted(key).collection() == id;
+    fn forget(&mut self, gone: impl Fn(&Key) -> bool) {
         self.versions.retain(|key, _| !gone(key));
         self.synced.retain(|key, _| !gone(key));
         self.log.retain(|entry| !gone(&entry.key));
         self.locks.retain(|key, _| !gone(key));
         self.pending.retain(|key, _| !gone(key));
+    }
+
+    /// A collection is gone.
+    pub(crate) fn drop_collection(&mut self, id: CollectionId) {
+        self.collections.retain(|other| *other != id);
+        self.forget(|key| DocKey::trusted(key).collection() == id);
     }
 
     /// Keys of all documents that exist.
