@@ -15,8 +15,8 @@ struct Block {
 fn alloc(arena: &Arena, random: &mut Rng, purpose: Purpose) -> Option<Block> {
     let bytes = match random.u32(..100) {
         0..60 => random.usize(1..=200),
-        60..95 => random.usize(1..=5_000),
-        _ => random.usize(1..=if cfg!(miri) { 100_000 } else { 400_000 }),
+        60..97 => random.usize(1..=5_000),
+        _ => random.usize(1..=if cfg!(miri) { 70_000 } else { 400_000 }),
     };
     let block = Block { handle: arena.alloc(bytes, purpose)?, bytes, fill: random.u8(..) };
     // SAFETY: just allocated with this length.
@@ -40,7 +40,7 @@ fn blocks_never_overlap_and_everything_is_returned() {
         let arena = Arena::with_reserve(256 << 20).unwrap();
         let mut random = Rng::with_seed(seed);
         let mut blocks: BTreeMap<u32, Block> = BTreeMap::new();
-        let steps = if cfg!(miri) { 400 } else { 4_000 };
+        let steps = if cfg!(miri) { 150 } else { 4_000 };
         for step in 0..steps {
             let purpose = if random.bool() { Purpose::Item } else { Purpose::Table };
             let growing = step / (steps / 8) % 2 == 0;

@@ -182,6 +182,7 @@ fn without_memory_the_item_comes_back_and_the_table_stays_whole() {
     while let Some(item) = NewItem::new(&arena, &meta(0), b"f", &filler) {
         fillers.push(item);
     }
+    fillers.pop();
     let mut numbers = 0..;
     let refused = loop {
         let number = numbers.next().unwrap();
