@@ -134,7 +134,8 @@ pub enum Verdict {
 
 /// What the engine knows about which versions are current. Called by [`KvStore::compact`] on its thread.
 pub trait Liveness: Sync {
-    /// Is this the newest *synced* version of its key?
+    /// Is this the newest *synced* version of its key? [`Verdict::Dead`] only when a version with a higher seqno is
+    /// known to be synced: a version that was synced and then overwritten in memory only is still alive.
     fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict;
 
     /// The record now also lies at `to`, synced; make memory point there if it still points to `from` for this
@@ -235,6 +236,9 @@ pub trait KvStore: Send + Sync {
     fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError>;
 
     /// Everything committed before the call is durable after it. One sync serves all who wait.
+    ///
+    /// Whoever commits must have given memory the locators of what a sync covered before calling `commit` or `sync`
+    /// again: from then on compaction takes [`Liveness::verdict`]'s word for those records.
     ///
     /// # Errors
     /// Any failure poisons the store; nobody retries a sync.

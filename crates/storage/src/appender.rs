@@ -31,6 +31,8 @@ pub(crate) struct Appender {
     pub(crate) segment: Arc<Segment>,
     /// The file has space up to here.
     allocated: u64,
+    /// No use in preallocating beyond.
+    expected_bytes: u64,
     /// Bytes beyond the segment's data end may have been written.
     touched: bool,
 }
@@ -50,8 +52,8 @@ pub(crate) struct Batch {
 }
 
 impl Appender {
-    pub(crate) fn new(segment: Arc<Segment>, header: &[u8]) -> Result<Self, StoreError> {
-        let mut appender = Self { segment, allocated: 0, touched: false };
+    pub(crate) fn new(segment: Arc<Segment>, header: &[u8], expected_bytes: u64) -> Result<Self, StoreError> {
+        let mut appender = Self { segment, allocated: 0, expected_bytes, touched: false };
         appender.write(header, 0)?;
         appender.touched = false;
         Ok(appender)
@@ -59,7 +61,7 @@ impl Appender {
 
     /// For the recovered end of a segment whose file is as long as it is.
     pub(crate) fn reopen(segment: Arc<Segment>) -> Self {
-        Self { segment, allocated: 0, touched: true }
+        Self { segment, allocated: 0, expected_bytes: 0, touched: true }
     }
 
     /// Writes behind preallocated space.
@@ -76,7 +78,7 @@ impl Appender {
         use std::sync::atomic::Ordering::Relaxed;
         let piece = self.allocated.clamp(ALLOCATE_BYTES_MIN, ALLOCATE_BYTES_MAX);
         let file = &self.segment.file;
-        let generous = end.max(self.allocated + piece);
+        let generous = end.max((self.allocated + piece).min(self.expected_bytes));
         let from = self.allocated;
         // On an almost full disk what is needed may fit where the generous piece does not.
         let reached = match file.allocate(from, generous - from) {

@@ -34,7 +34,14 @@ impl Core {
     /// Makes everything committed before the call durable.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.counters.check()?;
+        self.publish();
         let wanted = self.end.load();
+        self.sync_up_to(wanted)?;
+        self.acknowledged.advance(wanted);
+        Ok(())
+    }
+
+    fn sync_up_to(&self, wanted: Position) -> Result<(), StoreError> {
         if self.synced.load() >= wanted {
             return Ok(());
         }

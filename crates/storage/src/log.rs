@@ -76,6 +76,10 @@ pub(crate) struct Core {
     pub(crate) end: AtomicPosition,
     /// The end of what is synced.
     pub(crate) synced: AtomicPosition,
+    /// What sync calls that have returned covered.
+    pub(crate) acknowledged: AtomicPosition,
+    /// What memory knows to be synced: acknowledged before the latest commit or sync began.
+    published: AtomicPosition,
     pub(crate) sync_lock: Mutex<()>,
     pub(crate) compact_lock: Mutex<()>,
     pub(crate) reserve: Reserve,
@@ -109,9 +113,11 @@ impl Core {
         lock: Box<dyn LockGuard>,
     ) -> Self {
         let incarnation = |vb| AtomicU32::new(incarnations.get(&VbId(vb)).copied().unwrap_or(0));
-        let (end, synced) = (AtomicPosition::default(), AtomicPosition::default());
-        end.advance(writer.end);
-        synced.advance(writer.end);
+        let recovered = || {
+            let position = AtomicPosition::default();
+            position.advance(writer.end);
+            position
+        };
         Self {
             reserve: Reserve::new(dir.join("reserve"), fs.clone(), options.reserve_bytes),
             dir: dir.to_owned(),
@@ -120,9 +126,11 @@ impl Core {
             counters,
             set: RwLock::new(Arc::new(set)),
             incarnations: (0..VBUCKETS as u16).map(incarnation).collect(),
+            end: recovered(),
+            synced: recovered(),
+            acknowledged: recovered(),
+            published: recovered(),
             writer: Mutex::new(writer),
-            end,
-            synced,
             sync_lock: Mutex::new(()),
             compact_lock: Mutex::new(()),
             manifest_due: AtomicBool::new(false),
@@ -138,11 +146,17 @@ impl Core {
         self.set.read().clone()
     }
 
-    /// Whether a segment is final and on the disk for good: what compaction may read and replace.
+    /// The committing thread is back: memory knows the locators of everything that its syncs have covered.
+    pub(crate) fn publish(&self) {
+        self.published.advance(self.acknowledged.load());
+    }
+
+    /// Whether a segment is final, on the disk for good, and known to be so by memory: what compaction may replace.
+    /// (Were a record synced without memory's knowledge, memory would take it for obsolete.)
     pub(crate) fn is_settled(&self, segment: &Segment) -> bool {
         // Outputs of compaction are synced before they join the set.
         let end = Position { segment: segment.id, offset: segment.data_end() };
-        segment.is_sealed() && (segment.origin == Origin::Compacted || end <= self.synced.load())
+        segment.is_sealed() && (segment.origin == Origin::Compacted || end <= self.published.load())
     }
 
     pub(crate) fn insert_segment(&self, segment: Arc<Segment>) {
@@ -208,6 +222,7 @@ impl Core {
 
     fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {
         self.counters.check()?;
+        self.publish();
         writer::validate(batches)?;
         let only_tombstones =
             batches.iter().all(|part| part.records.iter().all(|record| record.meta.kind.is_tombstone()));
@@ -217,9 +232,12 @@ impl Core {
         let mut writer = self.writer.lock();
         let first = writer.append(self, batches, locators);
         if !matches!(first, Err(StoreError::NoSpace)) {
+            if !only_tombstones && first.is_ok() {
+                self.reserve.note_full(false);
+            }
             return first;
         }
-        self.reserve.note_full();
+        self.reserve.note_full(true);
         if only_tombstones && self.reserve.release() {
             locators.clear();
             return writer.append(self, batches, locators);
@@ -383,7 +401,10 @@ impl KvStore for SegmentLog {
             Ok(()) | Err(StoreError::NoSpace) => {}
             Err(cause) => return Err(cause),
         }
-        self.core.write_manifest(&[])
+        let end = self.core.end.load();
+        self.core.write_manifest(&[])?;
+        self.core.acknowledged.advance(end);
+        Ok(())
     }
 
     fn stats(&self) -> StoreStats {

@@ -53,7 +53,6 @@ impl Reserve {
     /// Takes the space back if it was given up. Returns whether ordinary writes may proceed.
     pub(crate) fn restore(&self) -> bool {
         if !self.released.load(Ordering::Acquire) {
-            self.full.store(false, Ordering::Relaxed);
             return true;
         }
         let mut held = self.held.lock();
@@ -71,8 +70,12 @@ impl Reserve {
         true
     }
 
-    pub(crate) fn note_full(&self) {
-        self.full.store(true, Ordering::Relaxed);
+    /// Whether an ordinary write was just refused, or accepted.
+    pub(crate) fn note_full(&self, full: bool) {
+        // A plain load first: commits of many threads' shards need not share a written cache line.
+        if self.is_full() != full {
+            self.full.store(full, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn is_full(&self) -> bool {

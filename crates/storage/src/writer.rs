@@ -15,7 +15,7 @@ use crate::{
     format::{
         DATA_START,
         frame::{self, FRAME_BYTES_MAX, SEQNO_MAX},
-        header::{Header, Origin},
+        header::{self, Header, Origin},
         manifest::VbEntry,
         padded,
     },
@@ -240,7 +240,7 @@ impl Writer {
             first_batch: self.next_batch,
         };
         let segment = Arc::new(segment);
-        let appender = match Appender::new(segment.clone(), &crate::format::header::encode(&header)) {
+        let appender = match Appender::new(segment.clone(), &header::encode(&header), core.segment_bytes()) {
             Ok(appender) => appender,
             Err(cause) => {
                 core.remove_file(&segment.name);

@@ -106,7 +106,7 @@ impl Outputs<'_> {
             first_batch: 1,
         };
         self.number = 1;
-        match Appender::new(segment.clone(), &header::encode(&header)) {
+        match Appender::new(segment.clone(), &header::encode(&header), 0) {
             Ok(open) => {
                 self.batch.begin(&segment);
                 self.open = Some(open);

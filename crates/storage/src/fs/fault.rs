@@ -6,7 +6,7 @@
 //! a prefix of the changes. Handles from before a crash answer every call with an error.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Weak},
@@ -45,6 +45,8 @@ type Inode = Arc<Mutex<Content>>;
 
 #[derive(Default)]
 struct Content {
+    /// Open handles.
+    handles: usize,
     bytes: Vec<u8>,
     durable_length: usize,
     /// Per page changed since the last sync: what is durable there.
@@ -61,6 +63,19 @@ struct FaultFile {
     disk: Arc<Mutex<Disk>>,
     inode: Inode,
     epoch: u64,
+}
+
+impl FaultFile {
+    fn new(disk: &Arc<Mutex<Disk>>, inode: Inode, epoch: u64) -> Self {
+        inode.lock().handles += 1;
+        Self { disk: disk.clone(), inode, epoch }
+    }
+}
+
+impl Drop for FaultFile {
+    fn drop(&mut self) {
+        self.inode.lock().handles -= 1;
+    }
 }
 
 struct FaultLock {
@@ -221,9 +236,14 @@ impl Disk {
 
     fn used(&mut self) -> u64 {
         self.inodes.retain(|inode| inode.strong_count() > 0);
-        // Names that only a crash would bring back take no space.
-        let live = self.inodes.iter().filter_map(Weak::upgrade);
-        live.map(|inode| inode.lock().bytes.len() as u64).sum()
+        let named: BTreeSet<_> = self.names.values().map(Arc::as_ptr).collect();
+        let bytes = |inode: Inode| {
+            let content = inode.lock();
+            let takes_space = content.handles > 0 || named.contains(&Arc::as_ptr(&inode));
+            if takes_space { content.bytes.len() as u64 } else { 0 }
+        };
+        // What only a crash would bring back takes no space.
+        self.inodes.iter().filter_map(Weak::upgrade).map(bytes).sum()
     }
 
     fn alive(&self, epoch: u64) -> io::Result<()> {
@@ -337,14 +357,14 @@ impl Fs for FaultFs {
         disk.rename_like(NameChange::Set(path.to_owned(), inode.clone()), |names| {
             names.insert(path.to_owned(), inode.clone());
         })?;
-        Ok(Box::new(FaultFile { disk: self.0.clone(), inode, epoch: disk.epoch }))
+        Ok(Box::new(FaultFile::new(&self.0, inode, disk.epoch)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
         let disk = self.0.lock();
         disk.alive(disk.epoch)?;
         let inode = disk.names.get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(FaultFile { disk: self.0.clone(), inode, epoch: disk.epoch }))
+        Ok(Box::new(FaultFile::new(&self.0, inode, disk.epoch)))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

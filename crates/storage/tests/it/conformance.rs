@@ -179,6 +179,7 @@ fn a_reset_vbucket_is_empty_for_good_and_its_bytes_come_back() {
         assert!((19_000..21_000).contains(&store.stats().bytes_live), "{:?}", store.stats());
         store.reset_vbs(&[(VbId(1), state(0)), (VbId(2), state(0))]).unwrap();
         store.close().unwrap();
+        store.sync().unwrap();
         let report = store.compact(&Amnesia, budget()).unwrap();
         assert_eq!(report.bytes_read, 0, "wholly dead segments are not read");
         assert_eq!(store.stats().segments, 0);
@@ -214,6 +215,7 @@ fn compaction_without_help_from_memory_keeps_the_newest_versions_and_frees_the_r
             first = commit(&store, &newest).unwrap();
         }
         store.close().unwrap();
+        store.sync().unwrap();
         let before = store.stats();
         assert!(before.bytes_live < before.bytes_used / 4, "{before:?}");
         while store.compact(&Amnesia, budget()).unwrap().more {}
@@ -243,6 +245,7 @@ fn old_tombstones_go_when_no_older_version_is_left_and_purge_seqnos_say_so() {
             .collect();
         commit(&store, &tombstones).unwrap();
         store.close().unwrap();
+        store.sync().unwrap();
         // Of the tombstones 1..=49 were deleted before 100.
         let purge = CompactBudget { purge_before: 100, ..budget() };
         let mut purged = Vec::new();

@@ -1,0 +1,274 @@
+//! Full disks, failing disks, and disks that change their mind.
+
+use std::path::PathBuf;
+
+use base::Seqno;
+use settee_storage::{CompactBudget, FaultFs, KvStore, Options, StoreError};
+
+use crate::support::{Amnesia, Place, Version, commit, document, lookup, options, same, tombstone};
+
+fn disk(place: &Place) -> &FaultFs {
+    place.fault.as_ref().unwrap()
+}
+
+fn filler(n: u64) -> Vec<Version> {
+    (0..8).map(|i| document(i, &format!("k{n}"), n, vec![n as u8; 900])).collect()
+}
+
+/// Commits until the disk is full; returns how many rounds fitted.
+fn fill(store: &dyn KvStore, first: u64) -> u64 {
+    for n in first.. {
+        match commit(store, &filler(n)) {
+            Ok(_) => {}
+            Err(StoreError::NoSpace) => return n,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("the disk never filled")
+}
+
+#[test]
+fn a_full_disk_refuses_writes_keeps_everything_readable_and_heals() {
+    let place = Place::fault(5);
+    let store = place.open();
+    disk(&place).set_capacity(Some(600_000));
+    let refused = fill(&store, 1);
+    assert!(refused > 10 && store.stats().full);
+    for n in 1..refused {
+        assert!(same(&lookup(&store, 3, &format!("k{n}")).unwrap().unwrap(), &filler(n)[3]));
+    }
+    assert!(lookup(&store, 3, &format!("k{refused}")).unwrap().is_none(), "nothing of the refused batch");
+    store.sync().unwrap();
+    assert!(matches!(commit(&store, &filler(refused)), Err(StoreError::NoSpace)), "still full");
+    disk(&place).set_capacity(None);
+    commit(&store, &filler(refused)).unwrap();
+    store.sync().unwrap();
+    assert!(!store.stats().full);
+    disk(&place).crash();
+    drop(store);
+    let store = place.open();
+    assert_eq!(store.stats().corrupt, []);
+    for n in 1..=refused {
+        assert!(same(&lookup(&store, 7, &format!("k{n}")).unwrap().unwrap(), &filler(n)[7]));
+    }
+}
+
+#[test]
+fn a_store_on_a_full_disk_opens_and_reads() {
+    let place = Place::fault(6);
+    let store = place.open();
+    disk(&place).set_capacity(Some(400_000));
+    let refused = fill(&store, 1);
+    store.sync().unwrap();
+    let used = disk(&place).used_bytes();
+    place.kill(store);
+    disk(&place).set_capacity(Some(used));
+    let store = place.open();
+    assert!(same(&lookup(&store, 1, "k1").unwrap().unwrap(), &filler(1)[1]));
+    drop(store);
+    disk(&place).set_capacity(None);
+    let store = place.open();
+    let last = refused - 1;
+    assert!(same(&lookup(&store, 1, &format!("k{last}")).unwrap().unwrap(), &filler(last)[1]));
+    commit(&store, &filler(refused)).unwrap();
+}
+
+#[test]
+fn the_reserve_lets_deletes_and_compaction_proceed_until_there_is_space_again() {
+    let place = Place::fault(7);
+    let with_reserve = Options { reserve_bytes: 300_000, ..options() };
+    let store = place.open_with(with_reserve).unwrap();
+    disk(&place).set_capacity(Some(1_500_000));
+    let mut written = Vec::new();
+    let refused = loop {
+        let n = written.len() as u64 + 1;
+        match commit(&store, &filler(n)) {
+            Ok(locators) => written.push(locators),
+            Err(StoreError::NoSpace) => break n,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    store.sync().unwrap();
+    for (n, locators) in (1..refused).zip(&written) {
+        let deletes: Vec<Version> = (0..8u16)
+            .map(|i| Version {
+                replaces: locators[usize::from(i)],
+                ..tombstone(i, &format!("k{n}"), 1000 + n, 5)
+            })
+            .collect();
+        commit(&store, &deletes).unwrap_or_else(|error| panic!("delete {n}: {error}"));
+    }
+    store.sync().unwrap();
+    store.sync().unwrap();
+    let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+    while store.compact(&Amnesia, budget).unwrap().more {}
+    commit(&store, &filler(2000)).expect("compaction made room");
+    assert!(!store.stats().full);
+}
+
+#[test]
+fn a_failed_write_or_sync_poisons_the_shard_and_reads_go_on() {
+    for (fail_write, seed) in [(true, 8), (false, 9)] {
+        let place = Place::fault(seed);
+        let store = place.open();
+        commit(&store, &filler(1)).unwrap();
+        store.sync().unwrap();
+        commit(&store, &filler(2)).unwrap();
+        disk(&place).fail_writes(fail_write);
+        disk(&place).fail_syncs(!fail_write);
+        let failed = if fail_write { commit(&store, &filler(3)).map(drop) } else { store.sync() };
+        assert!(matches!(failed, Err(StoreError::Io { .. })), "{failed:?}");
+        disk(&place).fail_writes(false);
+        disk(&place).fail_syncs(false);
+        assert!(matches!(commit(&store, &filler(4)), Err(StoreError::Poisoned)));
+        assert!(matches!(store.sync(), Err(StoreError::Poisoned)), "nobody retries a sync");
+        assert!(matches!(store.put_states(&[]), Err(StoreError::Poisoned)));
+        assert!(matches!(store.compact(&Amnesia, CompactBudget::default()), Err(StoreError::Poisoned)));
+        assert!(store.stats().poisoned);
+        assert!(same(&lookup(&store, 2, "k1").unwrap().unwrap(), &filler(1)[2]));
+        disk(&place).crash();
+        drop(store);
+        let store = place.open();
+        assert!(same(&lookup(&store, 2, "k1").unwrap().unwrap(), &filler(1)[2]), "what was synced is there");
+        assert!(lookup(&store, 2, "k3").unwrap().is_none());
+        commit(&store, &filler(5)).unwrap();
+    }
+}
+
+/// Flips a bit inside the value of one record and returns file and offset of that value.
+fn damage(place: &Place, value: &[u8]) -> (PathBuf, u64) {
+    let names = place.fs.list(&place.dir).unwrap();
+    for name in names.iter().filter(|name| name.ends_with(".seg")) {
+        let path = place.dir.join(name);
+        let bytes = disk(place).contents(&path).unwrap();
+        if let Some(at) = bytes.windows(value.len()).position(|window| window == value) {
+            assert!(disk(place).flip_bit(&path, at as u64 + 3, 6));
+            return (path, at as u64);
+        }
+    }
+    panic!("the value is nowhere on the disk");
+}
+
+#[test]
+fn a_flipped_bit_in_a_value_is_named_and_costs_only_that_record() {
+    for sealed in [true, false] {
+        let place = Place::fault(10);
+        let store = place.open();
+        let victim = document(3, "victim", 50, b"the value that will be damaged".to_vec());
+        commit(&store, &[document(3, "victim", 49, "older"), document(3, "other", 48, "fine")]).unwrap();
+        let locators = commit(&store, std::slice::from_ref(&victim)).unwrap();
+        store.sync().unwrap();
+        commit(&store, &filler(60)).unwrap();
+        store.sync().unwrap();
+        if sealed {
+            store.close().unwrap();
+        }
+        let (path, at) = damage(&place, &victim.value);
+        let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let check = |store: &dyn KvStore| {
+            let found = lookup(store, 3, "victim");
+            match found {
+                Err(StoreError::Corrupt { file: named, offset, .. }) => {
+                    assert!(
+                        named == file && offset < at && at - offset < 256,
+                        "{named} {offset}, damaged {at}"
+                    );
+                }
+                other => panic!("the older version must not show: {other:?}"),
+            }
+            assert!(same(&lookup(store, 3, "k60").unwrap().unwrap(), &filler(60)[3]), "others are served");
+            assert_eq!(lookup(store, 3, "other").unwrap().unwrap().value, b"fine");
+            let mut seen = 0;
+            let count = &mut |_, _: &settee_storage::Record<'_>, _| {
+                seen += 1;
+                true
+            };
+            store.scan(None, Seqno(0), true, count).unwrap();
+            assert_eq!(seen, 2 + 8, "all but the damaged one");
+            assert_eq!(store.stats().corrupt_count, 1);
+            assert_eq!(store.stats().corrupt[0].0, file);
+        };
+        assert!(matches!(store.get_at(locators[0]), Err(StoreError::Corrupt { .. })));
+        check(&store);
+        place.kill(store);
+        let store = place.open();
+        check(&store);
+        // Compaction leaves the damaged segment alone, for good.
+        commit(&store, &[document(3, "victim", 61, "anew")]).unwrap();
+        store.sync().unwrap();
+        store.sync().unwrap();
+        let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+        for _ in 0..3 {
+            store.compact(&Amnesia, budget).unwrap();
+        }
+        assert_eq!(lookup(&store, 3, "victim").unwrap().unwrap().value, b"anew");
+        assert!(same(&lookup(&store, 3, "k60").unwrap().unwrap(), &filler(60)[3]));
+    }
+}
+
+#[test]
+fn any_single_flipped_bit_is_noticed_or_harmless() {
+    let all: Vec<Version> =
+        (1..=40u64).map(|n| document((n % 4) as u16, &format!("k{n}"), n, vec![n as u8; 200])).collect();
+    let mut noticed = 0;
+    for round in 0..120u64 {
+        let place = Place::fault(round);
+        let store = place.open();
+        all.chunks(10).for_each(|batch| drop(commit(&store, batch).unwrap()));
+        store.sync().unwrap();
+        if round % 2 == 0 {
+            drop(store);
+        } else {
+            place.kill(store);
+        }
+        let path = place.dir.join("00000002.seg");
+        let bytes = disk(&place).contents(&path).unwrap();
+        // The last frame of an unclean end proves the sync; without it damage before it is a torn tail.
+        let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+        let end = if round % 2 == 0 { used } else { used - 80 };
+        assert!(disk(&place).flip_bit(&path, round * 7919 % end, round as u8));
+        let store = place.open();
+        let mut damaged = 0;
+        for version in &all {
+            match lookup(&store, version.vb.get(), str::from_utf8(&version.key[1..]).unwrap()) {
+                Ok(found) => assert!(same(&found.expect("never absent"), version), "round {round}"),
+                Err(StoreError::Corrupt { .. }) => damaged += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(damaged <= 1, "round {round}: {damaged} of 40 records lost to one bit");
+        noticed += damaged;
+    }
+    assert!(noticed > 20, "the flips hit records");
+}
+
+#[test]
+fn a_locator_outlives_compaction_only_as_stale_and_pinned_readers_keep_reading() {
+    for place in Place::each() {
+        let store = place.open();
+        let locators = commit(&store, &filler(1)).unwrap();
+        store.close().unwrap();
+        let newer: Vec<Version> = filler(2)
+            .into_iter()
+            .zip(&locators)
+            .map(|(version, at)| Version { key: b"\0k1".to_vec(), replaces: *at, ..version })
+            .collect();
+        commit(&store, &newer).unwrap();
+        store.close().unwrap();
+        store.sync().unwrap();
+        let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+        let mut seen = 0;
+        store
+            .scan(None, Seqno(0), true, &mut |_, record, _| {
+                if seen == 0 {
+                    assert!(store.compact(&Amnesia, budget).unwrap().segments_removed > 0);
+                }
+                seen += 1;
+                assert!(record.value.len() == 900);
+                true
+            })
+            .unwrap();
+        assert_eq!(seen, 16, "the scan sees what was there when it began");
+        assert!(matches!(store.get_at(locators[0]), Err(StoreError::Stale)));
+    }
+}

@@ -1,0 +1,428 @@
+//! Random histories against a plain model: commits, syncs, crashes at any change of the disk, kills, resets,
+//! compaction with an honest but forgetful memory, full disks.
+//!
+//! The model keeps every batch since the last sync. After a crash some prefix of them (per shard, by whole vBucket
+//! parts) must be exactly what the store holds; after a kill, all of them. A failing seed is printed and belongs in
+//! `SEEDS_OF_OLD_BUGS`.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Mutex,
+};
+
+use base::{Seqno, VbId};
+use fastrand::Rng;
+use settee_storage::{
+    CompactBudget, KvStore, Liveness, Locator, Options, Record, SegmentLog, StoreError, VbState, Verdict,
+};
+
+use crate::support::{Place, Version, commit, document, same, state, tombstone};
+
+/// Seeds that failed once, each with what broke.
+const SEEDS_OF_OLD_BUGS: &[u64] = &[];
+/// `SETTEE_SEEDS` asks for more.
+const SEEDS: u64 = 25;
+const VBUCKETS: u16 = 6;
+
+/// The newest version of every key, and the highest seqno of every vBucket.
+#[derive(Clone, Default, Debug, PartialEq)]
+struct Contents {
+    keys: BTreeMap<(VbId, Vec<u8>), Version>,
+    high: BTreeMap<VbId, Seqno>,
+}
+
+/// One vBucket's part of a commit, or a reset.
+#[derive(Clone, Debug)]
+enum Change {
+    Part(Vec<Version>),
+    Reset(VbId),
+}
+
+impl Contents {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Part(versions) => {
+                for version in versions {
+                    self.keys.insert((version.vb, version.key.clone()), version.clone());
+                    self.high.insert(version.vb, version.meta.seqno);
+                }
+            }
+            Change::Reset(vb) => {
+                self.keys.retain(|(of, _), _| of != vb);
+                self.high.insert(*vb, Seqno(0));
+            }
+        }
+    }
+}
+
+type Known = HashMap<(VbId, Vec<u8>), (Seqno, Locator)>;
+
+/// Memory as an engine would have it: locators of synced newest versions, of which it forgets some.
+#[derive(Default)]
+struct Memory {
+    at: Mutex<Known>,
+}
+
+impl Liveness for Memory {
+    fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict {
+        match self.at.lock().unwrap().get(&(vb, record.key.to_vec())) {
+            Some(&(_, locator)) if locator == at => Verdict::Live,
+            Some(_) => Verdict::Dead,
+            None => Verdict::Unknown,
+        }
+    }
+
+    fn relocate(&self, vb: VbId, key: &[u8], _: u64, seqno: Seqno, from: Locator, to: Locator) -> bool {
+        let mut at = self.at.lock().unwrap();
+        let entry = at.get_mut(&(vb, key.to_vec())).filter(|entry| **entry == (seqno, from));
+        entry.is_some_and(|entry| {
+            *entry = (seqno, to);
+            true
+        })
+    }
+}
+
+struct Run {
+    rng: Rng,
+    place: Place,
+    store: Option<SegmentLog>,
+    synced: Contents,
+    /// Since the last sync, in order.
+    unsynced: Vec<Change>,
+    next_seqno: BTreeMap<VbId, u64>,
+    memory: Memory,
+    /// Locators of unsynced versions: memory learns them with the sync.
+    fresh: Vec<(VbId, Vec<u8>, Seqno, Locator)>,
+    purged_before: u32,
+    clock: u32,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let place = Place::fault(seed);
+        let mut run = Self {
+            rng: Rng::with_seed(seed),
+            place,
+            store: None,
+            synced: Contents::default(),
+            unsynced: Vec::new(),
+            next_seqno: BTreeMap::new(),
+            memory: Memory::default(),
+            fresh: Vec::new(),
+            purged_before: 0,
+            clock: 1000,
+        };
+        let options = run.options();
+        run.store = Some(run.place.open_with(options).unwrap());
+        run
+    }
+
+    fn options(&mut self) -> Options {
+        let bytes = 8 << self.rng.u32(10..13);
+        Options { shard: 0, segment_bytes: bytes, segment_bytes_min: bytes, reserve_bytes: 0 }
+    }
+
+    fn store(&self) -> &SegmentLog {
+        self.store.as_ref().unwrap()
+    }
+
+    fn newest(&self) -> Contents {
+        let mut contents = self.synced.clone();
+        self.unsynced.iter().for_each(|change| contents.apply(change));
+        contents
+    }
+
+    fn commit(&mut self) {
+        let mut versions: Vec<Version> = Vec::new();
+        for _ in 0..self.rng.usize(1..20) {
+            let vb = self.rng.u16(0..VBUCKETS);
+            let key = format!("k{}", self.rng.u32(0..25));
+            if versions.iter().any(|v| v.vb == VbId(vb) && v.key[1..] == *key.as_bytes()) {
+                continue;
+            }
+            let seqno = self.next_seqno.entry(VbId(vb)).or_insert(1);
+            self.clock += 1;
+            let mut version = if self.rng.u32(0..5) == 0 {
+                tombstone(vb, &key, *seqno, self.clock)
+            } else {
+                let length = if self.rng.u32(0..20) == 0 { 9000 } else { self.rng.usize(0..700) };
+                document(vb, &key, *seqno, vec![*seqno as u8; length])
+            };
+            *seqno += 1;
+            let known = self.memory.at.lock().unwrap();
+            version.replaces =
+                known.get(&(VbId(vb), version.key.clone())).map_or(Locator::NONE, |known| known.1);
+            drop(known);
+            versions.push(version);
+        }
+        let result = commit(self.store(), &versions);
+        let mut parts: BTreeMap<VbId, Vec<Version>> = BTreeMap::new();
+        for (index, version) in versions.iter().enumerate() {
+            if let Ok(locators) = &result {
+                let fresh = (version.vb, version.key.clone(), version.meta.seqno, locators[index]);
+                self.fresh.push(fresh);
+            }
+            parts.entry(version.vb).or_default().push(version.clone());
+        }
+        match result {
+            // Parts of a failed commit may exist; the crash that follows decides.
+            Ok(_) | Err(StoreError::Io { .. } | StoreError::Poisoned) => {
+                self.unsynced.extend(parts.into_values().map(Change::Part));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn sync(&mut self) {
+        if self.store().sync().is_ok() {
+            self.learn();
+        }
+    }
+
+    /// Everything so far is durable.
+    fn learn(&mut self) {
+        self.synced = self.newest();
+        self.unsynced.clear();
+        let mut at = self.memory.at.lock().unwrap();
+        for (vb, key, seqno, locator) in self.fresh.drain(..) {
+            at.insert((vb, key), (seqno, locator));
+        }
+    }
+
+    fn reset(&mut self) {
+        let vb = VbId(self.rng.u16(0..VBUCKETS));
+        let result = self.store().reset_vbs(&[(vb, state(0))]);
+        self.next_seqno.insert(vb, 1);
+        self.unsynced.push(Change::Reset(vb));
+        self.fresh.retain(|fresh| fresh.0 != vb);
+        self.memory.at.lock().unwrap().retain(|(of, _), _| *of != vb);
+        if result.is_ok() {
+            self.learn();
+        }
+    }
+
+    fn put_states(&mut self) {
+        let states: Vec<(VbId, VbState)> = self.store().vb_states();
+        if self.store().put_states(&states).is_ok() {
+            self.learn();
+        }
+    }
+
+    fn compact(&mut self) {
+        // Forget something, as full eviction does.
+        let mut at = self.memory.at.lock().unwrap();
+        if self.rng.u32(0..3) == 0 {
+            let rng = &mut self.rng;
+            at.retain(|_, _| rng.u32(0..4) != 0);
+        }
+        drop(at);
+        let purge_before = if self.rng.bool() { self.clock.saturating_sub(self.rng.u32(0..200)) } else { 0 };
+        self.purged_before = self.purged_before.max(purge_before);
+        let budget = CompactBudget {
+            purge_before,
+            input_bytes_max: self.rng.u64(1..200_000),
+            space_ratio: [1.0, 1.0, 1.5][self.rng.usize(0..3)],
+        };
+        match self.store().compact(&self.memory, budget) {
+            Ok(_) | Err(StoreError::Io { .. } | StoreError::Poisoned) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn reopen(&mut self, power_fails: bool) {
+        let fault = self.place.fault.clone().unwrap();
+        let store = self.store.take();
+        if power_fails {
+            fault.crash();
+        } else {
+            fault.kill();
+        }
+        drop(store);
+        self.open_until_it_lives(power_fails);
+        let found = self.read_all();
+        let mut candidate = self.synced.clone();
+        let mut candidates = vec![candidate.clone()];
+        for change in &self.unsynced {
+            candidate.apply(change);
+            candidates.push(candidate.clone());
+        }
+        let position = candidates.iter().position(|candidate| self.matches(candidate, &found));
+        let Some(position) = position else {
+            panic!(
+                "no prefix of the unsynced changes explains\n{found:#?}\nsynced {:#?}\nunsynced {:#?}",
+                self.synced, self.unsynced
+            )
+        };
+        if !power_fails {
+            assert!(self.matches(&candidates[self.unsynced.len()], &found), "a kill lost what was written");
+        }
+        self.synced = candidates.swap_remove(position);
+        self.unsynced.clear();
+        self.fresh.clear();
+        for (vb, seqno) in &self.synced.high {
+            self.next_seqno.insert(*vb, seqno.get() + 1);
+        }
+        for vb in 0..VBUCKETS {
+            self.next_seqno.entry(VbId(vb)).or_insert(1);
+            if !self.synced.high.contains_key(&VbId(vb)) {
+                self.next_seqno.insert(VbId(vb), 1);
+            }
+        }
+        self.warm_up();
+    }
+
+    /// Recovery itself may be interrupted, any number of times.
+    fn open_until_it_lives(&mut self, power_fails: bool) {
+        let fault = self.place.fault.clone().unwrap();
+        for _ in 0..self.rng.u32(0..3) {
+            fault.die_after(self.rng.u64(0..12));
+            let options = self.options();
+            let interrupted = self.place.open_with(options);
+            if power_fails {
+                fault.crash();
+            } else {
+                fault.kill();
+            }
+            drop(interrupted);
+        }
+        let options = self.options();
+        self.store = Some(self.place.open_with(options).unwrap());
+        assert_eq!(self.store().stats().corrupt, [], "a crash is not corruption");
+    }
+
+    fn read_all(&self) -> Contents {
+        let mut found = Contents::default();
+        let mut insert = |vb: VbId, record: &Record<'_>, at: Locator| {
+            let version = Version {
+                vb,
+                key: record.key.to_vec(),
+                value: record.value.to_vec(),
+                meta: record.meta,
+                replaces: Locator::NONE,
+            };
+            assert!(same(&self.store().get_at(at).unwrap(), &version));
+            let newest = found.keys.entry((vb, version.key.clone())).or_insert_with(|| version.clone());
+            if newest.meta.seqno < version.meta.seqno {
+                *newest = version;
+            }
+            true
+        };
+        self.store().scan(None, Seqno(0), true, &mut insert).unwrap();
+        for (vb, state) in self.store().vb_states() {
+            found.high.insert(vb, state.high_seqno);
+        }
+        found
+    }
+
+    /// Tombstones that may have been purged are compared as absent.
+    fn matches(&self, expected: &Contents, found: &Contents) -> bool {
+        let relevant = |contents: &Contents| {
+            let mut keys = contents.keys.clone();
+            keys.retain(|_, v| !v.meta.kind.is_tombstone() || v.meta.expiry >= self.purged_before);
+            keys.values_mut().for_each(|version| version.replaces = Locator::NONE);
+            keys
+        };
+        let high = |contents: &Contents| -> BTreeMap<VbId, Seqno> {
+            contents
+                .high
+                .iter()
+                .filter(|(_, seqno)| seqno.get() > 0)
+                .map(|(vb, seqno)| (*vb, *seqno))
+                .collect()
+        };
+        relevant(expected) == relevant(found) && high(expected) == high(found)
+    }
+
+    fn warm_up(&mut self) {
+        let mut at = Known::new();
+        self.store()
+            .scan(None, Seqno(0), false, &mut |vb, record, locator| {
+                let entry = at.entry((vb, record.key.to_vec())).or_default();
+                if entry.0 < record.meta.seqno || entry.1.is_none() {
+                    *entry = (record.meta.seqno, locator);
+                }
+                true
+            })
+            .unwrap();
+        *self.memory.at.lock().unwrap() = at;
+    }
+
+    fn check(&mut self) {
+        let newest = self.newest();
+        let (rng, store) = (&mut self.rng, self.store.as_ref().unwrap());
+        for _ in 0..20 {
+            let vb = VbId(rng.u16(0..VBUCKETS));
+            let key = [b"\0k", rng.u32(0..30).to_string().as_bytes()].concat();
+            let found = store.lookup(vb, base::hash::key_hash(&key), &key).unwrap();
+            match (newest.keys.get(&(vb, key)), found) {
+                (Some(expected), Some(found)) => assert!(same(&found, expected), "{found:?} {expected:?}"),
+                (None, None) => {}
+                (Some(expected), None) => {
+                    let purged =
+                        expected.meta.kind.is_tombstone() && expected.meta.expiry < self.purged_before;
+                    assert!(purged, "lost {expected:?}");
+                }
+                (None, Some(found)) => panic!("resurrected {found:?}"),
+            }
+        }
+        for ((vb, key), (seqno, locator)) in self.memory.at.lock().unwrap().iter() {
+            match store.get_at(*locator) {
+                Ok(found) => assert!(found.key == *key && found.meta.seqno == *seqno),
+                // Memory's locators are kept up to date; but a tombstone may have been purged.
+                Err(StoreError::Stale) => {
+                    let found = store.lookup(*vb, base::hash::key_hash(key), key).unwrap();
+                    assert!(found.is_none_or(|found| found.meta.seqno > *seqno), "a lost locator");
+                    let synced = self.synced.keys.get(&(*vb, key.clone())).unwrap();
+                    assert!(synced.meta.kind.is_tombstone(), "a lost locator of {synced:?}");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let fault = self.place.fault.clone().unwrap();
+        match self.rng.u32(0..100) {
+            0..45 => self.commit(),
+            45..60 => self.sync(),
+            60..72 => self.compact(),
+            72..75 => self.reset(),
+            75..77 => self.put_states(),
+            77..79 => drop(self.store().close().map(|()| self.learn())),
+            79..84 => fault.die_after(self.rng.u64(0..40)),
+            84..88 => {
+                let power_fails = self.rng.bool();
+                self.reopen(power_fails);
+            }
+            _ => self.check(),
+        }
+        if fault.is_dead() {
+            self.reopen(true);
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut run = Run::new(seed);
+    for _ in 0..150 {
+        run.step();
+    }
+    run.place.fault.clone().unwrap().kill();
+}
+
+#[test]
+fn random_histories_lose_nothing_synced_and_tear_nothing() {
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let only = number("SETTEE_SEED");
+    let seeds: Vec<u64> = match only {
+        Some(seed) => vec![seed],
+        None => SEEDS_OF_OLD_BUGS.iter().copied().chain(0..number("SETTEE_SEEDS").unwrap_or(SEEDS)).collect(),
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            eprintln!("model test failed: SETTEE_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
