@@ -66,6 +66,8 @@ pub(crate) struct Phase {
 struct Pending {
     op: Op,
     index: u64,
+    /// Bytes of the value that a write carries.
+    value_bytes: u32,
     /// Nanoseconds since the driver's start, of the first attempt.
     since: u64,
 }
@@ -240,19 +242,20 @@ impl<R: Records> Driver<R> {
                 if request.since == 0 {
                     request.since = since;
                 }
-                self.write_request(connection, &request);
+                request.value_bytes = self.write_request(connection, &request);
                 connection.pending.push_back(request);
             }
         }
         connection.flush().map_err(|error| connection.broken(error.to_string()))
     }
 
-    fn write_request(&mut self, connection: &mut Connection, request: &Pending) {
+    /// Returns how many bytes of value it carries.
+    fn write_request(&mut self, connection: &mut Connection, request: &Pending) -> u32 {
         self.scratch.clear();
         self.records.key(request.index, &mut self.scratch);
         let (vb, _) = self.target.route(&self.scratch);
         let version = connection.rng.u64(..);
-        self.target.protocol.write(
+        let value_bytes = self.target.protocol.write(
             request.op,
             request.index,
             version,
@@ -263,6 +266,7 @@ impl<R: Records> Driver<R> {
             &mut connection.out,
         );
         connection.number_out = connection.number_out.wrapping_add(1);
+        value_bytes as u32
     }
 
     /// A request that has to be repeated, or the next one of the phase's order; `None` when the phase is over.
@@ -292,7 +296,7 @@ impl<R: Records> Driver<R> {
         run.requests_left -= 1;
         run.outstanding += 1;
         let get = run.phase.get_percent == 100 || connection.rng.u8(..100) < run.phase.get_percent;
-        Some(Pending { op: if get { Op::Get } else { Op::Set }, index, since: 0 })
+        Some(Pending { op: if get { Op::Get } else { Op::Set }, index, value_bytes: 0, since: 0 })
     }
 
     fn node_of(&mut self, index: u64) -> usize {
@@ -387,6 +391,7 @@ impl<R: Records> Driver<R> {
             }
             Outcome::Stored => {
                 run.tally.stored += 1;
+                run.tally.bytes += u64::from(pending.value_bytes);
                 run.tally.write_latencies.record(latency);
                 connection.pause = PAUSE_FIRST;
             }

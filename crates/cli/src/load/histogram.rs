@@ -53,7 +53,7 @@ pub(crate) struct Tally {
     pub(crate) first_error: Option<String>,
     /// Documents that came back different from what was stored.
     pub(crate) corrupt: u64,
-    /// Bytes of keys and values of acknowledged writes and of hits.
+    /// Bytes of the values of acknowledged writes and of hits.
     pub(crate) bytes: u64,
     /// How long the phase took.
     pub(crate) elapsed: Duration,

@@ -178,6 +178,8 @@ fn every_record_is_stored_once_and_read_back() {
     let stored = driver.run(&fill(1_000), |_| ()).expect("a phase");
     assert_eq!((stored.stored, stored.done(), stored.errors), (1_000, 1_000, 0));
     let each = driver.run(&Phase { get_percent: 100, ..fill(1_100) }, |_| ()).expect("a phase");
+    assert_eq!(each.bytes, stored.bytes, "what went in comes out");
+    assert!((1_000 * 50..1_000 * 400).contains(&stored.bytes), "{}", stored.bytes);
     assert_eq!((each.hits, each.misses, each.corrupt), (1_000, 100, 0));
     let mixed = Phase { order: Order::Random, stop: Stop::Ops(2_000), get_percent: 50, ..fill(1_000) };
     let mixed = driver.run(&mixed, |_| ()).expect("a phase");

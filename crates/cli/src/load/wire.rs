@@ -54,7 +54,8 @@ pub(super) enum Parsed<'a> {
 const LINE_BYTES_MAX: usize = 2048;
 
 impl Protocol {
-    /// Appends a request. `number` comes back with the reply of the binary protocols.
+    /// Appends a request and returns how many bytes of value it carries. `number` comes back with the reply of the
+    /// binary protocols.
     #[allow(clippy::too_many_arguments, reason = "a request has this many parts")]
     pub(super) fn write<R: Records>(
         self,
@@ -66,11 +67,11 @@ impl Protocol {
         records: &R,
         scratch: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) {
+    ) -> usize {
         match self {
             Protocol::Text => write_text(op, index, version, records, scratch, out),
             Protocol::Couchbase | Protocol::Binary => {
-                write_binary(op, index, version, vb, number, records, out);
+                write_binary(op, index, version, vb, number, records, out)
             }
         }
     }
@@ -92,7 +93,7 @@ fn write_binary<R: Records>(
     number: u32,
     records: &R,
     out: &mut Vec<u8>,
-) {
+) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     let mut extras_len = 0;
@@ -104,6 +105,7 @@ fn write_binary<R: Records>(
     let key_start = out.len();
     records.key(index, out);
     let key_len = (out.len() - key_start) as u16;
+    let value_start = out.len();
     if op == Op::Set {
         records.value(index, version, out);
     }
@@ -120,6 +122,7 @@ fn write_binary<R: Records>(
         cas: Cas::NONE,
     };
     out[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
+    out.len() - value_start
 }
 
 fn read_binary(number: u32, input: &[u8]) -> Parsed<'_> {
@@ -162,13 +165,13 @@ fn write_text<R: Records>(
     records: &R,
     scratch: &mut Vec<u8>,
     out: &mut Vec<u8>,
-) {
+) -> usize {
     use std::io::Write;
+    scratch.clear();
     if op == Op::Get {
         out.extend_from_slice(b"get ");
         records.key(index, out);
     } else {
-        scratch.clear();
         records.value(index, version, scratch);
         out.extend_from_slice(b"set ");
         records.key(index, out);
@@ -177,6 +180,7 @@ fn write_text<R: Records>(
         out.extend_from_slice(scratch);
     }
     out.extend_from_slice(b"\r\n");
+    scratch.len()
 }
 
 fn read_text(op: Op, input: &[u8]) -> Parsed<'_> {
