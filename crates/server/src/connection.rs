@@ -61,6 +61,13 @@ pub(crate) enum After {
     Close,
 }
 
+/// Where a document is: its vBucket, and the hash of its encoded key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Located {
+    vb: base::VbId,
+    hash: u64,
+}
+
 /// What the first byte decided.
 #[derive(Debug)]
 enum Speech {
@@ -241,6 +248,7 @@ impl Connection {
         let mut at = 0;
         let mut executed = 0;
         let mut planned = 0;
+        let mut previewed = context.previewed.take();
         loop {
             if self.blocked {
                 return (at, After::Blocked);
@@ -255,15 +263,15 @@ impl Connection {
                     if planned == 0 && length < rest.len() {
                         planned = self.plan(rest, context);
                     }
-                    let hash = (planned > 0).then(|| {
-                        let index = context.hashes.len().saturating_sub(planned);
-                        planned -= 1;
-                        context.hashes.get(index).copied().unwrap_or_default()
-                    });
+                    let mut located = previewed.take();
+                    if planned > 0 {
+                        let index = context.planned.len().saturating_sub(planned);
+                        located = context.planned.get(index).copied().flatten();
+                        // Other commands may change what keys mean: look ahead anew behind them.
+                        planned = if located.is_some() { planned - 1 } else { 0 };
+                    }
                     let packet = rest.get(..length).unwrap_or_default();
-                    let flow =
-                        self.execute(packet, &frame, hash.filter(|hash| *hash != 0), None, out, context);
-                    (frame.header, flow)
+                    (frame.header, self.execute(packet, &frame, located, None, out, context))
                 }
                 Decoded::Incomplete { need } => return (at, After::Need(need)),
                 Decoded::Invalid(header) => {
@@ -296,38 +304,56 @@ impl Connection {
         }
     }
 
-    /// Decodes a batch ahead: hashes its keys into `context.hashes` and has their table lines fetched, then the
-    /// documents these point to. Returns the length of the batch.
+    /// Decodes a batch ahead: has the table lines of its keys fetched, then the documents these point to. Returns the
+    /// length of the batch.
     fn plan(&self, input: &[u8], context: &mut Context) -> usize {
-        context.hashes.clear();
+        context.planned.clear();
         let Some(bucket) = self.session.attached() else { return 0 };
-        let collections = self.session.has(Feature::Collections);
-        let on_memcached_port = self.session.kind == ListenerKind::Memcached;
-        let mut vbuckets = [base::VbId(0); BATCH];
         let mut rest = input;
-        for vb in &mut vbuckets {
+        while context.planned.len() < BATCH {
             let Decoded::Frame(frame) = decode_frame_within(rest, base::limits::FRAME_BODY_BYTES_MAX) else {
                 break;
             };
             rest = rest.get(frame.packet_len()..).unwrap_or_default();
-            let has_key = Opcode::from_wire(frame.header.opcode).is_some_and(Opcode::has_document_key);
-            let hash = if has_key { encoded_hash(frame.key, collections) } else { 0 };
-            if has_key {
-                *vb = if on_memcached_port {
-                    self.session.vbucket_of(frame.key)
-                } else {
-                    frame.header.vbucket()
-                };
-                bucket.engine.prefetch(*vb, hash);
+            let located = self.locate(&frame);
+            if let Some(Located { vb, hash }) = located {
+                bucket.engine.prefetch(vb, hash);
             }
-            context.hashes.push(hash);
+            context.planned.push(located);
         }
-        for (vb, hash) in vbuckets.iter().zip(&context.hashes) {
-            if *hash != 0 {
-                bucket.engine.prefetch_item(*vb, *hash);
-            }
+        for Located { vb, hash } in context.planned.iter().flatten() {
+            bucket.engine.prefetch_item(*vb, *hash);
         }
-        context.hashes.len()
+        context.planned.len()
+    }
+
+    /// Where the document of the first request in `input` is; its table line is fetched meanwhile.
+    pub(crate) fn preview(&self, input: &[u8]) -> Option<Located> {
+        let bucket = self.session.attached()?;
+        let Decoded::Frame(frame) = decode_frame_within(input, base::limits::FRAME_BODY_BYTES_MAX) else {
+            return None;
+        };
+        let located = self.locate(&frame)?;
+        bucket.engine.prefetch(located.vb, located.hash);
+        Some(located)
+    }
+
+    /// Has a document fetched from memory, its table line being there.
+    pub(crate) fn prefetch_document(&self, located: Located) {
+        if let Some(bucket) = self.session.attached() {
+            bucket.engine.prefetch_item(located.vb, located.hash);
+        }
+    }
+
+    fn locate(&self, frame: &Frame<'_>) -> Option<Located> {
+        let has_key = Opcode::from_wire(frame.header.opcode).is_some_and(Opcode::has_document_key);
+        if !has_key {
+            return None;
+        }
+        let on_memcached_port = self.session.kind == ListenerKind::Memcached;
+        let vb = if on_memcached_port { self.session.vbucket_of(frame.key) } else { frame.header.vbucket() };
+        let hash = encoded_hash(frame.key, self.session.has(Feature::Collections))?;
+        Some(Located { vb, hash })
     }
 
     fn answer_invalid(&mut self, header: &Header, out: &mut Output, context: &mut Context) -> Flow {
@@ -339,12 +365,12 @@ impl Connection {
         Flow::Next
     }
 
-    /// Executes one packet. `hash` is its key's, if it was planned.
+    /// Executes one packet. `located` says where its document is, if that was found out before.
     fn execute(
         &mut self,
         packet: &[u8],
         frame: &Frame<'_>,
-        hash: Option<u64>,
+        located: Option<Located>,
         resumed: Option<Resumed>,
         out: &mut Output,
         context: &mut Context,
@@ -355,7 +381,7 @@ impl Connection {
             return if magic == Magic::ServerResponse { Flow::Next } else { Flow::Close };
         }
         let mut keys = std::mem::take(&mut context.keys);
-        let flow = match self.decode(frame, hash, &mut keys) {
+        let flow = match self.decode(frame, located, &mut keys) {
             Ok(request) => {
                 let overtakes = resumed.is_none() && !self.parked.is_empty();
                 if overtakes && (request.info.barrier || !request.opcode.may_reorder()) {
@@ -375,7 +401,7 @@ impl Connection {
     fn decode<'a>(
         &self,
         frame: &Frame<'a>,
-        hash: Option<u64>,
+        located: Option<Located>,
         keys: &'a mut Vec<u8>,
     ) -> Result<Request<'a>, Stop> {
         let opcode =
@@ -388,13 +414,18 @@ impl Connection {
         let info = frame.framing.parse_request(opcode)?;
         let mut vb = frame.header.vbucket();
         let key = if opcode.has_document_key() {
-            if on_memcached_port {
-                vb = self.session.vbucket_of(frame.key);
-            }
             let key = document_key(frame.key, self.session.has(Feature::Collections), keys)?;
-            match hash {
-                Some(hash) => HashedKey { key, hash },
-                None => HashedKey::new(key),
+            match located {
+                Some(located) => {
+                    vb = located.vb;
+                    HashedKey { key, hash: located.hash }
+                }
+                None => {
+                    if on_memcached_port {
+                        vb = self.session.vbucket_of(frame.key);
+                    }
+                    HashedKey::new(key)
+                }
             }
         } else {
             HashedKey { key: DocKey::trusted(&[]), hash: 0 }
@@ -576,19 +607,14 @@ fn fetch(call: &Call<'_, '_>, fetches: u8) -> Result<(), Stop> {
     Err(Stop::Park(Stage::Fetch(fetches + 1), Some(call.context.now.mono_millis + FETCH_RETRY_MILLIS)))
 }
 
-fn encoded_hash(key: &[u8], collections: bool) -> u64 {
+/// `None` for what is too long to be a key; it is refused when its turn comes.
+fn encoded_hash(key: &[u8], collections: bool) -> Option<u64> {
     if collections {
-        return hash::key_hash(key);
+        return Some(hash::key_hash(key));
     }
     let mut encoded = [0; base::limits::ENCODED_KEY_BYTES_MAX];
-    match encoded.get_mut(1..=key.len()) {
-        Some(logical) => {
-            logical.copy_from_slice(key);
-            hash::key_hash(encoded.get(..=key.len()).unwrap_or_default())
-        }
-        // Too long to be a key; it is refused when its turn comes.
-        None => 0,
-    }
+    encoded.get_mut(1..=key.len())?.copy_from_slice(key);
+    encoded.get(..=key.len()).map(hash::key_hash)
 }
 
 impl Context {

@@ -7,6 +7,7 @@ use base::Now;
 use engine::Waiter;
 
 use crate::{
+    connection::Located,
     helper::Helper,
     meter::OpKind,
     shared::{Shared, Snapshot},
@@ -37,8 +38,10 @@ pub(crate) struct Context {
     pub(crate) scratch: Vec<u8>,
     /// The encoded key of the request, for connections whose keys come without a collection prefix.
     pub(crate) keys: Vec<u8>,
-    /// Hashes of the keys of the batch being executed; 0 where a request has none.
-    pub(crate) hashes: Vec<u64>,
+    /// Where the documents of the batch being executed are; `None` where a request has none.
+    pub(crate) planned: Vec<Option<Located>>,
+    /// The same for the first request of the input to be consumed next.
+    pub(crate) previewed: Option<Located>,
     /// Operations executed since latencies were last recorded.
     pub(crate) ran: Vec<(OpKind, u64)>,
     pub(crate) bytes_read: u64,
@@ -61,7 +64,8 @@ impl Context {
             dice,
             scratch: Vec::new(),
             keys: Vec::new(),
-            hashes: Vec::new(),
+            planned: Vec::new(),
+            previewed: None,
             ran: Vec::new(),
             bytes_read: 0,
             bytes_written: 0,

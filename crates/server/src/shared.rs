@@ -208,10 +208,14 @@ impl Shared {
         }))
     }
 
-    /// Replaces the snapshot. Call [`crate::Wakes::config_changed`] afterwards when a cluster map changed.
+    /// Replaces the snapshot; one thread publishes at a time. Call [`crate::Wakes::config_changed`] afterwards when
+    /// a cluster map changed.
     pub fn publish(&self, mut snapshot: Snapshot) {
-        snapshot.generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let generation = self.generation.load(Ordering::Relaxed) + 1;
+        snapshot.generation = generation;
         self.snapshot.store(Arc::new(snapshot));
+        // After the snapshot: whoever sees the number finds that snapshot, or a later one.
+        self.generation.store(generation, Ordering::Release);
     }
 
     /// The snapshot in force.
@@ -220,8 +224,9 @@ impl Shared {
         self.snapshot.load_full()
     }
 
-    pub(crate) fn snapshot_cell(&self) -> &ArcSwap<Snapshot> {
-        &self.snapshot
+    /// The generation of the newest snapshot.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Reports to the audit log.

@@ -18,7 +18,7 @@ use std::{
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
-    connection::Connection,
+    connection::{Connection, Located},
     context::Context,
     helper::Helper,
     mailbox::{Mail, Mailbox, NewConnection},
@@ -37,11 +37,24 @@ const WAKER: Token = Token(usize::MAX);
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 512;
 /// What one read can bring. Larger frames are read into a buffer of their connection.
-const READ_BYTES: usize = 64 * 1024;
+pub(crate) const READ_BYTES: usize = 64 * 1024;
+/// Connections that are read before the first of them is executed.
+const GROUP: usize = 8;
+/// A read this large ends its group.
+const GROUP_BYTES: usize = 4 * 1024;
 /// How often the counts of bytes are published, while there is traffic.
 const TOTALS_MILLIS: u64 = 100;
 /// How often stalled clients are looked for, while there are any.
 const SWEEP_MILLIS: u64 = 1000;
+
+/// A connection whose turn it is.
+struct Member {
+    live: Box<Live>,
+    /// Bytes in its slot of the input buffer.
+    filled: usize,
+    /// Where its first request's document is.
+    located: Option<Located>,
+}
 
 /// See the module.
 pub(crate) struct Worker {
@@ -50,6 +63,10 @@ pub(crate) struct Worker {
     mail: Mail,
     connections: Slab<Live>,
     ready: VecDeque<ConnectionId>,
+    /// One slot of [`READ_BYTES`] for each connection of a group.
+    input: Box<[u8]>,
+    /// Empty between turns; kept for its capacity.
+    group: Vec<Member>,
     buffers: Buffers,
     context: Context,
     stall_millis: u64,
@@ -85,8 +102,9 @@ impl Worker {
             mail: Mail::default(),
             connections: Slab::new(),
             ready: VecDeque::new(),
+            input: vec![0; GROUP * READ_BYTES].into(),
+            group: Vec::with_capacity(GROUP),
             buffers: Buffers {
-                read: vec![0; READ_BYTES].into(),
                 scratch: if options.tls.is_some() { vec![0; READ_BYTES].into() } else { Box::default() },
                 output: Output::default(),
             },
@@ -120,7 +138,7 @@ impl Worker {
                 }
                 let id = event.token().0 as ConnectionId;
                 if let Some(live) = self.connections.get_mut(id) {
-                    live.unread |= event.is_readable() || event.is_error();
+                    live.unread |= event.is_readable() || event.is_read_closed() || event.is_error();
                     live.peer_closed |= event.is_read_closed() || event.is_error();
                     schedule(&mut self.ready, live);
                 }
@@ -147,9 +165,8 @@ impl Worker {
     }
 
     fn follow_snapshot(&mut self) {
-        let current = self.context.shared.snapshot_cell().load();
-        if !Arc::ptr_eq(&current, &self.context.snapshot) {
-            self.context.snapshot = arc_swap::Guard::into_inner(current);
+        if self.context.shared.generation() != self.context.snapshot.generation() {
+            self.context.snapshot = self.context.shared.snapshot();
         }
     }
 
@@ -221,24 +238,65 @@ impl Worker {
         }
     }
 
+    /// Gives every connection on the ready list a turn, a few at a time: first all of them are read, so that the
+    /// memory their first requests need is on its way while the others' are decoded, then each is executed.
     fn take_turns(&mut self) {
-        for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front() else { return };
+        let mut due = self.ready.len();
+        while due > 0 {
+            self.context.read_at = Instant::now();
+            let mut group = std::mem::take(&mut self.group);
+            due -= self.gather(due, &mut group);
+            for member in &group {
+                if let Some(located) = member.located {
+                    member.live.connection.prefetch_document(located);
+                }
+            }
+            let input = std::mem::take(&mut self.input);
+            for (slot, member) in input.chunks(READ_BYTES).zip(group.drain(..)) {
+                self.context.previewed = member.located;
+                self.take_turn(member.live, slot.get(..member.filled).unwrap_or_default());
+            }
+            self.input = input;
+            self.group = group;
+        }
+    }
+
+    /// Takes connections off the ready list and reads from them; returns how many entries of the list that took.
+    fn gather(&mut self, due: usize, group: &mut Vec<Member>) -> usize {
+        let mut taken = 0;
+        let reading = self.stop_by.is_none();
+        for slot in self.input.chunks_mut(READ_BYTES) {
+            if taken == due {
+                break;
+            }
+            let Some(id) = self.ready.pop_front() else { break };
+            taken += 1;
             let Some(mut live) = self.connections.take(id) else { continue };
             live.scheduled = false;
-            self.context.read_at = Instant::now();
-            let verdict = live.turn(&mut self.buffers, &mut self.context, self.stop_by.is_none());
-            self.account(&mut live);
-            let stopping = self.stop_by.is_some() && live.is_idle();
-            if verdict == Verdict::Close || (verdict == Verdict::Wait && stopping) {
-                self.close(id, live);
-                continue;
+            let filled = live.fill(slot, &mut self.buffers.scratch, &mut self.context, reading);
+            let located = live.connection.preview(slot.get(..filled).unwrap_or_default());
+            group.push(Member { live, filled, located });
+            if filled > GROUP_BYTES {
+                // A batch of its own: more of these would only push each other out of the cache.
+                break;
             }
-            if verdict == Verdict::Again {
-                schedule(&mut self.ready, &mut live);
-            }
-            self.connections.put_back(id, live);
         }
+        taken
+    }
+
+    fn take_turn(&mut self, mut live: Box<Live>, input: &[u8]) {
+        let id = live.id;
+        let verdict = live.turn(input, &mut self.buffers, &mut self.context, self.stop_by.is_none());
+        self.account(&mut live);
+        let stopping = self.stop_by.is_some() && live.is_idle();
+        if verdict == Verdict::Close || (verdict == Verdict::Wait && stopping) {
+            self.close(id, live);
+            return;
+        }
+        if verdict == Verdict::Again {
+            schedule(&mut self.ready, &mut live);
+        }
+        self.connections.put_back(id, live);
     }
 
     fn account(&mut self, live: &mut Live) {

@@ -263,7 +263,7 @@ fn a_dropped_bucket_closes_its_connections_and_a_stop_closes_all() {
     let mut client = Client::connect(address);
     assert_eq!(client.ask(&get(b"k")).status, Status::KeyNotFound);
     node.apply(&Command::DeleteBucket { name: "default".into() });
-    workers.config_changed();
+    workers.notifier().config_changed();
     assert!(client.is_closed());
     let mut client = Client::connect(address);
     assert_eq!(client.ask(&Request::new(Opcode::Noop)).status, Status::Success);

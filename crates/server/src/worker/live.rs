@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     output::{Output, Pending},
     transport::{ReadOutcome, Transport},
-    worker::slab::ConnectionId,
+    worker::{READ_BYTES, slab::ConnectionId},
 };
 
 /// A partial frame that needs more than the worker's buffer grows by at least this much per read.
@@ -36,6 +36,8 @@ pub(crate) struct Live {
     finished: bool,
     /// Close as soon as the output is written.
     closing: bool,
+    /// The last read failed: close.
+    lost: Option<io::Error>,
     pending: Option<Box<Pending>>,
     /// On the ready list.
     pub(crate) scheduled: bool,
@@ -48,7 +50,6 @@ pub(crate) struct Live {
 /// Buffers of the worker that a turn uses.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    pub(crate) read: Box<[u8]>,
     /// Ciphertext on its way to TLS.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) output: Output,
@@ -81,6 +82,7 @@ impl Live {
             peer_closed: false,
             finished: false,
             closing: false,
+            lost: None,
             pending: None,
             scheduled: false,
             progress_at: 0,
@@ -104,10 +106,50 @@ impl Live {
         self.input.len() + pending + self.connection.parked_bytes()
     }
 
-    /// One turn: write what is left over, answer what was parked, read once, execute, write once. `reading` is
-    /// false while the worker is stopping.
-    pub(crate) fn turn(&mut self, buffers: &mut Buffers, context: &mut Context, reading: bool) -> Verdict {
-        match self.try_turn(buffers, context, reading) {
+    /// Reads once into `read`, behind what was left over before; returns how many bytes are there to be consumed
+    /// in this connection's turn. Nothing is read for a client that has to take its answers first, or whose
+    /// requests have to wait.
+    pub(crate) fn fill(
+        &mut self,
+        read: &mut [u8],
+        scratch: &mut [u8],
+        context: &mut Context,
+        reading: bool,
+    ) -> usize {
+        let may_read = self.unread && reading && !self.finished && !self.again && !self.closing;
+        if !may_read || self.is_stalled() || self.connection.is_blocked() || self.needs_own_buffer(read.len())
+        {
+            return 0;
+        }
+        let carried = std::mem::take(&mut self.filled);
+        if let (Some(head), Some(kept)) = (read.get_mut(..carried), self.input.get(..carried)) {
+            head.copy_from_slice(kept);
+        }
+        self.input = Vec::new();
+        let outcome = self.transport.read(read.get_mut(carried..).unwrap_or_default(), scratch);
+        let total = carried + self.note(outcome, context);
+        if total == carried {
+            self.keep(read.get(..carried).unwrap_or_default());
+            return 0;
+        }
+        total
+    }
+
+    /// Half of the worker's buffer stays free for what is read, which under TLS needs room for a whole record.
+    fn needs_own_buffer(&self, buffer_bytes: usize) -> bool {
+        self.filled > 0 && self.need.max(self.filled * 2) > buffer_bytes
+    }
+
+    /// One turn: write what is left over, answer what was parked, execute `input` (what [`Self::fill`] has read),
+    /// write once. `reading` is false while the worker is stopping.
+    pub(crate) fn turn(
+        &mut self,
+        input: &[u8],
+        buffers: &mut Buffers,
+        context: &mut Context,
+        reading: bool,
+    ) -> Verdict {
+        match self.try_turn(input, buffers, context, reading) {
             Ok(verdict) => verdict,
             Err(error) => {
                 tracing::debug!(%error, connection = self.id, "connection lost");
@@ -119,10 +161,14 @@ impl Live {
 
     fn try_turn(
         &mut self,
+        input: &[u8],
         buffers: &mut Buffers,
         context: &mut Context,
         reading: bool,
     ) -> io::Result<Verdict> {
+        if let Some(error) = self.lost.take() {
+            return Err(error);
+        }
         if self.is_stalled() && !self.write_pending(context)? {
             return Ok(Verdict::Wait);
         }
@@ -132,7 +178,14 @@ impl Live {
         context.connection = self.id;
         let mut after = self.connection.catch_up(&mut buffers.output, context);
         if after == After::Ready {
-            after = self.take_input(buffers, context, reading)?;
+            after = if input.is_empty() {
+                self.take_buffered(buffers, context, reading)?
+            } else {
+                self.consume(input, &mut buffers.output, context)
+            };
+        } else if !input.is_empty() {
+            self.keep(input);
+            self.again = true;
         }
         self.write_out(&mut buffers.output, context)?;
         Ok(self.verdict(after, reading))
@@ -150,15 +203,18 @@ impl Live {
             return Verdict::Close;
         }
         let blocked = self.connection.is_blocked();
-        if !blocked && (self.again || (self.unread && reading && !self.finished)) {
+        if self.lost.is_some()
+            || after == After::Again
+            || (!blocked && (self.again || (self.unread && reading && !self.finished)))
+        {
             Verdict::Again
         } else {
             Verdict::Wait
         }
     }
 
-    /// Consumes buffered frames if there may be any, otherwise reads once and consumes.
-    fn take_input(
+    /// Consumes buffered frames if there may be any, or reads on towards a frame too large for the worker's buffer.
+    fn take_buffered(
         &mut self,
         buffers: &mut Buffers,
         context: &mut Context,
@@ -168,30 +224,13 @@ impl Live {
             let input = std::mem::take(&mut self.input);
             let filled = std::mem::take(&mut self.filled);
             let bytes = input.get(..filled).unwrap_or_default();
-            let after = self.consume(bytes, &mut buffers.output, context);
-            return Ok(after);
+            return Ok(self.consume(bytes, &mut buffers.output, context));
         }
-        if !self.unread || self.finished || !reading {
-            return Ok(After::Ready);
-        }
-        // Half of the worker's buffer stays free for what is read, which under TLS needs room for a whole record.
-        if self.filled > 0 && self.need.max(self.filled * 2) > buffers.read.len() {
+        let may_read = self.unread && reading && !self.finished && !self.connection.is_blocked();
+        if may_read && self.needs_own_buffer(READ_BYTES) {
             return self.read_large(buffers, context);
         }
-        let Buffers { read, scratch, output } = buffers;
-        let carried = std::mem::take(&mut self.filled);
-        if let (Some(head), Some(kept)) = (read.get_mut(..carried), self.input.get(..carried)) {
-            head.copy_from_slice(kept);
-        }
-        self.input = Vec::new();
-        let outcome = self.transport.read(read.get_mut(carried..).unwrap_or_default(), scratch)?;
-        let total = carried + self.note(outcome, context);
-        let bytes = read.get(..total).unwrap_or_default();
-        if total == carried {
-            self.keep(bytes);
-            return Ok(After::Ready);
-        }
-        Ok(self.consume(bytes, output, context))
+        Ok(After::Ready)
     }
 
     /// Reads into the connection's own buffer, grown towards the whole frame. Memory follows what has arrived, not
@@ -204,7 +243,7 @@ impl Live {
             self.input.resize(want, 0);
         }
         let room = self.input.get_mut(self.filled..).unwrap_or_default();
-        let outcome = self.transport.read(room, &mut buffers.scratch)?;
+        let outcome = self.transport.read(room, &mut buffers.scratch);
         self.filled += self.note(outcome, context);
         if self.filled < self.need {
             return Ok(After::Ready);
@@ -216,7 +255,14 @@ impl Live {
     }
 
     /// Remembers what a read said about the socket; returns the bytes it brought.
-    fn note(&mut self, outcome: ReadOutcome, context: &mut Context) -> usize {
+    fn note(&mut self, outcome: io::Result<ReadOutcome>, context: &mut Context) -> usize {
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.lost = Some(error);
+                return 0;
+            }
+        };
         match outcome {
             ReadOutcome::Bytes { count, drained } => {
                 self.unread = !drained || self.peer_closed;
