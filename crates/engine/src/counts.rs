@@ -21,7 +21,7 @@ impl Weight {
 }
 
 /// One collection's share of a vBucket.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CollectionCount {
     pub(crate) id: CollectionId,
     pub(crate) items: u64,
@@ -37,8 +37,10 @@ pub(crate) struct Counts {
     pub(crate) tombstones: u64,
     /// Of everything in the table.
     pub(crate) item_bytes: u64,
-    /// Collections seen so far, ascending by id. Bounded by what manifests have listed.
-    collections: Vec<CollectionCount>,
+    /// The default collection's share, which most mutations change, without a detour.
+    default: CollectionCount,
+    /// Other collections seen so far, ascending by id. Bounded by what manifests have listed.
+    others: Vec<CollectionCount>,
 }
 
 impl Counts {
@@ -78,29 +80,34 @@ impl Counts {
         collection.high_seqno = collection.high_seqno.max(seqno);
     }
 
+    #[inline]
     fn collection_mut(&mut self, key: DocKey<'_>) -> &mut CollectionCount {
-        let id = key.collection();
-        let index = match self.collections.binary_search_by_key(&id, |count| count.id) {
+        // A key of the default collection begins with a zero byte.
+        if key.encoded().first() == Some(&0) { &mut self.default } else { self.other_mut(key.collection()) }
+    }
+
+    fn other_mut(&mut self, id: CollectionId) -> &mut CollectionCount {
+        let index = match self.others.binary_search_by_key(&id, |count| count.id) {
             Ok(index) => index,
             Err(index) => {
-                self.collections.insert(index, CollectionCount { id, items: 0, high_seqno: Seqno(0) });
+                self.others.insert(index, CollectionCount { id, ..CollectionCount::default() });
                 index
             }
         };
-        &mut self.collections[index]
+        &mut self.others[index]
     }
 
     pub(crate) fn collection(&self, id: CollectionId) -> Option<&CollectionCount> {
-        let index = self.collections.binary_search_by_key(&id, |count| count.id).ok()?;
-        self.collections.get(index)
+        self.collections().find(|count| count.id == id)
     }
 
-    pub(crate) fn collections(&self) -> &[CollectionCount] {
-        &self.collections
+    /// Ascending by id.
+    pub(crate) fn collections(&self) -> impl Iterator<Item = &CollectionCount> {
+        std::iter::once(&self.default).chain(&self.others)
     }
 
     /// Forgets collections that are gone and empty.
     pub(crate) fn retain_collections(&mut self, mut keep: impl FnMut(CollectionId) -> bool) {
-        self.collections.retain(|count| count.items > 0 || keep(count.id));
+        self.others.retain(|count| count.items > 0 || keep(count.id));
     }
 }

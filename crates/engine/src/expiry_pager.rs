@@ -146,7 +146,7 @@ impl Bucket {
 
 fn needs_walk(v: &VBucket, env: &Env<'_>, collections: &CollectionTable) -> bool {
     is_due(v.next_expiry, env.now)
-        || v.counts.collections().iter().any(|count| count.items > 0 && collections.is_dropped(count.id))
+        || v.counts.collections().any(|count| count.items > 0 && collections.is_dropped(count.id))
         || (!env.is_persistent() && v.counts.tombstones > TOMBSTONES_MIN.max(v.counts.items / 2))
 }
 

@@ -126,6 +126,11 @@ impl World {
         if self.is_full && known && (refused || !slowly) { Err(Status::TemporaryFailure) } else { expected }
     }
 
+    /// Whether the disk may have been too full, for too long, to write down a higher CAS ceiling.
+    fn has_no_ceiling(&self) -> bool {
+        self.is_full && self.rig.disks.iter().any(|disk| disk.fills_slowly())
+    }
+
     fn step(&mut self) {
         match self.rng.u32(0..1000) {
             0..200 => self.get(),
@@ -241,6 +246,9 @@ impl World {
         // A full disk does not stop deletions.
         let expected = self.model.delete(&key, delete.cas, now);
         let done = self.rig.run(&key, |bucket, vb, key| bucket.delete(vb, key, &delete, now));
+        if done == Err(Status::TemporaryFailure) && self.has_no_ceiling() {
+            return;
+        }
         let Ok(mutated) = done else {
             assert_eq!(done.err(), expected.err(), "{delete:?} of {:?}", self.model.version(&key));
             return;
@@ -302,6 +310,9 @@ impl World {
         let (key, now, secs) = (self.key(), self.rig.now(), self.rng.u32(0..40));
         let expected = self.model.lock(&key, now);
         let done = self.rig.run(&key, |bucket, vb, key| bucket.lock(vb, key, secs, now, copy));
+        if done == Err(Status::TemporaryFailure) && self.has_no_ceiling() {
+            return;
+        }
         let (Ok(found), Ok(doc)) = (done.clone(), expected.clone()) else {
             assert_eq!(done.err(), expected.err(), "lock of {:?}", self.model.version(&key));
             return;
