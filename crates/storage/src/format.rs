@@ -10,6 +10,8 @@ pub(crate) mod footer;
 pub(crate) mod frame;
 pub(crate) mod header;
 pub(crate) mod manifest;
+#[cfg(test)]
+mod tests;
 
 /// The format this build writes, and the newest it reads.
 pub(crate) const VERSION: u32 = 1;

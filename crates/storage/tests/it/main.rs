@@ -4,5 +4,6 @@
 
 mod conformance;
 mod faults;
+mod fixtures;
 mod model;
 mod support;

@@ -1,0 +1,83 @@
+//! Stores written by released formats: this and every later version must open them.
+//!
+//! `tests/fixtures/v1` was written by this test with `SETTEE_WRITE_FIXTURE=1`; a format change gets a folder of its own
+//! and never a rewrite of an old one.
+
+use std::{fs, path::Path};
+
+use base::{Seqno, VbId};
+use settee_storage::{KvStore, Options, RealFs, open};
+
+use crate::support::{Version, commit, document, lookup, same, state, tombstone};
+
+const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1");
+
+fn options() -> Options {
+    Options { shard: 3, segment_bytes: 16 << 10, segment_bytes_min: 16 << 10, reserve_bytes: 0 }
+}
+
+fn contents() -> Vec<Version> {
+    let documents = (1..=60u64).map(|n| document((n % 4) as u16, &format!("k{n}"), n, vec![n as u8; 300]));
+    let tombstones = (1..=5u64).map(|n| tombstone(9, &format!("gone{n}"), n, 1_700_000_000));
+    documents.chain(tombstones).collect()
+}
+
+fn write(dir: &Path) {
+    let store = open(dir, std::sync::Arc::new(RealFs), options()).unwrap();
+    for batch in contents().chunks(13) {
+        commit(&store, batch).unwrap();
+        store.sync().unwrap();
+    }
+    store.reset_vbs(&[(VbId(2), state(0))]).unwrap();
+    commit(&store, &[document(2, "anew", 1, "after the reset")]).unwrap();
+    store.sync().unwrap();
+    // The newest segment stays without a footer, as after a crash.
+    store.abandon();
+}
+
+#[test]
+fn this_version_writes_what_the_fixture_holds() {
+    let temporary = tempfile::tempdir().unwrap();
+    write(temporary.path());
+    assert_contents(temporary.path());
+    if std::env::var_os("SETTEE_WRITE_FIXTURE").is_some() {
+        write(Path::new(FIXTURE));
+    }
+}
+
+#[test]
+fn a_store_of_format_1_opens_with_everything_in_it() {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(FIXTURE).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    assert_contents(copy.path());
+}
+
+fn assert_contents(dir: &Path) {
+    for _ in 0..2 {
+        let store = open(dir, std::sync::Arc::new(RealFs), options()).unwrap();
+        assert_eq!(store.stats().corrupt, []);
+        for version in contents() {
+            let key = str::from_utf8(&version.key[1..]).unwrap();
+            let found = lookup(&store, version.vb.get(), key).unwrap();
+            if version.vb == VbId(2) {
+                assert!(found.is_none());
+            } else {
+                assert!(same(&found.unwrap(), &version));
+            }
+        }
+        assert_eq!(lookup(&store, 2, "anew").unwrap().unwrap().value, b"after the reset");
+        let states = store.vb_states();
+        assert!(states.contains(&(VbId(9), state(5))) && states.contains(&(VbId(2), state(1))), "{states:?}");
+        let mut records = 0;
+        store
+            .scan(None, Seqno(0), true, &mut |_, _, _| {
+                records += 1;
+                true
+            })
+            .unwrap();
+        assert_eq!(records, 45 + 5 + 1);
+    }
+}
