@@ -60,6 +60,10 @@ def crash(directory):
     return [interpreter(), str(directory / "rounds.py")]
 
 
+def songs(directory):
+    return [sys.executable, str(directory / "run.py")]
+
+
 def node(directory):
     _tool("npm", "nodejs npm")
     stamp = directory / "node_modules" / ".settee-stamp"

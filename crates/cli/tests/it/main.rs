@@ -1,0 +1,62 @@
+//! The binary as its users start it: ports, initialisation, stops of both kinds, and a data directory that is taken.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod node;
+
+use client::{Client, Login, Rest};
+use node::{Node, PASSWORD, USERNAME};
+
+fn login(bucket: &str) -> Login {
+    Login { user: Some((USERNAME.into(), PASSWORD.into())), bucket: Some(bucket.into()), collections: false }
+}
+
+#[test]
+fn documents_outlive_a_clean_stop_and_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let unattended = ["--init-username", USERNAME, "--init-bucket", "app", "--init-bucket-quota-mb", "100"];
+    let mut node = Node::start(dir.path(), &unattended);
+    let mut client = Client::connect(&node.kv(), &login("app")).unwrap();
+    client.set(b"stopped", b"one").unwrap();
+    assert!(node.terminate().success(), "SIGTERM is a clean stop");
+
+    node = Node::start(dir.path(), &[]);
+    let mut client = Client::connect(&node.kv(), &login("app")).unwrap();
+    assert_eq!(client.get(b"stopped").unwrap().unwrap().value, b"one");
+    let written = client.set(b"killed", b"two").unwrap();
+    let (_, seqno) = written.token.unwrap();
+    client.wait_persisted(written.vb, seqno).unwrap();
+    node.kill();
+
+    node = Node::start(dir.path(), &[]);
+    let mut client = Client::connect(&node.kv(), &login("app")).unwrap();
+    assert_eq!(client.get(b"stopped").unwrap().unwrap().value, b"one");
+    assert_eq!(client.get(b"killed").unwrap().unwrap().value, b"two");
+    node.kill();
+}
+
+#[test]
+fn a_new_node_is_initialised_by_the_init_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let init = node::settee()
+        .args(["init", "--host", &node.rest(), "--username", USERNAME, "--bucket", "app"])
+        .env("SETTEE_PASSWORD", PASSWORD)
+        .output()
+        .unwrap();
+    assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
+    let buckets =
+        Rest::new(node.rest(), Some((USERNAME, PASSWORD))).get_json("/pools/default/buckets").unwrap();
+    assert_eq!(buckets[0]["name"], "app");
+    Client::connect(&node.kv(), &login("app")).unwrap().set(b"key", b"value").unwrap();
+}
+
+#[test]
+fn a_data_directory_in_use_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let _node = Node::start(dir.path(), &[]);
+    let second = node::serve(dir.path()).output().unwrap();
+    assert!(!second.status.success());
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains("in use"), "{said}");
+}

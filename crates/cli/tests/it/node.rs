@@ -1,0 +1,84 @@
+//! A `settee serve` process on free ports of loopback, killed when dropped.
+
+use std::{
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+pub(crate) const USERNAME: &str = "admin";
+pub(crate) const PASSWORD: &str = "secret-password";
+
+const START_WITHIN: Duration = Duration::from_secs(30);
+
+pub(crate) struct Node {
+    process: Child,
+    ports: Value,
+}
+
+/// The binary under test.
+pub(crate) fn settee() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_settee"))
+}
+
+/// `settee serve` on free ports; the ports file lies beside the data.
+pub(crate) fn serve(dir: &Path) -> Command {
+    let mut command = settee();
+    command.args(["serve", "--listen", "127.0.0.1", "--log-level", "error", "--memory-quota-mb", "512"]);
+    for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "memcached"] {
+        command.args([format!("--port-{port}"), "0".into()]);
+    }
+    command.arg("--data-dir").arg(dir.join("data")).arg("--ports-file").arg(dir.join("ports.json"));
+    command
+}
+
+impl Node {
+    pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
+        let file = dir.join("ports.json");
+        let _ = std::fs::remove_file(&file);
+        let mut command = serve(dir);
+        if more.contains(&"--init-username") {
+            command.env("SETTEE_INIT_PASSWORD", PASSWORD);
+        }
+        let mut process = command.args(more).stdout(Stdio::null()).spawn().unwrap();
+        let started = Instant::now();
+        loop {
+            if let Ok(text) = std::fs::read(&file) {
+                return Self { process, ports: serde_json::from_slice(&text).unwrap() };
+            }
+            assert!(process.try_wait().unwrap().is_none(), "the node ended while starting");
+            assert!(started.elapsed() < START_WITHIN, "the node is not ready");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn kv(&self) -> String {
+        format!("127.0.0.1:{}", self.ports["kv"])
+    }
+
+    pub(crate) fn rest(&self) -> String {
+        format!("127.0.0.1:{}", self.ports["mgmt"])
+    }
+
+    /// SIGTERM, and how the process ended.
+    pub(crate) fn terminate(&mut self) -> ExitStatus {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.process.wait().unwrap()
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
