@@ -135,7 +135,8 @@ pub enum Verdict {
 /// What the engine knows about which versions are current. Called by [`KvStore::compact`] on its thread.
 pub trait Liveness: Sync {
     /// Is this the newest *synced* version of its key? [`Verdict::Dead`] only when a version with a higher seqno is
-    /// known to be synced: a version that was synced and then overwritten in memory only is still alive.
+    /// known to be synced: a version that was synced and then overwritten in memory only is still alive. The record's
+    /// value is empty.
     fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict;
 
     /// The record now also lies at `to`, synced; make memory point there if it still points to `from` for this
@@ -269,7 +270,7 @@ pub trait KvStore: Send + Sync {
     fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError>;
 
     /// Visits every committed record with seqno >= `from` of the shard or of one vBucket, superseded ones included,
-    /// in no particular order, until `visit` returns false. Damaged records are skipped, counted and named in
+    /// in no particular order, until `visit` returns false. Without `values` they are empty and unchecked. Damaged records are skipped, counted and named in
     /// the statistics.
     ///
     /// # Errors

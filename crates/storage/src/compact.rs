@@ -2,10 +2,11 @@
 //!
 //! 1. Segments without a record of a current incarnation go unread.
 //! 2. Otherwise victims are chosen (`victims`).
-//! 3. First pass: each victim is streamed and checked, every record judged; what is kept is remembered by place, a
-//!    few dozen bytes each.
+//! 3. First pass: each victim is streamed, every record judged by its head and key; what is kept is remembered by
+//!    place, a few dozen bytes each.
 //! 4. Old tombstones are dropped from that list when no other record can be an older version of their key.
-//! 5. Second pass: what is kept is copied into new segments, sorted by vBucket, then seqno; they are sealed and synced.
+//! 5. Second pass: what is kept is checked and copied into new segments, sorted by vBucket, then seqno; they are
+//!    sealed and synced.
 //! 6. The outputs join the set and every kept record is relocated.
 //! 7. A manifest without the inputs, and with the purge seqnos, is synced.
 //! 8. Then the inputs leave the set and lose their names.

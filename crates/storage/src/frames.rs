@@ -51,7 +51,7 @@ pub(crate) struct Frames<'s> {
 }
 
 impl<'s> Frames<'s> {
-    /// Walks `from..end`. Without `values`, bodies longer than the window are neither read nor checked.
+    /// Walks `from..end`. Without `values` only heads and keys of records are checked; values are empty.
     pub(crate) fn new(segment: &'s Segment, from: u64, end: u64, values: bool) -> Self {
         Self { segment, window: Vec::new(), start: 0, at: from, end, values }
     }
@@ -120,8 +120,7 @@ impl<'s> Frames<'s> {
         if at + head.span() > self.end {
             return Ok(Checked::Damaged("reaches beyond the end"));
         }
-        let skip_body = !self.values && head.length as usize > WINDOW && head.kind != KIND_COMMIT_FRAME;
-        if skip_body {
+        if !self.values && head.kind != KIND_COMMIT_FRAME {
             return Ok(Checked::Intact(head));
         }
         self.fill(at, head.length as usize)?;

@@ -280,7 +280,7 @@ impl Core {
 
     /// Recounts live bytes of segments that hold records of ended incarnations: an estimate, since it is not known
     /// which of them were alive.
-    fn bury_stale(&self) {
+    pub(crate) fn bury_stale(&self) {
         for segment in self.segments().values() {
             let Ok(summaries) = segment.summaries() else { continue };
             let stale: u64 = summaries

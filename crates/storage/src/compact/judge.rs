@@ -29,7 +29,8 @@ pub(super) fn judge(
     kept: &mut Vec<Kept>,
 ) -> Result<u64, StoreError> {
     victim.file.will_read(DATA_START, victim.data_end());
-    let mut frames = Frames::new(victim, DATA_START, victim.data_end(), true);
+    // Values of what is dead do not matter; those of what is kept are checked by the second pass.
+    let mut frames = Frames::new(victim, DATA_START, victim.data_end(), false);
     let mut seen = 0;
     loop {
         match frames.step()? {

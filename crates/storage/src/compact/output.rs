@@ -155,8 +155,7 @@ impl<'s> Window<'s> {
         Self { segment, start: 0, bytes: Vec::new() }
     }
 
-    /// The record, checked again: the disk may have changed its mind since the first pass. `next` is what will
-    /// be asked for after it.
+    /// The record, checked whole. `next` is what will be asked for after it.
     fn record(&mut self, kept: &Kept, next: &[Kept]) -> Result<StoredRecord<'_>, StoreError> {
         let end = kept.offset + u64::from(kept.length);
         let held = self.start + self.bytes.len() as u64;
@@ -166,7 +165,7 @@ impl<'s> Window<'s> {
         let bytes = self.bytes.get((kept.offset - self.start) as usize..).unwrap_or_default();
         frame::decode_record(bytes, self.segment.salt).map_err(|_| {
             self.segment.quarantine();
-            self.segment.corrupt(kept.offset, "changed while it was compacted")
+            self.segment.corrupt(kept.offset, "checksum does not match")
         })
     }
 
@@ -200,7 +199,7 @@ pub(super) fn relocate(
 ) -> Result<(), StoreError> {
     let mut expected = kept.iter();
     for output in outputs {
-        let mut frames = Frames::new(output, DATA_START, output.data_end(), true);
+        let mut frames = Frames::new(output, DATA_START, output.data_end(), false);
         loop {
             match frames.step()? {
                 Step::Record(offset, record) => {

@@ -21,6 +21,8 @@ pub(super) fn wholly_dead(core: &Core) -> Vec<Arc<Segment>> {
     if !core.resets.swap(false, Ordering::Relaxed) {
         return Vec::new();
     }
+    // A manifest written before a reset was accounted for may have brought the old counts back.
+    core.bury_stale();
     let set = core.segments();
     let dead = |segment: &&Arc<Segment>| {
         let summaries = segment.summaries();
