@@ -1,8 +1,8 @@
 //! A vBucket's mutations that are not on disk yet, in seqno order.
 //!
 //! Each entry holds a counted reference, so a version lives until it is synced even when the table has a newer one. A
-//! superseded version is marked stale, not removed: its superseder is further back in the same queue, the two are taken
-//! together, and only the newer one is written. The persistence cursor is the front of the queue; it never drops
+//! superseded version is marked stale, not removed: its superseder is further back in the same queue, the two are normally
+//! taken together, and only the newer one is written. The persistence cursor is the front of the queue; it never drops
 //! anything, writers are refused instead when the shard's queues grow beyond their share of memory.
 
 use std::collections::VecDeque;
@@ -47,14 +47,28 @@ impl Checkpoint {
         true
     }
 
-    /// Takes everything, oldest first.
-    pub(crate) fn take(&mut self) -> Vec<ItemPtr> {
-        self.bytes = 0;
-        let taken = self.queue.drain(..).collect();
-        if self.queue.capacity() > IDLE_CAPACITY_MAX {
-            self.queue = VecDeque::new();
+    /// Takes the oldest entries, about `bytes_max` of them (by `bytes_of`) but at least one; usually that is everything.
+    pub(crate) fn take(&mut self, bytes_max: u64, bytes_of: impl Fn(&ItemPtr) -> u64) -> Vec<ItemPtr> {
+        if self.bytes <= bytes_max {
+            self.bytes = 0;
+            let taken = self.queue.drain(..).collect();
+            if self.queue.capacity() > IDLE_CAPACITY_MAX {
+                self.queue = VecDeque::new();
+            }
+            return taken;
         }
-        taken
+        let mut sum = 0;
+        let mut count = 0;
+        while let Some(item) = self.queue.get(count) {
+            let bytes = bytes_of(item);
+            if count > 0 && sum + bytes > bytes_max {
+                break;
+            }
+            sum += bytes;
+            count += 1;
+        }
+        self.bytes = self.bytes.saturating_sub(sum);
+        self.queue.drain(..count).collect()
     }
 
     /// Returns what was taken and could not be written: it is older than everything queued since.

@@ -4,7 +4,9 @@
 //! 2. returns, unless somebody waits for persistence, the oldest dirty mutation is old enough or there are many;
 //! 3. takes the checkpoint of every dirty vBucket *whole* (so a superseded version and its superseder are taken
 //!    together and only the newer is written), with the vBucket's state, and commits in groups, reading the items
-//!    without any lock: they are immutable and the taken references keep them;
+//!    without any lock: they are immutable and the taken references keep them. Of a checkpoint that is too large for
+//!    one part a prefix is taken, and of every key in it the last version, superseded or not: what is on disk is
+//!    always everything up to one seqno;
 //! 4. syncs once;
 //! 5. publishes, vBucket by vBucket under its lock: items are clean and have their locator, tombstones leave the table,
 //!    durable writes become visible, the persisted seqno rises, waiters are woken.
@@ -13,6 +15,8 @@
 //! checkpoint; it is tried again. Any other failure poisons the
 //! shard: everything stays in memory and readable, nothing is written any more.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::Ordering;
 
 use base::{Cas, DocKey, HashedKey, Now, Status, VbId, hash::key_hash};
@@ -136,6 +140,7 @@ impl Bucket {
             self.wake_persistence_waiters(shard);
         }
         report.unsynced = shard.gate.dirty_for_millis(now).is_some();
+        report.more |= report.failed.is_none() && shard.gate.is_flush_wanted();
         report
     }
 
@@ -171,7 +176,7 @@ impl Bucket {
         let mut committed: Vec<Part> = Vec::new();
         let mut bytes = 0;
         while bytes < SYNC_BYTES {
-            let mut group = self.take_group(shard, &mut dirty);
+            let mut group = self.take_group(shard, &mut dirty, now);
             if group.is_empty() {
                 break;
             }
@@ -215,19 +220,19 @@ impl Bucket {
     }
 
     /// Takes the checkpoints of the next dirty vBuckets, about as much as makes one commit.
-    fn take_group(&self, shard: &Shard, dirty: &mut impl Iterator<Item = usize>) -> Vec<Part> {
+    fn take_group(&self, shard: &Shard, dirty: &mut impl Iterator<Item = usize>, now: Now) -> Vec<Part> {
         let mut group: Vec<Part> = Vec::new();
         let mut bytes = 0;
         while bytes < COMMIT_BYTES {
             let Some(index) = dirty.next() else { break };
-            let part = self.take_part(shard, index);
+            let part = self.take_part(shard, index, now);
             bytes += part.bytes;
             group.push(part);
         }
         group
     }
 
-    fn take_part(&self, shard: &Shard, index_in_shard: usize) -> Part {
+    fn take_part(&self, shard: &Shard, index_in_shard: usize, now: Now) -> Part {
         let vb = VbId((index_in_shard * self.shards() + shard.index) as u16);
         let mut part = Part {
             vb,
@@ -240,19 +245,33 @@ impl Bucket {
             locators: Vec::new(),
         };
         let Ok((slot, _)) = self.slot(vb) else { return part };
-        let taken = {
+        let bytes_of = |item: &ItemPtr| shard.item(item).bytes() as u64;
+        let (taken, is_whole) = {
             let mut v = slot.vb.lock();
             part.incarnation = v.incarnation;
             part.state = v.state();
             part.reported_bytes = v.take_reported_bytes();
-            let taken = v.checkpoint.take();
+            let taken = v.checkpoint.take(self.options.part_bytes_max, bytes_of);
             v.in_flight = taken.len() as u64;
+            let is_whole = v.checkpoint.is_empty();
+            if !is_whole {
+                let left = v.checkpoint.bytes().min(part.reported_bytes);
+                v.return_reported_bytes(left);
+                part.reported_bytes -= left;
+                part.state.high_seqno =
+                    taken.last().map_or(v.persisted_seqno, |last| shard.item(last).seqno());
+                shard.gate.mark_dirty(index_in_shard, now);
+                // The rest is due as well.
+                shard.gate.want_flush();
+            }
             // Under the lock, so that nothing turns stale between looking and the state it is written with.
-            taken.into_iter().map(|item| (shard.item(&item).is_stale(), item)).collect::<Vec<_>>()
+            let taken: Vec<_> = taken.into_iter().map(|item| (shard.item(&item).is_stale(), item)).collect();
+            (taken, is_whole)
         };
+        let taken = if is_whole { taken } else { last_versions(shard, taken) };
         part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas);
-        for (is_stale, item) in taken {
-            if is_stale {
+        for (is_superseded, item) in taken {
+            if is_superseded {
                 shard.release(item);
             } else {
                 let view = shard.item(&item);
@@ -310,13 +329,21 @@ impl Bucket {
     }
 }
 
+/// Marks, in a prefix of a checkpoint, all but the last version of each key as not to be written.
+fn last_versions(shard: &Shard, mut prefix: Vec<(bool, ItemPtr)>) -> Vec<(bool, ItemPtr)> {
+    let mut seen: HashSet<Box<[u8]>, BuildHasherDefault<DefaultHasher>> = HashSet::default();
+    for (is_superseded, item) in prefix.iter_mut().rev() {
+        *is_superseded = !seen.insert(shard.item(item).key().into());
+    }
+    prefix
+}
+
 /// One version is synced. Returns the table's reference to it if it was a tombstone that may leave.
 fn settle_written(v: &mut VBucket, item: ItemRef<'_>, hash: u64, locator: Locator) -> Option<ItemPtr> {
     if item.is_stale() {
         // Superseded meanwhile: its place is what the newer version, still dirty, will make obsolete.
         if let Some(newer) = v.table.find(hash, item.key())
             && newer.is_dirty()
-            && newer.locator() == item.locator()
         {
             newer.set_locator(locator);
         }

@@ -62,6 +62,8 @@ pub struct BucketOptions {
     pub purge_interval_secs: u32,
     /// Seed of everything random: vBucket uuids, frequency counters.
     pub seed: u64,
+    /// Most bytes of one vBucket's mutations that are handed to the store as one atomic part.
+    pub part_bytes_max: u64,
     /// How to look into values.
     pub codec: ValueCodec,
 }
@@ -84,6 +86,7 @@ impl BucketOptions {
             value_bytes_max: limits::VALUE_BYTES_MAX + limits::XATTR_BYTES_MAX,
             purge_interval_secs: 3 * 24 * 60 * 60,
             seed: 0,
+            part_bytes_max: 64 << 20,
             codec: ValueCodec::opaque(),
         }
     }

@@ -171,6 +171,11 @@ impl Gate {
         !self.flush_wanted.load(Ordering::Relaxed) && !self.flush_wanted.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether a flush has been asked for and not begun.
+    pub(crate) fn is_flush_wanted(&self) -> bool {
+        self.flush_wanted.load(Ordering::Relaxed)
+    }
+
     /// The flusher begins: whether it was asked for.
     pub(crate) fn begin_flush(&self) -> bool {
         self.flush_wanted.swap(false, Ordering::AcqRel)

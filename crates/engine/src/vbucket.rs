@@ -196,7 +196,11 @@ impl VBucket {
         self.table.clear();
         shard.gate.subtract_dirty_bytes(self.take_reported_bytes());
         let pending = self.pending.extract(|_| true);
-        let held = self.checkpoint.take().into_iter().chain(pending.into_iter().filter_map(|p| p.previous));
+        let held = self
+            .checkpoint
+            .take(u64::MAX, |_| 0)
+            .into_iter()
+            .chain(pending.into_iter().filter_map(|p| p.previous));
         held.for_each(|item| after.release(item));
         self.persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
         self.high_seqno = Seqno(0);
