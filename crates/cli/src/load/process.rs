@@ -2,13 +2,10 @@
 
 use std::fs;
 
-/// `/proc/PID/stat` counts in these; Linux has told user space 100 a second on every architecture for decades.
-const TICKS_PER_SEC: f64 = 100.0;
-
 /// A moment's reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// User and system time of all threads, those that have ended included.
+    /// User and system time of the threads that are there.
     pub(crate) cpu_seconds: f64,
     /// Resident memory.
     pub(crate) rss_bytes: u64,
@@ -17,17 +14,25 @@ pub(crate) struct Usage {
 impl Usage {
     /// Reads `/proc`; `None` if there is no such process.
     pub(crate) fn of(pid: u32) -> Option<Usage> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        Some(Usage { cpu_seconds: cpu_seconds(&stat)?, rss_bytes: rss_bytes(&status)? })
+        Some(Usage { cpu_seconds: cpu_seconds(pid)?, rss_bytes: rss_bytes(&status)? })
     }
 }
 
-/// Fields 14 and 15, counted behind the command's name, which may hold spaces and brackets.
-fn cpu_seconds(stat: &str) -> Option<f64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut times = fields.split_whitespace().skip(11).map(|ticks| ticks.parse::<u64>().ok());
-    Some((times.next()?? + times.next()??) as f64 / TICKS_PER_SEC)
+/// The scheduler's own account in nanoseconds; `/proc/PID/stat` has hundredths of a second only, too coarse for a
+/// short phase. Threads that end meanwhile take their time with them, which servers' threads do not do under load.
+fn cpu_seconds(pid: u32) -> Option<f64> {
+    let mut nanos = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        let account = fs::read_to_string(thread.path().join("schedstat"));
+        nanos += account.ok().and_then(|text| on_cpu_nanos(&text)).unwrap_or(0);
+    }
+    Some(nanos as f64 / 1e9)
+}
+
+/// The first of `schedstat`'s numbers: time on a CPU.
+fn on_cpu_nanos(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().next()?.parse().ok()
 }
 
 fn rss_bytes(status: &str) -> Option<u64> {
@@ -40,17 +45,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_does_not_shift_the_fields() {
-        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 1 1 1";
-        assert_eq!(cpu_seconds(stat), Some(2.0));
-        assert_eq!(cpu_seconds("7 (a) S 1"), None);
+    fn the_numbers_are_found() {
+        assert_eq!(on_cpu_nanos("1500000000 7 3\n"), Some(1_500_000_000));
+        assert_eq!(on_cpu_nanos(""), None);
         assert_eq!(rss_bytes("Name:\tx\nVmRSS:\t    12 kB\n"), Some(12 * 1024));
     }
 
     #[test]
     fn this_process_can_be_read() {
-        let usage = Usage::of(std::process::id()).expect("a running process");
-        assert!(usage.rss_bytes > 0);
+        let before = Usage::of(std::process::id()).expect("a running process");
+        assert!(before.rss_bytes > 0);
+        let mut sum = 0u64;
+        for i in 0..20_000_000u64 {
+            sum = std::hint::black_box(sum.wrapping_add(i));
+        }
+        let after = Usage::of(std::process::id()).expect("a running process");
+        assert!(after.cpu_seconds > before.cpu_seconds);
         assert!(Usage::of(u32::MAX).is_none());
     }
 }
