@@ -7,3 +7,4 @@ mod faults;
 mod fixtures;
 mod model;
 mod support;
+mod threads;

@@ -14,7 +14,8 @@ use std::{
 use base::{Seqno, VbId};
 use fastrand::Rng;
 use settee_storage::{
-    CompactBudget, KvStore, Liveness, Locator, Options, Record, SegmentLog, StoreError, VbState, Verdict,
+    CompactBudget, FaultFs, KvStore, Liveness, Locator, Options, Record, SegmentLog, StoreError, VbState,
+    Verdict,
 };
 
 use crate::support::{Place, Version, commit, document, same, state, tombstone};
@@ -156,7 +157,12 @@ impl Run {
             drop(known);
             versions.push(version);
         }
-        let result = commit(self.store(), &versions);
+        let mut result = commit(self.store(), &versions);
+        if matches!(result, Err(StoreError::NoSpace)) {
+            // As an engine: the same again once there is space. Parts may have been kept by the first attempt.
+            self.disk().set_capacity(None);
+            result = commit(self.store(), &versions);
+        }
         let mut parts: BTreeMap<VbId, Vec<Version>> = BTreeMap::new();
         for (index, version) in versions.iter().enumerate() {
             if let Ok(locators) = &result {
@@ -193,6 +199,9 @@ impl Run {
     fn reset(&mut self) {
         let vb = VbId(self.rng.u16(0..VBUCKETS));
         let result = self.store().reset_vbs(&[(vb, state(0))]);
+        if matches!(result, Err(StoreError::NoSpace)) {
+            return;
+        }
         self.next_seqno.insert(vb, 1);
         self.unsynced.push(Change::Reset(vb));
         self.fresh.retain(|fresh| fresh.0 != vb);
@@ -225,9 +234,19 @@ impl Run {
             space_ratio: [1.0, 1.0, 1.5][self.rng.usize(0..3)],
         };
         match self.store().compact(&self.memory, budget) {
-            Ok(_) | Err(StoreError::Io { .. } | StoreError::Poisoned) => {}
+            Ok(_) | Err(StoreError::Io { .. } | StoreError::Poisoned | StoreError::NoSpace) => {}
             Err(error) => panic!("{error}"),
         }
+    }
+
+    fn disk(&self) -> FaultFs {
+        self.place.fault.clone().unwrap()
+    }
+
+    /// Little or nothing more fits, until a commit needs it.
+    fn fill_disk(&mut self) {
+        let room = self.rng.u64(0..40_000);
+        self.disk().set_capacity(Some(self.disk().used_bytes() + room));
     }
 
     fn reopen(&mut self, power_fails: bool) {
@@ -390,7 +409,8 @@ impl Run {
             72..75 => self.reset(),
             75..77 => self.put_states(),
             77..79 => drop(self.store().close().map(|()| self.learn())),
-            79..84 => fault.die_after(self.rng.u64(0..40)),
+            79..82 => self.fill_disk(),
+            82..84 => fault.die_after(self.rng.u64(0..40)),
             84..88 => {
                 let power_fails = self.rng.bool();
                 self.reopen(power_fails);

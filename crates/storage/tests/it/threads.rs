@@ -1,0 +1,125 @@
+//! One writer, one compactor and readers at once: readers never wait for a wrong answer.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use base::{Seqno, VbId};
+use fastrand::Rng;
+use settee_storage::{CompactBudget, KvStore, Liveness, Locator, Record, StoreError, Verdict};
+
+use crate::support::{Place, Version, commit, document, lookup, same};
+
+const KEYS: u64 = 300;
+const ROUNDS: u64 = 1500;
+
+/// Newest synced versions.
+#[derive(Default)]
+struct Memory(Mutex<HashMap<Vec<u8>, (Version, Locator)>>);
+
+impl Liveness for Memory {
+    fn verdict(&self, _: VbId, record: &Record<'_>, at: Locator) -> Verdict {
+        match self.0.lock().unwrap().get(record.key) {
+            Some((_, locator)) if *locator == at => Verdict::Live,
+            Some(_) => Verdict::Dead,
+            None => Verdict::Unknown,
+        }
+    }
+
+    fn relocate(&self, _: VbId, key: &[u8], _: u64, _: Seqno, from: Locator, to: Locator) -> bool {
+        let mut known = self.0.lock().unwrap();
+        let entry = known.get_mut(key).filter(|entry| entry.1 == from);
+        entry.is_some_and(|entry| {
+            entry.1 = to;
+            true
+        })
+    }
+}
+
+fn write(store: &dyn KvStore, memory: &Memory, seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let mut seqnos = [0u64; 8];
+    let mut unsynced: HashMap<Vec<u8>, (Version, Locator)> = HashMap::new();
+    for _ in 0..ROUNDS {
+        let mut picked: Vec<u64> = (0..12).map(|_| rng.u64(0..KEYS)).collect();
+        picked.sort_unstable();
+        picked.dedup();
+        let versions: Vec<Version> = picked
+            .iter()
+            .map(|n| {
+                let seqno = &mut seqnos[(n % 8) as usize];
+                *seqno += 1;
+                let mut version = document((n % 8) as u16, &format!("k{n}"), *seqno, vec![*seqno as u8; 500]);
+                let known = memory.0.lock().unwrap();
+                version.replaces = known.get(&version.key).map_or(Locator::NONE, |entry| entry.1);
+                version
+            })
+            .collect();
+        let locators = commit(store, &versions).unwrap();
+        for (version, locator) in versions.into_iter().zip(locators) {
+            assert!(same(&store.get_at(locator).unwrap(), &version), "readable at once");
+            unsynced.insert(version.key.clone(), (version, locator));
+        }
+        if rng.u32(0..4) == 0 {
+            store.sync().unwrap();
+            memory.0.lock().unwrap().extend(unsynced.drain());
+        }
+    }
+    store.sync().unwrap();
+    memory.0.lock().unwrap().extend(unsynced.drain());
+}
+
+fn read(store: &dyn KvStore, memory: &Memory, seed: u64, done: &AtomicBool) {
+    let mut rng = Rng::with_seed(seed);
+    while !done.load(Relaxed) {
+        let n = rng.u64(0..KEYS);
+        let name = format!("k{n}");
+        let key = [b"\0", name.as_bytes()].concat();
+        let Some((version, locator)) = memory.0.lock().unwrap().get(&key).cloned() else { continue };
+        match store.get_at(locator) {
+            Ok(found) => assert!(same(&found, &version)),
+            Err(StoreError::Stale) => {}
+            Err(error) => panic!("{error}"),
+        }
+        let found = lookup(store, (n % 8) as u16, &name).unwrap().expect("never absent");
+        assert!(found.meta.seqno >= version.meta.seqno, "an older version than the synced one");
+    }
+}
+
+#[test]
+fn readers_writer_and_compactor_do_not_disturb_each_other() {
+    let place = Place::real();
+    let store = place.open();
+    let (memory, done) = (Memory::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (store, memory, done) = (&store, &memory, &done);
+        let readers: Vec<_> = (0..2).map(|n| scope.spawn(move || read(store, memory, n, done))).collect();
+        let compactor = scope.spawn(move || {
+            let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+            let mut removed = 0;
+            while !done.load(Relaxed) {
+                removed += store.compact(memory, budget).unwrap().segments_removed;
+                thread::yield_now();
+            }
+            removed
+        });
+        let writer = scope.spawn(move || write(store, memory, 77));
+        let written = writer.join();
+        done.store(true, Relaxed);
+        written.unwrap();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert!(compactor.join().unwrap() > 0, "there was something to compact");
+    });
+    assert_eq!(store.stats().corrupt, []);
+    place.kill(store);
+    let store = place.open();
+    for (version, _) in memory.0.lock().unwrap().values() {
+        let found = lookup(&store, version.vb.get(), str::from_utf8(&version.key[1..]).unwrap());
+        assert!(same(&found.unwrap().unwrap(), version));
+    }
+}
