@@ -52,7 +52,7 @@ impl World {
         let options = BucketOptions {
             purge_interval_secs: 30,
             quota_bytes: QUOTA, // Every other run writes checkpoints in pieces.
-            part_bytes_max: if seed % 2 == 0 { 64 << 20 } else { 300 },
+            part_bytes_max: if seed.is_multiple_of(2) { 64 << 20 } else { 300 },
             seed,
             ..options(kind)
         };
