@@ -29,10 +29,14 @@ struct Inner {
     stats: StoreStats,
 }
 
+/// Something to happen in the middle of a read.
+type Interlude = Box<dyn FnOnce() + Send>;
+
 /// See the module header.
 #[derive(Default)]
 pub(crate) struct MemStore {
     inner: Mutex<Inner>,
+    interlude: Mutex<Option<Interlude>>,
 }
 
 impl MemStore {
@@ -56,6 +60,18 @@ impl MemStore {
     /// Whether reads fail.
     pub(crate) fn set_unreadable(&self, unreadable: bool) {
         self.inner.lock().unreadable = unreadable;
+    }
+
+    /// The next read (`get_at`, `lookup`, a record of `scan`) is followed by this before its caller sees the result.
+    pub(crate) fn after_next_read(&self, interlude: impl FnOnce() + Send + 'static) {
+        *self.interlude.lock() = Some(Box::new(interlude));
+    }
+
+    fn play_interlude(&self) {
+        let interlude = self.interlude.lock().take();
+        if let Some(interlude) = interlude {
+            interlude();
+        }
     }
 
     /// Writes and syncs so far.
@@ -163,16 +179,24 @@ impl KvStore for MemStore {
     }
 
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {
-        let inner = self.inner.lock();
-        inner.readable()?;
-        inner.written.records.get(&at.0).map(|record| record.1.clone()).ok_or(StoreError::Stale)
+        let read = {
+            let inner = self.inner.lock();
+            inner.readable()?;
+            inner.written.records.get(&at.0).map(|record| record.1.clone()).ok_or(StoreError::Stale)
+        };
+        self.play_interlude();
+        read
     }
 
     fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
         assert_eq!(hash, key_hash(key));
-        let inner = self.inner.lock();
-        inner.readable()?;
-        Ok(inner.newest(vb, key).map(|found| found.1))
+        let read = {
+            let inner = self.inner.lock();
+            inner.readable()?;
+            inner.newest(vb, key).map(|found| found.1)
+        };
+        self.play_interlude();
+        Ok(read)
     }
 
     fn scan(
@@ -190,6 +214,7 @@ impl KvStore for MemStore {
             if vb.is_some_and(|vb| vb != *of) || record.meta.seqno < from {
                 continue;
             }
+            self.play_interlude();
             let value = if values { &record.value[..] } else { &[] };
             let view = Record {
                 meta: record.meta,

@@ -1,0 +1,207 @@
+//! What was read from disk may be out of date when it arrives: each test lets something happen in the middle of a read.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::sync::Arc;
+
+use base::{DocKey, HashedKey, Now, Status, VbId, bucket::BucketKind, hash::key_hash};
+use settee_engine::{Bucket, BucketChange, Budget, Delete, Refusal, Store, Waiter};
+use support::{Rig, options};
+
+const KEY: &[u8] = b"\0key";
+const WAITER: Waiter = Waiter { worker: 0, connection: 0, ticket: 0 };
+
+/// One vBucket's worth of a bucket, usable from inside a read.
+#[derive(Clone)]
+struct Hand {
+    bucket: Arc<Bucket>,
+    now: Now,
+    vb: VbId,
+}
+
+impl Hand {
+    fn of(rig: &Rig) -> Self {
+        Self { bucket: rig.bucket.clone(), now: rig.now(), vb: rig.key(KEY).0 }
+    }
+
+    fn shard(&self) -> usize {
+        usize::from(self.vb.get()) % self.bucket.shards()
+    }
+
+    fn run<T>(
+        &self,
+        operation: impl Fn(&Bucket, VbId, HashedKey<'_>) -> Result<T, Refusal>,
+    ) -> Result<T, Status> {
+        let key = HashedKey { key: DocKey::trusted(KEY), hash: key_hash(KEY) };
+        loop {
+            match operation(&self.bucket, self.vb, key) {
+                Ok(done) => return Ok(done),
+                Err(Refusal::Status(status)) => return Err(status),
+                Err(Refusal::Fetch) => {
+                    self.bucket.fetch(self.vb, key, WAITER).unwrap();
+                    self.bucket.run_fetches(self.shard(), 8, self.now);
+                }
+            }
+        }
+    }
+
+    fn set(&self, value: &[u8]) {
+        self.run(|bucket, vb, key| bucket.store(vb, key, &Store::set(value), self.now)).unwrap();
+    }
+
+    fn get(&self) -> Result<Vec<u8>, Status> {
+        self.run(|bucket, vb, key| bucket.get(vb, key, self.now, |view| view.value.to_vec()))
+    }
+
+    fn delete(&self) {
+        self.run(|bucket, vb, key| bucket.delete(vb, key, &Delete::default(), self.now)).unwrap();
+    }
+
+    fn rev(&self) -> Result<u64, Status> {
+        self.run(|bucket, vb, key| bucket.meta(vb, key, self.now)).map(|meta| meta.rev)
+    }
+
+    /// Everything of the shard to disk, whatever the time.
+    fn flush(&self) {
+        let later = Now { mono_millis: self.now.mono_millis + 1_000, ..self.now };
+        while self.bucket.flush(self.shard(), later).unsynced {}
+    }
+
+    fn eject(&self) {
+        let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+        self.bucket.reconfigure(quota(0));
+        while self.bucket.page(self.now, Budget::default()).more {}
+        self.bucket.reconfigure(quota(64 << 20));
+    }
+}
+
+fn rig() -> Rig {
+    Rig::new(options(BucketKind::Couchbase))
+}
+
+/// The next read on the hand's shard is followed by `interlude`.
+fn during_next_read(rig: &Rig, interlude: impl FnOnce(Hand) + Send + 'static) {
+    let hand = Hand::of(rig);
+    rig.stores[hand.shard()].after_next_read(move || interlude(hand));
+}
+
+#[test]
+fn a_value_that_was_replaced_meanwhile_is_not_installed() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    hand.set(b"old");
+    hand.flush();
+    hand.eject();
+    during_next_read(&rig, |hand| {
+        hand.set(b"new");
+        hand.flush();
+        hand.eject();
+    });
+    assert_eq!(hand.get().unwrap(), b"new");
+}
+
+#[test]
+fn a_value_that_moved_meanwhile_is_found_again() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    hand.set(b"value");
+    hand.flush();
+    hand.eject();
+    // The first read goes to a place that is gone by the time of the second.
+    during_next_read(&rig, |hand| {
+        hand.bucket.compact(hand.shard(), hand.now).unwrap();
+    });
+    assert_eq!(hand.get().unwrap(), b"value");
+    hand.eject();
+    assert_eq!(hand.get().unwrap(), b"value");
+}
+
+#[test]
+fn a_document_deleted_meanwhile_does_not_come_back_with_its_value() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    hand.set(b"old");
+    hand.flush();
+    hand.eject();
+    during_next_read(&rig, |hand| {
+        hand.delete();
+        hand.flush();
+    });
+    assert_eq!(hand.get(), Err(Status::KeyNotFound));
+}
+
+#[test]
+fn a_tombstone_replaced_meanwhile_is_not_remembered() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    hand.set(b"v");
+    hand.delete();
+    hand.flush();
+    during_next_read(&rig, |hand| {
+        hand.set(b"w");
+        hand.delete();
+        hand.flush();
+    });
+    assert_eq!(hand.rev(), Ok(4));
+}
+
+#[test]
+fn absence_is_not_remembered_over_an_emptied_bucket_either() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    hand.set(b"v");
+    hand.delete();
+    hand.flush();
+    during_next_read(&rig, |hand| hand.bucket.flush_all(hand.now).unwrap());
+    assert_eq!(hand.rev(), Err(Status::KeyNotFound), "the tombstone belongs to the history before");
+}
+
+#[test]
+fn warm_up_does_not_bring_back_what_is_deleted_while_it_reads() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    hand.set(b"v");
+    hand.flush();
+    let rig = rig.crash();
+    // The scan has read the record, and hands it over only after its deletion is synced.
+    during_next_read(&rig, |hand| {
+        hand.delete();
+        hand.flush();
+    });
+    rig.warm_up();
+    assert_eq!(Hand::of(&rig).get(), Err(Status::KeyNotFound));
+    assert_eq!(rig.bucket.stats().curr_items, 0);
+}
+
+#[test]
+fn warm_up_does_not_undo_what_is_written_while_it_reads() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    hand.set(b"old");
+    hand.flush();
+    let rig = rig.crash();
+    during_next_read(&rig, |hand| {
+        hand.set(b"new");
+        hand.flush();
+        hand.eject();
+    });
+    rig.warm_up();
+    assert_eq!(Hand::of(&rig).get().unwrap(), b"new");
+}
+
+#[test]
+fn a_lookup_during_warm_up_does_not_undo_what_is_written_while_it_reads() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    hand.set(b"old");
+    hand.flush();
+    let rig = rig.crash();
+    during_next_read(&rig, |hand| hand.set(b"new"));
+    let hand = Hand::of(&rig);
+    assert_eq!(hand.get().unwrap(), b"new");
+    hand.flush();
+    rig.warm_up();
+    assert_eq!(hand.get().unwrap(), b"new");
+}
