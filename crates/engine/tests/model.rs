@@ -266,7 +266,7 @@ impl World {
             Some(Version::Doc(doc)) if doc.rev != UNKNOWN => doc.rev + 1,
             _ => UNKNOWN,
         };
-        let version = Version::Tombstone { cas: mutated.cas, rev };
+        let version = Version::Tombstone { cas: mutated.cas, rev, at: now.unix_secs() };
         self.model.mutated(vb, &key, version, &mutated, delete.durability, now);
     }
 
@@ -351,7 +351,7 @@ impl World {
             }
             (Ok(meta), Err(Status::KeyNotFound)) => {
                 assert!(meta.deleted);
-                if let Some(Version::Tombstone { cas, rev }) = self.model.version(&key)
+                if let Some(Version::Tombstone { cas, rev, .. }) = self.model.version(&key)
                     && !self.model.is_pending(&key)
                 {
                     assert_eq!(meta.cas, *cas);
@@ -360,9 +360,11 @@ impl World {
             }
             (Err(status), Err(expected)) => {
                 assert_eq!(status, expected);
-                let is_known = matches!(self.model.version(&key), Some(Version::Tombstone { .. }));
-                if status == Status::KeyNotFound && !self.model.is_pending(&key) {
-                    assert!(!is_known || self.purged_before > 0, "a tombstone is gone");
+                if let Some(Version::Tombstone { at, .. }) = self.model.version(&key)
+                    && status == Status::KeyNotFound
+                    && !self.model.is_pending(&key)
+                {
+                    assert!(*at < self.purged_before, "a tombstone is gone");
                 }
             }
             (found, expected) => panic!("{found:?} for {expected:?}"),
@@ -377,7 +379,9 @@ impl World {
         }
         // What has expired became a tombstone that only the bucket knows; tombstones may have been purged.
         match (self.model.get(&key, now), self.rig.run(&key, |bucket, vb, key| bucket.meta(vb, key, now))) {
-            (Err(Status::KeyNotFound), Ok(meta)) => self.model.adopt(&key, Some((meta.cas, meta.rev))),
+            (Err(Status::KeyNotFound), Ok(meta)) => {
+                self.model.adopt(&key, Some((meta.cas, meta.rev, meta.expiry)))
+            }
             (Err(Status::KeyNotFound), Err(_)) => self.model.adopt(&key, None),
             (Ok(_), Ok(meta)) => self.model.learn_rev(&key, meta.rev),
             _ => {}
@@ -417,7 +421,8 @@ impl World {
         self.model.foreign_cas(vb, cas);
         let rev = with_meta.rev;
         let version = if is_deletion {
-            Version::Tombstone { cas, rev }
+            let at = if with_meta.expiry == 0 { now.unix_secs() } else { with_meta.expiry };
+            Version::Tombstone { cas, rev, at }
         } else {
             Version::Doc(Doc {
                 value: value.clone(),

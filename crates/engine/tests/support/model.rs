@@ -30,7 +30,12 @@ pub(crate) struct Doc {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Version {
     Doc(Doc),
-    Tombstone { cas: Cas, rev: u64 },
+    /// `at`: when, in Unix seconds.
+    Tombstone {
+        cas: Cas,
+        rev: u64,
+        at: u32,
+    },
 }
 
 /// What kind of mutation happened, for the log.
@@ -261,7 +266,7 @@ impl Model {
                     > (old.rev, old.cas, old.expiry, old.flags)
             }
             // The tests use CAS values that are not equal by chance.
-            Some(Version::Tombstone { cas, rev }) => (with_meta.rev, with_meta.cas) > (*rev, *cas),
+            Some(Version::Tombstone { cas, rev, .. }) => (with_meta.rev, with_meta.cas) > (*rev, *cas),
         };
         if wins { Ok(()) } else { Err(Status::KeyExists) }
     }
@@ -303,9 +308,9 @@ impl Model {
     }
 
     /// The bucket says that a key (expired, or deleted by it) has this tombstone, or none.
-    pub(crate) fn adopt(&mut self, key: &[u8], tombstone: Option<(Cas, u64)>) {
+    pub(crate) fn adopt(&mut self, key: &[u8], tombstone: Option<(Cas, u64, u32)>) {
         match tombstone {
-            Some((cas, rev)) => self.versions.insert(key.to_vec(), Version::Tombstone { cas, rev }),
+            Some((cas, rev, at)) => self.versions.insert(key.to_vec(), Version::Tombstone { cas, rev, at }),
             None => self.versions.remove(key),
         };
     }
