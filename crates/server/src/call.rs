@@ -10,7 +10,7 @@ use crate::{context::Context, helper::Completion, output::Output, session::Sessi
 /// A decoded and validated request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    pub(crate) frame: Frame<'a>,
+    pub(crate) frame: &'a Frame<'a>,
     /// As sent.
     pub(crate) opcode: Opcode,
     /// The same without its quietness; what handlers look at.

@@ -400,7 +400,7 @@ impl Connection {
     /// From a frame to a request that a handler can rely on.
     fn decode<'a>(
         &self,
-        frame: &Frame<'a>,
+        frame: &'a Frame<'a>,
         located: Option<Located>,
         keys: &'a mut Vec<u8>,
     ) -> Result<Request<'a>, Stop> {
@@ -430,7 +430,7 @@ impl Connection {
         } else {
             HashedKey { key: DocKey::trusted(&[]), hash: 0 }
         };
-        Ok(Request { frame: *frame, opcode, loud: opcode.loud(), info, key, vb })
+        Ok(Request { frame, opcode, loud: opcode.loud(), info, key, vb })
     }
 
     fn carry_out(

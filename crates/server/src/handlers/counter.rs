@@ -11,7 +11,7 @@ use crate::call::{Call, Stop};
 /// INCREMENT, DECREMENT and their quiet forms.
 pub(crate) fn counter(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let bucket = call.session.bucket()?;
-    let (frame, info, key) = (&call.request.frame, &call.request.info, call.request.key);
+    let (frame, info, key) = (call.request.frame, &call.request.info, call.request.key);
     call.session.require(Privilege::Read, key.key)?;
     call.session.require(Privilege::Upsert, key.key)?;
     let extras = CounterExtras::decode(frame.extras).ok_or(Stop::Status(Status::Invalid))?;

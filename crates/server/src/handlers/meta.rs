@@ -34,7 +34,7 @@ pub(crate) fn get_meta(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 pub(crate) fn with_meta(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     call.session.bucket()?;
     call.session.require(Privilege::MetaWrite, call.request.key.key)?;
-    let frame = &call.request.frame;
+    let frame = call.request.frame;
     let decoded = with_meta::WithMeta::decode(frame.extras, frame.value)?;
     let is_deletion = call.request.loud == Opcode::DelWithMeta;
     let mut scratch = std::mem::take(&mut call.context.scratch);
