@@ -84,6 +84,8 @@ struct Parked {
     read_at: Instant,
     stage: Stage,
     completion: Option<Completion>,
+    /// When it is executed again whatever happens (monotonic milliseconds).
+    deadline: Option<u64>,
     timed_out: bool,
     /// To be executed again.
     ready: bool,
@@ -101,6 +103,9 @@ pub(crate) struct Connection {
     blocked: bool,
     /// A parked request must not be overtaken.
     barrier: bool,
+    /// When the worker will call [`Connection::expire`]: no later than the first deadline of a parked request. One
+    /// for all of them, since most are done long before, and there may be many.
+    timer: Option<u64>,
 }
 
 /// What became of one request.
@@ -130,6 +135,7 @@ impl Connection {
             next_ticket: 0,
             blocked: false,
             barrier: false,
+            timer: None,
         }
     }
 
@@ -158,9 +164,20 @@ impl Connection {
         self.mark(ticket, |parked| parked.completion = Some(completion));
     }
 
-    /// Marks a parked request whose deadline has passed.
-    pub(crate) fn time_out(&mut self, ticket: u64) {
-        self.mark(ticket, |parked| parked.timed_out = true);
+    /// Marks the parked requests whose deadline has passed; returns when to call again.
+    pub(crate) fn expire(&mut self, now_millis: u64) -> Option<u64> {
+        if self.timer.is_some_and(|timer| timer > now_millis) {
+            // An earlier deadline was set after the one that brought us here; that call has been made or will be.
+            return None;
+        }
+        for parked in &mut self.parked {
+            if parked.deadline.is_some_and(|deadline| deadline <= now_millis) {
+                (parked.timed_out, parked.ready) = (true, true);
+            }
+        }
+        let waiting = self.parked.iter().filter(|parked| !parked.ready);
+        self.timer = waiting.filter_map(|parked| parked.deadline).min();
+        self.timer
     }
 
     fn mark(&mut self, ticket: u64, change: impl FnOnce(&mut Parked)) {
@@ -327,12 +344,16 @@ impl Connection {
         context.planned.len()
     }
 
-    /// Where the document of the first request in `input` is; its table line is fetched meanwhile.
+    /// Where the document is if `input` is one request for one; its table line is fetched meanwhile. Pipelines look
+    /// ahead themselves.
     pub(crate) fn preview(&self, input: &[u8]) -> Option<Located> {
         let bucket = self.session.attached()?;
         let Decoded::Frame(frame) = decode_frame_within(input, base::limits::FRAME_BODY_BYTES_MAX) else {
             return None;
         };
+        if frame.packet_len() < input.len() {
+            return None;
+        }
         let located = self.locate(&frame)?;
         bucket.engine.prefetch(located.vb, located.hash);
         Some(located)
@@ -512,8 +533,11 @@ impl Connection {
         deadline: Option<u64>,
         context: &mut Context,
     ) {
-        if let Some(millis) = deadline {
-            context.wake_at(millis, ticket);
+        if let Some(millis) = deadline
+            && self.timer.is_none_or(|timer| millis < timer)
+        {
+            self.timer = Some(millis);
+            context.wake_at(millis);
         }
         self.parked_bytes += packet.len();
         self.parked.push(Parked {
@@ -522,6 +546,7 @@ impl Connection {
             read_at: context.read_at,
             stage,
             completion: None,
+            deadline,
             timed_out: false,
             ready: false,
         });

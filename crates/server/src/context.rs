@@ -14,8 +14,8 @@ use crate::{
     worker::slab::ConnectionId,
 };
 
-/// When a parked request is answered whatever happens: (monotonic milliseconds, connection, ticket).
-pub(crate) type Deadline = (u64, ConnectionId, u64);
+/// When a connection has to look after its parked requests: (monotonic milliseconds, connection).
+pub(crate) type Deadline = (u64, ConnectionId);
 
 /// Scratch capacity that survives a request.
 const SCRATCH_BYTES_KEPT: usize = 1 << 20;
@@ -77,9 +77,9 @@ impl Context {
         Waiter { worker: u32::try_from(self.worker).unwrap_or(u32::MAX), connection: self.connection, ticket }
     }
 
-    /// Has the parked request woken at `millis` at the latest.
-    pub(crate) fn wake_at(&mut self, millis: u64, ticket: u64) {
-        self.deadlines.push(Reverse((millis, self.connection, ticket)));
+    /// Has the current connection look after its parked requests at `millis`.
+    pub(crate) fn wake_at(&mut self, millis: u64) {
+        self.deadlines.push(Reverse((millis, self.connection)));
     }
 
     /// Takes the scratch buffer back after use, unless one large value has made it large.

@@ -40,7 +40,7 @@ const EVENTS_MAX: usize = 512;
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// Connections that are read before the first of them is executed.
 const GROUP: usize = 8;
-/// A read this large ends its group.
+/// Input this large ends its group.
 const GROUP_BYTES: usize = 4 * 1024;
 /// How often the counts of bytes are published, while there is traffic.
 const TOTALS_MILLIS: u64 = 100;
@@ -158,7 +158,7 @@ impl Worker {
         if !self.ready.is_empty() {
             return Some(Duration::ZERO);
         }
-        let deadline = self.context.deadlines.peek().map(|Reverse((millis, ..))| *millis);
+        let deadline = self.context.deadlines.peek().map(|Reverse((millis, _))| *millis);
         let sweep = self.stalled.then_some(self.next_sweep);
         let next = [deadline, sweep, self.stop_by].into_iter().flatten().min()?;
         Some(Duration::from_millis(next.saturating_sub(self.context.now.mono_millis).max(1)))
@@ -230,11 +230,16 @@ impl Worker {
     }
 
     fn wake_overdue(&mut self) {
-        while let Some(&Reverse((millis, id, ticket))) = self.context.deadlines.peek()
-            && millis <= self.context.now.mono_millis
+        let now = self.context.now.mono_millis;
+        while let Some(&Reverse((millis, id))) = self.context.deadlines.peek()
+            && millis <= now
         {
             self.context.deadlines.pop();
-            self.wake(id, |live| live.connection.time_out(ticket));
+            let Some(live) = self.connections.get_mut(id) else { continue };
+            if let Some(next) = live.connection.expire(now) {
+                self.context.deadlines.push(Reverse((next, id)));
+            }
+            schedule(&mut self.ready, live);
         }
     }
 
@@ -276,8 +281,8 @@ impl Worker {
             let filled = live.fill(slot, &mut self.buffers.scratch, &mut self.context, reading);
             let located = live.connection.preview(slot.get(..filled).unwrap_or_default());
             group.push(Member { live, filled, located });
-            if filled > GROUP_BYTES {
-                // A batch of its own: more of these would only push each other out of the cache.
+            if filled > 0 && (located.is_none() || filled > GROUP_BYTES) {
+                // A pipeline is a batch of its own, and large input pushes what the others need out of the cache.
                 break;
             }
         }

@@ -295,8 +295,8 @@ impl Wire {
 
     /// Lets every deadline pass.
     pub(super) fn time_out_all(&mut self) {
-        while let Some(std::cmp::Reverse((_, _, ticket))) = self.context.deadlines.pop() {
-            self.connection.time_out(ticket);
+        while let Some(std::cmp::Reverse((millis, _))) = self.context.deadlines.pop() {
+            assert!(self.connection.expire(millis).is_none_or(|next| next > millis));
         }
     }
 
