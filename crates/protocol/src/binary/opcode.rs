@@ -210,7 +210,8 @@ opcodes! {
     0x8b ResumeBucket "RESUME_BUCKET" KEY_MAYBE, 0;
     0x8c ValidateBucketConfig "VALIDATE_BUCKET_CONFIG" VALUE, 0;
     0x91 ObserveSeqno "OBSERVE_SEQNO" VALUE_MAYBE.cas(CasRule::Any), 0;
-    0x92 Observe "OBSERVE" VALUE, 0;
+    // The Java clients of 2014 declare the list of keys as extras, which servers of their time did not mind.
+    0x92 Observe "OBSERVE" ANY.key(Presence::None).datatypes(Datatype::RAW), 0;
     0x93 EvictKey "EVICT_KEY" Shape::READ, READS;
     0x94 GetLocked "GET_LOCKED" Shape::READ.extras(&[0, 4]), READS;
     0x95 UnlockKey "UNLOCK_KEY" Shape::READ.cas(CasRule::Required), READS;

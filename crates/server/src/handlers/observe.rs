@@ -26,7 +26,14 @@ pub(crate) fn observe(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let collections = call.session.has(Feature::Collections);
     let mut scratch = Vec::new();
     let mut answer = Vec::new();
-    for entry in ObserveKeys::new(call.request.frame.value) {
+    let frame = call.request.frame;
+    // Where the list is depends on the client's age; see the opcode's row in the protocol's table.
+    let list = match (frame.extras, frame.value) {
+        ([], value @ [_, ..]) => value,
+        (extras @ [_, ..], []) => extras,
+        _ => return Err(Stop::Refused(Status::Invalid, "Request must include value")),
+    };
+    for entry in ObserveKeys::new(list) {
         let entry = entry.map_err(|_| Stop::Refused(Status::Invalid, "The list of keys is cut off"))?;
         let key = HashedKey::new(document_key(entry.key, collections, &mut scratch)?);
         call.session.require(Privilege::MetaRead, key.key)?;

@@ -316,6 +316,11 @@ fn observe_and_seqnos_follow_the_mutations() {
     let list = [&[0, 0, 0, 3, 0][..], KEY].concat();
     let observed = wire.ask(&Request { value: &list, ..Request::new(Opcode::Observe) });
     assert_eq!(&observed.value[8..], stored.cas.to_be_bytes());
+    let old = node
+        .connect(ListenerKind::Kv)
+        .ask(&Request { extras: &[0, 0, 0, 2, b'k', b'1'], ..Request::new(Opcode::Observe) });
+    assert_eq!(&old.value[7..], stored.cas.to_be_bytes(), "as the clients of 2014 send it");
+    assert_eq!(wire.ask(&Request::new(Opcode::Observe)).status, Status::Invalid);
     let all = wire.ask(&Request::new(Opcode::GetAllVbSeqnos));
     assert_eq!((all.value.len(), &all.value[2..10]), (64 * 10, seqno));
     let log = wire.ask(&Request::new(Opcode::GetFailoverLog));
