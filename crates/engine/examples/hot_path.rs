@@ -1,8 +1,9 @@
 //! What one GET and one SET cost inside the engine, without network or disk: nanoseconds of processor time per operation
 //! on one thread, keys in random order, in batches of 16 with and without prefetching.
 //!
-//! `cargo run --release -p settee-engine --example hot_path [items] [value bytes]`
+//! `cargo run --release -p settee-engine --example hot_path [items] [value bytes] [directory for a segment log]`
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use base::{
 };
 use settee_engine::{Bucket, BucketOptions, Notifier, Store, Waiter, Work};
 use storage::{
-    CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record, StoreError, StoreStats,
-    VbBatch, VbState,
+    CompactBudget, CompactReport, KvStore, Liveness, Locator, Options, OwnedRecord, RealFs, Record,
+    StoreError, StoreStats, VbBatch, VbState,
 };
 
 /// Of an encoded key.
@@ -108,14 +109,17 @@ fn main() {
     let number =
         |index, usual| std::env::args().nth(index).and_then(|text| text.parse().ok()).unwrap_or(usual);
     let (items, value_bytes) = (number(1, 1_000_000), number(2, 100));
-    for kind in [BucketKind::Ephemeral, BucketKind::Couchbase] {
-        measure(kind, items, value_bytes);
+    measure("memory only", BucketKind::Ephemeral, Vec::new(), items, value_bytes);
+    measure("no disk", BucketKind::Couchbase, vec![Arc::new(Sink)], items, value_bytes);
+    if let Some(dir) = std::env::args().nth(3) {
+        match storage::open(Path::new(&dir), Arc::new(RealFs), Options::default()) {
+            Ok(log) => measure("segment log", BucketKind::Couchbase, vec![Arc::new(log)], items, value_bytes),
+            Err(error) => eprintln!("{dir}: {error}"),
+        }
     }
 }
 
-fn measure(kind: BucketKind, items: usize, value_bytes: usize) {
-    let stores: Vec<Arc<dyn KvStore>> =
-        if kind == BucketKind::Couchbase { vec![Arc::new(Sink)] } else { Vec::new() };
+fn measure(title: &str, kind: BucketKind, stores: Vec<Arc<dyn KvStore>>, items: usize, value_bytes: usize) {
     let options = BucketOptions { kind, ..BucketOptions::new("hot", 16 << 30) };
     let mut now = Now { wall_nanos: 1_800_000_000_000_000_000, mono_millis: 0 };
     let Ok(bucket) = Bucket::open(options, stores, Arc::default(), Arc::new(Deaf), now) else {
@@ -144,7 +148,7 @@ fn measure(kind: BucketKind, items: usize, value_bytes: usize) {
         }
         let each = |time: Duration| time.as_nanos() as usize / items;
         println!(
-            "{kind:?} {name:22} {:4} ns + flush {:4} ns",
+            "{title:11} {name:22} {:4} ns + flush {:4} ns",
             each(processor_time() - start - flushing),
             each(flushing)
         );
@@ -165,10 +169,10 @@ fn measure(kind: BucketKind, items: usize, value_bytes: usize) {
                 assert!(hit.is_ok());
             }
         }
-        println!("{kind:?} {name:22} {:4} ns", (processor_time() - start).as_nanos() as usize / items);
+        println!("{title:11} {name:22} {:4} ns", (processor_time() - start).as_nanos() as usize / items);
     }
     let stats = bucket.stats();
-    println!("{kind:?} {:.1} bytes per item beyond key and value", overhead(&stats, items, value_bytes));
+    println!("{title:11} {:.1} bytes per item beyond key and value", overhead(&stats, items, value_bytes));
 }
 
 fn overhead(stats: &settee_engine::BucketStats, items: usize, value_bytes: usize) -> f64 {

@@ -374,7 +374,8 @@ impl World {
     fn with_meta(&mut self) {
         let (key, value, now) = (self.key(), self.value(), self.rig.now());
         let vb = self.vb(&key);
-        if self.model.is_pending(&key) {
+        // Without a ceiling the expired cannot become tombstones.
+        if self.model.is_pending(&key) || self.has_no_ceiling() {
             return;
         }
         // What has expired became a tombstone that only the bucket knows; tombstones may have been purged.

@@ -48,6 +48,7 @@ impl Bucket {
         if !item.is_resident() {
             return Err(v.missing(key));
         }
+        count_use(item, v.ops.get_hits);
         let cas = shown_cas(v, key, item, now);
         let result = read(&DocView::of(item, cas, &door.env.shard.arena));
         v.ops.get_hits += 1;

@@ -20,6 +20,9 @@ use crate::{
     vbucket::{Found, VBucket, Version, mark_expired},
 };
 
+/// Revisions have 48 bits, and one from elsewhere has to leave room for those to come.
+const REV_MAX: u64 = 1 << 47;
+
 impl Bucket {
     /// GET_META: metadata of a document or tombstone.
     ///
@@ -132,7 +135,7 @@ impl Bucket {
         let contradicts = (with_meta.regenerate_cas && !with_meta.skip_conflict_resolution)
             || (by_revision && with_meta.accept_lww)
             || (!by_revision && !insists);
-        if contradicts {
+        if contradicts || with_meta.rev > REV_MAX {
             return Err(Status::Invalid);
         }
         if !with_meta.regenerate_cas && !hlc::is_acceptable(with_meta.cas, now) {
