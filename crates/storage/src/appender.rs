@@ -181,10 +181,22 @@ impl Batch {
     /// Notes that `units` in a segment have become obsolete.
     #[inline]
     pub(crate) fn bury(&mut self, segment: u32, units: u32) {
-        match self.deaths.iter_mut().find(|death| death.0 == segment) {
-            Some(death) => death.1 = death.1.saturating_add(units),
-            None => self.deaths.push((segment, units)),
+        // Summed up when the batch is finished: looking for the segment here would cost more with every segment.
+        match self.deaths.last_mut() {
+            Some(death) if death.0 == segment => death.1 = death.1.saturating_add(units),
+            _ => self.deaths.push((segment, units)),
         }
+    }
+
+    fn sum_up_deaths(&mut self) {
+        self.deaths.sort_unstable_by_key(|death| death.0);
+        self.deaths.dedup_by(|next, death| {
+            let same = next.0 == death.0;
+            if same {
+                death.1 = death.1.saturating_add(next.1);
+            }
+            same
+        });
     }
 
     pub(crate) fn end_part(&mut self, vb: VbId, incarnation: u32, records: u32, state: &VbState) {
@@ -200,6 +212,7 @@ impl Batch {
         number: u64,
         synced: Position,
     ) -> Result<u64, StoreError> {
+        self.sum_up_deaths();
         let commit = CommitHead {
             number,
             start: self.start,

@@ -103,6 +103,7 @@ impl Core {
         kept.map(|segment| SegmentEntry {
             id: segment.id,
             sealed: Some(segment.id) != writer.active_id(),
+            without_footer: !segment.has_footer(),
             data_end: segment.data_end(),
             units: segment.units(),
             live_units: segment.live_units(),

@@ -190,7 +190,7 @@ impl Opening<'_> {
         segment.file_bytes.store(segment.length()?, Relaxed);
         match segment.read_trailer()?.filter(|trailer| trailer.data_end == entry.data_end) {
             Some(trailer) => segment.set_sealed(trailer),
-            None => segment.read_index(entry.data_end)?,
+            None => segment.read_index(entry.data_end, entry.without_footer)?,
         }
         segment.set_units(entry.units, entry.live_units);
         Ok(Some(Arc::new(segment)))

@@ -84,18 +84,19 @@ impl Segment {
     }
 
     pub(crate) fn data_end(&self) -> u64 {
-        // Pairs with `publish`: who sees the end sees the bytes (written before) and the index entries.
+        // Pairs with `publish`: who sees the end sees the bytes, written before.
         self.data_end.load(Ordering::Acquire)
     }
 
-    /// Makes a batch part of the segment: its entries, then its bytes.
+    /// Makes a batch part of the segment.
     pub(crate) fn publish(&self, staged: &Staged, data_end: u64) {
+        // Order matters: who finds an entry must find its bytes below the data's end.
+        self.data_end.store(data_end, Ordering::Release);
         if let Index::Memory(index) = &mut *self.index.write() {
             index.add(staged);
         }
         self.units.fetch_add(staged.units, Ordering::Relaxed);
         self.live_units.fetch_add(staged.units, Ordering::Relaxed);
-        self.data_end.store(data_end, Ordering::Release);
     }
 
     /// The index goes over to the footer that was just written.
@@ -109,6 +110,10 @@ impl Segment {
     /// No more appends, though there is no footer (damaged, or no space for one): the index stays in memory.
     pub(crate) fn set_sealed_in_memory(&self) {
         self.sealed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_footer(&self) -> bool {
+        matches!(&*self.index.read(), Index::Sealed(_))
     }
 
     pub(crate) fn is_sealed(&self) -> bool {
@@ -301,11 +306,13 @@ impl Segment {
         .map_err(|_| self.corrupt(data_end, "footer damaged"))
     }
 
-    /// For a segment whose trailer is missing or damaged: reads the data to index it.
-    pub(crate) fn read_index(&self, data_end: u64) -> Result<(), StoreError> {
+    /// For a segment whose footer is missing, by intention or not: reads the data to index it.
+    pub(crate) fn read_index(&self, data_end: u64, intended: bool) -> Result<(), StoreError> {
         let mut staged = Staged::default();
         self.collect(&mut Frames::new(self, DATA_START, data_end, true), &mut staged)?;
-        let _ = self.corrupt(data_end, "footer damaged, index rebuilt from the data");
+        if !intended {
+            let _ = self.corrupt(data_end, "footer damaged, index rebuilt from the data");
+        }
         self.publish(&staged, data_end);
         self.set_sealed_in_memory();
         Ok(())

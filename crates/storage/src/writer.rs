@@ -32,6 +32,8 @@ const PART_STATE_BYTES_MAX: u64 = 8 + 6 * 10 + 255 * 18;
 pub(crate) struct Writer {
     active: Option<Appender>,
     batch: Batch,
+    /// The size at which the active segment is sealed, as of this commit.
+    segment_bytes: u64,
     pub(crate) next_segment: u32,
     pub(crate) next_batch: u64,
     /// Where the log ends.
@@ -49,6 +51,7 @@ impl Writer {
         Self {
             active: None,
             batch: Batch::default(),
+            segment_bytes: 0,
             next_segment: end.segment + 1,
             next_batch,
             end,
@@ -118,12 +121,13 @@ impl Writer {
         locators: &mut Vec<Locator>,
     ) -> Result<(), StoreError> {
         let mut first_open = 0;
+        self.segment_bytes = core.segment_bytes();
         if let Some(active) = &self.active {
             self.batch.begin(&active.segment);
         }
         for (number, part) in batches.iter().enumerate() {
             let bytes = part_bytes(part);
-            if self.must_roll(core, bytes) {
+            if self.must_roll(bytes) {
                 self.finish(core, &batches[first_open..number])?;
                 first_open = number;
                 self.roll(core)?;
@@ -133,12 +137,12 @@ impl Writer {
         self.finish(core, &batches[first_open..])
     }
 
-    fn must_roll(&self, core: &Core, bytes: u64) -> bool {
+    fn must_roll(&self, bytes: u64) -> bool {
         let Some(active) = &self.active else { return true };
         let used = active.segment.data_end() + self.batch.bytes();
         // An empty segment takes a part of any size: validated to fit.
         let empty = active.segment.data_end() == DATA_START && self.batch.is_empty();
-        (used + bytes > core.segment_bytes() && !empty) || self.batch.parts() == u16::MAX
+        (used + bytes > self.segment_bytes && !empty) || self.batch.parts() == u16::MAX
     }
 
     fn append_part(
@@ -240,7 +244,7 @@ impl Writer {
             first_batch: self.next_batch,
         };
         let segment = Arc::new(segment);
-        let appender = match Appender::new(segment.clone(), &header::encode(&header), core.segment_bytes()) {
+        let appender = match Appender::new(segment.clone(), &header::encode(&header), self.segment_bytes) {
             Ok(appender) => appender,
             Err(cause) => {
                 core.remove_file(&segment.name);

@@ -4,7 +4,7 @@
 //!  0 magic "SETTMANI"   8 version u32   12 shard u32
 //! 16 next segment u32   20 synced segment u32   24 synced offset / 16 u32   28 segments u32
 //! 32 next batch number u64   40 vBuckets u32   44 zero u32
-//! 48 segments, 32 bytes each: id u32, flags u32 (1 sealed), data end u64, record units u64, live units u64
+//! 48 segments, 32 bytes each: id u32, flags u32 (1 sealed, 2 without footer), data end u64, record units u64, live units u64
 //!    vBuckets: as parts of a commit frame, records 0
 //! last 4: crc u32 of everything before
 //! ```
@@ -22,6 +22,7 @@ use crate::{api::VbState, position::Position};
 
 const MAGIC: &[u8; 8] = b"SETTMANI";
 const SEALED: u32 = 1;
+const WITHOUT_FOOTER: u32 = 2;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub(crate) struct SegmentEntry {
     pub(crate) id: u32,
     /// No more appends: `data_end` is final and synced.
     pub(crate) sealed: bool,
+    /// There was no space for a footer, or it is damaged: the data is read to index it.
+    pub(crate) without_footer: bool,
     pub(crate) data_end: u64,
     pub(crate) units: u64,
     pub(crate) live_units: u64,
@@ -80,7 +83,9 @@ pub(crate) fn encode(manifest: &Manifest) -> Vec<u8> {
     out.extend_from_slice(&(manifest.vbs.len() as u64).to_le_bytes());
     for segment in &manifest.segments {
         out.extend_from_slice(&segment.id.to_le_bytes());
-        out.extend_from_slice(&if segment.sealed { SEALED } else { 0 }.to_le_bytes());
+        let sealed = if segment.sealed { SEALED } else { 0 };
+        let without_footer = if segment.without_footer { WITHOUT_FOOTER } else { 0 };
+        out.extend_from_slice(&(sealed | without_footer).to_le_bytes());
         for number in [segment.data_end, segment.units, segment.live_units] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -115,9 +120,11 @@ fn decode_body(bytes: &mut Bytes<'_>) -> Option<Manifest> {
     manifest.next_batch = bytes.u64()?;
     let vbs = bytes.u64()?;
     for _ in 0..segments {
+        let (id, flags) = (bytes.u32()?, bytes.u32()?);
         manifest.segments.push(SegmentEntry {
-            id: bytes.u32()?,
-            sealed: bytes.u32()? & SEALED != 0,
+            id,
+            sealed: flags & SEALED != 0,
+            without_footer: flags & WITHOUT_FOOTER != 0,
             data_end: bytes.u64()?,
             units: bytes.u64()?,
             live_units: bytes.u64()?,

@@ -70,7 +70,14 @@ fn manifest_bytes() -> (Manifest, Vec<u8>) {
         next_segment: 9,
         synced: Position { segment: 8, offset: 4096 },
         next_batch: 1000,
-        segments: vec![SegmentEntry { id: 4, sealed: true, data_end: 8192, units: 256, live_units: 99 }],
+        segments: vec![SegmentEntry {
+            id: 4,
+            sealed: true,
+            without_footer: true,
+            data_end: 8192,
+            units: 256,
+            live_units: 99,
+        }],
         vbs: vec![VbEntry { vb: VbId(3), incarnation: 2, state: state() }],
     };
     let bytes = manifest::encode(&manifest);

@@ -6,7 +6,7 @@
 //! `SEEDS_OF_OLD_BUGS`.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Mutex,
 };
@@ -20,8 +20,9 @@ use settee_storage::{
 
 use crate::support::{Place, Version, commit, document, same, state, tombstone};
 
-/// Seeds that failed once, each with what broke.
-const SEEDS_OF_OLD_BUGS: &[u64] = &[];
+/// Seeds that failed once: 228, a purged tombstone of which a repeated commit had left a copy;
+/// 238, a segment sealed without a footer on a full disk, reported as damaged.
+const SEEDS_OF_OLD_BUGS: &[u64] = &[228, 238];
 /// `SETTEE_SEEDS` asks for more.
 const SEEDS: u64 = 25;
 const VBUCKETS: u16 = 6;
@@ -57,7 +58,7 @@ impl Contents {
     }
 }
 
-type Known = HashMap<(VbId, Vec<u8>), (Seqno, Locator)>;
+type Known = BTreeMap<(VbId, Vec<u8>), (Seqno, Locator)>;
 
 /// Memory as an engine would have it: locators of synced newest versions, of which it forgets some.
 #[derive(Default)]
@@ -391,7 +392,9 @@ impl Run {
                 // Memory's locators are kept up to date; but a tombstone may have been purged.
                 Err(StoreError::Stale) => {
                     let found = store.lookup(*vb, base::hash::key_hash(key), key).unwrap();
-                    assert!(found.is_none_or(|found| found.meta.seqno > *seqno), "a lost locator");
+                    // A commit that was repeated for want of space leaves a second copy of it.
+                    let lost = found.as_ref().is_some_and(|found| found.meta.seqno < *seqno);
+                    assert!(!lost, "a lost locator: {vb} {key:?} {seqno} {locator:?}, now {found:?}");
                     let synced = self.synced.keys.get(&(*vb, key.clone())).unwrap();
                     assert!(synced.meta.kind.is_tombstone(), "a lost locator of {synced:?}");
                 }
