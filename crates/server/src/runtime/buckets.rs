@@ -22,8 +22,6 @@ use crate::{
     value,
 };
 
-/// Tombstones are kept at least this long, as Couchbase's default metadata purge interval.
-const PURGE_INTERVAL_SECS: u32 = 3 * 24 * 60 * 60;
 /// More shards than this only cost syncs: one log keeps a disk busy.
 const SHARDS_MAX: usize = 4;
 
@@ -236,7 +234,7 @@ fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
         replicas: info.replicas,
         durability_min: info.durability_min,
         value_bytes_max: limits::VALUE_BYTES_MAX,
-        purge_interval_secs: PURGE_INTERVAL_SECS,
+        purge_interval_secs: info.purge_interval_secs(),
         seed: random_seed(),
         codec: value::codec(),
         ..BucketOptions::new(name, info.ram_quota_mb * 1024 * 1024)
@@ -251,6 +249,7 @@ fn change(engine: &Bucket, info: &BucketInfo) {
         max_ttl_secs: Some(info.max_ttl_secs),
         replicas: Some(info.replicas),
         durability_min: Some(info.durability_min),
+        purge_interval_secs: Some(info.purge_interval_secs()),
         ..BucketChange::default()
     });
     if engine.manifest().uid != info.manifest.uid {
