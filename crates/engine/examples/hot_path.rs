@@ -12,7 +12,7 @@ use base::{
     bucket::BucketKind,
     hash::{key_hash, vbucket_of},
 };
-use settee_engine::{Bucket, BucketOptions, Notifier, Store, Waiter, Work};
+use settee_engine::{Bucket, BucketOptions, Budget, Notifier, Store, Waiter, Work};
 use storage::{
     CompactBudget, CompactReport, KvStore, Liveness, Locator, Options, OwnedRecord, RealFs, Record,
     StoreError, StoreStats, VbBatch, VbState,
@@ -171,6 +171,13 @@ fn measure(title: &str, kind: BucketKind, stores: Vec<Arc<dyn KvStore>>, items: 
         }
         println!("{title:11} {name:22} {:4} ns", (processor_time() - start).as_nanos() as usize / items);
     }
+    let start = processor_time();
+    for _ in 0..100 {
+        bucket.expire(now, Budget::default());
+        bucket.page(now, Budget::default());
+        bucket.defragment(Budget::default());
+    }
+    println!("{title:11} housekeeping, idle     {:4} us", (processor_time() - start).as_micros() / 100);
     let stats = bucket.stats();
     println!("{title:11} {:.1} bytes per item beyond key and value", overhead(&stats, items, value_bytes));
 }
