@@ -78,6 +78,8 @@ pub(crate) enum Stage {
     Persistence(u64),
     /// The helper thread works for it.
     Helper,
+    /// In the middle of a long answer, to let the client take what there is of it.
+    More,
 }
 
 /// Why a handler ends without an answer.

@@ -144,6 +144,11 @@ impl Connection {
         !self.parked.is_empty()
     }
 
+    /// Whether a parked request can be executed.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.parked.iter().any(|parked| parked.ready)
+    }
+
     /// Bytes of parked packets.
     pub(crate) fn parked_bytes(&self) -> usize {
         self.parked_bytes
@@ -540,6 +545,7 @@ impl Connection {
             context.wake_at(millis);
         }
         self.parked_bytes += packet.len();
+        let ready = matches!(stage, Stage::More);
         self.parked.push(Parked {
             ticket,
             packet: packet.into(),
@@ -548,7 +554,7 @@ impl Connection {
             completion: None,
             deadline,
             timed_out: false,
-            ready: false,
+            ready,
         });
     }
 
@@ -645,7 +651,7 @@ fn encoded_hash(key: &[u8], collections: bool) -> Option<u64> {
 impl Context {
     /// Counts an operation; consecutive ones of a kind together.
     #[inline]
-    fn ran(&mut self, kind: OpKind) {
+    pub(crate) fn ran(&mut self, kind: OpKind) {
         match self.ran.last_mut() {
             Some((last, count)) if *last == kind => *count += 1,
             _ => self.ran.push((kind, 1)),

@@ -155,11 +155,27 @@ impl TextCall<'_> {
     }
 
     fn retrieve(&mut self, keys: Keys<'_>, with_cas: bool, expiry: Option<i64>) -> Result<(), Stop> {
-        let mut scratch = Vec::new();
+        let mut scratch = std::mem::take(&mut self.context.keys);
+        let outcome = self.retrieve_all(keys, with_cas, expiry, &mut scratch);
+        self.context.keys = scratch;
+        outcome
+    }
+
+    fn retrieve_all(
+        &mut self,
+        keys: Keys<'_>,
+        with_cas: bool,
+        expiry: Option<i64>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
         let mut remaining = keys.iter();
         while let Some(logical) = remaining.next() {
-            let outcome = self.retrieve_one(logical, with_cas, expiry, &mut scratch);
-            match outcome.map_err(status_of) {
+            if self.out.is_full() {
+                // Answers of a long list leave in pieces, so that its client bounds them by reading.
+                self.rest = Some(command_for(logical, remaining, with_cas, expiry));
+                return Err(Stop::Park(Stage::More, None));
+            }
+            match self.retrieve_one(logical, with_cas, expiry, scratch).map_err(status_of) {
                 Ok(()) | Err(Ok(Status::KeyNotFound)) => {}
                 Err(Ok(status)) => {
                     reply::append_failure(&mut self.out.bytes, status);
@@ -199,7 +215,7 @@ impl TextCall<'_> {
             }
         }
         .and_then(|written| written.map_err(Stop::Status));
-        bucket.meter.record(self.context.worker, kind, 1, self.context.elapsed_micros());
+        self.context.ran(kind);
         if matches!(found, Err(Stop::Status(Status::KeyNotFound))) {
             bucket.meter.miss(self.context.worker, kind);
         }
@@ -237,8 +253,21 @@ impl TextCall<'_> {
         privilege: Privilege,
         apply: impl FnOnce(&Self, VbId, HashedKey<'_>) -> Result<(Option<u64>, Mutated), Stop>,
     ) -> Result<Option<u64>, Stop> {
-        let mut scratch = Vec::new();
-        let (vb, key) = self.locate(logical, &mut scratch)?;
+        let mut scratch = std::mem::take(&mut self.context.keys);
+        let outcome = self.mutate_with(logical, kind, privilege, apply, &mut scratch);
+        self.context.keys = scratch;
+        outcome
+    }
+
+    fn mutate_with(
+        &mut self,
+        logical: &[u8],
+        kind: OpKind,
+        privilege: Privilege,
+        apply: impl FnOnce(&Self, VbId, HashedKey<'_>) -> Result<(Option<u64>, Mutated), Stop>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<u64>, Stop> {
+        let (vb, key) = self.locate(logical, scratch)?;
         let (number, mutated, deadline, timed_out) = match self.resumed {
             Some(Resumed { stage: Stage::Durable { mutated, number, deadline }, timed_out, .. }) => {
                 (number, mutated, deadline, timed_out)
@@ -246,10 +275,9 @@ impl TextCall<'_> {
             _ => {
                 self.session.require(privilege, key.key)?;
                 let applied = apply(self, vb, key);
-                let bucket = self.session.bucket()?;
-                bucket.meter.record(self.context.worker, kind, 1, self.context.elapsed_micros());
+                self.context.ran(kind);
                 if matches!(applied, Err(Stop::Status(Status::KeyNotFound))) {
-                    bucket.meter.miss(self.context.worker, kind);
+                    self.session.bucket()?.meter.miss(self.context.worker, kind);
                 }
                 if let Err(Stop::Fetch) = applied {
                     self.fetch(vb, key)?;

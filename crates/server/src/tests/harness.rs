@@ -225,7 +225,14 @@ impl Node {
         let (helper, _) = Helper::start(Wakes::new(Arc::new([]))).unwrap();
         let context = Context::new(0, Arc::clone(&self.shared), helper);
         let connection = Connection::with_session(Session::new(kind, None, &context.snapshot));
-        Wire { connection, context, out: Output::default(), rest: Vec::new(), after: After::Ready }
+        Wire {
+            connection,
+            context,
+            out: Output::default(),
+            rest: Vec::new(),
+            after: After::Ready,
+            longest: 0,
+        }
     }
 
     /// Loops with a listener; the address is where it listens.
@@ -265,6 +272,8 @@ pub(super) struct Wire {
     out: Output,
     rest: Vec<u8>,
     pub(super) after: After,
+    /// The most output that a parked request left at once.
+    pub(super) longest: usize,
 }
 
 impl Wire {
@@ -281,6 +290,11 @@ impl Wire {
             self.rest = rest[consumed..].to_vec();
             self.after = after;
             self.drain(&mut answer);
+            while self.connection.has_ready() {
+                self.after = self.connection.catch_up(&mut self.out, &mut self.context);
+                self.longest = self.longest.max(self.out.len());
+                self.drain(&mut answer);
+            }
         }
         self.drain(&mut answer);
         answer

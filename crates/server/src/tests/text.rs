@@ -88,6 +88,24 @@ fn large_values_arrive_whole() {
 }
 
 #[test]
+fn a_long_list_of_keys_is_answered_in_pieces() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Memcached);
+    let value = "v".repeat(10_000);
+    let mut expected = String::new();
+    let mut get = "get".to_owned();
+    for index in 0..200 {
+        say(&mut wire, &format!("set k{index} 0 0 10000\r\n{value}\r\n"));
+        expected += &format!("VALUE k{index} 0 10000\r\n{value}\r\n");
+        get += &format!(" k{index}");
+    }
+    assert!(
+        say(&mut wire, &format!("{get}\r\nversion\r\n")).starts_with(&format!("{expected}END\r\nVERSION "))
+    );
+    assert!((1..300_000).contains(&wire.longest), "{}", wire.longest);
+}
+
+#[test]
 fn the_binary_protocol_is_understood_on_the_same_port_and_goes_no_further() {
     let node = Node::new();
     let mut wire = node.connect(ListenerKind::Memcached);

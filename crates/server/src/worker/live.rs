@@ -205,6 +205,7 @@ impl Live {
         let blocked = self.connection.is_blocked();
         if self.lost.is_some()
             || after == After::Again
+            || self.connection.has_ready()
             || (!blocked && (self.again || (self.unread && reading && !self.finished)))
         {
             Verdict::Again
