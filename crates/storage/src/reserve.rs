@@ -26,14 +26,17 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Nothing is allocated before the first [`Reserve::restore`].
+    /// Takes over what an earlier process set aside: on a disk that is still full there is nothing else. Otherwise
+    /// nothing is allocated before the first [`Reserve::restore`].
     pub(crate) fn new(path: PathBuf, fs: Arc<dyn Fs>, bytes: u64) -> Self {
+        let found = fs.open(&path).and_then(|file| file.length());
+        let held = bytes > 0 && found.is_ok_and(|length| length == bytes);
         Self {
             path,
             fs,
             bytes,
-            held: Mutex::new(false),
-            released: AtomicBool::new(bytes > 0),
+            held: Mutex::new(held),
+            released: AtomicBool::new(bytes > 0 && !held),
             full: AtomicBool::new(false),
         }
     }

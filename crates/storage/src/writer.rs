@@ -72,16 +72,17 @@ impl Writer {
             .collect()
     }
 
-    /// Sets a vBucket's state; what is known to be purged stays known unless the contents are dropped.
+    /// Sets a vBucket's state; what the log knows better stays unless the contents are dropped.
     pub(crate) fn set_state(&mut self, vb: VbId, state: &VbState, dropped: bool) {
         let index = usize::from(vb.get());
         if self.vbs.len() <= index {
             self.vbs.resize(index + 1, None);
         }
         let slot = self.vbs[index].get_or_insert_default();
-        let purged = if dropped { state.purge_seqno } else { slot.purge_seqno };
-        slot.clone_from(state);
-        slot.purge_seqno = slot.purge_seqno.max(purged);
+        let known = std::mem::replace(slot, state.clone());
+        if !dropped {
+            take_over(slot, &known);
+        }
     }
 
     /// Raises a vBucket's purge seqno.
@@ -169,14 +170,11 @@ impl Writer {
                 self.batch.bury(replaced.segment, replaced.units);
             }
         }
-        let known = self.vbs.get(usize::from(part.vb.get())).and_then(Option::as_ref);
-        match known.filter(|known| known.purge_seqno > part.state.purge_seqno) {
-            Some(known) => {
-                let state = VbState { purge_seqno: known.purge_seqno, ..part.state.clone() };
-                self.batch.end_part(part.vb, incarnation, part.records.len() as u32, &state);
-            }
-            None => self.batch.end_part(part.vb, incarnation, part.records.len() as u32, part.state),
+        let mut state = part.state.clone();
+        if let Some(Some(known)) = self.vbs.get(usize::from(part.vb.get())) {
+            take_over(&mut state, known);
         }
+        self.batch.end_part(part.vb, incarnation, part.records.len() as u32, &state);
         Ok(())
     }
 
@@ -216,9 +214,10 @@ impl Writer {
             return;
         }
         match self.batch.finish(active, self.next_batch, synced) {
-            Ok(bytes) => {
+            Ok(_) => {
                 self.next_batch += 1;
-                self.end.offset += bytes;
+                // Not where the last batch ended, if that lies in the segment before.
+                self.end = Position { segment: active.segment.id, offset: active.segment.data_end() };
                 self.note_unsynced();
             }
             Err(cause) => {
@@ -278,6 +277,14 @@ impl Writer {
             }
         }
     }
+}
+
+/// Keeps in `state` what only rises within an incarnation. The log may know better than the caller: of a commit that
+/// failed, parts may have been kept, and compaction purges.
+fn take_over(state: &mut VbState, known: &VbState) {
+    state.high_seqno = state.high_seqno.max(known.high_seqno);
+    state.purge_seqno = state.purge_seqno.max(known.purge_seqno);
+    state.max_deleted_rev = state.max_deleted_rev.max(known.max_deleted_rev);
 }
 
 /// What a part needs in a segment, its share of the commit frame included.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
+mod crash_points;
 mod faults;
 mod fixtures;
 mod model;

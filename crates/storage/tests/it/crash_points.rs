@@ -1,0 +1,86 @@
+//! Moments at which a crash or a full disk is most awkward: each test is one that once lost something.
+
+use base::{Seqno, VbId};
+use settee_storage::{FaultFs, KvStore, Options, StoreError};
+
+use crate::support::{Place, commit, document, lookup, options, same, state, tombstone};
+
+fn disk(place: &Place) -> &FaultFs {
+    place.fault.as_ref().unwrap()
+}
+
+fn high_seqno(store: &dyn KvStore, vb: u16) -> Seqno {
+    store.vb_states().into_iter().find(|known| known.0 == VbId(vb)).unwrap().1.high_seqno
+}
+
+/// The flusher writes a vBucket's state alone (to raise a CAS ceiling) as far as it knows it to be on disk. When a
+/// commit failed half way, more is there.
+#[test]
+fn a_state_written_alone_does_not_take_seqnos_back() {
+    let place = Place::fault(1);
+    let store = place.open();
+    commit(&store, &[document(1, "k", 20, "kept, though the caller was told that the batch failed")])
+        .unwrap();
+    store.put_states(&[(VbId(1), state(10))]).unwrap();
+    assert_eq!(high_seqno(&store, 1), Seqno(20));
+    place.kill(store);
+    let store = place.open();
+    assert_eq!(lookup(&store, 1, "k").unwrap().unwrap().meta.seqno, Seqno(20));
+    assert_eq!(high_seqno(&store, 1), Seqno(20), "the next mutation must not get a seqno that is taken");
+    store.reset_vbs(&[(VbId(1), state(0))]).unwrap();
+    assert_eq!(high_seqno(&store, 1), Seqno(0), "a new history begins anew");
+}
+
+/// A segment was begun and its first batch found no space; the sync mark for the segment before is its first frame.
+#[test]
+fn what_is_synced_behind_an_abandoned_batch_survives_a_power_failure() {
+    for seed in 0..24 {
+        let place = Place::fault(seed);
+        let store = place.open();
+        commit(&store, &[document(1, "before", 1, "v")]).unwrap();
+        disk(&place).set_capacity(Some(disk(&place).used_bytes()));
+        let large = document(1, "large", 2, vec![7; 62 << 10]);
+        assert!(matches!(commit(&store, std::slice::from_ref(&large)), Err(StoreError::NoSpace)));
+        store.sync().unwrap();
+        store.put_states(&[(VbId(1), state(1))]).unwrap();
+        disk(&place).set_capacity(None);
+        let acknowledged = document(1, "acknowledged", 2, "v");
+        commit(&store, std::slice::from_ref(&acknowledged)).unwrap();
+        store.sync().unwrap();
+        disk(&place).crash();
+        drop(store);
+        let store = place.open();
+        let found = lookup(&store, 1, "acknowledged").unwrap();
+        assert!(found.is_some_and(|found| same(&found, &acknowledged)), "seed {seed}");
+        assert_eq!(high_seqno(&store, 1), Seqno(2));
+    }
+}
+
+/// The reserve outlives the process that set it aside: without it a bucket on a full disk could not even be opened.
+#[test]
+fn a_store_that_comes_back_to_a_full_disk_finds_its_reserve() {
+    let place = Place::fault(2);
+    let with_reserve = Options { reserve_bytes: 300_000, ..options() };
+    let store = place.open_with(with_reserve.clone()).unwrap();
+    disk(&place).set_capacity(Some(1_000_000));
+    let mut seqno = 0;
+    let refused = loop {
+        seqno += 1;
+        let version = document(1, &format!("k{seqno}"), seqno, vec![seqno as u8; 8000]);
+        if let Err(error) = commit(&store, &[version]) {
+            break error;
+        }
+    };
+    assert!(matches!(refused, StoreError::NoSpace));
+    store.sync().unwrap();
+    assert_eq!(store.stats().bytes_on_disk / 300_000, 3, "the reserve is held");
+    place.kill(store);
+    disk(&place).set_capacity(Some(disk(&place).used_bytes()));
+    let store = place.open_with(with_reserve).unwrap();
+    commit(&store, &[tombstone(1, "k1", seqno, 5)]).expect("deletes may use the reserve");
+    store.put_states(&[(VbId(1), state(seqno))]).expect("and so may metadata");
+    let refused = commit(&store, &[document(1, "more", seqno + 1, "v")]);
+    assert!(matches!(refused, Err(StoreError::NoSpace)), "documents may not");
+    disk(&place).set_capacity(None);
+    commit(&store, &[document(1, "more", seqno + 1, "v")]).expect("the disk has healed");
+}
