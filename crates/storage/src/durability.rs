@@ -154,6 +154,7 @@ impl Core {
         self.fs.rename(&temporary, &path).map_err(|source| self.failed_sync(MANIFEST, source))?;
         self.sync_dir()?;
         self.manifest_due.store(false, Ordering::Relaxed);
+        self.unsettled.store(false, Ordering::Relaxed);
         count(&self.counters.manifest_writes, 1);
         Ok(())
     }

@@ -85,6 +85,8 @@ pub(crate) struct Core {
     pub(crate) reserve: Reserve,
     /// The manifest lags behind the segments.
     pub(crate) manifest_due: AtomicBool,
+    /// Recovery found no space for a manifest: nothing may follow the recovered log before there is one.
+    pub(crate) unsettled: AtomicBool,
     /// A segment that the manifest lists is missing or headless: absence cannot be proved.
     pub(crate) incomplete: AtomicBool,
     /// How many segments have been removed since open.
@@ -134,6 +136,7 @@ impl Core {
             sync_lock: Mutex::new(()),
             compact_lock: Mutex::new(()),
             manifest_due: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
             incomplete: AtomicBool::new(false),
             removed: AtomicU64::new(0),
             resets: AtomicBool::new(true),
@@ -228,6 +231,9 @@ impl Core {
             batches.iter().all(|part| part.records.iter().all(|record| record.meta.kind.is_tombstone()));
         if !only_tombstones && !self.reserve.restore() {
             return Err(StoreError::NoSpace);
+        }
+        if self.unsettled.load(Ordering::Relaxed) {
+            self.write_manifest(&[])?;
         }
         let mut writer = self.writer.lock();
         let first = writer.append(self, batches, locators);

@@ -165,8 +165,11 @@ impl Opening<'_> {
         }
         core.sync_dir()?;
         match core.write_manifest(&[]) {
-            // The old manifest leads the next open to the same result. Nothing can be written until there is space.
-            Err(StoreError::NoSpace) => Ok(()),
+            // The old manifest leads the next open to the same result, as long as nothing is appended.
+            Err(StoreError::NoSpace) => {
+                core.unsettled.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             result => result,
         }
     }

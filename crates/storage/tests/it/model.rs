@@ -21,8 +21,9 @@ use settee_storage::{
 use crate::support::{Place, Version, commit, document, same, state, tombstone};
 
 /// Seeds that failed once: 228, a purged tombstone of which a repeated commit had left a copy;
-/// 238, a segment sealed without a footer on a full disk, reported as damaged.
-const SEEDS_OF_OLD_BUGS: &[u64] = &[228, 238];
+/// 238, a segment sealed without a footer on a full disk, reported as damaged;
+/// 392, synced commits behind a recovery that had found no space for its manifest.
+const SEEDS_OF_OLD_BUGS: &[u64] = &[228, 238, 392];
 /// `SETTEE_SEEDS` asks for more.
 const SEEDS: u64 = 25;
 const VBUCKETS: u16 = 6;
