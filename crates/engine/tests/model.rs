@@ -546,7 +546,23 @@ impl World {
         self.model.crashed(|vb| bucket.vb_state(vb).unwrap().high_seqno);
     }
 
+    /// Power fails: between two steps, or in the middle of one.
     fn crash(&mut self) {
+        if self.is_full {
+            self.flush_everything();
+        }
+        let disks = &self.rig.disks;
+        let dies = disks.iter().fold(false, |dies, disk| disk.die_after(self.rng.u64(1..40)) || dies);
+        if dies {
+            self.rig.clock.0 += 1_000;
+            for shard in 0..self.rig.bucket.shards() {
+                self.rig.bucket.flush(shard, self.rig.now());
+                let _ = self.rig.bucket.compact_eagerly(shard, self.rig.now());
+                self.rig.bucket.flush(shard, self.rig.now());
+            }
+            self.purged_before = self.rig.now().unix_secs().saturating_sub(30);
+            self.learn_persisted();
+        }
         self.reopen(true);
     }
 

@@ -17,6 +17,8 @@ pub(crate) trait Disk: Send + Sync {
     fn set_full(&self, full: bool);
     /// Whether it takes some more when it is full (what is allocated already).
     fn fills_slowly(&self) -> bool;
+    /// Everything fails after so many more changes, the last one half done, until the crash. False: not this disk.
+    fn die_after(&self, changes: u64) -> bool;
 }
 
 /// A store in memory: keeps exactly what was synced.
@@ -37,6 +39,10 @@ impl Disk for MemDisk {
     }
 
     fn fills_slowly(&self) -> bool {
+        false
+    }
+
+    fn die_after(&self, _: u64) -> bool {
         false
     }
 }
@@ -74,6 +80,11 @@ impl Disk for FaultDisk {
     }
 
     fn fills_slowly(&self) -> bool {
+        true
+    }
+
+    fn die_after(&self, changes: u64) -> bool {
+        self.fs.die_after(changes);
         true
     }
 }
