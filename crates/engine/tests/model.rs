@@ -551,9 +551,11 @@ impl World {
         if self.is_full {
             self.flush_everything();
         }
-        let disks = &self.rig.disks;
-        let dies = disks.iter().fold(false, |dies, disk| disk.die_after(self.rng.u64(1..40)) || dies);
-        if dies {
+        let mut dying = 0;
+        for disk in &self.rig.disks {
+            dying += u32::from(disk.die_after(self.rng.u64(1..40)));
+        }
+        if dying > 0 {
             self.rig.clock.0 += 1_000;
             for shard in 0..self.rig.bucket.shards() {
                 self.rig.bucket.flush(shard, self.rig.now());
