@@ -5,6 +5,10 @@
 //! believed only about keys written since the start and keys that were looked up individually; for all others a request
 //! fetches. Tombstones stay in the table until the end, so that an older version of the key read later does not come back.
 //! Values are loaded until memory reaches the low watermark, then metadata only.
+//!
+//! A shard in which something could not be read stays like that after the end: what was lost may have been the newest
+//! version of any key, so each key is looked up on disk once before the table is believed about it, and the lost ones
+//! are told as unreadable, neither as absent nor in an older version.
 
 use std::sync::atomic::Ordering;
 
@@ -53,7 +57,9 @@ impl Bucket {
             return Ok(false);
         }
         if complete {
-            self.vbs_of(shard).for_each(|vb| self.finish_warm_up(&env, vb));
+            if store.stats().corrupt_count == 0 {
+                self.vbs_of(shard).for_each(|vb| self.finish_warm_up(&env, vb));
+            }
             shard.warm.store(true, Ordering::Release);
         }
         Ok(false)

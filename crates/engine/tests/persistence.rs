@@ -15,7 +15,7 @@ use settee_engine::{
     BucketOptions, Budget, Delete, FlushFailure, Mutated, ObservedState, Refusal, Store, StoreMode, Wait,
     Waiter,
 };
-use support::{Rig, options};
+use support::{Clock, Disk, FaultDisk, Rig, options};
 
 const KEY: &[u8] = b"\0key";
 const DURABLE: DurabilityLevel = DurabilityLevel::PersistToMajority;
@@ -241,6 +241,32 @@ fn the_unreadable_is_never_told_as_absent() {
     rig.stores.iter().for_each(|store| store.set_unreadable(true));
     assert_eq!(get(&rig, KEY), Err(Status::Internal));
     assert_eq!(store(&rig, KEY, Store::set(b"w")), Err(Status::Internal));
+}
+
+#[test]
+fn what_was_damaged_on_disk_is_neither_absent_nor_an_older_version() {
+    let disks: Vec<_> = (0..2).map(|shard| Arc::new(FaultDisk::new(9, shard))).collect();
+    let opened = disks.iter().map(|disk| disk.clone() as Arc<dyn Disk>).collect();
+    let mut rig = Rig::over(options(BucketKind::Couchbase), Arc::default(), opened, Clock(0));
+    store(&rig, KEY, Store::set(b"an older version of the document")).unwrap();
+    rig.flush();
+    store(&rig, KEY, Store::set(b"the newest version of the document")).unwrap();
+    store(&rig, b"\0other", Store::set(b"untouched")).unwrap();
+    rig.flush();
+    let damaged: usize = disks.iter().map(|disk| disk.damage(b"the newest version of the document")).sum();
+    assert_eq!(damaged, 1);
+    let rig = rig.crash();
+    assert_eq!(get(&rig, KEY), Err(Status::Internal), "before warm-up");
+    rig.warm_up();
+    for _ in 0..2 {
+        assert_eq!(get(&rig, KEY), Err(Status::Internal), "after warm-up");
+        assert_eq!(get(&rig, b"\0other").unwrap(), b"untouched");
+        assert_eq!(get(&rig, b"\0never"), Err(Status::KeyNotFound));
+    }
+    store(&rig, b"\0other", Store::set(b"goes on")).unwrap();
+    assert_eq!(get(&rig, b"\0other").unwrap(), b"goes on");
+    rig.bucket.flush_all(rig.now()).unwrap();
+    assert_eq!(get(&rig, KEY), Err(Status::KeyNotFound), "an emptied bucket starts anew");
 }
 
 #[test]

@@ -57,6 +57,17 @@ impl FaultDisk {
     pub(crate) fn new(seed: u64, shard: u32) -> Self {
         Self { fs: FaultFs::new(seed), shard }
     }
+
+    /// Flips a bit of a value wherever it lies on the disk; says in how many places that was.
+    pub(crate) fn damage(&self, value: &[u8]) -> usize {
+        let segments = (0..100).map(|number| format!("/shard/{number:08}.seg"));
+        let hits = segments.filter(|name| {
+            let content = self.fs.contents(Path::new(name)).unwrap_or_default();
+            let at = content.windows(value.len()).position(|window| window == value);
+            at.is_some_and(|at| self.fs.flip_bit(Path::new(name), at as u64, 3))
+        });
+        hits.count()
+    }
 }
 
 impl Disk for FaultDisk {
