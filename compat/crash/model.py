@@ -27,6 +27,7 @@ class Version:
     cas: int | None = None  # None: no answer came
     seqno: int | None = None
     vb_uuid: int | None = None
+    how: str = ""  # the operation and the promise that was asked for
 
     def may_be_gone(self, now):
         return self.value is None or (self.expiry and self.expiry <= now + CLOCK_SLACK)
@@ -36,7 +37,7 @@ class Version:
 
     def __str__(self):
         value = "deleted" if self.value is None else f"{len(self.value)} bytes {self.value[:40]!r}"
-        return f"[{value} flags={self.flags} expiry={self.expiry} cas={self.cas} seqno={self.seqno}]"
+        return f"[{value} flags={self.flags} expiry={self.expiry} cas={self.cas} seqno={self.seqno} {self.how}]"
 
 
 @dataclass

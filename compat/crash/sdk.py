@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
-from couchbase.durability import ClientDurability, Durability, PersistTo, ReplicateTo, ServerDurability
+from couchbase.durability import ClientDurability, Durability, PersistToExtended, ReplicateTo, ServerDurability
 from couchbase.exceptions import (
     AmbiguousTimeoutException,
     DurabilitySyncWriteAmbiguousException,
@@ -30,15 +30,15 @@ from settee import kv
 from settee.node import PASSWORD, USERNAME
 from writer import BUCKET, Writer
 
-# What the SDK's binary transcoder writes.
-BINARY = 0x03000000
+# The flags the SDK's binary transcoder writes: the common format above, its legacy one below.
+BINARY = 0x03000002
 UNKNOWN = (AmbiguousTimeoutException, DurabilitySyncWriteAmbiguousException, RequestCanceledException)
 TIMEOUT = timedelta(milliseconds=1500)
 PROMISES = {
     "none": {},
     "durable": {"durability": ServerDurability(Durability.PERSIST_TO_MAJORITY)},
     "majority": {"durability": ServerDurability(Durability.MAJORITY)},
-    "observe": {"durability": ClientDurability(ReplicateTo.NONE, PersistTo.ONE)},
+    "observe": {"durability": ClientDurability(ReplicateTo.NONE, PersistToExtended.ACTIVE)},
 }
 
 
@@ -50,12 +50,12 @@ class SdkWriter(Writer):
             )
             try:
                 self.collection = cluster.bucket(BUCKET).default_collection()
-                while self.node.alive():
+                while not self.node.killed:
                     self.step()
             finally:
                 cluster.close()
         except (*UNKNOWN, UnAmbiguousTimeoutException) as error:
-            if self.node.alive():
+            if not self.node.killed:
                 self.broken = error
         except Exception as error:  # noqa: BLE001 - handed to the main thread
             self.broken = error
@@ -80,6 +80,7 @@ class SdkWriter(Writer):
         if opcode == kv.REPLACE:
             options["cas"] = cas
         key = document.key.decode()
+        version.how = f"0x{opcode:02x} {promise}"
         document.attempt(version)
         try:
             if opcode == kv.SET:
@@ -97,7 +98,9 @@ class SdkWriter(Writer):
             raise
         token = result.mutation_token()
         document.answered(SimpleNamespace(cas=result.cas, token=(token.partition_uuid, token.sequence_number)))
-        if promise in ("durable", "observe"):
+        # Not after "observe": with PersistTo ACTIVE the SDK asks once and does not wait for the answer it wants
+        # (C++ core 1.3.2, `observe_poll.cxx`: zero replicas required are always met).
+        if promise == "durable":
             document.promise()
 
     def remove(self, document):

@@ -77,6 +77,7 @@ class Writer(threading.Thread):
             fields["framing"] = kv.durability(self.random.choice([kv.PERSIST_ACTIVE, kv.PERSIST_MAJORITY]))
         elif promise == "majority":
             fields["framing"] = kv.durability(kv.MAJORITY)
+        version.how = f"0x{opcode:02x} {promise}"
         document.attempt(version)
         response = self.client.call(opcode, key=document.key, vb=document.vb, **fields)
         if not self.settle(document, response):
@@ -85,7 +86,7 @@ class Writer(threading.Thread):
             document.promise()
         elif promise == "seqno":
             extras = struct.pack(">Q", version.seqno)
-            answer = self.client.call(kv.SEQNO_PERSISTENCE, key=document.key, vb=document.vb, extras=extras)
+            answer = self.client.call(kv.SEQNO_PERSISTENCE, vb=document.vb, extras=extras)
             if answer.status == kv.OK:
                 document.promise()
         elif promise == "observe":

@@ -40,7 +40,7 @@ func connect(scheme, username, password string) (*gocb.Cluster, error) {
 		return nil, err
 	}
 	return cluster, cluster.WaitUntilReady(patience, &gocb.WaitUntilReadyOptions{
-		ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue, gocb.ServiceTypeManagement},
+		ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeManagement},
 	})
 }
 

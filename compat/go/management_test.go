@@ -153,7 +153,7 @@ func TestStrangersStayOut(t *testing.T) {
 	})
 	fatal(t, err)
 	defer func() { _ = cluster.Close(nil) }()
-	err = cluster.WaitUntilReady(time.Second, &gocb.WaitUntilReadyOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue}})
+	err = cluster.Bucket("main").WaitUntilReady(time.Second, &gocb.WaitUntilReadyOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue}})
 	if err == nil || errors.Is(err, gocb.ErrBucketNotFound) {
 		t.Fatalf("got %v", err)
 	}
@@ -161,7 +161,11 @@ func TestStrangersStayOut(t *testing.T) {
 
 func TestPingAndDiagnostics(t *testing.T) {
 	for _, scheme := range []string{"couchbase", "couchbases"} {
-		bucket := openBucket(t, scheme, "main")
+		// A client of its own: the shared one still remembers buckets that are gone.
+		cluster := must[*gocb.Cluster](t)(connect(scheme, os.Getenv("SETTEE_USERNAME"), os.Getenv("SETTEE_PASSWORD")))
+		defer func() { _ = cluster.Close(nil) }()
+		bucket := cluster.Bucket("main")
+		fatal(t, bucket.WaitUntilReady(patience, nil))
 		report := must[*gocb.PingResult](t)(bucket.Ping(&gocb.PingOptions{
 			ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue, gocb.ServiceTypeManagement},
 		}))
@@ -175,7 +179,7 @@ func TestPingAndDiagnostics(t *testing.T) {
 				}
 			}
 		}
-		diagnostics := must[*gocb.DiagnosticsResult](t)(clusters[scheme].Diagnostics(nil))
+		diagnostics := must[*gocb.DiagnosticsResult](t)(cluster.Diagnostics(nil))
 		if diagnostics.State != gocb.ClusterStateOnline {
 			t.Fatalf("state %v", diagnostics.State)
 		}

@@ -79,7 +79,7 @@ class WrongRequests(HostileCase):
 
     def test_framing(self):
         self.refused(kv.UNKNOWN_FRAME, kv.GET, key=KEY, framing=b"\xe0")
-        self.refused(kv.INVALID, kv.SET, key=KEY, extras=SET_EXTRAS, framing=b"\x11\x09")
+        self.refused((kv.INVALID, 0xA0), kv.SET, key=KEY, extras=SET_EXTRAS, framing=b"\x11\x09")
         self.refused(kv.INVALID, kv.SET, key=KEY, extras=SET_EXTRAS, framing=b"\x13\x01\x00\x00")
         self.refused(kv.INVALID, kv.SET, key=KEY, extras=SET_EXTRAS, framing=b"\x13\x01\xff\xff")
         self.refused(kv.INVALID, kv.SET, key=KEY, extras=SET_EXTRAS, framing=b"\x13\x01")

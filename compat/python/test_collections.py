@@ -12,7 +12,7 @@ from couchbase.exceptions import (
     DocumentNotFoundException,
     ScopeAlreadyExistsException,
     ScopeNotFoundException,
-    TimeoutException,
+    UnAmbiguousTimeoutException,
 )
 from couchbase.management.collections import CreateCollectionSettings
 from couchbase.options import GetOptions, UpsertOptions
@@ -50,7 +50,7 @@ def test_life_of_a_collection(bucket, scope, key):
     manager.drop_collection(scope, "songs")
     assert bucket.default_collection().get(key).content_as[dict] == {"in": "default"}
     # Clients look the name up again and again until their time is over.
-    with pytest.raises((TimeoutException, CollectionNotFoundException)):
+    with pytest.raises((UnAmbiguousTimeoutException, CollectionNotFoundException)):
         songs.get(key, GetOptions(timeout=timedelta(milliseconds=700)))
 
 
@@ -107,6 +107,6 @@ def test_names_that_are_taken_or_missing(bucket, scope):
 def test_unknown_collection_ends_in_time(bucket, key):
     missing = bucket.scope("_default").collection("missing")
     began = time.monotonic()
-    with pytest.raises((TimeoutException, CollectionNotFoundException)):
+    with pytest.raises((UnAmbiguousTimeoutException, CollectionNotFoundException)):
         missing.get(key, GetOptions(timeout=timedelta(milliseconds=700)))
     assert time.monotonic() - began < 5

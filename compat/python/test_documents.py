@@ -12,7 +12,8 @@ from couchbase.exceptions import (
     DocumentNotFoundException,
     DocumentNotLockedException,
     InvalidArgumentException,
-    TimeoutException,
+    AmbiguousTimeoutException,
+    UnAmbiguousTimeoutException,
 )
 from couchbase.options import (
     AppendOptions,
@@ -166,9 +167,9 @@ def test_locks(collection, key):
     # Reads go on, and do not give the lock away.
     seen = collection.get(key)
     assert seen.content_as[dict] == {"n": 1} and seen.cas != locked.cas
-    with pytest.raises((DocumentLockedException, TimeoutException)):
+    with pytest.raises((DocumentLockedException, AmbiguousTimeoutException, UnAmbiguousTimeoutException)):
         collection.upsert(key, {"n": 2}, UpsertOptions(timeout=SHORT))
-    with pytest.raises((DocumentLockedException, TimeoutException)):
+    with pytest.raises((DocumentLockedException, CasMismatchException)):
         collection.unlock(key, locked.cas + 1)
     collection.unlock(key, locked.cas)
     with pytest.raises(DocumentNotLockedException):

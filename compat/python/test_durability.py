@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from couchbase.durability import ClientDurability, Durability, PersistTo, ReplicateTo, ServerDurability
+from couchbase.durability import ClientDurability, Durability, PersistToExtended, ReplicateTo, ServerDurability
 from couchbase.exceptions import (
     CouchbaseException,
     DurabilityImpossibleException,
     DurabilityInvalidLevelException,
 )
-from couchbase.options import IncrementOptions, InsertOptions, RemoveOptions, ReplaceOptions, UpsertOptions
+from couchbase.options import IncrementOptions, InsertOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions
 
 LEVELS = [Durability.MAJORITY, Durability.MAJORITY_AND_PERSIST_TO_ACTIVE, Durability.PERSIST_TO_MAJORITY]
 
@@ -26,8 +26,8 @@ def test_durable_writes_without_replicas(request, transport, key, level):
     assert collection.get(key).content_as[dict] == {"n": 3}
     collection.remove(key, RemoveOptions(durability=durability, cas=third.cas))
     assert not collection.exists(key).exists
-    counted = collection.binary().increment(key + "-n", IncrementOptions(durability=durability))
-    assert counted.content == 1
+    options = IncrementOptions(initial=SignedInt64(5), durability=durability)
+    assert collection.binary().increment(key + "-n", options).content == 5
 
 
 def test_many_durable_writes(main, key):
@@ -59,7 +59,7 @@ def test_memory_cannot_persist(plain, key):
 
 def test_observed_persistence(main, key):
     collection = main.default_collection()
-    durability = ClientDurability(ReplicateTo.NONE, PersistTo.ONE)
+    durability = ClientDurability(ReplicateTo.NONE, PersistToExtended.ACTIVE)
     stored = collection.upsert(key, {"n": 1}, UpsertOptions(durability=durability))
     assert collection.get(key).cas == stored.cas
     collection.remove(key, RemoveOptions(durability=durability))
@@ -68,7 +68,7 @@ def test_observed_persistence(main, key):
 
 def test_observing_more_copies_than_there_are(main, key):
     with pytest.raises(CouchbaseException):
-        durability = ClientDurability(ReplicateTo.ONE, PersistTo.TWO)
+        durability = ClientDurability(ReplicateTo.ONE, PersistToExtended.TWO)
         main.default_collection().upsert(key, 1, UpsertOptions(durability=durability, timeout=timedelta(seconds=2)))
 
 

@@ -9,7 +9,14 @@ from acouchbase.cluster import Cluster as AsyncCluster
 from conftest import ADDRESS, PASSWORD, USERNAME, connect
 from couchbase.auth import PasswordAuthenticator
 from couchbase.exceptions import CouchbaseException, DocumentNotFoundException
-from couchbase.options import ClusterOptions, Compression, GetOptions, UpsertOptions
+from couchbase.options import (
+    ClusterOptions,
+    Compression,
+    GetOptions,
+    IncrementOptions,
+    SignedInt64,
+    UpsertOptions,
+)
 from couchbase.transcoder import RawBinaryTranscoder
 
 MIB = 1024 * 1024
@@ -75,8 +82,8 @@ def test_thousands_of_operations_at_once(key):
         await asyncio.gather(*(collection.upsert(name, {"name": name}, options) for name in names))
         results = await asyncio.gather(*(collection.get(name, GetOptions(timeout=wait)) for name in names))
         assert [result.content_as[dict]["name"] for result in results] == names
-        counter = f"{key}-counter"
-        await asyncio.gather(*(collection.binary().increment(counter) for _ in range(1000)))
+        counter, one = f"{key}-counter", IncrementOptions(initial=SignedInt64(1), timeout=wait)
+        await asyncio.gather(*(collection.binary().increment(counter, one) for _ in range(1000)))
         assert (await collection.get(counter)).content_as[int] == 1000
         await cluster.close()
 

@@ -23,8 +23,11 @@ class Hello(WireCase):
 
     def test_what_is_asked_for_is_granted_once(self):
         self.assertEqual(self.hello(), [])
-        for feature in (0x03, 0x04, 0x06, 0x07, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x10, 0x11, 0x12, 0x14, 0x1D, 0x1E):
+        for feature in (0x03, 0x04, 0x07, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x10, 0x12, 0x14, 0x1D, 0x1E):
             self.assertEqual(self.hello(feature), [feature])
+
+    def test_what_is_not_built_is_not_granted(self):
+        self.assertEqual(self.hello(0x06, 0x15, 0x17, 0x19, 0x1C), [])
 
     def test_what_is_never_granted(self):
         self.assertEqual(self.hello(0x01, 0x02, 0x05, 0x09, 0x16, 0x7777), [])
@@ -121,7 +124,7 @@ class ClusterConfiguration(WireCase):
         self.assertEqual((config["name"], config["nodeLocator"]), (BUCKET, "vbucket"))
         self.assertEqual(config["vBucketServerMap"]["hashAlgorithm"], "CRC")
         self.assertEqual(config["vBucketServerMap"]["vBucketMap"], [[0]] * 1024)
-        self.assertEqual(config["vBucketServerMap"]["serverList"], ["$HOST:11210"])
+        self.assertIn(config["vBucketServerMap"]["serverList"], (["$HOST:11210"], [f"{ADDRESS}:11210"]))
         node = config["nodesExt"][0]
         self.assertTrue(node["thisNode"])
         self.assertEqual((node["services"]["kv"], node["services"]["kvSSL"]), (11210, 11207))

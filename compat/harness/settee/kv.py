@@ -197,7 +197,7 @@ class Client(Connection):
 
     def persisted(self, key, seqno):
         """Wait until the key's vBucket has `seqno` on disk."""
-        return self.on(SEQNO_PERSISTENCE, key, extras=struct.pack(">Q", seqno))
+        return self.call(SEQNO_PERSISTENCE, vb=vbucket_of(key), extras=struct.pack(">Q", seqno))
 
     def stats(self, group=b""):
         self.send(frame(STAT, key=group))

@@ -50,6 +50,7 @@ class Node:
         self.options = list(options)
         self.environment = environment or {}
         self.process = None
+        self.killed = False
         self.ports = {}
 
     @property
@@ -63,6 +64,7 @@ class Node:
     def start(self, timeout=20.0):
         """Start, and wait until the ports are served. Returns the seconds that took."""
         self.ports_file.unlink(missing_ok=True)
+        self.killed = False
         command = [binary(), "serve", "--data-dir", self.data, "--listen", self.address]
         command += ["--ports-file", self.ports_file, *self.options]
         began = time.monotonic()
@@ -119,7 +121,8 @@ class Node:
             raise NodeError("panicked:\n" + "\n".join(self.panics()))
 
     def kill(self):
-        """kill -9."""
+        """kill -9. Whoever loses a connection from now on can see why."""
+        self.killed = True
         if self.alive():
             self.process.kill()
             self.process.wait()
