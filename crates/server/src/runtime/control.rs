@@ -18,7 +18,9 @@ use cluster::{
     QuotaChange,
     auth::{Credentials, SALT_BYTES},
 };
+use engine::Bucket;
 use parking_lot::Mutex;
+use storage::StoreError;
 use tokio::sync::watch;
 
 use super::{
@@ -182,14 +184,18 @@ impl NodeControl for Control {
     }
 
     fn compact_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
-        let name = name.to_owned();
-        self.blocking(move |me| {
-            let engine = me.buckets.engine(&name).ok_or(ClusterError::BucketNotFound)?;
-            let now = me.shared.now();
-            (0..engine.shards())
-                .try_for_each(|shard| engine.compact(shard, now).map(drop))
-                .map_err(|error| ClusterError::Failed(format!("the bucket could not be compacted: {error}")))
-        })
+        let Some(engine) = self.buckets.engine(name) else {
+            return Box::pin(std::future::ready(Err(ClusterError::BucketNotFound)));
+        };
+        let shared = Arc::clone(&self.shared);
+        // Started, not waited for: rewriting a large bucket takes longer than a client waits for an answer.
+        tokio::task::spawn_blocking(move || {
+            let compacted = (0..engine.shards()).try_for_each(|shard| compact_whole(&engine, shard, &shared));
+            if let Err(error) = compacted {
+                tracing::error!(bucket = engine.name(), %error, "the bucket could not be compacted");
+            }
+        });
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn bucket_is_ready(&self, name: &str) -> bool {
@@ -243,6 +249,19 @@ impl NodeControl for Control {
 pub(crate) fn data_plane_audit(audit: &Arc<AuditLog>) -> impl Fn(shared::AuditEvent) + Send + Sync + 'static {
     let audit = Arc::clone(audit);
     move |event| audit.record(audit::of_data_plane(&event))
+}
+
+/// Step after step until nothing is left that is worth rewriting, or as much was read as there was at the start:
+/// under a steady load there is always something more.
+fn compact_whole(engine: &Bucket, shard: usize, shared: &Shared) -> Result<(), StoreError> {
+    let mut bytes_left = engine.stats().disk_bytes;
+    loop {
+        let report = engine.compact_eagerly(shard, shared.now())?;
+        bytes_left = bytes_left.saturating_sub(report.bytes_read);
+        if !report.more || bytes_left == 0 {
+            return Ok(());
+        }
+    }
 }
 
 fn create_bucket(bucket: &InitBucket) -> Result<Command, ServeError> {
