@@ -30,6 +30,10 @@ use crate::{
     vbucket::{VBucket, Warming},
 };
 
+/// Each time so many wait for a vBucket's persistence, those who wait for seqnos that do not exist yet are asked
+/// whether they still do.
+const WAITERS_SWEPT: usize = 1024;
+
 /// One bucket on this node. Shared between the data-plane loops and the background threads.
 pub struct Bucket {
     pub(crate) options: BucketOptions,
@@ -220,6 +224,12 @@ impl Bucket {
             return Ok(Wait::Ready);
         }
         shard.gate.admits_deletes()?;
+        if !v.persistence_waiters.is_empty() && v.persistence_waiters.len().is_multiple_of(WAITERS_SWEPT) {
+            // Nobody says when they give up, and these may never be woken otherwise.
+            let high_seqno = v.high_seqno;
+            let future = v.persistence_waiters.extract_if(.., |entry| entry.0 > high_seqno);
+            future.for_each(|entry| after.wake(entry.1));
+        }
         v.persistence_waiters.push((seqno, waiter));
         after.flush();
         Ok(Wait::Parked)

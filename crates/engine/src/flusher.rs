@@ -71,12 +71,15 @@ impl Bucket {
         self.flush_shard(shard, now, false)
     }
 
+    /// Stops accepting mutations and ends a warm-up that is under way: before the bucket's threads are waited for.
+    pub fn begin_close(&self) {
+        self.shards.iter().for_each(|shard| shard.gate.close());
+    }
+
     /// Stops accepting mutations, writes and syncs everything, and records that the bucket was closed cleanly (the
     /// next open then needs no new branch of history). False when something could not be written.
     pub fn close(&self, now: Now) -> bool {
-        for shard in &self.shards {
-            shard.gate.close();
-        }
+        self.begin_close();
         // Whoever was past the gate is done once their lock is free again.
         let last_cas: Vec<_> = self
             .shards
@@ -113,6 +116,8 @@ impl Bucket {
         let Some(store) = &shard.store else { return report };
         let _flusher = shard.flusher.lock();
         if shard.gate.is_poisoned() {
+            // Not necessarily by a flush.
+            self.wake_persistence_waiters(shard);
             report.failed = Some(FlushFailure::Poisoned);
             return report;
         }

@@ -55,7 +55,12 @@ pub(crate) struct FaultDisk {
 
 impl FaultDisk {
     pub(crate) fn new(seed: u64, shard: u32) -> Self {
-        Self { fs: FaultFs::new(seed), shard }
+        Self::over(FaultFs::new(seed), shard)
+    }
+
+    /// On a disk that the test keeps a hand on.
+    pub(crate) fn over(fs: FaultFs, shard: u32) -> Self {
+        Self { fs, shard }
     }
 
     /// Flips a bit of a value wherever it lies on the disk; says in how many places that was.
