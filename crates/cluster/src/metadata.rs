@@ -251,6 +251,13 @@ impl Metadata {
             .map(|(name, b)| (name.as_str(), b))
     }
 
+    /// Whether logins and administrative changes are written down: unless that was switched off.
+    #[must_use]
+    pub fn is_audited(&self) -> bool {
+        let enabled = self.settings.get("audit").and_then(|audit| audit.get("auditdEnabled"));
+        enabled.and_then(Value::as_bool).unwrap_or(true)
+    }
+
     /// The users of one domain.
     #[must_use]
     pub fn users_of(&self, domain: UserDomain) -> &BTreeMap<String, User> {

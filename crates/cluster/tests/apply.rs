@@ -393,6 +393,46 @@ fn legacy_access_is_off_until_switched_on_and_only_for_that_bucket() {
     let take = Command::UpdateBucket { name: "a".into(), params: params(&[("saslPassword", "")]) };
     let state = state.apply(&take).unwrap().0;
     assert_eq!(check_password(&state, "a", "bucketpw"), None);
+    assert!(privileges(&state, &bucket, Some("a")).is_empty(), "an older login is worth nothing any more");
+    let port = Command::UpdateBucket { name: "a".into(), params: params(&[("legacyMemcachedPort", "1")]) };
+    let state = state.apply(&port).unwrap().0;
+    let on_the_port = Identity { name: "a".into(), domain: Domain::Bucket };
+    assert!(privileges(&state, &on_the_port, Some("a")).has(Privilege::Upsert));
+    assert!(privileges(&state, &on_the_port, Some("b")).is_empty());
+}
+
+#[test]
+fn a_bucket_is_open_or_has_a_password_in_whatever_order_it_is_asked() {
+    let open = create("b", &[("legacyPasswordless", "1")]);
+    let update = |fields: &[(&str, &str)]| Command::UpdateBucket { name: "b".into(), params: params(fields) };
+    let state = with(&[open]);
+    assert!(state.apply(&update(&[("saslPassword", "bucketpw")])).is_err());
+    let both = update(&[("saslPassword", "bucketpw"), ("legacyPasswordless", "0")]);
+    let state = state.apply(&both).unwrap().0;
+    assert!(state.apply(&update(&[("legacyPasswordless", "1")])).is_err());
+    assert!(state.apply(&update(&[("saslPassword", ""), ("legacyPasswordless", "1")])).is_ok());
+}
+
+#[test]
+fn an_administrator_who_was_replaced_is_nobody() {
+    let state = with(&[create("b", &[])]);
+    let old = check_password(&state, "Administrator", "password").unwrap();
+    let admin = Admin { name: "root".into(), credentials: credentials("password") };
+    let state = state.apply(&Command::SetAdmin(admin)).unwrap().0;
+    assert!(privileges(&state, &old, Some("b")).is_empty() && privileges(&state, &old, None).is_empty());
+    let new = check_password(&state, "root", "password").unwrap();
+    assert!(privileges(&state, &new, None).has(Privilege::SecurityAdmin));
+}
+
+#[test]
+fn auditing_is_on_until_it_is_switched_off() {
+    let state = with(&[]);
+    assert!(state.is_audited());
+    for (value, audited) in [(serde_json::json!(false), false), (serde_json::json!(true), true)] {
+        let value = serde_json::json!({ "auditdEnabled": value });
+        let state = state.apply(&Command::PutSetting { path: "audit".into(), value }).unwrap().0;
+        assert_eq!(state.is_audited(), audited);
+    }
 }
 
 #[test]

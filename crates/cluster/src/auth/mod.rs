@@ -19,7 +19,7 @@ pub use scram::{
 };
 
 use crate::{
-    Metadata, UserDomain,
+    LegacyAccess, Metadata, UserDomain,
     roles::{RoleGrant, Target},
 };
 
@@ -178,21 +178,34 @@ impl Privileges {
 #[must_use]
 pub fn privileges(meta: &Metadata, identity: &Identity, bucket: Option<&str>) -> Privileges {
     match identity.domain {
-        Domain::Admin => Privileges { bucket: PrivilegeSet::ALL, ..Privileges::default() },
+        // Before there is an administrator REST stands in for one; an administrator replaced is nobody any more.
+        Domain::Admin if meta.admin.as_ref().is_none_or(|admin| admin.name == identity.name) => {
+            Privileges { bucket: PrivilegeSet::ALL, ..Privileges::default() }
+        }
         Domain::Local => user_privileges(meta, UserDomain::Local, &identity.name, bucket),
         Domain::External => user_privileges(meta, UserDomain::External, &identity.name, bucket),
-        Domain::Bucket if bucket == Some(&identity.name) => legacy_privileges(),
-        Domain::Anonymous => {
-            let open = bucket.and_then(|name| meta.buckets.get(name)).is_some_and(|b| b.legacy.passwordless);
-            if open { legacy_privileges() } else { Privileges::default() }
+        // The switch may have been turned off, or the bucket be another of that name, since the login.
+        Domain::Bucket if bucket == Some(&identity.name) => {
+            legacy_privileges(meta, bucket, |legacy| legacy.credentials.is_some() || legacy.memcached_port)
         }
-        Domain::Bucket => Privileges::default(),
+        Domain::Anonymous => legacy_privileges(meta, bucket, |legacy| legacy.passwordless),
+        Domain::Admin | Domain::Bucket => Privileges::default(),
     }
 }
 
-/// What a bucket's own name and password give: its data and its statistics, as `bucket_full_access` does.
-fn legacy_privileges() -> Privileges {
-    Privileges { bucket: PrivilegeSet::BUCKET_FULL_ACCESS, ..Privileges::default() }
+/// What a bucket gives to clients older than users where it is open to them: its data and its statistics, as
+/// `bucket_full_access` does.
+fn legacy_privileges(
+    meta: &Metadata,
+    bucket: Option<&str>,
+    is_open: impl FnOnce(&LegacyAccess) -> bool,
+) -> Privileges {
+    let bucket = bucket.and_then(|name| meta.buckets.get(name));
+    if bucket.is_some_and(|bucket| is_open(&bucket.legacy)) {
+        Privileges { bucket: PrivilegeSet::BUCKET_FULL_ACCESS, ..Privileges::default() }
+    } else {
+        Privileges::default()
+    }
 }
 
 fn user_privileges(meta: &Metadata, domain: UserDomain, name: &str, bucket: Option<&str>) -> Privileges {

@@ -162,9 +162,14 @@ pub fn check(state: &Metadata, name: &str, params: &BucketParams, create: bool) 
     if create && kind == BucketKind::Ephemeral && params.replica_index.is_some() {
         errors.insert("replicaIndex".into(), "replicaIndex not supported for ephemeral buckets".into());
     }
-    if params.legacy.passwordless == Some(true)
-        && params.legacy.sasl_password.as_ref().is_some_and(|password| !password.is_empty())
-    {
+    let before = current.map(|bucket| &bucket.legacy);
+    let passwordless =
+        params.legacy.passwordless.unwrap_or_else(|| before.is_some_and(|legacy| legacy.passwordless));
+    let has_password = match &params.legacy.sasl_password {
+        Some(password) => !password.is_empty(),
+        None => before.is_some_and(|legacy| legacy.sasl_password.is_some()),
+    };
+    if passwordless && has_password {
         let text = "A bucket that needs no password cannot have one.";
         errors.insert("legacyPasswordless".into(), text.into());
     }
