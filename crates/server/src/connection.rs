@@ -376,9 +376,14 @@ impl Connection {
         if !has_key {
             return None;
         }
-        let on_memcached_port = self.session.kind == ListenerKind::Memcached;
-        let vb = if on_memcached_port { self.session.vbucket_of(frame.key) } else { frame.header.vbucket() };
-        let hash = encoded_hash(frame.key, self.session.has(Feature::Collections))?;
+        let collections = self.session.has(Feature::Collections);
+        let vb = match self.session.places_by_key() {
+            false => frame.header.vbucket(),
+            // The logical key is behind a prefix, which is decoded when the request's turn comes.
+            true if collections => return None,
+            true => self.session.vbucket_of(frame.key),
+        };
+        let hash = encoded_hash(frame.key, collections)?;
         Some(Located { vb, hash })
     }
 
@@ -447,8 +452,8 @@ impl Connection {
                     HashedKey { key, hash: located.hash }
                 }
                 None => {
-                    if on_memcached_port {
-                        vb = self.session.vbucket_of(frame.key);
+                    if self.session.places_by_key() {
+                        vb = self.session.vbucket_of(key.logical());
                     }
                     HashedKey::new(key)
                 }

@@ -109,7 +109,8 @@ pub(crate) fn step(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 }
 
 fn begin_scram(call: &mut Call<'_, '_>, mechanism: Mechanism, hash: ScramHash) -> Result<(), Stop> {
-    let first = ClientFirst::decode(call.request.frame.value).map_err(|error| malformed(call, error))?;
+    let first =
+        ClientFirst::decode(call.request.frame.value).map_err(|error| malformed(call, mechanism, error))?;
     let user = shortened(&first.user);
     let metadata = &call.context.snapshot.metadata;
     let (identity, verifier) = match auth::credentials(metadata, &user) {
@@ -150,7 +151,8 @@ impl ScramExchange {
 }
 
 fn begin_plain(call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    let plain = Plain::decode(call.request.frame.value).map_err(|error| malformed(call, error))?;
+    let plain =
+        Plain::decode(call.request.frame.value).map_err(|error| malformed(call, Mechanism::Plain, error))?;
     let Ok(password) = std::str::from_utf8(plain.password) else {
         return finish(call, Mechanism::Plain.name(), plain.user, None, &[]);
     };
@@ -165,13 +167,14 @@ fn begin_plain(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 }
 
 fn finish_plain(call: &mut Call<'_, '_>, identity: Option<Identity>) -> Result<(), Stop> {
-    let plain = Plain::decode(call.request.frame.value).map_err(|error| malformed(call, error))?;
+    let plain =
+        Plain::decode(call.request.frame.value).map_err(|error| malformed(call, Mechanism::Plain, error))?;
     finish(call, Mechanism::Plain.name(), plain.user, identity, &[])
 }
 
 fn finish_cram_md5(call: &mut Call<'_, '_>, challenge: &str) -> Result<(), Stop> {
-    let response =
-        CramMd5Response::decode(call.request.frame.value).map_err(|error| malformed(call, error))?;
+    let response = CramMd5Response::decode(call.request.frame.value)
+        .map_err(|error| malformed(call, Mechanism::CramMd5, error))?;
     let digest = hexadecimal(&response.digest);
     let metadata = &call.context.snapshot.metadata;
     let identity = auth::check_cram_md5(metadata, response.user, challenge.as_bytes(), &digest);
@@ -205,9 +208,17 @@ fn finish(
     Ok(())
 }
 
-fn malformed(call: &Call<'_, '_>, error: sasl::Malformed) -> Stop {
+/// A message that cannot be read: a failed login of nobody in particular.
+fn malformed(call: &Call<'_, '_>, mechanism: Mechanism, error: sasl::Malformed) -> Stop {
     tracing::debug!(%error, peer = ?call.session.peer, "login failed");
     call.context.shared.totals.auth_errors.fetch_add(1, Ordering::Relaxed);
+    call.context.shared.audit(AuditEvent::LoginFailed(LoginEvent {
+        user: String::new(),
+        domain: None,
+        mechanism: mechanism.name(),
+        peer: call.session.peer,
+        local: call.session.local,
+    }));
     Stop::Status(Status::AuthError)
 }
 

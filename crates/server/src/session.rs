@@ -5,7 +5,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use base::{CollectionId, DocKey, Status, hash};
+use base::{CollectionId, DocKey, Status, bucket::BucketKind, hash};
 use cluster::auth::{self, Domain, Identity, Privilege, Privileges};
 use protocol::hello::{Feature, FeatureSet};
 
@@ -29,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) identity: Identity,
     bucket: Option<Arc<BucketEntry>>,
     access: Privileges,
+    /// See [`Session::places_by_key`].
+    by_key: bool,
     /// The snapshot that `bucket` and `access` were taken from.
     generation: u64,
     /// The newest cluster map this client has received in full since it last selected a bucket.
@@ -62,6 +64,7 @@ impl Session {
             identity: Identity::anonymous(),
             bucket: None,
             access: Privileges::default(),
+            by_key: kind == ListenerKind::Memcached,
             generation: snapshot.generation(),
             seen: None,
             pushed: None,
@@ -101,6 +104,8 @@ impl Session {
         let Some(old) = self.bucket.take() else {
             if self.identity.domain == Domain::Anonymous {
                 self.attach_unasked(snapshot);
+            } else {
+                self.access = auth::privileges(&snapshot.metadata, &self.identity, None);
             }
             return Standing::Good;
         };
@@ -110,12 +115,19 @@ impl Session {
         let Some(new) = snapshot.buckets.get(&*old.name).filter(still) else { return Standing::BucketGone };
         self.bucket = Some(Arc::clone(new));
         self.access = auth::privileges(&snapshot.metadata, &self.identity, Some(&old.name));
+        let is_legacy = matches!(self.identity.domain, Domain::Bucket | Domain::Anonymous);
+        if is_legacy && self.access.is_empty() {
+            // Legacy access was switched off: as if it had never been let in.
+            self.attach(None, snapshot);
+        }
         Standing::Good
     }
 
     fn attach(&mut self, bucket: Option<Arc<BucketEntry>>, snapshot: &Snapshot) {
         let name = bucket.as_ref().map(|bucket| &*bucket.name);
         self.access = auth::privileges(&snapshot.metadata, &self.identity, name);
+        let is_cache = bucket.as_ref().is_some_and(|bucket| bucket.engine.kind() == BucketKind::Memcached);
+        self.by_key = is_cache || self.kind == ListenerKind::Memcached;
         self.bucket = bucket;
         self.seen = None;
         self.pushed = None;
@@ -223,7 +235,14 @@ impl Session {
         if self.access.has(privilege) { Ok(()) } else { Err(Stop::Status(Status::NoAccess)) }
     }
 
-    /// The vBucket that clients of the plain memcached port do not know of.
+    /// Whether a document's vBucket follows from its key, whatever the request says: clients of the plain memcached
+    /// port know of none, and those of a cache-only bucket choose a node by the key and name vBucket 0.
+    #[inline]
+    pub(crate) fn places_by_key(&self) -> bool {
+        self.by_key
+    }
+
+    /// The vBucket where a session [`places_by_key`](Self::places_by_key).
     pub(crate) fn vbucket_of(&self, logical_key: &[u8]) -> base::VbId {
         let count = self.bucket.as_ref().map_or(1, |bucket| bucket.engine.vbuckets().max(1));
         hash::vbucket_of(logical_key, count)

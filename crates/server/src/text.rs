@@ -374,10 +374,6 @@ impl TextCall<'_> {
         let group = std::str::from_utf8(group).unwrap_or("?");
         let (group, argument) = group.split_once(' ').unwrap_or((group, ""));
         let pairs = match (group, self.session.bucket()) {
-            ("reset", _) => {
-                self.out.bytes.extend_from_slice(reply::RESET);
-                return;
-            }
             ("", Ok(bucket)) => Ok(stats::general(&self.context.shared, bucket)),
             (_, Ok(bucket)) => stats::group_of(bucket, group, argument),
             (_, Err(_)) => Err(Status::NoBucket),

@@ -175,7 +175,7 @@ pub(super) const SETTINGS: &[Settings] = &[
         "audit",
         Effect::Obeyed,
         &[
-            ("auditdEnabled", YES_NO),
+            ("auditdEnabled", Kind::Bool(true)),
             ("logPath", Kind::Text("")),
             ("rotateInterval", Kind::Int(900, 604_800, 86_400)),
             ("rotateSize", Kind::Int(0, 524_288_000, 20_971_520)),

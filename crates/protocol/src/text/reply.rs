@@ -27,8 +27,6 @@ pub const NOT_A_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non
 pub const END: &[u8] = b"END\r\n";
 /// Done.
 pub const OK: &[u8] = b"OK\r\n";
-/// `stats reset` was done.
-pub const RESET: &[u8] = b"RESET\r\n";
 /// The document was stored.
 pub const STORED: &[u8] = b"STORED\r\n";
 /// The condition of `add`, `replace`, `append` or `prepend` was not met.

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) fn get(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let known = extras::ConfigVersion::decode(call.request.frame.extras)
         .map(|version| ConfigVersion { epoch: version.epoch, rev: version.revision });
-    if call.session.attached().is_none() && call.session.access().is_empty() && !is_known(call.session) {
+    if call.session.access().is_empty() && !is_known(call.session) {
         return Err(Stop::Status(Status::NoAccess));
     }
     let config = call.session.config(call.context).ok_or(Stop::Status(Status::KeyNotFound))?;

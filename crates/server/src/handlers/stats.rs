@@ -28,7 +28,6 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let pairs = match group {
         "" => general(shared, call.session.bucket()?),
         "connections" => connections(shared),
-        "reset" => Pairs::new(),
         _ => group_of(call.session.bucket()?, group, argument)?,
     };
     for (name, value) in pairs {
@@ -51,7 +50,7 @@ pub(crate) fn of_rest(shared: &Shared, bucket: &BucketEntry, group: &str) -> Pai
 /// The statistics of one group.
 ///
 /// # Errors
-/// `KeyNotFound` for a group that does not exist.
+/// `KeyNotFound` for a group that does not exist; `NotSupported` for setting counters back.
 pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Result<Pairs, Status> {
     match group {
         "vbucket" => vbuckets(bucket, argument, |info, out| {
@@ -65,6 +64,7 @@ pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Res
         "scopes" => Ok(scopes(bucket)),
         "settings" => Ok(settings(bucket)),
         "timings" => Ok(timings(bucket)),
+        "reset" => Err(Status::NotSupported),
         _ => Err(Status::KeyNotFound),
     }
 }

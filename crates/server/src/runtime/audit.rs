@@ -8,7 +8,7 @@ use std::{
     io::Write,
     path::Path,
     sync::{
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{SyncSender, TrySendError, sync_channel},
     },
     thread::JoinHandle,
@@ -25,6 +25,7 @@ const QUEUE_EVENTS_MAX: usize = 4096;
 
 /// Handle to the writer thread; dropping it writes what is queued and ends the thread.
 pub(crate) struct AuditLog {
+    enabled: AtomicBool,
     queue: Option<SyncSender<Value>>,
     lost: AtomicU64,
     writer: Option<JoinHandle<()>>,
@@ -39,11 +40,24 @@ impl AuditLog {
                 write_line(&file, &event);
             }
         })?;
-        Ok(Self { queue: Some(queue), lost: AtomicU64::new(0), writer: Some(writer) })
+        let enabled = AtomicBool::new(true);
+        Ok(Self { enabled, queue: Some(queue), lost: AtomicU64::new(0), writer: Some(writer) })
     }
 
-    /// Records `event`, an object, stamped with the wall clock.
-    pub(crate) fn record(&self, mut event: Value) {
+    /// Switches the trail on or off.
+    pub(crate) fn enable(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// Records `event`, an object, unless the trail is switched off.
+    pub(crate) fn record(&self, event: Value) {
+        if self.enabled.load(Ordering::Relaxed) {
+            self.record_always(event);
+        }
+    }
+
+    /// Records `event`, stamped with the wall clock, whether the trail is on or off: for the switch itself.
+    pub(crate) fn record_always(&self, mut event: Value) {
         let Some(queue) = &self.queue else { return };
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         event["timestamp_ms"] = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX).into();
@@ -114,6 +128,21 @@ fn write_line(mut file: &File, event: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trail_that_is_off_takes_nothing_but_the_switch() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = AuditLog::open(&path).unwrap();
+        log.enable(false);
+        log.record(serde_json::json!({ "user": "unseen" }));
+        log.record_always(serde_json::json!({ "user": "switch" }));
+        log.enable(true);
+        log.record(serde_json::json!({ "user": "seen" }));
+        drop(log);
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(!text.contains("unseen") && text.contains("switch") && text.contains("\"seen"), "{text}");
+    }
 
     #[test]
     fn events_are_on_disk_when_the_log_is_closed() {

@@ -23,6 +23,12 @@ pub enum DataDirError {
     /// Another process holds the lock.
     #[error("{0} is in use by another settee process; stop it or choose another --data-dir")]
     InUse(PathBuf),
+    /// There are buckets, and the file that says what they are is gone.
+    #[error(
+        "{0} holds buckets, but its metadata file is missing; bring the file back, or remove {0}/buckets if the \
+         documents are not needed"
+    )]
+    NoMetadata(PathBuf),
     /// The directory cannot be created or locked.
     #[error("cannot use data directory {path}: {source}")]
     Io {
@@ -80,6 +86,15 @@ impl DataDir {
         self.root.join("buckets").join(&uuid.0)
     }
 
+    /// Refuses a directory with buckets: without metadata each of them would be taken for a dropped one.
+    pub(crate) fn require_no_buckets(&self) -> Result<(), DataDirError> {
+        let failed = |source| DataDirError::Io { path: self.root.clone(), source };
+        match fs::read_dir(self.root.join("buckets")).map_err(failed)?.next() {
+            Some(_) => Err(DataDirError::NoMetadata(self.root.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Removes folders of buckets that the metadata no longer knows: left by a crash in the middle of a drop.
     pub(crate) fn remove_unknown_buckets(&self, known: impl Fn(&str) -> bool) -> io::Result<()> {
         for entry in fs::read_dir(self.root.join("buckets"))? {
@@ -104,6 +119,15 @@ mod tests {
         assert!(matches!(DataDir::open(dir.path()), Err(DataDirError::InUse(_))));
         drop(held);
         DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn buckets_without_metadata_are_not_taken_for_dropped_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        data.require_no_buckets().unwrap();
+        fs::create_dir_all(data.bucket(&BucketUuid("orphan".into()))).unwrap();
+        assert!(matches!(data.require_no_buckets(), Err(DataDirError::NoMetadata(_))));
     }
 
     #[test]

@@ -108,6 +108,9 @@ impl Node {
     pub fn start(options: ServeOptions) -> Result<Self, ServeError> {
         let data_dir = Arc::new(DataDir::open(&options.data_dir)?);
         let (store, recorded) = MetadataStore::open(&data_dir.metadata())?;
+        if recorded.is_none() {
+            data_dir.require_no_buckets()?;
+        }
         let listeners = Listeners::bind(options.listen, &options.ports)?;
         let ports = listeners.ports()?;
         let (metadata, this_node) = with_this_node(recorded, &options, &ports)?;
@@ -152,6 +155,7 @@ impl Node {
             gauges: Arc::new(Gauges::new(&options.data_dir)),
             certificate: certificate.chain_pem.clone(),
             this_node,
+            listen: options.listen,
         });
         if let Some(init) = &options.init {
             control.initialize_unattended(init)?;

@@ -148,6 +148,10 @@ impl Node {
         self.create_bucket_of(BucketKind::Ephemeral, name, legacy);
     }
 
+    pub(super) fn create_cache(&mut self, name: &str, legacy: LegacyParams) {
+        self.create_bucket_of(BucketKind::Memcached, name, legacy);
+    }
+
     fn create_bucket_of(&mut self, kind: BucketKind, name: &str, legacy: LegacyParams) {
         let params = BucketParams {
             kind: Some(kind),

@@ -3,7 +3,7 @@
 
 use base::{CollectionId, Status};
 use cluster::{
-    Command,
+    BucketParams, Command, LegacyParams,
     auth::{ScramHash, cram_md5_digest},
 };
 use protocol::{
@@ -180,4 +180,39 @@ fn a_right_withdrawn_and_a_bucket_dropped_take_effect_at_once() {
     node.apply(&Command::DeleteBucket { name: "travel".into() });
     assert!(wire.feed(b"").is_empty());
     assert_eq!(wire.after, After::Close);
+}
+
+#[test]
+fn rights_withdrawn_are_gone_with_the_next_request() {
+    let mut node = Node::new();
+    let get = Request { key: b"k", ..Request::new(Opcode::Get) };
+    // A bucket's own password taken away, from a client that has and from one that has no bucket selected.
+    let mut inside = node.connect(ListenerKind::Kv);
+    log_in(&mut inside, "secret", "secretpw");
+    assert_eq!(inside.ask(&get).status, Status::KeyNotFound);
+    let mut outside = node.connect(ListenerKind::Kv);
+    log_in(&mut outside, "secret", "secretpw");
+    assert_eq!(select(&mut outside, "@no bucket@"), Status::Success);
+    let mut anybody = node.connect(ListenerKind::Kv);
+    assert_eq!(anybody.ask(&get).status, Status::KeyNotFound);
+    let update = |name: &str, legacy| Command::UpdateBucket {
+        name: name.into(),
+        params: BucketParams { legacy, ..BucketParams::default() },
+    };
+    node.apply(&update("secret", LegacyParams { sasl_password: Some(String::new()), ..Default::default() }));
+    node.apply(&update("default", LegacyParams { passwordless: Some(false), ..Default::default() }));
+    assert_eq!(inside.ask(&get).status, Status::NoBucket);
+    assert_eq!(select(&mut outside, "secret"), Status::NoAccess);
+    assert_eq!(anybody.ask(&get).status, Status::NoBucket);
+    assert_eq!(anybody.ask(&Request::new(Opcode::GetClusterConfig)).status, Status::NoAccess);
+}
+
+#[test]
+fn messages_that_cannot_be_read_are_failed_logins_too() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    let auth = Request { key: b"PLAIN", value: b"no zeros", ..Request::new(Opcode::SaslAuth) };
+    assert_eq!(wire.ask(&auth).status, Status::AuthError);
+    let audit = node.audit.lock().unwrap();
+    assert!(matches!(&audit[..], [AuditEvent::LoginFailed(event)] if event.mechanism == "PLAIN"));
 }
