@@ -1,1 +1,0 @@
-//! Placeholder: this crate's module header is written with its first code.
