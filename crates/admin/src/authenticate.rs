@@ -67,6 +67,10 @@ impl Authenticator {
         }
         let Some(credentials) = basic_credentials(headers)? else { return Ok(Identity::anonymous()) };
         let (name, password) = credentials;
+        if password.is_empty() && meta.buckets.get(&name).is_some_and(|bucket| bucket.legacy.passwordless) {
+            // How the oldest clients attach to a bucket that asks for no password.
+            return Ok(Identity::anonymous());
+        }
         if let Some(identity) = self.cache.recall(meta, &name, &password) {
             self.note_login(&identity, peer);
             return Ok(identity);

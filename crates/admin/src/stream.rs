@@ -1,4 +1,5 @@
-//! Answers that never end: a configuration, then a new one whenever it changes, each followed by four newlines.
+//! Answers that never end: a configuration, then a new one whenever it changes, each followed by four newlines. Those are
+//! an HTTP chunk of their own, which the Java clients up to 1.4 wait for.
 //!
 //! Nothing is queued for a slow reader: the next configuration is made when the connection has taken the last one, and
 //! is then the newest. Rights are checked again for each, so a stream ends when its user loses them, when what it shows
@@ -48,6 +49,7 @@ pub(crate) fn stream(call: &Call, subject: &str, render: Render) -> Outcome {
         changes,
         heartbeat,
         fresh: true,
+        ended: true,
         last: first,
     };
     let body = Body::new(Chunks { next: Some(Box::pin(state.next())) });
@@ -63,11 +65,17 @@ struct State {
     heartbeat: Option<Duration>,
     /// Whether `last` has yet to be sent.
     fresh: bool,
+    /// Whether the newlines behind what was sent last were sent, too.
+    ended: bool,
     last: String,
 }
 
 impl State {
     async fn next(mut self) -> Option<(Bytes, Self)> {
+        if !self.ended {
+            self.ended = true;
+            return Some((Bytes::from_static(SEPARATOR.as_bytes()), self));
+        }
         while !self.fresh {
             let heartbeat = self.heartbeat;
             let beat = async move {
@@ -92,10 +100,8 @@ impl State {
             self.fresh = text != self.last;
             self.last = text;
         }
-        self.fresh = false;
-        let mut chunk = self.last.clone();
-        chunk.push_str(SEPARATOR);
-        Some((chunk.into(), self))
+        (self.fresh, self.ended) = (false, false);
+        Some((self.last.clone().into(), self))
     }
 }
 
