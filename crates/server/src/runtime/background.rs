@@ -70,6 +70,7 @@ impl Notifier for BucketBells {
 
 /// The running threads of one bucket.
 pub(crate) struct BucketThreads {
+    bucket: Arc<Bucket>,
     stop: Arc<AtomicBool>,
     bells: Arc<BucketBells>,
     threads: Vec<JoinHandle<()>>,
@@ -100,12 +101,14 @@ impl BucketThreads {
             let steps = Steps { bucket: Arc::clone(bucket), shared, stop: Arc::clone(&stop) };
             threads.push(spawn("warm-up", move || steps.warm_up_loop())?);
         }
-        Ok(Self { stop, bells, threads })
+        Ok(Self { bucket: Arc::clone(bucket), stop, bells, threads })
     }
 
-    /// Ends the threads; what is dirty stays so.
+    /// Ends the threads; what is dirty stays so, and nothing more is accepted.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
+        // A warm-up reads the whole bucket in one step, and looks at this only.
+        self.bucket.begin_close();
         self.bells.flush.iter().chain(&self.bells.fetch).for_each(Bell::ring);
         for thread in self.threads {
             let _ = thread.join();
@@ -113,7 +116,7 @@ impl BucketThreads {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.into()).spawn(run)
 }
 

@@ -4,7 +4,7 @@
 //! Order matters. A bucket is opened before it is published, and unpublished before its threads are stopped and
 //! its files removed, so that a worker never meets a bucket that cannot answer.
 
-use std::{collections::HashMap, fs, io, path::Path, sync::Arc};
+use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::Duration};
 
 use base::{BucketUuid, bucket::BucketKind, limits};
 use cluster::{BucketInfo, ClusterError, Metadata};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use storage::{KvStore, RealFs, StoreError};
 
 use super::{
-    background::{BucketBells, BucketThreads},
+    background::{self, BucketBells, BucketThreads},
     data_dir::DataDir,
 };
 use crate::{
@@ -22,6 +22,8 @@ use crate::{
     value,
 };
 
+/// How often it is looked whether everybody has let go of a dropped bucket.
+const LET_GO_EVERY: Duration = Duration::from_millis(20);
 /// More shards than this only cost syncs: one log keeps a disk busy.
 const SHARDS_MAX: usize = 4;
 
@@ -211,15 +213,27 @@ impl OpenBuckets {
         self.shared.publish(Snapshot::new(Arc::clone(metadata), entries.collect(), cluster_config));
     }
 
+    /// Ends a bucket that is no longer published. Connections and housekeeping let go of it one by one; whoever is last
+    /// frees every document and closes the files, which must not happen to a data-plane loop: a thread that may block
+    /// waits to be the last. Should the process end before, the next start removes the files.
     fn remove(&self, name: &str, bucket: OpenBucket) -> Result<(), BucketError> {
-        bucket.threads.stop();
-        let folder = self.data_dir.bucket(&bucket.uuid);
-        match fs::remove_dir_all(&folder) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(BucketError::Io { name: name.into(), source })
+        let OpenBucket { uuid, engine, threads, .. } = bucket;
+        threads.stop();
+        let folder = self.data_dir.bucket(&uuid);
+        let bucket = name.to_owned();
+        let waiter = background::spawn("drop-bucket", move || {
+            while Arc::strong_count(&engine) > 1 {
+                std::thread::sleep(LET_GO_EVERY);
             }
-            _ => Ok(()),
-        }
+            drop(engine);
+            match fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::error!(bucket, %error, "the files of a dropped bucket stay until the next start");
+                }
+                _ => tracing::info!(bucket, "a dropped bucket is gone from memory and disk"),
+            }
+        });
+        waiter.map(drop).map_err(|source| BucketError::Io { name: name.into(), source })
     }
 }
 
@@ -276,7 +290,7 @@ fn count_shards(folder: &Path) -> io::Result<usize> {
     Ok(shards)
 }
 
-/// Creates all shard folders or, after a crash, none: they are made aside and renamed into place together.
+/// Creates all shard folders or, after a crash, none: they are made aside, synced and renamed into place together.
 fn create_shards(folder: &Path, shards: usize) -> io::Result<()> {
     let aside = folder.with_extension("new");
     if aside.try_exists()? {
@@ -285,6 +299,7 @@ fn create_shards(folder: &Path, shards: usize) -> io::Result<()> {
     for shard in 0..shards {
         fs::create_dir_all(aside.join(shard.to_string()))?;
     }
+    fs::File::open(&aside)?.sync_all()?;
     if folder.try_exists()? {
         fs::remove_dir(folder)?;
     }

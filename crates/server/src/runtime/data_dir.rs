@@ -52,6 +52,12 @@ impl DataDir {
         fs::create_dir_all(root.join("buckets")).map_err(failed)?;
         fs::create_dir_all(root.join("metadata")).map_err(failed)?;
         fs::create_dir_all(root.join("tls")).map_err(failed)?;
+        // What is synced in there later must not go with a folder that was not.
+        File::open(root).and_then(|root| root.sync_all()).map_err(failed)?;
+        // The folder around may be somebody else's and unreadable; then it was not us who made this one.
+        if let Some(Ok(around)) = root.canonicalize().map_err(failed)?.parent().map(File::open) {
+            around.sync_all().map_err(failed)?;
+        }
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
