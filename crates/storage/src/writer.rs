@@ -231,7 +231,15 @@ impl Writer {
 
     /// Seals the active segment, if any, and starts a new one.
     fn roll(&mut self, core: &Core) -> Result<(), StoreError> {
-        self.seal(core)?;
+        match self.seal(core) {
+            // The reserve is for what follows, and a footer may be larger: the index stays in memory.
+            Err(StoreError::NoSpace) => {
+                if let Some(active) = self.active.take() {
+                    active.segment.set_sealed_in_memory();
+                }
+            }
+            result => result?,
+        }
         let segment = core.create_segment(self.next_segment, Origin::Appended)?;
         let header = Header {
             shard: core.options.shard,

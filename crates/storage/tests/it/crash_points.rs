@@ -84,3 +84,37 @@ fn a_store_that_comes_back_to_a_full_disk_finds_its_reserve() {
     disk(&place).set_capacity(None);
     commit(&store, &[document(1, "more", seqno + 1, "v")]).expect("the disk has healed");
 }
+
+/// The footer of a segment full of small documents can be larger than the reserve.
+#[test]
+fn deletes_proceed_when_not_even_a_footer_fits() {
+    for step in 0..20 {
+        let place = Place::fault(step);
+        let with_reserve = Options {
+            reserve_bytes: 12_000,
+            segment_bytes: 256 << 10,
+            segment_bytes_min: 256 << 10,
+            ..options()
+        };
+        let store = place.open_with(with_reserve.clone()).unwrap();
+        disk(&place).set_capacity(Some(300_000 + 15_000 * step));
+        let mut seqno = 0;
+        let mut next = || {
+            seqno += 1;
+            document(1, &format!("k{seqno}"), seqno, "")
+        };
+        while commit(&store, &(0..10).map(|_| next()).collect::<Vec<_>>()).is_ok() {}
+        store.sync().unwrap();
+        for n in 1..=15 {
+            commit(&store, &[tombstone(1, &format!("k{n}"), seqno + n, 5)])
+                .unwrap_or_else(|error| panic!("step {step}, delete {n}: {error}"));
+        }
+        store.sync().unwrap();
+        place.kill(store);
+        disk(&place).set_capacity(None);
+        let store = place.open_with(with_reserve).unwrap();
+        assert!(lookup(&store, 1, "k1").unwrap().unwrap().meta.kind.is_tombstone());
+        assert_eq!(lookup(&store, 1, "k16").unwrap().unwrap().meta.seqno, Seqno(16));
+        assert_eq!(store.stats().corrupt, []);
+    }
+}
