@@ -122,7 +122,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SETTEE_INIT_CLUSTER_NAME", value_name = "NAME")]
     init_cluster_name: Option<String>,
 
-    /// Create this bucket on a new node.
+    /// Create this bucket when the node has none.
     #[arg(long, env = "SETTEE_INIT_BUCKET", value_name = "NAME")]
     init_bucket: Option<String>,
 

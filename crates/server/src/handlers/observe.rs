@@ -20,6 +20,10 @@ use crate::{
 /// How long SEQNO_PERSISTENCE waits before it answers "temporary failure" (kv_engine's default).
 const PERSISTENCE_TIMEOUT_MILLIS: u64 = 30_000;
 
+/// Longest list of keys in one OBSERVE. SDKs ask for one key; a list without a bound would hold up everybody else on
+/// the worker.
+const OBSERVE_LIST_BYTES_MAX: usize = 64 * 1024;
+
 /// OBSERVE: a list of keys in, their states out.
 pub(crate) fn observe(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let bucket = call.session.bucket()?;
@@ -33,6 +37,9 @@ pub(crate) fn observe(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         (extras @ [_, ..], []) => extras,
         _ => return Err(Stop::Refused(Status::Invalid, "Request must include value")),
     };
+    if list.len() > OBSERVE_LIST_BYTES_MAX {
+        return Err(Stop::Refused(Status::TooBig, "The list of keys is longer than 64 KiB"));
+    }
     for entry in ObserveKeys::new(list) {
         let entry = entry.map_err(|_| Stop::Refused(Status::Invalid, "The list of keys is cut off"))?;
         let key = HashedKey::new(document_key(entry.key, collections, &mut scratch)?);

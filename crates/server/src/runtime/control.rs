@@ -86,18 +86,21 @@ impl Control {
         })
     }
 
-    /// What `POST /clusterInit` and a first bucket would do; nothing on a node that is initialised already.
+    /// What `POST /clusterInit` would do on a node that is new, and a first bucket on one that has none.
     pub(crate) fn initialize_unattended(&self, init: &InitOptions) -> Result<(), ServeError> {
-        if self.metadata.load().initialized {
-            return Ok(());
+        if !self.metadata.load().initialized {
+            self.carry_out(&Command::Initialize(Initialize {
+                admin: Admin { name: init.username.clone(), credentials: credentials(&init.password)? },
+                cluster_name: Some(init.cluster_name.clone()).filter(|name| !name.is_empty()),
+                quotas: QuotaChange::default(),
+            }))?;
         }
-        self.carry_out(&Command::Initialize(Initialize {
-            admin: Admin { name: init.username.clone(), credentials: credentials(&init.password)? },
-            cluster_name: Some(init.cluster_name.clone()).filter(|name| !name.is_empty()),
-            quotas: QuotaChange::default(),
-        }))?;
-        if let Some(bucket) = &init.bucket {
-            self.carry_out(&create_bucket(bucket)?)?;
+        // Asked again at every start: the one before may have ended between the two commands.
+        match &init.bucket {
+            Some(bucket) if self.metadata.load().buckets.is_empty() => {
+                self.carry_out(&create_bucket(bucket)?)?;
+            }
+            _ => {}
         }
         Ok(())
     }

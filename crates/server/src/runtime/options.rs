@@ -45,8 +45,8 @@ pub struct PortsInUse {
     pub memcached: u16,
 }
 
-/// Unattended initialisation: what `POST /clusterInit` and a first bucket would do. Ignored on a node that is
-/// already initialised.
+/// Unattended initialisation: what `POST /clusterInit` would do on a node that is new, and a first bucket on one that
+/// has none.
 #[derive(Clone, Debug)]
 pub struct InitOptions {
     /// Administrator's name.
