@@ -18,9 +18,9 @@ use crate::{
     defragmenter::{Defragmenter, Relocated},
     expiry_pager::ExpiryPager,
     failover_table::{FailoverTable, branch_uuid},
-    flusher::{self, CEILING_AHEAD_NANOS},
+    flusher,
     hash_table::TableHint,
-    hlc::Hlc,
+    hlc::{self, Hlc},
     item_pager::ItemPager,
     notify::{Notifier, Wait, Waiter},
     options::{BucketChange, BucketOptions, OpenError},
@@ -358,11 +358,8 @@ fn open_shard(
     let vbs: Vec<_> = vbs_of_shard(options.vbuckets, options.shards, index).collect();
     let floor = recovered.iter().map(|state| state.1.max_cas).max().unwrap_or_default();
     let was_clean = vbs.first().and_then(|&vb| known(vb)).is_some_and(|state| is_clean_mark(state.max_cas));
-    let ceiling = if store.is_some() {
-        ceiling_mark(Cas(floor.get().max(now.wall_nanos) + CEILING_AHEAD_NANOS))
-    } else {
-        Cas(u64::MAX - 1)
-    };
+    let ceiling =
+        if store.is_some() { ceiling_mark(hlc::ceiling_above(floor, now)) } else { Cas(u64::MAX - 1) };
     let shard = Shard {
         index,
         marker_vb: vbs.first().copied().unwrap_or_default(),

@@ -24,15 +24,13 @@ use storage::{KvStore, Locator, Record, RecordKind, RecordMeta, StoreError, VbBa
 
 use crate::{
     bucket::{Bucket, ceiling_mark, clean_mark},
+    hlc,
     item::{ItemPtr, ItemRef},
     shard::{FLUSH_BYTES, Shard},
     stats::{FlushFailure, FlushReport},
     vbucket::{VBucket, is_expiration},
 };
 
-/// How far ahead of the clock the CAS ceiling is put, and how near it may come.
-pub(crate) const CEILING_AHEAD_NANOS: u64 = 120 * 1_000_000_000;
-const CEILING_NEAR_NANOS: u64 = CEILING_AHEAD_NANOS / 2;
 /// Bytes per commit.
 const COMMIT_BYTES: u64 = 8 << 20;
 /// Bytes committed per sync.
@@ -160,12 +158,11 @@ impl Bucket {
 
     /// Syncs a higher CAS ceiling when the clock, or a CAS from elsewhere, comes near the present one.
     fn keep_ceiling_ahead(&self, shard: &Shard, store: &dyn KvStore, now: Now) -> Result<(), FlushFailure> {
-        let ceiling = shard.gate.ceiling();
-        let highest = shard.gate.wanted_ceiling().get().max(now.wall_nanos);
-        if shard.gate.is_closed() || highest.saturating_add(CEILING_NEAR_NANOS) <= ceiling.get() {
+        let highest = shard.gate.wanted_ceiling();
+        if shard.gate.is_closed() || !hlc::is_near_ceiling(shard.gate.ceiling(), highest, now) {
             return Ok(());
         }
-        let raised = ceiling_mark(Cas(highest.saturating_add(CEILING_AHEAD_NANOS)));
+        let raised = ceiling_mark(hlc::ceiling_above(highest, now));
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return Ok(()) };
         // The rest of the state may not run ahead of what is on disk.
         let mut state = slot.vb.lock().state();
