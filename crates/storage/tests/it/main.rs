@@ -6,6 +6,7 @@ mod conformance;
 mod crash_points;
 mod faults;
 mod fixtures;
+mod fuzz;
 mod model;
 mod support;
 mod threads;
