@@ -14,6 +14,8 @@ mod authenticate;
 mod call;
 mod control;
 mod form;
+#[cfg(test)]
+mod fuzz;
 mod permissions;
 mod reply;
 mod routes;

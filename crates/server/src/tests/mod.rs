@@ -2,6 +2,7 @@
 //! loopback sockets.
 
 mod binary;
+mod fuzz;
 mod garbage;
 mod harness;
 mod logins;
