@@ -254,6 +254,9 @@ impl Core {
     fn reset(&self, vbs: &[(VbId, VbState)]) -> Result<(), StoreError> {
         self.counters.check()?;
         check_states(vbs)?;
+        // Order matters: until the manifest is written the reset may be taken back, and a compaction in between would
+        // have judged everything dead. Nobody holds this lock while waiting for a commit, so it is safe to wait for.
+        let _no_compaction = self.compact_lock.lock();
         let mut writer = self.writer.lock();
         let states: BTreeMap<_, _> = writer.states().map(|(vb, state)| (vb, state.clone())).collect();
         let before: Vec<_> = vbs.iter().map(|(vb, _)| (*vb, self.incarnation(*vb))).collect();
