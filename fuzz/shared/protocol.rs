@@ -7,6 +7,7 @@ use base::limits;
 use protocol::{
     binary::{
         self, Decoded, Frame, FrameInfos, HEADER_BYTES, Header, Opcode, ResponseWriter, extras, observe,
+        subdoc::{self, SpecOp, SubdocRequest},
         with_meta,
     },
     error_map,
@@ -97,12 +98,58 @@ fn read_request(opcode: Opcode, frame: &Frame<'_>, features: FeatureSet) {
                 assert!(frame.value.starts_with(decoded.value));
             }
         }
+        opcode if SpecOp::is_opcode(opcode) => {
+            let arguments = (frame.extras, frame.value, frame.header.cas);
+            if let Ok(request) =
+                SubdocRequest::decode(opcode, arguments.0, arguments.1, arguments.2, collections)
+            {
+                check_subdoc(&request, frame.value);
+            }
+        }
         Opcode::GetErrorMap => {
             let version = frame.value.try_into().map(u16::from_be_bytes).expect("validated");
             let _ = error_map::error_map(version);
         }
         _ => {}
     }
+}
+
+/// Specs cover the value, and none is more than a request may have.
+fn check_subdoc(request: &SubdocRequest<'_>, value: &[u8]) {
+    let per_spec = match request.specs().next() {
+        _ if !request.is_multi() => 0,
+        Some(spec) if spec.op.mutates() => 8,
+        _ => 4,
+    };
+    let lengths = request.specs().map(|spec| per_spec + spec.path.len() + spec.value.len());
+    assert_eq!(lengths.sum::<usize>(), value.len());
+    assert!((1..=subdoc::SPECS_MAX).contains(&request.specs().count()));
+    for spec in request.specs() {
+        assert!(spec.path.len() <= subdoc::PATH_BYTES_MAX);
+        assert_eq!(spec.is_xattr(), spec.xattr_key().is_some());
+    }
+}
+
+/// An opcode, the length of the extras, extras, and the rest: the specs, or path and value.
+pub(super) fn subdoc(bytes: &[u8]) {
+    let [number, extras_len, ref rest @ ..] = *bytes else { return };
+    let Some(opcode) = Opcode::from_wire(number) else { return };
+    let (extras, value) = rest.split_at(rest.len().min(usize::from(extras_len)));
+    for (cas, xattrs) in [(base::Cas::NONE, true), (base::Cas(1), false)] {
+        if let Ok(request) = SubdocRequest::decode(opcode, extras, value, cas, xattrs) {
+            check_subdoc(&request, value);
+            let specs: Vec<_> = request.specs().collect();
+            let encoded = match *specs {
+                [spec] if !request.is_multi() => subdoc::encode_single(&spec, request.doc, None),
+                _ => subdoc::encode_multi(&specs, request.doc, None),
+            };
+            assert_eq!(encoded.expect("decoded from as much").1, value);
+        }
+    }
+    let lookups = subdoc::LookupResults(rest).map(|result| 6 + result.value.len());
+    assert!(lookups.sum::<usize>() <= rest.len());
+    let mutations = subdoc::MutationResults(rest).map(|result| 3 + result.value.len());
+    assert!(mutations.sum::<usize>() <= rest.len());
 }
 
 /// What a client reads; nothing is promised, so only round trips are checked.

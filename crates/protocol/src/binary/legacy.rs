@@ -4,7 +4,7 @@
 //! gets for the others follows kv_engine's `daemon/connection.cc`; where there is no old status to stand in,
 //! kv_engine hangs up.
 
-use super::Opcode;
+use super::{Opcode, subdoc::SpecOp};
 use crate::hello::{Feature, FeatureSet};
 use base::Status;
 
@@ -15,7 +15,9 @@ pub fn status_for(status: Status, opcode: Opcode, features: FeatureSet) -> Optio
         return Some(status);
     }
     match status {
-        Status::Locked if matches!(opcode, Opcode::GetLocked | Opcode::UnlockKey) => {
+        Status::Locked
+            if matches!(opcode, Opcode::GetLocked | Opcode::UnlockKey) || SpecOp::is_opcode(opcode) =>
+        {
             Some(Status::TemporaryFailure)
         }
         Status::Locked | Status::CasValueInvalid => Some(Status::KeyExists),
@@ -52,6 +54,7 @@ mod tests {
         let old = |status, opcode| status_for(status, opcode, FeatureSet::EMPTY);
         assert_eq!(old(Status::Locked, Opcode::Set), Some(Status::KeyExists));
         assert_eq!(old(Status::Locked, Opcode::GetLocked), Some(Status::TemporaryFailure));
+        assert_eq!(old(Status::Locked, Opcode::SubdocMultiMutation), Some(Status::TemporaryFailure));
         assert_eq!(old(Status::NotLocked, Opcode::UnlockKey), Some(Status::TemporaryFailure));
         assert_eq!(old(Status::KeyNotFound, Opcode::Get), Some(Status::KeyNotFound));
         assert_eq!(old(Status::NoAccess, Opcode::Get), None);

@@ -17,6 +17,7 @@ pub mod opcode;
 pub mod request;
 pub mod response;
 pub mod shape;
+pub mod subdoc;
 pub mod validate;
 pub mod with_meta;
 

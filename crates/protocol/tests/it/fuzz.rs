@@ -29,3 +29,8 @@ fn fuzz_hello() {
 fn fuzz_sasl() {
     runner::run("sasl", targets::sasl);
 }
+
+#[test]
+fn fuzz_subdoc() {
+    runner::run("subdoc", targets::subdoc);
+}

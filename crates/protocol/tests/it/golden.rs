@@ -8,7 +8,8 @@ mod responses;
 mod text;
 
 use protocol::binary::{
-    Decoded, Durability, FrameInfos, Impersonate, Magic, Opcode, ServerOpcode, decode_frame,
+    Decoded, Durability, Frame, FrameInfos, Impersonate, Magic, Opcode, ServerOpcode, decode_frame,
+    subdoc::{SpecOp, SubdocRequest},
 };
 use std::{env, fmt::Write, fs, path::Path};
 
@@ -71,10 +72,22 @@ fn describe_packet(bytes: &[u8]) -> String {
             writeln!(out, "{name}: {}", readable(part)).unwrap();
         }
     }
+    describe_subdoc(&frame, &mut out);
     if !frame.framing.bytes().is_empty() {
         writeln!(out, "framing: {}", describe_infos(frame.framing, header.magic, header.opcode)).unwrap();
     }
     out
+}
+
+fn describe_subdoc(frame: &Frame<'_>, out: &mut String) {
+    let opcode = Opcode::from_wire(frame.header.opcode).filter(|&opcode| SpecOp::is_opcode(opcode));
+    let Some(opcode) = opcode.filter(|_| frame.header.magic.is_client_request()) else { return };
+    let request = SubdocRequest::decode(opcode, frame.extras, frame.value, frame.header.cas, true).unwrap();
+    writeln!(out, "document flags {:02x}, expiry {}", request.doc.0, request.expiry).unwrap();
+    for spec in request.specs() {
+        let (path, value) = (readable(spec.path), readable(spec.value));
+        writeln!(out, "{:?}, flags {:02x}, at `{path}`: {value}", spec.op, spec.flags.0).unwrap();
+    }
 }
 
 fn describe_infos(infos: FrameInfos<'_>, magic: Magic, opcode: u8) -> String {

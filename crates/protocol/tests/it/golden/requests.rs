@@ -7,6 +7,7 @@ use protocol::{
         Durability, Impersonate, Opcode, Request,
         extras::{ConfigVersion, CounterExtras, NumberExtras, SeqnoExtras, StoreExtras},
         observe::{ObserveKey, append_observe_key},
+        subdoc::{DocFlags, PathFlags, Spec, SpecOp, encode_multi, encode_single},
         with_meta::{WithMetaExtras, WithMetaOptions, encode_with_meta},
     },
     hello::{Feature, FeatureSet},
@@ -22,6 +23,7 @@ fn encoded(request: Request<'_>) -> Vec<u8> {
 #[test]
 fn requests() {
     let mut cases = documents();
+    cases.extend(subdocs());
     cases.extend(sessions());
     check("requests.txt", &cases);
 }
@@ -92,6 +94,42 @@ fn documents() -> Vec<Case> {
             "waiting for a seqno on disk",
             encoded(Request { vbucket: VbId(526), extras: &seqno, ..Request::new(Opcode::SeqnoPersistence) }),
         ),
+    ]
+}
+
+fn subdocs() -> Vec<Case> {
+    let base = Request { vbucket: VbId(526), key: b"k1", ..Request::new(Opcode::SubdocGet) };
+    let spec = |op, flags, path, value| Spec { op, flags, path, value };
+    let get = spec(SpecOp::Get, PathFlags::NONE, b"a.b[0]", b"");
+    let (get_extras, get_value) = encode_single(&get, DocFlags::NONE, None).unwrap();
+    let upsert = spec(SpecOp::DictUpsert, PathFlags::CREATE_PARENTS, b"a.b", b"true");
+    let (upsert_extras, upsert_value) = encode_single(&upsert, DocFlags::CREATE, Some(60)).unwrap();
+    let lookups = [
+        spec(SpecOp::Get, PathFlags::XATTR, b"$document.exptime", b""),
+        spec(SpecOp::Exists, PathFlags::NONE, b"a", b""),
+        spec(SpecOp::GetDocument, PathFlags::NONE, b"", b""),
+    ];
+    let (lookup_extras, lookup_value) = encode_multi(&lookups, DocFlags::ACCESS_DELETED, None).unwrap();
+    let expanded = PathFlags::XATTR.with(PathFlags::EXPAND_MACROS);
+    let mutations = [
+        spec(SpecOp::DictUpsert, expanded, b"_x.cas", b"\"${Mutation.CAS}\""),
+        spec(SpecOp::Counter, PathFlags::NONE, b"n", b"-1"),
+        spec(SpecOp::Delete, PathFlags::NONE, b"a", b""),
+    ];
+    let (mutation_extras, mutation_value) = encode_multi(&mutations, DocFlags::NONE, None).unwrap();
+    let case = |title, opcode, extras: &[u8], value: &[u8]| {
+        Case::binary(title, encoded(Request { opcode, extras, value, ..base }))
+    };
+    vec![
+        case("part of a document", Opcode::SubdocGet, &get_extras, &get_value),
+        case(
+            "a member that is set, its parents and its document created",
+            Opcode::SubdocDictUpsert,
+            &upsert_extras,
+            &upsert_value,
+        ),
+        case("several lookups", Opcode::SubdocMultiLookup, &lookup_extras, &lookup_value),
+        case("several mutations", Opcode::SubdocMultiMutation, &mutation_extras, &mutation_value),
     ]
 }
 
