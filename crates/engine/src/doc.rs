@@ -67,6 +67,23 @@ pub struct SharedValue(Held);
 enum Held {
     InPlace(item::SharedValue),
     Copy(Box<[u8]>),
+    /// From a position on.
+    Tail(Arc<[u8]>, usize),
+}
+
+impl SharedValue {
+    /// Another one of the same value.
+    pub(crate) fn again(value: &item::SharedValue) -> Self {
+        Self(match value.again() {
+            Some(held) => Held::InPlace(held),
+            None => Held::Copy(value[..].into()),
+        })
+    }
+
+    /// Bytes from a position on.
+    pub(crate) fn tail(bytes: Arc<[u8]>, start: usize) -> Self {
+        Self(Held::Tail(bytes, start))
+    }
 }
 
 impl Deref for SharedValue {
@@ -77,6 +94,7 @@ impl Deref for SharedValue {
         match &self.0 {
             Held::InPlace(value) => value,
             Held::Copy(value) => value,
+            Held::Tail(bytes, start) => bytes.get(*start..).unwrap_or_default(),
         }
     }
 }

@@ -86,6 +86,11 @@ impl<V> KeyMap<V> {
         self.entries.remove(&hash).map(|entry| entry.1)
     }
 
+    /// The values, in no particular order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.values().map(|entry| &entry.1)
+    }
+
     /// Takes out what `wanted` says, in no particular order.
     pub(crate) fn extract(&mut self, mut wanted: impl FnMut(&V) -> bool) -> Vec<V> {
         self.entries.extract_if(|_, entry| wanted(&entry.1)).map(|(_, entry)| entry.1).collect()

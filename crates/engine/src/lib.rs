@@ -23,6 +23,7 @@ pub mod doc;
 mod durability;
 mod expiry_pager;
 mod failover_table;
+pub mod feed;
 mod flusher;
 pub mod hash_table;
 mod hlc;
@@ -43,6 +44,9 @@ mod warmup;
 
 pub use bucket::Bucket;
 pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};
+pub use feed::{
+    Feed, FeedBatch, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions, FeedSnapshot, FeedStep, VbHistory,
+};
 pub use notify::{Notifier, Refusal, Wait, Waiter, Work};
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};

@@ -24,6 +24,8 @@ pub enum Work {
     Flush(usize),
     /// This shard has fetches queued: call [`crate::Bucket::run_fetches`].
     Fetch(usize),
+    /// Feeds of this shard need what is not in memory: call [`crate::Bucket::run_backfills`].
+    Backfill(usize),
 }
 
 /// Where the engine's signals go. Both calls are made outside every lock of the engine and must be cheap.

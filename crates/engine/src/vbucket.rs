@@ -227,6 +227,12 @@ impl VBucket {
         }
     }
 
+    /// The last mutation before the first that clients do not see yet.
+    pub(crate) fn visible_seqno(&self) -> Seqno {
+        let first_pending = self.pending.values().map(|pending| pending.seqno).min();
+        first_pending.map_or(self.high_seqno, |seqno| Seqno(seqno.get() - 1))
+    }
+
     /// Whether the table is right about a key, given what it holds for it.
     pub(crate) fn vouches_for(&self, hash: u64, found: Option<Seqno>) -> bool {
         self.warming.as_ref().is_none_or(|warming| {

@@ -1,5 +1,6 @@
 //! Counted references to items: bare ones for those who know the arena, and values that know it themselves.
 
+use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ impl ItemPtr {
 }
 
 impl ItemRef<'_> {
-    /// Under the vBucket's lock: one more reference; `None` when the count is at its maximum (copy instead).
+    /// Under the vBucket's lock, or through a reference of one's own: one more reference; `None` when the count is at its
+    /// maximum (copy instead).
     pub fn hold(self) -> Option<ItemPtr> {
         // Relaxed: the caller sees the item through a reference that exists already. Not a plain store, because
         // others release at the same time.
@@ -79,7 +81,7 @@ impl ItemRef<'_> {
         Some(SharedValue {
             start: self.value_start(),
             length: self.resident_bytes(),
-            item: Some(item),
+            item: ManuallyDrop::new(item),
             arena: Arc::clone(arena),
         })
     }
@@ -89,8 +91,7 @@ impl ItemRef<'_> {
 pub struct SharedValue {
     start: *const u8,
     length: usize,
-    /// Present until drop.
-    item: Option<ItemPtr>,
+    item: ManuallyDrop<ItemPtr>,
     arena: Arc<Arena>,
 }
 
@@ -99,6 +100,27 @@ pub struct SharedValue {
 unsafe impl Send for SharedValue {}
 // SAFETY: as above; `&SharedValue` only reads.
 unsafe impl Sync for SharedValue {}
+
+impl SharedValue {
+    /// Takes over a reference to an item of `arena`.
+    pub(crate) fn of(held: ItemPtr, arena: &Arc<Arena>) -> Self {
+        // SAFETY: references never leave their arena's shard, see `Shard::item`.
+        let item = unsafe { held.get(arena) };
+        let (start, length) = (item.value_start().cast_const(), item.resident_bytes());
+        Self { start, length, item: ManuallyDrop::new(held), arena: Arc::clone(arena) }
+    }
+
+    /// The version whose value this is.
+    pub(crate) fn item(&self) -> ItemRef<'_> {
+        // SAFETY: the arena is the item's, and the reference is ours while `self` is borrowed.
+        unsafe { self.item.get(&self.arena) }
+    }
+
+    /// One more reference to the same value; `None` as for [`ItemRef::hold`].
+    pub(crate) fn again(&self) -> Option<Self> {
+        Some(Self::of(self.item().hold()?, &self.arena))
+    }
+}
 
 impl Deref for SharedValue {
     type Target = [u8];
@@ -111,9 +133,7 @@ impl Deref for SharedValue {
 
 impl Drop for SharedValue {
     fn drop(&mut self) {
-        if let Some(item) = self.item.take() {
-            // SAFETY: `share` made sure that this is the item's arena.
-            unsafe { item.release(&self.arena) };
-        }
+        // SAFETY: taken once, here; whoever made this made sure that it is the item's arena.
+        unsafe { ManuallyDrop::take(&mut self.item).release(&self.arena) };
     }
 }

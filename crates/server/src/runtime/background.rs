@@ -5,6 +5,7 @@
 //! |---|---|---|---|
 //! | flush | bucket and shard | `Bucket::flush` | rung when somebody waits for persistence; else every 25 ms |
 //! | fetch | bucket and shard | `Bucket::run_fetches` | rung when a key is queued |
+//! | backfill | bucket and shard | `Bucket::run_backfills` | rung when a feed needs the disk, every 500 ms |
 //! | warm-up | bucket, until warm | `Bucket::warm_up` | never sleeps |
 //! | housekeeping | node | `expire`, `page`, `defragment` | every 50 ms, at once while there is more |
 //! | compaction | node | `Bucket::compact` | every 250 ms, at once while there is more |
@@ -19,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use base::Now;
+use base::{Now, bucket::BucketKind};
 use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
 
 use super::bell::Bell;
@@ -33,6 +34,8 @@ const FLUSH_RETRY: Duration = Duration::from_millis(200);
 const WARM_UP_RETRY: Duration = Duration::from_secs(1);
 /// A fetch thread without work looks at its stop flag this often.
 const FETCH_IDLE: Duration = Duration::from_millis(500);
+/// Feeds whose consumers are gone or idle are looked for this often.
+const BACKFILL_IDLE: Duration = Duration::from_millis(500);
 /// Keys fetched between two looks at the stop flag.
 const FETCH_BATCH_KEYS: usize = 64;
 const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(50);
@@ -42,13 +45,14 @@ const COMPACTION_EVERY: Duration = Duration::from_millis(250);
 pub(crate) struct BucketBells {
     flush: Vec<Bell>,
     fetch: Vec<Bell>,
+    backfill: Vec<Bell>,
     workers: Wakes,
 }
 
 impl BucketBells {
     pub(crate) fn new(shards: usize, workers: Wakes) -> Self {
         let bells = || (0..shards).map(|_| Bell::default()).collect();
-        Self { flush: bells(), fetch: bells(), workers }
+        Self { flush: bells(), fetch: bells(), backfill: bells(), workers }
     }
 }
 
@@ -61,6 +65,7 @@ impl Notifier for BucketBells {
         let bell = match kind {
             Work::Flush(shard) => self.flush.get(shard),
             Work::Fetch(shard) => self.fetch.get(shard),
+            Work::Backfill(shard) => self.backfill.get(shard),
         };
         if let Some(bell) = bell {
             bell.ring();
@@ -77,7 +82,8 @@ pub(crate) struct BucketThreads {
 }
 
 impl BucketThreads {
-    /// Starts the threads of a bucket; `persistent` buckets flush, fetch and warm up, others need none.
+    /// Starts the threads of a bucket; `persistent` buckets flush, fetch and warm up; all but caches
+    /// backfill.
     pub(crate) fn start(
         bucket: &Arc<Bucket>,
         bells: Arc<BucketBells>,
@@ -86,19 +92,20 @@ impl BucketThreads {
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
+        let steps = Steps { bucket: Arc::clone(bucket), shared, stop: Arc::clone(&stop) };
+        if bucket.kind() != BucketKind::Memcached {
+            for shard in 0..bucket.shards() {
+                let (s, b) = (steps.clone(), Arc::clone(&bells));
+                threads.push(spawn("backfill", move || s.backfill_loop(shard, &b.backfill[shard]))?);
+            }
+        }
         if persistent {
             for shard in 0..bucket.shards() {
-                let steps = Steps {
-                    bucket: Arc::clone(bucket),
-                    shared: Arc::clone(&shared),
-                    stop: Arc::clone(&stop),
-                };
                 let (s, b) = (steps.clone(), Arc::clone(&bells));
                 threads.push(spawn("flush", move || s.flush_loop(shard, &b.flush[shard]))?);
-                let b = Arc::clone(&bells);
-                threads.push(spawn("fetch", move || steps.fetch_loop(shard, &b.fetch[shard]))?);
+                let (s, b) = (steps.clone(), Arc::clone(&bells));
+                threads.push(spawn("fetch", move || s.fetch_loop(shard, &b.fetch[shard]))?);
             }
-            let steps = Steps { bucket: Arc::clone(bucket), shared, stop: Arc::clone(&stop) };
             threads.push(spawn("warm-up", move || steps.warm_up_loop())?);
         }
         Ok(Self { bucket: Arc::clone(bucket), stop, bells, threads })
@@ -109,7 +116,8 @@ impl BucketThreads {
         self.stop.store(true, Ordering::Release);
         // A warm-up reads the whole bucket in one step, and looks at this only.
         self.bucket.begin_close();
-        self.bells.flush.iter().chain(&self.bells.fetch).for_each(Bell::ring);
+        let bells = self.bells.flush.iter().chain(&self.bells.fetch).chain(&self.bells.backfill);
+        bells.for_each(Bell::ring);
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -154,6 +162,14 @@ impl Steps {
         while !self.stopping() {
             if self.bucket.run_fetches(shard, FETCH_BATCH_KEYS, self.shared.now()) == 0 {
                 bell.wait(FETCH_IDLE);
+            }
+        }
+    }
+
+    fn backfill_loop(&self, shard: usize, bell: &Bell) {
+        while !self.stopping() {
+            if !self.bucket.run_backfills(shard, self.shared.now()).more {
+                bell.wait(BACKFILL_IDLE);
             }
         }
     }

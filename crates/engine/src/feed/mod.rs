@@ -1,0 +1,183 @@
+//! Feeds: the mutations of one vBucket, in order, from any seqno on and for as long as somebody asks.
+//!
+//! What a consumer may rely on:
+//! * A feed is a sequence of snapshots without gaps: `(from, a]`, `(a, b]`, ... Every seqno above [`FeedOptions::from`]
+//!   lies in exactly one of them, whether or not an item carries it (it may have been superseded, or filtered out).
+//! * Within a snapshot each key occurs at most once, in its newest version. What a consumer holds at the end of a
+//!   snapshot is the vBucket as it was at exactly that seqno.
+//! * A snapshot from disk may be cut short, because its consumer was too slow for what it keeps from being freed. The
+//!   next batch then begins another snapshot where the last item was, which ends no earlier.
+//! * A durable write is not seen before it is synced.
+//!
+//! A [`Feed`] costs nothing but a cursor in its vBucket's checkpoint while its consumer keeps up.
+
+mod item;
+
+use base::{ManifestUid, Now, Seqno, Status, VbId, VbUuid};
+use std::sync::Arc;
+
+use crate::{Bucket, StepReport, Waiter};
+
+pub use item::{FeedItem, FeedKind};
+
+/// Which documents a feed tells about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FeedFilter {
+    /// Every collection's.
+    #[default]
+    All,
+    /// Those of the collections with these ids. System events pass in any case.
+    Collections(Box<[u32]>),
+}
+
+/// What a consumer wants of a feed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeedOptions {
+    /// The last seqno that the consumer has.
+    pub from: Seqno,
+    /// The first snapshot reaches at least this seqno (zero: no matter): for a consumer that stopped inside a snapshot
+    /// that was to end there.
+    pub through: Seqno,
+    /// Which documents.
+    pub filter: FeedFilter,
+    /// No values.
+    pub keys_only: bool,
+    /// One snapshot of what is on disk and nothing after it: [`FeedStep::Wait`] then, without ever being woken.
+    pub disk_only: bool,
+    /// Snapshots from disk may come in any order of seqnos.
+    pub unordered: bool,
+    /// No tombstones in snapshots from disk.
+    pub skip_deletes_in_backfill: bool,
+}
+
+/// What [`Feed::next`] found.
+#[derive(Debug)]
+pub enum FeedStep {
+    /// The next items.
+    Batch(FeedBatch),
+    /// Nothing yet. The feed's waiter is woken, once, when it is worth asking again.
+    Wait,
+}
+
+/// Consecutive items of one snapshot; none when everything in it was superseded or filtered out.
+#[derive(Debug)]
+pub struct FeedBatch {
+    /// Present in the first batch of a snapshot.
+    pub snapshot: Option<FeedSnapshot>,
+    /// In seqno order, unless the snapshot is unordered.
+    pub items: Vec<FeedItem>,
+    /// This is the last batch of its snapshot.
+    pub ends_snapshot: bool,
+}
+
+/// The range of seqnos that a snapshot covers, and what is known about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeedSnapshot {
+    /// The seqno before the first one covered.
+    pub start: Seqno,
+    /// The last seqno covered.
+    pub end: Seqno,
+    /// Read from disk (or, memory-only, from the table): duplicates of the history are missing.
+    pub from_disk: bool,
+    /// Items come in any order of seqnos.
+    pub unordered: bool,
+    /// The last seqno that is visible to clients.
+    pub max_visible: Seqno,
+    /// The last prepare that was completed; zero, since durable writes are not told as prepares.
+    pub high_completed: Seqno,
+    /// Tombstones up to here may be missing.
+    pub purge_seqno: Seqno,
+}
+
+/// Why a feed is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeedEnd {
+    /// The history it told is gone: the bucket was emptied or closed.
+    #[error("the history was dropped")]
+    Reset,
+    /// The consumer was so slow that what it needs could not be kept.
+    #[error("the consumer was too slow")]
+    TooSlow,
+    /// The disk could not be read.
+    #[error("the disk could not be read")]
+    BackfillFailed,
+}
+
+/// A vBucket's history, all of it as of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbHistory {
+    /// The current branch.
+    pub uuid: VbUuid,
+    /// Branches with the seqno each began at, newest first.
+    pub log: Vec<(VbUuid, Seqno)>,
+    /// The last mutation.
+    pub high_seqno: Seqno,
+    /// The last mutation before the first one that clients do not see yet.
+    pub max_visible: Seqno,
+    /// The last mutation that is synced.
+    pub persisted: Seqno,
+    /// Tombstones up to here may be gone.
+    pub purge_seqno: Seqno,
+    /// The collections manifest the vBucket follows.
+    pub manifest_uid: ManifestUid,
+}
+
+/// See the module header. Dropping it frees everything that was kept for it.
+#[derive(Debug)]
+pub struct Feed {
+    never: std::convert::Infallible,
+}
+
+impl Feed {
+    /// The next batch, about `bytes_max` bytes of keys and values but at least one item. `now` tells the bucket that
+    /// the consumer is alive.
+    ///
+    /// # Errors
+    /// When the feed is over. It stays so.
+    pub fn next(&mut self, _bytes_max: usize, _now: Now) -> Result<FeedStep, FeedEnd> {
+        match self.never {}
+    }
+}
+
+impl Bucket {
+    /// Opens a feed of a vBucket. Compare [`Bucket::vb_history`] with what the consumer has *after* this: what it tells
+    /// cannot become worse for the feed without ending it.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`; `NotSupported` by caches; `Range` when [`FeedOptions::from`] is beyond the high seqno.
+    pub fn feed(
+        self: &Arc<Self>,
+        vb: VbId,
+        _options: FeedOptions,
+        _waiter: Waiter,
+        _now: Now,
+    ) -> Result<Feed, Status> {
+        self.slot(vb)?;
+        Err(Status::NotSupported)
+    }
+
+    /// Reads what feeds of a shard need from disk (memory-only: from the tables). Blocks on the disk, so it wants a
+    /// thread of its own; to be called when asked for by [`crate::Work::Backfill`], at once again while there is more, and
+    /// every now and then.
+    pub fn run_backfills(&self, _shard: usize, _now: Now) -> StepReport {
+        StepReport::default()
+    }
+
+    /// Facts about a vBucket's history.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`.
+    pub fn vb_history(&self, vb: VbId) -> Result<VbHistory, Status> {
+        let (slot, _) = self.slot(vb)?;
+        let v = slot.vb.lock();
+        Ok(VbHistory {
+            uuid: v.failover.uuid(),
+            log: v.failover.log().to_vec(),
+            high_seqno: v.high_seqno,
+            max_visible: v.visible_seqno(),
+            persisted: v.persisted_seqno,
+            purge_seqno: v.purge_seqno,
+            manifest_uid: v.manifest_uid,
+        })
+    }
+}
