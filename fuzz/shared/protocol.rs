@@ -6,7 +6,9 @@
 use base::limits;
 use protocol::{
     binary::{
-        self, Decoded, Frame, FrameInfos, HEADER_BYTES, Header, Opcode, ResponseWriter, extras, observe,
+        self, Decoded, Frame, FrameInfos, HEADER_BYTES, Header, Opcode, ResponseWriter,
+        dcp::{self, DcpMessage, SystemEvent, SystemEventFormat},
+        extras, observe,
         subdoc::{self, SpecOp, SubdocRequest},
         with_meta,
     },
@@ -170,6 +172,44 @@ fn read_response(frame: &Frame<'_>) {
     let _ = extras::MutationToken::decode(frame.extras);
     let _ = extras::IdExtras::decode(frame.extras);
     let _ = extras::MetaExtras::decode(frame.extras);
+}
+
+/// A DCP connection's packets, from either side.
+pub(super) fn dcp(stream: &[u8]) {
+    let mut rest = stream;
+    while let Decoded::Frame(frame) = binary::decode_frame(rest) {
+        read_dcp_request(&frame);
+        if let Some((head, message)) = DcpMessage::decode(&frame) {
+            // Fields that mean nothing are written as zeros, so bytes may differ; what was read may not.
+            let mut encoded = Vec::new();
+            let length = message.append(&head, &mut encoded);
+            assert_eq!(length, encoded.len());
+            let Decoded::Frame(again) = binary::decode_frame(&encoded) else { panic!("{message:?}") };
+            assert_eq!(DcpMessage::decode(&again), Some((head, message)));
+            if let DcpMessage::SystemEvent { event, version, key, value, .. } = message
+                && let Some(read) = SystemEvent::decode(event, version, key, value)
+            {
+                let mut encoded = Vec::new();
+                read.append_value(SystemEventFormat::Plain, &mut encoded);
+                assert_eq!((read.number(), encoded.as_slice()), (event, value));
+            }
+        }
+        rest = &rest[frame.packet_len()..];
+    }
+}
+
+fn read_dcp_request(frame: &Frame<'_>) {
+    if let Some(open) = dcp::request::OpenExtras::decode(frame.extras) {
+        let _ = (dcp::OpenFlags(open.flags).check(), dcp::request::check_open_value(frame.value));
+    }
+    if let Some(stream) = dcp::StreamRequest::decode(frame.extras) {
+        assert_eq!(stream.encode(), frame.extras);
+        let _ = dcp::StreamFlags(stream.flags).check();
+    }
+    if let Ok(filter) = dcp::StreamFilter::decode(frame.value) {
+        assert!(filter.stream_id != Some(0) && (filter.collections.is_none() || filter.scope.is_none()));
+        assert!(filter.collections.is_none_or(|ids| ids.is_sorted()));
+    }
 }
 
 /// Whatever was asked, a response repeats opcode and opaque and can be decoded.

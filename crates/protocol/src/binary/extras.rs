@@ -156,16 +156,16 @@ layout! {
 /// Integers that become identifiers while a layout is read.
 macro_rules! raw {
     ($($raw:ident($inner:ty) for $id:ident;)*) => { $(
-        struct $raw($inner);
+        pub(super) struct $raw($inner);
 
         impl $raw {
             #[inline]
-            fn from_be_bytes(bytes: [u8; size_of::<$inner>()]) -> $id {
+            pub(super) fn from_be_bytes(bytes: [u8; size_of::<$inner>()]) -> $id {
                 $id(<$inner>::from_be_bytes(bytes))
             }
 
             #[inline]
-            fn to_be_bytes(&self) -> [u8; size_of::<$inner>()] {
+            pub(super) fn to_be_bytes(&self) -> [u8; size_of::<$inner>()] {
                 self.0.to_be_bytes()
             }
         }

@@ -3,8 +3,9 @@
 //! The way of a request: [`decode_frame`] cuts a [`Frame`] out of the read buffer, [`Opcode::from_wire`]
 //! names it, [`validate()`] checks it against the declarative table in [`opcode`],
 //! [`FrameInfos::parse_request`] reads the framing extras, [`extras`] and [`observe`] read the rest, and
-//! [`ResponseWriter`] appends the answer.
+//! [`ResponseWriter`] appends the answer. What a producer sends on its streams is in [`dcp`].
 
+pub mod dcp;
 pub mod duration;
 pub mod extras;
 pub mod frame;

@@ -34,3 +34,8 @@ fn fuzz_sasl() {
 fn fuzz_subdoc() {
     runner::run("subdoc", targets::subdoc);
 }
+
+#[test]
+fn fuzz_dcp() {
+    runner::run("dcp", targets::dcp);
+}

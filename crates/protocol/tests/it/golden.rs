@@ -3,6 +3,7 @@
 //! The bytes come from the encoders, the readable form from the decoders. `SETTEE_REWRITE_GOLDEN=1` rewrites the
 //! files; without it a difference fails the test.
 
+mod dcp;
 mod requests;
 mod responses;
 mod text;
@@ -107,6 +108,9 @@ fn describe_infos(infos: FrameInfos<'_>, magic: Magic, opcode: u8) -> String {
     }
     if info.preserve_ttl {
         out.push("keeps the expiry".to_owned());
+    }
+    if let Some(id) = info.stream_id {
+        out.push(format!("stream {id}"));
     }
     assert!(!out.is_empty(), "a frame info that this function does not describe");
     out.join("; ")
