@@ -12,8 +12,12 @@ pub const COLLECTION_KEY_BYTES_MAX: usize = 246;
 pub const ENCODED_KEY_BYTES_MAX: usize = 251;
 /// Largest document body (kv_engine, `docs/DocumentSizeLimits.md`).
 pub const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
-/// Largest extended-attributes section on top of the body.
+/// Largest system part of the extended attributes, on top of the body; the user's part shares the body's limit.
 pub const XATTR_BYTES_MAX: usize = 1024 * 1024;
+/// Longest name of an extended attribute.
+pub const XATTR_KEY_BYTES_MAX: usize = 15;
+/// Longest path of a sub-document operation (kv_engine, `docs/SubDocument.md`).
+pub const SUBDOC_PATH_BYTES_MAX: usize = 1024;
 /// Largest frame body; beyond it the connection is closed.
 pub const FRAME_BODY_BYTES_MAX: usize = 30 * 1024 * 1024;
 /// Relative expiry reaches this far; larger numbers are absolute Unix seconds.

@@ -29,6 +29,7 @@ pub mod hash_table;
 mod hlc;
 pub mod item;
 mod item_pager;
+pub mod json;
 mod key_map;
 mod locks;
 mod memory;
@@ -39,6 +40,7 @@ pub mod request;
 mod settings;
 mod shard;
 pub mod stats;
+pub mod subdoc;
 mod vbucket;
 mod warmup;
 

@@ -13,7 +13,6 @@ mod context;
 mod handlers;
 mod handshake;
 mod helper;
-mod json;
 pub mod limits;
 mod mailbox;
 pub mod meter;

@@ -1,9 +1,7 @@
 //! What values are: JSON or not, compressed or not. The engine asks through [`codec`] when it changes a value.
 
 use base::{Datatype, limits};
-use engine::ValueCodec;
-
-use crate::json::is_json;
+use engine::{ValueCodec, json::is_json};
 
 /// What the engine needs for append, prepend and counters.
 #[must_use]

@@ -5,7 +5,7 @@ mod runner;
 
 use serde::de::IgnoredAny;
 
-use crate::json::is_json;
+use engine::json::is_json;
 
 /// Whatever the check calls JSON, a parser accepts; deep nesting aside, the reverse holds as well.
 fn agrees_with_a_parser(text: &[u8]) {

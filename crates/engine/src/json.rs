@@ -1,24 +1,63 @@
 //! Whether bytes are one JSON text (RFC 8259), and nothing more: every stored value is asked, so this builds no tree
 //! and allocates nothing. Strings are scanned eight bytes at a time.
+//!
+//! The values of sub-document operations are asked the same, in the place they are to take: one value, or several
+//! with commas between, and no deeper than fits there.
 
 /// Containers inside each other beyond this are not taken for JSON, as parsers of clients give up as well.
 const DEPTH_MAX: usize = 1024;
 
 /// Whether `text` is one well-formed JSON text.
-pub(crate) fn is_json(text: &[u8]) -> bool {
-    std::str::from_utf8(text).is_ok()
-        && Scanner { text, at: 0, depth: 0, objects: [0; DEPTH_MAX / 64] }.document()
+#[must_use]
+pub fn is_json(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok() && Scanner::new(text, DEPTH_MAX + 1).document()
+}
+
+/// Why a text is not what is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// It is not one JSON value, or not a list of them.
+    NotJson,
+    /// It is, as far as was looked, but there is a value below the deepest level.
+    TooDeep,
+}
+
+/// Whether `text` is one value, or where a `list` may be several with commas between, of at most `levels`; a number
+/// has one level, and so has an empty array.
+pub(crate) fn check_values(text: &[u8], list: bool, levels: usize) -> Result<(), Unfit> {
+    if std::str::from_utf8(text).is_err() {
+        return Err(Unfit::NotJson);
+    }
+    let mut scanner = Scanner::new(text, levels);
+    loop {
+        if scanner.values().is_none() {
+            return Err(if scanner.too_deep { Unfit::TooDeep } else { Unfit::NotJson });
+        }
+        match scanner.next() {
+            None => return Ok(()),
+            Some(b',') if list => {}
+            Some(_) => return Err(Unfit::NotJson),
+        }
+    }
 }
 
 struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
     depth: usize,
+    /// Containers inside each other, and a value in the innermost.
+    levels_max: usize,
+    /// The scan ended at a value below that.
+    too_deep: bool,
     /// One bit per open container: set for objects.
     objects: [u64; DEPTH_MAX / 64],
 }
 
-impl Scanner<'_> {
+impl<'a> Scanner<'a> {
+    fn new(text: &'a [u8], levels_max: usize) -> Self {
+        Self { text, at: 0, depth: 0, levels_max, too_deep: false, objects: [0; DEPTH_MAX / 64] }
+    }
+
     fn document(mut self) -> bool {
         self.values().is_some() && self.at == self.text.len()
     }
@@ -26,6 +65,10 @@ impl Scanner<'_> {
     /// Scans one value with everything inside it, and the white space behind.
     fn values(&mut self) -> Option<()> {
         loop {
+            if self.depth >= self.levels_max {
+                self.too_deep = true;
+                return None;
+            }
             self.skip_space();
             match self.next()? {
                 b'{' => {
@@ -287,6 +330,39 @@ mod tests {
         assert!(!is_json(
             &[b'['; DEPTH_MAX + 1].into_iter().chain([b']'; DEPTH_MAX + 1]).collect::<Vec<_>>()
         ));
+    }
+
+    #[test]
+    fn values_fit_into_their_place() {
+        let check = |text: &str, list, levels| check_values(text.as_bytes(), list, levels);
+        for (text, single, list) in [
+            ("1", true, true),
+            (" \"a\" ", true, true),
+            ("{\"a\":[1,2]}", true, true),
+            ("1,2,3", false, true),
+            ("[1], {} ,null", false, true),
+            ("", false, false),
+            (" ", false, false),
+            (",", false, false),
+            ("1,", false, false),
+            (",1", false, false),
+            ("1,,2", false, false),
+            ("1 2", false, false),
+            ("1],[2", false, false),
+            ("1,\"k\":2", false, false),
+            ("INVALID", false, false),
+        ] {
+            let expected = |fits| if fits { Ok(()) } else { Err(Unfit::NotJson) };
+            assert_eq!(check(text, false, 31), expected(single), "{text}");
+            assert_eq!(check(text, true, 31), expected(list), "{text}");
+        }
+        assert_eq!(check_values(b"\"\xff\"", false, 31), Err(Unfit::NotJson));
+        for (text, levels) in
+            [("1", 1), ("[]", 1), ("{}", 1), ("[1]", 2), ("{\"a\":1}", 2), ("[[[]]]", 3), ("1,[[]]", 2)]
+        {
+            assert_eq!(check(text, true, levels), Ok(()), "{text}");
+            assert_eq!(check(text, true, levels - 1), Err(Unfit::TooDeep), "{text}");
+        }
     }
 
     #[test]
