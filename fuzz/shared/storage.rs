@@ -6,7 +6,7 @@
 use std::{path::Path, sync::Arc};
 
 use base::{Seqno, VbId, hash::key_hash};
-use settee_storage::{FaultFs, Fs, KvStore, Options, open};
+use settee_storage::{BackfillOptions, FaultFs, Fs, KvStore, Options, open};
 
 const FILES: [(&str, &[u8]); 5] = [
     ("manifest", include_bytes!("../../crates/storage/tests/fixtures/v1/manifest")),
@@ -33,6 +33,23 @@ pub(super) fn store(edits: &[u8]) {
         check(record.key, record.value);
         true
     });
+    let mut delivered = 0;
+    for vb in [0, 1, 2, 3, 9] {
+        let mut last = Seqno(0);
+        let visit = &mut |record: &settee_storage::Record<'_>| {
+            check(record.key, record.value);
+            assert!(record.meta.seqno > last, "each seqno once, in order");
+            last = record.meta.seqno;
+            delivered += 1;
+        };
+        if let Ok(mut backfill) = store.backfill(VbId(vb), Seqno(0), BackfillOptions::default()) {
+            while backfill.next(4096, visit).unwrap_or(false) {}
+        }
+    }
+    assert!(
+        !edits.is_empty() || delivered == 51,
+        "a backfill of the fixture delivers everything: {delivered}"
+    );
     for number in 1..=60_u64 {
         let key = [b"\0k".as_slice(), number.to_string().as_bytes()].concat();
         if let Ok(Some(found)) = store.lookup(VbId((number % 4) as u16), key_hash(&key), &key) {

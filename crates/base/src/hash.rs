@@ -21,6 +21,14 @@ pub fn key_hash(encoded_key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(encoded_key)
 }
 
+/// 128 bits of an encoded document key for telling keys apart within one pass over them. `seed` is random and of that
+/// pass alone: who chooses keys cannot choose them to collide.
+#[inline]
+#[must_use]
+pub fn key_fingerprint(encoded_key: &[u8], seed: u64) -> u128 {
+    xxhash_rust::xxh3::xxh3_128_with_seed(encoded_key, seed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

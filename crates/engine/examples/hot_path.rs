@@ -14,8 +14,8 @@ use base::{
 };
 use settee_engine::{Bucket, BucketOptions, Budget, Notifier, Store, Waiter, Work};
 use storage::{
-    CompactBudget, CompactReport, KvStore, Liveness, Locator, Options, OwnedRecord, RealFs, Record,
-    StoreError, StoreStats, VbBatch, VbState,
+    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, Options,
+    OwnedRecord, RealFs, Record, StoreError, StoreStats, VbBatch, VbState,
 };
 
 /// Of an encoded key.
@@ -65,6 +65,9 @@ impl KvStore for Sink {
         _: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
     ) -> Result<(), StoreError> {
         Ok(())
+    }
+    fn backfill(&self, _: VbId, _: Seqno, _: BackfillOptions) -> Result<Box<dyn Backfill>, StoreError> {
+        Err(StoreError::Reset)
     }
     fn compact(&self, _: &dyn Liveness, _: CompactBudget) -> Result<CompactReport, StoreError> {
         Ok(CompactReport::default())

@@ -1,8 +1,8 @@
 //! The narrow interface between a bucket in memory and its shard on disk.
 //!
 //! The engine's flusher calls `commit` and `sync`, its fetchers `get_at` and `lookup`, its warm-up `scan`, its
-//! housekeeping `compact`. Every call takes `&self`, may block on the disk, and is safe from any thread;
-//! `get_at`, `lookup` and `scan` never wait for a commit's sync or for compaction.
+//! feeds `backfill`, its housekeeping `compact`. Every call takes `&self`, may block on the disk, and is safe from any thread;
+//! `get_at`, `lookup`, `scan` and backfills never wait for a commit's sync or for compaction.
 
 use base::{Cas, Datatype, ManifestUid, Seqno, VbId, VbUuid};
 
@@ -185,6 +185,38 @@ pub struct CompactReport {
     pub more: bool,
 }
 
+/// What a backfill leaves out or does not care about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackfillOptions {
+    /// Records may come in any order: the files are read from front to back.
+    pub unordered: bool,
+    /// Values are empty and unchecked.
+    pub keys_only: bool,
+}
+
+/// One vBucket as of one seqno, read in steps; see [`KvStore::backfill`]. Whatever the store does meanwhile, nothing
+/// that it needs goes away; dropping it lets go. It may outlive the store.
+pub trait Backfill: Send {
+    /// The seqno as of which it shows the vBucket: the highest that was synced when it was made.
+    fn end(&self) -> Seqno;
+
+    /// Tombstones up to here may be missing.
+    fn purge_seqno(&self) -> Seqno;
+
+    /// Memory held now. At most 24 bytes per record of the vBucket (superseded ones included; twice that while the
+    /// list of them grows), 8 MiB, and one document.
+    fn memory_bytes(&self) -> usize;
+
+    /// Reads on for about `bytes_max` bytes and visits records; false when there are no more. It may visit none and
+    /// return true: before the first record all keys are looked at, to find each one's newest version.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] and [`StoreError::Io`] when a record is unreadable, or may be among what was lost:
+    /// what came before it in order was complete. [`StoreError::Reset`] when the vBucket's contents were dropped. A
+    /// backfill that has failed goes on failing.
+    fn next(&mut self, bytes_max: usize, visit: &mut dyn FnMut(&Record<'_>)) -> Result<bool, StoreError>;
+}
+
 /// Counters and sizes of one store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
@@ -212,6 +244,15 @@ pub struct StoreStats {
     pub manifest_writes: u64,
     /// Records read by `get_at` and `lookup`.
     pub records_read: u64,
+    /// Backfills that exist.
+    pub backfills: u64,
+    /// Records that backfills delivered.
+    pub backfill_records: u64,
+    /// Bytes of those records.
+    pub backfill_bytes: u64,
+    /// Bytes of segments that compaction has removed and somebody still reads: the disk gets them back later. They
+    /// are part of `bytes_on_disk`.
+    pub bytes_pinned: u64,
     /// Damaged places found so far: file name and offset. Bounded; see `corrupt_count`.
     pub corrupt: Vec<(String, u64)>,
     /// How many damaged places were found, listed or not.
@@ -282,6 +323,21 @@ pub trait KvStore: Send + Sync {
         values: bool,
         visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
     ) -> Result<(), StoreError>;
+
+    /// Begins to read one vBucket as of its highest synced seqno: the newest version of every key whose newest version
+    /// is above `from`, tombstones included, each key once, in seqno order. What is committed or synced later is not
+    /// in it. Making one reads nothing.
+    ///
+    /// The end is the store's to choose: of a key that has a newer synced version compaction drops the older one.
+    ///
+    /// # Errors
+    /// [`StoreError::Reset`] while the vBucket is being reset.
+    fn backfill(
+        &self,
+        vb: VbId,
+        from: Seqno,
+        options: BackfillOptions,
+    ) -> Result<Box<dyn Backfill>, StoreError>;
 
     /// One bounded step of compaction. Steps never run concurrently; a second caller waits.
     ///

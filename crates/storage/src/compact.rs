@@ -32,6 +32,7 @@ use crate::{
     format::UNIT,
     log::Core,
     segment::Segment,
+    window::Extent,
 };
 
 /// A record that will be copied.
@@ -48,6 +49,12 @@ pub(crate) struct Kept {
     pub(crate) live: bool,
     /// A tombstone that is old enough to go.
     pub(crate) purgeable: bool,
+}
+
+impl Kept {
+    fn extent(&self) -> Extent {
+        Extent { offset: self.offset, length: u64::from(self.length) }
+    }
 }
 
 /// One bounded step; see the module.

@@ -6,6 +6,8 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use base::VbId;
+
 use crate::{
     counters::count,
     error::StoreError,
@@ -14,6 +16,7 @@ use crate::{
     log::{Core, io_error},
     position::Position,
     segment::Segment,
+    synced::High,
     writer::Writer,
 };
 
@@ -27,6 +30,7 @@ struct Snapshot {
     end: Position,
     files: Vec<Arc<Segment>>,
     new_names: bool,
+    highs: Vec<(VbId, High)>,
     manifest: Option<Manifest>,
 }
 
@@ -94,7 +98,13 @@ impl Core {
         let files = writer.unsynced.clone();
         // The active segment comes back with its next batch.
         writer.unsynced.retain(|segment| Some(segment.id) == active);
-        Snapshot { end: writer.end, files, new_names: std::mem::take(&mut writer.new_names), manifest }
+        Snapshot {
+            end: writer.end,
+            files,
+            new_names: std::mem::take(&mut writer.new_names),
+            highs: writer.take_changed(self),
+            manifest,
+        }
     }
 
     fn segment_entries(&self, writer: &Writer, without: &[u32]) -> Vec<SegmentEntry> {
@@ -119,6 +129,8 @@ impl Core {
             self.sync_dir()?;
         }
         count(&self.counters.syncs, u64::from(!snapshot.files.is_empty()));
+        // Order matters: who learns that it is synced finds it in a backfill.
+        self.synced_highs.advance(&snapshot.highs);
         self.synced.advance(snapshot.end);
         Ok(())
     }

@@ -27,6 +27,9 @@ pub enum StoreError {
     /// The locator's segment has been compacted away: look the key up again.
     #[error("the record has moved: look it up again")]
     Stale,
+    /// The vBucket's contents were dropped, or are being dropped.
+    #[error("the vBucket was reset")]
+    Reset,
     /// Another process has the directory open.
     #[error("{0} is in use by another process")]
     Locked(String),

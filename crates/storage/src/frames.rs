@@ -61,6 +61,11 @@ impl<'s> Frames<'s> {
         (self.at, self.end) = (from, end);
     }
 
+    /// Where the next frame is looked for.
+    pub(crate) fn position(&self) -> u64 {
+        self.at
+    }
+
     /// The next frame.
     ///
     /// # Errors

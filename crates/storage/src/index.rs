@@ -9,6 +9,6 @@ pub(crate) mod filter;
 pub(crate) mod memory;
 pub(crate) mod sealed;
 
-pub(crate) use entry::{Entry, Span, Staged, Tombstones, fingerprint};
+pub(crate) use entry::{Entry, Span, Staged, Tombstones, class_units, fingerprint, length_class};
 pub(crate) use memory::MemoryIndex;
 pub(crate) use sealed::SealedIndex;

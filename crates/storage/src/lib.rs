@@ -9,11 +9,13 @@
 //! threads, read clocks, or know what a client is.
 //!
 //! The way in: `api` is the trait, `log` the store behind it, `writer` and `appender` the path of a commit,
-//! `durability` syncs and the manifest, `recover` and `tail` opening, `lookup` reading, `compact` cleaning;
+//! `durability` syncs and the manifest, `recover` and `tail` opening, `lookup` reading, `backfill` reading a vBucket in order,
+//! `compact` cleaning;
 //! `format` is the bytes and does no I/O.
 
 mod api;
 mod appender;
+mod backfill;
 mod compact;
 mod counters;
 mod durability;
@@ -29,12 +31,14 @@ mod position;
 mod recover;
 mod reserve;
 mod segment;
+mod synced;
 mod tail;
+mod window;
 mod writer;
 
 pub use api::{
-    CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record, RecordKind, RecordMeta,
-    StoreStats, VbBatch, VbState, Verdict,
+    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record,
+    RecordKind, RecordMeta, StoreStats, VbBatch, VbState, Verdict,
 };
 pub use error::StoreError;
 pub use fs::{FaultFs, Fs, FsFile, LockGuard, RealFs};

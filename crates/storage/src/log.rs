@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -18,9 +18,10 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     api::{
-        CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record, StoreStats, VbBatch,
-        VbState,
+        Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord,
+        Record, StoreStats, VbBatch, VbState,
     },
+    backfill::SegmentBackfill,
     compact,
     counters::{Counters, count},
     error::StoreError,
@@ -32,6 +33,7 @@ use crate::{
     recover,
     reserve::Reserve,
     segment::{Segment, file_name},
+    synced::{High, SyncedHighs},
     writer::{self, Writer},
 };
 
@@ -70,12 +72,14 @@ pub(crate) struct Core {
     pub(crate) counters: Arc<Counters>,
     set: RwLock<Arc<SegmentSet>>,
     /// By vBucket; records of other incarnations are dead.
-    incarnations: Box<[AtomicU32]>,
+    pub(crate) incarnations: Arc<[AtomicU32]>,
     pub(crate) writer: Mutex<Writer>,
     /// The end of what was committed.
     pub(crate) end: AtomicPosition,
     /// The end of what is synced.
     pub(crate) synced: AtomicPosition,
+    /// The same by vBucket.
+    pub(crate) synced_highs: SyncedHighs,
     /// What sync calls that have returned covered.
     pub(crate) acknowledged: AtomicPosition,
     /// What memory knows to be synced: acknowledged before the latest commit or sync began.
@@ -89,6 +93,8 @@ pub(crate) struct Core {
     pub(crate) unsettled: AtomicBool,
     /// A segment that the manifest lists is missing or headless: absence cannot be proved.
     pub(crate) incomplete: AtomicBool,
+    /// Segments that were removed while somebody still read them.
+    retired: Mutex<Vec<Weak<Segment>>>,
     /// How many segments have been removed since open.
     pub(crate) removed: AtomicU64,
     /// Some vBucket was reset since compaction last looked for wholly dead segments.
@@ -120,7 +126,16 @@ impl Core {
             position.advance(writer.end);
             position
         };
+        let mut highs = vec![High::default(); VBUCKETS];
+        for (vb, state) in writer.states() {
+            let incarnation = incarnations.get(&vb).copied().unwrap_or(0);
+            if let Some(high) = highs.get_mut(usize::from(vb.get())) {
+                *high = High { incarnation, seqno: state.high_seqno };
+            }
+        }
         Self {
+            synced_highs: SyncedHighs::new(highs),
+            retired: Mutex::new(Vec::new()),
             reserve: Reserve::new(dir.join("reserve"), fs.clone(), options.reserve_bytes),
             dir: dir.to_owned(),
             fs,
@@ -169,8 +184,10 @@ impl Core {
     pub(crate) fn remove_segments(&self, ids: &[u32]) {
         let mut set = self.set.write();
         let set = Arc::make_mut(&mut *set);
+        let mut retired = self.retired.lock();
+        retired.retain(|segment| segment.strong_count() > 0);
         for id in ids {
-            set.remove(id);
+            retired.extend(set.remove(id).as_ref().map(Arc::downgrade));
             self.removed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -271,7 +288,10 @@ impl Core {
             let mut writer = self.writer.lock();
             for &(vb, incarnation) in &before {
                 self.set_incarnation(vb, incarnation);
-                writer.set_state(vb, states.get(&vb).unwrap_or(&VbState::default()), true);
+                let state = states.get(&vb).cloned().unwrap_or_default();
+                writer.set_state(vb, &state, true);
+                // What failed was the manifest: the files have been synced.
+                self.synced_highs.advance(&[(vb, High { incarnation, seqno: state.high_seqno })]);
             }
             return written;
         }
@@ -307,8 +327,13 @@ impl Core {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (corrupt, corrupt_count) = self.counters.corrupt_places();
         let allocated: u64 = set.values().map(|segment| load(&segment.file_bytes)).sum();
+        let pinned = self.retired.lock().iter().filter_map(Weak::upgrade).map(|s| load(&s.file_bytes)).sum();
         StoreStats {
-            bytes_on_disk: allocated + self.reserve.held_bytes(),
+            bytes_on_disk: allocated + pinned + self.reserve.held_bytes(),
+            bytes_pinned: pinned,
+            backfills: load(&self.counters.backfills),
+            backfill_records: load(&self.counters.backfill_records),
+            backfill_bytes: load(&self.counters.backfill_bytes),
             bytes_used: set.values().map(|segment| segment.data_end()).sum(),
             bytes_live: set.values().map(|segment| segment.live_units() * UNIT).sum(),
             segments: set.len() as u32,
@@ -397,6 +422,16 @@ impl KvStore for SegmentLog {
         visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
     ) -> Result<(), StoreError> {
         lookup::scan(&self.core, vb, from, values, visit)
+    }
+
+    fn backfill(
+        &self,
+        vb: VbId,
+        from: Seqno,
+        options: BackfillOptions,
+    ) -> Result<Box<dyn Backfill>, StoreError> {
+        let backfill = SegmentBackfill::new(&self.core, vb, from, options)?;
+        Ok(Box::new(backfill))
     }
 
     fn compact(&self, liveness: &dyn Liveness, budget: CompactBudget) -> Result<CompactReport, StoreError> {

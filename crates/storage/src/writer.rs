@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use base::VbId;
+use base::{Seqno, VbId};
 
 use crate::{
     api::{Locator, VbBatch, VbState},
@@ -23,6 +23,7 @@ use crate::{
     log::Core,
     position::Position,
     segment::Segment,
+    synced::High,
 };
 
 /// A commit frame may grow by this while one part is added: its state with the longest failover log.
@@ -40,6 +41,9 @@ pub(crate) struct Writer {
     pub(crate) end: Position,
     /// By vBucket number.
     vbs: Vec<Option<VbState>>,
+    /// Whose state has changed since the last sync began; each once.
+    changed: Vec<VbId>,
+    is_changed: Vec<bool>,
     /// Segments with bytes that no sync has covered, in order.
     pub(crate) unsynced: Vec<Arc<Segment>>,
     /// A segment's name is new since the last sync of the directory.
@@ -55,7 +59,9 @@ impl Writer {
             next_segment: end.segment + 1,
             next_batch,
             end,
+            is_changed: vec![false; vbs.len()],
             vbs,
+            changed: Vec::new(),
             unsynced: Vec::new(),
             new_names: false,
         }
@@ -77,6 +83,10 @@ impl Writer {
         let index = usize::from(vb.get());
         if self.vbs.len() <= index {
             self.vbs.resize(index + 1, None);
+            self.is_changed.resize(index + 1, false);
+        }
+        if !std::mem::replace(&mut self.is_changed[index], true) {
+            self.changed.push(vb);
         }
         let slot = self.vbs[index].get_or_insert_default();
         let known = std::mem::replace(slot, state.clone());
@@ -85,8 +95,26 @@ impl Writer {
         }
     }
 
+    /// The highest seqnos of the vBuckets that have changed since this was last asked.
+    pub(crate) fn take_changed(&mut self, core: &Core) -> Vec<(VbId, High)> {
+        let changed = std::mem::take(&mut self.changed);
+        let high = |vb: VbId| {
+            let index = usize::from(vb.get());
+            self.is_changed[index] = false;
+            let seqno = self.vbs[index].as_ref().map_or(Seqno(0), |state| state.high_seqno);
+            (vb, High { incarnation: core.incarnation(vb), seqno })
+        };
+        changed.into_iter().map(high).collect()
+    }
+
+    /// Tombstones of a vBucket up to here may be missing.
+    pub(crate) fn purge_seqno(&self, vb: VbId) -> Seqno {
+        let state = self.vbs.get(usize::from(vb.get())).and_then(Option::as_ref);
+        state.map_or(Seqno(0), |state| state.purge_seqno)
+    }
+
     /// Raises a vBucket's purge seqno.
-    pub(crate) fn purge(&mut self, vb: VbId, seqno: base::Seqno) {
+    pub(crate) fn purge(&mut self, vb: VbId, seqno: Seqno) {
         if let Some(Some(state)) = self.vbs.get_mut(usize::from(vb.get())) {
             state.purge_seqno = state.purge_seqno.max(seqno);
         }

@@ -1,13 +1,16 @@
 //! A store in memory: an append-only list of records, of which a crash keeps the synced part. Its compaction moves
 //! records to other locators and lets the old ones go stale; writes can be made to fail.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use base::{Seqno, VbId, hash::key_hash};
 use parking_lot::Mutex;
 use storage::{
-    CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record, StoreError, StoreStats,
-    VbBatch, VbState, Verdict,
+    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record,
+    StoreError, StoreStats, VbBatch, VbState, Verdict,
 };
 
 #[derive(Clone, Default)]
@@ -26,6 +29,7 @@ struct Inner {
     fail_sync: bool,
     poisoned: bool,
     unreadable: bool,
+    resets: BTreeMap<VbId, u32>,
     stats: StoreStats,
 }
 
@@ -35,7 +39,7 @@ type Interlude = Box<dyn FnOnce() + Send>;
 /// See the module header.
 #[derive(Default)]
 pub(crate) struct MemStore {
-    inner: Mutex<Inner>,
+    inner: Arc<Mutex<Inner>>,
     interlude: Mutex<Option<Interlude>>,
 }
 
@@ -80,6 +84,52 @@ impl MemStore {
     }
 }
 
+/// A vBucket as it was synced when this was made.
+struct MemBackfill {
+    inner: Arc<Mutex<Inner>>,
+    vb: VbId,
+    resets: u32,
+    state: VbState,
+    records: VecDeque<OwnedRecord>,
+}
+
+impl Backfill for MemBackfill {
+    fn end(&self) -> Seqno {
+        self.state.high_seqno
+    }
+
+    fn purge_seqno(&self) -> Seqno {
+        self.state.purge_seqno
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.records.iter().map(|record| record.key.len() + record.value.len()).sum()
+    }
+
+    fn next(&mut self, bytes_max: usize, visit: &mut dyn FnMut(&Record<'_>)) -> Result<bool, StoreError> {
+        {
+            let inner = self.inner.lock();
+            inner.readable()?;
+            if inner.resets.get(&self.vb).copied().unwrap_or(0) != self.resets {
+                return Err(StoreError::Reset);
+            }
+        }
+        let mut bytes = 0;
+        while bytes < bytes_max.max(1) {
+            let Some(record) = self.records.pop_front() else { return Ok(false) };
+            bytes += record.key.len() + record.value.len() + 1;
+            visit(&Record {
+                meta: record.meta,
+                key: &record.key,
+                hash: key_hash(&record.key),
+                value: &record.value,
+                replaces: Locator::NONE,
+            });
+        }
+        Ok(true)
+    }
+}
+
 impl Inner {
     fn writable(&self) -> Result<(), StoreError> {
         if self.poisoned {
@@ -100,6 +150,14 @@ impl Inner {
             });
         }
         Ok(())
+    }
+
+    /// Raises what is known to be purged.
+    fn purge(&mut self, vb: VbId, seqno: Seqno) {
+        let (written, synced) = (self.written.states.get_mut(&vb), self.synced.states.get_mut(&vb));
+        for state in written.into_iter().chain(synced) {
+            state.purge_seqno = state.purge_seqno.max(seqno);
+        }
     }
 
     fn newest(&self, vb: VbId, key: &[u8]) -> Option<(u64, OwnedRecord)> {
@@ -136,7 +194,9 @@ impl KvStore for MemStore {
                 inner.written.records.insert(locator.0, (batch.vb, owned));
                 locators.push(locator);
             }
+            let purged = inner.written.states.get(&batch.vb).map_or(Seqno(0), |known| known.purge_seqno);
             inner.written.states.insert(batch.vb, batch.state.clone());
+            inner.purge(batch.vb, purged);
         }
         Ok(())
     }
@@ -162,8 +222,9 @@ impl KvStore for MemStore {
         }
         for (vb, state) in states {
             inner.written.states.insert(*vb, state.clone());
-            inner.synced.states.insert(*vb, state.clone());
         }
+        // Metadata is synced with everything before it.
+        inner.synced = inner.written.clone();
         Ok(())
     }
 
@@ -171,6 +232,7 @@ impl KvStore for MemStore {
         self.inner.lock().writable()?;
         let mut inner = self.inner.lock();
         for (vb, _) in vbs {
+            *inner.resets.entry(*vb).or_default() += 1;
             inner.written.records.retain(|_, record| record.0 != *vb);
             inner.synced.records.retain(|_, record| record.0 != *vb);
         }
@@ -230,6 +292,34 @@ impl KvStore for MemStore {
         Ok(())
     }
 
+    fn backfill(
+        &self,
+        vb: VbId,
+        from: Seqno,
+        options: BackfillOptions,
+    ) -> Result<Box<dyn Backfill>, StoreError> {
+        let inner = self.inner.lock();
+        inner.readable()?;
+        let mut newest = BTreeMap::new();
+        for (_, record) in inner.synced.records.values().filter(|(of, _)| *of == vb) {
+            let slot = newest.entry(record.key.clone()).or_insert_with(|| record.clone());
+            if slot.meta.seqno < record.meta.seqno {
+                *slot = record.clone();
+            }
+        }
+        let mut records: Vec<OwnedRecord> =
+            newest.into_values().filter(|record| record.meta.seqno > from).collect();
+        // Out of order means out of order.
+        records.sort_by_key(|r| if options.unordered { key_hash(&r.key) } else { r.meta.seqno.get() });
+        if options.keys_only {
+            records.iter_mut().for_each(|record| record.value = Vec::new());
+        }
+        let state = inner.synced.states.get(&vb).cloned().unwrap_or_default();
+        let resets = inner.resets.get(&vb).copied().unwrap_or(0);
+        let inner = self.inner.clone();
+        Ok(Box::new(MemBackfill { inner, vb, resets, state, records: records.into() }))
+    }
+
     fn compact(&self, liveness: &dyn Liveness, budget: CompactBudget) -> Result<CompactReport, StoreError> {
         self.inner.lock().writable()?;
         let mut report = CompactReport::default();
@@ -272,6 +362,7 @@ impl KvStore for MemStore {
                 if purged {
                     report.tombstones_purged += 1;
                     report.purged.push((vb, record.meta.seqno));
+                    inner.purge(vb, record.meta.seqno);
                 }
                 continue;
             }

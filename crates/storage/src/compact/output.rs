@@ -19,6 +19,7 @@ use crate::{
     log::Core,
     position::Position,
     segment::Segment,
+    window::Window,
 };
 
 /// Records per batch of an output: bounds what a reader must hold to check one.
@@ -34,15 +35,22 @@ pub(super) fn write(
     kept: &[Kept],
 ) -> Result<Vec<Arc<Segment>>, StoreError> {
     let mut outputs = Outputs { core, done: Vec::new(), open: None, batch: Batch::default(), number: 0 };
-    let mut windows: Vec<Window<'_>> = inputs.iter().map(|input| Window::new(input)).collect();
+    let mut windows: Vec<Window> = inputs.iter().map(|_| Window::default()).collect();
     let result = kept
         .iter()
         .enumerate()
         .try_for_each(|(index, record)| {
-            let window = windows
-                .get_mut(record.victim as usize)
-                .ok_or(StoreError::Invalid("a record of no victim"))?;
-            let stored = window.record(record, &kept[index + 1..])?;
+            let victim = record.victim as usize;
+            let (Some(window), Some(input)) = (windows.get_mut(victim), inputs.get(victim)) else {
+                return Err(StoreError::Invalid("a record of no victim"));
+            };
+            let following =
+                kept[index + 1..].iter().take_while(|next| next.victim == record.victim).map(Kept::extent);
+            window.hold(input, record.extent(), following, WINDOW_BYTES)?;
+            let stored = frame::decode_record(window.from(record.offset), input.salt).map_err(|_| {
+                input.quarantine();
+                input.corrupt(record.offset, "checksum does not match")
+            })?;
             outputs.push(record, &stored)
         })
         .and_then(|()| outputs.close());
@@ -139,53 +147,6 @@ impl Outputs<'_> {
         self.core.sync_dir()?;
         self.open = None;
         self.done.push(segment);
-        Ok(())
-    }
-}
-
-/// A piece of a victim that was read ahead.
-struct Window<'s> {
-    segment: &'s Segment,
-    start: u64,
-    bytes: Vec<u8>,
-}
-
-impl<'s> Window<'s> {
-    fn new(segment: &'s Segment) -> Self {
-        Self { segment, start: 0, bytes: Vec::new() }
-    }
-
-    /// The record, checked whole. `next` is what will be asked for after it.
-    fn record(&mut self, kept: &Kept, next: &[Kept]) -> Result<StoredRecord<'_>, StoreError> {
-        let end = kept.offset + u64::from(kept.length);
-        let held = self.start + self.bytes.len() as u64;
-        if kept.offset < self.start || end > held {
-            self.fill(kept, next)?;
-        }
-        let bytes = self.bytes.get((kept.offset - self.start) as usize..).unwrap_or_default();
-        frame::decode_record(bytes, self.segment.salt).map_err(|_| {
-            self.segment.quarantine();
-            self.segment.corrupt(kept.offset, "checksum does not match")
-        })
-    }
-
-    fn fill(&mut self, kept: &Kept, next: &[Kept]) -> Result<(), StoreError> {
-        let mut end = kept.offset + u64::from(kept.length);
-        // As far as the following records lie behind this one and close together.
-        for record in next {
-            let close = record.victim == kept.victim
-                && record.offset >= end
-                && record.offset - end < WINDOW_BYTES / 16
-                && record.offset + u64::from(record.length) - kept.offset <= WINDOW_BYTES;
-            if !close {
-                break;
-            }
-            end = record.offset + u64::from(record.length);
-        }
-        self.start = kept.offset;
-        self.bytes.resize((end - kept.offset) as usize, 0);
-        let count = self.segment.read(&mut self.bytes, kept.offset)?;
-        self.bytes.truncate(count);
         Ok(())
     }
 }

@@ -56,7 +56,7 @@ impl Entry {
 }
 
 /// Exact up to 128 units (2 KiB), then eight classes per doubling.
-fn length_class(units: u32) -> u32 {
+pub(crate) fn length_class(units: u32) -> u32 {
     if units <= 128 {
         return units.saturating_sub(1);
     }
@@ -66,7 +66,7 @@ fn length_class(units: u32) -> u32 {
     (128 + exponent * 8 + mantissa).min(255)
 }
 
-const fn class_units(class: u32) -> u32 {
+pub(crate) const fn class_units(class: u32) -> u32 {
     if class < 128 {
         return class + 1;
     }

@@ -6,9 +6,9 @@
 use std::{fs, path::Path};
 
 use base::{Seqno, VbId};
-use settee_storage::{KvStore, Options, RealFs, open};
+use settee_storage::{BackfillOptions, KvStore, Options, RealFs, open};
 
-use crate::support::{Version, commit, document, lookup, same, state, tombstone};
+use crate::support::{Version, commit, document, drain, lookup, same, state, tombstone};
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1");
 
@@ -71,6 +71,15 @@ fn assert_contents(dir: &Path) {
         assert_eq!(lookup(&store, 2, "anew").unwrap().unwrap().value, b"after the reset");
         let states = store.vb_states();
         assert!(states.contains(&(VbId(9), state(5))) && states.contains(&(VbId(2), state(1))), "{states:?}");
+        for vb in [0, 1, 2, 3, 9] {
+            let mut expected = contents();
+            if vb == 2 {
+                expected = vec![document(2, "anew", 1, "after the reset")];
+            }
+            expected.retain(|version| version.vb == VbId(vb));
+            let opened = store.backfill(VbId(vb), Seqno(0), BackfillOptions::default()).unwrap();
+            assert_eq!(drain(opened, vb, 1000).unwrap(), expected);
+        }
         let mut records = 0;
         store
             .scan(None, Seqno(0), true, &mut |_, _, _| {

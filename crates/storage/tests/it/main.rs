@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod backfill;
 mod conformance;
 mod crash_points;
 mod faults;

@@ -14,11 +14,11 @@ use std::{
 use base::{Seqno, VbId};
 use fastrand::Rng;
 use settee_storage::{
-    CompactBudget, FaultFs, KvStore, Liveness, Locator, Options, Record, SegmentLog, StoreError, VbState,
-    Verdict,
+    Backfill, BackfillOptions, CompactBudget, FaultFs, KvStore, Liveness, Locator, Options, Record,
+    SegmentLog, StoreError, VbState, Verdict,
 };
 
-use crate::support::{Place, Version, commit, document, same, state, tombstone};
+use crate::support::{Place, Version, commit, document, same, state, tombstone, version};
 
 /// Seeds that failed once: 228, a purged tombstone of which a repeated commit had left a copy;
 /// 238, a segment sealed without a footer on a full disk, reported as damaged;
@@ -99,6 +99,41 @@ struct Run {
     fresh: Vec<(VbId, Vec<u8>, Seqno, Locator)>,
     purged_before: u32,
     clock: u32,
+    backfills: Vec<Reading>,
+    /// By vBucket: how often it was reset.
+    resets: BTreeMap<VbId, u32>,
+}
+
+/// A backfill under way.
+struct Reading {
+    backfill: Box<dyn Backfill>,
+    options: BackfillOptions,
+    vb: VbId,
+    resets: u32,
+    /// By key, above the seqno it began at.
+    expected: BTreeMap<Vec<u8>, Version>,
+    found: Vec<Version>,
+}
+
+impl Reading {
+    /// All records were delivered.
+    fn check(self) {
+        let seqnos: Vec<Seqno> = self.found.iter().map(|version| version.meta.seqno).collect();
+        assert!(self.options.unordered || seqnos.is_sorted_by(|a, b| a < b), "{seqnos:?}");
+        let mut missing = self.expected;
+        for version in self.found {
+            let mut expected = missing.remove(&version.key).expect("each key once, none that is not there");
+            if self.options.keys_only {
+                expected.value = Vec::new();
+            }
+            assert_eq!(version, Version { replaces: Locator::NONE, ..expected });
+        }
+        for version in missing.values() {
+            let purged =
+                version.meta.kind.is_tombstone() && version.meta.seqno <= self.backfill.purge_seqno();
+            assert!(purged, "not delivered: {version:?}");
+        }
+    }
 }
 
 impl Run {
@@ -115,6 +150,8 @@ impl Run {
             fresh: Vec::new(),
             purged_before: 0,
             clock: 1000,
+            backfills: Vec::new(),
+            resets: BTreeMap::new(),
         };
         let options = run.options();
         run.store = Some(run.place.open_with(options).unwrap());
@@ -204,6 +241,7 @@ impl Run {
         if matches!(result, Err(StoreError::NoSpace)) {
             return;
         }
+        *self.resets.entry(vb).or_default() += 1;
         self.next_seqno.insert(vb, 1);
         self.unsynced.push(Change::Reset(vb));
         self.fresh.retain(|fresh| fresh.0 != vb);
@@ -217,6 +255,49 @@ impl Run {
         let states: Vec<(VbId, VbState)> = self.store().vb_states();
         if self.store().put_states(&states).is_ok() {
             self.learn();
+        }
+    }
+
+    fn begin_backfill(&mut self) {
+        let vb = VbId(self.rng.u16(0..VBUCKETS));
+        let from = if self.rng.bool() { 0 } else { self.rng.u64(0..200) };
+        let options = BackfillOptions { unordered: self.rng.bool(), keys_only: self.rng.u32(0..4) == 0 };
+        let backfill = match self.store().backfill(vb, Seqno(from), options) {
+            Ok(backfill) => backfill,
+            Err(StoreError::Reset) => return assert!(self.disk().is_dead(), "a reset that did not end"),
+            Err(error) => panic!("{error}"),
+        };
+        // More may be synced than the model was told, but only by whole changes.
+        let end = |contents: &Contents| contents.high.get(&vb).copied().unwrap_or_default();
+        let mut contents = self.synced.clone();
+        let mut unsynced = self.unsynced.iter();
+        while end(&contents) != backfill.end() {
+            contents.apply(unsynced.next().expect("the end lies between synced and newest"));
+        }
+        let expected =
+            contents.keys.into_iter().filter(|((of, _), v)| *of == vb && v.meta.seqno > Seqno(from));
+        let expected = expected.map(|((_, key), version)| (key, version)).collect();
+        let resets = self.resets.get(&vb).copied().unwrap_or(0);
+        self.backfills.push(Reading { backfill, options, vb, resets, expected, found: Vec::new() });
+    }
+
+    fn read_on(&mut self) {
+        let Some(mut reading) = self.backfills.pop() else { return };
+        let (vb, found) = (reading.vb, &mut reading.found);
+        let bytes_max = self.rng.usize(1..20_000);
+        let is_reset = self.resets.get(&vb).copied().unwrap_or(0) != reading.resets;
+        match reading.backfill.next(bytes_max, &mut |record| found.push(version(vb, record))) {
+            Ok(more) => {
+                assert!(!is_reset, "a history that has ended");
+                let at = self.rng.usize(0..=self.backfills.len());
+                match more {
+                    true => self.backfills.insert(at, reading),
+                    false => reading.check(),
+                }
+            }
+            Err(StoreError::Reset) => assert!(is_reset),
+            Err(StoreError::Io { .. }) => assert!(self.disk().is_dead()),
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -253,6 +334,7 @@ impl Run {
 
     fn reopen(&mut self, power_fails: bool) {
         let fault = self.place.fault.clone().unwrap();
+        self.backfills.clear();
         let store = self.store.take();
         if power_fails {
             fault.crash();
@@ -315,13 +397,7 @@ impl Run {
     fn read_all(&self) -> Contents {
         let mut found = Contents::default();
         let mut insert = |vb: VbId, record: &Record<'_>, at: Locator| {
-            let version = Version {
-                vb,
-                key: record.key.to_vec(),
-                value: record.value.to_vec(),
-                meta: record.meta,
-                replaces: Locator::NONE,
-            };
+            let version = version(vb, record);
             assert!(same(&self.store().get_at(at).unwrap(), &version));
             let newest = found.keys.entry((vb, version.key.clone())).or_insert_with(|| version.clone());
             if newest.meta.seqno < version.meta.seqno {
@@ -407,9 +483,11 @@ impl Run {
     fn step(&mut self) {
         let fault = self.place.fault.clone().unwrap();
         match self.rng.u32(0..100) {
-            0..45 => self.commit(),
-            45..60 => self.sync(),
-            60..72 => self.compact(),
+            0..38 => self.commit(),
+            38..50 => self.sync(),
+            50..61 => self.compact(),
+            61..64 => self.begin_backfill(),
+            64..72 => self.read_on(),
             72..75 => self.reset(),
             75..77 => self.put_states(),
             77..79 => drop(self.store().close().map(|()| self.learn())),

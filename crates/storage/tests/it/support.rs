@@ -4,8 +4,8 @@ use std::{path::PathBuf, sync::Arc};
 
 use base::{Cas, Datatype, Seqno, VbId, VbUuid};
 use settee_storage::{
-    FaultFs, Fs, KvStore, Liveness, Locator, Options, OwnedRecord, RealFs, Record, RecordKind, RecordMeta,
-    SegmentLog, StoreError, VbBatch, VbState, Verdict, open,
+    Backfill, FaultFs, Fs, KvStore, Liveness, Locator, Options, OwnedRecord, RealFs, Record, RecordKind,
+    RecordMeta, SegmentLog, StoreError, VbBatch, VbState, Verdict, open,
 };
 
 /// One version to be written.
@@ -91,6 +91,20 @@ pub(crate) fn lookup(store: &dyn KvStore, vb: u16, key: &str) -> Result<Option<O
     let mut encoded = vec![0];
     encoded.extend_from_slice(key.as_bytes());
     store.lookup(VbId(vb), base::hash::key_hash(&encoded), &encoded)
+}
+
+/// A record as the version it was written as.
+pub(crate) fn version(vb: VbId, record: &Record<'_>) -> Version {
+    assert_eq!(record.hash, base::hash::key_hash(record.key));
+    let (key, value) = (record.key.to_vec(), record.value.to_vec());
+    Version { vb, key, value, meta: record.meta, replaces: Locator::NONE }
+}
+
+/// Everything a backfill of a vBucket delivers.
+pub(crate) fn drain(mut opened: Box<dyn Backfill>, vb: u16, step: usize) -> Result<Vec<Version>, StoreError> {
+    let mut found = Vec::new();
+    while opened.next(step, &mut |record| found.push(version(VbId(vb), record)))? {}
+    Ok(found)
 }
 
 pub(crate) fn same(record: &OwnedRecord, version: &Version) -> bool {

@@ -11,9 +11,11 @@ use std::{
 
 use base::{Seqno, VbId};
 use fastrand::Rng;
-use settee_storage::{CompactBudget, KvStore, Liveness, Locator, Record, StoreError, Verdict};
+use settee_storage::{
+    BackfillOptions, CompactBudget, KvStore, Liveness, Locator, Record, StoreError, Verdict,
+};
 
-use crate::support::{Place, Version, commit, document, lookup, same};
+use crate::support::{Place, Version, commit, document, drain, lookup, same};
 
 const KEYS: u64 = 300;
 const ROUNDS: u64 = 1500;
@@ -41,7 +43,35 @@ impl Liveness for Memory {
     }
 }
 
-fn write(store: &dyn KvStore, memory: &Memory, seed: u64) {
+/// Every version in the order in which they were committed.
+type History = Mutex<Vec<Version>>;
+
+/// Backfills show exactly what the history says of their end, and nothing that was synced before is missing.
+fn backfill(store: &dyn KvStore, memory: &Memory, history: &History, done: &AtomicBool) -> u32 {
+    let (mut rng, mut finished) = (Rng::with_seed(5), 0);
+    while !done.load(Relaxed) {
+        let vb = rng.u16(0..8);
+        let synced =
+            memory.0.lock().unwrap().values().map(|(version, _)| version.clone()).collect::<Vec<_>>();
+        let synced = synced.iter().filter(|v| v.vb == VbId(vb)).map(|v| v.meta.seqno).max();
+        let options = BackfillOptions { unordered: rng.bool(), keys_only: false };
+        let opened = store.backfill(VbId(vb), Seqno(0), options).unwrap();
+        let end = opened.end();
+        assert!(synced.is_none_or(|seqno| seqno <= end));
+        let mut found = drain(opened, vb, rng.usize(1..20_000)).unwrap();
+        assert!(options.unordered || found.is_sorted_by_key(|version| version.meta.seqno));
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut expected = std::collections::BTreeMap::new();
+        for version in history.lock().unwrap().iter().filter(|v| v.vb == VbId(vb) && v.meta.seqno <= end) {
+            expected.insert(version.key.clone(), Version { replaces: Locator::NONE, ..version.clone() });
+        }
+        assert!(found.into_iter().eq(expected.into_values()), "not the vBucket as of {end}");
+        finished += 1;
+    }
+    finished
+}
+
+fn write(store: &dyn KvStore, memory: &Memory, history: &History, seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let mut seqnos = [0u64; 8];
     let mut unsynced: HashMap<Vec<u8>, (Version, Locator)> = HashMap::new();
@@ -60,6 +90,7 @@ fn write(store: &dyn KvStore, memory: &Memory, seed: u64) {
                 version
             })
             .collect();
+        history.lock().unwrap().extend(versions.iter().cloned());
         let locators = commit(store, &versions).unwrap();
         for (version, locator) in versions.into_iter().zip(locators) {
             assert!(same(&store.get_at(locator).unwrap(), &version), "readable at once");
@@ -95,9 +126,9 @@ fn read(store: &dyn KvStore, memory: &Memory, seed: u64, done: &AtomicBool) {
 fn readers_writer_and_compactor_do_not_disturb_each_other() {
     let place = Place::real();
     let store = place.open();
-    let (memory, done) = (Memory::default(), AtomicBool::new(false));
+    let (memory, history, done) = (Memory::default(), History::default(), AtomicBool::new(false));
     thread::scope(|scope| {
-        let (store, memory, done) = (&store, &memory, &done);
+        let (store, memory, history, done) = (&store, &memory, &history, &done);
         let readers: Vec<_> = (0..2).map(|n| scope.spawn(move || read(store, memory, n, done))).collect();
         let compactor = scope.spawn(move || {
             let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
@@ -108,11 +139,13 @@ fn readers_writer_and_compactor_do_not_disturb_each_other() {
             }
             removed
         });
-        let writer = scope.spawn(move || write(store, memory, 77));
+        let backfills = scope.spawn(move || backfill(store, memory, history, done));
+        let writer = scope.spawn(move || write(store, memory, history, 77));
         let written = writer.join();
         done.store(true, Relaxed);
         written.unwrap();
         readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert!(backfills.join().unwrap() > 0);
         assert!(compactor.join().unwrap() > 0, "there was something to compact");
     });
     assert_eq!(store.stats().corrupt, []);

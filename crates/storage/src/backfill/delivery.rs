@@ -1,0 +1,141 @@
+//! The second pass: reads the records that were kept, in order, through a window per segment.
+//!
+//! Segments take turns, as their seqnos lie, so every one that has records left may hold a window; together they stay
+//! within a bound. A segment is let go with its last record.
+
+use super::{Pin, found::Found};
+use crate::{
+    api::Record,
+    counters::count,
+    error::StoreError,
+    format::frame::{self, FrameError, HEAD, StoredRecord},
+    segment::Segment,
+    window::{Extent, Window},
+};
+
+/// Held by all windows together, unless there are very many segments or a document alone is larger.
+const WINDOWS_BYTES_MAX: u64 = 8 << 20;
+/// Most and least read at once from one segment.
+const WINDOW_BYTES_MAX: u64 = 256 << 10;
+const WINDOW_BYTES_MIN: u64 = 4 << 10;
+/// How far to look ahead in the list for records to read along.
+const LOOK_AHEAD: usize = 4096;
+/// Head and the longest key.
+const HEAD_AND_KEY_MAX: u64 = HEAD as u64 + 255;
+
+/// See the module.
+pub(super) struct Delivery {
+    newest: Vec<Found>,
+    delivered: usize,
+    keys_only: bool,
+    /// By the segment's number in the pin.
+    slots: Vec<Slot>,
+    window_bytes: u64,
+}
+
+#[derive(Default)]
+struct Slot {
+    window: Window,
+    /// Records still to come from here.
+    left: u32,
+}
+
+impl Delivery {
+    pub(super) fn new(pin: &mut Pin, newest: Vec<Found>, keys_only: bool) -> Self {
+        let mut slots: Vec<Slot> = pin.segments.iter().map(|_| Slot::default()).collect();
+        for record in &newest {
+            if let Some(slot) = slots.get_mut(record.segment()) {
+                slot.left += 1;
+            }
+        }
+        let mut used = 0;
+        for (number, slot) in slots.iter().enumerate() {
+            match slot.left {
+                0 => pin.release(number),
+                _ => used += 1,
+            }
+        }
+        let window_bytes = (WINDOWS_BYTES_MAX / used.max(1)).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        Self { newest, delivered: 0, keys_only, slots, window_bytes }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        let windows: usize = self.slots.iter().map(|slot| slot.window.memory_bytes()).sum();
+        self.newest.capacity() * size_of::<Found>() + self.slots.capacity() * size_of::<Slot>() + windows
+    }
+
+    /// Delivers records of about `bytes_max` bytes, at least one; false when there are no more.
+    pub(super) fn step(
+        &mut self,
+        pin: &mut Pin,
+        bytes_max: u64,
+        visit: &mut dyn FnMut(&Record<'_>),
+    ) -> Result<bool, StoreError> {
+        let (mut bytes, mut records) = (0, 0);
+        while self.delivered < self.newest.len() && (records == 0 || bytes < bytes_max) {
+            bytes += self.deliver(pin, visit)?;
+            records += 1;
+        }
+        count(&pin.counters.backfill_records, records);
+        count(&pin.counters.backfill_bytes, bytes);
+        Ok(self.delivered < self.newest.len())
+    }
+
+    /// Delivers the next record; returns how many of its bytes were wanted.
+    fn deliver(&mut self, pin: &mut Pin, visit: &mut dyn FnMut(&Record<'_>)) -> Result<u64, StoreError> {
+        let Some((wanted, following)) = self.newest.get(self.delivered..).and_then(<[Found]>::split_first)
+        else {
+            return Ok(0);
+        };
+        let number = wanted.segment();
+        let (Some(segment), Some(slot)) = (pin.segment(number), self.slots.get_mut(number)) else {
+            return Err(StoreError::Invalid("a record of a segment that was let go"));
+        };
+        let keys_only = self.keys_only;
+        let extent = |found: &Found| {
+            let Extent { offset, length } = found.extent();
+            Extent { offset, length: if keys_only { length.min(HEAD_AND_KEY_MAX) } else { length } }
+        };
+        let (at, most) = (extent(wanted), self.window_bytes);
+        let following = following.iter().take(LOOK_AHEAD).filter(|next| next.segment() == number).map(extent);
+        slot.window.hold(segment, at, following, most)?;
+        let stored = check(segment, at.offset, slot.window.from(at.offset), keys_only)?;
+        if (stored.vb, stored.incarnation, stored.meta.seqno) != (pin.vb, pin.incarnation, wanted.seqno()) {
+            return Err(damaged(segment, at.offset, "not the record that was here"));
+        }
+        visit(&stored.to_record());
+        let bytes = if keys_only { (HEAD + stored.key.len()) as u64 } else { u64::from(stored.length) };
+        self.delivered += 1;
+        slot.left -= 1;
+        if slot.left == 0 {
+            pin.release(number);
+        }
+        if slot.left == 0 || bytes > most {
+            slot.window = Window::default();
+        }
+        Ok(bytes)
+    }
+}
+
+fn check<'b>(
+    segment: &Segment,
+    offset: u64,
+    bytes: &'b [u8],
+    keys_only: bool,
+) -> Result<StoredRecord<'b>, StoreError> {
+    let decoded = if keys_only {
+        frame::decode_head(bytes, segment.salt).and_then(|head| frame::record_of(bytes, &head, None))
+    } else {
+        frame::decode_record(bytes, segment.salt)
+    };
+    decoded.map_err(|error| match error {
+        FrameError::Damaged(detail) => damaged(segment, offset, detail),
+        FrameError::Short(_) => damaged(segment, offset, "cut short"),
+    })
+}
+
+/// Notes the damage: nobody may compact away what it was.
+fn damaged(segment: &Segment, offset: u64, detail: &'static str) -> StoreError {
+    segment.quarantine();
+    segment.corrupt(offset, detail)
+}
