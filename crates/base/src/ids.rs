@@ -80,6 +80,13 @@ impl Seqno {
 impl CollectionId {
     /// The default collection, which every bucket has until somebody drops it.
     pub const DEFAULT: CollectionId = CollectionId(0);
+
+    /// Whether it belongs to the server: no manifest lists it and no client may name it.
+    #[inline]
+    #[must_use]
+    pub const fn is_reserved(self) -> bool {
+        matches!(self.0, 1..=7)
+    }
 }
 
 impl ScopeId {

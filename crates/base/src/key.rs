@@ -12,6 +12,9 @@ pub enum KeyError {
     /// The collection id is truncated, longer than five bytes, beyond 32 bits or not in its shortest form.
     #[error("the collection id is not a canonical unsigned LEB128 number")]
     BadCollectionId,
+    /// The collection belongs to the server.
+    #[error("collection ids 1 to 7 are reserved")]
+    Reserved,
     /// The logical key is empty.
     #[error("the key is empty")]
     Empty,
@@ -61,6 +64,9 @@ impl<'a> DocKey<'a> {
     /// 1..=246 in any other.
     pub fn from_encoded(encoded: &'a [u8]) -> Result<Self, KeyError> {
         let (collection, logical) = decode_leb128(encoded)?;
+        if CollectionId(collection).is_reserved() {
+            return Err(KeyError::Reserved);
+        }
         check_length(collection, logical)?;
         Ok(Self(encoded))
     }
@@ -160,6 +166,9 @@ mod tests {
         assert!(encode_key(CollectionId(8), &[b'k'; 246], &mut buffer).is_ok());
         assert_eq!(encode_key(CollectionId(8), &[b'k'; 247], &mut buffer), Err(KeyError::TooLong));
         assert_eq!(DocKey::from_encoded(&[8]), Err(KeyError::Empty));
+        for id in 1..=7 {
+            assert_eq!(DocKey::from_encoded(&[id, b'k']), Err(KeyError::Reserved));
+        }
         let key = DocKey::from_encoded(&[8, b'a', b'b']).unwrap();
         assert_eq!((key.collection(), key.logical()), (CollectionId(8), &b"ab"[..]));
     }

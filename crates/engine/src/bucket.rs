@@ -25,7 +25,7 @@ use crate::{
     notify::{Notifier, Wait, Waiter},
     options::{BucketChange, BucketOptions, OpenError},
     settings::Settings,
-    shard::{Counters, Gate, Shard, place_of},
+    shard::{Counters, Env, Gate, Shard, place_of},
     stats::{Budget, StepReport},
     vbucket::{VBucket, Warming},
 };
@@ -39,6 +39,8 @@ pub struct Bucket {
     pub(crate) options: BucketOptions,
     pub(crate) settings: Settings,
     pub(crate) collections: ArcSwap<CollectionTable>,
+    /// Held while the manifest changes, and by whoever compares it with what a vBucket has been told.
+    pub(crate) manifest_changes: Mutex<()>,
     pub(crate) shards: Box<[Shard]>,
     slots: Box<[Slot]>,
     pub(crate) notifier: Arc<dyn Notifier>,
@@ -92,9 +94,10 @@ impl Bucket {
             shards.push(shard);
         }
         let settings = Settings::new(&options);
-        Ok(Arc::new(Bucket {
+        let bucket = Bucket {
             settings,
-            collections: ArcSwap::from_pointee(CollectionTable::new(manifest)),
+            collections: ArcSwap::from_pointee(CollectionTable::new(manifest.clone())),
+            manifest_changes: Mutex::default(),
             shards: shards.into(),
             slots: slots.into_iter().flatten().collect(),
             notifier,
@@ -102,7 +105,17 @@ impl Bucket {
             item_pager: Mutex::default(),
             errors: MemoryErrors::default(),
             options,
-        }))
+        };
+        for vb in (0..bucket.vbuckets()).map(VbId) {
+            let Ok((slot, shard)) = bucket.slot(vb) else { continue };
+            let env = Env { shard, kind: bucket.options.kind, now };
+            let mut after = bucket.aftermath(shard);
+            let mut v = slot.vb.lock();
+            if v.warming.is_none() {
+                v.catch_up(&env, &[], &manifest, &mut after);
+            }
+        }
+        Ok(Arc::new(bucket))
     }
 
     /// The name it was opened with.
@@ -134,19 +147,6 @@ impl Bucket {
         self.settings.change(&change);
     }
 
-    /// Follows the collections manifest; one older than the one in force is ignored. Documents of collections that are
-    /// gone become invisible at once and are erased by [`Bucket::expire`].
-    pub fn set_manifest(&self, manifest: Arc<Manifest>) {
-        let table = Arc::new(CollectionTable::new(manifest));
-        let uid = table.uid();
-        self.collections.rcu(|current| if current.uid() < uid { table.clone() } else { current.clone() });
-        // From here on every operation finds the new manifest; one that looked before notices under the lock.
-        for slot in &self.slots {
-            let mut v = slot.vb.lock();
-            v.manifest_uid = v.manifest_uid.max(uid);
-        }
-    }
-
     /// The collections manifest in force.
     #[must_use]
     pub fn manifest(&self) -> Arc<Manifest> {
@@ -158,7 +158,10 @@ impl Bucket {
     /// # Errors
     /// `TemporaryFailure` when a store could not record it: the shards before it are empty, the others unchanged.
     pub fn flush_all(&self, now: Now) -> Result<(), Status> {
+        let _manifest_stays = self.manifest_changes.lock();
+        let manifest = self.manifest();
         for shard in &self.shards {
+            let env = Env { shard, kind: self.options.kind, now };
             // Keeps the flusher away: what it has taken belongs to the history that ends here.
             let flusher = shard.flusher.lock();
             let uuids: Vec<_> = self
@@ -173,7 +176,10 @@ impl Bucket {
             for &(vb, uuid) in &uuids {
                 let (slot, _) = self.slot(vb)?;
                 let mut after = self.aftermath(shard);
-                slot.vb.lock().reset(shard, uuid, &mut after);
+                let mut v = slot.vb.lock();
+                v.reset(shard, uuid, &mut after);
+                // The collections stay, and begin anew.
+                v.catch_up(&env, &[], &manifest, &mut after);
             }
             drop(flusher);
         }
@@ -184,7 +190,6 @@ impl Bucket {
         VbState {
             max_cas: shard.recorded_cas(vb, Cas::NONE),
             failover_log: FailoverTable::new(uuid).log().to_vec(),
-            manifest_uid: self.collections.load().uid(),
             ..VbState::default()
         }
     }

@@ -55,9 +55,9 @@ impl CollectionTable {
         self.entries.get(index).map(|entry| entry.1)
     }
 
-    /// Whether the collection existed once and is gone for good.
+    /// Whether the collection existed once and is gone for good. Reserved ones are never in a manifest and never gone.
     pub(crate) fn is_dropped(&self, id: CollectionId) -> bool {
-        id.get() < self.manifest.next_id && self.cap(id).is_none()
+        id.get() < self.manifest.next_id && !id.is_reserved() && self.cap(id).is_none()
     }
 }
 
@@ -91,6 +91,7 @@ mod tests {
         assert!(table.is_dropped(CollectionId(10)));
         assert!(!table.is_dropped(CollectionId(12)));
         assert!(!table.is_dropped(CollectionId(0)));
+        assert!(!table.is_dropped(CollectionId(1)) && table.is_dropped(CollectionId(8)));
     }
 
     #[test]

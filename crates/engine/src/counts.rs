@@ -1,9 +1,12 @@
 //! What a vBucket holds, counted as it changes. Plain numbers under the vBucket's lock: a shared counter would be the
-//! one cache line all cores fight over.
+//! one cache line all cores fight over. System events take memory and nothing else: they are nobody's items.
 
 use base::{CollectionId, DocKey, Seqno};
 
-use crate::item::ItemRef;
+use crate::{
+    item::ItemRef,
+    system_events::{collection_of_key, is_system_key},
+};
 
 /// What the counters need to know of one version.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +28,7 @@ impl Weight {
 pub(crate) struct CollectionCount {
     pub(crate) id: CollectionId,
     pub(crate) items: u64,
-    /// Its last mutation.
+    /// Its last mutation, or its beginning.
     pub(crate) high_seqno: Seqno,
 }
 
@@ -47,6 +50,11 @@ impl Counts {
     /// One version left the table, another came (either may be none).
     #[inline]
     pub(crate) fn exchange(&mut self, key: DocKey<'_>, old: Option<Weight>, new: Option<Weight>) {
+        if is_system_key(key.encoded()) {
+            self.item_bytes += new.map_or(0, |new| new.bytes);
+            self.item_bytes -= old.map_or(0, |old| old.bytes);
+            return;
+        }
         let mut items = 0_i64;
         if let Some(old) = old {
             self.item_bytes -= old.bytes;
@@ -73,10 +81,15 @@ impl Counts {
         }
     }
 
-    /// A mutation of a collection's document got this seqno.
+    /// A mutation of a collection's document, or an event about the collection, got this seqno.
     #[inline]
     pub(crate) fn advance(&mut self, key: DocKey<'_>, seqno: Seqno) {
-        let collection = self.collection_mut(key);
+        let collection = if is_system_key(key.encoded()) {
+            let Some(id) = collection_of_key(key.encoded()) else { return };
+            if id == CollectionId::DEFAULT { &mut self.default } else { self.other_mut(id) }
+        } else {
+            self.collection_mut(key)
+        };
         collection.high_seqno = collection.high_seqno.max(seqno);
     }
 

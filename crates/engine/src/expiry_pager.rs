@@ -83,6 +83,9 @@ impl Bucket {
                 Some(position) => position,
                 None => {
                     v.locks.sweep(now);
+                    if v.events.are_behind() {
+                        v.record_owed(&env, &mut after);
+                    }
                     if !needs_walk(&v, &env, collections) {
                         v.counts.retain_collections(|id| !collections.is_dropped(id));
                         return true;

@@ -28,6 +28,7 @@ use crate::{
     item::{ItemPtr, ItemRef},
     shard::{FLUSH_BYTES, Shard},
     stats::{FlushFailure, FlushReport},
+    system_events::is_system_key,
     vbucket::{VBucket, is_expiration},
 };
 
@@ -165,8 +166,11 @@ impl Bucket {
         let raised = ceiling_mark(hlc::ceiling_above(highest, now));
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return Ok(()) };
         // The rest of the state may not run ahead of what is on disk.
-        let mut state = slot.vb.lock().state();
-        state.high_seqno = slot.vb.lock().persisted_seqno;
+        let mut state = {
+            let v = slot.vb.lock();
+            let high_seqno = v.persisted_seqno;
+            VbState { high_seqno, manifest_uid: v.events.told_up_to(high_seqno), ..v.state() }
+        };
         state.max_cas = raised;
         store.put_states(&[(shard.marker_vb, state)]).map_err(|error| failure_of(shard, &error))?;
         shard.gate.raise_ceiling(raised);
@@ -262,6 +266,7 @@ impl Bucket {
                 part.reported_bytes -= left;
                 part.state.high_seqno =
                     taken.last().map_or(v.persisted_seqno, |last| shard.item(last).seqno());
+                part.state.manifest_uid = v.events.told_up_to(part.state.high_seqno);
                 shard.gate.mark_dirty(index_in_shard, now);
                 // The rest is due as well.
                 shard.gate.want_flush();
@@ -340,7 +345,7 @@ fn last_versions(shard: &Shard, mut prefix: Vec<(bool, ItemPtr)>) -> Vec<(bool, 
     prefix
 }
 
-/// One version is synced. Returns the table's reference to it if it was a tombstone that may leave.
+/// One version is synced. Returns the table's reference to it if it was a tombstone or system event, which may leave.
 fn settle_written(v: &mut VBucket, item: ItemRef<'_>, hash: u64, locator: Locator) -> Option<ItemPtr> {
     if item.is_stale() {
         // Superseded meanwhile: its place is what the newer version, still dirty, will make obsolete.
@@ -353,10 +358,11 @@ fn settle_written(v: &mut VBucket, item: ItemRef<'_>, hash: u64, locator: Locato
     }
     item.set_dirty(false);
     item.set_locator(locator);
-    if !item.is_deleted() || v.warming.is_some() {
+    let may_leave = item.is_deleted() || is_system_key(item.key());
+    if !may_leave || v.warming.is_some() {
         return None;
     }
-    v.drop_tombstone(HashedKey { key: DocKey::trusted(item.key()), hash }, item)
+    v.drop_written(HashedKey { key: DocKey::trusted(item.key()), hash }, item)
 }
 
 fn commit(shard: &Shard, store: &dyn KvStore, group: &mut [Part]) -> Result<(), StoreError> {

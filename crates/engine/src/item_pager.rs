@@ -17,6 +17,7 @@ use crate::{
     item::{FREQUENCY_MAX, ItemId, ItemRef, NewItem},
     shard::Env,
     stats::{Budget, StepReport},
+    system_events::is_system_key,
     vbucket::{FREQUENCY_INITIAL, VBucket},
 };
 
@@ -167,6 +168,9 @@ impl Bucket {
 }
 
 fn may_go(item: ItemRef<'_>, means: Means) -> bool {
+    if is_system_key(item.key()) {
+        return false;
+    }
     match means {
         Means::EjectValues => !item.is_dirty() && !item.locator().is_none() && !item.value().is_empty(),
         Means::DropDocuments => true,

@@ -41,6 +41,7 @@ mod settings;
 mod shard;
 pub mod stats;
 pub mod subdoc;
+pub mod system_events;
 mod vbucket;
 mod warmup;
 
@@ -53,3 +54,4 @@ pub use notify::{Notifier, Refusal, Wait, Waiter, Work};
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
 pub use stats::{BucketStats, Budget, FlushFailure, FlushReport, StepReport, VbInfo, VbOps, WarmupState};
+pub use system_events::SystemEvent;

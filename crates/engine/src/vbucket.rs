@@ -25,6 +25,7 @@ use crate::{
     notify::{Refusal, Waiter},
     shard::{Env, REPORT_BYTES, Shard},
     stats::VbOps,
+    system_events::Events,
 };
 
 /// Frequency of a document that has just come.
@@ -48,6 +49,7 @@ pub(crate) struct VBucket {
     pub(crate) failover: FailoverTable,
     /// The manifest this vBucket has been brought up to.
     pub(crate) manifest_uid: ManifestUid,
+    pub(crate) events: Events,
     /// Grows whenever the contents are dropped: what was read from disk before is void.
     pub(crate) incarnation: u32,
     /// Tombstones that have left the table, ever: a key that is not there may have been, meanwhile.
@@ -88,7 +90,7 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    fn of(item: ItemRef<'_>) -> Self {
+    pub(crate) fn of(item: ItemRef<'_>) -> Self {
         Self { id: item.id(), meta: item.meta(), resident: item.is_resident(), frequency: item.frequency() }
     }
 }
@@ -151,6 +153,7 @@ impl VBucket {
             max_deleted_rev: 0,
             failover: FailoverTable::new(uuid),
             manifest_uid: ManifestUid(0),
+            events: Events::default(),
             incarnation: 0,
             tombstones_dropped: 0,
             locks: Locks::default(),
@@ -175,12 +178,13 @@ impl VBucket {
             max_cas: self.hlc.last(),
             max_deleted_rev: self.max_deleted_rev,
             failover_log: self.failover.log().to_vec(),
-            manifest_uid: self.manifest_uid,
+            manifest_uid: self.events.told_up_to(self.high_seqno),
         }
     }
 
     /// Becomes what was recovered from disk; a new branch begins unless the last stop was clean.
     pub(crate) fn recover(&mut self, state: &VbState, new_branch: VbUuid, was_clean: bool) {
+        self.events = Events::recovered(state.manifest_uid, state.high_seqno, self.manifest_uid);
         self.high_seqno = state.high_seqno;
         self.persisted_seqno = state.high_seqno;
         self.purge_seqno = state.purge_seqno;
@@ -208,6 +212,7 @@ impl VBucket {
         self.purge_seqno = Seqno(0);
         self.max_deleted_rev = 0;
         self.failover = FailoverTable::new(uuid);
+        self.events = Events::default();
         self.incarnation += 1;
         self.locks = Locks::default();
         self.disk_answers.clear();
@@ -338,8 +343,9 @@ impl VBucket {
     /// was noted about the key.
     ///
     /// # Errors
-    /// `TemporaryFailure` when the CAS ceiling is reached, `NoMemory` when the table cannot grow, [`Refusal::Fetch`] when
-    /// readers would be shown a version that has no value in memory. Nothing has changed then.
+    /// `TemporaryFailure` when the CAS ceiling is reached or the collection's beginning is not recorded yet, `NoMemory`
+    /// when the table cannot grow, [`Refusal::Fetch`] when readers would be shown a version that has no value in memory.
+    /// Nothing has changed then.
     pub(crate) fn put<'e>(
         &mut self,
         env: &Env<'e>,
@@ -349,6 +355,9 @@ impl VBucket {
         version: Version,
         after: &mut Aftermath<'_>,
     ) -> Result<Mutated, Refusal> {
+        if self.events.are_behind() && self.is_held_back(env, key.key.collection(), after) {
+            return Err(Status::TemporaryFailure.into());
+        }
         if version.durable && !self.pending.has_room_for(key) {
             return Err(Status::SyncWriteInProgress.into());
         }

@@ -20,6 +20,7 @@ use crate::{
     hash_table::ScanPosition,
     item::{ItemMeta, ItemRef, NewItem},
     shard::{Env, Shard},
+    system_events::{SystemEvent, is_system_key},
     vbucket::{FREQUENCY_INITIAL, VBucket, mark_expired},
 };
 
@@ -39,6 +40,10 @@ impl Bucket {
             return Ok(false);
         }
         let env = Env { shard, kind: self.options.kind, now };
+        // Of every shard: until then writes are refused there.
+        for other in &self.shards {
+            self.begin_collections(other, now)?;
+        }
         let (_, low_watermark) = self.watermarks();
         let mut with_values = true;
         let mut complete = true;
@@ -57,9 +62,8 @@ impl Bucket {
             return Ok(false);
         }
         if complete {
-            if store.stats().corrupt_count == 0 {
-                self.vbs_of(shard).for_each(|vb| self.finish_warm_up(&env, vb));
-            }
+            let is_sound = store.stats().corrupt_count == 0;
+            self.vbs_of(shard).for_each(|vb| self.finish_warm_up(&env, vb, is_sound));
             shard.warm.store(true, Ordering::Release);
         }
         Ok(false)
@@ -82,35 +86,49 @@ impl Bucket {
         if found.is_some_and(|found| found.1 >= record.meta.seqno) {
             return true;
         }
+        let with_value = with_value || is_system_key(record.key);
         let item = item_of(shard, vb, *record, locator, with_value)
             .or_else(|| item_of(shard, vb, *record, locator, false));
         let Some(item) = item else { return false };
         v.install(env, key, found.map(|found| found.0), item, &mut after).is_ok()
     }
 
-    /// Every record of a vBucket has been seen: the table is the truth from here on.
-    fn finish_warm_up(&self, env: &Env<'_>, vb: VbId) {
+    /// Every record of a vBucket has been seen: the table is the truth from here on, if the disk could be read
+    /// throughout. Tombstones and system events that the disk has need no memory any more; events that are missing are
+    /// recorded.
+    fn finish_warm_up(&self, env: &Env<'_>, vb: VbId, is_sound: bool) {
         let Ok((slot, shard)) = self.slot(vb) else { return };
         let mut gone = Vec::new();
+        let mut after = self.aftermath(shard);
         {
+            let _manifest_stays = self.manifest_changes.lock();
             let mut v = slot.vb.lock();
-            if v.warming.take().is_none() {
+            if v.warming.is_none() {
                 return;
             }
-            let mut tombstones = Vec::new();
+            let mut leaving = Vec::new();
+            let mut events = Vec::new();
             let mut position = Some(ScanPosition::default());
             while let Some(from) = position {
                 position = v.table.scan(from, usize::MAX, &mut |item| {
-                    if item.is_deleted() && !item.is_dirty() {
-                        tombstones.push(item.id());
+                    let is_event = is_system_key(item.key());
+                    if is_event {
+                        events.extend(SystemEvent::decode(item.value()));
+                    }
+                    if (is_event || item.is_deleted()) && !item.is_dirty() {
+                        leaving.push(item.id());
                     }
                 });
             }
-            for id in tombstones {
-                // SAFETY: the id comes from a scan of this table under the lock that is still held.
-                let item = unsafe { ItemRef::new(&shard.arena, id.0) };
-                gone.extend(v.drop_tombstone(HashedKey::new(DocKey::trusted(item.key())), item));
+            if is_sound {
+                v.warming = None;
+                for id in leaving {
+                    // SAFETY: the id comes from a scan of this table under the lock that is still held.
+                    let item = unsafe { ItemRef::new(&shard.arena, id.0) };
+                    gone.extend(v.drop_written(HashedKey::new(DocKey::trusted(item.key())), item));
+                }
             }
+            v.catch_up(env, &events, &self.manifest(), &mut after);
         }
         gone.into_iter().for_each(|item| env.shard.release(item));
     }
@@ -151,8 +169,8 @@ pub(crate) fn item_of<'a>(
 }
 
 impl VBucket {
-    /// Takes a synced tombstone out of the table; returns the table's reference to it.
-    pub(crate) fn drop_tombstone(
+    /// Takes a synced tombstone or system event out of the table; returns the table's reference to it.
+    pub(crate) fn drop_written(
         &mut self,
         key: HashedKey<'_>,
         item: ItemRef<'_>,

@@ -14,7 +14,7 @@ use base::{
 use fastrand::Rng;
 use settee_engine::{
     BucketChange, BucketOptions, Budget, Counter, Delete, DocView, Expiry, ObservedState, Store, StoreMode,
-    WithMeta,
+    WithMeta, system_events::Happening,
 };
 use support::{
     Clock, Disk, FaultDisk, Rig, START_SECS,
@@ -129,6 +129,11 @@ impl World {
         let known = self.model.collections.contains(&DocKey::trusted(key).collection());
         let slowly = self.rig.disks.iter().any(|disk| disk.fills_slowly());
         let refused = matches!(done, Err(Status::TemporaryFailure));
+        // Whether the collection's beginning survived a crash is not known before warm-up.
+        let is_named = DocKey::trusted(key).collection() != CollectionId::DEFAULT;
+        if refused && known && is_named && !self.rig.bucket.is_warm() {
+            return Err(Status::TemporaryFailure);
+        }
         if self.is_full && known && (refused || !slowly) { Err(Status::TemporaryFailure) } else { expected }
     }
 
@@ -541,9 +546,10 @@ impl World {
         self.rig = if crash { rig.crash() } else { rig.restart() };
         let bucket = self.rig.bucket.clone();
         for (vb, persisted) in (0..).map(VbId).zip(persisted) {
-            assert!(bucket.vb_state(vb).unwrap().high_seqno >= persisted, "what was persisted is there");
+            assert!(bucket.vb_state(vb).unwrap().persisted_seqno >= persisted, "what was persisted is there");
         }
-        self.model.crashed(|vb| bucket.vb_state(vb).unwrap().high_seqno);
+        // Not the high seqno: opening may have recorded system events.
+        self.model.crashed(|vb| bucket.vb_state(vb).unwrap().persisted_seqno);
     }
 
     /// Power fails: between two steps, or in the middle of one.
@@ -601,8 +607,8 @@ impl World {
             self.model.collections.push(CollectionId(self.next_collection));
             self.next_collection += 1;
         }
-        let uid = self.rig.bucket.manifest().uid.get() + 1;
-        self.rig.bucket.set_manifest(manifest(uid, &self.model.collections, self.next_collection));
+        let (uid, now) = (self.rig.bucket.manifest().uid.get() + 1, self.rig.now());
+        self.rig.bucket.set_manifest(manifest(uid, &self.model.collections, self.next_collection), now);
     }
 
     fn fill_disk(&mut self) {
@@ -677,6 +683,26 @@ impl World {
         assert_eq!(stats.curr_items, keys.len() as u64, "{:?} for {keys:?}", stats.collections);
         self.flush_everything();
         assert_eq!(self.rig.bucket.stats().queue_size, 0);
+        if self.is_persistent() {
+            self.check_events();
+        }
+    }
+
+    /// Who reads a vBucket's events learns which collections there are.
+    fn check_events(&self) {
+        for vb in (0..self.rig.bucket.vbuckets()).map(VbId) {
+            let mut told = vec![CollectionId::DEFAULT];
+            for event in self.rig.events_on_disk(vb) {
+                match event.what {
+                    Happening::CollectionBegin(facts) => told.push(facts.collection),
+                    Happening::CollectionEnd { collection, .. } => told.retain(|&id| id != collection),
+                    other => panic!("{other:?}"),
+                }
+            }
+            told.sort();
+            assert_eq!(told, self.model.collections, "in vBucket {vb}");
+            assert!(told.iter().all(|&id| id < CollectionId(self.next_collection)));
+        }
     }
 }
 

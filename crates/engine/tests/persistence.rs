@@ -432,7 +432,7 @@ fn dropped_collections_vanish_at_once_and_are_erased() {
     assert_eq!(rig.bucket.stats().collections, [(CollectionId(0), 200), (CollectionId(8), 200)]);
     rig.flush();
     store(&rig, b"\x081", Store::set(b"dirty")).unwrap();
-    rig.bucket.set_manifest(without.clone());
+    rig.bucket.set_manifest(without.clone(), rig.now());
     assert_eq!(get(&rig, b"\x081"), Err(Status::UnknownCollection));
     while rig.bucket.expire(rig.now(), Budget { items: 10, ..Budget::default() }).more {}
     assert_eq!(rig.bucket.stats().collections, [(CollectionId(0), 200)]);

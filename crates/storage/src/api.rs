@@ -25,7 +25,7 @@ impl Locator {
     }
 }
 
-/// What a record says about its key. Prepares, commits, aborts and system events have numbers reserved on disk.
+/// What a record says about its key. Prepares, commits and aborts have numbers reserved on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
     /// The key has this value.

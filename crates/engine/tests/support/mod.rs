@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use base::{DocKey, HashedKey, Manifest, Now, VbId, bucket::BucketKind, hash::key_hash};
 use parking_lot::Mutex;
-use settee_engine::{Bucket, BucketOptions, Notifier, Refusal, Waiter, Work};
+use settee_engine::{Bucket, BucketOptions, Notifier, Refusal, SystemEvent, Waiter, Work};
+use storage::KvStore;
 
 pub(crate) use disk::{Disk, FaultDisk, MemDisk};
 pub(crate) use mem_store::MemStore;
@@ -64,6 +65,8 @@ pub(crate) struct Rig {
     pub(crate) disks: Vec<Arc<dyn Disk>>,
     /// The same, where they are in memory.
     pub(crate) stores: Vec<Arc<MemStore>>,
+    /// What is open on the disks.
+    pub(crate) open: Vec<Arc<dyn KvStore>>,
     pub(crate) options: BucketOptions,
     pub(crate) manifest: Arc<Manifest>,
 }
@@ -91,16 +94,17 @@ impl Rig {
         clock: Clock,
     ) -> Self {
         let recorder = Arc::new(Recorder::default());
-        let stores = disks.iter().map(|disk| disk.open()).collect();
+        let open: Vec<_> = disks.iter().map(|disk| disk.open()).collect();
         let bucket =
-            Bucket::open(options.clone(), stores, manifest.clone(), recorder.clone(), clock.now()).unwrap();
-        Self { bucket, recorder, clock, disks, stores: Vec::new(), options, manifest }
+            Bucket::open(options.clone(), open.clone(), manifest.clone(), recorder.clone(), clock.now())
+                .unwrap();
+        Self { bucket, recorder, clock, disks, stores: Vec::new(), open, options, manifest }
     }
 
     /// Kill -9: what was not synced is gone, and the bucket is opened again (not warmed up).
     pub(crate) fn crash(self) -> Self {
-        let Self { bucket, clock, disks, stores, options, manifest, .. } = self;
-        drop(bucket);
+        let Self { bucket, clock, disks, stores, open, options, manifest, .. } = self;
+        drop((bucket, open));
         disks.iter().for_each(|disk| disk.crash());
         Self { stores, ..Self::over(options, manifest, disks, clock) }
     }
@@ -108,8 +112,8 @@ impl Rig {
     /// A clean stop and start.
     pub(crate) fn restart(self) -> Self {
         assert!(self.bucket.close(self.clock.now()));
-        let Self { bucket, clock, disks, stores, options, manifest, .. } = self;
-        drop(bucket);
+        let Self { bucket, clock, disks, stores, open, options, manifest, .. } = self;
+        drop((bucket, open));
         Self { stores, ..Self::over(options, manifest, disks, clock) }
     }
 
@@ -159,6 +163,32 @@ impl Rig {
             }
         }
         panic!("fetches without end for {key:?}");
+    }
+
+    /// Every record that a vBucket has on disk, superseded ones included, in seqno order: seqno, key, value.
+    pub(crate) fn on_disk(&self, vb: VbId) -> Vec<(base::Seqno, Vec<u8>, Vec<u8>)> {
+        let mut records = Vec::new();
+        let shard = usize::from(vb.get()) % self.bucket.shards();
+        let visit = &mut |_, record: &storage::Record<'_>, _| {
+            records.push((record.meta.seqno, record.key.to_vec(), record.value.to_vec()));
+            true
+        };
+        self.open[shard].scan(Some(vb), base::Seqno(0), true, visit).unwrap();
+        records.sort();
+        records
+    }
+
+    /// The system events that a vBucket has on disk, the newest of each key.
+    pub(crate) fn events_on_disk(&self, vb: VbId) -> Vec<SystemEvent> {
+        let mut newest = std::collections::BTreeMap::new();
+        for (seqno, key, value) in self.on_disk(vb) {
+            if let Some(event) = SystemEvent::decode(&value).filter(|_| key.starts_with(b"\x01_")) {
+                newest.insert(key, (seqno, event));
+            }
+        }
+        let mut events: Vec<_> = newest.into_values().collect();
+        events.sort_by_key(|event| event.0);
+        events.into_iter().map(|event| event.1).collect()
     }
 
     /// The vBucket and hash of an encoded key.

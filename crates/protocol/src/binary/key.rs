@@ -33,6 +33,7 @@ pub fn document_key<'a>(
 fn explain(error: KeyError) -> Violation {
     Violation::invalid(match error {
         KeyError::BadCollectionId => "Key contains a malformed collection id",
+        KeyError::Reserved => "Invalid collection-id",
         KeyError::Empty => "No logical key found",
         KeyError::TooLong => "Logical key exceeds the limit",
     })

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::Duration};
 
-use base::{BucketUuid, bucket::BucketKind, limits};
+use base::{BucketUuid, Now, bucket::BucketKind, limits};
 use cluster::{BucketInfo, ClusterError, Metadata};
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError};
 use parking_lot::Mutex;
@@ -82,7 +82,7 @@ impl OpenBuckets {
         for (name, info) in &metadata.buckets {
             let carried_out = match open.get(name) {
                 Some(bucket) => {
-                    change(&bucket.engine, info);
+                    change(&bucket.engine, info, self.shared.now());
                     Ok(())
                 }
                 None => self.open_bucket(name, info).map(|bucket| {
@@ -256,7 +256,7 @@ fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
 }
 
 /// Carries changed settings and the collections manifest over to a running bucket.
-fn change(engine: &Bucket, info: &BucketInfo) {
+fn change(engine: &Bucket, info: &BucketInfo, now: Now) {
     engine.reconfigure(BucketChange {
         quota_bytes: Some(info.ram_quota_mb * 1024 * 1024),
         eviction: Some(info.eviction),
@@ -267,7 +267,7 @@ fn change(engine: &Bucket, info: &BucketInfo) {
         ..BucketChange::default()
     });
     if engine.manifest().uid != info.manifest.uid {
-        engine.set_manifest(Arc::new(info.manifest.clone()));
+        engine.set_manifest(Arc::new(info.manifest.clone()), now);
     }
 }
 

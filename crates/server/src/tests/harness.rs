@@ -203,7 +203,7 @@ impl Node {
                 let bucket = Bucket::open(options, stores, manifest, bell, self.shared.now());
                 (bucket.unwrap(), Arc::new(BucketMeter::new(WORKERS_MAX)))
             });
-            engine.set_manifest(Arc::new(info.manifest.clone()));
+            engine.set_manifest(Arc::new(info.manifest.clone()), self.shared.now());
             let json = config::bucket_config(&self.metadata, name, NODE).unwrap();
             let entry = BucketEntry {
                 name: name.as_str().into(),

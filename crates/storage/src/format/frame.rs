@@ -21,7 +21,7 @@ use crate::api::{Record, RecordKind, RecordMeta};
 pub(crate) const HEAD: usize = 64;
 /// Marks the sixteenth byte of every frame: makes searching for the next one cheap.
 pub(crate) const MAGIC: u8 = 0xd5;
-/// The kind of commit frames. 4 prepare, 5 commit, 6 abort and 7 system event are reserved.
+/// The kind of commit frames. 4 prepare, 5 commit and 6 abort are reserved.
 pub(crate) const KIND_COMMIT_FRAME: u8 = 0x80;
 /// Largest frame: what a locator can describe.
 pub(crate) const FRAME_BYTES_MAX: u32 = crate::locator::RECORD_UNITS_MAX * 16;
