@@ -16,6 +16,11 @@ use crate::{
     segment::Segment,
 };
 
+/// Runs that the disk is told of at once; at least and at most so much of each.
+const RUNS_AHEAD: usize = 64;
+const RUN_BYTES_MIN: u64 = 32 << 10;
+const RUN_BYTES_AHEAD: u64 = 1 << 20;
+
 /// See the module.
 pub(super) struct Survey {
     /// Of this backfill alone.
@@ -24,13 +29,15 @@ pub(super) struct Survey {
     segment: usize,
     /// What of it is left to walk, last first; `None` before it was asked.
     runs: Option<Vec<(u64, u64)>>,
+    /// How many of those the disk has not been told of.
+    unannounced: usize,
     found: Vec<Found>,
     damage: Option<StoreError>,
 }
 
 impl Survey {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, segment: 0, runs: None, found: Vec::new(), damage: None }
+        Self { seed, segment: 0, runs: None, unannounced: 0, found: Vec::new(), damage: None }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -82,6 +89,7 @@ impl Survey {
         });
         let mut runs = if of_vb { segment.runs(pin.vb)? } else { Vec::new() };
         runs.reverse();
+        self.unannounced = runs.len();
         // Asked last: a damaged footer is found out by reading it.
         if segment.is_incomplete() {
             self.damage = Some(segment.corrupt(DATA_START, "records lost: nobody knows whose"));
@@ -108,6 +116,7 @@ impl Survey {
     ) -> Result<(), StoreError> {
         let mut frames = Frames::new(segment, DATA_START, DATA_START, false);
         while let Some(&(start, end)) = runs.last().filter(|_| *left > 0) {
+            self.announce(segment, &runs);
             frames.jump(start, end);
             let done = self.walk_run(pin, segment, &mut frames, left)?;
             let stopped = frames.position();
@@ -119,6 +128,21 @@ impl Survey {
         }
         self.runs = Some(runs);
         Ok(())
+    }
+
+    /// Lets the disk fetch what comes next while this is walked. Not short runs: around those the operating system
+    /// reads neighbours along, which the backfills of other vBuckets are about to want.
+    fn announce(&mut self, segment: &Segment, runs: &[(u64, u64)]) {
+        if self.unannounced < runs.len() {
+            return;
+        }
+        let next = runs.len().saturating_sub(RUNS_AHEAD);
+        for &(start, end) in runs.get(next..).unwrap_or_default() {
+            if end - start >= RUN_BYTES_MIN {
+                segment.file.will_read(start, (end - start).min(RUN_BYTES_AHEAD));
+            }
+        }
+        self.unannounced = next;
     }
 
     /// Walks one run to its end (true) or for as many bytes as are left.
