@@ -274,6 +274,16 @@ impl Bucket {
             .collect()
     }
 
+    /// The last seqno at which a collection changed in a vBucket, as far as the documents loaded so far tell.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`.
+    pub fn collection_seqno(&self, vb: VbId, collection: CollectionId) -> Result<Seqno, Status> {
+        let (slot, _) = self.slot(vb)?;
+        let v = slot.vb.lock();
+        Ok(v.counts.collection(collection).map_or(Seqno(0), |count| count.high_seqno))
+    }
+
     /// Branches of a vBucket's history with the seqno each began at, newest first.
     ///
     /// # Errors

@@ -1,0 +1,279 @@
+//! From what a feed tells to what a consumer is told: snapshots become markers, what is filtered out becomes silence or
+//! "seqno advanced".
+//!
+//! A snapshot that is known as a whole (from memory) is cut to its last item for this consumer, as in kv_engine, and is
+//! not mentioned at all if there is none. One that is not (from disk) is announced up to its end, and a consumer that
+//! understands is told at the end that there was no more for it. Consumers without collections do not understand: their
+//! snapshots end no later than the default collection's last change, as far as that is known; what lies beyond it after
+//! all is a snapshot of its own.
+//!
+//! The first marker of a stream begins where the consumer's last snapshot did, since it may be the rest of that one.
+
+use std::collections::VecDeque;
+
+use base::Seqno;
+use engine::{
+    SystemEvent as Recorded,
+    feed::{FeedBatch, FeedItem, FeedKind, FeedSnapshot},
+};
+use protocol::binary::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker, StreamEndReason, SystemEvent};
+
+use super::{
+    controls::{Controls, OutOfOrder},
+    events,
+    filter::Filter,
+};
+
+/// One message to be sent.
+#[derive(Debug)]
+pub(super) enum Say {
+    Marker(SnapshotMarker),
+    Document(FeedItem),
+    Event(Seqno, Recorded),
+    Advanced(Seqno),
+    OsoBegin,
+    OsoEnd,
+    End(StreamEndReason),
+}
+
+impl Say {
+    /// The place of a document or event in the vBucket's order.
+    const fn seqno(&self) -> Seqno {
+        match self {
+            Self::Document(item) => item.seqno,
+            Self::Event(seqno, _) | Self::Advanced(seqno) => *seqno,
+            _ => Seqno(0),
+        }
+    }
+}
+
+/// How a consumer wants to be told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Manner {
+    /// Understands "seqno advanced": it negotiated collections.
+    pub(super) advances: bool,
+    /// Wants to hear of modified collections.
+    pub(super) modifications: bool,
+    pub(super) marker_v22: bool,
+    pub(super) out_of_order: OutOfOrder,
+}
+
+impl Manner {
+    pub(super) const fn new(collections: bool, controls: &Controls) -> Self {
+        Self {
+            advances: collections,
+            modifications: controls.flatbuffer_events,
+            marker_v22: controls.marker_v22,
+            out_of_order: controls.out_of_order,
+        }
+    }
+}
+
+/// The snapshot that the consumer was in when it stopped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unfinished {
+    pub(super) start: Seqno,
+    pub(super) end: Seqno,
+}
+
+/// Where a stream is in its snapshots.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// Until the first marker is said.
+    unfinished: Option<Unfinished>,
+    /// A snapshot from disk, announced or about to be.
+    open: Option<Open>,
+    /// Leave deletions out of the first snapshot if it is from disk: the consumer has nothing that they could delete.
+    skip_deletions: bool,
+    skipping: bool,
+    /// Up to here everything has been looked at.
+    read: Seqno,
+}
+
+/// An announced snapshot.
+#[derive(Debug)]
+struct Open {
+    snapshot: FeedSnapshot,
+    /// As announced.
+    end: Seqno,
+    /// The marker has been said.
+    announced: bool,
+    /// The highest seqno said.
+    last: Seqno,
+}
+
+/// What of a batch is for this consumer.
+#[derive(Debug, Default)]
+struct Admitted {
+    says: Vec<Say>,
+    /// The highest seqno among them.
+    last: Seqno,
+    /// An event that is for it, but that it could not understand.
+    hidden: Option<Seqno>,
+}
+
+impl Script {
+    /// A stream from `start` on.
+    pub(super) const fn new(start: Seqno, unfinished: Unfinished, skip_deletions: bool) -> Self {
+        Self { unfinished: Some(unfinished), open: None, skip_deletions, skipping: false, read: start }
+    }
+
+    /// Up to where everything has been looked at.
+    pub(super) const fn read(&self) -> Seqno {
+        self.read
+    }
+
+    /// Whether a snapshot from disk is being told.
+    pub(super) const fn is_in_backfill(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Appends what a batch means for the consumer. `default_high` is asked for the default collection's last change.
+    pub(super) fn follow(
+        &mut self,
+        batch: FeedBatch,
+        filter: &mut Filter,
+        manner: Manner,
+        default_high: impl FnOnce() -> Seqno,
+        out: &mut VecDeque<Say>,
+    ) {
+        let FeedBatch { snapshot, items, ends_snapshot } = batch;
+        if let Some(snapshot) = snapshot {
+            self.skipping = std::mem::take(&mut self.skip_deletions) && snapshot.from_disk;
+            self.open = None;
+            if ends_snapshot && (!snapshot.from_disk || !manner.advances) {
+                let admitted = self.admit(items, filter, manner);
+                self.tell_whole(&snapshot, admitted, manner, out);
+                self.read = snapshot.end;
+                return;
+            }
+            let end = if manner.advances { snapshot.end } else { snapshot.end.min(default_high()) };
+            self.open = Some(Open { snapshot, end, announced: false, last: Seqno(0) });
+        }
+        let admitted = self.admit(items, filter, manner);
+        self.tell_part(admitted, ends_snapshot, manner, out);
+    }
+
+    fn admit(&self, items: Vec<FeedItem>, filter: &mut Filter, manner: Manner) -> Admitted {
+        let mut admitted = Admitted { says: Vec::with_capacity(items.len()), ..Admitted::default() };
+        for item in items {
+            let seqno = item.seqno;
+            let say = match item.kind {
+                FeedKind::System => {
+                    let Some(recorded) = Recorded::of(&item) else { continue };
+                    let event = events::in_protocol(&recorded);
+                    if !filter.admits_event(&event) {
+                        continue;
+                    }
+                    if matches!(event, SystemEvent::CollectionModified { .. }) && !manner.modifications {
+                        admitted.hidden = Some(seqno);
+                        continue;
+                    }
+                    Say::Event(seqno, recorded)
+                }
+                FeedKind::Deletion | FeedKind::Expiration if self.skipping => continue,
+                _ if !filter.admits(item.key()) => continue,
+                _ => Say::Document(item),
+            };
+            admitted.last = admitted.last.max(seqno);
+            admitted.says.push(say);
+        }
+        admitted
+    }
+
+    /// A snapshot that is all there.
+    fn tell_whole(
+        &mut self,
+        snapshot: &FeedSnapshot,
+        admitted: Admitted,
+        manner: Manner,
+        out: &mut VecDeque<Say>,
+    ) {
+        let hidden = admitted.hidden.filter(|seqno| manner.advances && *seqno > admitted.last);
+        let filled = self.unfinished.is_some_and(|begun| self.read < begun.end && snapshot.end >= begun.end);
+        let end = if !admitted.says.is_empty() {
+            hidden.unwrap_or(admitted.last)
+        } else if manner.advances && filled {
+            // It waits for the rest of a snapshot, of which nothing is for it.
+            snapshot.end
+        } else if let Some(hidden) = hidden {
+            hidden
+        } else {
+            return;
+        };
+        let marker = self.marker(snapshot, end, manner);
+        out.push_back(Say::Marker(marker));
+        out.extend(admitted.says);
+        if end > admitted.last {
+            out.push_back(Say::Advanced(end));
+        }
+    }
+
+    /// Part of a snapshot that is announced.
+    fn tell_part(&mut self, admitted: Admitted, ends: bool, manner: Manner, out: &mut VecDeque<Say>) {
+        let Some(mut open) = self.open.take() else { return };
+        let has_gap = ends && open.last.max(admitted.last) < open.end;
+        if !open.announced && (!admitted.says.is_empty() || (has_gap && manner.advances)) {
+            out.push_back(if open.snapshot.unordered {
+                self.unfinished = None;
+                Say::OsoBegin
+            } else {
+                Say::Marker(self.marker(&open.snapshot, open.end, manner))
+            });
+            open.announced = true;
+        }
+        open.last = open.last.max(admitted.last);
+        let mut says = admitted.says;
+        if open.last > open.end {
+            let beyond = says.split_off(says.partition_point(|say| say.seqno() <= open.end));
+            out.extend(says);
+            let start = open.end.next();
+            open.end = open.snapshot.end;
+            out.push_back(Say::Marker(SnapshotMarker {
+                start,
+                ..self.marker(&open.snapshot, open.end, manner)
+            }));
+            says = beyond;
+        }
+        out.extend(says);
+        if !ends {
+            // In order, what was told is told; out of order nothing is before the end.
+            if !open.snapshot.unordered {
+                self.read = self.read.max(open.last);
+            }
+            self.open = Some(open);
+            return;
+        }
+        self.read = open.snapshot.end;
+        let says_gap = !open.snapshot.unordered || manner.out_of_order == OutOfOrder::WithSeqnoAdvanced;
+        if has_gap && manner.advances && says_gap {
+            out.push_back(Say::Advanced(open.end));
+        }
+        if open.announced && open.snapshot.unordered {
+            out.push_back(Say::OsoEnd);
+        }
+    }
+
+    fn marker(&mut self, snapshot: &FeedSnapshot, end: Seqno, manner: Manner) -> SnapshotMarker {
+        let start = match self.unfinished.take() {
+            Some(unfinished) => unfinished.start.min(snapshot.start),
+            None => snapshot.start.next(),
+        };
+        let flags = if snapshot.from_disk {
+            MarkerFlags::DISK.with(MarkerFlags::CHECKPOINT)
+        } else {
+            MarkerFlags::MEMORY
+        };
+        let version = if snapshot.from_disk && manner.marker_v22 {
+            MarkerVersion::V22 {
+                max_visible: snapshot.max_visible.min(end),
+                high_completed: snapshot.high_completed,
+                purge_seqno: snapshot.purge_seqno,
+                high_prepared: Seqno(0),
+            }
+        } else {
+            MarkerVersion::V1
+        };
+        SnapshotMarker { start, end, flags, version }
+    }
+}
