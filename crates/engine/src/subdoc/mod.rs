@@ -8,6 +8,7 @@
 //! The same operations serve extended attributes, see [`xattr`]. Which operations may come together, macros,
 //! virtual attributes and documents that do not exist are the callers' affair.
 
+mod block;
 mod edit;
 mod locate;
 mod path;

@@ -1,5 +1,5 @@
 //! Steps over JSON without looking into it: strings are skipped eight bytes at a time, containers by counting
-//! brackets outside strings.
+//! brackets outside strings (see [`super::block`]).
 //!
 //! The text is taken to be valid JSON, since it was checked when it was stored. If it is not, what is found may be
 //! nonsense, but every step ends, and ends inside the text.
@@ -54,7 +54,7 @@ impl Scanner<'_> {
         self.at += 1;
         let mut has_escapes = false;
         loop {
-            self.skip_until(in_string);
+            self.skip_plain();
             match self.text.get(self.at) {
                 Some(b'"') => break,
                 Some(b'\\') => {
@@ -86,44 +86,14 @@ impl Scanner<'_> {
         }
     }
 
-    /// From an opening bracket to behind the one that closes it.
-    fn container(&mut self, level: usize) -> Result<(), Status> {
-        let outside = level - 1;
-        let mut level = outside;
-        loop {
-            self.skip_until(between_strings);
-            match self.text.get(self.at) {
-                Some(b'"') => {
-                    self.string()?;
-                    continue;
-                }
-                Some(b'{' | b'[') => {
-                    level += 1;
-                    self.at += 1;
-                    if level == LEVELS_MAX && !matches!(self.peek(), Some(b'}' | b']')) {
-                        return Err(Status::SubdocDocTooDeep);
-                    }
-                }
-                Some(b'}' | b']') => {
-                    level -= 1;
-                    self.at += 1;
-                    if level == outside {
-                        return Ok(());
-                    }
-                }
-                Some(_) => self.at += 1,
-                None => return Err(Status::SubdocDocNotJson),
-            }
-        }
-    }
-
-    /// Skips eight bytes at a time up to the first that `marks` a byte; may stop before one that is unmarked.
+    /// Skips what is no quote or backslash, while eight bytes are left to look at.
     #[inline]
-    fn skip_until(&mut self, marks: impl Fn(u64) -> u64) {
+    fn skip_plain(&mut self) {
         while let Some(chunk) = self.text.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let marked = marks(u64::from_le_bytes(*chunk));
-            if marked != 0 {
-                self.at += marked.trailing_zeros() as usize / 8;
+            let word = u64::from_le_bytes(*chunk);
+            let special = marks(word, b'"') | marks(word, b'\\');
+            if special != 0 {
+                self.at += special.trailing_zeros() as usize / 8;
                 return;
             }
             self.at += 8;
@@ -131,24 +101,10 @@ impl Scanner<'_> {
     }
 }
 
-const ONES: u64 = u64::MAX / 255;
-
 /// Marks the bytes of `word` that are `byte`; the lowest mark is exact, higher ones may be false.
 #[inline]
-fn equal(word: u64, byte: u8) -> u64 {
+fn marks(word: u64, byte: u8) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
     let word = word ^ (ONES * u64::from(byte));
     word.wrapping_sub(ONES) & !word & (ONES << 7)
-}
-
-/// Marks quotes and backslashes.
-#[inline]
-fn in_string(word: u64) -> u64 {
-    equal(word, b'"') | equal(word, b'\\')
-}
-
-/// Marks quotes and brackets. (With these two bits set the four brackets are one byte, and nothing else that is
-/// outside strings becomes it.)
-#[inline]
-fn between_strings(word: u64) -> u64 {
-    equal(word, b'"') | equal(word | (ONES * 0x26), 0x7f)
 }

@@ -1,5 +1,5 @@
 //! Statuses and results of single operations. Random ones are compared with a naive implementation in
-//! `tests/subdoc_model.rs`.
+//! `tests/subdoc/`.
 
 use super::*;
 

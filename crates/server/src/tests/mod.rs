@@ -2,7 +2,6 @@
 //! loopback sockets.
 
 mod binary;
-mod fuzz;
 mod garbage;
 mod harness;
 mod logins;
