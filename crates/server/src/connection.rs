@@ -17,6 +17,8 @@ use protocol::{
     text::{Command, Parsed, parse},
 };
 
+use replication::producer::STREAM_TICKETS;
+
 use crate::{
     call::{Call, Request, Resumed, Stage, Stop},
     context::Context,
@@ -161,7 +163,25 @@ impl Connection {
 
     /// Marks a parked request for execution. Unknown tickets were answered already.
     pub(crate) fn wake(&mut self, ticket: u64) {
-        self.mark(ticket, |_| {});
+        match &mut self.session.dcp {
+            Some(dcp) if ticket >= STREAM_TICKETS => dcp.wake(ticket),
+            _ => self.mark(ticket, |_| {}),
+        }
+    }
+
+    /// Whether it streams.
+    pub(crate) fn is_dcp(&self) -> bool {
+        self.session.dcp.is_some()
+    }
+
+    /// Whether streams could go on at once.
+    pub(crate) fn has_streams_ready(&self) -> bool {
+        self.session.dcp.as_ref().is_some_and(|dcp| dcp.producer.has_more())
+    }
+
+    /// Lets streams say what they have; false if the connection is to be closed.
+    pub(crate) fn pump(&mut self, out: &mut Output, context: &mut Context) -> bool {
+        self.session.dcp.as_mut().is_none_or(|dcp| out.is_full() || dcp.pump(out, context))
     }
 
     /// Marks a parked request whose slow work is done.
@@ -195,6 +215,9 @@ impl Connection {
     /// Follows the node's state, answers parked requests that can be, pushes a newer cluster map.
     pub(crate) fn catch_up(&mut self, out: &mut Output, context: &mut Context) -> After {
         if self.session.refresh(&context.snapshot) == Standing::BucketGone {
+            return After::Close;
+        }
+        if !self.session.follow_dcp(context) {
             return After::Close;
         }
         handlers::config::push(&mut self.session, out, context);
@@ -407,6 +430,12 @@ impl Connection {
         context: &mut Context,
     ) -> Flow {
         let magic = frame.header.magic;
+        if let Some(dcp) = &mut self.session.dcp {
+            dcp.producer.heard(context.now);
+            if magic.is_client_response() {
+                return if dcp.answered(&frame.header) { Flow::Next } else { Flow::Close };
+            }
+        }
         if !magic.is_client_request() {
             // Answers to what we pushed need no attention; nothing else may come from a client.
             return if magic == Magic::ServerResponse { Flow::Next } else { Flow::Close };

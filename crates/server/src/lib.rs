@@ -10,6 +10,7 @@ mod acceptor;
 mod call;
 mod connection;
 mod context;
+mod dcp;
 mod handlers;
 mod handshake;
 mod helper;

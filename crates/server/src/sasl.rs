@@ -19,6 +19,7 @@ use protocol::sasl::{
 
 use crate::{
     call::{Call, Resumed, Stage, Stop},
+    handlers::hello::require_no_dcp,
     helper::Completion,
     shared::{AuditEvent, LoginEvent, Snapshot},
 };
@@ -74,6 +75,7 @@ pub(crate) fn auth(call: &mut Call<'_, '_>) -> Result<(), Stop> {
             _ => Err(Stop::Park(Stage::Helper, None)),
         };
     }
+    require_no_dcp(call)?;
     call.session.exchange = None;
     call.session.log_out(&call.context.snapshot);
     let mechanism = Mechanism::from_name(call.request.frame.key)

@@ -12,6 +12,7 @@ use protocol::hello::{Feature, FeatureSet};
 use crate::{
     call::Stop,
     context::Context,
+    dcp::DcpLink,
     sasl::Exchange,
     shared::{BucketEntry, ConfigDocument, ConfigVersion, Snapshot},
     transport::Transport,
@@ -39,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) pushed: Option<ConfigVersion>,
     /// A SASL exchange that has begun.
     pub(crate) exchange: Option<Exchange>,
+    /// Present once the connection was opened for DCP.
+    pub(crate) dcp: Option<Box<DcpLink>>,
     /// It said goodbye.
     pub(crate) quitting: bool,
     /// What the client calls itself.
@@ -69,6 +72,7 @@ impl Session {
             seen: None,
             pushed: None,
             exchange: None,
+            dcp: None,
             quitting: false,
             agent: None,
             peer: socket.and_then(|socket| socket.peer_addr().ok()),
@@ -169,6 +173,21 @@ impl Session {
     #[inline]
     pub(crate) fn has(&self, feature: Feature) -> bool {
         self.features.contains(feature)
+    }
+
+    /// Has a DCP connection follow what has changed around it; false if it has to be closed.
+    pub(crate) fn follow_dcp(&mut self, context: &Context) -> bool {
+        match self.dcp_with_rights() {
+            Some((dcp, access, bucket)) => {
+                !dcp.is_superseded() && dcp.follow_rights(access, &bucket.engine, context)
+            }
+            None => self.dcp.is_none(),
+        }
+    }
+
+    /// The DCP connection, with whose rights it streams and from where.
+    pub(crate) fn dcp_with_rights(&mut self) -> Option<(&mut DcpLink, &Privileges, &BucketEntry)> {
+        Some((self.dcp.as_deref_mut()?, &self.access, self.bucket.as_deref()?))
     }
 
     /// The bucket, if one was selected.

@@ -19,7 +19,7 @@ use base::{BucketUuid, Now};
 use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
 use engine::Bucket;
 
-use crate::meter::BucketMeter;
+use crate::{dcp::DcpConnections, meter::BucketMeter};
 
 /// Version of a cluster map: epoch first, then revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,6 +157,8 @@ pub struct Shared {
     /// Unpredictable, and the same for as long as the process lives.
     secret: [u8; 32],
     passwords: PasswordCache,
+    /// Who streams what.
+    pub(crate) dcp: Arc<DcpConnections>,
     /// Totals of the data plane, for statistics.
     pub totals: Totals,
 }
@@ -204,6 +206,7 @@ impl Shared {
             clock: Clock::start(),
             secret,
             passwords: PasswordCache::new(cache_secret),
+            dcp: Arc::default(),
             totals: Totals::default(),
         }))
     }

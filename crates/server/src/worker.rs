@@ -46,6 +46,8 @@ const GROUP_BYTES: usize = 4 * 1024;
 const TOTALS_MILLIS: u64 = 100;
 /// How often stalled clients are looked for, while there are any.
 const SWEEP_MILLIS: u64 = 1000;
+/// Consumers of streams may let the socket fill up while they work (kv_engine, `dcp_idle_timeout`).
+const DCP_STALL_MILLIS: u64 = 360_000;
 
 /// A connection whose turn it is.
 struct Member {
@@ -327,8 +329,11 @@ impl Worker {
             return;
         }
         self.next_sweep = now + SWEEP_MILLIS;
-        let overdue =
-            |live: &Live| live.is_stalled() && now.saturating_sub(live.progress_at) > self.stall_millis;
+        let overdue = |live: &Live| {
+            let patience = if live.connection.is_dcp() { DCP_STALL_MILLIS } else { 0 };
+            let stalled_for = now.saturating_sub(live.progress_at);
+            live.is_stalled() && stalled_for > self.stall_millis.max(patience)
+        };
         let mut doomed: Vec<_> =
             self.connections.iter_mut().filter(|live| overdue(live)).map(|l| l.id).collect();
         if pressed && let Some(most) = self.connections.iter_mut().max_by_key(|live| live.held) {

@@ -37,7 +37,10 @@ const AGENT_BYTES_MAX: usize = 256;
 
 /// HELLO. A repeated one replaces the earlier.
 pub(crate) fn hello(call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    let granted = negotiate(call.request.frame.value, SUPPORTED)?;
+    let mut granted = negotiate(call.request.frame.value, SUPPORTED)?;
+    if call.session.dcp.is_some() {
+        granted = granted.without(Feature::UnorderedExecution);
+    }
     let name = ClientName::decode(call.request.frame.key);
     let mut agent = name.agent;
     if let Some(id) = name.connection_id {
@@ -68,6 +71,7 @@ const NO_BUCKET: &[u8] = b"@no bucket@";
 
 /// `SELECT_BUCKET`.
 pub(crate) fn select_bucket(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    require_no_dcp(call)?;
     let key = call.request.frame.key;
     if key == NO_BUCKET {
         call.session.deselect(&call.context.snapshot);
@@ -77,6 +81,17 @@ pub(crate) fn select_bucket(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     }
     call.answer_empty();
     Ok(())
+}
+
+/// A DCP connection stays with the bucket and the user that opened it.
+///
+/// # Errors
+/// `NotSupported` on DCP connections.
+pub(crate) fn require_no_dcp(call: &Call<'_, '_>) -> Result<(), Stop> {
+    if call.session.dcp.is_none() {
+        return Ok(());
+    }
+    Err(Stop::Refused(Status::NotSupported, "Not on a DCP connection"))
 }
 
 /// `LIST_BUCKETS`: the names of those this identity may use, separated by spaces.

@@ -13,6 +13,8 @@ use crate::{
 pub(crate) mod collections;
 pub(crate) mod config;
 pub(crate) mod counter;
+pub(crate) mod dcp;
+mod dcp_stats;
 pub(crate) mod get;
 pub(crate) mod hello;
 pub(crate) mod lock;
@@ -77,6 +79,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         O::Quit => node::quit(call),
         O::Flush => node::flush(call),
         O::Verbosity => node::verbosity(call),
+        opcode if opcode.is_dcp() => dcp::handle(call),
         // Known, and not built: clients see it in the capabilities and in this answer.
         _ => Err(Stop::Status(Status::NotSupported)),
     }

@@ -9,13 +9,13 @@ use protocol::binary::write_response;
 
 use crate::{
     call::{Call, Stop},
-    handlers::node,
+    handlers::{dcp_stats, node},
     meter::OpKind,
     shared::{BucketEntry, Shared},
     workers::ListenerKind,
 };
 
-type Pairs = Vec<(String, String)>;
+pub(super) type Pairs = Vec<(String, String)>;
 
 /// STAT and its groups.
 pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
@@ -28,6 +28,16 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let pairs = match group {
         "" => general(shared, call.session.bucket()?),
         "connections" => connections(shared),
+        "dcp" => {
+            call.session.require_everywhere(Privilege::Stats)?;
+            // Of what the JSON can say, leaving the streams out is what saves work.
+            let settings = String::from_utf8_lossy(call.request.frame.value);
+            dcp_stats::connections(shared, call.session.bucket()?, settings.contains("\"skip\""))
+        }
+        "dcpagg" => {
+            call.session.require_everywhere(Privilege::Stats)?;
+            dcp_stats::aggregated(shared, call.session.bucket()?, argument)
+        }
         _ => group_of(call.session.bucket()?, group, argument)?,
     };
     for (name, value) in pairs {

@@ -189,10 +189,7 @@ fn what_is_not_built_says_so_and_what_does_not_exist_as_well() {
     let lookup =
         Request { key: KEY, value: &[0xc6, 0, 0, 1, b'a'], ..Request::new(Opcode::SubdocMultiLookup) };
     assert_eq!(with(&mut wire, lookup).status, Status::NotSupported);
-    assert_eq!(
-        wire.ask(&Request { extras: &[0; 8], key: b"n", ..Request::new(Opcode::DcpOpen) }).status,
-        Status::NotSupported
-    );
+    assert_eq!(wire.ask(&Request::new(Opcode::StopPersistence)).status, Status::NotSupported);
     let mut unknown = encode(&Request::new(Opcode::Noop));
     unknown[1] = 0xd9;
     assert_eq!(replies(&wire.feed(&unknown))[0].status, Status::UnknownCommand);

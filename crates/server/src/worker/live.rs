@@ -187,6 +187,9 @@ impl Live {
             self.keep(input);
             self.again = true;
         }
+        if reading && after != After::Close && !self.connection.pump(&mut buffers.output, context) {
+            after = After::Close;
+        }
         self.write_out(&mut buffers.output, context)?;
         Ok(self.verdict(after, reading))
     }
@@ -206,6 +209,7 @@ impl Live {
         if self.lost.is_some()
             || after == After::Again
             || self.connection.has_ready()
+            || (reading && self.connection.has_streams_ready())
             || (!blocked && (self.again || (self.unread && reading && !self.finished)))
         {
             Verdict::Again
