@@ -85,6 +85,13 @@ def maven(_directory):
     return ["mvn", "-B", "-ntp", "test"]
 
 
+def dcp_java(directory):
+    _tool("mvn", "maven default-jdk-headless")
+    build = ["mvn", "-B", "-ntp", "-q", "compile", "dependency:build-classpath"]
+    _run(build, directory, "Is the Maven repository reachable?")
+    return [sys.executable, str(directory / "run.py")]
+
+
 def unittests(_directory):
     return [sys.executable, "-m", "unittest", "-v"]
 
