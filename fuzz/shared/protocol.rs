@@ -3,12 +3,15 @@
 
 #![allow(dead_code, reason = "every entry point compiles all targets and uses one")]
 
+use std::ops::Bound;
+
 use base::limits;
 use protocol::{
     binary::{
         self, Decoded, Frame, FrameInfos, HEADER_BYTES, Header, Opcode, ResponseWriter,
         dcp::{self, DcpMessage, SystemEvent, SystemEventFormat},
         extras, observe,
+        range_scan::{self, ScanConfig, ScanSelection},
         subdoc::{self, SpecOp, SubdocRequest},
         with_meta,
     },
@@ -108,6 +111,12 @@ fn read_request(opcode: Opcode, frame: &Frame<'_>, features: FeatureSet) {
                 check_subdoc(&request, frame.value);
             }
         }
+        Opcode::RangeScanContinue => {
+            range_scan::ScanContinue::decode(frame.extras).expect("validated");
+        }
+        Opcode::RangeScanCancel => {
+            range_scan::ScanCancel::decode(frame.extras).expect("validated");
+        }
         Opcode::GetErrorMap => {
             let version = frame.value.try_into().map(u16::from_be_bytes).expect("validated");
             let _ = error_map::error_map(version);
@@ -129,6 +138,20 @@ fn check_subdoc(request: &SubdocRequest<'_>, value: &[u8]) {
     for spec in request.specs() {
         assert!(spec.path.len() <= subdoc::PATH_BYTES_MAX);
         assert_eq!(spec.is_xattr(), spec.xattr_key().is_some());
+    }
+}
+
+/// The value of a RANGE_SCAN_CREATE.
+pub(super) fn range_scan(json: &[u8]) {
+    let Ok(config) = ScanConfig::decode(json) else { return };
+    assert!(!config.collection.is_reserved() && !(config.keys_only && config.include_xattrs));
+    assert!(config.name.is_none_or(|name| name.len() <= 50));
+    if let ScanSelection::Range(start, end) = &config.selection {
+        for bound in [start, end] {
+            if let Bound::Included(key) | Bound::Excluded(key) = bound {
+                assert!(key.len() <= limits::KEY_BYTES_MAX);
+            }
+        }
     }
 }
 

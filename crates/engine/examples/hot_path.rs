@@ -15,7 +15,7 @@ use base::{
 use settee_engine::{Bucket, BucketOptions, Budget, Notifier, Store, Waiter, Work};
 use storage::{
     Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, Options,
-    OwnedRecord, RealFs, Record, StoreError, StoreStats, VbBatch, VbState,
+    OwnedRecord, Pin, RealFs, Record, StoreError, StoreStats, VbBatch, VbState,
 };
 
 /// Of an encoded key.
@@ -66,6 +66,9 @@ impl KvStore for Sink {
     ) -> Result<(), StoreError> {
         Ok(())
     }
+    fn pin(&self) -> Box<dyn Pin> {
+        Box::new(Nothing)
+    }
     fn backfill(&self, _: VbId, _: Seqno, _: BackfillOptions) -> Result<Box<dyn Backfill>, StoreError> {
         Err(StoreError::Reset)
     }
@@ -77,6 +80,15 @@ impl KvStore for Sink {
     }
     fn stats(&self) -> StoreStats {
         StoreStats::default()
+    }
+}
+
+/// What a disk that keeps nothing keeps readable.
+struct Nothing;
+
+impl Pin for Nothing {
+    fn get_at(&self, _: Locator) -> Result<OwnedRecord, StoreError> {
+        Err(StoreError::Stale)
     }
 }
 

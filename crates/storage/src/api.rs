@@ -217,6 +217,16 @@ pub trait Backfill: Send {
     fn next(&mut self, bytes_max: usize, visit: &mut dyn FnMut(&Record<'_>)) -> Result<bool, StoreError>;
 }
 
+/// The records that a store had at one moment, kept readable. It may outlive the store.
+pub trait Pin: Send + Sync {
+    /// As [`KvStore::get_at`]; stale only when the locator was not valid when the pin was made, or the vBucket has been
+    /// reset.
+    ///
+    /// # Errors
+    /// As [`KvStore::get_at`].
+    fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError>;
+}
+
 /// Counters and sizes of one store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
@@ -246,6 +256,8 @@ pub struct StoreStats {
     pub records_read: u64,
     /// Backfills that exist.
     pub backfills: u64,
+    /// Pins that exist.
+    pub pins: u64,
     /// Records that backfills delivered.
     pub backfill_records: u64,
     /// Bytes of those records.
@@ -323,6 +335,9 @@ pub trait KvStore: Send + Sync {
         values: bool,
         visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
     ) -> Result<(), StoreError>;
+
+    /// Keeps every record readable that a locator names now. Reads nothing.
+    fn pin(&self) -> Box<dyn Pin>;
 
     /// Begins to read one vBucket as of its highest synced seqno: the newest version of every key whose newest version
     /// is above `from`, tombstones included, each key once, in seqno order. What is committed or synced later is not

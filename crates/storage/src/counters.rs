@@ -24,6 +24,7 @@ pub(crate) struct Counters {
     pub(crate) manifest_writes: AtomicU64,
     pub(crate) records_read: AtomicU64,
     pub(crate) backfills: AtomicU64,
+    pub(crate) pins: AtomicU64,
     pub(crate) backfill_records: AtomicU64,
     pub(crate) backfill_bytes: AtomicU64,
     corrupt: Mutex<BTreeSet<(String, u64)>>,

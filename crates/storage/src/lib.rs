@@ -27,6 +27,7 @@ mod index;
 mod locator;
 mod log;
 mod lookup;
+mod pin;
 mod position;
 mod recover;
 mod reserve;
@@ -37,8 +38,8 @@ mod window;
 mod writer;
 
 pub use api::{
-    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record,
-    RecordKind, RecordMeta, StoreStats, VbBatch, VbState, Verdict,
+    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Pin,
+    Record, RecordKind, RecordMeta, StoreStats, VbBatch, VbState, Verdict,
 };
 pub use error::StoreError;
 pub use fs::{FaultFs, Fs, FsFile, LockGuard, RealFs};

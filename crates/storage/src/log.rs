@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     api::{
         Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord,
-        Record, StoreStats, VbBatch, VbState,
+        Pin, Record, StoreStats, VbBatch, VbState,
     },
     backfill::SegmentBackfill,
     compact,
@@ -29,6 +29,7 @@ use crate::{
     fs::{Fs, LockGuard},
     locator::Place,
     lookup,
+    pin::{self, SegmentPin},
     position::{AtomicPosition, Position},
     recover,
     reserve::Reserve,
@@ -332,6 +333,7 @@ impl Core {
             bytes_on_disk: allocated + pinned + self.reserve.held_bytes(),
             bytes_pinned: pinned,
             backfills: load(&self.counters.backfills),
+            pins: load(&self.counters.pins),
             backfill_records: load(&self.counters.backfill_records),
             backfill_bytes: load(&self.counters.backfill_bytes),
             bytes_used: set.values().map(|segment| segment.data_end()).sum(),
@@ -402,12 +404,8 @@ impl KvStore for SegmentLog {
 
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {
         let place = Place::unpack(at);
-        let segment = self.core.set.read().get(&place.segment).cloned().ok_or(StoreError::Stale)?;
-        let (record, current) = segment.record_at(place.offset, u64::from(place.units) * UNIT, |record| {
-            let current = self.core.is_current(record.vb, record.incarnation);
-            (segment.own(place.offset, &record), current)
-        })?;
-        if current { Ok(record) } else { Err(StoreError::Stale) }
+        let segment = self.core.set.read().get(&place.segment).cloned();
+        pin::read(segment.as_ref(), place, &self.core.incarnations)
     }
 
     fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
@@ -422,6 +420,10 @@ impl KvStore for SegmentLog {
         visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
     ) -> Result<(), StoreError> {
         lookup::scan(&self.core, vb, from, values, visit)
+    }
+
+    fn pin(&self) -> Box<dyn Pin> {
+        Box::new(SegmentPin::new(&self.core))
     }
 
     fn backfill(

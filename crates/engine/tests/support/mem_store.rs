@@ -9,8 +9,8 @@ use std::{
 use base::{Seqno, VbId, hash::key_hash};
 use parking_lot::Mutex;
 use storage::{
-    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Record,
-    StoreError, StoreStats, VbBatch, VbState, Verdict,
+    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Pin,
+    Record, StoreError, StoreStats, VbBatch, VbState, Verdict,
 };
 
 #[derive(Clone, Default)]
@@ -81,6 +81,15 @@ impl MemStore {
     /// Writes and syncs so far.
     pub(crate) fn syncs(&self) -> u64 {
         self.inner.lock().stats.syncs
+    }
+}
+
+/// Everything as it was written when this was made.
+struct MemPin(Contents);
+
+impl Pin for MemPin {
+    fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {
+        self.0.records.get(&at.0).map(|record| record.1.clone()).ok_or(StoreError::Stale)
     }
 }
 
@@ -290,6 +299,10 @@ impl KvStore for MemStore {
             }
         }
         Ok(())
+    }
+
+    fn pin(&self) -> Box<dyn Pin> {
+        Box::new(MemPin(self.inner.lock().written.clone()))
     }
 
     fn backfill(

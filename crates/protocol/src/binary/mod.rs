@@ -15,6 +15,7 @@ pub mod key;
 pub mod legacy;
 pub mod observe;
 pub mod opcode;
+pub mod range_scan;
 pub mod request;
 pub mod response;
 pub mod shape;

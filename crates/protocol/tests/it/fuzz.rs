@@ -36,6 +36,11 @@ fn fuzz_subdoc() {
 }
 
 #[test]
+fn fuzz_range_scan() {
+    runner::run("range_scan", targets::range_scan);
+}
+
+#[test]
 fn fuzz_dcp() {
     runner::run("dcp", targets::dcp);
 }

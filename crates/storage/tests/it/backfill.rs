@@ -156,6 +156,29 @@ fn compaction_takes_nothing_away_from_it_and_the_disk_gets_the_bytes_back_afterw
 }
 
 #[test]
+fn a_pin_keeps_what_its_locators_name() {
+    for place in Place::each() {
+        let (rounds, store) = (history(6), place.open());
+        let mut places = Places::new();
+        write(&store, &mut places, &rounds[..3]);
+        let (pin, then) = (store.pin(), places.clone());
+        write(&store, &mut places, &rounds[3..]);
+        compact(&store);
+        let moved = then.values().filter(|at| matches!(store.get_at(**at), Err(StoreError::Stale))).count();
+        assert!(moved > 100, "{moved}");
+        for ((_, key), at) in &then {
+            assert_eq!(pin.get_at(*at).unwrap().key, *key);
+        }
+        assert!(store.stats().pins == 1 && store.stats().bytes_pinned > 0);
+        store.reset_vbs(&[(VbId(1), state(0))]).unwrap();
+        let of_vb_1 = then.iter().find(|((vb, _), _)| *vb == VbId(1)).unwrap();
+        assert!(matches!(pin.get_at(*of_vb_1.1), Err(StoreError::Stale)), "its history has ended");
+        drop(pin);
+        assert_eq!((store.stats().pins, store.stats().bytes_pinned), (0, 0));
+    }
+}
+
+#[test]
 fn a_reset_ends_it_and_the_next_one_sees_the_new_history_alone() {
     for place in Place::each() {
         let (rounds, store) = (history(3), place.open());
