@@ -81,8 +81,8 @@ def case_name(operation, value_bytes, connections, pipeline):
 def one_rate(options, server, operation, value_bytes, connections, pipeline):
     result = load(
         options, server, "--records", options.records, "--value-bytes", value_bytes, "--connections", connections,
-        "--pipeline", pipeline, "--gets", OPERATIONS[operation], "--seconds", options.seconds, "--warmup", 0.5,
-        "--verify", 0,
+        "--pipeline", pipeline, "--closed", "--gets", OPERATIONS[operation], "--seconds", options.seconds,
+        "--warmup", 0.5, "--verify", 0,
     )
     if result["misses"]:
         raise SystemExit(f"{server.name}: {result['misses']} records that were stored are not found")
@@ -126,7 +126,7 @@ def churn(options):
             fill(options, server, items, sizes)
             server.settle()
             filled = server.resident_bytes() - before
-            load(options, server, "--records", items, "--value-bytes", sizes, "--pipeline", 16, "--gets", 0,
+            load(options, server, "--records", items, "--value-bytes", sizes, "--pipeline", 16, "--closed", "--gets", 0,
                  "--ops", items * CHURN_ROUNDS, "--warmup", 0)
             server.settle()
             # A defragmenter that works in the background gets the time it would have on an idle server.

@@ -4,7 +4,6 @@
 //! error that says what to do next, and exit code 1 (2 for wrong usage, which clap reports).
 
 mod commands;
-mod load;
 mod progress;
 mod songs;
 
@@ -24,7 +23,7 @@ enum Command {
     Quickstart(commands::quickstart::QuickstartArgs),
     Serve(Box<commands::serve::ServeArgs>),
     Init(commands::init::InitArgs),
-    Load(commands::load::Args),
+    Load(Box<commands::load::Args>),
     Songs(commands::songs::Args),
 }
 
@@ -33,7 +32,7 @@ fn main() -> ExitCode {
         Command::Quickstart(args) => commands::quickstart::run(args),
         Command::Serve(args) => commands::serve::run(*args),
         Command::Init(args) => commands::init::run(args),
-        Command::Load(args) => commands::load::run(args),
+        Command::Load(args) => commands::load::run(*args),
         Command::Songs(args) => commands::songs::run(args),
     };
     match outcome {

@@ -2,10 +2,10 @@
 //! what the clients saw beside what the bucket says about itself.
 
 use super::Failure;
-use crate::load::{self, LoadError, Protocol};
 use crate::progress::Progress;
 use crate::songs::{self, Effort, LoadSummary, Songs};
 use client::{Login, Rest};
+use load::{LoadError, Protocol};
 use serde_json::Value;
 use std::fmt;
 use std::thread::sleep;

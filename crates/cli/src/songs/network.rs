@@ -1,11 +1,10 @@
 //! The song data set through the network: loads it into a bucket, and reads it back byte for byte.
 
 use super::Songs;
-use crate::load::{Driver, LoadError, Order, Phase, Records, Stop, Tally, Target};
+use load::records::JSON_FLAGS;
+use load::{Driver, LoadError, Op, Part, Phase, Records, Tally, Target};
 use std::fmt;
-
-/// SDKs read "this is JSON" from the top byte of the flags.
-const JSON_FLAGS: u32 = 0x0200_0000;
+use std::sync::Arc;
 
 /// How to talk to the target. Few connections with deep pipelines load fastest on loopback.
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +47,9 @@ pub(crate) struct LoadSummary {
 
 impl LoadSummary {
     fn of(tally: &Tally, reading: bool) -> LoadSummary {
-        let latencies = if reading { &tally.read_latencies } else { &tally.write_latencies };
+        let latencies = tally.latencies(Some(reading));
         LoadSummary {
-            documents: tally.stored + tally.hits - tally.corrupt,
+            documents: tally.ok() - tally.corrupt,
             seconds: tally.elapsed.as_secs_f64(),
             ops_per_sec: tally.ops_per_sec(),
             p50_us: latencies.percentile_us(50.0),
@@ -58,7 +57,7 @@ impl LoadSummary {
             p99_9_us: latencies.percentile_us(99.9),
             bytes: tally.bytes,
             temporary_failures: tally.temporary,
-            missing: tally.misses,
+            missing: tally.misses(),
             different: tally.corrupt,
         }
     }
@@ -112,7 +111,7 @@ pub(crate) fn load(
     effort: Effort,
     progress: &mut dyn FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
-    run(target, songs, count, effort, 0, progress)
+    run(target, songs, Op::Set, count, effort, progress)
 }
 
 /// Reads the first `count` documents and compares every byte with what the generator makes.
@@ -123,23 +122,21 @@ pub(crate) fn verify(
     effort: Effort,
     progress: &mut dyn FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
-    run(target, songs, count, effort, 100, progress)
+    run(target, songs, Op::Get, count, effort, progress)
 }
 
 fn run(
     target: Target,
     songs: Songs,
+    op: Op,
     records: u64,
     effort: Effort,
-    get_percent: u8,
     progress: &mut dyn FnMut(u64),
 ) -> Result<LoadSummary, LoadError> {
-    let mut driver = Driver::connect(target, songs, effort.connections)?;
-    let (order, stop, pipeline) = (Order::Each, Stop::All, effort.pipeline);
-    let phase = Phase { records, order, stop, get_percent, pipeline, check_every: 1, seed: 0 };
-    let tally = driver.run(&phase, |tally| progress(tally.done()))?;
-    if let Some(text) = tally.first_error {
-        return Err(LoadError::Refused { count: tally.errors, text });
+    let mut driver = Driver::connect(Arc::new(target), Arc::new(songs), effort.connections, Part::WHOLE)?;
+    let tally = driver.run_all(&Phase::each(op, records, effort.pipeline), |tally| progress(tally.done()))?;
+    if let Some(text) = tally.main_failure() {
+        return Err(LoadError::Refused { count: tally.failed(), text: text.to_owned() });
     }
-    Ok(LoadSummary::of(&tally, get_percent > 0))
+    Ok(LoadSummary::of(&tally, op == Op::Get))
 }

@@ -165,7 +165,7 @@ fn tags_have_names_of_their_own() {
 
 #[test]
 fn a_document_is_recognised_by_its_bytes() {
-    use crate::load::Records;
+    use load::Records;
     let songs = Songs::new(5);
     let (mut value, mut scratch) = (Vec::new(), Vec::new());
     Records::value(&songs, 9, 1, &mut value);

@@ -207,6 +207,7 @@ fn disk(stats: &BucketStats) -> Pairs {
         pair("vb_active_queue_size", stats.queue_size),
         pair("ep_total_persisted", stats.total_persisted),
         pair("ep_item_commit_failed", stats.commit_failures),
+        pair("ep_flusher_syncs", stats.stores.iter().map(|store| store.syncs).sum::<u64>()),
         pair("ep_bg_remaining_items", stats.bg_queue),
         pair("ep_db_file_size", stats.disk_bytes),
         pair("ep_db_data_size", stats.disk_live_bytes),

@@ -4,19 +4,32 @@ use std::fs;
 
 /// A moment's reading.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// User and system time of the threads that are there.
-    pub(crate) cpu_seconds: f64,
+    pub cpu_seconds: f64,
     /// Resident memory.
-    pub(crate) rss_bytes: u64,
+    pub rss_bytes: u64,
 }
 
 impl Usage {
     /// Reads `/proc`; `None` if there is no such process.
-    pub(crate) fn of(pid: u32) -> Option<Usage> {
+    pub fn of(pid: u32) -> Option<Usage> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         Some(Usage { cpu_seconds: cpu_seconds(pid)?, rss_bytes: rss_bytes(&status)? })
     }
+}
+
+/// CPU seconds of this process so far, threads that have ended included.
+#[must_use]
+pub fn own_cpu_seconds() -> f64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the structure is valid for writing; all-zero bytes are a valid value of it should the call fail.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
 /// The scheduler's own account in nanoseconds; `/proc/PID/stat` has hundredths of a second only, too coarse for a

@@ -1,0 +1,450 @@
+//! The flags of `settee load`: their manual, and what they mean to the load generator.
+
+use super::super::Failure;
+use crate::songs::Songs;
+use base::bucket::DurabilityLevel;
+use base::limits;
+use client::Login;
+use load::keys::{HEX_BYTES_MIN, KeyFile, KeyForm};
+use load::values::{Dataset, Sizes, ValueKind};
+use load::{Choice, Mix, OnBreak, Op, Pace, Phase, Protocol, Records, Settings, Stop, Target};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rate of an open loop that was given none: the historical generator's default.
+const RATE_DEFAULT: f64 = 5000.0;
+
+/// Whom the load is for.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Target")]
+pub(crate) struct TargetArgs {
+    /// Address of the server, or of one node of the cluster
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) host: String,
+    /// Port; 11210 for the couchbase protocol, 11211 for memcached's, 6379 for resp
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+    /// What to speak
+    #[arg(long, value_enum, default_value_t = ProtocolArg::Couchbase)]
+    pub(crate) protocol: ProtocolArg,
+    /// User name (couchbase protocol)
+    #[arg(long, short = 'u', env = "SETTEE_USER")]
+    pub(crate) user: Option<String>,
+    /// Password
+    #[arg(long, short = 'p', env = "SETTEE_PASSWORD", hide_env_values = true, requires = "user")]
+    pub(crate) password: Option<String>,
+    /// Bucket (couchbase protocol)
+    #[arg(long, short = 'b', default_value = "default")]
+    pub(crate) bucket: String,
+    /// Collection (couchbase protocol)
+    #[arg(long, value_name = "SCOPE.COLLECTION")]
+    pub(crate) collection: Option<String>,
+}
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ProtocolArg {
+    /// Binary with authentication, bucket and vBuckets (port 11210)
+    Couchbase,
+    /// Plain memcached binary (port 11211)
+    Binary,
+    /// Plain memcached text (port 11211)
+    Text,
+    /// Redis' protocol (port 6379)
+    Resp,
+}
+
+impl From<ProtocolArg> for Protocol {
+    fn from(protocol: ProtocolArg) -> Protocol {
+        match protocol {
+            ProtocolArg::Couchbase => Protocol::Couchbase,
+            ProtocolArg::Binary => Protocol::Binary,
+            ProtocolArg::Text => Protocol::Text,
+            ProtocolArg::Resp => Protocol::Resp,
+        }
+    }
+}
+
+impl TargetArgs {
+    /// `host:port`.
+    pub(crate) fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port.unwrap_or(Protocol::from(self.protocol).port()))
+    }
+
+    fn login(&self) -> Login {
+        Login {
+            user: self.user.clone().map(|user| (user, self.password.clone().unwrap_or_default())),
+            bucket: Some(self.bucket.clone()),
+            collections: false,
+        }
+    }
+
+    /// Finds the server; `traced` has it say how long it took.
+    pub(crate) fn discover(&self, traced: bool) -> Result<Target, Failure> {
+        let failed = |error: load::LoadError| Failure(error.to_string());
+        let target = Target::discover(self.protocol.into(), &self.address(), self.login()).map_err(failed)?;
+        let target = target.traced(traced);
+        let Some(path) = &self.collection else { return Ok(target) };
+        let (scope, collection) = path.split_once('.').unwrap_or(("_default", path));
+        target.in_collection(scope, collection).map_err(failed)
+    }
+}
+
+/// What is stored and read.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Records")]
+pub(crate) struct RecordArgs {
+    /// How many records there are [default: 100000, or as many as --key-file has]
+    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) records: Option<u64>,
+    /// How numbers become keys: hex (spread over all vBuckets), decimal or decimal:WIDTH, ycsb (hashed), historic (the
+    /// historical generator's hash), uuid, guid
+    #[arg(long, default_value = "hex", value_name = "RULE", value_parser = key_rule)]
+    pub(crate) keys: KeyRule,
+    /// Real keys, one a line, instead of made ones; mapped into memory
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// In front of every key
+    #[arg(long, default_value = "")]
+    pub(crate) key_prefix: String,
+    /// Bytes of each hex key
+    #[arg(long, default_value_t = 36, value_parser = key_bytes)]
+    pub(crate) key_bytes: usize,
+    /// What values are: random bytes, ascii, text (words, 2.2 KiB unless --value-bytes says otherwise), json (version,
+    /// body, and `field` at the end), fields:COUNT:LENGTH (YCSB's record), songs (keys and documents of `settee songs`)
+    #[arg(long, default_value = "random", value_name = "KIND")]
+    pub(crate) value: ValueArg,
+    /// Bytes of each value: one number, MIN-MAX for sizes that are uniform between them, or a histogram of such bands
+    /// with weights, as 100:50,1000-2000:30 [default: 100]
+    #[arg(long, value_name = "SIZES")]
+    pub(crate) value_bytes: Option<Sizes>,
+    /// A JSON document in a file whose {{key}}, {{index}}, {{version}}, {{text:N}}, {{hex:N}} and {{int:A-B}} are filled in
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    pub(crate) template: Option<PathBuf>,
+}
+
+/// A rule for keys, before the length is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyRule {
+    Hex,
+    Decimal(usize),
+    Ycsb,
+    Historic,
+    Uuid,
+    Guid,
+}
+
+fn key_rule(text: &str) -> Result<KeyRule, String> {
+    let (name, width) = text.split_once(':').unwrap_or((text, "0"));
+    Ok(match name {
+        "hex" => KeyRule::Hex,
+        "decimal" => {
+            let width = width.parse().ok().filter(|width| *width <= 200);
+            KeyRule::Decimal(width.ok_or_else(|| "decimal:WIDTH takes a width up to 200".to_owned())?)
+        }
+        "ycsb" => KeyRule::Ycsb,
+        "historic" => KeyRule::Historic,
+        "uuid" => KeyRule::Uuid,
+        "guid" => KeyRule::Guid,
+        _ => return Err("keys are hex, decimal, ycsb, historic, uuid or guid".to_owned()),
+    })
+}
+
+fn key_bytes(text: &str) -> Result<usize, String> {
+    let range = HEX_BYTES_MIN..=limits::KEY_BYTES_MAX;
+    let number = text.parse().ok().filter(|bytes| range.contains(bytes));
+    number.ok_or_else(|| format!("keys have {} to {} bytes", range.start(), range.end()))
+}
+
+/// A kind of values, before the size is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueArg {
+    Random,
+    Ascii,
+    Text,
+    Json,
+    Fields(usize, usize),
+    Songs,
+}
+
+impl FromStr for ValueArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ValueArg, String> {
+        Ok(match text {
+            "random" => ValueArg::Random,
+            "ascii" => ValueArg::Ascii,
+            "text" => ValueArg::Text,
+            "json" => ValueArg::Json,
+            "songs" => ValueArg::Songs,
+            _ => {
+                let numbers = text.strip_prefix("fields:").and_then(|rest| rest.split_once(':'));
+                let numbers =
+                    numbers.and_then(|(count, length)| Some((count.parse().ok()?, length.parse().ok()?)));
+                let fits = |&(count, length): &(usize, usize)| {
+                    count.saturating_mul(length.saturating_add(16)) < limits::VALUE_BYTES_MAX
+                };
+                let (count, length) = numbers.filter(fits).ok_or_else(|| {
+                    "values are random, ascii, text, json, fields:COUNT:LENGTH (up to 20 MiB) or songs"
+                        .to_owned()
+                })?;
+                ValueArg::Fields(count, length)
+            }
+        })
+    }
+}
+
+/// Of "random text of 2.2 KiB".
+const TEXT_BYTES: usize = 2253;
+
+impl RecordArgs {
+    /// The records, and how many there are.
+    pub(crate) fn records(&self) -> Result<(Arc<dyn Records>, u64), Failure> {
+        const RECORDS_DEFAULT: u64 = 100_000;
+        if self.value == ValueArg::Songs {
+            let count = self.records.unwrap_or(crate::songs::FULL_SET).min(crate::songs::COUNT_MAX);
+            return Ok((Arc::new(Songs::new(super::super::songs_load::SEED_DEFAULT)), count));
+        }
+        let keys = match &self.key_file {
+            Some(path) => {
+                let file = KeyFile::open(path).map_err(|error| {
+                    Failure::doing(format_args!("cannot use the keys of {}", path.display()), error)
+                })?;
+                KeyForm::File(Arc::new(file))
+            }
+            None => match self.keys {
+                KeyRule::Hex => KeyForm::Hex(self.key_bytes),
+                KeyRule::Decimal(width) => KeyForm::Decimal(width),
+                KeyRule::Ycsb => KeyForm::Fnv64,
+                KeyRule::Historic => KeyForm::Historic,
+                KeyRule::Uuid => KeyForm::Uuid,
+                KeyRule::Guid => KeyForm::Guid,
+            },
+        };
+        let count = match &keys {
+            KeyForm::File(file) => self.records.unwrap_or(file.len()).min(file.len()),
+            _ => self.records.unwrap_or(RECORDS_DEFAULT),
+        };
+        Ok((Arc::new(Dataset::new(&self.key_prefix, keys, self.kind()?)), count))
+    }
+
+    fn kind(&self) -> Result<ValueKind, Failure> {
+        let sizes = |default: usize| match &self.value_bytes {
+            Some(sizes) => Ok(sizes.clone()),
+            None => Sizes::uniform(default, default).map_err(Failure),
+        };
+        if let Some(path) = &self.template {
+            let what = format!("cannot use the template {}", path.display());
+            let text = std::fs::read_to_string(path).map_err(|error| Failure::doing(&what, error))?;
+            let template = text.trim_end().parse().map_err(|error: String| Failure::doing(&what, error))?;
+            return Ok(ValueKind::Template(template));
+        }
+        Ok(match self.value {
+            ValueArg::Random | ValueArg::Songs => ValueKind::Random(sizes(100)?),
+            ValueArg::Ascii => ValueKind::Ascii(sizes(100)?),
+            ValueArg::Text => ValueKind::Text(sizes(TEXT_BYTES)?),
+            ValueArg::Json => ValueKind::Json(sizes(100)?),
+            ValueArg::Fields(count, length) => ValueKind::Fields { count, length },
+        })
+    }
+}
+
+/// What is done.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Work")]
+pub(crate) struct WorkArgs {
+    /// Operations with weights, as get=90,set=9,delete=1; see the list below
+    #[arg(long, conflicts_with = "gets")]
+    pub(crate) mix: Option<Mix>,
+    /// Percentage of reads; the rest are writes
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(..=100))]
+    pub(crate) gets: u8,
+    /// Write every record once instead of measuring
+    #[arg(long, conflicts_with_all = ["gets", "mix", "seconds", "ops", "warmup"])]
+    pub(crate) populate: bool,
+    /// Which record is next: uniform, zipf or zipf:EXPONENT (scrambled), latest or latest:EXPONENT, sequential, each
+    /// (once), hot:SIZE, hot:SIZE:CHURN (one record exchanged every CHURN operations), hot:SIZE:CHURN:SHARE
+    #[arg(long, default_value = "uniform", value_parser = choice)]
+    pub(crate) distribution: Choice,
+    /// Keys of each mget
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) multi: u16,
+    /// Path of subget and subset
+    #[arg(long, default_value = "field")]
+    pub(crate) path: String,
+    /// Expiry of what is written, and of touch: seconds, 0 for none
+    #[arg(long, default_value_t = 0)]
+    pub(crate) expiry: u32,
+    /// When writes may be acknowledged (couchbase protocol)
+    #[arg(long, value_enum)]
+    pub(crate) durability: Option<DurabilityArg>,
+    /// After how long the server gives a durable write up
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u16).range(1..=65534))]
+    pub(crate) durability_timeout: Option<u16>,
+}
+
+/// How far a write must have travelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "camelCase")]
+pub(crate) enum DurabilityArg {
+    /// In the memory of a majority
+    Majority,
+    /// In the memory of a majority, on the disk of the active
+    MajorityAndPersistActive,
+    /// On the disks of a majority
+    PersistToMajority,
+}
+
+fn choice(text: &str) -> Result<Choice, String> {
+    let mut words = text.split(':');
+    let name = words.next().unwrap_or_default();
+    let numbers: Vec<f64> = words
+        .map(|word| word.parse().ok().filter(|number: &f64| *number >= 0.0 && *number <= 1e15))
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("{text:?} has something that is no number"))?;
+    let number = |at: usize, default: f64| numbers.get(at).copied().unwrap_or(default);
+    Ok(match name {
+        "uniform" => Choice::Uniform,
+        "zipf" => Choice::Zipf { theta: number(0, 0.99) },
+        "latest" => Choice::Latest { theta: number(0, 0.99) },
+        "sequential" => Choice::Sequential,
+        "each" => Choice::Each,
+        "hot" if !numbers.is_empty() => Choice::HotSet {
+            size: number(0, 1.0).clamp(1.0, 1e8) as u64,
+            churn_every: number(1, 0.0) as u64,
+            share: number(2, 1.0),
+        },
+        _ => return Err("distributions are uniform, zipf, latest, sequential, each and hot:SIZE".to_owned()),
+    })
+}
+
+impl WorkArgs {
+    /// The mix of operations.
+    pub(crate) fn mix(&self) -> Result<Mix, Failure> {
+        match &self.mix {
+            _ if self.populate => Ok(Mix::only(Op::Set)),
+            Some(mix) => Ok(mix.clone()),
+            None => {
+                let reads = f64::from(self.gets);
+                Mix::new(&[(Op::Get, reads), (Op::Set, 100.0 - reads)]).map_err(Failure)
+            }
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let level = self.durability.map(|level| match level {
+            DurabilityArg::Majority => DurabilityLevel::Majority,
+            DurabilityArg::MajorityAndPersistActive => DurabilityLevel::MajorityAndPersistActive,
+            DurabilityArg::PersistToMajority => DurabilityLevel::PersistToMajority,
+        });
+        Settings {
+            expiry: self.expiry,
+            durability: level.map(|level| (level, self.durability_timeout)),
+            path: self.path.clone().into_bytes(),
+            ..Settings::default()
+        }
+    }
+}
+
+/// When, over what, and for how long.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Pace")]
+pub(crate) struct PaceArgs {
+    /// Operations per second, due at times that do not depend on the answers; latency counts from there [default: 5000]
+    #[arg(long, short = 'r', value_name = "OPS", value_parser = rate, conflicts_with = "closed")]
+    pub(crate) rate: Option<f64>,
+    /// Gaps between operations as of independent users instead of even ones
+    #[arg(long, conflicts_with = "closed")]
+    pub(crate) poisson: bool,
+    /// Closed loop: the next operation when an answer has made room. Measures speed, hides stalls
+    #[arg(long)]
+    pub(crate) closed: bool,
+    /// How many connections
+    #[arg(long, short = 'c', default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub(crate) connections: u32,
+    /// Requests in flight per connection
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) pipeline: u32,
+    /// Threads that share the connections
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) threads: u32,
+    /// How long to measure
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Measure this many operations instead of a time
+    #[arg(long, conflicts_with = "seconds")]
+    pub(crate) ops: Option<u64>,
+    /// Seconds of the same load before measuring
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) warmup: f64,
+    /// An answer that takes longer than this many seconds breaks the connection
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<f64>,
+    /// Make broken connections again and count what was under way as errors, instead of ending the run
+    #[arg(long)]
+    pub(crate) reconnect: bool,
+    /// Sequence of keys and versions
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|s: &f64| s.is_finite() && (0.0..=1e6).contains(s));
+    number.ok_or_else(|| "a number of seconds, such as 10 or 0.5".to_owned())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|rate: &f64| *rate > 0.0 && *rate <= 1e9);
+    number.ok_or_else(|| "a number of operations per second, such as 5000".to_owned())
+}
+
+/// Answers that never come would keep a run that makes connections again from ending.
+const TIMEOUT_RECONNECTING: f64 = 10.0;
+
+impl PaceArgs {
+    /// The rate of an open loop; `None` for a closed one.
+    pub(crate) fn rate(&self, populating: bool) -> Option<f64> {
+        let closed = self.closed || (populating && self.rate.is_none());
+        (!closed).then(|| self.rate.unwrap_or(RATE_DEFAULT))
+    }
+
+    /// What is measured.
+    pub(crate) fn phase(&self, work: &WorkArgs, records: u64, protocol: Protocol) -> Result<Phase, Failure> {
+        let mix = work.mix()?;
+        if let Some(op) = mix.ops().find(|op| !protocol.can(*op)) {
+            return Err(Failure(format!("this protocol has no {}", op.name())));
+        }
+        if (work.durability.is_some() || mix.ops().any(|op| op == Op::SubGet))
+            && protocol != Protocol::Couchbase
+        {
+            return Err(Failure("this needs the couchbase protocol".to_owned()));
+        }
+        let timeout = self.timeout.or(self.reconnect.then_some(TIMEOUT_RECONNECTING));
+        let grows = mix.ops().any(|op| matches!(op, Op::Append | Op::Prepend));
+        Ok(Phase {
+            mix,
+            choice: if work.populate { Choice::Each } else { work.distribution },
+            pace: match self.rate(work.populate) {
+                None => Pace::Closed,
+                Some(_) if self.poisson => Pace::Poisson,
+                Some(_) => Pace::Even,
+            },
+            stop: match self.ops {
+                _ if work.populate => Stop::All,
+                Some(ops) => Stop::Ops(ops),
+                None => Stop::Time(Duration::from_secs_f64(self.seconds)),
+            },
+            pipeline: self.pipeline as usize,
+            multi: usize::from(work.multi),
+            // What was appended to cannot be told from damage.
+            check_every: if grows { 0 } else { 16 },
+            settings: work.settings(),
+            timeout: timeout.filter(|seconds| *seconds > 0.0).map(Duration::from_secs_f64),
+            on_break: if self.reconnect { OnBreak::Reconnect } else { OnBreak::Fail },
+            seed: self.seed,
+            ..Phase::of(Op::Get, records)
+        })
+    }
+}

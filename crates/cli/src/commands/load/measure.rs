@@ -1,0 +1,128 @@
+//! One measurement from connecting to reading back.
+
+use super::live::Live;
+use super::{Args, FILES_RESERVED, Failure};
+use crate::progress::Progress;
+use load::process::own_cpu_seconds;
+use load::report::Report;
+use load::{Choice, Control, Crew, Mix, Op, Pace, Part, Phase, Stop, Target, Usage};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Separates the sequences of warming up and reading back from the measured one.
+const WARMUP_SEED: u64 = 0x3a3a;
+const VERIFY_SEED: u64 = 0x5c5c;
+/// Statistics of the server whose growth is reported, where it has them.
+const SYNCS: &str = "ep_flusher_syncs";
+
+/// Runs what the flags say.
+pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
+    check_files(args.pace.connections)?;
+    let target = Arc::new(args.target.discover(args.answers.trace)?);
+    let (records, count) = args.records.records()?;
+    let phase = args.pace.phase(&args.work, count, target.protocol)?;
+    let (connections, threads) = (args.pace.connections as usize, args.pace.threads as usize);
+    let mut crew = Crew::connect(&target, &records, connections, threads, Part::WHOLE).map_err(failed)?;
+    let rate = args.pace.rate(args.work.populate);
+    let control = Control::new(rate.unwrap_or(0.0));
+    if !args.work.populate && args.pace.warmup > 0.0 {
+        let stop = Stop::Time(Duration::from_secs_f64(args.pace.warmup));
+        let warmup = Phase { stop, seed: phase.seed ^ WARMUP_SEED, ..phase.clone() };
+        crew.total(&warmup, &control).map_err(failed)?;
+    }
+    let mut report = Report { rate, interval: phase.interval.as_secs_f64(), ..Report::default() };
+    let mut watch = Watch::new(args, &phase, count);
+    let before = args.answers.server_pid.and_then(Usage::of);
+    let (own, syncs) = (own_cpu_seconds(), syncs(&target));
+    let outcome = crew.run(&phase, &control, |interval| {
+        watch.see(&interval);
+        report.add(&interval);
+    });
+    watch.end();
+    outcome.map_err(failed)?;
+    report.client_cpu = own_cpu_seconds() - own;
+    report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
+    if let (Some(before), Some(after)) = (syncs, self::syncs(&target)) {
+        let syncs = (after - before).max(0.0);
+        report.server_figures.push(("syncs".to_owned(), syncs));
+        let writes = report.tally.ok_of(false) as f64;
+        if syncs > 0.0 && writes > 0.0 {
+            report.server_figures.push(("writes per sync".to_owned(), writes / syncs));
+        }
+    }
+    if args.answers.verify > 0 {
+        report.verified = Some(read_back(args, &phase, &mut crew)?);
+    }
+    Ok(report)
+}
+
+fn failed(error: load::LoadError) -> Failure {
+    Failure(error.to_string())
+}
+
+fn read_back(args: &Args, phase: &Phase, crew: &mut Crew) -> Result<load::Tally, Failure> {
+    let check = Phase {
+        mix: Mix::only(Op::Get),
+        choice: Choice::Uniform,
+        pace: Pace::Closed,
+        stop: Stop::Ops(args.answers.verify),
+        check_every: phase.check_every.min(1),
+        seed: phase.seed ^ VERIFY_SEED,
+        ..phase.clone()
+    };
+    crew.total(&check, &Control::new(0.0)).map_err(failed)
+}
+
+fn check_files(connections: u32) -> Result<(), Failure> {
+    let files = server::limits::raise_file_limit();
+    if u64::from(connections) + FILES_RESERVED <= files {
+        return Ok(());
+    }
+    Err(Failure(format!(
+        "{connections} connections need more than the {files} open files of `ulimit -n`: raise it"
+    )))
+}
+
+/// How often the server has synced, if it is one that says so.
+fn syncs(target: &Target) -> Option<f64> {
+    let stats = target.open(0).ok()?.stats("").ok()?;
+    stats.iter().find(|(name, _)| name == SYNCS)?.1.parse().ok()
+}
+
+/// What is shown while the run goes on.
+enum Watch {
+    Filling(Progress, u64),
+    Measuring(Live),
+    Quiet,
+}
+
+impl Watch {
+    fn new(args: &Args, phase: &Phase, records: u64) -> Watch {
+        if args.answers.quiet || args.answers.json {
+            Watch::Quiet
+        } else if args.work.populate {
+            Watch::Filling(Progress::start("filling", records), 0)
+        } else {
+            Watch::Measuring(Live::start(phase))
+        }
+    }
+
+    fn see(&mut self, interval: &load::Interval) {
+        match self {
+            Watch::Filling(progress, done) => {
+                *done += interval.tally.done();
+                progress.set(*done);
+            }
+            Watch::Measuring(live) => live.show(interval),
+            Watch::Quiet => {}
+        }
+    }
+
+    fn end(self) {
+        match self {
+            Watch::Filling(progress, _) => progress.finish(),
+            Watch::Measuring(live) => live.end(),
+            Watch::Quiet => {}
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! `settee load`: measures a server, or fills it.
+
+mod args;
+mod live;
+mod measure;
+
+use super::Failure;
+use args::{PaceArgs, RecordArgs, TargetArgs, WorkArgs};
+use load::report;
+
+/// Files beside the connections: standard streams, polls, `/proc`.
+const FILES_RESERVED: u64 = 64;
+
+/// Measure a server with reads and writes, or fill it with records
+#[derive(clap::Args)]
+#[command(long_about = "Measure a server with reads and writes, or fill it with records.\n\n\
+Operations are due at a set rate (open loop), whether or not the server keeps up: latency counts from the time an \
+operation was due, so a server that stalls shows it. --closed sends the next request when a reply has made room, with \
+--pipeline requests in flight on each connection; that finds a server's speed and hides its stalls. Keys are \
+hexadecimal digits spread over all vBuckets, values random bytes that are recognised when they come back, unless told \
+otherwise. Successes, misses and errors are counted apart and are never in one histogram. Works against Settee, \
+Couchbase, any memcached and Redis. Pin server and client to different cores when you compare servers, and interleave \
+them.")]
+#[command(after_help = "\
+Operations of --mix:
+  get set add replace cas append prepend delete incr decr touch mget subget subset rmw insert
+  (cas: read, then write if nobody else did; rmw: read, then write; insert: the next record that does not exist;
+  incr and decr have counters of their own beside the records; mget: --multi keys; subget, subset: --path)
+
+Examples:
+  settee load --populate --records 1000000 --value-bytes 1000 -u Administrator -p password
+  settee load --rate 20000 --mix get=90,set=9,delete=1 --distribution zipf -u Administrator -p password
+  settee load --closed --connections 50 --pipeline 16 --gets 100 -n 1000000 -u Administrator -p password
+  settee load --key-file keys.csv --value text --rate 5000 --seconds 60 -u Administrator -p password
+  settee load --mix subget=1 --value json --value-bytes 20000 ...     one field of large documents
+  settee load --closed --gets 0 --durability persistToMajority -c 100 ...
+  settee load --protocol text --port 11211 --gets 0 --seconds 5       any memcached server
+  settee load --protocol resp --closed --pipeline 16                  Redis
+  settee load --gets 100 --server-pid $(pidof settee) --json ...      with the server's CPU time per operation
+
+The load is explained in docs/load.md.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    records: RecordArgs,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    pace: PaceArgs,
+    #[command(flatten)]
+    answers: AnswerArgs,
+}
+
+/// What is told.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Answers")]
+struct AnswerArgs {
+    /// Afterwards read back this many random records and compare them
+    #[arg(long, default_value_t = 1000)]
+    verify: u64,
+    /// Also report what this process used meanwhile (CPU time per operation, memory)
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+    /// Have the server say how long it took for each operation (couchbase protocol)
+    #[arg(long)]
+    trace: bool,
+    /// Report as one line of JSON
+    #[arg(long)]
+    json: bool,
+    /// Print nothing while running
+    #[arg(long, short = 'q')]
+    quiet: bool,
+}
+
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let report = measure::measure(&args)?;
+    if args.answers.json {
+        println!("{}", report::json(&report));
+    } else {
+        print!("{}", report::text(&report));
+    }
+    verdict(&report)
+}
+
+/// Errors and wrong answers make the command fail: a script must not take the figure for good.
+fn verdict(report: &report::Report) -> Result<(), Failure> {
+    if report.corrupt() > 0 {
+        let corrupt = report.corrupt();
+        return Err(Failure(format!("{corrupt} documents came back different from what was stored")));
+    }
+    match report.refused() {
+        None => Ok(()),
+        Some((count, text)) => Err(Failure(format!("{count} operations failed, most of them with: {text}"))),
+    }
+}

@@ -1,0 +1,359 @@
+//! The loop of one thread: any number of connections, each with a bounded number of requests in flight.
+//!
+//! Invariants: replies come in the order of requests on each connection, so the oldest pending request is the one a
+//! reply belongs to (the binary protocols' number proves it). A broken connection ends the phase with an error unless
+//! the phase says to make it again; figures never silently come from fewer connections than asked for. Every
+//! operation that was drawn ends in exactly one histogram, or is counted as unsent.
+//!
+//! What it takes care of, because popular tools do not: every part of a run draws its own sequence; only answers
+//! count as operations; values are recognised when they come back; a "temporary failure" is retried with back-off and
+//! its latency runs from the first attempt.
+
+mod connection;
+mod reconnect;
+mod run;
+mod supply;
+#[cfg(test)]
+mod tests;
+mod timer;
+
+use crate::choose::{Choice, Part};
+use crate::op::{Mix, Op};
+use crate::pace::{Control, Pace};
+use crate::records::{Records, mix};
+use crate::tally::{Interval, Tally};
+use crate::target::{LoadError, Target};
+use crate::wire::Settings;
+use connection::Connection;
+use mio::{Events, Interest, Poll, Token};
+use reconnect::Reconnector;
+use run::Run;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use timer::Timer;
+
+/// Read at once; larger than the replies to a deep pipeline of large values usually are.
+const READ_BYTES: usize = 256 * 1024;
+/// After this long without any reply the server is taken to be stuck.
+const STALL: Duration = Duration::from_secs(30);
+/// After this long with "temporary failure" as the only answer there is no hope left.
+const HOPE: Duration = Duration::from_secs(120);
+/// What was due before the end of an open loop may still be sent for this long.
+const GRACE: Duration = Duration::from_secs(5);
+/// Longest sleep: how fast a changed rate or a stop is seen.
+const LOOK_UP: Duration = Duration::from_millis(50);
+
+/// When a phase ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// When every record has had its turn ([`Choice::Each`]).
+    All,
+    /// After this many operations of the whole run.
+    Ops(u64),
+    /// After this long.
+    Time(Duration),
+}
+
+impl Stop {
+    fn ops(self, part: Part) -> u64 {
+        match self {
+            Stop::Ops(ops) => ops / part.of + u64::from(part.index < ops % part.of),
+            Stop::All | Stop::Time(_) => u64::MAX,
+        }
+    }
+
+    fn nanos(self) -> u64 {
+        match self {
+            Stop::Time(time) => time.as_nanos() as u64,
+            Stop::All | Stop::Ops(_) => u64::MAX,
+        }
+    }
+}
+
+/// What a broken connection means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBreak {
+    /// The end of the phase.
+    Fail,
+    /// What was under way has failed; the connection is made again.
+    Reconnect,
+}
+
+/// One stretch of load.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// What is done.
+    pub mix: Mix,
+    /// Records are numbered below this.
+    pub records: u64,
+    /// Which of them.
+    pub choice: Choice,
+    /// When.
+    pub pace: Pace,
+    /// Until when.
+    pub stop: Stop,
+    /// Requests in flight per connection.
+    pub pipeline: usize,
+    /// Keys of a multi-get.
+    pub multi: usize,
+    /// Every how many hits the whole value is compared; sizes and versions of the others are not looked at. 0: never.
+    pub check_every: u64,
+    /// What all requests have in common; flags and collection are filled in by the driver.
+    pub settings: Settings,
+    /// What APPEND and PREPEND add.
+    pub additions: (Vec<u8>, Vec<u8>),
+    /// An answer that takes longer breaks the connection.
+    pub timeout: Option<Duration>,
+    /// What a broken connection means.
+    pub on_break: OnBreak,
+    /// Length of the intervals that results are handed out in.
+    pub interval: Duration,
+    /// Whatever is drawn follows from this.
+    pub seed: u64,
+}
+
+impl Phase {
+    /// One operation on one record after the other, as fast as it goes: how data sets are filled and compared.
+    #[must_use]
+    pub fn each(op: Op, records: u64, pipeline: usize) -> Phase {
+        Phase { choice: Choice::Each, stop: Stop::All, check_every: 1, pipeline, ..Phase::of(op, records) }
+    }
+
+    /// One operation on random records in a closed loop, without end.
+    #[must_use]
+    pub fn of(op: Op, records: u64) -> Phase {
+        Phase {
+            mix: Mix::only(op),
+            records,
+            choice: Choice::Uniform,
+            pace: Pace::Closed,
+            stop: Stop::Ops(u64::MAX),
+            pipeline: 1,
+            multi: 1,
+            check_every: 16,
+            settings: Settings::default(),
+            additions: (b"appended_string".to_vec(), b"prepended_string".to_vec()),
+            timeout: None,
+            on_break: OnBreak::Fail,
+            interval: Duration::from_secs(1),
+            seed: 1,
+        }
+    }
+
+    fn rng(&self, part: Part) -> fastrand::Rng {
+        fastrand::Rng::with_seed(mix(self.seed ^ mix(part.index + 1)))
+    }
+}
+
+/// Connections and buffers of one part of a run; runs one phase after the other.
+pub struct Driver {
+    target: Arc<Target>,
+    records: Arc<dyn Records>,
+    part: Part,
+    poll: Poll,
+    timer: Timer,
+    connections: Vec<Connection>,
+    buffer: Vec<u8>,
+}
+
+impl Driver {
+    /// Opens the connections, spread over the target's nodes: at least one to each.
+    ///
+    /// # Errors
+    /// A connection cannot be made.
+    pub fn connect(
+        target: Arc<Target>,
+        records: Arc<dyn Records>,
+        connections: usize,
+        part: Part,
+    ) -> Result<Driver, LoadError> {
+        let poll = Poll::new()?;
+        let nodes = target.nodes();
+        let mut open = Vec::with_capacity(connections);
+        for id in 0..connections.max(nodes) {
+            let mut stream = mio::net::TcpStream::from_std(target.connect(id % nodes)?);
+            poll.registry().register(&mut stream, Token(id), Interest::READABLE | Interest::WRITABLE)?;
+            open.push(Connection::new(id, id % nodes, stream));
+        }
+        let timer = Timer::new(poll.registry(), Token(open.len()))?;
+        Ok(Driver { target, records, part, poll, timer, connections: open, buffer: vec![0; READ_BYTES] })
+    }
+
+    /// Runs a phase alone and at once; `progress` hears the running total about ten times a second.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn run_all(&mut self, phase: &Phase, mut progress: impl FnMut(&Tally)) -> Result<Tally, LoadError> {
+        let phase = Phase { interval: Duration::from_millis(100), ..phase.clone() };
+        let mut total = Tally::default();
+        let mut sink = |interval: Interval| {
+            total.merge(&interval.tally);
+            progress(&total);
+        };
+        self.run(&phase, Instant::now(), &Control::new(0.0), &mut sink)?;
+        Ok(total)
+    }
+
+    /// Runs a phase from `start`, which may lie ahead, to its end and waits for every reply. Results are handed to
+    /// `sink` interval by interval; the last one may be short.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn run(
+        &mut self,
+        phase: &Phase,
+        start: Instant,
+        control: &Control,
+        sink: &mut dyn FnMut(Interval),
+    ) -> Result<(), LoadError> {
+        std::thread::sleep(start.saturating_duration_since(Instant::now()));
+        let mut connections = std::mem::take(&mut self.connections);
+        let mut run = Run::new(phase, &self.target, &*self.records, self.part, control, start, sink);
+        let mut wheel = Wheel {
+            poll: &mut self.poll,
+            timer: &mut self.timer,
+            buffer: &mut self.buffer,
+            reconnector: Reconnector::new(self.target.clone()),
+        };
+        let result = wheel.turn(&mut run, &mut connections);
+        run.close();
+        self.connections = connections;
+        result
+    }
+}
+
+/// What a run needs of the driver while its connections are lent out.
+struct Wheel<'a> {
+    poll: &'a mut Poll,
+    timer: &'a mut Timer,
+    buffer: &'a mut Vec<u8>,
+    reconnector: Reconnector,
+}
+
+impl Wheel<'_> {
+    fn turn(&mut self, run: &mut Run<'_>, connections: &mut [Connection]) -> Result<(), LoadError> {
+        let mut events = Events::with_capacity(1024);
+        let timer = Token(connections.len());
+        for connection in connections.iter_mut() {
+            connection.listed = false;
+            run.list(connection);
+        }
+        let mut patience = Patience::default();
+        loop {
+            let now = run.now();
+            run.see(now);
+            self.follow_up(run, connections, now)?;
+            run.dispatch(connections, now)?;
+            if run.supply.is_finished() {
+                return Ok(());
+            }
+            patience.check(run, connections, now)?;
+            self.timer.arm(run.wake_at(now), now);
+            match self.poll.poll(&mut events, Some(LOOK_UP)) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                other => other?,
+            }
+            run.see(run.now());
+            for event in &events {
+                if event.token() == timer {
+                    self.timer.fired();
+                    continue;
+                }
+                let connection = &mut connections[event.token().0];
+                let mut outcome = Ok(());
+                if event.is_readable() {
+                    outcome = run.read(connection, self.buffer);
+                }
+                if outcome.is_ok() {
+                    outcome = connection.flush().map_err(|error| error.to_string());
+                }
+                match outcome {
+                    Ok(()) => run.list(connection),
+                    Err(reason) => self.break_up(run, connection, reason)?,
+                }
+                run.dispatch(connections, run.now())?;
+            }
+        }
+    }
+
+    /// What time brings: connections that are due again, broken ones that are back, answers that took too long.
+    fn follow_up(
+        &mut self,
+        run: &mut Run<'_>,
+        connections: &mut [Connection],
+        now: u64,
+    ) -> Result<(), LoadError> {
+        if run.paused > 0 {
+            for connection in connections.iter_mut() {
+                if connection.paused_until.is_some_and(|at| at <= now) {
+                    run.try_again(connection, now);
+                }
+            }
+        }
+        while let Some((id, stream)) = self.reconnector.made() {
+            let mut stream = mio::net::TcpStream::from_std(stream);
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            self.poll.registry().register(&mut stream, Token(id), interest)?;
+            let connection = &mut connections[id];
+            connection.stream = Some(stream);
+            run.list(connection);
+        }
+        if let Some(late) = run.overdue(now) {
+            for connection in connections.iter_mut() {
+                if connection.pending.front().is_some_and(|job| job.sent < late) {
+                    self.break_up(run, connection, "no answer in time".to_owned())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the phase, or has the connection made again.
+    fn break_up(
+        &mut self,
+        run: &mut Run<'_>,
+        connection: &mut Connection,
+        reason: String,
+    ) -> Result<(), LoadError> {
+        if run.phase.on_break == OnBreak::Fail {
+            return Err(connection.broken(reason));
+        }
+        run.lost(connection);
+        self.reconnector.make(connection.id, connection.node);
+        Ok(())
+    }
+}
+
+/// Notices when a run cannot end well.
+#[derive(Default)]
+struct Patience {
+    answers: u64,
+    last_answer: u64,
+    finished: u64,
+    last_finish: u64,
+}
+
+impl Patience {
+    fn check(&mut self, run: &Run<'_>, connections: &[Connection], now: u64) -> Result<(), LoadError> {
+        if run.answers != self.answers {
+            (self.answers, self.last_answer) = (run.answers, now);
+        }
+        if run.finished != self.finished {
+            (self.finished, self.last_finish) = (run.finished, now);
+        }
+        if run.supply.outstanding == 0 || run.phase.on_break == OnBreak::Reconnect {
+            (self.last_answer, self.last_finish) = (now, now);
+        }
+        if now - self.last_answer > STALL.as_nanos() as u64 {
+            let in_flight = connections.iter().map(|connection| connection.pending.len()).sum();
+            if in_flight > 0 {
+                return Err(LoadError::Stalled(STALL.as_secs(), in_flight));
+            }
+        }
+        if now - self.last_finish > HOPE.as_nanos() as u64 {
+            return Err(LoadError::NoProgress(HOPE.as_secs()));
+        }
+        Ok(())
+    }
+}

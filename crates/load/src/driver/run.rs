@@ -1,0 +1,383 @@
+//! A phase under way: what goes out, what a reply means, what is counted.
+
+use super::connection::Connection;
+use super::supply::{Job, Supply};
+use super::{GRACE, LOOK_UP, Phase};
+use crate::choose::Part;
+use crate::op::{Class, Op};
+use crate::pace::Control;
+use crate::records::Records;
+use crate::tally::{Interval, Tally};
+use crate::target::{LoadError, Target};
+use crate::wire::{Command, Expected, Found, Outcome, Parsed, Settings, Verb};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Counters live beside the documents, because a document is no number.
+const COUNTER_SUFFIX: &[u8] = b".n";
+
+pub(super) struct Run<'a> {
+    pub(super) phase: &'a Phase,
+    pub(super) supply: Supply,
+    /// Connections that are pausing after a "temporary failure".
+    pub(super) paused: usize,
+    /// Replies of any kind.
+    pub(super) answers: u64,
+    /// Operations that have ended.
+    pub(super) finished: u64,
+    target: &'a Target,
+    records: &'a dyn Records,
+    settings: Settings,
+    control: &'a Control,
+    start: Instant,
+    sink: &'a mut dyn FnMut(Interval),
+    tally: Tally,
+    /// The interval that `tally` is of.
+    interval: u64,
+    /// Hits so far, which decide whose value is compared.
+    hits: u64,
+    /// Per node, connections with room.
+    ready: Vec<VecDeque<usize>>,
+    dirty: Vec<usize>,
+    scratch: Vec<u8>,
+    found: Vec<Found>,
+    next_timeout_check: u64,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        phase: &'a Phase,
+        target: &'a Target,
+        records: &'a dyn Records,
+        part: Part,
+        control: &'a Control,
+        start: Instant,
+        sink: &'a mut dyn FnMut(Interval),
+    ) -> Run<'a> {
+        let flags = records.flags();
+        Run {
+            phase,
+            supply: Supply::new(phase, part, target.nodes(), control.rate()),
+            paused: 0,
+            answers: 0,
+            finished: 0,
+            target,
+            records,
+            settings: Settings { flags, collection: target.collection(), ..phase.settings.clone() },
+            control,
+            start,
+            sink,
+            tally: Tally::default(),
+            interval: 0,
+            hits: 0,
+            ready: (0..target.nodes()).map(|_| VecDeque::new()).collect(),
+            dirty: Vec::new(),
+            scratch: Vec::new(),
+            found: Vec::new(),
+            next_timeout_check: 0,
+        }
+    }
+
+    /// Nanoseconds since the start.
+    pub(super) fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Notices what time and the control have changed: a finished interval, another rate, the end.
+    pub(super) fn see(&mut self, now: u64) {
+        let length = self.phase.interval.as_nanos() as u64;
+        while now >= (self.interval + 1).saturating_mul(length) {
+            self.hand_out(self.phase.interval);
+        }
+        self.supply.follow(self.control.rate(), now);
+        self.supply.see_time(now);
+        if self.control.stopped() {
+            self.supply.end();
+        }
+        let end = self.phase.stop.nanos();
+        if now >= end.saturating_add(GRACE.as_nanos() as u64) {
+            self.tally.unsent += self.supply.give_up();
+        }
+    }
+
+    fn hand_out(&mut self, length: Duration) {
+        let mut tally = std::mem::take(&mut self.tally);
+        // What all intervals took together is what the last one says: they follow each other.
+        tally.elapsed = self.phase.interval * self.interval as u32 + length;
+        (self.sink)(Interval { index: self.interval, tally });
+        self.interval += 1;
+    }
+
+    /// Hands out what is left.
+    pub(super) fn close(&mut self) {
+        let now = self.now();
+        self.see(now);
+        let begun = self.phase.interval * self.interval as u32;
+        self.hand_out(Duration::from_nanos(now).saturating_sub(begun));
+    }
+
+    /// When there is something to do even if nothing arrives.
+    pub(super) fn wake_at(&self, now: u64) -> u64 {
+        let pause = if self.paused > 0 { super::connection::PAUSE_FIRST } else { LOOK_UP };
+        let due = self.supply.due().filter(|_| self.ready.iter().any(|list| !list.is_empty()));
+        due.unwrap_or(u64::MAX).min(now + pause.as_nanos() as u64)
+    }
+
+    /// Requests sent before this time are overdue; looked at a few times per timeout.
+    pub(super) fn overdue(&mut self, now: u64) -> Option<u64> {
+        let timeout = self.phase.timeout?.as_nanos() as u64;
+        if now < self.next_timeout_check {
+            return None;
+        }
+        self.next_timeout_check = now + timeout / 8;
+        now.checked_sub(timeout)
+    }
+
+    /// Puts a connection into the list of those with room, if it has some.
+    pub(super) fn list(&mut self, connection: &mut Connection) {
+        if !connection.listed && connection.has_room(self.phase.pipeline) {
+            connection.listed = true;
+            self.ready[connection.node].push_back(connection.id);
+        }
+    }
+
+    /// Sends whatever is due over connections that have room, in turns.
+    pub(super) fn dispatch(&mut self, connections: &mut [Connection], now: u64) -> Result<(), LoadError> {
+        for node in 0..self.ready.len() {
+            while let Some(&id) = self.ready[node].front() {
+                let connection = &mut connections[id];
+                if !connection.has_room(self.phase.pipeline) {
+                    self.ready[node].pop_front();
+                    connection.listed = false;
+                    continue;
+                }
+                let Some(job) = self.next_job(node, now) else { break };
+                self.send(connection, job, now);
+                self.soil(connection);
+                // In turns: the next request is another connection's.
+                self.ready[node].rotate_left(1);
+            }
+        }
+        for id in std::mem::take(&mut self.dirty) {
+            let connection = &mut connections[id];
+            connection.dirty = false;
+            // An error here comes back as an event of the socket, which is where broken connections are dealt with.
+            let _ = connection.flush();
+        }
+        Ok(())
+    }
+
+    /// Notes that there is something to flush.
+    fn soil(&mut self, connection: &mut Connection) {
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(connection.id);
+        }
+    }
+
+    /// The pause is over: what was refused goes out before anything new. There is room for it, because nothing was
+    /// sent meanwhile.
+    pub(super) fn try_again(&mut self, connection: &mut Connection, now: u64) {
+        connection.paused_until = None;
+        self.paused -= 1;
+        while let Some(job) = connection.retry.pop_front() {
+            self.send(connection, job, now);
+        }
+        self.soil(connection);
+        self.list(connection);
+    }
+
+    fn next_job(&mut self, node: usize, now: u64) -> Option<Job> {
+        let (records, target, scratch) = (self.records, self.target, &mut self.scratch);
+        self.supply.take(node, now, |index| {
+            scratch.clear();
+            records.key(index, scratch);
+            target.route(scratch).1
+        })
+    }
+
+    /// Appends the job's request and notes that it waits for a reply.
+    fn send(&mut self, connection: &mut Connection, mut job: Job, now: u64) {
+        if job.sent == 0 {
+            job.sent = now;
+        }
+        job.number = connection.number;
+        connection.number =
+            connection.number.wrapping_add(self.target.protocol.numbers(job.verb, job.keys.len()));
+        if job.verb == Verb::MultiGet {
+            self.write_many(&job, &mut connection.out);
+        } else {
+            job.value_bytes = self.write_one(&job, &mut connection.out);
+        }
+        connection.pending.push_back(job);
+    }
+
+    /// Returns how many bytes of value it carries.
+    fn write_one(&mut self, job: &Job, out: &mut Vec<u8>) -> u32 {
+        self.scratch.clear();
+        self.records.key(job.index, &mut self.scratch);
+        if job.op.is_counter() {
+            self.scratch.extend_from_slice(COUNTER_SUFFIX);
+        }
+        let key_end = self.scratch.len();
+        match job.verb {
+            verb if verb.carries_value() => self.records.value(job.index, job.version, &mut self.scratch),
+            Verb::Append => self.scratch.extend_from_slice(&self.phase.additions.0),
+            Verb::Prepend => self.scratch.extend_from_slice(&self.phase.additions.1),
+            Verb::SubSet => self.scratch.extend_from_slice(format!("\"{:016x}\"", job.version).as_bytes()),
+            _ => {}
+        }
+        let (key, value) = self.scratch.split_at(key_end);
+        let (vb, _) = self.target.route(key);
+        let settings = &self.settings;
+        let command = Command { verb: job.verb, key, value, vb, number: job.number, cas: job.cas, settings };
+        self.target.protocol.write(&command, out);
+        value.len() as u32
+    }
+
+    fn write_many(&mut self, job: &Job, out: &mut Vec<u8>) {
+        for (place, &index) in job.keys.iter().enumerate() {
+            self.scratch.clear();
+            self.records.key(index, &mut self.scratch);
+            let key = &self.scratch[..];
+            let (vb, _) = self.target.route(key);
+            let settings = &self.settings;
+            let command =
+                Command { verb: job.verb, key, value: &[], vb, number: job.number, cas: 0, settings };
+            self.target.protocol.write_many(place, job.keys.len(), &command, out);
+        }
+    }
+
+    /// Takes every whole reply that has arrived.
+    pub(super) fn read(&mut self, connection: &mut Connection, buffer: &mut [u8]) -> Result<(), String> {
+        connection.read(buffer, |connection, input| {
+            let now = self.now();
+            let mut used = 0;
+            while used < input.len() {
+                // Without a pending request only something unasked can follow; any verb parses it.
+                let next = connection.pending.front();
+                let expected = Expected {
+                    verb: next.map_or(Verb::Get, |job| job.verb),
+                    number: next.map_or(0, |job| job.number),
+                    keys: next.map_or(0, |job| job.keys.len()),
+                };
+                let mut found = std::mem::take(&mut self.found);
+                let parsed = self.target.protocol.read(expected, &input[used..], &mut found);
+                self.found = found;
+                match parsed {
+                    Parsed::Incomplete => break,
+                    Parsed::Unasked(length) => used += length,
+                    Parsed::Broken(reason) => return Err(reason),
+                    Parsed::Reply(outcome, length, server_us) => {
+                        let job = connection.pending.pop_front();
+                        let job = job.ok_or_else(|| "a reply to nothing".to_owned())?;
+                        connection.answered += 1;
+                        self.answers += 1;
+                        self.answer(connection, job, outcome, &input[used..used + length], server_us, now);
+                        used += length;
+                    }
+                }
+            }
+            Ok(used)
+        })
+    }
+
+    /// What a reply means for its operation: the end, another request, or another try.
+    fn answer(
+        &mut self,
+        connection: &mut Connection,
+        mut job: Job,
+        outcome: Outcome<'_>,
+        reply: &[u8],
+        server_us: Option<u32>,
+        now: u64,
+    ) {
+        let class = match outcome {
+            Outcome::Hit(value, cas) => {
+                self.tally.bytes += value.len() as u64;
+                self.check(&job, value);
+                if let Some(then) = job.then.take() {
+                    (job.verb, job.cas) = (then, cas);
+                    // Flushed with everything else by whoever reads.
+                    self.send(connection, job, now);
+                    return;
+                }
+                Class::Success
+            }
+            Outcome::Done => {
+                self.tally.bytes += u64::from(job.value_bytes);
+                connection.resume();
+                Class::Success
+            }
+            Outcome::Many => self.count_many(&job, reply),
+            Outcome::Miss => Class::Miss,
+            Outcome::Temporary => {
+                self.tally.temporary += 1;
+                self.paused += usize::from(connection.paused_until.is_none());
+                connection.pause(now);
+                connection.retry.push_back(job);
+                return;
+            }
+            Outcome::Failed(text) => {
+                *self.tally.failures.entry(text).or_default() += 1;
+                Class::Failure
+            }
+        };
+        self.finish(&job, class, server_us, now);
+    }
+
+    fn finish(&mut self, job: &Job, class: Class, server_us: Option<u32>, now: u64) {
+        self.supply.outstanding -= 1;
+        self.finished += 1;
+        self.tally.record(job.op, class, now.saturating_sub(job.due));
+        if class == Class::Success {
+            let split = &mut self.tally.split;
+            if self.phase.pace.is_open() {
+                split.queue.record(job.sent.saturating_sub(job.due));
+                split.service.record(now.saturating_sub(job.sent));
+            }
+            if let Some(micros) = server_us {
+                split.server.record(u64::from(micros) * 1000);
+            }
+        }
+    }
+
+    /// A multi-get succeeds when it finds everything.
+    fn count_many(&mut self, job: &Job, reply: &[u8]) -> Class {
+        let found = std::mem::take(&mut self.found);
+        for (place, range) in &found {
+            let value = &reply[range.clone()];
+            self.tally.bytes += value.len() as u64;
+            if let Some(&index) = place.and_then(|place| job.keys.get(place)) {
+                self.check(&Job { index, op: Op::Get, verb: Verb::Get, ..job.clone() }, value);
+            }
+        }
+        self.tally.keys_found += found.len() as u64;
+        self.tally.keys_missed += (job.keys.len() - found.len().min(job.keys.len())) as u64;
+        let class = if found.len() >= job.keys.len() { Class::Success } else { Class::Miss };
+        self.found = found;
+        class
+    }
+
+    /// Compares a document with what was stored, every so often.
+    fn check(&mut self, job: &Job, value: &[u8]) {
+        self.hits += 1;
+        let every = self.phase.check_every;
+        let due = every > 0 && (every == 1 || self.hits.is_multiple_of(every));
+        let whole = matches!(job.verb, Verb::Get | Verb::GetCas);
+        if due && whole && !self.records.is_value(job.index, value, &mut self.scratch) {
+            self.tally.corrupt += 1;
+        }
+    }
+
+    /// A connection broke that will be made again: what was under way has failed.
+    pub(super) fn lost(&mut self, connection: &mut Connection) {
+        let now = self.now();
+        self.paused -= usize::from(connection.paused_until.is_some());
+        self.tally.reconnects += 1;
+        for job in connection.tear_down() {
+            *self.tally.failures.entry("connection lost".to_owned()).or_default() += 1;
+            self.finish(&job, Class::Failure, None, now);
+        }
+    }
+}

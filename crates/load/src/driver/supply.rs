@@ -1,0 +1,187 @@
+//! What is to be done next, and for which node.
+//!
+//! Operations are drawn in one order for the whole part of the run. One that belongs to another node than the one
+//! that has room waits in that node's list. The lists are bounded: when one is full nothing more is drawn, so a slow
+//! node slows the run as it would slow an application. In an open loop what is not drawn keeps its due time.
+
+use super::Phase;
+use crate::choose::{Chooser, Part};
+use crate::op::Op;
+use crate::pace::{Arrivals, Pace};
+use crate::wire::Verb;
+use std::collections::VecDeque;
+
+/// Longest list of operations that wait for a node.
+const WAITING_MAX: usize = 4096;
+/// How often another record is drawn for a multi-get, per key, until one belongs to the same node.
+const DRAWS_PER_KEY: usize = 16;
+
+/// One operation on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) op: Op,
+    /// What its current request asks.
+    pub(super) verb: Verb,
+    /// What follows when that succeeds.
+    pub(super) then: Option<Verb>,
+    pub(super) index: u64,
+    /// Version of the value it writes.
+    pub(super) version: u64,
+    /// When it was due: latency counts from here. In a closed loop, when it was sent.
+    pub(super) due: u64,
+    /// When its first request went out.
+    pub(super) sent: u64,
+    /// Number of its current request.
+    pub(super) number: u32,
+    /// Bytes of the value that a write carries.
+    pub(super) value_bytes: u32,
+    /// For the second request of a CAS.
+    pub(super) cas: u64,
+    /// Records of a multi-get.
+    pub(super) keys: Box<[u64]>,
+}
+
+pub(super) struct Supply {
+    pace: Pace,
+    mix: crate::op::Mix,
+    multi: usize,
+    chooser: Chooser,
+    arrivals: Arrivals,
+    rng: fastrand::Rng,
+    /// Per node.
+    waiting: Vec<VecDeque<Job>>,
+    /// Operations that may still be drawn.
+    left: u64,
+    /// Nothing is drawn that is due at this time or later.
+    until: u64,
+    over: bool,
+    /// Drawn and not yet finished.
+    pub(super) outstanding: usize,
+}
+
+impl Supply {
+    pub(super) fn new(phase: &Phase, part: Part, nodes: usize, rate: f64) -> Supply {
+        let mut rng = phase.rng(part);
+        Supply {
+            pace: phase.pace,
+            mix: phase.mix.clone(),
+            multi: phase.multi.max(1),
+            chooser: Chooser::new(phase.choice, phase.records, part, false, &mut rng),
+            arrivals: Arrivals::new(phase.pace, part, rate, 0, &mut rng),
+            rng,
+            waiting: (0..nodes).map(|_| VecDeque::new()).collect(),
+            left: phase.stop.ops(part),
+            until: phase.stop.nanos(),
+            over: false,
+            outstanding: 0,
+        }
+    }
+
+    /// Nothing more will be drawn.
+    pub(super) fn end(&mut self) {
+        self.over = true;
+    }
+
+    /// Whether everything was drawn, and finished.
+    pub(super) fn is_finished(&self) -> bool {
+        self.over && self.outstanding == 0
+    }
+
+    /// When something is due next, if that is known.
+    pub(super) fn due(&self) -> Option<u64> {
+        (self.pace.is_open() && !self.over).then(|| self.arrivals.due())
+    }
+
+    pub(super) fn follow(&mut self, rate: f64, now: u64) {
+        self.arrivals.set_rate(rate, now, &mut self.rng);
+    }
+
+    /// Whether the time is over, for those that do not ask for operations now.
+    pub(super) fn see_time(&mut self, now: u64) {
+        let due = self.arrivals.due();
+        // A rate of zero means a pause, not an end.
+        let reached = if self.pace.is_open() && due < u64::MAX { due } else { now };
+        self.over |= reached >= self.until;
+    }
+
+    /// Operations that were due before the end and will never be sent.
+    pub(super) fn give_up(&mut self) -> u64 {
+        let mut unsent: u64 = self.waiting.iter_mut().map(|list| list.drain(..).count() as u64).sum();
+        self.outstanding -= unsent as usize;
+        while self.pace.is_open() && !self.over && self.left > 0 && self.arrivals.due() < self.until {
+            self.arrivals.advance(&mut self.rng);
+            self.left -= 1;
+            unsent += 1;
+        }
+        self.over = true;
+        unsent
+    }
+
+    /// The next operation for `node`, if one is due. `node_of` finds a record's node.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        node: usize,
+        now: u64,
+        mut node_of: impl FnMut(u64) -> usize,
+    ) -> Option<Job> {
+        if let Some(job) = self.waiting[node].pop_front() {
+            return Some(job);
+        }
+        loop {
+            if self.over || self.waiting.iter().any(|list| list.len() >= WAITING_MAX) {
+                return None;
+            }
+            let job = self.draw(now, &mut node_of)?;
+            self.outstanding += 1;
+            let home = if self.waiting.len() == 1 { 0 } else { node_of(job.index) };
+            if home == node {
+                return Some(job);
+            }
+            self.waiting[home].push_back(job);
+        }
+    }
+
+    fn draw(&mut self, now: u64, node_of: &mut impl FnMut(u64) -> usize) -> Option<Job> {
+        self.see_time(now);
+        if self.over || (self.pace.is_open() && self.arrivals.due() > now) {
+            return None;
+        }
+        if self.left == 0 {
+            self.over = true;
+            return None;
+        }
+        let op = self.mix.draw(&mut self.rng);
+        let index =
+            if op == Op::Insert { Some(self.chooser.insert()) } else { self.chooser.next(&mut self.rng) };
+        let Some(index) = index else {
+            self.over = true;
+            return None;
+        };
+        self.left -= 1;
+        let due = if self.pace.is_open() { self.arrivals.due() } else { now };
+        if self.pace.is_open() {
+            self.arrivals.advance(&mut self.rng);
+        }
+        let (verb, then) = Verb::of(op);
+        let keys = if op == Op::MultiGet { self.keys(index, node_of) } else { Box::default() };
+        let version = self.rng.u64(..);
+        Some(Job { op, verb, then, index, version, due, sent: 0, number: 0, value_bytes: 0, cas: 0, keys })
+    }
+
+    /// The records of a multi-get: all on the node of the first, because one request goes to one node.
+    fn keys(&mut self, first: u64, node_of: &mut impl FnMut(u64) -> usize) -> Box<[u64]> {
+        let home = node_of(first);
+        let mut keys = vec![first];
+        let mut draws = self.multi * DRAWS_PER_KEY;
+        while keys.len() < self.multi && draws > 0 {
+            draws -= 1;
+            match self.chooser.next(&mut self.rng) {
+                Some(index) if self.waiting.len() == 1 || node_of(index) == home => keys.push(index),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        keys.into_boxed_slice()
+    }
+}

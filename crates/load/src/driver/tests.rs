@@ -1,0 +1,201 @@
+//! The driver against a server of the test's own: a thread per connection, a map, and answers on demand.
+
+use super::*;
+use crate::keys::KeyForm;
+use crate::values::{Dataset, ValueKind};
+use crate::wire::Protocol;
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the test's server does beyond storing.
+#[derive(Default)]
+struct Mischief {
+    /// Every so many writes are refused as temporary.
+    refuse_every: u64,
+    /// Every so many reads return a damaged value.
+    damage_every: u64,
+    /// The connection is closed with every so many writes, before their reply.
+    close_every: u64,
+}
+
+struct Server {
+    store: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    writes: AtomicU64,
+    reads: AtomicU64,
+    mischief: Mischief,
+}
+
+/// A binary memcached for the keys' and values' sake: enough for GET, SET, ADD, DELETE.
+fn serve(mischief: Mischief) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let server =
+        Server { store: Mutex::default(), writes: AtomicU64::new(0), reads: AtomicU64::new(0), mischief };
+    let server = Arc::new(server);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let server = server.clone();
+            std::thread::spawn(move || server.talk(stream));
+        }
+    });
+    address
+}
+
+impl Server {
+    fn talk(&self, mut stream: std::net::TcpStream) -> Option<()> {
+        stream.set_nodelay(true).ok()?;
+        loop {
+            let mut header = [0; 24];
+            stream.read_exact(&mut header).ok()?;
+            let mut body = vec![0; u32::from_be_bytes(header[8..12].try_into().ok()?) as usize];
+            stream.read_exact(&mut body).ok()?;
+            let extras = usize::from(header[4]);
+            let key_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+            let (key, value) = body[extras..].split_at(key_len);
+            let (status, extras, value) = self.answer(header[1], key, value)?;
+            let mut reply = vec![0x81, header[1], 0, 0, extras, 0, 0, status];
+            reply.extend_from_slice(&(value.len() as u32).to_be_bytes());
+            reply.extend_from_slice(&header[12..16]);
+            reply.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 77]);
+            reply.extend_from_slice(&value);
+            // In two pieces, so that replies arrive cut.
+            let (first, second) = reply.split_at(reply.len() / 2);
+            stream.write_all(first).ok()?;
+            stream.write_all(second).ok()?;
+        }
+    }
+
+    /// Status, bytes of extras, body; `None` closes.
+    fn answer(&self, opcode: u8, key: &[u8], value: &[u8]) -> Option<(u8, u8, Vec<u8>)> {
+        let due = |counter: &AtomicU64, every: u64| {
+            every > 0 && (counter.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every)
+        };
+        let mut store = self.store.lock().expect("the map");
+        Some(match opcode {
+            0 => match store.get(key) {
+                None => (1, 0, b"Not found".to_vec()),
+                Some(value) => {
+                    let mut value = value.clone();
+                    if due(&self.reads, self.mischief.damage_every) {
+                        *value.last_mut()? ^= 1;
+                    }
+                    (0, 4, [&[0; 4], &value[..]].concat())
+                }
+            },
+            1 if due(&self.writes, self.mischief.refuse_every.max(self.mischief.close_every)) => {
+                if self.mischief.close_every > 0 {
+                    return None;
+                }
+                (0x86, 0, b"Temporary failure".to_vec())
+            }
+            2 if store.contains_key(key) => (2, 0, Vec::new()),
+            1 | 2 => {
+                store.insert(key.to_vec(), value.to_vec());
+                (0, 0, Vec::new())
+            }
+            4 => (u8::from(store.remove(key).is_none()), 0, Vec::new()),
+            _ => (0x81, 0, Vec::new()),
+        })
+    }
+}
+
+fn driver(address: &str, connections: usize) -> Driver {
+    let target = Target::discover(Protocol::Binary, address, client::Login::default()).expect("a target");
+    let kind = ValueKind::Random("50-400".parse().expect("sizes"));
+    let records = Arc::new(Dataset::new("", KeyForm::Hex(20), kind));
+    Driver::connect(Arc::new(target), records, connections, Part::WHOLE).expect("connections")
+}
+
+fn fill(records: u64) -> Phase {
+    Phase::each(Op::Set, records, 4)
+}
+
+fn read(records: u64) -> Phase {
+    Phase::each(Op::Get, records, 4)
+}
+
+#[test]
+fn every_record_is_stored_once_and_read_back() {
+    let mut driver = driver(&serve(Mischief::default()), 3);
+    let stored = driver.run_all(&fill(1_000), |_| ()).expect("a phase");
+    assert_eq!((stored.ok(), stored.done(), stored.failed()), (1_000, 1_000, 0));
+    let each = driver.run_all(&read(1_100), |_| ()).expect("a phase");
+    assert_eq!(each.bytes, stored.bytes, "what went in comes out");
+    assert!((1_000 * 50..1_000 * 400).contains(&stored.bytes), "{}", stored.bytes);
+    assert_eq!((each.ok(), each.misses(), each.corrupt), (1_000, 100, 0));
+    let mix = "get=1,set=1".parse().expect("a mix");
+    let mixed = Phase { mix, stop: Stop::Ops(2_000), ..Phase::of(Op::Get, 1_000) };
+    let mixed = driver.run_all(&mixed, |_| ()).expect("a phase");
+    assert_eq!((mixed.done(), mixed.misses(), mixed.corrupt), (2_000, 0, 0));
+    assert!((800..1_200).contains(&mixed.ok_of(true)), "{}", mixed.ok_of(true));
+}
+
+#[test]
+fn endings_are_counted_apart() {
+    let mut driver = driver(&serve(Mischief::default()), 2);
+    driver.run_all(&fill(100), |_| ()).expect("a phase");
+    let added = driver.run_all(&Phase::each(Op::Add, 150, 4), |_| ()).expect("a phase");
+    assert_eq!((added.ok(), added.misses(), added.failed()), (50, 100, 0));
+    let refused = driver.run_all(&Phase::each(Op::Touch, 10, 4), |_| ()).expect("a phase");
+    assert_eq!((refused.ok(), refused.misses(), refused.failed()), (0, 0, 10));
+    assert_eq!(refused.main_failure(), Some("UnknownCommand (0x81)"));
+    let compared = driver.run_all(&Phase::each(Op::Rmw, 200, 4), |_| ()).expect("a phase");
+    assert_eq!((compared.ok(), compared.misses()), (150, 50), "two requests count once");
+    let deleted = driver.run_all(&Phase::each(Op::Delete, 200, 4), |_| ()).expect("a phase");
+    assert_eq!((deleted.ok(), deleted.misses()), (150, 50));
+}
+
+#[test]
+fn temporary_failures_are_retried_until_stored() {
+    let mut driver = driver(&serve(Mischief { refuse_every: 50, ..Mischief::default() }), 2);
+    let stored = driver.run_all(&fill(500), |_| ()).expect("a phase");
+    assert_eq!((stored.ok(), stored.failed()), (500, 0));
+    assert_eq!(stored.temporary, 10, "one in fifty attempts");
+    let each = driver.run_all(&read(500), |_| ()).expect("a phase");
+    assert_eq!((each.ok(), each.corrupt), (500, 0));
+}
+
+#[test]
+fn damage_is_seen() {
+    let mut driver = driver(&serve(Mischief { damage_every: 100, ..Mischief::default() }), 2);
+    driver.run_all(&fill(400), |_| ()).expect("a phase");
+    let each = driver.run_all(&read(400), |_| ()).expect("a phase");
+    assert_eq!((each.ok(), each.corrupt), (400, 4));
+}
+
+#[test]
+fn a_closed_connection_ends_the_phase_or_is_made_again() {
+    let address = serve(Mischief { close_every: 100, ..Mischief::default() });
+    let broken = driver(&address, 1).run_all(&fill(1_000), |_| ());
+    assert!(matches!(broken, Err(LoadError::Broken { answered: 99, .. })));
+    let phase = Phase { on_break: OnBreak::Reconnect, pipeline: 1, ..fill(1_000) };
+    let tally = driver(&address, 2).run_all(&phase, |_| ()).expect("a phase");
+    assert_eq!(tally.ok() + tally.failed(), 1_000, "every operation has ended");
+    assert_eq!(tally.failures.get("connection lost"), Some(&tally.failed()));
+    assert_eq!(tally.reconnects, tally.failed(), "one request was under way each time");
+    assert!(tally.reconnects >= 9, "{}", tally.reconnects);
+}
+
+#[test]
+fn an_open_loop_does_what_is_due_and_nothing_else() {
+    let mut driver = driver(&serve(Mischief::default()), 4);
+    for pace in [Pace::Even, Pace::Poisson] {
+        let phase = Phase { pace, stop: Stop::Time(Duration::from_millis(500)), ..Phase::of(Op::Set, 100) };
+        let (mut tally, mut intervals) = (Tally::default(), 0);
+        let phase = Phase { interval: Duration::from_millis(100), ..phase };
+        let mut sink = |interval: Interval| {
+            assert_eq!(interval.index, intervals);
+            intervals += 1;
+            tally.merge(&interval.tally);
+        };
+        driver.run(&phase, Instant::now(), &Control::new(2_000.0), &mut sink).expect("a phase");
+        let done = tally.ok() + tally.unsent;
+        let expected = if pace == Pace::Even { 1_000..=1_000 } else { 800..=1_200 };
+        assert!(expected.contains(&done), "{pace:?}: {done}");
+        assert_eq!(tally.split.queue.count(), tally.ok());
+        assert!(intervals >= 5, "{intervals}");
+    }
+}

@@ -1,0 +1,33 @@
+//! The load generator: what is done to a server, when, and what it took.
+//!
+//! From the inside out: an [`op::Op`] is what a user counts; a [`records::Records`] says what a record's key and value
+//! are, a [`choose::Chooser`] which record is next, [`pace`] when; [`wire`] puts it into bytes; a [`driver::Driver`] is
+//! one thread with its connections; a [`crew::Crew`] several threads as one run; a [`tally::Tally`] what it came to.
+//!
+//! Nothing here knows flags or files of the command line; whatever prints is in `report`. Clocks, sockets and threads
+//! are everywhere else allowed to be: this measures a server from outside and is no part of one.
+
+pub mod choose;
+pub mod crew;
+pub mod driver;
+pub mod keys;
+pub mod op;
+pub mod pace;
+pub mod process;
+pub mod records;
+pub mod report;
+pub mod tally;
+pub mod target;
+pub mod values;
+pub mod wire;
+
+pub use choose::{Choice, Part};
+pub use crew::Crew;
+pub use driver::{Driver, OnBreak, Phase, Stop};
+pub use op::{Class, Mix, Op};
+pub use pace::{Control, Pace};
+pub use process::Usage;
+pub use records::Records;
+pub use tally::{Interval, Latencies, OpTally, Tally};
+pub use target::{LoadError, Target};
+pub use wire::{Protocol, Settings};

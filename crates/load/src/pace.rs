@@ -1,0 +1,191 @@
+//! When operations are due.
+//!
+//! In an open loop they are due at times that do not depend on the answers, and latency counts from there: a server
+//! that stalls for a second shows a second in the latencies of everything that was due meanwhile. In a closed loop
+//! the next operation is due when an answer has made room for it, which measures a server's speed and hides its
+//! stalls.
+//!
+//! The rate is in a [`Control`] that several threads share and that may be changed while they run: ramps, steps and
+//! searches are changes of it.
+
+use crate::choose::Part;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How operations follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// As soon as there is room.
+    Closed,
+    /// At the rate of the [`Control`], evenly.
+    Even,
+    /// At the rate of the [`Control`], as independent users come: gaps of an exponential distribution.
+    Poisson,
+}
+
+impl Pace {
+    /// Whether due times depend on nothing but the rate.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        !matches!(self, Pace::Closed)
+    }
+}
+
+/// What can be changed while the load runs.
+#[derive(Debug)]
+pub struct Control {
+    /// Operations per second of the whole run, as the bits of a float.
+    rate: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Control {
+    /// Starts with a rate of operations per second over all threads and workers; closed loops ignore it.
+    #[must_use]
+    pub fn new(rate: f64) -> Control {
+        Control { rate: AtomicU64::new(rate.to_bits()), stop: AtomicBool::new(false) }
+    }
+
+    /// Operations per second of the whole run.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        f64::from_bits(self.rate.load(Ordering::Relaxed))
+    }
+
+    /// Sets another rate; zero pauses.
+    pub fn set_rate(&self, rate: f64) {
+        self.rate.store(rate.max(0.0).to_bits(), Ordering::Relaxed);
+    }
+
+    /// Ends the run: nothing more is due, what is under way is waited for.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the run is to end.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// The due times of one part of the run, in nanoseconds since its start.
+pub struct Arrivals {
+    pace: Pace,
+    part: Part,
+    /// Of the whole run, as last seen.
+    rate: f64,
+    /// Where counting with this rate began, and how many mean gaps of this part have passed since.
+    base: f64,
+    gaps: f64,
+    next: u64,
+}
+
+impl Arrivals {
+    /// Begins at `from`. Parts that are even interleave exactly.
+    pub fn new(pace: Pace, part: Part, rate: f64, from: u64, rng: &mut fastrand::Rng) -> Arrivals {
+        let mut arrivals = Arrivals { pace, part, rate, base: from as f64, gaps: 0.0, next: 0 };
+        arrivals.begin(rng);
+        arrivals
+    }
+
+    fn begin(&mut self, rng: &mut fastrand::Rng) {
+        self.gaps = match self.pace {
+            Pace::Poisson => exponential(rng),
+            Pace::Even | Pace::Closed => self.part.index as f64 / self.part.of as f64,
+        };
+        self.place();
+    }
+
+    /// Due times are computed from the beginning and not from each other, so that rounding does not add up.
+    fn place(&mut self) {
+        let nanos = if self.rate > 0.0 { 1e9 * self.part.of as f64 / self.rate } else { f64::INFINITY };
+        let next = self.base + self.gaps * nanos;
+        self.next = if next.is_finite() { next as u64 } else { u64::MAX };
+    }
+
+    /// When the next operation is due.
+    #[must_use]
+    pub fn due(&self) -> u64 {
+        self.next
+    }
+
+    /// The next one is taken.
+    pub fn advance(&mut self, rng: &mut fastrand::Rng) {
+        self.gaps += if self.pace == Pace::Poisson { exponential(rng) } else { 1.0 };
+        self.place();
+    }
+
+    /// Follows a change of the rate. What was due before `now` stays due.
+    pub fn set_rate(&mut self, rate: f64, now: u64, rng: &mut fastrand::Rng) {
+        if rate != self.rate && self.next >= now {
+            self.rate = rate;
+            self.base = now as f64;
+            self.begin(rng);
+        }
+    }
+}
+
+/// A gap of mean one.
+fn exponential(rng: &mut fastrand::Rng) -> f64 {
+    -(1.0 - rng.f64()).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(arrivals: &mut Arrivals, until: u64, rng: &mut fastrand::Rng) -> Vec<u64> {
+        let mut due = Vec::new();
+        while arrivals.due() < until {
+            due.push(arrivals.due());
+            arrivals.advance(rng);
+        }
+        due
+    }
+
+    #[test]
+    fn even_parts_interleave_to_the_whole() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut all: Vec<u64> = (0..3)
+            .flat_map(|index| {
+                let mut part = Arrivals::new(Pace::Even, Part { index, of: 3 }, 3000.0, 0, &mut rng);
+                take(&mut part, 1_000_000_000, &mut rng)
+            })
+            .collect();
+        all.sort_unstable();
+        assert_eq!(all.len(), 3000);
+        assert!(all.windows(2).all(|pair| (333_332..=333_335).contains(&(pair[1] - pair[0]))));
+    }
+
+    #[test]
+    fn independent_users_come_at_the_rate_with_random_gaps() {
+        let mut rng = fastrand::Rng::with_seed(2);
+        let mut arrivals = Arrivals::new(Pace::Poisson, Part::WHOLE, 100_000.0, 0, &mut rng);
+        let due = take(&mut arrivals, 1_000_000_000, &mut rng);
+        assert!((98_000..102_000).contains(&due.len()), "{}", due.len());
+        let long = due.windows(2).filter(|pair| pair[1] - pair[0] > 30_000).count();
+        // e^-3 of the gaps are longer than three means.
+        assert!((4_600..5_400).contains(&long), "{long}");
+    }
+
+    #[test]
+    fn a_new_rate_counts_from_its_moment_and_forgets_nothing_that_is_due() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        let mut arrivals = Arrivals::new(Pace::Even, Part::WHOLE, 1000.0, 0, &mut rng);
+        arrivals.set_rate(2000.0, 500, &mut rng);
+        assert_eq!(arrivals.due(), 0, "due before the change");
+        arrivals.advance(&mut rng);
+        arrivals.set_rate(2000.0, 500, &mut rng);
+        let due = take(&mut arrivals, 1_000_000_500, &mut rng);
+        assert_eq!((due.len(), due[0], due[1]), (2000, 500, 500_500));
+        arrivals.set_rate(0.0, 2_000_000_000, &mut rng);
+        assert_eq!(arrivals.due(), 1_000_000_500, "what is due stays");
+        arrivals.advance(&mut rng);
+        arrivals.set_rate(0.0, 1_000_000_600, &mut rng);
+        assert_eq!(arrivals.due(), u64::MAX, "paused");
+        arrivals.set_rate(10.0, 3_000_000_000, &mut rng);
+        assert_eq!(arrivals.due(), 3_000_000_000);
+    }
+}

@@ -1,0 +1,70 @@
+//! One JSON object: for scripts.
+
+use super::Report;
+use crate::tally::{Latencies, OpTally};
+use serde_json::{Map, Value, json};
+
+/// The whole report.
+#[must_use]
+pub fn json(report: &Report) -> Value {
+    let tally = &report.tally;
+    let mut ops = Map::new();
+    for (op, one) in tally.ops() {
+        ops.insert(op.name().to_owned(), operation(one));
+    }
+    let split = &tally.split;
+    let figures = report.server_figures.iter().map(|(name, figure)| (name.clone(), json!(figure)));
+    json!({
+        "title": report.title,
+        "rate": report.rate,
+        "seconds": tally.elapsed.as_secs_f64(),
+        "ops": tally.done(),
+        "ops_per_sec": tally.ops_per_sec(),
+        "hits": tally.ok_of(true),
+        "misses": tally.misses(),
+        "stored": tally.ok_of(false),
+        "keys_found": tally.keys_found,
+        "keys_missed": tally.keys_missed,
+        "temporary_failures": tally.temporary,
+        "errors": tally.failed(),
+        "failures": tally.failures,
+        "unsent": tally.unsent,
+        "reconnects": tally.reconnects,
+        "corrupt": report.corrupt(),
+        "bytes": tally.bytes,
+        "read_us": latencies(&tally.latencies(Some(true))),
+        "write_us": latencies(&tally.latencies(Some(false))),
+        "operations": ops,
+        "split_us": {
+            "queue": latencies(&split.queue), "service": latencies(&split.service),
+            "server": latencies(&split.server), "receive": latencies(&split.receive),
+        },
+        "server_cpu_us_per_op": report.server_us_per_op(),
+        "server_cpu_seconds": report.server.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
+        "server_rss_bytes": report.server.map(|(_, after)| after.rss_bytes),
+        "client_cpu_us_per_op": report.client_us_per_op(),
+        "server_figures": figures.collect::<Map<_, _>>(),
+        "verified": report.verified.as_ref().map(|tally| json!({"hits": tally.ok(), "misses": tally.misses()})),
+        "intervals": report.moments.iter().map(|moment| json!({
+            "second": moment.index as f64 * report.interval, "ops": moment.done, "misses": moment.misses,
+            "errors": moment.failed, "p50_us": moment.latency[0] as f64 / 1e3, "p99_us": moment.latency[1] as f64 / 1e3,
+            "p99.9_us": moment.latency[2] as f64 / 1e3, "max_us": moment.latency[3] as f64 / 1e3,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn operation(one: &OpTally) -> Value {
+    json!({
+        "ok": one.ok.count(), "misses": one.miss.count(), "errors": one.failed.count(),
+        "ok_us": latencies(&one.ok), "miss_us": latencies(&one.miss), "error_us": latencies(&one.failed),
+    })
+}
+
+fn latencies(latencies: &Latencies) -> Value {
+    json!({
+        "count": latencies.count(), "mean": latencies.mean_us(), "min": latencies.min_us(),
+        "p50": latencies.percentile_us(50.0), "p90": latencies.percentile_us(90.0),
+        "p95": latencies.percentile_us(95.0), "p99": latencies.percentile_us(99.0),
+        "p99.9": latencies.percentile_us(99.9), "p99.99": latencies.percentile_us(99.99), "max": latencies.max_us(),
+    })
+}

@@ -1,0 +1,182 @@
+//! Whom the load is for: addresses, credentials, and which node serves which key.
+
+use crate::wire::Protocol;
+use base::{CollectionId, VbId};
+use client::{Client, ClientError, ClusterMap, KvConnection, Login};
+use protocol::hello::{Feature, FeatureSet};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Why a phase of load could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A connection could not be made.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A connection broke, and with it the phase: a figure that lacks a client is no figure.
+    #[error("connection {connection} broke after {answered} replies: {reason}")]
+    Broken {
+        /// Which one.
+        connection: usize,
+        /// Replies it had received.
+        answered: u64,
+        /// Why.
+        reason: String,
+    },
+    /// No reply for a long time.
+    #[error("the server answered nothing for {0} s; {1} requests are outstanding")]
+    Stalled(u64, usize),
+    /// Nothing but "temporary failure" for a long time.
+    #[error(
+        "the server has answered \"temporary failure\" for {0} s: the bucket's memory quota may be too small for \
+         this data, or its disk too slow or full"
+    )]
+    NoProgress(u64),
+    /// The server refused requests for good.
+    #[error("{count} requests were refused, most of them with: {text}")]
+    Refused {
+        /// How many.
+        count: u64,
+        /// What the most frequent refusal said.
+        text: String,
+    },
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Plan(String),
+    /// A thread of the run ended in a panic.
+    #[error("a load thread failed")]
+    Thread,
+    /// Polling failed.
+    #[error("cannot wait for the network: {0}")]
+    Poll(#[from] io::Error),
+}
+
+/// A server or cluster.
+pub struct Target {
+    /// What it speaks.
+    pub protocol: Protocol,
+    address: String,
+    login: Login,
+    map: Option<ClusterMap>,
+    /// Where documents live, if not in the default collection.
+    collection: Option<CollectionId>,
+    /// Whether responses are to say how long the server took.
+    traced: bool,
+}
+
+impl Target {
+    /// Finds out who serves what. `address` is `host:port`; `login` matters to the Couchbase protocol only.
+    ///
+    /// # Errors
+    /// No connection, no access, no bucket.
+    pub fn discover(protocol: Protocol, address: &str, login: Login) -> Result<Target, LoadError> {
+        let map = match protocol {
+            Protocol::Couchbase => Some(KvConnection::open(address, &login)?.cluster_map()?),
+            Protocol::Binary | Protocol::Text | Protocol::Resp => None,
+        };
+        Ok(Target { protocol, address: address.to_owned(), login, map, collection: None, traced: false })
+    }
+
+    /// Has the server say how long it took, in every response. Plain memcached cannot.
+    #[must_use]
+    pub fn traced(mut self, traced: bool) -> Target {
+        self.traced = traced && self.protocol == Protocol::Couchbase;
+        self
+    }
+
+    /// Sends everything to a named collection.
+    ///
+    /// # Errors
+    /// There is none of this name, or the protocol knows no collections.
+    pub fn in_collection(mut self, scope: &str, collection: &str) -> Result<Target, LoadError> {
+        if self.protocol != Protocol::Couchbase {
+            return Err(LoadError::Plan("only the couchbase protocol knows collections".to_owned()));
+        }
+        self.login.collections = true;
+        self.collection =
+            Some(Client::connect(&self.address, &self.login)?.collection_id(scope, collection)?);
+        Ok(self)
+    }
+
+    /// The collection that requests name.
+    #[must_use]
+    pub fn collection(&self) -> Option<CollectionId> {
+        self.collection
+    }
+
+    /// `host:port` as given.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// How many nodes there are to connect to.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.map.as_ref().map_or(1, |map| map.nodes.len())
+    }
+
+    /// How many vBuckets there are; none for plain memcached.
+    #[must_use]
+    pub fn vbuckets(&self) -> u16 {
+        self.map.as_ref().map_or(0, ClusterMap::vbuckets)
+    }
+
+    /// vBucket and node of a key. Plain memcached has one node and no vBuckets.
+    #[must_use]
+    pub fn route(&self, key: &[u8]) -> (VbId, usize) {
+        match &self.map {
+            // A vBucket nobody serves is asked for at the first node, whose refusal is then counted.
+            Some(map) => {
+                let vb = map.vbucket_of(key);
+                (vb, map.active_node(vb).unwrap_or(0))
+            }
+            None => (VbId(0), 0),
+        }
+    }
+
+    /// The node that serves a vBucket.
+    #[must_use]
+    pub fn node_of(&self, vb: VbId) -> usize {
+        self.map.as_ref().and_then(|map| map.active_node(vb)).unwrap_or(0)
+    }
+
+    /// A connection to a node with the handshake behind it (Couchbase protocol).
+    ///
+    /// # Errors
+    /// The node cannot be reached, refuses, or this is no Couchbase.
+    pub fn open(&self, node: usize) -> Result<KvConnection, LoadError> {
+        let Some(map) = &self.map else {
+            return Err(LoadError::Plan("this needs the couchbase protocol".to_owned()));
+        };
+        let mut connection = KvConnection::open(&map.nodes[node], &self.login)?;
+        if self.traced {
+            let features: FeatureSet = connection.features();
+            connection.hello(features.with(Feature::Tracing))?;
+        }
+        Ok(connection)
+    }
+
+    /// A socket to a node, ready for requests and not blocking.
+    ///
+    /// # Errors
+    /// The node cannot be reached, or refuses.
+    pub fn connect(&self, node: usize) -> Result<TcpStream, LoadError> {
+        let stream = match &self.map {
+            Some(_) => self.open(node)?.into_stream(),
+            None => {
+                let failed = |source| ClientError::Connect { address: self.address.clone(), source };
+                let resolved = self.address.to_socket_addrs().map_err(failed)?.next();
+                let resolved = resolved.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+                TcpStream::connect_timeout(&resolved, CONNECT).map_err(failed)?
+            }
+        };
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+}
