@@ -25,9 +25,11 @@ class Hello(WireCase):
         self.assertEqual(self.hello(), [])
         for feature in (0x03, 0x04, 0x07, 0x08, 0x0A, 0x0B, 0x0C, 0x0E, 0x0F, 0x10, 0x12, 0x14, 0x1D, 0x1E):
             self.assertEqual(self.hello(feature), [feature])
+        subdocs = [0x06, 0x15, 0x17, 0x18, 0x19, 0x1C, 0x20, 0x21]
+        self.assertEqual(self.hello(*subdocs), subdocs)
 
     def test_what_is_not_built_is_not_granted(self):
-        self.assertEqual(self.hello(0x06, 0x15, 0x17, 0x19, 0x1C), [])
+        self.assertEqual(self.hello(0x06, 0x1A, 0x1B, 0x22, 0x23, 0x25), [0x06])
 
     def test_what_is_never_granted(self):
         self.assertEqual(self.hello(0x01, 0x02, 0x05, 0x09, 0x16, 0x7777), [])
@@ -131,7 +133,7 @@ class ClusterConfiguration(WireCase):
         self.assertEqual((node["services"]["mgmt"], node["services"]["mgmtSSL"]), (8091, 18091))
         self.assertIn("couchApiBase", config["nodes"][0])
         self.assertEqual(config["nodes"][0]["ports"]["direct"], 11210)
-        for capability in ("rangeScan", "subdoc.ReplicaRead", "couchapi"):
+        for capability in ("rangeScan", "couchapi"):
             self.assertNotIn(capability, config["bucketCapabilities"])
         self.assertLessEqual({"collections", "durableWrite", "cccp", "nodesExt"}, set(config["bucketCapabilities"]))
 

@@ -10,11 +10,25 @@ use serde_json::{Map, Value, json};
 use crate::{BucketInfo, Metadata, NodeInfo};
 
 /// What a bucket of several vBuckets can do, as clients test for it. Advertise only what works: each of these switches
-/// client behaviour. To be added with the feature: `xattr`, `tombstonedUserXAttrs`, `subdoc.*` (sub-documents),
-/// `dcp`, `xdcrCheckpointing`, `dcp.IgnorePurgedTombstones` (streams), `rangeScan`, `couchapi` (views, persistent
-/// buckets only), `nonDedupedHistory`, `querySystemCollection`.
-pub const BUCKET_CAPABILITIES: &[&str] =
-    &["collections", "durableWrite", "preserveExpiry", "cbhello", "touch", "cccp", "nodesExt"];
+/// client behaviour. To be added with the feature: `dcp`, `xdcrCheckpointing`, `dcp.IgnorePurgedTombstones` (streams),
+/// `rangeScan`, `couchapi` (views, persistent buckets only), `nonDedupedHistory`, `querySystemCollection`.
+pub const BUCKET_CAPABILITIES: &[&str] = &[
+    "collections",
+    "durableWrite",
+    "tombstonedUserXAttrs",
+    "preserveExpiry",
+    "subdoc.ReplaceBodyWithXattr",
+    "subdoc.DocumentMacroSupport",
+    "subdoc.ReviveDocument",
+    "subdoc.ReplicaRead",
+    "subdoc.BinaryXattr",
+    "subdoc.AccessDeleted",
+    "cbhello",
+    "touch",
+    "cccp",
+    "xattr",
+    "nodesExt",
+];
 
 /// What a cache-only bucket can do.
 pub const CACHE_BUCKET_CAPABILITIES: &[&str] = &["cbhello", "nodesExt"];

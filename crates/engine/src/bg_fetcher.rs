@@ -45,22 +45,22 @@ impl FetchQueue {
         self.order.len()
     }
 
-    /// Adds a waiter; whether the queue was empty, `None` when it is full.
-    fn push(&mut self, key: FetchKey, waiter: Waiter) -> Option<bool> {
+    /// Adds a key and whoever waits for it; whether the queue was empty, `None` when it is full.
+    fn push(&mut self, key: FetchKey, waiter: Option<Waiter>) -> Option<bool> {
         let was_empty = self.order.is_empty();
         let is_full = self.order.len() >= KEYS_MAX;
         if self.waiters >= WAITERS_MAX {
             return None;
         }
         match self.waiting.entry(key) {
-            Entry::Occupied(mut waiting) => waiting.get_mut().push(waiter),
+            Entry::Occupied(mut waiting) => waiting.get_mut().extend(waiter),
             Entry::Vacant(_) if is_full => return None,
             Entry::Vacant(vacant) => {
                 self.order.push_back(vacant.key().clone());
-                vacant.insert(vec![waiter]);
+                vacant.insert(waiter.into_iter().collect());
             }
         }
-        self.waiters += 1;
+        self.waiters += usize::from(waiter.is_some());
         Some(was_empty)
     }
 
@@ -96,6 +96,16 @@ impl Bucket {
     /// # Errors
     /// `TemporaryFailure` when too many are queued already.
     pub fn fetch(&self, vb: VbId, key: HashedKey<'_>, waiter: Waiter) -> Result<(), Status> {
+        self.enqueue_fetch(vb, key, Some(waiter))
+    }
+
+    /// As [`Bucket::fetch`], for background work that is going to look again.
+    pub(crate) fn enqueue_fetch(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        waiter: Option<Waiter>,
+    ) -> Result<(), Status> {
         let (_, shard) = self.slot(vb)?;
         if shard.store.is_none() {
             return Err(Status::Internal);
@@ -261,15 +271,18 @@ fn install_version(
     }
     let answer = match record {
         None => DiskAnswer::Absent,
-        Some(record) if record.meta.kind.is_tombstone() => DiskAnswer::Tombstone(DocMeta {
-            deleted: true,
-            flags: record.meta.flags,
-            expiry: record.meta.expiry,
-            rev: record.meta.rev,
-            cas: record.meta.cas,
-            seqno: record.meta.seqno,
-            datatype: record.meta.datatype,
-        }),
+        Some(record) if record.meta.kind.is_tombstone() => {
+            let meta = DocMeta {
+                deleted: true,
+                flags: record.meta.flags,
+                expiry: record.meta.expiry,
+                rev: record.meta.rev,
+                cas: record.meta.cas,
+                seqno: record.meta.seqno,
+                datatype: record.meta.datatype,
+            };
+            DiskAnswer::Tombstone(meta, (*record.value).into())
+        }
         // Every document on disk is in the table, but those of collections that are gone.
         Some(_) => DiskAnswer::Absent,
     };

@@ -5,6 +5,7 @@
 //! Losing an answer is harmless: the request asks for another fetch.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use base::Status;
 
@@ -12,16 +13,24 @@ use crate::doc::DocMeta;
 
 /// Most answers kept per vBucket.
 const ANSWERS_MAX: usize = 32;
+/// Bytes of values above which older answers give way, whatever their number.
+const VALUE_BYTES_MAX: usize = 256 << 10;
 
 /// What became of looking a key up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskAnswer {
     /// There is no version of it.
     Absent,
-    /// Its newest version is this tombstone.
-    Tombstone(DocMeta),
+    /// Its newest version is this tombstone, with extended attributes or without.
+    Tombstone(DocMeta, Arc<[u8]>),
     /// It could not be read: the status to answer, this many times.
     Unreadable(Status, u32),
+}
+
+impl DiskAnswer {
+    fn value_bytes(&self) -> usize {
+        if let Self::Tombstone(_, value) = self { value.len() } else { 0 }
+    }
 }
 
 /// See the module header.
@@ -33,7 +42,12 @@ pub(crate) struct DiskAnswers {
 impl DiskAnswers {
     pub(crate) fn note(&mut self, hash: u64, key: &[u8], answer: DiskAnswer) {
         self.forget(hash, key);
-        if self.answers.len() >= ANSWERS_MAX {
+        let bytes = |answers: &VecDeque<(u64, Box<[u8]>, DiskAnswer)>| {
+            answers.iter().map(|entry| entry.2.value_bytes()).sum::<usize>()
+        };
+        while self.answers.len() >= ANSWERS_MAX
+            || (!self.answers.is_empty() && bytes(&self.answers) + answer.value_bytes() > VALUE_BYTES_MAX)
+        {
             self.answers.pop_front();
         }
         self.answers.push_back((hash, key.into(), answer));
@@ -49,7 +63,7 @@ impl DiskAnswers {
             return None;
         }
         let index = self.position(hash, key)?;
-        let answer = self.answers.get(index)?.2;
+        let answer = self.answers.get(index)?.2.clone();
         if let DiskAnswer::Unreadable(status, left) = answer {
             if left <= 1 {
                 self.answers.remove(index);
@@ -86,6 +100,26 @@ mod tests {
         assert!(answers.recall(1, b"other").is_none());
         assert!(answers.recall(1, b"k").is_some());
         assert!(answers.recall(1, b"k").is_none());
+    }
+
+    #[test]
+    fn large_values_do_not_add_up() {
+        let meta = DocMeta {
+            deleted: true,
+            flags: 0,
+            expiry: 0,
+            rev: 1,
+            cas: base::Cas(1),
+            seqno: base::Seqno(1),
+            datatype: base::Datatype::XATTR,
+        };
+        let mut answers = DiskAnswers::default();
+        let large: Arc<[u8]> = vec![0; VALUE_BYTES_MAX * 2 / 3].into();
+        for index in 0..3 {
+            answers.note(index, b"k", DiskAnswer::Tombstone(meta, large.clone()));
+        }
+        assert_eq!(answers.answers.len(), 1);
+        assert!(answers.recall(2, b"k").is_some());
     }
 
     #[test]

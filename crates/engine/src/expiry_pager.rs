@@ -5,7 +5,7 @@
 //! knows a time before which nothing expires. Documents that are asked for after their expiry do not wait for this; they go
 //! when they are met.
 
-use base::{DocKey, HashedKey, Now, Seqno, VbId};
+use base::{Datatype, DocKey, HashedKey, Now, Seqno, VbId};
 
 use crate::{
     aftermath::Aftermath,
@@ -95,7 +95,14 @@ impl Bucket {
                     ScanPosition::default()
                 }
             };
-            let (next, seen, gone) = self.expire_chunk(&mut v, &env, collections, from, &mut after);
+            let mut wanted = Vec::new();
+            let (next, seen, gone) =
+                self.expire_chunk(&mut v, &env, collections, from, &mut after, &mut wanted);
+            drop(v);
+            for key in wanted {
+                // Whoever is not served is met again.
+                let _ = self.enqueue_fetch(vb, HashedKey::new(DocKey::trusted(&key)), None);
+            }
             *looked_at += seen;
             report.items += gone;
             pager.position = next;
@@ -112,6 +119,7 @@ impl Bucket {
         collections: &CollectionTable,
         from: ScanPosition,
         after: &mut Aftermath<'_>,
+        wanted: &mut Vec<Box<[u8]>>,
     ) -> (Option<ScanPosition>, usize, usize) {
         let interval = self.settings.purge_interval_secs();
         let too_many = v.counts.tombstones > TOMBSTONES_MIN.max(v.counts.items / 2);
@@ -141,7 +149,7 @@ impl Bucket {
         v.next_expiry = v.next_expiry.min(next_expiry);
         let mut gone = 0;
         for (id, reason) in due {
-            gone += usize::from(remove(v, env, id, reason, after));
+            gone += usize::from(remove(v, env, id, reason, after, wanted));
         }
         (next, seen, gone)
     }
@@ -153,7 +161,15 @@ fn needs_walk(v: &VBucket, env: &Env<'_>, collections: &CollectionTable) -> bool
         || (!env.is_persistent() && v.counts.tombstones > TOMBSTONES_MIN.max(v.counts.items / 2))
 }
 
-fn remove(v: &mut VBucket, env: &Env<'_>, id: ItemId, reason: Reason, after: &mut Aftermath<'_>) -> bool {
+/// Removes a document or tombstone; `wanted` is told of a value that has to be in memory first.
+fn remove(
+    v: &mut VBucket,
+    env: &Env<'_>,
+    id: ItemId,
+    reason: Reason,
+    after: &mut Aftermath<'_>,
+    wanted: &mut Vec<Box<[u8]>>,
+) -> bool {
     // SAFETY: the id comes from a scan of this table under the lock that is still held, and removing one item leaves
     // the others where they are.
     let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
@@ -164,10 +180,16 @@ fn remove(v: &mut VBucket, env: &Env<'_>, id: ItemId, reason: Reason, after: &mu
             // Turns it into a tombstone, unless its turn has not come: the key is pending, or only the disk knows.
             let is_pending = v.pending.get(key.hash, key.key.encoded()).is_some();
             let gone = !is_pending && v.settle(env, key, after).is_ok_and(|found| found.live().is_none());
-            if v.table.find(key.hash, key.key.encoded()).is_some_and(|item| !item.is_deleted()) {
-                v.next_expiry = v.next_expiry.min(expiry);
+            let Some(left) = v.table.find(key.hash, key.key.encoded()).filter(|item| !item.is_deleted())
+            else {
+                return gone;
+            };
+            // The system attributes among what is on disk are to survive.
+            if !left.is_resident() && left.datatype().contains(Datatype::XATTR) {
+                wanted.push(left.key().into());
             }
-            gone
+            v.next_expiry = v.next_expiry.min(expiry);
+            false
         }
         Reason::CollectionDropped => {
             v.evict(env, key, id, after);

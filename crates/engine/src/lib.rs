@@ -51,6 +51,10 @@ pub use feed::{
     Feed, FeedBatch, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions, FeedSnapshot, FeedStep, VbHistory,
 };
 pub use notify::{Notifier, Refusal, Wait, Waiter, Work};
+pub use ops::subdoc::request::{
+    Change, Look, LookedUp, Lookup, LookupSpec, MutationSpec, Precondition, SubdocMutated, SubdocMutation,
+    ValueForm, XattrRights,
+};
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
 pub use stats::{BucketStats, Budget, FlushFailure, FlushReport, StepReport, VbInfo, VbOps, WarmupState};

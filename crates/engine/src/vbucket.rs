@@ -6,7 +6,7 @@
 //! synced (and until warm-up is over, or for good where there is no disk). What a key that is not in the table means
 //! depends: nothing there, once warm; ask the disk, before.
 
-use base::{HashedKey, ManifestUid, Seqno, Status, VbId, VbUuid};
+use base::{Datatype, HashedKey, ManifestUid, Seqno, Status, VbId, VbUuid};
 use storage::VbState;
 
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
     notify::{Refusal, Waiter},
     shard::{Env, REPORT_BYTES, Shard},
     stats::VbOps,
+    subdoc::xattr::{Blob, Builder},
     system_events::Events,
 };
 
@@ -484,10 +485,10 @@ impl VBucket {
         self.reported_bytes += bytes;
     }
 
-    /// Replaces a document by a tombstone, or by nothing where none are kept.
+    /// Replaces a document by a tombstone, or by nothing where none are kept. System attributes stay with the tombstone.
     ///
     /// # Errors
-    /// As [`VBucket::put`].
+    /// As [`VBucket::put`]; [`Refusal::Fetch`] when there may be attributes to keep that are not in memory.
     pub(crate) fn bury(
         &mut self,
         env: &Env<'_>,
@@ -506,17 +507,34 @@ impl VBucket {
             self.evict(env, key, old.id, after);
             return Ok(Mutated { cas, seqno: self.high_seqno, vb_uuid: self.failover.uuid(), wait: false });
         }
+        let kept = self.system_xattrs(key, old)?;
         let meta = ItemMeta {
             vb: self.id,
             flags: old.meta.flags,
             expiry: env.now.unix_secs().max(1),
+            datatype: if kept.is_empty() { Datatype::RAW } else { Datatype::XATTR },
             deleted: true,
             ..ItemMeta::default()
         };
         let mut tombstone =
-            NewItem::new(&env.shard.arena, &meta, key.key.encoded(), &[]).ok_or(Status::NoMemory)?;
+            NewItem::new(&env.shard.arena, &meta, key.key.encoded(), &kept).ok_or(Status::NoMemory)?;
         mark_expired(&mut tombstone, expired);
         self.put(env, key, Some(old), tombstone, Version { cas: None, rev, durable }, after)
+    }
+
+    /// The section of extended attributes that survives a document. (Values with attributes are never compressed.)
+    fn system_xattrs(&mut self, key: HashedKey<'_>, old: &Current) -> Result<Vec<u8>, Refusal> {
+        if !old.meta.datatype.contains(Datatype::XATTR) {
+            return Ok(Vec::new());
+        }
+        if !old.resident {
+            return Err(self.missing(key));
+        }
+        let item = self.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
+        let (blob, _) = Blob::split(item.value())?;
+        let mut kept = Builder::from_blob(&blob);
+        kept.keep_system();
+        Ok(kept.finish())
     }
 
     /// Takes a version out of the table, leaving nothing in its place: no mutation, nothing for the disk.

@@ -5,7 +5,9 @@ use base::{HashedKey, Status, VbId};
 use engine::{Mutated, Refusal, Waiter};
 use protocol::binary::{Frame, Opcode, RequestInfo, Violation};
 
-use crate::{context::Context, helper::Completion, output::Output, session::Session};
+use crate::{
+    context::Context, handlers::store::Acknowledgement, helper::Completion, output::Output, session::Session,
+};
 
 /// A decoded and validated request.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +71,7 @@ pub(crate) enum Stage {
     /// A durable mutation was applied and has to reach its level.
     Durable {
         mutated: Mutated,
-        /// A counter's new number.
-        number: Option<u64>,
+        acknowledgement: Acknowledgement,
         /// When the outcome is called ambiguous (monotonic milliseconds).
         deadline: u64,
     },

@@ -31,12 +31,14 @@ pub enum OpKind {
     SetWithMeta,
     DeleteWithMeta,
     Observe,
+    SubdocLookup,
+    SubdocMutation,
     Other,
 }
 
 impl OpKind {
     /// Every kind with the name it has in statistics.
-    pub const ALL: [(OpKind, &'static str); 19] = [
+    pub const ALL: [(OpKind, &'static str); 21] = [
         (Self::Get, "get"),
         (Self::GetReplica, "get_replica"),
         (Self::GetMeta, "get_meta"),
@@ -55,6 +57,8 @@ impl OpKind {
         (Self::SetWithMeta, "set_with_meta"),
         (Self::DeleteWithMeta, "del_with_meta"),
         (Self::Observe, "observe"),
+        (Self::SubdocLookup, "subdoc_lookup"),
+        (Self::SubdocMutation, "subdoc_mutation"),
         (Self::Other, "other"),
     ];
     const COUNT: usize = Self::ALL.len();

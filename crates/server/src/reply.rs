@@ -48,9 +48,13 @@ impl Call<'_, '_> {
 
     /// Answers with a status other than success and a value.
     pub(crate) fn answer_status(&mut self, status: Status, value: &[u8]) {
-        let response = Response { status, ..self.response() };
+        self.answer_as(&Response { status, ..self.response() }, &[], value);
+    }
+
+    /// Answers with `response`, extras and a value.
+    pub(crate) fn answer_as(&mut self, response: &Response, extras: &[u8], value: &[u8]) {
         let traced = self.session.has(Feature::Tracing);
-        write_response(&mut self.out.bytes, &self.request.frame.header, traced, &response, &[], &[], value);
+        write_response(&mut self.out.bytes, &self.request.frame.header, traced, response, extras, &[], value);
     }
 }
 

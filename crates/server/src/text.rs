@@ -268,10 +268,10 @@ impl TextCall<'_> {
         scratch: &mut Vec<u8>,
     ) -> Result<Option<u64>, Stop> {
         let (vb, key) = self.locate(logical, scratch)?;
-        let (number, mutated, deadline, timed_out) = match self.resumed {
-            Some(Resumed { stage: Stage::Durable { mutated, number, deadline }, timed_out, .. }) => {
-                (number, mutated, deadline, timed_out)
-            }
+        let (number, mutated, deadline, timed_out) = match &self.resumed {
+            Some(Resumed {
+                stage: Stage::Durable { mutated, acknowledgement, deadline }, timed_out, ..
+            }) => (acknowledgement.number(), *mutated, *deadline, *timed_out),
             _ => {
                 self.session.require(privilege, key.key)?;
                 let applied = apply(self, vb, key);
@@ -292,7 +292,9 @@ impl TextCall<'_> {
                 Wait::Ready => {}
                 Wait::Parked if timed_out => return Err(Stop::Status(Status::SyncWriteAmbiguous)),
                 Wait::Parked => {
-                    return Err(Stop::Park(Stage::Durable { mutated, number, deadline }, Some(deadline)));
+                    let acknowledgement = number.into();
+                    let stage = Stage::Durable { mutated, acknowledgement, deadline };
+                    return Err(Stop::Park(stage, Some(deadline)));
                 }
             }
         }

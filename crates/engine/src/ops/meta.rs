@@ -3,6 +3,8 @@
 //! A tombstone that is synced has left memory, so a key that is not in the table may still have one on disk. Where
 //! the vBucket has ever seen a deletion the disk is asked; where it has not, there is nothing to ask for.
 
+use std::sync::Arc;
+
 use base::{Cas, HashedKey, Now, Status, VbId, bucket::ConflictResolution};
 
 use super::{Door, item_bytes};
@@ -196,6 +198,30 @@ fn version(with_meta: &WithMeta<'_>) -> Version {
     Version { cas, rev: with_meta.rev, durable: false }
 }
 
+/// A tombstone and its value.
+type WithValue = (DocMeta, Arc<[u8]>);
+
+/// A key's tombstone on disk with its value, [`VBucket::settle`] having found nothing.
+///
+/// # Errors
+/// [`Refusal::Fetch`] when the disk has to be asked.
+pub(super) fn tombstone_on_disk(
+    v: &mut VBucket,
+    env: &Env<'_>,
+    key: HashedKey<'_>,
+) -> Result<Option<WithValue>, Refusal> {
+    // While the table is being filled it keeps every tombstone.
+    if !env.is_persistent() || v.warming.is_some() || v.max_deleted_rev == 0 {
+        return Ok(None);
+    }
+    match v.disk_answers.recall(key.hash, key.key.encoded()) {
+        Some(DiskAnswer::Absent) => Ok(None),
+        Some(DiskAnswer::Tombstone(meta, value)) => Ok(Some((meta, value))),
+        Some(DiskAnswer::Unreadable(status, _)) => Err(status.into()),
+        None => Err(Refusal::Fetch),
+    }
+}
+
 /// The newest version of a key, tombstones on disk included.
 ///
 /// # Errors
@@ -218,16 +244,7 @@ fn known_version(
             datatype: meta.datatype,
         }));
     }
-    // While the table is being filled it keeps every tombstone.
-    if !env.is_persistent() || v.warming.is_some() || v.max_deleted_rev == 0 {
-        return Ok(None);
-    }
-    match v.disk_answers.recall(key.hash, key.key.encoded()) {
-        Some(DiskAnswer::Absent) => Ok(None),
-        Some(DiskAnswer::Tombstone(meta)) => Ok(Some(meta)),
-        Some(DiskAnswer::Unreadable(status, _)) => Err(status.into()),
-        None => Err(Refusal::Fetch),
-    }
+    Ok(tombstone_on_disk(v, env, key)?.map(|(meta, _)| meta))
 }
 
 fn meta_of(item: ItemRef<'_>) -> DocMeta {

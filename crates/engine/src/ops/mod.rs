@@ -10,6 +10,7 @@ mod meta;
 mod observe;
 mod random;
 mod store;
+pub(crate) mod subdoc;
 mod touch;
 
 use std::sync::atomic::Ordering;

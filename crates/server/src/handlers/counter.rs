@@ -5,7 +5,7 @@ use cluster::auth::Privilege;
 use engine::{Counter, Expiry};
 use protocol::binary::{Opcode, extras::CounterExtras};
 
-use super::store::{acknowledge, durability_of};
+use super::store::{Acknowledgement, acknowledge, durability_of};
 use crate::call::{Call, Stop};
 
 /// INCREMENT, DECREMENT and their quiet forms.
@@ -26,5 +26,5 @@ pub(crate) fn counter(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         durability: durability_of(info),
     };
     let (number, mutated) = bucket.engine.counter(call.request.vb, key, &counter, call.context.now)?;
-    acknowledge(call, mutated, Some(number))
+    acknowledge(call, mutated, Acknowledgement::Number(number))
 }

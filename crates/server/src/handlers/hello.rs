@@ -10,11 +10,11 @@ use protocol::{
 
 use crate::call::{Call, Stop};
 
-/// What is granted to whoever asks. Every grant is a promise; sub-documents are not built, so neither they nor the
-/// extended attributes that only they can reach are here.
+/// What is granted to whoever asks. Every grant is a promise.
 const SUPPORTED: FeatureSet = FeatureSet::EMPTY
     .with(Feature::TcpNoDelay)
     .with(Feature::MutationSeqno)
+    .with(Feature::Xattr)
     .with(Feature::Xerror)
     .with(Feature::SelectBucket)
     .with(Feature::Snappy)
@@ -28,9 +28,16 @@ const SUPPORTED: FeatureSet = FeatureSet::EMPTY
     .with(Feature::Collections)
     .with(Feature::SnappyEverywhere)
     .with(Feature::PreserveTtl)
+    .with(Feature::VAttr)
+    .with(Feature::SubdocCreateAsDeleted)
+    .with(Feature::SubdocDocumentMacro)
+    .with(Feature::SubdocReplaceBodyWithXattr)
+    .with(Feature::SubdocReplicaRead)
     .with(Feature::ConfigWithKnownVersion)
     .with(Feature::DedupeNotMyVbucketMap)
-    .with(Feature::ClustermapChangeNotificationBrief);
+    .with(Feature::ClustermapChangeNotificationBrief)
+    .with(Feature::SubdocMultipleXattrKeys)
+    .with(Feature::SubdocBinaryXattr);
 
 /// Longest name of a client that is kept.
 const AGENT_BYTES_MAX: usize = 256;

@@ -2,10 +2,10 @@
 
 use base::{Cas, Datatype, Status, limits};
 use cluster::auth::Privilege;
-use engine::WithMeta;
+use engine::{Mutated, WithMeta};
 use protocol::binary::{Opcode, extras::MetaExtras, with_meta};
 
-use super::store::acknowledge;
+use super::store::{Acknowledgement, acknowledge};
 use crate::{
     call::{Call, Stop},
     value,
@@ -39,15 +39,32 @@ pub(crate) fn with_meta(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let is_deletion = call.request.loud == Opcode::DelWithMeta;
     let mut scratch = std::mem::take(&mut call.context.scratch);
     scratch.clear();
-    let datatype = checked_datatype(decoded.value, frame.header.datatype, is_deletion, &mut scratch);
+    let result = apply_with_meta(call, &decoded, is_deletion, &mut scratch);
     call.context.keep_scratch(scratch);
+    acknowledge(call, result?, Acknowledgement::Bare)
+}
+
+fn apply_with_meta(
+    call: &Call<'_, '_>,
+    decoded: &with_meta::WithMeta<'_>,
+    is_deletion: bool,
+    scratch: &mut Vec<u8>,
+) -> Result<Mutated, Stop> {
+    let frame = call.request.frame;
+    let datatype = checked_datatype(decoded.value, frame.header.datatype, is_deletion, scratch)?;
+    // Attributes have to be found without inflating what they belong to.
+    let is_inflated = datatype.contains(Datatype::XATTR) && datatype.contains(Datatype::SNAPPY);
+    let (value, datatype) = match is_inflated {
+        true => (scratch.as_slice(), datatype.without(Datatype::SNAPPY)),
+        false => (decoded.value, datatype),
+    };
     let incoming = WithMeta {
         cas: Cas(decoded.meta.cas),
         rev: decoded.meta.rev,
         flags: decoded.meta.flags,
         expiry: decoded.meta.expiry,
-        value: decoded.value,
-        datatype: datatype?,
+        value,
+        datatype,
         check_cas: frame.header.cas,
         add_only: call.request.loud == Opcode::AddWithMeta,
         force: decoded.options.force,
@@ -58,12 +75,11 @@ pub(crate) fn with_meta(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     };
     let (vb, key, now) = (call.request.vb, call.request.key, call.context.now);
     let engine = &call.session.bucket()?.engine;
-    let mutated = if is_deletion {
+    Ok(if is_deletion {
         engine.delete_with_meta(vb, key, &incoming, now)?
     } else {
         engine.set_with_meta(vb, key, &incoming, now)?
-    };
-    acknowledge(call, mutated, None)
+    })
 }
 
 /// The datatype to store: extended attributes as claimed, if they are well-formed, JSON as found.

@@ -2,7 +2,7 @@
 //! engine and writes the answer; it ends with a [`Stop`] where there is none (yet).
 
 use base::Status;
-use protocol::binary::Opcode;
+use protocol::binary::{Opcode, subdoc::SpecOp};
 
 use crate::{
     call::{Call, Resumed, Stage, Stop},
@@ -25,6 +25,7 @@ pub(crate) mod random;
 pub(crate) mod seqnos;
 pub(crate) mod stats;
 pub(crate) mod store;
+pub(crate) mod subdoc;
 pub(crate) mod touch;
 
 /// Executes a request.
@@ -59,6 +60,18 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         O::GetAllVbSeqnos => seqnos::all_vb_seqnos(call),
         O::GetFailoverLog => seqnos::failover_log(call),
         O::GetRandomKey => random::random_key(call),
+        O::SubdocGet | O::SubdocExists | O::SubdocGetCount | O::SubdocMultiLookup => subdoc::lookup(call),
+        O::SubdocDictAdd
+        | O::SubdocDictUpsert
+        | O::SubdocDelete
+        | O::SubdocReplace
+        | O::SubdocArrayPushLast
+        | O::SubdocArrayPushFirst
+        | O::SubdocArrayInsert
+        | O::SubdocArrayAddUnique
+        | O::SubdocCounter
+        | O::SubdocReplaceBodyWithXattr
+        | O::SubdocMultiMutation => subdoc::mutate(call),
         O::Hello => hello::hello(call),
         O::GetErrorMap => hello::get_error_map(call),
         O::SelectBucket => hello::select_bucket(call),
@@ -108,6 +121,8 @@ pub(crate) fn kind_of(loud: Opcode) -> OpKind {
         O::SetWithMeta | O::AddWithMeta => OpKind::SetWithMeta,
         O::DelWithMeta => OpKind::DeleteWithMeta,
         O::Observe | O::ObserveSeqno => OpKind::Observe,
+        O::SubdocGet | O::SubdocExists | O::SubdocGetCount | O::SubdocMultiLookup => OpKind::SubdocLookup,
+        other if SpecOp::is_opcode(other) => OpKind::SubdocMutation,
         _ => OpKind::Other,
     }
 }

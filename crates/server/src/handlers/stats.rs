@@ -123,14 +123,16 @@ fn connections(shared: &Shared) -> Pairs {
 fn operations(bucket: &BucketEntry) -> Pairs {
     let meter = &bucket.meter;
     let sum = |kinds: &[OpKind]| kinds.iter().map(|kind| meter.operations(*kind)).sum::<u64>();
-    let gets = sum(&[OpKind::Get]);
-    let get_misses = meter.misses(OpKind::Get);
+    // Sub-document operations count as reads and writes as well.
+    let gets = sum(&[OpKind::Get, OpKind::SubdocLookup]);
+    let get_misses = meter.misses(OpKind::Get) + meter.misses(OpKind::SubdocLookup);
     let hits_and_misses = |name: &str, kind: OpKind| {
         let misses = meter.misses(kind);
         let hits = meter.operations(kind).saturating_sub(misses);
         [(format!("{name}_hits"), hits.to_string()), (format!("{name}_misses"), misses.to_string())]
     };
-    let stores = [OpKind::Set, OpKind::Add, OpKind::Replace, OpKind::Append, OpKind::Prepend];
+    let stores =
+        [OpKind::Set, OpKind::Add, OpKind::Replace, OpKind::Append, OpKind::Prepend, OpKind::SubdocMutation];
     let mut pairs = vec![
         pair("cmd_get", gets),
         pair("get_hits", gets.saturating_sub(get_misses)),
@@ -138,6 +140,8 @@ fn operations(bucket: &BucketEntry) -> Pairs {
         pair("cmd_set", sum(&stores)),
         pair("cmd_touch", sum(&[OpKind::Touch, OpKind::GetAndTouch])),
         pair("cmd_lock", sum(&[OpKind::Lock])),
+        pair("cmd_subdoc_lookup", sum(&[OpKind::SubdocLookup])),
+        pair("cmd_subdoc_mutation", sum(&[OpKind::SubdocMutation])),
         pair("cmd_total", meter.total()),
     ];
     pairs.extend(hits_and_misses("delete", OpKind::Delete));

@@ -5,7 +5,7 @@ use cluster::auth::Privilege;
 use engine::{Delete, Expiry, Mutated, Store, StoreMode, Wait};
 use protocol::{
     binary::{
-        Opcode, RequestInfo,
+        Opcode, RequestInfo, Response,
         extras::{MutationToken, StoreExtras},
     },
     hello::Feature,
@@ -53,7 +53,7 @@ pub(crate) fn store(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         },
     );
     call.context.keep_scratch(scratch);
-    acknowledge(call, result?, None)
+    acknowledge(call, result?, Acknowledgement::Bare)
 }
 
 fn require_write(call: &Call<'_, '_>, mode: StoreMode) -> Result<(), Stop> {
@@ -101,7 +101,7 @@ pub(crate) fn delete(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     call.session.require(Privilege::Delete, call.request.key.key)?;
     let delete = Delete { cas: call.request.frame.header.cas, durability: durability_of(&call.request.info) };
     let mutated = bucket.engine.delete(call.request.vb, call.request.key, &delete, call.context.now)?;
-    acknowledge(call, mutated, None)
+    acknowledge(call, mutated, Acknowledgement::Bare)
 }
 
 pub(crate) fn expiry_of(info: &RequestInfo<'_>, wire: u32) -> Expiry {
@@ -112,18 +112,42 @@ pub(crate) fn durability_of(info: &RequestInfo<'_>) -> DurabilityLevel {
     info.durability.map_or(DurabilityLevel::None, |durability| durability.level)
 }
 
+/// What a mutation is acknowledged with beside its CAS and token.
+#[derive(Clone, Debug)]
+pub(crate) enum Acknowledgement {
+    /// Nothing.
+    Bare,
+    /// A counter's new number.
+    Number(u64),
+    /// What became of the parts of a document.
+    Parts { status: Status, datatype: Datatype, value: Box<[u8]> },
+}
+
+impl Acknowledgement {
+    /// A counter's new number.
+    pub(crate) fn number(&self) -> Option<u64> {
+        if let Self::Number(number) = self { Some(*number) } else { None }
+    }
+}
+
+impl From<Option<u64>> for Acknowledgement {
+    fn from(number: Option<u64>) -> Self {
+        number.map_or(Self::Bare, Self::Number)
+    }
+}
+
 /// Answers a mutation, now or when it is as durable as it has to be.
 pub(crate) fn acknowledge(
     call: &mut Call<'_, '_>,
     mutated: Mutated,
-    number: Option<u64>,
+    acknowledgement: Acknowledgement,
 ) -> Result<(), Stop> {
     if !mutated.wait {
-        answer(call, &mutated, number);
+        answer(call, &mutated, &acknowledgement);
         return Ok(());
     }
     let deadline = deadline_of(&call.request.info, call.context);
-    await_durability(call, mutated, number, deadline)
+    await_durability(call, mutated, acknowledgement, deadline)
 }
 
 fn deadline_of(info: &RequestInfo<'_>, context: &Context) -> u64 {
@@ -134,14 +158,14 @@ fn deadline_of(info: &RequestInfo<'_>, context: &Context) -> u64 {
 fn await_durability(
     call: &mut Call<'_, '_>,
     mutated: Mutated,
-    number: Option<u64>,
+    acknowledgement: Acknowledgement,
     deadline: u64,
 ) -> Result<(), Stop> {
     let waiter = call.waiter();
     match call.session.bucket()?.engine.complete_durable(call.request.vb, &mutated, waiter)? {
-        Wait::Ready => answer(call, &mutated, number),
+        Wait::Ready => answer(call, &mutated, &acknowledgement),
         Wait::Parked => {
-            return Err(Stop::Park(Stage::Durable { mutated, number, deadline }, Some(deadline)));
+            return Err(Stop::Park(Stage::Durable { mutated, acknowledgement, deadline }, Some(deadline)));
         }
     }
     Ok(())
@@ -149,26 +173,34 @@ fn await_durability(
 
 /// A parked durable mutation: it was applied, only its acknowledgement waits.
 pub(crate) fn resume_durable(call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    let Some(Resumed { stage: Stage::Durable { mutated, number, deadline }, timed_out, .. }) =
+    let Some(Resumed { stage: Stage::Durable { mutated, acknowledgement, deadline }, timed_out, .. }) =
         call.resumed.take()
     else {
         return Err(Stop::Status(Status::Internal));
     };
-    match await_durability(call, mutated, number, deadline) {
+    match await_durability(call, mutated, acknowledgement, deadline) {
         Err(Stop::Park(..)) if timed_out => Err(Stop::Status(Status::SyncWriteAmbiguous)),
         other => other,
     }
 }
 
 /// Success of a mutation: nothing for quiet ones, otherwise CAS and, where negotiated, the mutation token.
-fn answer(call: &mut Call<'_, '_>, mutated: &Mutated, number: Option<u64>) {
+fn answer(call: &mut Call<'_, '_>, mutated: &Mutated, acknowledgement: &Acknowledgement) {
     if call.request.is_quiet() {
         return;
     }
     let token = MutationToken { vb_uuid: mutated.vb_uuid, seqno: mutated.seqno }.encode();
     let extras: &[u8] = if call.session.has(Feature::MutationSeqno) { &token } else { &[] };
-    match number.map(u64::to_be_bytes) {
-        Some(number) => call.answer(mutated.cas, Datatype::RAW, extras, &[], &number),
-        None => call.answer(mutated.cas, Datatype::RAW, extras, &[], &[]),
+    match acknowledgement {
+        Acknowledgement::Bare => call.answer(mutated.cas, Datatype::RAW, extras, &[], &[]),
+        Acknowledgement::Number(number) => {
+            call.answer(mutated.cas, Datatype::RAW, extras, &[], &number.to_be_bytes());
+        }
+        Acknowledgement::Parts { status, datatype, value } => {
+            let response = Response { status: *status, ..call.response() }
+                .with_cas(mutated.cas)
+                .with_datatype(*datatype);
+            call.answer_as(&response, extras, value);
+        }
     }
 }

@@ -222,9 +222,11 @@ impl NodeControl for Control {
         let stats = self.buckets.engine(name)?.stats();
         let meter = self.buckets.meter(name)?;
         let rates = self.gauges.bucket(name);
-        let (gets, misses) = (meter.operations(OpKind::Get), meter.misses(OpKind::Get));
-        let sets =
-            [OpKind::Set, OpKind::Add, OpKind::Replace].map(|kind| meter.operations(kind)).iter().sum();
+        let reads = [OpKind::Get, OpKind::SubdocLookup];
+        let gets: u64 = reads.map(|kind| meter.operations(kind)).iter().sum();
+        let misses = reads.map(|kind| meter.misses(kind)).iter().sum();
+        let writes = [OpKind::Set, OpKind::Add, OpKind::Replace, OpKind::SubdocMutation];
+        let sets = writes.map(|kind| meter.operations(kind)).iter().sum();
         Some(BucketStatsView {
             items: stats.curr_items,
             mem_used: stats.mem_used,

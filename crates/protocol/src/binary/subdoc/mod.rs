@@ -25,12 +25,12 @@ pub use spec::{Spec, SpecOp, Specs};
 pub use xattr_key::{BINARY_PREFIX, is_system_key, is_virtual_key, xattr_key_len};
 
 use super::{Opcode, Violation};
-use base::Cas;
+use base::{Cas, limits};
 
 /// Most specs in one request (kv_engine's default of `subdoc_multi_max_paths`).
 pub const SPECS_MAX: usize = 16;
 /// Longest path.
-pub const PATH_BYTES_MAX: usize = 1024;
+pub const PATH_BYTES_MAX: usize = limits::SUBDOC_PATH_BYTES_MAX;
 
 /// Declares a set of bits with named members.
 macro_rules! bits {

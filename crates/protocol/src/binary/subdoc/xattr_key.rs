@@ -1,7 +1,6 @@
 //! Keys of extended attributes (kv_engine `docs/ExtendedAttributes.md`).
 
-/// Longest key.
-const KEY_BYTES_MAX: usize = 15;
+use base::limits::XATTR_KEY_BYTES_MAX;
 
 /// What precedes the base64 form in which binary values are stored.
 pub const BINARY_PREFIX: &[u8] = b"cb-content-base64-encoded:";
@@ -16,7 +15,7 @@ pub fn xattr_key_len(path: &[u8]) -> Option<usize> {
     let is_reserved = (first.is_ascii_punctuation() || first.is_ascii_control()) && !is_special;
     let is_empty = length == 0 || (is_special && length == 1);
     let is_text = std::str::from_utf8(path).is_ok() && !path.contains(&0);
-    (!is_reserved && !is_empty && length <= KEY_BYTES_MAX && is_text).then_some(length)
+    (!is_reserved && !is_empty && length <= XATTR_KEY_BYTES_MAX && is_text).then_some(length)
 }
 
 /// Whether a path (or key) is that of an attribute which survives the deletion of its document, and which takes a right

@@ -1,0 +1,21 @@
+//! Operations on parts of documents: which version they see, what it consists of, and the publication of a new one. How
+//! a part is found and changed is [`crate::subdoc`]'s.
+//!
+//! Extended attributes are looked at and changed before the body, whatever follows. A mutation is worked out on a
+//! reference to the version, outside the vBucket's lock, and published if that version is still the newest; if not, it is
+//! worked out again, unless the client insisted on a CAS.
+
+mod binary;
+mod draft;
+mod lookup;
+mod macros;
+mod mutate;
+pub(crate) mod request;
+mod version;
+mod virtuals;
+
+/// Where the key of an attribute ends in a path.
+fn key_of(path: &[u8]) -> &[u8] {
+    let end = path.iter().position(|byte| matches!(byte, b'.' | b'[')).unwrap_or(path.len());
+    path.get(..end).unwrap_or_default()
+}
