@@ -4,7 +4,7 @@
 //! (`flusher`, `bg_fetcher`, `warmup`, `expiry_pager`, `item_pager`, `compactor`); both are further methods of [`Bucket`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use base::{Cas, CollectionId, Manifest, Now, Seqno, Status, VbId, VbUuid, bucket::BucketKind, limits};
@@ -47,6 +47,8 @@ pub struct Bucket {
     pub(crate) expiry_pager: Mutex<ExpiryPager>,
     pub(crate) item_pager: Mutex<ItemPager>,
     pub(crate) errors: MemoryErrors,
+    /// Cursors of feeds and gatherings, all vBuckets'.
+    pub(crate) cursors: AtomicUsize,
 }
 
 /// A vBucket with its lock, on cache lines of its own.
@@ -104,6 +106,7 @@ impl Bucket {
             expiry_pager: Mutex::default(),
             item_pager: Mutex::default(),
             errors: MemoryErrors::default(),
+            cursors: AtomicUsize::new(0),
             options,
         };
         for vb in (0..bucket.vbuckets()).map(VbId) {
@@ -383,6 +386,8 @@ fn open_shard(
         gate: Gate::new(vbs.len(), ceiling),
         flusher: Mutex::default(),
         fetches: Mutex::default(),
+        backfills: Mutex::default(),
+        backfiller: Mutex::default(),
         defragmenter: Mutex::new(Defragmenter::default()),
         warm: AtomicBool::new(true),
         warmed_items: AtomicU64::new(0),

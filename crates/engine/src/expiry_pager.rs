@@ -198,6 +198,7 @@ fn remove(
             {
                 after.release(previous);
             }
+            v.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
             true
         }
         Reason::TombstonePurged => {

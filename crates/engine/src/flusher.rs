@@ -4,19 +4,18 @@
 //! 2. returns, unless somebody waits for persistence, the oldest dirty mutation is old enough or there are many;
 //! 3. takes the checkpoint of every dirty vBucket *whole* (so a superseded version and its superseder are taken
 //!    together and only the newer is written), with the vBucket's state, and commits in groups, reading the items
-//!    without any lock: they are immutable and the taken references keep them. Of a checkpoint that is too large for
+//!    without any lock: they are immutable and stay in the checkpoint until published. Of a checkpoint that is too large for
 //!    one part a prefix is taken, and of every key in it the last version, superseded or not: what is on disk is
 //!    always everything up to one seqno;
 //! 4. syncs once;
 //! 5. publishes, vBucket by vBucket under its lock: items are clean and have their locator, tombstones leave the table,
-//!    durable writes become visible, the persisted seqno rises, waiters are woken.
+//!    durable writes become visible, the persisted seqno rises, what no cursor needs leaves the checkpoint, waiters are
+//!    woken.
 //!
-//! A full disk puts everything taken, but for vBuckets with nothing to write but deletions, back to the front of its
-//! checkpoint; it is tried again. Any other failure poisons the
-//! shard: everything stays in memory and readable, nothing is written any more.
+//! When the disk is full, what was taken counts as not taken, but for vBuckets with nothing to write but deletions; it is
+//! tried again. Any other failure poisons the shard: everything stays in memory and readable, nothing is written any
+//! more.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::Ordering;
 
 use base::{Cas, DocKey, HashedKey, Now, Status, VbId, hash::key_hash};
@@ -25,7 +24,8 @@ use storage::{KvStore, Locator, Record, RecordKind, RecordMeta, StoreError, VbBa
 use crate::{
     bucket::{Bucket, ceiling_mark, clean_mark},
     hlc,
-    item::{ItemPtr, ItemRef},
+    item::{ItemLoan, ItemPtr, ItemRef},
+    key_map::repeated_later,
     shard::{FLUSH_BYTES, Shard},
     stats::{FlushFailure, FlushReport},
     system_events::is_system_key,
@@ -39,7 +39,7 @@ const SYNC_BYTES: u64 = 64 << 20;
 /// Items published per lock hold.
 const PUBLISH_ITEMS: usize = 256;
 
-/// Held by whoever writes a shard; what was taken from checkpoints is in that thread's hands alone.
+/// Held by whoever writes a shard: the right to take from its checkpoints, and to drop what they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Flusher;
 
@@ -49,7 +49,7 @@ struct Part {
     incarnation: u32,
     state: VbState,
     /// In seqno order, none stale when taken.
-    items: Vec<ItemPtr>,
+    items: Vec<ItemLoan>,
     hashes: Vec<u64>,
     bytes: u64,
     reported_bytes: u64,
@@ -59,7 +59,7 @@ struct Part {
 
 impl Part {
     fn is_deletions_only(&self, shard: &Shard) -> bool {
-        self.items.iter().all(|item| shard.item(item).is_deleted())
+        self.items.iter().all(|&item| shard.lent(item).is_deleted())
     }
 }
 
@@ -70,9 +70,15 @@ impl Bucket {
         self.flush_shard(shard, now, false)
     }
 
-    /// Stops accepting mutations and ends a warm-up that is under way: before the bucket's threads are waited for.
+    /// Stops accepting mutations, and ends feeds and a warm-up that is under way: before the bucket's threads are waited
+    /// for.
     pub fn begin_close(&self) {
         self.shards.iter().for_each(|shard| shard.gate.close());
+        for vb in (0..self.vbuckets()).map(VbId) {
+            let Ok((slot, shard)) = self.slot(vb) else { continue };
+            let mut after = self.aftermath(shard);
+            slot.vb.lock().checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
+        }
     }
 
     /// Stops accepting mutations, writes and syncs everything, and records that the bucket was closed cleanly (the
@@ -191,10 +197,10 @@ impl Bucket {
                 report.failed = Some(failure);
                 let (deletions, others) = group.into_iter().partition(|part| part.is_deletions_only(shard));
                 group = deletions;
-                self.put_back(shard, others, now);
+                self.untake(shard, others, now);
                 // What frees space may use the space kept for that.
                 if failure == FlushFailure::Poisoned || commit(shard, store, &mut group).is_err() {
-                    self.put_back(shard, group, now);
+                    self.untake(shard, group, now);
                     break;
                 }
             }
@@ -210,7 +216,7 @@ impl Bucket {
         }
         if let Err(error) = store.sync() {
             report.failed = Some(failure_of(shard, &error));
-            self.put_back(shard, committed, now);
+            self.untake(shard, committed, now);
             return;
         }
         report.synced = true;
@@ -252,51 +258,47 @@ impl Bucket {
         };
         let Ok((slot, _)) = self.slot(vb) else { return part };
         let bytes_of = |item: &ItemPtr| shard.item(item).bytes() as u64;
-        let (taken, is_whole) = {
+        let (taken, stale) = {
             let mut v = slot.vb.lock();
             part.incarnation = v.incarnation;
             part.state = v.state();
             part.reported_bytes = v.take_reported_bytes();
             let taken = v.checkpoint.take(self.options.part_bytes_max, bytes_of);
-            v.in_flight = taken.len() as u64;
-            let is_whole = v.checkpoint.is_empty();
+            let is_whole = v.checkpoint.is_clean();
             if !is_whole {
-                let left = v.checkpoint.bytes().min(part.reported_bytes);
+                let left = v.checkpoint.dirty_bytes().min(part.reported_bytes);
                 v.return_reported_bytes(left);
                 part.reported_bytes -= left;
                 part.state.high_seqno =
-                    taken.last().map_or(v.persisted_seqno, |last| shard.item(last).seqno());
+                    taken.last().map_or(v.persisted_seqno, |&last| shard.lent(last).seqno());
                 part.state.manifest_uid = v.events.told_up_to(part.state.high_seqno);
                 shard.gate.mark_dirty(index_in_shard, now);
                 // The rest is due as well.
                 shard.gate.want_flush();
             }
-            // Under the lock, so that nothing turns stale between looking and the state it is written with.
-            let taken: Vec<_> = taken.into_iter().map(|item| (shard.item(&item).is_stale(), item)).collect();
-            (taken, is_whole)
+            // Under the lock, so that nothing turns stale between looking and the state it is written with. Of a prefix
+            // also what is stale may be its key's last version.
+            let stale = is_whole.then(|| taken.iter().map(|&item| shard.lent(item).is_stale()).collect());
+            (taken, stale)
         };
-        let taken = if is_whole { taken } else { last_versions(shard, taken) };
+        let stale: Vec<bool> =
+            stale.unwrap_or_else(|| repeated_later(taken.iter().map(|&item| shard.lent(item).key())));
         part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas);
-        for (is_superseded, item) in taken {
-            if is_superseded {
-                shard.release(item);
-            } else {
-                let view = shard.item(&item);
-                part.bytes += view.bytes() as u64;
-                part.hashes.push(key_hash(view.key()));
-                part.items.push(item);
-            }
+        for (item, _) in taken.into_iter().zip(stale).filter(|(_, is_stale)| !is_stale) {
+            let view = shard.lent(item);
+            part.bytes += view.bytes() as u64;
+            part.hashes.push(key_hash(view.key()));
+            part.items.push(item);
         }
         part
     }
 
-    /// Returns what could not be written to the front of the checkpoints it came from.
-    fn put_back(&self, shard: &Shard, parts: Vec<Part>, now: Now) {
+    /// What was taken and could not be written is still to be.
+    fn untake(&self, shard: &Shard, parts: Vec<Part>, now: Now) {
         for part in parts {
             let Ok((slot, _)) = self.slot(part.vb) else { continue };
             let mut v = slot.vb.lock();
-            v.in_flight = 0;
-            v.checkpoint.put_back(part.items, part.bytes);
+            v.checkpoint.untake();
             v.return_reported_bytes(part.reported_bytes);
             shard.gate.mark_dirty(v.index_in_shard, now);
         }
@@ -306,43 +308,38 @@ impl Bucket {
     fn publish(&self, shard: &Shard, part: Part) {
         shard.gate.subtract_dirty_bytes(part.reported_bytes);
         let Ok((slot, _)) = self.slot(part.vb) else { return };
-        let mut written: Vec<_> = part.hashes.iter().zip(&part.items).zip(&part.locators).collect();
+        let written: Vec<_> = part.hashes.iter().zip(&part.items).zip(&part.locators).collect();
         let mut gone = Vec::new();
         for chunk in written.chunks(PUBLISH_ITEMS) {
             let mut v = slot.vb.lock();
             if v.incarnation == part.incarnation {
-                for &((&hash, item), &locator) in chunk {
-                    gone.extend(settle_written(&mut v, shard.item(item), hash, locator));
+                for &((&hash, &item), &locator) in chunk {
+                    gone.extend(settle_written(&mut v, shard.lent(item), hash, locator));
                 }
             }
         }
-        written.clear();
+        let mut passed = Vec::new();
         let mut after = self.aftermath(shard);
         {
             let mut v = slot.vb.lock();
             if v.incarnation == part.incarnation {
                 let persisted = part.state.high_seqno;
-                v.in_flight = 0;
                 v.persisted_seqno = v.persisted_seqno.max(persisted);
-                for pending in v.pending.extract(|pending| pending.seqno <= persisted) {
-                    gone.extend(pending.previous);
+                if !v.pending.is_empty() {
+                    for pending in v.pending.extract(|pending| pending.seqno <= persisted) {
+                        gone.extend(pending.previous);
+                    }
+                    // They were not shown what was pending, nor anything after it.
+                    v.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
                 }
+                passed = v.checkpoint.published();
                 v.persistence_waiters.extract_if(.., |entry| entry.0 <= persisted).for_each(|entry| {
                     after.wake(entry.1);
                 });
             }
         }
-        gone.into_iter().chain(part.items).for_each(|item| shard.release(item));
+        gone.into_iter().chain(passed).for_each(|item| shard.release(item));
     }
-}
-
-/// Marks, in a prefix of a checkpoint, all but the last version of each key as not to be written.
-fn last_versions(shard: &Shard, mut prefix: Vec<(bool, ItemPtr)>) -> Vec<(bool, ItemPtr)> {
-    let mut seen: HashSet<Box<[u8]>, BuildHasherDefault<DefaultHasher>> = HashSet::default();
-    for (is_superseded, item) in prefix.iter_mut().rev() {
-        *is_superseded = !seen.insert(shard.item(item).key().into());
-    }
-    prefix
 }
 
 /// One version is synced. Returns the table's reference to it if it was a tombstone or system event, which may leave.
@@ -372,7 +369,7 @@ fn commit(shard: &Shard, store: &dyn KvStore, group: &mut [Part]) -> Result<(), 
             .iter()
             .map(|part| {
                 let items = part.items.iter().zip(&part.hashes);
-                items.map(|(item, &hash)| record_of(shard.item(item), hash)).collect()
+                items.map(|(&item, &hash)| record_of(shard.lent(item), hash)).collect()
             })
             .collect();
         let batches: Vec<_> = group

@@ -172,7 +172,13 @@ fn may_go(item: ItemRef<'_>, means: Means) -> bool {
         return false;
     }
     match means {
-        Means::EjectValues => !item.is_dirty() && !item.locator().is_none() && !item.value().is_empty(),
+        // Nor does it free anything while somebody else holds it.
+        Means::EjectValues => {
+            !item.is_dirty()
+                && !item.locator().is_none()
+                && !item.value().is_empty()
+                && item.references() == 1
+        }
         Means::DropDocuments => true,
     }
 }

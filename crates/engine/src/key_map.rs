@@ -3,11 +3,13 @@
 //! Keyed by the 64-bit key hash, which the request has computed already; the key itself is kept and compared, so that
 //! two keys with one hash never pass for each other. The second of such a pair cannot be entered while the first is
 //! there: callers answer "busy", which somebody who constructs collisions may well be told.
+//!
+//! Also here: telling which versions of a sequence are superseded within it.
 
 use std::collections::{HashMap, HashSet, hash_map};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use base::HashedKey;
+use base::{HashedKey, hash::key_hash};
 
 /// Hands the 64 bits it is given through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +33,40 @@ impl Hasher for PassThrough {
 
 /// A set of key hashes.
 pub(crate) type HashesSet = HashSet<u64, BuildHasherDefault<PassThrough>>;
+
+/// An encoded key that hashes as everywhere else.
+#[derive(PartialEq, Eq)]
+struct Key<'k>(&'k [u8]);
+
+impl Hash for Key<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(key_hash(self.0));
+    }
+}
+
+/// Encoded keys.
+#[derive(Default)]
+pub(crate) struct KeySet<'k>(HashSet<Key<'k>, BuildHasherDefault<PassThrough>>);
+
+impl<'k> KeySet<'k> {
+    /// False when it has been there already.
+    pub(crate) fn insert(&mut self, key: &'k [u8]) -> bool {
+        self.0.insert(Key(key))
+    }
+
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        // Not worth a hash where nothing can be found.
+        !self.0.is_empty() && self.0.contains(&Key(key))
+    }
+}
+
+/// Which keys of a sequence come again later in it.
+pub(crate) fn repeated_later<'k>(keys: impl DoubleEndedIterator<Item = &'k [u8]>) -> Vec<bool> {
+    let mut seen = KeySet::default();
+    let mut repeated: Vec<bool> = keys.rev().map(|key| !seen.insert(key)).collect();
+    repeated.reverse();
+    repeated
+}
 
 /// See the module header.
 #[derive(Debug)]
@@ -102,6 +138,12 @@ mod tests {
     use base::DocKey;
 
     use super::*;
+
+    #[test]
+    fn a_key_that_comes_again_is_superseded() {
+        let keys: [&[u8]; 5] = [b"a", b"b", b"a", b"c", b"a"];
+        assert_eq!(repeated_later(keys.into_iter()), [true, false, true, false, false]);
+    }
 
     #[test]
     fn keys_with_one_hash_never_pass_for_each_other() {

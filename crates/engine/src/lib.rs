@@ -25,6 +25,7 @@ mod expiry_pager;
 mod failover_table;
 pub mod feed;
 mod flusher;
+mod gather;
 pub mod hash_table;
 mod hlc;
 pub mod item;

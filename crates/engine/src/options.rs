@@ -64,6 +64,8 @@ pub struct BucketOptions {
     pub seed: u64,
     /// Most bytes of one vBucket's mutations that are handed to the store as one atomic part.
     pub part_bytes_max: u64,
+    /// Most bytes of mutations that stay queued for nobody but feeds; `None`: a share of the quota.
+    pub cursor_bytes_max: Option<u64>,
     /// How to look into values.
     pub codec: ValueCodec,
 }
@@ -87,6 +89,7 @@ impl BucketOptions {
             purge_interval_secs: 3 * 24 * 60 * 60,
             seed: 0,
             part_bytes_max: 64 << 20,
+            cursor_bytes_max: None,
             codec: ValueCodec::opaque(),
         }
     }

@@ -15,8 +15,9 @@ use crate::{
     arena::Arena,
     bg_fetcher::FetchQueue,
     defragmenter::Defragmenter,
+    feed::{BackfillQueue, Backfiller},
     flusher::Flusher,
-    item::{ItemPtr, ItemRef},
+    item::{ItemLoan, ItemPtr, ItemRef},
 };
 
 /// Bytes a vBucket gathers before it tells its shard.
@@ -33,6 +34,9 @@ pub(crate) struct Shard {
     pub(crate) gate: Gate,
     pub(crate) flusher: Mutex<Flusher>,
     pub(crate) fetches: Mutex<FetchQueue>,
+    /// Backfills that nobody reads yet.
+    pub(crate) backfills: Mutex<BackfillQueue>,
+    pub(crate) backfiller: Mutex<Backfiller>,
     pub(crate) defragmenter: Mutex<Defragmenter>,
     /// Every document on disk is known to the tables.
     pub(crate) warm: AtomicBool,
@@ -49,6 +53,11 @@ pub(crate) struct Counters {
     pub(crate) persisted: AtomicU64,
     pub(crate) commit_failures: AtomicU64,
     pub(crate) fetch_errors: AtomicU64,
+    pub(crate) backfill_errors: AtomicU64,
+    /// As of the last look.
+    pub(crate) backfill_bytes: AtomicU64,
+    /// Cursors that were too far behind.
+    pub(crate) cursors_dropped: AtomicU64,
 }
 
 impl Shard {
@@ -57,6 +66,15 @@ impl Shard {
     pub(crate) fn item<'a>(&'a self, held: &'a ItemPtr) -> ItemRef<'a> {
         // SAFETY: items of a shard's vBuckets are made in its arena and nowhere else, and references never cross shards.
         unsafe { held.get(&self.arena) }
+    }
+
+    /// An item that the flusher has taken from one of this shard's checkpoints and not published yet. Only for whoever
+    /// holds the flusher's lock.
+    #[inline]
+    pub(crate) fn lent(&self, taken: ItemLoan) -> ItemRef<'_> {
+        // SAFETY: as in `item`; and a checkpoint keeps what was taken from it until the flusher publishes it, or the
+        // contents are dropped, which takes the flusher's lock.
+        unsafe { taken.get(&self.arena) }
     }
 
     /// Gives a reference back.
@@ -86,7 +104,7 @@ pub(crate) struct Gate {
     dirty_since: AtomicU64,
     /// Arena bytes of dirty items, as far as reported.
     dirty_bytes: AtomicU64,
-    /// Bit per vBucket of the shard with a non-empty checkpoint.
+    /// Bit per vBucket of the shard whose checkpoint the flusher has not taken all of.
     dirty_vbs: Box<[AtomicU64]>,
 }
 

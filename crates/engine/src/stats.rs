@@ -151,8 +151,24 @@ pub struct BucketStats {
     pub kv_bytes: u64,
     /// Hash tables.
     pub table_bytes: u64,
-    /// Checkpoint queues.
+    /// Checkpoint queues, without what they hold.
     pub checkpoint_bytes: u64,
+    /// `ep_checkpoint_memory`: documents in checkpoints, with their headers, and the queues.
+    pub checkpoint_memory: u64,
+    /// Of those documents, what is there for feeds only.
+    pub cursor_bytes: u64,
+    /// What may be there for feeds only.
+    pub cursor_bytes_max: u64,
+    /// Cursors of feeds.
+    pub cursors: u64,
+    /// `ep_cursors_dropped`: cursors that were so slow that their feeds went on from disk.
+    pub cursors_dropped: u64,
+    /// `ep_items_rm_from_checkpoints`: mutations that every cursor has passed.
+    pub checkpoint_items_removed: u64,
+    /// Bytes that feeds hold for reading from disk, and have read ahead.
+    pub backfill_bytes: u64,
+    /// Feeds that could not be read from disk.
+    pub backfill_errors: u64,
     /// Memory taken from the operating system for documents.
     pub arena_committed: u64,
     /// `ep_max_size`.
@@ -230,8 +246,8 @@ impl Bucket {
             items: v.counts.items,
             non_resident: v.counts.non_resident,
             tombstones: v.counts.tombstones,
-            queue_items: v.checkpoint.len() as u64,
-            queue_bytes: v.checkpoint.bytes(),
+            queue_items: v.checkpoint.dirty_len(),
+            queue_bytes: v.checkpoint.dirty_bytes(),
             table_bytes: v.table.bytes() as u64,
             item_bytes: v.counts.item_bytes,
             ops: v.ops,
@@ -249,6 +265,7 @@ impl Bucket {
             mem_low_wat,
             tmp_oom_errors: self.errors.temporary.load(Ordering::Relaxed),
             oom_errors: self.errors.out_of_memory.load(Ordering::Relaxed),
+            cursor_bytes_max: self.cursor_bytes_max(),
             ..BucketStats::default()
         };
         let mut collections = BTreeMap::new();
@@ -276,9 +293,13 @@ impl BucketStats {
         self.kv_bytes += v.counts.item_bytes;
         self.table_bytes += v.table.bytes() as u64;
         self.checkpoint_bytes += v.checkpoint.overhead_bytes();
-        self.queue_size += v.checkpoint.len() as u64;
-        self.unsynced_items += v.in_flight;
-        self.diskqueue_bytes += v.checkpoint.bytes();
+        self.checkpoint_memory += v.checkpoint.overhead_bytes() + v.checkpoint.bytes();
+        self.cursor_bytes += v.checkpoint.cursor_bytes();
+        self.cursors += v.checkpoint.cursors() as u64;
+        self.checkpoint_items_removed += v.checkpoint.removed();
+        self.queue_size += v.checkpoint.dirty_len();
+        self.unsynced_items += v.checkpoint.in_flight();
+        self.diskqueue_bytes += v.checkpoint.dirty_bytes();
         self.ops.add(&v.ops);
         for count in v.counts.collections() {
             *collections.entry(count.id).or_default() += count.items;
@@ -289,6 +310,9 @@ impl BucketStats {
         self.arena_committed += shard.arena.committed_bytes() as u64;
         self.total_persisted += shard.counters.persisted.load(Ordering::Relaxed);
         self.commit_failures += shard.counters.commit_failures.load(Ordering::Relaxed);
+        self.cursors_dropped += shard.counters.cursors_dropped.load(Ordering::Relaxed);
+        self.backfill_errors += shard.counters.backfill_errors.load(Ordering::Relaxed);
+        self.backfill_bytes += shard.counters.backfill_bytes.load(Ordering::Relaxed);
         self.bg_errors += shard.counters.fetch_errors.load(Ordering::Relaxed);
         self.bg_queue += shard.queued_fetches() as u64;
         self.poisoned |= shard.gate.is_poisoned();

@@ -68,8 +68,6 @@ pub(crate) struct VBucket {
     /// Dirty bytes not told to the shard yet, and those told since the checkpoint was last taken.
     unreported_bytes: u64,
     reported_bytes: u64,
-    /// Mutations the flusher has taken and not published yet.
-    pub(crate) in_flight: u64,
 }
 
 /// What a vBucket that is still being loaded knows.
@@ -167,7 +165,6 @@ impl VBucket {
             persistence_waiters: Vec::new(),
             unreported_bytes: 0,
             reported_bytes: 0,
-            in_flight: 0,
         }
     }
 
@@ -196,17 +193,15 @@ impl VBucket {
         }
     }
 
-    /// Empties the vBucket: a new history begins. Its clock goes on.
+    /// Empties the vBucket: a new history begins. Its clock goes on. Only for whoever holds the shard's flusher.
     pub(crate) fn reset(&mut self, shard: &Shard, uuid: VbUuid, after: &mut Aftermath<'_>) {
         self.table.clear();
         shard.gate.subtract_dirty_bytes(self.take_reported_bytes());
         let pending = self.pending.extract(|_| true);
-        let held = self
-            .checkpoint
-            .take(u64::MAX, |_| 0)
-            .into_iter()
-            .chain(pending.into_iter().filter_map(|p| p.previous));
+        let (queued, readers) = self.checkpoint.clear();
+        let held = queued.into_iter().chain(pending.into_iter().filter_map(|p| p.previous));
         held.for_each(|item| after.release(item));
+        readers.into_iter().for_each(|waiter| after.wake(waiter));
         self.persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
         self.high_seqno = Seqno(0);
         self.persisted_seqno = Seqno(0);
@@ -220,7 +215,6 @@ impl VBucket {
         self.warming = None;
         self.counts = Counts::default();
         self.next_expiry = u32::MAX;
-        self.in_flight = 0;
     }
 
     // ---- looking --------------------------------------------------------------------------------------------------
@@ -394,9 +388,9 @@ impl VBucket {
             },
         };
         let bytes = item.bytes() as u64;
-        let turned_dirty = env.is_persistent() && self.checkpoint.is_empty();
-        if env.is_persistent() {
-            let held = self.checkpoint.push(item);
+        let turned_dirty = env.is_persistent() && self.checkpoint.is_clean();
+        if env.is_persistent() || self.checkpoint.is_followed() {
+            let held = self.checkpoint.push(item, env.is_persistent());
             debug_assert!(held, "a version nobody has seen has references to spare");
         }
         self.high_seqno = seqno;
@@ -427,6 +421,8 @@ impl VBucket {
         }
         if version.durable {
             after.flush();
+        } else if self.checkpoint.is_followed() && self.pending.is_empty() {
+            self.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
         }
         Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: version.durable })
     }

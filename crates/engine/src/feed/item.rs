@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use base::{Cas, CollectionId, Datatype, DocKey, Seqno};
+use base::{Cas, Datatype, DocKey, Seqno};
 use storage::{Record, RecordKind};
 
 use crate::{
     arena::Arena,
     doc::SharedValue,
     item::{self, ItemPtr, ItemRef},
+    system_events::is_system_key,
     vbucket::is_expiration,
 };
 
@@ -57,9 +58,10 @@ enum Body {
 impl FeedItem {
     /// Under the vBucket's lock: refers to a resident version. Copies it when it has too many references already.
     pub(crate) fn of_version(item: ItemRef<'_>, arena: &Arc<Arena>, keys_only: bool) -> Self {
+        let has_value = has_value(item.key(), keys_only);
         let body = match item.share(arena) {
-            Some(version) => Body::Held { version, has_value: !keys_only },
-            None => copied(item.key(), if keys_only { &[] } else { item.value() }),
+            Some(version) => Body::Held { version, has_value },
+            None => copied(item.key(), if has_value { item.value() } else { &[] }),
         };
         Self::with_body(item, body)
     }
@@ -67,8 +69,9 @@ impl FeedItem {
     /// Takes over a reference to a resident version.
     pub(crate) fn of_held(held: ItemPtr, arena: &Arc<Arena>, keys_only: bool) -> Self {
         let version = item::SharedValue::of(held, arena);
+        let has_value = has_value(version.item().key(), keys_only);
         let mut new = Self::with_body(version.item(), Body::Copy { bytes: Arc::default(), key_bytes: 0 });
-        new.body = Body::Held { version, has_value: !keys_only };
+        new.body = Body::Held { version, has_value };
         new
     }
 
@@ -100,7 +103,7 @@ impl FeedItem {
             datatype: meta.datatype,
             kind: kind_of(record.key, deleted, meta.kind == RecordKind::Expiration),
             deleted,
-            body: copied(record.key, if keys_only { &[] } else { record.value }),
+            body: copied(record.key, if has_value(record.key, keys_only) { record.value } else { &[] }),
         }
     }
 
@@ -154,17 +157,19 @@ impl fmt::Debug for FeedItem {
     }
 }
 
+/// Everything about a system event is in its value.
+fn has_value(key: &[u8], keys_only: bool) -> bool {
+    !keys_only || is_system_key(key)
+}
+
 fn kind_of(key: &[u8], deleted: bool, expired: bool) -> FeedKind {
     match (deleted, expired) {
-        _ if DocKey::trusted(key).collection() == SYSTEM_EVENTS => FeedKind::System,
+        _ if is_system_key(key) => FeedKind::System,
         (false, _) => FeedKind::Mutation,
         (true, false) => FeedKind::Deletion,
         (true, true) => FeedKind::Expiration,
     }
 }
-
-/// The reserved collection whose documents are system events.
-const SYSTEM_EVENTS: CollectionId = CollectionId(1);
 
 fn copied(key: &[u8], value: &[u8]) -> Body {
     let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, key.len() + value.len()).collect();

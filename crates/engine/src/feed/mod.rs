@@ -11,14 +11,21 @@
 //!
 //! A [`Feed`] costs nothing but a cursor in its vBucket's checkpoint while its consumer keeps up.
 
+mod backfill;
+mod cursor;
 mod item;
+mod reader;
+mod runner;
+mod slow;
 
-use base::{ManifestUid, Now, Seqno, Status, VbId, VbUuid};
-use std::sync::Arc;
+use base::{DocKey, ManifestUid, Seqno, Status, VbId, VbUuid};
 
-use crate::{Bucket, StepReport, Waiter};
+use crate::{Bucket, system_events::is_system_key};
 
+pub(crate) use cursor::{AtCursor, CursorGuard};
 pub use item::{FeedItem, FeedKind};
+pub use reader::Feed;
+pub(crate) use runner::{BackfillQueue, Backfiller};
 
 /// Which documents a feed tells about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +35,16 @@ pub enum FeedFilter {
     All,
     /// Those of the collections with these ids. System events pass in any case.
     Collections(Box<[u32]>),
+}
+
+impl FeedFilter {
+    /// Whether a key is told about.
+    pub(crate) fn passes(&self, key: DocKey<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Collections(ids) => is_system_key(key.encoded()) || ids.contains(&key.collection().get()),
+        }
+    }
 }
 
 /// What a consumer wants of a feed.
@@ -40,7 +57,7 @@ pub struct FeedOptions {
     pub through: Seqno,
     /// Which documents.
     pub filter: FeedFilter,
-    /// No values.
+    /// No values, but those of system events.
     pub keys_only: bool,
     /// One snapshot of what is on disk and nothing after it: [`FeedStep::Wait`] then, without ever being woken.
     pub disk_only: bool,
@@ -122,47 +139,7 @@ pub struct VbHistory {
     pub manifest_uid: ManifestUid,
 }
 
-/// See the module header. Dropping it frees everything that was kept for it.
-#[derive(Debug)]
-pub struct Feed {
-    never: std::convert::Infallible,
-}
-
-impl Feed {
-    /// The next batch, about `bytes_max` bytes of keys and values but at least one item. `now` tells the bucket that
-    /// the consumer is alive.
-    ///
-    /// # Errors
-    /// When the feed is over. It stays so.
-    pub fn next(&mut self, _bytes_max: usize, _now: Now) -> Result<FeedStep, FeedEnd> {
-        match self.never {}
-    }
-}
-
 impl Bucket {
-    /// Opens a feed of a vBucket. Compare [`Bucket::vb_history`] with what the consumer has *after* this: what it tells
-    /// cannot become worse for the feed without ending it.
-    ///
-    /// # Errors
-    /// `NotMyVbucket`; `NotSupported` by caches; `Range` when [`FeedOptions::from`] is beyond the high seqno.
-    pub fn feed(
-        self: &Arc<Self>,
-        vb: VbId,
-        _options: FeedOptions,
-        _waiter: Waiter,
-        _now: Now,
-    ) -> Result<Feed, Status> {
-        self.slot(vb)?;
-        Err(Status::NotSupported)
-    }
-
-    /// Reads what feeds of a shard need from disk (memory-only: from the tables). Blocks on the disk, so it wants a
-    /// thread of its own; to be called when asked for by [`crate::Work::Backfill`], at once again while there is more, and
-    /// every now and then.
-    pub fn run_backfills(&self, _shard: usize, _now: Now) -> StepReport {
-        StepReport::default()
-    }
-
     /// Facts about a vBucket's history.
     ///
     /// # Errors

@@ -9,6 +9,7 @@
 //! A published item does not change but for its atomics (state bits, frequency, locator, CAS while locked), and those only
 //! under the vBucket's lock, so `Relaxed` suffices for them; the reference count orders publication and freeing.
 
+mod held;
 mod new;
 mod reference;
 mod relocation;
@@ -22,7 +23,9 @@ use storage::Locator;
 
 use crate::arena::{Arena, Handle};
 
+pub(crate) use held::HeldItems;
 pub use new::NewItem;
+pub(crate) use reference::ItemLoan;
 pub use reference::{ItemPtr, SharedValue};
 pub(crate) use relocation::{move_item, sole_published_key, vb_in_slot};
 

@@ -58,6 +58,29 @@ impl ItemPtr {
     }
 }
 
+/// An item kept by a reference of somebody else's, who promised to keep it: a checkpoint, of what its flusher has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ItemLoan(NonZeroU32);
+
+impl ItemPtr {
+    /// The item, for as long as the reference is kept all the same.
+    pub(crate) const fn lend(&self) -> ItemLoan {
+        ItemLoan(self.0)
+    }
+}
+
+impl ItemLoan {
+    /// The item.
+    ///
+    /// # Safety
+    /// `arena` is the one the item was made in, and the reference that was lent is kept for `'a`.
+    #[inline]
+    pub(crate) unsafe fn get(self, arena: &Arena) -> ItemRef<'_> {
+        // SAFETY: the caller's promise.
+        unsafe { ItemRef::new(arena, self.0) }
+    }
+}
+
 impl ItemRef<'_> {
     /// Under the vBucket's lock, or through a reference of one's own: one more reference; `None` when the count is at its
     /// maximum (copy instead).

@@ -246,7 +246,6 @@ impl Producer {
         &mut self,
         mut ask: StreamAsk,
         access: Access<'_>,
-        now: Now,
     ) -> Result<Vec<(VbUuid, Seqno)>, Refused> {
         let bucket = self.bucket.clone();
         let history = bucket.vb_history(ask.vb)?;
@@ -267,7 +266,7 @@ impl Producer {
         self.settle_end(&mut ask, &history, &filter)?;
         let log = history.log;
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let opened = self.open(&ask, stream_id, filter, history.high_seqno, slot, now);
+        let opened = self.open(&ask, stream_id, filter, history.high_seqno, slot);
         let stream = match opened {
             Ok(stream) => stream,
             Err(refused) => {
@@ -464,7 +463,6 @@ impl Producer {
         filter: Filter,
         high: Seqno,
         slot: u32,
-        now: Now,
     ) -> Result<Stream, Refused> {
         let Position { start, snap_start, snap_end, .. } = ask.at;
         let head = StreamHead { vb: ask.vb, opaque: ask.opaque, stream_id };
@@ -493,13 +491,13 @@ impl Producer {
                 && self.controls.out_of_order != OutOfOrder::No,
             skip_deletes_in_backfill: false,
         };
-        let feed = self.feed(ask, options, ticket, now)?;
+        let feed = self.feed(ask, options, ticket)?;
         Ok(Stream::new(head, filter, feed, script, ask.end, stats))
     }
 
     /// Opens the feed, and looks again whether the consumer may go on: from here on its history is kept.
-    fn feed(&self, ask: &StreamAsk, options: FeedOptions, ticket: u64, now: Now) -> Result<Feed, Refused> {
-        let feed = self.bucket.feed(ask.vb, options, Waiter { ticket, ..self.waiter }, now)?;
+    fn feed(&self, ask: &StreamAsk, options: FeedOptions, ticket: u64) -> Result<Feed, Refused> {
+        let feed = self.bucket.feed(ask.vb, options, Waiter { ticket, ..self.waiter })?;
         self.check_rollback(ask, &self.bucket.vb_history(ask.vb)?)?;
         Ok(feed)
     }

@@ -103,10 +103,9 @@ fn stream_request(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     StreamFlags(arguments.flags).check()?;
     let filter = StreamFilter::decode(frame.value)?;
     let ask = StreamAsk::new(call.request.vb, frame.header.opaque, &arguments, filter);
-    let now = call.context.now;
     let link = call.session.dcp_with_rights().ok_or(Stop::Status(Status::Invalid))?;
     let (dcp, access, bucket) = link;
-    match dcp.producer.stream_request(ask, &|part| may_stream(access, &bucket.engine, part), now) {
+    match dcp.producer.stream_request(ask, &|part| may_stream(access, &bucket.engine, part)) {
         Ok(log) => {
             let mut answer = Vec::new();
             append_failover_log(&log, &mut answer);

@@ -7,7 +7,7 @@
 //! | fetch | bucket and shard | `Bucket::run_fetches` | rung when a key is queued |
 //! | backfill | bucket and shard | `Bucket::run_backfills` | rung when a feed needs the disk, every 500 ms |
 //! | warm-up | bucket, until warm | `Bucket::warm_up` | never sleeps |
-//! | housekeeping | node | `expire`, `page`, `defragment` | every 50 ms, at once while there is more |
+//! | housekeeping | node | `drop_slow_cursors`, `expire`, `page`, `defragment` | every 50 ms, at once while there is more |
 //! | compaction | node | `Bucket::compact` | every 250 ms, at once while there is more |
 
 use std::{
@@ -245,6 +245,7 @@ fn every(pause: Duration, stop: &AtomicBool, mut round: impl FnMut() -> bool) {
 
 fn tidy(bucket: &Bucket, now: Now) -> bool {
     let budget = Budget::default();
+    bucket.drop_slow_cursors();
     let expired = bucket.expire(now, budget).more;
     let paged = bucket.page(now, budget).more;
     let defragmented = bucket.defragment(budget).more;

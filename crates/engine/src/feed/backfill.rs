@@ -1,0 +1,216 @@
+//! What a feed and the thread that reads for it share: one snapshot from disk (memory-only: from the table) in the making.
+//!
+//! The reader fills a bounded buffer, the feed empties it. Each side tells the other when it can go on: the reader wakes
+//! the feed's waiter when there is something after there was nothing; the feed asks for the reader when the buffer has
+//! become half empty, or empty for good.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::{Now, Seqno, VbId};
+use parking_lot::Mutex;
+
+use super::{CursorGuard, FeedBatch, FeedEnd, FeedItem, FeedOptions, FeedSnapshot};
+use crate::notify::Waiter;
+
+/// Bytes at which a buffer counts as full; one read more may be in it.
+pub(super) const BUFFER_BYTES: usize = 768 << 10;
+/// Bytes per read, more or less.
+pub(super) const READ_BYTES: usize = 256 << 10;
+
+/// See the module header.
+pub(crate) struct Backfill {
+    pub(super) vb: VbId,
+    pub(super) options: Arc<FeedOptions>,
+    pub(super) cursor: Arc<CursorGuard>,
+    pub(super) waiter: Waiter,
+    /// The last seqno that the consumer has.
+    pub(super) from: Seqno,
+    /// Tombstones up to here were missing when the feed began, which its consumer knows.
+    pub(super) purge_known: Seqno,
+    is_abandoned: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    /// Known once reading has begun.
+    snapshot: Option<FeedSnapshot>,
+    is_announced: bool,
+    buffer: VecDeque<FeedItem>,
+    bytes: usize,
+    /// The feed's owner waits.
+    is_awaited: bool,
+    /// When the owner last took something, or could have begun to; in monotonic milliseconds.
+    idle_since: u64,
+}
+
+/// How far a backfill is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Queued or being read.
+    Reading,
+    /// Everything is in the buffer, or was.
+    Read,
+    /// The owner was too slow; what it has not got is to be read again.
+    Suspended,
+    /// It cannot be finished.
+    Failed(FeedEnd),
+}
+
+/// What a feed finds.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Batch(FeedBatch),
+    /// Nothing; the waiter is woken when there is something.
+    Nothing,
+    /// It was given up. The snapshot was to end here.
+    Suspended(Option<Seqno>),
+}
+
+/// What the reading thread sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) stage: Stage,
+    pub(super) bytes: usize,
+    /// For how long the owner has left something in the buffer.
+    pub(super) idle_millis: u64,
+}
+
+impl Backfill {
+    pub(super) fn new(
+        vb: VbId,
+        options: &Arc<FeedOptions>,
+        cursor: &Arc<CursorGuard>,
+        waiter: Waiter,
+        from: Seqno,
+        purge_known: Seqno,
+    ) -> Self {
+        Self {
+            vb,
+            options: Arc::clone(options),
+            cursor: Arc::clone(cursor),
+            waiter,
+            from,
+            purge_known,
+            is_abandoned: AtomicBool::new(false),
+            state: Mutex::new(State {
+                stage: Stage::Reading,
+                snapshot: None,
+                is_announced: false,
+                buffer: VecDeque::new(),
+                bytes: 0,
+                is_awaited: false,
+                idle_since: 0,
+            }),
+        }
+    }
+
+    // ---- the feed's side ------------------------------------------------------------------------------------------
+
+    /// The next items, about `bytes_max` bytes but at least one; and whether the reader is to be called.
+    ///
+    /// # Errors
+    /// Why it cannot be finished.
+    pub(super) fn take(&self, bytes_max: usize, now: Now) -> Result<(Taken, bool), FeedEnd> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        match state.stage {
+            Stage::Failed(end) => return Err(end),
+            Stage::Suspended if state.buffer.is_empty() => {
+                return Ok((Taken::Suspended(state.snapshot.map(|snapshot| snapshot.end)), false));
+            }
+            Stage::Reading if state.buffer.is_empty() => {
+                state.is_awaited = true;
+                return Ok((Taken::Nothing, false));
+            }
+            _ => {}
+        }
+        let bytes_before = state.bytes;
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        while let Some(item) = state.buffer.front() {
+            if !items.is_empty() && bytes + item.bytes() > bytes_max {
+                break;
+            }
+            bytes += item.bytes();
+            items.extend(state.buffer.pop_front());
+        }
+        state.bytes -= bytes;
+        state.idle_since = now.mono_millis;
+        let ends_snapshot = state.stage == Stage::Read && state.buffer.is_empty();
+        let snapshot = state.snapshot.filter(|_| !std::mem::replace(&mut state.is_announced, true));
+        let call = ends_snapshot || (bytes_before > BUFFER_BYTES / 2 && state.bytes <= BUFFER_BYTES / 2);
+        Ok((Taken::Batch(FeedBatch { snapshot, items, ends_snapshot }), call))
+    }
+
+    /// The last seqno of the snapshot, once it is known.
+    pub(super) fn end(&self) -> Option<Seqno> {
+        self.state.lock().snapshot.map(|snapshot| snapshot.end)
+    }
+
+    /// The feed is gone.
+    pub(super) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        let buffer = std::mem::take(&mut state.buffer);
+        state.bytes = 0;
+        drop(state);
+        drop(buffer);
+    }
+
+    // ---- the reader's side ----------------------------------------------------------------------------------------
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn progress(&self, now: Now) -> Progress {
+        let state = self.state.lock();
+        let idle_millis = match state.buffer.is_empty() {
+            true => 0,
+            false => now.mono_millis.saturating_sub(state.idle_since),
+        };
+        Progress { stage: state.stage, bytes: state.bytes, idle_millis }
+    }
+
+    /// Reading begins.
+    pub(super) fn begin(&self, snapshot: FeedSnapshot) {
+        self.state.lock().snapshot = Some(snapshot);
+    }
+
+    /// Adds what was read. Returns whom to wake.
+    #[must_use]
+    pub(super) fn offer(&self, items: Vec<FeedItem>, is_last: bool, now: Now) -> Option<Waiter> {
+        let mut state = self.state.lock();
+        if state.buffer.is_empty() {
+            state.idle_since = now.mono_millis;
+        }
+        state.bytes += items.iter().map(FeedItem::bytes).sum::<usize>();
+        state.buffer.extend(items);
+        if is_last {
+            state.stage = Stage::Read;
+        }
+        let has_news = is_last || !state.buffer.is_empty();
+        let is_woken = has_news && std::mem::take(&mut state.is_awaited);
+        is_woken.then_some(self.waiter)
+    }
+
+    /// Gives up: `Suspended` or failed. What is in the buffer stays good unless `clears`. Returns whom to wake.
+    #[must_use]
+    pub(super) fn give_up(&self, stage: Stage, clears: bool) -> Option<Waiter> {
+        let mut state = self.state.lock();
+        state.stage = stage;
+        let buffer = if clears {
+            state.bytes = 0;
+            std::mem::take(&mut state.buffer)
+        } else {
+            VecDeque::new()
+        };
+        let is_woken = std::mem::take(&mut state.is_awaited);
+        drop(state);
+        drop(buffer);
+        is_woken.then_some(self.waiter)
+    }
+}

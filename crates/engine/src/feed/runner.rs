@@ -1,0 +1,328 @@
+//! The reading side of backfills: one thread per shard, a few snapshots at once, the rest in a queue.
+//!
+//! A backfill occupies a place from its start until its buffer is empty, so that what buffers hold is bounded whatever the
+//! number of feeds; and while it reads it keeps segments (or superseded versions) from being freed. So a consumer that
+//! leaves its buffer alone loses its place after a while, soon when others wait for one, and what it has not got is read
+//! again once it is back. An unordered snapshot cannot be taken up in the middle: its feed ends.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{DocKey, Now, Seqno};
+use storage::{BackfillOptions, KvStore, Record, StoreError};
+
+use super::{
+    AtCursor, FeedEnd, FeedItem, FeedOptions, FeedSnapshot,
+    backfill::{BUFFER_BYTES, Backfill, READ_BYTES, Stage},
+};
+use crate::{
+    Bucket, StepReport, Work,
+    collections::CollectionTable,
+    gather::{Gather, GatherOptions, GatherStep},
+    item::HeldItems,
+    shard::Shard,
+    system_events::is_system_key,
+};
+
+/// Backfills per shard that read.
+const READING_MAX: usize = 4;
+/// Backfills per shard that read or have something in their buffer.
+const PLACES_MAX: usize = 8;
+/// A consumer that lets its buffer lie for so long loses its place.
+const IDLE_MILLIS_MAX: u64 = 60_000;
+/// The same while others wait for one.
+const IDLE_MILLIS_CONTENDED: u64 = 2_000;
+/// A backfill that has been reading for so long, and waits for its consumer, makes way for others that wait.
+const TURN_MILLIS: u64 = 10_000;
+/// Nothing is kept from being freed for longer than this.
+const READING_MILLIS_MAX: u64 = 30 * 60_000;
+/// Lock holds per step of gathering from a table.
+const GATHER_STEPS: usize = 16;
+
+/// What a shard's feeds wait for, oldest first.
+pub(crate) type BackfillQueue = VecDeque<Arc<Backfill>>;
+
+/// The thread that reads a shard's backfills; see the module header.
+#[derive(Default)]
+pub(crate) struct Backfiller {
+    places: Vec<Place>,
+}
+
+struct Place {
+    job: Arc<Backfill>,
+    /// `None` once everything is read.
+    source: Option<Source>,
+    since: u64,
+}
+
+/// Where a snapshot comes from.
+enum Source {
+    Disk(Box<dyn storage::Backfill>),
+    Gathering(Box<Gather>),
+    /// Highest seqno first.
+    Table(HeldItems),
+}
+
+/// What one read brought.
+struct Read {
+    items: Vec<FeedItem>,
+    is_last: bool,
+}
+
+impl Bucket {
+    /// Reads what feeds of a shard need from disk (memory-only: from the tables). Blocks on the disk, so it wants a
+    /// thread of its own; to be called when asked for by [`Work::Backfill`], at once again while there is more, and every
+    /// now and then.
+    pub fn run_backfills(&self, shard: usize, now: Now) -> StepReport {
+        let mut report = StepReport::default();
+        let Some(shard) = self.shards.get(shard) else { return report };
+        let Some(mut backfiller) = shard.backfiller.try_lock() else { return report };
+        self.make_way(shard, &mut backfiller, now);
+        while self.begin_next(shard, &mut backfiller, now) {}
+        for place in &mut backfiller.places {
+            let Some(source) = &mut place.source else { continue };
+            if place.job.progress(now).bytes > BUFFER_BYTES / 2 {
+                continue;
+            }
+            let read = self.read(shard, &place.job, source);
+            let waiter = match read {
+                Ok(None) => continue,
+                Ok(Some(Read { items, is_last })) => {
+                    report.items += items.len();
+                    report.more = true;
+                    if is_last {
+                        place.source = None;
+                    }
+                    place.job.offer(items, is_last, now)
+                }
+                Err(end) => {
+                    place.source = None;
+                    place.job.give_up(Stage::Failed(end), true)
+                }
+            };
+            waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
+        }
+        shard.counters.backfill_bytes.store(backfiller.bytes(now) as u64, Ordering::Relaxed);
+        report
+    }
+
+    /// Ends what has no consumer, or none that keeps up.
+    fn make_way(&self, shard: &Shard, backfiller: &mut Backfiller, now: Now) {
+        let is_contended = {
+            let mut waiting = shard.backfills.lock();
+            waiting.retain(|job| !job.is_abandoned());
+            !waiting.is_empty()
+        };
+        let is_full = !backfiller.has_room();
+        let gone: Vec<Place> = backfiller
+            .places
+            .extract_if(.., |place| {
+                let job = &place.job;
+                let progress = job.progress(now);
+                if job.is_abandoned() || progress.stage != Stage::Reading && progress.bytes == 0 {
+                    return true;
+                }
+                let age =
+                    if place.source.is_some() { now.mono_millis.saturating_sub(place.since) } else { 0 };
+                let idle = progress.idle_millis;
+                let ordered = !job.options.unordered;
+                let is_late = idle >= IDLE_MILLIS_MAX || age >= READING_MILLIS_MAX;
+                let makes_way = is_contended && is_full && ordered && idle > 0;
+                if !is_late && !(makes_way && (idle >= IDLE_MILLIS_CONTENDED || age >= TURN_MILLIS)) {
+                    return false;
+                }
+                let stage = if ordered { Stage::Suspended } else { Stage::Failed(FeedEnd::TooSlow) };
+                let waiter = job.give_up(stage, true);
+                job.cursor.withdraw(self);
+                waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
+                true
+            })
+            .collect();
+        drop(gone);
+    }
+
+    /// Begins the next backfill if there is one and a place for it; whether it did.
+    fn begin_next(&self, shard: &Shard, backfiller: &mut Backfiller, now: Now) -> bool {
+        if !backfiller.has_room() {
+            return false;
+        }
+        let Some(job) = shard.backfills.lock().pop_front() else { return false };
+        if job.is_abandoned() {
+            return true;
+        }
+        let begun = match &shard.store {
+            Some(store) => self.begin_disk(&**store, shard, &job),
+            None => self.begin_table(&job),
+        };
+        match begun {
+            Ok(source) => {
+                backfiller.places.push(Place { job, source: Some(source), since: now.mono_millis });
+            }
+            Err(end) => {
+                let waiter = job.give_up(Stage::Failed(end), true);
+                waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
+            }
+        }
+        true
+    }
+
+    fn begin_disk(&self, store: &dyn KvStore, shard: &Shard, job: &Backfill) -> Result<Source, FeedEnd> {
+        // The cursor first: from here on nothing that is not synced yet leaves the checkpoint unread.
+        let persisted = job.cursor.with(self, |at| at.v.persisted_seqno)?;
+        self.place(job, persisted)?;
+        // With values in any case: those of system events are needed.
+        let options = BackfillOptions { unordered: job.options.unordered, keys_only: false };
+        let source = store.backfill(job.vb, job.from, options).map_err(|error| failed(shard, &error))?;
+        self.announce(job, source.end().max(persisted), source.purge_seqno())?;
+        Ok(Source::Disk(source))
+    }
+
+    fn begin_table(&self, job: &Backfill) -> Result<Source, FeedEnd> {
+        let options = GatherOptions { above: job.from, tombstones: true };
+        let bucket = job.cursor.bucket().ok_or(FeedEnd::Reset)?;
+        let gather = Gather::begin(&bucket, job.vb, options).map_err(|_| FeedEnd::Reset)?;
+        Ok(Source::Gathering(Box::new(gather)))
+    }
+
+    /// Puts the feed's cursor behind what a backfill reads.
+    fn place(&self, job: &Backfill, end: Seqno) -> Result<(), FeedEnd> {
+        job.cursor.with(self, |AtCursor { v, shard, id, after }| {
+            if !job.options.disk_only {
+                let passed = v.checkpoint.place(id, shard, end, false);
+                passed.into_iter().for_each(|item| after.release(item));
+            }
+        })
+    }
+
+    /// What a backfill reads is fixed: its snapshot can be told.
+    fn announce(&self, job: &Backfill, end: Seqno, purge_seqno: Seqno) -> Result<(), FeedEnd> {
+        let known_purged = job.cursor.with(self, |AtCursor { v, shard, id, after }| {
+            // The place may be lost already.
+            if v.checkpoint.has_place(id) {
+                let passed = v.checkpoint.place(id, shard, end, false);
+                passed.into_iter().for_each(|item| after.release(item));
+            }
+            v.purge_seqno
+        })?;
+        let purge_seqno = purge_seqno.max(known_purged);
+        if job.from > Seqno(0) && purge_seqno > job.from && purge_seqno > job.purge_known {
+            // Deletions that the consumer has not heard of are forgotten.
+            return Err(FeedEnd::TooSlow);
+        }
+        job.begin(FeedSnapshot {
+            start: job.from,
+            end,
+            from_disk: true,
+            unordered: job.options.unordered,
+            max_visible: end,
+            high_completed: Seqno(0),
+            purge_seqno,
+        });
+        Ok(())
+    }
+
+    /// Reads on; `None` when that is not possible just now.
+    fn read(&self, shard: &Shard, job: &Backfill, source: &mut Source) -> Result<Option<Read>, FeedEnd> {
+        let mut items = Vec::new();
+        let collections = self.collections.load_full();
+        let is_last = match source {
+            Source::Disk(disk) => {
+                let mut visit = |record: &Record<'_>| {
+                    if is_wanted(&job.options, &collections, record.key, record.meta.kind.is_tombstone()) {
+                        items.push(FeedItem::of_record(record, job.options.keys_only));
+                    }
+                };
+                !disk.next(READ_BYTES, &mut visit).map_err(|error| failed(shard, &error))?
+            }
+            Source::Gathering(gather) => {
+                let wanted = |key: &[u8]| is_wanted(&job.options, &collections, key, false);
+                let mut step = GatherStep::More;
+                for _ in 0..GATHER_STEPS {
+                    step = gather.step(self, &wanted)?;
+                    if step != GatherStep::More {
+                        break;
+                    }
+                }
+                match step {
+                    GatherStep::Blocked => return Ok(None),
+                    GatherStep::More => {}
+                    GatherStep::Done => self.settle(shard, job, source)?,
+                }
+                false
+            }
+            Source::Table(rest) => {
+                let mut bytes = 0;
+                while bytes < READ_BYTES
+                    && let Some(held) = rest.pop()
+                {
+                    let item = FeedItem::of_held(held, &shard.arena, job.options.keys_only);
+                    bytes += item.bytes();
+                    if is_wanted(&job.options, &collections, item.key().encoded(), item.deleted) {
+                        items.push(item);
+                    }
+                }
+                rest.len() == 0
+            }
+        };
+        Ok(Some(Read { items, is_last }))
+    }
+
+    /// A table has been gathered: what follows is in memory.
+    fn settle(&self, shard: &Shard, job: &Backfill, source: &mut Source) -> Result<(), FeedEnd> {
+        let Source::Gathering(gather) = source else { return Ok(()) };
+        // While the gathering's own cursor still keeps what is behind its end.
+        self.place(job, gather.end().unwrap_or(job.from))?;
+        let empty = Source::Table(HeldItems::new(&shard.arena));
+        let Source::Gathering(gather) = std::mem::replace(source, empty) else { return Ok(()) };
+        let mut gathered = gather.finish().ok_or(FeedEnd::BackfillFailed)?;
+        gathered.items.sort_newest_first();
+        self.announce(job, gathered.end, gathered.purge_seqno)?;
+        *source = Source::Table(gathered.items);
+        Ok(())
+    }
+
+    /// Has a backfill read.
+    pub(super) fn queue_backfill(&self, job: Arc<Backfill>) {
+        let Ok((_, shard)) = self.slot(job.vb) else { return };
+        shard.backfills.lock().push_back(job);
+        self.notifier.work(Work::Backfill(shard.index));
+    }
+}
+
+impl Backfiller {
+    fn has_room(&self) -> bool {
+        let reading = self.places.iter().filter(|place| place.source.is_some()).count();
+        self.places.len() < PLACES_MAX && reading < READING_MAX
+    }
+
+    /// Bytes in buffers, and held for reading.
+    fn bytes(&self, now: Now) -> usize {
+        let bytes = |place: &Place| {
+            let source = match &place.source {
+                Some(Source::Disk(disk)) => disk.memory_bytes(),
+                Some(Source::Table(rest)) => rest.len() * size_of::<u32>(),
+                Some(Source::Gathering(_)) | None => 0,
+            };
+            place.job.progress(now).bytes + source
+        };
+        self.places.iter().map(bytes).sum()
+    }
+}
+
+fn is_wanted(options: &FeedOptions, collections: &CollectionTable, key: &[u8], is_tombstone: bool) -> bool {
+    let doc_key = DocKey::trusted(key);
+    // Of dropped collections the event tells that says so.
+    is_system_key(key)
+        || options.filter.passes(doc_key)
+            && !collections.is_dropped(doc_key.collection())
+            && !(is_tombstone && options.skip_deletes_in_backfill)
+}
+
+fn failed(shard: &Shard, error: &StoreError) -> FeedEnd {
+    if matches!(error, StoreError::Reset) {
+        return FeedEnd::Reset;
+    }
+    shard.counters.backfill_errors.fetch_add(1, Ordering::Relaxed);
+    FeedEnd::BackfillFailed
+}

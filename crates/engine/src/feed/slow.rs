@@ -1,0 +1,73 @@
+//! Cursors that are too far behind.
+//!
+//! What is queued for cursors only may take a share of the quota. Above it the cursors that are furthest behind lose their
+//! places, in the vBuckets where that frees most, and their feeds go on from disk. Only for what is synced: the disk has
+//! it, and what is not synced yet stays queued anyway.
+
+use std::sync::atomic::Ordering;
+
+use base::VbId;
+
+use crate::{Bucket, StepReport};
+
+/// Percent of the quota that may be queued for cursors only, by default.
+const CURSOR_PERCENT: u64 = 5;
+/// Some megabytes are worth it in the smallest bucket.
+const CURSOR_BYTES_MIN: u64 = 4 << 20;
+/// After cursors have been dropped there is room for this share of what is allowed.
+const LEFT: (u64, u64) = (3, 4);
+
+impl Bucket {
+    /// Bytes that may be queued for cursors only.
+    #[must_use]
+    pub fn cursor_bytes_max(&self) -> u64 {
+        let share = (self.settings.quota_bytes() / 100 * CURSOR_PERCENT).max(CURSOR_BYTES_MIN);
+        self.options.cursor_bytes_max.unwrap_or(share)
+    }
+
+    /// Has feeds that are far behind go on from disk when what is queued for them is too much.
+    pub fn drop_slow_cursors(&self) -> StepReport {
+        let mut report = StepReport::default();
+        if self.cursors.load(Ordering::Relaxed) == 0 {
+            return report;
+        }
+        let mut held: Vec<(u64, VbId)> = Vec::new();
+        for vb in (0..self.vbuckets()).map(VbId) {
+            let Ok((slot, _)) = self.slot(vb) else { continue };
+            let bytes = slot.vb.lock().checkpoint.cursor_bytes();
+            if bytes > 0 {
+                held.push((bytes, vb));
+            }
+        }
+        let sum: u64 = held.iter().map(|entry| entry.0).sum();
+        let allowed = self.cursor_bytes_max();
+        if sum <= allowed {
+            return report;
+        }
+        let excess = sum - allowed / LEFT.1 * LEFT.0;
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, vb) in held {
+            while report.bytes < excess
+                && let Some(freed) = self.lose_slowest(vb)
+            {
+                report.bytes += freed;
+                report.items += 1;
+            }
+        }
+        report
+    }
+
+    /// The slowest cursor of a vBucket loses its place; how many bytes are not queued any more. `None` when no place can
+    /// be taken away.
+    fn lose_slowest(&self, vb: VbId) -> Option<u64> {
+        let (slot, shard) = self.slot(vb).ok()?;
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        let before = v.checkpoint.bytes();
+        let (passed, waiter) = v.checkpoint.lose_slowest()?;
+        passed.into_iter().for_each(|item| after.release(item));
+        waiter.into_iter().for_each(|waiter| after.wake(waiter));
+        shard.counters.cursors_dropped.fetch_add(1, Ordering::Relaxed);
+        Some(before.saturating_sub(v.checkpoint.bytes()))
+    }
+}

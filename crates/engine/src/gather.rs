@@ -1,0 +1,211 @@
+//! The state of a vBucket at exactly one seqno, gathered from its table while writers go on.
+//!
+//! A table cannot be read in one go: that would keep its lock for too long. So a cursor is placed behind the last
+//! mutation, S, and the table is walked a few documents per lock hold, collecting references to what is no newer than S.
+//! What was overwritten before the walk came by is missing then, and what was overwritten after is out of date; but
+//! everything newer than S is in the checkpoint, where the cursor keeps it. When the walk is over, the last visible
+//! seqno E is noted and the checkpoint from S to E applied: of each key in it the newest version there replaces what was
+//! collected. That is the state at E.
+//!
+//! Versions are immutable, so references are enough. A version without its value in memory is collected as such. What
+//! is not in the table is not seen: synced tombstones, and anything before warm-up is over.
+//!
+//! A durable write that was pending at S and still is keeps the end away: [`GatherStep::Blocked`].
+
+use std::sync::Arc;
+
+use base::{Seqno, Status, VbId};
+
+use crate::{
+    Bucket, FeedEnd,
+    feed::CursorGuard,
+    hash_table::ScanPosition,
+    item::{HeldItems, ItemRef},
+    key_map::{KeySet, repeated_later},
+};
+
+/// Documents looked at per lock hold.
+const CHUNK: usize = 256;
+
+/// What to gather.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GatherOptions {
+    /// Only versions newer than this.
+    pub(crate) above: Seqno,
+    /// Tombstones that are in the table too.
+    pub(crate) tombstones: bool,
+}
+
+/// Where a gathering is; see the module header. Dropping it frees everything.
+pub(crate) struct Gather {
+    options: GatherOptions,
+    cursor: CursorGuard,
+    /// S.
+    start: Seqno,
+    stage: Stage,
+    collected: HeldItems,
+    /// From the checkpoint, in seqno order.
+    late: HeldItems,
+    /// The disk or the allocator failed it.
+    is_short_of_memory: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Walking(ScanPosition),
+    /// The walk is over.
+    Ending,
+    /// E is known, and tombstones up to the other seqno may be missing.
+    Applying {
+        end: Seqno,
+        purge_seqno: Seqno,
+    },
+}
+
+/// How far a step got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GatherStep {
+    /// Call again.
+    More,
+    /// Call again once what is being synced is.
+    Blocked,
+    /// Everything is gathered: see [`Gather::finish`].
+    Done,
+}
+
+/// What was gathered.
+pub(crate) struct Gathered {
+    /// E.
+    pub(crate) end: Seqno,
+    /// Tombstones up to here may be missing.
+    pub(crate) purge_seqno: Seqno,
+    /// Each key once, in no particular order.
+    pub(crate) items: HeldItems,
+}
+
+impl Gather {
+    /// Begins to gather a vBucket.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`; `TemporaryFailure` while the vBucket is being loaded or closed.
+    pub(crate) fn begin(bucket: &Arc<Bucket>, vb: VbId, options: GatherOptions) -> Result<Self, Status> {
+        let (_, shard) = bucket.slot(vb)?;
+        let (cursor, ()) = CursorGuard::register(bucket, vb, |v| {
+            if v.warming.is_some() { Err(Status::TemporaryFailure) } else { Ok(()) }
+        })?;
+        let start = cursor
+            .with(bucket, |at| {
+                let start = at.v.high_seqno;
+                let passed = at.v.checkpoint.place(at.id, at.shard, start, true);
+                passed.into_iter().for_each(|item| at.after.release(item));
+                start
+            })
+            .map_err(|_| Status::TemporaryFailure)?;
+        Ok(Self {
+            options,
+            cursor,
+            start,
+            stage: Stage::Walking(ScanPosition::default()),
+            collected: HeldItems::new(&shard.arena),
+            late: HeldItems::new(&shard.arena),
+            is_short_of_memory: false,
+        })
+    }
+
+    /// One lock hold's worth of work, for documents whose encoded key is `wanted`. `wanted` is asked under the lock.
+    ///
+    /// # Errors
+    /// `Reset` when the vBucket's contents were dropped, `TooSlow` when there was no memory.
+    pub(crate) fn step(
+        &mut self,
+        bucket: &Bucket,
+        wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<GatherStep, FeedEnd> {
+        let step = match self.stage {
+            Stage::Walking(from) => self.walk(bucket, from, wanted)?,
+            Stage::Ending => self.end_walk(bucket)?,
+            Stage::Applying { end, .. } => self.apply(bucket, end, wanted)?,
+        };
+        if self.is_short_of_memory { Err(FeedEnd::TooSlow) } else { Ok(step) }
+    }
+
+    fn walk(
+        &mut self,
+        bucket: &Bucket,
+        from: ScanPosition,
+        wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<GatherStep, FeedEnd> {
+        let (options, start) = (self.options, self.start);
+        let (collected, short) = (&mut self.collected, &mut self.is_short_of_memory);
+        let next = self.cursor.with(bucket, |at| {
+            at.v.table.scan(from, CHUNK, &mut |item| {
+                let is_asked = item.seqno() > options.above && (options.tombstones || !item.is_deleted());
+                if is_asked && item.seqno() <= start && wanted(item.key()) {
+                    *short |= !collected.push(item);
+                }
+            })
+        })?;
+        self.stage = next.map_or(Stage::Ending, Stage::Walking);
+        Ok(GatherStep::More)
+    }
+
+    fn end_walk(&mut self, bucket: &Bucket) -> Result<GatherStep, FeedEnd> {
+        let (end, purge_seqno) = self.cursor.with(bucket, |at| (at.v.visible_seqno(), at.v.purge_seqno))?;
+        if end < self.start {
+            return Ok(GatherStep::Blocked);
+        }
+        self.stage = Stage::Applying { end, purge_seqno };
+        Ok(GatherStep::More)
+    }
+
+    fn apply(
+        &mut self,
+        bucket: &Bucket,
+        end: Seqno,
+        wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<GatherStep, FeedEnd> {
+        let (late, short) = (&mut self.late, &mut self.is_short_of_memory);
+        let read = self.cursor.with(bucket, |at| {
+            let mut visit = |item: ItemRef<'_>| {
+                if wanted(item.key()) {
+                    *short |= !late.push(item);
+                }
+            };
+            let (last, passed) =
+                at.v.checkpoint.read(at.id, at.shard, end, (CHUNK, u64::MAX), &mut visit).unwrap_or_default();
+            passed.into_iter().for_each(|item| at.after.release(item));
+            last
+        })?;
+        Ok(if read.is_none_or(|last| last >= end) { GatherStep::Done } else { GatherStep::More })
+    }
+
+    /// E, once it is known.
+    pub(crate) fn end(&self) -> Option<Seqno> {
+        match self.stage {
+            Stage::Applying { end, .. } => Some(end),
+            Stage::Walking(_) | Stage::Ending => None,
+        }
+    }
+
+    /// What was gathered, once a step has said that it is done.
+    pub(crate) fn finish(self) -> Option<Gathered> {
+        let Stage::Applying { end, purge_seqno } = self.stage else { return None };
+        let Self { options, cursor, mut collected, mut late, .. } = self;
+        drop(cursor);
+        let superseded: Vec<bool> = {
+            let mut newer = KeySet::default();
+            late.iter().for_each(|item| {
+                newer.insert(item.key());
+            });
+            collected.iter().map(|item| newer.contains(item.key())).collect()
+        };
+        collected.drop_flagged(&superseded);
+        let mut dropped = repeated_later(late.iter().map(ItemRef::key));
+        for (dropped, item) in dropped.iter_mut().zip(late.iter()) {
+            *dropped |= item.is_deleted() && !options.tombstones;
+        }
+        late.drop_flagged(&dropped);
+        collected.append(&mut late);
+        Some(Gathered { end, purge_seqno, items: collected })
+    }
+}

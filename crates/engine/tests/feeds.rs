@@ -1,0 +1,492 @@
+//! What consumers of feeds hold, against a journal of everything that happened: random mutations, flushes, crashes,
+//! compaction, slow and vanishing consumers. At the end of every snapshot a consumer holds exactly what the vBucket was
+//! at that seqno. A failure prints its seed.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::{
+    Seqno, VbId,
+    bucket::{BucketKind, DurabilityLevel},
+};
+use fastrand::Rng;
+use settee_engine::{
+    BucketOptions, Budget, Delete, Expiry, Feed, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions,
+    FeedSnapshot, FeedStep, Store, Waiter,
+};
+use support::{Clock, Disk, FaultDisk, Rig, options};
+
+type Key = Vec<u8>;
+
+/// Everything that ever happened to documents: what is gone has no value.
+#[derive(Default)]
+struct Journal {
+    entries: BTreeMap<(VbId, Seqno), Version>,
+}
+
+type Version = (Key, Option<Vec<u8>>);
+
+type State = BTreeMap<Key, (Seqno, Vec<u8>)>;
+
+impl Journal {
+    fn note(&mut self, vb: VbId, seqno: Seqno, key: &[u8], value: Option<Vec<u8>>) {
+        self.entries.insert((vb, seqno), (key.to_vec(), value));
+    }
+
+    fn state(&self, vb: VbId, at: Seqno) -> State {
+        let mut state = State::new();
+        for ((_, seqno), (key, value)) in self.entries.range((vb, Seqno(0))..=(vb, at)) {
+            match value {
+                Some(value) => state.insert(key.clone(), (*seqno, value.clone())),
+                None => state.remove(key),
+            };
+        }
+        state
+    }
+
+    fn forget_above(&mut self, vb: VbId, seqno: Seqno) {
+        self.entries.retain(|at, _| at.0 != vb || at.1 <= seqno);
+    }
+}
+
+/// Somebody who follows a vBucket.
+struct Consumer {
+    vb: VbId,
+    options: FeedOptions,
+    feed: Option<Feed>,
+    /// The last item, or the end of the last complete snapshot.
+    seqno: Seqno,
+    /// The one that is not complete.
+    snapshot: Option<FeedSnapshot>,
+    seen: BTreeSet<Key>,
+    state: State,
+    /// How many snapshots were complete, from where.
+    complete_from_disk: usize,
+    complete_from_memory: usize,
+}
+
+impl Consumer {
+    fn new(vb: VbId, options: FeedOptions) -> Self {
+        Self {
+            vb,
+            options,
+            feed: None,
+            seqno: Seqno(0),
+            snapshot: None,
+            seen: BTreeSet::new(),
+            state: State::new(),
+            complete_from_disk: 0,
+            complete_from_memory: 0,
+        }
+    }
+
+    /// Begins anew with nothing.
+    fn roll_back(&mut self) {
+        (self.feed, self.seqno, self.snapshot) = (None, Seqno(0), None);
+        self.seen.clear();
+        self.state.clear();
+    }
+
+    fn wants(&self, key: &[u8]) -> bool {
+        match &self.options.filter {
+            FeedFilter::All => true,
+            FeedFilter::Collections(ids) => ids.contains(&u32::from(key[0])),
+        }
+    }
+
+    fn accept(&mut self, item: &FeedItem, journal: &Journal, visible: Seqno) {
+        let snapshot = self.snapshot.expect("items come in snapshots");
+        assert!(item.seqno > snapshot.start && item.seqno <= snapshot.end, "{item:?} in {snapshot:?}");
+        assert!(item.seqno <= visible, "{item:?} is not visible yet");
+        if !snapshot.unordered {
+            assert!(item.seqno > self.seqno, "{item:?} after {}", self.seqno);
+            self.seqno = item.seqno;
+        }
+        let key = item.key().encoded().to_vec();
+        assert!(self.seen.insert(key.clone()), "{item:?} comes twice in {snapshot:?}");
+        if item.kind == FeedKind::System {
+            assert!(!item.value().is_empty());
+            return;
+        }
+        assert!(self.wants(&key));
+        let (known, value) = journal.entries.get(&(self.vb, item.seqno)).expect("it happened");
+        assert_eq!((known, value.is_none()), (&key, item.deleted), "{item:?}");
+        assert_eq!(item.deleted, item.kind != FeedKind::Mutation);
+        if let Some(value) = value.as_ref().filter(|_| !self.options.keys_only) {
+            assert_eq!(item.value(), &value[..]);
+            assert_eq!(&item.share()[..], &value[..]);
+        }
+        match value {
+            Some(value) => self.state.insert(key, (item.seqno, value.clone())),
+            None => self.state.remove(&key),
+        };
+    }
+
+    /// Takes one batch; whether there was one.
+    fn read(&mut self, rig: &Rig, journal: &Journal, bytes_max: usize) -> Result<bool, FeedEnd> {
+        let visible = rig.bucket.vb_history(self.vb).unwrap().max_visible;
+        let feed = self.feed.as_mut().expect("connected");
+        let FeedStep::Batch(batch) = feed.next(bytes_max, rig.now())? else { return Ok(false) };
+        assert!(!batch.items.is_empty() || batch.snapshot.is_some() || batch.ends_snapshot);
+        if let Some(snapshot) = batch.snapshot {
+            assert_eq!(snapshot.start, self.seqno, "snapshots have no gaps: {snapshot:?}");
+            assert!(snapshot.end > snapshot.start, "{snapshot:?}");
+            assert!(self.snapshot.is_none_or(|cut| cut.end <= snapshot.end && cut.from_disk));
+            self.snapshot = Some(snapshot);
+            self.seen.clear();
+        }
+        for item in &batch.items {
+            self.accept(item, journal, visible);
+        }
+        if batch.ends_snapshot {
+            let snapshot = self.snapshot.take().expect("it began");
+            self.seqno = snapshot.end;
+            let mut expected = journal.state(self.vb, snapshot.end);
+            expected.retain(|key, _| self.wants(key));
+            assert_eq!(self.state, expected, "{snapshot:?}");
+            match snapshot.from_disk {
+                true => self.complete_from_disk += 1,
+                false => self.complete_from_memory += 1,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens the feed again where it stopped, or from zero where the producer would have it rolled back.
+    fn connect(&mut self, rig: &Rig, ticket: u64) {
+        let history = rig.bucket.vb_history(self.vb).unwrap();
+        let is_lost = self.seqno > history.high_seqno
+            || (self.seqno > Seqno(0) && history.purge_seqno > self.seqno)
+            || self.snapshot.is_some_and(|cut| cut.unordered);
+        if is_lost {
+            self.roll_back();
+        }
+        let through = self.snapshot.take().map_or(Seqno(0), |cut| cut.end).min(history.high_seqno);
+        self.seen.clear();
+        let options = FeedOptions { from: self.seqno, through, ..self.options.clone() };
+        let waiter = Waiter { worker: 1, connection: 1, ticket };
+        self.feed = Some(rig.bucket.feed(self.vb, options, waiter).unwrap());
+    }
+}
+
+struct World {
+    rig: Rig,
+    rng: Rng,
+    journal: Journal,
+    consumers: Vec<Consumer>,
+    is_full: bool,
+    /// Batches told.
+    batches: u64,
+}
+
+const KEYS: u32 = 12;
+const VBUCKETS: u16 = 2;
+
+impl World {
+    fn new(seed: u64, kind: BucketKind, disks: Option<Disks>) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let options = BucketOptions {
+            vbuckets: VBUCKETS,
+            shards: 1,
+            purge_interval_secs: 40,
+            part_bytes_max: if seed.is_multiple_of(2) { 64 << 20 } else { 300 },
+            cursor_bytes_max: Some(if rng.bool() { 800 } else { 1 << 20 }),
+            seed,
+            ..options(kind)
+        };
+        let rig = match disks {
+            Some(disks) => Rig::over(options, Arc::default(), disks, Clock(0)),
+            None => Rig::new(options),
+        };
+        let mut world =
+            Self { rig, rng, journal: Journal::default(), consumers: Vec::new(), is_full: false, batches: 0 };
+        for number in 0..6_u16 {
+            let options = FeedOptions {
+                filter: if number == 3 { FeedFilter::Collections(Box::new([8])) } else { FeedFilter::All },
+                keys_only: number == 4,
+                unordered: number == 5,
+                ..FeedOptions::default()
+            };
+            world.consumers.push(Consumer::new(VbId(number % VBUCKETS), options));
+        }
+        world
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.rig.options.kind == BucketKind::Couchbase
+    }
+
+    fn key(&mut self) -> Key {
+        format!("\0key{}", self.rng.u32(0..KEYS)).into_bytes()
+    }
+
+    fn keys(vb: VbId, rig: &Rig) -> Vec<Key> {
+        let keys = (0..KEYS).map(|number| format!("\0key{number}").into_bytes());
+        keys.filter(|key| rig.key(key).0 == vb).collect()
+    }
+
+    /// Seqnos that nobody told about are expirations: finds whose.
+    fn note_expirations(&mut self) {
+        for vb in (0..VBUCKETS).map(VbId) {
+            for key in Self::keys(vb, &self.rig) {
+                let now = self.rig.now();
+                let Ok(meta) = self.rig.run(&key, |bucket, vb, key| bucket.meta(vb, key, now)) else {
+                    continue;
+                };
+                if meta.deleted {
+                    self.journal.entries.entry((vb, meta.seqno)).or_insert((key, None));
+                }
+            }
+        }
+    }
+
+    fn level(&mut self) -> DurabilityLevel {
+        match self.rng.u8(0..6) {
+            0 if self.is_persistent() => DurabilityLevel::PersistToMajority,
+            _ => DurabilityLevel::None,
+        }
+    }
+
+    /// A mutation happened to a key; if it had just expired, that came first.
+    fn happened(&mut self, key: &[u8], seqno: Seqno, before: Seqno, value: Option<Vec<u8>>) {
+        let vb = self.rig.key(key).0;
+        if seqno.get() == before.get() + 2 {
+            self.journal.note(vb, before.next(), key, None);
+        } else {
+            assert_eq!(seqno, before.next());
+        }
+        self.journal.note(vb, seqno, key, value);
+    }
+
+    fn high_seqno(&self, key: &[u8]) -> Seqno {
+        self.rig.bucket.vb_history(self.rig.key(key).0).unwrap().high_seqno
+    }
+
+    fn store(&mut self) {
+        let (key, level) = (self.key(), self.level());
+        let length = if self.rng.u8(0..8) == 0 { 3_000 } else { self.rng.usize(0..60) };
+        let value = vec![self.rng.u8(..); length];
+        let expiry = if self.rng.u8(0..4) == 0 { self.rng.u32(1..20) } else { 0 };
+        let store = Store { expiry: Expiry::Wire(expiry), durability: level, ..Store::set(&value) };
+        let (now, before) = (self.rig.now(), self.high_seqno(&key));
+        match self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now)) {
+            Ok(mutated) => self.happened(&key, mutated.seqno, before, Some(value)),
+            Err(_) => self.note_expirations(),
+        }
+    }
+
+    fn delete(&mut self) {
+        let (key, durability) = (self.key(), self.level());
+        let (now, before) = (self.rig.now(), self.high_seqno(&key));
+        let delete = Delete { durability, ..Delete::default() };
+        match self.rig.run(&key, |bucket, vb, key| bucket.delete(vb, key, &delete, now)) {
+            Ok(mutated) => self.happened(&key, mutated.seqno, before, None),
+            Err(_) => self.note_expirations(),
+        }
+    }
+
+    fn get(&mut self) {
+        let (key, now) = (self.key(), self.rig.now());
+        let _ = self.rig.run(&key, |bucket, vb, key| bucket.get(vb, key, now, |_| ()));
+        self.note_expirations();
+    }
+
+    fn consume(&mut self) {
+        let index = self.rng.usize(0..self.consumers.len());
+        let bytes_max = *self.rng.choice(&[1, 500, 1 << 20]).unwrap();
+        let consumer = &mut self.consumers[index];
+        if consumer.feed.is_none() {
+            consumer.connect(&self.rig, index as u64);
+        }
+        for _ in 0..self.rng.usize(1..20) {
+            match consumer.read(&self.rig, &self.journal, bytes_max) {
+                Ok(true) => self.batches += 1,
+                Ok(false) => break,
+                Err(end) => {
+                    assert!(end == FeedEnd::TooSlow, "{end:?}");
+                    consumer.feed = None;
+                    break;
+                }
+            }
+        }
+    }
+
+    fn disconnect(&mut self) {
+        let index = self.rng.usize(0..self.consumers.len());
+        self.consumers[index].feed = None;
+    }
+
+    fn empty(&mut self) {
+        if self.is_full || self.rig.bucket.flush_all(self.rig.now()).is_err() {
+            return;
+        }
+        self.journal = Journal::default();
+        for consumer in &mut self.consumers {
+            if let Some(feed) = &mut consumer.feed {
+                assert_eq!(feed.next(1, self.rig.now()).unwrap_err(), FeedEnd::Reset);
+                assert_eq!(feed.next(1, self.rig.now()).unwrap_err(), FeedEnd::Reset, "it stays over");
+            }
+            consumer.roll_back();
+        }
+    }
+
+    /// Everybody is thrown out; what was not synced is gone.
+    fn crash(mut self) -> Self {
+        self.consumers.iter_mut().for_each(|consumer| consumer.feed = None);
+        self.rig.disks.iter().for_each(|disk| disk.set_full(false));
+        self.is_full = false;
+        self.rig = self.rig.crash();
+        self.rig.warm_up();
+        for vb in (0..VBUCKETS).map(VbId) {
+            // What the new start writes by itself comes after.
+            let began = self.rig.bucket.failover_log(vb).unwrap().first().unwrap().1;
+            self.journal.forget_above(vb, began);
+            for consumer in self.consumers.iter_mut().filter(|consumer| consumer.vb == vb) {
+                if consumer.seqno > began || consumer.snapshot.is_some_and(|cut| cut.end > began) {
+                    consumer.roll_back();
+                }
+            }
+        }
+        self
+    }
+
+    fn flush(&mut self) {
+        self.rig.clock.0 += 200;
+        let now = self.rig.now();
+        self.rig.bucket.flush(0, now);
+    }
+
+    fn fill_disk(&mut self) {
+        self.is_full = self.rng.u8(0..3) == 0;
+        self.rig.disks.iter().for_each(|disk| disk.set_full(self.is_full));
+    }
+
+    fn step(mut self) -> Self {
+        let now = self.rig.now();
+        match self.rng.u32(0..1000) {
+            0..350 => self.store(),
+            350..450 => self.delete(),
+            450..480 => self.get(),
+            480..700 => self.consume(),
+            700..780 => drop(self.rig.bucket.run_backfills(0, now)),
+            780..850 => self.flush(),
+            850..880 => {
+                self.rig.bucket.expire(now, Budget::default());
+                self.note_expirations();
+            }
+            880..900 => drop(self.rig.bucket.drop_slow_cursors()),
+            900..910 => drop(self.rig.bucket.page(now, Budget::default())),
+            910..920 => drop(self.rig.bucket.defragment(Budget::default())),
+            920..935 => drop(self.rig.bucket.compact_eagerly(0, now)),
+            935..965 => self.rig.clock.0 += self.rng.u64(0..4_000),
+            965..967 => self.rig.clock.0 += 70_000,
+            967..985 => self.disconnect(),
+            985..988 => self.empty(),
+            988..992 if self.is_persistent() => return self.crash(),
+            992..997 => self.fill_disk(),
+            _ => {}
+        }
+        self
+    }
+
+    /// All consumers get everything there is.
+    fn catch_up(&mut self) {
+        self.rig.disks.iter().for_each(|disk| disk.set_full(false));
+        self.is_full = false;
+        self.rig.flush();
+        for index in 0..self.consumers.len() {
+            let high_seqno = self.rig.bucket.vb_history(self.consumers[index].vb).unwrap().high_seqno;
+            for round in 0.. {
+                let consumer = &mut self.consumers[index];
+                if consumer.feed.is_none() {
+                    consumer.connect(&self.rig, index as u64);
+                }
+                match consumer.read(&self.rig, &self.journal, 1 << 20) {
+                    Ok(true) => {}
+                    Ok(false) if consumer.seqno == high_seqno && consumer.snapshot.is_none() => break,
+                    Ok(false) => drop(self.rig.bucket.run_backfills(0, self.rig.now())),
+                    Err(end) => {
+                        assert_eq!(end, FeedEnd::TooSlow);
+                        consumer.feed = None;
+                    }
+                }
+                assert!(round < 10_000, "it ends");
+            }
+        }
+    }
+
+    fn leaves_nothing(&mut self) {
+        self.consumers.iter_mut().for_each(|consumer| consumer.feed = None);
+        self.rig.bucket.run_backfills(0, self.rig.now());
+        self.rig.flush();
+        let stats = self.rig.bucket.stats();
+        assert_eq!((stats.cursors, stats.cursor_bytes, stats.backfill_bytes), (0, 0, 0));
+        assert!(stats.checkpoint_memory < 4_096, "{}", stats.checkpoint_memory);
+        assert!(stats.stores.iter().all(|store| store.bytes_pinned == 0));
+        self.rig.bucket.flush_all(self.rig.now()).unwrap();
+        self.rig.flush();
+        let stats = self.rig.bucket.stats();
+        assert!(stats.mem_used <= stats.kv_bytes + stats.table_bytes + 4_096, "{stats:?}");
+    }
+}
+
+fn run(seed: u64, steps: usize, kind: BucketKind, disks: Option<Disks>) -> [usize; 2] {
+    let report = SeedOnPanic(seed);
+    let mut world = World::new(seed, kind, disks);
+    for _ in 0..steps {
+        world = world.step();
+    }
+    world.catch_up();
+    let told = world.consumers.iter().fold([0, 0], |sum, consumer| {
+        [sum[0] + consumer.complete_from_disk, sum[1] + consumer.complete_from_memory]
+    });
+    world.leaves_nothing();
+    std::mem::forget(report);
+    told
+}
+
+struct SeedOnPanic(u64);
+
+impl Drop for SeedOnPanic {
+    fn drop(&mut self) {
+        eprintln!("seed {}", self.0);
+    }
+}
+
+type Disks = Vec<Arc<dyn Disk>>;
+
+/// More with `SEEDS=1000`.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+fn all(seeds: u64, steps: usize, kind: BucketKind, disks: fn(u64) -> Option<Disks>) {
+    let first: u64 = std::env::var("SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let mut told = [0, 0];
+    for seed in first..first + seeds {
+        let of_one = run(seed, steps, kind, disks(seed));
+        told = [told[0] + of_one[0], told[1] + of_one[1]];
+    }
+    assert!(told[0] > seeds as usize && told[1] > seeds as usize, "both ways are gone: {told:?}");
+}
+
+#[test]
+fn consumers_of_a_persistent_bucket_hold_what_it_was() {
+    all(seeds(60), 1_500, BucketKind::Couchbase, |_| None);
+}
+
+#[test]
+fn consumers_of_an_ephemeral_bucket_hold_what_it_was() {
+    all(seeds(40), 1_500, BucketKind::Ephemeral, |_| None);
+}
+
+#[test]
+fn consumers_of_the_segment_log_hold_what_it_was() {
+    all(seeds(20), 1_500, BucketKind::Couchbase, |seed| {
+        Some(vec![Arc::new(FaultDisk::new(seed, 0)) as Arc<dyn Disk>])
+    });
+}
