@@ -80,6 +80,11 @@ def go(directory):
     return ["go", "test", "-count=1", "-v", "-timeout", "300s", "./..."]
 
 
+def suite(script):
+    """A runner in compat/sdk-suites, which fetches the suite itself."""
+    return lambda directory: [sys.executable, str(directory / script)]
+
+
 def maven(_directory):
     _tool("mvn", "maven default-jdk-headless")
     return ["mvn", "-B", "-ntp", "test"]

@@ -95,3 +95,7 @@ class Rest:
     def certificate(self):
         """The certificate of the node, PEM."""
         return self.get("/pools/default/certificate").text
+
+    def reported_version(self):
+        """The version that clients are told: `7.6.4`."""
+        return self.get("/pools").json["implementationVersion"].split("-")[0]

@@ -30,6 +30,9 @@ pub const BUCKET_CAPABILITIES: &[&str] = &[
     "nodesExt",
 ];
 
+/// The server group that every node is in while groups cannot be made: a new cluster's first one.
+pub const SERVER_GROUP: &str = "Group 1";
+
 /// What a cache-only bucket can do.
 pub const CACHE_BUCKET_CAPABILITIES: &[&str] = &["cbhello", "nodesExt"];
 
@@ -172,6 +175,7 @@ fn node_ext(node: &NodeInfo, this_node: &str) -> Value {
     let mut fields = Map::new();
     fields.insert("services".into(), services.into());
     fields.insert("nodeUUID".into(), node.uuid.as_str().into());
+    fields.insert("serverGroup".into(), SERVER_GROUP.into());
     if node.uuid == this_node {
         fields.insert("thisNode".into(), true.into());
     }

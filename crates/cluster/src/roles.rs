@@ -100,7 +100,7 @@ pub const ROLES: &[Role] = &[
     role(
         "admin",
         "Full Admin",
-        "Can manage everything and read and write all data.",
+        "Can manage all cluster features, security included, use the web console, and read and write all data.",
         Scope::Cluster,
         [Set::ALL, EVERYTHING_IN_BUCKET, Set::NONE],
     ),

@@ -2,7 +2,7 @@
 //! is missing from a node, and Java waits until every `status` is `healthy`.
 
 use axum::http::StatusCode;
-use cluster::{NodeInfo, auth::Privilege};
+use cluster::{NodeInfo, auth::Privilege, config};
 use serde_json::{Value, json};
 
 use super::{PRODUCT_VERSION, SETTEE_VERSION, pools};
@@ -86,7 +86,7 @@ pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value 
         "clusterCompatibility": COMPATIBILITY,
         "services": node.services,
         "ports": shown_ports,
-        "serverGroup": "Group 1",
+        "serverGroup": config::SERVER_GROUP,
         "addressFamily": if node.host.contains(':') { "inet6" } else { "inet" },
         "addressFamilyOnly": false,
         "nodeEncryption": false,
@@ -165,7 +165,7 @@ pub(super) fn server_groups(call: &Call) -> Outcome {
     Ok(json_ok(&json!({
         "uri": format!("/pools/default/serverGroups?rev={}", call.meta.rev),
         "groups": [{
-            "name": "Group 1",
+            "name": config::SERVER_GROUP,
             "uri": "/pools/default/serverGroups/0",
             "addNodeURI": "/pools/default/serverGroups/0/addNode",
             "nodes": list(call, None),

@@ -51,7 +51,11 @@ pub(crate) fn create(
         replica_index: params.replica_index.unwrap_or(false),
         flush_enabled: false,
         eviction: default_eviction(kind, params.storage_backend.as_deref()),
-        compression: CompressionMode::Passive,
+        compression: if kind == BucketKind::Memcached {
+            CompressionMode::Off
+        } else {
+            CompressionMode::Passive
+        },
         conflict: params.conflict.unwrap_or(ConflictResolution::Seqno),
         max_ttl_secs: 0,
         durability_min: DurabilityLevel::None,
@@ -111,8 +115,8 @@ fn overlay(bucket: &mut BucketInfo, params: &BucketParams) {
     set(&mut bucket.replicas, params.replicas.filter(|_| durable));
     set(&mut bucket.flush_enabled, params.flush_enabled);
     set(&mut bucket.eviction, params.eviction.filter(|_| durable));
-    set(&mut bucket.compression, params.compression);
-    set(&mut bucket.max_ttl_secs, params.max_ttl_secs);
+    set(&mut bucket.compression, params.compression.filter(|_| durable));
+    set(&mut bucket.max_ttl_secs, params.max_ttl_secs.filter(|_| durable));
     set(&mut bucket.durability_min, params.durability_min.filter(|_| durable));
     bucket.recorded.extend(params.recorded.clone());
     let legacy = &params.legacy;
@@ -260,6 +264,9 @@ fn check_replicas(
     errors: &mut FieldErrors,
 ) {
     if kind == BucketKind::Memcached {
+        if params.replicas.is_some() {
+            errors.insert("replicaNumber".into(), "replicaNumber is not valid for memcached buckets".into());
+        }
         return;
     }
     if params.replicas.is_some_and(|replicas| replicas > REPLICAS_MAX) {

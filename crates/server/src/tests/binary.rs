@@ -393,7 +393,7 @@ fn responses_say_how_long_they_took_where_that_was_asked_for() {
 fn flush_empties_where_it_is_allowed_and_quit_says_goodbye() {
     let node = Node::new();
     let mut wire = node.connect(ListenerKind::Kv);
-    assert!(wire.ask(&Request::new(Opcode::Version)).text().starts_with("7.6.0"));
+    assert!(wire.ask(&Request::new(Opcode::Version)).text().starts_with("7.6.4"));
     let bytes = wire.feed(&[encode(&Request::new(Opcode::Quit)), encode(&get(KEY))].concat());
     assert_eq!(replies(&bytes).len(), 1, "nothing is executed after a goodbye");
     assert_eq!(wire.after, After::Close);

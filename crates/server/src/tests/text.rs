@@ -36,7 +36,7 @@ fn the_usual_conversation() {
     ] {
         assert_eq!(say(&mut wire, words), answer, "{words}");
     }
-    assert!(say(&mut wire, "version\r\n").starts_with("VERSION 7.6.0"));
+    assert!(say(&mut wire, "version\r\n").starts_with("VERSION 7.6.4"));
     assert!(say(&mut wire, "stats\r\n").contains("STAT curr_items 1\r\n"));
     assert_eq!(say(&mut wire, "stats reset\r\n"), "ERROR\r\n");
     assert_eq!(say(&mut wire, "quit\r\nget a\r\n"), "");

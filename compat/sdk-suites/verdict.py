@@ -1,0 +1,64 @@
+"""Compares what a suite answered with what its selection file says it has to answer.
+
+A selection file (JSON) names what is not selected, by reason, and which selected tests are known to fail or to skip
+themselves, each with its reason. Names may be patterns (`*`). Nothing may be left over on either side: a test that is
+expected to fail and passes, a pattern that fits no test, a skip nobody wrote down all fail the run, so that the file
+cannot grow stale.
+"""
+
+import fnmatch
+import json
+
+PASSED, FAILED, SKIPPED, MISSING = "passed", "failed", "skipped", "no result"
+
+
+class Selection:
+    """What a selection file says about the tests of one suite."""
+
+    def __init__(self, path, tests):
+        told = json.loads(path.read_text())
+        self.tests = sorted(set(tests))
+        self.not_selected = self._reasons(told["not_selected"])
+        self.selected = [test for test in self.tests if test not in self.not_selected]
+        self.expected = {
+            FAILED: self._reasons(told["expected_to_fail"]),
+            SKIPPED: self._reasons(told["expected_to_skip"]),
+        }
+        self.stale = [p for group in told.values() for patterns in group.values() for p in patterns if not self._fits(p)]
+
+    def _fits(self, pattern):
+        return fnmatch.filter(self.tests, pattern)
+
+    def _reasons(self, groups):
+        return {test: why for why, patterns in groups.items() for p in patterns for test in self._fits(p)}
+
+
+def judge(title, selection, results):
+    """Prints the table of a run; how many answers differ from what was expected."""
+    wrong = []
+    counts = dict.fromkeys((PASSED, FAILED, SKIPPED, MISSING), 0)
+    for test in selection.selected:
+        result = results.get(test, MISSING)
+        counts[result] += 1
+        expected = next((kind for kind, tests in selection.expected.items() if test in tests), PASSED)
+        if result != expected:
+            wrong.append(f"{test}: {result}, expected: {expected}")
+    wrong += [f"{pattern}: in the selection file, but there is no such test" for pattern in selection.stale]
+
+    print(f"\n{title}: {len(selection.tests)} tests, {len(selection.selected)} selected")
+    print("  " + ", ".join(f"{number} {kind}" for kind, number in counts.items() if number or kind != MISSING))
+    _by_reason("not selected", {t: why for t, why in selection.not_selected.items()})
+    for kind, tests in selection.expected.items():
+        _by_reason(f"expected: {kind}", {test: why for test, why in tests.items() if results.get(test) == kind})
+    for line in wrong:
+        print(f"  UNEXPECTED {line}")
+    print(f"{counts[PASSED]} passed, {len(wrong)} failed, {counts[SKIPPED]} skipped", flush=True)
+    return len(wrong)
+
+
+def _by_reason(heading, reasons):
+    tests_of = {}
+    for test, why in reasons.items():
+        tests_of.setdefault(why, []).append(test)
+    for why, tests in sorted(tests_of.items()):
+        print(f"  {heading}: {len(tests):4}  {why}")
