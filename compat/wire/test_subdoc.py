@@ -144,6 +144,12 @@ class Mutations(SubdocCase):
         self.single(subdoc.DELETE, b"c", status=subdoc.PATH_MISSING)
         self.assertEqual(self.body(), {"a": {"b": 2}, "list": [2], "x": {"y": 1}})
         self.assertEqual(self.client.get(self.key).extras, b"\x02\x00\x00\x06")
+        flags = struct.pack(">II", 0, 7)
+        extras, value = subdoc.single(b"a.b", b"3")
+        self.on(subdoc.REPLACE, extras=extras + flags, value=value)
+        self.assertEqual(self.client.get(self.key).extras, b"\0\0\0\x07")
+        self.on(subdoc.MULTI_MUTATION, extras=flags + b"\x01", value=subdoc.mutations([(subdoc.DELETE, b"x")]), status=kv.INVALID)
+        self.on(subdoc.MULTI_MUTATION, extras=flags, value=subdoc.mutations([(subdoc.DELETE, b"x")]))
 
     def test_arrays(self):
         self.single(subdoc.PUSH_LAST, b"list", b"3,4")

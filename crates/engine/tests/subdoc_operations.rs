@@ -90,6 +90,7 @@ fn mutation<'a>(specs: &'a [MutationSpec<'a>]) -> SubdocMutation<'a> {
         create_as_deleted: false,
         revive: false,
         expiry: Expiry::Wire(0),
+        flags: None,
         cas: Cas::NONE,
         durability: base::bucket::DurabilityLevel::None,
         rights: XattrRights::default(),

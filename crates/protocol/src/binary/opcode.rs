@@ -262,7 +262,7 @@ opcodes! {
     0xce SubdocArrayAddUnique "SUBDOC_ARRAY_ADD_UNIQUE" Shape::SUBDOC_MUTATION, UPDATES;
     0xcf SubdocCounter "SUBDOC_COUNTER" Shape::SUBDOC_MUTATION, UPDATES;
     0xd0 SubdocMultiLookup "SUBDOC_MULTI_LOOKUP" Shape::SUBDOC_LOOKUP.extras(&[0, 1]), READS;
-    0xd1 SubdocMultiMutation "SUBDOC_MULTI_MUTATION" Shape::SUBDOC_MUTATION.extras(&[0, 1, 4, 5]), UPDATES;
+    0xd1 SubdocMultiMutation "SUBDOC_MULTI_MUTATION" Shape::SUBDOC_MUTATION.extras(&[0, 1, 4, 5, 8, 9]), UPDATES;
     0xd2 SubdocGetCount "SUBDOC_GET_COUNT" Shape::SUBDOC_LOOKUP, READS;
     0xd3 SubdocReplaceBodyWithXattr "SUBDOC_REPLACE_BODY_WITH_XATTR" Shape::SUBDOC_MUTATION, UPDATES;
     0xda RangeScanCreate "RANGE_SCAN_CREATE" VALUE_MAYBE.datatypes(Datatype::JSON), REORDERS;

@@ -68,7 +68,7 @@ impl Shape {
     /// Reads part of a document.
     pub const SUBDOC_LOOKUP: Shape = Shape::SUBDOC.extras(&[3, 4]);
     /// Changes part of a document.
-    pub const SUBDOC_MUTATION: Shape = Shape::SUBDOC.extras(&[3, 4, 7, 8]);
+    pub const SUBDOC_MUTATION: Shape = Shape::SUBDOC.extras(&[3, 4, 7, 8, 11, 12]);
     /// Anything: the opcode is refused before its shape matters.
     pub const ANY: Shape = Shape {
         extras: u64::MAX,

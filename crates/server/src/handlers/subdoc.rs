@@ -99,6 +99,7 @@ pub(crate) fn mutate(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         create_as_deleted: doc.has(DocFlags::CREATE_AS_DELETED),
         revive: doc.has(DocFlags::REVIVE),
         expiry: expiry_of(info, request.expiry),
+        flags: request.flags,
         cas: call.request.frame.header.cas,
         durability: durability_of(info),
         rights: rights(call, &request, Privilege::SystemXattrWrite),

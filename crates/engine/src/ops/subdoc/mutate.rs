@@ -240,7 +240,7 @@ impl Publication<'_> {
         };
         Ok(ItemMeta {
             vb: self.vb,
-            flags: old.map_or(0, |old| old.flags),
+            flags: mutation.flags.unwrap_or(old.map_or(0, |old| old.flags)),
             expiry,
             datatype: draft.datatype,
             deleted,

@@ -140,6 +140,8 @@ pub struct SubdocMutation<'a> {
     pub revive: bool,
     /// The document's expiry from now on.
     pub expiry: Expiry,
+    /// Its flags from now on; `None`: those it has.
+    pub flags: Option<u32>,
     /// Optimistic lock, or [`Cas::NONE`].
     pub cas: Cas,
     /// Asked for; raised to the bucket's minimum.

@@ -109,6 +109,8 @@ pub struct SubdocRequest<'a> {
     pub doc: DocFlags,
     /// Expiry as the client gives it; only of mutations.
     pub expiry: u32,
+    /// The document's flags from now on; its own when there are none. Only of mutations.
+    pub flags: Option<u32>,
     specs: Specs<'a>,
 }
 
@@ -118,6 +120,7 @@ struct Arguments {
     path_len: usize,
     path: PathFlags,
     expiry: u32,
+    flags: Option<u32>,
     doc: DocFlags,
 }
 
@@ -140,17 +143,20 @@ impl<'a> SubdocRequest<'a> {
                 let mutates = opcode == Opcode::SubdocMultiMutation;
                 let arguments = Arguments::of_multi(extras)?;
                 rules.check_multi(mutates, arguments.doc, value)?;
-                let specs = Specs::many(mutates, value);
-                Ok(Self { doc: arguments.doc, expiry: arguments.expiry, specs })
+                Ok(Self::with(&arguments, Specs::many(mutates, value)))
             }
             _ => {
                 let op = SpecOp::from_wire(opcode.code()).ok_or(rules::NO_SUBDOC)?;
                 let arguments = Arguments::of_single(extras)?;
                 let spec = Spec::single(op, &arguments, value)?;
                 rules.check_single(&spec, arguments.doc)?;
-                Ok(Self { doc: arguments.doc, expiry: arguments.expiry, specs: Specs::one(spec) })
+                Ok(Self::with(&arguments, Specs::one(spec)))
             }
         }
+    }
+
+    fn with(arguments: &Arguments, specs: Specs<'a>) -> Self {
+        Self { doc: arguments.doc, expiry: arguments.expiry, flags: arguments.flags, specs }
     }
 
     /// What is to be done, in order.
@@ -176,19 +182,19 @@ impl Arguments {
         Ok(Self { path_len: path_len.into(), path: PathFlags(path), ..arguments })
     }
 
-    /// Expiry, document flags, both or neither.
+    /// Expiry, or expiry and user flags; then document flags; each of them or none.
     fn of_multi(extras: &[u8]) -> Result<Self, Violation> {
-        let (expiry, doc) = match *extras {
-            [] => (0, 0),
-            [doc] => (0, doc),
-            [a, b, c, d] => (u32::from_be_bytes([a, b, c, d]), 0),
-            [a, b, c, d, doc] => (u32::from_be_bytes([a, b, c, d]), doc),
+        let (words, doc) = extras.as_chunks::<4>();
+        let mut words = words.iter().map(|word| u32::from_be_bytes(*word));
+        let (expiry, flags) = (words.next().unwrap_or(0), words.next());
+        let doc = match *doc {
+            [] => DocFlags::NONE,
+            [doc] => DocFlags(doc),
             _ => return Err(rules::BAD_EXTRAS),
         };
-        let doc = DocFlags(doc);
-        if !doc.is_within(DOC_FLAGS) {
+        if words.next().is_some() || !doc.is_within(DOC_FLAGS) {
             return Err(rules::BAD_EXTRAS);
         }
-        Ok(Self { expiry, doc, ..Self::default() })
+        Ok(Self { expiry, flags, doc, ..Self::default() })
     }
 }

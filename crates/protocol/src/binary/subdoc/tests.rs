@@ -35,19 +35,27 @@ fn multi(specs: &[Spec<'_>], doc: u8) -> Result<(), Status> {
 }
 
 #[test]
-fn arguments_come_in_four_lengths() {
+fn arguments_come_in_six_lengths() {
     let with = |extras: &[u8]| {
         let opcode = Opcode::SubdocDictUpsert;
         let request = SubdocRequest::decode(opcode, extras, b"pathvalue", Cas::NONE, false)?;
         let spec = request.specs().next().unwrap();
         assert_eq!((spec.path, spec.value), (&b"path"[..], &b"value"[..]));
-        Ok::<_, Violation>((spec.flags.0, request.expiry, request.doc.0))
+        Ok::<_, Violation>((spec.flags.0, request.expiry, request.flags, request.doc.0))
     };
-    assert_eq!(with(&[0, 4, 1]), Ok((1, 0, 0)));
-    assert_eq!(with(&[0, 4, 1, 2]), Ok((1, 0, 2)));
-    assert_eq!(with(&[0, 4, 0, 0, 0, 0, 9]), Ok((0, 9, 0)));
-    assert_eq!(with(&[0, 4, 0, 0, 0, 0, 9, 1]), Ok((0, 9, 1)));
-    for bad in [&[0, 4][..], &[0, 4, 0, 0, 0], &[0, 4, 0, 0x40], &[0, 10, 0]] {
+    assert_eq!(with(&[0, 4, 1]), Ok((1, 0, None, 0)));
+    assert_eq!(with(&[0, 4, 1, 2]), Ok((1, 0, None, 2)));
+    assert_eq!(with(&[0, 4, 0, 0, 0, 0, 9]), Ok((0, 9, None, 0)));
+    assert_eq!(with(&[0, 4, 0, 0, 0, 0, 9, 1]), Ok((0, 9, None, 1)));
+    assert_eq!(with(&[0, 4, 0, 0, 0, 0, 9, 2, 0, 0, 6]), Ok((0, 9, Some(0x0200_0006), 0)));
+    assert_eq!(with(&[0, 4, 0, 0, 0, 0, 9, 2, 0, 0, 6, 1]), Ok((0, 9, Some(0x0200_0006), 1)));
+    for bad in [
+        &[0, 4][..],
+        &[0, 4, 0, 0, 0],
+        &[0, 4, 0, 0x40],
+        &[0, 10, 0],
+        &[0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    ] {
         assert_eq!(with(bad).map_err(Status::from), Err(Status::Invalid), "{bad:?}");
     }
 }
