@@ -10,8 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::{BucketInfo, Metadata, NodeInfo};
 
 /// What a bucket of several vBuckets can do, as clients test for it. Advertise only what works: each of these switches
-/// client behaviour. To be added with the feature: `dcp`, `xdcrCheckpointing`, `dcp.IgnorePurgedTombstones` (streams),
-/// `rangeScan`, `couchapi` (views, persistent buckets only), `nonDedupedHistory`, `querySystemCollection`.
+/// client behaviour. To be added with the feature: `xdcrCheckpointing`, `rangeScan`, `couchapi` (views, persistent buckets only), `nonDedupedHistory`, `querySystemCollection`.
 pub const BUCKET_CAPABILITIES: &[&str] = &[
     "collections",
     "durableWrite",
@@ -28,6 +27,8 @@ pub const BUCKET_CAPABILITIES: &[&str] = &[
     "cccp",
     "xattr",
     "nodesExt",
+    "dcp",
+    "dcp.IgnorePurgedTombstones",
 ];
 
 /// The server group that every node is in while groups cannot be made: a new cluster's first one.

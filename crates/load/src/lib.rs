@@ -9,7 +9,6 @@
 
 pub mod choose;
 pub mod crew;
-pub mod drain;
 pub mod driver;
 pub mod keys;
 pub mod op;

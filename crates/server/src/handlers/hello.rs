@@ -36,6 +36,7 @@ const SUPPORTED: FeatureSet = FeatureSet::EMPTY
     .with(Feature::ConfigWithKnownVersion)
     .with(Feature::DedupeNotMyVbucketMap)
     .with(Feature::ClustermapChangeNotificationBrief)
+    .with(Feature::DcpSkipDeletesInBackfill)
     .with(Feature::SubdocMultipleXattrKeys)
     .with(Feature::SubdocBinaryXattr);
 

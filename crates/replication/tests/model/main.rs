@@ -1,0 +1,44 @@
+//! A producer over a real bucket against consumers that check what they are told.
+//!
+//! One seed decides everything: mutations, collections that come and go, flushes, backfills, lost connections, restarts
+//! and crashes of the bucket; consumers that take little or much at once and resume from what they have. What a consumer
+//! holds at the end of a snapshot must be what the bucket was at exactly that seqno, as a plain log of all mutations
+//! tells it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+// By the name that the engine's own tests use.
+extern crate engine as settee_engine;
+
+mod consumer;
+#[path = "../../../engine/tests/support/mod.rs"]
+mod support;
+mod world;
+
+use base::bucket::BucketKind;
+use world::World;
+
+/// Rounds per seed.
+const STEPS: usize = 2_500;
+
+fn seeds(kind: BucketKind, first: u64) {
+    let count: u64 = std::env::var("SETTEE_MODEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    for seed in first..first + count {
+        println!("seed {seed}");
+        let mut world = World::new(kind, seed);
+        for _ in 0..STEPS {
+            world.step();
+        }
+        world.settle();
+    }
+}
+
+#[test]
+fn consumers_of_a_persistent_bucket_end_with_what_it_holds() {
+    seeds(BucketKind::Couchbase, 1);
+}
+
+#[test]
+fn consumers_of_a_bucket_in_memory_end_with_what_it_holds() {
+    seeds(BucketKind::Ephemeral, 1_000);
+}

@@ -1,0 +1,342 @@
+//! The bucket, what happens to it, and the log that says what it should hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::{
+    CollectionId, Manifest, ManifestUid, Seqno, Status, VbId, bucket::BucketKind, manifest::Collection,
+};
+use engine::{BucketOptions, Delete, Store};
+use fastrand::Rng;
+
+use super::{
+    consumer::{Consumer, Documents, Kind, Part},
+    support::Rig,
+};
+
+const VBUCKETS: u16 = 4;
+
+/// Everything that happened, by vBucket, in order.
+#[derive(Default)]
+pub(crate) struct Log(BTreeMap<VbId, Vec<Entry>>);
+
+struct Entry {
+    seqno: Seqno,
+    what: What,
+}
+
+enum What {
+    Set(Vec<u8>, Vec<u8>),
+    Deleted(Vec<u8>),
+    Dropped(CollectionId),
+}
+
+impl Log {
+    fn add(&mut self, vb: VbId, seqno: Seqno, what: What) {
+        self.0.entry(vb).or_default().push(Entry { seqno, what });
+    }
+
+    /// What the vBucket was at `seqno`, as far as that kind of consumer sees it.
+    fn at(&self, vb: VbId, seqno: Seqno, kind: Kind) -> Documents {
+        let mut documents = Documents::new();
+        for entry in self.0.get(&vb).into_iter().flatten().filter(|entry| entry.seqno <= seqno) {
+            match &entry.what {
+                What::Set(key, value) => {
+                    let value = if kind == Kind::KeysOnly { Vec::new() } else { value.clone() };
+                    documents.insert(key.clone(), value);
+                }
+                What::Deleted(key) => {
+                    documents.remove(key);
+                }
+                What::Dropped(id) => documents.retain(|key, _| u32::from(key[0]) != id.get()),
+            }
+        }
+        match kind {
+            Kind::Legacy => documents.retain(|key, _| key[0] == 0),
+            Kind::Collection(id) => documents.retain(|key, _| u32::from(key[0]) == id),
+            Kind::Whole | Kind::KeysOnly => {}
+        }
+        documents
+    }
+
+    pub(crate) fn check(&self, vb: VbId, kind: Kind, part: &Part) {
+        let expected = self.at(vb, part.seqno, kind);
+        // Of a collection whose end is still to come, versions may have been left out: it is gone by now.
+        let differs = |key: &&Vec<u8>| {
+            part.documents.get(*key) != expected.get(*key) && !self.drops_after(vb, key, part.seqno)
+        };
+        let differing: BTreeSet<_> = part.documents.keys().chain(expected.keys()).filter(differs).collect();
+        if differing.is_empty() {
+            return;
+        }
+        for key in differing {
+            let history = self.0.get(&vb).into_iter().flatten().filter_map(|entry| match &entry.what {
+                What::Set(of, value) if of == key => Some(format!("{} set {}", entry.seqno, value.len())),
+                What::Deleted(of) if of == key => Some(format!("{} deleted", entry.seqno)),
+                What::Dropped(id) if id.get() == u32::from(key[0]) => Some(format!("{} gone", entry.seqno)),
+                _ => None,
+            });
+            let (has, wants) = (part.documents.get(key).map(Vec::len), expected.get(key).map(Vec::len));
+            println!(
+                "{}: has {has:?}, wants {wants:?}; {:?}",
+                key.escape_ascii(),
+                history.collect::<Vec<_>>()
+            );
+        }
+        panic!("{kind:?}, vBucket {vb} at {}, in {:?}", part.seqno, part.snapshot);
+    }
+
+    /// Whether the collection of a key was dropped after `seqno`.
+    fn drops_after(&self, vb: VbId, key: &[u8], seqno: Seqno) -> bool {
+        let is_it = |what: &What| matches!(what, What::Dropped(id) if id.get() == u32::from(key[0]));
+        self.0.get(&vb).into_iter().flatten().any(|entry| entry.seqno > seqno && is_it(&entry.what))
+    }
+
+    /// What happened after `seqno` did not.
+    fn truncate(&mut self, vb: VbId, seqno: Seqno) {
+        self.0.entry(vb).or_default().retain(|entry| entry.seqno <= seqno);
+    }
+}
+
+/// See the module header.
+pub(crate) struct World {
+    rig: Option<Rig>,
+    log: Log,
+    rng: Rng,
+    consumers: Vec<Consumer>,
+    next_collection: u32,
+    /// The collections besides the default one.
+    collections: Vec<u32>,
+}
+
+impl World {
+    pub(crate) fn new(kind: BucketKind, seed: u64) -> Self {
+        let options = BucketOptions {
+            kind,
+            vbuckets: VBUCKETS,
+            shards: 2,
+            seed,
+            ..BucketOptions::new("model", 256 << 20)
+        };
+        let mut world = Self {
+            rig: Some(Rig::new(options)),
+            log: Log::default(),
+            rng: Rng::with_seed(seed),
+            consumers: Vec::new(),
+            next_collection: 8,
+            collections: Vec::new(),
+        };
+        world.change_collections();
+        world.change_collections();
+        let kinds = [Kind::Whole, Kind::Legacy, Kind::Collection(8), Kind::Whole, Kind::KeysOnly];
+        world.consumers = (0..).zip(kinds).map(|(id, kind)| Consumer::new(id, kind)).collect();
+        world
+    }
+
+    fn rig(&mut self) -> &mut Rig {
+        self.rig.as_mut().unwrap()
+    }
+
+    pub(crate) fn step(&mut self) {
+        match self.rng.u32(0..1_000) {
+            0..=349 => self.mutate(),
+            350..=399 => self.rig().flush(),
+            400..=499 => self.backfill(),
+            500..=939 => self.take(),
+            940..=959 => self.connect(),
+            960..=969 => {
+                let index = self.rng.usize(0..self.consumers.len());
+                self.consumers[index].disconnect();
+            }
+            970..=979 => self.change_collections(),
+            980..=987 => self.rig().clock.advance_secs(10),
+            988..=990 => self.reopen(false),
+            991..=993 => self.reopen(true),
+            _ => self.rig().warm_up(),
+        }
+        self.deliver();
+    }
+
+    /// Lets everybody catch up, and compares.
+    pub(crate) fn settle(&mut self) {
+        self.rig().warm_up();
+        self.rig().flush();
+        for index in 0..self.consumers.len() {
+            self.connect_one(index);
+        }
+        let mut quiet = 0;
+        while quiet < 3 {
+            quiet += 1;
+            self.backfill();
+            self.deliver();
+            for index in 0..self.consumers.len() {
+                if self.take_one(index, 1 << 20) {
+                    quiet = 0;
+                }
+                self.consumers[index].acknowledge();
+            }
+        }
+        let mut checked = 0;
+        for vb in (0..VBUCKETS).map(VbId) {
+            let high = self.rig().bucket.vb_history(vb).unwrap().high_seqno;
+            for consumer in &self.consumers {
+                let part = &consumer.parts[&vb];
+                let is_gone =
+                    matches!(consumer.kind, Kind::Collection(id) if !self.collections.contains(&id));
+                if !is_gone {
+                    let expected = self.log.at(vb, high, consumer.kind);
+                    assert_eq!(
+                        part.documents, expected,
+                        "{:?}, {vb}, has {} of {high}",
+                        consumer.kind, part.seqno
+                    );
+                }
+                if consumer.kind == Kind::Whole {
+                    assert_eq!(part.seqno, high);
+                }
+            }
+        }
+        for consumer in &self.consumers {
+            checked += consumer.snapshots_checked;
+        }
+        let sum = |count: fn(&Consumer) -> u64| self.consumers.iter().map(count).sum::<u64>();
+        println!(
+            "  {checked} snapshots, {} rollbacks, {} resumed inside one",
+            sum(|consumer| consumer.rollbacks),
+            sum(|consumer| consumer.mid_snapshot_resumes)
+        );
+        assert!(checked > 50, "too little happened");
+    }
+
+    fn mutate(&mut self) {
+        let collection = match self.rng.u8(0..4) {
+            0 if !self.collections.is_empty() => *self.rng.choice(&self.collections).unwrap() as u8,
+            _ => 0,
+        };
+        let mut key = vec![collection];
+        key.extend_from_slice(format!("k{}", self.rng.u32(0..40)).as_bytes());
+        let rig = self.rig.as_mut().unwrap();
+        let now = rig.now();
+        let vb = rig.key(&key).0;
+        if self.rng.u8(0..4) == 0 {
+            let deleted =
+                rig.run(&key, |bucket, vb, hashed| bucket.delete(vb, hashed, &Delete::default(), now));
+            match deleted {
+                Ok(mutated) => self.log.add(vb, mutated.seqno, What::Deleted(key)),
+                Err(status) => assert_eq!(status, Status::KeyNotFound),
+            }
+        } else {
+            let length = if self.rng.u8(0..10) == 0 { 5_000 } else { self.rng.usize(1..100) };
+            let value = vec![self.rng.alphanumeric() as u8; length];
+            let store = Store::set(&value);
+            let stored = rig.run(&key, |bucket, vb, hashed| bucket.store(vb, hashed, &store, now)).unwrap();
+            self.log.add(vb, stored.seqno, What::Set(key, value));
+        }
+    }
+
+    fn backfill(&mut self) {
+        let rig = self.rig();
+        for shard in 0..rig.bucket.shards() {
+            rig.bucket.run_backfills(shard, rig.now());
+        }
+    }
+
+    fn connect(&mut self) {
+        let index = self.rng.usize(0..self.consumers.len());
+        self.connect_one(index);
+    }
+
+    fn connect_one(&mut self, index: usize) {
+        let window = *self.rng.choice(&[500, 10_000, 1 << 20]).unwrap();
+        let rig = self.rig.as_ref().unwrap();
+        self.consumers[index].connect(&rig.bucket, window, rig.now());
+    }
+
+    fn take(&mut self) {
+        let index = self.rng.usize(0..self.consumers.len());
+        let limit = *self.rng.choice(&[1, 300, 20_000]).unwrap();
+        self.take_one(index, limit);
+        if self.rng.bool() {
+            self.consumers[index].acknowledge();
+        }
+    }
+
+    fn take_one(&mut self, index: usize, limit: usize) -> bool {
+        let rig = self.rig.as_ref().unwrap();
+        self.consumers[index].take(limit, &rig.bucket, &self.log, rig.now())
+    }
+
+    /// Delivers wake-ups.
+    fn deliver(&mut self) {
+        let woken = std::mem::take(&mut *self.rig().recorder.woken.lock());
+        for waiter in woken {
+            if let Some(consumer) = self.consumers.get_mut(waiter.connection as usize) {
+                consumer.wake(waiter.ticket);
+            }
+        }
+    }
+
+    /// Creates a collection, or drops one.
+    fn change_collections(&mut self) {
+        self.rig().warm_up();
+        let dropped = if self.collections.len() >= 2 && self.rng.bool() {
+            Some(self.collections.remove(self.rng.usize(0..self.collections.len())))
+        } else if self.collections.len() < 4 {
+            self.collections.push(self.next_collection);
+            self.next_collection += 1;
+            None
+        } else {
+            return;
+        };
+        let before = self.highs();
+        let manifest = Arc::new(self.manifest());
+        let rig = self.rig();
+        rig.manifest = Arc::clone(&manifest);
+        rig.bucket.set_manifest(manifest, rig.now());
+        for ((vb, before), (_, after)) in before.into_iter().zip(self.highs()) {
+            assert_eq!(after, before.next(), "one event per vBucket");
+            if let Some(id) = dropped {
+                self.log.add(vb, after, What::Dropped(CollectionId(id)));
+            }
+        }
+        // So that no crash makes it happen again, elsewhere.
+        self.rig().flush();
+    }
+
+    fn highs(&mut self) -> Vec<(VbId, Seqno)> {
+        self.rig().bucket.seqnos(None)
+    }
+
+    fn manifest(&self) -> Manifest {
+        let mut manifest = Manifest::default();
+        let made = self.collections.iter().map(|id| Collection {
+            id: CollectionId(*id),
+            name: format!("c{id}"),
+            max_ttl_secs: None,
+        });
+        manifest.scopes[0].collections.extend(made);
+        manifest.next_id = self.next_collection;
+        // Grows with every creation and every drop.
+        let drops = (self.next_collection - 8) - self.collections.len() as u32;
+        manifest.uid = ManifestUid(u64::from(self.next_collection - 8 + drops));
+        manifest
+    }
+
+    /// Stops the bucket, well or badly, and opens it again. One in memory cannot.
+    fn reopen(&mut self, crash: bool) {
+        if self.rig().options.kind != BucketKind::Couchbase {
+            return;
+        }
+        for consumer in &mut self.consumers {
+            consumer.disconnect();
+        }
+        let rig = self.rig.take().unwrap();
+        self.rig = Some(if crash { rig.crash() } else { rig.restart() });
+        for (vb, high) in self.highs() {
+            self.log.truncate(vb, high);
+        }
+        if self.rng.bool() {
+            self.rig().warm_up();
+        }
+    }
+}
