@@ -38,13 +38,19 @@ pub struct Control {
     /// Operations per second of the whole run, as the bits of a float.
     rate: AtomicU64,
     stop: AtomicBool,
+    /// How often what is due and late was given up.
+    skips: AtomicU64,
 }
 
 impl Control {
     /// Starts with a rate of operations per second over all threads and workers; closed loops ignore it.
     #[must_use]
     pub fn new(rate: f64) -> Control {
-        Control { rate: AtomicU64::new(rate.to_bits()), stop: AtomicBool::new(false) }
+        Control {
+            rate: AtomicU64::new(rate.to_bits()),
+            stop: AtomicBool::new(false),
+            skips: AtomicU64::new(0),
+        }
     }
 
     /// Operations per second of the whole run.
@@ -61,6 +67,17 @@ impl Control {
     /// Ends the run: nothing more is due, what is under way is waited for.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives up what is due and late: after an overload the next rate begins with nothing owed.
+    pub fn skip_backlog(&self) {
+        self.skips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was asked for.
+    #[must_use]
+    pub fn skips(&self) -> u64 {
+        self.skips.load(Ordering::Relaxed)
     }
 
     /// Whether the run is to end.

@@ -111,10 +111,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has arrived and hands every piece to `take`, which says how many bytes were whole replies.
+    /// Reads what has arrived and hands every piece to `take`, which says how many bytes were whole replies. `to_end`
+    /// says that the other side has closed: no event will follow, so everything has to be read now.
     pub(super) fn read(
         &mut self,
         buffer: &mut [u8],
+        to_end: bool,
         mut take: impl FnMut(&mut Connection, &[u8]) -> Result<usize, String>,
     ) -> Result<(), String> {
         loop {
@@ -137,7 +139,7 @@ impl Connection {
                 self.partial = input;
             }
             // A short read has emptied the socket; what comes later makes a new event.
-            if read < buffer.len() {
+            if read < buffer.len() && !to_end {
                 return Ok(());
             }
         }

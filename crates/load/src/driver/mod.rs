@@ -263,7 +263,7 @@ impl Wheel<'_> {
                 let connection = &mut connections[event.token().0];
                 let mut outcome = Ok(());
                 if event.is_readable() {
-                    outcome = run.read(connection, self.buffer);
+                    outcome = run.read(connection, self.buffer, event.is_read_closed() || event.is_error());
                 }
                 if outcome.is_ok() {
                     outcome = connection.flush().map_err(|error| error.to_string());

@@ -42,6 +42,8 @@ pub(super) struct Run<'a> {
     scratch: Vec<u8>,
     found: Vec<Found>,
     next_timeout_check: u64,
+    /// How often the control has asked to give up what is late.
+    skips: u64,
 }
 
 impl<'a> Run<'a> {
@@ -75,6 +77,7 @@ impl<'a> Run<'a> {
             scratch: Vec::new(),
             found: Vec::new(),
             next_timeout_check: 0,
+            skips: control.skips(),
         }
     }
 
@@ -88,6 +91,10 @@ impl<'a> Run<'a> {
         let length = self.phase.interval.as_nanos() as u64;
         while now >= (self.interval + 1).saturating_mul(length) {
             self.hand_out(self.phase.interval);
+        }
+        if self.skips != self.control.skips() {
+            self.skips = self.control.skips();
+            self.tally.unsent += self.supply.skip(now);
         }
         self.supply.follow(self.control.rate(), now);
         self.supply.see_time(now);
@@ -249,8 +256,13 @@ impl<'a> Run<'a> {
     }
 
     /// Takes every whole reply that has arrived.
-    pub(super) fn read(&mut self, connection: &mut Connection, buffer: &mut [u8]) -> Result<(), String> {
-        connection.read(buffer, |connection, input| {
+    pub(super) fn read(
+        &mut self,
+        connection: &mut Connection,
+        buffer: &mut [u8],
+        to_end: bool,
+    ) -> Result<(), String> {
+        connection.read(buffer, to_end, |connection, input| {
             let now = self.now();
             let mut used = 0;
             while used < input.len() {

@@ -92,6 +92,18 @@ impl Supply {
         (self.pace.is_open() && !self.over).then(|| self.arrivals.due())
     }
 
+    /// Gives up what was due before `now`, and says how much that was.
+    pub(super) fn skip(&mut self, now: u64) -> u64 {
+        let mut skipped: u64 = self.waiting.iter_mut().map(|list| list.drain(..).count() as u64).sum();
+        self.outstanding -= skipped as usize;
+        while self.pace.is_open() && !self.over && self.left > 0 && self.arrivals.due() < now {
+            self.arrivals.advance(&mut self.rng);
+            self.left -= 1;
+            skipped += 1;
+        }
+        skipped
+    }
+
     pub(super) fn follow(&mut self, rate: f64, now: u64) {
         self.arrivals.set_rate(rate, now, &mut self.rng);
     }
@@ -106,13 +118,7 @@ impl Supply {
 
     /// Operations that were due before the end and will never be sent.
     pub(super) fn give_up(&mut self) -> u64 {
-        let mut unsent: u64 = self.waiting.iter_mut().map(|list| list.drain(..).count() as u64).sum();
-        self.outstanding -= unsent as usize;
-        while self.pace.is_open() && !self.over && self.left > 0 && self.arrivals.due() < self.until {
-            self.arrivals.advance(&mut self.rng);
-            self.left -= 1;
-            unsent += 1;
-        }
+        let unsent = self.skip(self.until);
         self.over = true;
         unsent
     }

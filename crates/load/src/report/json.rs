@@ -44,6 +44,8 @@ pub fn json(report: &Report) -> Value {
         "server_rss_bytes": report.server.map(|(_, after)| after.rss_bytes),
         "client_cpu_us_per_op": report.client_us_per_op(),
         "server_figures": figures.collect::<Map<_, _>>(),
+        "steps": report.steps,
+        "best_rate": report.best_step().map(|step| step.rate),
         "verified": report.verified.as_ref().map(|tally| json!({"hits": tally.ok(), "misses": tally.misses()})),
         "intervals": report.moments.iter().map(|moment| json!({
             "second": moment.index as f64 * report.interval, "ops": moment.done, "misses": moment.misses,

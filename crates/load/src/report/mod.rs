@@ -9,6 +9,7 @@ mod text;
 pub use json::json;
 pub use text::text;
 
+use crate::conduct::Step;
 use crate::process::Usage;
 use crate::tally::{Interval, Tally};
 
@@ -78,7 +79,7 @@ pub struct Report {
     pub title: String,
     /// Length of an interval in seconds.
     pub interval: f64,
-    /// The rate that was asked for, where one was.
+    /// The rate that was asked for, where there was one.
     pub rate: Option<f64>,
     /// Everything that was measured.
     pub tally: Tally,
@@ -90,6 +91,8 @@ pub struct Report {
     pub client_cpu: f64,
     /// The run interval by interval.
     pub moments: Vec<Moment>,
+    /// What came of each rate, where there were several.
+    pub steps: Vec<Step>,
     /// Figures of the server's own, as names and numbers.
     pub server_figures: Vec<(String, f64)>,
 }
@@ -99,6 +102,12 @@ impl Report {
     pub fn add(&mut self, interval: &Interval) {
         self.moments.push(Moment::of(interval));
         self.tally.merge(&interval.tally);
+    }
+
+    /// The highest rate whose step met everything that was asked of it.
+    #[must_use]
+    pub fn best_step(&self) -> Option<&Step> {
+        self.steps.iter().filter(|step| step.met).max_by(|a, b| a.rate.total_cmp(&b.rate))
     }
 
     /// CPU time of the server per operation carried out, in microseconds.

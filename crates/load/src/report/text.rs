@@ -17,9 +17,8 @@ fn write(report: &Report, f: &mut String) -> fmt::Result {
     let tally = &report.tally;
     let seconds = tally.elapsed.as_secs_f64();
     write!(f, "{} operations in {seconds:.2} s: {:.0} ops/s", tally.done(), tally.ops_per_sec())?;
-    match report.rate {
-        Some(rate) => write!(f, " of {rate:.0} asked for")?,
-        None => write!(f, " (closed loop)")?,
+    if let Some(rate) = report.rate {
+        write!(f, " of {rate:.0} asked for")?;
     }
     writeln!(f, ", {:.1} MB/s", tally.bytes as f64 / 1e6 / seconds.max(1e-9))?;
     writeln!(
@@ -44,6 +43,7 @@ fn write(report: &Report, f: &mut String) -> fmt::Result {
         writeln!(f, "  multi-gets found {} keys and missed {}", tally.keys_found, tally.keys_missed)?;
     }
     table(report, f)?;
+    steps(report, f)?;
     for (name, count) in &tally.failures {
         writeln!(f, "  error: {name}: {count}")?;
     }
@@ -77,6 +77,26 @@ fn table(report: &Report, f: &mut String) -> fmt::Result {
     row(f, "  sent to reply", &split.service)?;
     row(f, "  in server", &split.server)?;
     row(f, "  in own kernel", &split.receive)
+}
+
+fn steps(report: &Report, f: &mut String) -> fmt::Result {
+    if report.steps.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "  {:>11} {:>11} {:>9} {:>9} {:>9} {:>9}",
+        "rate", "achieved", "p50 us", "p99 us", "p99.9 us", "errors"
+    )?;
+    for step in &report.steps {
+        let verdict = if step.met { "" } else { "  broken" };
+        write!(f, "  {:>11.0} {:>11.0} {:>9.0} {:>9.0}", step.rate, step.achieved, step.p50_us, step.p99_us)?;
+        writeln!(f, " {:>9.0} {:>9}{verdict}", step.p99_9_us, step.errors)?;
+    }
+    match report.best_step() {
+        Some(best) => writeln!(f, "  highest rate that was met: {:.0} ops/s", best.rate),
+        None => writeln!(f, "  no rate was met"),
+    }
 }
 
 fn row(f: &mut String, name: &str, latencies: &Latencies) -> fmt::Result {

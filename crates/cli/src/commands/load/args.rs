@@ -5,6 +5,7 @@ use crate::songs::Songs;
 use base::bucket::DurabilityLevel;
 use base::limits;
 use client::Login;
+use load::conduct::{Conductor, Objective, Plan};
 use load::keys::{HEX_BYTES_MIN, KeyFile, KeyForm};
 use load::values::{Dataset, Sizes, ValueKind};
 use load::{Choice, Mix, OnBreak, Op, Pace, Phase, Protocol, Records, Settings, Stop, Target};
@@ -15,6 +16,12 @@ use std::time::Duration;
 
 /// Rate of an open loop that was given none: the historical generator's default.
 const RATE_DEFAULT: f64 = 5000.0;
+/// How long is measured unless something else says so.
+const SECONDS_DEFAULT: Duration = Duration::from_secs(10);
+/// Where a search begins.
+const SEARCH_FROM: f64 = 1000.0;
+/// A run that ends by what it finds ends after this long if it finds nothing.
+const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 
 /// Whom the load is for.
 #[derive(clap::Args, Clone, Debug)]
@@ -358,6 +365,27 @@ pub(crate) struct PaceArgs {
     /// Gaps between operations as of independent users instead of even ones
     #[arg(long, conflicts_with = "closed")]
     pub(crate) poisson: bool,
+    /// Change the rate evenly from --rate to this one, over so many seconds
+    #[arg(long, value_name = "RATE:SECONDS", value_parser = rate_and_seconds, conflicts_with_all = ["closed", "steps", "search"])]
+    pub(crate) ramp: Option<(f64, f64)>,
+    /// So many operations per second more every so many seconds, until --objective breaks or --seconds are over
+    #[arg(long, value_name = "RATE:SECONDS", value_parser = rate_and_seconds, conflicts_with_all = ["closed", "search"])]
+    pub(crate) steps: Option<(f64, f64)>,
+    /// What --steps must meet, as p99<=2ms
+    #[arg(long, requires = "steps")]
+    pub(crate) objective: Option<Objective>,
+    /// Find the highest rate that meets an objective, as p99<=2ms: twice as much until it breaks, then halfway between
+    #[arg(long, value_name = "OBJECTIVE", conflicts_with = "closed")]
+    pub(crate) search: Option<Objective>,
+    /// Length of a step of --search
+    #[arg(long, default_value_t = 4.0, value_parser = seconds, value_name = "SECONDS")]
+    pub(crate) search_seconds: f64,
+    /// Take orders from a file that is looked at every second, or from standard input (-): a rate, +N, -N, pause, stop
+    #[arg(long, value_name = "FILE", conflicts_with = "closed")]
+    pub(crate) control: Option<PathBuf>,
+    /// Seconds between two lines of the live view, and the grain of everything over time
+    #[arg(long, default_value_t = 1.0, value_parser = interval, value_name = "SECONDS")]
+    pub(crate) interval: f64,
     /// Closed loop: the next operation when an answer has made room. Measures speed, hides stalls
     #[arg(long)]
     pub(crate) closed: bool,
@@ -370,9 +398,9 @@ pub(crate) struct PaceArgs {
     /// Threads that share the connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: u32,
-    /// How long to measure
-    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
-    pub(crate) seconds: f64,
+    /// How long to measure [default: 10, or until the steps end]
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
     /// Measure this many operations instead of a time
     #[arg(long, conflicts_with = "seconds")]
     pub(crate) ops: Option<u64>,
@@ -395,6 +423,18 @@ fn seconds(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "a number of seconds, such as 10 or 0.5".to_owned())
 }
 
+fn rate_and_seconds(text: &str) -> Result<(f64, f64), String> {
+    let (left, right) = text.split_once(':').ok_or("a rate and seconds, such as 5000:15")?;
+    Ok((rate(left)?, seconds(right)?))
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    seconds(text)
+        .ok()
+        .filter(|s| (0.01..=3600.0).contains(s))
+        .ok_or_else(|| "0.01 to 3600 seconds".to_owned())
+}
+
 fn rate(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|rate: &f64| *rate > 0.0 && *rate <= 1e9);
     number.ok_or_else(|| "a number of operations per second, such as 5000".to_owned())
@@ -407,7 +447,21 @@ impl PaceArgs {
     /// The rate of an open loop; `None` for a closed one.
     pub(crate) fn rate(&self, populating: bool) -> Option<f64> {
         let closed = self.closed || (populating && self.rate.is_none());
-        (!closed).then(|| self.rate.unwrap_or(RATE_DEFAULT))
+        let default = if self.search.is_some() { SEARCH_FROM } else { RATE_DEFAULT };
+        (!closed).then(|| self.rate.unwrap_or(default))
+    }
+
+    /// What changes the rate in steps, if that is asked for.
+    pub(crate) fn conductor(&self) -> Option<Conductor> {
+        let rate = self.rate.unwrap_or(RATE_DEFAULT);
+        let intervals = |seconds: f64| (seconds / self.interval).round().max(2.0) as u64;
+        if let Some(objective) = self.search {
+            let (rate, steps) = (self.rate.unwrap_or(SEARCH_FROM), intervals(self.search_seconds));
+            return Some(Conductor::new(Plan::Search { objective }, rate, steps, self.interval));
+        }
+        let (by, seconds) = self.steps?;
+        let plan = Plan::Steps { by, to: f64::INFINITY, objective: self.objective };
+        Some(Conductor::new(plan, rate, intervals(seconds), self.interval))
     }
 
     /// What is measured.
@@ -434,7 +488,11 @@ impl PaceArgs {
             stop: match self.ops {
                 _ if work.populate => Stop::All,
                 Some(ops) => Stop::Ops(ops),
-                None => Stop::Time(Duration::from_secs_f64(self.seconds)),
+                None => match self.seconds {
+                    Some(seconds) => Stop::Time(Duration::from_secs_f64(seconds)),
+                    None if self.search.is_some() || self.steps.is_some() => Stop::Time(UNBOUNDED),
+                    None => Stop::Time(SECONDS_DEFAULT),
+                },
             },
             pipeline: self.pipeline as usize,
             multi: usize::from(work.multi),
@@ -443,6 +501,7 @@ impl PaceArgs {
             settings: work.settings(),
             timeout: timeout.filter(|seconds| *seconds > 0.0).map(Duration::from_secs_f64),
             on_break: if self.reconnect { OnBreak::Reconnect } else { OnBreak::Fail },
+            interval: Duration::from_secs_f64(self.interval),
             seed: self.seed,
             ..Phase::of(Op::Get, records)
         })

@@ -1,12 +1,15 @@
 //! One measurement from connecting to reading back.
 
 use super::live::Live;
+use super::orders;
 use super::{Args, FILES_RESERVED, Failure};
 use crate::progress::Progress;
+use load::conduct;
 use load::process::own_cpu_seconds;
 use load::report::Report;
 use load::{Choice, Control, Crew, Mix, Op, Pace, Part, Phase, Stop, Target, Usage};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Separates the sequences of warming up and reading back from the measured one.
@@ -24,22 +27,31 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let (connections, threads) = (args.pace.connections as usize, args.pace.threads as usize);
     let mut crew = Crew::connect(&target, &records, connections, threads, Part::WHOLE).map_err(failed)?;
     let rate = args.pace.rate(args.work.populate);
-    let control = Control::new(rate.unwrap_or(0.0));
+    let control = Arc::new(Control::new(rate.unwrap_or(0.0)));
     if !args.work.populate && args.pace.warmup > 0.0 {
         let stop = Stop::Time(Duration::from_secs_f64(args.pace.warmup));
         let warmup = Phase { stop, seed: phase.seed ^ WARMUP_SEED, ..phase.clone() };
         crew.total(&warmup, &control).map_err(failed)?;
     }
+    let steady = args.pace.steps.is_none() && args.pace.ramp.is_none() && args.pace.search.is_none();
+    let rate = rate.filter(|_| steady && args.pace.control.is_none());
     let mut report = Report { rate, interval: phase.interval.as_secs_f64(), ..Report::default() };
     let mut watch = Watch::new(args, &phase, count);
     let before = args.answers.server_pid.and_then(Usage::of);
     let (own, syncs) = (own_cpu_seconds(), syncs(&target));
-    let outcome = crew.run(&phase, &control, |interval| {
-        watch.see(&interval);
-        report.add(&interval);
+    let mut conductor = args.pace.conductor();
+    let outcome = led(args, &control, || {
+        crew.run(&phase, &control, |interval| {
+            watch.see(&interval);
+            report.add(&interval);
+            if let Some(conductor) = &mut conductor {
+                conductor.see(&interval, &control);
+            }
+        })
     });
     watch.end();
-    outcome.map_err(failed)?;
+    outcome?.map_err(failed)?;
+    report.steps = conductor.map_or_else(Vec::new, |conductor| conductor.steps().to_vec());
     report.client_cpu = own_cpu_seconds() - own;
     report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
     if let (Some(before), Some(after)) = (syncs, self::syncs(&target)) {
@@ -54,6 +66,24 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         report.verified = Some(read_back(args, &phase, &mut crew)?);
     }
     Ok(report)
+}
+
+/// Does the work while ramps and live orders change the rate beside it.
+fn led<T>(args: &Args, control: &Arc<Control>, work: impl FnOnce() -> T) -> Result<T, Failure> {
+    if let Some(path) = &args.pace.control {
+        orders::follow(path, control)?;
+    }
+    let done = AtomicBool::new(false);
+    let from = control.rate();
+    Ok(std::thread::scope(|scope| {
+        if let Some((to, seconds)) = args.pace.ramp {
+            let done = &done;
+            scope.spawn(move || conduct::ramp(control, from, to, Duration::from_secs_f64(seconds), done));
+        }
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        result
+    }))
 }
 
 fn failed(error: load::LoadError) -> Failure {

@@ -3,6 +3,7 @@
 mod args;
 mod live;
 mod measure;
+mod orders;
 
 use super::Failure;
 use args::{PaceArgs, RecordArgs, TargetArgs, WorkArgs};
@@ -31,6 +32,8 @@ Examples:
   settee load --populate --records 1000000 --value-bytes 1000 -u Administrator -p password
   settee load --rate 20000 --mix get=90,set=9,delete=1 --distribution zipf -u Administrator -p password
   settee load --closed --connections 50 --pipeline 16 --gets 100 -n 1000000 -u Administrator -p password
+  settee load --search 'p99<=2ms' -n 1000000 --gets 80 ...            the highest rate that meets it
+  settee load --rate 5000 --steps 5000:15 --objective 'p99.9<=5ms' ...
   settee load --key-file keys.csv --value text --rate 5000 --seconds 60 -u Administrator -p password
   settee load --mix subget=1 --value json --value-bytes 20000 ...     one field of large documents
   settee load --closed --gets 0 --durability persistToMajority -c 100 ...
