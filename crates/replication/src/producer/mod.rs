@@ -51,6 +51,9 @@ pub use outbox::Sink;
 /// Tickets of streams have this bit set.
 pub const STREAM_TICKETS: u64 = 1 << 63;
 
+/// Streams that are looked at in one turn: also those of which all is filtered out cost time.
+const TURN_STREAMS: usize = 32;
+
 /// Most streams of a connection: 32 for each of 1024 vBuckets.
 const STREAMS_MAX: usize = 32 * 1024;
 
@@ -358,7 +361,10 @@ impl Producer {
             sent: Sent::default(),
         };
         let mut ended = Vec::new();
-        while out.has_room() {
+        for _ in 0..TURN_STREAMS {
+            if !out.has_room() {
+                break;
+            }
             let Some(slot) = self.unfinished.take().or_else(|| self.ready.pop_front()) else { break };
             let Some(Some(stream)) = self.slots.get_mut(slot as usize) else { continue };
             match stream.pump(&self.bucket, manner, &mut out, now) {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use base::{BucketUuid, Datatype, Status, bucket::BucketKind};
+use base::{BucketUuid, Datatype, Seqno, Status, VbId, bucket::BucketKind};
 use cluster::{
     Admin, BucketParams, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports, QuotaChange,
     UserChange, UserDomain, auth::Credentials, config, roles::RoleGrant,
@@ -125,6 +125,18 @@ impl Node {
         &self.buckets["disk"].0
     }
 
+    pub(super) fn stats(&self, bucket: &str) -> engine::BucketStats {
+        self.buckets[bucket].0.stats()
+    }
+
+    pub(super) fn high_seqno(&self, bucket: &str, vb: VbId) -> Seqno {
+        self.buckets[bucket].0.vb_history(vb).unwrap().high_seqno
+    }
+
+    pub(super) fn bucket_uuid(&self, bucket: &str) -> String {
+        self.metadata.buckets[bucket].uuid.0.clone()
+    }
+
     /// Writes and syncs what the persistent bucket has to write.
     pub(super) fn flush(&self) {
         while self.disk().flush(0, self.shared.now()).more {}
@@ -166,7 +178,7 @@ impl Node {
         self.apply(&Command::CreateBucket { name: name.into(), uuid, params });
     }
 
-    fn put_user(&mut self, name: &str, password: &str, roles: &str) {
+    pub(super) fn put_user(&mut self, name: &str, password: &str, roles: &str) {
         self.apply(&Command::PutUser(UserChange {
             domain: UserDomain::Local,
             name: name.into(),
@@ -413,12 +425,16 @@ impl Client {
 
     /// Waits for one whole response.
     pub(super) fn receive(&mut self) -> Reply {
+        replies(&self.receive_packet()).remove(0)
+    }
+
+    /// Waits for one whole packet.
+    pub(super) fn receive_packet(&mut self) -> Vec<u8> {
         loop {
             if let Decoded::Frame(frame) = decode_frame(&self.received) {
                 let length = frame.packet_len();
                 let rest = self.received.split_off(length);
-                let packet = std::mem::replace(&mut self.received, rest);
-                return replies(&packet).remove(0);
+                return std::mem::replace(&mut self.received, rest);
             }
             assert!(self.receive_more(), "the connection was closed");
         }

@@ -2,6 +2,7 @@
 //! loopback sockets.
 
 mod binary;
+mod dcp;
 mod garbage;
 mod harness;
 mod logins;

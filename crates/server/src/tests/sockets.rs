@@ -26,7 +26,7 @@ fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Request<'a> {
 }
 
 /// Waits until something holds; time is a test's enemy, so it is generous.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");

@@ -1,0 +1,164 @@
+//! DCP connections in their workers: woken by mutations on other connections, ended by namesakes, by lost rights and by
+//! the bucket's end, and leaving nothing behind. What streams say is tested in `replication`.
+
+use std::{net::SocketAddr, time::Duration};
+
+use base::{Status, VbId};
+use cluster::{Command, UserDomain};
+use protocol::{
+    binary::{
+        Decoded, Opcode, Request,
+        dcp::{DcpMessage, OpenFlags, StreamEndReason, StreamFlags, StreamRequest, request::OpenExtras},
+        decode_frame,
+    },
+    hello::{Feature, FeatureSet},
+};
+
+use super::{
+    harness::{Client, Node, Reply, options},
+    sockets::eventually,
+};
+use crate::ListenerKind;
+
+const VB: VbId = VbId(5);
+
+fn logged_in(address: SocketAddr, user: &str, password: &str) -> Client {
+    let mut client = Client::connect(address);
+    let features: FeatureSet =
+        [Feature::Collections, Feature::SelectBucket, Feature::Json, Feature::Xerror].into_iter().collect();
+    let mut value = Vec::new();
+    features.encode(&mut value);
+    client.ask(&Request { key: b"t", value: &value, ..Request::new(Opcode::Hello) });
+    let proof = [b"\0", user.as_bytes(), b"\0", password.as_bytes()].concat();
+    let login = Request { key: b"PLAIN", value: &proof, ..Request::new(Opcode::SaslAuth) };
+    assert_eq!(client.ask(&login).status, Status::Success);
+    assert_eq!(
+        client.ask(&Request { key: b"travel", ..Request::new(Opcode::SelectBucket) }).status,
+        Status::Success
+    );
+    client
+}
+
+fn open(client: &mut Client, name: &str) -> Status {
+    let extras = OpenExtras { seqno: 0, flags: OpenFlags::PRODUCER.0 }.encode();
+    client.ask(&Request { key: name.as_bytes(), extras: &extras, ..Request::new(Opcode::DcpOpen) }).status
+}
+
+/// Streams the vBucket from now on; what was before would have to be read by a thread that these tests do not have.
+fn stream(client: &mut Client, filter: &str) -> Reply {
+    let noop = Request { key: b"enable_noop", value: b"true", ..Request::new(Opcode::DcpControl) };
+    assert_eq!(client.ask(&noop).status, Status::Success);
+    let extras = StreamRequest {
+        flags: StreamFlags::ACTIVE_ONLY.with(StreamFlags::FROM_LATEST).0,
+        reserved: 0,
+        start: 0.into(),
+        end: u64::MAX.into(),
+        vb_uuid: 0.into(),
+        snap_start: 0.into(),
+        snap_end: 0.into(),
+    }
+    .encode();
+    let request = Request {
+        vbucket: VB,
+        opaque: 77.into(),
+        extras: &extras,
+        value: filter.as_bytes(),
+        ..Request::new(Opcode::DcpStreamReq)
+    };
+    client.ask(&request)
+}
+
+fn told<T>(client: &mut Client, read: impl FnOnce(DcpMessage<'_>) -> T) -> T {
+    let packet = client.receive_packet();
+    let Decoded::Frame(frame) = decode_frame(&packet) else { panic!("no frame") };
+    let (head, message) = DcpMessage::decode(&frame).expect("a message of a producer");
+    assert_eq!((head.vb, head.opaque), (VB, 77.into()));
+    read(message)
+}
+
+#[test]
+fn a_mutation_reaches_a_waiting_stream() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut consumer = logged_in(address, "Administrator", "password");
+    assert_eq!(open(&mut consumer, "connector"), Status::Success);
+    assert_eq!(open(&mut consumer, "again"), Status::Invalid);
+    let events = node.high_seqno("travel", VB);
+    assert_eq!(stream(&mut consumer, r#"{"collections":["0"]}"#).status, Status::Success);
+    let mut writer = logged_in(address, "Administrator", "password");
+    for size in [3, 40_000] {
+        let value = vec![b'7'; size];
+        let set =
+            Request { vbucket: VB, key: b"\0k", value: &value, extras: &[0; 8], ..Request::new(Opcode::Set) };
+        assert_eq!(writer.ask(&set).status, Status::Success);
+        told(&mut consumer, |message| assert!(matches!(message, DcpMessage::SnapshotMarker(_))));
+        told(&mut consumer, |message| {
+            let DcpMessage::Mutation { document, .. } = message else { panic!("{message:?}") };
+            assert_eq!((document.key, document.value == value), (&b"\0k"[..], true));
+            assert!(document.seqno > events);
+        });
+    }
+    let select = Request { key: b"default", ..Request::new(Opcode::SelectBucket) };
+    assert_eq!(consumer.ask(&select).status, Status::NotSupported);
+    workers.stop(Duration::from_secs(1));
+    assert!(consumer.is_closed());
+}
+
+#[test]
+fn a_namesake_takes_over_and_whoever_goes_leaves_nothing() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let uuid = node.bucket_uuid("travel");
+    let mut first = logged_in(address, "Administrator", "password");
+    assert_eq!(open(&mut first, "connector"), Status::Success);
+    assert_eq!(stream(&mut first, "").status, Status::Success);
+    let mut second = logged_in(address, "Administrator", "password");
+    assert_eq!(open(&mut second, "connector"), Status::Success);
+    assert!(first.is_closed());
+    assert_eq!(stream(&mut second, "").status, Status::Success);
+    assert_eq!(node.shared.dcp.of_bucket(&uuid).len(), 1);
+    assert!(node.stats("travel").cursors >= 1);
+    drop(second);
+    eventually("nothing is left", || {
+        node.shared.dcp.of_bucket(&uuid).is_empty() && node.stats("travel").cursors == 0
+    });
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn lost_rights_end_streams_and_a_dropped_bucket_ends_connections() {
+    let mut node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    node.put_user("streamer", "pw", "data_dcp_reader[travel]");
+    let mut consumer = logged_in(address, "streamer", "pw");
+    assert_eq!(open(&mut consumer, "connector"), Status::Success);
+    assert_eq!(stream(&mut consumer, r#"{"collections":["0"]}"#).status, Status::Success);
+    // Some of the bucket is left, but not what is streamed.
+    node.put_user("streamer", "pw", "data_dcp_reader[travel:inventory:airline]");
+    workers.notifier().config_changed();
+    told(&mut consumer, |message| {
+        assert_eq!(message, DcpMessage::StreamEnd(StreamEndReason::LostPrivileges));
+    });
+    assert_eq!(stream(&mut consumer, r#"{"collections":["0"]}"#).status, Status::UnknownCollection);
+    assert_eq!(stream(&mut consumer, r#"{"uid":"0"}"#).status, Status::NoAccess);
+    let mut other = logged_in(address, "Administrator", "password");
+    assert_eq!(open(&mut other, "other"), Status::Success);
+    let user = Command::DeleteUser { domain: UserDomain::Local, name: "streamer".into() };
+    node.apply(&user);
+    workers.notifier().config_changed();
+    assert!(consumer.is_closed());
+    node.apply(&Command::DeleteBucket { name: "travel".into() });
+    workers.notifier().config_changed();
+    assert!(other.is_closed());
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn nothing_but_open_is_for_ordinary_connections() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    let close = Request::new(Opcode::DcpCloseStream);
+    assert_eq!(wire.ask(&close).status, Status::Invalid);
+    wire.hello(&[Feature::UnorderedExecution]);
+    assert_eq!(wire.ask(&close).status, Status::NotSupported);
+}
