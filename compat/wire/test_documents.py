@@ -260,19 +260,3 @@ class WithMeta(WireCase):
         self.set_with_meta(kv.OK, cas, 30, opcode=kv.ADD_WITH_META)
         self.stored(b"on top")
         self.assertEqual(self.client.meta(self.key)[3], 31)
-
-
-class Durable(WireCase):
-    def test_levels(self):
-        for level in (kv.MAJORITY, kv.PERSIST_ACTIVE, kv.PERSIST_MAJORITY):
-            stored = self.stored(b"x", framing=kv.durability(level, 5000))
-            self.assertTrue(stored.token)
-        self.on(kv.DELETE, framing=kv.durability(kv.PERSIST_MAJORITY))
-
-    def test_refusals(self):
-        replicated = self.connect(bucket="replicated")
-        refused = replicated.set(self.key, b"x", framing=kv.durability(kv.MAJORITY))
-        self.assertEqual(refused.status, 0xA1)
-        memory = self.connect(bucket="ephemeral")
-        self.assertEqual(memory.set(self.key, b"x", framing=kv.durability(kv.PERSIST_ACTIVE)).status, 0xA0)
-        self.assertEqual(memory.set(self.key, b"x", framing=kv.durability(kv.MAJORITY)).status, kv.OK)
