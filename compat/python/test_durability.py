@@ -8,6 +8,7 @@ from couchbase.exceptions import (
     CouchbaseException,
     DurabilityImpossibleException,
     DurabilityInvalidLevelException,
+    InvalidArgumentException,
 )
 from couchbase.management.buckets import BucketSettings, CreateBucketSettings
 from couchbase.options import IncrementOptions, InsertOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions
@@ -72,13 +73,15 @@ def test_a_bucket_that_insists(plain, key):
         eventually(lambda: collection.upsert(key, 1))
         collection.replace(key, 2)
         assert collection.get(key).content_as[int] == 2
-        weakest = BucketSettings(name=name, num_replicas=1, minimum_durability_level=Durability.MAJORITY)
-        manager.update_bucket(weakest)
-        with pytest.raises(DurabilityImpossibleException):
-            collection.upsert(key, 3)
-        none = BucketSettings(name=name, num_replicas=1, minimum_durability_level=Durability.NONE)
-        manager.update_bucket(none)
+        beyond_reach = BucketSettings(name=name, num_replicas=1, minimum_durability_level=Durability.MAJORITY)
+        with pytest.raises(InvalidArgumentException):
+            manager.update_bucket(beyond_reach)
+        nothing = BucketSettings(name=name, num_replicas=1, minimum_durability_level=Durability.NONE)
+        manager.update_bucket(nothing)
+        assert manager.get_bucket(name).minimum_durability_level == Durability.NONE
         collection.upsert(key, 4)
+        with pytest.raises(DurabilityImpossibleException):
+            collection.upsert(key, 5, UpsertOptions(durability=ServerDurability(Durability.MAJORITY)))
     finally:
         manager.drop_bucket(name)
 

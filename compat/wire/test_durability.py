@@ -106,10 +106,13 @@ class Minimum(WireCase):
         uuid, seqno = client.must("delete", client.on(kv.DELETE, self.key)).token
         self.assertGreaterEqual(persisted(client, self.key, uuid), seqno)
 
-        self.change(durabilityMinLevel="majority", replicaNumber=1)
-        self.assertEqual(client.set(self.key, b"x").status, IMPOSSIBLE)
+        refused = REST.request(
+            "POST", f"/pools/default/buckets/{self.BUCKET}", {"durabilityMinLevel": "majority", "replicaNumber": 1}
+        )
+        self.assertIn("not have enough data servers", refused.text)
         self.change(durabilityMinLevel="none", replicaNumber=1)
         self.assertEqual(client.set(self.key, b"x").status, kv.OK)
+        self.assertEqual(client.set(self.key, b"x", framing=kv.durability(kv.MAJORITY)).status, IMPOSSIBLE)
         self.change(durabilityMinLevel="persistToMajority", replicaNumber=0)
         uuid, seqno = client.must("set", client.set(self.key, b"y")).token
         self.assertGreaterEqual(persisted(client, self.key, uuid), seqno)

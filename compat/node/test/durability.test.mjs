@@ -5,7 +5,7 @@ import { after, before, describe, test } from 'node:test'
 import couchbase from 'couchbase'
 import { connect, eventually, newKey } from './connect.mjs'
 
-const { Majority, MajorityAndPersistOnMaster, PersistToMajority } = couchbase.DurabilityLevel
+const { None, Majority, MajorityAndPersistOnMaster, PersistToMajority } = couchbase.DurabilityLevel
 
 for (const scheme of ['couchbase', 'couchbases']) {
   describe(`durability over ${scheme}`, () => {
@@ -39,8 +39,12 @@ for (const scheme of ['couchbase', 'couchbases']) {
       try {
         assert.equal((await manager.getBucket(name)).minimumDurabilityLevel, PersistToMajority)
         await eventually(() => collection(name).upsert(key, 1))
-        await manager.updateBucket({ ...settings, numReplicas: 1, minimumDurabilityLevel: Majority })
-        await assert.rejects(collection(name).upsert(key, 2), couchbase.DurabilityImpossibleError)
+        await assert.rejects(
+          manager.updateBucket({ ...settings, numReplicas: 1, minimumDurabilityLevel: Majority }))
+        await manager.updateBucket({ ...settings, numReplicas: 1, minimumDurabilityLevel: None })
+        await collection(name).upsert(key, 2)
+        await assert.rejects(
+          collection(name).upsert(key, 3, { durabilityLevel: Majority }), couchbase.DurabilityImpossibleError)
       } finally {
         await manager.dropBucket(name)
       }

@@ -131,9 +131,10 @@ fn measure(directory: &Path, writers: usize, value_bytes: usize, time: Duration)
         })
         .collect();
     begin.wait();
-    let (before, start) = (bucket.stats().commits, Instant::now());
+    let syncs = || bucket.stats().stores.iter().map(|store| store.syncs).sum::<u64>();
+    let (before, start) = (syncs(), Instant::now());
     std::thread::sleep(time);
-    let (commits, elapsed) = (bucket.stats().commits - before, start.elapsed());
+    let (during, elapsed) = (syncs() - before, start.elapsed());
     stop.store(true, Ordering::Release);
     let mut latencies: Vec<_> =
         threads.into_iter().flat_map(|thread| thread.join().expect("a writer ends")).collect();
@@ -145,8 +146,8 @@ fn measure(directory: &Path, writers: usize, value_bytes: usize, time: Duration)
     println!(
         "| {writers} | {:.0} | {:.1} | {:.2} | {:.2} | {:.2} |",
         latencies.len() as f64 / elapsed.as_secs_f64(),
-        latencies.len() as f64 / commits as f64,
-        flushing.load(Ordering::Relaxed) as f64 / 1e6 / bucket.stats().commits as f64,
+        latencies.len() as f64 / during as f64,
+        flushing.load(Ordering::Relaxed) as f64 / 1e6 / syncs() as f64,
         at(0.5),
         at(0.99),
     );

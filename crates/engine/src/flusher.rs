@@ -220,7 +220,6 @@ impl Bucket {
             return;
         }
         report.synced = true;
-        shard.counters.syncs.fetch_add(1, Ordering::Relaxed);
         if report.failed.is_none() {
             shard.gate.set_full(false);
         }

@@ -51,7 +51,6 @@ pub(crate) struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) persisted: AtomicU64,
-    pub(crate) syncs: AtomicU64,
     pub(crate) commit_failures: AtomicU64,
     pub(crate) fetch_errors: AtomicU64,
     pub(crate) backfill_errors: AtomicU64,

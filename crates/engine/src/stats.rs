@@ -187,8 +187,6 @@ pub struct BucketStats {
     pub diskqueue_bytes: u64,
     /// `ep_total_persisted`.
     pub total_persisted: u64,
-    /// `ep_commit_num`: batches written and synced.
-    pub commits: u64,
     /// `vb_active_curr_items - ep_num_non_resident`, in percent of the documents.
     pub resident_percent: u64,
     /// `ep_num_non_resident`.
@@ -311,7 +309,6 @@ impl BucketStats {
     fn add_shard(&mut self, shard: &Shard) {
         self.arena_committed += shard.arena.committed_bytes() as u64;
         self.total_persisted += shard.counters.persisted.load(Ordering::Relaxed);
-        self.commits += shard.counters.syncs.load(Ordering::Relaxed);
         self.commit_failures += shard.counters.commit_failures.load(Ordering::Relaxed);
         self.cursors_dropped += shard.counters.cursors_dropped.load(Ordering::Relaxed);
         self.backfill_errors += shard.counters.backfill_errors.load(Ordering::Relaxed);

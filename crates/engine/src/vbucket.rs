@@ -527,7 +527,7 @@ impl VBucket {
     }
 
     /// The section of extended attributes that survives a document. (Values with attributes are never compressed.)
-    fn system_xattrs(&mut self, key: HashedKey<'_>, old: &Current) -> Result<Vec<u8>, Refusal> {
+    pub(crate) fn system_xattrs(&mut self, key: HashedKey<'_>, old: &Current) -> Result<Vec<u8>, Refusal> {
         if !old.meta.datatype.contains(Datatype::XATTR) {
             return Ok(Vec::new());
         }

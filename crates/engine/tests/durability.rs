@@ -54,7 +54,10 @@ fn count(rig: &Rig, key: &[u8], initial: Option<u64>) -> Result<u64, Status> {
 
 fn with_meta(rig: &Rig, key: &[u8], deletes: bool) -> Result<Mutated, Status> {
     let cas = Cas(rig.now().wall_nanos);
-    let incoming = WithMeta { force: true, ..WithMeta::new(cas, 99, if deletes { b"" } else { b"v" }) };
+    let incoming = WithMeta {
+        skip_conflict_resolution: true,
+        ..WithMeta::new(cas, 99, if deletes { b"" } else { b"v" })
+    };
     rig.run(key, |bucket, vb, key| {
         if deletes {
             bucket.delete_with_meta(vb, key, &incoming, rig.now())

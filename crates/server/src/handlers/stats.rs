@@ -210,7 +210,6 @@ fn disk(stats: &BucketStats) -> Pairs {
         pair("ep_diskqueue_memory", stats.diskqueue_bytes),
         pair("vb_active_queue_size", stats.queue_size),
         pair("ep_total_persisted", stats.total_persisted),
-        pair("ep_commit_num", stats.commits),
         pair("ep_item_commit_failed", stats.commit_failures),
         pair("ep_flusher_syncs", stats.stores.iter().map(|store| store.syncs).sum::<u64>()),
         pair("ep_bg_remaining_items", stats.bg_queue),
