@@ -174,7 +174,11 @@ impl Bucket {
         // With values in any case: those of system events are needed.
         let options = BackfillOptions { unordered: job.options.unordered, keys_only: false };
         let source = store.backfill(job.vb, job.from, options).map_err(|error| failed(shard, &error))?;
-        self.announce(job, source.end().max(persisted), source.purge_seqno())?;
+        if source.end() < persisted {
+            // The contents are being dropped: the disk knows already.
+            return Err(FeedEnd::Reset);
+        }
+        self.announce(job, source.end(), source.purge_seqno())?;
         Ok(Source::Disk(source))
     }
 
@@ -190,7 +194,7 @@ impl Bucket {
         job.cursor.with(self, |AtCursor { v, shard, id, after }| {
             if !job.options.disk_only {
                 let passed = v.checkpoint.place(id, shard, end, false);
-                passed.into_iter().for_each(|item| after.release(item));
+                after.release_all(passed);
             }
         })
     }
@@ -201,7 +205,7 @@ impl Bucket {
             // The place may be lost already.
             if v.checkpoint.has_place(id) {
                 let passed = v.checkpoint.place(id, shard, end, false);
-                passed.into_iter().for_each(|item| after.release(item));
+                after.release_all(passed);
             }
             v.purge_seqno
         })?;
