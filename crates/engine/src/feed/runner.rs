@@ -71,12 +71,13 @@ struct Read {
 }
 
 impl Bucket {
-    /// Reads what feeds of a shard need from disk (memory-only: from the tables). Blocks on the disk, so it wants a
+    /// Reads what feeds and range scans of a shard need from disk (memory-only: from the tables). Blocks on the disk, so it wants a
     /// thread of its own; to be called when asked for by [`Work::Backfill`], at once again while there is more, and every
     /// now and then.
     pub fn run_backfills(&self, shard: usize, now: Now) -> StepReport {
         let mut report = StepReport::default();
         let Some(shard) = self.shards.get(shard) else { return report };
+        report.more = self.run_scans(shard.index, now);
         let Some(mut backfiller) = shard.backfiller.try_lock() else { return report };
         self.make_way(shard, &mut backfiller, now);
         while self.begin_next(shard, &mut backfiller, now) {}
