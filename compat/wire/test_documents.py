@@ -237,3 +237,42 @@ class Datatypes(WireCase):
         self.assertEqual((plain.get(self.key).datatype, plain.get(self.key).value), (1, text))
         self.on(kv.APPEND, value=b" ")
         self.assertEqual(plain.get(self.key).value, text + b" ")
+
+
+class WithMeta(WireCase):
+    def set_with_meta(self, status, cas, rev, options=None, opcode=kv.SET_WITH_META, value=b"meta"):
+        extras = struct.pack(">IIQQ", 3, 0, rev, cas) + (U32.pack(options) if options else b"")
+        return self.on(opcode, status, extras=extras, value=value)
+
+    def test_the_winner_is_kept_as_it_is(self):
+        cas = int(time.time() * 1e9) & ~0xFFFF
+        self.set_with_meta(kv.OK, cas, 10)
+        deleted, flags, _, rev, stored = self.client.meta(self.key)
+        self.assertEqual((deleted, flags, rev, stored), (0, 3, 10, cas))
+        self.set_with_meta(kv.EXISTS, cas + 0x10000, 9)
+        self.set_with_meta(kv.EXISTS, cas, 10)
+        self.set_with_meta(kv.OK, cas, 10, options=1)
+        self.set_with_meta(kv.OK, cas, 11)
+        self.set_with_meta(kv.EXISTS, cas, 12, opcode=kv.ADD_WITH_META)
+        self.set_with_meta(kv.EXISTS, cas, 5, opcode=kv.DELETE_WITH_META, value=b"")
+        self.set_with_meta(kv.OK, cas, 20, opcode=kv.DELETE_WITH_META, value=b"")
+        self.assertEqual(self.client.meta(self.key)[0], 1)
+        self.set_with_meta(kv.OK, cas, 30, opcode=kv.ADD_WITH_META)
+        self.stored(b"on top")
+        self.assertEqual(self.client.meta(self.key)[3], 31)
+
+
+class Durable(WireCase):
+    def test_levels(self):
+        for level in (kv.MAJORITY, kv.PERSIST_ACTIVE, kv.PERSIST_MAJORITY):
+            stored = self.stored(b"x", framing=kv.durability(level, 5000))
+            self.assertTrue(stored.token)
+        self.on(kv.DELETE, framing=kv.durability(kv.PERSIST_MAJORITY))
+
+    def test_refusals(self):
+        replicated = self.connect(bucket="replicated")
+        refused = replicated.set(self.key, b"x", framing=kv.durability(kv.MAJORITY))
+        self.assertEqual(refused.status, 0xA1)
+        memory = self.connect(bucket="ephemeral")
+        self.assertEqual(memory.set(self.key, b"x", framing=kv.durability(kv.PERSIST_ACTIVE)).status, 0xA0)
+        self.assertEqual(memory.set(self.key, b"x", framing=kv.durability(kv.MAJORITY)).status, kv.OK)

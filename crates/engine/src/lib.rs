@@ -37,7 +37,6 @@ mod memory;
 pub mod notify;
 mod ops;
 pub mod options;
-pub mod range_scan;
 pub mod request;
 mod settings;
 mod shard;
@@ -58,7 +57,6 @@ pub use ops::subdoc::request::{
     ValueForm, XattrRights,
 };
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
-pub use range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSelection, ScanStep};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
 pub use stats::{BucketStats, Budget, FlushFailure, FlushReport, StepReport, VbInfo, VbOps, WarmupState};
 pub use system_events::SystemEvent;

@@ -123,8 +123,7 @@ impl Feed {
             let is_first = end == self.seqno;
             match self.cursor.with(&self.bucket, |at| self.read_chunk(at, is_first, bytes_max, &mut items))? {
                 Chunk::Read { last, purge_seqno } => (end, purged) = (last, purge_seqno),
-                Chunk::Nothing if is_first => return Ok(Some(FeedStep::Wait)),
-                Chunk::Nothing => break,
+                Chunk::Nothing => return Ok(Some(FeedStep::Wait)),
                 Chunk::Missing => return Ok(None),
             }
         }
@@ -151,8 +150,7 @@ impl Feed {
         items: &mut Vec<FeedItem>,
     ) -> Chunk {
         let AtCursor { v, shard, id, after } = at;
-        let on_disk = if shard.store.is_some() { v.persisted_seqno } else { v.high_seqno };
-        if self.is_complete || self.options.disk_only && on_disk <= self.seqno {
+        if self.is_complete {
             v.checkpoint.await_drop(id, self.waiter);
             return Chunk::Nothing;
         }
@@ -160,7 +158,7 @@ impl Feed {
             if !is_first || self.options.disk_only || self.seqno < v.checkpoint.floor(shard, v.high_seqno) {
                 return Chunk::Missing;
             }
-            after.release_all(v.checkpoint.place(id, shard, self.seqno, false));
+            v.checkpoint.place(id, shard, self.seqno, false).into_iter().for_each(|item| after.release(item));
         }
         let visible = v.visible_seqno();
         let options = &*self.options;
@@ -174,7 +172,7 @@ impl Feed {
             false => None,
         };
         let (last, passed) = read.unwrap_or_default();
-        after.release_all(passed);
+        passed.into_iter().for_each(|item| after.release(item));
         let Some(last) = last else {
             v.checkpoint.await_entry(id, self.waiter);
             return Chunk::Nothing;

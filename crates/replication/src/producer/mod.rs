@@ -28,7 +28,7 @@ use std::{
 use base::{Now, Seqno, Status, VbId, VbUuid};
 use engine::{
     Bucket, Waiter,
-    feed::{Feed, FeedOptions, VbHistory},
+    feed::{FeedOptions, VbHistory},
 };
 use protocol::binary::{
     Opaque, Violation,
@@ -56,6 +56,9 @@ const TURN_STREAMS: usize = 32;
 
 /// Most streams of a connection: 32 for each of 1024 vBuckets.
 const STREAMS_MAX: usize = 32 * 1024;
+
+/// Branches with the seqno each began at, newest first.
+pub type FailoverLog = Vec<(VbUuid, Seqno)>;
 
 /// Whether a part of the bucket may be seen.
 pub type Access<'a> = &'a dyn Fn(Part) -> Result<(), Status>;
@@ -245,11 +248,7 @@ impl Producer {
     ///
     /// # Errors
     /// The refusal, or where to go back to.
-    pub fn stream_request(
-        &mut self,
-        mut ask: StreamAsk,
-        access: Access<'_>,
-    ) -> Result<Vec<(VbUuid, Seqno)>, Refused> {
+    pub fn stream_request(&mut self, mut ask: StreamAsk, access: Access<'_>) -> Result<FailoverLog, Refused> {
         let bucket = self.bucket.clone();
         let history = bucket.vb_history(ask.vb)?;
         self.check(&mut ask, &history)?;
@@ -262,16 +261,15 @@ impl Producer {
         if self.live.contains_key(&place) {
             return Err(refused(Status::KeyExists, "There is a stream for this vBucket already").into());
         }
-        if self.live.len() >= STREAMS_MAX {
+        if self.slots.len().saturating_sub(self.free.len()) >= STREAMS_MAX {
             return Err(refused(Status::NoMemory, "Too many streams on this connection").into());
         }
         self.check_rollback(&ask, &history)?;
         self.settle_end(&mut ask, &history, &filter)?;
-        let log = history.log;
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let opened = self.open(&ask, stream_id, filter, history.high_seqno, slot);
-        let stream = match opened {
-            Ok(stream) => stream,
+        let opened = self.open(&ask, stream_id, filter, history, slot);
+        let (stream, log) = match opened {
+            Ok(opened) => opened,
             Err(refused) => {
                 self.free.push(slot);
                 return Err(refused);
@@ -462,50 +460,48 @@ impl Producer {
         Ok(())
     }
 
+    /// Makes the stream; returns it with the failover log that it goes by.
     fn open(
-        &mut self,
+        &self,
         ask: &StreamAsk,
         stream_id: Option<u16>,
         filter: Filter,
-        high: Seqno,
+        history: VbHistory,
         slot: u32,
-    ) -> Result<Stream, Refused> {
+    ) -> Result<(Stream, FailoverLog), Refused> {
         let Position { start, snap_start, snap_end, .. } = ask.at;
         let head = StreamHead { vb: ask.vb, opaque: ask.opaque, stream_id };
         let stats = Arc::new(StreamStats::new(ask.vb, stream_id, ask.opaque.into(), ask));
         // Who has nothing of a snapshot, or all of it, is not in the middle of it; and none ends in the future.
         let is_inside = snap_start < start && start < snap_end;
-        let through = if is_inside { snap_end.min(high) } else { Seqno(0) };
+        let through = if is_inside { snap_end.min(history.high_seqno) } else { Seqno(0) };
         let unfinished = Unfinished { start: snap_start, end: through };
         let skip_deletions = start == Seqno(0)
             && self.negotiated.collections
             && self.negotiated.flags.has(OpenFlags::SKIP_DELETES_IN_BACKFILL);
         let script = Script::new(start, unfinished, skip_deletions);
-        if start >= ask.end {
-            return Ok(Stream::ended(head, filter, script, stats));
+        if start >= ask.end || filter.is_empty() {
+            let reason = if start >= ask.end { StreamEndReason::Ok } else { StreamEndReason::FilterEmpty };
+            return Ok((Stream::ended(reason, head, filter, script, stats), history.log));
         }
-        let ticket = STREAM_TICKETS | u64::from(slot);
-        let mode = ValueMode::new(&self.negotiated, &self.controls);
         let options = FeedOptions {
             from: start,
             through,
             filter: filter.for_feed(),
-            keys_only: mode.needs_no_values(),
+            keys_only: ValueMode::new(&self.negotiated, &self.controls).needs_no_values(),
             disk_only: ask.flags.has(StreamFlags::DISK_ONLY),
             unordered: start == Seqno(0)
                 && filter.is_selective()
                 && self.controls.out_of_order != OutOfOrder::No,
+            // The script does, which knows when it must not.
             skip_deletes_in_backfill: false,
         };
-        let feed = self.feed(ask, options, ticket)?;
-        Ok(Stream::new(head, filter, feed, script, ask.end, stats))
-    }
-
-    /// Opens the feed, and looks again whether the consumer may go on: from here on its history is kept.
-    fn feed(&self, ask: &StreamAsk, options: FeedOptions, ticket: u64) -> Result<Feed, Refused> {
-        let feed = self.bucket.feed(ask.vb, options, Waiter { ticket, ..self.waiter })?;
-        self.check_rollback(ask, &self.bucket.vb_history(ask.vb)?)?;
-        Ok(feed)
+        let waiter = Waiter { ticket: STREAM_TICKETS | u64::from(slot), ..self.waiter };
+        let feed = self.bucket.feed(ask.vb, options, waiter)?;
+        // From here on the history that is needed is kept. Whether the consumer may go on has to be asked again.
+        let history = self.bucket.vb_history(ask.vb)?;
+        self.check_rollback(ask, &history)?;
+        Ok((Stream::new(head, filter, feed, script, ask.end, stats), history.log))
     }
 
     /// Ends a stream with a message.

@@ -277,3 +277,99 @@ impl Script {
         SnapshotMarker { start, end, flags, version }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Manifest;
+    use protocol::binary::dcp::StreamFilter;
+
+    const ALL: Manner =
+        Manner { advances: true, modifications: false, marker_v22: false, out_of_order: OutOfOrder::Yes };
+    const LEGACY: Manner = Manner { advances: false, ..ALL };
+
+    fn script(start: u64, snap_start: u64, through: u64) -> Script {
+        let unfinished = Unfinished { start: Seqno(snap_start), end: Seqno(through) };
+        Script::new(Seqno(start), unfinished, false)
+    }
+
+    fn snapshot(start: u64, end: u64, from_disk: bool) -> FeedSnapshot {
+        FeedSnapshot {
+            start: Seqno(start),
+            end: Seqno(end),
+            from_disk,
+            unordered: false,
+            max_visible: Seqno(end),
+            high_completed: Seqno(0),
+            purge_seqno: Seqno(3),
+        }
+    }
+
+    /// What is said about batches of which nothing is for the consumer.
+    fn told(script: &mut Script, manner: Manner, batches: &[(Option<FeedSnapshot>, bool)]) -> Vec<String> {
+        let mut filter = Filter::new(&StreamFilter::default(), true, &Manifest::default()).unwrap();
+        let mut out = VecDeque::new();
+        for (snapshot, ends_snapshot) in batches {
+            let batch = FeedBatch { snapshot: *snapshot, items: Vec::new(), ends_snapshot: *ends_snapshot };
+            script.follow(batch, &mut filter, manner, || Seqno(u64::MAX), &mut out);
+        }
+        let tell = |say: Say| match say {
+            Say::Marker(marker) => format!("{}..{} type {}", marker.start, marker.end, marker.flags.0),
+            Say::Advanced(seqno) => format!("at {seqno}"),
+            other => format!("{other:?}"),
+        };
+        out.into_iter().map(tell).collect()
+    }
+
+    #[test]
+    fn nothing_is_said_of_memory_that_is_for_others() {
+        let mut script = script(5, 5, 0);
+        assert!(told(&mut script, ALL, &[(Some(snapshot(5, 9, false)), true)]).is_empty());
+        assert_eq!(script.read(), Seqno(9));
+        assert!(told(&mut script, LEGACY, &[(Some(snapshot(9, 12, true)), true)]).is_empty());
+        assert_eq!(script.read(), Seqno(12));
+    }
+
+    #[test]
+    fn an_unfinished_snapshot_is_filled_though_nothing_more_is_in_it() {
+        let mut script = script(5, 3, 8);
+        assert!(told(&mut script, ALL, &[(Some(snapshot(5, 7, false)), true)]).is_empty());
+        assert_eq!(told(&mut script, ALL, &[(Some(snapshot(7, 9, false)), true)]), ["3..9 type 1", "at 9"]);
+        assert!(told(&mut script, ALL, &[(Some(snapshot(9, 12, false)), true)]).is_empty());
+    }
+
+    #[test]
+    fn a_snapshot_from_disk_is_announced_from_where_the_consumer_is_and_told_to_its_end() {
+        let mut first = script(5, 3, 0);
+        let batches = [(Some(snapshot(5, 20, true)), false), (None, false), (None, true)];
+        assert_eq!(told(&mut first, ALL, &batches), ["3..20 type 6", "at 20"]);
+        assert_eq!(
+            told(&mut first, ALL, &[(Some(snapshot(20, 30, true)), true)]),
+            ["21..30 type 6", "at 30"]
+        );
+        assert!(told(&mut script(5, 3, 0), LEGACY, &batches).is_empty());
+    }
+
+    #[test]
+    fn a_snapshot_that_is_cut_short_goes_on_as_another() {
+        let mut script = script(0, 0, 0);
+        let batches =
+            [(Some(snapshot(0, 20, true)), false), (Some(snapshot(7, 25, true)), false), (None, true)];
+        assert_eq!(told(&mut script, ALL, &batches), ["0..25 type 6", "at 25"]);
+        assert_eq!(script.read(), Seqno(25));
+    }
+
+    #[test]
+    fn out_of_order_snapshots_have_no_marker() {
+        let unordered = FeedSnapshot { unordered: true, ..snapshot(0, 20, true) };
+        let with_end = Manner { out_of_order: OutOfOrder::WithSeqnoAdvanced, ..ALL };
+        let batches = [(Some(unordered), false), (None, true)];
+        assert_eq!(told(&mut script(0, 0, 0), with_end, &batches), ["OsoBegin", "at 20", "OsoEnd"]);
+        let mut script = script(0, 0, 0);
+        assert_eq!(told(&mut script, ALL, &batches), ["OsoBegin", "OsoEnd"]);
+        assert_eq!(
+            told(&mut script, ALL, &[(Some(snapshot(20, 30, true)), true)]),
+            ["21..30 type 6", "at 30"]
+        );
+    }
+}

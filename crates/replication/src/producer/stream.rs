@@ -76,19 +76,17 @@ impl Stream {
         }
     }
 
-    /// A stream that has nothing to tell.
-    pub(super) fn ended(head: StreamHead, filter: Filter, script: Script, stats: Arc<StreamStats>) -> Self {
-        let mut stream = Self {
-            head,
-            filter,
-            feed: None,
-            script,
-            pending: VecDeque::new(),
-            end: Seqno(0),
-            is_queued: false,
-            stats,
-        };
-        stream.finish(StreamEndReason::Ok);
+    /// A stream that has nothing to tell but its end.
+    pub(super) fn ended(
+        reason: StreamEndReason,
+        head: StreamHead,
+        filter: Filter,
+        script: Script,
+        stats: Arc<StreamStats>,
+    ) -> Self {
+        let (feed, pending, end, is_queued) = (None, VecDeque::new(), Seqno(0), false);
+        let mut stream = Self { head, filter, feed, script, pending, end, is_queued, stats };
+        stream.finish(reason);
         stream
     }
 

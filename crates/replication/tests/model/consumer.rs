@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::{CollectionId, Datatype, Now, Seqno, VbId, VbUuid};
+use base::{CollectionId, Datatype, Now, ScopeId, Seqno, VbId, VbUuid};
 use engine::{Bucket, SharedValue, Waiter};
 use protocol::binary::{
     Decoded,
@@ -27,6 +27,10 @@ pub(crate) enum Kind {
     Collection(u32),
     /// Everything, values left out.
     KeysOnly,
+    /// The scope that all collections are in.
+    DefaultScope,
+    /// Everything, but for deletions before it has begun.
+    WithoutOldDeletions,
 }
 
 /// One vBucket of a consumer.
@@ -107,8 +111,10 @@ impl Consumer {
     pub(crate) fn connect(&mut self, bucket: &Arc<Bucket>, window: u32, now: Now) {
         self.disconnect();
         let mut flags = OpenFlags::PRODUCER;
-        if self.kind == Kind::KeysOnly {
-            flags = flags.with(OpenFlags::NO_VALUE);
+        match self.kind {
+            Kind::KeysOnly => flags = flags.with(OpenFlags::NO_VALUE),
+            Kind::WithoutOldDeletions => flags = flags.with(OpenFlags::SKIP_DELETES_IN_BACKFILL),
+            _ => {}
         }
         let negotiated = Negotiated { flags, collections: self.kind != Kind::Legacy, snappy: true };
         let waiter = Waiter { worker: 0, connection: self.id, ticket: 0 };
@@ -135,6 +141,7 @@ impl Consumer {
             }
             // It is gone, and so is what there was to stream.
             Kind::Collection(_) => return,
+            Kind::DefaultScope => StreamFilter { scope: Some(ScopeId::DEFAULT), ..StreamFilter::default() },
             _ => StreamFilter::default(),
         };
         for _ in 0..20 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{
     CollectionId, Manifest, ManifestUid, Seqno, Status, VbId, bucket::BucketKind, manifest::Collection,
 };
-use engine::{BucketOptions, Delete, Store};
+use engine::{BucketOptions, Budget, Delete, Store};
 use fastrand::Rng;
 
 use super::{
@@ -54,7 +54,7 @@ impl Log {
         match kind {
             Kind::Legacy => documents.retain(|key, _| key[0] == 0),
             Kind::Collection(id) => documents.retain(|key, _| u32::from(key[0]) == id),
-            Kind::Whole | Kind::KeysOnly => {}
+            Kind::Whole | Kind::KeysOnly | Kind::DefaultScope | Kind::WithoutOldDeletions => {}
         }
         documents
     }
@@ -116,6 +116,7 @@ impl World {
             vbuckets: VBUCKETS,
             shards: 2,
             seed,
+            purge_interval_secs: 60,
             ..BucketOptions::new("model", 256 << 20)
         };
         let mut world = Self {
@@ -128,7 +129,15 @@ impl World {
         };
         world.change_collections();
         world.change_collections();
-        let kinds = [Kind::Whole, Kind::Legacy, Kind::Collection(8), Kind::Whole, Kind::KeysOnly];
+        let kinds = [
+            Kind::Whole,
+            Kind::Legacy,
+            Kind::Collection(8),
+            Kind::Whole,
+            Kind::KeysOnly,
+            Kind::DefaultScope,
+            Kind::WithoutOldDeletions,
+        ];
         world.consumers = (0..).zip(kinds).map(|(id, kind)| Consumer::new(id, kind)).collect();
         world
     }
@@ -148,8 +157,9 @@ impl World {
                 let index = self.rng.usize(0..self.consumers.len());
                 self.consumers[index].disconnect();
             }
-            970..=979 => self.change_collections(),
-            980..=987 => self.rig().clock.advance_secs(10),
+            970..=977 => self.change_collections(),
+            978..=982 => self.clean_up(),
+            983..=987 => self.rig().clock.advance_secs(10),
             988..=990 => self.reopen(false),
             991..=993 => self.reopen(true),
             _ => self.rig().warm_up(),
@@ -232,6 +242,15 @@ impl World {
             let stored = rig.run(&key, |bucket, vb, hashed| bucket.store(vb, hashed, &store, now)).unwrap();
             self.log.add(vb, stored.seqno, What::Set(key, value));
         }
+    }
+
+    /// What is deleted for long leaves the disk, what belongs to dropped collections the memory.
+    fn clean_up(&mut self) {
+        let rig = self.rig();
+        for shard in 0..rig.bucket.shards() {
+            rig.bucket.compact_eagerly(shard, rig.now()).unwrap();
+        }
+        rig.bucket.expire(rig.now(), Budget { items: 1_000, ..Budget::default() });
     }
 
     fn backfill(&mut self) {
