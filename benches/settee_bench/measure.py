@@ -10,9 +10,9 @@ import sys
 import time
 from contextlib import ExitStack
 
-from settee.node import binary
+from settee.node import PASSWORD, USERNAME, binary
 
-from .servers import DEFINITIONS, pinned
+from .servers import BUCKET, DEFINITIONS, pinned
 
 KEY_BYTES = 36
 OPERATIONS = {"get": 100, "set": 0, "mixed": 90}
@@ -21,6 +21,21 @@ CONNECTIONS = [50, 500]
 PIPELINES = [1, 16]
 CHURN_SIZES = (50, 1500)
 CHURN_ROUNDS = 5
+SUBDOC_BYTES = [1000, 20_000]
+SUBDOC_CASES = [
+    ("get whole", ["--mix", "get=1"]),
+    ("get first field", ["--mix", "subget=1", "--path", "version"]),
+    ("get last field", ["--mix", "subget=1", "--path", "field"]),
+    ("replace whole", ["--mix", "replace=1"]),
+    ("change last field", ["--mix", "subset=1", "--path", "field"]),
+]
+DURABILITY_LEVELS = ["none", "majority", "majorityAndPersistActive", "persistToMajority"]
+DURABLE_WRITERS = [1, 10, 100]
+DRAIN_CONNECTIONS = [1, 4, 8]
+DRAIN_SOURCES = [
+    ("settee", "memory", []),
+    ("settee-persistent", "disk", ["--disk-only"]),
+]
 
 
 def progress(text):
@@ -31,6 +46,17 @@ def load(options, server, *more):
     """One run of `settee load` on the client's core."""
     command = [binary(), "load", "--json", "--protocol", options.protocol, "--key-bytes", KEY_BYTES]
     command += ["--host", server.host, "--port", server.port, "--server-pid", server.process_id, *more]
+    return run(options, server, command)
+
+
+def couchbase(options, server, *more):
+    """The same over Couchbase's protocol, where Settee is measured against itself."""
+    command = [binary(), "load", *more, "--json", "--host", server.host, "--server-pid", server.process_id]
+    command += ["-u", USERNAME, "-p", PASSWORD, "-b", BUCKET]
+    return run(options, server, command)
+
+
+def run(options, server, command):
     with pinned(options.client_core):
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
@@ -88,12 +114,7 @@ def one_rate(options, server, operation, value_bytes, connections, pipeline):
         raise SystemExit(f"{server.name}: {result['misses']} records that were stored are not found")
     # What a flusher still has to do after the last reply belongs to the operations that caused it.
     tail = server.settle()
-    latencies = result["write_us" if operation == "set" else "read_us"]
-    return {
-        "ops_per_sec": result["ops_per_sec"],
-        "cpu_us_per_op": (result["server_cpu_seconds"] + tail) * 1e6 / result["ops"],
-        "p50_us": latencies["p50"], "p99_us": latencies["p99"], "p99.9_us": latencies["p99.9"],
-    }
+    return figures(result, tail)
 
 
 def memory(options):
@@ -135,6 +156,93 @@ def churn(options):
             cases.append({"server": server.name, "items": items, "sizes": sizes,
                           "filled_ratio": filled / live, "churned_ratio": churned / live})
     return cases
+
+
+def subdoc(options):
+    """One field of a document against the whole of it: over the wire, and in the server."""
+    cases = []
+    for value_bytes in SUBDOC_BYTES:
+        records = min(options.records, 2_000_000_000 // value_bytes // 20)
+        shape = ["--records", records, "--value", "json", "--value-bytes", value_bytes]
+        with DEFINITIONS["settee"](options.server_core) as server:
+            progress(f"sub-documents of {value_bytes} B: filling")
+            couchbase(options, server, "--populate", "--pipeline", 16, *shape)
+            server.settle()
+            for name, flags in SUBDOC_CASES:
+                if options.cases not in name:
+                    continue
+                progress(f"{name}, {value_bytes} B")
+                runs = []
+                for _ in range(options.rounds):
+                    result = couchbase(options, server, "--closed", *flags, "--seconds", options.seconds,
+                                       "--warmup", 0.5, "--verify", 0, *shape)
+                    runs.append(figures(result, server.settle()))
+                cases.append({"case": name, "value_bytes": value_bytes, "runs": runs})
+    return cases
+
+
+def durable(options):
+    """Writes that are acknowledged when they are durable: the more writers, the more of them share a sync."""
+    cases = []
+    with DEFINITIONS["settee-persistent"](options.server_core) as server:
+        records = ["--records", min(options.records, 100_000), "--value-bytes", 1000]
+        couchbase(options, server, "--populate", "--pipeline", 16, *records)
+        server.settle()
+        for level in DURABILITY_LEVELS:
+            for writers in DURABLE_WRITERS:
+                if options.cases not in level:
+                    continue
+                progress(f"durable writes: {level}, {writers} writers")
+                runs = []
+                for _ in range(options.rounds):
+                    durability = ["--durability", level] if level != "none" else []
+                    result = couchbase(options, server, "--closed", "--gets", 0, "-c", writers, *durability,
+                                       "--seconds", options.seconds, "--warmup", 0.2, "--verify", 0, *records)
+                    measured = figures(result, server.settle())
+                    measured["writes_per_sync"] = result["server_figures"].get("writes per sync", 0)
+                    runs.append(measured)
+                cases.append({"level": level, "writers": writers, "runs": runs})
+    return cases
+
+
+def drain(options):
+    """A bucket over DCP from its beginning to now: from memory (ephemeral), and from disk."""
+    cases = []
+    for value_bytes in VALUE_BYTES:
+        for name, source, flags in DRAIN_SOURCES:
+            if options.cases not in source:
+                continue
+            with DEFINITIONS[name](options.server_core) as server:
+                progress(f"drain from {source}: filling with {options.records} x {value_bytes} B")
+                couchbase(options, server, "--populate", "--pipeline", 16, "--records", options.records,
+                          "--value-bytes", value_bytes)
+                server.settle()
+                for connections in DRAIN_CONNECTIONS:
+                    progress(f"drain from {source}, {connections} connections")
+                    runs = []
+                    for _ in range(options.rounds):
+                        result = couchbase(options, server, "drain", "-c", connections, *flags)
+                        if result["documents"] != options.records:
+                            raise SystemExit(f"{result['documents']} of {options.records} documents were streamed")
+                        runs.append({
+                            "documents_per_sec": result["documents_per_sec"],
+                            "megabytes_per_sec": result["megabytes_per_sec"],
+                            "cpu_us_per_document": result["server_cpu_seconds"] * 1e6 / result["documents"],
+                        })
+                        server.settle()
+                    cases.append({"source": source, "value_bytes": value_bytes, "connections": connections,
+                                  "runs": runs})
+    return cases
+
+
+def figures(result, tail):
+    """What tables show of a run; `tail` is the CPU time that the server took after its last reply."""
+    latencies = result["write_us" if result["stored"] > result["hits"] else "read_us"]
+    return {
+        "ops_per_sec": result["ops_per_sec"],
+        "cpu_us_per_op": (result["server_cpu_seconds"] + tail) * 1e6 / result["ops"],
+        "p50_us": latencies["p50"], "p99_us": latencies["p99"], "p99.9_us": latencies["p99.9"],
+    }
 
 
 def environment(options):

@@ -51,6 +51,36 @@ def churn_table(cases):
     return table(["server", "items", "value bytes", "resident / live, filled", "resident / live, after churn"], rows)
 
 
+def one(runs, key, digits=0):
+    values = [run[key] for run in runs]
+    return f"{median(values):,.{digits}f} ± {spread(values):.0f} %"
+
+
+LATENCIES = ("p50_us", "p99_us", "p99.9_us")
+
+
+def subdoc_table(cases):
+    header = ["case", "document", "ops/s", "CPU us/op", "p50 us", "p99 us", "p99.9 us"]
+    rows = [[c["case"], f"{c['value_bytes']:,} B", one(c["runs"], "ops_per_sec"), one(c["runs"], "cpu_us_per_op", 2),
+             *(f"{median([run[key] for run in c['runs']]):,.0f}" for key in LATENCIES)] for c in cases]
+    return table(header, rows)
+
+
+def durable_table(cases):
+    header = ["level", "writers", "writes/s", "writes per sync", "CPU us/write", "p50 us", "p99 us", "p99.9 us"]
+    rows = [[c["level"], str(c["writers"]), one(c["runs"], "ops_per_sec"),
+             f"{median([run['writes_per_sync'] for run in c['runs']]):,.1f}", one(c["runs"], "cpu_us_per_op", 2),
+             *(f"{median([run[key] for run in c['runs']]):,.0f}" for key in LATENCIES)] for c in cases]
+    return table(header, rows)
+
+
+def drain_table(cases):
+    header = ["from", "values", "connections", "documents/s", "MB/s", "CPU us/document"]
+    rows = [[c["source"], f"{c['value_bytes']:,} B", str(c["connections"]), one(c["runs"], "documents_per_sec"),
+             one(c["runs"], "megabytes_per_sec"), one(c["runs"], "cpu_us_per_document", 2)] for c in cases]
+    return table(header, rows)
+
+
 def markdown(results):
     env = results["environment"]
     parts = [
@@ -59,7 +89,9 @@ def markdown(results):
         f"run {env['load_average_before']:.1f}."
     ]
     for part, title, build in (
-        ("rate", "Rates", rate_table), ("memory", "Memory per item", memory_table), ("churn", "Churn", churn_table)
+        ("rate", "Rates", rate_table), ("memory", "Memory per item", memory_table), ("churn", "Churn", churn_table),
+        ("subdoc", "Sub-documents (memory only)", subdoc_table), ("durable", "Durable writes", durable_table),
+        ("drain", "DCP", drain_table),
     ):
         if results.get(part):
             parts += [f"### {title}", build(results[part])]

@@ -13,6 +13,7 @@ from pathlib import Path
 from settee.node import Node, scratch
 
 MEMORY_MB = 6144
+BUCKET = "bench"
 CONNECTIONS = 4096
 # A process that rests still wakes up for its timers; more than this share of a core is work.
 RESTING_SHARE = 0.02
@@ -102,7 +103,7 @@ class Settee(Server):
         self.node = Node(self.host, self.directory)
         self.node.start()
         self.node.initialise(memoryQuota=MEMORY_MB)
-        self.node.rest.create_bucket("bench", quota_mb=MEMORY_MB, kind=self.kind, legacyMemcachedPort=1)
+        self.node.rest.create_bucket(BUCKET, quota_mb=MEMORY_MB, kind=self.kind, legacyMemcachedPort=1)
         self.process_id = self.node.pid
         wait_for_port(self.host, self.port)
 

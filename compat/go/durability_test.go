@@ -50,6 +50,28 @@ func TestDurabilityThatCannotBe(t *testing.T) {
 	}
 }
 
+func TestBucketThatInsists(t *testing.T) {
+	cluster := clusters["couchbase"]
+	manager, name, key := cluster.Buckets(), "b"+newKey()[3:], newKey()
+	settings := gocb.BucketSettings{
+		Name: name, RAMQuotaMB: 100, BucketType: gocb.CouchbaseBucketType,
+		MinimumDurabilityLevel: gocb.DurabilityLevelPersistToMajority,
+	}
+	fatal(t, manager.CreateBucket(gocb.CreateBucketSettings{BucketSettings: settings}, nil))
+	defer func() { _ = manager.DropBucket(name, nil) }()
+	found := must[*gocb.BucketSettings](t)(manager.GetBucket(name, nil))
+	if found.MinimumDurabilityLevel != gocb.DurabilityLevelPersistToMajority {
+		t.Fatalf("%+v", found)
+	}
+	collection := openBucket(t, "couchbase", name).DefaultCollection()
+	must[*gocb.MutationResult](t)(collection.Upsert(key, 1, nil))
+	settings.NumReplicas, settings.MinimumDurabilityLevel = 1, gocb.DurabilityLevelMajority
+	if err := manager.UpdateBucket(settings, nil); err == nil {
+		t.Fatal("a minimum that one node cannot reach")
+	}
+	must[*gocb.MutationResult](t)(collection.Upsert(key, 2, nil))
+}
+
 func TestObservedPersistence(t *testing.T) {
 	collection := openBucket(t, "couchbase", "main").DefaultCollection()
 	key := newKey()

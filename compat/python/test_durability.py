@@ -8,8 +8,12 @@ from couchbase.exceptions import (
     CouchbaseException,
     DurabilityImpossibleException,
     DurabilityInvalidLevelException,
+    InvalidArgumentException,
 )
+from couchbase.management.buckets import BucketSettings, CreateBucketSettings
 from couchbase.options import IncrementOptions, InsertOptions, RemoveOptions, ReplaceOptions, SignedInt64, UpsertOptions
+
+from test_management import eventually
 
 LEVELS = [Durability.MAJORITY, Durability.MAJORITY_AND_PERSIST_TO_ACTIVE, Durability.PERSIST_TO_MAJORITY]
 
@@ -55,6 +59,31 @@ def test_memory_cannot_persist(plain, key):
     for level in LEVELS[1:]:
         with pytest.raises(DurabilityInvalidLevelException):
             collection.upsert(key, 2, UpsertOptions(durability=ServerDurability(level)))
+
+
+def test_a_bucket_that_insists(plain, key):
+    manager, name = plain.buckets(), f"insists-{key[-12:]}"
+    minimum = Durability.MAJORITY_AND_PERSIST_TO_ACTIVE
+    manager.create_bucket(
+        CreateBucketSettings(name=name, ram_quota_mb=100, num_replicas=0, minimum_durability_level=minimum)
+    )
+    try:
+        assert manager.get_bucket(name).minimum_durability_level == minimum
+        collection = eventually(lambda: plain.bucket(name).default_collection())
+        eventually(lambda: collection.upsert(key, 1))
+        collection.replace(key, 2)
+        assert collection.get(key).content_as[int] == 2
+        beyond_reach = BucketSettings(name=name, num_replicas=1, minimum_durability_level=Durability.MAJORITY)
+        with pytest.raises(InvalidArgumentException):
+            manager.update_bucket(beyond_reach)
+        nothing = BucketSettings(name=name, num_replicas=1, minimum_durability_level=Durability.NONE)
+        manager.update_bucket(nothing)
+        assert manager.get_bucket(name).minimum_durability_level == Durability.NONE
+        collection.upsert(key, 4)
+        with pytest.raises(DurabilityImpossibleException):
+            collection.upsert(key, 5, UpsertOptions(durability=ServerDurability(Durability.MAJORITY)))
+    finally:
+        manager.drop_bucket(name)
 
 
 def test_observed_persistence(main, key):

@@ -6,7 +6,18 @@ import time
 
 from case import ADDRESS, REST, WireCase
 from settee import kv, subdoc
-from settee.subdoc import ADD, BINARY, CREATE, CREATE_AS_DELETED, CREATE_PARENTS, DELETED, EXPAND, REPLICA, REVIVE, XATTR
+from settee.subdoc import (
+    ADD,
+    BINARY,
+    CREATE,
+    CREATE_AS_DELETED,
+    CREATE_PARENTS,
+    DELETED,
+    EXPAND,
+    REPLICA,
+    REVIVE,
+    XATTR,
+)
 
 DOCUMENT = {"name": "x", "list": [1, "two", {"three": 3}], "deep": {"er": True}, "n": 7}
 
@@ -19,7 +30,9 @@ class SubdocCase(WireCase):
         return self.on(opcode, status, extras=extras, value=body, **fields)
 
     def lookup(self, *specs, status=kv.OK, doc=0, **fields):
-        response = self.on(subdoc.MULTI_LOOKUP, status, extras=subdoc.options(doc), value=subdoc.lookups(specs), **fields)
+        response = self.on(
+            subdoc.MULTI_LOOKUP, status, extras=subdoc.options(doc), value=subdoc.lookups(specs), **fields
+        )
         return subdoc.lookup_results(response.value)
 
     def mutate(self, *specs, status=kv.OK, doc=0, expiry=None, **fields):
@@ -69,7 +82,12 @@ class Lookups(SubdocCase):
         self.single(subdoc.GET, b"a", status=subdoc.NOT_JSON)
 
     def test_several(self):
-        specs = [(subdoc.GET, b"n"), (subdoc.EXISTS, b"deep"), (subdoc.GET_COUNT, b"list"), (subdoc.WHOLE_GET, b"")]
+        specs = [
+            (subdoc.GET, b"n"),
+            (subdoc.EXISTS, b"deep"),
+            (subdoc.GET_COUNT, b"list"),
+            (subdoc.WHOLE_GET, b""),
+        ]
         whole = json.dumps(DOCUMENT).encode()
         self.assertEqual(self.lookup(*specs), [(0, b"7"), (0, b""), (0, b"3"), (0, whole)])
         specs[1] = (subdoc.EXISTS, b"none")
@@ -101,11 +119,15 @@ class Lookups(SubdocCase):
             "value_crc32c": about["value_crc32c"],
         }
         self.assertEqual((status, about), (0, expected))
-        self.assertEqual(self.single(subdoc.GET, b"$document.exptime", flags=XATTR).value, str(expiry).encode())
+        self.assertEqual(
+            self.single(subdoc.GET, b"$document.exptime", flags=XATTR).value, str(expiry).encode()
+        )
         hlc = json.loads(self.single(subdoc.GET, b"$vbucket", flags=XATTR).value)["HLC"]
         self.assertEqual((hlc["mode"], abs(int(hlc["now"]) - time.time()) < 5), ("real", True))
         self.single(subdoc.GET, b"$other", flags=XATTR, status=subdoc.UNKNOWN_VATTR)
-        self.single(subdoc.DICT_UPSERT, b"$document.CAS", b"1", flags=XATTR, status=subdoc.CANNOT_MODIFY_VATTR)
+        self.single(
+            subdoc.DICT_UPSERT, b"$document.CAS", b"1", flags=XATTR, status=subdoc.CANNOT_MODIFY_VATTR
+        )
 
     def test_attributes_take_a_feature(self):
         plain = self.connect((kv.F_XERROR,))
@@ -148,7 +170,12 @@ class Mutations(SubdocCase):
         extras, value = subdoc.single(b"a.b", b"3")
         self.on(subdoc.REPLACE, extras=extras + flags, value=value)
         self.assertEqual(self.client.get(self.key).extras, b"\0\0\0\x07")
-        self.on(subdoc.MULTI_MUTATION, extras=flags + b"\x01", value=subdoc.mutations([(subdoc.DELETE, b"x")]), status=kv.INVALID)
+        self.on(
+            subdoc.MULTI_MUTATION,
+            extras=flags + b"\x01",
+            value=subdoc.mutations([(subdoc.DELETE, b"x")]),
+            status=kv.INVALID,
+        )
         self.on(subdoc.MULTI_MUTATION, extras=flags, value=subdoc.mutations([(subdoc.DELETE, b"x")]))
 
     def test_arrays(self):
@@ -224,7 +251,9 @@ class Mutations(SubdocCase):
         self.on(kv.GETL)
         old = self.connect(())
         extras, value = subdoc.single(b"x", b"1")
-        self.assertEqual(old.on(subdoc.DICT_UPSERT, self.key, extras=extras, value=value).status, kv.TEMPORARY_FAILURE)
+        self.assertEqual(
+            old.on(subdoc.DICT_UPSERT, self.key, extras=extras, value=value).status, kv.TEMPORARY_FAILURE
+        )
 
     def test_durability(self):
         counter = (subdoc.COUNTER, b"n", b"1")
@@ -279,7 +308,9 @@ class Attributes(SubdocCase):
     def test_flags_that_do_not_fit(self):
         self.single(subdoc.DICT_UPSERT, b"x", b"1", flags=EXPAND, status=subdoc.INVALID_FLAGS)
         self.single(subdoc.DICT_UPSERT, b"x", b"1", flags=BINARY, status=subdoc.INVALID_FLAGS)
-        self.single(subdoc.DICT_UPSERT, b"x", b"1", flags=BINARY | EXPAND | XATTR, status=subdoc.INVALID_FLAGS)
+        self.single(
+            subdoc.DICT_UPSERT, b"x", b"1", flags=BINARY | EXPAND | XATTR, status=subdoc.INVALID_FLAGS
+        )
         self.single(subdoc.DICT_UPSERT, b"x", b"1", flags=0x40, status=kv.INVALID)
         self.single(subdoc.DICT_UPSERT, b"x", b"1", doc=0x40, status=kv.INVALID)
         self.single(subdoc.GET, b"x", flags=CREATE_PARENTS, status=kv.INVALID)
@@ -326,16 +357,17 @@ class Attributes(SubdocCase):
         path = f"/settings/rbac/users/local/{name}"
         REST.ok("PUT", path, {"password": "password", "roles": "data_reader[main],data_writer[main]"})
         self.addCleanup(REST.ok, "DELETE", path)
-        self.mutate(
-            (subdoc.DICT_UPSERT, b"_sys", b"1", XATTR), (subdoc.DICT_UPSERT, b"user", b"2", XATTR)
-        )
+        self.mutate((subdoc.DICT_UPSERT, b"_sys", b"1", XATTR), (subdoc.DICT_UPSERT, b"user", b"2", XATTR))
         self.client = kv.Client(ADDRESS, 11210, name, "password", "main", self.FEATURES)
         self.addCleanup(self.client.close)
         self.assertEqual(self.xattr(b"user"), b"2")
         self.assertEqual(self.xattr(b"$XTOC"), b'["user"]')
         self.xattr(b"_sys", kv.NO_ACCESS)
         answers = self.lookup(
-            (subdoc.GET, b"_sys", XATTR), (subdoc.GET, b"user", XATTR), (subdoc.GET, b"a"), status=subdoc.MULTI_FAILURE
+            (subdoc.GET, b"_sys", XATTR),
+            (subdoc.GET, b"user", XATTR),
+            (subdoc.GET, b"a"),
+            status=subdoc.MULTI_FAILURE,
         )
         self.assertEqual(answers, [(kv.NO_ACCESS, b""), (kv.NO_ACCESS, b""), (0, b"1")])
         self.assertEqual(self.fails((subdoc.DICT_UPSERT, b"_sys", b"3", XATTR)), (0, kv.NO_ACCESS))

@@ -144,7 +144,8 @@ fn check_subdoc(request: &SubdocRequest<'_>, value: &[u8]) {
 /// The value of a RANGE_SCAN_CREATE.
 pub(super) fn range_scan(json: &[u8]) {
     let Ok(config) = ScanConfig::decode(json) else { return };
-    assert!(!config.collection.is_reserved() && !(config.keys_only && config.include_xattrs));
+    assert!(!config.collection.is_reserved());
+    assert!(!config.keys_only || !config.include_xattrs);
     assert!(config.name.is_none_or(|name| name.len() <= 50));
     if let ScanSelection::Range(start, end) = &config.selection {
         for bound in [start, end] {

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import couchbase from 'couchbase'
-import { connect, newKey } from './connect.mjs'
+import { connect, eventually, newKey } from './connect.mjs'
 
-const { Majority, MajorityAndPersistOnMaster, PersistToMajority } = couchbase.DurabilityLevel
+const { None, Majority, MajorityAndPersistOnMaster, PersistToMajority } = couchbase.DurabilityLevel
 
 for (const scheme of ['couchbase', 'couchbases']) {
   describe(`durability over ${scheme}`, () => {
@@ -31,6 +31,24 @@ for (const scheme of ['couchbase', 'couchbases']) {
         }
       })
     }
+
+    test('a bucket that insists', async () => {
+      const [manager, name, key] = [cluster.buckets(), `b${newKey().slice(5)}`, newKey()]
+      const settings = { name, ramQuotaMB: 100, numReplicas: 0, minimumDurabilityLevel: PersistToMajority }
+      await manager.createBucket(settings)
+      try {
+        assert.equal((await manager.getBucket(name)).minimumDurabilityLevel, PersistToMajority)
+        await eventually(() => collection(name).upsert(key, 1))
+        await assert.rejects(
+          manager.updateBucket({ ...settings, numReplicas: 1, minimumDurabilityLevel: Majority }))
+        await manager.updateBucket({ ...settings, numReplicas: 1, minimumDurabilityLevel: None })
+        await collection(name).upsert(key, 2)
+        await assert.rejects(
+          collection(name).upsert(key, 3, { durabilityLevel: Majority }), couchbase.DurabilityImpossibleError)
+      } finally {
+        await manager.dropBucket(name)
+      }
+    })
 
     test('observed persistence', async () => {
       const key = newKey()

@@ -36,6 +36,15 @@ impl<'a> Aftermath<'a> {
         }
     }
 
+    /// Gives references back, later.
+    pub(crate) fn release_all(&mut self, mut items: Vec<ItemPtr>) {
+        if self.more.is_empty() {
+            self.more = items;
+        } else {
+            self.more.append(&mut items);
+        }
+    }
+
     /// Wakes a parked request, later.
     pub(crate) fn wake(&mut self, waiter: Waiter) {
         self.waiters.push(waiter);

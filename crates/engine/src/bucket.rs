@@ -24,6 +24,7 @@ use crate::{
     item_pager::ItemPager,
     notify::{Notifier, Wait, Waiter},
     options::{BucketChange, BucketOptions, OpenError},
+    range_scan::Scans,
     settings::Settings,
     shard::{Counters, Env, Gate, Shard, place_of},
     stats::{Budget, StepReport},
@@ -46,6 +47,7 @@ pub struct Bucket {
     pub(crate) notifier: Arc<dyn Notifier>,
     pub(crate) expiry_pager: Mutex<ExpiryPager>,
     pub(crate) item_pager: Mutex<ItemPager>,
+    pub(crate) range_scans: Arc<Scans>,
     pub(crate) errors: MemoryErrors,
     /// Cursors of feeds and gatherings, all vBuckets'.
     pub(crate) cursors: AtomicUsize,
@@ -105,6 +107,7 @@ impl Bucket {
             notifier,
             expiry_pager: Mutex::default(),
             item_pager: Mutex::default(),
+            range_scans: Arc::new(Scans::new(options.shards)),
             errors: MemoryErrors::default(),
             cursors: AtomicUsize::new(0),
             options,

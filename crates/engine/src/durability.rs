@@ -25,8 +25,8 @@ pub(crate) struct Pending {
 /// Whether a write at `asked` level is pending until synced.
 ///
 /// # Errors
-/// `DurabilityInvalidLevel` when the bucket has no disk, `DurabilityImpossible` when the chain has members that do
-/// not exist.
+/// `NotSupported` for a cache, `DurabilityInvalidLevel` when the bucket has no disk, `DurabilityImpossible` when the
+/// chain has members that do not exist.
 pub(crate) fn needs_sync(
     asked: DurabilityLevel,
     minimum: DurabilityLevel,
@@ -36,6 +36,9 @@ pub(crate) fn needs_sync(
     let level = asked.max(minimum);
     if level == DurabilityLevel::None {
         return Ok(false);
+    }
+    if kind == BucketKind::Memcached {
+        return Err(Status::NotSupported);
     }
     if level.needs_disk() && kind != BucketKind::Couchbase {
         return Err(Status::DurabilityInvalidLevel);
@@ -61,5 +64,7 @@ mod tests {
         assert_eq!(needs_sync(Majority, None, 1, Couchbase), Err(Status::DurabilityImpossible));
         assert_eq!(needs_sync(PersistToMajority, None, 0, Ephemeral), Err(Status::DurabilityInvalidLevel));
         assert_eq!(needs_sync(Majority, None, 0, Ephemeral), Ok(false));
+        assert_eq!(needs_sync(Majority, None, 0, BucketKind::Memcached), Err(Status::NotSupported));
+        assert_eq!(needs_sync(None, None, 0, BucketKind::Memcached), Ok(false));
     }
 }

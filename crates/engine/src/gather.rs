@@ -97,7 +97,7 @@ impl Gather {
             .with(bucket, |at| {
                 let start = at.v.high_seqno;
                 let passed = at.v.checkpoint.place(at.id, at.shard, start, true);
-                passed.into_iter().for_each(|item| at.after.release(item));
+                at.after.release_all(passed);
                 start
             })
             .map_err(|_| Status::TemporaryFailure)?;
@@ -173,7 +173,7 @@ impl Gather {
             };
             let (last, passed) =
                 at.v.checkpoint.read(at.id, at.shard, end, (CHUNK, u64::MAX), &mut visit).unwrap_or_default();
-            passed.into_iter().for_each(|item| at.after.release(item));
+            at.after.release_all(passed);
             last
         })?;
         Ok(if read.is_none_or(|last| last >= end) { GatherStep::Done } else { GatherStep::More })

@@ -37,6 +37,7 @@ mod memory;
 pub mod notify;
 mod ops;
 pub mod options;
+pub mod range_scan;
 pub mod request;
 mod settings;
 mod shard;
@@ -57,6 +58,7 @@ pub use ops::subdoc::request::{
     ValueForm, XattrRights,
 };
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
+pub use range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSelection, ScanStep};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
 pub use stats::{BucketStats, Budget, FlushFailure, FlushReport, StepReport, VbInfo, VbOps, WarmupState};
 pub use system_events::SystemEvent;

@@ -24,7 +24,7 @@ pub enum Work {
     Flush(usize),
     /// This shard has fetches queued: call [`crate::Bucket::run_fetches`].
     Fetch(usize),
-    /// Feeds of this shard need what is not in memory: call [`crate::Bucket::run_backfills`].
+    /// Feeds or range scans of this shard need what is not in memory: call [`crate::Bucket::run_backfills`].
     Backfill(usize),
 }
 

@@ -110,7 +110,8 @@ pub struct WithMeta<'a> {
     pub flags: u32,
     /// Its expiry, absolute seconds; of a deletion, the time it happened (0: now).
     pub expiry: u32,
-    /// Its value; empty for deletions unless they carry system attributes.
+    /// Its value; of a deletion nothing but attributes. System attributes of the local document are kept if it brings
+    /// none.
     pub value: &'a [u8],
     /// What the value is.
     pub datatype: Datatype,
@@ -118,11 +119,10 @@ pub struct WithMeta<'a> {
     pub check_cas: Cas,
     /// Only create: `KeyExists` when there is a local document.
     pub add_only: bool,
-    /// The sender insists: no conflict resolution, and accepted by last-write-wins buckets as well.
-    pub force: bool,
     /// Skip conflict resolution.
     pub skip_conflict_resolution: bool,
-    /// The sender knows that this bucket resolves by last write; required there, refused elsewhere.
+    /// The sender knows that this bucket resolves by last write; required there (unless the CAS is generated anew),
+    /// refused elsewhere.
     pub accept_lww: bool,
     /// Give the local document a CAS of its own; needs `skip_conflict_resolution`.
     pub regenerate_cas: bool,
@@ -143,7 +143,6 @@ impl<'a> WithMeta<'a> {
             datatype: Datatype::RAW,
             check_cas: Cas::NONE,
             add_only: false,
-            force: false,
             skip_conflict_resolution: false,
             accept_lww: false,
             regenerate_cas: false,

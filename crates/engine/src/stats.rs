@@ -167,6 +167,8 @@ pub struct BucketStats {
     pub checkpoint_items_removed: u64,
     /// Bytes that feeds hold for reading from disk, and have read ahead.
     pub backfill_bytes: u64,
+    /// Bytes that range scans hold.
+    pub scan_bytes: u64,
     /// Feeds that could not be read from disk.
     pub backfill_errors: u64,
     /// Memory taken from the operating system for documents.
@@ -266,6 +268,7 @@ impl Bucket {
             tmp_oom_errors: self.errors.temporary.load(Ordering::Relaxed),
             oom_errors: self.errors.out_of_memory.load(Ordering::Relaxed),
             cursor_bytes_max: self.cursor_bytes_max(),
+            scan_bytes: self.range_scans.bytes(),
             ..BucketStats::default()
         };
         let mut collections = BTreeMap::new();

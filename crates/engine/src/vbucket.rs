@@ -288,6 +288,14 @@ impl VBucket {
         self.settle(env, key, after)
     }
 
+    /// Whether a pending durable write creates the key: whoever needs a document to be there finds none, rather than a
+    /// write in progress.
+    pub(crate) fn is_unseen(&self, env: &Env<'_>, key: HashedKey<'_>) -> bool {
+        !self.pending.is_empty()
+            && self.pending.get(key.hash, key.key.encoded()).is_some()
+            && self.shown(env, key).is_none()
+    }
+
     /// The document that a reader is shown: the version before a pending one, nothing in place of what is gone. Call
     /// [`VBucket::settle`] first.
     pub(crate) fn shown<'a>(&'a self, env: &Env<'a>, key: HashedKey<'_>) -> Option<ItemRef<'a>> {
@@ -519,7 +527,7 @@ impl VBucket {
     }
 
     /// The section of extended attributes that survives a document. (Values with attributes are never compressed.)
-    fn system_xattrs(&mut self, key: HashedKey<'_>, old: &Current) -> Result<Vec<u8>, Refusal> {
+    pub(crate) fn system_xattrs(&mut self, key: HashedKey<'_>, old: &Current) -> Result<Vec<u8>, Refusal> {
         if !old.meta.datatype.contains(Datatype::XATTR) {
             return Ok(Vec::new());
         }

@@ -147,7 +147,10 @@ impl Consumer {
             self.seqno = snapshot.end;
             let mut expected = journal.state(self.vb, snapshot.end);
             expected.retain(|key, _| self.wants(key));
-            assert_eq!(self.state, expected, "{snapshot:?}");
+            let wrong = self.state.iter().find(|(key, held)| expected.get(*key) != Some(held));
+            let missing = expected.keys().find(|key| !self.state.contains_key(*key));
+            assert!(wrong.is_none(), "holds {:?} after {snapshot:?}", wrong.map(|(key, held)| (key, held.0)));
+            assert_eq!(missing, None, "{snapshot:?}");
             match snapshot.from_disk {
                 true => self.complete_from_disk += 1,
                 false => self.complete_from_memory += 1,

@@ -10,6 +10,7 @@
 pub mod choose;
 pub mod conduct;
 pub mod crew;
+pub mod drain;
 pub mod driver;
 pub mod keys;
 pub mod op;

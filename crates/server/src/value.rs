@@ -39,24 +39,6 @@ pub(crate) fn inflate(block: &[u8], out: &mut Vec<u8>) -> bool {
     done
 }
 
-/// What follows the extended attributes of a value that has them; `None` when their section is malformed.
-pub(crate) fn body_behind_xattrs(value: &[u8]) -> Option<&[u8]> {
-    let (length, rest) = value.split_first_chunk::<4>()?;
-    let (mut section, body) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-    while !section.is_empty() {
-        let (length, rest) = section.split_first_chunk::<4>()?;
-        let (pair, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-        // Key, zero, JSON value, zero.
-        let (text, end) = pair.split_at_checked(pair.len().checked_sub(1)?)?;
-        let (key, json) = text.split_at_checked(text.iter().position(|byte| *byte == 0)?)?;
-        if end != [0] || key.is_empty() || !is_json(json.get(1..)?) {
-            return None;
-        }
-        section = rest;
-    }
-    Some(body)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -70,7 +70,7 @@ impl CursorGuard {
     pub(crate) fn withdraw(&self, bucket: &Bucket) {
         // Otherwise there is none to give up.
         let _ = self.with(bucket, |at| {
-            at.v.checkpoint.withdraw(at.id).into_iter().for_each(|item| at.after.release(item));
+            at.after.release_all(at.v.checkpoint.withdraw(at.id));
         });
     }
 }
@@ -83,7 +83,7 @@ impl Drop for CursorGuard {
         let mut after = bucket.aftermath(shard);
         let mut v = slot.vb.lock();
         if v.incarnation == self.incarnation {
-            v.checkpoint.unregister(self.id).into_iter().for_each(|item| after.release(item));
+            after.release_all(v.checkpoint.unregister(self.id));
         }
     }
 }

@@ -123,7 +123,8 @@ impl Feed {
             let is_first = end == self.seqno;
             match self.cursor.with(&self.bucket, |at| self.read_chunk(at, is_first, bytes_max, &mut items))? {
                 Chunk::Read { last, purge_seqno } => (end, purged) = (last, purge_seqno),
-                Chunk::Nothing => return Ok(Some(FeedStep::Wait)),
+                Chunk::Nothing if is_first => return Ok(Some(FeedStep::Wait)),
+                Chunk::Nothing => break,
                 Chunk::Missing => return Ok(None),
             }
         }
@@ -150,7 +151,8 @@ impl Feed {
         items: &mut Vec<FeedItem>,
     ) -> Chunk {
         let AtCursor { v, shard, id, after } = at;
-        if self.is_complete {
+        let on_disk = if shard.store.is_some() { v.persisted_seqno } else { v.high_seqno };
+        if self.is_complete || self.options.disk_only && on_disk <= self.seqno {
             v.checkpoint.await_drop(id, self.waiter);
             return Chunk::Nothing;
         }
@@ -158,7 +160,7 @@ impl Feed {
             if !is_first || self.options.disk_only || self.seqno < v.checkpoint.floor(shard, v.high_seqno) {
                 return Chunk::Missing;
             }
-            v.checkpoint.place(id, shard, self.seqno, false).into_iter().for_each(|item| after.release(item));
+            after.release_all(v.checkpoint.place(id, shard, self.seqno, false));
         }
         let visible = v.visible_seqno();
         let options = &*self.options;
@@ -172,7 +174,7 @@ impl Feed {
             false => None,
         };
         let (last, passed) = read.unwrap_or_default();
-        passed.into_iter().for_each(|item| after.release(item));
+        after.release_all(passed);
         let Some(last) = last else {
             v.checkpoint.await_entry(id, self.waiter);
             return Chunk::Nothing;

@@ -71,12 +71,13 @@ struct Read {
 }
 
 impl Bucket {
-    /// Reads what feeds of a shard need from disk (memory-only: from the tables). Blocks on the disk, so it wants a
+    /// Reads what feeds and range scans of a shard need from disk (memory-only: from the tables). Blocks on the disk, so it wants a
     /// thread of its own; to be called when asked for by [`Work::Backfill`], at once again while there is more, and every
     /// now and then.
     pub fn run_backfills(&self, shard: usize, now: Now) -> StepReport {
         let mut report = StepReport::default();
         let Some(shard) = self.shards.get(shard) else { return report };
+        report.more = self.run_scans(shard.index, now);
         let Some(mut backfiller) = shard.backfiller.try_lock() else { return report };
         self.make_way(shard, &mut backfiller, now);
         while self.begin_next(shard, &mut backfiller, now) {}
@@ -174,7 +175,11 @@ impl Bucket {
         // With values in any case: those of system events are needed.
         let options = BackfillOptions { unordered: job.options.unordered, keys_only: false };
         let source = store.backfill(job.vb, job.from, options).map_err(|error| failed(shard, &error))?;
-        self.announce(job, source.end().max(persisted), source.purge_seqno())?;
+        if source.end() < persisted {
+            // The contents are being dropped: the disk knows already.
+            return Err(FeedEnd::Reset);
+        }
+        self.announce(job, source.end(), source.purge_seqno())?;
         Ok(Source::Disk(source))
     }
 
@@ -190,7 +195,7 @@ impl Bucket {
         job.cursor.with(self, |AtCursor { v, shard, id, after }| {
             if !job.options.disk_only {
                 let passed = v.checkpoint.place(id, shard, end, false);
-                passed.into_iter().for_each(|item| after.release(item));
+                after.release_all(passed);
             }
         })
     }
@@ -201,7 +206,7 @@ impl Bucket {
             // The place may be lost already.
             if v.checkpoint.has_place(id) {
                 let passed = v.checkpoint.place(id, shard, end, false);
-                passed.into_iter().for_each(|item| after.release(item));
+                after.release_all(passed);
             }
             v.purge_seqno
         })?;

@@ -65,7 +65,7 @@ impl Bucket {
         let mut v = slot.vb.lock();
         let before = v.checkpoint.bytes();
         let (passed, waiter) = v.checkpoint.lose_slowest()?;
-        passed.into_iter().for_each(|item| after.release(item));
+        after.release_all(passed);
         waiter.into_iter().for_each(|waiter| after.wake(waiter));
         shard.counters.cursors_dropped.fetch_add(1, Ordering::Relaxed);
         Some(before.saturating_sub(v.checkpoint.bytes()))

@@ -25,6 +25,9 @@ impl Bucket {
         self.admit(&door.env, item_bytes(key.key, store.value.len()))?;
         let mut after = door.aftermath();
         let mut v = door.enter()?;
+        if v.is_unseen(&door.env, key) {
+            return Err(Status::NotStored.into());
+        }
         let found = v.settle_for_write(&door.env, key, &mut after)?;
         let Found::Live(current) = found else { return Err(Status::NotStored.into()) };
         v.check_cas(&door.env, key, &current, store.cas)?;

@@ -33,6 +33,9 @@ impl Bucket {
         self.admit(&door.env, item_bytes(key.key, DIGITS_MAX))?;
         let mut after = door.aftermath();
         let mut v = door.enter()?;
+        if counter.initial.is_none() && v.is_unseen(&door.env, key) {
+            return Err(Status::KeyNotFound.into());
+        }
         let found = v.settle_for_write(&door.env, key, &mut after)?;
         let mut meta = ItemMeta { vb, ..ItemMeta::default() };
         let (number, mut value) = match &found {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use base::{Cas, HashedKey, Now, Status, VbId, bucket::ConflictResolution};
+use base::{Cas, Datatype, HashedKey, Now, Status, VbId, bucket::ConflictResolution};
 
 use super::{Door, item_bytes};
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     notify::Refusal,
     request::WithMeta,
     shard::Env,
+    subdoc::xattr::{Blob, Builder},
     vbucket::{Found, VBucket, Version, mark_expired},
 };
 
@@ -103,7 +104,7 @@ impl Bucket {
         self.check_size(with_meta.value.len())?;
         door.env.shard.gate.admits_deletes()?;
         let deleted_at = if with_meta.expiry == 0 { now.unix_secs() } else { with_meta.expiry };
-        let meta = ItemMeta {
+        let mut meta = ItemMeta {
             vb,
             flags: with_meta.flags,
             expiry: deleted_at.max(1),
@@ -111,12 +112,23 @@ impl Bucket {
             deleted: true,
             ..ItemMeta::default()
         };
-        let mut tombstone = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), with_meta.value)
-            .ok_or_else(|| self.out_of_memory())?;
-        mark_expired(&mut tombstone, with_meta.is_expiration);
         let mut after = door.aftermath();
         let mut v = door.enter()?;
         let found = self.admit_with_meta(&door, &mut v, key, with_meta, true, &mut after)?;
+        let kept = if with_meta.value.is_empty() && door.env.keeps_tombstones() {
+            attributes_to_keep(&mut v, &door.env, key, &found)?
+        } else {
+            Vec::new()
+        };
+        let value = if kept.is_empty() {
+            with_meta.value
+        } else {
+            meta.datatype = Datatype::XATTR;
+            &kept
+        };
+        let mut tombstone = NewItem::new(&door.env.shard.arena, &meta, key.key.encoded(), value)
+            .ok_or_else(|| self.out_of_memory())?;
+        mark_expired(&mut tombstone, with_meta.is_expiration);
         let mutated = v.put(&door.env, key, found.any(), tombstone, version(with_meta), &mut after)?;
         if found.live().is_some() {
             v.ops.deletes += 1;
@@ -133,7 +145,7 @@ impl Bucket {
     /// Whether the options fit each other, the bucket and the clock.
     fn check_with_meta(&self, with_meta: &WithMeta<'_>, now: Now) -> Result<(), Status> {
         let by_revision = self.options.conflict == ConflictResolution::Seqno;
-        let insists = with_meta.force || with_meta.accept_lww || with_meta.regenerate_cas;
+        let insists = with_meta.accept_lww || with_meta.regenerate_cas;
         let contradicts = (with_meta.regenerate_cas && !with_meta.skip_conflict_resolution)
             || (by_revision && with_meta.accept_lww)
             || (!by_revision && !insists);
@@ -157,20 +169,10 @@ impl Bucket {
         after: &mut Aftermath<'_>,
     ) -> Result<Found, Refusal> {
         let found = v.settle_for_write(&door.env, key, after)?;
-        if with_meta.add_only && found.live().is_some() {
-            return Err(Status::KeyExists.into());
-        }
-        match &found {
-            Found::Live(current) => v.check_cas(&door.env, key, current, with_meta.check_cas)?,
-            Found::Gone(_) | Found::Nothing if with_meta.check_cas != Cas::NONE => {
-                return Err(Status::KeyNotFound.into());
-            }
-            Found::Gone(_) | Found::Nothing => {}
-        }
-        if with_meta.force || with_meta.skip_conflict_resolution {
-            return Ok(found);
-        }
-        if let Some(local) = known_version(v, &door.env, key, &found)? {
+        // What loses has lost, locked or not: the sender need not try again.
+        if !with_meta.skip_conflict_resolution
+            && let Some(local) = known_version(v, &door.env, key, &found)?
+        {
             let local = Contender {
                 rev: local.rev,
                 cas: local.cas,
@@ -189,6 +191,14 @@ impl Bucket {
                 return Err(Status::KeyExists.into());
             }
         }
+        match &found {
+            Found::Live(_) if with_meta.add_only => return Err(Status::KeyExists.into()),
+            Found::Live(current) => v.check_cas(&door.env, key, current, with_meta.check_cas)?,
+            Found::Gone(_) | Found::Nothing if with_meta.check_cas != Cas::NONE => {
+                return Err(Status::KeyNotFound.into());
+            }
+            Found::Gone(_) | Found::Nothing => {}
+        }
         Ok(found)
     }
 }
@@ -196,6 +206,29 @@ impl Bucket {
 fn version(with_meta: &WithMeta<'_>) -> Version {
     let cas = (!with_meta.regenerate_cas).then_some(with_meta.cas);
     Version { cas, rev: with_meta.rev, durable: false }
+}
+
+/// The system attributes of what a deletion that brings none of its own replaces: a document, or a tombstone.
+///
+/// # Errors
+/// [`Refusal::Fetch`] when the disk has to be asked.
+fn attributes_to_keep(
+    v: &mut VBucket,
+    env: &Env<'_>,
+    key: HashedKey<'_>,
+    found: &Found,
+) -> Result<Vec<u8>, Refusal> {
+    if let Some(current) = found.any() {
+        return v.system_xattrs(key, current);
+    }
+    match tombstone_on_disk(v, env, key)? {
+        Some((meta, value)) if meta.datatype.contains(Datatype::XATTR) => {
+            let mut kept = Builder::from_blob(&Blob::split(&value)?.0);
+            kept.keep_system();
+            Ok(kept.finish())
+        }
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// A tombstone and its value.

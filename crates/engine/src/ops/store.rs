@@ -46,6 +46,9 @@ impl Bucket {
 
         let mut after = door.aftermath();
         let mut v = door.enter()?;
+        if store.mode == StoreMode::Replace && v.is_unseen(&door.env, key) {
+            return Err(Status::KeyNotFound.into());
+        }
         let found = v.settle_for_write(&door.env, key, &mut after)?;
         match (store.mode, &found) {
             (StoreMode::Add, Found::Live(_)) => return Err(Status::KeyExists.into()),

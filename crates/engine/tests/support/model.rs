@@ -126,6 +126,15 @@ impl Model {
         if self.is_pending(key) { Err(Status::SyncWriteInProgress) } else { Ok(()) }
     }
 
+    /// As [`Model::writable`], for what needs a document: one that is only being created is not there.
+    fn changeable(&self, key: &[u8], absent: Option<Status>, now: Now) -> Result<(), Status> {
+        self.check_collection(key)?;
+        match absent {
+            Some(absent) if self.is_pending(key) && self.shown(key, now).is_none() => Err(absent),
+            _ => self.writable(key),
+        }
+    }
+
     fn check_cas(&self, key: &[u8], doc: &Doc, cas: Cas, now: Now) -> Result<(), Status> {
         match self.lock_of(key, now) {
             Some(lock) if lock == cas => Ok(()),
@@ -137,7 +146,12 @@ impl Model {
 
     /// What a store would leave, but for CAS and revision.
     pub(crate) fn store(&self, key: &[u8], store: &Store<'_>, now: Now) -> Result<Doc, Status> {
-        self.writable(key)?;
+        let absent = match store.mode {
+            StoreMode::Set | StoreMode::Add => None,
+            StoreMode::Replace => Some(Status::KeyNotFound),
+            StoreMode::Append | StoreMode::Prepend => Some(Status::NotStored),
+        };
+        self.changeable(key, absent, now)?;
         let old = self.live(key, now);
         let (wire, preserve) = match store.expiry {
             Expiry::Wire(wire) => (wire, false),
@@ -177,7 +191,7 @@ impl Model {
     }
 
     pub(crate) fn counter(&self, key: &[u8], counter: &Counter, now: Now) -> Result<(u64, Doc), Status> {
-        self.writable(key)?;
+        self.changeable(key, counter.initial.is_none().then_some(Status::KeyNotFound), now)?;
         let Some(old) = self.live(key, now) else {
             let initial = counter.initial.ok_or(Status::KeyNotFound)?;
             if counter.cas != Cas::NONE {
@@ -246,19 +260,8 @@ impl Model {
         now: Now,
     ) -> Result<(), Status> {
         self.writable(key)?;
-        let live = self.live(key, now);
-        if with_meta.add_only && live.is_some() {
-            return Err(Status::KeyExists);
-        }
-        match live {
-            Some(doc) => self.check_cas(key, doc, with_meta.check_cas, now)?,
-            None if with_meta.check_cas != Cas::NONE => return Err(Status::KeyNotFound),
-            None => {}
-        }
-        if with_meta.skip_conflict_resolution {
-            return Ok(());
-        }
         let wins = match self.versions.get(key) {
+            _ if with_meta.skip_conflict_resolution => true,
             None => true,
             Some(Version::Doc(old)) if is_deletion => (with_meta.rev, with_meta.cas) > (old.rev, old.cas),
             Some(Version::Doc(old)) => {
@@ -268,7 +271,18 @@ impl Model {
             // The tests use CAS values that are not equal by chance.
             Some(Version::Tombstone { cas, rev, .. }) => (with_meta.rev, with_meta.cas) > (*rev, *cas),
         };
-        if wins { Ok(()) } else { Err(Status::KeyExists) }
+        if !wins {
+            return Err(Status::KeyExists);
+        }
+        let live = self.live(key, now);
+        if with_meta.add_only && live.is_some() {
+            return Err(Status::KeyExists);
+        }
+        match live {
+            Some(doc) => self.check_cas(key, doc, with_meta.check_cas, now),
+            None if with_meta.check_cas != Cas::NONE => Err(Status::KeyNotFound),
+            None => Ok(()),
+        }
     }
 
     /// A mutation has happened.

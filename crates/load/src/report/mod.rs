@@ -118,10 +118,10 @@ impl Report {
             .then(|| (after.cpu_seconds - before.cpu_seconds) * 1e6 / self.tally.done() as f64)
     }
 
-    /// CPU time of this process per operation carried out, in microseconds.
+    /// CPU time of this process per operation that ended, in microseconds.
     #[must_use]
     pub fn client_us_per_op(&self) -> f64 {
-        self.client_cpu * 1e6 / (self.tally.done().max(1)) as f64
+        self.client_cpu * 1e6 / (self.tally.done() + self.tally.failed()).max(1) as f64
     }
 
     /// Documents that came back wrong, while measuring or when read back.

@@ -6,6 +6,7 @@
 
 use super::{Violation, extras::layout};
 
+/// Once meant more, and by now the same as skipping conflict resolution.
 const FORCE: u32 = 0x01;
 const ACCEPT_LWW: u32 = 0x02;
 const REGENERATE_CAS: u32 = 0x04;
@@ -29,8 +30,6 @@ layout! {
 /// How to apply the mutation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WithMetaOptions {
-    /// Apply without asking about the vBucket's state of conflict resolution.
-    pub force: bool,
     /// The sender knows that the bucket resolves conflicts by time.
     pub accept_lww: bool,
     /// Give the document a new CAS.
@@ -44,10 +43,9 @@ pub struct WithMetaOptions {
 impl WithMetaOptions {
     fn decode(bits: u32) -> Result<Self, Violation> {
         let options = Self {
-            force: bits & FORCE != 0,
             accept_lww: bits & ACCEPT_LWW != 0,
             regenerate_cas: bits & REGENERATE_CAS != 0,
-            skip_conflict_resolution: bits & SKIP_CONFLICT_RESOLUTION != 0,
+            skip_conflict_resolution: bits & (SKIP_CONFLICT_RESOLUTION | FORCE) != 0,
             is_expiration: bits & IS_EXPIRATION != 0,
         };
         if options.regenerate_cas && !options.skip_conflict_resolution {
@@ -60,7 +58,6 @@ impl WithMetaOptions {
     #[must_use]
     pub fn bits(self) -> u32 {
         let options = [
-            (self.force, FORCE),
             (self.accept_lww, ACCEPT_LWW),
             (self.regenerate_cas, REGENERATE_CAS),
             (self.skip_conflict_resolution, SKIP_CONFLICT_RESOLUTION),
@@ -147,7 +144,7 @@ mod tests {
             extras.extend_from_slice(&bits.to_be_bytes());
             WithMeta::decode(&extras, b"").is_ok()
         };
-        assert!(with(0x0c) && with(0x1b));
+        assert!(with(0x0c) && with(0x05) && with(0x1b));
         assert!(!with(0x04), "a new CAS without skipping conflict resolution");
         assert!(with(0x20), "unknown options are ignored");
         let section = [&META.encode()[..], &[0, 1]].concat();

@@ -2,7 +2,7 @@
 
 use base::{Cas, Datatype, Status, limits};
 use cluster::auth::Privilege;
-use engine::{Mutated, WithMeta};
+use engine::{Mutated, WithMeta, subdoc::xattr::Blob};
 use protocol::binary::{Opcode, extras::MetaExtras, with_meta};
 
 use super::store::{Acknowledgement, acknowledge};
@@ -51,13 +51,7 @@ fn apply_with_meta(
     scratch: &mut Vec<u8>,
 ) -> Result<Mutated, Stop> {
     let frame = call.request.frame;
-    let datatype = checked_datatype(decoded.value, frame.header.datatype, is_deletion, scratch)?;
-    // Attributes have to be found without inflating what they belong to.
-    let is_inflated = datatype.contains(Datatype::XATTR) && datatype.contains(Datatype::SNAPPY);
-    let (value, datatype) = match is_inflated {
-        true => (scratch.as_slice(), datatype.without(Datatype::SNAPPY)),
-        false => (decoded.value, datatype),
-    };
+    let (value, datatype) = checked_value(decoded.value, frame.header.datatype, is_deletion, scratch)?;
     let incoming = WithMeta {
         cas: Cas(decoded.meta.cas),
         rev: decoded.meta.rev,
@@ -67,7 +61,6 @@ fn apply_with_meta(
         datatype,
         check_cas: frame.header.cas,
         add_only: call.request.loud == Opcode::AddWithMeta,
-        force: decoded.options.force,
         skip_conflict_resolution: decoded.options.skip_conflict_resolution,
         accept_lww: decoded.options.accept_lww,
         regenerate_cas: decoded.options.regenerate_cas,
@@ -82,31 +75,56 @@ fn apply_with_meta(
     })
 }
 
-/// The datatype to store: extended attributes as claimed, if they are well-formed, JSON as found.
-fn checked_datatype(
-    value: &[u8],
+/// What to store, and what it is: attributes as claimed if they are well-formed, JSON as found. Values stay compressed,
+/// but for attributes, which have to be found without inflating what they belong to. Of what comes with a deletion
+/// only attributes are kept.
+fn checked_value<'a>(
+    value: &'a [u8],
     claimed: Datatype,
     is_deletion: bool,
-    scratch: &mut Vec<u8>,
-) -> Result<Datatype, Stop> {
-    let invalid = |words| Stop::Refused(Status::Invalid, words);
+    scratch: &'a mut Vec<u8>,
+) -> Result<(&'a [u8], Datatype), Stop> {
+    let is_compressed = claimed.contains(Datatype::SNAPPY) && !value.is_empty();
     let mut plain = value;
-    if claimed.contains(Datatype::SNAPPY) {
+    if is_compressed {
         if !value::inflate(value, scratch) {
-            return Err(invalid("The value is not a Snappy block, or inflates beyond the limit"));
+            let words = "The value is not a Snappy block, or inflates beyond the limit";
+            return Err(Stop::Refused(Status::Invalid, words));
         }
         plain = scratch;
     }
-    if is_deletion && !plain.is_empty() && !claimed.contains(Datatype::XATTR) {
-        return Err(invalid("A deleted document can have system attributes, but no body"));
+    let (section, body) = split_checked(plain, claimed)?;
+    if is_deletion {
+        let datatype = if section.is_empty() { Datatype::RAW } else { Datatype::XATTR };
+        return Ok((section, datatype));
     }
-    let kept = Datatype(claimed.0 & (Datatype::SNAPPY.0 | Datatype::XATTR.0));
-    if claimed.contains(Datatype::XATTR) {
-        plain = value::body_behind_xattrs(plain)
-            .ok_or(Stop::Refused(Status::XattrInvalid, "The extended attributes are malformed"))?;
+    let detected = value::detect(body);
+    Ok(match (section.is_empty(), is_compressed) {
+        (false, _) => (plain, detected.with(Datatype::XATTR)),
+        (true, true) if body.len() == plain.len() => (value, detected.with(Datatype::SNAPPY)),
+        (true, _) => (body, detected),
+    })
+}
+
+/// Attributes and body, everything about their sizes being as it should. A section without attributes is none.
+fn split_checked(plain: &[u8], claimed: Datatype) -> Result<(&[u8], &[u8]), Stop> {
+    let (mut section, mut body, mut system): (&[u8], &[u8], usize) = (&[], plain, 0);
+    if claimed.contains(Datatype::XATTR) && !plain.is_empty() {
+        let (blob, behind) = Blob::split(plain)?;
+        if !blob.is_valid() {
+            return Err(Stop::Refused(Status::XattrInvalid, "The extended attributes are malformed"));
+        }
+        body = behind;
+        if !blob.is_empty() {
+            section = plain.strip_suffix(body).unwrap_or_default();
+            system = blob.shares().0;
+        }
     }
-    if plain.len() > limits::VALUE_BYTES_MAX {
+    if system > limits::XATTR_BYTES_MAX {
+        return Err(Stop::Refused(Status::Invalid, "The system attributes exceed their limit"));
+    }
+    if section.len() + body.len() - system > limits::VALUE_BYTES_MAX {
         return Err(Stop::Status(Status::TooBig));
     }
-    Ok(kept.with(value::detect(plain)))
+    Ok((section, body))
 }

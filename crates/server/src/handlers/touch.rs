@@ -31,7 +31,14 @@ pub(crate) fn get_and_touch(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     finish(call, &form, later)
 }
 
+/// The expiry asked for. That it be durable may be asked, and cannot be had, as in Couchbase.
 fn expiry(call: &Call<'_, '_>) -> Result<u32, Stop> {
+    if call.request.info.durability.is_some() {
+        return Err(Stop::Refused(
+            Status::NotSupported,
+            "A new expiry cannot be made durable by this command",
+        ));
+    }
     let extras = NumberExtras::decode(call.request.frame.extras);
     Ok(extras.ok_or(Stop::Status(Status::Invalid))?.number)
 }

@@ -1,6 +1,7 @@
 //! `settee load`: measures a server, or fills it.
 
 mod args;
+mod drain;
 mod live;
 mod measure;
 mod orders;
@@ -42,7 +43,10 @@ Examples:
   settee load --gets 100 --server-pid $(pidof settee) --json ...      with the server's CPU time per operation
 
 The load is explained in docs/load.md.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    tool: Option<Tool>,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -53,6 +57,12 @@ pub(crate) struct Args {
     pace: PaceArgs,
     #[command(flatten)]
     answers: AnswerArgs,
+}
+
+/// What is measured in another way than by operations.
+#[derive(clap::Subcommand)]
+enum Tool {
+    Drain(drain::DrainArgs),
 }
 
 /// What is told.
@@ -77,6 +87,11 @@ struct AnswerArgs {
 }
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    if let Some(tool) = args.tool {
+        return match tool {
+            Tool::Drain(args) => drain::run(&args),
+        };
+    }
     let report = measure::measure(&args)?;
     if args.answers.json {
         println!("{}", report::json(&report));

@@ -1,0 +1,160 @@
+//! Creating a scan, on the backfill thread: gathering, choosing, sorting; noting where the documents are.
+
+use base::{DocKey, HashedKey, Now, Seqno, Status};
+use storage::BackfillOptions;
+
+use super::{
+    ScanSelection,
+    scan::{Entry, Scan, Selected},
+};
+use crate::{
+    Bucket, FeedEnd, FeedItem,
+    failover_table::mix,
+    gather::{GatherStep, Gathered},
+    item::ItemRef,
+    shard::Shard,
+    vbucket::is_due,
+};
+
+/// Lock holds per step: a few thousand documents.
+const HOLDS: usize = 16;
+/// Documents noted per lock hold.
+const CHUNK: usize = 256;
+/// Read at once when looking for a mutation by its seqno.
+const LOOK_BYTES: usize = 1 << 20;
+
+impl Bucket {
+    /// Gathers on; whether there is more to do right away. Blocked by what is being synced, it is done for now: whoever
+    /// waits asks again.
+    pub(super) fn create_step(&self, scan: &Scan, now: Now) -> bool {
+        match self.gather_some(scan) {
+            Ok(Some(GatherStep::More)) => true,
+            Ok(Some(GatherStep::Blocked)) => false,
+            Ok(Some(GatherStep::Done) | None) => {
+                let gathered = scan.gathering.lock().take().and_then(crate::gather::Gather::finish);
+                let outcome = match gathered {
+                    Some(gathered) => self.select(scan, &gathered, now),
+                    None => Err(Status::Internal),
+                };
+                match outcome {
+                    Ok(()) => scan.become_idle().into_iter().for_each(|waiter| self.notifier.wake(waiter)),
+                    Err(status) => self.end_scan(scan, status),
+                }
+                false
+            }
+            Err(end) => {
+                let status = match end {
+                    FeedEnd::Reset => Status::NotMyVbucket,
+                    FeedEnd::TooSlow => Status::Busy,
+                    FeedEnd::BackfillFailed => Status::Internal,
+                };
+                self.end_scan(scan, status);
+                false
+            }
+        }
+    }
+
+    fn gather_some(&self, scan: &Scan) -> Result<Option<GatherStep>, FeedEnd> {
+        let mut gathering = scan.gathering.lock();
+        let Some(gather) = &mut *gathering else { return Ok(None) };
+        for _ in 0..HOLDS {
+            let step = gather.step(self, &|key| scan.wants(key))?;
+            if step != GatherStep::More {
+                return Ok(Some(step));
+            }
+        }
+        Ok(Some(GatherStep::More))
+    }
+
+    /// From what was gathered to what is shown.
+    fn select(&self, scan: &Scan, gathered: &Gathered, now: Now) -> Result<(), Status> {
+        let (_, shard) = self.slot(scan.vb)?;
+        let mut items: Vec<ItemRef<'_>> =
+            gathered.items.iter().filter(|item| !is_due(item.expiry(), now)).collect();
+        if items.is_empty() {
+            return Err(Status::KeyNotFound);
+        }
+        if let ScanSelection::Sample { samples, seed } = scan.options.selection {
+            sample(&mut items, samples, seed);
+        }
+        items.sort_unstable_by_key(|item| item.key());
+        let mut selected = Selected::default();
+        for item in &items {
+            selected.keys.extend_from_slice(item.key());
+            let entry =
+                Entry { key_end: selected.keys.len(), seqno: item.seqno(), locator: storage::Locator::NONE };
+            selected.entries.push(entry);
+        }
+        if !scan.options.keys_only {
+            self.note_places(scan, shard, &items, &mut selected)?;
+        }
+        if let Some(seqno) = scan.options.must_exist {
+            must_exist(shard, scan, seqno)?;
+        }
+        if !self.range_scans.account(scan, selected.bytes() as u64, self.scan_bytes_max()) {
+            return Err(Status::Busy);
+        }
+        scan.selected.set(selected).map_err(|_| Status::Internal)
+    }
+
+    /// Notes where the documents are on disk, and holds those that are not there, or not for certain.
+    fn note_places(
+        &self,
+        scan: &Scan,
+        shard: &Shard,
+        items: &[ItemRef<'_>],
+        selected: &mut Selected,
+    ) -> Result<(), Status> {
+        let Some(store) = &shard.store else { return Err(Status::NotSupported) };
+        let (slot, _) = self.slot(scan.vb)?;
+        let hashed: Vec<u64> = items.iter().map(|item| base::hash::key_hash(item.key())).collect();
+        for (chunk, first) in items.chunks(CHUNK).zip((0..).step_by(CHUNK)) {
+            let v = slot.vb.lock();
+            for (item, index) in chunk.iter().zip(first..) {
+                let (Some(entry), Some(&hash)) = (selected.entries.get_mut(index), hashed.get(index)) else {
+                    continue;
+                };
+                // Compaction keeps the locators of versions in the table up to date, no others.
+                let is_current = v.table.find(hash, item.key()).is_some_and(|now| now.id() == item.id());
+                if item.is_resident() && (item.is_dirty() || !is_current) {
+                    selected.held.push((index, FeedItem::of_version(*item, &shard.arena, false)));
+                } else {
+                    entry.locator = item.locator();
+                }
+            }
+        }
+        selected.pin = Some(store.pin());
+        Ok(())
+    }
+}
+
+/// Chooses each document with the same probability, by its key and the seed alone.
+fn sample(items: &mut Vec<ItemRef<'_>>, samples: u64, seed: u64) {
+    let all = items.len() as u64;
+    if samples >= all {
+        return;
+    }
+    // Below 2^64, since `samples` is below `all`.
+    let threshold = ((u128::from(samples) << 64) / u128::from(all)) as u64;
+    items.retain(|item| {
+        let key = HashedKey::new(DocKey::trusted(item.key()));
+        mix(key.hash ^ mix(seed)) < threshold
+    });
+}
+
+/// Whether a mutation that is on disk is still the newest version of its key there.
+fn must_exist(shard: &Shard, scan: &Scan, seqno: Seqno) -> Result<(), Status> {
+    let Some(store) = &shard.store else { return Err(Status::NotSupported) };
+    let Some(before) = seqno.get().checked_sub(1) else { return Err(Status::NotStored) };
+    let options = BackfillOptions { unordered: false, keys_only: true };
+    let mut first = None;
+    let mut backfill =
+        store.backfill(scan.vb, Seqno(before), options).map_err(|_| Status::TemporaryFailure)?;
+    while first.is_none() {
+        let more = backfill.next(LOOK_BYTES, &mut |record| first = first.or(Some(record.meta.seqno)));
+        if !more.map_err(|_| Status::Internal)? {
+            break;
+        }
+    }
+    if first == Some(seqno) { Ok(()) } else { Err(Status::NotStored) }
+}
