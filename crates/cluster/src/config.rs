@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use crate::{BucketInfo, Metadata, NodeInfo};
 
 /// What a bucket of several vBuckets can do, as clients test for it. Advertise only what works: each of these switches
-/// client behaviour. To be added with the feature: `xdcrCheckpointing`, `rangeScan`, `couchapi` (views, persistent buckets only), `nonDedupedHistory`, `querySystemCollection`.
+/// client behaviour. To be added with the feature: `xdcrCheckpointing`, `couchapi` (views, persistent buckets only),
+/// `nonDedupedHistory`, `querySystemCollection`.
 pub const BUCKET_CAPABILITIES: &[&str] = &[
     "collections",
     "durableWrite",
@@ -29,7 +30,15 @@ pub const BUCKET_CAPABILITIES: &[&str] = &[
     "nodesExt",
     "dcp",
     "dcp.IgnorePurgedTombstones",
+    // The last: for persistent buckets only.
+    "rangeScan",
 ];
+
+/// The same of a bucket that lives in memory.
+const EPHEMERAL_BUCKET_CAPABILITIES: &[&str] = match BUCKET_CAPABILITIES.split_last() {
+    Some((_, others)) => others,
+    None => &[],
+};
 
 /// The server group that every node is in while groups cannot be made: a new cluster's first one.
 pub const SERVER_GROUP: &str = "Group 1";
@@ -41,7 +50,8 @@ pub const CACHE_BUCKET_CAPABILITIES: &[&str] = &["cbhello", "nodesExt"];
 #[must_use]
 pub const fn bucket_capabilities(kind: BucketKind) -> &'static [&'static str] {
     match kind {
-        BucketKind::Couchbase | BucketKind::Ephemeral => BUCKET_CAPABILITIES,
+        BucketKind::Couchbase => BUCKET_CAPABILITIES,
+        BucketKind::Ephemeral => EPHEMERAL_BUCKET_CAPABILITIES,
         BucketKind::Memcached => CACHE_BUCKET_CAPABILITIES,
     }
 }

@@ -78,6 +78,7 @@ fn everything() -> ScanOptions {
         collection: COLLECTION,
         selection: ScanSelection::Range(Bound::Unbounded, Bound::Unbounded),
         keys_only: false,
+        include_xattrs: false,
         uuid: None,
         must_exist: None,
         name: None,

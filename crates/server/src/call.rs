@@ -6,7 +6,11 @@ use engine::{Mutated, Refusal, Waiter};
 use protocol::binary::{Frame, Opcode, RequestInfo, Violation};
 
 use crate::{
-    context::Context, handlers::store::Acknowledgement, helper::Completion, output::Output, session::Session,
+    context::Context,
+    handlers::{range_scan::ScanStage, store::Acknowledgement},
+    helper::Completion,
+    output::Output,
+    session::Session,
 };
 
 /// A decoded and validated request.
@@ -81,6 +85,19 @@ pub(crate) enum Stage {
     Helper,
     /// In the middle of a long answer, to let the client take what there is of it.
     More,
+    /// A range scan is being created or read.
+    RangeScan(ScanStage),
+}
+
+impl Stage {
+    /// Whether the request can go on at once.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Self::More => true,
+            Self::RangeScan(stage) => stage.is_ready(),
+            _ => false,
+        }
+    }
 }
 
 /// Why a handler ends without an answer.
@@ -96,6 +113,13 @@ pub(crate) enum Stop {
     Park(Stage, Option<u64>),
     /// The connection ends, after what was answered so far.
     Close,
+}
+
+impl Stop {
+    /// Whether what was said before stands: parts of a long answer.
+    pub(crate) fn keeps_output(&self) -> bool {
+        matches!(self, Self::Park(Stage::RangeScan(stage), _) if stage.keeps_output())
+    }
 }
 
 impl From<Status> for Stop {

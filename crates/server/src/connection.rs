@@ -516,7 +516,9 @@ impl Connection {
             context.ran(handlers::kind_of(request.loud));
             return if self.session.quitting { Flow::Close } else { Flow::Next };
         };
-        out.rewind(mark);
+        if !stop.keeps_output() {
+            out.rewind(mark);
+        }
         if let Stop::Status(base::Status::KeyNotFound) = stop
             && let Some(bucket) = self.session.attached()
         {
@@ -579,7 +581,7 @@ impl Connection {
             context.wake_at(millis);
         }
         self.parked_bytes += packet.len();
-        let ready = matches!(stage, Stage::More);
+        let ready = stage.is_ready();
         self.parked.push(Parked {
             ticket,
             packet: packet.into(),

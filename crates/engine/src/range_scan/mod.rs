@@ -59,6 +59,8 @@ pub struct ScanOptions {
     pub selection: ScanSelection,
     /// Keys without documents.
     pub keys_only: bool,
+    /// The reader wants extended attributes; noted here for it, documents always have theirs.
+    pub include_xattrs: bool,
     /// The branch of history that the vBucket must be on.
     pub uuid: Option<VbUuid>,
     /// A mutation that must not have been superseded; it must be known to be synced.

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::{DocKey, Now, Seqno, Status, VbId, VbUuid};
+use base::{CollectionId, DocKey, Now, Seqno, Status, VbId, VbUuid};
 use parking_lot::Mutex;
 use storage::{Locator, Pin};
 
@@ -319,6 +319,18 @@ impl ScanHold {
     #[must_use]
     pub fn id(&self) -> ScanId {
         self.scan.id
+    }
+
+    /// The collection it shows.
+    #[must_use]
+    pub fn collection(&self) -> CollectionId {
+        self.scan.options.collection
+    }
+
+    /// Whether its reader wants extended attributes.
+    #[must_use]
+    pub fn includes_xattrs(&self) -> bool {
+        self.scan.options.include_xattrs
     }
 
     /// Whether it shows keys alone.

@@ -38,7 +38,8 @@ const SUPPORTED: FeatureSet = FeatureSet::EMPTY
     .with(Feature::ClustermapChangeNotificationBrief)
     .with(Feature::DcpSkipDeletesInBackfill)
     .with(Feature::SubdocMultipleXattrKeys)
-    .with(Feature::SubdocBinaryXattr);
+    .with(Feature::SubdocBinaryXattr)
+    .with(Feature::RangeScanIncludeXattr);
 
 /// Longest name of a client that is kept.
 const AGENT_BYTES_MAX: usize = 256;

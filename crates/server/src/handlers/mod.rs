@@ -22,6 +22,7 @@ pub(crate) mod meta;
 pub(crate) mod node;
 pub(crate) mod observe;
 pub(crate) mod random;
+pub(crate) mod range_scan;
 pub(crate) mod seqnos;
 pub(crate) mod stats;
 pub(crate) mod store;
@@ -72,6 +73,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         | O::SubdocCounter
         | O::SubdocReplaceBodyWithXattr
         | O::SubdocMultiMutation => subdoc::mutate(call),
+        O::RangeScanCreate => range_scan::create(call),
+        O::RangeScanContinue => range_scan::resume(call),
+        O::RangeScanCancel => range_scan::cancel(call),
         O::Hello => hello::hello(call),
         O::GetErrorMap => hello::get_error_map(call),
         O::SelectBucket => hello::select_bucket(call),

@@ -2,14 +2,14 @@
 //!
 //! Groups and names are those Couchbase publishes. A group that does not exist is "not found", as there.
 
-use base::{Datatype, Status, VbId};
+use base::{Datatype, Now, Status, VbId};
 use cluster::auth::Privilege;
 use engine::{BucketStats, VbInfo, WarmupState};
 use protocol::binary::write_response;
 
 use crate::{
     call::{Call, Stop},
-    handlers::{dcp_stats, node},
+    handlers::{dcp_stats, node, range_scan},
     meter::OpKind,
     shared::{BucketEntry, Shared},
     workers::ListenerKind,
@@ -38,6 +38,7 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
             call.session.require_everywhere(Privilege::Stats)?;
             dcp_stats::aggregated(shared, call.session.bucket()?, argument)
         }
+        "range-scans" => range_scans(call.session.bucket()?, argument, shared.now())?,
         _ => group_of(call.session.bucket()?, group, argument)?,
     };
     for (name, value) in pairs {
@@ -229,6 +230,14 @@ fn vbuckets(
         describe(&bucket.engine.vb_state(vb)?, &mut pairs);
     }
     Ok(pairs)
+}
+
+fn range_scans(bucket: &BucketEntry, argument: &str, now: Now) -> Result<Pairs, Status> {
+    let vb = match argument {
+        "" => None,
+        _ => wanted(bucket, argument)?.first().copied(),
+    };
+    Ok(range_scan::stats(bucket, vb, now, pair))
 }
 
 fn wanted(bucket: &BucketEntry, argument: &str) -> Result<Vec<VbId>, Status> {
