@@ -233,6 +233,18 @@ def test_what_a_killed_client_staged_is_in_nobodys_way(client, durable, key):
         assert not is_staged(durable, f"{key}-{name}")
 
 
+def await_commit(collection, key):
+    """Wait until the attempt that has staged a change of this document is committed: from there on it counts."""
+    staged = collection.lookup_in(key, [SD.get("txn", xattr=True)]).content_as[dict](0)
+    state = [SD.get(f"attempts.{staged['id']['atmpt']}.st", xattr=True)]
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        record = collection.lookup_in(staged["atr"]["id"], state)
+        if not record.exists(0) or record.content_as[str](0) == "COMMITTED":
+            return
+    raise AssertionError("no commit in time")
+
+
 def test_what_a_killed_client_committed_is_finished_by_another(client, durable, key):
     names = [f"{key}-{number}" for number in range(300)]
     for name in names:
@@ -240,8 +252,9 @@ def test_what_a_killed_client_committed_is_finished_by_another(client, durable, 
     # A client looks after the attempts in the collections that it has run transactions in.
     client.transactions.run(lambda attempt: attempt.insert(durable, f"{key}-other", {}))
     with doomed("commit", ADDRESS, "main", key, 10) as process:
-        eventually(lambda: content(durable, names[0]) == {"n": 2})
+        await_commit(durable, names[0])
         process.kill()
+    print(sum(is_staged(durable, name) for name in names), "documents were left")
     eventually(lambda: not any(is_staged(durable, name) for name in names))
     assert all(content(durable, name) == {"n": 2} for name in names)
 
