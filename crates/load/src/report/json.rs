@@ -44,6 +44,7 @@ pub fn json(report: &Report) -> Value {
         "server_rss_bytes": report.server.map(|(_, after)| after.rss_bytes),
         "client_cpu_us_per_op": report.client_us_per_op(),
         "server_figures": figures.collect::<Map<_, _>>(),
+        "findings": report.findings,
         "steps": report.steps,
         "best_rate": report.best_step().map(|step| step.rate),
         "verified": report.verified.as_ref().map(|tally| json!({"hits": tally.ok(), "misses": tally.misses()})),

@@ -3,9 +3,18 @@
 //! Every form is made from the same [`Report`], whose counts come from histograms and are exact. Misses and failures
 //! have rows of their own everywhere.
 
+mod csv;
+mod hdr_log;
+mod historic;
+mod html;
 mod json;
+mod plot;
 mod text;
 
+pub use csv::csv;
+pub use hdr_log::HdrLog;
+pub use historic::{Quirks, historic, line as historic_line};
+pub use html::html;
 pub use json::json;
 pub use text::text;
 
@@ -91,6 +100,8 @@ pub struct Report {
     pub client_cpu: f64,
     /// The run interval by interval.
     pub moments: Vec<Moment>,
+    /// What was found out about where the time went, in plain sentences.
+    pub findings: Vec<String>,
     /// What came of each rate, where there were several.
     pub steps: Vec<Step>,
     /// Figures of the server's own, as names and numbers.

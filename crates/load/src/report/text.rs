@@ -55,6 +55,9 @@ fn write(report: &Report, f: &mut String) -> fmt::Result {
     for (name, figure) in &report.server_figures {
         writeln!(f, "  {name}: {figure:.2}")?;
     }
+    for sentence in &report.findings {
+        writeln!(f, "  {sentence}")?;
+    }
     if let Some(check) = &report.verified {
         let right = check.ok() - check.corrupt.min(check.ok());
         writeln!(f, "  read back: {right} as stored, {} absent, {} wrong", check.misses(), check.corrupt)?;

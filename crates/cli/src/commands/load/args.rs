@@ -5,8 +5,9 @@ use crate::songs::Songs;
 use base::bucket::DurabilityLevel;
 use base::limits;
 use client::Login;
-use load::conduct::{Conductor, Objective, Plan};
+use load::conduct::{self, Conductor, Objective};
 use load::keys::{HEX_BYTES_MIN, KeyFile, KeyForm};
+use load::profile::Profile;
 use load::values::{Dataset, Sizes, ValueKind};
 use load::{Choice, Mix, OnBreak, Op, Pace, Phase, Protocol, Records, Settings, Stop, Target};
 use std::path::PathBuf;
@@ -21,30 +22,30 @@ const SECONDS_DEFAULT: Duration = Duration::from_secs(10);
 /// Where a search begins.
 const SEARCH_FROM: f64 = 1000.0;
 /// A run that ends by what it finds ends after this long if it finds nothing.
-const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
+pub(super) const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 
 /// Whom the load is for.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Target")]
 pub(crate) struct TargetArgs {
-    /// Address of the server, or of one node of the cluster
-    #[arg(long, default_value = "127.0.0.1")]
-    pub(crate) host: String,
+    /// Address of the server, or of one node of the cluster [default: 127.0.0.1]
+    #[arg(long)]
+    pub(crate) host: Option<String>,
     /// Port; 11210 for the couchbase protocol, 11211 for memcached's, 6379 for resp
     #[arg(long)]
     pub(crate) port: Option<u16>,
-    /// What to speak
-    #[arg(long, value_enum, default_value_t = ProtocolArg::Couchbase)]
-    pub(crate) protocol: ProtocolArg,
+    /// What to speak [default: couchbase]
+    #[arg(long, value_enum)]
+    pub(crate) protocol: Option<ProtocolArg>,
     /// User name (couchbase protocol)
     #[arg(long, short = 'u', env = "SETTEE_USER")]
     pub(crate) user: Option<String>,
     /// Password
     #[arg(long, short = 'p', env = "SETTEE_PASSWORD", hide_env_values = true, requires = "user")]
     pub(crate) password: Option<String>,
-    /// Bucket (couchbase protocol)
-    #[arg(long, short = 'b', default_value = "default")]
-    pub(crate) bucket: String,
+    /// Bucket (couchbase protocol) [default: default]
+    #[arg(long, short = 'b')]
+    pub(crate) bucket: Option<String>,
     /// Collection (couchbase protocol)
     #[arg(long, value_name = "SCOPE.COLLECTION")]
     pub(crate) collection: Option<String>,
@@ -74,16 +75,48 @@ impl From<ProtocolArg> for Protocol {
     }
 }
 
+impl From<Protocol> for ProtocolArg {
+    fn from(protocol: Protocol) -> ProtocolArg {
+        match protocol {
+            Protocol::Couchbase => ProtocolArg::Couchbase,
+            Protocol::Binary => ProtocolArg::Binary,
+            Protocol::Text => ProtocolArg::Text,
+            Protocol::Resp => ProtocolArg::Resp,
+        }
+    }
+}
+
 impl TargetArgs {
     /// `host:port`.
     pub(crate) fn address(&self) -> String {
-        format!("{}:{}", self.host, self.port.unwrap_or(Protocol::from(self.protocol).port()))
+        let host = self.host.as_deref().unwrap_or("127.0.0.1");
+        format!("{host}:{}", self.port.unwrap_or(self.protocol().port()))
+    }
+
+    /// What is spoken.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol.map_or(Protocol::Couchbase, Protocol::from)
+    }
+
+    /// Takes over what a property file says, where no flag says otherwise.
+    pub(super) fn complete(&mut self, profile: &Profile) {
+        if let Some((host, port)) = &profile.address {
+            self.port = self.port.or(port.filter(|_| self.host.is_none() && self.protocol.is_none()));
+            self.host.get_or_insert_with(|| host.clone());
+        }
+        self.protocol = self.protocol.or(profile.protocol.map(ProtocolArg::from));
+        if let Some((bucket, password)) = &profile.bucket {
+            self.bucket.get_or_insert_with(|| bucket.clone());
+            if self.user.is_none() && !password.is_empty() {
+                (self.user, self.password) = (Some(bucket.clone()), Some(password.clone()));
+            }
+        }
     }
 
     fn login(&self) -> Login {
         Login {
             user: self.user.clone().map(|user| (user, self.password.clone().unwrap_or_default())),
-            bucket: Some(self.bucket.clone()),
+            bucket: Some(self.bucket.clone().unwrap_or_else(|| "default".to_owned())),
             collections: false,
         }
     }
@@ -91,7 +124,7 @@ impl TargetArgs {
     /// Finds the server; `traced` has it say how long it took.
     pub(crate) fn discover(&self, traced: bool) -> Result<Target, Failure> {
         let failed = |error: load::LoadError| Failure(error.to_string());
-        let target = Target::discover(self.protocol.into(), &self.address(), self.login()).map_err(failed)?;
+        let target = Target::discover(self.protocol(), &self.address(), self.login()).map_err(failed)?;
         let target = target.traced(traced);
         let Some(path) = &self.collection else { return Ok(target) };
         let (scope, collection) = path.split_once('.').unwrap_or(("_default", path));
@@ -389,9 +422,9 @@ pub(crate) struct PaceArgs {
     /// Closed loop: the next operation when an answer has made room. Measures speed, hides stalls
     #[arg(long)]
     pub(crate) closed: bool,
-    /// How many connections
-    #[arg(long, short = 'c', default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=60_000))]
-    pub(crate) connections: u32,
+    /// How many connections [default: 50]
+    #[arg(long, short = 'c', value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub(crate) connections: Option<u32>,
     /// Requests in flight per connection
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) pipeline: u32,
@@ -457,10 +490,10 @@ impl PaceArgs {
         let intervals = |seconds: f64| (seconds / self.interval).round().max(2.0) as u64;
         if let Some(objective) = self.search {
             let (rate, steps) = (self.rate.unwrap_or(SEARCH_FROM), intervals(self.search_seconds));
-            return Some(Conductor::new(Plan::Search { objective }, rate, steps, self.interval));
+            return Some(Conductor::new(conduct::Plan::Search { objective }, rate, steps, self.interval));
         }
         let (by, seconds) = self.steps?;
-        let plan = Plan::Steps { by, to: f64::INFINITY, objective: self.objective };
+        let plan = conduct::Plan::Steps { by, to: f64::INFINITY, objective: self.objective };
         Some(Conductor::new(plan, rate, intervals(seconds), self.interval))
     }
 

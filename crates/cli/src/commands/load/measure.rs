@@ -2,6 +2,8 @@
 
 use super::live::Live;
 use super::orders;
+use super::outputs::Outputs;
+use super::plan::Plan;
 use super::{Args, FILES_RESERVED, Failure};
 use crate::progress::Progress;
 use load::conduct;
@@ -20,15 +22,18 @@ const SYNCS: &str = "ep_flusher_syncs";
 
 /// Runs what the flags say.
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
-    check_files(args.pace.connections)?;
-    let target = Arc::new(args.target.discover(args.answers.trace)?);
-    let (records, count) = args.records.records()?;
-    let phase = args.pace.phase(&args.work, count, target.protocol)?;
-    let (connections, threads) = (args.pace.connections as usize, args.pace.threads as usize);
-    let mut crew = Crew::connect(&target, &records, connections, threads, Part::WHOLE).map_err(failed)?;
-    let rate = args.pace.rate(args.work.populate);
+    let plan = Plan::new(&args.target, &args.records, &args.work, &args.pace, &args.profile)?;
+    if let Some(profile) = plan.profile.as_ref().filter(|profile| !profile.ignored.is_empty()) {
+        eprintln!("settee: properties without meaning here: {}", profile.ignored.join(", "));
+    }
+    check_files(plan.connections)?;
+    let target = Arc::new(plan.target.discover(args.answers.trace)?);
+    let (phase, rate) = (plan.phase.clone(), plan.rate);
+    let threads = args.pace.threads as usize;
+    let mut crew =
+        Crew::connect(&target, &plan.records, plan.connections, threads, Part::WHOLE).map_err(failed)?;
     let control = Arc::new(Control::new(rate.unwrap_or(0.0)));
-    if !args.work.populate && args.pace.warmup > 0.0 {
+    if !plan.filling && args.pace.warmup > 0.0 {
         let stop = Stop::Time(Duration::from_secs_f64(args.pace.warmup));
         let warmup = Phase { stop, seed: phase.seed ^ WARMUP_SEED, ..phase.clone() };
         crew.total(&warmup, &control).map_err(failed)?;
@@ -36,7 +41,9 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let steady = args.pace.steps.is_none() && args.pace.ramp.is_none() && args.pace.search.is_none();
     let rate = rate.filter(|_| steady && args.pace.control.is_none());
     let mut report = Report { rate, interval: phase.interval.as_secs_f64(), ..Report::default() };
-    let mut watch = Watch::new(args, &phase, count);
+    report.title = title();
+    let mut outputs = Outputs::begin(&args.answers, &plan)?;
+    let mut watch = Watch::new(args, &plan);
     let before = args.answers.server_pid.and_then(Usage::of);
     let (own, syncs) = (own_cpu_seconds(), syncs(&target));
     let mut conductor = args.pace.conductor();
@@ -44,6 +51,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         crew.run(&phase, &control, |interval| {
             watch.see(&interval);
             report.add(&interval);
+            outputs.see(&interval);
             if let Some(conductor) = &mut conductor {
                 conductor.see(&interval, &control);
             }
@@ -55,17 +63,30 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     report.client_cpu = own_cpu_seconds() - own;
     report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
     if let (Some(before), Some(after)) = (syncs, self::syncs(&target)) {
-        let syncs = (after - before).max(0.0);
-        report.server_figures.push(("syncs".to_owned(), syncs));
-        let writes = report.tally.ok_of(false) as f64;
-        if syncs > 0.0 && writes > 0.0 {
+        let (syncs, writes) = (after - before, report.tally.ok_of(false) as f64);
+        if syncs > 0.0 {
+            report.server_figures.push(("syncs".to_owned(), syncs));
             report.server_figures.push(("writes per sync".to_owned(), writes / syncs));
         }
     }
     if args.answers.verify > 0 {
         report.verified = Some(read_back(args, &phase, &mut crew)?);
     }
+    outputs.finish(&report)?;
     Ok(report)
+}
+
+/// The command as it was given, without the password.
+fn title() -> String {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    for place in 0..words.len() {
+        if matches!(words[place].as_str(), "-p" | "--password") && place + 1 < words.len() {
+            words[place + 1] = "***".to_owned();
+        } else if words[place].starts_with("--password=") {
+            words[place] = "--password=***".to_owned();
+        }
+    }
+    format!("settee {}", words.join(" "))
 }
 
 /// Does the work while ramps and live orders change the rate beside it.
@@ -103,9 +124,9 @@ fn read_back(args: &Args, phase: &Phase, crew: &mut Crew) -> Result<load::Tally,
     crew.total(&check, &Control::new(0.0)).map_err(failed)
 }
 
-fn check_files(connections: u32) -> Result<(), Failure> {
+fn check_files(connections: usize) -> Result<(), Failure> {
     let files = server::limits::raise_file_limit();
-    if u64::from(connections) + FILES_RESERVED <= files {
+    if connections as u64 + FILES_RESERVED <= files {
         return Ok(());
     }
     Err(Failure(format!(
@@ -127,13 +148,13 @@ enum Watch {
 }
 
 impl Watch {
-    fn new(args: &Args, phase: &Phase, records: u64) -> Watch {
-        if args.answers.quiet || args.answers.json {
+    fn new(args: &Args, plan: &Plan) -> Watch {
+        if args.answers.quiet || args.answers.json || args.answers.historic {
             Watch::Quiet
-        } else if args.work.populate {
-            Watch::Filling(Progress::start("filling", records), 0)
+        } else if plan.filling {
+            Watch::Filling(Progress::start("filling", plan.phase.records), 0)
         } else {
-            Watch::Measuring(Live::start(phase))
+            Watch::Measuring(Live::start(&plan.phase))
         }
     }
 

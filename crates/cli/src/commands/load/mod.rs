@@ -5,10 +5,15 @@ mod drain;
 mod live;
 mod measure;
 mod orders;
+mod outputs;
+mod plan;
+mod price;
 
 use super::Failure;
 use args::{PaceArgs, RecordArgs, TargetArgs, WorkArgs};
 use load::report;
+use plan::ProfileArgs;
+use std::path::PathBuf;
 
 /// Files beside the connections: standard streams, polls, `/proc`.
 const FILES_RESERVED: u64 = 64;
@@ -38,6 +43,9 @@ Examples:
   settee load --key-file keys.csv --value text --rate 5000 --seconds 60 -u Administrator -p password
   settee load --mix subget=1 --value json --value-bytes 20000 ...     one field of large documents
   settee load --closed --gets 0 --durability persistToMajority -c 100 ...
+  settee load -P workloads/workloada --stage load ...; settee load -P workloads/workloada --rate 10000 ...
+  settee load -P loadtest.cfg --host 10.0.0.7 --historic              the historical generator's file and report
+  settee load --rate 5000 --html report.html --hdr-log load.hlog ...
   settee load --protocol text --port 11211 --gets 0 --seconds 5       any memcached server
   settee load --protocol resp --closed --pipeline 16                  Redis
   settee load --gets 100 --server-pid $(pidof settee) --json ...      with the server's CPU time per operation
@@ -56,6 +64,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     pace: PaceArgs,
     #[command(flatten)]
+    profile: ProfileArgs,
+    #[command(flatten)]
     answers: AnswerArgs,
 }
 
@@ -63,6 +73,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Tool {
     Drain(drain::DrainArgs),
+    Price(price::PriceArgs),
 }
 
 /// What is told.
@@ -81,6 +92,21 @@ struct AnswerArgs {
     /// Report as one line of JSON
     #[arg(long)]
     json: bool,
+    /// Print what the historical generator printed, from exact samples, while running and at the end
+    #[arg(long, conflicts_with = "json")]
+    historic: bool,
+    /// With its two known quirks: percentiles one row too high, the last line counted twice; and endings mixed
+    #[arg(long, requires = "historic")]
+    historic_quirks: bool,
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write rows for spreadsheets: by operation, then over time
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write a log of whole histograms in HdrHistogram's format
+    #[arg(long, value_name = "FILE")]
+    hdr_log: Option<PathBuf>,
     /// Print nothing while running
     #[arg(long, short = 'q')]
     quiet: bool,
@@ -90,12 +116,13 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if let Some(tool) = args.tool {
         return match tool {
             Tool::Drain(args) => drain::run(&args),
+            Tool::Price(args) => price::run(&args),
         };
     }
     let report = measure::measure(&args)?;
     if args.answers.json {
         println!("{}", report::json(&report));
-    } else {
+    } else if !args.answers.historic {
         print!("{}", report::text(&report));
     }
     verdict(&report)

@@ -1,0 +1,114 @@
+//! Files that a run leaves, and the historical generator's lines.
+
+use super::super::Failure;
+use super::AnswerArgs;
+use super::plan::Plan;
+use load::report::{self, HdrLog, Quirks, Report};
+use load::{Interval, Tally};
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+/// Buckets and seconds between lines of the historical generator, where no file of its own says otherwise.
+const HISTORIC_BUCKETS: usize = 20;
+const HISTORIC_LINES: f64 = 5.0;
+
+/// What is written besides the report on standard output.
+pub(super) struct Outputs {
+    html: Option<PathBuf>,
+    csv: Option<PathBuf>,
+    hdr_log: Option<HdrLog<BufWriter<File>>>,
+    historic: Option<Historic>,
+    /// What could not be written; told at the end, because a measurement is worth more than its log.
+    failure: Option<Failure>,
+}
+
+/// The historical generator's way of telling.
+struct Historic {
+    quirks: Quirks,
+    label: String,
+    buckets: usize,
+    every: f64,
+    export: Option<PathBuf>,
+    interval: f64,
+    total: u64,
+    since: Tally,
+    seconds: f64,
+}
+
+impl Outputs {
+    /// Opens what is written while the run goes on.
+    pub(super) fn begin(answers: &AnswerArgs, plan: &Plan) -> Result<Outputs, Failure> {
+        let interval = plan.phase.interval.as_secs_f64();
+        let hdr_log = match &answers.hdr_log {
+            None => None,
+            Some(path) => {
+                let begun = File::create(path).and_then(|file| HdrLog::begin(BufWriter::new(file), interval));
+                Some(begun.map_err(|error| cannot(path, error))?)
+            }
+        };
+        let profile = plan.profile.as_ref();
+        let historic = answers.historic.then(|| Historic {
+            quirks: if answers.historic_quirks { Quirks::Kept } else { Quirks::Mended },
+            label: profile.map_or_else(String::new, |profile| profile.label.clone()),
+            buckets: profile.map_or(HISTORIC_BUCKETS, |profile| profile.buckets),
+            every: profile.map_or(HISTORIC_LINES, |profile| profile.lines_every),
+            export: profile.and_then(|profile| profile.export.clone()).map(PathBuf::from),
+            interval,
+            total: 0,
+            since: Tally::default(),
+            seconds: 0.0,
+        });
+        Ok(Outputs { html: answers.html.clone(), csv: answers.csv.clone(), hdr_log, historic, failure: None })
+    }
+
+    /// One more interval.
+    pub(super) fn see(&mut self, interval: &Interval) {
+        if let Some(log) = &mut self.hdr_log
+            && let Err(error) = log.add(interval)
+        {
+            self.failure.get_or_insert(Failure::doing("cannot write the histogram log", error));
+        }
+        if let Some(historic) = &mut self.historic {
+            historic.see(interval);
+        }
+    }
+
+    /// Writes what is written at the end.
+    pub(super) fn finish(self, report: &Report) -> Result<(), Failure> {
+        let write =
+            |path: &Path, text: String| std::fs::write(path, text).map_err(|error| cannot(path, error));
+        if let Some(path) = &self.html {
+            write(path, report::html(report))?;
+        }
+        if let Some(path) = &self.csv {
+            write(path, report::csv(report))?;
+        }
+        if let Some(historic) = &self.historic {
+            let text = report::historic(&report.tally, historic.buckets, historic.quirks);
+            match &historic.export {
+                Some(path) => write(path, text)?,
+                None => print!("{text}"),
+            }
+        }
+        self.failure.map_or(Ok(()), Err)
+    }
+}
+
+fn cannot(path: &Path, error: std::io::Error) -> Failure {
+    Failure::doing(format_args!("cannot write {}", path.display()), error)
+}
+
+impl Historic {
+    fn see(&mut self, interval: &Interval) {
+        let tally = &interval.tally;
+        self.total += tally.done() + tally.failed();
+        self.since.merge(tally);
+        self.seconds += self.interval;
+        if self.seconds >= self.every {
+            let second = (interval.index + 1) as f64 * self.interval;
+            println!("{}", report::historic_line(&self.label, second, self.total, &self.since, self.seconds));
+            (self.since, self.seconds) = (Tally::default(), 0.0);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The historical generator for memcached and Membase (`com.yahoo.ycsb.LoadGenerator` of 2011): every key of its
+//! property file, with its defaults, misspelling included.
+//!
+//! Proportions are weights. `read*`, `update*` and their like are ignored by its memcached workload, and here. What
+//! differs: INCR, DECR and DELETE are carried out where the original did nothing, `target` throttles (as in its
+//! successor), and the load stage writes with SET.
+
+use super::{Profile, Properties, Stage, rate};
+use crate::choose::Choice;
+use crate::keys::KeyForm;
+use crate::op::{Mix, Op};
+use crate::values::{Sizes, ValueKind};
+use crate::wire::Protocol;
+
+/// The exponent of its power law.
+const THETA: f64 = 0.99;
+/// Keys that its memcached workload never looks at, or that concern its own processes.
+const MEANINGLESS: &[&str] = &[
+    "dotransactions",
+    "exporter",
+    "fieldcount",
+    "fieldlength",
+    "insertproportion",
+    "maxscanlength",
+    "measurementtype",
+    "readallfields",
+    "readproportion",
+    "readmodifywriteproportion",
+    "scanlengthdistribution",
+    "scanproportion",
+    "slaveaddress",
+    "table",
+    "timeseries.granularity",
+    "updateproportion",
+    "writeallfields",
+    "memcached.verbose",
+    "memcached.simulatedelay",
+    "insertcount",
+];
+/// Weights by operation, with their defaults; `memincrproporiton` is spelt like that.
+const WEIGHTS: &[(&str, Op, f64)] = &[
+    ("memaddproportion", Op::Add, 0.0),
+    ("memappendproportion", Op::Append, 0.0),
+    ("memcasproportion", Op::Cas, 0.0),
+    ("memdecrproportion", Op::Decr, 0.0),
+    ("memdeleteproportion", Op::Delete, 0.0),
+    ("memgetproportion", Op::Get, 0.95),
+    ("memgetsproportion", Op::Get, 0.0),
+    ("memincrproporiton", Op::Incr, 0.0),
+    ("memprependproportion", Op::Prepend, 0.0),
+    ("memreplaceproportion", Op::Replace, 0.0),
+    ("memsetproportion", Op::Set, 0.0),
+    ("memupdateproportion", Op::Set, 0.05),
+];
+
+pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, String> {
+    let p = properties;
+    let mut weights = Vec::new();
+    for &(key, op, default) in WEIGHTS {
+        let weight = p.value::<f64>(key, default)?;
+        match weights.iter_mut().find(|(known, _)| *known == op) {
+            Some((_, sum)) => *sum += weight,
+            None => weights.push((op, weight)),
+        }
+    }
+    let mix = Mix::new(&weights)?;
+    let records = p.value("recordcount", 0u64)?;
+    if records == 0 {
+        return Err("recordcount is missing".to_owned());
+    }
+    let length = p.value("valuelength", 256usize)?;
+    let operations = p.value("operationcount", 0i64)?;
+    let (protocol, bucket) = database(p)?;
+    p.value("insertstart", 0u64)?;
+    p.pass_over(MEANINGLESS);
+    let address = p.get("memcached.address").map(str::to_owned);
+    let port = p.value("memcached.port", 11211u16)?;
+    let port = (protocol != Some(Protocol::Couchbase)).then_some(port);
+    let choice = choice(p)?;
+    let mut profile = Profile {
+        mix: if stage == Stage::Load { Mix::only(Op::Set) } else { mix },
+        records,
+        choice: if stage == Stage::Load { Choice::Each } else { choice },
+        keys: if p.get("insertorder") == Some("ordered") { KeyForm::Decimal(0) } else { KeyForm::Historic },
+        prefix: p.value("keyprefix", "user".to_owned())?,
+        values: ValueKind::Ascii(Sizes::uniform(length, length)?),
+        multi: 1,
+        operations: u64::try_from(operations).ok().filter(|&count| count > 0 && stage == Stage::Run),
+        seconds: None,
+        connections: p.value("threadcount", 1u32)?.clamp(1, 60_000),
+        rate: rate(p.value("target", 0.0)?),
+        address: address.map(|address| (address, port)),
+        protocol,
+        bucket,
+        label: p.value("label", String::new())?,
+        buckets: p.value("histogram.buckets", 20usize)?.clamp(1, 40),
+        lines_every: p.value("printstatsinterval", 5.0)?,
+        export: p.get("exportfile").filter(|path| !path.is_empty()).map(str::to_owned),
+        ignored: Vec::new(),
+    };
+    profile.ignored = p.unused();
+    Ok(profile)
+}
+
+/// What to speak, and bucket and password.
+type Database = (Option<Protocol>, Option<(String, String)>);
+
+/// Which of its clients is asked for: the one of Membase goes by vBuckets, the other one speaks text.
+fn database(p: &Properties) -> Result<Database, String> {
+    let db = p.get("db").unwrap_or_default();
+    let bucket = p.value("membase.bucket", "default".to_owned())?;
+    let password = p.get("membase.password").unwrap_or_default().to_owned();
+    let protocol = match (db.rsplit('.').next().unwrap_or_default(), p.get("protocol")) {
+        ("MembaseClient", _) => Protocol::Couchbase,
+        ("SpymemcachedClient", _) | ("", Some("ascii")) => Protocol::Text,
+        ("", Some("binary")) => Protocol::Binary,
+        ("", _) => return Ok((None, Some((bucket, password)))),
+        (other, _) => return Err(format!("db={other}: there are MembaseClient and SpymemcachedClient")),
+    };
+    Ok((Some(protocol), Some((bucket, password))))
+}
+
+fn choice(p: &Properties) -> Result<Choice, String> {
+    let size = p.value("workingset", 1u64)?.clamp(1, 100_000_000);
+    let churn_every = p.value("churndelta", 1u64)?;
+    Ok(match p.get("requestdistribution").unwrap_or("zipfian") {
+        "zipfian" => Choice::Zipf { theta: THETA },
+        "uniform" => Choice::Uniform,
+        "latest" => Choice::Latest { theta: THETA },
+        "churn" => Choice::HotSet { size, churn_every, share: 1.0 },
+        other => {
+            return Err(format!("requestdistribution={other}: there are zipfian, uniform, latest, churn"));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file of a published production report, unchanged.
+    const PUBLISHED: &str =
+        "db=com.yahoo.ycsb.db.MembaseClient\nmemcached.address=192.168.1.1\nmemcached.port=11211
+histogram.buckets=20\nexportfile=/tmp/results.txt\nrecordcount=100000\noperationcount=2000000
+workload=com.yahoo.ycsb.workloads.MemcachedCoreWorkload\nreadallfields=true\ninsertproportion=0
+readproportion=0.100\nupdateproportion=0\nscanproportion=0\nmemgetproportion=0.100\nmemupdateproportion=0.0
+valuelength=2048\nworkingset=100000\nchurndelta=100000\nprintstatsinterval=5\nrequestdistribution=zipfian
+threadcount=8\n";
+
+    fn profile_of(more: &str, stage: Stage) -> Result<Profile, String> {
+        let mut properties = Properties::default();
+        properties.read(PUBLISHED);
+        properties.read(more);
+        Profile::of(&properties, stage)
+    }
+
+    #[test]
+    fn a_published_file_is_read_unchanged() {
+        let profile = profile_of("", Stage::Run).expect("a workload");
+        assert_eq!(profile.mix, Mix::new(&[(Op::Get, 0.1)]).expect("a mix"));
+        assert_eq!((profile.records, profile.operations, profile.connections), (100_000, Some(2_000_000), 8));
+        assert_eq!(profile.choice, Choice::Zipf { theta: 0.99 });
+        assert_eq!(profile.protocol, Some(Protocol::Couchbase));
+        assert_eq!(
+            profile.address,
+            Some(("192.168.1.1".to_owned(), None)),
+            "11211 is not what its client asks"
+        );
+        assert_eq!((profile.buckets, profile.export.as_deref()), (20, Some("/tmp/results.txt")));
+        assert!(profile.ignored.is_empty(), "{:?}", profile.ignored);
+    }
+
+    #[test]
+    fn weights_churn_and_the_misspelt_key() {
+        let more = "memgetproportion=8\nmemgetsproportion=1\nmemincrproporiton=1\nrequestdistribution=churn\nworkingset=7\n\
+                    churndelta=3\ndb=com.yahoo.ycsb.db.SpymemcachedClient\noperationcount=-1";
+        let profile = profile_of(more, Stage::Run).expect("a workload");
+        assert_eq!(profile.mix.to_string(), "get=9,incr=1");
+        assert_eq!(profile.choice, Choice::HotSet { size: 7, churn_every: 3, share: 1.0 });
+        assert_eq!((profile.protocol, profile.operations), (Some(Protocol::Text), None));
+        assert_eq!(profile.address, Some(("192.168.1.1".to_owned(), Some(11211))));
+        let load = profile_of("", Stage::Load).expect("a workload");
+        assert_eq!((load.choice, load.operations, load.mix), (Choice::Each, None, Mix::only(Op::Set)));
+        assert!(profile_of("memgetproportion=0", Stage::Run).is_err(), "nothing to do");
+        assert!(profile_of("db=com.example.Other", Stage::Run).is_err());
+    }
+}

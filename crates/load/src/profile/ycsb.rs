@@ -1,0 +1,168 @@
+//! YCSB's core workload: its properties with their defaults (YCSB 0.17, `CoreWorkload`).
+//!
+//! What differs from running it there: a scan is a multi-get of as many records as the mean scan has, because a
+//! key-value connection cannot scan; updates and read-modify-writes write the whole document; reads read it whole.
+
+use super::{Profile, Properties, Stage, rate};
+use crate::choose::Choice;
+use crate::keys::KeyForm;
+use crate::op::{Mix, Op};
+use crate::values::ValueKind;
+
+/// The exponent of YCSB's power law.
+const THETA: f64 = 0.99;
+/// Knobs of YCSB's clients and reports that change nothing here.
+const MEANINGLESS: &[&str] = &[
+    "table",
+    "readallfields",
+    "writeallfields",
+    "readallfieldsbyname",
+    "dataintegrity",
+    "measurementtype",
+    "histogram.buckets",
+    "hdrhistogram.percentiles",
+    "exporter",
+    "db",
+    "status.interval",
+    "core_workload_insertion_retry_limit",
+    "core_workload_insertion_retry_interval",
+    "measurement.interval",
+    "reportlatencyforeacherror",
+];
+
+pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, String> {
+    let p = properties;
+    let proportion = |name: &str, default: f64| p.value::<f64>(&format!("{name}proportion"), default);
+    let mix = Mix::new(&[
+        (Op::Get, proportion("read", 0.95)?),
+        (Op::Set, proportion("update", 0.05)?),
+        (Op::Insert, proportion("insert", 0.0)?),
+        (Op::MultiGet, proportion("scan", 0.0)?),
+        (Op::Rmw, proportion("readmodifywrite", 0.0)?),
+    ])?;
+    let records = p.value("recordcount", 0u64)?;
+    let inserted = p.value("insertcount", records.saturating_sub(p.value("insertstart", 0u64)?))?;
+    let records = if stage == Stage::Load { inserted } else { records };
+    if records == 0 {
+        return Err("recordcount is missing".to_owned());
+    }
+    let keys = match p.get("insertorder").unwrap_or("hashed") {
+        "ordered" => KeyForm::Decimal(p.value("zeropadding", 1usize)?.min(200)),
+        _ => KeyForm::Fnv64,
+    };
+    let scan_max = p.value("maxscanlength", 1000usize)?;
+    let scan_min = p.value("minscanlength", 1usize)?;
+    p.get("scanlengthdistribution");
+    let operations = p.value("operationcount", 0u64)?;
+    let seconds = p.value("maxexecutiontime", 0.0)?;
+    let (count, length) = (p.value("fieldcount", 10usize)?, p.value("fieldlength", 100usize)?);
+    if count.saturating_mul(length) > base::limits::VALUE_BYTES_MAX / 2 {
+        return Err("fieldcount times fieldlength is more than a document can hold".to_owned());
+    }
+    p.pass_over(MEANINGLESS);
+    let choice = choice(p, records)?;
+    let mut profile = Profile {
+        mix: if stage == Stage::Load { Mix::only(Op::Set) } else { mix },
+        records,
+        choice: if stage == Stage::Load { Choice::Each } else { choice },
+        keys,
+        prefix: p.value("keyprefix", "user".to_owned())?,
+        values: ValueKind::Fields { count, length },
+        multi: usize::midpoint(scan_min, scan_max).clamp(1, 1000),
+        operations: (operations > 0 && stage == Stage::Run).then_some(operations),
+        seconds: (seconds > 0.0).then_some(seconds),
+        connections: p.value("threadcount", 1u32)?.clamp(1, 60_000),
+        rate: rate(p.value("target", 0.0)?),
+        address: None,
+        protocol: None,
+        bucket: None,
+        label: p.value("label", String::new())?,
+        buckets: 20,
+        lines_every: 10.0,
+        export: p.get("exportfile").map(str::to_owned),
+        ignored: Vec::new(),
+    };
+    couchbase(p, &mut profile);
+    profile.ignored = p.unused();
+    Ok(profile)
+}
+
+fn choice(p: &Properties, records: u64) -> Result<Choice, String> {
+    Ok(match p.get("requestdistribution").unwrap_or("uniform") {
+        "uniform" => Choice::Uniform,
+        "zipfian" => Choice::Zipf { theta: THETA },
+        "latest" => Choice::Latest { theta: THETA },
+        "sequential" => Choice::Sequential,
+        "hotspot" => Choice::HotSet {
+            size: ((records as f64 * p.value("hotspotdatafraction", 0.2)?) as u64).clamp(1, 100_000_000),
+            churn_every: 0,
+            share: p.value("hotspotopnfraction", 0.8)?,
+        },
+        other => {
+            return Err(format!(
+                "requestdistribution={other}: there are uniform, zipfian, latest, sequential, hotspot"
+            ));
+        }
+    })
+}
+
+/// What YCSB's Couchbase bindings call the target.
+fn couchbase(p: &Properties, profile: &mut Profile) {
+    let host = p.get("couchbase.host").or_else(|| p.get("couchbase.url")).map(|url| {
+        let host = url.split(',').next().unwrap_or_default().trim();
+        let host = host.split_once("://").map_or(host, |(_, rest)| rest);
+        host.split(['/', ':']).next().unwrap_or_default().to_owned()
+    });
+    profile.address = host.filter(|host| !host.is_empty()).map(|host| (host, None));
+    let bucket = p.get("couchbase.bucket").map(str::to_owned);
+    let password = p.get("couchbase.password").unwrap_or_default().to_owned();
+    profile.bucket = bucket.map(|bucket| (bucket, password));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile_of(text: &str, stage: Stage) -> Result<Profile, String> {
+        let mut properties = Properties::default();
+        properties.read("recordcount=1000\noperationcount=500\nworkload=site.ycsb.workloads.CoreWorkload\n");
+        properties.read(text);
+        Profile::of(&properties, stage)
+    }
+
+    #[test]
+    fn the_six_workloads_are_what_they_are_there() {
+        let files = [
+            ("readproportion=0.5\nupdateproportion=0.5\nrequestdistribution=zipfian", "get=0.5,set=0.5"),
+            ("readproportion=0.95\nupdateproportion=0.05\nrequestdistribution=zipfian", "get=0.95,set=0.05"),
+            ("readproportion=1\nupdateproportion=0\nrequestdistribution=zipfian", "get=1"),
+            (
+                "readproportion=0.95\nupdateproportion=0\ninsertproportion=0.05\nrequestdistribution=latest",
+                "get=0.95,insert=0.05",
+            ),
+            (
+                "readproportion=0\nupdateproportion=0\nscanproportion=0.95\ninsertproportion=0.05\nmaxscanlength=100",
+                "insert=0.05,mget=0.95",
+            ),
+            ("readproportion=0.5\nupdateproportion=0\nreadmodifywriteproportion=0.5", "get=0.5,rmw=0.5"),
+        ];
+        for (file, mix) in files {
+            let profile = profile_of(file, Stage::Run).expect("a workload");
+            assert_eq!(profile.mix.to_string(), mix);
+            assert_eq!((profile.records, profile.operations), (1000, Some(500)));
+            assert!(profile.ignored.is_empty(), "{:?}", profile.ignored);
+        }
+    }
+
+    #[test]
+    fn defaults_and_the_load_stage() {
+        let profile = profile_of("threadcount=8\ntarget=100\nodd=1", Stage::Load).expect("a workload");
+        assert_eq!((profile.choice, profile.operations, profile.connections), (Choice::Each, None, 8));
+        assert_eq!((profile.rate, profile.mix), (Some(100.0), Mix::only(Op::Set)));
+        assert_eq!(profile.values, ValueKind::Fields { count: 10, length: 100 });
+        assert_eq!(profile.ignored, ["odd"]);
+        assert!(profile_of("recordcount=x", Stage::Run).is_err());
+        assert!(profile_of("requestdistribution=odd", Stage::Run).is_err());
+        assert!(profile_of("workload=com.example.Other", Stage::Run).is_err());
+    }
+}
