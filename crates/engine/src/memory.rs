@@ -2,7 +2,7 @@
 //!
 //! Counted is what the arenas hold (documents and tables), read from one atomic per shard. Below the high watermark
 //! nothing happens; above it the item pager works until the low one is reached; at the quota a mutation that grows
-//! memory first lends a hand in dropping slow cursors and paging, and is refused only when that does not help. Mutations are also refused
+//! memory first lends the pager a hand, and is refused only when that does not help. Mutations are also refused
 //! when a shard's share of dirty bytes is used up: those cannot be ejected before they are synced.
 
 use std::sync::atomic::Ordering;
@@ -54,7 +54,6 @@ impl Bucket {
     /// `TemporaryFailure`.
     #[cold]
     pub(crate) fn make_room(&self, env: &Env<'_>, bytes: usize) -> Result<(), Status> {
-        self.drop_slow_cursors();
         self.page(env.now, HELP);
         if self.has_room_for(env, bytes) {
             return Ok(());

@@ -11,7 +11,7 @@ use base::VbId;
 use crate::{Bucket, StepReport};
 
 /// Percent of the quota that may be queued for cursors only, by default.
-const CURSOR_PERCENT: u64 = 5;
+const CURSOR_PERCENT: u64 = 10;
 /// Some megabytes are worth it in the smallest bucket.
 const CURSOR_BYTES_MIN: u64 = 4 << 20;
 /// After cursors have been dropped there is room for this share of what is allowed.
