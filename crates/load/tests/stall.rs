@@ -3,9 +3,9 @@
 //!
 //! Bounds compare with the stall as it was measured, and are wide: nothing here depends on how fast the machine is.
 
-use load::keys::KeyForm;
-use load::values::{Dataset, ValueKind};
-use load::{Control, Driver, Interval, Op, Pace, Part, Phase, Protocol, Records, Stop, Tally, Target};
+use settee_load::keys::KeyForm;
+use settee_load::values::{Dataset, ValueKind};
+use settee_load::{Control, Driver, Interval, Op, Pace, Part, Phase, Protocol, Records, Stop, Tally, Target};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
