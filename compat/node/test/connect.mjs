@@ -6,10 +6,10 @@ import couchbase from 'couchbase'
 
 export const { SETTEE_ADDRESS: ADDRESS, SETTEE_USERNAME: USERNAME, SETTEE_PASSWORD: PASSWORD } = process.env
 
-export async function connect(scheme = 'couchbase', username = USERNAME, password = PASSWORD) {
+export async function connect(scheme = 'couchbase', username = USERNAME, password = PASSWORD, more = {}) {
   const security = scheme === 'couchbases' ? { trustStorePath: process.env.SETTEE_CERTIFICATE } : {}
   const timeouts = { kvTimeout: 10_000, kvDurableTimeout: 10_000, managementTimeout: 30_000 }
-  const cluster = await couchbase.connect(`${scheme}://${ADDRESS}`, { username, password, security, timeouts })
+  const cluster = await couchbase.connect(`${scheme}://${ADDRESS}`, { username, password, security, timeouts, ...more })
   await cluster.waitUntilReady(10_000)
   return cluster
 }
