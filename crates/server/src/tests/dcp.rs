@@ -15,7 +15,7 @@ use protocol::{
 };
 
 use super::{
-    harness::{Client, Node, Reply, options},
+    harness::{Client, Node, Reply, encode, options},
     sockets::eventually,
 };
 use crate::ListenerKind;
@@ -161,4 +161,104 @@ fn nothing_but_open_is_for_ordinary_connections() {
     assert_eq!(wire.ask(&close).status, Status::Invalid);
     wire.hello(&[Feature::UnorderedExecution]);
     assert_eq!(wire.ask(&close).status, Status::NotSupported);
+}
+
+/// Controls with values that some of them like.
+const CONTROLS: [&[u8]; 12] = [
+    b"connection_buffer_size",
+    b"enable_noop",
+    b"set_noop_interval",
+    b"enable_stream_id",
+    b"send_stream_end_on_client_close_stream",
+    b"enable_expiry_opcode",
+    b"enable_out_of_order_snapshots",
+    b"max_marker_version",
+    b"flatbuffers_system_events",
+    b"force_value_compression",
+    b"backfill_order",
+    b"no_such_thing",
+];
+const VALUES: [&[u8]; 7] = [b"true", b"false", b"2.2", b"0", b"200", b"sequential", b"\xff"];
+const FILTERS: [&[u8]; 9] = [
+    b"",
+    b"{}",
+    br#"{"uid":"0"}"#,
+    br#"{"collections":["0"]}"#,
+    br#"{"collections":[]}"#,
+    br#"{"collections":["77"]}"#,
+    br#"{"scope":"0","sid":3}"#,
+    br#"{"sid":1,"purge_seqno":"9"}"#,
+    b"{\"sid\":",
+];
+
+/// Whole packets, and nothing that no producer says.
+fn check(mut said: &[u8]) {
+    while !said.is_empty() {
+        let Decoded::Frame(frame) = decode_frame(said) else { panic!("no whole packet in {said:?}") };
+        assert!(frame.header.magic.is_client_response() || DcpMessage::decode(&frame).is_some());
+        said = &said[frame.packet_len()..];
+    }
+}
+
+#[test]
+fn made_up_requests_are_survived() {
+    let node = Node::new();
+    let mut streamed = 0;
+    for seed in 0..60 {
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut wire = node.connect(ListenerKind::Kv);
+        let mut writer = node.connect(ListenerKind::Kv);
+        if random.bool() {
+            wire.hello(&[Feature::Collections, Feature::Snappy, Feature::AltRequest]);
+        }
+        let flags = OpenFlags::PRODUCER.0 | *random.choice(&[0, 0x04, 0x08, 0x20, 0x40, 0x104]).unwrap();
+        let open = OpenExtras { seqno: 0, flags }.encode();
+        let open = Request { extras: &open, key: b"c", ..Request::new(Opcode::DcpOpen) };
+        assert_eq!(wire.ask(&open).status, Status::Success);
+        for _ in 0..400 {
+            let vbucket = VbId(random.u16(0..3));
+            let small = |random: &mut fastrand::Rng| *random.choice(&[0, 1, 2, 5, 9, u64::MAX]).unwrap();
+            let extras = StreamRequest {
+                flags: *random.choice(&[0, 0x02, 0x04, 0x10, 0x40, 0x80, 0x01, 0x1000]).unwrap(),
+                reserved: 0,
+                start: small(&mut random).into(),
+                end: small(&mut random).into(),
+                vb_uuid: small(&mut random).into(),
+                snap_start: small(&mut random).into(),
+                snap_end: small(&mut random).into(),
+            }
+            .encode();
+            let mut request = match random.u8(0..8) {
+                0 | 1 => Request {
+                    key: random.choice(CONTROLS).unwrap(),
+                    value: random.choice(VALUES).unwrap(),
+                    ..Request::new(Opcode::DcpControl)
+                },
+                2..=4 => Request {
+                    extras: &extras,
+                    value: random.choice(FILTERS).unwrap(),
+                    ..Request::new(Opcode::DcpStreamReq)
+                },
+                5 => Request::new(Opcode::DcpCloseStream),
+                6 => Request { extras: &extras[..4], ..Request::new(Opcode::DcpBufferAcknowledgement) },
+                _ => Request::new(Opcode::DcpGetFailoverLog),
+            };
+            request.vbucket = vbucket;
+            request.info.stream_id = *random.choice(&[None, Some(1), Some(3)]).unwrap();
+            check(&wire.feed(&encode(&request)));
+            let set =
+                Request { vbucket, key: b"k", value: b"{}", extras: &[0; 8], ..Request::new(Opcode::Set) };
+            writer.ask(&set);
+            wire.deliver(&node);
+            match wire.pump() {
+                Some(said) => {
+                    check(&said);
+                    streamed += said.len();
+                }
+                None => panic!("nobody was silent"),
+            }
+        }
+    }
+    assert!(streamed > 10_000, "{streamed}: hardly anything was granted");
 }

@@ -323,6 +323,14 @@ impl Wire {
         }
     }
 
+    /// Lets streams say what they have; `None` when the connection ends.
+    pub(super) fn pump(&mut self) -> Option<Vec<u8>> {
+        let goes_on = self.connection.pump(&mut self.out, &mut self.context);
+        let mut said = Vec::new();
+        self.drain(&mut said);
+        goes_on.then_some(said)
+    }
+
     /// Lets every deadline pass.
     pub(super) fn time_out_all(&mut self) {
         while let Some(std::cmp::Reverse((millis, _))) = self.context.deadlines.pop() {
