@@ -182,6 +182,10 @@ struct World {
     journal: Journal,
     consumers: Vec<Consumer>,
     is_full: bool,
+    /// The disk takes nothing any more.
+    is_dead: bool,
+    /// Not warmed up yet.
+    is_cold: bool,
     /// Batches told.
     batches: u64,
 }
@@ -205,8 +209,16 @@ impl World {
             Some(disks) => Rig::over(options, Arc::default(), disks, Clock(0)),
             None => Rig::new(options),
         };
-        let mut world =
-            Self { rig, rng, journal: Journal::default(), consumers: Vec::new(), is_full: false, batches: 0 };
+        let mut world = Self {
+            rig,
+            rng,
+            journal: Journal::default(),
+            consumers: Vec::new(),
+            is_full: false,
+            is_dead: false,
+            is_cold: false,
+            batches: 0,
+        };
         for number in 0..6_u16 {
             let options = FeedOptions {
                 filter: if number == 3 { FeedFilter::Collections(Box::new([8])) } else { FeedFilter::All },
@@ -271,7 +283,12 @@ impl World {
 
     fn store(&mut self) {
         let (key, level) = (self.key(), self.level());
-        let length = if self.rng.u8(0..8) == 0 { 3_000 } else { self.rng.usize(0..60) };
+        // Now and then one that fills a good part of a feed's buffer.
+        let length = match self.rng.u8(0..40) {
+            0 => 200_000,
+            1..5 => 3_000,
+            _ => self.rng.usize(0..60),
+        };
         let value = vec![self.rng.u8(..); length];
         let expiry = if self.rng.u8(0..4) == 0 { self.rng.u32(1..20) } else { 0 };
         let store = Store { expiry: Expiry::Wire(expiry), durability: level, ..Store::set(&value) };
@@ -310,7 +327,8 @@ impl World {
                 Ok(true) => self.batches += 1,
                 Ok(false) => break,
                 Err(end) => {
-                    assert!(end == FeedEnd::TooSlow, "{end:?}");
+                    let is_failure = end == FeedEnd::BackfillFailed && self.is_dead;
+                    assert!(end == FeedEnd::TooSlow || is_failure, "{end:?}");
                     consumer.feed = None;
                     break;
                 }
@@ -324,7 +342,8 @@ impl World {
     }
 
     fn empty(&mut self) {
-        if self.is_full || self.rig.bucket.flush_all(self.rig.now()).is_err() {
+        let is_sound = !self.is_full && !self.is_dead;
+        if !is_sound || self.rig.bucket.flush_all(self.rig.now()).is_err() {
             return;
         }
         self.journal = Journal::default();
@@ -337,19 +356,19 @@ impl World {
         }
     }
 
-    /// Everybody is thrown out; what was not synced is gone.
-    fn crash(mut self) -> Self {
+    /// Everybody is thrown out. What was not synced is gone, or the stop was clean.
+    fn start_again(mut self, is_crash: bool) -> Self {
         self.consumers.iter_mut().for_each(|consumer| consumer.feed = None);
         self.rig.disks.iter().for_each(|disk| disk.set_full(false));
-        self.is_full = false;
-        self.rig = self.rig.crash();
-        self.rig.warm_up();
+        self.rig = if is_crash || self.is_dead { self.rig.crash() } else { self.rig.restart() };
+        (self.is_full, self.is_dead) = (false, false);
+        // Feeds do not wait for it.
+        self.is_cold = true;
         for vb in (0..VBUCKETS).map(VbId) {
-            // What the new start writes by itself comes after.
-            let began = self.rig.bucket.failover_log(vb).unwrap().first().unwrap().1;
-            self.journal.forget_above(vb, began);
+            let kept = self.rig.bucket.vb_history(vb).unwrap().high_seqno;
+            self.journal.forget_above(vb, kept);
             for consumer in self.consumers.iter_mut().filter(|consumer| consumer.vb == vb) {
-                if consumer.seqno > began || consumer.snapshot.is_some_and(|cut| cut.end > began) {
+                if consumer.seqno > kept || consumer.snapshot.is_some_and(|cut| cut.end > kept) {
                     consumer.roll_back();
                 }
             }
@@ -361,6 +380,23 @@ impl World {
         self.rig.clock.0 += 200;
         let now = self.rig.now();
         self.rig.bucket.flush(0, now);
+    }
+
+    /// From some write on nothing is written any more.
+    fn kill_disk(&mut self) {
+        if self.is_full || self.is_dead || !self.is_persistent() {
+            return;
+        }
+        self.is_dead = true;
+        if !self.rig.disks[0].die_after(self.rng.u64(0..6)) {
+            self.rig.stores[0].fail_sync();
+        }
+    }
+
+    fn warm_up(&mut self) {
+        self.rig.warm_up();
+        self.is_cold = false;
+        self.note_expirations();
     }
 
     fn fill_disk(&mut self) {
@@ -384,22 +420,29 @@ impl World {
             880..900 => drop(self.rig.bucket.drop_slow_cursors()),
             900..910 => drop(self.rig.bucket.page(now, Budget::default())),
             910..920 => drop(self.rig.bucket.defragment(Budget::default())),
-            920..935 => drop(self.rig.bucket.compact_eagerly(0, now)),
+            920..935 if !self.is_cold => drop(self.rig.bucket.compact_eagerly(0, now)),
             935..965 => self.rig.clock.0 += self.rng.u64(0..4_000),
             965..967 => self.rig.clock.0 += 70_000,
             967..985 => self.disconnect(),
             985..988 => self.empty(),
-            988..992 if self.is_persistent() => return self.crash(),
-            992..997 => self.fill_disk(),
+            988..991 if self.is_persistent() => return self.start_again(true),
+            991..993 if self.is_persistent() => return self.start_again(false),
+            993..997 if !self.is_dead => self.fill_disk(),
+            997..998 => self.kill_disk(),
+            998..1000 if self.is_cold && !self.is_dead => self.warm_up(),
             _ => {}
         }
         self
     }
 
     /// All consumers get everything there is.
-    fn catch_up(&mut self) {
+    fn catch_up(mut self) -> Self {
         self.rig.disks.iter().for_each(|disk| disk.set_full(false));
         self.is_full = false;
+        if self.is_dead {
+            self = self.start_again(true);
+        }
+        self.warm_up();
         self.rig.flush();
         for index in 0..self.consumers.len() {
             let high_seqno = self.rig.bucket.vb_history(self.consumers[index].vb).unwrap().high_seqno;
@@ -420,6 +463,7 @@ impl World {
                 assert!(round < 10_000, "it ends");
             }
         }
+        self
     }
 
     fn leaves_nothing(&mut self) {
@@ -443,7 +487,7 @@ fn run(seed: u64, steps: usize, kind: BucketKind, disks: Option<Disks>) -> [usiz
     for _ in 0..steps {
         world = world.step();
     }
-    world.catch_up();
+    world = world.catch_up();
     let told = world.consumers.iter().fold([0, 0], |sum, consumer| {
         [sum[0] + consumer.complete_from_disk, sum[1] + consumer.complete_from_memory]
     });
