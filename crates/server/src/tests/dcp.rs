@@ -218,15 +218,16 @@ fn made_up_requests_are_survived() {
         assert_eq!(wire.ask(&open).status, Status::Success);
         for _ in 0..400 {
             let vbucket = VbId(random.u16(0..3));
-            let small = |random: &mut fastrand::Rng| *random.choice(&[0, 1, 2, 5, 9, u64::MAX]).unwrap();
+            let low = |random: &mut fastrand::Rng| *random.choice(&[0, 0, 0, 0, 1, 5]).unwrap();
+            let high = |random: &mut fastrand::Rng| *random.choice(&[0, 9, u64::MAX]).unwrap();
             let extras = StreamRequest {
                 flags: *random.choice(&[0, 0x02, 0x04, 0x10, 0x40, 0x80, 0x01, 0x1000]).unwrap(),
                 reserved: 0,
-                start: small(&mut random).into(),
-                end: small(&mut random).into(),
-                vb_uuid: small(&mut random).into(),
-                snap_start: small(&mut random).into(),
-                snap_end: small(&mut random).into(),
+                start: low(&mut random).into(),
+                end: high(&mut random).into(),
+                vb_uuid: low(&mut random).into(),
+                snap_start: low(&mut random).into(),
+                snap_end: high(&mut random).into(),
             }
             .encode();
             let mut request = match random.u8(0..8) {
@@ -250,6 +251,7 @@ fn made_up_requests_are_survived() {
             let set =
                 Request { vbucket, key: b"k", value: b"{}", extras: &[0; 8], ..Request::new(Opcode::Set) };
             writer.ask(&set);
+            node.backfill("default");
             wire.deliver(&node);
             match wire.pump() {
                 Some(said) => {

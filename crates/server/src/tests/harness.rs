@@ -129,6 +129,11 @@ impl Node {
         self.buckets[bucket].0.stats()
     }
 
+    /// Reads what streams of a bucket need from where it is.
+    pub(super) fn backfill(&self, bucket: &str) {
+        self.buckets[bucket].0.run_backfills(0, self.shared.now());
+    }
+
     pub(super) fn high_seqno(&self, bucket: &str, vb: VbId) -> Seqno {
         self.buckets[bucket].0.vb_history(vb).unwrap().high_seqno
     }
