@@ -22,6 +22,7 @@ pub mod records;
 pub mod report;
 pub mod tally;
 pub mod target;
+pub mod validate;
 pub mod values;
 pub mod wire;
 

@@ -15,6 +15,9 @@ const LOWEST_NANOS: u64 = 100;
 const HIGHEST_NANOS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
+/// So many records whose values were wrong are told with their history.
+pub const HISTORIES_MAX: usize = 20;
+
 /// A histogram of latencies in nanoseconds; takes memory with the first one.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Option<Box<Histogram<u64>>>);
@@ -172,6 +175,10 @@ pub struct Tally {
     pub failures: BTreeMap<String, u64>,
     /// Documents that came back different from anything that was stored.
     pub corrupt: u64,
+    /// What validation found, by [`crate::validate::Violation`].
+    pub violations: BTreeMap<String, u64>,
+    /// What happened to the first records it concerns.
+    pub histories: Vec<String>,
     /// Connections that broke and were made again.
     pub reconnects: u64,
     /// Operations that were due before the end and could not be sent (open loop).
@@ -215,6 +222,11 @@ impl Tally {
             *self.failures.entry(name.clone()).or_default() += count;
         }
         self.corrupt += other.corrupt;
+        for (name, count) in &other.violations {
+            *self.violations.entry(name.clone()).or_default() += count;
+        }
+        let room = HISTORIES_MAX.saturating_sub(self.histories.len());
+        self.histories.extend(other.histories.iter().take(room).cloned());
         self.reconnects += other.reconnects;
         self.unsent += other.unsent;
         self.elapsed = self.elapsed.max(other.elapsed);

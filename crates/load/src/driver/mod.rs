@@ -23,11 +23,13 @@ use crate::pace::{Control, Pace};
 use crate::records::{Records, mix};
 use crate::tally::{Interval, Tally};
 use crate::target::{LoadError, Target};
+use crate::validate::Ledger;
 use crate::wire::Settings;
 use connection::Connection;
 use mio::{Events, Interest, Poll, Token};
 use reconnect::Reconnector;
 use run::Run;
+use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -103,6 +105,8 @@ pub struct Phase {
     pub settings: Settings,
     /// What APPEND and PREPEND add.
     pub additions: (Vec<u8>, Vec<u8>),
+    /// Hold every read against what this run has written. Only reads of whole documents, writes and deletions can be.
+    pub validate: bool,
     /// An answer that takes longer breaks the connection.
     pub timeout: Option<Duration>,
     /// What a broken connection means.
@@ -134,6 +138,7 @@ impl Phase {
             check_every: 16,
             settings: Settings::default(),
             additions: (b"appended_string".to_vec(), b"prepended_string".to_vec()),
+            validate: false,
             timeout: None,
             on_break: OnBreak::Fail,
             interval: Duration::from_secs(1),
@@ -155,6 +160,8 @@ pub struct Driver {
     timer: Timer,
     connections: Vec<Connection>,
     buffer: Vec<u8>,
+    /// What validation knows; kept from phase to phase.
+    ledger: Option<Ledger>,
 }
 
 impl Driver {
@@ -177,7 +184,16 @@ impl Driver {
             open.push(Connection::new(id, id % nodes, stream));
         }
         let timer = Timer::new(poll.registry(), Token(open.len()))?;
-        Ok(Driver { target, records, part, poll, timer, connections: open, buffer: vec![0; READ_BYTES] })
+        Ok(Driver {
+            target,
+            records,
+            part,
+            poll,
+            timer,
+            connections: open,
+            buffer: vec![0; READ_BYTES],
+            ledger: None,
+        })
     }
 
     /// Runs a phase alone and at once; `progress` hears the running total about ten times a second.
@@ -209,7 +225,14 @@ impl Driver {
     ) -> Result<(), LoadError> {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         let mut connections = std::mem::take(&mut self.connections);
+        let ledger = phase.validate.then(|| {
+            let expires = phase.settings.expiry > 0;
+            // Distinct runs write distinct stamps, whatever their seeds are.
+            let run = RandomState::new().hash_one(phase.seed);
+            &mut *self.ledger.get_or_insert_with(|| Ledger::new(run, phase.records, self.part, expires))
+        });
         let mut run = Run::new(phase, &self.target, &*self.records, self.part, control, start, sink);
+        run.ledger = ledger;
         let mut wheel = Wheel {
             poll: &mut self.poll,
             timer: &mut self.timer,

@@ -7,14 +7,20 @@ use crate::choose::Part;
 use crate::op::{Class, Op};
 use crate::pace::Control;
 use crate::records::Records;
-use crate::tally::{Interval, Tally};
+use crate::tally::{HISTORIES_MAX, Interval, Tally};
 use crate::target::{LoadError, Target};
+use crate::validate::{Ended, Ledger};
 use crate::wire::{Command, Expected, Found, Outcome, Parsed, Settings, Verb};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Counters live beside the documents, because a document is no number.
 const COUNTER_SUFFIX: &[u8] = b".n";
+
+/// Whether an operation changes its record.
+const fn writes(op: Op) -> bool {
+    matches!(op, Op::Set | Op::Add | Op::Replace | Op::Cas | Op::Rmw | Op::Delete)
+}
 
 pub(super) struct Run<'a> {
     pub(super) phase: &'a Phase,
@@ -28,6 +34,8 @@ pub(super) struct Run<'a> {
     target: &'a Target,
     records: &'a dyn Records,
     settings: Settings,
+    /// What validation knows, if this run validates.
+    pub(super) ledger: Option<&'a mut Ledger>,
     control: &'a Control,
     start: Instant,
     sink: &'a mut dyn FnMut(Interval),
@@ -65,6 +73,7 @@ impl<'a> Run<'a> {
             finished: 0,
             target,
             records,
+            ledger: None,
             settings: Settings { flags, collection: target.collection(), ..phase.settings.clone() },
             control,
             start,
@@ -158,7 +167,8 @@ impl<'a> Run<'a> {
                     connection.listed = false;
                     continue;
                 }
-                let Some(job) = self.next_job(node, now) else { break };
+                let Some(mut job) = self.next_job(node, now) else { break };
+                self.enter(&mut job, now);
                 self.send(connection, job, now);
                 self.soil(connection);
                 // In turns: the next request is another connection's.
@@ -203,6 +213,42 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Notes in the ledger what is about to be sent. A write to a record that is being written becomes a read: only one
+    /// at a time has an order.
+    fn enter(&mut self, job: &mut Job, now: u64) {
+        let Some(ledger) = &mut self.ledger else { return };
+        if writes(job.op) {
+            match ledger.begin(job.index, job.op == Op::Delete, now) {
+                Some(version) => job.version = u64::from(version),
+                None => (job.op, job.verb, job.then) = (Op::Get, Verb::Get, None),
+            }
+        }
+        job.floor = ledger.floor(job.index);
+    }
+
+    /// Notes in the ledger how a write ended.
+    fn leave(&mut self, job: &Job, class: Class, now: u64) {
+        let Some(ledger) = self.ledger.as_mut().filter(|_| writes(job.op)) else { return };
+        let ended = match class {
+            Class::Success => Ended::Applied,
+            Class::Miss => Ended::Refused,
+            Class::Failure => Ended::Unknown,
+        };
+        ledger.end(job.index, job.version as u32, job.op == Op::Delete, ended, now);
+    }
+
+    /// Holds what a read returned against the ledger.
+    fn validate(&mut self, job: &Job, value: Option<&[u8]>, now: u64) {
+        let Some(ledger) = &mut self.ledger else { return };
+        if let Some(violation) = ledger.check(job.index, job.floor, value, now) {
+            *self.tally.violations.entry(violation.name().to_owned()).or_default() += 1;
+            if self.tally.histories.len() < HISTORIES_MAX {
+                let history = ledger.history(job.index);
+                self.tally.histories.push(format!("{}: {history}", violation.name()));
+            }
+        }
+    }
+
     /// Appends the job's request and notes that it waits for a reply.
     fn send(&mut self, connection: &mut Connection, mut job: Job, now: u64) {
         if job.sent == 0 {
@@ -228,7 +274,7 @@ impl<'a> Run<'a> {
         }
         let key_end = self.scratch.len();
         match job.verb {
-            verb if verb.carries_value() => self.records.value(job.index, job.version, &mut self.scratch),
+            verb if verb.carries_value() => self.append_value(job),
             Verb::Append => self.scratch.extend_from_slice(&self.phase.additions.0),
             Verb::Prepend => self.scratch.extend_from_slice(&self.phase.additions.1),
             Verb::SubSet => self.scratch.extend_from_slice(format!("\"{:016x}\"", job.version).as_bytes()),
@@ -240,6 +286,15 @@ impl<'a> Run<'a> {
         let command = Command { verb: job.verb, key, value, vb, number: job.number, cas: job.cas, settings };
         self.target.protocol.write(&command, out);
         value.len() as u32
+    }
+
+    fn append_value(&mut self, job: &Job) {
+        let Some(ledger) = &self.ledger else {
+            return self.records.value(job.index, job.version, &mut self.scratch);
+        };
+        let mut body = Vec::new();
+        self.records.value(job.index, job.version, &mut body);
+        ledger.stamp(job.index, job.version as u32, &body, &mut self.scratch);
     }
 
     fn write_many(&mut self, job: &Job, out: &mut Vec<u8>) {
@@ -307,7 +362,7 @@ impl<'a> Run<'a> {
         let class = match outcome {
             Outcome::Hit(value, cas) => {
                 self.tally.bytes += value.len() as u64;
-                self.check(&job, value);
+                self.check(&job, value, now);
                 if let Some(then) = job.then.take() {
                     (job.verb, job.cas) = (then, cas);
                     // Flushed with everything else by whoever reads.
@@ -321,8 +376,14 @@ impl<'a> Run<'a> {
                 connection.resume();
                 Class::Success
             }
-            Outcome::Many => self.count_many(&job, reply),
-            Outcome::Miss => Class::Miss,
+            Outcome::Many => self.count_many(&job, reply, now),
+            Outcome::Miss => {
+                // A deletion that finds nothing and a replacement of nothing have seen absence, as a read does.
+                if matches!(job.verb, Verb::Get | Verb::GetCas | Verb::Delete | Verb::Replace) {
+                    self.validate(&job, None, now);
+                }
+                Class::Miss
+            }
             Outcome::Temporary => {
                 self.tally.temporary += 1;
                 self.paused += usize::from(connection.paused_until.is_none());
@@ -339,6 +400,7 @@ impl<'a> Run<'a> {
     }
 
     fn finish(&mut self, job: &Job, class: Class, server_us: Option<u32>, now: u64) {
+        self.leave(job, class, now);
         self.supply.outstanding -= 1;
         self.finished += 1;
         self.tally.record(job.op, class, now.saturating_sub(job.due));
@@ -355,13 +417,14 @@ impl<'a> Run<'a> {
     }
 
     /// A multi-get succeeds when it finds everything.
-    fn count_many(&mut self, job: &Job, reply: &[u8]) -> Class {
+    fn count_many(&mut self, job: &Job, reply: &[u8], now: u64) -> Class {
         let found = std::mem::take(&mut self.found);
         for (place, range) in &found {
             let value = &reply[range.clone()];
             self.tally.bytes += value.len() as u64;
             if let Some(&index) = place.and_then(|place| job.keys.get(place)) {
-                self.check(&Job { index, op: Op::Get, verb: Verb::Get, ..job.clone() }, value);
+                // Validation has no multi-gets, so this compares with what is stored at most.
+                self.check(&Job { index, op: Op::Get, verb: Verb::Get, ..job.clone() }, value, now);
             }
         }
         self.tally.keys_found += found.len() as u64;
@@ -372,7 +435,10 @@ impl<'a> Run<'a> {
     }
 
     /// Compares a document with what was stored, every so often.
-    fn check(&mut self, job: &Job, value: &[u8]) {
+    fn check(&mut self, job: &Job, value: &[u8], now: u64) {
+        if self.ledger.is_some() {
+            return self.validate(job, Some(value), now);
+        }
         self.hits += 1;
         let every = self.phase.check_every;
         let due = every > 0 && (every == 1 || self.hits.is_multiple_of(every));

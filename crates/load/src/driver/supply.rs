@@ -8,6 +8,7 @@ use super::Phase;
 use crate::choose::{Chooser, Part};
 use crate::op::Op;
 use crate::pace::{Arrivals, Pace};
+use crate::validate::Floor;
 use crate::wire::Verb;
 use std::collections::VecDeque;
 
@@ -37,6 +38,8 @@ pub(super) struct Job {
     pub(super) value_bytes: u32,
     /// For the second request of a CAS.
     pub(super) cas: u64,
+    /// What its answer may be held against, if this run validates.
+    pub(super) floor: Floor,
     /// Records of a multi-get.
     pub(super) keys: Box<[u64]>,
 }
@@ -66,7 +69,7 @@ impl Supply {
             pace: phase.pace,
             mix: phase.mix.clone(),
             multi: phase.multi.max(1),
-            chooser: Chooser::new(phase.choice, phase.records, part, false, &mut rng),
+            chooser: Chooser::new(phase.choice, phase.records, part, phase.validate, &mut rng),
             arrivals: Arrivals::new(phase.pace, part, rate, 0, &mut rng),
             rng,
             waiting: (0..nodes).map(|_| VecDeque::new()).collect(),
@@ -172,7 +175,20 @@ impl Supply {
         let (verb, then) = Verb::of(op);
         let keys = if op == Op::MultiGet { self.keys(index, node_of) } else { Box::default() };
         let version = self.rng.u64(..);
-        Some(Job { op, verb, then, index, version, due, sent: 0, number: 0, value_bytes: 0, cas: 0, keys })
+        Some(Job {
+            op,
+            verb,
+            then,
+            index,
+            version,
+            due,
+            sent: 0,
+            number: 0,
+            value_bytes: 0,
+            cas: 0,
+            floor: Floor::default(),
+            keys,
+        })
     }
 
     /// The records of a multi-get: all on the node of the first, because one request goes to one node.

@@ -28,7 +28,7 @@ struct Server {
     mischief: Mischief,
 }
 
-/// A binary memcached for the keys' and values' sake: enough for GET, SET, ADD, DELETE.
+/// A binary memcached for the keys' and values' sake: enough for GET, SET, ADD, REPLACE, DELETE.
 fn serve(mischief: Mischief) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -92,7 +92,8 @@ impl Server {
                 (0x86, 0, b"Temporary failure".to_vec())
             }
             2 if store.contains_key(key) => (2, 0, Vec::new()),
-            1 | 2 => {
+            3 if !store.contains_key(key) => (1, 0, Vec::new()),
+            1..=3 => {
                 store.insert(key.to_vec(), value.to_vec());
                 (0, 0, Vec::new())
             }
@@ -198,4 +199,36 @@ fn an_open_loop_does_what_is_due_and_nothing_else() {
         assert_eq!(tally.split.queue.count(), tally.ok());
         assert!(intervals >= 5, "{intervals}");
     }
+}
+
+#[test]
+fn validation_passes_an_honest_server_and_sees_a_damaged_value() {
+    let mix = "get=5,set=3,delete=1,add=1,replace=1,rmw=1";
+    let phase = |records| Phase {
+        mix: mix.parse().expect("a mix"),
+        validate: true,
+        pipeline: 4,
+        stop: Stop::Ops(5_000),
+        ..Phase::of(Op::Get, records)
+    };
+    let mut honest = driver(&serve(Mischief::default()), 3);
+    let tally = honest.run_all(&phase(50), |_| ()).expect("a phase");
+    assert_eq!(
+        (tally.ok() + tally.misses(), &tally.violations),
+        (5_000, &Default::default()),
+        "{:?}",
+        tally.histories
+    );
+    let sweep = Phase { validate: true, ..Phase::each(Op::Get, 50, 4) };
+    let swept = honest.run_all(&sweep, |_| ()).expect("a phase");
+    assert!(swept.violations.is_empty() && swept.done() == 50);
+    let mut damaging = driver(&serve(Mischief { damage_every: 100, ..Mischief::default() }), 3);
+    let tally = damaging.run_all(&phase(50), |_| ()).expect("a phase");
+    let torn = tally.violations.get("torn").copied().unwrap_or(0);
+    assert!(torn >= 10 && tally.violations.len() == 1, "{:?}", tally.violations);
+    assert!(tally.histories[0].contains("acknowledged"), "{:?}", tally.histories);
+    let mut breaking = driver(&serve(Mischief { close_every: 97, ..Mischief::default() }), 3);
+    let broken = Phase { on_break: OnBreak::Reconnect, ..phase(50) };
+    let tally = breaking.run_all(&broken, |_| ()).expect("a phase");
+    assert!(tally.reconnects > 0 && tally.violations.is_empty(), "{:?}", tally.histories);
 }

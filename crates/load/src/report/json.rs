@@ -1,6 +1,6 @@
 //! One JSON object: for scripts.
 
-use super::Report;
+use super::{Moment, Report};
 use crate::tally::{Latencies, OpTally};
 use serde_json::{Map, Value, json};
 
@@ -31,6 +31,8 @@ pub fn json(report: &Report) -> Value {
         "unsent": tally.unsent,
         "reconnects": tally.reconnects,
         "corrupt": report.corrupt(),
+        "violations": report.violations(),
+        "histories": report.histories(),
         "bytes": tally.bytes,
         "read_us": latencies(&tally.latencies(Some(true))),
         "write_us": latencies(&tally.latencies(Some(false))),
@@ -48,11 +50,15 @@ pub fn json(report: &Report) -> Value {
         "steps": report.steps,
         "best_rate": report.best_step().map(|step| step.rate),
         "verified": report.verified.as_ref().map(|tally| json!({"hits": tally.ok(), "misses": tally.misses()})),
-        "intervals": report.moments.iter().map(|moment| json!({
-            "second": moment.index as f64 * report.interval, "ops": moment.done, "misses": moment.misses,
-            "errors": moment.failed, "p50_us": moment.latency[0] as f64 / 1e3, "p99_us": moment.latency[1] as f64 / 1e3,
-            "p99.9_us": moment.latency[2] as f64 / 1e3, "max_us": moment.latency[3] as f64 / 1e3,
-        })).collect::<Vec<_>>(),
+        "intervals": report.moments.iter().map(|moment| interval(moment, report.interval)).collect::<Vec<_>>(),
+    })
+}
+
+fn interval(moment: &Moment, seconds: f64) -> Value {
+    let [p50, p99, p999, max] = moment.latency.map(|nanos| nanos as f64 / 1e3);
+    json!({
+        "second": moment.index as f64 * seconds, "ops": moment.done, "misses": moment.misses, "errors": moment.failed,
+        "p50_us": p50, "p99_us": p99, "p99.9_us": p999, "max_us": max,
     })
 }
 

@@ -21,6 +21,7 @@ pub use text::text;
 use crate::conduct::Step;
 use crate::process::Usage;
 use crate::tally::{Interval, Tally};
+use std::collections::BTreeMap;
 
 /// One interval of the run in figures.
 #[derive(Clone, Debug)]
@@ -139,6 +140,23 @@ impl Report {
     #[must_use]
     pub fn corrupt(&self) -> u64 {
         self.tally.corrupt + self.verified.as_ref().map_or(0, |tally| tally.corrupt)
+    }
+
+    /// What validation found, while measuring or when everything was read back.
+    #[must_use]
+    pub fn violations(&self) -> BTreeMap<String, u64> {
+        let mut all = self.tally.violations.clone();
+        for (name, count) in self.verified.iter().flat_map(|tally| &tally.violations) {
+            *all.entry(name.clone()).or_default() += count;
+        }
+        all
+    }
+
+    /// What happened to the first records that it concerns.
+    #[must_use]
+    pub fn histories(&self) -> Vec<&str> {
+        let verified = self.verified.iter().flat_map(|tally| &tally.histories);
+        self.tally.histories.iter().chain(verified).map(String::as_str).collect()
     }
 
     /// Operations that were refused, and what most of them were told.

@@ -58,6 +58,12 @@ fn write(report: &Report, f: &mut String) -> fmt::Result {
     for sentence in &report.findings {
         writeln!(f, "  {sentence}")?;
     }
+    for (name, count) in report.violations() {
+        writeln!(f, "  VIOLATION: {count} reads saw a {name} document")?;
+    }
+    for history in report.histories() {
+        writeln!(f, "    {history}")?;
+    }
     if let Some(check) = &report.verified {
         let right = check.ok() - check.corrupt.min(check.ok());
         writeln!(f, "  read back: {right} as stored, {} absent, {} wrong", check.misses(), check.corrupt)?;

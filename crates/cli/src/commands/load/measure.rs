@@ -28,7 +28,10 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     }
     check_files(plan.connections)?;
     let target = Arc::new(plan.target.discover(args.answers.trace)?);
-    let (phase, rate) = (plan.phase.clone(), plan.rate);
+    let (phase, rate) = (Phase { validate: args.answers.validate, ..plan.phase.clone() }, plan.rate);
+    if let Some(op) = phase.mix.ops().find(|op| phase.validate && !load::validate::judges(*op)) {
+        return Err(Failure(format!("validation cannot judge {}", op.name())));
+    }
     let threads = args.pace.threads as usize;
     let mut crew =
         Crew::connect(&target, &plan.records, plan.connections, threads, Part::WHOLE).map_err(failed)?;
@@ -69,7 +72,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
             report.server_figures.push(("writes per sync".to_owned(), writes / syncs));
         }
     }
-    if args.answers.verify > 0 {
+    if args.answers.verify > 0 || phase.validate {
         report.verified = Some(read_back(args, &phase, &mut crew)?);
     }
     outputs.finish(&report)?;
@@ -114,9 +117,9 @@ fn failed(error: load::LoadError) -> Failure {
 fn read_back(args: &Args, phase: &Phase, crew: &mut Crew) -> Result<load::Tally, Failure> {
     let check = Phase {
         mix: Mix::only(Op::Get),
-        choice: Choice::Uniform,
+        choice: if phase.validate { Choice::Each } else { Choice::Uniform },
         pace: Pace::Closed,
-        stop: Stop::Ops(args.answers.verify),
+        stop: if phase.validate { Stop::All } else { Stop::Ops(args.answers.verify) },
         check_every: phase.check_every.min(1),
         seed: phase.seed ^ VERIFY_SEED,
         ..phase.clone()

@@ -80,6 +80,11 @@ enum Tool {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Answers")]
 struct AnswerArgs {
+    /// Validate: values carry who wrote them and when, every read is held against what this run acknowledged, and at the
+    /// end every record is read. Lost, stale, resurrected, torn and foreign documents fail the run, with their history.
+    /// Start from an empty bucket or from any; not with append, prepend, incr, decr, touch, subset, insert
+    #[arg(long)]
+    validate: bool,
     /// Afterwards read back this many random records and compare them
     #[arg(long, default_value_t = 1000)]
     verify: u64,
@@ -133,6 +138,11 @@ fn verdict(report: &report::Report) -> Result<(), Failure> {
     if report.corrupt() > 0 {
         let corrupt = report.corrupt();
         return Err(Failure(format!("{corrupt} documents came back different from what was stored")));
+    }
+    let violations: Vec<_> =
+        report.violations().into_iter().map(|(name, count)| format!("{count} {name}")).collect();
+    if !violations.is_empty() {
+        return Err(Failure(format!("documents were not what was acknowledged: {}", violations.join(", "))));
     }
     match report.refused() {
         None => Ok(()),

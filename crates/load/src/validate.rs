@@ -1,0 +1,329 @@
+//! Proves that a server keeps what it acknowledged: every value carries who wrote it and when, and every read is held
+//! against what this run knows.
+//!
+//! A [`Ledger`] belongs to one part of a run, which alone writes its records and writes each of them one at a time, so
+//! the versions of a record have an order. A read may see the newest version that was acknowledged before it was sent,
+//! or any that was sent before its answer came: anything older is stale (or resurrected, if a deletion lies between),
+//! absence without a deletion is a loss, anything else is torn or never existed. A write whose answer never came may or
+//! may not have happened, until a later one is acknowledged.
+//!
+//! What it does not do: judge documents it has not written (they may be anything), or absence where documents expire.
+
+use crate::choose::Part;
+use crate::op::Op;
+use std::collections::VecDeque;
+use std::fmt::Write;
+
+const MAGIC: &[u8; 8] = b"settee 1";
+/// Magic, run, record, version, length of the rest, checksum of everything else.
+const STAMP_BYTES: usize = 8 + 8 + 8 + 4 + 4 + 4;
+/// Events that are remembered, of all records together.
+const EVENTS_MAX: usize = 200_000;
+/// Events of one record that a report shows.
+const HISTORY_MAX: usize = 16;
+
+/// Whether an operation can be part of a run that validates.
+#[must_use]
+pub const fn judges(op: Op) -> bool {
+    matches!(op, Op::Get | Op::Set | Op::Add | Op::Replace | Op::Cas | Op::Rmw | Op::Delete)
+}
+
+/// What was seen that must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Violation {
+    /// An acknowledged document is gone.
+    Lost,
+    /// An older version than one that was acknowledged before.
+    Stale,
+    /// A version from before an acknowledged deletion.
+    Resurrected,
+    /// Bytes that nobody wrote like this.
+    Torn,
+    /// Another record's document, or a version that was never written.
+    Foreign,
+}
+
+impl Violation {
+    /// The word in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Violation::Lost => "lost",
+            Violation::Stale => "stale",
+            Violation::Resurrected => "resurrected",
+            Violation::Torn => "torn",
+            Violation::Foreign => "foreign",
+        }
+    }
+}
+
+/// What is known when a read is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floor {
+    acknowledged: u32,
+    deleted: bool,
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Acknowledged.
+    Applied,
+    /// The server said that nothing changed.
+    Refused,
+    /// Nobody knows.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// Newest version that was acknowledged; 0 for none.
+    acknowledged: u32,
+    /// Newest version that was sent.
+    issued: u32,
+    /// Newest deletion that was sent.
+    delete_issued: u32,
+    /// Whether the acknowledged version is a deletion.
+    deleted: bool,
+    /// A write is under way.
+    busy: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    nanos: u64,
+    index: u64,
+    version: u32,
+    what: &'static str,
+}
+
+/// What one part of a run knows about its records.
+pub struct Ledger {
+    run: u64,
+    part: Part,
+    states: Vec<State>,
+    events: VecDeque<Event>,
+    /// Documents may disappear by themselves.
+    expires: bool,
+}
+
+impl Ledger {
+    /// For the records of `part` among `records`; `run` tells this run's values from others'.
+    #[must_use]
+    pub fn new(run: u64, records: u64, part: Part, expires: bool) -> Ledger {
+        let own = records.saturating_sub(part.index).div_ceil(part.of);
+        Ledger { run, part, states: vec![State::default(); own as usize], events: VecDeque::new(), expires }
+    }
+
+    fn state(&mut self, index: u64) -> Option<&mut State> {
+        self.states.get_mut((index / self.part.of) as usize)
+    }
+
+    fn remember(&mut self, nanos: u64, index: u64, version: u32, what: &'static str) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(Event { nanos, index, version, what });
+    }
+
+    /// A write or deletion is about to be sent; returns its version, or nothing if one is under way already.
+    pub fn begin(&mut self, index: u64, deletes: bool, nanos: u64) -> Option<u32> {
+        let state = self.state(index).filter(|state| !state.busy)?;
+        state.busy = true;
+        state.issued += 1;
+        let version = state.issued;
+        if deletes {
+            state.delete_issued = version;
+        }
+        self.remember(nanos, index, version, if deletes { "delete sent" } else { "write sent" });
+        Some(version)
+    }
+
+    /// The write or deletion has ended.
+    pub fn end(&mut self, index: u64, version: u32, deletes: bool, ended: Ended, nanos: u64) {
+        if let Some(state) = self.state(index) {
+            state.busy = false;
+            if ended == Ended::Applied {
+                (state.acknowledged, state.deleted) = (version, deletes);
+            }
+        }
+        let what = match ended {
+            Ended::Applied => "acknowledged",
+            Ended::Refused => "refused",
+            Ended::Unknown => "of unknown outcome",
+        };
+        self.remember(nanos, index, version, what);
+    }
+
+    /// What a read that is sent now may count on.
+    #[must_use]
+    pub fn floor(&mut self, index: u64) -> Floor {
+        let known = self.state(index).copied().unwrap_or_default();
+        Floor { acknowledged: known.acknowledged, deleted: known.deleted }
+    }
+
+    /// Appends a value that can be recognised.
+    pub fn stamp(&self, index: u64, version: u32, body: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&self.run.to_le_bytes());
+        out.extend_from_slice(&index.to_le_bytes());
+        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&out[start..]), body);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(body);
+    }
+
+    /// Holds what a read returned against what is known; `None` is absence.
+    pub fn check(&mut self, index: u64, floor: Floor, value: Option<&[u8]>, nanos: u64) -> Option<Violation> {
+        let known = self.state(index).copied().unwrap_or_default();
+        let (violation, version) = match value {
+            None => {
+                let explained =
+                    floor.acknowledged == 0 || floor.deleted || known.delete_issued > floor.acknowledged;
+                ((!explained && !self.expires).then_some(Violation::Lost), 0)
+            }
+            Some(value) => match read_stamp(value) {
+                // Where nothing was written yet, anything may lie from before.
+                None => ((floor.acknowledged > 0).then_some(Violation::Torn), 0),
+                Some((run, _, version)) if run != self.run => {
+                    ((floor.acknowledged > 0).then_some(older(floor)), version)
+                }
+                Some((_, other, version)) if other != index => (Some(Violation::Foreign), version),
+                Some((_, _, version)) if version > known.issued => (Some(Violation::Foreign), version),
+                Some((_, _, version)) if version < floor.acknowledged => (Some(older(floor)), version),
+                Some((_, _, version)) if version == floor.acknowledged && floor.deleted => {
+                    (Some(Violation::Resurrected), version)
+                }
+                Some((_, _, version)) => (None, version),
+            },
+        };
+        let what = if value.is_some() { "read" } else { "read as absent" };
+        self.remember(nanos, index, version, what);
+        violation
+    }
+
+    /// What happened to a record, newest last, as far as it is remembered.
+    #[must_use]
+    pub fn history(&self, index: u64) -> String {
+        let events: Vec<_> =
+            self.events.iter().rev().filter(|event| event.index == index).take(HISTORY_MAX).collect();
+        let mut out = format!("record {index}:");
+        for event in events.into_iter().rev() {
+            // Writing to a String cannot fail.
+            let _ =
+                write!(out, " {:.6} s version {} {};", event.nanos as f64 / 1e9, event.version, event.what);
+        }
+        out
+    }
+}
+
+fn older(floor: Floor) -> Violation {
+    if floor.deleted { Violation::Resurrected } else { Violation::Stale }
+}
+
+/// Run, record and version of a value that is whole.
+fn read_stamp(value: &[u8]) -> Option<(u64, u64, u32)> {
+    let (stamp, body) = value.split_at_checked(STAMP_BYTES)?;
+    let number = |at: usize| Some(u64::from_le_bytes(stamp.get(at..at + 8)?.try_into().ok()?));
+    let short = |at: usize| Some(u32::from_le_bytes(stamp.get(at..at + 4)?.try_into().ok()?));
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&stamp[..STAMP_BYTES - 4]), body);
+    let whole = stamp.starts_with(MAGIC) && short(28)? as usize == body.len() && short(32)? == checksum;
+    whole.then_some((number(8)?, number(16)?, short(24)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Ledger {
+        Ledger::new(7, 10, Part::WHOLE, false)
+    }
+
+    fn value(ledger: &Ledger, index: u64, version: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        ledger.stamp(index, version, b"body", &mut out);
+        out
+    }
+
+    /// Writes version after version of record 3.
+    fn write(ledger: &mut Ledger, deletes: bool, ended: Ended) -> u32 {
+        let version = ledger.begin(3, deletes, 0).expect("not busy");
+        ledger.end(3, version, deletes, ended, 0);
+        version
+    }
+
+    #[test]
+    fn what_was_acknowledged_must_be_there() {
+        let mut ledger = ledger();
+        let before = ledger.floor(3);
+        assert_eq!(ledger.check(3, before, Some(b"anything"), 0), None, "nothing was written yet");
+        assert_eq!(ledger.check(3, before, None, 0), None);
+        let first = write(&mut ledger, false, Ended::Applied);
+        let second = write(&mut ledger, false, Ended::Applied);
+        let floor = ledger.floor(3);
+        let (old, new) = (value(&ledger, 3, first), value(&ledger, 3, second));
+        assert_eq!(ledger.check(3, floor, Some(&new), 0), None);
+        assert_eq!(ledger.check(3, floor, Some(&old), 0), Some(Violation::Stale));
+        assert_eq!(ledger.check(3, before, Some(&old), 0), None, "the read was sent before");
+        assert_eq!(ledger.check(3, floor, None, 0), Some(Violation::Lost));
+        assert_eq!(ledger.check(3, floor, Some(&new[..30]), 0), Some(Violation::Torn));
+        let mut damaged = new.clone();
+        *damaged.last_mut().expect("bytes") ^= 1;
+        assert_eq!(ledger.check(3, floor, Some(&damaged), 0), Some(Violation::Torn));
+        let other = value(&ledger, 4, 1);
+        assert_eq!(ledger.check(3, floor, Some(&other), 0), Some(Violation::Foreign));
+        let future = value(&ledger, 3, 9);
+        assert_eq!(ledger.check(3, floor, Some(&future), 0), Some(Violation::Foreign));
+        let foreign = value(&Ledger::new(8, 10, Part::WHOLE, false), 3, 1);
+        assert_eq!(ledger.check(3, floor, Some(&foreign), 0), Some(Violation::Stale));
+    }
+
+    #[test]
+    fn deletions_explain_absence_and_forbid_return() {
+        let mut ledger = ledger();
+        let first = write(&mut ledger, false, Ended::Applied);
+        let written = ledger.floor(3);
+        write(&mut ledger, true, Ended::Applied);
+        let deleted = ledger.floor(3);
+        let old = value(&ledger, 3, first);
+        assert_eq!(ledger.check(3, deleted, None, 0), None);
+        assert_eq!(ledger.check(3, deleted, Some(&old), 0), Some(Violation::Resurrected));
+        assert_eq!(ledger.check(3, written, None, 0), None, "the deletion came while the read was under way");
+        let again = write(&mut ledger, false, Ended::Applied);
+        let (floor, new) = (ledger.floor(3), value(&ledger, 3, again));
+        assert_eq!(ledger.check(3, floor, Some(&new), 0), None);
+        assert_eq!(ledger.check(3, floor, None, 0), Some(Violation::Lost));
+    }
+
+    #[test]
+    fn an_unknown_outcome_may_be_either_until_the_next_one_is_known() {
+        let mut ledger = ledger();
+        let first = write(&mut ledger, false, Ended::Applied);
+        let second = write(&mut ledger, false, Ended::Unknown);
+        let floor = ledger.floor(3);
+        for version in [first, second] {
+            let seen = value(&ledger, 3, version);
+            assert_eq!(ledger.check(3, floor, Some(&seen), 0), None);
+        }
+        write(&mut ledger, true, Ended::Unknown);
+        assert_eq!(ledger.check(3, floor, None, 0), None, "perhaps deleted");
+        write(&mut ledger, false, Ended::Applied);
+        let floor = ledger.floor(3);
+        let seen = value(&ledger, 3, second);
+        assert_eq!(ledger.check(3, floor, Some(&seen), 0), Some(Violation::Stale));
+    }
+
+    #[test]
+    fn records_are_written_one_version_at_a_time_and_have_a_history() {
+        let mut ledger = Ledger::new(7, 10, Part { index: 1, of: 3 }, false);
+        assert_eq!(ledger.begin(4, false, 5), Some(1));
+        assert_eq!(ledger.begin(4, false, 6), None, "under way");
+        ledger.end(4, 1, false, Ended::Applied, 1_000_000);
+        assert_eq!(ledger.begin(7, true, 9), Some(1));
+        let history = ledger.history(4);
+        assert!(history.contains("0.001000 s version 1 acknowledged"), "{history}");
+        assert!(!history.contains("delete"), "another record's: {history}");
+    }
+}
