@@ -141,6 +141,11 @@ class Lookups(SubdocCase):
         self.single(subdoc.DICT_UPSERT, b"b", b"2")
         self.assertEqual(self.body(), {"a": 1, "b": 2})
 
+    def test_answers_have_a_bound(self):
+        self.stored(b'"' + b"x" * (3 << 20) + b'"')
+        self.lookup(*[(subdoc.WHOLE_GET, b"")] * 9)
+        self.lookup(*[(subdoc.WHOLE_GET, b"")] * 16, status=kv.TOO_BIG)
+
     def test_there_are_no_replicas(self):
         self.lookup((subdoc.GET, b"n"), doc=REPLICA, status=kv.NOT_MY_VBUCKET)
 

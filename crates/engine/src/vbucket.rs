@@ -535,7 +535,8 @@ impl VBucket {
             return Err(self.missing(key));
         }
         let item = self.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
-        let (blob, _) = Blob::split(item.value())?;
+        // A document whose attributes are damaged can be deleted all the same.
+        let blob = Blob::split(item.value()).map_or(Blob::EMPTY, |(blob, _)| blob);
         let mut kept = Builder::from_blob(&blob);
         kept.keep_system();
         Ok(kept.finish())

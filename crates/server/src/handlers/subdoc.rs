@@ -1,7 +1,7 @@
 //! Operations on parts of documents: rights, the engine's terms for what was asked, and the answers in their single- and
 //! multi-path forms.
 
-use base::{Datatype, Status, bucket::BucketKind};
+use base::{Datatype, Status, bucket::BucketKind, limits};
 use cluster::auth::Privilege;
 use engine::{
     Change, Look, Lookup, LookupSpec, MutationSpec, Precondition, SubdocMutated, SubdocMutation, ValueForm,
@@ -47,8 +47,12 @@ pub(crate) fn lookup(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let mut writer = ResponseWriter::begin(&mut call.out.bytes, &call.request.frame.header, traced);
     let (vb, key, now) = (call.request.vb, call.request.key, call.context.now);
     let mut failed = None;
+    let mut bytes = 0;
     let looked_up = bucket.engine.subdoc_lookup(vb, key, &lookup, now, |status, value| {
-        if single.is_none() {
+        bytes += value.len();
+        if bytes > limits::FRAME_BODY_BYTES_MAX {
+            failed = Some(Status::TooBig);
+        } else if single.is_none() {
             append_lookup_result(status, value, writer.body());
         } else if status == Status::Success {
             writer.body().extend_from_slice(value);
@@ -56,11 +60,15 @@ pub(crate) fn lookup(call: &mut Call<'_, '_>) -> Result<(), Stop> {
             failed = Some(status);
         }
     });
-    let looked_up = match (looked_up, failed) {
-        (Ok(looked_up), None) => looked_up,
-        (outcome, failed) => {
+    let looked_up = looked_up.map_err(Stop::from).and_then(|done| match failed {
+        Some(status) => Err(Stop::Status(status)),
+        None => Ok(done),
+    });
+    let looked_up = match looked_up {
+        Ok(looked_up) => looked_up,
+        Err(stop) => {
             writer.cancel();
-            return Err(failed.map_or_else(|| outcome.err().map_or(Stop::Close, Stop::from), Stop::Status));
+            return Err(stop);
         }
     };
     let status = match (looked_up.complete, looked_up.deleted) {
