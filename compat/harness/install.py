@@ -35,20 +35,24 @@ def _tool(name, package):
         raise InstallError(f"{name} is missing; on Debian: apt-get install {package}")
 
 
-def interpreter():
-    """A Python of our own that has the clients of compat/python/requirements.txt."""
-    home = ROOT / ".cache" / "compat-python"
+def _interpreter(name, requirements):
+    """A Python of our own that has what a file of requirements names."""
+    home = ROOT / ".cache" / name
     stamp = home / "settee-stamp"
     python = home / "bin" / "python"
-    directory = ROOT / "compat" / "python"
-    wanted = _changed(stamp, directory / "requirements.txt")
+    wanted = _changed(stamp, requirements)
     if wanted or not python.exists():
         shutil.rmtree(home, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", home], directory, "On Debian: apt-get install python3-venv")
+        _run([sys.executable, "-m", "venv", home], ROOT, "On Debian: apt-get install python3-venv")
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([*pip, "-r", "requirements.txt"], directory, "Is the Python package index reachable?")
+        _run([*pip, "-r", requirements], ROOT, "Is the Python package index reachable?")
         stamp.write_text(wanted)
     return str(python)
+
+
+def interpreter():
+    """The Python that has the clients of compat/python/requirements.txt."""
+    return _interpreter("compat-python", ROOT / "compat" / "python" / "requirements.txt")
 
 
 def python(_directory):
@@ -80,9 +84,14 @@ def go(directory):
     return ["go", "test", "-count=1", "-v", "-timeout", "300s", "./..."]
 
 
-def suite(script):
-    """A runner in compat/sdk-suites, which fetches the suite itself."""
-    return lambda directory: [sys.executable, str(directory / script)]
+def suite_gocb(directory):
+    _tool("go", "golang")
+    return [sys.executable, str(directory / "gocb.py")]
+
+
+def suite_python(directory):
+    python = _interpreter("compat-suite-python", directory / "python-client-requirements.txt")
+    return [sys.executable, str(directory / "python_client.py"), f"--python={python}"]
 
 
 def maven(_directory):

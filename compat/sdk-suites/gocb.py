@@ -8,6 +8,7 @@ replicas, unless told otherwise.
 """
 
 import fnmatch
+import json
 import os
 import re
 import subprocess
@@ -49,6 +50,7 @@ def run(program, module, selected, log):
         "GOCBVER": os.environ["SETTEE_REPORTED_VERSION"],
         "GOCBFEAT": FEATURES,
         "GOCBNOLOG": "1",
+        "GOCBENABLETXNLOAD": "1",
     }
     pattern = "^TestIntegration$/^(" + "|".join(selected) + ")$"
     command = [program, "-test.v", "-test.run", pattern, "-test.timeout", f"{TIMEOUT_SECONDS}s"]
@@ -72,7 +74,7 @@ def main():
     directory = scratch("suite-gocb-run")
     program = directory / "gocb.test"
     go("test", "-c", "-o", str(program), MODULE)
-    selection = verdict.Selection(HERE / "gocb.json", tests_of(module))
+    selection = verdict.Selection(json.loads((HERE / "gocb.json").read_text()), tests_of(module))
     chosen = fnmatch.filter(selection.selected, sys.argv[1]) if len(sys.argv) > 1 else selection.selected
     results, text = run(program, module, chosen, directory / "suite.log")
     for test, result in sorted(results.items()):

@@ -26,7 +26,7 @@ use crate::{
     helper::Completion,
     meter::OpKind,
     output::Output,
-    reply,
+    reply::{self, HangUp},
     session::{Session, Standing},
     text::{Step, TextCall, TextState},
     transport::Transport,
@@ -120,6 +120,12 @@ enum Flow {
     /// Parked, and what follows has to wait.
     Parked,
     Close,
+}
+
+impl From<Result<(), HangUp>> for Flow {
+    fn from(answered: Result<(), HangUp>) -> Flow {
+        if answered.is_ok() { Flow::Next } else { Flow::Close }
+    }
 }
 
 impl Connection {
@@ -340,9 +346,7 @@ impl Connection {
     }
 
     fn body_bytes_max(&self) -> usize {
-        if self.session.attached().is_some()
-            || self.session.identity.domain != cluster::auth::Domain::Anonymous
-        {
+        if self.session.attached().is_some() || self.session.is_logged_in() {
             base::limits::FRAME_BODY_BYTES_MAX
         } else {
             STRANGER_BODY_BYTES_MAX
@@ -415,8 +419,7 @@ impl Connection {
             return Flow::Close;
         }
         let words = "The parts of the packet are longer than its body";
-        reply::refuse(&mut self.session, header, out, context, base::Status::Invalid, Some(words));
-        Flow::Next
+        reply::refuse(&mut self.session, header, out, context, base::Status::Invalid, Some(words)).into()
     }
 
     /// Executes one packet. `located` says where its document is, if that was found out before.
@@ -555,8 +558,7 @@ impl Connection {
                 return Flow::Parked;
             }
         };
-        reply::refuse(&mut self.session, header, out, context, status, words);
-        Flow::Next
+        reply::refuse(&mut self.session, header, out, context, status, words).into()
     }
 
     /// What a request is parked under: what it was parked under before, or a new ticket.

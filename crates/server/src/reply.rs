@@ -72,7 +72,11 @@ pub(crate) fn json_if_negotiated(session: &Session) -> Datatype {
     if session.has(Feature::Json) { Datatype::JSON } else { Datatype::RAW }
 }
 
-/// Answers with a refusal. Absence goes unsaid to quiet reads.
+/// There is nothing to answer: the connection has to be closed.
+pub(crate) struct HangUp;
+
+/// Answers with a refusal. Absence goes unsaid to quiet reads; a client that was promised the older statuses is hung up
+/// on where there is none for what happened.
 #[cold]
 pub(crate) fn refuse(
     session: &mut Session,
@@ -81,10 +85,10 @@ pub(crate) fn refuse(
     context: &Context,
     status: Status,
     words: Option<&'static str>,
-) {
+) -> Result<(), HangUp> {
     let opcode = Opcode::from_wire(header.opcode);
     if status == Status::KeyNotFound && opcode.is_some_and(is_quiet_read) {
-        return;
+        return Ok(());
     }
     let traced = session.has(Feature::Tracing);
     let response = Response::new(status).with_duration(duration(session, context));
@@ -94,12 +98,17 @@ pub(crate) fn refuse(
     if status == Status::NotMyVbucket {
         let (datatype, body) = newer_config(session, context);
         write(&response.with_datatype(datatype), body.unwrap_or_default());
-        return;
+        return Ok(());
     }
     if !session.has(Feature::Xerror) {
-        let status = opcode.and_then(|opcode| status_for(status, opcode, session.features)).unwrap_or(status);
+        let known = opcode.map_or(Some(status), |opcode| status_for(status, opcode, session.features));
+        // Whoever has not logged in yet is told so in any case.
+        let Some(status) = known.or_else(|| (!session.is_logged_in()).then_some(status)) else {
+            tracing::info!(?status, peer = ?session.peer, "closing a client that does not know extended errors");
+            return Err(HangUp);
+        };
         write(&Response { status, ..response }, status.text().as_bytes());
-        return;
+        return Ok(());
     }
     let body = match (status, session.attached()) {
         (Status::UnknownCollection | Status::UnknownScope, Some(bucket)) => {
@@ -109,6 +118,7 @@ pub(crate) fn refuse(
     };
     let datatype = if body.is_some() { json_if_negotiated(session) } else { Datatype::RAW };
     write(&response.with_datatype(datatype), body.unwrap_or_default().as_bytes());
+    Ok(())
 }
 
 fn is_quiet_read(opcode: Opcode) -> bool {

@@ -106,7 +106,7 @@ impl Session {
     fn follow(&mut self, snapshot: &Snapshot) -> Standing {
         self.generation = snapshot.generation();
         let Some(old) = self.bucket.take() else {
-            if self.identity.domain == Domain::Anonymous {
+            if !self.is_logged_in() {
                 self.attach_unasked(snapshot);
             } else {
                 self.access = auth::privileges(&snapshot.metadata, &self.identity, None);
@@ -168,6 +168,11 @@ impl Session {
     pub(crate) fn log_out(&mut self, snapshot: &Snapshot) {
         self.identity = Identity::anonymous();
         self.attach(None, snapshot);
+    }
+
+    /// Whether somebody has said who they are.
+    pub(crate) fn is_logged_in(&self) -> bool {
+        self.identity.domain != Domain::Anonymous
     }
 
     #[inline]

@@ -173,7 +173,7 @@ impl Node {
         let params = BucketParams {
             kind: Some(kind),
             ram_quota_mb: Some(100),
-            replicas: Some(0),
+            replicas: (kind != BucketKind::Memcached).then_some(0),
             flush_enabled: Some(true),
             vbuckets: Some(64),
             legacy,

@@ -1,0 +1,151 @@
+"""Runs the tests of the Python client (couchbase, acouchbase, txcouchbase) out of a checkout of its sources.
+
+    python_client.py SOURCES [PATTERN]
+
+SOURCES is a clone of couchbase/couchbase-python-client, bare or not, or a URL that git clones. REVISION is taken out of
+it: the last one whose tests are those of the release in python-client-requirements.txt. The tests are laid over that
+release as it was installed, since a checkout has no compiled core. With a PATTERN only tests whose names fit are run, for
+working on them, and nothing is judged.
+
+Run twice: against a bucket without replicas, and, for tests that expect durable writes to be impossible, against one whose
+replica has no node to live on.
+"""
+
+import argparse
+import fnmatch
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from settee import ROOT
+from settee.node import scratch
+
+import verdict
+
+HERE = Path(__file__).resolve().parent
+REVISION = "d3927eb8039f7a9215ddfeb574d009b836473f78"
+PACKAGES = ("couchbase", "acouchbase", "txcouchbase")
+TIMEOUT_SECONDS = 3600
+CONFIG = """[realserver]
+enabled = True
+host = {address}
+port = 8091
+admin_username = {username}
+admin_password = {password}
+bucket_name = {bucket}
+bucket_password =
+[gocaves]
+enabled = False
+"""
+
+
+def sources(given, directory):
+    """The files of REVISION."""
+    if not Path(given).exists():
+        subprocess.run(["git", "clone", "--quiet", "--bare", given, directory / "clone"], check=True)
+        given = directory / "clone"
+    checkout = directory / "sources"
+    checkout.mkdir()
+    archive = subprocess.run(["git", "-C", given, "archive", REVISION], check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x", "-C", checkout], input=archive, check=True)
+    return checkout
+
+
+def lay_out(python, checkout, directory):
+    """The installed release with the tests of the checkout over it."""
+    suite = directory / "suite"
+    code = "import sysconfig; print(sysconfig.get_paths()['platlib'])"
+    site = Path(subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip())
+    for package in PACKAGES:
+        shutil.copytree(site / package, suite / package)
+        shutil.copytree(checkout / package / "tests", suite / package / "tests", dirs_exist_ok=True)
+    shutil.copytree(checkout / "tests", suite / "tests")
+    for file in ("conftest.py", "pyproject.toml"):
+        shutil.copy(checkout / file, suite)
+    return suite
+
+
+class Suite:
+    def __init__(self, python, directory, home):
+        self.python, self.directory, self.home = python, directory, home
+
+    def _pytest(self, arguments, log, timeout=None):
+        environment = {**os.environ, "PYTHONPATH": str(HERE)}
+        command = [self.python, "-m", "pytest", "-p", "no:cacheprovider", "-p", "recorder", "--txcouchbase"]
+        folders = [f"{package}/tests" for package in PACKAGES]
+        with open(log, "w") as out:
+            try:
+                subprocess.run(
+                    [*command, *arguments, *folders],
+                    cwd=self.home,
+                    env=environment,
+                    stdout=out,
+                    stderr=out,
+                    check=False,
+                    timeout=timeout,
+                )
+            except subprocess.TimeoutExpired:
+                print(f"the suite did not end within {timeout} s; see {log}")
+
+    def tests(self):
+        names = self.directory / "names"
+        self._pytest(["--collect-only", "-q", f"--names-to={names}"], self.directory / "collect.log")
+        return names.read_text().splitlines()
+
+    def run(self, bucket, tests):
+        """The result of each test and what it said."""
+        config = {
+            "address": os.environ["SETTEE_ADDRESS"],
+            "username": os.environ["SETTEE_USERNAME"],
+            "password": os.environ["SETTEE_PASSWORD"],
+            "bucket": bucket,
+        }
+        (self.home / "tests" / "test_config.ini").write_text(CONFIG.format(**config))
+        chosen, records = self.directory / f"{bucket}.names", self.directory / f"{bucket}.results"
+        chosen.write_text("\n".join(tests))
+        records.touch()
+        arguments = ["-v", "-rf", f"--names-from={chosen}", f"--record-to={records}"]
+        self._pytest(arguments, self.directory / f"{bucket}.log", TIMEOUT_SECONDS)
+        return {line["test"]: line for line in map(json.loads, records.read_text().splitlines())}
+
+
+def split(selection, told):
+    """The selected tests by the bucket that they need."""
+    alone = {test for pattern in told["on_a_bucket_with_a_missing_replica"] for test in selection.fits(pattern)}
+    return {
+        "default": [test for test in selection.selected if test not in alone],
+        "replicated": [test for test in selection.selected if test in alone],
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--python", required=True, help="the interpreter that has the release")
+    parser.add_argument("sources")
+    parser.add_argument("pattern", nargs="?")
+    arguments = parser.parse_args()
+    directory = scratch("suite-python-run")
+    home = lay_out(arguments.python, sources(arguments.sources, directory), directory)
+    suite = Suite(arguments.python, directory, home)
+    told = json.loads((HERE / "python-client.json").read_text())
+    selection = verdict.Selection(told, suite.tests())
+    results = {}
+    for bucket, tests in split(selection, told).items():
+        if arguments.pattern:
+            tests = fnmatch.filter(tests, arguments.pattern)
+        if tests:
+            results |= suite.run(bucket, tests)
+    if arguments.pattern:
+        for test, line in sorted(results.items()):
+            print(f"{line['result']:10} {test}  {line['said']}")
+        return 0
+    selection.expect_skips(told["skips_itself"], {test: line["said"] for test, line in results.items()})
+    outcomes = {test: line["result"] for test, line in results.items()}
+    return 1 if verdict.judge("couchbase-python-client 4.6.3", selection, outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
