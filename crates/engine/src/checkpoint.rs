@@ -275,11 +275,13 @@ impl Checkpoint {
         self.trim()
     }
 
-    /// Takes a cursor's place away on its own wish. Returns what to release.
+    /// Takes a cursor's place away. Returns what to release, and whom to wake, who waits for what would come there.
     #[must_use]
-    pub(crate) fn withdraw(&mut self, id: CursorId) -> Vec<ItemPtr> {
+    pub(crate) fn withdraw(&mut self, id: CursorId) -> (Vec<ItemPtr>, Option<Waiter>) {
         self.set_place(id, Place::Away);
-        self.trim()
+        let slot = self.cursors.as_mut().and_then(|cursors| cursors.slots.get_mut(id.0));
+        let waiter = slot.and_then(Option::as_mut).and_then(|cursor| cursor.waiter.take());
+        (self.trim(), waiter)
     }
 
     fn set_place(&mut self, id: CursorId, place: Place) {

@@ -66,11 +66,13 @@ impl CursorGuard {
         self.bucket.upgrade()
     }
 
-    /// Gives the cursor's place up.
+    /// Gives the cursor's place up, whoever uses it just now.
     pub(crate) fn withdraw(&self, bucket: &Bucket) {
         // Otherwise there is none to give up.
-        let _ = self.with(bucket, |at| {
-            at.after.release_all(at.v.checkpoint.withdraw(at.id));
+        let _ = self.with(bucket, |AtCursor { v, id, after, .. }| {
+            let (passed, waiter) = v.checkpoint.withdraw(id);
+            after.release_all(passed);
+            waiter.into_iter().for_each(|waiter| after.wake(waiter));
         });
     }
 }
@@ -85,5 +87,42 @@ impl Drop for CursorGuard {
         if v.incarnation == self.incarnation {
             after.release_all(v.checkpoint.unregister(self.id));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Now, bucket::BucketKind};
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::{BucketOptions, FeedOptions, FeedStep, Notifier, Waiter, Work};
+
+    #[derive(Default)]
+    struct Woken(Mutex<Vec<Waiter>>);
+
+    impl Notifier for Woken {
+        fn wake(&self, waiter: Waiter) {
+            self.0.lock().push(waiter);
+        }
+
+        fn work(&self, _: Work) {}
+    }
+
+    /// The reading thread may take a place away that a feed has just begun to use; nothing would come there any more.
+    #[test]
+    fn whoever_waits_at_a_place_that_goes_is_woken() {
+        let (now, woken) = (Now { wall_nanos: 1 << 60, mono_millis: 0 }, Arc::new(Woken::default()));
+        let options =
+            BucketOptions { kind: BucketKind::Ephemeral, vbuckets: 1, ..BucketOptions::new("b", 64 << 20) };
+        let bucket = Bucket::open(options, Vec::new(), Arc::default(), woken.clone(), now).unwrap();
+        let from = bucket.vb_history(VbId(0)).unwrap().high_seqno;
+        let waiter = Waiter { worker: 1, connection: 2, ticket: 3 };
+        let options = FeedOptions { from, ..FeedOptions::default() };
+        let mut feed = bucket.feed(VbId(0), options, waiter).unwrap();
+        assert!(matches!(feed.next(1, now), Ok(FeedStep::Wait)));
+        feed.cursor().withdraw(&bucket);
+        assert_eq!(*woken.0.lock(), [waiter]);
+        assert!(matches!(feed.next(1, now), Ok(FeedStep::Wait)), "and it finds its place again");
     }
 }

@@ -96,6 +96,11 @@ impl Feed {
         step
     }
 
+    #[cfg(test)]
+    pub(super) fn cursor(&self) -> &CursorGuard {
+        &self.cursor
+    }
+
     fn step(&mut self, bytes_max: usize, now: Now) -> Result<FeedStep, FeedEnd> {
         if let Some(backfill) = self.backfill.clone()
             && let Some(step) = self.read_backfill(&backfill, bytes_max, now)?
