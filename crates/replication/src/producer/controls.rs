@@ -1,8 +1,9 @@
 //! What a consumer sets with CONTROL: one function from key and text to a setting, with kv_engine's answers
 //! (`docs/dcp/documentation/commands/control.md`, `DcpProducer::control`).
 //!
-//! A setting that merely permits something is accepted even where we make no use of it. One that asks for something that
-//! is not built is refused: synchronous replication (`enable_sync_writes`) and change history (`change_streams`).
+//! A setting that merely permits something is accepted even where we make no use of it: a consumer may say that it
+//! understands prepares (`enable_sync_writes`), which there are none of in our history, a durable write being there once it
+//! is complete. What asks for something that is not built is refused, as change history (`change_streams`).
 
 use base::Status;
 use protocol::binary::{Violation, dcp::OpenFlags};
@@ -70,8 +71,12 @@ pub struct Controls {
     pub priority: Priority,
     /// Two newer statuses may be used in answers.
     pub v7_statuses: bool,
-    /// May be sent back to the disk when it is slow.
+    /// Would rather not be sent back to the disk when it is slow.
     pub no_cursor_dropping: bool,
+    /// Understands durable writes that are not complete.
+    pub sync_writes: bool,
+    /// Has a name that it would acknowledge such writes under.
+    pub is_named: bool,
 }
 
 /// What a CONTROL changes.
@@ -109,7 +114,12 @@ impl Controls {
                 self.expiry_opcode = on && negotiated.flags.has(OpenFlags::INCLUDE_DELETE_TIMES);
             }
             b"send_stream_end_on_client_close_stream" => self.end_closed_streams |= on,
-            b"enable_stream_id" if on => self.stream_ids = true,
+            b"enable_stream_id" if on => {
+                if self.sync_writes {
+                    return Err(unsupported("Stream ids and synchronous writes exclude each other"));
+                }
+                self.stream_ids = true;
+            }
             b"force_value_compression" => {
                 if !negotiated.snappy {
                     return Err(Violation::invalid("force_value_compression needs the datatype Snappy"));
@@ -154,8 +164,13 @@ impl Controls {
                     return Err(Violation::invalid("The connection was opened without deleted user xattrs"));
                 }
             }
-            b"enable_sync_writes" => return Err(unsupported("Synchronous replication is not supported")),
-            b"consumer_name" if !value.is_empty() => {}
+            b"enable_sync_writes" if on => {
+                if self.stream_ids {
+                    return Err(unsupported("Stream ids and synchronous writes exclude each other"));
+                }
+                self.sync_writes = true;
+            }
+            b"consumer_name" if !value.is_empty() => self.is_named = true,
             b"change_streams" if on => return Err(unsupported("Change history is not supported")),
             b"stream_buffer_size" => return Err(unsupported("stream_buffer_size is not supported")),
             b"cache_transfer" => return Err(unsupported("Cache transfer is not supported")),
@@ -227,6 +242,8 @@ mod tests {
             priority: Priority::High,
             v7_statuses: true,
             no_cursor_dropping: false,
+            sync_writes: false,
+            is_named: true,
         };
         assert_eq!(controls, expected);
         assert_eq!(set(&mut controls, "send_stream_end_on_client_close_stream", "false"), Ok(Change::Noted));
@@ -237,7 +254,7 @@ mod tests {
     fn what_is_not_built_is_not_supported_and_nonsense_is_invalid() {
         let mut controls = Controls::default();
         for (key, value) in
-            [("enable_sync_writes", "true"), ("change_streams", "true"), ("stream_buffer_size", "1")]
+            [("cache_transfer", "true"), ("change_streams", "true"), ("stream_buffer_size", "1")]
         {
             assert_eq!(set(&mut controls, key, value), Err(Status::NotSupported), "{key}");
         }
@@ -256,10 +273,21 @@ mod tests {
             ("backfill_order", "random"),
             ("include_deleted_user_xattrs", "true"),
             ("v7_dcp_status_codes", "false"),
+            ("enable_sync_writes", "false"),
         ] {
             assert_eq!(set(&mut controls, key, value), Err(Status::Invalid), "{key}");
         }
         assert_eq!(controls, Controls::default());
+    }
+
+    #[test]
+    fn stream_ids_and_synchronous_writes_exclude_each_other() {
+        let mut controls = Controls::default();
+        assert_eq!(set(&mut controls, "enable_sync_writes", "true"), Ok(Change::Noted));
+        assert_eq!(set(&mut controls, "enable_stream_id", "true"), Err(Status::NotSupported));
+        let mut controls = Controls::default();
+        assert_eq!(set(&mut controls, "enable_stream_id", "true"), Ok(Change::Noted));
+        assert_eq!(set(&mut controls, "enable_sync_writes", "true"), Err(Status::NotSupported));
     }
 
     #[test]

@@ -254,6 +254,10 @@ impl Producer {
         self.check(&mut ask, &history)?;
         let filter = Filter::new(&ask.filter, self.negotiated.collections, &bucket.manifest())?;
         let stream_id = self.check_stream_id(ask.filter.stream_id)?;
+        if filter.is_selective() && self.controls.sync_writes {
+            let words = "A choice of collections and synchronous writes exclude each other";
+            return Err(refused(Status::NotSupported, words).into());
+        }
         for part in filter.parts() {
             access(part)?;
         }

@@ -55,6 +55,8 @@ pub(super) struct Manner {
     /// Wants to hear of modified collections.
     pub(super) modifications: bool,
     pub(super) marker_v22: bool,
+    /// Wants markers of V2.0 at least: it would acknowledge durable writes.
+    pub(super) replicates: bool,
     pub(super) out_of_order: OutOfOrder,
 }
 
@@ -64,6 +66,7 @@ impl Manner {
             advances: collections,
             modifications: controls.flatbuffer_events,
             marker_v22: controls.marker_v22,
+            replicates: controls.sync_writes && controls.is_named,
             out_of_order: controls.out_of_order,
         }
     }
@@ -264,13 +267,12 @@ impl Script {
         } else {
             MarkerFlags::MEMORY
         };
+        let (max_visible, high_completed) = (snapshot.max_visible.min(end), snapshot.high_completed);
         let version = if snapshot.from_disk && manner.marker_v22 {
-            MarkerVersion::V22 {
-                max_visible: snapshot.max_visible.min(end),
-                high_completed: snapshot.high_completed,
-                purge_seqno: snapshot.purge_seqno,
-                high_prepared: Seqno(0),
-            }
+            let (purge_seqno, high_prepared) = (snapshot.purge_seqno, Seqno(0));
+            MarkerVersion::V22 { max_visible, high_completed, purge_seqno, high_prepared }
+        } else if manner.replicates {
+            MarkerVersion::V2 { max_visible, high_completed }
         } else {
             MarkerVersion::V1
         };
@@ -284,8 +286,13 @@ mod tests {
     use base::Manifest;
     use protocol::binary::dcp::StreamFilter;
 
-    const ALL: Manner =
-        Manner { advances: true, modifications: false, marker_v22: false, out_of_order: OutOfOrder::Yes };
+    const ALL: Manner = Manner {
+        advances: true,
+        modifications: false,
+        marker_v22: false,
+        replicates: false,
+        out_of_order: OutOfOrder::Yes,
+    };
     const LEGACY: Manner = Manner { advances: false, ..ALL };
 
     fn script(start: u64, snap_start: u64, through: u64) -> Script {
@@ -348,6 +355,31 @@ mod tests {
             ["21..30 type 6", "at 30"]
         );
         assert!(told(&mut script(5, 3, 0), LEGACY, &batches).is_empty());
+    }
+
+    #[test]
+    fn markers_say_as_much_as_the_consumer_understands() {
+        let disk = snapshot(0, 20, true);
+        let version = |manner: Manner, snapshot: &FeedSnapshot| {
+            script(0, 0, 0).marker(snapshot, snapshot.end, manner).version
+        };
+        let (max_visible, high_completed) = (Seqno(20), Seqno(0));
+        let v2 = MarkerVersion::V2 { max_visible, high_completed };
+        let v22 = MarkerVersion::V22 {
+            max_visible,
+            high_completed,
+            purge_seqno: Seqno(3),
+            high_prepared: Seqno(0),
+        };
+        assert_eq!(version(ALL, &disk), MarkerVersion::V1);
+        assert_eq!(version(Manner { replicates: true, ..ALL }, &disk), v2);
+        let newest = Manner { marker_v22: true, replicates: true, ..ALL };
+        assert_eq!(version(newest, &disk), v22);
+        assert_eq!(version(newest, &snapshot(0, 20, false)), v2);
+        assert_eq!(
+            version(Manner { replicates: false, ..newest }, &snapshot(0, 20, false)),
+            MarkerVersion::V1
+        );
     }
 
     #[test]

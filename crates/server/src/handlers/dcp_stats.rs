@@ -163,8 +163,8 @@ fn connection(stats: &ProducerStats, sums: &Sums, pairs: &mut Pairs) {
     say("send_stream_end_on_client_close_stream", &controls.end_closed_streams);
     say("enable_expiry_opcode", &controls.expiry_opcode);
     say("enable_stream_id", &controls.stream_ids);
-    say("synchronous_replication", &false);
-    say("synchronous_writes", &false);
+    say("synchronous_replication", &(controls.sync_writes && controls.is_named));
+    say("synchronous_writes", &controls.sync_writes);
     say("max_marker_version", &if controls.marker_v22 { "2.2" } else { "1.0" });
     say("backfill_order", &if controls.sequential_backfills { "sequential" } else { "round-robin" });
     say("collections", &stats.negotiated.collections);
