@@ -14,6 +14,7 @@
 mod backfill;
 mod cursor;
 mod item;
+mod queue;
 mod reader;
 mod runner;
 mod slow;
@@ -24,8 +25,9 @@ use crate::{Bucket, system_events::is_system_key};
 
 pub(crate) use cursor::{AtCursor, CursorGuard};
 pub use item::{FeedItem, FeedKind};
+pub(crate) use queue::BackfillQueue;
 pub use reader::Feed;
-pub(crate) use runner::{BackfillQueue, Backfiller};
+pub(crate) use runner::Backfiller;
 
 /// Which documents a feed tells about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

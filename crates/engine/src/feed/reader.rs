@@ -254,6 +254,9 @@ impl Feed {
     fn let_go(&mut self) {
         if let Some(backfill) = self.backfill.take() {
             backfill.abandon();
+            if let Ok((_, shard)) = self.bucket.slot(self.vb) {
+                shard.backfills.lock().readmit(self.waiter.into());
+            }
             self.call_reader();
         }
         self.cursor.withdraw(&self.bucket);

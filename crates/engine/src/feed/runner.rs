@@ -3,9 +3,9 @@
 //! A backfill occupies a place from its start until its buffer is empty, so that what buffers hold is bounded whatever the
 //! number of feeds; and while it reads it keeps segments (or superseded versions) from being freed. So a consumer that
 //! leaves its buffer alone loses its place after a while, soon when others wait for one, and what it has not got is read
-//! again once it is back. An unordered snapshot cannot be taken up in the middle: its feed ends.
+//! again once it is back; until then nothing else is begun for it either ([`super::queue`]). An unordered snapshot cannot
+//! be taken up in the middle: its feed ends.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -39,9 +39,6 @@ const TURN_MILLIS: u64 = 10_000;
 const READING_MILLIS_MAX: u64 = 30 * 60_000;
 /// Lock holds per step of gathering from a table.
 const GATHER_STEPS: usize = 16;
-
-/// What a shard's feeds wait for, oldest first.
-pub(crate) type BackfillQueue = VecDeque<Arc<Backfill>>;
 
 /// The thread that reads a shard's backfills; see the module header.
 #[derive(Default)]
@@ -113,7 +110,7 @@ impl Bucket {
         let is_contended = {
             let mut waiting = shard.backfills.lock();
             waiting.retain(|job| !job.is_abandoned());
-            !waiting.is_empty()
+            waiting.is_waited_in()
         };
         let is_full = !backfiller.has_room();
         let gone: Vec<Place> = backfiller
@@ -133,6 +130,9 @@ impl Bucket {
                 if !is_late && !(makes_way && (idle >= IDLE_MILLIS_CONTENDED || age >= TURN_MILLIS)) {
                     return false;
                 }
+                if idle >= IDLE_MILLIS_CONTENDED {
+                    shard.backfills.lock().pass_over(job.waiter.into());
+                }
                 let stage = if ordered { Stage::Suspended } else { Stage::Failed(FeedEnd::TooSlow) };
                 let waiter = job.give_up(stage, true);
                 job.cursor.withdraw(self);
@@ -148,7 +148,7 @@ impl Bucket {
         if !backfiller.has_room() {
             return false;
         }
-        let Some(job) = shard.backfills.lock().pop_front() else { return false };
+        let Some(job) = shard.backfills.lock().take_next() else { return false };
         if job.is_abandoned() {
             return true;
         }
@@ -290,7 +290,7 @@ impl Bucket {
     /// Has a backfill read.
     pub(super) fn queue_backfill(&self, job: Arc<Backfill>) {
         let Ok((_, shard)) = self.slot(job.vb) else { return };
-        shard.backfills.lock().push_back(job);
+        shard.backfills.lock().push(job.waiter.into(), job);
         self.notifier.work(Work::Backfill(shard.index));
     }
 }
