@@ -106,6 +106,10 @@ def dcp_java(directory):
     return [sys.executable, str(directory / "run.py")]
 
 
+def dcp(directory):
+    return [sys.executable, str(directory / "suite.py")]
+
+
 def unittests(_directory):
     return [sys.executable, "-m", "unittest", "-v"]
 

@@ -70,6 +70,12 @@ def read_all(client, keys):
     return found
 
 
+def set_xattr(client, key, name, value):
+    """Give a document of the default collection an extended attribute."""
+    extras = struct.pack(">HB", len(name), 0x04)
+    return client.must("xattr", client.on(kv.DICT_UPSERT, key, extras=extras, value=name + value))
+
+
 def high_seqnos(client, collection=None):
     """{vBucket: seqno}, of the bucket as the connection sees it or of one collection."""
     extras = b"" if collection is None else struct.pack(">II", 0, collection)
@@ -92,6 +98,8 @@ class Writer(threading.Thread):
         self.keys = set()
         self.done = 0
         self.stopping = threading.Event()
+        # Its server is going to be killed.
+        self.doomed = False
         self.error = None
 
     def _request(self):
@@ -117,7 +125,7 @@ class Writer(threading.Thread):
                             raise kv.Refused("a writer's request", response)
                         self.done += 1
         except (kv.Closed, OSError) as error:
-            if not self.node.killed:
+            if not self.doomed:
                 self.error = error
         except kv.Refused as error:
             self.error = error

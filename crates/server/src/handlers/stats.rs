@@ -6,6 +6,7 @@ use base::{Datatype, Now, Status, VbId};
 use cluster::auth::Privilege;
 use engine::{BucketStats, VbInfo, WarmupState};
 use protocol::binary::write_response;
+use storage::StoreStats;
 
 use crate::{
     call::{Call, Stop},
@@ -92,6 +93,7 @@ pub(crate) fn general(shared: &Shared, bucket: &BucketEntry) -> Pairs {
     pairs.extend(documents(bucket, &stats));
     pairs.extend(memory(&stats));
     pairs.extend(disk(&stats));
+    pairs.extend(held(&stats));
     pairs
 }
 
@@ -223,6 +225,17 @@ fn disk(stats: &BucketStats) -> Pairs {
         pair("ep_bg_remaining_items", stats.bg_queue),
         pair("ep_db_file_size", stats.disk_bytes),
         pair("ep_db_data_size", stats.disk_live_bytes),
+    ]
+}
+
+/// What streams and scans keep from being freed; zero when there are none.
+fn held(stats: &BucketStats) -> Pairs {
+    let stores = |of: fn(&StoreStats) -> u64| stats.stores.iter().map(of).sum::<u64>();
+    vec![
+        pair("settee_cursors", stats.cursors),
+        pair("settee_backfills", stores(|store| store.backfills)),
+        pair("settee_pins", stores(|store| store.pins)),
+        pair("settee_pinned_bytes", stores(|store| store.bytes_pinned)),
     ]
 }
 
