@@ -52,6 +52,7 @@ pub(crate) struct Part {
 pub(crate) struct Consumer {
     pub(crate) id: u64,
     pub(crate) kind: Kind,
+    flags: StreamFlags,
     pub(crate) parts: BTreeMap<VbId, Part>,
     producer: Option<Producer>,
     unacknowledged: u32,
@@ -88,6 +89,7 @@ impl Consumer {
         Self {
             id,
             kind,
+            flags: StreamFlags::ACTIVE_ONLY,
             parts: BTreeMap::new(),
             producer: None,
             unacknowledged: 0,
@@ -95,6 +97,15 @@ impl Consumer {
             rollbacks: 0,
             mid_snapshot_resumes: 0,
         }
+    }
+
+    /// One whose streams end by themselves.
+    pub(crate) fn that_ends(id: u64, flag: StreamFlags) -> Self {
+        Self { flags: StreamFlags::ACTIVE_ONLY.with(flag), ..Self::new(id, Kind::Whole) }
+    }
+
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.parts.values().any(|part| part.streaming)
     }
 
     pub(crate) fn disconnect(&mut self) {
@@ -153,7 +164,7 @@ impl Consumer {
                 self.mid_snapshot_resumes += 1;
             }
             let request = StreamRequest {
-                flags: StreamFlags::ACTIVE_ONLY.0,
+                flags: self.flags.0,
                 reserved: 0,
                 start: part.seqno,
                 end: Seqno(u64::MAX),
@@ -277,6 +288,10 @@ impl Consumer {
                 }
                 match reason {
                     StreamEndReason::TooSlow => self.stream(vb, bucket),
+                    StreamEndReason::Ok => {
+                        assert_ne!(self.flags, StreamFlags::ACTIVE_ONLY);
+                        assert!(part.seqno == part.snapshot.1, "ended inside {:?}", part.snapshot);
+                    }
                     StreamEndReason::FilterEmpty => assert!(matches!(kind, Kind::Collection(_))),
                     other => panic!("{other:?}"),
                 }

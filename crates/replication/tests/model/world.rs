@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{
-    CollectionId, Manifest, ManifestUid, Seqno, Status, VbId, bucket::BucketKind, manifest::Collection,
+    CollectionId, Manifest, ManifestUid, Seqno, Status, VbId,
+    bucket::{BucketKind, DurabilityLevel},
+    manifest::Collection,
 };
 use engine::{BucketOptions, Budget, Delete, Store};
 use fastrand::Rng;
+use protocol::binary::dcp::StreamFlags;
 
 use super::{
     consumer::{Consumer, Documents, Kind, Part},
@@ -159,7 +162,8 @@ impl World {
             }
             970..=977 => self.change_collections(),
             978..=982 => self.clean_up(),
-            983..=987 => self.rig().clock.advance_secs(10),
+            983..=985 => self.rig().clock.advance_secs(10),
+            986..=987 => self.stream_to_an_end(),
             988..=990 => self.reopen(false),
             991..=993 => self.reopen(true),
             _ => self.rig().warm_up(),
@@ -216,6 +220,10 @@ impl World {
             sum(|consumer| consumer.mid_snapshot_resumes)
         );
         assert!(checked > 50, "too little happened");
+        self.consumers.iter_mut().for_each(Consumer::disconnect);
+        self.backfill();
+        let stats = self.rig().bucket.stats();
+        assert_eq!((stats.cursors, stats.cursor_bytes, stats.backfill_bytes), (0, 0, 0), "something is left");
     }
 
     fn mutate(&mut self) {
@@ -233,14 +241,19 @@ impl World {
                 rig.run(&key, |bucket, vb, hashed| bucket.delete(vb, hashed, &Delete::default(), now));
             match deleted {
                 Ok(mutated) => self.log.add(vb, mutated.seqno, What::Deleted(key)),
-                Err(status) => assert_eq!(status, Status::KeyNotFound),
+                Err(status) => assert!(matches!(status, Status::KeyNotFound | Status::SyncWriteInProgress)),
             }
         } else {
             let length = if self.rng.u8(0..10) == 0 { 5_000 } else { self.rng.usize(1..100) };
             let value = vec![self.rng.alphanumeric() as u8; length];
-            let store = Store::set(&value);
-            let stored = rig.run(&key, |bucket, vb, hashed| bucket.store(vb, hashed, &store, now)).unwrap();
-            self.log.add(vb, stored.seqno, What::Set(key, value));
+            let is_durable = rig.options.kind == BucketKind::Couchbase && self.rng.u8(0..20) == 0;
+            let durability =
+                if is_durable { DurabilityLevel::PersistToMajority } else { DurabilityLevel::None };
+            let store = Store { durability, ..Store::set(&value) };
+            match rig.run(&key, |bucket, vb, hashed| bucket.store(vb, hashed, &store, now)) {
+                Ok(stored) => self.log.add(vb, stored.seqno, What::Set(key, value)),
+                Err(status) => assert_eq!(status, Status::SyncWriteInProgress),
+            }
         }
     }
 
@@ -292,6 +305,33 @@ impl World {
             if let Some(consumer) = self.consumers.get_mut(waiter.connection as usize) {
                 consumer.wake(waiter.ticket);
             }
+        }
+    }
+
+    /// A new consumer gets everything up to now, or what is on disk, and then ends.
+    fn stream_to_an_end(&mut self) {
+        let disk_only = self.rng.bool();
+        let flag = if disk_only { StreamFlags::DISK_ONLY } else { StreamFlags::TO_LATEST };
+        let vbs = (0..VBUCKETS).map(VbId);
+        let histories: Vec<_> = vbs.map(|vb| self.rig().bucket.vb_history(vb).unwrap()).collect();
+        let mut consumer = Consumer::that_ends(self.consumers.len() as u64, flag);
+        let rig = self.rig.as_ref().unwrap();
+        consumer.connect(&rig.bucket, 1 << 20, rig.now());
+        self.consumers.push(consumer);
+        let index = self.consumers.len() - 1;
+        // A durable write that nobody flushes would keep it waiting for ever.
+        self.rig().flush();
+        for _ in 0..100 {
+            self.backfill();
+            self.deliver();
+            self.take_one(index, 1 << 20);
+            self.consumers[index].acknowledge();
+        }
+        let consumer = self.consumers.pop().unwrap();
+        assert!(!consumer.is_streaming(), "streams with {flag:?} do not end");
+        for (part, history) in consumer.parts.values().zip(histories) {
+            let wanted = if disk_only { history.persisted } else { history.high_seqno };
+            assert!(part.seqno >= wanted, "{} of {wanted} with {flag:?}", part.seqno);
         }
     }
 
