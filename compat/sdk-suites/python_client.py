@@ -7,8 +7,8 @@ it: the last one whose tests are those of the release in python-client-requireme
 release as it was installed, since a checkout has no compiled core. With a PATTERN only tests whose names fit are run, for
 working on them, and nothing is judged.
 
-Run twice: against a bucket without replicas, and, for tests that expect durable writes to be impossible, against one whose
-replica has no node to live on.
+Most tests run on the bucket `default`, which has no replicas; those that expect durable writes to be impossible on one whose
+replica has no node to live on; range scans on one that has no documents of other tests.
 """
 
 import argparse
@@ -114,11 +114,11 @@ class Suite:
 
 def split(selection, told):
     """The selected tests by the bucket that they need."""
-    alone = {test for pattern in told["on_a_bucket_with_a_missing_replica"] for test in selection.fits(pattern)}
-    return {
-        "default": [test for test in selection.selected if test not in alone],
-        "replicated": [test for test in selection.selected if test in alone],
-    }
+    elsewhere = {test: bucket for bucket, patterns in told.items() for p in patterns for test in selection.fits(p)}
+    tests_of = {}
+    for test in selection.selected:
+        tests_of.setdefault(elsewhere.get(test, "default"), []).append(test)
+    return tests_of
 
 
 def main():
@@ -133,7 +133,7 @@ def main():
     told = json.loads((HERE / "python-client.json").read_text())
     selection = verdict.Selection(told, suite.tests())
     results = {}
-    for bucket, tests in split(selection, told).items():
+    for bucket, tests in split(selection, told["on_other_buckets"]).items():
         if arguments.pattern:
             tests = fnmatch.filter(tests, arguments.pattern)
         if tests:
