@@ -134,7 +134,7 @@ class ClusterConfiguration(WireCase):
         self.assertEqual((node["services"]["mgmt"], node["services"]["mgmtSSL"]), (8091, 18091))
         self.assertIn("couchApiBase", config["nodes"][0])
         self.assertEqual(config["nodes"][0]["ports"]["direct"], 11210)
-        for capability in ("rangeScan", "couchapi"):
+        for capability in ("couchapi", "nonDedupedHistory"):
             self.assertNotIn(capability, config["bucketCapabilities"])
         self.assertLessEqual({"collections", "durableWrite", "cccp", "nodesExt"}, set(config["bucketCapabilities"]))
 
