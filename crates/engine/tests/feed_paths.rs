@@ -171,6 +171,41 @@ fn a_slow_cursor_goes_on_from_disk() {
     assert_eq!((seqnos(&got), snapshot(&got).from_disk), (vec![unsynced.get()], false));
 }
 
+#[test]
+fn what_waits_for_feeds_is_counted() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        let mut rig = rig(kind);
+        let start = high(&rig);
+        let (mut first, mut second) = (open(&rig, 1, from(start)), open(&rig, 2, from(start)));
+        assert!(batch(&rig, &mut first, 1).is_none() && batch(&rig, &mut second, 1).is_none());
+        let removed = rig.bucket.stats().checkpoint_items_removed;
+        for number in 0..10 {
+            put(&rig, &format!("key{number}"), &[1; 60]);
+        }
+        if kind == BucketKind::Couchbase {
+            assert_eq!(rig.bucket.stats().cursor_bytes, 0, "the disk needs it");
+            rig.flush();
+        }
+        let all = rig.bucket.stats().kv_bytes;
+        let each = all / 10;
+        let held = |rig: &Rig| (rig.bucket.stats().cursor_bytes, rig.bucket.stats().checkpoint_items_removed);
+        assert_eq!(held(&rig), (all, removed));
+        assert!(rig.bucket.stats().checkpoint_memory >= all);
+        assert_eq!(batch(&rig, &mut first, each as usize * 4).unwrap().items.len(), 4);
+        assert_eq!(held(&rig), (all, removed), "the other one is still there");
+        assert_eq!(batch(&rig, &mut second, each as usize * 3).unwrap().items.len(), 3);
+        assert_eq!(held(&rig), (all - 3 * each, removed + 3));
+        // One that begins in the middle counts from there, about.
+        let mut third = open(&rig, 3, from(Seqno(start.get() + 6)));
+        assert_eq!(batch(&rig, &mut third, each as usize).unwrap().items.len(), 1);
+        drop((first, second));
+        let (bytes, gone) = held(&rig);
+        assert!(bytes.abs_diff(3 * each) <= each && gone == removed + 7, "{bytes} of {all}");
+        assert_eq!(batch(&rig, &mut third, 1 << 20).unwrap().items.len(), 3);
+        assert_eq!(held(&rig), (0, removed + 10));
+    }
+}
+
 /// What a consumer resumes in the middle of is not called complete before it reaches where that was to end.
 #[test]
 fn a_snapshot_is_resumed_through_its_end() {
