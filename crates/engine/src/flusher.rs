@@ -26,6 +26,7 @@ use crate::{
     hlc,
     item::{ItemLoan, ItemPtr, ItemRef},
     key_map::repeated_later,
+    notify::Work,
     shard::{FLUSH_BYTES, Shard},
     stats::{FlushFailure, FlushReport},
     system_events::is_system_key,
@@ -318,7 +319,7 @@ impl Bucket {
                 }
             }
         }
-        let mut passed = Vec::new();
+        let (mut passed, mut unblocks) = (Vec::new(), false);
         let mut after = self.aftermath(shard);
         {
             let mut v = slot.vb.lock();
@@ -330,6 +331,7 @@ impl Bucket {
                         gone.extend(pending.previous);
                     }
                     // They were not shown what was pending, nor anything after it.
+                    unblocks = v.checkpoint.is_followed();
                     v.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
                 }
                 passed = v.checkpoint.published();
@@ -337,6 +339,10 @@ impl Bucket {
                     after.wake(entry.1);
                 });
             }
+        }
+        if unblocks {
+            // A table that is being gathered may have waited for it too.
+            self.notifier.work(Work::Backfill(shard.index));
         }
         gone.into_iter().chain(passed).for_each(|item| shard.release(item));
     }

@@ -327,7 +327,8 @@ fn idle_consumers_make_way_for_others() {
     for feed in &mut idle {
         assert!(batch(&rig, feed, 1).is_none());
     }
-    let mut busy = open(&rig, 99, FeedOptions::default());
+    let other = Waiter { connection: 4, ..waiter(99) };
+    let mut busy = rig.bucket.feed(VB, FeedOptions::default(), other).unwrap();
     let mut items = 0;
     for _ in 0..200 {
         run_backfills(&rig);
@@ -350,6 +351,43 @@ fn idle_consumers_make_way_for_others() {
                 }
             }
         }
+    }
+}
+
+/// A consumer that was passed over is served again when it is back, whatever it finds.
+#[test]
+fn a_consumer_that_is_back_has_all_its_feeds_served() {
+    for in_memory in [false, true] {
+        let mut rig = rig(BucketKind::Couchbase);
+        put(&rig, "first", b"x");
+        rig.flush();
+        let mut keeper = open(&rig, 100, from(high(&rig)));
+        if in_memory {
+            assert!(batch(&rig, &mut keeper, 1).is_none());
+        }
+        for number in 0..40 {
+            put(&rig, &format!("key{number}"), &vec![1; 50_000]);
+        }
+        rig.flush();
+        let mut feeds: Vec<Feed> = (0..20).map(|ticket| open(&rig, ticket, FeedOptions::default())).collect();
+        for feed in &mut feeds {
+            assert!(batch(&rig, feed, 1).is_none());
+        }
+        run_backfills(&rig);
+        // It takes a little of each that has something, and stops.
+        for feed in &mut feeds {
+            batch(&rig, feed, 1);
+        }
+        for _ in 0..5 {
+            rig.clock.0 += 61_000;
+            run_backfills(&rig);
+        }
+        let mut unfinished: Vec<&mut Feed> = feeds.iter_mut().collect();
+        for _ in 0..1_000 {
+            unfinished.retain_mut(|feed| batch(&rig, feed, 1 << 20).is_none_or(|got| !got.ends_snapshot));
+            rig.bucket.run_backfills(0, rig.now());
+        }
+        assert!(unfinished.is_empty(), "{} hang", unfinished.len());
     }
 }
 

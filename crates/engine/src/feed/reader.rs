@@ -227,6 +227,8 @@ impl Feed {
         match taken {
             Taken::Nothing => Ok(Some(FeedStep::Wait)),
             Taken::Suspended(end) => {
+                // What it missed may be in memory by now; its owner's other feeds wait all the same.
+                self.show_life();
                 self.through = self.through.max(end.unwrap_or_default());
                 self.backfill = None;
                 Ok(None)
@@ -250,14 +252,19 @@ impl Feed {
         }
     }
 
+    /// The owner takes what it has asked for (again): what it waits for may begin.
+    fn show_life(&self) {
+        if let Ok((_, shard)) = self.bucket.slot(self.vb) {
+            shard.backfills.lock().readmit(self.waiter.into());
+        }
+        self.call_reader();
+    }
+
     /// Gives back everything that is kept for the feed, but for the registration.
     fn let_go(&mut self) {
         if let Some(backfill) = self.backfill.take() {
             backfill.abandon();
-            if let Ok((_, shard)) = self.bucket.slot(self.vb) {
-                shard.backfills.lock().readmit(self.waiter.into());
-            }
-            self.call_reader();
+            self.show_life();
         }
         self.cursor.withdraw(&self.bucket);
     }
