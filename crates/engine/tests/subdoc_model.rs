@@ -217,7 +217,8 @@ impl World {
             4 if self.kind == BucketKind::Couchbase => {
                 let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
                 self.rig.bucket.reconfigure(quota(1));
-                while self.rig.bucket.page(self.rig.now(), Budget::default()).items > 0 {}
+                let budget = Budget { items: 200, ..Budget::default() };
+                while self.rig.bucket.page(self.rig.now(), budget).items > 0 {}
                 self.rig.bucket.reconfigure(quota(QUOTA_BYTES));
             }
             5 if self.kind == BucketKind::Couchbase => {
@@ -322,15 +323,15 @@ fn play(kind: BucketKind, seed: u64, rounds: usize) {
 
 #[test]
 fn persistent_buckets_keep_what_the_model_keeps() {
-    for seed in 0..12 {
+    for seed in 0..80 {
         eprintln!("seed {seed}");
-        play(BucketKind::Couchbase, seed, 250);
+        play(BucketKind::Couchbase, seed, 300);
     }
 }
 
 #[test]
 fn memory_only_buckets_keep_what_the_model_keeps() {
-    for seed in 1_000..1_010 {
+    for seed in 1_000..1_080 {
         eprintln!("seed {seed}");
         play(BucketKind::Ephemeral, seed, 300);
     }
