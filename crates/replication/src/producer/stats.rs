@@ -7,10 +7,14 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
-use base::{Seqno, VbId, VbUuid};
+use base::{Now, Seqno, VbId, VbUuid};
 use parking_lot::Mutex;
 
-use super::controls::{Controls, Negotiated};
+use super::{
+    StreamAsk,
+    controls::{Controls, Negotiated},
+    noop::Noop,
+};
 
 /// Shared between a producer and whoever shows statistics.
 #[derive(Debug)]
@@ -45,6 +49,28 @@ pub struct ProducerStats {
     pub noop_waiting: AtomicBool,
     /// The streams there are.
     pub streams: Mutex<Vec<Arc<StreamStats>>>,
+}
+
+impl ProducerStats {
+    pub(super) fn new(name: &str, negotiated: Negotiated, noop: &Noop, now: Now) -> Self {
+        Self {
+            name: name.into(),
+            created: now.unix_secs(),
+            negotiated,
+            controls: Mutex::default(),
+            items_sent: 0.into(),
+            bytes_sent: 0.into(),
+            window: 0.into(),
+            unacknowledged: 0.into(),
+            acknowledged: 0.into(),
+            paused: false.into(),
+            pauses: 0.into(),
+            noop_enabled: noop.is_enabled().into(),
+            noop_interval_millis: noop.interval_millis().into(),
+            noop_waiting: noop.is_waiting().into(),
+            streams: Mutex::default(),
+        }
+    }
 }
 
 /// Where a stream stands.
@@ -107,7 +133,7 @@ pub struct StreamStats {
 }
 
 impl StreamStats {
-    pub(super) fn new(vb: VbId, stream_id: Option<u16>, opaque: u32, ask: &super::StreamAsk) -> Self {
+    pub(super) fn new(vb: VbId, stream_id: Option<u16>, opaque: u32, ask: &StreamAsk) -> Self {
         Self {
             vb,
             stream_id,
