@@ -323,7 +323,7 @@ fn play(kind: BucketKind, seed: u64, rounds: usize) {
 
 #[test]
 fn persistent_buckets_keep_what_the_model_keeps() {
-    for seed in 0..80 {
+    for seed in 0..100 {
         eprintln!("seed {seed}");
         play(BucketKind::Couchbase, seed, 300);
     }

@@ -104,6 +104,10 @@ pub(super) fn tombstone(
     }
     match found {
         Found::Gone(current) if current.meta.deleted => Ok(Some(Tombstone::InMemory)),
+        // Past its expiry, and no tombstone yet because what it is to keep is not in memory.
+        Found::Gone(current) if !current.resident && current.meta.datatype.contains(Datatype::XATTR) => {
+            Err(v.missing(key))
+        }
         Found::Gone(_) | Found::Live(_) => Ok(None),
         Found::Nothing => {
             let known = tombstone_on_disk(v, env, key)?;
