@@ -64,11 +64,9 @@ impl<J> Turns<J> {
         }
     }
 
-    /// The owner shows life.
-    pub(super) fn readmit(&mut self, owner: Owner) {
-        if let Some(line) = self.lines.get_mut(&owner) {
-            line.is_passed_over = false;
-        }
+    /// The owner shows life; whether it had been passed over.
+    pub(super) fn readmit(&mut self, owner: Owner) -> bool {
+        self.lines.get_mut(&owner).is_some_and(|line| std::mem::take(&mut line.is_passed_over))
     }
 
     /// Whether somebody waits whose turn would come.
@@ -133,7 +131,7 @@ mod tests {
         assert_eq!(drain(&mut turns), [0, 1, 2]);
         turns.push(owner(1), 3);
         turns.pass_over(owner(1));
-        turns.readmit(owner(1));
+        assert!(turns.readmit(owner(1)) && !turns.readmit(owner(1)));
         turns.retain(|&job| job != 3);
         assert_eq!(drain(&mut turns), [0; 0]);
     }

@@ -194,7 +194,10 @@ impl Feed {
         let is_on_disk = self.cursor.with(&self.bucket, |AtCursor { v, shard, id, after }| {
             let is_on_disk = shard.store.is_none() || v.persisted_seqno >= self.through;
             if !is_on_disk {
-                v.persistence_waiters.push((self.through, self.waiter));
+                let entry = (self.through, self.waiter);
+                if !v.persistence_waiters.contains(&entry) {
+                    v.persistence_waiters.push(entry);
+                }
                 v.checkpoint.await_drop(id, self.waiter);
                 after.flush();
             }
@@ -225,7 +228,10 @@ impl Feed {
             self.call_reader();
         }
         match taken {
-            Taken::Nothing => Ok(Some(FeedStep::Wait)),
+            Taken::Nothing => {
+                self.show_life();
+                Ok(Some(FeedStep::Wait))
+            }
             Taken::Suspended(end) => {
                 // What it missed may be in memory by now; its owner's other feeds wait all the same.
                 self.show_life();
@@ -254,10 +260,11 @@ impl Feed {
 
     /// The owner takes what it has asked for (again): what it waits for may begin.
     fn show_life(&self) {
-        if let Ok((_, shard)) = self.bucket.slot(self.vb) {
-            shard.backfills.lock().readmit(self.waiter.into());
+        if let Ok((_, shard)) = self.bucket.slot(self.vb)
+            && shard.backfills.lock().readmit(self.waiter.into())
+        {
+            self.call_reader();
         }
-        self.call_reader();
     }
 
     /// Gives back everything that is kept for the feed, but for the registration.
@@ -265,6 +272,7 @@ impl Feed {
         if let Some(backfill) = self.backfill.take() {
             backfill.abandon();
             self.show_life();
+            self.call_reader();
         }
         self.cursor.withdraw(&self.bucket);
     }

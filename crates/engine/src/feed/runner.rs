@@ -68,9 +68,9 @@ struct Read {
 }
 
 impl Bucket {
-    /// Reads what feeds and range scans of a shard need from disk (memory-only: from the tables). Blocks on the disk, so it wants a
-    /// thread of its own; to be called when asked for by [`Work::Backfill`], at once again while there is more, and every
-    /// now and then.
+    /// Reads what feeds and range scans of a shard need from disk (memory-only: from the tables). Blocks on the disk, so
+    /// it wants a thread of its own; to be called when asked for by [`Work::Backfill`], at once again while there is more,
+    /// and every now and then.
     pub fn run_backfills(&self, shard: usize, now: Now) -> StepReport {
         let mut report = StepReport::default();
         let Some(shard) = self.shards.get(shard) else { return report };
