@@ -12,6 +12,7 @@ pub mod conduct;
 pub mod crew;
 pub mod drain;
 pub mod driver;
+pub mod fleet;
 pub mod keys;
 pub mod op;
 pub mod pace;

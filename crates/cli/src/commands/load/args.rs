@@ -431,6 +431,12 @@ pub(crate) struct PaceArgs {
     /// Threads that share the connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: u32,
+    /// Have these workers do it as one run; connections and rate are the whole run's. See `settee load worker`
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub(crate) workers: Vec<String>,
+    /// Start so many worker processes here and have them do it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) processes: Option<u16>,
     /// How long to measure [default: 10, or until the steps end]
     #[arg(long, value_parser = seconds)]
     pub(crate) seconds: Option<f64>,

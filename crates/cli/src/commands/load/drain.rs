@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// Read a whole bucket over DCP, as a backup or a connector does, and say how fast
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 #[command(after_help = "\
 Example:
   settee load drain -b songs --connections 4 -u Administrator -p password")]

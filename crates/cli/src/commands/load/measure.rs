@@ -4,19 +4,17 @@ use super::live::Live;
 use super::orders;
 use super::outputs::Outputs;
 use super::plan::Plan;
-use super::{Args, FILES_RESERVED, Failure};
+use super::stages::{Hands, Local, Stage};
+use super::worker::Workers;
+use super::{Args, Failure};
 use crate::progress::Progress;
 use load::conduct;
-use load::process::own_cpu_seconds;
 use load::report::Report;
-use load::{Choice, Control, Crew, Mix, Op, Pace, Part, Phase, Stop, Target, Usage};
+use load::{Control, Part, Tally, Target, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Separates the sequences of warming up and reading back from the measured one.
-const WARMUP_SEED: u64 = 0x3a3a;
-const VERIFY_SEED: u64 = 0x5c5c;
 /// Statistics of the server whose growth is reported, where it has them.
 const SYNCS: &str = "ep_flusher_syncs";
 
@@ -26,32 +24,25 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     if let Some(profile) = plan.profile.as_ref().filter(|profile| !profile.ignored.is_empty()) {
         eprintln!("settee: properties without meaning here: {}", profile.ignored.join(", "));
     }
-    check_files(plan.connections)?;
-    let target = Arc::new(plan.target.discover(args.answers.trace)?);
-    let (phase, rate) = (Phase { validate: args.answers.validate, ..plan.phase.clone() }, plan.rate);
-    if let Some(op) = phase.mix.ops().find(|op| phase.validate && !load::validate::judges(*op)) {
-        return Err(Failure(format!("validation cannot judge {}", op.name())));
-    }
-    let threads = args.pace.threads as usize;
-    let mut crew =
-        Crew::connect(&target, &plan.records, plan.connections, threads, Part::WHOLE).map_err(failed)?;
-    let control = Arc::new(Control::new(rate.unwrap_or(0.0)));
+    let (mut hands, target, _workers) = hands(args, &plan)?;
+    let control = Arc::new(Control::new(plan.rate.unwrap_or(0.0)));
     if !plan.filling && args.pace.warmup > 0.0 {
-        let stop = Stop::Time(Duration::from_secs_f64(args.pace.warmup));
-        let warmup = Phase { stop, seed: phase.seed ^ WARMUP_SEED, ..phase.clone() };
-        crew.total(&warmup, &control).map_err(failed)?;
+        hands.run(Stage::WarmUp, &control, |_| ())?;
     }
     let steady = args.pace.steps.is_none() && args.pace.ramp.is_none() && args.pace.search.is_none();
-    let rate = rate.filter(|_| steady && args.pace.control.is_none());
-    let mut report = Report { rate, interval: phase.interval.as_secs_f64(), ..Report::default() };
-    report.title = title();
+    let mut report = Report {
+        title: title(),
+        rate: plan.rate.filter(|_| steady && args.pace.control.is_none()),
+        interval: plan.phase.interval.as_secs_f64(),
+        ..Report::default()
+    };
     let mut outputs = Outputs::begin(&args.answers, &plan)?;
     let mut watch = Watch::new(args, &plan);
     let before = args.answers.server_pid.and_then(Usage::of);
-    let (own, syncs) = (own_cpu_seconds(), syncs(&target));
+    let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
     let mut conductor = args.pace.conductor();
     let outcome = led(args, &control, || {
-        crew.run(&phase, &control, |interval| {
+        hands.run(Stage::Measure, &control, |interval| {
             watch.see(&interval);
             report.add(&interval);
             outputs.see(&interval);
@@ -61,22 +52,35 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         })
     });
     watch.end();
-    outcome?.map_err(failed)?;
+    outcome??;
     report.steps = conductor.map_or_else(Vec::new, |conductor| conductor.steps().to_vec());
-    report.client_cpu = own_cpu_seconds() - own;
+    report.client_cpu = hands.cpu_seconds() - own;
     report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
-    if let (Some(before), Some(after)) = (syncs, self::syncs(&target)) {
-        let (syncs, writes) = (after - before, report.tally.ok_of(false) as f64);
-        if syncs > 0.0 {
-            report.server_figures.push(("syncs".to_owned(), syncs));
-            report.server_figures.push(("writes per sync".to_owned(), writes / syncs));
-        }
+    let grown = syncs_before.zip(syncs(&target)).map(|(before, after)| after - before);
+    if let Some(syncs) = grown.filter(|syncs| *syncs > 0.0) {
+        let writes = report.tally.ok_of(false) as f64;
+        report.server_figures.push(("syncs".to_owned(), syncs));
+        report.server_figures.push(("writes per sync".to_owned(), writes / syncs));
     }
-    if args.answers.verify > 0 || phase.validate {
-        report.verified = Some(read_back(args, &phase, &mut crew)?);
+    if args.answers.verify > 0 || args.answers.validate {
+        let mut verified = Tally::default();
+        hands.run(Stage::ReadBack, &Control::new(0.0), |interval| verified.merge(&interval.tally))?;
+        report.verified = Some(verified);
     }
     outputs.finish(&report)?;
     Ok(report)
+}
+
+/// This process, or workers; and the target as this process sees it.
+fn hands(args: &Args, plan: &Plan) -> Result<(Hands, Arc<Target>, Option<Workers>), Failure> {
+    if args.pace.workers.is_empty() && args.pace.processes.is_none() {
+        let local = Local::connect(args.clone(), plan, Part::WHOLE)?;
+        let target = local.target.clone();
+        return Ok((Hands::Own(Box::new(local)), target, None));
+    }
+    let target = Arc::new(plan.target.discover(false)?);
+    let (fleet, workers) = Workers::muster(args)?;
+    Ok((Hands::Workers(fleet), target, Some(workers)))
 }
 
 /// The command as it was given, without the password.
@@ -108,33 +112,6 @@ fn led<T>(args: &Args, control: &Arc<Control>, work: impl FnOnce() -> T) -> Resu
         done.store(true, Ordering::Relaxed);
         result
     }))
-}
-
-fn failed(error: load::LoadError) -> Failure {
-    Failure(error.to_string())
-}
-
-fn read_back(args: &Args, phase: &Phase, crew: &mut Crew) -> Result<load::Tally, Failure> {
-    let check = Phase {
-        mix: Mix::only(Op::Get),
-        choice: if phase.validate { Choice::Each } else { Choice::Uniform },
-        pace: Pace::Closed,
-        stop: if phase.validate { Stop::All } else { Stop::Ops(args.answers.verify) },
-        check_every: phase.check_every.min(1),
-        seed: phase.seed ^ VERIFY_SEED,
-        ..phase.clone()
-    };
-    crew.total(&check, &Control::new(0.0)).map_err(failed)
-}
-
-fn check_files(connections: usize) -> Result<(), Failure> {
-    let files = server::limits::raise_file_limit();
-    if connections as u64 + FILES_RESERVED <= files {
-        return Ok(());
-    }
-    Err(Failure(format!(
-        "{connections} connections need more than the {files} open files of `ulimit -n`: raise it"
-    )))
 }
 
 /// How often the server has synced, if it is one that says so.

@@ -8,6 +8,8 @@ mod orders;
 mod outputs;
 mod plan;
 mod price;
+mod stages;
+mod worker;
 
 use super::Failure;
 use args::{PaceArgs, RecordArgs, TargetArgs, WorkArgs};
@@ -19,7 +21,7 @@ use std::path::PathBuf;
 const FILES_RESERVED: u64 = 64;
 
 /// Measure a server with reads and writes, or fill it with records
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 #[command(long_about = "Measure a server with reads and writes, or fill it with records.\n\n\
 Operations are due at a set rate (open loop), whether or not the server keeps up: latency counts from the time an \
 operation was due, so a server that stalls shows it. --closed sends the next request when a reply has made room, with \
@@ -70,10 +72,11 @@ pub(crate) struct Args {
 }
 
 /// What is measured in another way than by operations.
-#[derive(clap::Subcommand)]
+#[derive(clap::Subcommand, Clone)]
 enum Tool {
     Drain(drain::DrainArgs),
     Price(price::PriceArgs),
+    Worker(worker::WorkerArgs),
 }
 
 /// What is told.
@@ -122,6 +125,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         return match tool {
             Tool::Drain(args) => drain::run(&args),
             Tool::Price(args) => price::run(&args),
+            Tool::Worker(args) => worker::run(&args),
         };
     }
     let report = measure::measure(&args)?;
@@ -130,11 +134,11 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     } else if !args.answers.historic {
         print!("{}", report::text(&report));
     }
-    verdict(&report)
+    verdict(&args, &report)
 }
 
 /// Errors and wrong answers make the command fail: a script must not take the figure for good.
-fn verdict(report: &report::Report) -> Result<(), Failure> {
+fn verdict(args: &Args, report: &report::Report) -> Result<(), Failure> {
     if report.corrupt() > 0 {
         let corrupt = report.corrupt();
         return Err(Failure(format!("{corrupt} documents came back different from what was stored")));
@@ -145,6 +149,8 @@ fn verdict(report: &report::Report) -> Result<(), Failure> {
         return Err(Failure(format!("documents were not what was acknowledged: {}", violations.join(", "))));
     }
     match report.refused() {
+        // Who has connections made again expects them to break.
+        _ if args.pace.reconnect => Ok(()),
         None => Ok(()),
         Some((count, text)) => Err(Failure(format!("{count} operations failed, most of them with: {text}"))),
     }

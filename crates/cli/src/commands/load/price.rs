@@ -8,7 +8,7 @@ use std::path::PathBuf;
 ///
 /// The score is (Gmin/G + Pmin/P + Qmin/Q) / (nodes x price): durations of reading, writing and querying everything,
 /// each in relation to the shortest of all runs. Queries count only if every run has them.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 #[command(after_help = "\
 The file has a header and a line per run: name,nodes,price,get,put,query
 
