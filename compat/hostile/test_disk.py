@@ -121,6 +121,37 @@ class FullDisk(unittest.TestCase):
         raise AssertionError(f"{limit_mib} MiB fit on a disk of 256")
 
 
+class BucketInTheWay(unittest.TestCase):
+    def test_is_opened_as_soon_as_it_can_be(self):
+        node = Node(ADDRESS, scratch("in-the-way"))
+        try:
+            node.start()
+            node.initialise()
+            for name in (BUCKET, "other"):
+                node.rest.create_bucket(name, quota_mb=128)
+            with client(node) as connection:
+                connection.must("store", connection.set(b"kept", b"all along"))
+            uuid = node.rest.get(f"/pools/default/buckets/{BUCKET}").json["uuid"]
+            node.stop()
+            folder = node.data / "buckets" / uuid
+            away = node.directory / "away"
+            folder.rename(away)
+            folder.write_text("not a folder")
+            node.start()
+            with self.assertRaises(kv.Refused):
+                client(node)
+            other = kv.Client(node.address, node.ports["kv"], USERNAME, PASSWORD, "other")
+            with other as connection:
+                connection.must("store", connection.set(b"k", b"the others go on"))
+            folder.unlink()
+            away.rename(folder)
+            with patient_client(node, seconds=30) as connection:
+                self.assertEqual(connection.get(b"kept").value, b"all along")
+            node.stop()
+        finally:
+            node.kill()
+
+
 class CorruptSegment(unittest.TestCase):
     COUNT = 2000
 
@@ -147,6 +178,13 @@ class CorruptSegment(unittest.TestCase):
                 # The rest goes on, writing included.
                 connection.must("store", connection.set(b"doc-1001", b"new"))
                 self.assertEqual(connection.get(b"doc-1001").value, b"new")
+                # What is written anew is there again, and stays.
+                connection.must("heal", connection.set(victim, b"made anew"))
+                self.assertEqual(connection.get(victim).value, b"made anew")
+            node.stop()
+            node.start()
+            with patient_client(node) as connection:
+                self.assertEqual(connection.get(victim).value, b"made anew")
             self.assertIn(segment.name, node.log.read_text(), "the log names the segment")
             node.stop()
         finally:

@@ -288,6 +288,30 @@ impl VBucket {
         self.settle(env, key, after)
     }
 
+    /// As [`VBucket::settle_for_write`], for a write that needs nothing of what was there: a document lost to damage on
+    /// disk gives way to it as one would that is gone.
+    pub(crate) fn settle_for_replacement(
+        &mut self,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<Found, Refusal> {
+        if self.warming.is_some() {
+            let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
+            let vouched = self.vouches_for(key.hash, found.map(|current| current.meta.seqno));
+            if !vouched && self.is_lost(key) {
+                // Should warm-up have found an older version, that one is in the table.
+                return Ok(found.map_or(Found::Nothing, Found::Gone));
+            }
+        }
+        self.settle_for_write(env, key, after)
+    }
+
+    /// Whether the disk said a moment ago that it cannot read the document any more.
+    pub(crate) fn is_lost(&mut self, key: HashedKey<'_>) -> bool {
+        matches!(self.missing(key), Refusal::Status(Status::Internal))
+    }
+
     /// Whether a pending durable write creates the key: whoever needs a document to be there finds none, rather than a
     /// write in progress.
     pub(crate) fn is_unseen(&self, env: &Env<'_>, key: HashedKey<'_>) -> bool {

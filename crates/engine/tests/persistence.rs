@@ -240,7 +240,12 @@ fn the_unreadable_is_never_told_as_absent() {
     let rig = rig.crash();
     rig.stores.iter().for_each(|store| store.set_unreadable(true));
     assert_eq!(get(&rig, KEY), Err(Status::Internal));
-    assert_eq!(store(&rig, KEY, Store::set(b"w")), Err(Status::Internal));
+    let add = Store { mode: StoreMode::Add, ..Store::set(b"w") };
+    assert_eq!(store(&rig, KEY, add), Err(Status::Internal));
+    assert_eq!(store(&rig, KEY, Store { cas: Cas(1), ..Store::set(b"w") }), Err(Status::Internal));
+    assert_eq!(delete(&rig, KEY), Err(Status::Internal));
+    store(&rig, KEY, Store::set(b"whatever it was")).unwrap();
+    assert_eq!(get(&rig, KEY).unwrap(), b"whatever it was");
 }
 
 #[test]
@@ -255,7 +260,7 @@ fn what_was_damaged_on_disk_is_neither_absent_nor_an_older_version() {
     rig.flush();
     let damaged: usize = disks.iter().map(|disk| disk.damage(b"the newest version of the document")).sum();
     assert_eq!(damaged, 1);
-    let rig = rig.crash();
+    let mut rig = rig.crash();
     assert_eq!(get(&rig, KEY), Err(Status::Internal), "before warm-up");
     rig.warm_up();
     for _ in 0..2 {
@@ -265,6 +270,15 @@ fn what_was_damaged_on_disk_is_neither_absent_nor_an_older_version() {
     }
     store(&rig, b"\0other", Store::set(b"goes on")).unwrap();
     assert_eq!(get(&rig, b"\0other").unwrap(), b"goes on");
+    let items = rig.bucket.stats().curr_items;
+    store(&rig, KEY, Store::set(b"made anew")).unwrap();
+    assert_eq!(get(&rig, KEY).unwrap(), b"made anew");
+    assert_eq!(rig.bucket.stats().curr_items, items, "in place of the older version that was found");
+    rig.flush();
+    let mut rig = rig.crash();
+    rig.warm_up();
+    assert_eq!(get(&rig, KEY).unwrap(), b"made anew");
+    rig.flush();
     rig.bucket.flush_all(rig.now()).unwrap();
     assert_eq!(get(&rig, KEY), Err(Status::KeyNotFound), "an emptied bucket starts anew");
 }

@@ -49,7 +49,11 @@ impl Bucket {
         if store.mode == StoreMode::Replace && v.is_unseen(&door.env, key) {
             return Err(Status::KeyNotFound.into());
         }
-        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let found = if store.mode == StoreMode::Set && store.cas == base::Cas::NONE {
+            v.settle_for_replacement(&door.env, key, &mut after)?
+        } else {
+            v.settle_for_write(&door.env, key, &mut after)?
+        };
         match (store.mode, &found) {
             (StoreMode::Add, Found::Live(_)) => return Err(Status::KeyExists.into()),
             (StoreMode::Replace, Found::Gone(_) | Found::Nothing) => return Err(Status::KeyNotFound.into()),

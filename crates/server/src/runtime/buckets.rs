@@ -99,6 +99,12 @@ impl OpenBuckets {
         outcome
     }
 
+    /// Whether a bucket of `metadata` could not be opened.
+    pub(crate) fn misses(&self, metadata: &Metadata) -> bool {
+        let open = self.open.lock();
+        metadata.buckets.keys().any(|name| !open.contains_key(name))
+    }
+
     /// The engines of all open buckets.
     pub(crate) fn engines(&self) -> Vec<Arc<Bucket>> {
         self.open.lock().values().map(|bucket| Arc::clone(&bucket.engine)).collect()

@@ -8,6 +8,7 @@
 use std::{
     net::{IpAddr, TcpListener},
     sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
 };
 
 use admin::{
@@ -34,6 +35,9 @@ use super::{
     random_uuid,
 };
 use crate::{Shared, Wakes, handlers::stats, meter::OpKind, shared};
+
+/// How often a bucket that could not be opened is tried again.
+const REOPEN_EVERY: Duration = Duration::from_secs(5);
 
 /// What the control plane is made of.
 pub(crate) struct Parts {
@@ -125,6 +129,7 @@ impl Control {
         runtime.spawn(admin::serve(tls, Some(listeners.tls), api, limits, ended()));
         runtime.spawn(admin::serve(views, None, Arc::new(Views), limits, ended()));
         runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.buckets), ended()));
+        runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(())
     }
 
@@ -141,6 +146,37 @@ impl Control {
         self.wakes.config_changed();
         outcome?;
         Ok(applied)
+    }
+
+    /// Tries again and again to open buckets that could not be opened, until the node stops: what was in the way of one at
+    /// the start, a disk that was not mounted or full, may be gone.
+    async fn reopen(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
+        let mut ticks = tokio::time::interval(REOPEN_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                // An error means that the sender is gone: the node stops as well.
+                _ = ended.wait_for(|stop| *stop) => return,
+                _ = ticks.tick() => {}
+            }
+            if self.buckets.misses(&self.metadata.load())
+                && let Err(error) = self.blocking(|me| me.reconcile_again()).await
+            {
+                tracing::error!(%error, "a bucket is still not available");
+            }
+        }
+    }
+
+    /// Brings reality to where the metadata has been for a while.
+    fn reconcile_again(&self) -> Result<(), ClusterError> {
+        let _store = self.store.lock();
+        let metadata = self.metadata.load_full();
+        let outcome = self.buckets.reconcile(&metadata);
+        self.rev.send_replace(metadata.rev);
+        self.wakes.config_changed();
+        outcome?;
+        tracing::info!("every bucket is available again");
+        Ok(())
     }
 
     /// Runs `work` where blocking is allowed.
