@@ -24,6 +24,7 @@ enum Command {
     Serve(Box<commands::serve::ServeArgs>),
     Init(commands::init::InitArgs),
     Load(Box<commands::load::Args>),
+    Doctor(commands::doctor::Args),
     Songs(commands::songs::Args),
 }
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(*args),
         Command::Init(args) => commands::init::run(args),
         Command::Load(args) => commands::load::run(*args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Songs(args) => commands::songs::run(args),
     };
     match outcome {

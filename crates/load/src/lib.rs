@@ -10,6 +10,7 @@
 pub mod choose;
 pub mod conduct;
 pub mod crew;
+pub mod doctor;
 pub mod drain;
 pub mod driver;
 pub mod fleet;

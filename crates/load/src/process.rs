@@ -7,6 +7,8 @@ use std::fs;
 pub struct Usage {
     /// User and system time of the threads that are there.
     pub cpu_seconds: f64,
+    /// Seconds that its threads were ready and did not run.
+    pub waited_seconds: f64,
     /// Resident memory.
     pub rss_bytes: u64,
 }
@@ -15,7 +17,8 @@ impl Usage {
     /// Reads `/proc`; `None` if there is no such process.
     pub fn of(pid: u32) -> Option<Usage> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        Some(Usage { cpu_seconds: cpu_seconds(pid)?, rss_bytes: rss_bytes(&status)? })
+        let (cpu_seconds, waited_seconds) = scheduled(pid)?;
+        Some(Usage { cpu_seconds, waited_seconds, rss_bytes: rss_bytes(&status)? })
     }
 }
 
@@ -34,18 +37,21 @@ pub fn own_cpu_seconds() -> f64 {
 
 /// The scheduler's own account in nanoseconds; `/proc/PID/stat` has hundredths of a second only, too coarse for a
 /// short phase. Threads that end meanwhile take their time with them, which servers' threads do not do under load.
-fn cpu_seconds(pid: u32) -> Option<f64> {
-    let mut nanos = 0;
+fn scheduled(pid: u32) -> Option<(f64, f64)> {
+    let (mut ran, mut waited) = (0, 0);
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
         let account = fs::read_to_string(thread.path().join("schedstat"));
-        nanos += account.ok().and_then(|text| on_cpu_nanos(&text)).unwrap_or(0);
+        let (on_cpu, ready) = account.ok().and_then(|text| nanos(&text)).unwrap_or((0, 0));
+        ran += on_cpu;
+        waited += ready;
     }
-    Some(nanos as f64 / 1e9)
+    Some((ran as f64 / 1e9, waited as f64 / 1e9))
 }
 
-/// The first of `schedstat`'s numbers: time on a CPU.
-fn on_cpu_nanos(schedstat: &str) -> Option<u64> {
-    schedstat.split_whitespace().next()?.parse().ok()
+/// The first of `schedstat`'s numbers: time on a CPU, and time ready for one.
+fn nanos(schedstat: &str) -> Option<(u64, u64)> {
+    let mut words = schedstat.split_whitespace();
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 fn rss_bytes(status: &str) -> Option<u64> {
@@ -59,8 +65,8 @@ mod tests {
 
     #[test]
     fn the_numbers_are_found() {
-        assert_eq!(on_cpu_nanos("1500000000 7 3\n"), Some(1_500_000_000));
-        assert_eq!(on_cpu_nanos(""), None);
+        assert_eq!(nanos("1500000000 7 3\n"), Some((1_500_000_000, 7)));
+        assert_eq!(nanos(""), None);
         assert_eq!(rss_bytes("Name:\tx\nVmRSS:\t    12 kB\n"), Some(12 * 1024));
     }
 

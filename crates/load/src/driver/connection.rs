@@ -1,10 +1,13 @@
 //! One socket: requests that wait for their replies, bytes on the way out, a reply whose end has not arrived.
 
+use super::stamped;
 use super::supply::Job;
 use crate::target::LoadError;
 use mio::net::TcpStream;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+
 use std::time::Duration;
 
 /// Back-off after "temporary failure", per connection; doubles up to the second.
@@ -36,6 +39,10 @@ pub(super) struct Connection {
     written: usize,
     /// The socket is full.
     blocked: bool,
+    /// Whether the kernel says when it received what.
+    stamped: bool,
+    /// How long the last bytes had been here when they were read, in nanoseconds.
+    pub(super) lay: Option<u64>,
 }
 
 impl Connection {
@@ -56,7 +63,17 @@ impl Connection {
             out: Vec::new(),
             written: 0,
             blocked: false,
+            stamped: false,
+            lay: None,
         }
+    }
+
+    /// Whether the kernel is to say when it received what.
+    pub(super) fn stamp(&mut self, stamped: bool) {
+        if let Some(stream) = self.stream.as_ref().filter(|_| stamped) {
+            stamped::ask(stream);
+        }
+        (self.stamped, self.lay) = (stamped, None);
     }
 
     /// Whether another request may go out now.
@@ -121,7 +138,15 @@ impl Connection {
     ) -> Result<(), String> {
         loop {
             let Some(stream) = &mut self.stream else { return Ok(()) };
-            let read = match stream.read(buffer) {
+            let read = if self.stamped {
+                stamped::read(stream.as_raw_fd(), buffer).map(|(read, lay)| {
+                    self.lay = lay.map(|lay| lay.as_nanos() as u64);
+                    read
+                })
+            } else {
+                stream.read(buffer)
+            };
+            let read = match read {
                 Ok(0) => return Err("the server closed it".to_owned()),
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),

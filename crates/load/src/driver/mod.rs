@@ -12,6 +12,7 @@
 mod connection;
 mod reconnect;
 mod run;
+mod stamped;
 mod supply;
 #[cfg(test)]
 mod tests;
@@ -105,6 +106,8 @@ pub struct Phase {
     pub settings: Settings,
     /// What APPEND and PREPEND add.
     pub additions: (Vec<u8>, Vec<u8>),
+    /// Have the kernel say when it received each reply.
+    pub stamped: bool,
     /// Hold every read against what this run has written. Only reads of whole documents, writes and deletions can be.
     pub validate: bool,
     /// An answer that takes longer breaks the connection.
@@ -138,6 +141,7 @@ impl Phase {
             check_every: 16,
             settings: Settings::default(),
             additions: (b"appended_string".to_vec(), b"prepended_string".to_vec()),
+            stamped: false,
             validate: false,
             timeout: None,
             on_break: OnBreak::Fail,
@@ -260,6 +264,7 @@ impl Wheel<'_> {
         let timer = Token(connections.len());
         for connection in connections.iter_mut() {
             connection.listed = false;
+            connection.stamp(run.phase.stamped);
             run.list(connection);
         }
         let mut patience = Patience::default();
@@ -320,6 +325,7 @@ impl Wheel<'_> {
             self.poll.registry().register(&mut stream, Token(id), interest)?;
             let connection = &mut connections[id];
             connection.stream = Some(stream);
+            connection.stamp(run.phase.stamped);
             run.list(connection);
         }
         if let Some(late) = run.overdue(now) {

@@ -396,6 +396,9 @@ impl<'a> Run<'a> {
                 Class::Failure
             }
         };
+        if let Some(lay) = connection.lay.filter(|_| class == Class::Success) {
+            self.tally.split.receive.record(lay);
+        }
         self.finish(&job, class, server_us, now);
     }
 

@@ -9,6 +9,7 @@ use super::worker::Workers;
 use super::{Args, Failure};
 use crate::progress::Progress;
 use load::conduct;
+use load::doctor::{Activity, Circumstances, findings};
 use load::report::Report;
 use load::{Control, Part, Tally, Target, Usage};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let mut watch = Watch::new(args, &plan);
     let before = args.answers.server_pid.and_then(Usage::of);
     let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
+    let activity = Activity::now();
     let mut conductor = args.pace.conductor();
     let outcome = led(args, &control, || {
         hands.run(Stage::Measure, &control, |interval| {
@@ -56,6 +58,9 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     report.steps = conductor.map_or_else(Vec::new, |conductor| conductor.steps().to_vec());
     report.client_cpu = hands.cpu_seconds() - own;
     report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
+    if args.answers.explain {
+        report.findings = findings(&report.tally, &circumstances(args, &plan, &report, &activity));
+    }
     let grown = syncs_before.zip(syncs(&target)).map(|(before, after)| after - before);
     if let Some(syncs) = grown.filter(|syncs| *syncs > 0.0) {
         let writes = report.tally.ok_of(false) as f64;
@@ -69,6 +74,19 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     }
     outputs.finish(&report)?;
     Ok(report)
+}
+
+/// What the doctor wants to know besides the tally.
+fn circumstances(args: &Args, plan: &Plan, report: &Report, before: &Activity) -> Circumstances {
+    Circumstances {
+        connections: plan.connections,
+        pipeline: plan.phase.pipeline,
+        threads: args.pace.threads as usize * usize::from(args.pace.processes.unwrap_or(1)),
+        client_cpu: report.client_cpu,
+        server_cpu: report.server.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
+        server_waited: report.server.map(|(before, after)| after.waited_seconds - before.waited_seconds),
+        seen: Activity::now().since(before),
+    }
 }
 
 /// This process, or workers; and the target as this process sees it.

@@ -94,6 +94,10 @@ struct AnswerArgs {
     /// Also report what this process used meanwhile (CPU time per operation, memory)
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
+    /// Explain where the time went: the server says how long it took, the kernel when it received each reply, and what
+    /// this machine did meanwhile is told in sentences
+    #[arg(long)]
+    explain: bool,
     /// Have the server say how long it took for each operation (couchbase protocol)
     #[arg(long)]
     trace: bool,

@@ -1,0 +1,197 @@
+//! Sentences: which part of the latency is whose, and why.
+//!
+//! Means add up, so shares of the mean are exact. Percentiles do not; what is said of p99 compares the part's own p99
+//! with the whole's, and is said only where one part dominates.
+
+use super::activity::Seen;
+use crate::tally::{Latencies, Tally};
+
+/// What is known of a run besides its tally.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Circumstances {
+    /// Connections of the client.
+    pub connections: usize,
+    /// Requests in flight on each.
+    pub pipeline: usize,
+    /// Threads of the client.
+    pub threads: usize,
+    /// CPU seconds that the client used.
+    pub client_cpu: f64,
+    /// CPU seconds that the server's process used, if it runs here.
+    pub server_cpu: Option<f64>,
+    /// Seconds that threads of the server were ready and did not run.
+    pub server_waited: Option<f64>,
+    /// What the machine did meanwhile.
+    pub seen: Seen,
+}
+
+/// A part that makes up this much of the whole is worth naming as the cause.
+const MOST: f64 = 0.5;
+/// A thread this busy is the limit.
+const SATURATED: f64 = 0.9;
+
+/// What follows from a run.
+#[must_use]
+pub fn findings(tally: &Tally, about: &Circumstances) -> Vec<String> {
+    let mut out = Vec::new();
+    let all = tally.latencies(None);
+    if all.count() == 0 {
+        return vec!["Nothing succeeded, so there is no latency to explain.".to_owned()];
+    }
+    shares(tally, &all, &mut out);
+    client(tally, &all, about, &mut out);
+    server(tally, about, &mut out);
+    machine(about, &mut out);
+    out
+}
+
+fn sum(latencies: &Latencies) -> f64 {
+    latencies.mean_us() * latencies.count() as f64
+}
+
+/// The mean, split.
+fn shares(tally: &Tally, all: &Latencies, out: &mut Vec<String>) {
+    let whole = sum(all).max(1e-9);
+    let percent = |part: f64| (100.0 * part / whole).clamp(0.0, 100.0);
+    let split = &tally.split;
+    let (queue, server, receive) = (sum(&split.queue), sum(&split.server), sum(&split.receive));
+    let mut parts = vec![format!("{:.0} % waiting in the client before it is sent", percent(queue))];
+    if split.server.count() > 0 {
+        parts.push(format!("{:.0} % in the server by its own account", percent(server)));
+    }
+    if split.receive.count() > 0 {
+        parts.push(format!(
+            "{:.0} % waiting in this machine's kernel for the client to read it",
+            percent(receive)
+        ));
+    }
+    let rest = whole - queue - server - receive;
+    let what = if split.server.count() > 0 {
+        "on the network, in sockets and queues on both sides"
+    } else {
+        "in the server, on the network and in sockets (the server does not say how long it took itself)"
+    };
+    parts.push(format!("{:.0} % {what}", percent(rest)));
+    out.push(format!("An operation took {:.0} us on average: {}.", all.mean_us(), parts.join(", ")));
+}
+
+fn client(tally: &Tally, all: &Latencies, about: &Circumstances, out: &mut Vec<String>) {
+    let seconds = tally.elapsed.as_secs_f64().max(1e-9);
+    let busy = about.client_cpu / seconds / about.threads.max(1) as f64;
+    let queued = tally.split.queue.percentile_us(99.0) / all.percentile_us(99.0).max(1e-9);
+    let slots = about.connections * about.pipeline;
+    if queued >= MOST {
+        let why = if busy >= SATURATED {
+            format!("its {} threads are busy all the time: give it more", about.threads)
+        } else {
+            let (connections, pipeline) = (about.connections, about.pipeline);
+            format!(
+                "at most {slots} requests can be under way ({connections} connections with {pipeline} each), and the \
+                 others wait for one of these places or for the client to get a CPU"
+            )
+        };
+        out.push(format!(
+            "{:.0} % of your p99 is spent waiting in your own client: {why}.",
+            (100.0 * queued).min(100.0)
+        ));
+    } else if busy >= SATURATED {
+        out.push(format!(
+            "The client's threads are busy {:.0} % of the time: more load needs more threads.",
+            busy * 100.0
+        ));
+    }
+    if tally.unsent > 0 {
+        out.push(format!(
+            "{} operations were due and never sent: this rate is above what was possible.",
+            tally.unsent
+        ));
+    }
+}
+
+fn server(tally: &Tally, about: &Circumstances, out: &mut Vec<String>) {
+    let seconds = tally.elapsed.as_secs_f64().max(1e-9);
+    if let Some(cpu) = about.server_cpu {
+        let each = cpu * 1e6 / tally.done().max(1) as f64;
+        out.push(format!("The server used {:.2} cores, {each:.1} us per operation.", cpu / seconds));
+    }
+    if let Some(waited) = about.server_waited.filter(|waited| *waited > 0.01 * seconds) {
+        out.push(format!(
+            "Threads of the server were ready and waited for a CPU for {waited:.2} s in {seconds:.0} s: it shares its \
+             cores with something, perhaps with this client."
+        ));
+    }
+    let retried = tally.temporary;
+    if retried > 0 {
+        out.push(format!(
+            "The server asked {retried} times to try again later: its memory or disk is the limit."
+        ));
+    }
+}
+
+fn machine(about: &Circumstances, out: &mut Vec<String>) {
+    let seen = &about.seen;
+    if let Some(stolen) = seen.stolen.filter(|stolen| *stolen > 0.01) {
+        out.push(format!("The hypervisor gave {:.1} % of the CPU time to others.", stolen * 100.0));
+    }
+    if let Some(busy) = seen.busy.filter(|busy| *busy > SATURATED) {
+        out.push(format!("All CPUs of this machine together were busy {:.0} % of the time.", busy * 100.0));
+    }
+    if let Some(lost) = seen.retransmitted.filter(|lost| *lost > 0.001) {
+        out.push(format!("{:.2} % of the TCP segments were sent again: packets are lost.", lost * 100.0));
+    }
+    if let (Some(switches), Some(interrupts)) = (seen.switches, seen.interrupts) {
+        out.push(format!(
+            "This machine made {switches:.0} context switches and took {interrupts:.0} interrupts per second."
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Class, Op};
+    use std::time::Duration;
+
+    fn tally(queue_us: u64, server_us: u64, rest_us: u64) -> Tally {
+        let mut tally = Tally::default();
+        for _ in 0..1000 {
+            tally.record(Op::Get, Class::Success, (queue_us + server_us + rest_us) * 1000);
+            tally.split.queue.record(queue_us * 1000);
+            tally.split.service.record((server_us + rest_us) * 1000);
+            tally.split.server.record(server_us * 1000);
+        }
+        tally.elapsed = Duration::from_secs(10);
+        tally
+    }
+
+    fn about() -> Circumstances {
+        Circumstances { connections: 1, pipeline: 1, threads: 8, client_cpu: 4.0, ..Circumstances::default() }
+    }
+
+    #[test]
+    fn a_client_that_waits_for_itself_is_told() {
+        let text = findings(&tally(820, 60, 120), &about()).join("\n");
+        assert!(text.contains("82 % waiting in the client"), "{text}");
+        assert!(text.contains("6 % in the server"), "{text}");
+        assert!(
+            text.contains("82 % of your p99 is spent waiting in your own client: at most 1 requests"),
+            "{text}"
+        );
+        let busy = findings(&tally(820, 60, 120), &Circumstances { client_cpu: 79.0, ..about() }).join("\n");
+        assert!(busy.contains("its 8 threads are busy all the time"), "{busy}");
+    }
+
+    #[test]
+    fn nobody_is_accused_without_reason() {
+        let text = findings(&tally(5, 60, 120), &about()).join("\n");
+        assert!(!text.contains("own client") && !text.contains("waited for a CPU"), "{text}");
+        let crowded = Circumstances { server_cpu: Some(5.0), server_waited: Some(3.0), ..about() };
+        let text = findings(&tally(5, 60, 120), &crowded).join("\n");
+        assert!(
+            text.contains("0.50 cores, 5000.0 us per operation")
+                && text.contains("waited for a CPU for 3.00 s"),
+            "{text}"
+        );
+        assert_eq!(findings(&Tally::default(), &about()).len(), 1);
+    }
+}

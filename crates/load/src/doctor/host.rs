@@ -1,0 +1,231 @@
+//! Settings and abilities of this machine that latencies depend on.
+
+use super::activity::Activity;
+use super::memory;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What to think of a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be, or no matter of good or bad.
+    Good,
+    /// Worth changing.
+    Warning,
+    /// This machine does not tell.
+    NotAvailable,
+}
+
+/// One fact.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What to think of it.
+    pub verdict: Verdict,
+    /// Why it matters and what to do, where it is worth changing.
+    pub advice: &'static str,
+}
+
+/// How long activity is watched.
+const WATCH: Duration = Duration::from_millis(500);
+/// Sleeps that are timed, and how long each is.
+const SLEEPS: u32 = 100;
+const SLEEP: Duration = Duration::from_millis(1);
+/// Fewer open files than this do not suffice for a busy server or many clients.
+const FILES_MIN: u64 = 10_240;
+
+fn check(
+    name: &'static str,
+    found: Option<String>,
+    good: impl FnOnce(&str) -> bool,
+    advice: &'static str,
+) -> Check {
+    match found {
+        None => Check { name, found: "not available".to_owned(), verdict: Verdict::NotAvailable, advice: "" },
+        Some(found) => {
+            let good = good(&found);
+            let verdict = if good { Verdict::Good } else { Verdict::Warning };
+            Check { name, found, verdict, advice: if good { "" } else { advice } }
+        }
+    }
+}
+
+/// All facts; takes about a second.
+#[must_use]
+pub fn checks() -> Vec<Check> {
+    let mut checks = settings();
+    checks.extend(activity());
+    checks.extend(measurements());
+    checks
+}
+
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The word in brackets of a list such as `always [madvise] never`.
+fn chosen(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word.to_owned())
+}
+
+fn settings() -> Vec<Check> {
+    let thp = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let governor = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
+    let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    vec![
+        check(
+            "swappiness",
+            read("/proc/sys/vm/swappiness"),
+            |found| found.parse().is_ok_and(|value: u32| value <= 10),
+            "the kernel may swap documents out long before memory is short: set vm.swappiness to 1",
+        ),
+        check(
+            "transparent huge pages",
+            read(thp).as_deref().and_then(chosen),
+            |found| found != "always",
+            "compacting memory for huge pages stalls a server: choose madvise or never",
+        ),
+        check(
+            "CPU governor",
+            read(governor),
+            |found| found == "performance",
+            "a clock that has to speed up first makes idle servers slow: choose performance",
+        ),
+        check(
+            "disk scheduler",
+            schedulers(),
+            |found| !found.contains("cfq") && !found.contains("bfq"),
+            "fair queueing delays syncs behind other traffic: choose none or mq-deadline",
+        ),
+        check(
+            "open files",
+            open_files().map(|files| files.to_string()),
+            |found| found.parse().is_ok_and(|files: u64| files >= FILES_MIN),
+            "many connections need many files: raise `ulimit -n`",
+        ),
+        check(
+            "clock source",
+            read(clock),
+            |found| matches!(found, "tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page"),
+            "reading this clock takes a system call, thousands of times per second",
+        ),
+    ]
+}
+
+/// `disk scheduler` of each real disk.
+fn schedulers() -> Option<String> {
+    let mut found = Vec::new();
+    for disk in fs::read_dir("/sys/block").ok()?.flatten() {
+        let name = disk.file_name().to_string_lossy().into_owned();
+        if name.starts_with("loop") || name.starts_with("ram") || name.starts_with("dm-") {
+            continue;
+        }
+        let scheduler = read(disk.path().join("queue/scheduler"));
+        found.extend(scheduler.as_deref().and_then(chosen).map(|word| format!("{name} {word}")));
+    }
+    found.sort();
+    (!found.is_empty()).then(|| found.join(", "))
+}
+
+fn open_files() -> Option<u64> {
+    let limits = read("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn activity() -> Vec<Check> {
+    let before = Activity::now();
+    std::thread::sleep(WATCH);
+    let seen = Activity::now().since(&before);
+    let percent = |share: Option<f64>| share.map(|share| format!("{:.1} %", share * 100.0));
+    let per_second = |count: Option<f64>| count.map(|count| format!("{count:.0} per second"));
+    let number = |found: &str| found.split(' ').next().and_then(|word| word.parse::<f64>().ok());
+    let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+    let load = read("/proc/loadavg").and_then(|text| text.split(' ').next().map(str::to_owned));
+    vec![
+        check(
+            "busy now",
+            percent(seen.busy),
+            |found| number(found).is_some_and(|busy| busy < 50.0),
+            "something else uses this machine: figures will be its as well",
+        ),
+        check(
+            "stolen by the hypervisor",
+            percent(seen.stolen),
+            |found| number(found).is_some_and(|stolen| stolen < 1.0),
+            "another guest has your CPU now and then: its pauses show in your tail",
+        ),
+        check("interrupts", per_second(seen.interrupts), |_| true, ""),
+        check("context switches", per_second(seen.switches), |_| true, ""),
+        check(
+            "retransmitted segments",
+            percent(seen.retransmitted),
+            |found| number(found).is_some_and(|lost| lost < 0.1),
+            "packets are lost: each costs at least 200 ms",
+        ),
+        check(
+            "run queue (load average)",
+            load,
+            |found| found.parse().is_ok_and(|load: f64| load < cores),
+            "more wants to run than there are cores: everything waits for a CPU first",
+        ),
+    ]
+}
+
+fn measurements() -> Vec<Check> {
+    let late = wakeup_lateness();
+    vec![
+        check(
+            "late wake-ups",
+            Some(format!("{:.0} us at most in {SLEEPS} sleeps", late.as_secs_f64() * 1e6)),
+            |_| late < Duration::from_millis(2),
+            "this process is not run when it should be: latencies it measures contain that",
+        ),
+        check("memory latency", Some(format!("{:.0} ns", memory::latency_nanos())), |_| true, ""),
+        check("memory bandwidth", Some(format!("{:.1} GB/s", memory::gigabytes_per_second())), |_| true, ""),
+    ]
+}
+
+/// How much longer than asked for the longest of many short sleeps was.
+fn wakeup_lateness() -> Duration {
+    let sleep = || {
+        let begun = Instant::now();
+        std::thread::sleep(SLEEP);
+        begun.elapsed().saturating_sub(SLEEP)
+    };
+    (0..SLEEPS).map(|_| sleep()).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_tell_what_is_chosen() {
+        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(chosen("[none]").as_deref(), Some("none"));
+        assert_eq!(chosen("none"), None);
+    }
+
+    #[test]
+    fn what_is_hidden_is_not_available_and_never_good() {
+        let hidden = check("x", None, |_| true, "change it");
+        assert_eq!((hidden.verdict, hidden.found.as_str()), (Verdict::NotAvailable, "not available"));
+        let bad = check("x", Some("60".to_owned()), |_| false, "change it");
+        assert_eq!((bad.verdict, bad.advice), (Verdict::Warning, "change it"));
+    }
+
+    #[test]
+    fn this_machine_can_be_looked_at() {
+        let checks = checks();
+        assert!(
+            checks.iter().any(|check| check.name == "open files" && check.verdict != Verdict::NotAvailable)
+        );
+        assert!(checks.iter().all(|check| (check.verdict == Verdict::Warning) != check.advice.is_empty()));
+    }
+}

@@ -1,0 +1,12 @@
+//! Where did the time go? Facts about this machine, what it did while a run went on, and what follows, in sentences.
+//!
+//! A fact that the machine hides (in a container, on another kernel) is "not available", never guessed.
+
+mod activity;
+mod findings;
+mod host;
+mod memory;
+
+pub use activity::Activity;
+pub use findings::{Circumstances, findings};
+pub use host::{Check, Verdict, checks};
