@@ -142,3 +142,68 @@ fn a_saturated_count_refuses_instead_of_wrapping() {
         true
     }));
 }
+
+/// As a feed, a gathering and a flusher hold items.
+#[test]
+fn lists_loans_and_second_shares_count_right() {
+    let arena = arena();
+    let mut table = HashTable::new(Arc::clone(&arena));
+    let mut list = HeldItems::new(&arena);
+    for number in 0..4_u64 {
+        let meta = ItemMeta { seqno: Seqno(number), ..meta() };
+        let new = NewItem::new(&arena, &meta, &[0, number as u8], &[number as u8; 9]).unwrap();
+        let Ok(item) = table.insert(number, new) else { panic!() };
+        assert!(list.push(item) && list.push(item));
+    }
+    let loan = {
+        let held = table.find(3, &[0, 3]).unwrap().hold().unwrap();
+        let loan = held.lend();
+        list.append(&mut {
+            let mut other = HeldItems::new(&arena);
+            assert!(other.push(table.find(3, &[0, 3]).unwrap()));
+            other
+        });
+        // SAFETY: of this arena.
+        unsafe { held.release(&arena) };
+        loan
+    };
+    drop(table);
+    // SAFETY: of this arena, and the list keeps the item.
+    assert_eq!(unsafe { loan.get(&arena) }.value(), [3; 9]);
+    list.drop_flagged(&[true, false, false, false, true, true]);
+    list.sort_newest_first();
+    let seqnos: Vec<u64> = list.iter().map(|item| item.seqno().get()).collect();
+    assert_eq!(seqnos, [3, 3, 3, 1, 1, 0]);
+    let shared = SharedValue::of(list.pop().unwrap(), &arena);
+    let again = shared.again().unwrap();
+    assert_eq!((shared.item().references(), shared.item().key()), (2, &[0, 0][..]));
+    drop((list, shared));
+    assert_eq!(&*again, [0; 9]);
+    assert!(arena.used_bytes() > 0);
+    drop(again);
+    assert_eq!(arena.used_bytes(), 0);
+}
+
+#[test]
+fn a_list_takes_a_copy_of_what_has_too_many_references() {
+    let arena = arena();
+    let mut table = HashTable::new(Arc::clone(&arena));
+    for expiry in [0, 17] {
+        let meta = ItemMeta { expiry, ..meta() };
+        let new = NewItem::new(&arena, &meta, b"\0k", b"value").unwrap();
+        let Ok(item) = table.insert(u64::from(expiry), new) else { panic!() };
+        item.set_frequency(7);
+        let mut list = HeldItems::new(&arena);
+        for _ in 0..150 {
+            assert!(list.push(item));
+        }
+        let copies: Vec<_> = list.iter().filter(|held| held.id() != item.id()).collect();
+        assert_eq!(copies.len(), 150 + 1 - usize::from(REFERENCES_MAX));
+        for copy in copies {
+            assert_eq!((copy.meta(), copy.value(), copy.frequency()), (meta, &b"value"[..], 7));
+            assert_eq!((copy.key(), copy.references()), (&b"\0k"[..], 1));
+        }
+    }
+    table.clear();
+    assert_eq!(arena.used_bytes(), 0);
+}
