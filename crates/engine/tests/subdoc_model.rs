@@ -159,6 +159,7 @@ impl World {
         let creates = precondition != Precondition::Exists;
         let in_xattrs_only = specs.iter().all(|spec| spec.in_xattrs);
         let expiry_secs = if self.dice.u8(..4) == 0 { self.dice.u32(1..4) } else { 0 };
+        let is_durable = self.kind == BucketKind::Couchbase && self.dice.u8(..4) == 0;
         let mutation = SubdocMutation {
             specs: &specs,
             precondition,
@@ -168,7 +169,7 @@ impl World {
             expiry: Expiry::Wire(expiry_secs),
             flags: None,
             cas: Cas::NONE,
-            durability: DurabilityLevel::None,
+            durability: if is_durable { DurabilityLevel::PersistToMajority } else { DurabilityLevel::None },
             rights: XattrRights::default(),
         };
         let before = self.state(key);
@@ -182,6 +183,14 @@ impl World {
         };
         assert_eq!(outcome, expected.as_ref().map(drop).map_err(|status| *status), "{before:?} {mutation:?}");
         if let Ok(after) = expected {
+            if is_durable {
+                // Not to be seen yet. Who does not care about tombstones leaves the one on disk where it is, and so
+                // out of sight until the write is done.
+                if mutation.access_deleted || !matches!(before, State::Tombstone(_)) {
+                    self.check(key);
+                }
+                self.rig.flush();
+            }
             self.model.insert(key, after);
         }
     }

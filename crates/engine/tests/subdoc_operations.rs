@@ -4,10 +4,14 @@
 
 mod support;
 
-use base::{Cas, Datatype, Status, bucket::BucketKind};
+use base::{
+    Cas, Datatype, Status,
+    bucket::{BucketKind, DurabilityLevel},
+};
 use settee_engine::{
     BucketOptions, Change, Delete, Expiry, Look, LookedUp, Lookup, LookupSpec, Mutated, MutationSpec,
-    Precondition, Store, SubdocMutated, SubdocMutation, ValueCodec, ValueForm, XattrRights, json,
+    Precondition, Store, SubdocMutated, SubdocMutation, ValueCodec, ValueForm, Wait, Waiter, XattrRights,
+    json,
 };
 use support::{Rig, START_SECS, options};
 
@@ -92,7 +96,7 @@ fn mutation<'a>(specs: &'a [MutationSpec<'a>]) -> SubdocMutation<'a> {
         expiry: Expiry::Wire(0),
         flags: None,
         cas: Cas::NONE,
-        durability: base::bucket::DurabilityLevel::None,
+        durability: DurabilityLevel::None,
         rights: XattrRights::default(),
     }
 }
@@ -444,6 +448,49 @@ fn staged_tombstones_are_found_after_a_crash() {
         done(mutate(&rig, &SubdocMutation { access_deleted: true, cas: created.cas, ..mutation(&remove) }));
     assert!(deleted);
     assert_eq!(get_deleted(&rig, "txn", XATTR), Err(Status::SubdocPathNotFound));
+}
+
+#[test]
+fn until_a_durable_change_is_synced_the_version_before_it_is_seen() {
+    let durability = DurabilityLevel::PersistToMajority;
+    for flushed in [false, true] {
+        let mut rig = rig();
+        let (vb, _) = rig.key(KEY);
+        let waiter = Waiter { worker: 1, connection: 1, ticket: 1 };
+        let stage = |n| spec(Change::DictUpsert, "txn", n, XATTR);
+        let first = [stage("1")];
+        let create = SubdocMutation {
+            precondition: Precondition::Absent,
+            create_as_deleted: true,
+            access_deleted: true,
+            ..mutation(&first)
+        };
+        done(mutate(&rig, &create));
+        if flushed {
+            rig.flush();
+        }
+        let second = [stage("2")];
+        let again = SubdocMutation { access_deleted: true, durability, ..mutation(&second) };
+        let (pending, _) = done(mutate(&rig, &again));
+        assert_eq!(rig.bucket.complete_durable(vb, &pending, waiter), Ok(Wait::Parked));
+        assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "1", "flushed: {flushed}");
+        assert_eq!(mutate(&rig, &again).unwrap_err(), Status::SyncWriteInProgress);
+        rig.flush();
+        assert_eq!(rig.bucket.complete_durable(vb, &pending, waiter), Ok(Wait::Ready));
+        assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "2");
+
+        let commit = [spec(Change::BodyFromXattr, "txn", "", XATTR), spec(Change::Delete, "txn", "", XATTR)];
+        let revive = SubdocMutation { revive: true, specs: &commit, ..again };
+        let (pending, deleted) = done(mutate(&rig, &revive));
+        assert!(!deleted);
+        assert_eq!(body(&rig), Err(Status::KeyNotFound));
+        assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "2");
+        rig.flush();
+        assert_eq!(rig.bucket.complete_durable(vb, &pending, waiter), Ok(Wait::Ready));
+        assert_eq!(body(&rig).unwrap(), "2");
+        let rig = rig.crash();
+        assert_eq!(body(&rig).unwrap(), "2");
+    }
 }
 
 #[test]

@@ -91,6 +91,9 @@ impl Bucket {
             v.ops.get_hits += 1;
             return seen;
         }
+        if let Some(item) = v.committed_tombstone(&door.env, key).filter(|_| lookup.access_deleted) {
+            return self.see_item(v, door, key, item, lookup, answer);
+        }
         let tombstone = if lookup.access_deleted { tombstone(v, &door.env, key, &found)? } else { None };
         match tombstone {
             None => {

@@ -194,9 +194,13 @@ impl Publication<'_> {
 
         let mut after = door.aftermath();
         let mut v = door.enter()?;
-        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let mut found = v.settle_for_write(&door.env, key, &mut after)?;
         if !self.is_still_newest(&mut v, &door.env, &found) {
             return Ok(None);
+        }
+        if let (true, Found::Nothing, Some(base)) = (self.durable, &found, self.base) {
+            v.restore_tombstone(&door.env, key, &base.facts, &base.value, &mut after)?;
+            found = v.settle_for_write(&door.env, key, &mut after)?;
         }
         if let Found::Live(current) = &found {
             v.check_cas(&door.env, key, current, mutation.cas)?;
