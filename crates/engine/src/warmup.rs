@@ -78,8 +78,12 @@ impl Bucket {
         }
         let mut after = self.aftermath(shard);
         let mut v = slot.vb.lock();
-        let Some(warming) = &v.warming else { return true };
-        if warming.verified.contains(&key.hash) {
+        if v.warming.is_none() {
+            return true;
+        }
+        // Also of keys that have been looked up meanwhile, of which a tombstone need not be in the table.
+        v.counts.advance(key.key, record.meta.seqno);
+        if v.warming.as_ref().is_some_and(|warming| warming.verified.contains(&key.hash)) {
             return true;
         }
         let found = v.table.find(key.hash, record.key).map(|item| (item.id(), item.seqno()));

@@ -14,7 +14,7 @@ use cluster::auth::{Privilege, Privileges};
 use engine::{Bucket, SharedValue, Waiter};
 use parking_lot::Mutex;
 use protocol::binary::{Header, Opcode};
-use replication::producer::{Producer, Pumped, Sink, filter::Part, stats::ProducerStats};
+use replication::producer::{Producer, Sink, filter::Part, stats::ProducerStats};
 
 use crate::{
     context::Context,
@@ -149,7 +149,7 @@ impl DcpLink {
     /// Sends what there is; false if the consumer is dead.
     pub(crate) fn pump(&mut self, out: &mut Output, context: &mut Context) -> bool {
         let limit = out.len() + TURN_BYTES;
-        if self.producer.pump(&mut Turn { out, limit }, context.now) == Pumped::Dead {
+        if !self.producer.pump(&mut Turn { out, limit }, context.now) {
             return false;
         }
         self.set_timer(context);

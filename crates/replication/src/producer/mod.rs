@@ -52,16 +52,8 @@ pub const STREAM_TICKETS: u64 = 1 << 63;
 /// Streams that are looked at in one turn: also those of which all is filtered out cost time.
 const TURN_STREAMS: usize = 32;
 
-/// What a turn left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pumped {
-    /// Nothing can be sent before something happens.
-    Idle,
-    /// There is more to send as soon as there is room for it.
-    More,
-    /// The consumer is dead: close the connection.
-    Dead,
-}
+/// Capacity for values made over that survives a turn.
+const SCRATCH_BYTES_KEPT: usize = 64 * 1024;
 
 /// See the module header.
 pub struct Producer {
@@ -205,15 +197,16 @@ impl Producer {
         self.enqueue(ticket as u32);
     }
 
-    /// Sends what there is, as long as there is room.
-    pub fn pump(&mut self, sink: &mut dyn Sink, now: Now) -> Pumped {
+    /// Sends what there is, as long as there is room; false when the consumer is dead and the connection to be closed.
+    #[must_use]
+    pub fn pump(&mut self, sink: &mut dyn Sink, now: Now) -> bool {
         match self.noop.due(now) {
             Due::Nothing => {}
             Due::Send(opaque) => {
                 let head = StreamHead { opaque: opaque.into(), ..StreamHead::default() };
                 DcpMessage::Noop.append(&head, sink.buffer());
             }
-            Due::Silent => return Pumped::Dead,
+            Due::Silent => return false,
         }
         let manner = Manner::new(self.negotiated.collections, &self.controls);
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -247,16 +240,17 @@ impl Producer {
             }
         }
         let sent = out.sent;
-        self.scratch = scratch;
+        if scratch.capacity() <= SCRATCH_BYTES_KEPT {
+            self.scratch = scratch;
+        }
         for slot in ended {
             self.remove(slot);
         }
         self.publish(sent);
-        let has_more = self.unfinished.is_some() || !self.ready.is_empty();
-        if has_more && self.flow.has_room() { Pumped::More } else { Pumped::Idle }
+        true
     }
 
-    /// Whether [`Self::pump`] would send something of a stream.
+    /// Whether [`Self::pump`] would have something to look at, if there is room for output.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.flow.has_room() && (self.unfinished.is_some() || !self.ready.is_empty())

@@ -144,13 +144,15 @@ impl Script {
         if let Some(snapshot) = snapshot {
             self.skipping = std::mem::take(&mut self.skip_deletions) && snapshot.from_disk;
             self.open = None;
-            if ends_snapshot && (!snapshot.from_disk || !manner.advances) {
+            if ends_snapshot && !snapshot.from_disk {
                 let admitted = self.admit(items, filter, manner);
                 self.tell_whole(&snapshot, admitted, manner, out);
                 self.read = snapshot.end;
                 return;
             }
-            let end = if manner.advances { snapshot.end } else { snapshot.end.min(default_high()) };
+            // Tombstones that are purged left no trace in what is known of the default collection either.
+            let last_change = || default_high().max(snapshot.purge_seqno);
+            let end = if manner.advances { snapshot.end } else { snapshot.end.min(last_change()) };
             self.open = Some(Open { snapshot, end, announced: false, last: Seqno(0) });
         }
         let admitted = self.admit(items, filter, manner);

@@ -11,7 +11,7 @@ use protocol::binary::{
     dcp::{DcpMessage, OpenFlags, StreamEndReason, StreamFilter, StreamFlags, StreamRequest, SystemEvent},
     decode_frame,
 };
-use settee_replication::producer::{Producer, Pumped, Refused, Sink, StreamAsk, controls::Negotiated};
+use settee_replication::producer::{Producer, Refused, Sink, StreamAsk, controls::Negotiated};
 
 use super::world::Log;
 
@@ -203,7 +203,7 @@ impl Consumer {
         // Alive, as far as anybody can tell.
         producer.heard(now);
         let mut pipe = Pipe { bytes: Vec::new(), limit };
-        assert_ne!(producer.pump(&mut pipe, now), Pumped::Dead);
+        assert!(producer.pump(&mut pipe, now));
         let mut rest = pipe.bytes.as_slice();
         while !rest.is_empty() {
             let Decoded::Frame(frame) = decode_frame(rest) else { panic!("no whole message") };
