@@ -6,7 +6,7 @@
 mod support;
 
 use base::{
-    Seqno, VbId,
+    DocKey, HashedKey, Now, Seqno, VbId,
     bucket::{BucketKind, DurabilityLevel},
 };
 use settee_engine::{
@@ -296,6 +296,29 @@ fn an_idle_consumer_loses_its_scan_and_takes_it_up_again() {
         assert!(snapshots[0].end >= end && !snapshots[0].from_disk, "{snapshots:?}");
         assert!(items >= 37);
     }
+}
+
+/// What is synced, and leaves the checkpoint, while the disk is being read behind it.
+#[test]
+fn nothing_is_lost_between_disk_and_checkpoint() {
+    let mut rig = rig(BucketKind::Couchbase);
+    let first = put(&rig, "a", b"1");
+    rig.flush();
+    let mut feed = open(&rig, 1, FeedOptions::default());
+    assert!(batch(&rig, &mut feed, 1).is_none());
+    let (bucket, now) = (rig.bucket.clone(), rig.now());
+    rig.stores[0].after_next_read(move || {
+        let key = HashedKey::new(DocKey::trusted(b"\0b"));
+        bucket.store(VB, key, &Store::set(b"2"), now).unwrap();
+        let later = Now { mono_millis: now.mono_millis + 1_000, ..now };
+        while bucket.flush(0, later).unsynced {}
+    });
+    run_backfills(&rig);
+    let got = batch(&rig, &mut feed, 1 << 20).unwrap();
+    assert_eq!((snapshot(&got).end, snapshot(&got).from_disk), (first, true));
+    assert_eq!(rig.bucket.vb_history(VB).unwrap().persisted, first.next());
+    let got = batch(&rig, &mut feed, 1 << 20).unwrap();
+    assert_eq!((seqnos(&got), snapshot(&got).from_disk), (vec![first.get() + 1], false));
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl MemStore {
         self.inner.lock().unreadable = unreadable;
     }
 
-    /// The next read (`get_at`, `lookup`, a record of `scan`) is followed by this before its caller sees the result.
+    /// The next read (`get_at`, `lookup`, a record of `scan`, the beginning of a backfill) is followed by this before its caller sees the result.
     pub(crate) fn after_next_read(&self, interlude: impl FnOnce() + Send + 'static) {
         *self.interlude.lock() = Some(Box::new(interlude));
     }
@@ -329,6 +329,8 @@ impl KvStore for MemStore {
         }
         let state = inner.synced.states.get(&vb).cloned().unwrap_or_default();
         let resets = inner.resets.get(&vb).copied().unwrap_or(0);
+        drop(inner);
+        self.play_interlude();
         let inner = self.inner.clone();
         Ok(Box::new(MemBackfill { inner, vb, resets, state, records: records.into() }))
     }

@@ -3,14 +3,18 @@
 //! A table cannot be read in one go: that would keep its lock for too long. So a cursor is placed behind the last
 //! mutation, S, and the table is walked a few documents per lock hold, collecting references to what is no newer than S.
 //! What was overwritten before the walk came by is missing then, and what was overwritten after is out of date; but
-//! everything newer than S is in the checkpoint, where the cursor keeps it. When the walk is over, the last visible
-//! seqno E is noted and the checkpoint from S to E applied: of each key in it the newest version there replaces what was
-//! collected. That is the state at E.
+//! everything newer than S is in the checkpoint, where the cursor keeps it. When the walk is over, and clients may see
+//! everything that happened up to then, the last visible seqno E is noted and the checkpoint from S to E applied: of each
+//! key in it the newest version there replaces what was collected. That is the state at E.
 //!
 //! Versions are immutable, so references are enough. A version without its value in memory is collected as such. What
 //! is not in the table is not seen: synced tombstones, and anything before warm-up is over.
 //!
-//! A durable write that was pending at S and still is keeps the end away: [`GatherStep::Blocked`].
+//! A durable write that is pending when the walk ends keeps the end away ([`GatherStep::Blocked`]): the state before it
+//! cannot be told, because what came after it may have replaced what the walk should have seen.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -53,8 +57,8 @@ pub(crate) struct Gather {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Walking(ScanPosition),
-    /// The walk is over.
-    Ending,
+    /// The walk is over, and was when this was the last mutation.
+    Ending(Seqno),
     /// E is known, and tombstones up to the other seqno may be missing.
     Applying {
         end: Seqno,
@@ -123,7 +127,7 @@ impl Gather {
     ) -> Result<GatherStep, FeedEnd> {
         let step = match self.stage {
             Stage::Walking(from) => self.walk(bucket, from, wanted)?,
-            Stage::Ending => self.end_walk(bucket)?,
+            Stage::Ending(walked) => self.end_walk(bucket, walked)?,
             Stage::Applying { end, .. } => self.apply(bucket, end, wanted)?,
         };
         if self.is_short_of_memory { Err(FeedEnd::TooSlow) } else { Ok(step) }
@@ -137,21 +141,22 @@ impl Gather {
     ) -> Result<GatherStep, FeedEnd> {
         let (options, start) = (self.options, self.start);
         let (collected, short) = (&mut self.collected, &mut self.is_short_of_memory);
-        let next = self.cursor.with(bucket, |at| {
-            at.v.table.scan(from, CHUNK, &mut |item| {
+        let (next, high_seqno) = self.cursor.with(bucket, |at| {
+            let next = at.v.table.scan(from, CHUNK, &mut |item| {
                 let is_asked = item.seqno() > options.above && (options.tombstones || !item.is_deleted());
                 if is_asked && item.seqno() <= start && wanted(item.key()) {
                     *short |= !collected.push(item);
                 }
-            })
+            });
+            (next, at.v.high_seqno)
         })?;
-        self.stage = next.map_or(Stage::Ending, Stage::Walking);
+        self.stage = next.map_or(Stage::Ending(high_seqno), Stage::Walking);
         Ok(GatherStep::More)
     }
 
-    fn end_walk(&mut self, bucket: &Bucket) -> Result<GatherStep, FeedEnd> {
+    fn end_walk(&mut self, bucket: &Bucket, walked: Seqno) -> Result<GatherStep, FeedEnd> {
         let (end, purge_seqno) = self.cursor.with(bucket, |at| (at.v.visible_seqno(), at.v.purge_seqno))?;
-        if end < self.start {
+        if end < walked {
             return Ok(GatherStep::Blocked);
         }
         self.stage = Stage::Applying { end, purge_seqno };
@@ -183,7 +188,7 @@ impl Gather {
     pub(crate) fn end(&self) -> Option<Seqno> {
         match self.stage {
             Stage::Applying { end, .. } => Some(end),
-            Stage::Walking(_) | Stage::Ending => None,
+            Stage::Walking(_) | Stage::Ending(_) => None,
         }
     }
 
@@ -202,7 +207,7 @@ impl Gather {
         collected.drop_flagged(&superseded);
         let mut dropped = repeated_later(late.iter().map(ItemRef::key));
         for (dropped, item) in dropped.iter_mut().zip(late.iter()) {
-            *dropped |= item.is_deleted() && !options.tombstones;
+            *dropped |= item.is_deleted() && !options.tombstones || item.seqno() <= options.above;
         }
         late.drop_flagged(&dropped);
         collected.append(&mut late);
