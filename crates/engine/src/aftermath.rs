@@ -54,6 +54,12 @@ impl<'a> Aftermath<'a> {
     pub(crate) fn flush(&mut self) {
         self.flush |= self.shard.gate.want_flush();
     }
+
+    /// The same for a durable write, which the flusher may have waited for.
+    pub(crate) fn flush_durable(&mut self) {
+        self.flush |= self.shard.gate.want_flush();
+        self.flush |= self.shard.gate.count_durable();
+    }
 }
 
 impl Drop for Aftermath<'_> {

@@ -65,6 +65,20 @@ impl Part {
 }
 
 impl Bucket {
+    /// Durable writes in a shard since its last [`Bucket::flush`] began: the next one's company.
+    #[must_use]
+    pub fn durable_waiting(&self, shard: usize) -> usize {
+        self.shards.get(shard).map_or(0, |shard| shard.gate.durable())
+    }
+
+    /// The next flush of a shard is put off until so many durable writes wait for it: [`Work::Flush`] then tells, and
+    /// nothing else does until this is taken back with 0. Whoever puts it off must not do so for long.
+    pub fn gather_durable(&self, shard: usize, expected: usize) {
+        if let Some(shard) = self.shards.get(shard) {
+            shard.gate.gather(expected);
+        }
+    }
+
     /// Writes dirty documents of a shard; syncs when someone waits for persistence or the oldest unsynced mutation is
     /// older than [`FlushReport::SYNC_WITHIN_MILLIS`]; publishes what became durable and wakes who waited for it.
     pub fn flush(&self, shard: usize, now: Now) -> FlushReport {
@@ -228,7 +242,7 @@ impl Bucket {
             report.items += part.items.len();
             report.bytes += part.bytes;
             shard.counters.persisted.fetch_add(part.items.len() as u64, Ordering::Relaxed);
-            self.publish(shard, part);
+            report.durable += self.publish(shard, part);
         }
     }
 
@@ -305,10 +319,10 @@ impl Bucket {
         }
     }
 
-    /// What a part holds is durable: tells the vBucket.
-    fn publish(&self, shard: &Shard, part: Part) {
+    /// What a part holds is durable: tells the vBucket. Returns how many durable writes that completed.
+    fn publish(&self, shard: &Shard, part: Part) -> usize {
         shard.gate.subtract_dirty_bytes(part.reported_bytes);
-        let Ok((slot, _)) = self.slot(part.vb) else { return };
+        let Ok((slot, _)) = self.slot(part.vb) else { return 0 };
         let written: Vec<_> = part.hashes.iter().zip(&part.items).zip(&part.locators).collect();
         let mut gone = Vec::new();
         for chunk in written.chunks(PUBLISH_ITEMS) {
@@ -320,6 +334,7 @@ impl Bucket {
             }
         }
         let (mut passed, mut unblocks) = (Vec::new(), false);
+        let mut durable = 0;
         let mut after = self.aftermath(shard);
         {
             let mut v = slot.vb.lock();
@@ -328,6 +343,7 @@ impl Bucket {
                 v.persisted_seqno = v.persisted_seqno.max(persisted);
                 if !v.pending.is_empty() {
                     for pending in v.pending.extract(|pending| pending.seqno <= persisted) {
+                        durable += 1;
                         gone.extend(pending.previous);
                     }
                     // They were not shown what was pending, nor anything after it.
@@ -345,6 +361,7 @@ impl Bucket {
             self.notifier.work(Work::Backfill(shard.index));
         }
         gone.into_iter().chain(passed).for_each(|item| shard.release(item));
+        durable
     }
 }
 

@@ -5,7 +5,7 @@
 //! touch shared lines only when a vBucket turns dirty or has gathered enough bytes to be worth reporting.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use base::{Cas, Now, Status, VbId, bucket::BucketKind};
 use parking_lot::Mutex;
@@ -100,6 +100,10 @@ pub(crate) struct Gate {
     closed: AtomicBool,
     /// Somebody waits for the flusher, who has been told.
     flush_wanted: AtomicBool,
+    /// Durable writes since the flusher last began.
+    durable: AtomicUsize,
+    /// The flusher waits for so many of them and is not to be told of anything else; 0: it does not.
+    gathering: AtomicUsize,
     /// When the oldest dirty mutation came, in monotonic milliseconds plus one; 0: none.
     dirty_since: AtomicU64,
     /// Arena bytes of dirty items, as far as reported.
@@ -118,6 +122,8 @@ impl Gate {
             full: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             flush_wanted: AtomicBool::new(false),
+            durable: AtomicUsize::new(0),
+            gathering: AtomicUsize::new(0),
             dirty_since: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
             dirty_vbs: (0..vbuckets.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
@@ -184,9 +190,11 @@ impl Gate {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Asks for a flush; true when the flusher has to be told (nobody has yet).
+    /// Asks for a flush; true when the flusher has to be told (nobody has yet, and it is not about to begin).
     pub(crate) fn want_flush(&self) -> bool {
-        !self.flush_wanted.load(Ordering::Relaxed) && !self.flush_wanted.swap(true, Ordering::AcqRel)
+        !self.flush_wanted.load(Ordering::Relaxed)
+            && !self.flush_wanted.swap(true, Ordering::SeqCst)
+            && self.gathering.load(Ordering::SeqCst) == 0
     }
 
     /// Whether a flush has been asked for and not begun.
@@ -196,7 +204,24 @@ impl Gate {
 
     /// The flusher begins: whether it was asked for.
     pub(crate) fn begin_flush(&self) -> bool {
+        self.durable.store(0, Ordering::SeqCst);
         self.flush_wanted.swap(false, Ordering::AcqRel)
+    }
+
+    /// A durable write has been made; true when the flusher has waited for just that one.
+    pub(crate) fn count_durable(&self) -> bool {
+        let count = self.durable.fetch_add(1, Ordering::SeqCst) + 1;
+        count == self.gathering.load(Ordering::SeqCst)
+    }
+
+    /// How many have been made since the flusher began.
+    pub(crate) fn durable(&self) -> usize {
+        self.durable.load(Ordering::SeqCst)
+    }
+
+    /// Whether the flusher waits for durable writes, and for how many since it began.
+    pub(crate) fn gather(&self, expected: usize) {
+        self.gathering.store(expected, Ordering::SeqCst);
     }
 
     /// A vBucket turned dirty.

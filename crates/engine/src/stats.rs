@@ -44,6 +44,8 @@ pub struct FlushReport {
     pub bytes: u64,
     /// A sync was made.
     pub synced: bool,
+    /// Durable writes that it completed.
+    pub durable: usize,
     /// There is more to write right now.
     pub more: bool,
     /// Written but not yet synced: call again within [`FlushReport::SYNC_WITHIN_MILLIS`].

@@ -452,7 +452,7 @@ impl VBucket {
             self.report_dirty(env, turned_dirty, bytes, after);
         }
         if version.durable {
-            after.flush();
+            after.flush_durable();
         } else if self.checkpoint.is_followed() && self.pending.is_empty() {
             self.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
         }

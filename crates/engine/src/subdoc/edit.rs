@@ -161,7 +161,7 @@ impl<'p> Editor<'_, 'p> {
     fn add_unique(self, value: &[u8]) -> Result<(), Status> {
         let levels = COMPONENTS_MAX - self.path.len();
         check(value, false, levels)?;
-        let value = trim(value);
+        let value = value.trim_ascii();
         if matches!(value.first(), Some(b'{' | b'[')) {
             return Err(Status::SubdocValueCannotInsert);
         }
@@ -316,10 +316,6 @@ fn check(values: &[u8], list: bool, levels: usize) -> Result<(), Status> {
         Unfit::NotJson => Status::SubdocValueCannotInsert,
         Unfit::TooDeep => Status::SubdocValueTooDeep,
     })
-}
-
-fn trim(value: &[u8]) -> &[u8] {
-    value.trim_ascii()
 }
 
 /// The document's number that a counter adds to.

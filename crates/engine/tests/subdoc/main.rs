@@ -26,7 +26,7 @@ impl Drop for Announce {
 
 /// How many documents, unless `SUBDOC_MODEL_SEEDS` says otherwise.
 fn seeds() -> u64 {
-    std::env::var("SUBDOC_MODEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20_000)
+    std::env::var("SUBDOC_MODEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(8_000)
 }
 
 #[test]

@@ -17,13 +17,13 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use base::{Now, bucket::BucketKind};
 use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
 
-use super::bell::Bell;
+use super::{bell::Bell, company::Company};
 use crate::{Shared, Wakes};
 
 /// Dirty documents wait for the disk at most this long before they are written (not necessarily synced).
@@ -145,13 +145,18 @@ impl Steps {
         let bucket = self.bucket.name();
         let mut failing = false;
         while !self.stopping() {
+            let start = Instant::now();
             let report = self.bucket.flush(shard, self.shared.now());
+            let waiting = self.bucket.durable_waiting(shard);
+            let company = Company::after(&report, start.elapsed(), waiting);
             if report.failed.is_some() != failing {
                 failing = report.failed.is_some();
                 log_flush_state(bucket, shard, &report);
             }
             if failing {
                 std::thread::sleep(FLUSH_RETRY);
+            } else if let Some(company) = company {
+                company.gather(&self.bucket, shard, bell);
             } else if !report.more {
                 bell.wait(FLUSH_EVERY);
             }

@@ -9,6 +9,7 @@ mod audit;
 mod background;
 mod bell;
 mod buckets;
+mod company;
 mod control;
 mod data_dir;
 mod gauges;

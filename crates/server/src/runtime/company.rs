@@ -1,0 +1,70 @@
+//! Group commit: after a slow sync the next begins when the durable writers whom it let go are back.
+//!
+//! Without that, writers who each wait for their write split into two groups that take turns: while one group's writes
+//! are synced the other's gather, and every sync carries half of what it could. Where a sync is slow, coming back takes a
+//! client far less time than a sync, so waiting for that is worth up to half of one; who does not come back is not waited
+//! for longer. Where a sync is fast there is nothing to be won.
+
+use std::time::{Duration, Instant};
+
+use engine::{Bucket, FlushReport};
+
+use super::bell::Bell;
+
+/// From here on a sync is slow.
+const SLOW: Duration = Duration::from_millis(1);
+/// Longest wait, whatever a sync takes.
+const LONGEST: Duration = Duration::from_millis(2);
+
+/// Whom the next flush waits for, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Company {
+    /// Durable writes since the last flush began.
+    expected: usize,
+    longest: Duration,
+}
+
+impl Company {
+    /// Behind a flush that took so long, `waiting` durable writes having been made since it began. `None` when the next
+    /// one is for nobody in particular.
+    pub(super) fn after(report: &FlushReport, took: Duration, waiting: usize) -> Option<Self> {
+        // Writes of the last moment may be in both; then their writers come back, too.
+        let expected = report.durable + waiting;
+        let is_worth_it = report.durable > 0 && expected > 1 && took >= SLOW && report.failed.is_none();
+        is_worth_it.then(|| Self { expected, longest: (took / 2).min(LONGEST) })
+    }
+
+    /// Waits for them. The flusher's bell rings when all are there.
+    pub(super) fn gather(self, bucket: &Bucket, shard: usize, bell: &Bell) {
+        let until = Instant::now() + self.longest;
+        bucket.gather_durable(shard, self.expected);
+        while bucket.durable_waiting(shard) < self.expected {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            bell.wait(left);
+        }
+        bucket.gather_durable(shard, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_flush_is_followed_by_one_for_the_same_writers() {
+        let completed = |durable| FlushReport { synced: true, durable, ..FlushReport::default() };
+        let company = |expected, millis| Some(Company { expected, longest: Duration::from_millis(millis) });
+        let slow = Duration::from_millis(2);
+        assert_eq!(Company::after(&completed(30), slow, 2), company(32, 1));
+        assert_eq!(Company::after(&completed(1), slow, 31), company(32, 1));
+        assert_eq!(Company::after(&completed(30), slow * 50, 2), company(32, 2), "no longer than that");
+        assert_eq!(Company::after(&completed(30), SLOW / 2, 2), None, "a fast disk is not waited for");
+        assert_eq!(Company::after(&completed(1), slow, 0), None, "one writer has no company");
+        assert_eq!(Company::after(&completed(0), slow, 5), None, "nobody comes back");
+        let failed = FlushReport { failed: Some(engine::FlushFailure::NoSpace), ..completed(5) };
+        assert_eq!(Company::after(&failed, slow, 5), None);
+    }
+}
