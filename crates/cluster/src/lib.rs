@@ -24,6 +24,6 @@ pub use bucket::{BucketParams, LegacyParams};
 pub use command::{Applied, Command, Initialize, QuotaChange, UserChange};
 pub use error::{ClusterError, FieldErrors};
 pub use metadata::{
-    Admin, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
+    Admin, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
 };
 pub use store::{MetadataStore, StoreError};

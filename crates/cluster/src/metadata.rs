@@ -5,7 +5,10 @@
 //! name only buckets, scopes and collections that exist (dropping one takes the grants with it).
 //! Unknown fields of a file written by a newer version are refused by the store's format number, not here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use base::{
     BucketUuid, Manifest,
@@ -15,6 +18,31 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{auth::Credentials, roles::RoleGrant};
+
+/// What an administrator wants written down; a zero means never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditPolicy {
+    /// Whether the trail is kept at all.
+    pub enabled: bool,
+    /// Size at which a file of the trail ends.
+    pub rotate_bytes: u64,
+    /// Age at which it ends.
+    pub rotate_age: Duration,
+    /// Age at which a file that has ended goes.
+    pub prune_age: Duration,
+}
+
+impl Default for AuditPolicy {
+    /// As in Couchbase, but switched on.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            rotate_bytes: 20 * 1024 * 1024,
+            rotate_age: Duration::from_secs(24 * 60 * 60),
+            prune_age: Duration::ZERO,
+        }
+    }
+}
 
 /// Everything the cluster knows about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -251,11 +279,18 @@ impl Metadata {
             .map(|(name, b)| (name.as_str(), b))
     }
 
-    /// Whether logins and administrative changes are written down: unless that was switched off.
+    /// What is to be written down of logins and administrative changes, as far as an administrator has said.
     #[must_use]
-    pub fn is_audited(&self) -> bool {
-        let enabled = self.settings.get("audit").and_then(|audit| audit.get("auditdEnabled"));
-        enabled.and_then(Value::as_bool).unwrap_or(true)
+    pub fn audit_policy(&self) -> AuditPolicy {
+        let set = |name| self.settings.get("audit").and_then(|audit| audit.get(name));
+        let number = |name, otherwise| set(name).and_then(Value::as_u64).unwrap_or(otherwise);
+        let default = AuditPolicy::default();
+        AuditPolicy {
+            enabled: set("auditdEnabled").and_then(Value::as_bool).unwrap_or(default.enabled),
+            rotate_bytes: number("rotateSize", default.rotate_bytes),
+            rotate_age: Duration::from_secs(number("rotateInterval", default.rotate_age.as_secs())),
+            prune_age: Duration::from_secs(number("pruneAge", 0)),
+        }
     }
 
     /// The users of one domain.

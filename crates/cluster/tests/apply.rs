@@ -427,11 +427,11 @@ fn an_administrator_who_was_replaced_is_nobody() {
 #[test]
 fn auditing_is_on_until_it_is_switched_off() {
     let state = with(&[]);
-    assert!(state.is_audited());
+    assert!(state.audit_policy().enabled);
     for (value, audited) in [(serde_json::json!(false), false), (serde_json::json!(true), true)] {
         let value = serde_json::json!({ "auditdEnabled": value });
         let state = state.apply(&Command::PutSetting { path: "audit".into(), value }).unwrap().0;
-        assert_eq!(state.is_audited(), audited);
+        assert_eq!(state.audit_policy().enabled, audited);
     }
 }
 

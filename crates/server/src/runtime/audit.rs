@@ -1,13 +1,13 @@
-//! The audit trail: logins and administrative changes, one JSON object a line, appended to `audit.log`.
+//! The audit trail: logins and administrative changes, one JSON object a line, appended to `audit.log`
+//! ([`super::audit_trail`]).
 //!
 //! Events come from workers and from REST through a bounded queue to one writer thread, so that nobody waits for
 //! the disk. When the queue is full events are counted as lost, and the next line written says how many.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::Write,
     path::Path,
     sync::{
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{SyncSender, TrySendError, sync_channel},
     },
@@ -16,8 +16,11 @@ use std::{
 };
 
 use admin::AuditKind;
+use cluster::AuditPolicy;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use super::audit_trail::{Rotation, Trail};
 use crate::shared::{self, LoginEvent};
 
 /// Events that may wait for the writer.
@@ -26,6 +29,7 @@ const QUEUE_EVENTS_MAX: usize = 4096;
 /// Handle to the writer thread; dropping it writes what is queued and ends the thread.
 pub(crate) struct AuditLog {
     enabled: AtomicBool,
+    rotation: Arc<Mutex<Rotation>>,
     queue: Option<SyncSender<Value>>,
     lost: AtomicU64,
     writer: Option<JoinHandle<()>>,
@@ -33,20 +37,25 @@ pub(crate) struct AuditLog {
 
 impl AuditLog {
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        let (queue, events) = sync_channel(QUEUE_EVENTS_MAX);
+        let mut trail = Trail::open(path)?;
+        let rotation = Arc::new(Mutex::new(Rotation::default()));
+        let (queue, events) = sync_channel::<Value>(QUEUE_EVENTS_MAX);
+        let told = Arc::clone(&rotation);
         let writer = std::thread::Builder::new().name("audit".into()).spawn(move || {
             for event in events {
-                write_line(&file, &event);
+                let rotation = *told.lock();
+                trail.write(&format!("{event}\n"), rotation, SystemTime::now());
             }
         })?;
         let enabled = AtomicBool::new(true);
-        Ok(Self { enabled, queue: Some(queue), lost: AtomicU64::new(0), writer: Some(writer) })
+        Ok(Self { enabled, rotation, queue: Some(queue), lost: AtomicU64::new(0), writer: Some(writer) })
     }
 
-    /// Switches the trail on or off.
-    pub(crate) fn enable(&self, enabled: bool) {
-        self.enabled.store(enabled, Ordering::Relaxed);
+    /// Follows what an administrator has set.
+    pub(crate) fn obey(&self, policy: &AuditPolicy) {
+        self.enabled.store(policy.enabled, Ordering::Relaxed);
+        *self.rotation.lock() =
+            Rotation { bytes: policy.rotate_bytes, age: policy.rotate_age, prune_age: policy.prune_age };
     }
 
     /// Records `event`, an object, unless the trail is switched off.
@@ -118,13 +127,6 @@ pub(crate) fn of_rest(event: &admin::AuditEvent) -> Value {
     })
 }
 
-fn write_line(mut file: &File, event: &Value) {
-    // One write per line: `O_APPEND` keeps lines whole even if the process dies between two of them.
-    if let Err(error) = file.write_all(format!("{event}\n").as_bytes()) {
-        tracing::warn!(%error, "an audit event could not be written");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,10 +136,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let log = AuditLog::open(&path).unwrap();
-        log.enable(false);
+        log.obey(&AuditPolicy { enabled: false, ..AuditPolicy::default() });
         log.record(serde_json::json!({ "user": "unseen" }));
         log.record_always(serde_json::json!({ "user": "switch" }));
-        log.enable(true);
+        log.obey(&AuditPolicy::default());
         log.record(serde_json::json!({ "user": "seen" }));
         drop(log);
         let text = std::fs::read_to_string(path).unwrap();

@@ -73,7 +73,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        parts.audit.enable(parts.metadata.is_audited());
+        parts.audit.obey(&parts.metadata.audit_policy());
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             rev: watch::Sender::new(parts.metadata.rev),
@@ -140,7 +140,7 @@ impl Control {
         let next = Arc::new(next);
         store.save(&next).map_err(|error| ClusterError::Failed(error.to_string()))?;
         self.metadata.store(Arc::clone(&next));
-        self.audit.enable(next.is_audited());
+        self.audit.obey(&next.audit_policy());
         let outcome = self.buckets.reconcile(&next);
         self.rev.send_replace(next.rev);
         self.wakes.config_changed();

@@ -6,6 +6,7 @@
 //! then each bucket writes and syncs what is dirty, then the audit trail is closed.
 
 mod audit;
+mod audit_trail;
 mod background;
 mod bell;
 mod buckets;
