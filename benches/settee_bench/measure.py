@@ -44,7 +44,8 @@ def progress(text):
 
 def load(options, server, *more):
     """One run of `settee load` on the client's core."""
-    command = [binary(), "load", "--json", "--protocol", options.protocol, "--key-bytes", KEY_BYTES]
+    protocol = server.protocol or options.protocol
+    command = [binary(), "load", "--json", "--protocol", protocol, "--key-bytes", KEY_BYTES]
     command += ["--host", server.host, "--port", server.port, "--server-pid", server.process_id, *more]
     return run(options, server, command)
 
@@ -81,12 +82,7 @@ def rate(options):
             for operation, connections, pipeline in case_list(options, value_bytes):
                 name = case_name(operation, value_bytes, connections, pipeline)
                 progress(name)
-                runs = {server.name: [] for server in servers}
-                for _ in range(options.rounds):
-                    for server in servers:
-                        runs[server.name].append(
-                            one_rate(options, server, operation, value_bytes, connections, pipeline)
-                        )
+                runs = compare(options, servers, operation, value_bytes, connections, pipeline)
                 cases.append({"case": name, "operation": operation, "value_bytes": value_bytes,
                               "connections": connections, "pipeline": pipeline, "runs": runs})
     return cases
@@ -104,17 +100,21 @@ def case_name(operation, value_bytes, connections, pipeline):
     return f"{operation} {value_bytes} B, {connections} connections, pipeline {pipeline}"
 
 
-def one_rate(options, server, operation, value_bytes, connections, pipeline):
-    result = load(
-        options, server, "--records", options.records, "--value-bytes", value_bytes, "--connections", connections,
-        "--pipeline", pipeline, "--closed", "--gets", OPERATIONS[operation], "--seconds", options.seconds,
-        "--warmup", 0.5, "--verify", 0,
-    )
-    if result["misses"]:
-        raise SystemExit(f"{server.name}: {result['misses']} records that were stored are not found")
-    # What a flusher still has to do after the last reply belongs to the operations that caused it.
-    tail = server.settle()
-    return figures(result, tail)
+def compare(options, servers, operation, value_bytes, connections, pipeline):
+    """The servers in turns, by `settee load compare`; what a flusher still has to do after the last reply belongs to
+    the operations that caused it."""
+    command = [binary(), "load", "compare", "--json", "--filled", "--rounds", options.rounds, "--closed"]
+    for server in servers:
+        address = f"{server.protocol or options.protocol}://{server.host}:{server.port}#{server.process_id}"
+        command += ["--compare", f"{server.name}={address}"]
+    command += ["--records", options.records, "--key-bytes", KEY_BYTES, "--value-bytes", value_bytes]
+    command += ["--connections", connections, "--pipeline", pipeline, "--gets", OPERATIONS[operation]]
+    command += ["--seconds", options.seconds, "--warmup", 0.5]
+    result = run(options, servers[0], command)
+    for target in result["targets"]:
+        if any(one["misses"] for one in target["rounds"]):
+            raise SystemExit(f"{target['name']}: records that were stored are not found")
+    return {target["name"]: target["rounds"] for target in result["targets"]}
 
 
 def memory(options):

@@ -36,6 +36,8 @@ class Server:
     name = ""
     host = ""
     port = 11211
+    # What it speaks, if it does not speak what the command line says.
+    protocol = None
 
     def __init__(self, core):
         self.core = core
@@ -93,6 +95,26 @@ class Memcached(Server):
         self.process.wait()
 
 
+class Redis(Server):
+    """Debian's package, memory only."""
+
+    name = "redis"
+    host = "127.0.41.4"
+    port = 6379
+    protocol = "resp"
+
+    def start(self):
+        command = ["redis-server", "--bind", self.host, "--port", str(self.port), "--save", "", "--appendonly", "no"]
+        command += ["--maxmemory", f"{MEMORY_MB}mb", "--maxclients", str(CONNECTIONS), "--loglevel", "warning"]
+        self.process = subprocess.Popen(command)
+        self.process_id = self.process.pid
+        wait_for_port(self.host, self.port)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
 class Settee(Server):
     """`settee serve` with one bucket on port 11211."""
 
@@ -124,7 +146,11 @@ class SetteePersistent(Settee):
     kind = "couchbase"
 
 
-DEFINITIONS = {"memcached": Memcached, "settee": SetteeEphemeral, "settee-persistent": SetteePersistent}
+DEFINITIONS = {
+    "memcached": Memcached, "settee": SetteeEphemeral, "settee-persistent": SetteePersistent, "redis": Redis,
+}
+# Debian package of those that are not ours.
+PACKAGES = {"memcached": "memcached", "redis": "redis-server"}
 
 
 def wait_for_port(host, port, timeout=10.0):

@@ -8,6 +8,7 @@
 //! are everywhere else allowed to be: this measures a server from outside and is no part of one.
 
 pub mod choose;
+pub mod compare;
 pub mod conduct;
 pub mod crew;
 pub mod doctor;

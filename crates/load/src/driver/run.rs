@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// Counters live beside the documents, because a document is no number.
 const COUNTER_SUFFIX: &[u8] = b".n";
+/// Where counters begin that had to be made; far from zero, because they do not go below it.
+const COUNTER_START: &[u8] = b"4294967296";
 
 /// Whether an operation changes its record.
 const fn writes(op: Op) -> bool {
@@ -289,6 +291,9 @@ impl<'a> Run<'a> {
     }
 
     fn append_value(&mut self, job: &Job) {
+        if job.op.is_counter() {
+            return self.scratch.extend_from_slice(COUNTER_START);
+        }
         let Some(ledger) = &self.ledger else {
             return self.records.value(job.index, job.version, &mut self.scratch);
         };
@@ -377,6 +382,12 @@ impl<'a> Run<'a> {
                 Class::Success
             }
             Outcome::Many => self.count_many(&job, reply, now),
+            // The text protocol counts only what is there already.
+            Outcome::Miss if matches!(job.verb, Verb::Incr | Verb::Decr) => {
+                job.verb = Verb::Add;
+                self.send(connection, job, now);
+                return;
+            }
             Outcome::Miss => {
                 // A deletion that finds nothing and a replacement of nothing have seen absence, as a read does.
                 if matches!(job.verb, Verb::Get | Verb::GetCas | Verb::Delete | Verb::Replace) {

@@ -23,6 +23,8 @@ pub(super) fn write(command: &Command<'_>, out: &mut Vec<u8>) {
         Verb::Delete => array(&[b"DEL", key], out),
         Verb::Incr => array(&[b"INCR", key], out),
         Verb::Decr => array(&[b"DECR", key], out),
+        // Without an expiry to set, only whether the key is there can be asked.
+        Verb::Touch if expiry.is_empty() => array(&[b"TOUCH", key], out),
         Verb::Touch => array(&[b"EXPIRE", key, expiry.as_bytes()], out),
         // No words for it: `Protocol::can` keeps it from coming here.
         Verb::SubSet => array(&[b"SUBSET", key], out),

@@ -1,6 +1,7 @@
 //! `settee load`: measures a server, or fills it.
 
 mod args;
+mod compare;
 mod drain;
 mod live;
 mod measure;
@@ -74,6 +75,7 @@ pub(crate) struct Args {
 /// What is measured in another way than by operations.
 #[derive(clap::Subcommand, Clone)]
 enum Tool {
+    Compare(Box<compare::CompareArgs>),
     Drain(drain::DrainArgs),
     Price(price::PriceArgs),
     Worker(worker::WorkerArgs),
@@ -127,6 +129,7 @@ struct AnswerArgs {
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if let Some(tool) = args.tool {
         return match tool {
+            Tool::Compare(args) => compare::run(&args),
             Tool::Drain(args) => drain::run(&args),
             Tool::Price(args) => price::run(&args),
             Tool::Worker(args) => worker::run(&args),

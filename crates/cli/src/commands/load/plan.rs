@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-const CONNECTIONS_DEFAULT: u32 = 50;
+/// Connections of a run that names no number.
+pub(super) const CONNECTIONS_DEFAULT: u32 = 50;
 
 /// Workloads of other generators.
 #[derive(clap::Args, Clone, Debug)]

@@ -132,7 +132,7 @@ pub(super) fn failed(error: LoadError) -> Failure {
     Failure(error.to_string())
 }
 
-fn check_files(connections: usize) -> Result<(), Failure> {
+pub(super) fn check_files(connections: usize) -> Result<(), Failure> {
     let files = server::limits::raise_file_limit();
     if connections as u64 + FILES_RESERVED <= files {
         return Ok(());
