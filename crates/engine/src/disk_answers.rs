@@ -14,7 +14,7 @@ use crate::doc::DocMeta;
 /// Most answers kept per vBucket.
 const ANSWERS_MAX: usize = 32;
 /// Bytes of values above which older answers give way, whatever their number.
-const VALUE_BYTES_MAX: usize = 256 << 10;
+const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// What became of looking a key up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,15 @@ impl DiskAnswers {
             && let Some(index) = self.position(hash, key)
         {
             self.answers.remove(index);
+        }
+    }
+
+    /// Forgets an answer with a large value, whoever asked for it having it now; the next has it read again.
+    pub(crate) fn forget_large(&mut self, hash: u64, key: &[u8]) {
+        let index = self.position(hash, key);
+        let bytes = index.and_then(|index| self.answers.get(index)).map_or(0, |entry| entry.2.value_bytes());
+        if bytes > VALUE_BYTES_MAX / 4 {
+            self.forget(hash, key);
         }
     }
 

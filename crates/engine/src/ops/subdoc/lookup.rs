@@ -106,8 +106,7 @@ impl Bucket {
             }
             Some(Tombstone::OnDisk(facts, value)) => {
                 check_version(facts.cas, lookup.cas)?;
-                // Whoever asked for it has it now.
-                v.disk_answers.forget(key.hash, key.key.encoded());
+                v.disk_answers.forget_large(key.hash, key.key.encoded());
                 Ok(Seen::Version(facts, Held::OnDisk(value)))
             }
         }

@@ -34,10 +34,6 @@ impl SubdocMutation<'_> {
     pub(super) fn deletes(&self) -> bool {
         self.specs.iter().any(|spec| spec.change == Change::DeleteDocument)
     }
-
-    fn bytes(&self) -> usize {
-        self.specs.iter().map(|spec| spec.path.len() + spec.value.len()).sum()
-    }
 }
 
 impl Bucket {
@@ -59,7 +55,7 @@ impl Bucket {
         if mutation.deletes() {
             door.env.shard.gate.admits_deletes()?;
         } else {
-            self.admit(&door.env, item_bytes(key.key, mutation.bytes()))?;
+            self.admit(&door.env, 0)?;
         }
         for attempt in 0..ATTEMPTS_MAX {
             let base = base_of(&door, key, mutation)?;
@@ -69,6 +65,9 @@ impl Bucket {
                 Err((index, status)) => return Ok(SubdocMutated::Failed(index, status)),
             };
             self.check_draft(&draft)?;
+            if !draft.deletes {
+                self.admit(&door.env, item_bytes(key.key, draft.xattrs.len() + draft.body.len()))?;
+            }
             let publication = Publication { door: &door, vb, key, mutation, base: base.as_ref(), durable };
             if let Some(mutated) = publication.publish(self, &draft)? {
                 let was_deleted = base.as_ref().is_some_and(|base| base.facts.deleted);
