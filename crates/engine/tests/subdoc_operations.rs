@@ -494,6 +494,20 @@ fn until_a_durable_change_is_synced_the_version_before_it_is_seen() {
 }
 
 #[test]
+fn a_document_that_is_only_being_created_is_not_there_to_be_changed() {
+    let mut rig = rig();
+    let specs = [spec(Change::DictUpsert, "a", "1", BODY)];
+    let durability = DurabilityLevel::PersistToMajority;
+    let create = SubdocMutation { precondition: Precondition::Any, durability, ..mutation(&specs) };
+    done(mutate(&rig, &create));
+    assert_eq!(mutate(&rig, &mutation(&specs)).unwrap_err(), Status::KeyNotFound);
+    assert_eq!(mutate(&rig, &create).unwrap_err(), Status::SyncWriteInProgress);
+    assert_eq!(get(&rig, "a", BODY), Err(Status::KeyNotFound));
+    rig.flush();
+    done(mutate(&rig, &mutation(&specs)));
+}
+
+#[test]
 fn attributes_have_an_allowance_of_their_own() {
     let rig =
         Rig::new(BucketOptions { quota_bytes: 512 << 20, codec: codec(), ..options(BucketKind::Couchbase) });

@@ -134,6 +134,10 @@ fn base_of(
 ) -> Result<Option<Base>, Refusal> {
     let mut after = door.aftermath();
     let mut v = door.enter()?;
+    let needs_document = mutation.precondition == Precondition::Exists && !mutation.access_deleted;
+    if needs_document && v.is_unseen(&door.env, key) {
+        return Err(Status::KeyNotFound.into());
+    }
     let found = v.settle_for_write(&door.env, key, &mut after)?;
     let facts_in_memory = |v: &VBucket| {
         let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
