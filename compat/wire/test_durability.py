@@ -84,6 +84,21 @@ class Durable(WireCase):
             self.assertEqual(self.client.must("get", self.client.on(kv.GET, self.key)).value, value + b"+")
 
 
+class Cache(WireCase):
+    BUCKET = "wire-cache"
+
+    def test_a_cache_has_no_durability(self):
+        REST.ok(
+            "POST", "/pools/default/buckets", {"name": self.BUCKET, "ramQuotaMB": 100, "bucketType": "memcached"}
+        )
+        REST.wait_healthy(self.BUCKET)
+        self.addCleanup(REST.delete_bucket, self.BUCKET)
+        client = self.connect(bucket=self.BUCKET)
+        for level in LEVELS:
+            self.assertEqual(client.set(self.key, b"x", framing=kv.durability(level)).status, kv.NOT_SUPPORTED)
+        self.assertEqual(client.set(self.key, b"x").status, kv.OK)
+
+
 class Minimum(WireCase):
     BUCKET = "wire-minimum"
 

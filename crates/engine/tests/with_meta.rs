@@ -9,7 +9,7 @@ use base::{
     bucket::{BucketKind, ConflictResolution},
 };
 use settee_engine::{
-    BucketOptions, DocMeta, Mutated, Store, WithMeta,
+    BucketOptions, DocMeta, FeedKind, FeedOptions, FeedStep, Mutated, Store, Waiter, WithMeta,
     subdoc::xattr::{Blob, Builder},
 };
 use support::{Rig, options};
@@ -165,6 +165,34 @@ fn a_lock_and_a_cas_are_respected_by_what_would_win() {
     delete(&rig, gone).unwrap();
     let on_nothing = WithMeta { rev: 12, check_cas: winner.cas, ..winner };
     assert_eq!(set(&rig, on_nothing), Err(Status::KeyNotFound));
+}
+
+#[test]
+fn why_a_document_went_is_told_to_those_who_follow() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        for is_expiration in [false, true] {
+            let rig = Rig::new(options(kind));
+            let (vb, _) = rig.key(KEY);
+            let waiter = Waiter { worker: 0, connection: 0, ticket: 0 };
+            let mut feed = rig.bucket.feed(vb, FeedOptions::default(), waiter).unwrap();
+            let at = rig.now().unix_secs() - 50;
+            delete(&rig, WithMeta { is_expiration, expiry: at, ..WithMeta::new(cas(&rig, 0), 3, b"") })
+                .unwrap();
+            let batch = (0..10).find_map(|_| {
+                for shard in 0..rig.bucket.shards() {
+                    while rig.bucket.run_backfills(shard, rig.now()).more {}
+                }
+                match feed.next(1 << 20, rig.now()).unwrap() {
+                    FeedStep::Batch(batch) if !batch.items.is_empty() => Some(batch),
+                    _ => None,
+                }
+            });
+            let batch = batch.expect("it is there");
+            let [item] = &batch.items[..] else { panic!("{:?}", batch.items) };
+            let kind = if is_expiration { FeedKind::Expiration } else { FeedKind::Deletion };
+            assert_eq!((item.kind, item.expiry, item.rev), (kind, at, 3));
+        }
+    }
 }
 
 #[test]
