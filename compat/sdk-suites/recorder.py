@@ -2,7 +2,8 @@
 loses nothing.
 
 Names are pytest's, but for times of day in them, which are another at each run: those become `<now>`. The suite's
-environment makes a query index before any test of transactions; as no query is selected, that is left out.
+environment makes a query index before any test of transactions and drops it after them; as no query is selected, both are
+left out.
 """
 
 import json
@@ -24,14 +25,29 @@ def pytest_configure(config):
         config.pluginmanager.register(Recorder(config.getoption("record_to")))
 
 
+class NoIndexes:
+    """In the place of the manager of query indexes."""
+
+    def drop_primary_index(self, *_, **__):
+        pass
+
+
+class NoIndexesAwaited:
+    async def drop_primary_index(self, *_, **__):
+        pass
+
+
 def pytest_sessionstart():
     from tests.environments import test_environment
 
-    async def nothing(_environment):
-        pass
+    def set_up(environment):
+        environment._qixm = NoIndexes()
 
-    test_environment.TestEnvironment.setup_transactions_query = lambda _environment: None
-    test_environment.AsyncTestEnvironment.setup_transactions_query = nothing
+    async def set_up_awaited(environment):
+        environment._qixm = NoIndexesAwaited()
+
+    test_environment.TestEnvironment.setup_transactions_query = set_up
+    test_environment.AsyncTestEnvironment.setup_transactions_query = set_up_awaited
 
 
 def pytest_collection_modifyitems(config, items):

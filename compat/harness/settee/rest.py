@@ -74,7 +74,9 @@ class Rest:
         return self.ok("POST", "/clusterInit", form)
 
     def create_bucket(self, name, quota_mb=128, replicas=0, kind="couchbase", **more):
-        form = {"name": name, "ramQuotaMB": quota_mb, "replicaNumber": replicas, "bucketType": kind, **more}
+        form = {"name": name, "ramQuotaMB": quota_mb, "bucketType": kind, **more}
+        if kind != "memcached":
+            form["replicaNumber"] = replicas
         self.ok("POST", "/pools/default/buckets", form)
         self.wait_healthy(name)
 
