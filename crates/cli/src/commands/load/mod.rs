@@ -9,6 +9,7 @@ mod orders;
 mod outputs;
 mod plan;
 mod price;
+mod scaling;
 mod stages;
 mod worker;
 
@@ -78,6 +79,7 @@ enum Tool {
     Compare(Box<compare::CompareArgs>),
     Drain(drain::DrainArgs),
     Price(price::PriceArgs),
+    Scaling(scaling::ScalingArgs),
     Worker(worker::WorkerArgs),
 }
 
@@ -132,6 +134,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             Tool::Compare(args) => compare::run(&args),
             Tool::Drain(args) => drain::run(&args),
             Tool::Price(args) => price::run(&args),
+            Tool::Scaling(args) => scaling::run(&args),
             Tool::Worker(args) => worker::run(&args),
         };
     }
