@@ -76,6 +76,14 @@ pub struct BucketStatsView {
     pub sets: u64,
     /// See `gets`.
     pub deletes: u64,
+    /// Connections that stream changes.
+    pub dcp_producers: u64,
+    /// Changes sent on the connections there are.
+    pub dcp_items_sent: u64,
+    /// Changes that they have not come to, at most.
+    pub dcp_items_remaining: u64,
+    /// Bytes sent on them.
+    pub dcp_bytes_sent: u64,
 }
 
 /// Figures of the machine and this process.

@@ -31,6 +31,10 @@ const BUCKET_FIGURES: &[BucketFigure] = &[
     ("kv_get_hits_total", "counter", |stats| float(stats.get_hits)),
     ("kv_cmd_set_total", "counter", |stats| float(stats.sets)),
     ("kv_cmd_delete_total", "counter", |stats| float(stats.deletes)),
+    ("kv_dcp_producer_count", "gauge", |stats| float(stats.dcp_producers)),
+    ("kv_dcp_items_sent", "gauge", |stats| float(stats.dcp_items_sent)),
+    ("kv_dcp_items_remaining", "gauge", |stats| float(stats.dcp_items_remaining)),
+    ("kv_dcp_total_data_size_bytes", "gauge", |stats| float(stats.dcp_bytes_sent)),
     ("settee_bucket_ops_per_second", "gauge", |stats| stats.ops_per_sec),
 ];
 

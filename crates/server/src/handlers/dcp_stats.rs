@@ -26,14 +26,22 @@ const SEPARATOR: &str = ":";
 
 /// Sums over connections.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    connections: u64,
-    items_sent: u64,
-    items_remaining: u64,
-    bytes_sent: u64,
+pub(crate) struct Sums {
+    pub(crate) connections: u64,
+    streams: u64,
+    pub(crate) items_sent: u64,
+    pub(crate) items_remaining: u64,
+    pub(crate) bytes_sent: u64,
     pauses: u64,
     from_disk: u64,
-    from_memory: u64,
+}
+
+/// All of a bucket's connections together.
+pub(crate) fn totals(shared: &Shared, bucket: &BucketEntry) -> Sums {
+    let high = bucket.engine.seqnos(None);
+    let mut total = Sums::default();
+    shared.dcp.of_bucket(&bucket.uuid.0).iter().for_each(|stats| total.add(&sum(stats, &high)));
+    total
 }
 
 /// `dcp`: every connection with its streams, then the sums. `without_streams` leaves the streams out.
@@ -57,6 +65,7 @@ pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams
     say("ep_dcp_items_sent", total.items_sent);
     say("ep_dcp_items_remaining", total.items_remaining);
     say("ep_dcp_total_bytes", total.bytes_sent);
+    say("ep_dcp_backfill_disk", total.from_disk);
     pairs
 }
 
@@ -78,12 +87,13 @@ pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str)
         let facts = [
             ("count", sums.connections),
             ("producer_count", sums.connections),
+            ("consumer_count", 0),
+            ("activestream_count", sums.streams),
             ("items_sent", sums.items_sent),
             ("items_remaining", sums.items_remaining),
             ("total_bytes", sums.bytes_sent),
-            ("paused", sums.pauses),
+            ("paused_count", sums.pauses),
             ("items_backfilled_disk", sums.from_disk),
-            ("items_sent_from_memory", sums.from_memory),
         ];
         facts.map(|(name, value)| (format!("{group}:{name}"), value.to_string()))
     };
@@ -93,12 +103,12 @@ pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str)
 impl Sums {
     fn add(&mut self, other: &Self) {
         self.connections += other.connections;
+        self.streams += other.streams;
         self.items_sent += other.items_sent;
         self.items_remaining += other.items_remaining;
         self.bytes_sent += other.bytes_sent;
         self.pauses += other.pauses;
         self.from_disk += other.from_disk;
-        self.from_memory += other.from_memory;
     }
 }
 
@@ -125,9 +135,9 @@ fn sum(stats: &ProducerStats, high: &[(VbId, Seqno)]) -> Sums {
         ..Sums::default()
     };
     for stream in stats.streams.lock().iter() {
+        sums.streams += 1;
         sums.items_remaining += remaining(stream, high);
         sums.from_disk += load(&stream.from_disk);
-        sums.from_memory += load(&stream.from_memory);
     }
     sums
 }

@@ -14,7 +14,7 @@ pub(crate) mod collections;
 pub(crate) mod config;
 pub(crate) mod counter;
 pub(crate) mod dcp;
-mod dcp_stats;
+pub(crate) mod dcp_stats;
 pub(crate) mod get;
 pub(crate) mod hello;
 pub(crate) mod lock;

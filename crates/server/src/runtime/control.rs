@@ -34,7 +34,12 @@ use super::{
     options::{InitBucket, InitOptions},
     random_uuid,
 };
-use crate::{Shared, Wakes, handlers::stats, meter::OpKind, shared};
+use crate::{
+    Shared, Wakes,
+    handlers::{dcp_stats, stats},
+    meter::OpKind,
+    shared,
+};
 
 /// How often a bucket that could not be opened is tried again.
 const REOPEN_EVERY: Duration = Duration::from_secs(5);
@@ -263,6 +268,9 @@ impl NodeControl for Control {
         let misses = reads.map(|kind| meter.misses(kind)).iter().sum();
         let writes = [OpKind::Set, OpKind::Add, OpKind::Replace, OpKind::SubdocMutation];
         let sets = writes.map(|kind| meter.operations(kind)).iter().sum();
+        let snapshot = self.shared.snapshot();
+        let entry = snapshot.buckets.get(name);
+        let dcp = entry.map(|entry| dcp_stats::totals(&self.shared, entry)).unwrap_or_default();
         Some(BucketStatsView {
             items: stats.curr_items,
             mem_used: stats.mem_used,
@@ -277,6 +285,10 @@ impl NodeControl for Control {
             get_hits: gets.saturating_sub(misses),
             sets,
             deletes: meter.operations(OpKind::Delete),
+            dcp_producers: dcp.connections,
+            dcp_items_sent: dcp.items_sent,
+            dcp_items_remaining: dcp.items_remaining,
+            dcp_bytes_sent: dcp.bytes_sent,
         })
     }
 
