@@ -33,6 +33,8 @@ pub struct StepReport {
     pub bytes: u64,
     /// There is more to do right now.
     pub more: bool,
+    /// What could not be read.
+    pub failures: usize,
 }
 
 /// What a flush did.

@@ -540,7 +540,7 @@ fn an_unreadable_disk_ends_the_feed() {
     let mut feed = open(&rig, 1, FeedOptions::default());
     assert!(batch(&rig, &mut feed, 1).is_none());
     rig.stores[0].set_unreadable(true);
-    run_backfills(&rig);
+    assert_eq!(rig.bucket.run_backfills(0, rig.now()).failures, 1);
     assert!(is_woken(&rig, 1));
     assert_eq!(feed.next(1, rig.now()).unwrap_err(), FeedEnd::BackfillFailed);
     assert_eq!(rig.bucket.stats().backfill_errors, 1);

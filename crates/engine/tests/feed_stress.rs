@@ -299,7 +299,7 @@ fn check(journal: &Journal, seen: &HashMap<u64, Seen>) {
         }
     }
     for (consumer, own) in seen {
-        assert!(own.len() > 10, "consumer {consumer} saw {} snapshots", own.len());
+        assert!(!own.is_empty(), "consumer {consumer} saw nothing");
         for (vb, end, sum) in own {
             assert_eq!(sums.get(&(*vb, *end)), Some(sum), "consumer {consumer} at {end} of {vb}");
         }

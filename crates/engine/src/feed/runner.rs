@@ -76,6 +76,7 @@ impl Bucket {
         let Some(shard) = self.shards.get(shard) else { return report };
         report.more = self.run_scans(shard.index, now);
         let Some(mut backfiller) = shard.backfiller.try_lock() else { return report };
+        let errors_before = shard.counters.backfill_errors.load(Ordering::Relaxed);
         self.make_way(shard, &mut backfiller, now);
         while self.begin_next(shard, &mut backfiller, now) {}
         for place in &mut backfiller.places {
@@ -102,6 +103,7 @@ impl Bucket {
             waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
         }
         shard.counters.backfill_bytes.store(backfiller.bytes(now) as u64, Ordering::Relaxed);
+        report.failures = (shard.counters.backfill_errors.load(Ordering::Relaxed) - errors_before) as usize;
         report
     }
 

@@ -173,7 +173,17 @@ impl Steps {
 
     fn backfill_loop(&self, shard: usize, bell: &Bell) {
         while !self.stopping() {
-            if !self.bucket.run_backfills(shard, self.shared.now()).more {
+            let report = self.bucket.run_backfills(shard, self.shared.now());
+            if report.failures > 0 {
+                let (bucket, failures) = (self.bucket.name(), report.failures);
+                tracing::error!(
+                    bucket,
+                    shard,
+                    failures,
+                    "feeds end because what they need cannot be read from disk"
+                );
+            }
+            if !report.more {
                 bell.wait(BACKFILL_IDLE);
             }
         }
