@@ -2,13 +2,13 @@
 
     python_client.py SOURCES [PATTERN]
 
-SOURCES is a clone of couchbase/couchbase-python-client, bare or not, or a URL that git clones. REVISION is taken out of
-it: the last one whose tests are those of the release in python-client-requirements.txt. The tests are laid over that
-release as it was installed, since a checkout has no compiled core. With a PATTERN only tests whose names fit are run, for
-working on them, and nothing is judged.
+SOURCES is the absolute path of a clone of couchbase/couchbase-python-client, bare or not, or a URL that git clones.
+REVISION is taken out of it: the last one whose tests are those of the release in python-client-requirements.txt. The
+tests are laid over that release as it was installed, since a checkout has no compiled core. With a PATTERN only tests
+whose names fit are run, for working on them, and nothing is judged.
 
-Most tests run on the bucket `default`, which has no replicas; those that expect durable writes to be impossible on one whose
-replica has no node to live on; range scans on one that has no documents of other tests.
+Most tests run on the bucket `default`, which has no replicas; those that expect durable writes to be impossible on one
+whose replica has no node to live on; range scans on ones that have no documents of other tests.
 """
 
 import argparse
@@ -28,6 +28,11 @@ import verdict
 HERE = Path(__file__).resolve().parent
 REVISION = "d3927eb8039f7a9215ddfeb574d009b836473f78"
 PACKAGES = ("couchbase", "acouchbase", "txcouchbase")
+# Each in a process of its own: Twisted's event loop has to be there before the others have made theirs.
+PROCESSES = {
+    "blocking-and-asyncio": ["couchbase/tests", "acouchbase/tests"],
+    "twisted": ["--txcouchbase", "txcouchbase/tests"],
+}
 TIMEOUT_SECONDS = 3600
 CONFIG = """[realserver]
 enabled = True
@@ -74,28 +79,25 @@ class Suite:
 
     def _pytest(self, arguments, log, timeout=None):
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
-        command = [self.python, "-m", "pytest", "-p", "no:cacheprovider", "-p", "recorder", "--txcouchbase"]
-        folders = [f"{package}/tests" for package in PACKAGES]
+        command = [self.python, "-m", "pytest", "-p", "no:cacheprovider", "-p", "recorder", *arguments]
         with open(log, "w") as out:
             try:
                 subprocess.run(
-                    [*command, *arguments, *folders],
-                    cwd=self.home,
-                    env=environment,
-                    stdout=out,
-                    stderr=out,
-                    check=False,
-                    timeout=timeout,
+                    command, cwd=self.home, env=environment, stdout=out, stderr=out, check=False, timeout=timeout
                 )
             except subprocess.TimeoutExpired:
                 print(f"the suite did not end within {timeout} s; see {log}")
 
     def tests(self):
-        names = self.directory / "names"
-        self._pytest(["--collect-only", "-q", f"--names-to={names}"], self.directory / "collect.log")
-        return names.read_text().splitlines()
+        """The names of all tests, by process."""
+        found = {}
+        for process, folders in PROCESSES.items():
+            names = self.directory / f"{process}.all"
+            self._pytest(["--collect-only", "-q", f"--names-to={names}", *folders], names.with_suffix(".collect"))
+            found[process] = names.read_text().splitlines()
+        return found
 
-    def run(self, bucket, tests):
+    def run(self, process, bucket, tests):
         """The result of each test and what it said."""
         config = {
             "address": os.environ["SETTEE_ADDRESS"],
@@ -104,20 +106,23 @@ class Suite:
             "bucket": bucket,
         }
         (self.home / "tests" / "test_config.ini").write_text(CONFIG.format(**config))
-        chosen, records = self.directory / f"{bucket}.names", self.directory / f"{bucket}.results"
+        chosen = self.directory / f"{process}.{bucket}.names"
+        records = chosen.with_suffix(".results")
         chosen.write_text("\n".join(tests))
         records.touch()
-        arguments = ["-v", "-rf", f"--names-from={chosen}", f"--record-to={records}"]
-        self._pytest(arguments, self.directory / f"{bucket}.log", TIMEOUT_SECONDS)
+        arguments = ["-v", "-rf", f"--names-from={chosen}", f"--record-to={records}", *PROCESSES[process]]
+        self._pytest(arguments, chosen.with_suffix(".log"), TIMEOUT_SECONDS)
         return {line["test"]: line for line in map(json.loads, records.read_text().splitlines())}
 
 
-def split(selection, told):
-    """The selected tests by the bucket that they need."""
+def split(selection, told, all_tests):
+    """The selected tests by the process and the bucket that they need."""
     elsewhere = {test: bucket for bucket, patterns in told.items() for p in patterns for test in selection.fits(p)}
+    selected = set(selection.selected)
     tests_of = {}
-    for test in selection.selected:
-        tests_of.setdefault(elsewhere.get(test, "default"), []).append(test)
+    for process, tests in all_tests.items():
+        for test in filter(selected.__contains__, tests):
+            tests_of.setdefault((process, elsewhere.get(test, "default")), []).append(test)
     return tests_of
 
 
@@ -131,20 +136,22 @@ def main():
     home = lay_out(arguments.python, sources(arguments.sources, directory), directory)
     suite = Suite(arguments.python, directory, home)
     told = json.loads((HERE / "python-client.json").read_text())
-    selection = verdict.Selection(told, suite.tests())
+    tests = suite.tests()
+    selection = verdict.Selection(told, [test for names in tests.values() for test in names])
     results = {}
-    for bucket, tests in split(selection, told["on_other_buckets"]).items():
+    for (process, bucket), names in split(selection, told["on_other_buckets"], tests).items():
         if arguments.pattern:
-            tests = fnmatch.filter(tests, arguments.pattern)
-        if tests:
-            results |= suite.run(bucket, tests)
+            names = fnmatch.filter(names, arguments.pattern)
+        if names:
+            results |= suite.run(process, bucket, names)
     if arguments.pattern:
         for test, line in sorted(results.items()):
             print(f"{line['result']:10} {test}  {line['said']}")
         return 0
     selection.expect_skips(told["skips_itself"], {test: line["said"] for test, line in results.items()})
     outcomes = {test: line["result"] for test, line in results.items()}
-    return 1 if verdict.judge("couchbase-python-client 4.6.3", selection, outcomes) else 0
+    release = (HERE / "python-client-requirements.txt").read_text().split()[0]
+    return 1 if verdict.judge(f"couchbase-python-client, {release}", selection, outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 loses nothing.
 
 Names are pytest's, but for times of day in them, which are another at each run: those become `<now>`. The suite's
-environment makes a query index before any test of transactions and drops it after them; as no query is selected, both are
-left out.
+environment makes a query index before any test of transactions and drops it after them; as no query is selected, both
+are left out.
 """
 
 import json
