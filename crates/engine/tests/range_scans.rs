@@ -8,7 +8,11 @@ use std::{
     collections::BTreeMap,
     ops::Bound,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
 };
 
 use base::{
@@ -239,6 +243,7 @@ fn ejected_values_come_from_disk_as_they_were_also_when_compaction_has_moved_eve
     let expected: Vec<Document> = keys.iter().map(|key| (key.clone(), value(key))).collect();
     assert_eq!(before, expected);
     assert_eq!(after, expected);
+    work(&rig);
     assert!(rig.open.iter().all(|store| store.stats().pins == 0), "nothing stays pinned");
 }
 
@@ -402,6 +407,94 @@ fn their_number_is_bounded() {
     assert_eq!(create(&rig, most, everything()), Err(Status::Busy));
     rig.bucket.cancel_scan(VB, ScanId(0)).unwrap();
     assert_eq!(create(&rig, most, everything()), Ok(()));
+}
+
+/// Whatever ends the thread that has it.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Once there is room: everything is being ejected meanwhile.
+fn store_soon(rig: &Rig, key: &str, value: &[u8]) {
+    let (key, now) = (encoded(key), rig.now());
+    loop {
+        match rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &Store::set(value), now)) {
+            Ok(_) => return,
+            Err(Status::TemporaryFailure | Status::NoMemory) => thread::yield_now(),
+            Err(status) => panic!("{status:?}"),
+        }
+    }
+}
+
+/// A writer counts up in one document, then in the other; scans see the second at most one behind.
+#[test]
+fn scans_beside_writers_eviction_and_compaction_never_mix_moments() {
+    let mut rig = rig_over(&logs(9));
+    let keys = keys(200);
+    for key in &keys {
+        store(&rig, key, Store::set(&0_u64.to_be_bytes()));
+    }
+    rig.flush();
+    let (rig, keys, done) = (&rig, &keys, &AtomicBool::new(false));
+    let filler = &keys[1..199];
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            let _done = SetWhenDropped(done);
+            let mut rng = Rng::with_seed(1);
+            for round in 1..=500_u64 {
+                store_soon(rig, &keys[0], &round.to_be_bytes());
+                store_soon(rig, &filler[rng.usize(0..filler.len())], &[0; 500]);
+                store_soon(rig, &keys[199], &round.to_be_bytes());
+            }
+        });
+        let shard = usize::from(VB.get()) % rig.bucket.shards();
+        scope.spawn(move || {
+            let mut millis = rig.clock.0;
+            while !done.load(Ordering::Relaxed) {
+                millis += 10;
+                rig.bucket.flush(shard, Clock(millis).now());
+                if millis.is_multiple_of(200) {
+                    eject_everything(rig);
+                    rig.bucket.compact_eagerly(shard, rig.now()).unwrap();
+                }
+            }
+        });
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                rig.bucket.run_backfills(shard, rig.now());
+            }
+        });
+        let mut id = 0;
+        while !done.load(Ordering::Relaxed) {
+            id += 1;
+            let hold = begin(rig, id, everything()).unwrap();
+            while rig.bucket.scan_created(&hold).unwrap() == Wait::Parked && !done.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            let Ok(hold) = rig.bucket.continue_scan(VB, ScanId(id), WAITER) else { break };
+            let mut found = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                let (more, step) = read(rig, &hold, ScanLimits { items_max: 17, ..ALL }).unwrap();
+                found.extend(more);
+                if step == ScanStep::Complete {
+                    break;
+                }
+            }
+            if found.len() == 200 {
+                let number = |at: usize| u64::from_be_bytes(found[at].1[..].try_into().unwrap());
+                let (first, second) = (number(0), number(199));
+                assert!(first == second || first == second + 1, "{first} beside {second}");
+            } else {
+                assert!(done.load(Ordering::Relaxed), "{} of 200 documents", found.len());
+            }
+        }
+        writer.join().unwrap();
+        assert!(id > 3, "{id} scans");
+    });
 }
 
 type State = BTreeMap<String, Vec<u8>>;

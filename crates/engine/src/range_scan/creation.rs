@@ -123,7 +123,7 @@ impl Bucket {
                 }
             }
         }
-        selected.pin = Some(store.pin());
+        *scan.pin.lock() = Some(store.pin());
         Ok(())
     }
 }

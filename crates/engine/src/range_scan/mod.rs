@@ -141,8 +141,20 @@ impl Scans {
         let removed = self.by_id.lock().remove(&scan.id);
         if let Some(removed) = removed {
             self.bytes.fetch_sub(removed.bytes(), Ordering::Relaxed);
+            // Not in a hurry: the thread looks into its queue every now and then.
+            self.enqueue(&removed);
         }
         waiter
+    }
+
+    /// Has the backfill thread of its shard look at a scan; whether it had not to already.
+    fn enqueue(&self, scan: &Arc<Scan>) -> bool {
+        let Some(queue) = self.queues.get(scan.shard) else { return false };
+        let is_new = scan.enter_queue();
+        if is_new {
+            queue.lock().push_back(Arc::clone(scan));
+        }
+        is_new
     }
 
     /// Takes over what a scan holds from now on; false when that is too much for all of them together.
@@ -275,10 +287,14 @@ impl Bucket {
                 self.fetch_step(&scan);
                 false
             }
-            Phase::Idle | Phase::Over(_) => false,
+            Phase::Idle => false,
+            Phase::Over(_) => {
+                scan.let_go();
+                false
+            }
         };
-        if again && scan.enter_queue() {
-            queue.lock().push_back(scan);
+        if again {
+            self.range_scans.enqueue(&scan);
         }
         !queue.lock().is_empty()
     }
@@ -322,12 +338,9 @@ impl Bucket {
         }
     }
 
-    /// Has the backfill thread look at a scan.
+    /// Has the backfill thread look at a scan now.
     fn queue_scan(&self, scan: &Arc<Scan>) {
-        if let Some(queue) = self.range_scans.queues.get(scan.shard)
-            && scan.enter_queue()
-        {
-            queue.lock().push_back(Arc::clone(scan));
+        if self.range_scans.enqueue(scan) {
             self.notifier.work(Work::Backfill(scan.shard));
         }
     }

@@ -239,7 +239,7 @@ fn read_version(
         Err(error) => Err(status_of(&error)),
     };
     if !entry.locator.is_none() {
-        if let Some(pin) = &selected.pin
+        if let Some(pin) = &*scan.pin.lock()
             && let Some(record) = at(&|locator| pin.get_at(locator))?
         {
             return Ok(record);

@@ -30,6 +30,8 @@ pub(crate) struct Scan {
     prefix: Vec<u8>,
     /// Used by the backfill thread alone once it was begun.
     pub(super) gathering: Mutex<Option<Gather>>,
+    /// Keeps the documents readable on disk; none of scans of keys. Used by the backfill thread alone, as well.
+    pub(super) pin: Mutex<Option<Box<dyn Pin>>>,
     /// Known once it has been created.
     pub(super) selected: OnceLock<Selected>,
     state: Mutex<State>,
@@ -71,8 +73,6 @@ pub(super) struct Selected {
     pub(super) entries: Vec<Entry>,
     /// Versions that are not on disk, by entry.
     pub(super) held: Vec<(usize, FeedItem)>,
-    /// Where the others are; none of keys alone.
-    pub(super) pin: Option<Box<dyn Pin>>,
 }
 
 /// One document.
@@ -128,6 +128,7 @@ impl Scan {
             created_millis: now.mono_millis,
             prefix,
             gathering: Mutex::new(None),
+            pin: Mutex::new(None),
             selected: OnceLock::new(),
             state: Mutex::new(state),
             queued: AtomicBool::new(false),
@@ -236,6 +237,13 @@ impl Scan {
             state.fetched = documents;
         }
         state.waiter
+    }
+
+    /// On the backfill thread, once it is over: lets go of what takes time to let go of. The last reader of a file that
+    /// compaction has removed is who frees it.
+    pub(super) fn let_go(&self) {
+        *self.gathering.lock() = None;
+        *self.pin.lock() = None;
     }
 
     /// Whether it was not in the queue.
