@@ -66,6 +66,9 @@ impl KvStore for Sink {
     ) -> Result<(), StoreError> {
         Ok(())
     }
+    fn generation(&self) -> u64 {
+        0
+    }
     fn pin(&self) -> Box<dyn Pin> {
         Box::new(Nothing)
     }
@@ -89,6 +92,9 @@ struct Nothing;
 impl Pin for Nothing {
     fn get_at(&self, _: Locator) -> Result<OwnedRecord, StoreError> {
         Err(StoreError::Stale)
+    }
+    fn generation(&self) -> u64 {
+        0
     }
 }
 

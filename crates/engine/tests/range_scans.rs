@@ -442,10 +442,12 @@ fn scans_beside_writers_eviction_and_compaction_never_mix_moments() {
     let (rig, keys, done) = (&rig, &keys, &AtomicBool::new(false));
     let filler = &keys[1..199];
     thread::scope(|scope| {
-        let writer = scope.spawn(move || {
+        let _done = SetWhenDropped(done);
+        scope.spawn(move || {
             let _done = SetWhenDropped(done);
-            let mut rng = Rng::with_seed(1);
-            for round in 1..=500_u64 {
+            let (mut rng, mut round) = (Rng::with_seed(1), 0_u64);
+            while !done.load(Ordering::Relaxed) {
+                round += 1;
                 store_soon(rig, &keys[0], &round.to_be_bytes());
                 store_soon(rig, &filler[rng.usize(0..filler.len())], &[0; 500]);
                 store_soon(rig, &keys[199], &round.to_be_bytes());
@@ -453,6 +455,7 @@ fn scans_beside_writers_eviction_and_compaction_never_mix_moments() {
         });
         let shard = usize::from(VB.get()) % rig.bucket.shards();
         scope.spawn(move || {
+            let _done = SetWhenDropped(done);
             let mut millis = rig.clock.0;
             while !done.load(Ordering::Relaxed) {
                 millis += 10;
@@ -468,32 +471,24 @@ fn scans_beside_writers_eviction_and_compaction_never_mix_moments() {
                 rig.bucket.run_backfills(shard, rig.now());
             }
         });
-        let mut id = 0;
-        while !done.load(Ordering::Relaxed) {
-            id += 1;
+        for id in 0..12 {
             let hold = begin(rig, id, everything()).unwrap();
-            while rig.bucket.scan_created(&hold).unwrap() == Wait::Parked && !done.load(Ordering::Relaxed) {
-                thread::yield_now();
+            while rig.bucket.scan_created(&hold).unwrap() == Wait::Parked {
+                assert!(!done.load(Ordering::Relaxed), "a thread has panicked");
             }
-            let Ok(hold) = rig.bucket.continue_scan(VB, ScanId(id), WAITER) else { break };
-            let mut found = Vec::new();
-            while !done.load(Ordering::Relaxed) {
-                let (more, step) = read(rig, &hold, ScanLimits { items_max: 17, ..ALL }).unwrap();
-                found.extend(more);
-                if step == ScanStep::Complete {
-                    break;
-                }
+            let hold = rig.bucket.continue_scan(VB, ScanId(id), WAITER).unwrap();
+            let (mut found, mut step) = (Vec::new(), ScanStep::More);
+            while step != ScanStep::Complete {
+                assert!(!done.load(Ordering::Relaxed), "a thread has panicked");
+                let more = read(rig, &hold, ScanLimits { items_max: 17, ..ALL }).unwrap();
+                found.extend(more.0);
+                step = more.1;
             }
-            if found.len() == 200 {
-                let number = |at: usize| u64::from_be_bytes(found[at].1[..].try_into().unwrap());
-                let (first, second) = (number(0), number(199));
-                assert!(first == second || first == second + 1, "{first} beside {second}");
-            } else {
-                assert!(done.load(Ordering::Relaxed), "{} of 200 documents", found.len());
-            }
+            assert_eq!(found.len(), 200);
+            let number = |at: usize| u64::from_be_bytes(found[at].1[..].try_into().unwrap());
+            let (first, second) = (number(0), number(199));
+            assert!(first == second || first == second + 1, "{first} beside {second}");
         }
-        writer.join().unwrap();
-        assert!(id > 3, "{id} scans");
     });
 }
 

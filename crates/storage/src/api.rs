@@ -225,6 +225,9 @@ pub trait Pin: Send + Sync {
     /// # Errors
     /// As [`KvStore::get_at`].
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError>;
+
+    /// [`KvStore::generation`] when it was made.
+    fn generation(&self) -> u64;
 }
 
 /// Counters and sizes of one store.
@@ -335,6 +338,11 @@ pub trait KvStore: Send + Sync {
         values: bool,
         visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
     ) -> Result<(), StoreError>;
+
+    /// Changes whenever a pin made now would keep other records than one made before. Whoever reads a document's locator
+    /// from memory, under whatever lock keeps [`Liveness::relocate`] away from it, and finds the generation of a pin
+    /// here before letting go of the lock, can read the record through that pin.
+    fn generation(&self) -> u64;
 
     /// Keeps every record readable that a locator names now. Reads nothing.
     fn pin(&self) -> Box<dyn Pin>;

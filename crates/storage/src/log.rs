@@ -96,6 +96,8 @@ pub(crate) struct Core {
     pub(crate) incomplete: AtomicBool,
     /// Segments that were removed while somebody still read them.
     retired: Mutex<Vec<Weak<Segment>>>,
+    /// Grows with every change of the set.
+    generation: AtomicU64,
     /// How many segments have been removed since open.
     pub(crate) removed: AtomicU64,
     /// Some vBucket was reset since compaction last looked for wholly dead segments.
@@ -154,6 +156,7 @@ impl Core {
             manifest_due: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
             incomplete: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
             removed: AtomicU64::new(0),
             resets: AtomicBool::new(true),
             _lock: lock,
@@ -179,7 +182,9 @@ impl Core {
     }
 
     pub(crate) fn insert_segment(&self, segment: Arc<Segment>) {
-        Arc::make_mut(&mut *self.set.write()).insert(segment.id, segment);
+        let mut set = self.set.write();
+        Arc::make_mut(&mut *set).insert(segment.id, segment);
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn remove_segments(&self, ids: &[u32]) {
@@ -191,6 +196,14 @@ impl Core {
             retired.extend(set.remove(id).as_ref().map(Arc::downgrade));
             self.removed.fetch_add(1, Ordering::Relaxed);
         }
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// The segments as of now with their generation.
+    pub(crate) fn generation_of_segments(&self) -> (u64, Arc<SegmentSet>) {
+        let set = self.set.read();
+        // Under the lock: it changes with the set.
+        (self.generation.load(Ordering::Relaxed), set.clone())
     }
 
     pub(crate) fn incarnation(&self, vb: VbId) -> u32 {
@@ -420,6 +433,12 @@ impl KvStore for SegmentLog {
         visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
     ) -> Result<(), StoreError> {
         lookup::scan(&self.core, vb, from, values, visit)
+    }
+
+    fn generation(&self) -> u64 {
+        // Pairs with the release of whoever changes the set: who sees a locator that came with a change sees its
+        // generation.
+        self.core.generation.load(Ordering::Acquire)
     }
 
     fn pin(&self) -> Box<dyn Pin> {

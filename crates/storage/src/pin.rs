@@ -18,6 +18,7 @@ use crate::{
 /// The segments of one moment. Whoever holds a segment can read it, whatever compaction does to its name.
 pub(crate) struct SegmentPin {
     set: Arc<SegmentSet>,
+    generation: u64,
     /// Of the store, by vBucket.
     incarnations: Arc<[AtomicU32]>,
     counters: Arc<Counters>,
@@ -26,11 +27,8 @@ pub(crate) struct SegmentPin {
 impl SegmentPin {
     pub(crate) fn new(core: &Core) -> Self {
         count(&core.counters.pins, 1);
-        Self {
-            set: core.segments(),
-            incarnations: core.incarnations.clone(),
-            counters: core.counters.clone(),
-        }
+        let (generation, set) = core.generation_of_segments();
+        Self { set, generation, incarnations: core.incarnations.clone(), counters: core.counters.clone() }
     }
 }
 
@@ -41,6 +39,10 @@ impl Drop for SegmentPin {
 }
 
 impl Pin for SegmentPin {
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {
         let place = Place::unpack(at);
         read(self.set.get(&place.segment), place, &self.incarnations)

@@ -20,7 +20,7 @@ use crate::{
     Bucket, StepReport, Work,
     collections::CollectionTable,
     gather::{Gather, GatherOptions, GatherStep},
-    item::HeldItems,
+    item::{HeldItems, ItemRef},
     shard::Shard,
     system_events::is_system_key,
 };
@@ -243,7 +243,7 @@ impl Bucket {
                 !disk.next(READ_BYTES, &mut visit).map_err(|error| failed(shard, &error))?
             }
             Source::Gathering(gather) => {
-                let wanted = |key: &[u8]| is_wanted(&job.options, &collections, key, false);
+                let wanted = |item: ItemRef<'_>| is_wanted(&job.options, &collections, item.key(), false);
                 let mut step = GatherStep::More;
                 for _ in 0..GATHER_STEPS {
                     step = gather.step(self, &wanted)?;

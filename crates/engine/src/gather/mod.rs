@@ -116,14 +116,14 @@ impl Gather {
         })
     }
 
-    /// One lock hold's worth of work, for documents whose encoded key is `wanted`. `wanted` is asked under the lock.
+    /// One lock hold's worth of work, for documents that are `wanted`, which is asked under the lock, once for each.
     ///
     /// # Errors
     /// `Reset` when the vBucket's contents were dropped, `TooSlow` when there was no memory.
     pub(crate) fn step(
         &mut self,
         bucket: &Bucket,
-        wanted: &dyn Fn(&[u8]) -> bool,
+        wanted: &dyn Fn(ItemRef<'_>) -> bool,
     ) -> Result<GatherStep, FeedEnd> {
         let step = match self.stage {
             Stage::Walking(from) => self.walk(bucket, from, wanted)?,
@@ -137,14 +137,14 @@ impl Gather {
         &mut self,
         bucket: &Bucket,
         from: ScanPosition,
-        wanted: &dyn Fn(&[u8]) -> bool,
+        wanted: &dyn Fn(ItemRef<'_>) -> bool,
     ) -> Result<GatherStep, FeedEnd> {
         let (options, start) = (self.options, self.start);
         let (collected, short) = (&mut self.collected, &mut self.is_short_of_memory);
         let (next, high_seqno) = self.cursor.with(bucket, |at| {
             let next = at.v.table.scan(from, CHUNK, &mut |item| {
                 let is_asked = item.seqno() > options.above && (options.tombstones || !item.is_deleted());
-                if is_asked && item.seqno() <= start && wanted(item.key()) {
+                if is_asked && item.seqno() <= start && wanted(item) {
                     *short |= !collected.push(item);
                 }
             });
@@ -167,12 +167,12 @@ impl Gather {
         &mut self,
         bucket: &Bucket,
         end: Seqno,
-        wanted: &dyn Fn(&[u8]) -> bool,
+        wanted: &dyn Fn(ItemRef<'_>) -> bool,
     ) -> Result<GatherStep, FeedEnd> {
         let (late, short) = (&mut self.late, &mut self.is_short_of_memory);
         let read = self.cursor.with(bucket, |at| {
             let mut visit = |item: ItemRef<'_>| {
-                if wanted(item.key()) {
+                if wanted(item) {
                     *short |= !late.push(item);
                 }
             };

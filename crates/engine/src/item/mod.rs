@@ -100,7 +100,7 @@ pub struct ItemMeta {
 }
 
 /// Which item; good for comparing while the vBucket stays locked, gives no access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemId(pub(crate) Handle);
 
 impl Header {

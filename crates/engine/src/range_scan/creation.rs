@@ -1,11 +1,13 @@
 //! Creating a scan, on the backfill thread: gathering, choosing, sorting; noting where the documents are.
 
+use std::cell::RefCell;
+
 use base::{DocKey, HashedKey, Now, Seqno, Status};
 use storage::BackfillOptions;
 
 use super::{
     ScanSelection,
-    scan::{Entry, Scan, Selected},
+    scan::{Entry, Gathering, Places, Scan, Selected},
 };
 use crate::{
     Bucket, FeedEnd, FeedItem,
@@ -31,9 +33,10 @@ impl Bucket {
             Ok(Some(GatherStep::More)) => true,
             Ok(Some(GatherStep::Blocked)) => false,
             Ok(Some(GatherStep::Done) | None) => {
-                let gathered = scan.gathering.lock().take().and_then(crate::gather::Gather::finish);
+                let gathering = scan.gathering.lock().take();
+                let gathered = gathering.and_then(|done| Some((done.gather.finish()?, done.places)));
                 let outcome = match gathered {
-                    Some(gathered) => self.select(scan, &gathered, now),
+                    Some((gathered, places)) => self.select(scan, &gathered, &places, now),
                     None => Err(Status::Internal),
                 };
                 match outcome {
@@ -56,9 +59,28 @@ impl Bucket {
 
     fn gather_some(&self, scan: &Scan) -> Result<Option<GatherStep>, FeedEnd> {
         let mut gathering = scan.gathering.lock();
-        let Some(gather) = &mut *gathering else { return Ok(None) };
+        let (Some(Gathering { gather, places }), Ok((_, shard))) = (&mut *gathering, self.slot(scan.vb))
+        else {
+            return Ok(None);
+        };
+        let mut pins = scan.pins.lock();
+        let noted = RefCell::new((places, &mut *pins));
+        let wanted = |item: ItemRef<'_>| {
+            let is_wanted = scan.wants(item.key());
+            if is_wanted
+                && !item.is_resident()
+                && !scan.options.keys_only
+                && let Some(store) = &shard.store
+            {
+                // Once it is superseded nobody keeps its locator up to date.
+                let (places, pins) = &mut *noted.borrow_mut();
+                pins.cover(&**store);
+                places.insert(item.id(), item.locator());
+            }
+            is_wanted
+        };
         for _ in 0..HOLDS {
-            let step = gather.step(self, &|key| scan.wants(key))?;
+            let step = gather.step(self, &wanted)?;
             if step != GatherStep::More {
                 return Ok(Some(step));
             }
@@ -67,7 +89,7 @@ impl Bucket {
     }
 
     /// From what was gathered to what is shown.
-    fn select(&self, scan: &Scan, gathered: &Gathered, now: Now) -> Result<(), Status> {
+    fn select(&self, scan: &Scan, gathered: &Gathered, places: &Places, now: Now) -> Result<(), Status> {
         let (_, shard) = self.slot(scan.vb)?;
         let mut items: Vec<ItemRef<'_>> =
             gathered.items.iter().filter(|item| !is_due(item.expiry(), now)).collect();
@@ -86,7 +108,7 @@ impl Bucket {
             selected.entries.push(entry);
         }
         if !scan.options.keys_only {
-            self.note_places(scan, shard, &items, &mut selected)?;
+            self.note_places(scan, shard, &items, places, &mut selected)?;
         }
         if let Some(seqno) = scan.options.must_exist {
             must_exist(shard, scan, seqno)?;
@@ -103,10 +125,12 @@ impl Bucket {
         scan: &Scan,
         shard: &Shard,
         items: &[ItemRef<'_>],
+        places: &Places,
         selected: &mut Selected,
     ) -> Result<(), Status> {
         let Some(store) = &shard.store else { return Err(Status::NotSupported) };
         let (slot, _) = self.slot(scan.vb)?;
+        let mut pins = scan.pins.lock();
         let hashed: Vec<u64> = items.iter().map(|item| base::hash::key_hash(item.key())).collect();
         for (chunk, first) in items.chunks(CHUNK).zip((0..).step_by(CHUNK)) {
             let v = slot.vb.lock();
@@ -114,16 +138,25 @@ impl Bucket {
                 let (Some(entry), Some(&hash)) = (selected.entries.get_mut(index), hashed.get(index)) else {
                     continue;
                 };
-                // Compaction keeps the locators of versions in the table up to date, no others.
-                let is_current = v.table.find(hash, item.key()).is_some_and(|now| now.id() == item.id());
-                if item.is_resident() && (item.is_dirty() || !is_current) {
-                    selected.held.push((index, FeedItem::of_version(*item, &shard.arena, false)));
-                } else {
-                    entry.locator = item.locator();
+                if let Some(at) = places.get(&item.id()) {
+                    entry.locator = *at;
+                    continue;
+                }
+                // The same version, perhaps without its value by now. Compaction keeps locators of versions in the
+                // table up to date, no others.
+                let found = v.table.find(hash, item.key()).filter(|now| now.seqno() == item.seqno());
+                match found.filter(|now| !now.is_dirty()) {
+                    Some(now) => {
+                        pins.cover(&**store);
+                        entry.locator = now.locator();
+                    }
+                    None if item.is_resident() => {
+                        selected.held.push((index, FeedItem::of_version(*item, &shard.arena, false)));
+                    }
+                    None => entry.locator = item.locator(),
                 }
             }
         }
-        *scan.pin.lock() = Some(store.pin());
         Ok(())
     }
 }

@@ -233,21 +233,11 @@ fn read_version(
     let Some(entry) = selected.entries.get(index) else { return Err(Status::Internal) };
     let key = HashedKey::new(selected.key(index));
     let is_it = |record: &OwnedRecord| record.meta.seqno == entry.seqno && *record.key == *key.key.encoded();
-    let at = |read: &dyn Fn(Locator) -> Result<OwnedRecord, StoreError>| match read(entry.locator) {
-        Ok(record) if is_it(&record) => Ok(Some(record)),
-        Ok(_) | Err(StoreError::Stale) => Ok(None),
-        Err(error) => Err(status_of(&error)),
-    };
-    if !entry.locator.is_none() {
-        if let Some(pin) = &*scan.pin.lock()
-            && let Some(record) = at(&|locator| pin.get_at(locator))?
-        {
-            return Ok(record);
-        }
-        // Moved by compaction between the look at the table and the pin.
-        if let Some(record) = at(&|locator| store.get_at(locator))? {
-            return Ok(record);
-        }
+    if !entry.locator.is_none()
+        && let Some(record) =
+            scan.pins.lock().find(entry.locator, is_it).map_err(|error| status_of(&error))?
+    {
+        return Ok(record);
     }
     let newest = store.lookup(scan.vb, key.hash, key.key.encoded()).map_err(|error| status_of(&error))?;
     newest.filter(is_it).ok_or(Status::RangeScanCancelled)

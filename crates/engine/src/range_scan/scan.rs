@@ -1,19 +1,21 @@
 //! One scan: what it shows, where it is, and who works on it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{CollectionId, DocKey, Now, Seqno, Status, VbId, VbUuid};
 use parking_lot::Mutex;
-use storage::{Locator, Pin};
+use storage::{KvStore, Locator, OwnedRecord, Pin, StoreError};
 
 use super::{ScanId, ScanInfo, ScanOptions, ScanSelection, Scans};
 use crate::{
     Bucket, FeedItem,
     gather::{Gather, GatherOptions},
+    item::ItemId,
     notify::Waiter,
 };
 
@@ -29,9 +31,9 @@ pub(crate) struct Scan {
     /// What every encoded key of the collection begins with.
     prefix: Vec<u8>,
     /// Used by the backfill thread alone once it was begun.
-    pub(super) gathering: Mutex<Option<Gather>>,
-    /// Keeps the documents readable on disk; none of scans of keys. Used by the backfill thread alone, as well.
-    pub(super) pin: Mutex<Option<Box<dyn Pin>>>,
+    pub(super) gathering: Mutex<Option<Gathering>>,
+    /// Keep documents readable on disk. Used by the backfill thread alone, as well.
+    pub(super) pins: Mutex<Pins>,
     /// Known once it has been created.
     pub(super) selected: OnceLock<Selected>,
     state: Mutex<State>,
@@ -73,6 +75,44 @@ pub(super) struct Selected {
     pub(super) entries: Vec<Entry>,
     /// Versions that are not on disk, by entry.
     pub(super) held: Vec<(usize, FeedItem)>,
+}
+
+/// A scan being created.
+pub(super) struct Gathering {
+    pub(super) gather: Gather,
+    pub(super) places: Places,
+}
+
+/// Where documents without a value in memory were on disk when they were gathered, and pinned.
+pub(super) type Places = HashMap<ItemId, Locator, BuildHasherDefault<DefaultHasher>>;
+
+/// What keeps records readable, from one moment or several.
+#[derive(Default)]
+pub(super) struct Pins(Vec<Box<dyn Pin>>);
+
+impl Pins {
+    /// Under the vBucket's lock: what locators in its table name now stays readable.
+    pub(super) fn cover(&mut self, store: &dyn KvStore) {
+        if self.0.last().is_none_or(|pin| pin.generation() != store.generation()) {
+            self.0.push(store.pin());
+        }
+    }
+
+    /// The first record at the locator that is the one.
+    pub(super) fn find(
+        &self,
+        at: Locator,
+        is_it: impl Fn(&OwnedRecord) -> bool,
+    ) -> Result<Option<OwnedRecord>, StoreError> {
+        for pin in self.0.iter().rev() {
+            match pin.get_at(at) {
+                Ok(record) if is_it(&record) => return Ok(Some(record)),
+                Ok(_) | Err(StoreError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// One document.
@@ -128,7 +168,7 @@ impl Scan {
             created_millis: now.mono_millis,
             prefix,
             gathering: Mutex::new(None),
-            pin: Mutex::new(None),
+            pins: Mutex::default(),
             selected: OnceLock::new(),
             state: Mutex::new(state),
             queued: AtomicBool::new(false),
@@ -140,7 +180,8 @@ impl Scan {
     /// Places its cursor in the vBucket.
     pub(super) fn begin(&self, bucket: &Arc<Bucket>) -> Result<(), Status> {
         let everything = GatherOptions { above: Seqno(0), tombstones: false };
-        *self.gathering.lock() = Some(Gather::begin(bucket, self.vb, everything)?);
+        let gather = Gather::begin(bucket, self.vb, everything)?;
+        *self.gathering.lock() = Some(Gathering { gather, places: Places::default() });
         Ok(())
     }
 
@@ -243,7 +284,7 @@ impl Scan {
     /// compaction has removed is who frees it.
     pub(super) fn let_go(&self) {
         *self.gathering.lock() = None;
-        *self.pin.lock() = None;
+        *self.pins.lock() = Pins::default();
     }
 
     /// Whether it was not in the queue.

@@ -85,11 +85,15 @@ impl MemStore {
 }
 
 /// Everything as it was written when this was made.
-struct MemPin(Contents);
+struct MemPin(Contents, u64);
 
 impl Pin for MemPin {
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {
         self.0.records.get(&at.0).map(|record| record.1.clone()).ok_or(StoreError::Stale)
+    }
+
+    fn generation(&self) -> u64 {
+        self.1
     }
 }
 
@@ -302,7 +306,12 @@ impl KvStore for MemStore {
     }
 
     fn pin(&self) -> Box<dyn Pin> {
-        Box::new(MemPin(self.inner.lock().written.clone()))
+        let inner = self.inner.lock();
+        Box::new(MemPin(inner.written.clone(), inner.next_locator))
+    }
+
+    fn generation(&self) -> u64 {
+        self.inner.lock().next_locator
     }
 
     fn backfill(
