@@ -68,6 +68,10 @@ def songs(directory):
     return [sys.executable, str(directory / "run.py")]
 
 
+def load(directory):
+    return [sys.executable, str(directory / "run.py")]
+
+
 def node(directory):
     _tool("npm", "nodejs npm")
     stamp = directory / "node_modules" / ".settee-stamp"

@@ -6,7 +6,9 @@ mod activity;
 mod findings;
 mod host;
 mod memory;
+mod phases;
 
 pub use activity::Activity;
 pub use findings::{Circumstances, findings};
 pub use host::{Check, Verdict, checks};
+pub use phases::Phases;

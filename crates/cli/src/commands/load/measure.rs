@@ -9,7 +9,7 @@ use super::worker::Workers;
 use super::{Args, Failure};
 use crate::progress::Progress;
 use load::conduct;
-use load::doctor::{Activity, Circumstances, findings};
+use load::doctor::{Activity, Circumstances, Phases, findings};
 use load::report::Report;
 use load::{Control, Part, Tally, Target, Usage};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let mut watch = Watch::new(args, &plan);
     let before = args.answers.server_pid.and_then(Usage::of);
     let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
-    let activity = Activity::now();
+    let (activity, phases) = (Activity::now(), phases(&target));
     let mut conductor = args.pace.conductor();
     let outcome = led(args, &control, || {
         hands.run(Stage::Measure, &control, |interval| {
@@ -60,6 +60,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
     if args.answers.explain {
         report.findings = findings(&report.tally, &circumstances(args, &plan, &report, &activity));
+        report.findings.extend(self::phases(&target).since(&phases));
     }
     let grown = syncs_before.zip(syncs(&target)).map(|(before, after)| after - before);
     if let Some(syncs) = grown.filter(|syncs| *syncs > 0.0) {
@@ -130,6 +131,12 @@ fn led<T>(args: &Args, control: &Arc<Control>, work: impl FnOnce() -> T) -> Resu
         done.store(true, Ordering::Relaxed);
         result
     }))
+}
+
+/// How long operations have taken inside the server, if it is one that says so.
+fn phases(target: &Target) -> Phases {
+    let stats = target.open(0).ok().and_then(|mut connection| connection.stats("timings").ok());
+    Phases::read(&stats.unwrap_or_default())
 }
 
 /// How often the server has synced, if it is one that says so.

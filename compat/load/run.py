@@ -1,0 +1,135 @@
+"""`settee load` against a node: what it writes is there, its counts add up however many processes share a run, property
+files of other generators run unchanged, DCP brings back every document, and a kill -9 under validation loses nothing
+that was acknowledged as durable.
+
+`compat/run load`
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from settee.node import PASSWORD, USERNAME, Node, binary, scratch
+
+BUCKET = "load"
+RECORDS = 20_000
+
+HISTORIC = """\
+db=com.yahoo.ycsb.db.MembaseClient
+memcached.address=192.168.1.1
+memcached.port=11211
+histogram.buckets=20
+recordcount=2000
+operationcount=4000
+workload=com.yahoo.ycsb.workloads.MemcachedCoreWorkload
+memgetproportion=0.100
+memupdateproportion=0.0
+valuelength=2048
+requestdistribution=zipfian
+threadcount=8
+"""
+YCSB = """\
+recordcount=2000
+operationcount=4000
+workload=site.ycsb.workloads.CoreWorkload
+readproportion=0.5
+updateproportion=0.3
+insertproportion=0.1
+readmodifywriteproportion=0.1
+requestdistribution=zipfian
+"""
+
+
+def command(node, *words):
+    line = [binary(), "load", *words, "--host", node.address]
+    if "-b" not in words:
+        line += ["-b", BUCKET]
+    return [str(word) for word in line]
+
+
+def environment():
+    return {**os.environ, "SETTEE_USER": USERNAME, "SETTEE_PASSWORD": PASSWORD}
+
+
+def load(node, *words):
+    done = subprocess.run(command(node, *words), capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def report(node, *words):
+    return json.loads(load(node, *words, "--json"))
+
+
+def filled_and_drained(node):
+    filled = report(node, "--populate", "-n", RECORDS, "--pipeline", 16)
+    assert (filled["stored"], filled["verified"]["misses"]) == (RECORDS, 0), filled
+    drained = json.loads(load(node, "drain", "-c", 4, "--json"))
+    assert drained["documents"] == RECORDS, drained
+
+
+def counts_add_up(node):
+    """Every operation that was due is in exactly one row, whoever carried it out."""
+    mix = "get=6,set=2,cas=1,mget=1"
+    for more in ([], ["--threads", 2], ["--processes", 2]):
+        run = report(node, "--rate", 2000, "--seconds", 2, "-n", RECORDS, "--mix", mix, "--warmup", 0, *more)
+        ended = sum(op["ok"] + op["misses"] + op["errors"] for op in run["operations"].values())
+        assert ended + run["unsent"] == 4000, (more, run)
+        in_intervals = sum(interval["ops"] + interval["errors"] for interval in run["intervals"])
+        assert in_intervals == ended and run["errors"] == run["corrupt"] == 0, (more, run)
+        rows = sum(op["ok_us"]["count"] for op in run["operations"].values())
+        assert rows == run["split_us"]["queue"]["count"], (more, run)
+
+
+def property_files(node):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("historic", HISTORIC), ("ycsb", YCSB)):
+            path = Path(folder, name)
+            path.write_text(text)
+            words = ["-P", path]
+            assert report(node, *words, "--stage", "load")["stored"] == 2000
+            run = report(node, *words)
+            assert (run["ops"], run["errors"]) == (4000, 0), run
+        lines = load(node, "-P", Path(folder, "historic"), "--historic").splitlines()
+        rows = [int(line.rsplit(",", 1)[1]) for line in lines if " - " in line or "] >" in line]
+        operations = next(int(line.rsplit(",", 1)[1]) for line in lines if "[GET] Operations" in line)
+        assert sum(rows) == operations == 4000, lines
+
+
+def validated_through_a_kill(node):
+    words = ["--validate", "--reconnect", "--closed", "--mix", "get=4,set=5,delete=1", "-n", 2000, "-c", 8]
+    words += ["--durability", "persistToMajority", "--seconds", 6, "--warmup", 0, "--json", "-b", BUCKET]
+    outcome = {}
+
+    def run():
+        done = subprocess.run(command(node, *words), capture_output=True, text=True, check=False, env=environment())
+        outcome.update(code=done.returncode, report=json.loads(done.stdout or "{}"), errors=done.stderr)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(3)
+    node.kill()
+    node.start()
+    thread.join()
+    told = outcome["report"]
+    assert outcome["code"] == 0 and told["violations"] == {}, outcome
+    assert told["reconnects"] > 0 and told["stored"] > 0, outcome
+
+
+def main():
+    with Node(os.environ["SETTEE_ADDRESS"], scratch("load")) as node:
+        node.initialise()
+        node.rest.create_bucket(BUCKET, quota_mb=256)
+        for check in (filled_and_drained, counts_add_up, property_files, validated_through_a_kill):
+            began = time.monotonic()
+            check(node)
+            print(f"{check.__name__}: ok in {time.monotonic() - began:.1f} s", flush=True)
+        node.assert_alive()
+
+
+if __name__ == "__main__":
+    main()
