@@ -10,6 +10,7 @@
 
 use crate::choose::Part;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How operations follow each other.
@@ -91,35 +92,50 @@ impl Control {
 pub struct Arrivals {
     pace: Pace,
     part: Part,
-    /// Of the whole run, as last seen.
+    /// Of the whole run, at `next`.
     rate: f64,
     /// Where counting with this rate began, and how many mean gaps of this part have passed since.
     base: f64,
     gaps: f64,
     next: u64,
+    /// Changes of the rate that lie behind `next`, which may be late: when, and to what.
+    changes: VecDeque<(u64, f64)>,
 }
 
 impl Arrivals {
     /// Begins at `from`. Parts that are even interleave exactly.
     pub fn new(pace: Pace, part: Part, rate: f64, from: u64, rng: &mut fastrand::Rng) -> Arrivals {
-        let mut arrivals = Arrivals { pace, part, rate, base: from as f64, gaps: 0.0, next: 0 };
+        let base = from as f64;
+        let mut arrivals = Arrivals { pace, part, rate, base, gaps: 0.0, next: 0, changes: VecDeque::new() };
         arrivals.begin(rng);
+        arrivals.place(rng);
         arrivals
     }
 
+    /// The first gap with a new rate.
     fn begin(&mut self, rng: &mut fastrand::Rng) {
         self.gaps = match self.pace {
             Pace::Poisson => exponential(rng),
             Pace::Even | Pace::Closed => self.part.index as f64 / self.part.of as f64,
         };
-        self.place();
     }
 
     /// Due times are computed from the beginning and not from each other, so that rounding does not add up.
-    fn place(&mut self) {
-        let nanos = if self.rate > 0.0 { 1e9 * self.part.of as f64 / self.rate } else { f64::INFINITY };
-        let next = self.base + self.gaps * nanos;
-        self.next = if next.is_finite() { next as u64 } else { u64::MAX };
+    fn place(&mut self, rng: &mut fastrand::Rng) {
+        loop {
+            let nanos = if self.rate > 0.0 { 1e9 * self.part.of as f64 / self.rate } else { f64::INFINITY };
+            // No gap at no rate is no time at all.
+            let next = if nanos.is_finite() { self.base + self.gaps * nanos } else { f64::INFINITY };
+            self.next = if next.is_finite() { next as u64 } else { u64::MAX };
+            match self.changes.front() {
+                Some(&(at, rate)) if self.next >= at => {
+                    self.changes.pop_front();
+                    (self.rate, self.base) = (rate, at as f64);
+                    self.begin(rng);
+                }
+                _ => return,
+            }
+        }
     }
 
     /// When the next operation is due.
@@ -131,15 +147,15 @@ impl Arrivals {
     /// The next one is taken.
     pub fn advance(&mut self, rng: &mut fastrand::Rng) {
         self.gaps += if self.pace == Pace::Poisson { exponential(rng) } else { 1.0 };
-        self.place();
+        self.place(rng);
     }
 
-    /// Follows a change of the rate. What was due before `now` stays due.
+    /// Follows a change of the rate. What was due before `now` stays due at the rate of its time, however late it is.
     pub fn set_rate(&mut self, rate: f64, now: u64, rng: &mut fastrand::Rng) {
-        if rate != self.rate && self.next >= now {
-            self.rate = rate;
-            self.base = now as f64;
-            self.begin(rng);
+        let last = self.changes.back().map_or(self.rate, |change| change.1);
+        if rate != last {
+            self.changes.push_back((now, rate));
+            self.place(rng);
         }
     }
 }
@@ -198,11 +214,18 @@ mod tests {
         let due = take(&mut arrivals, 1_000_000_500, &mut rng);
         assert_eq!((due.len(), due[0], due[1]), (2000, 500, 500_500));
         arrivals.set_rate(0.0, 2_000_000_000, &mut rng);
-        assert_eq!(arrivals.due(), 1_000_000_500, "what is due stays");
-        arrivals.advance(&mut rng);
-        arrivals.set_rate(0.0, 1_000_000_600, &mut rng);
-        assert_eq!(arrivals.due(), u64::MAX, "paused");
         arrivals.set_rate(10.0, 3_000_000_000, &mut rng);
-        assert_eq!(arrivals.due(), 3_000_000_000);
+        let late = take(&mut arrivals, 3_000_000_001, &mut rng);
+        assert_eq!(
+            (late.len(), late[0]),
+            (2_000, 1_000_000_500),
+            "what was due before stays due, late as it is"
+        );
+        assert_eq!(late.last(), Some(&3_000_000_000), "nothing was due in the pause");
+        assert_eq!(arrivals.due(), 3_100_000_000);
+        arrivals.set_rate(0.0, 3_000_000_100, &mut rng);
+        assert_eq!(arrivals.due(), u64::MAX, "paused");
+        arrivals.set_rate(5.0, 9_000_000_000, &mut rng);
+        assert_eq!(arrivals.due(), 9_000_000_000);
     }
 }

@@ -88,6 +88,13 @@ impl Target {
         self
     }
 
+    /// Negotiates collections, without which a consumer sees the default one only.
+    #[must_use]
+    pub fn with_collections(mut self) -> Target {
+        self.login.collections = true;
+        self
+    }
+
     /// Sends everything to a named collection.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ pub(super) struct DrainArgs {
 }
 
 pub(super) fn run(args: &DrainArgs) -> Result<(), Failure> {
-    let target = Arc::new(args.target.discover(false)?);
+    let target = Arc::new(args.target.discover(false)?.with_collections());
     let options = DrainOptions { connections: usize::from(args.connections), disk_only: args.disk_only };
     let before = args.server_pid.and_then(Usage::of);
     let drained = drain(&target, options).map_err(|error| Failure(error.to_string()))?;

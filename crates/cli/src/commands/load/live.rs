@@ -96,6 +96,8 @@ impl Live {
     /// How much is left, where that is known.
     fn left(&self, second: f64) -> String {
         match self.stop {
+            // A run that ends by what it finds has a bound that means nothing.
+            Stop::Time(time) if time >= super::args::UNBOUNDED => String::new(),
             Stop::Time(time) => format!(", {:.0} s left", (time.as_secs_f64() - second).max(0.0)),
             Stop::Ops(ops) if ops < u64::MAX => {
                 let done = self.total.done() + self.total.failed();
