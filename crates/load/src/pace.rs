@@ -218,7 +218,7 @@ mod tests {
         let late = take(&mut arrivals, 3_000_000_001, &mut rng);
         assert_eq!(
             (late.len(), late[0]),
-            (2_000, 1_000_000_500),
+            (2_001, 1_000_000_500),
             "what was due before stays due, late as it is"
         );
         assert_eq!(late.last(), Some(&3_000_000_000), "nothing was due in the pause");
