@@ -196,6 +196,7 @@ fn memory(stats: &BucketStats) -> Pairs {
         pair("ep_checkpoint_memory_overhead", stats.checkpoint_bytes),
         pair("ep_checkpoint_memory_cursors", stats.cursor_bytes),
         pair("ep_checkpoint_memory_cursors_max", stats.cursor_bytes_max),
+        pair("ep_range_scan_memory", stats.scan_bytes),
         pair("ep_items_rm_from_checkpoints", stats.checkpoint_items_removed),
         pair("ep_cursors_dropped", stats.cursors_dropped),
         pair("ep_backfill_memory", stats.backfill_bytes),
