@@ -272,12 +272,14 @@ impl Wheel<'_> {
             let now = run.now();
             run.see(now);
             self.follow_up(run, connections, now)?;
-            run.dispatch(connections, now)?;
+            run.dispatch(connections, now);
             if run.supply.is_finished() {
                 return Ok(());
             }
             patience.check(run, connections, now)?;
-            self.timer.arm(run.wake_at(now), now);
+            if let Some(at) = run.wake_at(now) {
+                self.timer.arm(at, now);
+            }
             match self.poll.poll(&mut events, Some(LOOK_UP)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 other => other?,
@@ -300,7 +302,7 @@ impl Wheel<'_> {
                     Ok(()) => run.list(connection),
                     Err(reason) => self.break_up(run, connection, reason)?,
                 }
-                run.dispatch(connections, run.now())?;
+                run.dispatch(connections, run.now());
             }
         }
     }

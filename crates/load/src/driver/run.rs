@@ -2,13 +2,13 @@
 
 use super::connection::Connection;
 use super::supply::{Job, Supply};
-use super::{GRACE, LOOK_UP, Phase};
+use super::{GRACE, Phase};
 use crate::choose::Part;
 use crate::op::{Class, Op};
 use crate::pace::Control;
 use crate::records::Records;
 use crate::tally::{HISTORIES_MAX, Interval, Tally};
-use crate::target::{LoadError, Target};
+use crate::target::Target;
 use crate::validate::{Ended, Ledger};
 use crate::wire::{Command, Expected, Found, Outcome, Parsed, Settings, Verb};
 use std::collections::VecDeque;
@@ -134,11 +134,11 @@ impl<'a> Run<'a> {
         self.hand_out(Duration::from_nanos(now).saturating_sub(begun));
     }
 
-    /// When there is something to do even if nothing arrives.
-    pub(super) fn wake_at(&self, now: u64) -> u64 {
-        let pause = if self.paused > 0 { super::connection::PAUSE_FIRST } else { LOOK_UP };
+    /// When there is something to do even if nothing arrives, sooner than the poll looks up anyway.
+    pub(super) fn wake_at(&self, now: u64) -> Option<u64> {
+        let pause = (self.paused > 0).then(|| now + super::connection::PAUSE_FIRST.as_nanos() as u64);
         let due = self.supply.due().filter(|_| self.ready.iter().any(|list| !list.is_empty()));
-        due.unwrap_or(u64::MAX).min(now + pause.as_nanos() as u64)
+        [pause, due].into_iter().flatten().min()
     }
 
     /// Requests sent before this time are overdue; looked at a few times per timeout.
@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
     }
 
     /// Sends whatever is due over connections that have room, in turns.
-    pub(super) fn dispatch(&mut self, connections: &mut [Connection], now: u64) -> Result<(), LoadError> {
+    pub(super) fn dispatch(&mut self, connections: &mut [Connection], now: u64) {
         for node in 0..self.ready.len() {
             while let Some(&id) = self.ready[node].front() {
                 let connection = &mut connections[id];
@@ -177,13 +177,12 @@ impl<'a> Run<'a> {
                 self.ready[node].rotate_left(1);
             }
         }
-        for id in std::mem::take(&mut self.dirty) {
+        for id in self.dirty.drain(..) {
             let connection = &mut connections[id];
             connection.dirty = false;
             // An error here comes back as an event of the socket, which is where broken connections are dealt with.
             let _ = connection.flush();
         }
-        Ok(())
     }
 
     /// Notes that there is something to flush.
