@@ -130,11 +130,12 @@ fn group_json(name: &str, group: &Group) -> Value {
 async fn put(call: &Call, domain: UserDomain, name: &str) -> Outcome {
     let form = call.form()?;
     let mut errors = FieldErrors::new();
-    refuse_unknown(
-        &form,
-        &["name", "password", "roles", "groups", "locked", "temporaryPassword"],
-        &mut errors,
-    );
+    let known: &[&str] = match domain {
+        UserDomain::Local => &["name", "roles", "groups", "locked", "password", "temporaryPassword"],
+        // Who they are is known elsewhere.
+        UserDomain::External => &["name", "roles", "groups", "locked"],
+    };
+    refuse_unknown(&form, known, &mut errors);
     let roles = parse_roles(&form, "user", &mut errors);
     let groups: BTreeSet<String> = form
         .get("groups")
