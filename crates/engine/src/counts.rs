@@ -32,6 +32,9 @@ pub(crate) struct CollectionCount {
     pub(crate) high_seqno: Seqno,
 }
 
+/// Collections for which there is room before the list grows.
+const ROOM: usize = 4;
+
 /// See the module header.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -103,6 +106,10 @@ impl Counts {
         let index = match self.others.binary_search_by_key(&id, |count| count.id) {
             Ok(index) => index,
             Err(index) => {
+                // There may be a thousand collections in each of a thousand vBuckets: no room for more than a few.
+                if self.others.len() == self.others.capacity() {
+                    self.others.reserve_exact(ROOM);
+                }
                 self.others.insert(index, CollectionCount { id, ..CollectionCount::default() });
                 index
             }
