@@ -33,7 +33,7 @@ class Consumer:
             "address": node.address, "bucket": bucket, "username": USERNAME, "password": PASSWORD,
             "state": WORK / f"{name}.state", **options,
         }  # fmt: skip
-        self.name = name
+        self.node, self.bucket, self.name = node, bucket, name
         self.log = WORK / f"{name}.log"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
@@ -45,7 +45,14 @@ class Consumer:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
         RUNNING.append(self)
-        self._expect("streaming")
+        self.is_streaming = False
+
+    def ready(self):
+        """Wait until all its streams are open; whatever it is told waits for that by itself."""
+        if not self.is_streaming:
+            self._expect("streaming")
+        self.is_streaming = True
+        return self
 
     def _answer(self):
         while True:
@@ -62,6 +69,7 @@ class Consumer:
             raise AssertionError(f"{self.name}: {answer}")
 
     def _tell(self, command):
+        self.ready()
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
 
@@ -70,7 +78,18 @@ class Consumer:
         wanted = WORK / f"{self.name}.targets"
         wanted.write_text("".join(f"{vb} {seqno}\n" for vb, seqno in targets.items() if seqno))
         self._tell(f"await {wanted}")
-        self._expect("reached")
+        answer = self._answer()
+        if answer != "reached":
+            raise AssertionError(f"{self.name}: {answer}; the server's view of it: {self._seen_by_server(answer)}")
+
+    def _seen_by_server(self, answer):
+        """What the statistics say of the stream that an answer complains about, and of its connection."""
+        vb = re.search(r"vBucket (\d+)", answer)
+        with documents.connect(self.node, self.bucket) as client:
+            stats = client.stats(b"dcp")
+        mine = f"stream_{vb and vb.group(1)}_"
+        facts = {name.rsplit(":", 1)[-1]: value for name, value in stats.items()}
+        return {name: value for name, value in facts.items() if name.startswith((mine, "unacked", "paused", "max_buf"))}
 
     def save(self):
         self._tell("save")
@@ -161,18 +180,22 @@ def write(node, bucket, collections, seed, seconds=None, operations=None, **opti
     return writer
 
 
-def settled(node, bucket, collections=None, features=documents.FEATURES):
-    """High seqnos, of the bucket or of the last one of some collections, once documents that expire have done so."""
+def settled(node, bucket):
+    """High seqnos, once documents that expire have done so."""
     time.sleep(1.5)
-    with documents.connect(node, bucket, features) as client:
+    with documents.connect(node, bucket) as client:
         before = None
         while (now := documents.high_seqnos(client)) != before:
             before = now
             time.sleep(0.3)
-        if collections is None:
-            return now
+        return now
+
+
+def last_of(node, bucket, collections):
+    """The last seqno in each vBucket that some collections have."""
+    with documents.connect(node, bucket) as client:
         each = [documents.high_seqnos(client, collection) for collection in collections]
-        return {vb: max(seqnos[vb] for seqnos in each) for vb in now}
+    return {vb: max(seqnos[vb] for seqnos in each) for vb in each[0]}
 
 
 def restart(node, writer):
@@ -196,11 +219,12 @@ def crashes(node, chance):
     scope(node, bucket, "s")
     ids = [0, collection(node, bucket, "s", "a"), collection(node, bucket, "s", "b")]
     keys = write(node, bucket, ids, chance.getrandbits(32), operations=3000)
-    options = {"collections": 1, "mitigate": 50, "compression": "ENABLED", "flow": 65536}
-    consumer = Consumer(node, bucket, "crashes", **options)
+    # With mitigation every window waits for the disk: a small one would make this a test of patience.
+    options = {"collections": 1, "mitigate": 200, "compression": "ENABLED", "flow": 1 << 20}
+    consumer = Consumer(node, bucket, "crashes", **options).ready()
     lost = 0
     for number in range(3):
-        writer = write(node, bucket, ids, chance.getrandbits(32), seconds=0.5)
+        writer = write(node, bucket, ids, chance.getrandbits(32), seconds=0.5, bytes_max=500)
         if number == 1:
             collection(node, bucket, "s", "b", drop=True)
             ids = [0, ids[1], collection(node, bucket, "s", "c")]
@@ -233,7 +257,7 @@ def rollback(node, chance):
     bucket = "rollback"
     node.rest.create_bucket(bucket, quota_mb=128)
     keys = write(node, bucket, [0], chance.getrandbits(32), operations=1000)
-    consumer = Consumer(node, bucket, "rollback", collections=1)
+    consumer = Consumer(node, bucket, "rollback", collections=1).ready()
     undone, rounds = 0, 0
     while not undone and rounds < 10:
         rounds += 1
@@ -257,26 +281,31 @@ def filters(node, chance):
     a, b = (collection(node, bucket, "s", name) for name in "ab")
     keys = write(node, bucket, [0, a, b], chance.getrandbits(32), operations=2000)
     consumers = {
-        "names": Consumer(node, bucket, "names", collections=1, names="s.a", mitigate=100),
+        "names": Consumer(node, bucket, "names", collections=1, names="s.a", mitigate=200),
         "ids": Consumer(node, bucket, "ids", collections=1, ids=f"0,{b}"),
         "scope": Consumer(node, bucket, "scope", collections=1, scope="s", flow=4096),
         "legacy": Consumer(node, bucket, "legacy"),
     }
-    writer = write(node, bucket, [0, a, b], chance.getrandbits(32), seconds=0.5)
+    for consumer in consumers.values():
+        consumer.ready()
+    writer = write(node, bucket, [0, a, b], chance.getrandbits(32), seconds=0.5, bytes_max=500)
     c = collection(node, bucket, "s", "c")
     keys |= writer.finish()
     keys |= write(node, bucket, [0, a, b, c], chance.getrandbits(32), operations=1000)
-    default = settled(node, bucket, features=PLAIN)
+    settled(node, bucket)
+    with documents.connect(node, bucket, PLAIN) as client:
+        default = documents.high_seqnos(client)
     wanted = {"names": {a}, "ids": {0, b}, "scope": {a, b, c}, "legacy": {0}}
     counts = []
     for name, consumer in consumers.items():
-        consumer.reach(default if name == "legacy" else settled(node, bucket, wanted[name]))
+        consumer.reach(default if name == "legacy" else last_of(node, bucket, wanted[name]))
         own = {pair for pair in keys if pair[0] in wanted[name]}
         alive, gone, *_ = check(node, bucket, own, consumer)
         counts.append(f"{name} {alive}+{gone}")
     collection(node, bucket, "s", "b", drop=True)
     keys |= write(node, bucket, [0, a, c], chance.getrandbits(32), operations=500)
-    consumers["scope"].reach(settled(node, bucket, {a, c}))
+    settled(node, bucket)
+    consumers["scope"].reach(last_of(node, bucket, {a, c}))
     check(node, bucket, {pair for pair in keys if pair[0] in (a, c)}, consumers["scope"])
     for consumer in consumers.values():
         consumer.end()
@@ -295,6 +324,7 @@ def modes(node, chance):
     now = Consumer(node, bucket, "now", collections=1, **{"from": "NOW"})
     key_only = Consumer(node, bucket, "keys", collections=1, keys=1, compression="DISABLED")
     xattrs = Consumer(node, bucket, "xattrs", collections=1, xattrs=1, flow=1024, compression="FORCED")
+    now.ready()
     later = write(node, bucket, [0], chance.getrandbits(32), operations=500)
     targets = settled(node, bucket)
     for consumer in (key_only, xattrs):

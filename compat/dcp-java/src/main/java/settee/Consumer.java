@@ -33,7 +33,7 @@ import reactor.util.retry.Retry;
  * </pre>
  */
 public final class Consumer {
-  private static final long PATIENCE_MILLIS = 40_000;
+  private static final long PATIENCE_MILLIS = 90_000;
 
   private final Map<String, String> options;
   private final PrintStream answers = System.out;

@@ -63,6 +63,7 @@ final class Replica implements DatabaseChangeListener {
   private final BiConsumer<Integer, Long> resume;
   private final Map<Integer, TreeMap<Long, Change>> history = new TreeMap<>();
   private final Map<Integer, StreamOffset> offsets = new TreeMap<>();
+  private final Map<Integer, Long> inSnapshot = new HashMap<>();
   /** Where vBuckets without an offset are, because they were rolled back and nothing has come since. */
   private final Map<Integer, Long> backAt = new HashMap<>();
   /** Ends of snapshots that were received whole. */
@@ -93,10 +94,12 @@ final class Replica implements DatabaseChangeListener {
     long seqno = change.getOffset().getSeqno();
     String key = Base64.getEncoder().encodeToString(change.getKey().getBytes(StandardCharsets.UTF_8));
     String name = change.getCollection().scope().name() + "." + change.getCollection().name();
-    StreamOffset before = offsets.get(vbucket);
-    if (before != null && seqno <= before.getSeqno()) {
-      problems.add("vBucket " + vbucket + ": seqno " + seqno + " after " + before.getSeqno());
+    SnapshotMarker snapshot = change.getOffset().getSnapshot();
+    long before = inSnapshot.getOrDefault(vbucket, 0L);
+    if (seqno <= before || seqno < snapshot.getStartSeqno() || seqno > snapshot.getEndSeqno()) {
+      problems.add("vBucket " + vbucket + ": seqno " + seqno + " after " + before + " in " + snapshot);
     }
+    inSnapshot.put(vbucket, seqno);
     if (!keysInSnapshot.computeIfAbsent(vbucket, each -> new HashSet<>()).add(name + "/" + key)) {
       problems.add("vBucket " + vbucket + ": " + change.getQualifiedKey() + " twice in one snapshot");
     }
@@ -132,7 +135,9 @@ final class Replica implements DatabaseChangeListener {
 
   @Override
   public synchronized void onSnapshot(SnapshotDetails snapshot) {
+    // After a reconnection the client may hand over again what it has handed over.
     keysInSnapshot.put(snapshot.getVbucket(), new HashSet<>());
+    inSnapshot.remove(snapshot.getVbucket());
   }
 
   @Override
