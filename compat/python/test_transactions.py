@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -63,7 +64,7 @@ def doomed(mode, address, bucket, prefix, seconds):
             process.kill()
 
 
-def eventually(condition, seconds=40):
+def eventually(condition, seconds=60):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not happen in time"
@@ -88,7 +89,7 @@ def run(client, bucket):
 
 def stubbornly(run, logic):
     """This SDK leaves it to the application to run a transaction again that met another one."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while True:
         try:
             return run(logic)
@@ -217,6 +218,7 @@ def test_a_transaction_that_takes_too_long(client, durable, key):
 def test_what_a_killed_client_staged_is_in_nobodys_way(client, durable, key):
     for name in ("replaced", "removed"):
         durable.upsert(f"{key}-{name}", {"n": 1})
+    look_after(client, durable)
     with doomed("stage", ADDRESS, "main", key, 2) as process:
         assert is_staged(durable, f"{key}-replaced")
         process.kill()
@@ -249,8 +251,7 @@ def test_what_a_killed_client_committed_is_finished_by_another(client, durable, 
     names = [f"{key}-{number}" for number in range(300)]
     for name in names:
         durable.upsert(name, {"n": 1})
-    # A client looks after the attempts in the collections that it has run transactions in.
-    client.transactions.run(lambda attempt: attempt.insert(durable, f"{key}-other", {}))
+    look_after(client, durable)
     with doomed("commit", ADDRESS, "main", key, 10) as process:
         await_commit(durable, names[0])
         process.kill()
@@ -264,9 +265,17 @@ def open_accounts(collection, prefix):
         collection.upsert(f"{prefix}-{number}", {"balance": 100})
 
 
+def look_after(cluster, collection):
+    """A client cleans up after others in the collections that it has changed something in itself."""
+    stubbornly(
+        cluster.transactions.run, lambda attempt: attempt.insert(collection, f"other-{uuid.uuid4().hex}", {})
+    )
+
+
 def settled(cluster, collection, prefix):
     """The sum of all accounts, as one last transaction that writes all of them finds it."""
     names = [f"{prefix}-{number}" for number in range(ACCOUNTS)]
+    look_after(cluster, collection)
 
     def touch(attempt):
         for name in names:

@@ -45,7 +45,7 @@ describe('transactions', () => {
 
   /** This SDK leaves it to the application to run a transaction again that met another one. */
   async function stubbornly(logic) {
-    for (const until = Date.now() + 60_000; ; ) {
+    for (const until = Date.now() + 120_000; ; ) {
       try {
         return await run(logic)
       } catch (error) {
