@@ -321,6 +321,23 @@ fn nothing_is_lost_between_disk_and_checkpoint() {
     assert_eq!((seqnos(&got), snapshot(&got).from_disk), (vec![first.get() + 1], false));
 }
 
+/// What it has to go through will never be on disk.
+#[test]
+fn a_disk_that_takes_nothing_more_ends_who_waits_for_it() {
+    let mut rig = rig(BucketKind::Couchbase);
+    let first = put(&rig, "a", b"1");
+    put(&rig, "b", b"2");
+    rig.flush();
+    let last = put(&rig, "c", b"3");
+    let mut feed = open(&rig, 1, FeedOptions { through: last, ..from(first) });
+    assert!(batch(&rig, &mut feed, 1).is_none());
+    rig.stores[0].fail_sync();
+    rig.clock.0 += 1_000;
+    assert!(rig.bucket.flush(0, rig.now()).failed.is_some());
+    assert!(rig.recorder.woken.lock().contains(&waiter(1)));
+    assert_eq!(feed.next(1, rig.now()).unwrap_err(), FeedEnd::BackfillFailed);
+}
+
 #[test]
 fn an_unordered_scan_cannot_be_taken_up_again() {
     let mut rig = rig(BucketKind::Couchbase);

@@ -193,6 +193,9 @@ impl Feed {
     fn begin_backfill(&mut self) -> Result<Option<Arc<Backfill>>, FeedEnd> {
         let is_on_disk = self.cursor.with(&self.bucket, |AtCursor { v, shard, id, after }| {
             let is_on_disk = shard.store.is_none() || v.persisted_seqno >= self.through;
+            if !is_on_disk && shard.gate.is_poisoned() {
+                return Err(FeedEnd::BackfillFailed);
+            }
             if !is_on_disk {
                 let entry = (self.through, self.waiter);
                 if !v.persistence_waiters.contains(&entry) {
@@ -201,8 +204,8 @@ impl Feed {
                 v.checkpoint.await_drop(id, self.waiter);
                 after.flush();
             }
-            is_on_disk
-        })?;
+            Ok(is_on_disk)
+        })??;
         if !is_on_disk {
             return Ok(None);
         }
