@@ -26,7 +26,7 @@ use crate::{
     shard::{Env, REPORT_BYTES, Shard},
     stats::VbOps,
     subdoc::xattr::{Blob, Builder},
-    system_events::Events,
+    system_events::{Events, is_system_key},
 };
 
 /// Frequency of a document that has just come.
@@ -429,8 +429,9 @@ impl VBucket {
         let old_weight = replaced.as_ref().map(|ptr| Weight::of(env.shard.item(ptr)));
         self.counts.exchange(key.key, old_weight, Some(weight));
         self.counts.advance(key.key, seqno);
-        if deleted {
-            self.max_deleted_rev = self.max_deleted_rev.max(version.rev);
+        if deleted && !is_system_key(key.key.encoded()) {
+            // Zero would say that there has never been a deletion.
+            self.max_deleted_rev = self.max_deleted_rev.max(version.rev).max(1);
         }
         // Of a tombstone, where no disk takes it over, the time from which it may be forgotten.
         if expiry != 0 && (!deleted || !env.is_persistent()) {

@@ -96,6 +96,19 @@ fn the_last_write_wins_where_it_does() {
 }
 
 #[test]
+fn a_deletion_of_revision_zero_is_remembered() {
+    let mut rig = lww();
+    let [old, new] = [cas(&rig, -10), cas(&rig, 0)];
+    let by_time = |cas, rev, value| WithMeta { accept_lww: true, ..WithMeta::new(cas, rev, value) };
+    delete(&rig, by_time(new, 0, b"")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(set(&rig, by_time(old, 9, b"v")), Err(Status::KeyExists));
+        assert!(meta(&rig).unwrap().deleted);
+        rig.flush();
+    }
+}
+
+#[test]
 fn options_have_to_fit_the_bucket_and_each_other() {
     let (rig, lww) = (rig(), lww());
     let now = cas(&rig, 0);
