@@ -4,8 +4,10 @@
 
 mod support;
 
+use std::cell::RefCell;
+
 use base::{
-    Cas, Datatype, Status,
+    Cas, Datatype, DocKey, HashedKey, Now, Status,
     bucket::{BucketKind, DurabilityLevel},
 };
 use settee_engine::{
@@ -21,9 +23,19 @@ const BODY: bool = false;
 
 fn codec() -> ValueCodec {
     ValueCodec {
-        recheck: |value| if json::is_json(value) { Datatype::JSON } else { Datatype::RAW },
+        recheck: |value| {
+            if let Some(interlude) = INTERLUDE.take() {
+                interlude();
+            }
+            if json::is_json(value) { Datatype::JSON } else { Datatype::RAW }
+        },
         inflate: |_, _| false,
     }
+}
+
+thread_local! {
+    /// What happens while the next body is worked out.
+    static INTERLUDE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 fn rig_of(kind: BucketKind) -> Rig {
@@ -426,6 +438,32 @@ fn tombstones_are_created_changed_and_revived() {
     let rig = rig.restart();
     rig.warm_up();
     assert_eq!(body(&rig).unwrap(), r#"{"doc":1}"#);
+}
+
+#[test]
+fn what_was_staged_meanwhile_is_not_overwritten() {
+    let rig = rig();
+    let (vb, now) = (rig.key(KEY).0, rig.now());
+    let bucket = rig.bucket.clone();
+    INTERLUDE.set(Some(Box::new(move || {
+        let first = [spec(Change::DictUpsert, "txn", "1", XATTR)];
+        let stage = SubdocMutation {
+            precondition: Precondition::Absent,
+            create_as_deleted: true,
+            access_deleted: true,
+            ..mutation(&first)
+        };
+        let key = HashedKey::new(DocKey::trusted(KEY));
+        bucket.subdoc_mutate(vb, key, &stage, now).unwrap();
+        let later = Now { mono_millis: now.mono_millis + 1_000, ..now };
+        let shard = usize::from(vb.get()) % bucket.shards();
+        while bucket.flush(shard, later).unsynced {}
+    })));
+    let second = [spec(Change::DictUpsert, "txn", "2", XATTR), spec(Change::SetBody, "", "{}", BODY)];
+    let create =
+        SubdocMutation { precondition: Precondition::Absent, access_deleted: true, ..mutation(&second) };
+    assert_eq!(mutate(&rig, &create).map(|_| ()), Err(Status::KeyExists));
+    assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "1");
 }
 
 #[test]

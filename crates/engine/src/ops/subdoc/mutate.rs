@@ -198,7 +198,7 @@ impl Publication<'_> {
         let mut after = door.aftermath();
         let mut v = door.enter()?;
         let mut found = v.settle_for_write(&door.env, key, &mut after)?;
-        if !self.is_still_newest(&mut v, &door.env, &found) {
+        if !self.is_still_newest(&mut v, &door.env, &found)? {
             return Ok(None);
         }
         if let (true, Found::Nothing, Some(base)) = (self.durable, &found, self.base) {
@@ -255,21 +255,27 @@ impl Publication<'_> {
         })
     }
 
-    fn is_still_newest(&self, v: &mut VBucket, env: &Env<'_>, found: &Found) -> bool {
+    /// # Errors
+    /// [`Refusal::Fetch`] when the disk has to be asked (again).
+    fn is_still_newest(&self, v: &mut VBucket, env: &Env<'_>, found: &Found) -> Result<bool, Refusal> {
         let Some(base) = self.base else {
-            return match found {
+            return Ok(match found {
                 Found::Live(_) => false,
                 Found::Gone(current) => !(self.mutation.access_deleted && current.meta.deleted),
-                Found::Nothing => true,
-            };
+                // A tombstone may have come meanwhile, and left memory again.
+                Found::Nothing => {
+                    !self.mutation.access_deleted || tombstone_on_disk(v, env, self.key)?.is_none()
+                }
+            });
         };
-        match found {
+        Ok(match found {
             Found::Live(current) => !base.facts.deleted && current.meta.seqno == base.facts.seqno,
             Found::Gone(current) => {
                 base.facts.deleted && current.meta.deleted && current.meta.seqno == base.facts.seqno
             }
-            Found::Nothing => tombstone_on_disk(v, env, self.key)
-                .is_ok_and(|known| known.is_some_and(|(meta, _)| meta.seqno == base.facts.seqno)),
-        }
+            Found::Nothing => {
+                tombstone_on_disk(v, env, self.key)?.is_some_and(|(meta, _)| meta.seqno == base.facts.seqno)
+            }
+        })
     }
 }
