@@ -264,6 +264,10 @@ impl VBucket {
         if !self.pending.is_empty() && self.pending.get(key.hash, key.key.encoded()).is_some() {
             return Ok(Found::Gone(current));
         }
+        if !current.resident && current.meta.datatype.contains(Datatype::XATTR) {
+            // What is to survive of it is on disk. Whoever needs that asks for it, once.
+            return Ok(Found::Gone(current));
+        }
         if self.bury(env, key, &current, true, false, after).is_err() {
             return Ok(Found::Gone(current));
         }
@@ -298,18 +302,16 @@ impl VBucket {
     ) -> Result<Found, Refusal> {
         if self.warming.is_some() {
             let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
-            let vouched = self.vouches_for(key.hash, found.map(|current| current.meta.seqno));
-            if !vouched && self.is_lost(key) {
-                // Should warm-up have found an older version, that one is in the table.
-                return Ok(found.map_or(Found::Nothing, Found::Gone));
+            if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
+                // Asked once: a failure is told once to each who waited for it.
+                return match self.missing(key) {
+                    // Should warm-up have found an older version, that one is in the table.
+                    Refusal::Status(Status::Internal) => Ok(found.map_or(Found::Nothing, Found::Gone)),
+                    refusal => Err(refusal),
+                };
             }
         }
         self.settle_for_write(env, key, after)
-    }
-
-    /// Whether the disk said a moment ago that it cannot read the document any more.
-    pub(crate) fn is_lost(&mut self, key: HashedKey<'_>) -> bool {
-        matches!(self.missing(key), Refusal::Status(Status::Internal))
     }
 
     /// Whether a pending durable write creates the key: whoever needs a document to be there finds none, rather than a

@@ -249,6 +249,18 @@ fn the_unreadable_is_never_told_as_absent() {
 }
 
 #[test]
+fn whoever_writes_is_told_that_the_disk_does_not_answer() {
+    let mut rig = rig();
+    store(&rig, KEY, Store::set(b"value")).unwrap();
+    rig.flush();
+    let rig = rig.crash();
+    rig.stores.iter().for_each(|store| store.set_unreachable(true));
+    assert_eq!(store(&rig, KEY, Store::set(b"w")), Err(Status::TemporaryFailure));
+    rig.stores.iter().for_each(|store| store.set_unreachable(false));
+    store(&rig, KEY, Store::set(b"w")).unwrap();
+}
+
+#[test]
 fn what_was_damaged_on_disk_is_neither_absent_nor_an_older_version() {
     let disks: Vec<_> = (0..2).map(|shard| Arc::new(FaultDisk::new(9, shard))).collect();
     let opened = disks.iter().map(|disk| disk.clone() as Arc<dyn Disk>).collect();

@@ -11,9 +11,9 @@ use base::{
     bucket::{BucketKind, DurabilityLevel},
 };
 use settee_engine::{
-    BucketOptions, Change, Delete, Expiry, Look, LookedUp, Lookup, LookupSpec, Mutated, MutationSpec,
-    Precondition, Store, SubdocMutated, SubdocMutation, ValueCodec, ValueForm, Wait, Waiter, XattrRights,
-    json,
+    BucketChange, BucketOptions, Budget, Change, Delete, Expiry, Look, LookedUp, Lookup, LookupSpec, Mutated,
+    MutationSpec, Precondition, Store, SubdocMutated, SubdocMutation, ValueCodec, ValueForm, Wait, Waiter,
+    WithMeta, XattrRights, json,
 };
 use support::{Rig, START_SECS, options};
 
@@ -464,6 +464,36 @@ fn what_was_staged_meanwhile_is_not_overwritten() {
         SubdocMutation { precondition: Precondition::Absent, access_deleted: true, ..mutation(&second) };
     assert_eq!(mutate(&rig, &create).map(|_| ()), Err(Status::KeyExists));
     assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "1");
+}
+
+#[test]
+fn attributes_that_cannot_be_read_any_more_are_told_as_that() {
+    let mut rig = rig();
+    let attributes = [spec(Change::DictUpsert, "_sys", "1", XATTR), spec(Change::SetBody, "", "{}", BODY)];
+    let expiry = Expiry::Wire(10);
+    done(mutate(
+        &rig,
+        &SubdocMutation { expiry, precondition: Precondition::Absent, ..mutation(&attributes) },
+    ));
+    rig.flush();
+    let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+    rig.bucket.reconfigure(quota(0));
+    while rig.bucket.page(rig.now(), Budget::default()).more {}
+    rig.bucket.reconfigure(quota(64 << 20));
+    rig.clock.advance_secs(20);
+    rig.stores.iter().for_each(|store| store.set_unreadable(true));
+    assert_eq!(get_deleted_status(&rig), Err(Status::Internal));
+    let incoming = WithMeta::new(Cas(rig.now().wall_nanos), 100, b"");
+    let now = rig.now();
+    let deleted = rig.run(KEY, |bucket, vb, key| bucket.delete_with_meta(vb, key, &incoming, now));
+    assert_eq!(deleted.map(|_| ()), Err(Status::Internal));
+    rig.stores.iter().for_each(|store| store.set_unreadable(false));
+    assert_eq!(get_deleted(&rig, "_sys", XATTR).unwrap(), "1");
+}
+
+fn get_deleted_status(rig: &Rig) -> Result<(), Status> {
+    let specs = [at(Look::Get, "_sys", XATTR)];
+    look(rig, &Lookup { access_deleted: true, ..lookup(&specs) }).map(|_| ())
 }
 
 #[test]

@@ -29,6 +29,7 @@ struct Inner {
     fail_sync: bool,
     poisoned: bool,
     unreadable: bool,
+    unreachable: bool,
     resets: BTreeMap<VbId, u32>,
     stats: StoreStats,
 }
@@ -64,6 +65,11 @@ impl MemStore {
     /// Whether reads fail.
     pub(crate) fn set_unreadable(&self, unreadable: bool) {
         self.inner.lock().unreadable = unreadable;
+    }
+
+    /// Whether the disk does not answer.
+    pub(crate) fn set_unreachable(&self, unreachable: bool) {
+        self.inner.lock().unreachable = unreachable;
     }
 
     /// The next read (`get_at`, `lookup`, a record of `scan`, the beginning of a backfill) is followed by this before its caller sees the result.
@@ -155,6 +161,10 @@ impl Inner {
     }
 
     fn readable(&self) -> Result<(), StoreError> {
+        if self.unreachable {
+            let source = std::io::Error::other("by order of a test");
+            return Err(StoreError::Io { action: "read", file: "memory".into(), source });
+        }
         if self.unreadable {
             return Err(StoreError::Corrupt {
                 file: "memory".into(),
