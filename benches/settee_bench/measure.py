@@ -29,6 +29,11 @@ SUBDOC_CASES = [
     ("replace whole", ["--mix", "replace=1"]),
     ("change last field", ["--mix", "subset=1", "--path", "field"]),
 ]
+SPAN_CONNECTIONS = [1, 2, 4, 8, 16, 32, 64]
+SPAN_SHARES = [0.15, 0.8, 1.0]
+# Field reports know idle buckets that are slower than busy ones.
+SPAN_IDLE_RATES = [1, 2, 100, 10_000]
+SPAN_IDLE_OPS = 30
 DURABILITY_LEVELS = ["none", "majority", "majorityAndPersistActive", "persistToMajority"]
 DURABLE_WRITERS = [1, 10, 100]
 DRAIN_CONNECTIONS = [1, 4, 8]
@@ -232,6 +237,37 @@ def drain(options):
                         server.settle()
                     cases.append({"source": source, "value_bytes": value_bytes, "connections": connections,
                                   "runs": runs})
+    return cases
+
+
+def span(options):
+    """The whole range of a server: threads of the client, shares of the measured maximum, and almost nothing."""
+    cases = []
+    records = ["--records", min(options.records, 100_000), "--value-bytes", 1000]
+    with DEFINITIONS["settee"](options.server_core) as server:
+        couchbase(options, server, "--populate", "--pipeline", 16, *records)
+
+        def measure(name, *flags):
+            if options.cases not in name:
+                return 0
+            progress(name)
+            runs = []
+            for _ in range(options.rounds):
+                result = couchbase(options, server, "--gets", 100, "--verify", 0, *records, *flags)
+                runs.append(figures(result, 0))
+            cases.append({"case": name, "runs": runs})
+            return statistics.median(one["ops_per_sec"] for one in runs)
+
+        seconds = ["--seconds", options.seconds]
+        for connections in SPAN_CONNECTIONS:
+            measure(f"closed, {connections} connections", "--closed", "-c", connections, *seconds)
+        most = measure("closed, 50 connections, pipeline 16", "--closed", "-c", 50, "--pipeline", 16, *seconds)
+        for share in SPAN_SHARES:
+            rate = ["--rate", max(1, most * share), "--poisson", "-c", 50, "--pipeline", 16]
+            measure(f"{share:.0%} of the maximum", *rate, *seconds)
+        for rate in SPAN_IDLE_RATES:
+            idle = ["--rate", rate, "-c", 1, "--warmup", 0, "--seconds", max(options.seconds, SPAN_IDLE_OPS / rate)]
+            measure(f"{rate} a second", *idle)
     return cases
 
 

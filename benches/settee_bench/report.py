@@ -66,6 +66,13 @@ def subdoc_table(cases):
     return table(header, rows)
 
 
+def span_table(cases):
+    header = ["load", "ops/s", "p50 us", "p99 us", "p99.9 us"]
+    rows = [[c["case"], one(c["runs"], "ops_per_sec"),
+             *(f"{median([run[key] for run in c['runs']]):,.0f}" for key in LATENCIES)] for c in cases]
+    return table(header, rows)
+
+
 def durable_table(cases):
     header = ["level", "writers", "writes/s", "writes per sync", "CPU us/write", "p50 us", "p99 us", "p99.9 us"]
     rows = [[c["level"], str(c["writers"]), one(c["runs"], "ops_per_sec"),
@@ -91,7 +98,7 @@ def markdown(results):
     for part, title, build in (
         ("rate", "Rates", rate_table), ("memory", "Memory per item", memory_table), ("churn", "Churn", churn_table),
         ("subdoc", "Sub-documents (memory only)", subdoc_table), ("durable", "Durable writes", durable_table),
-        ("drain", "DCP", drain_table),
+        ("drain", "DCP", drain_table), ("span", "The whole range (GET of 1,000 B)", span_table),
     ):
         if results.get(part):
             parts += [f"### {title}", build(results[part])]
