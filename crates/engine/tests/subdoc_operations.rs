@@ -343,6 +343,20 @@ fn binary_attributes_come_back_as_they_were() {
 }
 
 #[test]
+fn names_of_attributes_are_not_quoted() {
+    let rig = rig();
+    set(&rig, b"{}");
+    change(&rig, &[spec(Change::DictUpsert, "a", "1", XATTR)]);
+    // A dot between backticks would end the name, but not the path's first step.
+    for path in ["a`b.c`", "a`b`"] {
+        let specs = [spec(Change::DictUpsert, path, "2", XATTR)];
+        assert_eq!(failed(mutate(&rig, &mutation(&specs))), (0, Status::SubdocPathInvalid), "{path}");
+        assert_eq!(get(&rig, path, XATTR), Err(Status::SubdocPathInvalid), "{path}");
+    }
+    assert_eq!(get(&rig, "$XTOC", XATTR).as_deref(), Ok("[\"a\"]"));
+}
+
+#[test]
 fn system_attributes_survive_every_kind_of_deletion() {
     for (how, way) in
         [("delete", 0), ("expiry when met", 1), ("expiry by the pager", 2), ("deletion by parts", 3)]

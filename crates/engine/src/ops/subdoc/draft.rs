@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use base::{Datatype, Status};
 
 use super::{
-    binary, key_of,
+    binary,
     lookup::xattrs_of,
     macros::{Blanks, Placeholders},
     request::{Change, MutationSpec, SubdocMutation, ValueForm},
@@ -124,9 +124,9 @@ impl Drafter<'_> {
     }
 
     fn take_body(&mut self, spec: &MutationSpec<'_>) -> Result<(), Status> {
-        let path = Path::parse(spec.path)?;
+        let (key, path) = Path::parse_xattr(spec.path)?;
         let blob = self.xattrs.blob();
-        let value = blob.lookup(key_of(spec.path), &path)?;
+        let value = blob.lookup(key, &path)?;
         let is_binary = spec.form == ValueForm::Binary;
         let body = if is_binary { binary::decode(value)? } else { value.to_vec() };
         self.is_json = match is_binary {
@@ -138,10 +138,10 @@ impl Drafter<'_> {
     }
 
     fn edit_xattr(&mut self, spec: &MutationSpec<'_>) -> Result<Option<i64>, Status> {
-        let path = Path::parse(spec.path)?;
+        let (key, path) = Path::parse_xattr(spec.path)?;
         let value = self.value(spec)?;
         let edit = edit_of(spec.change, &value)?;
-        self.xattrs.edit(key_of(spec.path), &path, &edit, spec.create_parents)
+        self.xattrs.edit(key, &path, &edit, spec.create_parents)
     }
 
     fn edit_body(&mut self, spec: &MutationSpec<'_>) -> Result<Option<i64>, Status> {

@@ -6,7 +6,7 @@
 use base::{Cas, HashedKey, Now, Status, VbId};
 
 use super::{
-    binary, key_of,
+    binary,
     request::{Look, LookedUp, Lookup, LookupSpec},
     version::{Facts, Held, Parts, Tombstone, hold, inflated, tombstone},
     virtuals,
@@ -195,8 +195,7 @@ impl Looker<'_> {
         if self.lookup.rights.denied {
             return Err(Status::NoAccess);
         }
-        let key = key_of(spec.path);
-        let path = Path::parse(spec.path)?;
+        let (key, path) = Path::parse_xattr(spec.path)?;
         if key.starts_with(b"$") {
             let lists_system = self.lookup.rights.lists_system;
             let document = virtuals::document(key, self.facts, self.parts, lists_system, self.now)?;

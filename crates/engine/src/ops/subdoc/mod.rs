@@ -13,9 +13,3 @@ mod mutate;
 pub(crate) mod request;
 mod version;
 mod virtuals;
-
-/// Where the key of an attribute ends in a path.
-fn key_of(path: &[u8]) -> &[u8] {
-    let end = path.iter().position(|byte| matches!(byte, b'.' | b'[')).unwrap_or(path.len());
-    path.get(..end).unwrap_or_default()
-}
