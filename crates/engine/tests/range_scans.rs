@@ -248,6 +248,32 @@ fn ejected_values_come_from_disk_as_they_were_also_when_compaction_has_moved_eve
 }
 
 #[test]
+fn what_was_read_ahead_is_not_kept_for_a_scan_that_nobody_reads() {
+    let mut rig = rig_over(&logs(2));
+    let keys = keys(200);
+    let value = |key: &str| key.as_bytes().repeat(400);
+    for key in &keys {
+        store(&rig, key, Store::set(&value(key)));
+    }
+    rig.flush();
+    eject_everything(&rig);
+    create(&rig, 1, everything()).unwrap();
+    let bytes = || rig.bucket.scans(Some(VB), rig.now()).iter().map(|scan| scan.bytes).sum::<u64>();
+    let created = bytes();
+    let hold = rig.bucket.continue_scan(VB, ScanId(1), WAITER).unwrap();
+    let one = ScanLimits { items_max: 1, ..ALL };
+    assert_eq!(read(&rig, &hold, one).unwrap().1, ScanStep::Wait);
+    work(&rig);
+    assert!(bytes() > created + 400_000, "it is read ahead while somebody reads: {}", bytes() - created);
+    assert_eq!(names(&read(&rig, &hold, one).unwrap().0), [keys[0].as_str()]);
+    hold.lay_down();
+    assert!(bytes() < created + 40_000, "{}", bytes() - created);
+    let rest = drain(&rig, 1, ALL).unwrap();
+    let expected: Vec<Document> = keys[1..].iter().map(|key| (key.clone(), value(key))).collect();
+    assert_eq!(rest, expected);
+}
+
+#[test]
 fn a_sample_is_about_as_large_as_asked_and_the_same_for_the_same_seed() {
     let rig = rig();
     for key in keys(600) {

@@ -44,6 +44,10 @@ pub(crate) struct Scan {
     pub(super) from_disk: AtomicU64,
 }
 
+/// Bytes of documents read ahead that a scan keeps while nobody reads it. There may be a thousand such scans, each for
+/// minutes.
+const IDLE_BYTES_MAX: usize = 32 << 10;
+
 /// What changes while a scan is read.
 struct State {
     phase: Phase,
@@ -56,6 +60,18 @@ struct State {
 
 /// Documents at hand for entries from a scan's position on, with those, rising.
 pub(super) type Fetched = VecDeque<(usize, FeedItem)>;
+
+/// Leaves what comes next, up to the limit.
+fn shorten(fetched: &mut Fetched) {
+    let mut bytes = 0;
+    let kept = fetched.iter().take_while(|(_, item)| {
+        bytes += item.bytes();
+        bytes <= IDLE_BYTES_MAX
+    });
+    let kept = kept.count();
+    fetched.truncate(kept);
+    fetched.shrink_to_fit();
+}
 
 /// Where a scan is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +249,7 @@ impl Scan {
         let mut state = self.state.lock();
         if state.phase == Phase::Continuing {
             (state.phase, state.waiter) = (Phase::Idle, None);
+            shorten(&mut state.fetched);
         }
     }
 
@@ -307,9 +324,10 @@ impl Scan {
 
     /// `None` once it is over.
     pub(super) fn info(&self, now: Now) -> Option<ScanInfo> {
-        let (phase, read) = {
+        let (phase, read, fetched) = {
             let state = self.state.lock();
-            (state.phase, state.position)
+            let fetched: usize = state.fetched.iter().map(|(_, item)| item.bytes()).sum();
+            (state.phase, state.position, fetched as u64)
         };
         Some(ScanInfo {
             id: self.id,
@@ -326,7 +344,7 @@ impl Scan {
             items: self.selected.get().map_or(0, |selected| selected.entries.len() as u64),
             read: read as u64,
             from_disk: self.from_disk.load(Ordering::Relaxed),
-            bytes: self.bytes(),
+            bytes: self.bytes() + fetched,
         })
     }
 }
