@@ -5,12 +5,14 @@
 
 use std::ops::Bound;
 
-use base::{Cas, CollectionId, Datatype, Seqno, VbUuid, limits};
+use base::{Cas, CollectionId, Datatype, Seqno, Status, VbUuid, limits};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Map, Value};
 
 use super::{extras::layout, validate::Violation};
 
+/// Longest value of a CREATE. What it has to say fits many times; parsed, it takes up to sixteen times as much.
+const CONFIG_BYTES_MAX: usize = 64 << 10;
 /// Longest name of a scan.
 const NAME_BYTES_MAX: usize = 50;
 
@@ -85,6 +87,9 @@ impl ScanConfig {
     /// # Errors
     /// What is wrong with it.
     pub fn decode(value: &[u8]) -> Result<Self, Violation> {
+        if value.len() > CONFIG_BYTES_MAX {
+            return Err(Violation { status: Status::TooBig, context: "The value exceeds 64 KiB" });
+        }
         let Ok(Value::Object(root)) = serde_json::from_slice(value) else {
             return Err(Violation::invalid("The value is not a JSON object"));
         };
@@ -329,6 +334,14 @@ mod tests {
             let words = decode(json).expect_err(json);
             assert!(!words.is_empty(), "{json}");
         }
+    }
+
+    #[test]
+    fn nobody_makes_us_build_a_tree_of_megabytes() {
+        let json = |bytes: usize| format!("{{\"other\":[{}1]}}", "1,".repeat(bytes / 2 - 10));
+        assert!(ScanConfig::decode(json(CONFIG_BYTES_MAX).as_bytes()).is_ok());
+        let refused = ScanConfig::decode(json(2 * CONFIG_BYTES_MAX).as_bytes()).unwrap_err();
+        assert_eq!(refused.status, Status::TooBig);
     }
 
     #[test]

@@ -7,6 +7,10 @@ use serde_json::{Map, Value};
 
 use crate::binary::Violation;
 
+/// Longest value. The ids of all the collections that a cluster can have fit several times; parsed, a value takes up to
+/// sixteen times as much.
+const FILTER_BYTES_MAX: usize = 256 << 10;
+
 /// What the value of a stream request says. All absent for an empty value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamFilter {
@@ -30,6 +34,9 @@ impl StreamFilter {
     pub fn decode(value: &[u8]) -> Result<Self, Violation> {
         if value.is_empty() {
             return Ok(Self::default());
+        }
+        if value.len() > FILTER_BYTES_MAX {
+            return Err(Violation { status: Status::TooBig, context: "The value exceeds 256 KiB" });
         }
         let json: Map<String, Value> = serde_json::from_slice(value)
             .map_err(|_| Violation::invalid("The value of a stream request must be a JSON object"))?;
@@ -109,6 +116,13 @@ mod tests {
         assert_eq!((filter.scope, filter.purge_seqno), (Some(ScopeId(9)), Some(Seqno(81_021))));
         assert_eq!(StreamFilter::decode(b""), Ok(StreamFilter::default()));
         assert_eq!(StreamFilter::decode(br#"{"collections":[]}"#).unwrap().collections, Some([].into()));
+    }
+
+    #[test]
+    fn nobody_makes_us_build_a_tree_of_megabytes() {
+        let json = |bytes: usize| format!("{{\"sid\":1,\"other\":[{}1]}}", "1,".repeat(bytes / 2 - 16));
+        assert!(StreamFilter::decode(json(FILTER_BYTES_MAX).as_bytes()).is_ok());
+        assert_eq!(refusal(&json(2 * FILTER_BYTES_MAX)), Status::TooBig);
     }
 
     #[test]
