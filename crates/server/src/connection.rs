@@ -235,6 +235,9 @@ impl Connection {
             if self.resume(parked, out, context) == Flow::Close {
                 return After::Close;
             }
+            if context.is_turn_over() {
+                return After::Again;
+            }
         }
         self.barrier &= !self.parked.is_empty();
         self.blocked &= self.barrier || self.is_crowded();
@@ -341,6 +344,9 @@ impl Connection {
                 }
                 Flow::NotYet => {}
                 Flow::Close => return (at, After::Close),
+            }
+            if context.is_turn_over() {
+                return (at, After::Again);
             }
         }
     }
@@ -515,6 +521,7 @@ impl Connection {
         if let Err(Stop::Fetch) = result {
             result = fetch(&call, fetches);
         }
+        context.laboured |= handlers::may_take_long(request.loud);
         let Err(stop) = result else {
             context.ran(handlers::kind_of(request.loud));
             return if self.session.quitting { Flow::Close } else { Flow::Next };

@@ -1,7 +1,12 @@
 //! What a connection's state machine may use while it executes: the clock reading and snapshot of this turn, the
 //! worker's scratch memory and counters, and the ways to have a request continued later.
 
-use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Instant};
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use base::Now;
 use engine::Waiter;
@@ -19,6 +24,10 @@ pub(crate) type Deadline = (u64, ConnectionId);
 
 /// Scratch capacity that survives a request.
 const SCRATCH_BYTES_KEPT: usize = 1 << 20;
+
+/// A connection's time before others get theirs. Only looked at after commands that may take long: a few bytes can ask
+/// for megabytes to be searched or rewritten.
+const TURN_TIME: Duration = Duration::from_millis(2);
 
 /// A turn's surroundings. One per worker.
 #[derive(Debug)]
@@ -42,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) planned: Vec<Option<Located>>,
     /// The same for the first request of the input to be consumed next.
     pub(crate) previewed: Option<Located>,
+    /// A command was executed that may take long.
+    pub(crate) laboured: bool,
     /// Operations executed since latencies were last recorded.
     pub(crate) ran: Vec<(OpKind, u64)>,
     pub(crate) bytes_read: u64,
@@ -66,6 +77,7 @@ impl Context {
             keys: Vec::new(),
             planned: Vec::new(),
             previewed: None,
+            laboured: false,
             ran: Vec::new(),
             bytes_read: 0,
             bytes_written: 0,
@@ -88,6 +100,11 @@ impl Context {
             scratch = Vec::new();
         }
         self.scratch = scratch;
+    }
+
+    /// Whether what was executed took so long that others have to come first.
+    pub(crate) fn is_turn_over(&mut self) -> bool {
+        std::mem::take(&mut self.laboured) && self.read_at.elapsed() >= TURN_TIME
     }
 
     /// Microseconds since the input was read.

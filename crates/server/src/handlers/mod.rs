@@ -102,6 +102,30 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     }
 }
 
+/// Whether the work may be out of proportion to the bytes that ask for it and the bytes that answer: these are searched,
+/// rewritten or gathered on the way.
+#[inline]
+pub(crate) fn may_take_long(loud: Opcode) -> bool {
+    use Opcode as O;
+    !matches!(
+        loud,
+        O::Get
+            | O::Getk
+            | O::Set
+            | O::Add
+            | O::Replace
+            | O::Delete
+            | O::Increment
+            | O::Decrement
+            | O::Touch
+            | O::Gat
+            | O::GetLocked
+            | O::UnlockKey
+            | O::GetMeta
+            | O::Noop
+    )
+}
+
 /// Which statistics an operation counts in.
 #[inline]
 pub(crate) fn kind_of(loud: Opcode) -> OpKind {

@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     sync::{Arc, Mutex, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use base::{BucketUuid, Datatype, Seqno, Status, VbId, bucket::BucketKind};
@@ -253,6 +253,7 @@ impl Node {
             rest: Vec::new(),
             after: After::Ready,
             longest: 0,
+            turns: 0,
         }
     }
 
@@ -295,6 +296,8 @@ pub(super) struct Wire {
     pub(super) after: After,
     /// The most output that a parked request left at once.
     pub(super) longest: usize,
+    /// How often input was consumed.
+    pub(super) turns: usize,
 }
 
 impl Wire {
@@ -307,6 +310,8 @@ impl Wire {
         let mut answer = Vec::new();
         while self.after == After::Ready || self.after == After::Again {
             let rest = std::mem::take(&mut self.rest);
+            self.context.read_at = Instant::now();
+            self.turns += 1;
             let (consumed, after) = self.connection.consume(&rest, &mut self.out, &mut self.context);
             self.rest = rest[consumed..].to_vec();
             self.after = after;

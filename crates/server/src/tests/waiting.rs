@@ -4,7 +4,10 @@
 
 use base::{Status, bucket::DurabilityLevel};
 use protocol::{
-    binary::{Durability, Opcode, Request, RequestInfo},
+    binary::{
+        Durability, Opcode, Request, RequestInfo,
+        subdoc::{DocFlags, PathFlags, SPECS_MAX, Spec, SpecOp, encode_multi},
+    },
     hello::Feature,
 };
 
@@ -145,4 +148,22 @@ fn documents_that_left_memory_are_fetched_while_their_requests_wait() {
     assert_eq!(answers.iter().map(|reply| reply.opaque).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     assert_eq!((answers[0].text(), answers[1].value.clone()), ("cold".into(), 6_u64.to_be_bytes().to_vec()));
     assert_eq!((answers[3].text(), answers[4].status), ("colder".into(), Status::KeyNotFound));
+}
+
+#[test]
+fn searches_in_large_documents_take_turns_with_other_connections() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    let document = format!("{{\"a\":[{}1]}}", "1,".repeat(128 << 10));
+    let set = Request { key: b"k", value: document.as_bytes(), extras: &[0; 8], ..Request::new(Opcode::Set) };
+    assert_eq!(wire.ask(&set).status, Status::Success);
+    let spec = Spec { op: SpecOp::Exists, flags: PathFlags::NONE, path: b"b", value: b"" };
+    let (extras, value) = encode_multi(&[spec; SPECS_MAX], DocFlags::NONE, None).unwrap();
+    let search =
+        Request { key: b"k", extras: &extras, value: &value, ..Request::new(Opcode::SubdocMultiLookup) };
+    let before = wire.turns;
+    let answers = replies(&wire.feed(&encode(&search).repeat(16)));
+    assert_eq!(answers.len(), 16);
+    assert!(answers.iter().all(|answer| answer.status == Status::SubdocMultiPathFailure));
+    assert!(wire.turns > before + 1, "64 MiB in one turn");
 }
