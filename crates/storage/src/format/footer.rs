@@ -16,7 +16,7 @@
 
 use base::{Seqno, VbId};
 
-use super::{UNIT, VERSION, u32_at, u64_at};
+use super::{UNIT, VBUCKETS, VERSION, u32_at, u64_at};
 use crate::index::{Entry, MemoryIndex, Span, Tombstones, filter, memory::Summary};
 
 const MAGIC: &[u8; 8] = b"SETTFOOT";
@@ -214,20 +214,54 @@ pub(crate) fn decode_entries(bytes: &[u8], crc: u32) -> Option<Vec<Entry>> {
 
 /// The runs of one vBucket as ranges of bytes, in order.
 pub(crate) fn decode_runs(bytes: &[u8], trailer: &Trailer, vb: VbId) -> Option<Vec<(u64, u64)>> {
-    if bytes.len() != trailer.runs_range().1 || crc32c::crc32c(bytes) != trailer.runs_crc {
-        return None;
-    }
-    let (runs, _) = bytes.as_chunks::<RUN>();
+    let runs = check_runs(bytes, trailer)?;
     let vb = u32::from(vb.get());
-    let first = runs.partition_point(|run| u32_at(run, 8) < vb);
-    let place = |run: &[u8; RUN], at| u64::from(u32_at(run, at)) * UNIT;
-    Some(
-        runs[first..]
-            .iter()
-            .take_while(|run| u32_at(*run, 8) == vb)
-            .map(|run| (place(run, 0), place(run, 4)))
-            .collect(),
-    )
+    let first = runs.partition_point(|run| vb_of(run) < vb);
+    Some(runs[first..].iter().take_while(|run| vb_of(run) == vb).map(place_of).collect())
+}
+
+/// Where each vBucket's runs are among all of them, so that they need not be read every time: the number of the first and
+/// a checksum.
+pub(crate) struct RunDirectory(Box<[(u32, u32)]>);
+
+/// The directory of checked runs.
+pub(crate) fn index_runs(bytes: &[u8], trailer: &Trailer) -> Option<RunDirectory> {
+    let runs = check_runs(bytes, trailer)?;
+    let entry = |vb: usize| {
+        let first = runs.partition_point(|run| (vb_of(run) as usize) < vb);
+        let end = runs.partition_point(|run| (vb_of(run) as usize) <= vb);
+        (first as u32, crc32c::crc32c(runs[first..end].as_flattened()))
+    };
+    Some(RunDirectory((0..=VBUCKETS).map(entry).collect()))
+}
+
+impl RunDirectory {
+    /// Offset and length of a vBucket's runs among the bytes of all.
+    pub(crate) fn range(&self, vb: VbId) -> (usize, usize) {
+        let number = |vb: usize| self.0.get(vb).map_or(0, |entry| entry.0 as usize);
+        let (first, end) = (number(usize::from(vb.get())), number(usize::from(vb.get()) + 1));
+        (first * RUN, end.saturating_sub(first) * RUN)
+    }
+
+    /// The runs behind those bytes, if they still are what was checked.
+    pub(crate) fn decode(&self, bytes: &[u8], vb: VbId) -> Option<Vec<(u64, u64)>> {
+        let checksum = self.0.get(usize::from(vb.get()))?.1;
+        let (runs, _) = bytes.as_chunks::<RUN>();
+        (crc32c::crc32c(bytes) == checksum).then(|| runs.iter().map(place_of).collect())
+    }
+}
+
+fn check_runs<'a>(bytes: &'a [u8], trailer: &Trailer) -> Option<&'a [[u8; RUN]]> {
+    let is_whole = bytes.len() == trailer.runs_range().1 && crc32c::crc32c(bytes) == trailer.runs_crc;
+    is_whole.then(|| bytes.as_chunks::<RUN>().0)
+}
+
+fn vb_of(run: &[u8; RUN]) -> u32 {
+    u32_at(run, 8)
+}
+
+fn place_of(run: &[u8; RUN]) -> (u64, u64) {
+    (u64::from(u32_at(run, 0)) * UNIT, u64::from(u32_at(run, 4)) * UNIT)
 }
 
 /// What the segment holds per vBucket and incarnation.

@@ -9,14 +9,19 @@ use base::VbId;
 
 use super::{Entry, filter, memory::Summary};
 use crate::{
-    format::footer::{self, ENTRY, FENCE_ENTRIES, Fences, Trailer},
+    format::footer::{self, ENTRY, FENCE_ENTRIES, Fences, RunDirectory, Trailer},
     fs::FsFile,
 };
+
+/// Up to so many runs they are read as a whole whenever one vBucket's are asked for. Of more, as commits leave them, a
+/// directory of 8 KiB is kept.
+const RUNS_READ_WHOLE: u32 = 2048;
 
 /// See the module.
 pub(crate) struct SealedIndex {
     pub(crate) trailer: Trailer,
     lookup: OnceLock<Lookup>,
+    runs: OnceLock<RunDirectory>,
 }
 
 struct Lookup {
@@ -35,7 +40,7 @@ pub(crate) enum FooterError {
 
 impl SealedIndex {
     pub(crate) fn new(trailer: Trailer) -> Self {
-        Self { trailer, lookup: OnceLock::new() }
+        Self { trailer, lookup: OnceLock::new(), runs: OnceLock::new() }
     }
 
     /// Calls `found` with every entry of that fingerprint.
@@ -67,8 +72,21 @@ impl SealedIndex {
 
     /// The ranges of bytes where a vBucket's records lie, in order.
     pub(crate) fn runs(&self, file: &dyn FsFile, vb: VbId) -> Result<Vec<(u64, u64)>, FooterError> {
-        let bytes = read(file, self.trailer.runs_range())?;
-        footer::decode_runs(&bytes, &self.trailer, vb).ok_or(FooterError::Damaged)
+        let (start, length) = self.trailer.runs_range();
+        if self.trailer.runs <= RUNS_READ_WHOLE {
+            let bytes = read(file, (start, length))?;
+            return footer::decode_runs(&bytes, &self.trailer, vb).ok_or(FooterError::Damaged);
+        }
+        let directory = match self.runs.get() {
+            Some(directory) => directory,
+            None => {
+                let bytes = read(file, (start, length))?;
+                let directory = footer::index_runs(&bytes, &self.trailer).ok_or(FooterError::Damaged)?;
+                self.runs.get_or_init(|| directory)
+            }
+        };
+        let (offset, length) = directory.range(vb);
+        directory.decode(&read(file, (start + offset as u64, length))?, vb).ok_or(FooterError::Damaged)
     }
 
     /// What the segment holds per vBucket.

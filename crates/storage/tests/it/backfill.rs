@@ -305,6 +305,33 @@ fn collect(opened: &mut dyn Backfill) -> (Vec<u64>, Result<bool, StoreError>) {
 }
 
 #[test]
+fn a_segment_of_many_short_runs_is_read_by_its_directory_which_notices_damage() {
+    let place = Place::fault(12);
+    let large = Options { segment_bytes: 4 << 20, segment_bytes_min: 4 << 20, ..options() };
+    let store = place.open_with(large).unwrap();
+    let mut all = Vec::new();
+    for n in 1..=1200u64 {
+        let batch: Vec<Version> =
+            (0..4).map(|vb| document(vb, &format!("k{n}"), n, vec![n as u8; 9])).collect();
+        commit(&store, &batch).unwrap();
+        all.extend(batch);
+    }
+    store.close().unwrap();
+    assert_eq!(store.stats().segments, 1);
+    // Twice: the first makes the directory.
+    for vb in [2, 0, 1, 3, 2, 7] {
+        assert_eq!(backfill(&store, vb, 0, ORDERED).unwrap(), newest(&all, vb, 0));
+    }
+    let fault = place.fault.as_ref().unwrap();
+    let path = place.dir.join("00000002.seg");
+    let length = fault.contents(&path).unwrap().len() as u64;
+    // Before the trailer and four summaries: the last run of the last vBucket.
+    assert!(fault.flip_bit(&path, length - 96 - 4 * 32 - 8, 2));
+    assert_eq!(backfill(&store, 3, 0, ORDERED).unwrap(), newest(&all, 3, 0));
+    assert_eq!(store.stats().corrupt_count, 1, "noticed, and the index made anew from the data");
+}
+
+#[test]
 fn damage_ends_it_before_anything_that_lies_beyond() {
     for sealed in [true, false] {
         let place = Place::fault(11);
