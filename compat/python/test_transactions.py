@@ -290,7 +290,7 @@ def settled(cluster, collection, prefix):
 def test_money_is_conserved_when_clients_are_killed(client, durable, key):
     open_accounts(durable, key)
     dice = random.Random(1)
-    for _ in range(5):
+    for _ in range(3):
         with doomed("transfers", ADDRESS, "main", key, 2):
             time.sleep(0.2 + dice.random() / 2)
     assert settled(client, durable, key) == 100 * ACCOUNTS
