@@ -253,7 +253,7 @@ impl RunDirectory {
 
 fn check_runs<'a>(bytes: &'a [u8], trailer: &Trailer) -> Option<&'a [[u8; RUN]]> {
     let is_whole = bytes.len() == trailer.runs_range().1 && crc32c::crc32c(bytes) == trailer.runs_crc;
-    is_whole.then(|| bytes.as_chunks::<RUN>().0)
+    is_whole.then_some(bytes.as_chunks::<RUN>().0)
 }
 
 fn vb_of(run: &[u8; RUN]) -> u32 {
