@@ -6,7 +6,7 @@ import unittest
 import case
 
 if __name__ == "__main__":
-    names = sys.argv[1:] or ["test_slow", "test_aborts"]
+    names = sys.argv[1:] or ["test_slow", "test_aborts", "test_crashes"]
     print(f"seed {case.SEED}", flush=True)
     suite = unittest.defaultTestLoader.loadTestsFromNames(names)
     try:
