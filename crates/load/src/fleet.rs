@@ -229,7 +229,10 @@ pub fn serve(
     let (stream, _) = listener.accept()?;
     let mut line = Line::new(stream)?;
     let Some(order) = line.hear()? else { return Ok(()) };
-    let part = serde_json::from_value(order["part"].clone()).map_err(io::Error::other)?;
+    let part: Part = serde_json::from_value(order["part"].clone()).map_err(io::Error::other)?;
+    if part.index >= part.of {
+        return line.say(&json!({"error": "a part beyond the whole"}));
+    }
     let mut work = match prepare(&order["plan"], part) {
         Ok(work) => work,
         Err(error) => return line.say(&json!({"error": error})),

@@ -86,8 +86,8 @@ fn client(tally: &Tally, all: &Latencies, about: &Circumstances, out: &mut Vec<S
         } else {
             let (connections, pipeline) = (about.connections, about.pipeline);
             format!(
-                "at most {slots} requests can be under way ({connections} connections with {pipeline} each), and the \
-                 others wait for one of these places or for the client to get a CPU"
+                "no more than {slots} can be under way at a time (connections: {connections}, requests on each: \
+                 {pipeline}), and the others wait for one of these places or for the client to get a CPU"
             )
         };
         out.push(format!(
@@ -174,7 +174,7 @@ mod tests {
         assert!(text.contains("82 % waiting in the client"), "{text}");
         assert!(text.contains("6 % in the server"), "{text}");
         assert!(
-            text.contains("82 % of your p99 is spent waiting in your own client: at most 1 requests"),
+            text.contains("82 % of your p99 is spent waiting in your own client: no more than 1 can be"),
             "{text}"
         );
         let busy = findings(&tally(820, 60, 120), &Circumstances { client_cpu: 79.0, ..about() }).join("\n");
