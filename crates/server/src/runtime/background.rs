@@ -83,7 +83,8 @@ pub(crate) struct BucketThreads {
 
 impl BucketThreads {
     /// Starts the threads of a bucket; `persistent` buckets flush, fetch and warm up; all but caches
-    /// backfill.
+    /// backfill. When one cannot be started those before it end again: they would keep the bucket, and its files, from
+    /// being opened by the next attempt.
     pub(crate) fn start(
         bucket: &Arc<Bucket>,
         bells: Arc<BucketBells>,
@@ -91,24 +92,36 @@ impl BucketThreads {
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut threads = Vec::new();
         let steps = Steps { bucket: Arc::clone(bucket), shared, stop: Arc::clone(&stop) };
-        if bucket.kind() != BucketKind::Memcached {
-            for shard in 0..bucket.shards() {
-                let (s, b) = (steps.clone(), Arc::clone(&bells));
-                threads.push(spawn("backfill", move || s.backfill_loop(shard, &b.backfill[shard]))?);
+        let mut started = Self { bucket: Arc::clone(bucket), stop, bells, threads: Vec::new() };
+        match started.spawn_all(&steps, persistent) {
+            Ok(()) => Ok(started),
+            Err(error) => {
+                started.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn spawn_all(&mut self, steps: &Steps, persistent: bool) -> io::Result<()> {
+        let shards = 0..self.bucket.shards();
+        if self.bucket.kind() != BucketKind::Memcached {
+            for shard in shards.clone() {
+                let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+                self.threads.push(spawn("backfill", move || s.backfill_loop(shard, &b.backfill[shard]))?);
             }
         }
         if persistent {
-            for shard in 0..bucket.shards() {
-                let (s, b) = (steps.clone(), Arc::clone(&bells));
-                threads.push(spawn("flush", move || s.flush_loop(shard, &b.flush[shard]))?);
-                let (s, b) = (steps.clone(), Arc::clone(&bells));
-                threads.push(spawn("fetch", move || s.fetch_loop(shard, &b.fetch[shard]))?);
+            for shard in shards {
+                let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+                self.threads.push(spawn("flush", move || s.flush_loop(shard, &b.flush[shard]))?);
+                let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+                self.threads.push(spawn("fetch", move || s.fetch_loop(shard, &b.fetch[shard]))?);
             }
-            threads.push(spawn("warm-up", move || steps.warm_up_loop())?);
+            let s = steps.clone();
+            self.threads.push(spawn("warm-up", move || s.warm_up_loop())?);
         }
-        Ok(Self { bucket: Arc::clone(bucket), stop, bells, threads })
+        Ok(())
     }
 
     /// Ends the threads; what is dirty stays so, and nothing more is accepted.
