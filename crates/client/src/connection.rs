@@ -6,7 +6,7 @@
 use crate::scram::Scram;
 use crate::{ClientError, ClusterMap, Result};
 use base::{Cas, Datatype, Status};
-use protocol::binary::{Decoded, Frame, HEADER_BYTES, Magic, Opaque, Opcode, Request, decode_frame};
+use protocol::binary::{Decoded, Frame, HEADER_BYTES, Header, Magic, Opaque, Opcode, Request, decode_frame};
 use protocol::hello::{Feature, FeatureSet, decode_features};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -168,6 +168,22 @@ impl KvConnection {
         let numbered = Request { opaque, ..*request };
         numbered.encode(&mut self.output).map_err(|error| ClientError::Protocol(error.to_string()))?;
         Ok(opaque)
+    }
+
+    /// Queues "success" as the answer to what the server asked, such as DCP's "are you there?".
+    pub fn queue_success(&mut self, asked: &Header) {
+        let answer = Header {
+            magic: Magic::ClientResponse,
+            framing_len: 0,
+            extras_len: 0,
+            key_len: 0,
+            datatype: Datatype::RAW,
+            vbucket_or_status: Status::Success.code(),
+            body_len: 0,
+            cas: Cas::NONE,
+            ..*asked
+        };
+        self.output.extend_from_slice(&answer.encode());
     }
 
     /// Sends what is queued.

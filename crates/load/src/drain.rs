@@ -134,9 +134,13 @@ impl Consumer {
         let extras = OpenExtras { seqno: 0, flags: OpenFlags::PRODUCER.0 }.encode();
         let open = Request { key: name.as_bytes(), extras: &extras, ..Request::new(Opcode::DcpOpen) };
         connection.call(&open)?.success("DCP_OPEN")?;
-        let (key, value) = (b"connection_buffer_size", WINDOW_BYTES.to_string());
-        let control = Request { key, value: value.as_bytes(), ..Request::new(Opcode::DcpControl) };
-        connection.call(&control)?.success("DCP_CONTROL")?;
+        let window = WINDOW_BYTES.to_string();
+        // Without "are you there?" there are no collections.
+        for (key, value) in [("enable_noop", "true"), ("connection_buffer_size", window.as_str())] {
+            let (key, value) = (key.as_bytes(), value.as_bytes());
+            let control = Request { key, value, ..Request::new(Opcode::DcpControl) };
+            connection.call(&control)?.success("DCP_CONTROL")?;
+        }
         let flags = if disk_only { StreamFlags::DISK_ONLY } else { StreamFlags::TO_LATEST };
         Ok(Consumer { connection, vbuckets, flags, unacknowledged: 0, drained: Drained::default() })
     }
@@ -191,7 +195,7 @@ impl Consumer {
             return Err(LoadError::Plan(format!("a stream was refused: {name}")));
         }
         let (_, message) = DcpMessage::decode(&frame).ok_or_else(|| broken("no DCP message"))?;
-        let drained = &mut self.drained;
+        let (asked, drained) = (frame.header, &mut self.drained);
         drained.bytes += length as u64;
         let mut ended = false;
         match message {
@@ -202,8 +206,12 @@ impl Consumer {
             DcpMessage::StreamEnd(reason) => {
                 return Err(LoadError::Plan(format!("a stream ended before its time: {reason:?}")));
             }
-            DcpMessage::Noop
-            | DcpMessage::SystemEvent { .. }
+            DcpMessage::Noop => {
+                self.connection.queue_success(&asked);
+                self.connection.send()?;
+                return Ok(false);
+            }
+            DcpMessage::SystemEvent { .. }
             | DcpMessage::SeqnoAdvanced(_)
             | DcpMessage::OsoBegin
             | DcpMessage::OsoEnd => {}
