@@ -342,6 +342,46 @@ fn binary_attributes_come_back_as_they_were() {
     );
 }
 
+/// Somebody who writes the document whenever a mutation of it is worked out.
+struct Meddler {
+    bucket: std::sync::Arc<settee_engine::Bucket>,
+    vb: base::VbId,
+    now: base::Now,
+    writes: u32,
+}
+
+thread_local! {
+    static MEDDLER: std::cell::RefCell<Option<Meddler>> = const { std::cell::RefCell::new(None) };
+}
+
+fn meddle(_: &[u8]) -> Datatype {
+    MEDDLER.with_borrow_mut(|meddler| {
+        if let Some(Meddler { bucket, vb, now, writes }) = meddler {
+            let key = base::HashedKey::new(base::DocKey::trusted(KEY));
+            bucket.store(*vb, key, &Store::set(b"{}"), *now).unwrap();
+            *writes += 1;
+        }
+    });
+    Datatype::JSON
+}
+
+#[test]
+fn a_large_document_that_keeps_changing_is_given_up_sooner() {
+    for (bytes, attempts) in [(10, 100), (8 << 20, 32)] {
+        let codec = ValueCodec { recheck: meddle, inflate: |_, _| false };
+        let rig = Rig::new(BucketOptions { codec, ..options(BucketKind::Couchbase) });
+        set(&rig, b"{}");
+        let (bucket, now) = (std::sync::Arc::clone(&rig.bucket), rig.now());
+        let vb = rig.run(KEY, |_, vb, _| Ok(vb)).unwrap();
+        MEDDLER.set(Some(Meddler { bucket, vb, now, writes: 0 }));
+        let value = "1".repeat(bytes);
+        let specs = [spec(Change::SetBody, "", &value, BODY)];
+        assert_eq!(mutate(&rig, &mutation(&specs)).err(), Some(Status::TemporaryFailure));
+        let meddler = MEDDLER.take().unwrap();
+        assert_eq!(meddler.writes, attempts, "{bytes} bytes");
+    }
+}
+
 #[test]
 fn names_of_attributes_are_not_quoted() {
     let rig = rig();

@@ -22,6 +22,9 @@ use crate::{
 /// How often a mutation without a CAS is worked out again because the document changed meanwhile (kv_engine,
 /// `SubdocMaxAutoRetries`).
 const ATTEMPTS_MAX: usize = 100;
+/// Bytes that are looked at and written for one mutation before it is given up as if there had been that many attempts.
+/// Somebody may keep touching a document of 20 MiB, and others wait for the thread.
+const WORK_BYTES_MAX: usize = 256 << 20;
 
 /// The version that a draft is made from.
 struct Base {
@@ -57,6 +60,7 @@ impl Bucket {
         } else {
             self.admit(&door.env, 0)?;
         }
+        let mut work_bytes = 0;
         for attempt in 0..ATTEMPTS_MAX {
             let base = base_of(&door, key, mutation)?;
             let seed = mix(self.options.seed ^ now.wall_nanos).wrapping_add(attempt as u64);
@@ -77,6 +81,12 @@ impl Bucket {
             }
             if mutation.cas != Cas::NONE {
                 return Err(Status::KeyExists.into());
+            }
+            let before = base.as_ref().map_or(0, |base| base.value.len());
+            let after = draft.xattrs.len() + draft.body.len();
+            work_bytes += mutation.specs.len() * (before + after);
+            if work_bytes >= WORK_BYTES_MAX {
+                break;
             }
         }
         Err(Status::TemporaryFailure.into())
