@@ -22,10 +22,14 @@ fn may_be_json(value: &[u8]) -> bool {
     matches!(first, Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'))
 }
 
+/// A block's element of three bytes stands for 64 at most, and no other for more per byte.
+const SNAPPY_RATIO_MAX: usize = 22;
+
 /// Appends the inflated form of one raw Snappy block to `out`; false, with `out` as it was, when it is not one
 /// or inflates beyond the document limit.
 pub(crate) fn inflate(block: &[u8], out: &mut Vec<u8>) -> bool {
-    let limit = limits::VALUE_BYTES_MAX + limits::XATTR_BYTES_MAX;
+    // A few bytes can claim to be megabytes, for which memory would be cleared before they turn out not to be.
+    let limit = (limits::VALUE_BYTES_MAX + limits::XATTR_BYTES_MAX).min(block.len() * SNAPPY_RATIO_MAX);
     let Some(length) = snap::raw::decompress_len(block).ok().filter(|length| *length <= limit) else {
         return false;
     };
@@ -67,5 +71,17 @@ mod tests {
             assert!(!inflate(bad, &mut out));
             assert_eq!(out, b"kept");
         }
+    }
+
+    #[test]
+    fn a_block_gets_no_more_memory_than_its_bytes_can_fill() {
+        let limit = limits::VALUE_BYTES_MAX + limits::XATTR_BYTES_MAX;
+        let longest = snap::raw::Encoder::new().compress_vec(&vec![0; limit]).unwrap();
+        let mut out = Vec::new();
+        assert!(inflate(&longest, &mut out) && out.len() == limit);
+        // Sixteen megabytes, says its head.
+        let mut out = Vec::new();
+        assert!(!inflate(b"\x80\x80\x80\x08\x00", &mut out));
+        assert_eq!(out.capacity(), 0);
     }
 }
