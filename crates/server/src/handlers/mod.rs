@@ -117,8 +117,6 @@ pub(crate) fn may_take_long(loud: Opcode) -> bool {
             | O::Delete
             | O::Increment
             | O::Decrement
-            | O::Touch
-            | O::Gat
             | O::GetLocked
             | O::UnlockKey
             | O::GetMeta
