@@ -180,6 +180,11 @@ impl Connection {
         self.session.dcp.is_some()
     }
 
+    /// Whether it streamed under a name that another connection has now.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.session.dcp.as_ref().is_some_and(|dcp| dcp.is_superseded())
+    }
+
     /// Whether streams could go on at once.
     pub(crate) fn has_streams_ready(&self) -> bool {
         self.session.dcp.as_ref().is_some_and(|dcp| dcp.producer.has_more())

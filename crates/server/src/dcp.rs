@@ -81,8 +81,9 @@ pub(crate) struct DcpLink {
     superseded: bool,
     /// When the worker will look after the connection (monotonic milliseconds).
     timer: Option<u64>,
-    /// The snapshot that rights were last compared with.
+    /// The snapshot that rights were last looked up in, and what they were.
     generation: u64,
+    access: Privileges,
 }
 
 impl Drop for DcpLink {
@@ -93,13 +94,27 @@ impl Drop for DcpLink {
 
 impl DcpLink {
     /// Lists a producer under its name.
-    pub(crate) fn new(producer: Producer, bucket_uuid: &str, waiter: Waiter, context: &Context) -> Self {
+    pub(crate) fn new(
+        producer: Producer,
+        bucket_uuid: &str,
+        access: &Privileges,
+        waiter: Waiter,
+        context: &Context,
+    ) -> Self {
         let connections = Arc::clone(&context.shared.dcp);
         let stats = Arc::clone(producer.stats());
         let key = (bucket_uuid.to_owned(), stats.name.to_string());
         connections.register(key.clone(), Entry { waiter, stats });
         let generation = context.snapshot.generation();
-        Self { producer, key, connections, superseded: false, timer: None, generation }
+        Self {
+            producer,
+            key,
+            connections,
+            superseded: false,
+            timer: None,
+            generation,
+            access: access.clone(),
+        }
     }
 
     /// The engine, or a namesake, has woken this connection.
@@ -122,6 +137,11 @@ impl DcpLink {
             return true;
         }
         self.generation = context.snapshot.generation();
+        // Streams may be many, each of many collections, and most changes of the node are about something else.
+        if self.access == *access {
+            return true;
+        }
+        self.access.clone_from(access);
         self.producer.revoke(&|part| may_stream(access, bucket, part));
         access.has_somewhere(Privilege::DcpProducer)
     }

@@ -82,7 +82,7 @@ fn open(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let bucket = call.session.bucket()?;
     let waiter = call.waiter();
     let producer = Producer::new(name, negotiated, bucket.engine.clone(), waiter, call.context.now);
-    let link = DcpLink::new(producer, &bucket.uuid.0, waiter, call.context);
+    let link = DcpLink::new(producer, &bucket.uuid.0, call.session.access(), waiter, call.context);
     tracing::info!(peer = ?call.session.peer, name, flags = flags.0, "DCP connection opened");
     call.answer_empty();
     call.session.features = call.session.features.with(Feature::Json);

@@ -1,7 +1,7 @@
 //! DCP connections in their workers: woken by mutations on other connections, ended by namesakes, by lost rights and by
 //! the bucket's end, and leaving nothing behind. What streams say is tested in `replication`.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use base::{Status, VbId};
 use cluster::{Command, UserDomain};
@@ -122,6 +122,32 @@ fn a_namesake_takes_over_and_whoever_goes_leaves_nothing() {
     eventually("nothing is left", || {
         node.shared.dcp.of_bucket(&uuid).is_empty() && node.stats("travel").cursors == 0
     });
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_namesake_takes_over_from_one_that_does_not_read() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut first = logged_in(address, "Administrator", "password");
+    assert_eq!(open(&mut first, "connector"), Status::Success);
+    assert_eq!(stream(&mut first, r#"{"collections":["0"]}"#).status, Status::Success);
+    assert_eq!(node.stats("travel").cursors, 1);
+    let mut writer = logged_in(address, "Administrator", "password");
+    // More than sockets take that nobody reads.
+    let value = vec![b'7'; 18 << 20];
+    let set =
+        Request { vbucket: VB, key: b"\0k", value: &value, extras: &[0; 8], ..Request::new(Opcode::Set) };
+    assert_eq!(writer.ask(&set).status, Status::Success);
+    let uuid = node.bucket_uuid("travel");
+    eventually("it is on its way", || {
+        let sent: u64 =
+            node.shared.dcp.of_bucket(&uuid).iter().map(|stats| stats.items_sent.load(Relaxed)).sum();
+        sent == 1
+    });
+    let mut second = logged_in(address, "Administrator", "password");
+    assert_eq!(open(&mut second, "connector"), Status::Success);
+    eventually("its streams are gone", || node.stats("travel").cursors == 0);
     workers.stop(Duration::from_secs(1));
 }
 

@@ -170,7 +170,8 @@ impl Live {
             return Err(error);
         }
         if self.is_stalled() && !self.write_pending(context)? {
-            return Ok(Verdict::Wait);
+            // Another connection goes on for a consumer that may never read again.
+            return Ok(if self.connection.is_superseded() { Verdict::Close } else { Verdict::Wait });
         }
         if self.closing {
             return Ok(Verdict::Close);
