@@ -262,7 +262,7 @@ fn install_version(
             }
         }
         if let Some(warming) = &mut v.warming {
-            warming.verified.insert(key.hash);
+            warming.verify(key.hash);
         }
         return Ok(());
     }

@@ -29,6 +29,8 @@ use crate::{
     system_events::{Events, is_system_key},
 };
 
+/// Keys that a vBucket which is being loaded remembers to have looked up.
+const VERIFIED_MAX: usize = 1 << 15;
 /// Frequency of a document that has just come.
 pub(crate) const FREQUENCY_INITIAL: u8 = 4;
 /// A tombstone is never paged: its frequency says why the document went.
@@ -77,6 +79,19 @@ pub(crate) struct Warming {
     pub(crate) open_seqno: Seqno,
     /// Keys whose newest version on disk has been looked up: the table is right about them too.
     pub(crate) verified: HashesSet,
+}
+
+impl Warming {
+    /// The table is right about a key from now on: what its newest version on disk is was looked up and, if there is one,
+    /// put there.
+    pub(crate) fn verify(&mut self, hash: u64) {
+        if self.verified.len() >= VERIFIED_MAX {
+            // In a shard with damage this never ends, and clients ask for keys without number. What is forgotten is
+            // looked up again.
+            self.verified = HashesSet::default();
+        }
+        self.verified.insert(hash);
+    }
 }
 
 /// The newest version of a key, by value: good for as long as the lock is held.
@@ -629,4 +644,18 @@ pub(crate) fn mark_expired(tombstone: &mut NewItem<'_>, expired: bool) {
 /// Whether a tombstone stands for an expired document.
 pub(crate) fn is_expiration(tombstone: ItemRef<'_>) -> bool {
     tombstone.frequency() == TOMBSTONE_EXPIRED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_looked_up_is_remembered_within_bounds() {
+        let mut warming = Warming::default();
+        for hash in 0..3 * VERIFIED_MAX as u64 {
+            warming.verify(hash);
+            assert!(warming.verified.contains(&hash) && warming.verified.len() <= VERIFIED_MAX);
+        }
+    }
 }
