@@ -267,7 +267,8 @@ impl Form {
         let may_see_all = || call.session.require_in(Privilege::SystemXattrRead, hold.collection()).is_ok();
         Self {
             keys_only: hold.is_keys_only(),
-            xattrs: match hold.includes_xattrs() {
+            // It may have been created over another connection.
+            xattrs: match hold.includes_xattrs() && call.session.has(Feature::Xattr) {
                 false => Xattrs::None,
                 true if may_see_all() => Xattrs::All,
                 true => Xattrs::User,
