@@ -24,7 +24,6 @@ use crate::{
     context::Context,
     handlers,
     helper::Completion,
-    meter::OpKind,
     output::Output,
     reply::{self, HangUp},
     session::{Session, Standing},
@@ -35,6 +34,8 @@ use crate::{
 
 /// Requests of one connection that are decoded ahead of execution.
 const BATCH: usize = 32;
+/// Requests after which the time is looked at, whatever they were.
+const CHECKED_REQUESTS: usize = 16;
 /// Requests of one connection before others get their turn.
 const TURN_REQUESTS: usize = 256;
 /// Requests of one connection that may be parked, with unordered execution.
@@ -346,6 +347,8 @@ impl Connection {
                 Flow::Next | Flow::Parked => {
                     at += header.packet_len();
                     executed += 1;
+                    // Any command may have something large to copy.
+                    context.laboured |= executed % CHECKED_REQUESTS == 0;
                 }
                 Flow::NotYet => {}
                 Flow::Close => return (at, After::Close),
@@ -696,15 +699,4 @@ fn encoded_hash(key: &[u8], collections: bool) -> Option<u64> {
     let mut encoded = [0; base::limits::ENCODED_KEY_BYTES_MAX];
     encoded.get_mut(1..=key.len())?.copy_from_slice(key);
     encoded.get(..=key.len()).map(hash::key_hash)
-}
-
-impl Context {
-    /// Counts an operation; consecutive ones of a kind together.
-    #[inline]
-    pub(crate) fn ran(&mut self, kind: OpKind) {
-        match self.ran.last_mut() {
-            Some((last, count)) if *last == kind => *count += 1,
-            _ => self.ran.push((kind, 1)),
-        }
-    }
 }

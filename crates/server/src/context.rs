@@ -102,6 +102,15 @@ impl Context {
         self.scratch = scratch;
     }
 
+    /// Counts an operation; consecutive ones of a kind together.
+    #[inline]
+    pub(crate) fn ran(&mut self, kind: OpKind) {
+        match self.ran.last_mut() {
+            Some((last, count)) if *last == kind => *count += 1,
+            _ => self.ran.push((kind, 1)),
+        }
+    }
+
     /// Whether what was executed took so long that others have to come first.
     pub(crate) fn is_turn_over(&mut self) -> bool {
         std::mem::take(&mut self.laboured) && self.read_at.elapsed() >= TURN_TIME

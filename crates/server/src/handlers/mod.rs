@@ -115,8 +115,6 @@ pub(crate) fn may_take_long(loud: Opcode) -> bool {
             | O::Add
             | O::Replace
             | O::Delete
-            | O::Increment
-            | O::Decrement
             | O::GetLocked
             | O::UnlockKey
             | O::GetMeta

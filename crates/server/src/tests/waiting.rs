@@ -2,7 +2,7 @@
 //!
 //! The bucket is on a real segment log; its flusher and fetcher are run by hand, so that "not yet" is certain.
 
-use base::{Status, bucket::DurabilityLevel};
+use base::{Datatype, Status, bucket::DurabilityLevel};
 use protocol::{
     binary::{
         Durability, Opcode, Request, RequestInfo,
@@ -166,4 +166,51 @@ fn searches_in_large_documents_take_turns_with_other_connections() {
     assert_eq!(answers.len(), 16);
     assert!(answers.iter().all(|answer| answer.status == Status::SubdocMultiPathFailure));
     assert!(wire.turns > before + 1, "64 MiB in one turn");
+}
+
+#[test]
+fn documents_too_large_to_count_with_take_turns_with_other_connections() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    let value = vec![b'x'; 8 << 20];
+    let set = Request { key: b"k", value: &value, extras: &[0; 8], ..Request::new(Opcode::Set) };
+    assert_eq!(wire.ask(&set).status, Status::Success);
+    let count = Request { key: b"k", extras: &[0; 20], ..Request::new(Opcode::Increment) };
+    let before = wire.turns;
+    let answers = replies(&wire.feed(&encode(&count).repeat(32)));
+    assert_eq!(answers.len(), 32);
+    assert!(answers.iter().all(|answer| answer.status == Status::DeltaBadValue));
+    assert!(wire.turns > before + 1, "256 MiB in one turn");
+}
+
+#[test]
+fn a_scan_shows_attributes_only_where_they_are_understood() {
+    let node = Node::with_disk();
+    let mut wire = wire(&node, &[Feature::Xattr, Feature::Json, Feature::Xerror]);
+    let spec = Spec { op: SpecOp::DictUpsert, flags: PathFlags::XATTR, path: b"a", value: b"1" };
+    let (extras, value) = encode_multi(&[spec], DocFlags::CREATE, None).unwrap();
+    let change =
+        Request { key: KEY, extras: &extras, value: &value, ..Request::new(Opcode::SubdocMultiMutation) };
+    assert_eq!(wire.ask(&change).status, Status::Success);
+    node.flush();
+    let config = br#"{"include_xattrs":true}"#;
+    let create = Request { value: config, datatype: Datatype::JSON, ..Request::new(Opcode::RangeScanCreate) };
+    assert!(wire.ask_all(&create).is_empty());
+    node.backfill("disk");
+    wire.time_out_all();
+    let created = replies(&wire.feed(b"")).remove(0);
+    assert_eq!(created.status, Status::Success);
+    let extras = [&created.value[..], &[0; 12]].concat();
+    let go_on = Request { extras: &extras, ..Request::new(Opcode::RangeScanContinue) };
+    let mut other = node.connect(ListenerKind::Kv);
+    other.hello(&[Feature::Json, Feature::Xerror]);
+    log_in(&mut other, "Administrator", "password");
+    let select = Request { key: b"disk", ..Request::new(Opcode::SelectBucket) };
+    assert_eq!(other.ask(&select).status, Status::Success);
+    let scanned = other.ask(&go_on);
+    assert_eq!(scanned.status, Status::RangeScanComplete);
+    // Metadata, the key, and the body that such a document is created with.
+    let datatype = Datatype(scanned.value[24]);
+    assert!(!datatype.contains(Datatype::XATTR));
+    assert_eq!(scanned.value[25..], [b"\x01", KEY, b"\x02{}"].concat());
 }
