@@ -7,13 +7,13 @@ mod support;
 use std::sync::Arc;
 
 use base::{
-    Cas, CollectionId, Manifest, ManifestUid, Seqno, Status, VbUuid,
+    Cas, CollectionId, Datatype, Manifest, ManifestUid, Seqno, Status, VbUuid,
     bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     manifest::Collection,
 };
 use settee_engine::{
-    BucketOptions, Budget, Delete, FlushFailure, Mutated, ObservedState, Refusal, Store, StoreMode, Wait,
-    Waiter,
+    BucketOptions, Budget, Delete, Expiry, FlushFailure, Mutated, ObservedState, Refusal, Store, StoreMode,
+    Wait, Waiter, subdoc::xattr::Builder,
 };
 use support::{Clock, Disk, FaultDisk, Rig, options};
 
@@ -246,6 +246,31 @@ fn the_unreadable_is_never_told_as_absent() {
     assert_eq!(delete(&rig, KEY), Err(Status::Internal));
     store(&rig, KEY, Store::set(b"whatever it was")).unwrap();
     assert_eq!(get(&rig, KEY).unwrap(), b"whatever it was");
+}
+
+/// A document with a system attribute, on disk only.
+fn with_attributes_on_disk(expiry: Expiry) -> Rig {
+    let mut rig = rig();
+    let mut value = Builder::default();
+    value.set(b"_sys", b"1");
+    let value = [&value.finish()[..], b"body"].concat();
+    store(&rig, KEY, Store { datatype: Datatype::XATTR, expiry, ..Store::set(&value) }).unwrap();
+    rig.flush();
+    eject_everything(&rig);
+    rig
+}
+
+#[test]
+fn attributes_that_are_lost_do_not_keep_a_document_from_being_written_anew() {
+    let rig = with_attributes_on_disk(Expiry::Wire(0));
+    rig.stores.iter().for_each(|store| store.set_unreachable(true));
+    assert_eq!(store(&rig, KEY, Store::set(b"w")), Err(Status::TemporaryFailure), "they may not be");
+    rig.stores.iter().for_each(|store| store.set_unreachable(false));
+    rig.stores.iter().for_each(|store| store.set_unreadable(true));
+    let cas = Cas(1);
+    assert_eq!(store(&rig, KEY, Store { cas, ..Store::set(b"w") }), Err(Status::KeyExists));
+    store(&rig, KEY, Store::set(b"made anew")).unwrap();
+    assert_eq!(get(&rig, KEY).unwrap(), b"made anew");
 }
 
 #[test]

@@ -49,7 +49,8 @@ impl Bucket {
         if store.mode == StoreMode::Replace && v.is_unseen(&door.env, key) {
             return Err(Status::KeyNotFound.into());
         }
-        let found = if store.mode == StoreMode::Set && store.cas == base::Cas::NONE {
+        let is_replacement = store.mode == StoreMode::Set && store.cas == base::Cas::NONE;
+        let found = if is_replacement {
             v.settle_for_replacement(&door.env, key, &mut after)?
         } else {
             v.settle_for_write(&door.env, key, &mut after)?
@@ -68,8 +69,12 @@ impl Bucket {
             }
             let keeps_xattrs =
                 current.meta.datatype.contains(Datatype::XATTR) && !store.datatype.contains(Datatype::XATTR);
-            if keeps_xattrs {
-                let value = self.with_xattrs_of(&mut v, key, current, store)?;
+            let value = match keeps_xattrs.then(|| self.with_xattrs_of(&mut v, key, current, store)) {
+                // Lost to damage on disk, as everything else of the document that is replaced.
+                Some(Err(Refusal::Status(Status::Internal))) if is_replacement => None,
+                value => value.transpose()?,
+            };
+            if let Some(value) = value {
                 meta.datatype = store.datatype.without(Datatype::SNAPPY).with(Datatype::XATTR);
                 self.check_size(value.len())?;
                 new = NewItem::new(arena, &meta, key.key.encoded(), &value)
