@@ -13,6 +13,7 @@ use crate::{
     collections::CollectionTable,
     hash_table::ScanPosition,
     item::{ItemId, ItemRef},
+    notify::Refusal,
     shard::Env,
     stats::{Budget, StepReport},
     vbucket::{VBucket, is_due},
@@ -20,6 +21,8 @@ use crate::{
 
 /// Documents looked at per lock hold.
 const CHUNK: usize = 64;
+/// When to look again at an expired document that could not be read.
+const UNREADABLE_RETRY_SECS: u32 = 60;
 /// Tombstones a memory-only vBucket keeps whatever their age, beyond half as many as it has documents.
 const TOMBSTONES_MIN: u64 = 256;
 
@@ -185,10 +188,17 @@ fn remove(
                 return gone;
             };
             // The system attributes among what is on disk are to survive.
-            if !left.is_resident() && left.datatype().contains(Datatype::XATTR) {
-                wanted.push(left.key().into());
-            }
-            v.next_expiry = v.next_expiry.min(expiry);
+            let is_on_disk = !left.is_resident() && left.datatype().contains(Datatype::XATTR);
+            let again = match is_on_disk.then(|| v.missing(key)) {
+                // It has been tried: at once the outcome would be the same.
+                Some(Refusal::Status(_)) => env.now.unix_secs().saturating_add(UNREADABLE_RETRY_SECS),
+                Some(Refusal::Fetch) => {
+                    wanted.push(key.key.encoded().into());
+                    expiry
+                }
+                None => expiry,
+            };
+            v.next_expiry = v.next_expiry.min(again);
             false
         }
         Reason::CollectionDropped => {

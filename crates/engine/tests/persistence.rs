@@ -274,6 +274,22 @@ fn attributes_that_are_lost_do_not_keep_a_document_from_being_written_anew() {
 }
 
 #[test]
+fn an_expired_document_that_cannot_be_read_is_not_tried_over_and_over() {
+    let mut rig = with_attributes_on_disk(Expiry::Wire(10));
+    let shard = usize::from(rig.key(KEY).0.get()) % 2;
+    let expire = |rig: &Rig| {
+        let report = rig.bucket.expire(rig.now(), Budget::default());
+        (report.items, rig.bucket.run_fetches(shard, 10, rig.now()))
+    };
+    rig.clock.advance_secs(20);
+    rig.stores.iter().for_each(|store| store.set_unreadable(true));
+    assert_eq!((expire(&rig), expire(&rig), expire(&rig)), ((0, 1), (0, 0), (0, 0)));
+    rig.stores.iter().for_each(|store| store.set_unreadable(false));
+    rig.clock.advance_secs(61);
+    assert_eq!((expire(&rig), expire(&rig)), ((0, 1), (1, 0)));
+}
+
+#[test]
 fn whoever_writes_is_told_that_the_disk_does_not_answer() {
     let mut rig = rig();
     store(&rig, KEY, Store::set(b"value")).unwrap();
