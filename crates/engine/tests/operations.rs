@@ -5,7 +5,7 @@
 mod support;
 
 use base::{Cas, Datatype, Status, bucket::BucketKind};
-use settee_engine::{Bucket, Counter, Delete, Expiry, Mutated, Refusal, Store, StoreMode};
+use settee_engine::{Bucket, BucketOptions, Counter, Delete, Expiry, Mutated, Refusal, Store, StoreMode};
 use support::{Rig, START_SECS, options};
 
 const KEY: &[u8] = b"\0key";
@@ -300,4 +300,20 @@ fn unknown_vbuckets_and_collections_are_refused() {
     assert_eq!(refused, Refusal::Status(Status::NotMyVbucket));
     assert_eq!(get(&rig, b"\x08key"), Err(Status::UnknownCollection));
     assert_eq!(store(&rig, b"\x08key", Store::set(b"v")), Err(Status::UnknownCollection));
+}
+
+#[test]
+fn a_random_document_is_not_looked_for_without_end() {
+    let mut rig = Rig::new(BucketOptions { vbuckets: 2, shards: 1, ..options(BucketKind::Ephemeral) });
+    let any = |rig: &Rig| rig.bucket.random(base::CollectionId(0), 7, rig.now(), |_| ()).err();
+    let now = rig.now();
+    for number in 0..1_u32 << 18 {
+        let key = [&[0][..], &number.to_be_bytes()].concat();
+        let store = Store { expiry: Expiry::Wire(1), ..Store::set(b"") };
+        rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now)).unwrap();
+    }
+    assert_eq!(any(&rig), None);
+    rig.clock.advance_secs(2);
+    // All have expired, which nobody has noticed yet.
+    assert_eq!(any(&rig), Some(Refusal::Status(Status::TemporaryFailure)));
 }

@@ -15,12 +15,15 @@ use crate::{
 
 /// Dice thrown per vBucket before it is walked through.
 const THROWS: u64 = 8;
+/// Documents that are walked past for one request: some milliseconds' worth. A collection may have many of which none is
+/// in memory.
+const WALKED_MAX: usize = 1 << 18;
 
 impl Bucket {
     /// `GET_RANDOM`: some document of the collection that is in memory; `pick` is the caller's dice.
     ///
     /// # Errors
-    /// `KeyNotFound` when none was found.
+    /// `KeyNotFound` when there is none in memory; `TemporaryFailure` when none was found among very many.
     pub fn random<R>(
         &self,
         collection: CollectionId,
@@ -32,6 +35,7 @@ impl Bucket {
             return Err(Status::UnknownCollection.into());
         }
         let vbuckets = u64::from(self.vbuckets());
+        let mut left = WALKED_MAX;
         for step in 0..vbuckets {
             let vb = VbId(((mix(pick) % vbuckets + step) % vbuckets) as u16);
             let (slot, shard) = self.slot(vb)?;
@@ -43,13 +47,16 @@ impl Bucket {
                 .filter_map(|throw| v.table.random(mix(pick ^ mix(throw + step * THROWS))))
                 .find(|&item| suits(&v, item, collection, now));
             // A small collection in a large vBucket is found by walking.
-            let walked = if thrown.is_none() { first_suitable(&v, collection, now) } else { None };
+            let walked = if thrown.is_none() { first_suitable(&v, collection, now, &mut left) } else { None };
             let item =
                 thrown.or_else(|| walked.and_then(|key| v.table.find(base::hash::key_hash(&key), &key)));
             if let Some(item) = item {
                 let key = HashedKey::new(DocKey::trusted(item.key()));
                 let cas = shown_cas(&v, key, item, now);
                 return Ok(read(&DocView::of(item, cas, &shard.arena)));
+            }
+            if left == 0 {
+                return Err(Status::TemporaryFailure.into());
             }
         }
         Err(Status::KeyNotFound.into())
@@ -66,11 +73,12 @@ fn suits(v: &VBucket, item: ItemRef<'_>, collection: CollectionId, now: Now) -> 
         && v.pending.get(key.hash, item.key()).is_none()
 }
 
-fn first_suitable(v: &VBucket, collection: CollectionId, now: Now) -> Option<Box<[u8]>> {
+fn first_suitable(v: &VBucket, collection: CollectionId, now: Now, left: &mut usize) -> Option<Box<[u8]>> {
     let mut found = None;
     let mut position = Some(ScanPosition::default());
-    while let (Some(from), None) = (position, &found) {
+    while let (Some(from), None, true) = (position, &found, *left > 0) {
         position = v.table.scan(from, 64, &mut |item| {
+            *left = left.saturating_sub(1);
             if found.is_none() && suits(v, item, collection, now) {
                 found = Some(item.key().into());
             }
