@@ -32,6 +32,8 @@ use crate::{
 
 /// Bytes of keys and values per packet, unless one document is larger.
 const PACKET_BYTES: u64 = 32 << 10;
+/// Longest wait for what a scan requires to be on disk. The worker remembers it even if the client goes away.
+const PERSIST_MILLIS_MAX: u64 = 600_000;
 /// Whether a scan has been created is asked again after this long, whatever it waits for.
 const CREATE_POLL_MILLIS: u64 = 20;
 /// A document that nobody has reported read by then is asked for again.
@@ -98,7 +100,9 @@ pub(crate) fn create(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     {
         let deadline = match resumed {
             Some(ScanStage::Persisting(deadline)) => Some(deadline),
-            _ => wanted.wait_millis.map(|millis| call.context.now.mono_millis.saturating_add(millis)),
+            _ => {
+                wanted.wait_millis.map(|millis| call.context.now.mono_millis + millis.min(PERSIST_MILLIS_MAX))
+            }
         };
         let Some(deadline) = deadline.filter(|_| !timed_out) else {
             return Err(Stop::Status(Status::TemporaryFailure));

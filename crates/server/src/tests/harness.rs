@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::{BucketUuid, Datatype, Seqno, Status, VbId, bucket::BucketKind};
+use base::{BucketUuid, Datatype, Seqno, Status, VbId, VbUuid, bucket::BucketKind};
 use cluster::{
     Admin, BucketParams, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports, QuotaChange,
     UserChange, UserDomain, auth::Credentials, config, roles::RoleGrant,
@@ -136,6 +136,10 @@ impl Node {
 
     pub(super) fn high_seqno(&self, bucket: &str, vb: VbId) -> Seqno {
         self.buckets[bucket].0.vb_history(vb).unwrap().high_seqno
+    }
+
+    pub(super) fn vb_uuid(&self, bucket: &str, vb: VbId) -> VbUuid {
+        self.buckets[bucket].0.vb_history(vb).unwrap().uuid
     }
 
     pub(super) fn bucket_uuid(&self, bucket: &str) -> String {

@@ -2,7 +2,7 @@
 //!
 //! The bucket is on a real segment log; its flusher and fetcher are run by hand, so that "not yet" is certain.
 
-use base::{Datatype, Status, bucket::DurabilityLevel};
+use base::{Datatype, Status, VbId, bucket::DurabilityLevel};
 use protocol::{
     binary::{
         Durability, Opcode, Request, RequestInfo,
@@ -213,4 +213,26 @@ fn a_scan_shows_attributes_only_where_they_are_understood() {
     let datatype = Datatype(scanned.value[24]);
     assert!(!datatype.contains(Datatype::XATTR));
     assert_eq!(scanned.value[25..], [b"\x01", KEY, b"\x02{}"].concat());
+}
+
+#[test]
+fn nothing_is_waited_for_until_the_end_of_time() {
+    let node = Node::with_disk();
+    let mut wire = wire(&node, &[Feature::Json, Feature::Xerror]);
+    let uuid = node.vb_uuid("disk", VbId(0)).get();
+    let config = format!(
+        r#"{{"snapshot_requirements":{{"vb_uuid":"{uuid}","seqno":1000000,"timeout_ms":{}}}}}"#,
+        u64::MAX
+    );
+    let create = Request {
+        value: config.as_bytes(),
+        datatype: Datatype::JSON,
+        ..Request::new(Opcode::RangeScanCreate)
+    };
+    assert!(wire.ask_all(&create).is_empty());
+    let now = wire.context.now.mono_millis;
+    let deadline = wire.context.deadlines.peek().map(|std::cmp::Reverse((millis, _))| *millis);
+    assert!(deadline.is_some_and(|deadline| deadline <= now + 3_600_000), "{deadline:?}");
+    wire.time_out_all();
+    assert_eq!(replies(&wire.feed(b""))[0].status, Status::TemporaryFailure);
 }
