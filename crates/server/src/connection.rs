@@ -651,7 +651,11 @@ impl Connection {
                     }
                     at += length;
                     executed += 1;
+                    context.laboured |= executed % CHECKED_REQUESTS == 0;
                 }
+            }
+            if context.is_turn_over() {
+                return (at, After::Again);
             }
         }
     }

@@ -157,3 +157,19 @@ fn a_cache_has_one_place_for_a_key_whatever_vbucket_clients_name() {
     let get = Request { key: b"\0key7", ..Request::new(Opcode::Get) };
     assert_eq!(kv.ask(&get).status, Status::Success, "the prefix does not count");
 }
+
+#[test]
+fn values_too_large_to_count_with_take_turns_with_other_connections() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Memcached);
+    let value = vec![b'x'; 8 << 20];
+    let set = [format!("set k 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
+    assert_eq!(wire.feed(&set), b"STORED\r\n");
+    let before = wire.turns;
+    let answers = wire.feed("incr k 1\r\n".repeat(32).as_bytes());
+    assert_eq!(
+        answers.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"CLIENT_ERROR")).count(),
+        32
+    );
+    assert!(wire.turns > before + 1, "256 MiB in one turn");
+}
