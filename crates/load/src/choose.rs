@@ -41,6 +41,13 @@ pub enum Choice {
         /// The exponent.
         theta: f64,
     },
+    /// Newest first, each record less popular than the next newer one by the same factor.
+    Exponential {
+        /// So many of a hundred operations ...
+        percent: f64,
+        /// ... are on this share of the records, the newest.
+        share: f64,
+    },
     /// A set of random records, one of which is exchanged every so many operations.
     HotSet {
         /// How many records are in it.
@@ -108,6 +115,7 @@ impl Chooser {
             Choice::Uniform => rng.u64(..self.records),
             Choice::Zipf { .. } => mix(self.rank(rng)) % self.records,
             Choice::Latest { .. } => self.newest() - self.rank(rng).min(self.newest()),
+            Choice::Exponential { percent, share } => self.exponential(percent, share, rng),
             Choice::HotSet { churn_every, share, .. } => self.hot_record(churn_every, share, rng),
         };
         Some(if self.own_only { self.own(index) } else { index })
@@ -123,6 +131,18 @@ impl Chooser {
     /// The newest record, counting that all parts insert alike.
     fn newest(&self) -> u64 {
         self.records - 1 + self.inserted * self.part.of
+    }
+
+    /// Drawn again where it falls beyond the oldest record.
+    fn exponential(&self, percent: f64, share: f64, rng: &mut fastrand::Rng) -> u64 {
+        let newest = self.newest();
+        let scale = self.records as f64 * share / -(1.0 - percent / 100.0).ln();
+        loop {
+            let age = -(1.0 - rng.f64()).ln() * scale;
+            if age < newest as f64 + 1.0 {
+                return newest - age as u64;
+            }
+        }
     }
 
     fn rank(&self, rng: &mut fastrand::Rng) -> u64 {
@@ -256,6 +276,20 @@ mod tests {
         let draws: Vec<u64> = (0..1000).filter_map(|_| chooser.next(&mut rng)).collect();
         assert!(draws.iter().all(|&record| record <= 1001));
         assert!(draws.iter().filter(|&&record| record >= 990).count() > 250);
+    }
+
+    #[test]
+    fn exponential_puts_its_share_on_the_newest() {
+        let choice = Choice::Exponential { percent: 95.0, share: 0.5 };
+        let (mut chooser, mut rng) = chooser(choice, 1000, Part::WHOLE);
+        let draws: Vec<u64> = (0..100_000).filter_map(|_| chooser.next(&mut rng)).collect();
+        assert!(draws.iter().all(|&record| record < 1000));
+        // Of what would fall on all ages, 1 - 0.05^(1/share) falls on those that exist.
+        let expected = 1e5 * 0.95 / (1.0 - 0.05f64.powi(2));
+        let newest = draws.iter().filter(|&&record| record >= 500).count() as f64;
+        assert!((newest - expected).abs() < 6.0 * 1e5f64.sqrt(), "{newest} of {expected}");
+        assert_eq!(chooser.insert(), 1000);
+        assert!((0..10_000).filter_map(|_| chooser.next(&mut rng)).any(|record| record == 1000));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a set of documents is to the driver: a key and a value per record number.
 
+use std::sync::Arc;
+
 /// A numbered set of documents. Shared by all threads of a run.
 pub trait Records: Send + Sync {
     /// Appends the key of record `index`.
@@ -11,6 +13,42 @@ pub trait Records: Send + Sync {
     fn is_value(&self, index: u64, value: &[u8], scratch: &mut Vec<u8>) -> bool;
     /// Stored with every document; SDKs read its format from it.
     fn flags(&self) -> u32;
+}
+
+/// A set whose numbers begin later: record 0 is record `first` of the other.
+pub struct Shifted {
+    records: Arc<dyn Records>,
+    first: u64,
+}
+
+impl Shifted {
+    /// The records of a set from `first` on.
+    #[must_use]
+    pub fn new(records: Arc<dyn Records>, first: u64) -> Shifted {
+        Shifted { records, first }
+    }
+
+    fn place(&self, index: u64) -> u64 {
+        self.first.saturating_add(index)
+    }
+}
+
+impl Records for Shifted {
+    fn key(&self, index: u64, out: &mut Vec<u8>) {
+        self.records.key(self.place(index), out);
+    }
+
+    fn value(&self, index: u64, version: u64, out: &mut Vec<u8>) {
+        self.records.value(self.place(index), version, out);
+    }
+
+    fn is_value(&self, index: u64, value: &[u8], scratch: &mut Vec<u8>) -> bool {
+        self.records.is_value(self.place(index), value, scratch)
+    }
+
+    fn flags(&self) -> u32 {
+        self.records.flags()
+    }
 }
 
 /// SDKs read "this is JSON" from the top byte of the flags.

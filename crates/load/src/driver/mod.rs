@@ -10,6 +10,7 @@
 //! its latency runs from the first attempt.
 
 mod connection;
+pub mod journal;
 mod reconnect;
 mod run;
 mod stamped;
@@ -27,11 +28,13 @@ use crate::target::{LoadError, Target};
 use crate::validate::Ledger;
 use crate::wire::Settings;
 use connection::Connection;
+use journal::Journal;
 use mio::{Events, Interest, Poll, Token};
 use reconnect::Reconnector;
 use run::Run;
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use timer::Timer;
@@ -114,6 +117,8 @@ pub struct Phase {
     pub timeout: Option<Duration>,
     /// What a broken connection means.
     pub on_break: OnBreak,
+    /// Where each thread writes a row per operation, with the number of its part behind the name.
+    pub journal: Option<PathBuf>,
     /// Length of the intervals that results are handed out in.
     pub interval: Duration,
     /// Whatever is drawn follows from this.
@@ -145,6 +150,7 @@ impl Phase {
             validate: false,
             timeout: None,
             on_break: OnBreak::Fail,
+            journal: None,
             interval: Duration::from_secs(1),
             seed: 1,
         }
@@ -228,6 +234,8 @@ impl Driver {
         sink: &mut dyn FnMut(Interval),
     ) -> Result<(), LoadError> {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
+        let index = self.part.index;
+        let journal = phase.journal.as_deref().map(|path| Journal::open(path, index, start)).transpose()?;
         let mut connections = std::mem::take(&mut self.connections);
         let ledger = phase.validate.then(|| {
             let expires = phase.settings.expiry > 0;
@@ -236,7 +244,7 @@ impl Driver {
             &mut *self.ledger.get_or_insert_with(|| Ledger::new(run, phase.records, self.part, expires))
         });
         let mut run = Run::new(phase, &self.target, &*self.records, self.part, control, start, sink);
-        run.ledger = ledger;
+        (run.ledger, run.journal) = (ledger, journal);
         let mut wheel = Wheel {
             poll: &mut self.poll,
             timer: &mut self.timer,
@@ -245,8 +253,9 @@ impl Driver {
         };
         let result = wheel.turn(&mut run, &mut connections);
         run.close();
+        let written = run.journal.take().map_or(Ok(()), Journal::finish);
         self.connections = connections;
-        result
+        result.and(written)
     }
 }
 

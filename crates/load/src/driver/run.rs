@@ -1,6 +1,7 @@
 //! A phase under way: what goes out, what a reply means, what is counted.
 
 use super::connection::Connection;
+use super::journal::Journal;
 use super::supply::{Job, Supply};
 use super::{GRACE, Phase};
 use crate::choose::Part;
@@ -38,6 +39,8 @@ pub(super) struct Run<'a> {
     settings: Settings,
     /// What validation knows, if this run validates.
     pub(super) ledger: Option<&'a mut Ledger>,
+    /// Rows of what has ended, if they are asked for.
+    pub(super) journal: Option<Journal>,
     control: &'a Control,
     start: Instant,
     sink: &'a mut dyn FnMut(Interval),
@@ -76,6 +79,7 @@ impl<'a> Run<'a> {
             target,
             records,
             ledger: None,
+            journal: None,
             settings: Settings { flags, collection: target.collection(), ..phase.settings.clone() },
             control,
             start,
@@ -416,7 +420,11 @@ impl<'a> Run<'a> {
         self.leave(job, class, now);
         self.supply.outstanding -= 1;
         self.finished += 1;
-        self.tally.record(job.op, class, now.saturating_sub(job.due));
+        let nanos = now.saturating_sub(job.due);
+        self.tally.record(job.op, class, nanos);
+        if let Some(journal) = &mut self.journal {
+            journal.note(job.op, job.index, class, job.due, nanos);
+        }
         if class == Class::Success {
             let split = &mut self.tally.split;
             if self.phase.pace.is_open() {

@@ -160,6 +160,33 @@ fn temporary_failures_are_retried_until_stored() {
 }
 
 #[test]
+fn the_journal_has_a_row_per_operation() {
+    let directory = std::env::temp_dir().join(format!("settee-journal-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let path = directory.join("rows.csv");
+    let mut driver = driver(&serve(Mischief::default()), 2);
+    driver.run_all(&fill(100), |_| ()).expect("a phase");
+    let phase = Phase { journal: Some(path.clone()), ..read(150) };
+    let tally = driver.run_all(&phase, |_| ()).expect("a phase");
+    let text = std::fs::read_to_string(journal::part_of(&path, 0)).expect("rows");
+    std::fs::remove_dir_all(&directory).expect("a directory");
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert!(rows.iter().all(|row| row.len() == journal::COLUMNS.split(',').count() && row[2] == "get"));
+    let of = |code: &str| rows.iter().filter(|row| row[3] == code).count() as u64;
+    assert_eq!((of("200"), of("404"), rows.len()), (100, 50, 150));
+    let records: std::collections::BTreeSet<u64> =
+        rows.iter().map(|row| row[5].parse().expect("a number")).collect();
+    assert_eq!(records.len(), 150, "each record has its row");
+    let longest = rows.iter().filter(|row| row[3] == "200").map(|row| row[4].parse().expect("a number"));
+    let histogram = tally.latencies(None);
+    let equal = histogram
+        .get()
+        .expect("latencies")
+        .equivalent(longest.max().unwrap_or(0), histogram.percentile(100.0));
+    assert!(equal, "rows and histogram are of the same samples");
+}
+
+#[test]
 fn damage_is_seen() {
     let mut driver = driver(&serve(Mischief { damage_every: 100, ..Mischief::default() }), 2);
     driver.run_all(&fill(400), |_| ()).expect("a phase");

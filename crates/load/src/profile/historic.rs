@@ -80,6 +80,7 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
     let mut profile = Profile {
         mix: if stage == Stage::Load { Mix::only(Op::Set) } else { mix },
         records,
+        first: 0,
         choice: if stage == Stage::Load { Choice::Each } else { choice },
         keys: if p.get("insertorder") == Some("ordered") { KeyForm::Decimal(0) } else { KeyForm::Historic },
         prefix: p.value("keyprefix", "user".to_owned())?,

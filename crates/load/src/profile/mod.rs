@@ -32,6 +32,8 @@ pub struct Profile {
     pub mix: Mix,
     /// Records there are.
     pub records: u64,
+    /// Where they begin among all records of their rule.
+    pub first: u64,
     /// Which of them.
     pub choice: Choice,
     /// How keys are made, and what stands in front of them.

@@ -41,8 +41,13 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
         (Op::Rmw, proportion("readmodifywrite", 0.0)?),
     ])?;
     let records = p.value("recordcount", 0u64)?;
-    let inserted = p.value("insertcount", records.saturating_sub(p.value("insertstart", 0u64)?))?;
-    let records = if stage == Stage::Load { inserted } else { records };
+    let first = p.value("insertstart", 0u64)?;
+    let inserted = p.value("insertcount", records.saturating_sub(first))?;
+    if stage == Stage::Run && first.checked_add(inserted).is_none_or(|end| end > records) {
+        return Err("recordcount must not be less than insertstart and insertcount together".to_owned());
+    }
+    // Both stages are about these; what a run inserts comes behind them.
+    let records = inserted;
     if records == 0 {
         return Err("recordcount is missing".to_owned());
     }
@@ -64,6 +69,7 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
     let mut profile = Profile {
         mix: if stage == Stage::Load { Mix::only(Op::Set) } else { mix },
         records,
+        first,
         choice: if stage == Stage::Load { Choice::Each } else { choice },
         keys,
         prefix: p.value("keyprefix", "user".to_owned())?,
@@ -93,6 +99,10 @@ fn choice(p: &Properties, records: u64) -> Result<Choice, String> {
         "zipfian" => Choice::Zipf { theta: THETA },
         "latest" => Choice::Latest { theta: THETA },
         "sequential" => Choice::Sequential,
+        "exponential" => Choice::Exponential {
+            percent: within(p, "exponential.percentile", 95.0, 0.0..=99.999_999)?,
+            share: within(p, "exponential.frac", 0.857_142_857_1, 0.0..=1e9)?,
+        },
         "hotspot" => Choice::HotSet {
             size: ((records as f64 * p.value("hotspotdatafraction", 0.2)?) as u64).clamp(1, 100_000_000),
             churn_every: 0,
@@ -100,10 +110,22 @@ fn choice(p: &Properties, records: u64) -> Result<Choice, String> {
         },
         other => {
             return Err(format!(
-                "requestdistribution={other}: there are uniform, zipfian, latest, sequential, hotspot"
+                "requestdistribution={other}: there are uniform, zipfian, latest, sequential, exponential, hotspot"
             ));
         }
     })
+}
+
+/// A number within bounds, the lower one excluded.
+fn within(
+    p: &Properties,
+    name: &str,
+    default: f64,
+    bounds: std::ops::RangeInclusive<f64>,
+) -> Result<f64, String> {
+    let value = p.value(name, default)?;
+    let good = bounds.contains(&value) && value > *bounds.start();
+    good.then_some(value).ok_or_else(|| format!("{name}={value} is out of bounds"))
 }
 
 /// What YCSB's Couchbase bindings call the target.
@@ -151,6 +173,29 @@ mod tests {
             assert_eq!(profile.mix.to_string(), mix);
             assert_eq!((profile.records, profile.operations), (1000, Some(500)));
             assert!(profile.ignored.is_empty(), "{:?}", profile.ignored);
+        }
+    }
+
+    #[test]
+    fn a_run_may_begin_in_the_middle_and_prefer_the_newest() {
+        let file = "insertstart=400\nrequestdistribution=exponential";
+        for stage in [Stage::Load, Stage::Run] {
+            let profile = profile_of(file, stage).expect("a workload");
+            assert_eq!((profile.first, profile.records), (400, 600), "the rest of them");
+            assert!(profile.ignored.is_empty(), "{:?}", profile.ignored);
+        }
+        let profile = profile_of(file, Stage::Run).expect("a workload");
+        assert_eq!(profile.choice, Choice::Exponential { percent: 95.0, share: 0.857_142_857_1 });
+        let part = profile_of("insertstart=400\ninsertcount=100", Stage::Load).expect("a workload");
+        assert_eq!((part.first, part.records, part.choice), (400, 100, Choice::Each));
+        for text in ["insertstart=400\ninsertcount=601", "insertstart=1000"] {
+            assert!(profile_of(text, Stage::Run).is_err(), "{text}");
+        }
+        for text in ["exponential.percentile=100", "exponential.frac=0"] {
+            assert!(
+                profile_of(&format!("requestdistribution=exponential\n{text}"), Stage::Run).is_err(),
+                "{text}"
+            );
         }
     }
 

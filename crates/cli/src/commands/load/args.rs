@@ -304,7 +304,8 @@ pub(crate) struct WorkArgs {
     /// Write every record once instead of measuring
     #[arg(long, conflicts_with_all = ["gets", "mix", "seconds", "ops", "warmup"])]
     pub(crate) populate: bool,
-    /// Which record is next: uniform, zipf or zipf:EXPONENT (scrambled), latest or latest:EXPONENT, sequential, each
+    /// Which record is next: uniform, zipf or zipf:EXPONENT (scrambled), latest or latest:EXPONENT, exponential or
+    /// exponential:PERCENT:SHARE (PERCENT of the operations on that share of the records, the newest), sequential, each
     /// (once), hot:SIZE, hot:SIZE:CHURN (one record exchanged every CHURN operations), hot:SIZE:CHURN:SHARE
     #[arg(long, default_value = "uniform", value_parser = choice)]
     pub(crate) distribution: Choice,
@@ -350,13 +351,22 @@ fn choice(text: &str) -> Result<Choice, String> {
         "zipf" => Choice::Zipf { theta: number(0, 0.99) },
         "latest" => Choice::Latest { theta: number(0, 0.99) },
         "sequential" => Choice::Sequential,
+        "exponential" => Choice::Exponential {
+            percent: number(0, 95.0).clamp(1.0, 99.999),
+            share: number(1, 0.857_142_857_1).max(1e-9),
+        },
         "each" => Choice::Each,
         "hot" if !numbers.is_empty() => Choice::HotSet {
             size: number(0, 1.0).clamp(1.0, 1e8) as u64,
             churn_every: number(1, 0.0) as u64,
             share: number(2, 1.0),
         },
-        _ => return Err("distributions are uniform, zipf, latest, sequential, each and hot:SIZE".to_owned()),
+        _ => {
+            return Err(
+                "distributions are uniform, zipf, latest, sequential, exponential, each and hot:SIZE"
+                    .to_owned(),
+            );
+        }
     })
 }
 

@@ -120,6 +120,10 @@ struct AnswerArgs {
     /// Write rows for spreadsheets: by operation, then over time
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Write a row per operation while running: FILE.0, FILE.1, ..., one for each thread. Columns: milliseconds since 1970,
+    /// milliseconds it took, operation, 200 or 404 or 500, nanoseconds it took, record, nanosecond of the run it began at
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
     /// Write a log of whole histograms in HdrHistogram's format
     #[arg(long, value_name = "FILE")]
     hdr_log: Option<PathBuf>,

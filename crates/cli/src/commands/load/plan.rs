@@ -3,6 +3,7 @@
 use super::super::Failure;
 use super::args::{PaceArgs, RecordArgs, TargetArgs, UNBOUNDED, WorkArgs};
 use load::profile::{Profile, Properties, Stage};
+use load::records::Shifted;
 use load::values::Dataset;
 use load::{Choice, Phase, Records, Stop};
 use std::path::PathBuf;
@@ -108,6 +109,8 @@ impl Plan {
             Some(_) => records.records()?.0,
             None => Arc::new(Dataset::new(&profile.prefix, profile.keys.clone(), profile.values.clone())),
         };
+        let records =
+            if profile.first > 0 { Arc::new(Shifted::new(records, profile.first)) } else { records };
         let phase = Phase { stop, multi: profile.multi, ..base };
         Ok(Plan { target, records, phase, connections, rate, profile: Some(profile), filling })
     }

@@ -2,9 +2,12 @@
 
 use super::super::Failure;
 use super::args::TargetArgs;
+use load::driver::journal::{COLUMNS, part_of};
 use load::price::{Run, scores};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Repeat the published scaling run: every song written once, waited for, then read once
@@ -46,6 +49,9 @@ pub(super) struct ScalingArgs {
     /// Write the latencies of both phases in nanoseconds
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Write a row for every operation of both phases, with its nanoseconds in the fifth column
+    #[arg(long, value_name = "FILE")]
+    operations_csv: Option<PathBuf>,
 }
 
 const RUNS_HEADER: &str = "name,nodes,price,get,put,query\n";
@@ -53,13 +59,16 @@ const CSV_HEADER: &str = "phase,operations,misses,duration_ns,mean_ns,min_ns,p50
 
 pub(super) fn run(args: &ScalingArgs) -> Result<(), Failure> {
     let mut csv = CSV_HEADER.to_owned();
+    let mut rows = args.operations_csv.as_deref().map(Rows::begin).transpose()?;
     let put = phase(args, "put", &["--populate"], &mut csv)?;
+    rows.iter_mut().try_for_each(|rows| rows.gather(args.processes))?;
     let get = phase(
         args,
         "get",
         &["--closed", "--gets", "100", "--distribution", "each", "--warmup", "0"],
         &mut csv,
     )?;
+    rows.iter_mut().try_for_each(|rows| rows.gather(args.processes))?;
     let (nodes, price) = (f64::from(args.nodes), args.price);
     let own = Run { name: args.name.clone(), nodes, price, get, put, query: None };
     let score = scores(std::slice::from_ref(&own)).first().copied().unwrap_or_default();
@@ -75,7 +84,32 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn cannot(path: &std::path::Path, error: std::io::Error) -> Failure {
+/// The file of all operations; the processes write parts beside it, which are appended phase by phase.
+struct Rows {
+    path: PathBuf,
+    out: BufWriter<File>,
+}
+
+impl Rows {
+    fn begin(path: &Path) -> Result<Rows, Failure> {
+        let begun = File::create(path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            out.write_all(COLUMNS.as_bytes()).map(|()| out)
+        });
+        begun.map(|out| Rows { path: path.to_owned(), out }).map_err(|error| cannot(path, error))
+    }
+
+    fn gather(&mut self, processes: u16) -> Result<(), Failure> {
+        for index in 0..u64::from(processes) {
+            let part = part_of(&self.path, index);
+            let copied = File::open(&part).and_then(|mut file| io::copy(&mut file, &mut self.out));
+            copied.and_then(|_| std::fs::remove_file(&part)).map_err(|error| cannot(&part, error))?;
+        }
+        self.out.flush().map_err(|error| cannot(&self.path, error))
+    }
+}
+
+fn cannot(path: &Path, error: io::Error) -> Failure {
     Failure::doing(format_args!("cannot write {}", path.display()), error)
 }
 
@@ -86,6 +120,9 @@ fn phase(args: &ScalingArgs, name: &str, flags: &[&str], csv: &mut String) -> Re
     command.args(["load", "--json", "--value", "songs", "--verify", "0"]).args(flags);
     command.args(["-n", &args.records.to_string(), "-c", &args.connections.to_string()]);
     command.args(["--processes", &args.processes.to_string()]);
+    if let Some(path) = &args.operations_csv {
+        command.arg("--journal").arg(path);
+    }
     if let Some(level) = &args.durability {
         command.args(["--durability", level]);
     }

@@ -35,7 +35,7 @@ impl Stage {
     /// What is done in it, if what is measured is `phase`.
     fn phase(self, args: &Args, phase: &Phase) -> Phase {
         match self {
-            Stage::Measure => phase.clone(),
+            Stage::Measure => Phase { journal: args.answers.journal.clone(), ..phase.clone() },
             Stage::WarmUp => Phase {
                 stop: Stop::Time(Duration::from_secs_f64(args.pace.warmup)),
                 seed: phase.seed ^ WARMUP_SEED,
