@@ -65,8 +65,6 @@ pub struct FeedOptions {
     pub disk_only: bool,
     /// Snapshots from disk may come in any order of seqnos.
     pub unordered: bool,
-    /// No tombstones in snapshots from disk.
-    pub skip_deletes_in_backfill: bool,
 }
 
 /// What [`Feed::next`] found.

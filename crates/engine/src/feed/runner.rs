@@ -236,14 +236,14 @@ impl Bucket {
         let is_last = match source {
             Source::Disk(disk) => {
                 let mut visit = |record: &Record<'_>| {
-                    if is_wanted(&job.options, &collections, record.key, record.meta.kind.is_tombstone()) {
+                    if is_wanted(&job.options, &collections, record.key) {
                         items.push(FeedItem::of_record(record, job.options.keys_only));
                     }
                 };
                 !disk.next(READ_BYTES, &mut visit).map_err(|error| failed(shard, &error))?
             }
             Source::Gathering(gather) => {
-                let wanted = |item: ItemRef<'_>| is_wanted(&job.options, &collections, item.key(), false);
+                let wanted = |item: ItemRef<'_>| is_wanted(&job.options, &collections, item.key());
                 let mut step = GatherStep::More;
                 for _ in 0..GATHER_STEPS {
                     step = gather.step(self, &wanted)?;
@@ -265,7 +265,7 @@ impl Bucket {
                 {
                     let item = FeedItem::of_held(held, &shard.arena, job.options.keys_only);
                     bytes += item.bytes();
-                    if is_wanted(&job.options, &collections, item.key().encoded(), item.deleted) {
+                    if is_wanted(&job.options, &collections, item.key().encoded()) {
                         items.push(item);
                     }
                 }
@@ -317,13 +317,10 @@ impl Backfiller {
     }
 }
 
-fn is_wanted(options: &FeedOptions, collections: &CollectionTable, key: &[u8], is_tombstone: bool) -> bool {
+fn is_wanted(options: &FeedOptions, collections: &CollectionTable, key: &[u8]) -> bool {
     let doc_key = DocKey::trusted(key);
     // Of dropped collections the event tells that says so.
-    is_system_key(key)
-        || options.filter.passes(doc_key)
-            && !collections.is_dropped(doc_key.collection())
-            && !(is_tombstone && options.skip_deletes_in_backfill)
+    is_system_key(key) || options.filter.passes(doc_key) && !collections.is_dropped(doc_key.collection())
 }
 
 fn failed(shard: &Shard, error: &StoreError) -> FeedEnd {

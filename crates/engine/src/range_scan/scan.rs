@@ -277,8 +277,9 @@ impl Scan {
     pub(super) fn end_read(&self, position: usize, unused: Fetched) {
         let mut state = self.state.lock();
         state.position = position;
-        if state.phase == Phase::Continuing {
-            // What was fetched meanwhile was fetched for where the reader has been, or what it still has.
+        // Else what was fetched meanwhile is kept: a reader that comes back sooner than it is told to would undo it each
+        // time. What it holds for entries that are behind is passed over.
+        if state.phase == Phase::Continuing && !unused.is_empty() {
             state.fetched = unused;
         }
     }

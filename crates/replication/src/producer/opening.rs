@@ -244,7 +244,6 @@ impl Producer {
                 && filter.is_selective()
                 && self.controls.out_of_order != OutOfOrder::No,
             // The script does, which knows when it must not.
-            skip_deletes_in_backfill: false,
         };
         let waiter = Waiter { ticket: STREAM_TICKETS | u64::from(slot), ..self.waiter };
         let feed = self.bucket.feed(ask.vb, options, waiter)?;
