@@ -405,6 +405,30 @@ fn the_end_of_a_history_ends_its_scans() {
 }
 
 #[test]
+fn a_value_ejected_between_reading_ahead_and_reading_is_read_ahead_again() {
+    let mut rig = rig_over(&logs(3));
+    let keys = keys(5);
+    for key in [0, 2, 3, 4].map(|index: usize| &keys[index]) {
+        store(&rig, key, Store::set(b"v"));
+    }
+    rig.flush();
+    eject_everything(&rig);
+    store(&rig, &keys[1], Store::set(b"v"));
+    rig.flush();
+    create(&rig, 1, everything()).unwrap();
+    let hold = rig.bucket.continue_scan(VB, ScanId(1), WAITER).unwrap();
+    assert_eq!(read(&rig, &hold, ALL).unwrap().1, ScanStep::Wait);
+    // Reads all but the second one ahead.
+    work(&rig);
+    eject_everything(&rig);
+    let (first, step) = read(&rig, &hold, ALL).unwrap();
+    assert_eq!((first.len(), step), (1, ScanStep::Wait));
+    work(&rig);
+    let (rest, step) = read(&rig, &hold, ALL).unwrap();
+    assert_eq!((names(&rest), step), (keys[1..].iter().map(String::as_str).collect(), ScanStep::Complete));
+}
+
+#[test]
 fn a_document_that_cannot_be_read_ends_it_with_an_error() {
     let logs = logs(3);
     let mut rig = rig_over(&logs);

@@ -35,7 +35,7 @@ pub enum FeedFilter {
     /// Every collection's.
     #[default]
     All,
-    /// Those of the collections with these ids. System events pass in any case.
+    /// Those of the collections with these ids, which are rising. System events pass in any case.
     Collections(Box<[u32]>),
 }
 
@@ -44,7 +44,9 @@ impl FeedFilter {
     pub(crate) fn passes(&self, key: DocKey<'_>) -> bool {
         match self {
             Self::All => true,
-            Self::Collections(ids) => is_system_key(key.encoded()) || ids.contains(&key.collection().get()),
+            Self::Collections(ids) => {
+                is_system_key(key.encoded()) || ids.binary_search(&key.collection().get()).is_ok()
+            }
         }
     }
 }

@@ -277,9 +277,8 @@ impl Scan {
     pub(super) fn end_read(&self, position: usize, unused: Fetched) {
         let mut state = self.state.lock();
         state.position = position;
-        // Else what was fetched meanwhile is kept: a reader that comes back sooner than it is told to would undo it each
-        // time. What it holds for entries that are behind is passed over.
-        if state.phase == Phase::Continuing && !unused.is_empty() {
+        // What was fetched meanwhile goes first: there is something in it for where the reader stopped.
+        if state.phase == Phase::Continuing && state.fetched.is_empty() {
             state.fetched = unused;
         }
     }
@@ -289,10 +288,11 @@ impl Scan {
         self.state.lock().position
     }
 
-    /// Documents have been read for its reader, who is to be woken.
+    /// Documents have been read for its reader, who is to be woken. They replace what is left of earlier ones, which lacks
+    /// what was in memory then and has been ejected since.
     pub(super) fn offer(&self, documents: Fetched) -> Option<Waiter> {
         let mut state = self.state.lock();
-        if state.phase == Phase::Continuing && state.fetched.is_empty() {
+        if state.phase == Phase::Continuing && !documents.is_empty() {
             state.fetched = documents;
         }
         state.waiter
