@@ -318,7 +318,7 @@ fn interval_to(interval: &Interval) -> Value {
     let parts = [&split.queue, &split.service, &split.server, &split.receive];
     json!({
         "index": interval.index, "ops": ops, "split": parts.map(encode), "keys_found": tally.keys_found,
-        "keys_missed": tally.keys_missed, "bytes": tally.bytes, "temporary": tally.temporary,
+        "keys_missed": tally.keys_missed, "bytes": tally.bytes, "temporary": tally.temporary, "moved": tally.moved,
         "failures": tally.failures, "corrupt": tally.corrupt, "violations": tally.violations,
         "histories": tally.histories, "reconnects": tally.reconnects, "unsent": tally.unsent,
         "elapsed": tally.elapsed.as_secs_f64(),
@@ -343,6 +343,7 @@ fn interval_from(value: &Value) -> Option<Interval> {
     tally.keys_missed = number("keys_missed")?;
     tally.bytes = number("bytes")?;
     tally.temporary = number("temporary")?;
+    tally.moved = number("moved")?;
     tally.failures = serde_json::from_value(value["failures"].clone()).ok()?;
     tally.corrupt = number("corrupt")?;
     tally.violations = serde_json::from_value(value["violations"].clone()).ok()?;

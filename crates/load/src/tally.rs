@@ -171,6 +171,8 @@ pub struct Tally {
     pub bytes: u64,
     /// "Temporary failure" answers; each was retried.
     pub temporary: u64,
+    /// "Not my vBucket" answers; each was tried again with a newer map.
+    pub moved: u64,
     /// Failures by what the server called them.
     pub failures: BTreeMap<String, u64>,
     /// Documents that came back different from anything that was stored.
@@ -218,6 +220,7 @@ impl Tally {
         self.keys_missed += other.keys_missed;
         self.bytes += other.bytes;
         self.temporary += other.temporary;
+        self.moved += other.moved;
         for (name, count) in &other.failures {
             *self.failures.entry(name.clone()).or_default() += count;
         }

@@ -152,6 +152,24 @@ impl Target {
         self.map.as_ref().and_then(|map| map.active_node(vb)).unwrap_or(0)
     }
 
+    /// The node of each vBucket by a map that is fetched now, with the numbers that nodes had when this target was
+    /// discovered. `None` where there are no vBuckets.
+    ///
+    /// # Errors
+    /// No known node gives a map.
+    pub fn homes(&self) -> Result<Option<Vec<Option<usize>>>, LoadError> {
+        let Some(known) = &self.map else { return Ok(None) };
+        let mut failure = None;
+        // The first may be the one that has gone.
+        for address in std::iter::once(&self.address).chain(&known.nodes) {
+            match KvConnection::open(address, &self.login).and_then(|mut node| node.cluster_map()) {
+                Ok(map) => return Ok(Some(renumbered(&map, &known.nodes))),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.map_or_else(|| LoadError::Plan("there are no nodes".to_owned()), LoadError::from))
+    }
+
     /// A connection to a node with the handshake behind it (Couchbase protocol).
     ///
     /// # Errors
@@ -185,5 +203,27 @@ impl Target {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(stream)
+    }
+}
+
+/// The node of each vBucket in `map`, as a place in `known`.
+fn renumbered(map: &ClusterMap, known: &[String]) -> Vec<Option<usize>> {
+    let places: Vec<Option<usize>> =
+        map.nodes.iter().map(|node| known.iter().position(|name| name == node)).collect();
+    let home = |vb| map.active_node(VbId(vb)).and_then(|node| *places.get(node)?);
+    (0..map.vbuckets()).map(home).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_keep_their_numbers_in_another_map() {
+        let config = r#"{"rev": 7, "nodeLocator": "vbucket", "vBucketServerMap": {"serverList":
+            ["c:11210", "b:11210", "a:11210"], "vBucketMap": [[0], [1], [2], [-1]]}}"#;
+        let map = ClusterMap::parse(config.as_bytes(), "a").expect("a map");
+        let known = ["a:11210".to_owned(), "b:11210".to_owned()];
+        assert_eq!(renumbered(&map, &known), [None, Some(1), Some(0), None], "c has joined");
     }
 }

@@ -10,6 +10,7 @@
 //! its latency runs from the first attempt.
 
 mod connection;
+mod homes;
 pub mod journal;
 mod reconnect;
 mod run;
@@ -28,6 +29,7 @@ use crate::target::{LoadError, Target};
 use crate::validate::Ledger;
 use crate::wire::Settings;
 use connection::Connection;
+use homes::Homes;
 use journal::Journal;
 use mio::{Events, Interest, Poll, Token};
 use reconnect::Reconnector;
@@ -172,6 +174,8 @@ pub struct Driver {
     buffer: Vec<u8>,
     /// What validation knows; kept from phase to phase.
     ledger: Option<Ledger>,
+    /// Who serves what by now; kept from phase to phase.
+    homes: Homes,
 }
 
 impl Driver {
@@ -194,6 +198,7 @@ impl Driver {
             open.push(Connection::new(id, id % nodes, stream));
         }
         let timer = Timer::new(poll.registry(), Token(open.len()))?;
+        let homes = Homes::new(target.clone());
         Ok(Driver {
             target,
             records,
@@ -203,6 +208,7 @@ impl Driver {
             connections: open,
             buffer: vec![0; READ_BYTES],
             ledger: None,
+            homes,
         })
     }
 
@@ -243,7 +249,7 @@ impl Driver {
             let run = RandomState::new().hash_one(phase.seed);
             &mut *self.ledger.get_or_insert_with(|| Ledger::new(run, phase.records, self.part, expires))
         });
-        let mut run = Run::new(phase, &self.target, &*self.records, self.part, control, start, sink);
+        let mut run = Run::new(phase, &mut self.homes, &*self.records, self.part, control, start, sink);
         (run.ledger, run.journal) = (ledger, journal);
         let mut wheel = Wheel {
             poll: &mut self.poll,
@@ -330,6 +336,7 @@ impl Wheel<'_> {
                 }
             }
         }
+        run.follow_moves();
         while let Some((id, stream)) = self.reconnector.made() {
             let mut stream = mio::net::TcpStream::from_std(stream);
             let interest = Interest::READABLE | Interest::WRITABLE;

@@ -1,6 +1,7 @@
 //! A phase under way: what goes out, what a reply means, what is counted.
 
 use super::connection::Connection;
+use super::homes::Homes;
 use super::journal::Journal;
 use super::supply::{Job, Supply};
 use super::{GRACE, Phase};
@@ -9,9 +10,8 @@ use crate::op::{Class, Op};
 use crate::pace::Control;
 use crate::records::Records;
 use crate::tally::{HISTORIES_MAX, Interval, Tally};
-use crate::target::Target;
 use crate::validate::{Ended, Ledger};
-use crate::wire::{Command, Expected, Found, Outcome, Parsed, Settings, Verb};
+use crate::wire::{Command, Expected, Found, Outcome, Parsed, Protocol, Settings, Verb};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 const COUNTER_SUFFIX: &[u8] = b".n";
 /// Where counters begin that had to be made; far from zero, because they do not go below it.
 const COUNTER_START: &[u8] = b"4294967296";
+
+/// A vBucket that is nowhere after so many maps is given up: ten seconds at least.
+const MOVES_MAX: u16 = 100;
 
 /// Whether an operation changes its record.
 const fn writes(op: Op) -> bool {
@@ -34,7 +37,10 @@ pub(super) struct Run<'a> {
     pub(super) answers: u64,
     /// Operations that have ended.
     pub(super) finished: u64,
-    target: &'a Target,
+    protocol: Protocol,
+    homes: &'a mut Homes,
+    /// Sent to the wrong node; waiting for a newer map.
+    moved: Vec<Job>,
     records: &'a dyn Records,
     settings: Settings,
     /// What validation knows, if this run validates.
@@ -62,21 +68,23 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(super) fn new(
         phase: &'a Phase,
-        target: &'a Target,
+        homes: &'a mut Homes,
         records: &'a dyn Records,
         part: Part,
         control: &'a Control,
         start: Instant,
         sink: &'a mut dyn FnMut(Interval),
     ) -> Run<'a> {
-        let flags = records.flags();
+        let (target, flags) = (homes.target.clone(), records.flags());
         Run {
             phase,
             supply: Supply::new(phase, part, target.nodes(), control.rate()),
             paused: 0,
             answers: 0,
             finished: 0,
-            target,
+            protocol: target.protocol,
+            homes,
+            moved: Vec::new(),
             records,
             ledger: None,
             journal: None,
@@ -174,7 +182,9 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 let Some(mut job) = self.next_job(node, now) else { break };
-                self.enter(&mut job, now);
+                if job.sent == 0 {
+                    self.enter(&mut job, now);
+                }
                 self.send(connection, job, now);
                 self.soil(connection);
                 // In turns: the next request is another connection's.
@@ -210,12 +220,33 @@ impl<'a> Run<'a> {
     }
 
     fn next_job(&mut self, node: usize, now: u64) -> Option<Job> {
-        let (records, target, scratch) = (self.records, self.target, &mut self.scratch);
+        let (records, homes, scratch) = (self.records, &*self.homes, &mut self.scratch);
         self.supply.take(node, now, |index| {
             scratch.clear();
             records.key(index, scratch);
-            target.route(scratch).1
+            homes.route(scratch).1
         })
+    }
+
+    /// With a newer map everything that went to the wrong node goes where that says, before anything new.
+    pub(super) fn follow_moves(&mut self) {
+        if self.moved.is_empty() || !self.homes.see() {
+            return;
+        }
+        for mut job in std::mem::take(&mut self.moved) {
+            let node = self.home(job.index);
+            // One request goes to one node: keys that have parted from the first are left out.
+            if job.verb == Verb::MultiGet {
+                job.keys = job.keys.iter().copied().filter(|&key| self.home(key) == node).collect();
+            }
+            self.supply.redirect(job, node);
+        }
+    }
+
+    fn home(&mut self, index: u64) -> usize {
+        self.scratch.clear();
+        self.records.key(index, &mut self.scratch);
+        self.homes.route(&self.scratch).1
     }
 
     /// Notes in the ledger what is about to be sent. A write to a record that is being written becomes a read: only one
@@ -260,8 +291,7 @@ impl<'a> Run<'a> {
             job.sent = now;
         }
         job.number = connection.number;
-        connection.number =
-            connection.number.wrapping_add(self.target.protocol.numbers(job.verb, job.keys.len()));
+        connection.number = connection.number.wrapping_add(self.protocol.numbers(job.verb, job.keys.len()));
         if job.verb == Verb::MultiGet {
             self.write_many(&job, &mut connection.out);
         } else {
@@ -286,10 +316,10 @@ impl<'a> Run<'a> {
             _ => {}
         }
         let (key, value) = self.scratch.split_at(key_end);
-        let (vb, _) = self.target.route(key);
+        let (vb, _) = self.homes.route(key);
         let settings = &self.settings;
         let command = Command { verb: job.verb, key, value, vb, number: job.number, cas: job.cas, settings };
-        self.target.protocol.write(&command, out);
+        self.protocol.write(&command, out);
         value.len() as u32
     }
 
@@ -310,11 +340,11 @@ impl<'a> Run<'a> {
             self.scratch.clear();
             self.records.key(index, &mut self.scratch);
             let key = &self.scratch[..];
-            let (vb, _) = self.target.route(key);
+            let (vb, _) = self.homes.route(key);
             let settings = &self.settings;
             let command =
                 Command { verb: job.verb, key, value: &[], vb, number: job.number, cas: 0, settings };
-            self.target.protocol.write_many(place, job.keys.len(), &command, out);
+            self.protocol.write_many(place, job.keys.len(), &command, out);
         }
     }
 
@@ -337,7 +367,7 @@ impl<'a> Run<'a> {
                     keys: next.map_or(0, |job| job.keys.len()),
                 };
                 let mut found = std::mem::take(&mut self.found);
-                let parsed = self.target.protocol.read(expected, &input[used..], &mut found);
+                let parsed = self.protocol.read(expected, &input[used..], &mut found);
                 self.found = found;
                 match parsed {
                     Parsed::Incomplete => break,
@@ -404,6 +434,18 @@ impl<'a> Run<'a> {
                 connection.pause(now);
                 connection.retry.push_back(job);
                 return;
+            }
+            Outcome::Moved => {
+                self.tally.moved += 1;
+                if job.moves < MOVES_MAX {
+                    job.moves += 1;
+                    self.moved.push(job);
+                    self.homes.refresh();
+                    return;
+                }
+                *self.tally.failures.entry("NotMyVbucket (0x07), again and again".to_owned()).or_default() +=
+                    1;
+                Class::Failure
             }
             Outcome::Failed(text) => {
                 *self.tally.failures.entry(text).or_default() += 1;

@@ -42,6 +42,8 @@ pub(super) struct Job {
     pub(super) floor: Floor,
     /// Records of a multi-get.
     pub(super) keys: Box<[u64]>,
+    /// How often a node has said that its vBucket is elsewhere.
+    pub(super) moves: u16,
 }
 
 pub(super) struct Supply {
@@ -90,6 +92,11 @@ impl Supply {
         self.over && self.outstanding == 0
     }
 
+    /// Something that was sent to the wrong node is first in the line of the right one.
+    pub(super) fn redirect(&mut self, job: Job, node: usize) {
+        self.waiting[node].push_front(job);
+    }
+
     /// When something is due next, if that is known.
     pub(super) fn due(&self) -> Option<u64> {
         (self.pace.is_open() && !self.over).then(|| self.arrivals.due())
@@ -97,7 +104,13 @@ impl Supply {
 
     /// Gives up what was due before `now`, and says how much that was.
     pub(super) fn skip(&mut self, now: u64) -> u64 {
-        let mut skipped: u64 = self.waiting.iter_mut().map(|list| list.drain(..).count() as u64).sum();
+        let mut skipped = 0;
+        for list in &mut self.waiting {
+            let waiting = list.len();
+            // What has been sent once may have had its effect and is seen to its end.
+            list.retain(|job| job.sent > 0);
+            skipped += (waiting - list.len()) as u64;
+        }
         self.outstanding -= skipped as usize;
         while self.pace.is_open() && !self.over && self.left > 0 && self.arrivals.due() < now {
             self.arrivals.advance(&mut self.rng);
@@ -188,6 +201,7 @@ impl Supply {
             cas: 0,
             floor: Floor::default(),
             keys,
+            moves: 0,
         })
     }
 

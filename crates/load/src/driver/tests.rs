@@ -17,6 +17,8 @@ struct Mischief {
     refuse_every: u64,
     /// Every so many reads return a damaged value.
     damage_every: u64,
+    /// Every so many reads are refused as another node's.
+    disown_every: u64,
     /// The connection is closed with every so many writes, before their reply.
     close_every: u64,
 }
@@ -25,6 +27,7 @@ struct Server {
     store: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     writes: AtomicU64,
     reads: AtomicU64,
+    disowned: AtomicU64,
     mischief: Mischief,
 }
 
@@ -32,8 +35,8 @@ struct Server {
 fn serve(mischief: Mischief) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
-    let server =
-        Server { store: Mutex::default(), writes: AtomicU64::new(0), reads: AtomicU64::new(0), mischief };
+    let [writes, reads, disowned] = [const { AtomicU64::new(0) }; 3];
+    let server = Server { store: Mutex::default(), writes, reads, disowned, mischief };
     let server = Arc::new(server);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -75,6 +78,7 @@ impl Server {
         };
         let mut store = self.store.lock().expect("the map");
         Some(match opcode {
+            0 if due(&self.disowned, self.mischief.disown_every) => (7, 0, b"Not my vBucket".to_vec()),
             0 => match store.get(key) {
                 None => (1, 0, b"Not found".to_vec()),
                 Some(value) => {
@@ -184,6 +188,26 @@ fn the_journal_has_a_row_per_operation() {
         .expect("latencies")
         .equivalent(longest.max().unwrap_or(0), histogram.percentile(100.0));
     assert!(equal, "rows and histogram are of the same samples");
+}
+
+#[test]
+fn what_another_node_serves_by_now_is_no_error() {
+    let mut driver = driver(&serve(Mischief { disown_every: 50, ..Mischief::default() }), 2);
+    driver.run_all(&fill(300), |_| ()).expect("a phase");
+    let each = driver.run_all(&read(300), |_| ()).expect("a phase");
+    assert_eq!((each.ok(), each.failed(), each.corrupt), (300, 0, 0));
+    assert_eq!(each.moved, 6, "one in fifty attempts");
+    let phase = Phase { validate: true, stop: Stop::Ops(500), pipeline: 4, ..Phase::of(Op::Rmw, 50) };
+    let tally = driver.run_all(&phase, |_| ()).expect("a phase");
+    assert_eq!((tally.done(), tally.failed(), tally.violations.len()), (500, 0, 0), "{:?}", tally.histories);
+}
+
+#[test]
+fn a_vbucket_that_is_nowhere_is_given_up() {
+    let mut driver = driver(&serve(Mischief { disown_every: 1, ..Mischief::default() }), 1);
+    let phase = Phase { stop: Stop::Ops(2), ..Phase::of(Op::Get, 10) };
+    let tally = driver.run_all(&phase, |_| ()).expect("a phase");
+    assert_eq!((tally.failed(), tally.moved), (2, 2 * 101));
 }
 
 #[test]

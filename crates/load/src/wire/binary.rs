@@ -107,7 +107,7 @@ fn next(input: &[u8]) -> Result<Frame<'_>, Parsed<'_>> {
 fn read_many<'a>(expected: Expected, input: &'a [u8], found: &mut Vec<Found>) -> Parsed<'a> {
     found.clear();
     let mut at = 0;
-    let mut temporary = false;
+    let (mut temporary, mut moved) = (false, false);
     loop {
         let frame = match next(&input[at..]) {
             Ok(frame) => frame,
@@ -117,7 +117,11 @@ fn read_many<'a>(expected: Expected, input: &'a [u8], found: &mut Vec<Found>) ->
         if frame.header.magic != Magic::ServerRequest {
             let place = u32::from(frame.header.opaque).wrapping_sub(expected.number) as usize;
             if place == expected.keys {
-                let outcome = if temporary { Outcome::Temporary } else { Outcome::Many };
+                let outcome = match (moved, temporary) {
+                    (true, _) => Outcome::Moved,
+                    (false, true) => Outcome::Temporary,
+                    (false, false) => Outcome::Many,
+                };
                 return Parsed::Reply(outcome, end, server_micros(&frame));
             }
             if place > expected.keys {
@@ -126,6 +130,7 @@ fn read_many<'a>(expected: Expected, input: &'a [u8], found: &mut Vec<Found>) ->
             match outcome(Verb::Get, frame) {
                 Outcome::Hit(value, _) => found.push((Some(place), end - value.len()..end)),
                 Outcome::Temporary => temporary = true,
+                Outcome::Moved => moved = true,
                 _ => {}
             }
         }
@@ -150,6 +155,7 @@ fn outcome(verb: Verb, frame: Frame<'_>) -> Outcome<'_> {
         Some(Status::KeyNotFound | Status::NotStored | Status::SubdocPathNotFound) => Outcome::Miss,
         Some(Status::KeyExists) if matches!(verb, Verb::Add | Verb::SetCas) => Outcome::Miss,
         Some(Status::TemporaryFailure | Status::Busy | Status::SyncWriteInProgress) => Outcome::Temporary,
+        Some(Status::NotMyVbucket) => Outcome::Moved,
         status => {
             let name = status.map_or_else(|| "unknown status".to_owned(), |status| format!("{status:?}"));
             Outcome::Failed(format!("{name} (0x{:02x})", frame.header.vbucket_or_status))

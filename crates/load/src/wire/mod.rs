@@ -144,6 +144,8 @@ pub enum Outcome<'a> {
     Many,
     /// "Temporary failure": to be tried again.
     Temporary,
+    /// "Not my vBucket": to be tried again where the cluster's map says by then.
+    Moved,
     /// Refused.
     Failed(String),
 }
