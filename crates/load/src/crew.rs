@@ -4,6 +4,7 @@
 //! [`Control`]. Results come to the caller's thread over a channel, one message per thread and interval.
 
 use crate::choose::Part;
+use crate::doctor::Sockets;
 use crate::driver::{Driver, Phase};
 use crate::pace::Control;
 use crate::records::Records;
@@ -42,6 +43,12 @@ impl Crew {
             Driver::connect(target.clone(), records.clone(), share, part)
         });
         Ok(Crew { drivers: drivers.collect::<Result<_, _>>()? })
+    }
+
+    /// What the kernel says of the connections.
+    #[must_use]
+    pub fn sockets(&self) -> Sockets {
+        Sockets::of(self.drivers.iter().flat_map(Driver::files))
     }
 
     /// Runs a phase; `sink` hears every interval once all threads have ended it.

@@ -25,14 +25,24 @@ impl Usage {
 /// CPU seconds of this process so far, threads that have ended included.
 #[must_use]
 pub fn own_cpu_seconds() -> f64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the structure is valid for writing; all-zero bytes are a valid value of it should the call fail.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
+    let usage = own_usage();
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// How often a thread of this process was taken off its CPU while it had more to do, threads that have ended included.
+#[must_use]
+pub fn own_interruptions() -> u64 {
+    u64::try_from(own_usage().ru_nivcsw).unwrap_or(0)
+}
+
+fn own_usage() -> libc::rusage {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the structure is valid for writing; all-zero bytes are a valid value of it should the call fail.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    }
 }
 
 /// The scheduler's own account in nanoseconds; `/proc/PID/stat` has hundredths of a second only, too coarse for a

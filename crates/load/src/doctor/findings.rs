@@ -4,6 +4,7 @@
 //! with the whole's, and is said only where one part dominates.
 
 use super::activity::Seen;
+use super::sockets::Sockets;
 use crate::tally::{Latencies, Tally};
 
 /// What is known of a run besides its tally.
@@ -21,6 +22,10 @@ pub struct Circumstances {
     pub server_cpu: Option<f64>,
     /// Seconds that threads of the server were ready and did not run.
     pub server_waited: Option<f64>,
+    /// How often its threads were taken off their CPUs with more to do.
+    pub interrupted: u64,
+    /// Its connections, if they are this process's.
+    pub sockets: Option<Sockets>,
     /// What the machine did meanwhile.
     pub seen: Seen,
 }
@@ -29,6 +34,8 @@ pub struct Circumstances {
 const MOST: f64 = 0.5;
 /// A thread this busy is the limit.
 const SATURATED: f64 = 0.9;
+/// So many forced pauses per second of the client are worth telling.
+const INTERRUPTED: f64 = 10.0;
 
 /// What follows from a run.
 #[must_use]
@@ -40,6 +47,7 @@ pub fn findings(tally: &Tally, about: &Circumstances) -> Vec<String> {
     }
     shares(tally, &all, &mut out);
     client(tally, &all, about, &mut out);
+    connections(about, &mut out);
     server(tally, about, &mut out);
     machine(about, &mut out);
     out
@@ -100,11 +108,48 @@ fn client(tally: &Tally, all: &Latencies, about: &Circumstances, out: &mut Vec<S
             busy * 100.0
         ));
     }
+    let interrupted = about.interrupted as f64 / seconds;
+    if interrupted >= INTERRUPTED {
+        out.push(format!(
+            "The client's threads were taken off their CPUs {interrupted:.0} times per second with more to do: such pauses \
+             of its own are in the latencies, as a garbage collector's would be."
+        ));
+    }
     if tally.unsent > 0 {
         out.push(format!(
             "{} operations were due and never sent: this rate is above what was possible.",
             tally.unsent
         ));
+    }
+}
+
+fn connections(about: &Circumstances, out: &mut Vec<String>) {
+    let Some(sockets) = about.sockets.filter(|sockets| sockets.count > 0) else {
+        out.push(
+            "The connections belong to workers: their buffers and losses are not available here.".to_owned(),
+        );
+        return;
+    };
+    let kib = |bytes: Option<usize>| {
+        bytes.map_or_else(|| "not available".to_owned(), |bytes| format!("{:.0} KiB", bytes as f64 / 1024.0))
+    };
+    let told = |number: Option<u64>| number.map_or_else(|| "not available".to_owned(), |n| n.to_string());
+    out.push(format!(
+        "{} connections: send buffers of at least {}, receive buffers of at least {}, segments sent again {}, longest \
+         round trip (kernel's mean, us) {}.",
+        sockets.count,
+        kib(sockets.send_buffer),
+        kib(sockets.receive_buffer),
+        told(sockets.sent_again),
+        told(sockets.round_trip_us.map(u64::from))
+    ));
+    match sockets.delayed {
+        Some(0) => {}
+        Some(delayed) => out.push(format!(
+            "{delayed} connections hold small requests back until the last is acknowledged (Nagle), up to 40 ms: set \
+             TCP_NODELAY."
+        )),
+        None => out.push("Whether connections hold small requests back (Nagle) is not available.".to_owned()),
     }
 }
 
@@ -179,6 +224,28 @@ mod tests {
         );
         let busy = findings(&tally(820, 60, 120), &Circumstances { client_cpu: 79.0, ..about() }).join("\n");
         assert!(busy.contains("its 8 threads are busy all the time"), "{busy}");
+    }
+
+    #[test]
+    fn connections_and_pauses_are_told() {
+        let good = Sockets {
+            count: 3,
+            delayed: Some(0),
+            send_buffer: Some(87_040),
+            receive_buffer: Some(131_072),
+            sent_again: Some(7),
+            round_trip_us: None,
+        };
+        let told = |about: &Circumstances| findings(&tally(5, 60, 120), about).join("\n");
+        let text = told(&Circumstances { sockets: Some(good), ..about() });
+        let expected = "3 connections: send buffers of at least 85 KiB, receive buffers of at least 128 KiB, segments \
+                        sent again 7, longest round trip (kernel's mean, us) not available.";
+        assert!(text.contains(expected) && !text.contains("Nagle") && !text.contains("pauses"), "{text}");
+        let slow = Sockets { delayed: Some(2), ..good };
+        let text = told(&Circumstances { sockets: Some(slow), interrupted: 500, ..about() });
+        assert!(text.contains("2 connections hold small requests back"), "{text}");
+        assert!(text.contains("taken off their CPUs 50 times per second"), "{text}");
+        assert!(told(&about()).contains("not available here"));
     }
 
     #[test]

@@ -37,6 +37,8 @@ const SLEEPS: u32 = 100;
 const SLEEP: Duration = Duration::from_millis(1);
 /// Fewer open files than this do not suffice for a busy server or many clients.
 const FILES_MIN: u64 = 10_240;
+/// A connection needs so much for pipelined replies, and for a megabyte of values on its way.
+const BUFFER_MIN: u64 = 1 << 20;
 
 fn check(
     name: &'static str,
@@ -73,6 +75,29 @@ fn chosen(text: &str) -> Option<String> {
     rest.split_once(']').map(|(word, _)| word.to_owned())
 }
 
+/// `TCP: inuse 5 orphan 0 tw 3 ...`: what is connected, and what the kernel keeps after closing.
+fn connections(sockstat: &str) -> Option<String> {
+    let line = sockstat.lines().find_map(|line| line.strip_prefix("TCP: "))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let of = |name| words.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| pair[1]);
+    Some(format!("{} in use, {} closed and kept", of("inuse")?, of("tw")?))
+}
+
+/// The three numbers of `tcp_rmem` or `tcp_wmem`; the last one bounds what one connection may have under way.
+fn buffers() -> Option<String> {
+    let list = |name| {
+        let text = read(format!("/proc/sys/net/ipv4/{name}"))?;
+        Some(text.split_whitespace().collect::<Vec<_>>().join("/"))
+    };
+    Some(format!("receive {} send {}", list("tcp_rmem")?, list("tcp_wmem")?))
+}
+
+fn are_roomy(buffers: &str) -> bool {
+    let largest = |list: &str| list.rsplit('/').next().and_then(|bytes| bytes.parse::<u64>().ok());
+    let mut lists = buffers.split(' ').filter(|word| word.contains('/'));
+    lists.all(|list| largest(list).is_some_and(|bytes| bytes >= BUFFER_MIN))
+}
+
 fn settings() -> Vec<Check> {
     let thp = "/sys/kernel/mm/transparent_hugepage/enabled";
     let governor = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
@@ -107,6 +132,13 @@ fn settings() -> Vec<Check> {
             open_files().map(|files| files.to_string()),
             |found| found.parse().is_ok_and(|files: u64| files >= FILES_MIN),
             "many connections need many files: raise `ulimit -n`",
+        ),
+        check("TCP connections", read("/proc/net/sockstat").as_deref().and_then(connections), |_| true, ""),
+        check(
+            "socket buffers (least/usual/most)",
+            buffers(),
+            are_roomy,
+            "a connection stalls when so much is under way: raise net.ipv4.tcp_rmem and tcp_wmem",
         ),
         check(
             "clock source",
@@ -181,7 +213,7 @@ fn measurements() -> Vec<Check> {
     let late = wakeup_lateness();
     vec![
         check(
-            "late wake-ups",
+            "pauses of this process (late wake-ups)",
             Some(format!("{:.0} us at most in {SLEEPS} sleeps", late.as_secs_f64() * 1e6)),
             |_| late < Duration::from_millis(2),
             "this process is not run when it should be: latencies it measures contain that",
@@ -210,6 +242,17 @@ mod tests {
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("[none]").as_deref(), Some("none"));
         assert_eq!(chosen("none"), None);
+    }
+
+    #[test]
+    fn sockets_of_the_machine_are_read() {
+        let sockstat =
+            "sockets: used 32\nTCP: inuse 17 orphan 0 tw 2013 alloc 17 mem 100\nUDP: inuse 0 mem 0\n";
+        assert_eq!(connections(sockstat).as_deref(), Some("17 in use, 2013 closed and kept"));
+        assert_eq!(connections("TCP: inuse 17\n"), None);
+        assert!(are_roomy("receive 4096/131072/6291456 send 4096/16384/4194304"));
+        assert!(!are_roomy("receive 4096/131072/6291456 send 4096/16384/65536"));
+        assert!(!are_roomy("receive 4096/131072/x send 4096/16384/4194304"));
     }
 
     #[test]

@@ -7,8 +7,10 @@ mod findings;
 mod host;
 mod memory;
 mod phases;
+mod sockets;
 
 pub use activity::Activity;
 pub use findings::{Circumstances, findings};
 pub use host::{Check, Verdict, checks};
 pub use phases::Phases;
+pub use sockets::Sockets;

@@ -36,6 +36,7 @@ use reconnect::Reconnector;
 use run::Run;
 use std::hash::{BuildHasher, RandomState};
 use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -210,6 +211,11 @@ impl Driver {
             ledger: None,
             homes,
         })
+    }
+
+    /// The descriptors of the connections that are open.
+    pub fn files(&self) -> impl Iterator<Item = RawFd> {
+        self.connections.iter().filter_map(|connection| Some(connection.stream.as_ref()?.as_raw_fd()))
     }
 
     /// Runs a phase alone and at once; `progress` hears the running total about ten times a second.

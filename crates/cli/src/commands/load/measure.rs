@@ -10,6 +10,7 @@ use super::{Args, Failure};
 use crate::progress::Progress;
 use load::conduct;
 use load::doctor::{Activity, Circumstances, Phases, findings};
+use load::process::own_interruptions;
 use load::report::Report;
 use load::{Control, Part, Tally, Target, Usage};
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let mut watch = Watch::new(args, &plan);
     let before = args.answers.server_pid.and_then(Usage::of);
     let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
+    let interruptions = own_interruptions();
     let (activity, phases) = (Activity::now(), phases(&target));
     let mut conductor = args.pace.conductor();
     let outcome = led(args, &control, || {
@@ -59,7 +61,12 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     report.client_cpu = hands.cpu_seconds() - own;
     report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
     if args.answers.explain {
-        report.findings = findings(&report.tally, &circumstances(args, &plan, &report, &activity));
+        let about = Circumstances {
+            interrupted: own_interruptions() - interruptions,
+            sockets: hands.sockets(),
+            ..circumstances(args, &plan, &report, &activity)
+        };
+        report.findings = findings(&report.tally, &about);
         report.findings.extend(self::phases(&target).since(&phases));
     }
     let grown = syncs_before.zip(syncs(&target)).map(|(before, after)| after - before);
@@ -87,6 +94,7 @@ fn circumstances(args: &Args, plan: &Plan, report: &Report, before: &Activity) -
         server_cpu: report.server.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
         server_waited: report.server.map(|(before, after)| after.waited_seconds - before.waited_seconds),
         seen: Activity::now().since(before),
+        ..Circumstances::default()
     }
 }
 

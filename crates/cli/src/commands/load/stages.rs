@@ -3,6 +3,7 @@
 use super::super::Failure;
 use super::plan::Plan;
 use super::{Args, FILES_RESERVED};
+use load::doctor::Sockets;
 use load::fleet::{Fleet, Work};
 use load::process::own_cpu_seconds;
 use load::{Choice, Control, Crew, Interval, LoadError, Mix, Op, Pace, Part, Phase, Stop, Target};
@@ -117,6 +118,14 @@ impl Hands {
             Hands::Workers(fleet) => fleet.run(stage.name(), control, sink),
         };
         result.map_err(failed)
+    }
+
+    /// The connections, if they are this process's.
+    pub(super) fn sockets(&self) -> Option<Sockets> {
+        match self {
+            Hands::Own(local) => Some(local.crew.sockets()),
+            Hands::Workers(_) => None,
+        }
     }
 
     /// CPU seconds that driving the load has taken so far.
