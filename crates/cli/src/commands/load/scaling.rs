@@ -173,3 +173,29 @@ fn target(args: &ScalingArgs, command: &mut Command) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_all_phases_become_one_file() {
+        let directory = std::env::temp_dir().join(format!("settee-rows-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let path = directory.join("rows.csv");
+        let mut rows = Rows::begin(&path).expect("a file");
+        for phase in ["set", "get"] {
+            for part in 0..2 {
+                std::fs::write(part_of(&path, part), format!("1,0,{phase},200,7,{part},9\n"))
+                    .expect("a part");
+            }
+            rows.gather(2).expect("both parts");
+        }
+        assert!(rows.gather(2).is_err(), "a part that is missing is told");
+        let text = std::fs::read_to_string(&path).expect("rows");
+        let expected = ["1,0,set,200,7,0,9", "1,0,set,200,7,1,9", "1,0,get,200,7,0,9", "1,0,get,200,7,1,9"];
+        assert_eq!(text, format!("{COLUMNS}{}\n", expected.join("\n")));
+        assert_eq!(std::fs::read_dir(&directory).expect("a directory").count(), 1, "no part is left behind");
+        std::fs::remove_dir_all(&directory).expect("a directory");
+    }
+}
