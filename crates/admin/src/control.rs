@@ -32,6 +32,8 @@ pub trait NodeControl: Send + Sync + 'static {
     fn bucket_is_ready(&self, name: &str) -> bool;
     /// Figures of a bucket on this node; `None` when it is not open.
     fn bucket_stats(&self, name: &str) -> Option<BucketStatsView>;
+    /// What the requests of a bucket have spent their time on; empty when it is not open.
+    fn bucket_phases(&self, name: &str) -> Vec<PhaseView>;
     /// One group of published statistics of a bucket ("" is the main group).
     fn raw_stats(&self, bucket: &str, group: &str) -> Vec<(String, String)>;
     /// Figures of the machine and the process.
@@ -84,6 +86,17 @@ pub struct BucketStatsView {
     pub dcp_items_remaining: u64,
     /// Bytes sent on them.
     pub dcp_bytes_sent: u64,
+}
+
+/// A phase of requests: how many spent how long in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PhaseView {
+    /// What it is called.
+    pub name: &'static str,
+    /// Microseconds, all requests together.
+    pub micros: u64,
+    /// Ascending: microseconds, and how many took less than that and no less than those before.
+    pub steps: Vec<(u64, u64)>,
 }
 
 /// Figures of the machine and this process.

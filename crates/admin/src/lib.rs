@@ -24,7 +24,7 @@ mod stream;
 mod views;
 
 pub use api::Api;
-pub use control::{AuditEvent, AuditKind, BoxFuture, BucketStatsView, NodeControl, SystemStats};
+pub use control::{AuditEvent, AuditKind, BoxFuture, BucketStatsView, NodeControl, PhaseView, SystemStats};
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION};
 pub use serve::{Limits, serve};
 pub use views::Views;

@@ -10,6 +10,7 @@ use crate::{
     handlers::{range_scan::ScanStage, store::Acknowledgement},
     helper::Completion,
     output::Output,
+    phases::Phase,
     session::Session,
 };
 
@@ -96,6 +97,18 @@ impl Stage {
             Self::More => true,
             Self::RangeScan(stage) => stage.is_ready(),
             _ => false,
+        }
+    }
+
+    /// What the time until it goes on is counted as; none if it can go on at once.
+    pub(crate) fn phase(&self) -> Option<Phase> {
+        match self {
+            Self::Fetch(_) => Some(Phase::Fetch),
+            Self::Durable { .. } => Some(Phase::Durability),
+            Self::Persistence(_) => Some(Phase::Persistence),
+            Self::Helper => Some(Phase::OtherWait),
+            Self::RangeScan(stage) => (!stage.is_ready()).then_some(Phase::OtherWait),
+            Self::More => None,
         }
     }
 }

@@ -8,7 +8,7 @@
 //! waits behind it. With unordered execution only commands that must not be reordered do, and a bound on parked
 //! requests keeps their memory bounded. While a connection is blocked nothing is read from it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base::{DocKey, HashedKey, hash};
 use protocol::{
@@ -85,6 +85,8 @@ struct Parked {
     ticket: u64,
     packet: Box<[u8]>,
     read_at: Instant,
+    /// When the batch began in which it was parked.
+    since: Instant,
     stage: Stage,
     completion: Option<Completion>,
     /// When it is executed again whatever happens (monotonic milliseconds).
@@ -260,7 +262,12 @@ impl Connection {
 
     fn resume(&mut self, parked: Parked, out: &mut Output, context: &mut Context) -> Flow {
         self.parked_bytes -= parked.packet.len();
-        let Parked { ticket, packet, read_at, stage, completion, timed_out, .. } = parked;
+        let Parked { ticket, packet, read_at, since, stage, completion, timed_out, .. } = parked;
+        if let (Some(phase), Some(bucket)) = (stage.phase(), self.session.attached()) {
+            let waited = context.stopwatch.at().saturating_duration_since(since);
+            bucket.meter.record_phase(context.worker, phase, 1, waited);
+        }
+        let others = self.parked.len();
         let now_read_at = std::mem::replace(&mut context.read_at, read_at);
         let resumed = Resumed { ticket, stage, completion, timed_out };
         let flow = if let Speech::Text(_) = self.speech {
@@ -277,7 +284,7 @@ impl Connection {
             // Only whole packets are parked.
             Flow::Close
         };
-        self.record_batch(context);
+        self.record_batch(others, None, context);
         context.read_at = now_read_at;
         flow
     }
@@ -296,11 +303,12 @@ impl Connection {
                 Some(_) => self.speech = Speech::Text(Box::default()),
             }
         }
+        let (others, queued) = (self.parked.len(), context.stopwatch.queued());
         let result = match self.speech {
             Speech::Text(_) => self.consume_text(input, out, context),
             _ => self.consume_binary(input, out, context),
         };
-        self.record_batch(context);
+        self.record_batch(others, Some(queued), context);
         result
     }
 
@@ -603,6 +611,7 @@ impl Connection {
             ticket,
             packet: packet.into(),
             read_at: context.read_at,
+            since: context.stopwatch.at(),
             stage,
             completion: None,
             deadline,
@@ -611,17 +620,10 @@ impl Connection {
         });
     }
 
-    fn record_batch(&self, context: &mut Context) {
-        if context.ran.is_empty() {
-            return;
-        }
-        let micros = context.elapsed_micros();
-        if let Some(bucket) = self.session.attached() {
-            for (kind, count) in &context.ran {
-                bucket.meter.record(context.worker, *kind, *count, micros);
-            }
-        }
-        context.ran.clear();
+    /// Records what was executed since `others` requests were parked; `queued` is how long it waited for its turn.
+    fn record_batch(&self, others: usize, queued: Option<Duration>, context: &mut Context) {
+        let parked = self.parked.len().saturating_sub(others) as u64;
+        context.record_batch(self.session.attached().map(|bucket| &*bucket.meter), parked, queued);
     }
 
     fn consume_text(&mut self, input: &[u8], out: &mut Output, context: &mut Context) -> (usize, After) {

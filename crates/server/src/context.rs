@@ -14,7 +14,8 @@ use engine::Waiter;
 use crate::{
     connection::Located,
     helper::Helper,
-    meter::OpKind,
+    meter::{BucketMeter, OpKind},
+    phases::{Phase, Stopwatch},
     shared::{Shared, Snapshot},
     worker::slab::ConnectionId,
 };
@@ -39,6 +40,7 @@ pub(crate) struct Context {
     pub(crate) now: Now,
     /// When the input being executed was read.
     pub(crate) read_at: Instant,
+    pub(crate) stopwatch: Stopwatch,
     /// The connection whose turn it is.
     pub(crate) connection: ConnectionId,
     pub(crate) deadlines: BinaryHeap<Reverse<Deadline>>,
@@ -62,6 +64,7 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(worker: usize, shared: Arc<Shared>, helper: Helper) -> Self {
         let (snapshot, now) = (shared.snapshot(), shared.now());
+        let begun = Instant::now();
         let dice = Dice::new(now.wall_nanos ^ ((worker as u64) << 32));
         Self {
             worker,
@@ -69,7 +72,8 @@ impl Context {
             snapshot,
             helper,
             now,
-            read_at: Instant::now(),
+            read_at: begun,
+            stopwatch: Stopwatch::new(begun),
             connection: 0,
             deadlines: BinaryHeap::new(),
             dice,
@@ -111,6 +115,36 @@ impl Context {
         }
     }
 
+    /// Records the operations executed since the last time, and `parked` more that have to wait, which took the time
+    /// since the clock was last read. `queued` is how long they waited for their turn, unless that was counted before.
+    pub(crate) fn record_batch(
+        &mut self,
+        meter: Option<&BucketMeter>,
+        parked: u64,
+        queued: Option<Duration>,
+    ) {
+        let answered: u64 = self.ran.iter().map(|(_, count)| count).sum();
+        let requests = answered + parked;
+        if requests == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let executed = self.stopwatch.lap(now);
+        self.stopwatch.answered(answered);
+        if let Some(meter) = meter {
+            let micros = self.micros_until(now);
+            for (kind, count) in &self.ran {
+                meter.record(self.worker, *kind, *count, micros);
+            }
+            if let Some(queued) = queued {
+                meter.record_phase(self.worker, Phase::Queue, requests, queued);
+            }
+            let share = executed / u32::try_from(requests).unwrap_or(u32::MAX);
+            meter.record_phase(self.worker, Phase::Execute, requests, share);
+        }
+        self.ran.clear();
+    }
+
     /// Whether what was executed took so long that others have to come first.
     pub(crate) fn is_turn_over(&mut self) -> bool {
         std::mem::take(&mut self.laboured) && self.read_at.elapsed() >= TURN_TIME
@@ -118,7 +152,12 @@ impl Context {
 
     /// Microseconds since the input was read.
     pub(crate) fn elapsed_micros(&self) -> u64 {
-        u64::try_from(self.read_at.elapsed().as_micros()).unwrap_or(u64::MAX)
+        self.micros_until(Instant::now())
+    }
+
+    /// Microseconds from when the input was read to `now`.
+    pub(crate) fn micros_until(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.read_at).as_micros()).unwrap_or(u64::MAX)
     }
 }
 

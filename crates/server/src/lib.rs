@@ -18,6 +18,7 @@ pub mod limits;
 mod mailbox;
 pub mod meter;
 mod output;
+pub mod phases;
 mod reply;
 pub mod runtime;
 mod sasl;

@@ -5,9 +5,14 @@
 //!
 //! A latency is the time from the read that brought the request to its answer being ready to be written, for a
 //! pipelined batch that of the whole batch, since nothing of it leaves earlier. Parked requests count from the
-//! read as well.
+//! read as well. What the time of requests is spent on is counted by phase ([`crate::phases`]).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::phases::Phase;
 
 /// Kinds of operation that are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,11 +91,23 @@ impl Cell {
 #[derive(Debug)]
 struct Histogram {
     counts: [Cell; STEPS],
+    nanos: Cell,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: std::array::from_fn(|_| Cell::default()) }
+        Self { counts: std::array::from_fn(|_| Cell::default()), nanos: Cell::default() }
+    }
+}
+
+impl Histogram {
+    /// Counts what took `nanos` each.
+    #[inline]
+    fn record(&self, count: u64, nanos: u64) {
+        if let Some(cell) = self.counts.get(step_of(nanos / 1000)) {
+            cell.add(count);
+        }
+        self.nanos.add(nanos.saturating_mul(count));
     }
 }
 
@@ -118,8 +135,8 @@ fn step_floor(step: usize) -> u64 {
 #[derive(Debug, Default)]
 struct Row {
     latencies: [Histogram; OpKind::COUNT],
-    micros: [Cell; OpKind::COUNT],
     misses: [Cell; OpKind::COUNT],
+    phases: [Histogram; Phase::COUNT],
 }
 
 /// All workers' rows for one bucket.
@@ -139,6 +156,15 @@ pub struct LatencyStep {
     pub count: u64,
 }
 
+/// What is known of one phase.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PhaseReport {
+    /// Microseconds spent in it.
+    pub micros: u64,
+    /// Its histogram, empty steps left out.
+    pub steps: Vec<LatencyStep>,
+}
+
 impl BucketMeter {
     /// A meter for that many workers.
     #[must_use]
@@ -150,14 +176,16 @@ impl BucketMeter {
     #[inline]
     pub(crate) fn record(&self, worker: usize, kind: OpKind, count: u64, micros: u64) {
         let Some(row) = self.rows.get(worker) else { return };
-        let kind = kind as usize;
-        if let Some(cell) =
-            row.latencies.get(kind).and_then(|histogram| histogram.counts.get(step_of(micros)))
-        {
-            cell.add(count);
+        if let Some(histogram) = row.latencies.get(kind as usize) {
+            histogram.record(count, micros.saturating_mul(1000));
         }
-        if let Some(cell) = row.micros.get(kind) {
-            cell.add(micros.saturating_mul(count));
+    }
+
+    /// Counts requests that spent this long each in a phase. Called by `worker` only.
+    #[inline]
+    pub(crate) fn record_phase(&self, worker: usize, phase: Phase, count: u64, each: Duration) {
+        if let Some(histogram) = self.rows.get(worker).and_then(|row| row.phases.get(phase as usize)) {
+            histogram.record(count, u64::try_from(each.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
@@ -190,23 +218,38 @@ impl BucketMeter {
     /// Microseconds spent on operations of one kind.
     #[must_use]
     pub fn micros(&self, kind: OpKind) -> u64 {
-        self.rows.iter().filter_map(|row| row.micros.get(kind as usize)).map(Cell::get).sum()
+        total_micros(self.rows.iter().filter_map(|row| row.latencies.get(kind as usize)))
     }
 
     /// The histogram of one kind, empty steps left out.
     #[must_use]
     pub fn latencies(&self, kind: OpKind) -> Vec<LatencyStep> {
-        let mut steps = Vec::new();
-        for step in 0..STEPS {
-            let cells = self.rows.iter().filter_map(|row| row.latencies.get(kind as usize)?.counts.get(step));
-            let count: u64 = cells.map(Cell::get).sum();
-            if count > 0 {
-                let (from_micros, to_micros) = (step_floor(step), step_floor(step + 1));
-                steps.push(LatencyStep { from_micros, to_micros, count });
-            }
-        }
-        steps
+        total_steps(self.rows.iter().filter_map(|row| row.latencies.get(kind as usize)))
     }
+
+    /// What is known of one phase.
+    #[must_use]
+    pub fn phase(&self, phase: Phase) -> PhaseReport {
+        let histograms = self.rows.iter().filter_map(|row| row.phases.get(phase as usize));
+        PhaseReport { micros: total_micros(histograms.clone()), steps: total_steps(histograms) }
+    }
+}
+
+fn total_micros<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> u64 {
+    histograms.map(|histogram| histogram.nanos.get()).sum::<u64>() / 1000
+}
+
+fn total_steps<'a>(histograms: impl Iterator<Item = &'a Histogram> + Clone) -> Vec<LatencyStep> {
+    let mut steps = Vec::new();
+    for step in 0..STEPS {
+        let cells = histograms.clone().filter_map(|histogram| histogram.counts.get(step));
+        let count: u64 = cells.map(Cell::get).sum();
+        if count > 0 {
+            let (from_micros, to_micros) = (step_floor(step), step_floor(step + 1));
+            steps.push(LatencyStep { from_micros, to_micros, count });
+        }
+    }
+    steps
 }
 
 #[cfg(test)]
@@ -231,6 +274,19 @@ mod tests {
         meter.miss(1, OpKind::Get);
         assert_eq!((meter.operations(OpKind::Get), meter.misses(OpKind::Get), meter.total()), (2, 1, 2));
         let expected = LatencyStep { from_micros: 3, to_micros: 4, count: 2 };
-        assert_eq!(meter.latencies(OpKind::Get), [expected]);
+        assert_eq!((meter.latencies(OpKind::Get), meter.micros(OpKind::Get)), (vec![expected], 6));
+    }
+
+    #[test]
+    fn shares_below_a_microsecond_add_up() {
+        let meter = BucketMeter::new(2);
+        meter.record_phase(0, Phase::Execute, 32, Duration::from_nanos(500));
+        meter.record_phase(1, Phase::Execute, 4, Duration::from_micros(9));
+        let steps = vec![
+            LatencyStep { from_micros: 0, to_micros: 1, count: 32 },
+            LatencyStep { from_micros: 9, to_micros: 10, count: 4 },
+        ];
+        assert_eq!(meter.phase(Phase::Execute), PhaseReport { micros: 52, steps });
+        assert_eq!(meter.phase(Phase::Fetch), PhaseReport::default());
     }
 }

@@ -133,6 +133,8 @@ impl Worker {
                 return;
             }
             self.context.now = self.context.shared.now();
+            let woke_at = Instant::now();
+            self.context.stopwatch.lap(woke_at);
             self.follow_snapshot();
             for event in &events {
                 if event.token() == WAKER {
@@ -142,7 +144,7 @@ impl Worker {
                 if let Some(live) = self.connections.get_mut(id) {
                     live.unread |= event.is_readable() || event.is_read_closed() || event.is_error();
                     live.peer_closed |= event.is_read_closed() || event.is_error();
-                    schedule(&mut self.ready, live);
+                    schedule(&mut self.ready, live, woke_at);
                 }
             }
             self.read_mail();
@@ -188,13 +190,13 @@ impl Worker {
             self.follow_snapshot();
             for live in self.connections.iter_mut() {
                 // Whoever has nothing to be told finds that out in a turn without a system call.
-                schedule(&mut self.ready, live);
+                schedule(&mut self.ready, live, self.context.stopwatch.at());
             }
         }
         if let Some(stop_by) = mail.stop_by.take() {
             self.stop_by = Some(stop_by);
             for live in self.connections.iter_mut() {
-                schedule(&mut self.ready, live);
+                schedule(&mut self.ready, live, self.context.stopwatch.at());
             }
         }
         self.mail = mail;
@@ -214,7 +216,7 @@ impl Worker {
                 totals.connections.fetch_add(1, Ordering::Relaxed);
                 totals.connections_total.fetch_add(1, Ordering::Relaxed);
                 if let Some(live) = self.connections.get_mut(id) {
-                    schedule(&mut self.ready, live);
+                    schedule(&mut self.ready, live, self.context.stopwatch.at());
                 }
             }
             Err(error) => {
@@ -227,7 +229,7 @@ impl Worker {
     fn wake(&mut self, id: ConnectionId, tell: impl FnOnce(&mut Live)) {
         if let Some(live) = self.connections.get_mut(id) {
             tell(live);
-            schedule(&mut self.ready, live);
+            schedule(&mut self.ready, live, self.context.stopwatch.at());
         }
     }
 
@@ -241,7 +243,7 @@ impl Worker {
             if let Some(next) = live.connection.expire(now) {
                 self.context.deadlines.push(Reverse((next, id)));
             }
-            schedule(&mut self.ready, live);
+            schedule(&mut self.ready, live, self.context.stopwatch.at());
         }
     }
 
@@ -250,7 +252,7 @@ impl Worker {
     fn take_turns(&mut self) {
         let mut due = self.ready.len();
         while due > 0 {
-            self.context.read_at = Instant::now();
+            self.context.read_at = self.context.stopwatch.at();
             let mut group = std::mem::take(&mut self.group);
             due -= self.gather(due, &mut group);
             for member in &group {
@@ -258,6 +260,7 @@ impl Worker {
                     member.live.connection.prefetch_document(located);
                 }
             }
+            self.context.stopwatch.lap(Instant::now());
             let input = std::mem::take(&mut self.input);
             for (slot, member) in input.chunks(READ_BYTES).zip(group.drain(..)) {
                 self.context.previewed = member.located;
@@ -279,7 +282,6 @@ impl Worker {
             let Some(id) = self.ready.pop_front() else { break };
             taken += 1;
             let Some(mut live) = self.connections.take(id) else { continue };
-            live.scheduled = false;
             let filled = live.fill(slot, &mut self.buffers.scratch, &mut self.context, reading);
             let located = live.connection.preview(slot.get(..filled).unwrap_or_default());
             group.push(Member { live, filled, located });
@@ -293,6 +295,9 @@ impl Worker {
 
     fn take_turn(&mut self, mut live: Box<Live>, input: &[u8]) {
         let id = live.id;
+        if let Some(ready_at) = live.scheduled.take() {
+            self.context.stopwatch.begin_turn(ready_at);
+        }
         let verdict = live.turn(input, &mut self.buffers, &mut self.context, self.stop_by.is_none());
         self.account(&mut live);
         let stopping = self.stop_by.is_some() && live.is_idle();
@@ -301,7 +306,7 @@ impl Worker {
             return;
         }
         if verdict == Verdict::Again {
-            schedule(&mut self.ready, &mut live);
+            schedule(&mut self.ready, &mut live, self.context.stopwatch.at());
         }
         self.connections.put_back(id, live);
     }
@@ -378,9 +383,10 @@ impl Worker {
     }
 }
 
-fn schedule(ready: &mut VecDeque<ConnectionId>, live: &mut Live) {
-    if !live.scheduled {
-        live.scheduled = true;
+/// Puts a connection on the ready list that has had something to do since `at`.
+fn schedule(ready: &mut VecDeque<ConnectionId>, live: &mut Live, at: Instant) {
+    if live.scheduled.is_none() {
+        live.scheduled = Some(at);
         ready.push_back(live.id);
     }
 }

@@ -7,7 +7,7 @@ use cluster::auth::Privilege;
 
 use crate::{
     call::Call,
-    control::{BucketStatsView, SystemStats},
+    control::{BucketStatsView, PhaseView, SystemStats},
     reply::{self, Outcome},
 };
 
@@ -52,6 +52,10 @@ const SYSTEM_FIGURES: &[SystemFigure] = &[
     ("settee_disk_used_bytes", "gauge", |system| float(system.disk_used)),
 ];
 
+/// Upper bounds of what is shown of the phases' histograms, in microseconds; bounds of their own steps too.
+const PHASE_BOUNDS: [u64; 13] =
+    [1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
+
 pub(super) fn show(call: &Call) -> Outcome {
     call.require(Privilege::ClusterStats, None)?;
     let names = call.meta.buckets.keys();
@@ -65,9 +69,55 @@ pub(super) fn show(call: &Call) -> Outcome {
             let _ = writeln!(text, "{metric}{{bucket=\"{name}\"}} {}", figure(stats));
         }
     }
+    let _ = writeln!(text, "# TYPE settee_phase_seconds histogram");
+    for (name, _) in &buckets {
+        for phase in call.api.control.bucket_phases(name) {
+            write_phase(&mut text, name, &phase);
+        }
+    }
     let system = call.api.control.system();
     for (metric, kind, figure) in SYSTEM_FIGURES {
         let _ = writeln!(text, "# TYPE {metric} {kind}\n{metric} {}", figure(&system));
     }
     Ok(reply::with_body(StatusCode::OK, "text/plain; version=0.0.4", text.into()))
+}
+
+fn write_phase(text: &mut String, bucket: &str, phase: &PhaseView) {
+    let labels = format!("bucket=\"{bucket}\",phase=\"{}\"", phase.name);
+    let below =
+        |bound: u64| phase.steps.iter().filter(|(to, _)| *to <= bound).map(|(_, count)| count).sum::<u64>();
+    for bound in PHASE_BOUNDS {
+        let seconds = float(bound) / 1e6;
+        let _ = writeln!(text, "settee_phase_seconds_bucket{{{labels},le=\"{seconds}\"}} {}", below(bound));
+    }
+    let count = below(u64::MAX);
+    let _ = writeln!(text, "settee_phase_seconds_bucket{{{labels},le=\"+Inf\"}} {count}");
+    let _ = writeln!(text, "settee_phase_seconds_sum{{{labels}}} {}", float(phase.micros) / 1e6);
+    let _ = writeln!(text, "settee_phase_seconds_count{{{labels}}} {count}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_a_cumulative_histogram_in_seconds() {
+        let phase =
+            PhaseView { name: "fetch", micros: 1_500_120, steps: vec![(64, 2), (72, 1), (1 << 25, 1)] };
+        let mut text = String::new();
+        write_phase(&mut text, "b", &phase);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), PHASE_BOUNDS.len() + 3);
+        for line in [
+            "settee_phase_seconds_bucket{bucket=\"b\",phase=\"fetch\",le=\"0.000016\"} 0",
+            "settee_phase_seconds_bucket{bucket=\"b\",phase=\"fetch\",le=\"0.000064\"} 2",
+            "settee_phase_seconds_bucket{bucket=\"b\",phase=\"fetch\",le=\"0.000256\"} 3",
+            "settee_phase_seconds_bucket{bucket=\"b\",phase=\"fetch\",le=\"16.777216\"} 3",
+            "settee_phase_seconds_bucket{bucket=\"b\",phase=\"fetch\",le=\"+Inf\"} 4",
+            "settee_phase_seconds_sum{bucket=\"b\",phase=\"fetch\"} 1.50012",
+            "settee_phase_seconds_count{bucket=\"b\",phase=\"fetch\"} 4",
+        ] {
+            assert!(lines.contains(&line), "{line}: {text}");
+        }
+    }
 }

@@ -6,7 +6,9 @@ use std::{
 };
 
 use cluster::{Applied, ClusterError, Command, Metadata, NodeInfo, Ports};
-use settee_admin::{Api, AuditEvent, BoxFuture, BucketStatsView, Limits, NodeControl, SystemStats, serve};
+use settee_admin::{
+    Api, AuditEvent, BoxFuture, BucketStatsView, Limits, NodeControl, PhaseView, SystemStats, serve,
+};
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
 use crate::http::{Response, request};
@@ -86,6 +88,9 @@ impl NodeControl for FakeNode {
             resident_percent: 100.0,
             ..BucketStatsView::default()
         })
+    }
+    fn bucket_phases(&self, _: &str) -> Vec<PhaseView> {
+        Vec::new()
     }
     fn raw_stats(&self, _: &str, _: &str) -> Vec<(String, String)> {
         vec![("ep_max_size".into(), "104857600".into()), ("ep_version".into(), "text".into())]

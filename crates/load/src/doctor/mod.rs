@@ -4,6 +4,7 @@
 
 mod activity;
 mod findings;
+mod histograms;
 mod host;
 mod memory;
 mod phases;
@@ -11,6 +12,7 @@ mod sockets;
 
 pub use activity::Activity;
 pub use findings::{Circumstances, findings};
+pub use histograms::Histograms;
 pub use host::{Check, Verdict, checks};
-pub use phases::Phases;
+pub use phases::{by_operation, by_phase};
 pub use sockets::Sockets;

@@ -11,7 +11,8 @@ use storage::StoreStats;
 use crate::{
     call::{Call, Stop},
     handlers::{dcp_stats, node, range_scan},
-    meter::OpKind,
+    meter::{LatencyStep, OpKind},
+    phases::Phase,
     shared::{BucketEntry, Shared},
     workers::ListenerKind,
 };
@@ -76,6 +77,7 @@ pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Res
         "scopes" => Ok(scopes(bucket)),
         "settings" => Ok(settings(bucket)),
         "timings" => Ok(timings(bucket)),
+        "phases" => Ok(phases(bucket)),
         "reset" => Err(Status::NotSupported),
         _ => Err(Status::KeyNotFound),
     }
@@ -367,9 +369,25 @@ fn settings(bucket: &BucketEntry) -> Pairs {
 fn timings(bucket: &BucketEntry) -> Pairs {
     let mut pairs = Pairs::new();
     for (kind, name) in OpKind::ALL {
-        for step in bucket.meter.latencies(kind) {
-            pairs.push((format!("{name}_{},{}", step.from_micros, step.to_micros), step.count.to_string()));
-        }
+        histogram(name, &bucket.meter.latencies(kind), &mut pairs);
     }
     pairs
+}
+
+/// What requests spent their time on: histograms as of `timings`, and the sum in microseconds of each.
+fn phases(bucket: &BucketEntry) -> Pairs {
+    let mut pairs = Pairs::new();
+    for (phase, name) in Phase::ALL {
+        let report = bucket.meter.phase(phase);
+        histogram(name, &report.steps, &mut pairs);
+        pairs.push((format!("{name}_micros"), report.micros.to_string()));
+    }
+    pairs
+}
+
+fn histogram(name: &str, steps: &[LatencyStep], out: &mut Pairs) {
+    let pairs = steps
+        .iter()
+        .map(|step| (format!("{name}_{},{}", step.from_micros, step.to_micros), step.count.to_string()));
+    out.extend(pairs);
 }

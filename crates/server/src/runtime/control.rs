@@ -12,7 +12,8 @@ use std::{
 };
 
 use admin::{
-    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, Limits, NodeControl, SystemStats, Views,
+    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, Limits, NodeControl, PhaseView, SystemStats,
+    Views,
 };
 use arc_swap::ArcSwap;
 use base::BucketUuid;
@@ -38,6 +39,7 @@ use crate::{
     Shared, Wakes,
     handlers::{dcp_stats, stats},
     meter::OpKind,
+    phases::Phase,
     shared,
 };
 
@@ -290,6 +292,16 @@ impl NodeControl for Control {
             dcp_items_remaining: dcp.items_remaining,
             dcp_bytes_sent: dcp.bytes_sent,
         })
+    }
+
+    fn bucket_phases(&self, name: &str) -> Vec<PhaseView> {
+        let Some(meter) = self.buckets.meter(name) else { return Vec::new() };
+        let view = |(phase, name)| {
+            let report = meter.phase(phase);
+            let steps = report.steps.iter().map(|step| (step.to_micros, step.count)).collect();
+            PhaseView { name, micros: report.micros, steps }
+        };
+        Phase::ALL.map(view).into()
     }
 
     fn raw_stats(&self, bucket: &str, group: &str) -> Vec<(String, String)> {

@@ -315,6 +315,8 @@ impl Wire {
         while self.after == After::Ready || self.after == After::Again {
             let rest = std::mem::take(&mut self.rest);
             self.context.read_at = Instant::now();
+            self.context.stopwatch.lap(self.context.read_at);
+            self.context.stopwatch.begin_turn(self.context.read_at);
             self.turns += 1;
             let (consumed, after) = self.connection.consume(&rest, &mut self.out, &mut self.context);
             self.rest = rest[consumed..].to_vec();

@@ -6,6 +6,7 @@ mod dcp;
 mod garbage;
 mod harness;
 mod logins;
+mod phases;
 mod sockets;
 mod text;
 mod tls;

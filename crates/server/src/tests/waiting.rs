@@ -19,7 +19,7 @@ use crate::{ListenerKind, connection::After};
 
 const KEY: &[u8] = b"k";
 
-fn wire(node: &Node, features: &[Feature]) -> Wire {
+pub(super) fn wire(node: &Node, features: &[Feature]) -> Wire {
     let mut wire = node.connect(ListenerKind::Kv);
     wire.hello(features);
     log_in(&mut wire, "Administrator", "password");

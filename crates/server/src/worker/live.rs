@@ -2,12 +2,13 @@
 //!
 //! An idle connection owns neither: partial frames and unwritten answers are the only buffers a connection has.
 
-use std::io;
+use std::{io, time::Instant};
 
 use crate::{
     connection::{After, Connection},
     context::Context,
     output::{Output, Pending},
+    phases::Owed,
     transport::{ReadOutcome, Transport},
     worker::{READ_BYTES, slab::ConnectionId},
 };
@@ -39,8 +40,10 @@ pub(crate) struct Live {
     /// The last read failed: close.
     lost: Option<io::Error>,
     pending: Option<Box<Pending>>,
-    /// On the ready list.
-    pub(crate) scheduled: bool,
+    /// The answers in `pending`, to be counted when they are written.
+    owed: Option<Owed>,
+    /// On the ready list since.
+    pub(crate) scheduled: Option<Instant>,
     /// When the socket last took something, while output is pending (monotonic milliseconds).
     pub(crate) progress_at: u64,
     /// What is counted in the worker's held bytes.
@@ -84,7 +87,8 @@ impl Live {
             closing: false,
             lost: None,
             pending: None,
-            scheduled: false,
+            owed: None,
+            scheduled: None,
             progress_at: 0,
             held: 0,
         }
@@ -173,6 +177,9 @@ impl Live {
             // Another connection goes on for a consumer that may never read again.
             return Ok(if self.connection.is_superseded() { Verdict::Close } else { Verdict::Wait });
         }
+        if let Some(owed) = self.owed.take() {
+            self.settle(owed, context);
+        }
         if self.closing {
             return Ok(Verdict::Close);
         }
@@ -191,7 +198,15 @@ impl Live {
         if reading && after != After::Close && !self.connection.pump(&mut buffers.output, context) {
             after = After::Close;
         }
+        let owed = context.stopwatch.owed();
         self.write_out(&mut buffers.output, context)?;
+        match owed {
+            Some(_) if self.is_stalled() => self.owed = owed,
+            Some(owed) => self.settle(owed, context),
+            // What streams took is not the next connection's.
+            None if self.connection.is_dcp() => _ = context.stopwatch.lap(Instant::now()),
+            None => {}
+        }
         Ok(self.verdict(after, reading))
     }
 
@@ -321,6 +336,15 @@ impl Live {
             }
         }
         Ok(())
+    }
+
+    /// Counts answers that the socket has taken.
+    fn settle(&self, owed: Owed, context: &mut Context) {
+        let now = Instant::now();
+        context.stopwatch.lap(now);
+        if let Some(bucket) = self.connection.session.attached() {
+            owed.settle(now, &bucket.meter, context.worker);
+        }
     }
 
     /// True when nothing is left to write.

@@ -9,7 +9,7 @@ use super::worker::Workers;
 use super::{Args, Failure};
 use crate::progress::Progress;
 use load::conduct;
-use load::doctor::{Activity, Circumstances, Phases, findings};
+use load::doctor::{Activity, Circumstances, Histograms, by_operation, by_phase, findings};
 use load::process::own_interruptions;
 use load::report::Report;
 use load::{Control, Part, Tally, Target, Usage};
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Statistics of the server whose growth is reported, where it has them.
 const SYNCS: &str = "ep_flusher_syncs";
+/// Groups of its statistics with histograms: of operations, and of what their time was spent on.
+const GROUPS: [&str; 2] = ["timings", "phases"];
 
 /// Runs what the flags say.
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
@@ -43,7 +45,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let before = args.answers.server_pid.and_then(Usage::of);
     let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
     let interruptions = own_interruptions();
-    let (activity, phases) = (Activity::now(), phases(&target));
+    let (activity, [timings, phases]) = (Activity::now(), GROUPS.map(|group| histograms(&target, group)));
     let mut conductor = args.pace.conductor();
     let outcome = led(args, &control, || {
         hands.run(Stage::Measure, &control, |interval| {
@@ -67,7 +69,10 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
             ..circumstances(args, &plan, &report, &activity)
         };
         report.findings = findings(&report.tally, &about);
-        report.findings.extend(self::phases(&target).since(&phases));
+        let [timings_now, phases_now] = GROUPS.map(|group| histograms(&target, group));
+        let (timings, phases) = (timings_now.since(&timings), phases_now.since(&phases));
+        report.findings.extend(by_phase(&timings, &phases));
+        report.findings.extend(by_operation(&timings));
     }
     let grown = syncs_before.zip(syncs(&target)).map(|(before, after)| after - before);
     if let Some(syncs) = grown.filter(|syncs| *syncs > 0.0) {
@@ -141,10 +146,10 @@ fn led<T>(args: &Args, control: &Arc<Control>, work: impl FnOnce() -> T) -> Resu
     }))
 }
 
-/// How long operations have taken inside the server, if it is one that says so.
-fn phases(target: &Target) -> Phases {
-    let stats = target.open(0).ok().and_then(|mut connection| connection.stats("timings").ok());
-    Phases::read(&stats.unwrap_or_default())
+/// What the server says of itself in a group of statistics, if it is one that has it.
+fn histograms(target: &Target, group: &str) -> Histograms {
+    let stats = target.open(0).ok().and_then(|mut connection| connection.stats(group).ok());
+    Histograms::read(&stats.unwrap_or_default())
 }
 
 /// How often the server has synced, if it is one that says so.
