@@ -12,4 +12,5 @@ pub mod binary;
 pub mod error_map;
 pub mod hello;
 pub mod sasl;
+pub mod snappy;
 pub mod text;

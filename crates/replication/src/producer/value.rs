@@ -3,9 +3,9 @@
 //! Most values go out as they are stored. Those that do not are made in a scratch buffer, following kv_engine
 //! (`Item::removeBodyAndOrXattrs`, `ActiveStream::makeResponseFromItem`).
 
-use base::{Datatype, limits};
+use base::Datatype;
 use engine::subdoc::xattr::{Blob, Builder};
-use protocol::binary::dcp::OpenFlags;
+use protocol::{binary::dcp::OpenFlags, snappy::inflate};
 
 use super::controls::{Controls, Negotiated};
 
@@ -144,22 +144,6 @@ impl ValueMode {
         let original = if may_say_snappy { stored } else { stored.without(Datatype::SNAPPY) };
         if says_snappy { original.with(Datatype::SNAPPY) } else { original }
     }
-}
-
-/// Appends the inflated form of one raw Snappy block; false, with `out` as it was, when it is not one.
-fn inflate(block: &[u8], out: &mut Vec<u8>) -> bool {
-    let limit = limits::VALUE_BYTES_MAX + limits::XATTR_BYTES_MAX;
-    let Some(length) = snap::raw::decompress_len(block).ok().filter(|length| *length <= limit) else {
-        return false;
-    };
-    let start = out.len();
-    out.resize(start + length, 0);
-    let target = out.get_mut(start..).unwrap_or_default();
-    let done = snap::raw::Decoder::new().decompress(block, target).is_ok_and(|count| count == length);
-    if !done {
-        out.truncate(start);
-    }
-    done
 }
 
 /// Compresses in place; false, with `value` as it was, when that gains nothing.
