@@ -1,16 +1,29 @@
 //! The file system seam: the few calls the segment log makes, so that a test can own them.
 //!
 //! [`RealFs`] is the operating system, [`FaultFs`] an in-memory disk that loses, tears and refuses things on
-//! purpose. Both keep the contract below; one conformance suite runs against either. Nothing else in this
-//! crate touches files.
+//! purpose, [`ThrottledFs`] slows either down. All keep the contract below; one conformance suite runs against each.
+//! Nothing else in this crate touches files.
 
+mod budget;
 mod fault;
 mod real;
+mod throttled;
 
 use std::{io, path::Path};
 
+pub use budget::{DiskBudget, DiskClock, DiskLimits, DiskUse};
 pub use fault::FaultFs;
 pub use real::RealFs;
+pub use throttled::ThrottledFs;
+
+/// Room on the disk of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes the disk holds.
+    pub total: u64,
+    /// Bytes that may still be written.
+    pub free: u64,
+}
 
 /// A file system.
 pub trait Fs: Send + Sync {
@@ -62,6 +75,12 @@ pub trait Fs: Send + Sync {
     /// # Errors
     /// The operating system's.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>>;
+
+    /// Room on the disk that holds `dir`, which exists.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn space(&self, dir: &Path) -> io::Result<Space>;
 
     /// A number nobody can guess, for checksum seeds.
     fn random(&self) -> u64;

@@ -42,5 +42,7 @@ pub use api::{
     Record, RecordKind, RecordMeta, StoreStats, VbBatch, VbState, Verdict,
 };
 pub use error::StoreError;
-pub use fs::{FaultFs, Fs, FsFile, LockGuard, RealFs};
+pub use fs::{
+    DiskBudget, DiskClock, DiskLimits, DiskUse, FaultFs, Fs, FsFile, LockGuard, RealFs, Space, ThrottledFs,
+};
 pub use log::{Options, SegmentLog, open};

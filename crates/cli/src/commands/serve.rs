@@ -9,7 +9,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
-use server::runtime::{self, InitBucket, InitOptions, PortOptions, ServeOptions};
+use server::runtime::{self, DiskLimits, InitBucket, InitOptions, PortOptions, ServeOptions};
 
 use super::Failure;
 
@@ -98,6 +98,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SETTEE_MEMORY_QUOTA_MB", value_name = "MIB")]
     memory_quota_mb: Option<u64>,
 
+    /// Bytes per second that all buckets together read and write at most [default: as many as the disk can].
+    #[arg(long, env = "SETTEE_DISK_BYTES_PER_SEC", value_name = "BYTES")]
+    disk_bytes_per_sec: Option<u64>,
+
+    /// Reads, writes (each of 256 KiB at most) and syncs per second of all buckets together at most [default: as many
+    /// as the disk can].
+    #[arg(long, env = "SETTEE_DISK_IOPS", value_name = "N")]
+    disk_iops: Option<u64>,
+
     /// Certificate chain for the TLS ports (PEM) [default: a self-signed one, made once].
     #[arg(long, env = "SETTEE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -175,6 +184,10 @@ impl ServeArgs {
             workers: args.workers.unwrap_or_else(default_workers).max(1),
             connections_max: args.connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT),
             memory_quota_mb,
+            disk: DiskLimits {
+                bytes_per_sec: args.disk_bytes_per_sec.unwrap_or(0),
+                iops: args.disk_iops.unwrap_or(0),
+            },
             tls: args.tls_cert.zip(args.tls_key),
             init,
         })
@@ -220,6 +233,8 @@ impl ServeArgs {
             workers: self.workers.or(file.workers),
             connections_max: self.connections_max.or(file.connections_max),
             memory_quota_mb: self.memory_quota_mb.or(file.memory_quota_mb),
+            disk_bytes_per_sec: self.disk_bytes_per_sec.or(file.disk_bytes_per_sec),
+            disk_iops: self.disk_iops.or(file.disk_iops),
             tls_cert: self.tls_cert.or(file.tls_cert),
             tls_key: self.tls_key.or(file.tls_key),
             log_level: self.log_level.or(file.log_level),

@@ -10,7 +10,7 @@ use base::{BucketUuid, Now, bucket::BucketKind, limits};
 use cluster::{BucketInfo, ClusterError, Metadata};
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError};
 use parking_lot::Mutex;
-use storage::{KvStore, RealFs, StoreError};
+use storage::{Fs, KvStore, StoreError};
 
 use super::{
     background::{self, BucketBells, BucketThreads},
@@ -55,6 +55,8 @@ struct OpenBucket {
 /// The open buckets by name.
 pub(crate) struct OpenBuckets {
     data_dir: Arc<DataDir>,
+    /// What the stores of all buckets read and write through.
+    files: Arc<dyn Fs>,
     shared: Arc<Shared>,
     wakes: Wakes,
     workers: usize,
@@ -64,13 +66,13 @@ pub(crate) struct OpenBuckets {
 
 impl OpenBuckets {
     pub(crate) fn new(
-        data_dir: Arc<DataDir>,
+        (data_dir, files): (Arc<DataDir>, Arc<dyn Fs>),
         shared: Arc<Shared>,
         wakes: Wakes,
         workers: usize,
         this_node: String,
     ) -> Self {
-        Self { data_dir, shared, wakes, workers, this_node, open: Mutex::default() }
+        Self { data_dir, files, shared, wakes, workers, this_node, open: Mutex::default() }
     }
 
     /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
@@ -184,9 +186,8 @@ impl OpenBuckets {
         }
         (0..shards)
             .map(|shard| {
-                let fs = Arc::new(RealFs);
                 let options = storage::Options { shard: shard as u32, ..storage::Options::default() };
-                let store = storage::open(&folder.join(shard.to_string()), fs, options)
+                let store = storage::open(&folder.join(shard.to_string()), Arc::clone(&self.files), options)
                     .map_err(|source| BucketError::Store { name: name.into(), source })?;
                 Ok(Arc::new(store) as Arc<dyn KvStore>)
             })

@@ -13,6 +13,7 @@ mod buckets;
 mod company;
 mod control;
 mod data_dir;
+mod disk;
 mod gauges;
 mod listeners;
 mod machine;
@@ -37,6 +38,8 @@ pub use self::{
     machine::memory_bytes as machine_memory_bytes,
     options::{InitBucket, InitOptions, PortOptions, PortsInUse, ServeOptions},
 };
+pub use storage::DiskLimits;
+
 use crate::{
     ListenerKind, Shared, WorkerOptions, Workers,
     shared::Snapshot,
@@ -135,7 +138,7 @@ impl Node {
             .remove_unknown_buckets(|uuid| metadata.buckets.values().any(|bucket| bucket.uuid.0 == uuid))?;
         let wakes = workers.notifier();
         let buckets = Arc::new(OpenBuckets::new(
-            data_dir,
+            (data_dir, disk::files(options.disk)),
             Arc::clone(&shared),
             wakes.clone(),
             options.workers,

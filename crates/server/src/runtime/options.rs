@@ -3,6 +3,7 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
+use storage::DiskLimits;
 
 /// Ports of a node; 0 asks the operating system for a free one, `None` switches the listener off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,8 @@ pub struct ServeOptions {
     pub connections_max: usize,
     /// Memory for all buckets together, in MiB.
     pub memory_quota_mb: u64,
+    /// How fast all buckets together may use the disk.
+    pub disk: DiskLimits,
     /// PEM certificate chain and key for the TLS ports; a self-signed pair is made when absent.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Unattended initialisation.

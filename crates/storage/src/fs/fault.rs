@@ -14,7 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Fs, FsFile, LockGuard};
+use super::{Fs, FsFile, LockGuard, Space};
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
@@ -404,6 +404,13 @@ impl Fs for FaultFs {
         }
         disk.locks.insert(path.to_owned(), disk.epoch);
         Ok(Some(Box::new(FaultLock { disk: self.0.clone(), path: path.to_owned(), epoch: disk.epoch })))
+    }
+
+    fn space(&self, _dir: &Path) -> io::Result<Space> {
+        let disk = &mut *self.0.lock();
+        disk.alive(disk.epoch)?;
+        let total = disk.capacity.unwrap_or(u64::MAX);
+        Ok(Space { total, free: total.saturating_sub(disk.used()) })
     }
 
     fn random(&self) -> u64 {

@@ -1,14 +1,19 @@
 //! The operating system's files: preallocation, `fdatasync`, directory syncs, advisory locks.
 
 use std::{
+    ffi::CString,
     fs::{self, File, OpenOptions, TryLockError},
     hash::{BuildHasher, RandomState},
     io,
-    os::{fd::AsRawFd, unix::fs::FileExt},
+    mem::MaybeUninit,
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, fs::FileExt},
+    },
     path::Path,
 };
 
-use super::{Fs, FsFile, LockGuard};
+use super::{Fs, FsFile, LockGuard, Space};
 
 /// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +69,20 @@ impl Fs for RealFs {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    fn space(&self, dir: &Path) -> io::Result<Space> {
+        let path = CString::new(dir.as_os_str().as_bytes())?;
+        let mut found = MaybeUninit::<libc::statvfs>::uninit();
+        // SAFETY: the path ends with a zero byte and the buffer is as large as the call expects; both outlive it.
+        if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call has succeeded, so it has filled the buffer.
+        let found = unsafe { found.assume_init() };
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        // What only the superuser may use is not ours.
+        Ok(Space { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
     }
 
     fn random(&self) -> u64 {

@@ -1,11 +1,18 @@
 //! What the tests share: a store on either file system, documents, batches by vBucket.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use base::{Cas, Datatype, Seqno, VbId, VbUuid};
 use settee_storage::{
-    Backfill, FaultFs, Fs, KvStore, Liveness, Locator, Options, OwnedRecord, RealFs, Record, RecordKind,
-    RecordMeta, SegmentLog, StoreError, VbBatch, VbState, Verdict, open,
+    Backfill, DiskBudget, DiskClock, DiskLimits, FaultFs, Fs, KvStore, Liveness, Locator, Options,
+    OwnedRecord, RealFs, Record, RecordKind, RecordMeta, SegmentLog, StoreError, ThrottledFs, VbBatch,
+    VbState, Verdict, open,
 };
 
 /// One version to be written.
@@ -135,9 +142,17 @@ impl Place {
         Self { fs: Arc::new(fault.clone()), dir: "/shard".into(), fault: Some(fault), _directory: None }
     }
 
-    /// Both kinds.
-    pub(crate) fn each() -> [Self; 2] {
-        [Self::real(), Self::fault(1)]
+    /// A slow disk whose clock is as fast as need be.
+    pub(crate) fn throttled(seed: u64) -> Self {
+        let limits = DiskLimits { bytes_per_sec: 1 << 20, iops: 100 };
+        let budget = DiskBudget::new(limits, Arc::new(VirtualClock::default()));
+        let place = Self::fault(seed);
+        Self { fs: Arc::new(ThrottledFs::new(place.fs.clone(), Arc::new(budget))), ..place }
+    }
+
+    /// Every kind.
+    pub(crate) fn each() -> [Self; 3] {
+        [Self::real(), Self::fault(1), Self::throttled(1)]
     }
 
     pub(crate) fn open(&self) -> SegmentLog {
@@ -158,6 +173,20 @@ impl Place {
             // The lock must go with the "process"; what a clean drop would write must not be written.
             None => store.abandon(),
         }
+    }
+}
+
+/// Time passes when somebody sleeps.
+#[derive(Default)]
+struct VirtualClock(AtomicU64);
+
+impl DiskClock for VirtualClock {
+    fn nanos(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn sleep(&self, nanos: u64) {
+        self.0.fetch_add(nanos, Ordering::Relaxed);
     }
 }
 
