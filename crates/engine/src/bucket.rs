@@ -24,6 +24,7 @@ use crate::{
     item_pager::ItemPager,
     notify::{Notifier, Wait, Waiter},
     options::{BucketChange, BucketOptions, OpenError},
+    pools::Pools,
     range_scan::Scans,
     settings::Settings,
     shard::{Counters, Env, Gate, Shard, place_of},
@@ -49,6 +50,8 @@ pub struct Bucket {
     pub(crate) item_pager: Mutex<ItemPager>,
     pub(crate) range_scans: Arc<Scans>,
     pub(crate) errors: MemoryErrors,
+    /// Memory of no shard.
+    pub(crate) pools: Pools,
     /// Cursors of feeds and gatherings, all vBuckets'.
     pub(crate) cursors: AtomicUsize,
 }
@@ -109,6 +112,7 @@ impl Bucket {
             item_pager: Mutex::default(),
             range_scans: Arc::new(Scans::new(options.shards)),
             errors: MemoryErrors::default(),
+            pools: Pools::default(),
             cursors: AtomicUsize::new(0),
             options,
         };
@@ -395,6 +399,7 @@ fn open_shard(
         warm: AtomicBool::new(true),
         warmed_items: AtomicU64::new(0),
         counters: Counters::default(),
+        pools: Pools::default(),
     };
     let mut changed = Vec::new();
     let mut vbuckets = Vec::with_capacity(vbs.len());
@@ -417,6 +422,7 @@ fn open_shard(
             state.max_cas = shard.recorded_cas(vb, state.max_cas);
             changed.push((vb, state));
         }
+        v.account(&shard);
         vbuckets.push(v);
     }
     if let Some(store) = &shard.store {

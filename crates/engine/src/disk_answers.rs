@@ -92,6 +92,12 @@ impl DiskAnswers {
         }
     }
 
+    /// Bytes of the answers.
+    pub(crate) fn bytes(&self) -> usize {
+        let contents = self.answers.iter().map(|entry| entry.1.len() + entry.2.value_bytes());
+        self.answers.capacity() * size_of::<(u64, Box<[u8]>, DiskAnswer)>() + contents.sum::<usize>()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.answers.clear();
     }

@@ -27,6 +27,7 @@ use crate::{
     item::{ItemLoan, ItemPtr, ItemRef},
     key_map::repeated_later,
     notify::Work,
+    pools::Pool,
     shard::{FLUSH_BYTES, Shard},
     stats::{FlushFailure, FlushReport},
     system_events::is_system_key,
@@ -37,6 +38,9 @@ use crate::{
 const COMMIT_BYTES: u64 = 8 << 20;
 /// Bytes committed per sync.
 const SYNC_BYTES: u64 = 64 << 20;
+/// What the lists of a batch take per item: loan, hash, locator, and the record while it is being written.
+const ITEM_LIST_BYTES: usize =
+    size_of::<ItemLoan>() + size_of::<u64>() + size_of::<Locator>() + size_of::<Record<'_>>();
 /// Items published per lock hold.
 const PUBLISH_ITEMS: usize = 256;
 
@@ -202,11 +206,15 @@ impl Bucket {
         let mut dirty = shard.gate.take_dirty().into_iter();
         let mut committed: Vec<Part> = Vec::new();
         let mut bytes = 0;
+        let mut held = shard.pools.hold(Pool::Write, 0);
+        let mut taken_items = 0;
         while bytes < SYNC_BYTES {
             let mut group = self.take_group(shard, &mut dirty, now);
             if group.is_empty() {
                 break;
             }
+            taken_items += group.iter().map(|part| part.items.len()).sum::<usize>();
+            held.set((taken_items * ITEM_LIST_BYTES) as u64);
             if let Err(error) = commit(shard, store, &mut group) {
                 let failure = failure_of(shard, &error);
                 report.failed = Some(failure);
@@ -354,6 +362,7 @@ impl Bucket {
                 v.persistence_waiters.extract_if(.., |entry| entry.0 <= persisted).for_each(|entry| {
                     after.wake(entry.1);
                 });
+                v.account(shard);
             }
         }
         if unblocks {

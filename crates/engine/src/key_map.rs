@@ -122,6 +122,13 @@ impl<V> KeyMap<V> {
         self.entries.remove(&hash).map(|entry| entry.1)
     }
 
+    /// Bytes of the map and its keys, not of what values point to.
+    pub(crate) fn bytes(&self) -> usize {
+        let keys: usize = self.entries.values().map(|entry| entry.0.len()).sum();
+        // One byte of control per entry.
+        self.entries.capacity() * (size_of::<(u64, (Box<[u8]>, V))>() + 1) + keys
+    }
+
     /// The values, in no particular order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.values().map(|entry| &entry.1)

@@ -37,6 +37,8 @@ mod memory;
 pub mod notify;
 mod ops;
 pub mod options;
+mod overheads;
+mod pools;
 pub mod range_scan;
 pub mod request;
 mod settings;
@@ -58,6 +60,7 @@ pub use ops::subdoc::request::{
     ValueForm, XattrRights,
 };
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
+pub use pools::{Pool, PoolBytes};
 pub use range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSelection, ScanStep};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
 pub use stats::{BucketStats, Budget, FlushFailure, FlushReport, StepReport, VbInfo, VbOps, WarmupState};

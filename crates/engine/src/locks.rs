@@ -53,6 +53,11 @@ impl Locks {
         }
     }
 
+    /// Bytes of the notes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.by_key.bytes()
+    }
+
     /// Whether somebody may hold a lock.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -25,13 +25,6 @@ const DIRTY_PERCENT: u64 = 40;
 const HELP: Budget = Budget { items: 512, bytes: 4 << 20 };
 
 impl Bucket {
-    /// Bytes of documents and tables, and of what range scans hold.
-    #[inline]
-    pub(crate) fn mem_used(&self) -> u64 {
-        let arenas: u64 = self.shards.iter().map(|shard| shard.arena.used_bytes() as u64).sum();
-        arenas + self.range_scans.bytes()
-    }
-
     /// Where the pager starts, and where it stops.
     pub(crate) fn watermarks(&self) -> (u64, u64) {
         let quota = self.settings.quota_bytes();

@@ -18,6 +18,7 @@ use crate::{
     feed::{BackfillQueue, Backfiller},
     flusher::Flusher,
     item::{ItemLoan, ItemPtr, ItemRef},
+    pools::Pools,
 };
 
 /// Bytes a vBucket gathers before it tells its shard.
@@ -43,6 +44,8 @@ pub(crate) struct Shard {
     /// Records read by warm-up so far.
     pub(crate) warmed_items: AtomicU64,
     pub(crate) counters: Counters,
+    /// Who holds memory beside the arena.
+    pub(crate) pools: Pools,
     /// The vBucket whose state carries the CAS ceiling of the shard.
     pub(crate) marker_vb: VbId,
 }
@@ -54,8 +57,6 @@ pub(crate) struct Counters {
     pub(crate) commit_failures: AtomicU64,
     pub(crate) fetch_errors: AtomicU64,
     pub(crate) backfill_errors: AtomicU64,
-    /// As of the last look.
-    pub(crate) backfill_bytes: AtomicU64,
     /// Cursors that were too far behind.
     pub(crate) cursors_dropped: AtomicU64,
 }

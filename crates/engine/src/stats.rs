@@ -7,7 +7,12 @@ use std::sync::atomic::Ordering;
 use base::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
 use storage::StoreStats;
 
-use crate::{bucket::Bucket, shard::Shard, vbucket::VBucket};
+use crate::{
+    bucket::Bucket,
+    pools::{Pool, PoolBytes},
+    shard::Shard,
+    vbucket::VBucket,
+};
 
 /// How much one call of a step function may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +156,8 @@ pub struct BucketStats {
     pub curr_temp_items: u64,
     /// `mem_used`: every byte the bucket holds.
     pub mem_used: u64,
+    /// Whose those are.
+    pub pools: PoolBytes,
     /// `ep_kv_size`: documents with their headers.
     pub kv_bytes: u64,
     /// Hash tables.
@@ -265,7 +272,6 @@ impl Bucket {
     pub fn stats(&self) -> BucketStats {
         let (mem_high_wat, mem_low_wat) = self.watermarks();
         let mut stats = BucketStats {
-            mem_used: self.mem_used(),
             quota_bytes: self.settings.quota_bytes(),
             mem_high_wat,
             mem_low_wat,
@@ -277,12 +283,18 @@ impl Bucket {
         };
         let mut collections = BTreeMap::new();
         for vb in 0..self.vbuckets() {
-            let Ok((slot, _)) = self.slot(VbId(vb)) else { continue };
-            stats.add_vbucket(&slot.vb.lock(), &mut collections);
+            let Ok((slot, shard)) = self.slot(VbId(vb)) else { continue };
+            let mut v = slot.vb.lock();
+            v.account(shard);
+            stats.add_vbucket(&v, &mut collections);
         }
         for shard in &self.shards {
             stats.add_shard(shard);
         }
+        let queued_bytes = stats.checkpoint_memory - stats.checkpoint_bytes;
+        stats.pools = self.pool_bytes(stats.table_bytes, stats.kv_bytes, queued_bytes);
+        stats.mem_used = stats.pools.sum();
+        stats.backfill_bytes = stats.pools.of(Pool::Replication);
         stats.collections = collections.into_iter().filter(|entry| entry.1 > 0).collect();
         stats.bg_fetched = stats.ops.bg_fetched;
         stats.diskqueue_items = stats.queue_size + stats.unsynced_items;
@@ -319,7 +331,6 @@ impl BucketStats {
         self.commit_failures += shard.counters.commit_failures.load(Ordering::Relaxed);
         self.cursors_dropped += shard.counters.cursors_dropped.load(Ordering::Relaxed);
         self.backfill_errors += shard.counters.backfill_errors.load(Ordering::Relaxed);
-        self.backfill_bytes += shard.counters.backfill_bytes.load(Ordering::Relaxed);
         self.bg_errors += shard.counters.fetch_errors.load(Ordering::Relaxed);
         self.bg_queue += shard.queued_fetches() as u64;
         self.poisoned |= shard.gate.is_poisoned();

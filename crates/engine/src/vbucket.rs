@@ -23,6 +23,7 @@ use crate::{
     key_map::{HashesSet, KeyMap},
     locks::Locks,
     notify::{Refusal, Waiter},
+    overheads::Overheads,
     shard::{Env, REPORT_BYTES, Shard},
     stats::VbOps,
     subdoc::xattr::{Blob, Builder},
@@ -67,6 +68,8 @@ pub(crate) struct VBucket {
     /// No document expires before this (Unix seconds).
     pub(crate) next_expiry: u32,
     pub(crate) persistence_waiters: Vec<(Seqno, Waiter)>,
+    /// What the pools know of.
+    pub(crate) accounted: Overheads,
     /// Dirty bytes not told to the shard yet, and those told since the checkpoint was last taken.
     unreported_bytes: u64,
     reported_bytes: u64,
@@ -178,6 +181,7 @@ impl VBucket {
             ops: VbOps::default(),
             next_expiry: u32::MAX,
             persistence_waiters: Vec::new(),
+            accounted: Overheads::default(),
             unreported_bytes: 0,
             reported_bytes: 0,
         }
@@ -514,6 +518,7 @@ impl VBucket {
             let sum = env.shard.gate.add_dirty_bytes(self.unreported_bytes);
             self.reported_bytes += self.unreported_bytes;
             self.unreported_bytes = 0;
+            self.account(env.shard);
             if sum >= crate::shard::FLUSH_BYTES {
                 after.flush();
             }

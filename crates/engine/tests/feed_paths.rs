@@ -10,8 +10,8 @@ use base::{
     bucket::{BucketKind, DurabilityLevel},
 };
 use settee_engine::{
-    BucketOptions, Delete, Feed, FeedBatch, FeedEnd, FeedKind, FeedOptions, FeedSnapshot, FeedStep, Store,
-    Waiter, Work,
+    BucketOptions, Delete, Feed, FeedBatch, FeedEnd, FeedKind, FeedOptions, FeedSnapshot, FeedStep, Pool,
+    Store, Waiter, Work,
 };
 use support::{Rig, options};
 
@@ -441,7 +441,7 @@ fn a_feed_that_is_dropped_leaves_nothing() {
         if kind == BucketKind::Couchbase {
             rig.flush();
         }
-        let before = rig.bucket.stats().mem_used;
+        let before = rig.bucket.stats().pools.of(Pool::Items);
         // Never read, queued, being read, read in part; and one on the checkpoint.
         let mut feeds: Vec<Feed> = (0..12).map(|ticket| open(&rig, ticket, FeedOptions::default())).collect();
         for feed in feeds.iter_mut().skip(1) {
@@ -462,7 +462,7 @@ fn a_feed_that_is_dropped_leaves_nothing() {
         run_backfills(&rig);
         let stats = rig.bucket.stats();
         assert_eq!((stats.cursors, stats.cursor_bytes, stats.backfill_bytes), (0, 0, 0));
-        assert_eq!(stats.mem_used, before, "{kind:?}");
+        assert_eq!(stats.pools.of(Pool::Items), before, "{kind:?}");
         assert!(stats.stores.iter().all(|store| store.bytes_pinned == 0));
     }
 }

@@ -19,8 +19,8 @@ use base::{
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 use settee_engine::{
-    Bucket, BucketOptions, Budget, Delete, Feed, FeedEnd, FeedOptions, FeedStep, Notifier, Refusal, Store,
-    Waiter, Work,
+    Bucket, BucketOptions, Budget, Delete, Feed, FeedEnd, FeedOptions, FeedStep, Notifier, Pool, Refusal,
+    Store, Waiter, Work,
 };
 use support::{Disk, FaultDisk, START_SECS, options};
 
@@ -317,9 +317,10 @@ fn leaves_nothing(hall: &Hall) {
     assert_eq!((stats.cursors, stats.cursor_bytes, stats.backfill_bytes), (0, 0, 0));
     assert!(stats.cursors_dropped > 0, "slow cursors are what this is about");
     assert!(stats.stores.iter().all(|store| store.bytes_pinned == 0));
-    assert!(stats.mem_used <= stats.kv_bytes + stats.table_bytes + 64 * stats.curr_temp_items, "{stats:?}");
+    let items = stats.pools.of(Pool::Items);
+    assert!(items <= stats.kv_bytes + 64 * stats.curr_temp_items, "{stats:?}");
     bucket.flush_all(hall.now()).unwrap();
-    assert_eq!(bucket.stats().mem_used, 0, "nobody holds a document");
+    assert_eq!(bucket.stats().pools.of(Pool::Items), 0, "nobody holds a document");
 }
 
 #[test]

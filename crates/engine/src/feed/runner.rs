@@ -21,6 +21,7 @@ use crate::{
     collections::CollectionTable,
     gather::{Gather, GatherOptions, GatherStep},
     item::{HeldItems, ItemRef},
+    pools::Pool,
     shard::Shard,
     system_events::is_system_key,
 };
@@ -44,6 +45,8 @@ const GATHER_STEPS: usize = 16;
 #[derive(Default)]
 pub(crate) struct Backfiller {
     places: Vec<Place>,
+    /// What the pools know of.
+    accounted: u64,
 }
 
 struct Place {
@@ -102,7 +105,7 @@ impl Bucket {
             };
             waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
         }
-        shard.counters.backfill_bytes.store(backfiller.bytes(now) as u64, Ordering::Relaxed);
+        backfiller.account(shard, now);
         report.failures = (shard.counters.backfill_errors.load(Ordering::Relaxed) - errors_before) as usize;
         report
     }
@@ -301,6 +304,13 @@ impl Backfiller {
     fn has_room(&self) -> bool {
         let reading = self.places.iter().filter(|place| place.source.is_some()).count();
         self.places.len() < PLACES_MAX && reading < READING_MAX
+    }
+
+    /// Tells the pools what is held.
+    fn account(&mut self, shard: &Shard, now: Now) {
+        let bytes = self.bytes(now) as u64;
+        let before = std::mem::replace(&mut self.accounted, bytes);
+        shard.pools.exchange(Pool::Replication, before, bytes);
     }
 
     /// Bytes in buffers, and held for reading.

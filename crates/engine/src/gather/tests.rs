@@ -220,5 +220,5 @@ fn a_gathering_ends_with_the_contents() {
     world.bucket.flush_all(world.now).unwrap();
     assert_eq!(gather.step(&world.bucket, &|_| true), Err(FeedEnd::Reset));
     assert!(gather.finish().is_none());
-    assert_eq!(world.bucket.stats().mem_used, 0);
+    assert_eq!(world.bucket.stats().pools.of(crate::Pool::Items), 0);
 }

@@ -4,7 +4,7 @@
 
 use base::{Datatype, Now, Status, VbId};
 use cluster::auth::Privilege;
-use engine::{BucketStats, VbInfo, WarmupState};
+use engine::{BucketStats, Pool, VbInfo, WarmupState};
 use protocol::binary::write_response;
 use storage::StoreStats;
 
@@ -72,7 +72,10 @@ pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Res
         "vbucket-seqno" => vbuckets(bucket, argument, vbucket_seqnos),
         "vbucket-details" => vbuckets(bucket, argument, vbucket_details),
         "failovers" => failovers(bucket, argument),
-        "memory" => Ok(memory(&bucket.engine.stats())),
+        "memory" => {
+            let stats = bucket.engine.stats();
+            Ok([memory(&stats), pools(&stats)].concat())
+        }
         "collections" => Ok(collections(bucket)),
         "scopes" => Ok(scopes(bucket)),
         "settings" => Ok(settings(bucket)),
@@ -94,6 +97,7 @@ pub(crate) fn general(shared: &Shared, bucket: &BucketEntry) -> Pairs {
     pairs.extend(operations(bucket));
     pairs.extend(documents(bucket, &stats));
     pairs.extend(memory(&stats));
+    pairs.extend(pools(&stats));
     pairs.extend(disk(&stats));
     pairs.extend(held(&stats));
     pairs
@@ -190,6 +194,7 @@ fn documents(bucket: &BucketEntry, stats: &BucketStats) -> Pairs {
 fn memory(stats: &BucketStats) -> Pairs {
     vec![
         pair("mem_used", stats.mem_used),
+        pair("mem_used_estimate", stats.mem_used),
         pair("bytes", stats.mem_used),
         pair("ep_kv_size", stats.kv_bytes),
         pair("ep_value_size", stats.kv_bytes),
@@ -213,6 +218,12 @@ fn memory(stats: &BucketStats) -> Pairs {
         pair("ep_num_non_resident", stats.non_resident),
         pair("ep_num_value_ejects", stats.ops.ejects),
     ]
+}
+
+/// Who holds the bytes of `mem_used`.
+fn pools(stats: &BucketStats) -> Pairs {
+    let pool = |(pool, name)| (format!("settee_mem_{name}"), stats.pools.of(pool).to_string());
+    Pool::ALL.map(pool).into()
 }
 
 fn disk(stats: &BucketStats) -> Pairs {
