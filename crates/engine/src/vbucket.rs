@@ -196,6 +196,7 @@ impl VBucket {
             max_deleted_rev: self.max_deleted_rev,
             failover_log: self.failover.log().to_vec(),
             manifest_uid: self.events.told_up_to(self.high_seqno),
+            marks: storage::Marks::default(),
         }
     }
 

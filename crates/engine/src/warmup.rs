@@ -71,6 +71,9 @@ impl Bucket {
 
     /// Puts one record into its table; false when there was no memory for it.
     fn load(&self, env: &Env<'_>, vb: VbId, record: &Record<'_>, locator: Locator, with_value: bool) -> bool {
+        if record.meta.kind.is_prepared() {
+            return true;
+        }
         let Ok((slot, shard)) = self.slot(vb) else { return true };
         let key = HashedKey { key: DocKey::trusted(record.key), hash: record.hash };
         if shard.index != env.shard.index || self.collections.load().is_dropped(key.key.collection()) {

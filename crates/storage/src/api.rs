@@ -25,7 +25,11 @@ impl Locator {
     }
 }
 
-/// What a record says about its key. Prepares, commits and aborts have numbers reserved on disk.
+/// What a record says about its key.
+///
+/// Prepares and aborts are apart from the rest: of a key they are versions of their own order, which nobody sees who looks
+/// the key up, and neither order makes a record of the other obsolete. A prepare is committed by an ordinary record of its
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
     /// The key has this value.
@@ -34,6 +38,12 @@ pub enum RecordKind {
     Deletion,
     /// The key was deleted because it had expired (a tombstone).
     Expiration,
+    /// The key is going to have this value, if the durable write is completed.
+    Prepare,
+    /// The key is going to be deleted, if the durable deletion is completed.
+    PreparedDeletion,
+    /// The key's last prepare will never be completed.
+    Abort,
 }
 
 impl RecordKind {
@@ -42,6 +52,20 @@ impl RecordKind {
     #[must_use]
     pub const fn is_tombstone(self) -> bool {
         matches!(self, Self::Deletion | Self::Expiration)
+    }
+
+    /// Whether it is about a durable write that is not, or was not, completed: see [`RecordKind`].
+    #[inline]
+    #[must_use]
+    pub const fn is_prepared(self) -> bool {
+        matches!(self, Self::Prepare | Self::PreparedDeletion | Self::Abort)
+    }
+
+    /// Whether it is there to make room: what a full disk keeps its reserve for.
+    #[inline]
+    #[must_use]
+    pub const fn frees_space(self) -> bool {
+        !matches!(self, Self::Document | Self::Prepare)
     }
 }
 
@@ -93,6 +117,29 @@ pub struct OwnedRecord {
     pub locator: Locator,
 }
 
+/// How far a vBucket's durable writes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The last prepare. All up to here are synced when the batch is.
+    pub prepared: Seqno,
+    /// Every prepare up to here is completed: committed or aborted.
+    pub completed: Seqno,
+    /// The last mutation that is neither a prepare nor an abort.
+    pub visible: Seqno,
+}
+
+impl Marks {
+    /// Of two states of one history the later.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            prepared: self.prepared.max(other.prepared),
+            completed: self.completed.max(other.completed),
+            visible: self.visible.max(other.visible),
+        }
+    }
+}
+
 /// Per-vBucket metadata that travels with each batch and is recovered at open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VbState {
@@ -108,6 +155,8 @@ pub struct VbState {
     pub failover_log: Vec<(VbUuid, Seqno)>,
     /// Version of the collections manifest the vBucket had seen.
     pub manifest_uid: ManifestUid,
+    /// Durable writes, as of the last of the records. All zero where there has never been one: then everything is visible.
+    pub marks: Marks,
 }
 
 /// One vBucket's part of a batch: atomic.
@@ -117,7 +166,7 @@ pub struct VbBatch<'a> {
     pub vb: VbId,
     /// State as of the last of the records.
     pub state: &'a VbState,
-    /// In seqno order; one version per key.
+    /// In seqno order; one version per key (and one prepare or abort).
     pub records: &'a [Record<'a>],
 }
 
@@ -132,7 +181,8 @@ pub enum Verdict {
     Unknown,
 }
 
-/// What the engine knows about which versions are current. Called by [`KvStore::compact`] on its thread.
+/// What the engine knows about which versions are current. Called by [`KvStore::compact`] on its thread. About prepares
+/// and aborts it is not asked: they go once [`Marks::completed`] has passed them.
 pub trait Liveness: Sync {
     /// Is this the newest *synced* version of its key? [`Verdict::Dead`] only when a version with a higher seqno is
     /// known to be synced: a version that was synced and then overwritten in memory only is still alive. The record's
@@ -192,6 +242,8 @@ pub struct BackfillOptions {
     pub unordered: bool,
     /// Values are empty and unchecked.
     pub keys_only: bool,
+    /// Also the newest prepare or abort of each key that has no newer version, beside the version that it has.
+    pub prepares: bool,
 }
 
 /// One vBucket as of one seqno, read in steps; see [`KvStore::backfill`]. Whatever the store does meanwhile, nothing
@@ -202,6 +254,9 @@ pub trait Backfill: Send {
 
     /// Tombstones up to here may be missing.
     fn purge_seqno(&self) -> Seqno;
+
+    /// Durable writes as of the end.
+    fn marks(&self) -> Marks;
 
     /// Memory held now. At most 24 bytes per record of the vBucket (superseded ones included; twice that while the
     /// list of them grows), 8 MiB, and one document.
@@ -319,7 +374,7 @@ pub trait KvStore: Send + Sync {
     /// [`StoreError::Stale`] when compaction has removed the segment: look the key up again.
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError>;
 
-    /// The newest committed version of a key, tombstones included; `None` only when there is none.
+    /// The newest version of a key, tombstones included, prepares not; `None` only when there is none.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable.

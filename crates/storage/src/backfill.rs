@@ -7,7 +7,7 @@
 //! 3. Of each key the newest is kept; the rest is sorted by seqno, or by place.
 //! 4. The delivery: those records are read again, values too, through windows over the segments.
 //!
-//! Keys are told apart by 96 bits of a hash whose seed is random and this backfill's alone: not by an index's
+//! Keys are told apart by 95 bits of a hash whose seed is random and this backfill's alone: not by an index's
 //! fingerprint, which collides every day, nor by the hash that clients can compute. Damage ends a backfill: of what
 //! was lost nobody knows the seqno, so nothing may be delivered that could lie beyond it.
 
@@ -24,7 +24,7 @@ use base::{Seqno, VbId};
 
 use self::{delivery::Delivery, survey::Survey};
 use crate::{
-    api::{Backfill, BackfillOptions, Record},
+    api::{Backfill, BackfillOptions, Marks, Record, RecordMeta},
     counters::{Counters, count},
     error::StoreError,
     log::Core,
@@ -39,6 +39,9 @@ struct Pin {
     from: Seqno,
     end: Seqno,
     purge_seqno: Seqno,
+    marks: Marks,
+    /// Prepares and aborts count too.
+    prepares: bool,
     /// Those that turn out to hold nothing of it are let go; the others keep their number.
     segments: Vec<Option<Arc<Segment>>>,
     /// Of the store, by vBucket.
@@ -61,7 +64,7 @@ enum Stage {
 }
 
 impl Pin {
-    fn new(core: &Core, vb: VbId, from: Seqno) -> Result<Self, StoreError> {
+    fn new(core: &Core, vb: VbId, from: Seqno, prepares: bool) -> Result<Self, StoreError> {
         // Order matters: the writer stands still, so that every segment with a record up to the synced seqno is in
         // the set; and the set is taken before the seqno, so that whatever compaction had removed from it by then
         // gave way to something synced by then.
@@ -82,7 +85,18 @@ impl Pin {
         }
         count(&core.counters.backfills, 1);
         let (incarnations, counters) = (core.incarnations.clone(), core.counters.clone());
-        Ok(Self { vb, incarnation, from, end: high.seqno, purge_seqno, segments, incarnations, counters })
+        Ok(Self {
+            vb,
+            incarnation,
+            from,
+            end: high.seqno,
+            purge_seqno,
+            marks: high.marks,
+            prepares,
+            segments,
+            incarnations,
+            counters,
+        })
     }
 
     fn segment(&self, number: usize) -> Option<&Arc<Segment>> {
@@ -95,8 +109,8 @@ impl Pin {
         }
     }
 
-    fn covers(&self, seqno: Seqno) -> bool {
-        seqno > self.from && seqno <= self.end
+    fn covers(&self, meta: &RecordMeta) -> bool {
+        meta.seqno > self.from && meta.seqno <= self.end && (self.prepares || !meta.kind.is_prepared())
     }
 
     /// Whether the vBucket's contents have been dropped since.
@@ -120,7 +134,7 @@ impl SegmentBackfill {
         from: Seqno,
         options: BackfillOptions,
     ) -> Result<Self, StoreError> {
-        let pin = Pin::new(core, vb, from)?;
+        let pin = Pin::new(core, vb, from, options.prepares)?;
         let stage =
             if pin.from < pin.end { Stage::Survey(Survey::new(core.fs.random())) } else { Stage::Done };
         Ok(Self { pin, options, stage })
@@ -134,6 +148,10 @@ impl Backfill for SegmentBackfill {
 
     fn purge_seqno(&self) -> Seqno {
         self.pin.purge_seqno
+    }
+
+    fn marks(&self) -> Marks {
+        self.pin.marks
     }
 
     fn memory_bytes(&self) -> usize {

@@ -14,7 +14,9 @@ pub(crate) mod manifest;
 mod tests;
 
 /// The format this build writes, and the newest it reads.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
+/// The oldest version that can be read: a later one with nothing in it that is newer.
+pub(crate) const VERSION_MIN: u32 = 1;
 /// Frames begin at multiples of this.
 pub(crate) const UNIT: u64 = 16;
 /// Room for the header's two copies; frames begin here.

@@ -38,8 +38,8 @@ mod window;
 mod writer;
 
 pub use api::{
-    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Pin,
-    Record, RecordKind, RecordMeta, StoreStats, VbBatch, VbState, Verdict,
+    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, Marks, OwnedRecord,
+    Pin, Record, RecordKind, RecordMeta, StoreStats, VbBatch, VbState, Verdict,
 };
 pub use error::StoreError;
 pub use fs::{

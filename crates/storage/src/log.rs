@@ -133,7 +133,7 @@ impl Core {
         for (vb, state) in writer.states() {
             let incarnation = incarnations.get(&vb).copied().unwrap_or(0);
             if let Some(high) = highs.get_mut(usize::from(vb.get())) {
-                *high = High { incarnation, seqno: state.high_seqno };
+                *high = High::of(incarnation, state);
             }
         }
         Self {
@@ -259,7 +259,7 @@ impl Core {
         self.publish();
         writer::validate(batches)?;
         let only_tombstones =
-            batches.iter().all(|part| part.records.iter().all(|record| record.meta.kind.is_tombstone()));
+            batches.iter().all(|part| part.records.iter().all(|record| record.meta.kind.frees_space()));
         if !only_tombstones && !self.reserve.restore() {
             return Err(StoreError::NoSpace);
         }
@@ -305,7 +305,7 @@ impl Core {
                 let state = states.get(&vb).cloned().unwrap_or_default();
                 writer.set_state(vb, &state, true);
                 // What failed was the manifest: the files have been synced.
-                self.synced_highs.advance(&[(vb, High { incarnation, seqno: state.high_seqno })]);
+                self.synced_highs.advance(&[(vb, High::of(incarnation, &state))]);
             }
             return written;
         }

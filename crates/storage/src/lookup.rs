@@ -42,7 +42,7 @@ pub(crate) fn newest(
     Ok(None)
 }
 
-/// Where versions of a key may lie, newest first.
+/// Where versions of a key may lie, newest first; not where prepares and aborts do.
 pub(crate) fn candidates(
     set: &SegmentSet,
     vb: VbId,
@@ -51,7 +51,13 @@ pub(crate) fn candidates(
     let print = fingerprint(hash);
     let mut found = Vec::new();
     for segment in set.values() {
-        found.extend(segment.find(print)?.into_iter().filter(|e| e.vb() == vb).map(|entry| (segment, entry)));
+        found.extend(
+            segment
+                .find(print)?
+                .into_iter()
+                .filter(|e| e.vb() == vb && !e.is_prepared())
+                .map(|entry| (segment, entry)),
+        );
     }
     found.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.seqno()));
     Ok(found)
@@ -67,6 +73,7 @@ pub(crate) fn scan(
 ) -> Result<(), StoreError> {
     for segment in core.segments().values() {
         let ranges = match vb {
+            Some(vb) if !has_since(segment, vb, from)? => continue,
             Some(vb) => segment.runs(vb)?,
             None => vec![(DATA_START, segment.data_end())],
         };
@@ -79,6 +86,11 @@ pub(crate) fn scan(
         }
     }
     Ok(())
+}
+
+/// Whether a segment holds anything of a vBucket from a seqno on.
+fn has_since(segment: &Segment, vb: VbId, from: Seqno) -> Result<bool, StoreError> {
+    Ok(segment.summaries()?.iter().any(|summary| summary.vb == vb && summary.seqno_max >= from))
 }
 
 fn scan_range(

@@ -1,4 +1,4 @@
-//! Up to which seqno each vBucket is synced: as of where a backfill shows it.
+//! Up to which seqno each vBucket is synced: as of where a backfill shows it; and how far its durable writes are there.
 //!
 //! The numbers are noted under the writer's lock when a sync begins and stored here when it has ended, before
 //! anybody else may learn of it: compaction never drops a version in favour of one that is not known here.
@@ -6,11 +6,20 @@
 use base::{Seqno, VbId};
 use parking_lot::Mutex;
 
+use crate::api::{Marks, VbState};
+
 /// A vBucket's synced seqno within one of its incarnations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct High {
     pub(crate) incarnation: u32,
     pub(crate) seqno: Seqno,
+    pub(crate) marks: Marks,
+}
+
+impl High {
+    pub(crate) fn of(incarnation: u32, state: &VbState) -> Self {
+        Self { incarnation, seqno: state.high_seqno, marks: state.marks }
+    }
 }
 
 /// See the module. By vBucket number.

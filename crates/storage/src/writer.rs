@@ -13,7 +13,7 @@ use crate::{
     counters::count,
     error::StoreError,
     format::{
-        DATA_START,
+        DATA_START, UNIT,
         frame::{self, FRAME_BYTES_MAX, SEQNO_MAX},
         header::{self, Header, Origin},
         manifest::VbEntry,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// A commit frame may grow by this while one part is added: its state with the longest failover log.
-const PART_STATE_BYTES_MAX: u64 = 8 + 6 * 10 + 255 * 18;
+const PART_STATE_BYTES_MAX: u64 = 8 + 9 * 10 + 255 * 18;
 
 /// See the module.
 pub(crate) struct Writer {
@@ -101,8 +101,8 @@ impl Writer {
         let high = |vb: VbId| {
             let index = usize::from(vb.get());
             self.is_changed[index] = false;
-            let seqno = self.vbs[index].as_ref().map_or(Seqno(0), |state| state.high_seqno);
-            (vb, High { incarnation: core.incarnation(vb), seqno })
+            let none = VbState::default();
+            (vb, High::of(core.incarnation(vb), self.vbs[index].as_ref().unwrap_or(&none)))
         };
         changed.into_iter().map(high).collect()
     }
@@ -193,6 +193,10 @@ impl Writer {
                 record.value,
             )?;
             locators.push(active.segment.locate(offset, length));
+            if record.meta.kind.is_prepared() {
+                // Soon completed, and obsolete then: counted so from the beginning.
+                self.batch.bury(active.segment.id, length.div_ceil(UNIT as u32));
+            }
             if !record.replaces.is_none() {
                 let replaced = Place::unpack(record.replaces);
                 self.batch.bury(replaced.segment, replaced.units);
@@ -321,6 +325,7 @@ fn take_over(state: &mut VbState, known: &VbState) {
     state.high_seqno = state.high_seqno.max(known.high_seqno);
     state.purge_seqno = state.purge_seqno.max(known.purge_seqno);
     state.max_deleted_rev = state.max_deleted_rev.max(known.max_deleted_rev);
+    state.marks = state.marks.max(known.marks);
 }
 
 /// What a part needs in a segment, its share of the commit frame included.

@@ -178,7 +178,7 @@ impl Bucket {
         let persisted = job.cursor.with(self, |at| at.v.persisted_seqno)?;
         self.place(job, persisted)?;
         // With values in any case: those of system events are needed.
-        let options = BackfillOptions { unordered: job.options.unordered, keys_only: false };
+        let options = BackfillOptions { unordered: job.options.unordered, keys_only: false, prepares: false };
         let source = store.backfill(job.vb, job.from, options).map_err(|error| failed(shard, &error))?;
         if source.end() < persisted {
             // The contents are being dropped: the disk knows already.

@@ -179,7 +179,7 @@ fn sample(items: &mut Vec<ItemRef<'_>>, samples: u64, seed: u64) {
 fn must_exist(shard: &Shard, scan: &Scan, seqno: Seqno) -> Result<(), Status> {
     let Some(store) = &shard.store else { return Err(Status::NotSupported) };
     let Some(before) = seqno.get().checked_sub(1) else { return Err(Status::NotStored) };
-    let options = BackfillOptions { unordered: false, keys_only: true };
+    let options = BackfillOptions { unordered: false, keys_only: true, prepares: false };
     let mut first = None;
     let mut backfill =
         store.backfill(scan.vb, Seqno(before), options).map_err(|_| Status::TemporaryFailure)?;

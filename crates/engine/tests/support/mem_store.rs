@@ -9,8 +9,8 @@ use std::{
 use base::{Seqno, VbId, hash::key_hash};
 use parking_lot::Mutex;
 use storage::{
-    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord, Pin,
-    Record, StoreError, StoreStats, VbBatch, VbState, Verdict,
+    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, Marks, OwnedRecord,
+    Pin, Record, StoreError, StoreStats, VbBatch, VbState, Verdict,
 };
 
 #[derive(Clone, Default)]
@@ -121,6 +121,10 @@ impl Backfill for MemBackfill {
         self.state.purge_seqno
     }
 
+    fn marks(&self) -> Marks {
+        self.state.marks
+    }
+
     fn memory_bytes(&self) -> usize {
         self.records.iter().map(|record| record.key.len() + record.value.len()).sum()
     }
@@ -185,7 +189,9 @@ impl Inner {
 
     fn newest(&self, vb: VbId, key: &[u8]) -> Option<(u64, OwnedRecord)> {
         let versions =
-            self.written.records.iter().filter(|(_, record)| record.0 == vb && record.1.key == key);
+            self.written.records.iter().filter(|(_, record)| {
+                record.0 == vb && record.1.key == key && !record.1.meta.kind.is_prepared()
+            });
         versions.max_by_key(|(_, record)| record.1.meta.seqno).map(|(at, record)| (*at, record.1.clone()))
     }
 }
@@ -334,13 +340,20 @@ impl KvStore for MemStore {
         inner.readable()?;
         let mut newest = BTreeMap::new();
         for (_, record) in inner.synced.records.values().filter(|(of, _)| *of == vb) {
-            let slot = newest.entry(record.key.clone()).or_insert_with(|| record.clone());
+            let space = record.meta.kind.is_prepared();
+            let slot = newest.entry((record.key.clone(), space)).or_insert_with(|| record.clone());
             if slot.meta.seqno < record.meta.seqno {
                 *slot = record.clone();
             }
         }
-        let mut records: Vec<OwnedRecord> =
-            newest.into_values().filter(|record| record.meta.seqno > from).collect();
+        let version_of = |key: &Vec<u8>| newest.get(&(key.clone(), false)).map(|version| version.meta.seqno);
+        let is_open = |prepared: &OwnedRecord| version_of(&prepared.key) < Some(prepared.meta.seqno);
+        let mut records: Vec<OwnedRecord> = newest
+            .values()
+            .filter(|record| record.meta.seqno > from)
+            .filter(|record| !record.meta.kind.is_prepared() || options.prepares && is_open(record))
+            .cloned()
+            .collect();
         // Out of order means out of order.
         records.sort_by_key(|r| if options.unordered { key_hash(&r.key) } else { r.meta.seqno.get() });
         if options.keys_only {
@@ -359,6 +372,16 @@ impl KvStore for MemStore {
         let mut report = CompactReport::default();
         let candidates: Vec<_> = self.inner.lock().synced.records.clone().into_iter().collect();
         for (at, (vb, record)) in candidates {
+            if record.meta.kind.is_prepared() {
+                let mut inner = self.inner.lock();
+                let marks = inner.synced.states.get(&vb).map_or(Marks::default(), |state| state.marks);
+                if record.meta.seqno <= marks.completed {
+                    inner.written.records.remove(&at);
+                    inner.synced.records.remove(&at);
+                    report.records_dropped += 1;
+                }
+                continue;
+            }
             let view = Record {
                 meta: record.meta,
                 key: &record.key,
@@ -371,7 +394,9 @@ impl KvStore for MemStore {
             let newest = inner.newest(vb, &record.key).map(|found| found.0);
             let synced_versions = inner.synced.records.values();
             let newest_synced = synced_versions
-                .filter(|other| other.0 == vb && other.1.key == record.key)
+                .filter(|other| {
+                    other.0 == vb && other.1.key == record.key && !other.1.meta.kind.is_prepared()
+                })
                 .map(|other| other.1.meta.seqno)
                 .max();
             let dead = match verdict {

@@ -3,6 +3,7 @@
 use base::Seqno;
 
 use crate::{
+    api::RecordMeta,
     format::UNIT,
     index::{class_units, length_class},
     window::Extent,
@@ -11,22 +12,34 @@ use crate::{
 /// Most segments that can be told apart.
 pub(super) const SEGMENTS_MAX: usize = 1 << 16;
 
-/// Fingerprint 96 | seqno 48, segment's number in the pin 16, offset in units 24, length class 8.
+/// Fingerprint 95, prepare or abort 1 | seqno 48, segment's number in the pin 16, offset in units 24, length class 8.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
-    /// In an order that means nothing but "equal or not".
+    /// In an order that means nothing but that a key's version comes right before its prepare.
     pub(super) print: [u32; 3],
     place: [u32; 3],
 }
 
 impl Found {
-    pub(super) fn new(fingerprint: u128, seqno: Seqno, segment: usize, offset: u64, length: u32) -> Self {
-        let seqno = seqno.get();
+    pub(super) fn new(
+        fingerprint: u128,
+        meta: &RecordMeta,
+        segment: usize,
+        offset: u64,
+        length: u32,
+    ) -> Self {
+        let seqno = meta.seqno.get();
+        let fingerprint = fingerprint << 1 | u128::from(meta.kind.is_prepared());
         let extent = ((offset / UNIT) as u32) << 8 | length_class(length.div_ceil(UNIT as u32));
         Self {
-            print: [fingerprint as u32, (fingerprint >> 32) as u32, (fingerprint >> 64) as u32],
+            print: [(fingerprint >> 64) as u32, (fingerprint >> 32) as u32, fingerprint as u32],
             place: [(seqno >> 16) as u32, (seqno as u32) << 16 | (segment as u32 & 0xffff), extent],
         }
+    }
+
+    /// The key's print, whether of a version or of a prepare.
+    fn key_print(&self) -> [u32; 3] {
+        [self.print[0], self.print[1], self.print[2] & !1]
     }
 
     #[inline]
@@ -47,11 +60,16 @@ impl Found {
     }
 }
 
-/// Keeps the newest version of every key, in seqno order or by place.
+/// Keeps the newest version of every key, and its newest prepare or abort if that is newer still; in seqno order or by
+/// place.
 pub(super) fn newest(mut found: Vec<Found>, unordered: bool) -> Vec<Found> {
     found.sort_unstable_by(|a, b| a.print.cmp(&b.print).then_with(|| b.seqno().cmp(&a.seqno())));
     // Copies of one version, as repeated commits and compaction leave them, are alike: any will do.
     found.dedup_by_key(|record| record.print);
+    // A version sorts right before the prepare of its key, and says what became of it.
+    found.dedup_by(|prepared, version| {
+        prepared.key_print() == version.key_print() && prepared.seqno() < version.seqno()
+    });
     if unordered {
         found.sort_unstable_by_key(|record| (record.segment(), record.place[2]));
     } else {
@@ -63,9 +81,36 @@ pub(super) fn newest(mut found: Vec<Found>, unordered: bool) -> Vec<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::RecordKind;
 
     fn record(print: u128, seqno: u64, segment: usize, offset: u64) -> Found {
-        Found::new(print, Seqno(seqno), segment, offset, 100)
+        of_kind(RecordKind::Document, print, seqno, segment, offset)
+    }
+
+    fn of_kind(kind: RecordKind, print: u128, seqno: u64, segment: usize, offset: u64) -> Found {
+        let meta = RecordMeta {
+            kind,
+            seqno: Seqno(seqno),
+            cas: base::Cas(1),
+            rev: 1,
+            flags: 0,
+            expiry: 0,
+            datatype: base::Datatype::RAW,
+        };
+        Found::new(print, &meta, segment, offset, 100)
+    }
+
+    #[test]
+    fn a_prepare_is_kept_beside_its_keys_version_until_that_is_newer() {
+        use RecordKind::{Abort, Prepare};
+        let seqnos =
+            |found: Vec<Found>| newest(found, false).iter().map(|f| f.seqno().get()).collect::<Vec<_>>();
+        let of = |kind, seqno| of_kind(kind, 7, seqno, 0, 4096);
+        assert_eq!(seqnos(vec![record(7, 1, 0, 4096), of(Prepare, 2)]), [1, 2]);
+        assert_eq!(seqnos(vec![of(Prepare, 2), record(7, 3, 0, 4096)]), [3]);
+        assert_eq!(seqnos(vec![of(Prepare, 2), of(Abort, 4), record(7, 1, 0, 4096)]), [1, 4]);
+        assert_eq!(seqnos(vec![of(Prepare, 2), of(Prepare, 5), record(7, 3, 0, 4096)]), [3, 5]);
+        assert_eq!(seqnos(vec![of(Prepare, 2), record(9, 3, 0, 4096)]), [2, 3]);
     }
 
     #[test]

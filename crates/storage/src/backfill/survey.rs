@@ -159,10 +159,10 @@ impl Survey {
                 Step::Record(offset, stored) => {
                     let counts = stored.vb == pin.vb
                         && stored.incarnation == pin.incarnation
-                        && pin.covers(stored.meta.seqno);
+                        && pin.covers(&stored.meta);
                     if counts {
                         let print = key_fingerprint(stored.key, self.seed);
-                        let note = Found::new(print, stored.meta.seqno, self.segment, offset, stored.length);
+                        let note = Found::new(print, &stored.meta, self.segment, offset, stored.length);
                         self.found.push(note);
                     }
                 }

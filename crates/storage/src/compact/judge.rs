@@ -8,7 +8,7 @@ use super::Kept;
 use crate::{
     api::{Liveness, Record, Verdict},
     error::StoreError,
-    format::DATA_START,
+    format::{DATA_START, frame::StoredRecord},
     frames::{Frames, Step},
     index::fingerprint,
     log::Core,
@@ -39,6 +39,12 @@ pub(super) fn judge(
                 if !core.is_current(stored.vb, stored.incarnation) {
                     continue;
                 }
+                if stored.meta.kind.is_prepared() {
+                    if let Some(prepared) = judge_prepared(core, &stored, number, offset) {
+                        kept.push(prepared);
+                    }
+                    continue;
+                }
                 let record = stored.to_record();
                 let at = victim.locate(offset, stored.length);
                 let live = match liveness.verdict(stored.vb, &record, at) {
@@ -67,6 +73,24 @@ pub(super) fn judge(
             Step::End => return Ok(seen),
         }
     }
+}
+
+/// A prepare or abort that may still say something: of a prepare up to the mark it is known what became of it, and an
+/// abort up to it is about such a prepare.
+fn judge_prepared(core: &Core, stored: &StoredRecord<'_>, victim: u32, offset: u64) -> Option<Kept> {
+    let synced = core.synced_highs.of(stored.vb);
+    let is_completed =
+        synced.incarnation == stored.incarnation && stored.meta.seqno <= synced.marks.completed;
+    (!is_completed).then(|| Kept {
+        vb: stored.vb,
+        seqno: stored.meta.seqno,
+        hash: base::hash::key_hash(stored.key),
+        victim,
+        length: stored.length,
+        offset,
+        live: false,
+        purgeable: false,
+    })
 }
 
 /// Whether a newer version of the record's key is synced.

@@ -7,8 +7,9 @@
 //! 32 first byte of the batch / 16, u32   36 chain u32   (CRC-32C over the records' checksums, seeded with the salt)
 //! 40 synced segment u32   44 synced offset / 16, u32     (everything before this was synced when it was written)
 //! 48 zero u64   56 zero u64
-//! 64 parts: vb u16, log entries u8, zero u8, incarnation u32, then varints: records, high seqno, purge seqno,
-//!    max CAS, max deleted rev, manifest uid; then per log entry: uuid u64, seqno varint
+//! 64 parts: vb u16, log entries u8, flags u8, incarnation u32, then varints: records, high seqno, purge seqno,
+//!    max CAS, max deleted rev, manifest uid; with flag 1 varints of the durable writes: last prepare, completed up to,
+//!    last visible seqno; then per log entry: uuid u64, seqno varint
 //!    deaths: segment u32, units u32 that the batch made obsolete there
 //! ```
 //! A commit frame without parts is a sync mark: it only carries the synced position.
@@ -20,7 +21,13 @@ use super::{
     frame::{self, FrameError, HEAD, KIND_COMMIT_FRAME, MAGIC},
     put_varint, u32_at, u64_at,
 };
-use crate::{api::VbState, position::Position};
+use crate::{
+    api::{Marks, VbState},
+    position::Position,
+};
+
+/// Flag of a part: there have been durable writes.
+const HAS_MARKS: u8 = 1;
 
 /// A commit frame's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +61,8 @@ pub(crate) fn chain(chain: u32, record_crc: u32) -> u32 {
 pub(crate) fn encode_part(out: &mut Vec<u8>, vb: VbId, incarnation: u32, records: u32, state: &VbState) {
     let log = &state.failover_log[..state.failover_log.len().min(255)];
     out.extend_from_slice(&vb.get().to_le_bytes());
-    out.extend_from_slice(&[log.len() as u8, 0]);
+    let has_marks = state.marks != Marks::default();
+    out.extend_from_slice(&[log.len() as u8, if has_marks { HAS_MARKS } else { 0 }]);
     out.extend_from_slice(&incarnation.to_le_bytes());
     for number in [
         u64::from(records),
@@ -66,6 +74,11 @@ pub(crate) fn encode_part(out: &mut Vec<u8>, vb: VbId, incarnation: u32, records
     ] {
         put_varint(out, number);
     }
+    if has_marks {
+        for seqno in [state.marks.prepared, state.marks.completed, state.marks.visible] {
+            put_varint(out, seqno.get());
+        }
+    }
     for (uuid, seqno) in log {
         out.extend_from_slice(&uuid.get().to_le_bytes());
         put_varint(out, seqno.get());
@@ -76,7 +89,7 @@ pub(crate) fn encode_part(out: &mut Vec<u8>, vb: VbId, incarnation: u32, records
 pub(crate) fn decode_part(bytes: &mut Bytes<'_>) -> Option<Part> {
     let vb = bytes.u16().filter(|&vb| usize::from(vb) < VBUCKETS)?;
     let entries = bytes.u8()?;
-    let _zero = bytes.u8()?;
+    let flags = bytes.u8()?;
     let incarnation = bytes.u32()?;
     let records = u32::try_from(bytes.varint()?).ok()?;
     let mut state = VbState {
@@ -85,8 +98,14 @@ pub(crate) fn decode_part(bytes: &mut Bytes<'_>) -> Option<Part> {
         max_cas: Cas(bytes.varint()?),
         max_deleted_rev: bytes.varint()?,
         manifest_uid: ManifestUid(bytes.varint()?),
+        marks: Marks::default(),
         failover_log: Vec::with_capacity(usize::from(entries)),
     };
+    if flags & HAS_MARKS != 0 {
+        state.marks.prepared = Seqno(bytes.varint()?);
+        state.marks.completed = Seqno(bytes.varint()?);
+        state.marks.visible = Seqno(bytes.varint()?);
+    }
     for _ in 0..entries {
         state.failover_log.push((VbUuid(bytes.u64()?), Seqno(bytes.varint()?)));
     }

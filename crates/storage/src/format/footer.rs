@@ -16,7 +16,7 @@
 
 use base::{Seqno, VbId};
 
-use super::{UNIT, VBUCKETS, VERSION, u32_at, u64_at};
+use super::{UNIT, VBUCKETS, VERSION, VERSION_MIN, u32_at, u64_at};
 use crate::index::{Entry, MemoryIndex, Span, Tombstones, filter, memory::Summary};
 
 const MAGIC: &[u8; 8] = b"SETTFOOT";
@@ -183,7 +183,7 @@ pub(crate) fn decode_trailer(bytes: &[u8], segment: u32, file_bytes: u64) -> Opt
             newest: u32_at(bytes, 68),
         },
     };
-    let plausible = u32_at(bytes, 8) == VERSION
+    let plausible = (VERSION_MIN..=VERSION).contains(&u32_at(bytes, 8))
         && trailer.segment == segment
         && trailer.tombstones.oldest <= trailer.tombstones.newest
         && trailer.data_end <= crate::locator::SEGMENT_BYTES_MAX

@@ -21,7 +21,7 @@ use crate::api::{Record, RecordKind, RecordMeta};
 pub(crate) const HEAD: usize = 64;
 /// Marks the sixteenth byte of every frame: makes searching for the next one cheap.
 pub(crate) const MAGIC: u8 = 0xd5;
-/// The kind of commit frames. 4 prepare, 5 commit and 6 abort are reserved.
+/// The kind of commit frames. 5 is reserved.
 pub(crate) const KIND_COMMIT_FRAME: u8 = 0x80;
 /// Largest frame: what a locator can describe.
 pub(crate) const FRAME_BYTES_MAX: u32 = crate::locator::RECORD_UNITS_MAX * 16;
@@ -74,6 +74,9 @@ const fn kind_code(kind: RecordKind) -> u8 {
         RecordKind::Document => 1,
         RecordKind::Deletion => 2,
         RecordKind::Expiration => 3,
+        RecordKind::Prepare => 4,
+        RecordKind::Abort => 6,
+        RecordKind::PreparedDeletion => 7,
     }
 }
 
@@ -83,6 +86,9 @@ pub(crate) const fn kind_from_code(code: u8) -> Option<RecordKind> {
         1 => Some(RecordKind::Document),
         2 => Some(RecordKind::Deletion),
         3 => Some(RecordKind::Expiration),
+        4 => Some(RecordKind::Prepare),
+        6 => Some(RecordKind::Abort),
+        7 => Some(RecordKind::PreparedDeletion),
         _ => None,
     }
 }

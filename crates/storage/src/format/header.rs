@@ -8,7 +8,7 @@
 //! 48 first batch number u64   56 zero u32   60 crc u32 of bytes 0..60
 //! ```
 
-use super::{DATA_START, UNIT, VERSION, u32_at, u64_at};
+use super::{DATA_START, UNIT, VERSION, VERSION_MIN, u32_at, u64_at};
 use crate::position::Position;
 
 const MAGIC: &[u8; 8] = b"SETTLOG\0";
@@ -95,7 +95,7 @@ fn decode_copy(bytes: &[u8]) -> Result<Header, HeaderError> {
         return Err(HeaderError::Damaged);
     }
     match u32_at(copy, 8) {
-        VERSION => {}
+        VERSION_MIN..=VERSION => {}
         other => return Err(HeaderError::Version(other)),
     }
     let position =

@@ -14,7 +14,7 @@
 use base::VbId;
 
 use super::{
-    Bytes, UNIT, VERSION,
+    Bytes, UNIT, VERSION, VERSION_MIN,
     batch::{self, Part},
     u32_at,
 };
@@ -108,7 +108,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, ManifestError> {
         return Err(ManifestError::Damaged);
     }
     match u32_at(body, 8) {
-        VERSION => decode_body(&mut Bytes(&body[12..])).ok_or(ManifestError::Damaged),
+        VERSION_MIN..=VERSION => decode_body(&mut Bytes(&body[12..])).ok_or(ManifestError::Damaged),
         other => Err(ManifestError::Version(other)),
     }
 }

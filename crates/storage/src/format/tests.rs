@@ -10,7 +10,7 @@ use super::{
     put_varint,
 };
 use crate::{
-    api::{RecordKind, RecordMeta, VbState},
+    api::{Marks, RecordKind, RecordMeta, VbState},
     index::{MemoryIndex, Staged},
     position::Position,
 };
@@ -37,6 +37,7 @@ fn state() -> VbState {
         max_deleted_rev: 77,
         failover_log: (0..25).map(|n| (VbUuid(n << 50), Seqno(n))).collect(),
         manifest_uid: ManifestUid(12),
+        marks: Marks { prepared: Seqno(1 << 46), completed: Seqno(9), visible: Seqno(u64::MAX) },
     }
 }
 
@@ -144,11 +145,11 @@ fn a_header_survives_the_loss_of_either_copy_and_tells_of_newer_versions() {
         assert_eq!(header::decode(&damaged), Ok(header));
     }
     let mut newer = block;
-    newer[8] = 2;
+    newer[8] = 3;
     let crc = crc32c::crc32c(&newer[..60]).to_le_bytes();
     newer[60..64].copy_from_slice(&crc);
     newer[2048..].fill(0);
-    assert_eq!(header::decode(&newer), Err(header::HeaderError::Version(2)));
+    assert_eq!(header::decode(&newer), Err(header::HeaderError::Version(3)));
 }
 
 /// Every decoder on every input: none may panic, and none may take a changed input for the original.

@@ -11,7 +11,7 @@ pub(crate) const fn fingerprint(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// fingerprint 32 | seqno 48 | kind 6, vb 10 | offset 24 in units, length class 8.
+/// fingerprint 32 | seqno 48 | kind 6 (1 tombstone, 2 prepare or abort), vb 10 | offset 24 in units, length class 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry(pub(crate) u128);
 
@@ -19,7 +19,8 @@ impl Entry {
     #[inline]
     pub(crate) fn new(hash: u64, vb: VbId, seqno: Seqno, kind: RecordKind, offset: u64, length: u32) -> Self {
         let place = ((offset / UNIT) as u32) << 8 | length_class(length.div_ceil(UNIT as u32));
-        let vb_kind = u32::from(vb.get() & 0x3ff) | u32::from(kind.is_tombstone()) << 10;
+        let kind = u32::from(kind.is_tombstone()) | u32::from(kind.is_prepared()) << 1;
+        let vb_kind = u32::from(vb.get() & 0x3ff) | kind << 10;
         Self(
             u128::from(fingerprint(hash)) << 96
                 | u128::from(seqno.get()) << 48
@@ -41,6 +42,12 @@ impl Entry {
     #[inline]
     pub(crate) const fn vb(self) -> VbId {
         VbId((self.0 >> 32) as u16 & 0x3ff)
+    }
+
+    /// Whether it is a prepare or abort.
+    #[inline]
+    pub(crate) const fn is_prepared(self) -> bool {
+        (self.0 >> 43) as u8 & 1 != 0
     }
 
     #[inline]
@@ -197,5 +204,10 @@ mod tests {
         assert_eq!(entry.fingerprint(), u32::MAX);
         assert_eq!((entry.vb(), entry.seqno(), entry.offset()), (VbId(1023), seqno, (1 << 28) - 16));
         assert_eq!(entry.length_max(), 1104);
+        assert!(!entry.is_prepared());
+        for kind in [RecordKind::Prepare, RecordKind::PreparedDeletion, RecordKind::Abort] {
+            let entry = Entry::new(7, VbId(1023), seqno, kind, 4096, 100);
+            assert!(entry.is_prepared() && entry.vb() == VbId(1023) && entry.seqno() == seqno);
+        }
     }
 }

@@ -7,7 +7,7 @@ use settee_storage::{Backfill, BackfillOptions, CompactBudget, KvStore, Locator,
 
 use crate::support::{Amnesia, Place, Version, commit, document, drain, options, state, tombstone};
 
-const ORDERED: BackfillOptions = BackfillOptions { unordered: false, keys_only: false };
+const ORDERED: BackfillOptions = BackfillOptions { unordered: false, keys_only: false, prepares: false };
 
 fn compact(store: &dyn KvStore) {
     let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };

@@ -1,16 +1,19 @@
 //! Stores written by released formats: this and every later version must open them.
 //!
-//! `tests/fixtures/v1` was written by this test with `SETTEE_WRITE_FIXTURE=1`; a format change gets a folder of its own
-//! and never a rewrite of an old one.
+//! The newest of `tests/fixtures` was written by this test with `SETTEE_WRITE_FIXTURE=1`; a format change gets a folder of
+//! its own and never a rewrite of an old one.
 
 use std::{fs, path::Path};
 
 use base::{Seqno, VbId};
-use settee_storage::{BackfillOptions, KvStore, Options, RealFs, open};
+use settee_storage::{BackfillOptions, KvStore, Marks, Options, RealFs, RecordKind, open};
 
-use crate::support::{Version, commit, document, drain, lookup, same, state, tombstone};
+use crate::{
+    prepares::commit_marked,
+    support::{Version, commit, document, drain, lookup, prepared, same, state, tombstone},
+};
 
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/v1");
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
 fn options() -> Options {
     Options { shard: 3, segment_bytes: 16 << 10, segment_bytes_min: 16 << 10, reserve_bytes: 0 }
@@ -22,6 +25,19 @@ fn contents() -> Vec<Version> {
     documents.chain(tombstones).collect()
 }
 
+const MARKS: Marks = Marks { prepared: Seqno(3), completed: Seqno(0), visible: Seqno(1) };
+
+/// Of format 2: a vBucket with prepares.
+fn prepares() -> Vec<Version> {
+    let of = |kind, key, seqno| prepared(11, kind, key, seqno, "value");
+    vec![
+        document(11, "k", 1, "v"),
+        of(RecordKind::Prepare, "k", 2),
+        of(RecordKind::PreparedDeletion, "l", 3),
+        of(RecordKind::Abort, "l", 4),
+    ]
+}
+
 fn write(dir: &Path) {
     let store = open(dir, std::sync::Arc::new(RealFs), options()).unwrap();
     for batch in contents().chunks(13) {
@@ -31,6 +47,7 @@ fn write(dir: &Path) {
     store.reset_vbs(&[(VbId(2), state(0))]).unwrap();
     commit(&store, &[document(2, "anew", 1, "after the reset")]).unwrap();
     store.sync().unwrap();
+    commit_marked(&store, &prepares(), MARKS);
     // The newest segment stays without a footer, as after a crash.
     store.abandon();
 }
@@ -39,23 +56,25 @@ fn write(dir: &Path) {
 fn this_version_writes_what_the_fixture_holds() {
     let temporary = tempfile::tempdir().unwrap();
     write(temporary.path());
-    assert_contents(temporary.path());
+    assert_contents(temporary.path(), 2);
     if std::env::var_os("SETTEE_WRITE_FIXTURE").is_some() {
-        write(Path::new(FIXTURE));
+        write(&Path::new(FIXTURES).join("v2"));
     }
 }
 
 #[test]
-fn a_store_of_format_1_opens_with_everything_in_it() {
-    let copy = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(FIXTURE).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+fn stores_of_every_format_open_with_everything_in_them() {
+    for version in 1..=2 {
+        let copy = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(Path::new(FIXTURES).join(format!("v{version}"))).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+        assert_contents(copy.path(), version);
     }
-    assert_contents(copy.path());
 }
 
-fn assert_contents(dir: &Path) {
+fn assert_contents(dir: &Path, version: u32) {
     for _ in 0..2 {
         let store = open(dir, std::sync::Arc::new(RealFs), options()).unwrap();
         assert_eq!(store.stats().corrupt, []);
@@ -80,6 +99,14 @@ fn assert_contents(dir: &Path) {
             let opened = store.backfill(VbId(vb), Seqno(0), BackfillOptions::default()).unwrap();
             assert_eq!(drain(opened, vb, 1000).unwrap(), expected);
         }
+        let prepared = if version >= 2 { prepares() } else { Vec::new() };
+        if version >= 2 {
+            let options = BackfillOptions { prepares: true, ..BackfillOptions::default() };
+            let opened = store.backfill(VbId(11), Seqno(0), options).unwrap();
+            assert_eq!(opened.marks(), MARKS);
+            let shown = [prepared[0].clone(), prepared[1].clone(), prepared[3].clone()];
+            assert_eq!(drain(opened, 11, 1000).unwrap(), shown);
+        }
         let mut records = 0;
         store
             .scan(None, Seqno(0), true, &mut |_, _, _| {
@@ -87,6 +114,6 @@ fn assert_contents(dir: &Path) {
                 true
             })
             .unwrap();
-        assert_eq!(records, 45 + 5 + 1);
+        assert_eq!(records, 45 + 5 + 1 + prepared.len());
     }
 }

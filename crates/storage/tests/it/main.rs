@@ -9,5 +9,6 @@ mod faults;
 mod fixtures;
 mod fuzz;
 mod model;
+mod prepares;
 mod support;
 mod threads;

@@ -261,7 +261,11 @@ impl Run {
     fn begin_backfill(&mut self) {
         let vb = VbId(self.rng.u16(0..VBUCKETS));
         let from = if self.rng.bool() { 0 } else { self.rng.u64(0..200) };
-        let options = BackfillOptions { unordered: self.rng.bool(), keys_only: self.rng.u32(0..4) == 0 };
+        let options = BackfillOptions {
+            unordered: self.rng.bool(),
+            keys_only: self.rng.u32(0..4) == 0,
+            prepares: false,
+        };
         let backfill = match self.store().backfill(vb, Seqno(from), options) {
             Ok(backfill) => backfill,
             Err(StoreError::Reset) => return assert!(self.disk().is_dead(), "a reset that did not end"),

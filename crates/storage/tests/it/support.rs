@@ -48,6 +48,13 @@ pub(crate) fn tombstone(vb: u16, key: &str, seqno: u64, deleted_at: u32) -> Vers
     version
 }
 
+/// A prepare or abort.
+pub(crate) fn prepared(vb: u16, kind: RecordKind, key: &str, seqno: u64, value: &str) -> Version {
+    let mut version = document(vb, key, seqno, value);
+    version.meta.kind = kind;
+    version
+}
+
 pub(crate) fn state(high_seqno: u64) -> VbState {
     VbState {
         high_seqno: Seqno(high_seqno),
