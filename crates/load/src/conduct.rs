@@ -65,7 +65,7 @@ pub enum Plan {
         /// What must hold; without one the steps go on to the end.
         objective: Option<Objective>,
     },
-    /// Twice as much until the objective breaks, then halfway between.
+    /// Twice as much until the objective breaks, then halfway between. A rate is too high when it broke twice running.
     Search {
         /// What must hold.
         objective: Objective,
@@ -106,6 +106,8 @@ pub struct Conductor {
     /// Highest rate that was met and lowest that was not.
     good: f64,
     bad: Option<f64>,
+    /// A search has broken at this rate once; it is asked a second time, because a pause of the machine breaks any.
+    doubted: bool,
 }
 
 impl Conductor {
@@ -114,7 +116,18 @@ impl Conductor {
     pub fn new(plan: Plan, rate: f64, intervals: u64, seconds: f64) -> Conductor {
         let tally = Tally::default();
         let intervals = intervals.max(2);
-        Conductor { plan, intervals, seconds, rate, seen: 0, tally, steps: Vec::new(), good: 0.0, bad: None }
+        Conductor {
+            plan,
+            intervals,
+            seconds,
+            rate,
+            seen: 0,
+            tally,
+            steps: Vec::new(),
+            good: 0.0,
+            bad: None,
+            doubted: false,
+        }
     }
 
     /// Takes an interval in; at the end of a step the control gets another rate, or the end.
@@ -170,6 +183,10 @@ impl Conductor {
                 ((step.met || objective.is_none()) && next <= to).then_some(next)
             }
             Plan::Search { .. } => {
+                self.doubted = !step.met && !self.doubted;
+                if self.doubted {
+                    return Some(self.rate);
+                }
                 if step.met {
                     self.good = self.good.max(self.rate);
                 } else {
@@ -275,6 +292,23 @@ mod tests {
             let best = steps.iter().filter(|step| step.met).map(|step| step.rate).fold(0.0, f64::max);
             assert!(best <= capacity && best > 0.96 * capacity, "{best} of {capacity}");
         }
+    }
+
+    #[test]
+    fn one_pause_of_the_machine_does_not_end_a_search() {
+        let control = Control::new(1_000.0);
+        let plan = Plan::Search { objective: Objective { percent: 99.0, nanos: 2_000_000 } };
+        let mut conductor = Conductor::new(plan, 1_000.0, 2, 1.0);
+        // Of the first step nothing is answered in time; from then on the server takes 7,700 a second.
+        let mut capacity = 0.0;
+        while !control.stopped() {
+            (0..2).for_each(|_| conductor.see(&interval(&control, capacity), &control));
+            capacity = 7_700.0;
+        }
+        let steps = conductor.steps();
+        assert!(!steps[0].met && steps[1].met && steps[1].rate == steps[0].rate, "{steps:?}");
+        let best = steps.iter().filter(|step| step.met).map(|step| step.rate).fold(0.0, f64::max);
+        assert!(best <= 7_700.0 && best > 0.96 * 7_700.0, "{best}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! They speak lines of JSON over one TCP connection each. The coordinator says `{"plan":…,"part":…}`, and per stage
 //! `{"stage":…}`, `{"go":true}`, then `{"rate":…,"skips":…,"stop":…}` as these change. A worker answers `{"ready":true}`
-//! to plan and stage, then sends `{"interval":…}`s and `{"done":…}` or `{"error":…}`. A plan is whatever the two
+//! to plan and stage, then sends `{"interval":…}`s and `{"done":…,"told":…}` or `{"error":…}`. A plan is whatever the two
 //! command lines agree on; this module does not look into it. Everyone who reaches a worker's port can use it.
 
 use crate::choose::Part;
@@ -67,6 +67,9 @@ fn say(writer: &mut impl Write, message: &Value) -> io::Result<()> {
 /// The coordinator's side: connected workers.
 pub struct Fleet {
     workers: Vec<Line>,
+    addresses: Vec<String>,
+    /// What each found about itself in the last stage, in sentences.
+    told: Vec<Vec<String>>,
     /// CPU seconds that all workers have used in stages so far.
     cpu_seconds: f64,
 }
@@ -87,13 +90,25 @@ impl Fleet {
             worker.say(&json!({"plan": plan, "part": Part { index: index as u64, of }}))?;
         }
         workers.iter_mut().try_for_each(expect_ready)?;
-        Ok(Fleet { workers, cpu_seconds: 0.0 })
+        Ok(Fleet { workers, addresses: addresses.to_vec(), told: Vec::new(), cpu_seconds: 0.0 })
     }
 
     /// CPU seconds that the workers have used in the stages that ran.
     #[must_use]
     pub fn cpu_seconds(&self) -> f64 {
         self.cpu_seconds
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// What each worker, by its address, found about itself and its machine in the last stage.
+    #[must_use]
+    pub fn told(&self) -> Vec<(String, Vec<String>)> {
+        self.addresses.iter().cloned().zip(self.told.iter().cloned()).collect()
     }
 
     /// Runs a stage on all of them, from a common start.
@@ -116,6 +131,7 @@ impl Fleet {
         let (outbox, inbox) = channel();
         let mut gathered = Gathered::new(self.workers.len());
         let (mut first_error, mut cpu, over) = (None, 0.0, AtomicBool::new(false));
+        let mut told = vec![Vec::new(); self.workers.len()];
         let writers: io::Result<Vec<_>> =
             self.workers.iter().map(|worker| worker.writer.try_clone()).collect();
         let writers = writers?;
@@ -129,8 +145,9 @@ impl Fleet {
             while let Ok((worker, heard)) = inbox.recv() {
                 match heard {
                     Heard::Interval(interval) => gathered.add(worker, *interval),
-                    Heard::Done(seconds) => {
+                    Heard::Done(seconds, sentences) => {
                         cpu += seconds;
+                        told[worker] = sentences;
                         gathered.leave(worker);
                     }
                     Heard::Error(error) => {
@@ -146,6 +163,7 @@ impl Fleet {
             over.store(true, Ordering::Relaxed);
         });
         self.cpu_seconds += cpu;
+        self.told = told;
         first_error.map_or(Ok(()), |error| Err(broken(error)))
     }
 }
@@ -160,7 +178,8 @@ fn expect_ready(worker: &mut Line) -> Result<(), LoadError> {
 
 enum Heard {
     Interval(Box<Interval>),
-    Done(f64),
+    /// CPU seconds, and what the worker found about itself.
+    Done(f64, Vec<String>),
     Error(String),
 }
 
@@ -182,8 +201,10 @@ fn understand(message: &Value) -> Heard {
     if let Some(interval) = message.get("interval").and_then(interval_from) {
         return Heard::Interval(Box::new(interval));
     }
+    let told = message["told"].as_array().into_iter().flatten();
+    let told = told.filter_map(Value::as_str).map(str::to_owned);
     match message["done"].as_f64() {
-        Some(cpu_seconds) => Heard::Done(cpu_seconds),
+        Some(cpu_seconds) => Heard::Done(cpu_seconds, told.collect()),
         None => Heard::Error(message["error"].as_str().unwrap_or("it said something odd").to_owned()),
     }
 }
@@ -216,6 +237,11 @@ pub trait Work {
         control: &Control,
         sink: &mut dyn FnMut(Interval),
     ) -> Result<(), LoadError>;
+
+    /// What it found about itself and its machine in the last stage, in sentences.
+    fn told(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The worker's side: serves one coordinator until it hangs up. `prepare` makes the work of a plan.
@@ -273,7 +299,7 @@ fn serve_stage(line: &mut Line, work: &mut dyn Work, stage: &str, control: &Cont
         return Err(error);
     }
     line.say(&match result {
-        Ok(()) => json!({"done": own_cpu_seconds() - cpu}),
+        Ok(()) => json!({"done": own_cpu_seconds() - cpu, "told": work.told()}),
         Err(error) => json!({"error": error.to_string()}),
     })
 }

@@ -22,11 +22,18 @@ pub struct Circumstances {
     pub server_cpu: Option<f64>,
     /// Seconds that threads of the server were ready and did not run.
     pub server_waited: Option<f64>,
+}
+
+/// What a process that drove load knows of itself and its machine: the coordinator of workers has to ask them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Surroundings {
+    /// How long it drove.
+    pub seconds: f64,
     /// How often its threads were taken off their CPUs with more to do.
     pub interrupted: u64,
-    /// Its connections, if they are this process's.
-    pub sockets: Option<Sockets>,
-    /// What the machine did meanwhile.
+    /// Its connections.
+    pub sockets: Sockets,
+    /// What its machine did meanwhile.
     pub seen: Seen,
 }
 
@@ -47,10 +54,38 @@ pub fn findings(tally: &Tally, about: &Circumstances) -> Vec<String> {
     }
     shares(tally, &all, &mut out);
     client(tally, &all, about, &mut out);
-    connections(about, &mut out);
     server(tally, about, &mut out);
-    machine(about, &mut out);
     out
+}
+
+/// What follows for the process that drove the load.
+#[must_use]
+pub fn surroundings(about: &Surroundings) -> Vec<String> {
+    let mut out = Vec::new();
+    interruptions(about, &mut out);
+    connections(&about.sockets, &mut out);
+    machine(&about.seen, &mut out);
+    out
+}
+
+/// What several processes found, each sentence once with those who say it. Sentences of all stand first.
+#[must_use]
+pub fn of_workers(told: &[(String, Vec<String>)]) -> Vec<String> {
+    let mut sentences: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (worker, said) in told {
+        for sentence in said {
+            match sentences.iter_mut().find(|(known, _)| known == sentence) {
+                Some((_, workers)) => workers.push(worker),
+                None => sentences.push((sentence, vec![worker])),
+            }
+        }
+    }
+    sentences.sort_by_key(|(_, workers)| std::cmp::Reverse(workers.len()));
+    let told = |(sentence, workers): (&str, Vec<&str>)| match workers.len() {
+        all if all == told.len() => format!("Every worker: {sentence}"),
+        _ => format!("{}: {sentence}", workers.join(", ")),
+    };
+    sentences.into_iter().map(told).collect()
 }
 
 fn sum(latencies: &Latencies) -> f64 {
@@ -108,13 +143,6 @@ fn client(tally: &Tally, all: &Latencies, about: &Circumstances, out: &mut Vec<S
             busy * 100.0
         ));
     }
-    let interrupted = about.interrupted as f64 / seconds;
-    if interrupted >= INTERRUPTED {
-        out.push(format!(
-            "The client's threads were taken off their CPUs {interrupted:.0} times per second with more to do: such pauses \
-             of its own are in the latencies, as a garbage collector's would be."
-        ));
-    }
     if tally.unsent > 0 {
         out.push(format!(
             "{} operations were due and never sent: this rate is above what was possible.",
@@ -123,13 +151,17 @@ fn client(tally: &Tally, all: &Latencies, about: &Circumstances, out: &mut Vec<S
     }
 }
 
-fn connections(about: &Circumstances, out: &mut Vec<String>) {
-    let Some(sockets) = about.sockets.filter(|sockets| sockets.count > 0) else {
-        out.push(
-            "The connections belong to workers: their buffers and losses are not available here.".to_owned(),
-        );
-        return;
-    };
+fn interruptions(about: &Surroundings, out: &mut Vec<String>) {
+    let interrupted = about.interrupted as f64 / about.seconds.max(1e-9);
+    if interrupted >= INTERRUPTED {
+        out.push(format!(
+            "The client's threads were taken off their CPUs {interrupted:.0} times per second with more to do: such pauses \
+             of its own are in the latencies, as a garbage collector's would be."
+        ));
+    }
+}
+
+fn connections(sockets: &Sockets, out: &mut Vec<String>) {
     let kib = |bytes: Option<usize>| {
         bytes.map_or_else(|| "not available".to_owned(), |bytes| format!("{:.0} KiB", bytes as f64 / 1024.0))
     };
@@ -173,8 +205,7 @@ fn server(tally: &Tally, about: &Circumstances, out: &mut Vec<String>) {
     }
 }
 
-fn machine(about: &Circumstances, out: &mut Vec<String>) {
-    let seen = &about.seen;
+fn machine(seen: &Seen, out: &mut Vec<String>) {
     if let Some(stolen) = seen.stolen.filter(|stolen| *stolen > 0.01) {
         out.push(format!("The hypervisor gave {:.1} % of the CPU time to others.", stolen * 100.0));
     }
@@ -236,16 +267,27 @@ mod tests {
             sent_again: Some(7),
             round_trip_us: None,
         };
-        let told = |about: &Circumstances| findings(&tally(5, 60, 120), about).join("\n");
-        let text = told(&Circumstances { sockets: Some(good), ..about() });
+        let calm = Surroundings { seconds: 10.0, sockets: good, ..Surroundings::default() };
+        let told = |about: &Surroundings| surroundings(about).join("\n");
+        let text = told(&calm);
         let expected = "3 connections: send buffers of at least 85 KiB, receive buffers of at least 128 KiB, segments \
                         sent again 7, longest round trip (kernel's mean, us) not available.";
         assert!(text.contains(expected) && !text.contains("Nagle") && !text.contains("pauses"), "{text}");
         let slow = Sockets { delayed: Some(2), ..good };
-        let text = told(&Circumstances { sockets: Some(slow), interrupted: 500, ..about() });
+        let text = told(&Surroundings { sockets: slow, interrupted: 500, ..calm });
         assert!(text.contains("2 connections hold small requests back"), "{text}");
         assert!(text.contains("taken off their CPUs 50 times per second"), "{text}");
-        assert!(told(&about()).contains("not available here"));
+    }
+
+    #[test]
+    fn workers_say_together_what_they_have_in_common() {
+        let said = |name: &str, all: &[&str]| {
+            (name.to_owned(), all.iter().map(|sentence| (*sentence).to_owned()).collect::<Vec<_>>())
+        };
+        let told =
+            of_workers(&[said("a:1", &["slow", "swaps"]), said("b:1", &["swaps"]), said("c:1", &["swaps"])]);
+        assert_eq!(told, ["Every worker: swaps", "a:1: slow"]);
+        assert!(of_workers(&[]).is_empty());
     }
 
     #[test]

@@ -65,6 +65,31 @@ pub fn checks() -> Vec<Check> {
     checks
 }
 
+/// The same beside a run, in sentences: what is worth changing, what is hidden, and how fast memory is. What the machine
+/// did meanwhile is the run's to tell.
+#[must_use]
+pub fn worth_knowing() -> Vec<String> {
+    sentences(settings().into_iter().chain([load_average()]).chain(measurements()).collect())
+}
+
+fn sentences(checks: Vec<Check>) -> Vec<String> {
+    let mut out = Vec::new();
+    let of = |verdict| checks.iter().filter(move |check: &&Check| check.verdict == verdict);
+    out.extend(
+        of(Verdict::Warning).map(|check| format!("{} here: {}; {}.", check.name, check.found, check.advice)),
+    );
+    let memory = of(Verdict::Good).filter(|check| check.name.starts_with("memory "));
+    let memory: Vec<String> = memory.map(|check| format!("{} {}", check.name, check.found)).collect();
+    if !memory.is_empty() {
+        out.push(format!("Of this machine: {}.", memory.join(", ")));
+    }
+    let hidden: Vec<&str> = of(Verdict::NotAvailable).map(|check| check.name).collect();
+    if !hidden.is_empty() {
+        out.push(format!("Not available on this machine: {}.", hidden.join(", ")));
+    }
+    out
+}
+
 fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
@@ -177,8 +202,6 @@ fn activity() -> Vec<Check> {
     let percent = |share: Option<f64>| share.map(|share| format!("{:.1} %", share * 100.0));
     let per_second = |count: Option<f64>| count.map(|count| format!("{count:.0} per second"));
     let number = |found: &str| found.split(' ').next().and_then(|word| word.parse::<f64>().ok());
-    let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
-    let load = read("/proc/loadavg").and_then(|text| text.split(' ').next().map(str::to_owned));
     vec![
         check(
             "busy now",
@@ -200,13 +223,18 @@ fn activity() -> Vec<Check> {
             |found| number(found).is_some_and(|lost| lost < 0.1),
             "packets are lost: each costs at least 200 ms",
         ),
-        check(
-            "run queue (load average)",
-            load,
-            |found| found.parse().is_ok_and(|load: f64| load < cores),
-            "more wants to run than there are cores: everything waits for a CPU first",
-        ),
+        load_average(),
     ]
+}
+
+fn load_average() -> Check {
+    let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+    check(
+        "run queue (load average)",
+        read("/proc/loadavg").and_then(|text| text.split(' ').next().map(str::to_owned)),
+        |found| found.parse().is_ok_and(|load: f64| load < cores),
+        "more wants to run than there are cores: everything waits for a CPU first",
+    )
 }
 
 fn measurements() -> Vec<Check> {
@@ -261,6 +289,22 @@ mod tests {
         assert_eq!((hidden.verdict, hidden.found.as_str()), (Verdict::NotAvailable, "not available"));
         let bad = check("x", Some("60".to_owned()), |_| false, "change it");
         assert_eq!((bad.verdict, bad.advice), (Verdict::Warning, "change it"));
+    }
+
+    #[test]
+    fn beside_a_run_only_what_matters_is_told() {
+        let told = sentences(vec![
+            check("swappiness", Some("60".to_owned()), |_| false, "set it to 1"),
+            check("open files", Some("20000".to_owned()), |_| true, "raise it"),
+            check("CPU governor", None, |_| true, ""),
+            check("memory latency", Some("90 ns".to_owned()), |_| true, ""),
+        ]);
+        let expected = [
+            "swappiness here: 60; set it to 1.",
+            "Of this machine: memory latency 90 ns.",
+            "Not available on this machine: CPU governor.",
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]

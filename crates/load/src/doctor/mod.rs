@@ -11,8 +11,8 @@ mod phases;
 mod sockets;
 
 pub use activity::Activity;
-pub use findings::{Circumstances, findings};
+pub use findings::{Circumstances, Surroundings, findings, of_workers, surroundings};
 pub use histograms::Histograms;
-pub use host::{Check, Verdict, checks};
+pub use host::{Check, Verdict, checks, worth_knowing};
 pub use phases::{by_operation, by_phase};
 pub use sockets::Sockets;

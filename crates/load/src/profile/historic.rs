@@ -1,5 +1,5 @@
 //! The historical generator for memcached and Membase (`com.yahoo.ycsb.LoadGenerator` of 2011): every key of its
-//! property file, with its defaults, misspelling included.
+//! property file, with its defaults, misspelling included; and of its successor's JSON file.
 //!
 //! Proportions are weights. `read*`, `update*` and their like are ignored by its memcached workload, and here. What
 //! differs: INCR, DECR and DELETE are carried out where the original did nothing, `target` throttles (as in its
@@ -17,12 +17,10 @@ const THETA: f64 = 0.99;
 /// Keys that its memcached workload never looks at, or that concern its own processes.
 const MEANINGLESS: &[&str] = &[
     "dotransactions",
-    "exporter",
     "fieldcount",
     "fieldlength",
     "insertproportion",
     "maxscanlength",
-    "measurementtype",
     "readallfields",
     "readproportion",
     "readmodifywriteproportion",
@@ -35,7 +33,6 @@ const MEANINGLESS: &[&str] = &[
     "writeallfields",
     "memcached.verbose",
     "memcached.simulatedelay",
-    "insertcount",
 ];
 /// Weights by operation, with their defaults; `memincrproporiton` is spelt like that.
 const WEIGHTS: &[(&str, Op, f64)] = &[
@@ -65,13 +62,15 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
     }
     let mix = Mix::new(&weights)?;
     let records = p.value("recordcount", 0u64)?;
+    // A run chooses among all records from the first on; only the load stage knows another beginning and number.
+    let (first, count) = (p.value("insertstart", 0u64)?, p.value("insertcount", records)?);
+    let (first, records) = if stage == Stage::Load { (first, count) } else { (0, records) };
     if records == 0 {
         return Err("recordcount is missing".to_owned());
     }
     let length = p.value("valuelength", 256usize)?;
     let operations = p.value("operationcount", 0i64)?;
     let (protocol, bucket) = database(p)?;
-    p.value("insertstart", 0u64)?;
     p.pass_over(MEANINGLESS);
     let address = p.get("memcached.address").map(str::to_owned);
     let port = p.value("memcached.port", 11211u16)?;
@@ -80,7 +79,7 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
     let mut profile = Profile {
         mix: if stage == Stage::Load { Mix::only(Op::Set) } else { mix },
         records,
-        first: 0,
+        first,
         choice: if stage == Stage::Load { Choice::Each } else { choice },
         keys: if p.get("insertorder") == Some("ordered") { KeyForm::Decimal(0) } else { KeyForm::Historic },
         prefix: p.value("keyprefix", "user".to_owned())?,
@@ -97,9 +96,13 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
         buckets: p.value("histogram.buckets", 20usize)?.clamp(1, 40),
         lines_every: p.value("printstatsinterval", 5.0)?,
         export: p.get("exportfile").filter(|path| !path.is_empty()).map(str::to_owned),
+        json: p.get("exporter").is_some_and(|name| name.ends_with("JSONMeasurementsExporter")),
         ignored: Vec::new(),
     };
+    // What is told is its histogram; averages over time are in --csv and --html.
+    let series = p.get("measurementtype").filter(|kind| *kind != "histogram");
     profile.ignored = p.unused();
+    profile.ignored.extend(series.map(|kind| format!("measurementtype={kind}")));
     Ok(profile)
 }
 
@@ -180,9 +183,27 @@ threadcount=8\n";
         assert_eq!(profile.choice, Choice::HotSet { size: 7, churn_every: 3, share: 1.0 });
         assert_eq!((profile.protocol, profile.operations), (Some(Protocol::Text), None));
         assert_eq!(profile.address, Some(("192.168.1.1".to_owned(), Some(11211))));
+        let load = profile_of("insertstart=50\ninsertcount=20", Stage::Load).expect("a workload");
+        assert_eq!((load.first, load.records), (50, 20));
         let load = profile_of("", Stage::Load).expect("a workload");
+        assert_eq!((load.first, load.records), (0, 100_000));
         assert_eq!((load.choice, load.operations, load.mix), (Choice::Each, None, Mix::only(Op::Set)));
         assert!(profile_of("memgetproportion=0", Stage::Run).is_err(), "nothing to do");
         assert!(profile_of("db=com.example.Other", Stage::Run).is_err());
+    }
+
+    #[test]
+    fn stages_exporters_and_what_is_not_told() {
+        let stage = |text: &str| {
+            let mut properties = Properties::default();
+            properties.read(text);
+            Stage::of(&properties)
+        };
+        assert_eq!([stage(""), stage("dotransactions=false")], [Stage::Run, Stage::Load]);
+        let json =
+            profile_of("exporter=com.yahoo.ycsb.measurements.exporter.JSONMeasurementsExporter", Stage::Run);
+        assert!(json.is_ok_and(|profile| profile.json && profile.ignored.is_empty()));
+        let series = profile_of("measurementtype=timeseries\ntimeseries.granularity=100", Stage::Run);
+        assert_eq!(series.map(|profile| profile.ignored), Ok(vec!["measurementtype=timeseries".to_owned()]));
     }
 }

@@ -25,6 +25,14 @@ pub enum Stage {
     Run,
 }
 
+impl Stage {
+    /// What a file asks for: `dotransactions=false` is the load stage.
+    #[must_use]
+    pub fn of(properties: &Properties) -> Stage {
+        if properties.get("dotransactions") == Some("false") { Stage::Load } else { Stage::Run }
+    }
+}
+
 /// A workload as a property file describes it.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -66,6 +74,8 @@ pub struct Profile {
     pub lines_every: f64,
     /// Where the original writes its report.
     pub export: Option<String>,
+    /// Whether it writes JSON there.
+    pub json: bool,
     /// Keys of the file that mean nothing here.
     pub ignored: Vec<String>,
 }

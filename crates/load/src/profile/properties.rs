@@ -1,8 +1,21 @@
-//! Java property files: `key=value`, `key: value` or `key value`, comments with `#` or `!`, lines continued with `\`.
+//! Java property files: `key=value`, `key: value` or `key value`, comments with `#` or `!`, lines continued with `\`; and
+//! the JSON form of the historical generator's successor: `{"properties": {"key": value, …}}`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
+
+/// Where the successor's defaults are others than the historical generator's.
+const SUCCESSOR_DEFAULTS: &[(&str, &str)] = &[
+    ("workload", "MemcachedCoreWorkload"),
+    ("protocol", "ascii"),
+    ("memgetproportion", "1.0"),
+    ("memupdateproportion", "0.0"),
+    ("operationcount", "10000"),
+    ("recordcount", "10000"),
+    ("target", "5000"),
+    ("workingset", "5"),
+];
 
 /// Keys with their values, and which of them somebody has asked for.
 #[derive(Clone, Debug, Default)]
@@ -12,7 +25,35 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Reads more; later values replace earlier ones.
+    /// Reads more, in either form; later values replace earlier ones.
+    ///
+    /// # Errors
+    /// The text begins like JSON and is not of that form.
+    pub fn read_any(&mut self, text: &str) -> Result<(), String> {
+        if !text.trim_start().starts_with('{') {
+            self.read(text);
+            return Ok(());
+        }
+        let json: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let properties = json["properties"].as_object().ok_or("a JSON file needs an object `properties`")?;
+        for (key, value) in SUCCESSOR_DEFAULTS {
+            if !self.values.contains_key(*key) {
+                self.set(key, value);
+            }
+        }
+        for (key, value) in properties {
+            match value {
+                serde_json::Value::String(text) => self.set(key, text),
+                serde_json::Value::Number(_) | serde_json::Value::Bool(_) => {
+                    self.set(key, &value.to_string())
+                }
+                _ => return Err(format!("{key} is neither a string nor a number nor a truth value")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads more of the Java form; later values replace earlier ones.
     pub fn read(&mut self, text: &str) {
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
@@ -84,5 +125,22 @@ mod tests {
         assert_eq!(properties.value("a", 0u64), Ok(4));
         assert!(properties.value("b", 0u64).is_err());
         assert_eq!(properties.value("none", 7u64), Ok(7));
+    }
+
+    #[test]
+    fn the_successors_json_is_read_with_its_defaults() {
+        let mut properties = Properties::default();
+        let text = r#" {"properties": {"recordcount": 7, "memgetproportion": 0.5, "label": "x", "dotransactions": true}}"#;
+        assert_eq!(properties.read_any(text), Ok(()));
+        let expected =
+            [("recordcount", "7"), ("memgetproportion", "0.5"), ("label", "x"), ("dotransactions", "true")];
+        for (key, value) in expected.into_iter().chain([("target", "5000"), ("protocol", "ascii")]) {
+            assert_eq!(properties.get(key), Some(value), "{key}");
+        }
+        for text in ["{", "{}", r#"{"properties": 1}"#, r#"{"properties": {"label": []}}"#] {
+            assert!(properties.read_any(text).is_err(), "{text}");
+        }
+        assert_eq!(properties.read_any("label=y"), Ok(()));
+        assert_eq!(properties.get("label"), Some("y"));
     }
 }

@@ -24,6 +24,7 @@ const MEANINGLESS: &[&str] = &[
     "exporter",
     "db",
     "status.interval",
+    "dotransactions",
     "core_workload_insertion_retry_limit",
     "core_workload_insertion_retry_interval",
     "measurement.interval",
@@ -86,6 +87,7 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
         buckets: 20,
         lines_every: 10.0,
         export: p.get("exportfile").map(str::to_owned),
+        json: false,
         ignored: Vec::new(),
     };
     couchbase(p, &mut profile);

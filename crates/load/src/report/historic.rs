@@ -50,6 +50,26 @@ pub fn historic(tally: &Tally, buckets: usize, quirks: Quirks) -> String {
     out
 }
 
+/// The same as its JSON exporter writes it: an object per line of the text.
+#[must_use]
+pub fn json(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let split = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
+        let Some((metric, (name, value))) =
+            split.and_then(|(metric, rest)| Some((metric, rest.rsplit_once(", ")?)))
+        else {
+            continue;
+        };
+        let value = value.trim();
+        let value: serde_json::Value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+        let object = serde_json::json!({"metric": metric, "measurement": name.trim(), "value": value});
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{object}");
+    }
+    out
+}
+
 /// One of the lines that it prints while running: what has happened so far, and since the last line.
 #[must_use]
 pub fn line(label: &str, second: f64, total: u64, since: &Tally, seconds: f64) -> String {
@@ -215,6 +235,25 @@ mod tests {
         let rows = report.lines().filter(|line| line.contains(" - "));
         let sum: u64 = rows.map(|line| figure(line, "").parse::<u64>().expect("a count")).sum();
         assert_eq!(sum, 1000);
+    }
+
+    #[test]
+    fn the_json_export_has_an_object_per_line() {
+        let text = historic(&tally(), 20, Quirks::Mended);
+        let exported = json(&text);
+        assert_eq!(exported.lines().count(), text.lines().count());
+        assert_eq!(
+            exported.lines().next(),
+            Some(r#"{"measurement":"RunTime(ms)","metric":"OVERALL","value":30000.0}"#)
+        );
+        assert!(
+            exported.contains(r#"{"measurement":"0us    - 256us","metric":"GET","value":700}"#),
+            "{exported}"
+        );
+        assert!(
+            exported.contains(r#"{"measurement":"MaxLatency","metric":"GET","value":"1.43s"}"#),
+            "{exported}"
+        );
     }
 
     #[test]

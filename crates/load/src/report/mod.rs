@@ -13,7 +13,7 @@ mod text;
 
 pub use csv::csv;
 pub use hdr_log::HdrLog;
-pub use historic::{Quirks, historic, line as historic_line};
+pub use historic::{Quirks, historic, json as historic_json, line as historic_line};
 pub use html::html;
 pub use json::json;
 pub use text::text;

@@ -9,8 +9,7 @@ use super::worker::Workers;
 use super::{Args, Failure};
 use crate::progress::Progress;
 use load::conduct;
-use load::doctor::{Activity, Circumstances, Histograms, by_operation, by_phase, findings};
-use load::process::own_interruptions;
+use load::doctor::{Circumstances, Histograms, by_operation, by_phase, findings};
 use load::report::Report;
 use load::{Control, Part, Tally, Target, Usage};
 use std::sync::Arc;
@@ -44,8 +43,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let mut watch = Watch::new(args, &plan);
     let before = args.answers.server_pid.and_then(Usage::of);
     let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
-    let interruptions = own_interruptions();
-    let (activity, [timings, phases]) = (Activity::now(), GROUPS.map(|group| histograms(&target, group)));
+    let [timings, phases] = GROUPS.map(|group| histograms(&target, group));
     let mut conductor = args.pace.conductor();
     let outcome = led(args, &control, || {
         hands.run(Stage::Measure, &control, |interval| {
@@ -63,12 +61,9 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     report.client_cpu = hands.cpu_seconds() - own;
     report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
     if args.answers.explain {
-        let about = Circumstances {
-            interrupted: own_interruptions() - interruptions,
-            sockets: hands.sockets(),
-            ..circumstances(args, &plan, &report, &activity)
-        };
-        report.findings = findings(&report.tally, &about);
+        let threads = args.pace.threads as usize * hands.processes();
+        report.findings = findings(&report.tally, &circumstances(&plan, &report, threads));
+        report.findings.extend(hands.told());
         let [timings_now, phases_now] = GROUPS.map(|group| histograms(&target, group));
         let (timings, phases) = (timings_now.since(&timings), phases_now.since(&phases));
         report.findings.extend(by_phase(&timings, &phases));
@@ -90,16 +85,14 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
 }
 
 /// What the doctor wants to know besides the tally.
-fn circumstances(args: &Args, plan: &Plan, report: &Report, before: &Activity) -> Circumstances {
+fn circumstances(plan: &Plan, report: &Report, threads: usize) -> Circumstances {
     Circumstances {
         connections: plan.connections,
         pipeline: plan.phase.pipeline,
-        threads: args.pace.threads as usize * usize::from(args.pace.processes.unwrap_or(1)),
+        threads,
         client_cpu: report.client_cpu,
         server_cpu: report.server.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
         server_waited: report.server.map(|(before, after)| after.waited_seconds - before.waited_seconds),
-        seen: Activity::now().since(before),
-        ..Circumstances::default()
     }
 }
 

@@ -30,6 +30,7 @@ struct Historic {
     buckets: usize,
     every: f64,
     export: Option<PathBuf>,
+    json: bool,
     interval: f64,
     total: u64,
     since: Tally,
@@ -54,6 +55,7 @@ impl Outputs {
             buckets: profile.map_or(HISTORIC_BUCKETS, |profile| profile.buckets),
             every: profile.map_or(HISTORIC_LINES, |profile| profile.lines_every),
             export: profile.and_then(|profile| profile.export.clone()).map(PathBuf::from),
+            json: profile.is_some_and(|profile| profile.json),
             interval,
             total: 0,
             since: Tally::default(),
@@ -86,6 +88,7 @@ impl Outputs {
         }
         if let Some(historic) = &self.historic {
             let text = report::historic(&report.tally, historic.buckets, historic.quirks);
+            let text = if historic.json { report::historic_json(&text) } else { text };
             match &historic.export {
                 Some(path) => write(path, text)?,
                 None => print!("{text}"),

@@ -17,16 +17,17 @@ pub(super) const CONNECTIONS_DEFAULT: u32 = 50;
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Property files")]
 pub(crate) struct ProfileArgs {
-    /// A workload as a property file of YCSB (core workload) or of the historical memcached generator, unchanged; may be
-    /// given several times. Flags for target, --rate, --closed, --seconds and --connections win over the file
+    /// A workload as a property file of YCSB (core workload) or of the historical memcached generator (or its successor's
+    /// JSON), unchanged; may be given several times. Flags for target, --rate, --closed, --seconds and --connections win over the file
     #[arg(long, short = 'P', value_name = "FILE", conflicts_with_all = ["mix", "gets", "populate"])]
     pub(crate) properties: Vec<PathBuf>,
     /// One more property of that kind
     #[arg(long, value_name = "KEY=VALUE", requires = "properties")]
     pub(crate) property: Vec<String>,
-    /// What of the workload: write every record once, or run the mix
-    #[arg(long, value_enum, default_value_t = StageArg::Run, requires = "properties")]
-    pub(crate) stage: StageArg,
+    /// What of the workload: write every record once, or run the mix [default: run, unless the file says
+    /// dotransactions=false]
+    #[arg(long, value_enum, requires = "properties")]
+    pub(crate) stage: Option<StageArg>,
 }
 
 /// A part of a workload.
@@ -48,13 +49,18 @@ impl ProfileArgs {
         for path in &self.properties {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Failure::doing(format_args!("cannot read {}", path.display()), error))?;
-            properties.read(&text);
+            let read = properties.read_any(&text);
+            read.map_err(|error| Failure::doing(format_args!("cannot read {}", path.display()), error))?;
         }
         for property in &self.property {
             let (key, value) = property.split_once('=').unwrap_or((property, ""));
             properties.set(key, value);
         }
-        let stage = if self.stage == StageArg::Load { Stage::Load } else { Stage::Run };
+        let stage = match self.stage {
+            Some(StageArg::Load) => Stage::Load,
+            Some(StageArg::Run) => Stage::Run,
+            None => Stage::of(&properties),
+        };
         Profile::of(&properties, stage).map(Some).map_err(Failure)
     }
 }

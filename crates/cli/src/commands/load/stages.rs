@@ -3,9 +3,9 @@
 use super::super::Failure;
 use super::plan::Plan;
 use super::{Args, FILES_RESERVED};
-use load::doctor::Sockets;
+use load::doctor::{Activity, Surroundings, of_workers, surroundings, worth_knowing};
 use load::fleet::{Fleet, Work};
-use load::process::own_cpu_seconds;
+use load::process::{own_cpu_seconds, own_interruptions};
 use load::{Choice, Control, Crew, Interval, LoadError, Mix, Op, Pace, Part, Phase, Stop, Target};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,6 +61,8 @@ pub(super) struct Local {
     phase: Phase,
     crew: Crew,
     pub(super) target: Arc<Target>,
+    /// What was found about this process and its machine while it measured.
+    told: Vec<String>,
 }
 
 impl Local {
@@ -78,7 +80,7 @@ impl Local {
         // As many on every worker, or their parts would not fit together.
         let threads = (args.pace.threads as usize).min((plan.connections / parts).max(1));
         let crew = Crew::connect(&target, &plan.records, connections.max(1), threads, part);
-        Ok(Local { args, phase, crew: crew.map_err(failed)?, target })
+        Ok(Local { args, phase, crew: crew.map_err(failed)?, target, told: Vec::new() })
     }
 }
 
@@ -92,7 +94,23 @@ impl Work for Local {
     ) -> Result<(), LoadError> {
         let stage = Stage::ALL.into_iter().find(|known| known.name() == stage);
         let stage = stage.ok_or_else(|| LoadError::Plan("no such stage".to_owned()))?;
-        self.crew.run_from(start, &stage.phase(&self.args, &self.phase), control, sink)
+        let explain = self.args.answers.explain && stage == Stage::Measure;
+        let (activity, interruptions) = (Activity::now(), own_interruptions());
+        self.crew.run_from(start, &stage.phase(&self.args, &self.phase), control, sink)?;
+        if explain {
+            self.told = surroundings(&Surroundings {
+                seconds: start.elapsed().as_secs_f64(),
+                interrupted: own_interruptions() - interruptions,
+                sockets: self.crew.sockets(),
+                seen: Activity::now().since(&activity),
+            });
+            self.told.extend(worth_knowing());
+        }
+        Ok(())
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.told.clone()
     }
 }
 
@@ -120,11 +138,19 @@ impl Hands {
         result.map_err(failed)
     }
 
-    /// The connections, if they are this process's.
-    pub(super) fn sockets(&self) -> Option<Sockets> {
+    /// How many processes there are.
+    pub(super) fn processes(&self) -> usize {
         match self {
-            Hands::Own(local) => Some(local.crew.sockets()),
-            Hands::Workers(_) => None,
+            Hands::Own(_) => 1,
+            Hands::Workers(fleet) => fleet.size(),
+        }
+    }
+
+    /// What those that drove the load found about themselves and their machines.
+    pub(super) fn told(&self) -> Vec<String> {
+        match self {
+            Hands::Own(local) => local.told(),
+            Hands::Workers(fleet) => of_workers(&fleet.told()),
         }
     }
 
