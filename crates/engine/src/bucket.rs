@@ -303,6 +303,25 @@ impl Bucket {
         Ok(slot.vb.lock().failover.log().to_vec())
     }
 
+    /// Whether the disk has less space left than it is to have: mutations that grow are refused until it has more again,
+    /// and compaction takes what it can get.
+    pub fn set_disk_low(&self, low: bool) {
+        self.shards.iter().for_each(|shard| shard.gate.set_low(low));
+    }
+
+    /// Why mutations that grow are refused, in words for a client, when it is the disk that has no space for them.
+    #[must_use]
+    pub fn disk_shortage(&self) -> Option<&'static str> {
+        let gates = || self.shards.iter().map(|shard| &shard.gate);
+        if gates().any(|gate| gate.is_low()) {
+            return Some(
+                "The disk has less free space than must remain: only deletions are accepted until it has more",
+            );
+        }
+        let is_full = gates().any(|gate| gate.is_short_of_space());
+        is_full.then_some("The disk is full: only deletions are accepted until it has space again")
+    }
+
     /// Whether every shard has been loaded.
     #[must_use]
     pub fn is_warm(&self) -> bool {

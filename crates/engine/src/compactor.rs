@@ -9,13 +9,18 @@ use storage::{CompactBudget, CompactReport, Liveness, Locator, Record, StoreErro
 
 use crate::bucket::Bucket;
 
+/// What is on disk may exceed what is alive by this much only, when the disk is short of space.
+const SPACE_RATIO_WHEN_SHORT: f64 = 1.02;
+
 impl Bucket {
     /// One bounded step of compaction.
     ///
     /// # Errors
     /// When the store cannot be read or written.
     pub fn compact(&self, shard: usize, now: Now) -> Result<CompactReport, StoreError> {
-        self.compact_within(shard, now, CompactBudget::default().space_ratio)
+        let is_short = self.shards.get(shard).is_some_and(|shard| shard.gate.is_short_of_space());
+        let ratio = if is_short { SPACE_RATIO_WHEN_SHORT } else { CompactBudget::default().space_ratio };
+        self.compact_within(shard, now, ratio)
     }
 
     /// As [`Bucket::compact`], for a user who asked for it: compacts whatever has anything to gain.

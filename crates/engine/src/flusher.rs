@@ -12,8 +12,9 @@
 //!    durable writes become visible, the persisted seqno rises, what no cursor needs leaves the checkpoint, waiters are
 //!    woken.
 //!
-//! When the disk is full, what was taken counts as not taken, but for vBuckets with nothing to write but deletions; it is
-//! tried again. Any other failure poisons the shard: everything stays in memory and readable, nothing is written any
+//! When the disk is full, what was taken counts as not taken and is tried again, but for vBuckets with deletions: they are
+//! tried at once, one by one, because what the store keeps for what frees space serves a part that makes more obsolete
+//! than it adds. (A deletion behind an unwritten document of the same vBucket cannot go before it.) Any other failure poisons the shard: everything stays in memory and readable, nothing is written any
 //! more.
 
 use std::sync::atomic::Ordering;
@@ -63,8 +64,8 @@ struct Part {
 }
 
 impl Part {
-    fn is_deletions_only(&self, shard: &Shard) -> bool {
-        self.items.iter().all(|&item| shard.lent(item).is_deleted())
+    fn has_deletions(&self, shard: &Shard) -> bool {
+        self.items.iter().any(|&item| shard.lent(item).is_deleted())
     }
 }
 
@@ -218,14 +219,11 @@ impl Bucket {
             if let Err(error) = commit(shard, store, &mut group) {
                 let failure = failure_of(shard, &error);
                 report.failed = Some(failure);
-                let (deletions, others) = group.into_iter().partition(|part| part.is_deletions_only(shard));
-                group = deletions;
-                self.untake(shard, others, now);
-                // What frees space may use the space kept for that.
-                if failure == FlushFailure::Poisoned || commit(shard, store, &mut group).is_err() {
+                if failure == FlushFailure::Poisoned {
                     self.untake(shard, group, now);
                     break;
                 }
+                group = self.commit_what_frees(shard, store, group, now);
             }
             bytes += group.iter().map(|part| part.bytes).sum::<u64>();
             committed.append(&mut group);
@@ -252,6 +250,29 @@ impl Bucket {
             shard.counters.persisted.fetch_add(part.items.len() as u64, Ordering::Relaxed);
             report.durable += self.publish(shard, part);
         }
+    }
+
+    /// The disk is full: commits those parts that free more space than they take, and gives the others back. Returns
+    /// what was committed.
+    fn commit_what_frees(&self, shard: &Shard, store: &dyn KvStore, group: Vec<Part>, now: Now) -> Vec<Part> {
+        let (mut frees, others): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|part| part.has_deletions(shard));
+        self.untake(shard, others, now);
+        // What takes least first: of the space that is kept for them, all others may need some more.
+        frees.sort_by_key(|part| part.bytes);
+        let mut committed = Vec::new();
+        for mut part in frees {
+            match commit(shard, store, std::slice::from_mut(&mut part)) {
+                Ok(()) => committed.push(part),
+                Err(error) => {
+                    if !matches!(error, StoreError::NoSpace) {
+                        failure_of(shard, &error);
+                    }
+                    self.untake(shard, vec![part], now);
+                }
+            }
+        }
+        committed
     }
 
     /// Takes the checkpoints of the next dirty vBuckets, about as much as makes one commit.

@@ -5,7 +5,7 @@
 //! touch shared lines only when a vBucket turns dirty or has gathered enough bytes to be worth reporting.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use base::{Cas, Now, Status, VbId, bucket::BucketKind};
 use parking_lot::Mutex;
@@ -25,6 +25,11 @@ use crate::{
 pub(crate) const REPORT_BYTES: u64 = 16 << 10;
 /// Dirty bytes of a shard at which the flusher is called without anybody waiting.
 pub(crate) const FLUSH_BYTES: u64 = 4 << 20;
+
+/// The last write found the disk full.
+const FULL: u8 = 1;
+/// There is less space on the disk than is to be left.
+const LOW: u8 = 2;
 
 /// See the module header.
 pub(crate) struct Shard {
@@ -95,8 +100,8 @@ pub(crate) struct Gate {
     wanted_ceiling: AtomicU64,
     /// A write or sync has failed; nothing will be written any more.
     poisoned: AtomicBool,
-    /// The last write found the disk full.
-    full: AtomicBool,
+    /// What the disk is short of: [`FULL`], [`LOW`].
+    short: AtomicU8,
     /// The bucket is being closed.
     closed: AtomicBool,
     /// Somebody waits for the flusher, who has been told.
@@ -120,7 +125,7 @@ impl Gate {
             cas_ceiling: AtomicU64::new(ceiling.get()),
             wanted_ceiling: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
-            full: AtomicBool::new(false),
+            short: AtomicU8::new(0),
             closed: AtomicBool::new(false),
             flush_wanted: AtomicBool::new(false),
             durable: AtomicUsize::new(0),
@@ -135,7 +140,7 @@ impl Gate {
     #[inline]
     pub(crate) fn admits(&self) -> Result<(), Status> {
         let refuses = self.poisoned.load(Ordering::Relaxed)
-            || self.full.load(Ordering::Relaxed)
+            || self.is_short_of_space()
             || self.closed.load(Ordering::Relaxed);
         if refuses { Err(Status::TemporaryFailure) } else { Ok(()) }
     }
@@ -179,8 +184,33 @@ impl Gate {
         self.poisoned.load(Ordering::Relaxed)
     }
 
+    /// The last write found the disk full, or did not.
     pub(crate) fn set_full(&self, full: bool) {
-        self.full.store(full, Ordering::Relaxed);
+        self.set_short(FULL, full);
+    }
+
+    /// There is less space on the disk than is to be left, or not.
+    pub(crate) fn set_low(&self, low: bool) {
+        self.set_short(LOW, low);
+    }
+
+    fn set_short(&self, bit: u8, set: bool) {
+        if set {
+            self.short.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.short.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the disk is full, or nearly so: mutations that grow are refused, and compaction takes what it can get.
+    #[inline]
+    pub(crate) fn is_short_of_space(&self) -> bool {
+        self.short.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether that is because of the threshold alone.
+    pub(crate) fn is_low(&self) -> bool {
+        self.short.load(Ordering::Relaxed) & LOW != 0
     }
 
     pub(crate) fn close(&self) {

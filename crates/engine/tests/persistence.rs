@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use base::{
-    Cas, CollectionId, Datatype, Manifest, ManifestUid, Seqno, Status, VbUuid,
+    Cas, CollectionId, Datatype, Manifest, ManifestUid, Seqno, Status, VbId, VbUuid,
     bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     manifest::Collection,
 };
@@ -15,6 +15,7 @@ use settee_engine::{
     BucketOptions, Budget, Delete, Expiry, FlushFailure, Mutated, ObservedState, Refusal, Store, StoreMode,
     Wait, Waiter, subdoc::xattr::Builder,
 };
+use storage::FaultFs;
 use support::{Clock, Disk, FaultDisk, Rig, options};
 
 const KEY: &[u8] = b"\0key";
@@ -201,6 +202,77 @@ fn a_full_disk_refuses_what_grows_and_heals() {
     let rig = rig.crash();
     assert_eq!(get(&rig, KEY), Err(Status::KeyNotFound));
     assert_eq!(get(&rig, b"\0key2").unwrap(), b"healed");
+}
+
+/// Round after round of what the server's threads do, until nothing is left to write or nothing changes any more.
+fn settle_on_disk(rig: &mut Rig) -> bool {
+    for _ in 0..200 {
+        rig.clock.0 += 200;
+        let now = rig.now();
+        let mut left = false;
+        for shard in 0..rig.bucket.shards() {
+            let report = rig.bucket.flush(shard, now);
+            left |= report.failed.is_some() || report.more || report.unsynced;
+            let _ = rig.bucket.compact(shard, now).unwrap();
+        }
+        if !left {
+            return true;
+        }
+    }
+    false
+}
+
+/// Every vBucket has documents that could not be written any more when the deletions come: those wait behind them.
+#[test]
+fn deletions_alone_heal_a_full_disk_even_behind_documents_that_are_not_written() {
+    let fs = FaultFs::new(11);
+    let disk: Arc<dyn Disk> = Arc::new(FaultDisk::over(fs.clone(), 0));
+    let options = BucketOptions { shards: 1, vbuckets: 8, ..options(BucketKind::Couchbase) };
+    let mut rig = Rig::over(options, Arc::default(), vec![disk], Clock(0));
+    let _ = rig.bucket.compact(0, rig.now()).unwrap();
+    fs.set_capacity(Some(fs.used_bytes() + (6 << 20)));
+    let value = |n: u32| format!("{n:05}").repeat(400).into_bytes();
+    let mut kept = Vec::new();
+    // Fifty documents go to the disk at a time, so that all vBuckets have some when it is full.
+    'filling: for n in 0.. {
+        let key = format!("\0key{n}").into_bytes();
+        match store(&rig, &key, Store::set(&value(n))) {
+            Ok(_) => kept.push((n, key)),
+            Err(refused) => {
+                assert_eq!(refused, Status::TemporaryFailure);
+                break 'filling;
+            }
+        }
+        if n % 50 == 49 {
+            rig.clock.0 += 200;
+            let _ = rig.bucket.flush(0, rig.now());
+        }
+    }
+    assert!(kept.len() > 1000 && rig.bucket.stats().disk_full);
+    let waiting = (0..8).filter(|&vb| rig.bucket.vb_state(VbId(vb)).unwrap().queue_items > 0).count();
+    assert!(waiting > 4, "documents wait for space in {waiting} vBuckets");
+    assert!(!settle_on_disk(&mut rig), "nothing has been deleted yet");
+    let (deleted, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(n, _)| n % 3 != 0);
+    for batch in deleted.chunks(100) {
+        for (_, key) in batch {
+            delete(&rig, key).unwrap();
+        }
+        rig.clock.0 += 200;
+        let _ = rig.bucket.flush(0, rig.now());
+        let _ = rig.bucket.compact(0, rig.now()).unwrap();
+    }
+    assert!(settle_on_disk(&mut rig), "{:?}", rig.bucket.stats());
+    assert!(!rig.bucket.stats().disk_full);
+    store(&rig, KEY, Store::set(b"healed")).unwrap();
+    rig.flush();
+    let rig = rig.crash();
+    assert_eq!(get(&rig, KEY).unwrap(), b"healed");
+    for (n, key) in &kept {
+        assert_eq!(get(&rig, key).unwrap(), value(*n));
+    }
+    for (_, key) in &deleted {
+        assert_eq!(get(&rig, key), Err(Status::KeyNotFound));
+    }
 }
 
 #[test]

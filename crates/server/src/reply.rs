@@ -114,6 +114,9 @@ pub(crate) fn refuse(
         (Status::UnknownCollection | Status::UnknownScope, Some(bucket)) => {
             Some(extras::unknown_collection_context(bucket.engine.manifest().uid))
         }
+        (Status::TemporaryFailure, Some(bucket)) if words.is_none() => {
+            bucket.engine.disk_shortage().map(|words| extras::error_context(words, None))
+        }
         _ => words.filter(|words| !words.is_empty()).map(|words| extras::error_context(words, None)),
     };
     let datatype = if body.is_some() { json_if_negotiated(session) } else { Datatype::RAW };

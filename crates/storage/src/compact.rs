@@ -65,25 +65,35 @@ pub(crate) fn step(
 ) -> Result<CompactReport, StoreError> {
     let _guard = core.compact_lock.lock();
     core.counters.check()?;
+    let outcome = clean(core, liveness, &budget);
+    // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what
+    // was gained beyond that is for deletions, and only what is left then for everything else.
+    core.compaction_reserve.grow(victims::largest_output(core));
+    if core.compaction_reserve.claim() && core.reserve.restore() {
+        core.reserve.note_full(false);
+    }
+    outcome
+}
+
+fn clean(core: &Core, liveness: &dyn Liveness, budget: &CompactBudget) -> Result<CompactReport, StoreError> {
     let mut report = CompactReport::default();
     let dead = victims::wholly_dead(core);
     if !dead.is_empty() {
         retire(core, &dead, &mut report).inspect_err(|_| core.resets.store(true, Ordering::Relaxed))?;
     }
-    let inputs = victims::choose(core, &budget);
+    let inputs = victims::choose(core, budget);
     if !inputs.is_empty() {
-        match compact(core, &inputs, liveness, &budget, &mut report) {
+        match compact(core, &inputs, liveness, budget, &mut report) {
             Ok(()) => {}
             // The damage is noted and the victim quarantined: the next step chooses others.
             Err(StoreError::Corrupt { .. }) => {}
-            Err(StoreError::NoSpace) if core.reserve.release() => {
-                compact(core, &inputs, liveness, &budget, &mut report)?;
+            Err(StoreError::NoSpace) if core.compaction_reserve.release() => {
+                compact(core, &inputs, liveness, budget, &mut report)?;
             }
             Err(cause) => return Err(cause),
         }
-        report.more = !victims::choose(core, &budget).is_empty();
+        report.more = !victims::choose(core, budget).is_empty();
     }
-    core.reserve.restore();
     Ok(report)
 }
 

@@ -47,7 +47,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Lower bound of the above.
     pub segment_bytes_min: u64,
-    /// Disk space kept for tombstones, metadata and compaction when everything else is full.
+    /// Disk space kept for deletions and metadata when everything else is full; as much and more, as segments grow, is
+    /// kept for compaction. 0 keeps none.
     pub reserve_bytes: u64,
 }
 
@@ -87,7 +88,9 @@ pub(crate) struct Core {
     published: AtomicPosition,
     pub(crate) sync_lock: Mutex<()>,
     pub(crate) compact_lock: Mutex<()>,
+    /// For deletions and metadata.
     pub(crate) reserve: Reserve,
+    pub(crate) compaction_reserve: Reserve,
     /// The manifest lags behind the segments.
     pub(crate) manifest_due: AtomicBool,
     /// Recovery found no space for a manifest: nothing may follow the recovered log before there is one.
@@ -139,7 +142,8 @@ impl Core {
         Self {
             synced_highs: SyncedHighs::new(highs),
             retired: Mutex::new(Vec::new()),
-            reserve: Reserve::new(dir.join("reserve"), fs.clone(), options.reserve_bytes),
+            reserve: Reserve::for_deletions(dir, fs.clone(), &options),
+            compaction_reserve: Reserve::for_compaction(dir, fs.clone(), &options),
             dir: dir.to_owned(),
             fs,
             options,
@@ -258,9 +262,10 @@ impl Core {
         self.counters.check()?;
         self.publish();
         writer::validate(batches)?;
-        let only_tombstones =
-            batches.iter().all(|part| part.records.iter().all(|record| record.meta.kind.frees_space()));
-        if !only_tombstones && !self.reserve.restore() {
+        let frees = writer::frees_space(batches);
+        // What compaction has given up it takes back by itself.
+        if !frees && (self.compaction_reserve.is_released() || !self.reserve.restore()) {
+            self.reserve.note_full(true);
             return Err(StoreError::NoSpace);
         }
         if self.unsettled.load(Ordering::Relaxed) {
@@ -269,13 +274,13 @@ impl Core {
         let mut writer = self.writer.lock();
         let first = writer.append(self, batches, locators);
         if !matches!(first, Err(StoreError::NoSpace)) {
-            if !only_tombstones && first.is_ok() {
+            if !frees && first.is_ok() {
                 self.reserve.note_full(false);
             }
             return first;
         }
         self.reserve.note_full(true);
-        if only_tombstones && self.reserve.release() {
+        if frees && writer::bytes(batches) <= self.reserve.bytes() && self.reserve.release() {
             locators.clear();
             return writer.append(self, batches, locators);
         }
@@ -343,7 +348,10 @@ impl Core {
         let allocated: u64 = set.values().map(|segment| load(&segment.file_bytes)).sum();
         let pinned = self.retired.lock().iter().filter_map(Weak::upgrade).map(|s| load(&s.file_bytes)).sum();
         StoreStats {
-            bytes_on_disk: allocated + pinned + self.reserve.held_bytes(),
+            bytes_on_disk: allocated
+                + pinned
+                + self.reserve.held_bytes()
+                + self.compaction_reserve.held_bytes(),
             bytes_pinned: pinned,
             backfills: load(&self.counters.backfills),
             pins: load(&self.counters.pins),

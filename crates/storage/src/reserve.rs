@@ -1,8 +1,12 @@
-//! Disk space set aside: a preallocated file that is given up when the disk is full, so that tombstones, metadata
-//! and compaction can proceed, and taken back before anything else may be written.
+//! Disk space set aside: a preallocated file that is given up when the disk is full, so that what frees space can
+//! proceed, and taken back before anything else may be written.
+//!
+//! A store has two: one for deletions and metadata, of a fixed size, and one for compaction, which grows with the
+//! segments that compaction has to copy. They are apart because each needs the other: were deletions to use up all
+//! there is, nothing could make use of what they free.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,69 +15,109 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::fs::Fs;
+use crate::{fs::Fs, log::Options};
 
 /// See the module.
 pub(crate) struct Reserve {
     path: PathBuf,
     fs: Arc<dyn Fs>,
-    bytes: u64,
-    held: Mutex<bool>,
+    /// How much is to be held, and whether it is.
+    size: Mutex<Size>,
     /// The reserve has been given up: ordinary writes are refused. Read without the lock on every commit.
     released: AtomicBool,
     /// The last ordinary write was refused. A statistic.
     full: AtomicBool,
 }
 
+#[derive(Clone, Copy)]
+struct Size {
+    bytes: u64,
+    held: bool,
+}
+
 impl Reserve {
-    /// Takes over what an earlier process set aside: on a disk that is still full there is nothing else. Otherwise
-    /// nothing is allocated before the first [`Reserve::restore`].
-    pub(crate) fn new(path: PathBuf, fs: Arc<dyn Fs>, bytes: u64) -> Self {
+    /// For deletions and metadata. Takes over what an earlier process set aside: on a disk that is still full there is
+    /// nothing else. Otherwise nothing is allocated before the first [`Reserve::restore`].
+    pub(crate) fn for_deletions(dir: &Path, fs: Arc<dyn Fs>, options: &Options) -> Self {
+        let (path, bytes) = (dir.join("reserve"), options.reserve_bytes);
         let found = fs.open(&path).and_then(|file| file.length());
         let held = bytes > 0 && found.is_ok_and(|length| length == bytes);
+        Self::new(path, fs, Size { bytes, held }, bytes > 0 && !held)
+    }
+
+    /// For compaction. Takes over what there is, whatever its size; what there is not yet refuses nothing.
+    pub(crate) fn for_compaction(dir: &Path, fs: Arc<dyn Fs>, options: &Options) -> Self {
+        let path = dir.join("reserve.compaction");
+        let found = fs.open(&path).and_then(|file| file.length()).unwrap_or(0);
+        let size = Size { bytes: found.max(options.reserve_bytes), held: found > 0 };
+        Self::new(path, fs, size, false)
+    }
+
+    fn new(path: PathBuf, fs: Arc<dyn Fs>, size: Size, released: bool) -> Self {
         Self {
             path,
             fs,
-            bytes,
-            held: Mutex::new(held),
-            released: AtomicBool::new(bytes > 0 && !held),
+            size: Mutex::new(size),
+            released: AtomicBool::new(released),
             full: AtomicBool::new(false),
         }
     }
 
     /// Gives the space up. Returns whether there was any.
     pub(crate) fn release(&self) -> bool {
-        let mut held = self.held.lock();
-        if !*held || self.fs.remove(&self.path).is_err() {
+        let mut size = self.size.lock();
+        if !size.held || self.fs.remove(&self.path).is_err() {
             return false;
         }
-        *held = false;
+        size.held = false;
         self.released.store(true, Ordering::Release);
-        tracing::warn!(bytes = self.bytes, "disk full: reserve released for deletes and compaction");
+        tracing::warn!(file = %self.path.display(), bytes = size.bytes, "disk full: reserve released");
         true
+    }
+
+    /// Sets aside more, if `bytes` are more and there is as much.
+    pub(crate) fn grow(&self, bytes: u64) {
+        let mut size = self.size.lock();
+        if size.bytes == 0 || size.bytes >= bytes {
+            return;
+        }
+        let grown = !size.held || {
+            let file = self.fs.open(&self.path);
+            file.and_then(|file| file.allocate(0, bytes)).is_ok()
+        };
+        if grown {
+            size.bytes = bytes;
+        }
     }
 
     /// Takes the space back if it was given up. Returns whether ordinary writes may proceed.
     pub(crate) fn restore(&self) -> bool {
-        if !self.released.load(Ordering::Acquire) {
-            return true;
-        }
-        let mut held = self.held.lock();
-        if !*held {
+        !self.is_released() || self.claim()
+    }
+
+    /// Whether it has been given up and not been taken back.
+    pub(crate) fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
+    /// Takes the space unless it is held. Returns whether it is now.
+    pub(crate) fn claim(&self) -> bool {
+        let mut size = self.size.lock();
+        if !size.held && size.bytes > 0 {
             let file = self.fs.create(&self.path);
-            if file.and_then(|file| file.allocate(0, self.bytes)).is_err() {
+            if file.and_then(|file| file.allocate(0, size.bytes)).is_err() {
                 // What could not be taken whole is given back.
                 let _ = self.fs.remove(&self.path);
                 self.full.store(true, Ordering::Relaxed);
                 return false;
             }
-            *held = true;
+            size.held = true;
         }
         self.released.store(false, Ordering::Release);
         true
     }
 
-    /// Whether an ordinary write was just refused, or accepted.
+    /// Whether an ordinary write was just refused; or accepted, or would be.
     pub(crate) fn note_full(&self, full: bool) {
         // A plain load first: commits of many threads' shards need not share a written cache line.
         if self.is_full() != full {
@@ -85,7 +129,13 @@ impl Reserve {
         self.full.load(Ordering::Relaxed)
     }
 
+    /// How much there is when it is held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.size.lock().bytes
+    }
+
     pub(crate) fn held_bytes(&self) -> u64 {
-        if *self.held.lock() { self.bytes } else { 0 }
+        let size = *self.size.lock();
+        if size.held { size.bytes } else { 0 }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::{Seqno, VbId};
 
 use crate::{
-    api::{Locator, VbBatch, VbState},
+    api::{Locator, Record, VbBatch, VbState},
     appender::{Appender, Batch},
     counters::count,
     error::StoreError,
@@ -333,6 +333,25 @@ fn part_bytes(part: &VbBatch<'_>) -> u64 {
     let records: u64 =
         part.records.iter().map(|record| padded(frame::record_length(record.key, record.value)) + 8).sum();
     records + PART_STATE_BYTES_MAX
+}
+
+/// What batches need on disk, at most.
+pub(crate) fn bytes(batches: &[VbBatch<'_>]) -> u64 {
+    batches.iter().map(part_bytes).sum()
+}
+
+/// Whether batches leave more for compaction to reclaim than they take: deletions, or more that becomes obsolete than is
+/// added. A full disk is healed by such.
+pub(crate) fn frees_space(batches: &[VbBatch<'_>]) -> bool {
+    let records = || batches.iter().flat_map(|part| part.records);
+    if records().all(|record| record.meta.kind.frees_space()) {
+        return true;
+    }
+    let replaced = |record: &Record<'_>| u64::from(Place::unpack(record.replaces).units) * UNIT;
+    let obsolete: u64 = records().filter(|record| !record.replaces.is_none()).map(replaced).sum();
+    let added: u64 = records().map(|record| padded(frame::record_length(record.key, record.value))).sum();
+    // What becomes obsolete is known by its class of size only.
+    obsolete > added + added / 8
 }
 
 /// Checks what the format cannot hold.

@@ -72,6 +72,12 @@ pub(super) fn choose(core: &Core, budget: &CompactBudget) -> Vec<Arc<Segment>> {
     }
 }
 
+/// Space that compacting any one segment takes for a while, its footer included.
+pub(super) fn largest_output(core: &Core) -> u64 {
+    let live = core.segments().values().map(|segment| segment.live_units() * UNIT).max();
+    live.map_or(0, |bytes| bytes + bytes / 8)
+}
+
 /// As many as the budget allows and one output segment holds.
 fn take(candidates: Vec<Candidate>, core: &Core, budget: &CompactBudget) -> Vec<Arc<Segment>> {
     let (mut input, mut output) = (0, 0);
