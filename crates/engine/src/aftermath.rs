@@ -60,6 +60,11 @@ impl<'a> Aftermath<'a> {
         self.flush |= self.shard.gate.want_flush();
         self.flush |= self.shard.gate.count_durable();
     }
+
+    /// Calls the flusher, later, if it sleeps, though nobody waits for it.
+    pub(crate) fn rouse(&mut self, sleeps: bool) {
+        self.flush |= sleeps;
+    }
 }
 
 impl Drop for Aftermath<'_> {

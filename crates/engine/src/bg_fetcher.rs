@@ -21,7 +21,7 @@ use crate::{
     item::NewItem,
     notify::{Waiter, Work},
     shard::{Env, Shard},
-    vbucket::{FREQUENCY_INITIAL, VBucket},
+    vbucket::VBucket,
     warmup,
 };
 
@@ -233,7 +233,8 @@ fn install_value(
     let (id, frequency) = (item.id(), item.frequency());
     let mut whole = NewItem::new(&env.shard.arena, &item.meta(), key.key.encoded(), &record.value)
         .ok_or(Status::TemporaryFailure)?;
-    whole.set_frequency(frequency.max(FREQUENCY_INITIAL));
+    // What it was before its value was ejected: one use makes nothing hot.
+    whole.set_frequency(frequency);
     v.install(env, key, Some(id), whole, after)
 }
 

@@ -48,6 +48,8 @@ pub struct Bucket {
     pub(crate) notifier: Arc<dyn Notifier>,
     pub(crate) expiry_pager: Mutex<ExpiryPager>,
     pub(crate) item_pager: Mutex<ItemPager>,
+    /// The pager has been called and has not brought memory below the low watermark since.
+    pub(crate) pager_called: AtomicBool,
     pub(crate) range_scans: Arc<Scans>,
     pub(crate) errors: MemoryErrors,
     /// Memory of no shard.
@@ -110,6 +112,7 @@ impl Bucket {
             notifier,
             expiry_pager: Mutex::default(),
             item_pager: Mutex::default(),
+            pager_called: AtomicBool::new(false),
             range_scans: Arc::new(Scans::new(options.shards)),
             errors: MemoryErrors::default(),
             pools: Pools::default(),

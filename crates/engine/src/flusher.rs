@@ -90,6 +90,26 @@ impl Bucket {
         self.flush_shard(shard, now, false)
     }
 
+    /// Whether somebody waits for a flush of a shard.
+    #[must_use]
+    pub fn is_flush_wanted(&self, shard: usize) -> bool {
+        self.shards.get(shard).is_some_and(|shard| shard.gate.is_flush_wanted())
+    }
+
+    /// Whether the flusher of a shard may sleep: nothing waits to be written. The first mutation then ends its sleep
+    /// ([`Work::Flush`]). It must be called again after a second all the same, to keep the CAS ceiling ahead of the clock.
+    #[must_use]
+    pub fn doze(&self, shard: usize) -> bool {
+        self.shards.get(shard).is_none_or(|shard| shard.gate.doze())
+    }
+
+    /// After [`Bucket::doze`].
+    pub fn end_doze(&self, shard: usize) {
+        if let Some(shard) = self.shards.get(shard) {
+            shard.gate.wake_up();
+        }
+    }
+
     /// Stops accepting mutations, and ends feeds and a warm-up that is under way: before the bucket's threads are waited
     /// for.
     pub fn begin_close(&self) {

@@ -1,20 +1,28 @@
 //! Makes room: takes values (or, in caches, documents) that are used least out of memory.
 //!
 //! Walks the vBuckets round and round, a few documents per lock hold, and remembers where it stopped. The frequencies it
-//! meets are gathered in a histogram, from which it derives how frequent a document may be and still go, so that about
-//! the share of documents goes that has to. Every document it leaves alone loses some frequency. In persistent buckets only
-//! what is clean, which means synced, loses its value; key and metadata stay with the place of the value on disk.
+//! meets are gathered in a histogram of what could go, from which it derives how frequently a document may be used and
+//! still go, so that one lap frees about as much as has to be. In persistent buckets only what is clean, which means
+//! synced, loses its value; key, metadata and frequency stay with the place of the value on disk.
+//!
+//! Frequencies are aged by uses, not by laps: when a vBucket has been read so many times as its documents in memory
+//! times [`USES_PER_AGE`], what they have counted is halved. So one pass over everything, however many laps of the pager it
+//! causes, adds one to every document and ages few: what was in use before it still is the most frequent afterwards.
+//! A document whose value is on disk only goes on ageing, and coming back it is what it was. Only what is hardly
+//! used at all loses a little with every lap: of documents that are written and never read, the oldest go first.
 
 use base::{
     DocKey, HashedKey, Now, VbId,
     bucket::{BucketKind, EvictionPolicy},
 };
 
+use std::sync::atomic::Ordering;
+
 use crate::{
     aftermath::Aftermath,
     bucket::Bucket,
     hash_table::ScanPosition,
-    item::{FREQUENCY_MAX, ItemId, ItemRef, NewItem},
+    item::{FREQUENCY_MAX, FREQUENCY_OCTAVE, ItemId, ItemRef, NewItem},
     shard::Env,
     stats::{Budget, StepReport},
     system_events::is_system_key,
@@ -24,19 +32,30 @@ use crate::{
 /// Documents looked at per lock hold.
 const CHUNK: usize = 64;
 /// Samples after which older ones count half.
-const SAMPLES_MAX: u32 = 64 * 1024;
+const SAMPLES_MAX: u64 = 64 * 1024;
 /// Samples needed before they are believed.
-const SAMPLES_MIN: u32 = 256;
+const SAMPLES_MIN: u64 = 256;
+/// Uses per document in memory after which frequencies are halved.
+const USES_PER_AGE: u64 = 16;
 
 /// Where the pager is and what it has learnt.
 #[derive(Debug)]
 pub(crate) struct ItemPager {
     vb: u16,
     position: ScanPosition,
+    /// The current vBucket's frequencies are halved on this walk.
+    is_ageing: bool,
+    /// Per vBucket: its uses when its frequencies were last halved.
+    aged_at: Vec<u64>,
     /// Above the low watermark after having been above the high one.
     is_active: bool,
-    histogram: [u32; FREQUENCY_MAX as usize + 1],
-    samples: u32,
+    /// Documents in the tables when it became active.
+    documents: u64,
+    /// Documents looked at since the last one went.
+    fruitless: u64,
+    /// Bytes that could go, by frequency, of the documents looked at.
+    histogram: [u64; FREQUENCY_MAX as usize + 1],
+    samples: u64,
     threshold: u8,
 }
 
@@ -45,7 +64,11 @@ impl Default for ItemPager {
         Self {
             vb: 0,
             position: ScanPosition::default(),
+            is_ageing: false,
+            aged_at: Vec::new(),
             is_active: false,
+            documents: 0,
+            fruitless: 0,
             histogram: [0; FREQUENCY_MAX as usize + 1],
             samples: 0,
             threshold: FREQUENCY_INITIAL,
@@ -54,30 +77,54 @@ impl Default for ItemPager {
 }
 
 impl ItemPager {
-    fn sample(&mut self, frequency: u8) {
-        if let Some(count) = self.histogram.get_mut(usize::from(frequency)) {
-            *count += 1;
-            self.samples += 1;
+    /// A document with this frequency, of which so many bytes could go.
+    fn sample(&mut self, frequency: u8, bytes: u64) {
+        if let Some(sum) = self.histogram.get_mut(usize::from(frequency)) {
+            *sum += bytes;
         }
+        self.samples += 1;
         if self.samples >= SAMPLES_MAX {
-            self.histogram.iter_mut().for_each(|count| *count /= 2);
-            self.samples = self.histogram.iter().sum();
+            self.histogram.iter_mut().for_each(|sum| *sum /= 2);
+            self.samples /= 2;
         }
     }
 
-    /// Sets the threshold so that `excess` of `used` bytes lies at or below it.
-    fn aim(&mut self, used: u64, excess: u64) {
-        if self.samples < SAMPLES_MIN || used == 0 {
+    /// Sets the threshold so that one lap frees about `excess` bytes.
+    fn aim(&mut self, excess: u64) {
+        if self.samples < SAMPLES_MIN {
             return;
         }
-        let wanted = u64::from(self.samples) * excess.min(used) / used;
-        let mut sum = 0;
-        for (frequency, &count) in self.histogram.iter().enumerate() {
-            sum += u64::from(count);
-            if sum > wanted {
-                self.threshold = frequency as u8;
+        let mut sum = 0_u64;
+        for (frequency, &bytes) in self.histogram.iter().enumerate() {
+            sum += bytes;
+            let freed_per_lap = u128::from(sum) * u128::from(self.documents) / u128::from(self.samples);
+            self.threshold = frequency as u8;
+            if freed_per_lap >= u128::from(excess) {
                 return;
             }
+        }
+    }
+
+    /// A walk through a vBucket begins: whether frequencies are halved on it.
+    fn begin_walk(&mut self, v: &VBucket) {
+        let uses = v.ops.uses();
+        let Some(aged_at) = self.aged_at.get_mut(usize::from(v.id.get())) else { return };
+        let resident = v.counts.items - v.counts.non_resident;
+        self.is_ageing = uses.saturating_sub(*aged_at) >= resident * USES_PER_AGE;
+        if self.is_ageing {
+            *aged_at = uses;
+        }
+    }
+
+    /// The frequency of a document after the pager has passed it.
+    fn aged(&self, frequency: u8) -> u8 {
+        if self.is_ageing {
+            // An octave less is half as many uses.
+            frequency.saturating_sub(FREQUENCY_OCTAVE).max(frequency / 2)
+        } else if frequency <= FREQUENCY_INITIAL {
+            frequency.saturating_sub(1)
+        } else {
+            frequency
         }
     }
 }
@@ -90,33 +137,50 @@ enum Means {
 }
 
 impl Bucket {
-    /// Makes room when memory is above the high watermark, down to the low one.
+    /// Makes room when memory is above the high watermark, down to the low one. One step looks at about
+    /// `budget.items` documents, a few per lock hold. There is no more to do for now when all documents have been looked at
+    /// and none could go.
     pub fn page(&self, now: Now, budget: Budget) -> StepReport {
         let mut report = StepReport::default();
         let Some(means) = self.means() else { return report };
         let Some(mut pager) = self.item_pager.try_lock() else { return report };
         let (high, low) = self.watermarks();
         let mut used = self.mem_used();
+        if !pager.is_active && used > high {
+            self.begin_paging(&mut pager);
+        }
         pager.is_active &= used > low;
-        pager.is_active |= used > high;
         let mut looked_at = 0;
-        let mut idle_vbs = 0;
         while pager.is_active && looked_at < budget.items && report.bytes < budget.bytes as u64 {
-            pager.aim(used, used - low);
+            pager.aim(used - low);
             let (seen, freed_items) = self.page_chunk(&mut pager, means, now);
-            looked_at += seen;
+            // An empty vBucket is work as well.
+            looked_at += seen.max(1);
             report.items += freed_items;
-            idle_vbs = if seen == 0 { idle_vbs + 1 } else { 0 };
             let before = used;
             used = self.mem_used();
             report.bytes += before.saturating_sub(used);
             pager.is_active = used > low;
-            if idle_vbs > u32::from(self.vbuckets()) {
-                break;
+            pager.fruitless = if freed_items == 0 { pager.fruitless + seen as u64 } else { 0 };
+            if pager.fruitless > pager.documents {
+                pager.fruitless = 0;
+                self.pager_called.store(pager.is_active, Ordering::Release);
+                return report;
             }
         }
-        report.more = pager.is_active && report.items > 0;
+        self.pager_called.store(pager.is_active, Ordering::Release);
+        report.more = pager.is_active;
         report
+    }
+
+    fn begin_paging(&self, pager: &mut ItemPager) {
+        pager.is_active = true;
+        pager.fruitless = 0;
+        pager.aged_at.resize(usize::from(self.vbuckets()), 0);
+        pager.documents = (0..self.vbuckets())
+            .filter_map(|vb| self.slot(VbId(vb)).ok())
+            .map(|(slot, _)| slot.vb.lock().table.len() as u64)
+            .sum();
     }
 
     fn means(&self) -> Option<Means> {
@@ -136,19 +200,23 @@ impl Bucket {
         let env = Env { shard, kind: self.options.kind, now };
         let mut after = self.aftermath(shard);
         let mut v = slot.vb.lock();
+        if pager.position == ScanPosition::default() {
+            pager.begin_walk(&v);
+        }
         let mut seen = 0;
         let mut victims: Vec<ItemId> = Vec::with_capacity(CHUNK);
         let next = v.table.scan(pager.position, CHUNK, &mut |item| {
             seen += 1;
-            if item.is_deleted() || !item.is_resident() {
+            if item.is_deleted() {
                 return;
             }
             let frequency = item.frequency();
-            pager.sample(frequency);
-            if frequency <= pager.threshold && may_go(item, means) {
+            let may_go = may_go(item, means);
+            pager.sample(frequency, if may_go { item.bytes() as u64 } else { 0 });
+            if may_go && frequency <= pager.threshold {
                 victims.push(item.id());
             } else {
-                item.set_frequency(frequency - frequency.div_ceil(8));
+                item.set_frequency(pager.aged(frequency));
             }
         });
         let mut gone = 0;
@@ -174,7 +242,8 @@ fn may_go(item: ItemRef<'_>, means: Means) -> bool {
     match means {
         // Nor does it free anything while somebody else holds it.
         Means::EjectValues => {
-            !item.is_dirty()
+            item.is_resident()
+                && !item.is_dirty()
                 && !item.locator().is_none()
                 && !item.value().is_empty()
                 && item.references() == 1

@@ -34,11 +34,29 @@ impl Bucket {
     #[inline]
     pub(crate) fn has_room_for(&self, env: &Env<'_>, bytes: usize) -> bool {
         let quota = self.settings.quota_bytes();
-        self.mem_used() + bytes as u64 <= quota && env.shard.gate.dirty_bytes() <= self.dirty_bytes_max(quota)
+        let used = self.mem_used() + bytes as u64;
+        if used > quota / 100 * HIGH_WATERMARK_PERCENT {
+            self.call_pager();
+        }
+        used <= quota && env.shard.gate.dirty_bytes() <= self.dirty_bytes_max(quota)
     }
 
     fn dirty_bytes_max(&self, quota: u64) -> u64 {
         (quota / 100 * DIRTY_PERCENT / self.shards.len() as u64).max(2 * FLUSH_BYTES)
+    }
+
+    /// Whether memory is above the high watermark, or has been and is not below the low one yet.
+    #[must_use]
+    pub fn wants_room(&self) -> bool {
+        self.pager_called.load(Ordering::Acquire) || self.mem_used() > self.watermarks().0
+    }
+
+    /// Memory is above the high watermark: has the pager called, unless it has been already.
+    #[cold]
+    fn call_pager(&self) {
+        if !self.pager_called.load(Ordering::Relaxed) && !self.pager_called.swap(true, Ordering::AcqRel) {
+            self.notifier.work(Work::Room);
+        }
     }
 
     /// Tries to make room for a mutation.

@@ -26,6 +26,8 @@ pub enum Work {
     Fetch(usize),
     /// Feeds or range scans of this shard need what is not in memory: call [`crate::Bucket::run_backfills`].
     Backfill(usize),
+    /// Memory is above the high watermark: call [`crate::Bucket::page`] until it is not.
+    Room,
 }
 
 /// Where the engine's signals go. Both calls are made outside every lock of the engine and must be cheap.

@@ -110,6 +110,8 @@ pub(crate) struct Gate {
     durable: AtomicUsize,
     /// The flusher waits for so many of them and is not to be told of anything else; 0: it does not.
     gathering: AtomicUsize,
+    /// The flusher sleeps until it is told of the first dirty mutation.
+    dozing: AtomicBool,
     /// When the oldest dirty mutation came, in monotonic milliseconds plus one; 0: none.
     dirty_since: AtomicU64,
     /// Arena bytes of dirty items, as far as reported.
@@ -130,6 +132,7 @@ impl Gate {
             flush_wanted: AtomicBool::new(false),
             durable: AtomicUsize::new(0),
             gathering: AtomicUsize::new(0),
+            dozing: AtomicBool::new(false),
             dirty_since: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
             dirty_vbs: (0..vbuckets.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
@@ -255,14 +258,33 @@ impl Gate {
         self.gathering.store(expected, Ordering::SeqCst);
     }
 
-    /// A vBucket turned dirty.
-    pub(crate) fn mark_dirty(&self, vb_in_shard: usize, now: Now) {
+    /// A vBucket turned dirty; true when the flusher sleeps and has to be told.
+    pub(crate) fn mark_dirty(&self, vb_in_shard: usize, now: Now) -> bool {
         if let Some(word) = self.dirty_vbs.get(vb_in_shard / 64) {
             word.fetch_or(1 << (vb_in_shard % 64), Ordering::AcqRel);
         }
-        if self.dirty_since.load(Ordering::Relaxed) == 0 {
-            self.dirty_since.store(now.mono_millis.saturating_add(1), Ordering::Relaxed);
+        if self.dirty_since.load(Ordering::Relaxed) != 0 {
+            return false;
         }
+        // Either the flusher sees this before it sleeps, or its sleep is seen here: both are in the one order that
+        // `SeqCst` operations have.
+        self.dirty_since.store(now.mono_millis.saturating_add(1), Ordering::SeqCst);
+        self.dozing.load(Ordering::SeqCst) && self.dozing.swap(false, Ordering::SeqCst)
+    }
+
+    /// The flusher is about to sleep until it is told of something dirty; false when there is something.
+    pub(crate) fn doze(&self) -> bool {
+        self.dozing.store(true, Ordering::SeqCst);
+        let may_sleep = self.dirty_since.load(Ordering::SeqCst) == 0;
+        if !may_sleep {
+            self.dozing.store(false, Ordering::SeqCst);
+        }
+        may_sleep
+    }
+
+    /// The flusher is awake, whoever woke it.
+    pub(crate) fn wake_up(&self) {
+        self.dozing.store(false, Ordering::SeqCst);
     }
 
     /// How long the oldest dirty mutation has waited; `None` when there is none.

@@ -352,6 +352,11 @@ impl BucketStats {
 }
 
 impl VbOps {
+    /// Reads and writes of documents.
+    pub(crate) fn uses(&self) -> u64 {
+        self.get_hits + self.creates + self.updates
+    }
+
     fn add(&mut self, other: &Self) {
         self.get_hits += other.get_hits;
         self.get_misses += other.get_misses;

@@ -32,8 +32,9 @@ use crate::{
 
 /// Keys that a vBucket which is being loaded remembers to have looked up.
 const VERIFIED_MAX: usize = 1 << 15;
-/// Frequency of a document that has just come.
-pub(crate) const FREQUENCY_INITIAL: u8 = 4;
+/// Frequency of a document that has just been written, or loaded without being asked for. Low, so that what is written
+/// or read once only does not displace what is in use; see [`crate::item_pager`].
+pub(crate) const FREQUENCY_INITIAL: u8 = 2;
 /// A tombstone is never paged: its frequency says why the document went.
 const TOMBSTONE_DELETED: u8 = 0;
 const TOMBSTONE_EXPIRED: u8 = 1;
@@ -512,7 +513,7 @@ impl VBucket {
 
     fn report_dirty(&mut self, env: &Env<'_>, turned_dirty: bool, bytes: u64, after: &mut Aftermath<'_>) {
         if turned_dirty {
-            env.shard.gate.mark_dirty(self.index_in_shard, env.now);
+            after.rouse(env.shard.gate.mark_dirty(self.index_in_shard, env.now));
         }
         self.unreported_bytes += bytes;
         if self.unreported_bytes >= REPORT_BYTES {

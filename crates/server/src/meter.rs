@@ -139,10 +139,31 @@ struct Row {
     phases: [Histogram; Phase::COUNT],
 }
 
-/// All workers' rows for one bucket.
+/// What housekeeping does for a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chore {
+    /// Making room.
+    Page,
+    /// Removing what is past its expiry.
+    Expire,
+    /// Moving documents together.
+    Defragment,
+}
+
+impl Chore {
+    /// All, with their established names.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Page, "ItemPager"),
+        (Self::Expire, "ExpiredItemPager"),
+        (Self::Defragment, "DefragmenterTask"),
+    ];
+}
+
+/// All workers' rows for one bucket, and the housekeeper's.
 #[derive(Debug)]
 pub struct BucketMeter {
     rows: Box<[Row]>,
+    chores: [Histogram; Chore::ALL.len()],
 }
 
 /// One line of a latency report.
@@ -169,7 +190,21 @@ impl BucketMeter {
     /// A meter for that many workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { rows: (0..workers).map(|_| Row::default()).collect() }
+        Self { rows: (0..workers).map(|_| Row::default()).collect(), chores: Default::default() }
+    }
+
+    /// Counts a step that took so much processor time. Called by the housekeeper only.
+    pub(crate) fn record_chore(&self, chore: Chore, took: Duration) {
+        if let Some(histogram) = self.chores.get(chore as usize) {
+            histogram.record(1, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Processor time of a chore's steps, empty steps of the histogram left out.
+    #[must_use]
+    pub fn chore(&self, chore: Chore) -> PhaseReport {
+        let histogram = self.chores.get(chore as usize).into_iter();
+        PhaseReport { micros: total_micros(histogram.clone()), steps: total_steps(histogram) }
     }
 
     /// Counts operations of one kind that took this long. Called by `worker` only.

@@ -25,10 +25,13 @@ impl Bucket {
         self.options.cursor_bytes_max.unwrap_or(share)
     }
 
-    /// Has feeds that are far behind go on from disk when what is queued for them is too much.
+    /// Has feeds that are far behind go on from disk when what is queued for them is too much. There is more to look
+    /// after as long as so much could be queued at all.
     pub fn drop_slow_cursors(&self) -> StepReport {
         let mut report = StepReport::default();
-        if self.cursors.load(Ordering::Relaxed) == 0 {
+        let allowed = self.cursor_bytes_max();
+        report.more = self.cursors.load(Ordering::Relaxed) > 0 && self.mem_used() > allowed;
+        if !report.more {
             return report;
         }
         let mut held: Vec<(u64, VbId)> = Vec::new();
@@ -40,7 +43,6 @@ impl Bucket {
             }
         }
         let sum: u64 = held.iter().map(|entry| entry.0).sum();
-        let allowed = self.cursor_bytes_max();
         if sum <= allowed {
             return report;
         }

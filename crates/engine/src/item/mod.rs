@@ -37,6 +37,8 @@ pub const VALUE_BYTES_MAX: usize = LENGTH_MASK as usize;
 pub const REFERENCES_MAX: u8 = REFERENCES_MASK;
 /// Highest value of the frequency counter.
 pub const FREQUENCY_MAX: u8 = 63;
+/// Steps of the frequency counter in which the uses that one step stands for double.
+pub(crate) const FREQUENCY_OCTAVE: u8 = 6;
 
 const EXPIRY_BYTES: usize = 4;
 

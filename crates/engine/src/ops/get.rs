@@ -5,7 +5,7 @@ use base::{Cas, HashedKey, Now, Status, VbId};
 use crate::{
     bucket::Bucket,
     doc::DocView,
-    item::{FREQUENCY_MAX, ItemRef},
+    item::{FREQUENCY_MAX, FREQUENCY_OCTAVE, ItemRef},
     notify::Refusal,
     vbucket::{VBucket, is_due},
 };
@@ -65,12 +65,13 @@ pub(super) fn shown_cas(v: &VBucket, key: HashedKey<'_>, item: ItemRef<'_>, now:
 }
 
 /// Counts a use in six bits: the higher the counter, the rarer it moves, so it spans uses from a few to thousands and
-/// hot documents are hardly ever written to. `dice` is anything that varies.
+/// hot documents are hardly ever written to. `dice` is anything that varies; that it may keep step with the order in
+/// which documents are read is what the multiplication (by 2^64 over the golden ratio) is against.
 #[inline]
 pub(super) fn count_use(item: ItemRef<'_>, dice: u64) {
     let frequency = item.frequency();
-    let rarity = (1_u64 << (frequency / 6)) - 1;
-    if frequency < FREQUENCY_MAX && dice & rarity == 0 {
+    let rarity = (1_u64 << (frequency / FREQUENCY_OCTAVE)) - 1;
+    if frequency < FREQUENCY_MAX && (dice.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) & rarity == 0 {
         item.set_frequency(frequency + 1);
     }
 }

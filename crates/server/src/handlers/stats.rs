@@ -11,7 +11,7 @@ use storage::StoreStats;
 use crate::{
     call::{Call, Stop},
     handlers::{dcp_stats, node, range_scan},
-    meter::{LatencyStep, OpKind},
+    meter::{Chore, LatencyStep, OpKind},
     phases::Phase,
     shared::{BucketEntry, Shared},
     workers::ListenerKind,
@@ -81,6 +81,7 @@ pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Res
         "settings" => Ok(settings(bucket)),
         "timings" => Ok(timings(bucket)),
         "phases" => Ok(phases(bucket)),
+        "runtimes" => Ok(runtimes(bucket)),
         "reset" => Err(Status::NotSupported),
         _ => Err(Status::KeyNotFound),
     }
@@ -390,6 +391,17 @@ fn phases(bucket: &BucketEntry) -> Pairs {
     let mut pairs = Pairs::new();
     for (phase, name) in Phase::ALL {
         let report = bucket.meter.phase(phase);
+        histogram(name, &report.steps, &mut pairs);
+        pairs.push((format!("{name}_micros"), report.micros.to_string()));
+    }
+    pairs
+}
+
+/// The processor time of housekeeping's steps, each of which holds one lock at most once.
+fn runtimes(bucket: &BucketEntry) -> Pairs {
+    let mut pairs = Pairs::new();
+    for (chore, name) in Chore::ALL {
+        let report = bucket.meter.chore(chore);
         histogram(name, &report.steps, &mut pairs);
         pairs.push((format!("{name}_micros"), report.micros.to_string()));
     }

@@ -1,14 +1,14 @@
-//! The threads behind one bucket, and the node's housekeeper. They own no state: each calls the engine's step
-//! functions in a loop, paced by a bell and a timeout.
+//! The threads behind one bucket. They own no state: each calls the engine's step functions in a loop, paced by a bell
+//! and a timeout. An idle bucket costs a few wake-ups per second: nobody polls faster for what a bell tells.
 //!
 //! | thread | per | calls | wakes |
 //! |---|---|---|---|
-//! | flush | bucket and shard | `Bucket::flush` | rung when somebody waits for persistence; else every 25 ms |
+//! | flush | bucket and shard | `Bucket::flush` | rung when somebody waits for persistence; every 25 ms while something is dirty, else rung by the first mutation |
 //! | fetch | bucket and shard | `Bucket::run_fetches` | rung when a key is queued |
 //! | backfill | bucket and shard | `Bucket::run_backfills` | rung when a feed needs the disk, every 500 ms |
 //! | warm-up | bucket, until warm | `Bucket::warm_up` | never sleeps |
-//! | housekeeping | node | `drop_slow_cursors`, `expire`, `page`, `defragment` | every 50 ms, at once while there is more |
-//! | compaction | node | `Bucket::compact` | every 250 ms, at once while there is more |
+//!
+//! What the node does for all buckets is in [`super::housekeeping`].
 
 use std::{
     io,
@@ -20,39 +20,40 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::{Now, bucket::BucketKind};
-use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
+use base::bucket::BucketKind;
+use engine::{Bucket, FlushReport, Notifier, Waiter, Work};
 
 use super::{bell::Bell, company::Company};
 use crate::{Shared, Wakes};
 
 /// Dirty documents wait for the disk at most this long before they are written (not necessarily synced).
 const FLUSH_EVERY: Duration = Duration::from_millis(25);
+/// A shard in which nothing is dirty looks after its CAS ceiling this often.
+const FLUSH_IDLE: Duration = Duration::from_secs(1);
 /// A shard that could not write tries again after this long.
 const FLUSH_RETRY: Duration = Duration::from_millis(200);
 /// Pause after a warm-up step that could not read.
 const WARM_UP_RETRY: Duration = Duration::from_secs(1);
 /// A fetch thread without work looks at its stop flag this often.
-const FETCH_IDLE: Duration = Duration::from_millis(500);
+const FETCH_IDLE: Duration = Duration::from_secs(10);
 /// Feeds whose consumers are gone or idle are looked for this often.
 const BACKFILL_IDLE: Duration = Duration::from_millis(500);
 /// Keys fetched between two looks at the stop flag.
 const FETCH_BATCH_KEYS: usize = 64;
-const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(50);
-const COMPACTION_EVERY: Duration = Duration::from_millis(250);
 
 /// Bells of one bucket's threads; what the engine is given as its [`Notifier`].
 pub(crate) struct BucketBells {
     flush: Vec<Bell>,
     fetch: Vec<Bell>,
     backfill: Vec<Bell>,
+    housekeeping: Arc<Bell>,
     workers: Wakes,
 }
 
 impl BucketBells {
-    pub(crate) fn new(shards: usize, workers: Wakes) -> Self {
+    pub(crate) fn new(shards: usize, housekeeping: Arc<Bell>, workers: Wakes) -> Self {
         let bells = || (0..shards).map(|_| Bell::default()).collect();
-        Self { flush: bells(), fetch: bells(), backfill: bells(), workers }
+        Self { flush: bells(), fetch: bells(), backfill: bells(), housekeeping, workers }
     }
 }
 
@@ -66,6 +67,7 @@ impl Notifier for BucketBells {
             Work::Flush(shard) => self.flush.get(shard),
             Work::Fetch(shard) => self.fetch.get(shard),
             Work::Backfill(shard) => self.backfill.get(shard),
+            Work::Room => Some(&*self.housekeeping),
         };
         if let Some(bell) = bell {
             bell.ring();
@@ -171,9 +173,21 @@ impl Steps {
             } else if let Some(company) = company {
                 company.gather(&self.bucket, shard, bell);
             } else if !report.more {
-                bell.wait(FLUSH_EVERY);
+                self.await_mutations(shard, bell);
             }
         }
+    }
+
+    /// Until there is something to flush, and a little longer: most mutations have company.
+    fn await_mutations(&self, shard: usize, bell: &Bell) {
+        if self.bucket.doze(shard) {
+            bell.wait(FLUSH_IDLE);
+            self.bucket.end_doze(shard);
+            if self.bucket.is_flush_wanted(shard) || self.stopping() {
+                return;
+            }
+        }
+        bell.wait(FLUSH_EVERY);
     }
 
     fn fetch_loop(&self, shard: usize, bell: &Bell) {
@@ -225,71 +239,4 @@ fn log_flush_state(bucket: &str, shard: usize, report: &FlushReport) {
         Some(failure) => tracing::error!(bucket, shard, ?failure, "writing fails; mutations are refused"),
         None => tracing::info!(bucket, shard, "writing works again"),
     }
-}
-
-/// The node-wide threads that keep every bucket tidy.
-pub(crate) struct Housekeeper {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Housekeeper {
-    /// `buckets` lists what is open at the moment; it is asked before every round.
-    pub(crate) fn start(
-        buckets: impl Fn() -> Vec<Arc<Bucket>> + Clone + Send + 'static,
-        shared: &Arc<Shared>,
-    ) -> io::Result<Housekeeper> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (list, flag, clock) = (buckets.clone(), Arc::clone(&stop), Arc::clone(shared));
-        let tidy = spawn("housekeeping", move || {
-            let round = || list().iter().fold(false, |more, bucket| tidy(bucket, clock.now()) | more);
-            every(HOUSEKEEPING_EVERY, &flag, round);
-        })?;
-        let (flag, clock) = (Arc::clone(&stop), Arc::clone(shared));
-        let compact = spawn("compaction", move || {
-            let round = || buckets().iter().fold(false, |more, bucket| compact(bucket, clock.now()) | more);
-            every(COMPACTION_EVERY, &flag, round);
-        })?;
-        Ok(Housekeeper { stop, threads: vec![tidy, compact] })
-    }
-
-    pub(crate) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        for thread in self.threads {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Runs `round` until stopped: at once again while it says that there is more, else after `pause`.
-fn every(pause: Duration, stop: &AtomicBool, mut round: impl FnMut() -> bool) {
-    while !stop.load(Ordering::Acquire) {
-        if !round() {
-            std::thread::park_timeout(pause);
-        }
-    }
-}
-
-fn tidy(bucket: &Bucket, now: Now) -> bool {
-    let budget = Budget::default();
-    bucket.drop_slow_cursors();
-    let expired = bucket.expire(now, budget).more;
-    let paged = bucket.page(now, budget).more;
-    let defragmented = bucket.defragment(budget).more;
-    expired | paged | defragmented
-}
-
-fn compact(bucket: &Bucket, now: Now) -> bool {
-    if !bucket.is_warm() {
-        // Liveness is only known once every key is in memory.
-        return false;
-    }
-    (0..bucket.shards()).fold(false, |more, shard| match bucket.compact(shard, now) {
-        Ok(report) => report.more | more,
-        Err(error) => {
-            tracing::warn!(bucket = bucket.name(), shard, %error, "compaction could not run");
-            more
-        }
-    })
 }

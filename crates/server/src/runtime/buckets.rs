@@ -14,7 +14,9 @@ use storage::{Fs, KvStore, StoreError};
 
 use super::{
     background::{self, BucketBells, BucketThreads},
+    bell::Bell,
     data_dir::DataDir,
+    housekeeping::Patient,
 };
 use crate::{
     BucketMeter, Shared, Wakes,
@@ -61,6 +63,7 @@ pub(crate) struct OpenBuckets {
     wakes: Wakes,
     workers: usize,
     this_node: String,
+    housekeeping: Arc<Bell>,
     open: Mutex<HashMap<String, OpenBucket>>,
 }
 
@@ -72,7 +75,8 @@ impl OpenBuckets {
         workers: usize,
         this_node: String,
     ) -> Self {
-        Self { data_dir, files, shared, wakes, workers, this_node, open: Mutex::default() }
+        let housekeeping = Arc::default();
+        Self { data_dir, files, shared, wakes, workers, this_node, housekeeping, open: Mutex::default() }
     }
 
     /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
@@ -107,9 +111,15 @@ impl OpenBuckets {
         metadata.buckets.keys().any(|name| !open.contains_key(name))
     }
 
-    /// The engines of all open buckets.
-    pub(crate) fn engines(&self) -> Vec<Arc<Bucket>> {
-        self.open.lock().values().map(|bucket| Arc::clone(&bucket.engine)).collect()
+    /// What calls the housekeeper.
+    pub(crate) fn housekeeping(&self) -> Arc<Bell> {
+        Arc::clone(&self.housekeeping)
+    }
+
+    /// All open buckets, for the housekeeper.
+    pub(crate) fn patients(&self) -> Vec<Patient> {
+        let open = self.open.lock();
+        open.values().map(|bucket| (Arc::clone(&bucket.engine), Arc::clone(&bucket.meter))).collect()
     }
 
     /// The engine of an open bucket.
@@ -163,7 +173,7 @@ impl OpenBuckets {
         let persistent = info.kind == BucketKind::Couchbase;
         let stores = if persistent { self.open_stores(name, &folder)? } else { Vec::new() };
         let shards = if persistent { stores.len() } else { self.default_shards() };
-        let bells = Arc::new(BucketBells::new(shards, self.wakes.clone()));
+        let bells = Arc::new(BucketBells::new(shards, self.housekeeping(), self.wakes.clone()));
         let notifier = Arc::clone(&bells) as Arc<dyn Notifier>;
         let manifest = Arc::new(info.manifest.clone());
         let options = options(name, info, shards);

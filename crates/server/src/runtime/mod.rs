@@ -15,6 +15,7 @@ mod control;
 mod data_dir;
 mod disk;
 mod gauges;
+mod housekeeping;
 mod listeners;
 mod machine;
 mod options;
@@ -25,11 +26,11 @@ use cluster::{ClusterError, Metadata, MetadataStore, NodeInfo, Ports};
 
 use self::{
     audit::AuditLog,
-    background::Housekeeper,
     buckets::OpenBuckets,
     control::{Control, ControlListeners},
     data_dir::DataDir,
     gauges::Gauges,
+    housekeeping::Housekeeper,
     listeners::Listeners,
 };
 pub use self::{
@@ -149,7 +150,7 @@ impl Node {
             tracing::error!(%error, "a bucket is not available");
         }
         let list = Arc::clone(&buckets);
-        let housekeeper = Housekeeper::start(move || list.engines(), &shared)?;
+        let housekeeper = Housekeeper::start(move || list.patients(), &shared, buckets.housekeeping())?;
         let control = Control::new(control::Parts {
             metadata,
             store,

@@ -1,0 +1,175 @@
+//! What one thread each does for all buckets of the node: keeping them tidy, and compacting their files.
+//!
+//! Housekeeping sleeps until something is due. Paging is rung for when memory crosses a bucket's high watermark; expiry
+//! comes due when the second changes, and defragmentation is looked at as often; cursors are looked after as long as
+//! there are any. Paging goes on without a pause while it helps. Everything else shares the processor with requests:
+//! after each step it rests several times as long as the step took. The processor time of every step is in the
+//! statistics; no step holds a vBucket's lock for longer than that.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use base::Now;
+use engine::{Bucket, Budget, StepReport};
+
+use super::{background::spawn, bell::Bell};
+use crate::{BucketMeter, Shared, meter::Chore};
+
+/// Documents that a step looks at: as many as one hold of a lock.
+const STEP: Budget = Budget { items: 64, bytes: 1 << 20 };
+/// Steps of one chore before another bucket has its turn.
+const STEPS: usize = 256;
+/// How long what is not urgent rests for each step's time.
+const REST: u32 = 3;
+/// While memory is wanted and could not be had, or cursors may fall behind.
+const WATCHFUL: Duration = Duration::from_millis(50);
+/// While nothing is to be done but to notice that the second has changed.
+const IDLE: Duration = Duration::from_secs(1);
+const COMPACTION_EVERY: Duration = Duration::from_millis(250);
+
+/// An open bucket and where to count.
+pub(crate) type Patient = (Arc<Bucket>, Arc<BucketMeter>);
+
+/// The node-wide threads that keep every bucket tidy.
+pub(crate) struct Housekeeper {
+    stop: Arc<AtomicBool>,
+    bell: Arc<Bell>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Housekeeper {
+    /// `buckets` lists what is open at the moment; it is asked before every round. Who wants memory rings `bell`.
+    pub(crate) fn start(
+        buckets: impl Fn() -> Vec<Patient> + Clone + Send + 'static,
+        shared: &Arc<Shared>,
+        bell: Arc<Bell>,
+    ) -> io::Result<Housekeeper> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tidier =
+            Tidier { shared: Arc::clone(shared), stop: Arc::clone(&stop), second: 0, is_unfinished: false };
+        let (list, ears) = (buckets.clone(), Arc::clone(&bell));
+        let tidy = spawn("housekeeping", move || {
+            while !tidier.stopping() {
+                let pause = tidier.round(&list());
+                if !pause.is_zero() {
+                    ears.wait(pause);
+                }
+            }
+        })?;
+        let (flag, clock) = (Arc::clone(&stop), Arc::clone(shared));
+        let compact = spawn("compaction", move || {
+            while !flag.load(Ordering::Acquire) {
+                let more =
+                    buckets().iter().fold(false, |more, (bucket, _)| compact(bucket, clock.now()) | more);
+                if !more {
+                    std::thread::park_timeout(COMPACTION_EVERY);
+                }
+            }
+        })?;
+        Ok(Housekeeper { stop, bell, threads: vec![tidy, compact] })
+    }
+
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.ring();
+        for thread in self.threads {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The housekeeping thread's own state.
+struct Tidier {
+    shared: Arc<Shared>,
+    stop: Arc<AtomicBool>,
+    /// The last second in which everything due was looked for.
+    second: u32,
+    /// Something due was left over.
+    is_unfinished: bool,
+}
+
+impl Tidier {
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Everything that is due, bounded; how long to sleep then, unless rung.
+    fn round(&mut self, buckets: &[Patient]) -> Duration {
+        let begin = Instant::now();
+        let second = self.shared.now().unix_secs();
+        let is_due = self.is_unfinished || second != self.second;
+        let (mut wants_room, mut is_watchful, mut unfinished) = (false, false, false);
+        for (bucket, meter) in buckets {
+            is_watchful |= bucket.drop_slow_cursors().more;
+            if bucket.wants_room() {
+                let freed = self.repeat(meter, Chore::Page, |now| bucket.page(now, STEP)).bytes;
+                // What cannot be ejected yet is looked at again a little later.
+                wants_room |= freed > 0 && bucket.wants_room();
+                is_watchful |= bucket.wants_room();
+            }
+            if is_due {
+                unfinished |= self.repeat(meter, Chore::Expire, |now| bucket.expire(now, STEP)).more;
+                unfinished |= self.repeat(meter, Chore::Defragment, |_| bucket.defragment(STEP)).more;
+            }
+        }
+        if is_due {
+            (self.second, self.is_unfinished) = (second, unfinished);
+        }
+        if wants_room {
+            Duration::ZERO
+        } else if self.is_unfinished {
+            (begin.elapsed() * REST).min(WATCHFUL)
+        } else if is_watchful {
+            WATCHFUL
+        } else {
+            IDLE
+        }
+    }
+
+    /// Steps of one chore until it is done, or has had its turn: what they did, and whether there is more.
+    fn repeat(&self, meter: &BucketMeter, chore: Chore, step: impl Fn(Now) -> StepReport) -> StepReport {
+        let mut sum = StepReport { more: true, ..StepReport::default() };
+        for _ in 0..STEPS {
+            if self.stopping() || !sum.more {
+                break;
+            }
+            let before = thread_cpu();
+            let report = step(self.shared.now());
+            meter.record_chore(chore, thread_cpu().saturating_sub(before));
+            sum.bytes += report.bytes;
+            sum.more = report.more;
+        }
+        sum
+    }
+}
+
+/// Processor time of this thread.
+fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid clock and a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let secs = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(secs, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+fn compact(bucket: &Bucket, now: Now) -> bool {
+    if !bucket.is_warm() {
+        // Liveness is only known once every key is in memory.
+        return false;
+    }
+    (0..bucket.shards()).fold(false, |more, shard| match bucket.compact(shard, now) {
+        Ok(report) => report.more | more,
+        Err(error) => {
+            tracing::warn!(bucket = bucket.name(), shard, %error, "compaction could not run");
+            more
+        }
+    })
+}
