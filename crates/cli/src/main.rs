@@ -26,6 +26,7 @@ enum Command {
     Load(Box<commands::load::Args>),
     Doctor(commands::doctor::Args),
     Songs(commands::songs::Args),
+    Torture(commands::torture::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Load(args) => commands::load::run(*args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Songs(args) => commands::songs::run(args),
+        Command::Torture(args) => commands::torture::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! One socket to one node: packets out, packets in, and the handshake every client makes.
 //!
-//! Requests may be queued and sent together; replies come back in order, because this client never negotiates
-//! unordered execution. What the server asks of its own accord (new cluster maps) is skipped.
+//! Requests may be queued and sent together; replies come back in order unless the caller negotiates unordered
+//! execution, and then matches them by opaque. What the server asks of its own accord (new cluster maps) is skipped.
 
 use crate::scram::Scram;
 use crate::{ClientError, ClusterMap, Result};
@@ -194,6 +194,13 @@ impl KvConnection {
         let sent = self.stream.write_all(&self.output);
         self.output.clear();
         Ok(sent?)
+    }
+
+    /// Whether [`KvConnection::receive`] would return without waiting.
+    #[must_use]
+    pub fn has_reply(&self) -> bool {
+        matches!(decode_frame(&self.input[self.start..]), Decoded::Frame(frame)
+            if frame.header.magic != Magic::ServerRequest)
     }
 
     /// The next reply. It borrows the read buffer; the next call moves on.

@@ -8,6 +8,7 @@ pub(crate) mod quickstart;
 pub(crate) mod serve;
 pub(crate) mod songs;
 pub(crate) mod songs_load;
+pub(crate) mod torture;
 
 /// Why a command failed, in words that say what to do about it.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,169 @@
+//! The wedge: the production report that this database is designed against, and its three rescues.
+//!
+//! A node with far too little memory for its documents and a slow disk, loaders that never pause: write queues grew,
+//! memory passed the high watermark and never came down, every write failed, and neither stopping the load nor deleting
+//! nor a restart helped. Here a node is pressed like that ([`press`]), then each rescue ([`rescues`]) is tried on a
+//! freshly pressed one, its quota unchanged. A second run ([`metadata`]) fills a node until its keys and metadata alone
+//! are more than its quota.
+//!
+//! The scenario takes any [`Target`]: what it calls the node's numbers are sums over nodes, and keys are sent to where
+//! the cluster map says.
+
+pub mod metadata;
+pub mod press;
+pub mod rescues;
+
+use crate::TortureError;
+use crate::checks::Checks;
+use crate::target::Target;
+use press::Press;
+use serde_json::{Value, json};
+
+/// How a pressed node is brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rescue {
+    /// The loaders stop, and nothing else is done.
+    Idle,
+    /// Half of the documents are deleted while the loaders go on.
+    Delete,
+    /// kill -9 and restart while the loaders go on.
+    Kill,
+    /// Keys and metadata are more than the quota; half of the documents are deleted.
+    MetadataDelete,
+    /// Keys and metadata are more than the quota; the bucket is switched to full eviction.
+    MetadataFullEviction,
+}
+
+impl Rescue {
+    /// All of them, in the order in which they are tried.
+    pub const ALL: [Rescue; 5] =
+        [Rescue::Idle, Rescue::Delete, Rescue::Kill, Rescue::MetadataDelete, Rescue::MetadataFullEviction];
+
+    /// The word on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rescue::Idle => "idle",
+            Rescue::Delete => "delete",
+            Rescue::Kill => "kill",
+            Rescue::MetadataDelete => "metadata-delete",
+            Rescue::MetadataFullEviction => "metadata-full-eviction",
+        }
+    }
+
+    /// The rescue of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Rescue> {
+        Rescue::ALL.into_iter().find(|rescue| rescue.name() == name)
+    }
+
+    const fn fills_with_metadata(self) -> bool {
+        matches!(self, Rescue::MetadataDelete | Rescue::MetadataFullEviction)
+    }
+}
+
+/// What is done to each node.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Repeats the run's choice of documents.
+    pub seed: u64,
+    /// Memory quota of the bucket.
+    pub quota_bytes: u64,
+    /// The quota is filled so many times over.
+    pub fill: f64,
+    /// Length of a document's value.
+    pub value_bytes: usize,
+    /// Length of a value where keys and metadata are to fill the quota.
+    pub small_value_bytes: usize,
+    /// Clients that write in a tight loop.
+    pub loaders: usize,
+    /// Requests that each of them keeps under way.
+    pub window: usize,
+    /// How long the loaders are watched after a rescue, in seconds.
+    pub served_seconds: u64,
+    /// What is tried.
+    pub rescues: Vec<Rescue>,
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What had to hold.
+    pub checks: Checks,
+    /// Everything, for a file.
+    pub report: Value,
+}
+
+/// Presses a target of `make`'s once for each rescue. `make` is given the rescue's name.
+///
+/// # Errors
+/// The scenario could not be carried out; what it found until then has been printed.
+pub fn run(
+    plan: &Plan,
+    make: &mut dyn FnMut(&str) -> Result<Box<dyn Target>, TortureError>,
+) -> Result<Outcome, TortureError> {
+    let mut checks = Checks::default();
+    let mut timelines = Vec::new();
+    for &rescue in &plan.rescues {
+        println!("\n== {}", headline(rescue));
+        let target = make(rescue.name())?;
+        let mut press = Press::start(plan, rescue, target)?;
+        let done = carry_out(rescue, plan, &mut press, &mut checks);
+        timelines.push(json!({"rescue": rescue.name(), "timeline": press.timeline()}));
+        // What went wrong first is the better news.
+        done.and(press.finish())?;
+    }
+    let failed = checks.failed();
+    println!("\n{} checks, {failed} failed", checks.made());
+    for failure in checks.failures() {
+        println!("  FAILED {}: {}", failure.what, failure.found);
+    }
+    let report = json!({"checks": checks.to_json(), "failed": failed, "runs": timelines});
+    Ok(Outcome { checks, report })
+}
+
+fn carry_out(
+    rescue: Rescue,
+    plan: &Plan,
+    press: &mut Press,
+    checks: &mut Checks,
+) -> Result<(), TortureError> {
+    if rescue.fills_with_metadata() {
+        return metadata::run(rescue, plan, press, checks);
+    }
+    if !press.fill(checks)? {
+        return Ok(());
+    }
+    match rescue {
+        Rescue::Delete => rescues::delete(plan, press, checks),
+        Rescue::Kill => rescues::kill(plan, press, checks),
+        _ => rescues::idle(plan, press, checks),
+    }
+}
+
+fn headline(rescue: Rescue) -> &'static str {
+    match rescue {
+        Rescue::Idle => "idle: press, then stop the loaders and wait",
+        Rescue::Delete => "delete: press, then delete half of the documents while the loaders go on",
+        Rescue::Kill => "kill: press, then kill -9 and restart while the loaders go on",
+        Rescue::MetadataDelete => {
+            "metadata-delete: keys and metadata over the quota, then delete half of the documents"
+        }
+        Rescue::MetadataFullEviction => {
+            "metadata-full-eviction: keys and metadata over the quota, then switch to full eviction"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rescues_have_names() {
+        for rescue in Rescue::ALL {
+            assert_eq!(Rescue::named(rescue.name()), Some(rescue));
+        }
+        assert_eq!(Rescue::named("prayer"), None);
+    }
+}

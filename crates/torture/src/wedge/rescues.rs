@@ -1,0 +1,129 @@
+//! The three rescues that did not help in the report. The quota stays what it was.
+
+use super::Plan;
+use super::press::{Press, found_or_none};
+use crate::TortureError;
+use crate::checks::Checks;
+use crate::deleter::Deleter;
+use crate::loaders::Task;
+use base::Status;
+use std::time::{Duration, Instant};
+
+/// How long the loaders press on before the node is killed.
+const PRESS_ON: u64 = 3;
+/// While the node's progress on disk is noted before the kill.
+const NOTE_EVERY: Duration = Duration::from_millis(100);
+/// Deletions that get nothing done for so long are wedged.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The load stops and nothing else is done.
+///
+/// # Errors
+/// A node cannot be reached.
+pub fn idle(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
+    press.drain(checks)?;
+    press.judge_memory(checks);
+    press.served(plan.served_seconds, checks)?;
+    finish(press, checks)
+}
+
+/// The lower half of the documents is deleted while the loaders insert new ones and overwrite the upper half.
+///
+/// # Errors
+/// A node cannot be reached.
+pub fn delete(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
+    press.crew.keep_from(press.fill / 2);
+    press.served(plan.served_seconds.min(PRESS_ON), checks)?;
+    delete_lower_half(press, checks)?;
+    press.served(plan.served_seconds, checks)?;
+    press.drain(checks)?;
+    press.judge_memory(checks);
+    finish(press, checks)
+}
+
+/// Deletes the documents below half of the fill; the loaders do whatever they do.
+///
+/// # Errors
+/// A node cannot be reached.
+pub fn delete_lower_half(press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
+    press.watch.say("deleting the lower half");
+    let before = press.crew.tally().count(Status::Success);
+    let deleter = Deleter::start(&*press.target, &press.documents, &press.ledger, 0..press.fill / 2)?;
+    let (mut progress, mut deleted) = (Instant::now(), 0);
+    while !deleter.is_done() && progress.elapsed() < PATIENCE {
+        press.tick()?;
+        let now = deleter.tally().count(Status::Success);
+        if now > deleted {
+            (progress, deleted) = (Instant::now(), now);
+        }
+    }
+    let tally = deleter.tally();
+    let others = tally.others(&[Status::Success]);
+    let found = format!(
+        "{} deleted, p99 {:.1} ms, slowest {:.0} ms, {} late; failures: {}; {} writes were accepted meanwhile",
+        tally.count(Status::Success),
+        tally.latencies.percentile(99.0) as f64 / 1e6,
+        tally.slowest.as_secs_f64() * 1e3,
+        tally.late,
+        found_or_none(&others),
+        press.crew.tally().count(Status::Success) - before
+    );
+    let done = deleter.is_done();
+    checks.add("every deletion succeeds in time", done && others.is_empty() && tally.late == 0, found);
+    if done {
+        deleter.finish()?;
+    }
+    Ok(())
+}
+
+/// kill -9 in the middle of it, restart, and the loaders go on at once.
+///
+/// # Errors
+/// A node cannot be reached, or does not start again.
+pub fn kill(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
+    press.served(plan.served_seconds.min(PRESS_ON), checks)?;
+    let noting = Instant::now();
+    while noting.elapsed() < Duration::from_secs(1) {
+        press.watch.note_persisted(&*press.target, &press.ledger)?;
+        std::thread::sleep(NOTE_EVERY);
+    }
+    press.watch.say("kill -9");
+    press.expect_breaks();
+    press.target.kill(0)?;
+    // What was promised until now is settled while nobody writes.
+    press.crew.set(Task::Pause);
+    while !press.crew.is_idle() {
+        std::thread::sleep(NOTE_EVERY);
+    }
+    settle(press);
+    let began = Instant::now();
+    press.target.restart(0)?;
+    press.watch.say(&format!("serves again {:.1} s after its start", began.elapsed().as_secs_f64()));
+    press.served(plan.served_seconds, checks)?;
+    press.drain(checks)?;
+    press.judge_memory(checks);
+    finish(press, checks)
+}
+
+/// What was not known to be on disk may be lost.
+fn settle(press: &Press) {
+    let mut key = String::new();
+    for index in 0..press.ledger.capacity() {
+        if press.ledger.known(index).seqno() > 0 {
+            press.documents.key(index, &mut key);
+            let vb = base::hash::vbucket_of(key.as_bytes(), press.ledger.vbuckets());
+            press.ledger.killed(index, vb.get());
+        }
+    }
+}
+
+/// Drains once more, reads everything, and judges what the clients saw.
+///
+/// # Errors
+/// A node cannot be reached.
+fn finish(press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
+    press.settle_down()?;
+    press.verify(checks)?;
+    press.judge_clients(checks);
+    Ok(())
+}
