@@ -8,7 +8,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use settee_engine::{Budget, BucketOptions, Store};
+use settee_engine::{BucketOptions, Budget, Store};
 use support::Rig;
 
 /// Bytes of each value.
@@ -116,7 +116,8 @@ impl Bench {
         let values = (documents * VALUE_BYTES) as f64;
         // Between the watermarks there is room for the share.
         let quota = ((stats.mem_used as f64 - values * (1.0 - share)) / 0.80) as u64;
-        rig.bucket.reconfigure(settee_engine::BucketChange { quota_bytes: Some(quota), ..Default::default() });
+        rig.bucket
+            .reconfigure(settee_engine::BucketChange { quota_bytes: Some(quota), ..Default::default() });
         let bench = Self { rig, keys, reads: 0, misses: 0 };
         bench.make_room();
         bench

@@ -27,6 +27,8 @@ pub const SDK_TIMEOUT: Duration = Duration::from_millis(2_500);
 const NAP: Duration = Duration::from_millis(20);
 /// One document in so many is the probe's: nobody else writes or deletes it after it was inserted.
 const PROBES_SHARE: u64 = 64;
+/// Documents that are drawn before a loader gives up to find one that it may overwrite.
+const DRAWS_MAX: usize = 16;
 /// Different texts of refusals that are kept.
 const REASONS_MAX: usize = 16;
 
@@ -297,19 +299,31 @@ impl Loader {
         if let Some(index) = self.again.pop_front() {
             return Some(index);
         }
-        if goes_on && self.rng.bool() {
-            let old = self.rng.u64(0..self.next / self.step + 1) * self.step + self.next % self.step;
-            let known = self.shared.ledger.known(old);
-            let is_mine = old >= self.shared.keep_from.load(Ordering::Acquire) && !is_probes(old);
-            if is_mine && known.is_written() && !known.is_in_doubt() {
-                return Some(old);
+        let limit = if goes_on { self.shared.ledger.capacity() } else { self.shared.fill };
+        let is_full = self.next >= limit;
+        if goes_on && (is_full || self.rng.bool()) {
+            for _ in 0..DRAWS_MAX {
+                let drawn = self.draw();
+                if self.may_overwrite(drawn) {
+                    return Some(drawn);
+                }
             }
         }
-        let limit = if goes_on { self.shared.ledger.capacity() } else { self.shared.fill };
-        (self.next < limit).then(|| {
+        (!is_full).then(|| {
             self.next += self.step;
             self.next - self.step
         })
+    }
+
+    /// A document that this loader has inserted, or the next one.
+    fn draw(&mut self) -> u64 {
+        self.rng.u64(0..self.next / self.step + 1) * self.step + self.next % self.step
+    }
+
+    fn may_overwrite(&self, index: u64) -> bool {
+        let known = self.shared.ledger.known(index);
+        let is_mine = index >= self.shared.keep_from.load(Ordering::Acquire) && !is_probes(index);
+        is_mine && known.is_written() && !known.is_in_doubt()
     }
 
     fn push(&mut self, index: u64) -> Result<(), ClientError> {

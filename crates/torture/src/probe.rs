@@ -29,6 +29,8 @@ struct Shared {
     /// Documents that may exist have smaller numbers.
     limit: AtomicU64,
     wrong: Mutex<Vec<String>>,
+    /// It has seen a limit of 0 and has nothing under way.
+    rests: AtomicBool,
     ends: AtomicBool,
 }
 
@@ -79,6 +81,14 @@ impl Probe {
         self.shared.limit.store(documents, Ordering::Release);
     }
 
+    /// Waits until it has nothing under way, and keeps it so until the limit is raised again.
+    pub fn rest(&self) {
+        self.limit(0);
+        while !self.shared.rests.load(Ordering::Acquire) && !self.thread.is_finished() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     /// Everything since the start.
     #[must_use]
     pub fn seen(&self) -> Seen {
@@ -113,6 +123,7 @@ impl Prober {
     fn run(mut self) {
         while !self.shared.ends.load(Ordering::Acquire) {
             let limit = self.shared.limit.load(Ordering::Acquire);
+            self.shared.rests.store(limit == 0, Ordering::Release);
             let done = if limit == 0 { Ok(()) } else { self.step(limit) };
             if done.is_err() {
                 let lost = self.pipeline.abandon();
@@ -141,13 +152,17 @@ impl Prober {
             self.pipeline.ask(&Request { key: self.key.as_bytes(), ..Request::new(Opcode::Get) }, ())?;
         let after = self.ledger.known(index);
         locked(&self.shared.reads).note(&answer);
-        let found = match answer.code {
-            code if code == Status::Success.code() => match self.documents.version_of(index, &answer.value) {
-                Some(version) => Some(version),
-                None => return Ok(self.blame(format!("document {index} has bytes that nobody wrote"))),
-            },
-            code if code == Status::KeyNotFound.code() => None,
-            _ => return Ok(()),
+        let found = if answer.is(Status::Success) {
+            let version = self.documents.version_of(index, &answer.value);
+            if version.is_none() {
+                self.blame(format!("document {index} has bytes that nobody wrote"));
+                return Ok(());
+            }
+            version
+        } else if answer.is(Status::KeyNotFound) {
+            None
+        } else {
+            return Ok(());
         };
         if !is_right(before, after, found) {
             self.blame(format!("document {index} was read as {found:?}; known: {before:?}, then {after:?}"));

@@ -78,6 +78,11 @@ impl Sample {
 pub struct Nodes(Vec<KvConnection>);
 
 impl Nodes {
+    /// Drops the connections: a node is about to be killed.
+    pub fn forget(&mut self) {
+        self.0.clear();
+    }
+
     /// A group of statistics of all nodes, one after the other.
     ///
     /// # Errors
@@ -180,6 +185,11 @@ impl Watch {
         Ok(self.nodes.note_persisted(target, ledger)?)
     }
 
+    /// The nodes are about to be killed: connects anew with the next reading.
+    pub fn forget_connections(&mut self) {
+        self.nodes.forget();
+    }
+
     fn note_step(&mut self, sample: &Sample) {
         let step = sample.has("ep_pressure_step").then(|| sample.get("ep_pressure_step"));
         if step.is_some() && step != self.step {
@@ -213,7 +223,7 @@ impl Watch {
         let rate = |status| per_second(tally.count(status), counted.count(status));
         let (sets, refused) = (rate(Status::Success), rate(Status::TemporaryFailure));
         let all = |tally: &Tally| tally.codes.values().sum();
-        let other = per_second(all(tally), all(&counted)) - sets - refused;
+        let other = (per_second(all(tally), all(&counted)) - sets - refused).max(0.0);
         let persisted = (sample.get("ep_total_persisted") - before.1).max(0.0) / seconds;
         if self.lines.is_multiple_of(HEADING_EVERY) {
             println!(

@@ -94,14 +94,14 @@ pub struct Outcome {
     pub report: Value,
 }
 
-/// Presses a target of `make`'s once for each rescue. `make` is given the rescue's name.
+/// Starts a fresh target for the rescue of this name.
+pub type Make<'a> = &'a mut dyn FnMut(&str) -> Result<Box<dyn Target>, TortureError>;
+
+/// Presses a target of `make`'s once for each rescue.
 ///
 /// # Errors
 /// The scenario could not be carried out; what it found until then has been printed.
-pub fn run(
-    plan: &Plan,
-    make: &mut dyn FnMut(&str) -> Result<Box<dyn Target>, TortureError>,
-) -> Result<Outcome, TortureError> {
+pub fn run(plan: &Plan, make: Make<'_>) -> Result<Outcome, TortureError> {
     let mut checks = Checks::default();
     let mut timelines = Vec::new();
     for &rescue in &plan.rescues {

@@ -70,7 +70,7 @@ impl Press {
         let each = if small { PER_DOCUMENT } else { documents.value_bytes() as u64 + PER_DOCUMENT };
         let fill = ((plan.quota_bytes as f64 * factor) as u64 / each).max(1);
         let vbuckets = KvConnection::open(&target.seed(), &target.login())?.cluster_map()?.vbuckets();
-        // Loaders that go on need room: as much again.
+        // Loaders that go on need room; where it ends they overwrite.
         let ledger = Arc::new(Ledger::new(fill * 2, vbuckets));
         let pressure = Pressure { loaders: plan.loaders, window: plan.window, fill };
         let crew = Crew::start(&*target, &documents, &ledger, pressure)?;
@@ -220,12 +220,13 @@ impl Press {
         Ok(())
     }
 
-    /// Reads everything; the loaders must be stopped.
+    /// Reads everything; the loaders must be stopped. The probe rests meanwhile, and after.
     ///
     /// # Errors
     /// A node cannot be reached.
     pub fn verify(&mut self, checks: &mut Checks) -> Result<(), TortureError> {
         self.watch.say("reading every document");
+        self.probe.rest();
         let verdict = reader::verify(&*self.target, &self.documents, &self.ledger, self.ledger.capacity())?;
         checks.add(
             "every acknowledged document has its right content",

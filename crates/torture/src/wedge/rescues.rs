@@ -89,6 +89,7 @@ pub fn kill(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), T
     }
     press.watch.say("kill -9");
     press.expect_breaks();
+    press.watch.forget_connections();
     press.target.kill(0)?;
     // What was promised until now is settled while nobody writes.
     press.crew.set(Task::Pause);
