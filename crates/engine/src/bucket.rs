@@ -14,13 +14,14 @@ use storage::{KvStore, VbState};
 use crate::{
     aftermath::Aftermath,
     arena::Arena,
+    ceiling,
     collections::CollectionTable,
     defragmenter::{Defragmenter, Relocated},
     expiry_pager::ExpiryPager,
     failover_table::{FailoverTable, branch_uuid},
     flusher,
     hash_table::TableHint,
-    hlc::{self, Hlc},
+    hlc::Hlc,
     item_pager::ItemPager,
     notify::{Notifier, Wait, Waiter},
     options::{BucketChange, BucketOptions, OpenError},
@@ -182,8 +183,10 @@ impl Bucket {
                 .map(|vb| (vb, branch_uuid(self.options.seed, vb.get(), now.wall_nanos)))
                 .collect();
             if let Some(store) = &shard.store {
-                let states: Vec<_> =
-                    uuids.iter().map(|&(vb, uuid)| (vb, self.state_after_reset(shard, vb, uuid))).collect();
+                let states: Vec<_> = uuids
+                    .iter()
+                    .map(|&(vb, uuid)| (vb, self.state_after_reset(shard, vb, uuid, now)))
+                    .collect();
                 store.reset_vbs(&states).map_err(|error| flusher::refused(shard, &error))?;
             }
             for &(vb, uuid) in &uuids {
@@ -199,9 +202,9 @@ impl Bucket {
         Ok(())
     }
 
-    fn state_after_reset(&self, shard: &Shard, vb: VbId, uuid: VbUuid) -> VbState {
+    fn state_after_reset(&self, shard: &Shard, vb: VbId, uuid: VbUuid, now: Now) -> VbState {
         VbState {
-            max_cas: shard.recorded_cas(vb, Cas::NONE),
+            max_cas: shard.recorded_cas(vb, Cas::NONE, now),
             failover_log: FailoverTable::new(uuid).log().to_vec(),
             ..VbState::default()
         }
@@ -403,16 +406,23 @@ fn open_shard(
     let recovered = store.as_ref().map(|store| store.vb_states()).unwrap_or_default();
     let known = |vb: VbId| recovered.iter().find(|state| state.0 == vb).map(|state| &state.1);
     let vbs: Vec<_> = vbs_of_shard(options.vbuckets, options.shards, index).collect();
-    let floor = recovered.iter().map(|state| state.1.max_cas).max().unwrap_or_default();
-    let was_clean = vbs.first().and_then(|&vb| known(vb)).is_some_and(|state| is_clean_mark(state.max_cas));
-    let ceiling =
-        if store.is_some() { ceiling_mark(hlc::ceiling_above(floor, now)) } else { Cas(u64::MAX - 1) };
+    let was_clean =
+        vbs.first().and_then(|&vb| known(vb)).is_some_and(|state| ceiling::is_clean_mark(state.max_cas));
+    let floor = if was_clean {
+        recovered.iter().map(|state| state.1.max_cas).max().unwrap_or_default()
+    } else {
+        ceiling::floor(recovered.iter().map(|state| &state.1), now)
+    };
+    let leader = ceiling::leader(floor, now);
+    let ceiling = if store.is_some() { ceiling::above(floor, leader, now, Cas::NONE) } else { Cas(u64::MAX) };
+    let gate = Gate::new(vbs.len(), ceiling);
+    gate.want_ceiling(leader);
     let shard = Shard {
         index,
         marker_vb: vbs.first().copied().unwrap_or_default(),
         arena: Arena::new().map_err(OpenError::Memory)?,
         store,
-        gate: Gate::new(vbs.len(), ceiling),
+        gate,
         flusher: Mutex::default(),
         fetches: Mutex::default(),
         backfills: Mutex::default(),
@@ -441,7 +451,7 @@ fn open_shard(
         v.hlc = Hlc::above(floor);
         if state.is_none() || !was_clean || vb == shard.marker_vb {
             let mut state = v.state();
-            state.max_cas = shard.recorded_cas(vb, state.max_cas);
+            state.max_cas = shard.recorded_cas(vb, state.max_cas, now);
             changed.push((vb, state));
         }
         v.account(&shard);
@@ -451,21 +461,4 @@ fn open_shard(
         store.put_states(&changed)?;
     }
     Ok((shard, vbuckets))
-}
-
-/// The number that marks a CAS as a ceiling reserved ahead, not the CAS a clean stop ended with.
-const CEILING_BITS: u64 = 0xffff;
-
-/// `at_least`, made recognisable as a ceiling.
-pub(crate) const fn ceiling_mark(at_least: Cas) -> Cas {
-    Cas(at_least.get() | CEILING_BITS)
-}
-
-/// `last`, made recognisable as what a clean stop ended with.
-pub(crate) const fn clean_mark(last: Cas) -> Cas {
-    if last.get() & CEILING_BITS == CEILING_BITS { Cas(last.get() + 1) } else { last }
-}
-
-const fn is_clean_mark(recorded: Cas) -> bool {
-    recorded.get() & CEILING_BITS != CEILING_BITS
 }

@@ -23,8 +23,8 @@ use base::{Cas, DocKey, HashedKey, Now, Status, VbId, hash::key_hash};
 use storage::{KvStore, Locator, Record, RecordKind, RecordMeta, StoreError, VbBatch, VbState};
 
 use crate::{
-    bucket::{Bucket, ceiling_mark, clean_mark},
-    hlc,
+    bucket::Bucket,
+    ceiling,
     item::{ItemLoan, ItemPtr, ItemRef},
     key_map::repeated_later,
     notify::Work,
@@ -151,7 +151,7 @@ impl Bucket {
         let _flusher = shard.flusher.lock();
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return false };
         let mut state = slot.vb.lock().state();
-        state.max_cas = clean_mark(last_cas);
+        state.max_cas = ceiling::clean_mark(last_cas);
         store.put_states(&[(shard.marker_vb, state)]).and_then(|()| store.close()).is_ok()
     }
 
@@ -203,13 +203,20 @@ impl Bucket {
         }
     }
 
-    /// Syncs a higher CAS ceiling when the clock, or a CAS from elsewhere, comes near the present one.
+    /// Syncs another CAS ceiling when the clock, or a CAS from elsewhere, comes near the present one, or begins or ceases to
+    /// lead the clock.
     fn keep_ceiling_ahead(&self, shard: &Shard, store: &dyn KvStore, now: Now) -> Result<(), FlushFailure> {
-        let highest = shard.gate.wanted_ceiling();
-        if shard.gate.is_closed() || !hlc::is_near_ceiling(shard.gate.ceiling(), highest, now) {
+        let is_due = || {
+            let (foreign, present) = (shard.gate.wanted_ceiling(), shard.gate.ceiling_on_disk());
+            ceiling::is_near(present, foreign, now)
+                || ceiling::leads(foreign, now) != ceiling::is_of_a_leader(present)
+        };
+        if shard.gate.is_closed() || !is_due() {
             return Ok(());
         }
-        let raised = ceiling_mark(hlc::ceiling_above(highest, now));
+        // From here on none leads the clock that is not known below; see `Gate::takes_over`.
+        shard.gate.set_ceiling(ceiling::without_leader(shard.gate.ceiling_on_disk()));
+        let (foreign, present) = (shard.gate.wanted_ceiling(), shard.gate.ceiling_on_disk());
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return Ok(()) };
         // The rest of the state may not run ahead of what is on disk.
         let mut state = {
@@ -217,9 +224,10 @@ impl Bucket {
             let high_seqno = v.persisted_seqno;
             VbState { high_seqno, manifest_uid: v.events.told_up_to(high_seqno), ..v.state() }
         };
+        let raised = ceiling::above(state.max_cas, foreign, now, present);
         state.max_cas = raised;
         store.put_states(&[(shard.marker_vb, state)]).map_err(|error| failure_of(shard, &error))?;
-        shard.gate.raise_ceiling(raised);
+        shard.gate.set_ceiling(raised);
         Ok(())
     }
 
@@ -347,7 +355,7 @@ impl Bucket {
         };
         let stale: Vec<bool> =
             stale.unwrap_or_else(|| repeated_later(taken.iter().map(|&item| shard.lent(item).key())));
-        part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas);
+        part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas, now);
         for (item, _) in taken.into_iter().zip(stale).filter(|(_, is_stale)| !is_stale) {
             let view = shard.lent(item);
             part.bytes += view.bytes() as u64;
@@ -497,8 +505,13 @@ pub(crate) fn refused(shard: &Shard, error: &StoreError) -> Status {
 }
 
 impl Shard {
-    /// The CAS to record with a vBucket's state: the one vBucket of the shard that carries the ceiling keeps carrying it.
-    pub(crate) fn recorded_cas(&self, vb: VbId, own: Cas) -> Cas {
-        if vb == self.marker_vb { self.gate.ceiling_on_disk() } else { own }
+    /// The CAS to record with a vBucket's state: the one vBucket of the shard that carries the ceiling keeps carrying it,
+    /// as of now.
+    pub(crate) fn recorded_cas(&self, vb: VbId, own: Cas, now: Now) -> Cas {
+        if vb != self.marker_vb {
+            return own;
+        }
+        let present = self.gate.ceiling_on_disk();
+        ceiling::above(own, self.gate.wanted_ceiling(), now, present)
     }
 }

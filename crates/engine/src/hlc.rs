@@ -1,8 +1,8 @@
 //! A vBucket's hybrid logical clock: where CAS values come from.
 //!
 //! A CAS is the wall clock in nanoseconds with the low 16 bits cleared, or one more than the last CAS when the clock
-//! has not moved on (or has gone back). No CAS is ever given out twice, across restarts included: a shard keeps
-//! a synced ceiling on disk ahead of the clock, a restart begins above it, and this clock refuses to pass it.
+//! has not moved on (or has gone back). No CAS is ever given out twice; so that this holds across restarts, a shard keeps
+//! a synced ceiling on disk ahead of the clock (`ceiling`), which this clock refuses to pass.
 
 use base::{Cas, Now};
 
@@ -12,26 +12,6 @@ const LOGICAL_MASK: u64 = 0xffff;
 /// How far into the future a CAS that comes from another cluster may lie (kv_engine,
 /// `hlc_max_future_threshold_us`).
 const FUTURE_NANOS_MAX: u64 = 65 * 60 * 1_000_000_000;
-
-/// How far ahead of the clock the ceiling is put, and how near the clock may come.
-const CEILING_AHEAD_NANOS: u64 = 120 * 1_000_000_000;
-const CEILING_NEAR_NANOS: u64 = CEILING_AHEAD_NANOS / 2;
-/// The same for CAS values that run ahead of the clock, as they do after a crash. They grow by one a mutation, so that
-/// a billion takes a while; a wider lead would add up over crashes faster than the clock catches up.
-const CEILING_LEAD: u64 = 1_000_000_000;
-const CEILING_LEAD_NEAR: u64 = CEILING_LEAD / 2;
-
-/// The ceiling that a shard needs whose highest CAS is `highest`.
-pub(crate) fn ceiling_above(highest: Cas, now: Now) -> Cas {
-    let ahead_of_clock = now.wall_nanos.saturating_add(CEILING_AHEAD_NANOS);
-    Cas(ahead_of_clock.max(highest.get().saturating_add(CEILING_LEAD)))
-}
-
-/// Whether the clock or the highest CAS has come near the ceiling.
-pub(crate) fn is_near_ceiling(ceiling: Cas, highest: Cas, now: Now) -> bool {
-    now.wall_nanos.saturating_add(CEILING_NEAR_NANOS) > ceiling.get()
-        || highest.get().saturating_add(CEILING_LEAD_NEAR) > ceiling.get()
-}
 
 /// The last CAS given out or seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,17 +70,6 @@ mod tests {
             assert!(cas > last);
             last = cas;
         }
-    }
-
-    #[test]
-    fn ceilings_do_not_add_up_over_crashes() {
-        let now = at(1_000 * 1_000_000_000);
-        let first = ceiling_above(Cas::NONE, now);
-        let tenth = (0..9).fold(first, |floor, _| ceiling_above(floor, now));
-        assert_eq!(first.get() - now.wall_nanos, CEILING_AHEAD_NANOS);
-        assert_eq!(tenth.get() - first.get(), 9 * CEILING_LEAD);
-        assert!(!is_near_ceiling(tenth, Cas(tenth.get() - CEILING_LEAD), now));
-        assert!(is_near_ceiling(tenth, tenth, now));
     }
 
     #[test]

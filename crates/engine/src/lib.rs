@@ -12,6 +12,7 @@ mod aftermath;
 pub mod arena;
 mod bg_fetcher;
 mod bucket;
+mod ceiling;
 mod checkpoint;
 mod collections;
 mod compactor;

@@ -14,6 +14,7 @@ use storage::KvStore;
 use crate::{
     arena::Arena,
     bg_fetcher::FetchQueue,
+    ceiling,
     defragmenter::Defragmenter,
     feed::{BackfillQueue, Backfiller},
     flusher::Flusher,
@@ -162,21 +163,36 @@ impl Gate {
 
     /// The ceiling that is synced.
     pub(crate) fn ceiling_on_disk(&self) -> Cas {
-        Cas(self.cas_ceiling.load(Ordering::Acquire))
+        Cas(self.cas_ceiling.load(Ordering::SeqCst))
     }
 
     /// The ceiling is synced.
-    pub(crate) fn raise_ceiling(&self, to: Cas) {
-        self.cas_ceiling.store(to.get(), Ordering::Release);
+    pub(crate) fn set_ceiling(&self, to: Cas) {
+        self.cas_ceiling.store(to.get(), Ordering::SeqCst);
     }
 
-    /// Notes that a CAS could not be given out or taken over because of the ceiling.
+    /// Whether a CAS from elsewhere may be taken over. If not, the flusher will see to that, once it is called.
+    pub(crate) fn takes_over(&self, cas: Cas, now: Now) -> bool {
+        let is_leading = ceiling::leads(cas, now);
+        if is_leading {
+            // Before the ceiling is looked at: it stays one of a leader then, or is none already.
+            self.want_ceiling(cas);
+        }
+        let ceiling = self.ceiling();
+        let fits = cas <= ceiling && (!is_leading || ceiling::is_of_a_leader(ceiling));
+        if !fits {
+            self.want_ceiling(cas);
+        }
+        fits
+    }
+
+    /// Notes a CAS that the ceiling has to be above.
     pub(crate) fn want_ceiling(&self, above: Cas) {
-        self.wanted_ceiling.fetch_max(above.get(), Ordering::Relaxed);
+        self.wanted_ceiling.fetch_max(above.get(), Ordering::SeqCst);
     }
 
     pub(crate) fn wanted_ceiling(&self) -> Cas {
-        Cas(self.wanted_ceiling.load(Ordering::Relaxed))
+        Cas(self.wanted_ceiling.load(Ordering::SeqCst))
     }
 
     pub(crate) fn poison(&self) {

@@ -493,17 +493,13 @@ impl VBucket {
         given: Option<base::Cas>,
         after: &mut Aftermath<'_>,
     ) -> Result<base::Cas, Refusal> {
-        let ceiling = env.shard.gate.ceiling();
         let cas = match given {
-            Some(cas) if cas <= ceiling => {
+            Some(cas) if env.shard.gate.takes_over(cas, env.now) => {
                 self.hlc.witness(cas);
                 Some(cas)
             }
-            Some(cas) => {
-                env.shard.gate.want_ceiling(cas);
-                None
-            }
-            None => self.hlc.tick(env.now, ceiling),
+            Some(_) => None,
+            None => self.hlc.tick(env.now, env.shard.gate.ceiling()),
         };
         cas.ok_or_else(|| {
             after.flush();

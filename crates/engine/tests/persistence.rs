@@ -606,3 +606,20 @@ fn a_clock_that_jumps_waits_for_the_flusher() {
     let second = store(&rig, KEY, Store::set(b"w")).unwrap();
     assert!(second.cas > Cas(first.cas.get() + 3_000 * 1_000_000_000), "the CAS follows the clock again");
 }
+
+#[test]
+fn the_clock_of_a_vbucket_goes_on_through_crash_after_crash() {
+    let mut rig = rig();
+    for round in 0..4 {
+        let cas = store(&rig, KEY, Store::set(b"value")).unwrap().cas;
+        assert!(cas.get() <= rig.now().wall_nanos + 2_100_000_000, "round {round}: {cas:?}");
+        rig.flush();
+        rig = rig.crash();
+        rig.clock.advance_secs(1);
+    }
+    // Set back, it stays above everything given out before.
+    let before = store(&rig, KEY, Store::set(b"never synced")).unwrap().cas;
+    rig.clock = Clock(0);
+    let rig = rig.crash();
+    assert!(store(&rig, KEY, Store::set(b"value")).unwrap().cas > before);
+}
