@@ -2,5 +2,8 @@
 
 servers.py   the processes under test, pinned and observed from outside
 measure.py   the cases: rates and latencies, memory per item, churn
-report.py    medians, spreads and ratios as tables
+pressed.py   a node with less memory than data, and its sampler
+pressure.py  steps of writes and reads, the sweep of resident ratios
+contention.py  scans, compaction, neighbours
+report.py, pressure_report.py  medians, spreads and ratios as tables
 """

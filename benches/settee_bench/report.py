@@ -88,7 +88,8 @@ def drain_table(cases):
     return table(header, rows)
 
 
-def markdown(results):
+def markdown(results, more=()):
+    """All tables of which there are results; `more` are (part, title, builder) of other modules."""
     env = results["environment"]
     parts = [
         f"{env['date']}, commit {env['commit']}, {env['memcached']}, {env['machine']}; {env['protocol']} protocol, "
@@ -98,7 +99,7 @@ def markdown(results):
     for part, title, build in (
         ("rate", "Rates", rate_table), ("memory", "Memory per item", memory_table), ("churn", "Churn", churn_table),
         ("subdoc", "Sub-documents (memory only)", subdoc_table), ("durable", "Durable writes", durable_table),
-        ("drain", "DCP", drain_table), ("span", "The whole range (GET of 1,000 B)", span_table),
+        ("drain", "DCP", drain_table), ("span", "The whole range (GET of 1,000 B)", span_table), *more,
     ):
         if results.get(part):
             parts += [f"### {title}", build(results[part])]

@@ -1,0 +1,139 @@
+"""What disturbs whom: scans and the working set, compaction and the front end, a bucket that is tortured and its neighbours."""
+
+import itertools
+import statistics
+import time
+
+from .pressed import Pressed, Sampler, attempt, finish, sequential_write_mb_per_s, shape, written_bytes
+from .pressed import KEY_BYTES, VALUE_BYTES_MEAN
+from .pressure import CONNECTIONS, progress
+from .servers import BUCKET
+
+SCAN_RATIO = 0.2
+SCANS = 3
+SCAN_WINDOWS = 3
+# Sets/s as a share of the maximum, for the latencies with and without compaction.
+COMPACTION_SHARE = 0.5
+# A second in which compaction used less of a core than this was one without.
+COMPACTION_BUSY = 0.02
+QUIET_RATE = 2_000
+QUIET_RECORDS = 20_000
+QUIET_MB = 100
+TORTURED_MB = 100
+# Records of the writers: what fits, and what does not.
+NEIGHBOURS = {"a busy bucket": 20_000, "a tortured bucket": 10_000_000}
+WRITERS = 3
+WRITER = ["--connections", 4, "--pipeline", 4]
+
+
+def scan(options):
+    """Zipf reads with a fifth of the values in memory; between them, every record is read once. Does the working set
+    survive that?"""
+    with Pressed(options, SCAN_RATIO, policy=options.policy) as server:
+        progress("scan resistance: filling")
+        found = server.fill()
+        window = ["--closed", "--gets", 100, "--distribution", "zipf", *CONNECTIONS, "--warmup", 0, "--seconds",
+                  options.seconds, *shape(options.pressure_records)]
+
+        # Another sequence of keys in every window, or the next one would find what this one has fetched.
+        seeds = itertools.count(1)
+
+        def hits():
+            before = server.stats()["fetched"]
+            result = attempt(options, server, *window, "--seed", next(seeds))
+            return 1 - (server.stats()["fetched"] - before) / result["ops"]
+
+        # The pager needs a while to learn what is hot.
+        learnt = [hits() for _ in range(SCAN_WINDOWS * 2)]
+        rounds = []
+        for number in range(SCANS):
+            before = statistics.mean(hits() for _ in range(SCAN_WINDOWS))
+            progress(f"scan {number + 1} of {SCANS}")
+            attempt(options, server, "--closed", "--gets", 100, "--distribution", "each", *CONNECTIONS, "--warmup", 0,
+                    *shape(options.pressure_records), "--ops", options.pressure_records)
+            after = [hits() for _ in range(SCAN_WINDOWS)]
+            rounds.append({"before": before, "after": after})
+        return {"resident": found, "quota_mb": server.quota, "window": options.seconds, "learnt": learnt,
+                "rounds": rounds}
+
+
+def compaction(options):
+    """Sustained overwrites: how many reach the disk against what it takes at best, how often each byte is written, and
+    what compaction does to the front end."""
+    with Pressed(options, 1.0) as server:
+        disk = sequential_write_mb_per_s(server.directory)
+        progress(f"the disk takes {disk:.0f} MB/s from front to back; filling")
+        server.fill()
+        before, began = written_bytes(server.process_id), time.monotonic()
+        result = attempt(options, server, "--closed", "--gets", 0, *CONNECTIONS, *shape(options.pressure_records),
+                         "--seconds", options.step_seconds, "--warmup", 0)
+        server.drain()
+        taken = time.monotonic() - began
+        server.settle()
+        written, payload = written_bytes(server.process_id) - before, result["ops"] * (KEY_BYTES + VALUE_BYTES_MEAN)
+        most = result["ops"] / taken
+    # A fresh log, so that there are seconds without compaction at first.
+    with Pressed(options, 1.0) as server:
+        server.fill()
+        progress(f"maximum {most:,.0f} sets/s; half of it with and without compaction")
+        with Sampler(server) as sampler:
+            calm = attempt(options, server, "--rate", most * COMPACTION_SHARE, "--gets", 50, *CONNECTIONS, "--warmup", 0,
+                           *shape(options.pressure_records), "--seconds", options.step_seconds)
+    return {"disk_mb_per_s": disk, "sets_per_sec": most, "payload_mb_per_s": payload / taken / 1e6,
+            "written_per_byte": written / payload, "rate": most * COMPACTION_SHARE,
+            **beside_compaction(calm["intervals"], sampler.samples)}
+
+
+def beside_compaction(intervals, samples):
+    """Percentiles by second, apart by whether compaction ran in it; medians over such seconds."""
+    busy = {int(one["at"]): two["compaction_cpu"] - one["compaction_cpu"] > COMPACTION_BUSY
+            for one, two in zip(samples, samples[1:])}
+    sides = {True: [], False: []}
+    for interval in intervals:
+        second = int(interval["second"])
+        # A second at the border has something of both.
+        if interval["ops"] and len({busy.get(second + shift) for shift in (-1, 0, 1) if second + shift in busy}) == 1:
+            sides[busy.get(second, False)].append(interval)
+
+    def medians(side):
+        return {name: statistics.median(one[name] for one in side) for name in ("p50_us", "p99_us", "p99.9_us")}
+
+    return {"with": medians(sides[True]) if sides[True] else None, "seconds_with": len(sides[True]),
+            "without": medians(sides[False]) if sides[False] else None, "seconds_without": len(sides[False])}
+
+
+def neighbours(options):
+    """Two quiet buckets, one of them a cache: by themselves, beside a busy bucket that has room, and beside one that the
+    same writers fill far beyond its memory. Whatever the second and the third differ in is not the processor's doing."""
+    quiet = {"quiet persistent": "couchbase", "quiet cache": "ephemeral"}
+    with Pressed(options, 1.0, name="neighbours") as server:
+        rest = server.node.rest
+        rest.delete_bucket(BUCKET)
+        rest.ok("POST", "/pools/default", {"memoryQuota": 2 * QUIET_MB + TORTURED_MB + 256})
+        for name, kind in quiet.items():
+            rest.create_bucket(name.replace(" ", "-"), quota_mb=QUIET_MB, kind=kind)
+            attempt(options, server, "--populate", *shape(QUIET_RECORDS), bucket=name.replace(" ", "-"))
+        sides = {"nothing": {"quiet": both(options, server, quiet)}}
+        for side, records in NEIGHBOURS.items():
+            progress(f"beside it: {side}")
+            rest.create_bucket(BUCKET, quota_mb=TORTURED_MB, kind="couchbase")
+            writers = [attempt(options, server, "--closed", "--gets", 0, *WRITER, *shape(records), "--warmup", 0,
+                               "--seconds", options.step_seconds, "--seed", seed, start=True) for seed in range(WRITERS)]
+            # Until it has filled up, it is like any other.
+            time.sleep(options.step_seconds / 4)
+            measured = both(options, server, quiet)
+            done = [finish(writer) for writer in writers]
+            sides[side] = {"quiet": measured, "sets_per_sec": sum(one["ops"] for one in done) / options.step_seconds,
+                           "temporary": sum(one["temporary_failures"] for one in done)}
+            rest.delete_bucket(BUCKET)
+        return {"rate": QUIET_RATE, "quota_mb": TORTURED_MB, "sides": sides}
+
+
+def both(options, server, quiet):
+    """The quiet buckets at the same time."""
+    runs = {name: attempt(options, server, "--rate", QUIET_RATE, "--gets", 80, "--connections", 10, *shape(QUIET_RECORDS),
+                          "--seconds", options.step_seconds / 2, bucket=name.replace(" ", "-"), start=True)
+            for name in quiet}
+    results = {name: finish(run) for name, run in runs.items()}
+    return {name: {"get_us": one["read_us"], "set_us": one["write_us"], "errors": one["errors"] + one["unsent"],
+                   "temporary": one["temporary_failures"]} for name, one in results.items()}

@@ -1,0 +1,102 @@
+"""Tables of what pressure does."""
+
+from .report import table
+
+PERCENTILES = ("p50", "p95", "p99", "p99.9")
+
+
+def latencies(summary):
+    return " / ".join(f"{summary[name]:,.0f}" for name in PERCENTILES) if summary["count"] else ""
+
+
+def duration(seconds):
+    return "never" if seconds is None else f"{seconds:.1f} s"
+
+
+def step_row(name, row):
+    status = "accepted" if row["accepted"] else "not accepted"
+    return [
+        name, f"{row['sets']:,.0f}", f"{row['gets']:,.0f}", f"{status}, {row['carried_out']:.1%}",
+        f"{row['queue_first']:,.0f} / {row['queue_middle']:,.0f} / {row['queue_last']:,.0f} / {row['queue_most']:,.0f}",
+        latencies(row["set_us"]), latencies(row["get_us"]), f"{row['fetched_per_get']:.2f}",
+        f"{row['temporary']:,}", f"{row['pressure_step']:.0f}", duration(row["drained_in"]),
+    ]
+
+
+STEP_HEADER = [
+    "step (thousands)", "sets/s", "gets/s", "status, carried out in time", "queue first / middle / last third / most",
+    "set us p50 / p95 / p99 / p99.9", "get us", "fetches per get", "temporary failures", "pressure step", "queue gone in",
+]
+
+
+def steps_table(results, names):
+    lead = (f"{results['records']:,} records, quota {results['quota_mb']} MiB, {results['resident']:.0f} % resident after "
+            f"filling; {results['seconds']:g} s a step; maximum {results['maximum']:,.0f} persisted sets/s, so factor "
+            f"{results['factor']:.2f}.")
+    rows = [step_row(name, row) for name, row in zip(names, results["rows"])]
+    if "overload" in results:
+        rows += [step_row("150", results["overload"]), step_row("40 afterwards", results["after"])]
+    return f"{lead}\n\n{table(STEP_HEADER, rows)}"
+
+
+def writes_table(results):
+    return steps_table(results, ["40", "60", "80", "100"])
+
+
+def reads_table(results):
+    return steps_table(results, ["25", "50", "75", "100"])
+
+
+def resident_table(cases):
+    header = ["resident", "eviction", "keys", "quota MiB", "gets/s", "CPU us/get", "fetches per get",
+              "at half of that: us p50 / p95 / p99 / p99.9"]
+    rows = [[f"{c['found']:.0f} % (aim {c['ratio']:.0%})", c["policy"], c["distribution"], str(c["quota_mb"]),
+             f"{c['ops_per_sec']:,.0f}", f"{c['cpu_us_per_op']:.2f}", f"{c['fetched_per_get']:.3f}",
+             latencies(c["calm_us"])] for c in cases]
+    return table(header, rows)
+
+
+def scan_table(results):
+    window = results["window"]
+    header = ["scan", f"hit rate before ({window:g} s windows)", "first window after", "second", "third"]
+    rows = [[str(number + 1), f"{one['before']:.1%}", *(f"{rate:.1%}" for rate in one["after"])]
+            for number, one in enumerate(results["rounds"])]
+    lead = (f"Zipf 0.99 with {results['resident']:.0f} % of the values resident (quota {results['quota_mb']} MiB); while "
+            f"learning: {', '.join(f'{rate:.1%}' for rate in results['learnt'])}.")
+    return f"{lead}\n\n{table(header, rows)}"
+
+
+def compaction_table(results):
+    lead = (
+        f"Uniform overwrites: {results['sets_per_sec']:,.0f} persisted sets/s are {results['payload_mb_per_s']:.0f} MB/s of "
+        f"keys and values; the disk takes {results['disk_mb_per_s']:.0f} MB/s from front to back. Bytes written per byte: "
+        f"{results['written_per_byte']:.2f}. At half of that rate (half sets, half gets), medians over seconds:"
+    )
+    rows = [[side, str(results[f"seconds_{side}"]),
+             *(f"{results[side][name]:,.0f}" if results[side] else "" for name in ("p50_us", "p99_us", "p99.9_us"))]
+            for side in ("without", "with")]
+    return f"{lead}\n\n{table(['compaction', 'seconds', 'p50 us', 'p99 us', 'p99.9 us'], rows)}"
+
+
+def neighbours_table(results):
+    header = ["bucket", "beside it", "get us p50 / p95 / p99 / p99.9", "set us", "errors", "temporary failures"]
+    rows = []
+    for name in results["sides"]["nothing"]["quiet"]:
+        for side, found in results["sides"].items():
+            one = found["quiet"][name]
+            rows.append([name, side, latencies(one["get_us"]), latencies(one["set_us"]), str(one["errors"]),
+                         str(one["temporary"])])
+    others = "; ".join(f"{side} took {found['sets_per_sec']:,.0f} sets/s ({found['temporary']:,} temporary failures)"
+                       for side, found in results["sides"].items() if "sets_per_sec" in found)
+    lead = f"{results['rate']:,} operations/s on each quiet bucket; of {results['quota_mb']} MiB each, {others}."
+    return f"{lead}\n\n{table(header, rows)}"
+
+
+TABLES = (
+    ("writes", "Steps of writes at half-resident data", writes_table),
+    ("reads", "Steps of reads at half-resident data", reads_table),
+    ("resident", "Less and less in memory", resident_table),
+    ("scan", "A scan through the working set", scan_table),
+    ("compaction", "Compaction", compaction_table),
+    ("neighbours", "Quiet buckets beside a tortured one", neighbours_table),
+)
