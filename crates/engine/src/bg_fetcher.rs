@@ -15,11 +15,12 @@ use storage::{KvStore, Locator, OwnedRecord, StoreError};
 
 use crate::{
     aftermath::Aftermath,
-    bucket::{Bucket, Slot},
+    bucket::Bucket,
     disk_answers::DiskAnswer,
     doc::DocMeta,
     item::NewItem,
     notify::{Waiter, Work},
+    pools::Pool,
     shard::{Env, Shard},
     vbucket::VBucket,
     warmup,
@@ -28,11 +29,17 @@ use crate::{
 /// Keys queued per shard, and requests waiting for them.
 const KEYS_MAX: usize = 10_000;
 const WAITERS_MAX: usize = 100_000;
+/// Keys taken at once, which are read in the order in which they lie on disk.
+const BATCH_KEYS: usize = 32;
+/// Threads that a queue is shared out to: no batch takes more than its part.
+const FETCHERS: usize = 4;
+/// What a queued key takes beside its bytes: twice the key's list entry, its place in the map, a waiter or two.
+const QUEUED_KEY_BYTES: usize = 160;
 
 /// A key to be read.
 type FetchKey = (VbId, u64, Box<[u8]>);
 
-/// A shard's keys to be read, oldest first.
+/// A shard's keys to be read, oldest first, and those being read: whoever asks for one meanwhile waits along.
 #[derive(Debug, Default)]
 pub(crate) struct FetchQueue {
     order: VecDeque<FetchKey>,
@@ -45,15 +52,19 @@ impl FetchQueue {
         self.order.len()
     }
 
-    /// Adds a key and whoever waits for it; whether the queue was empty, `None` when it is full.
+    /// Adds a key and whoever waits for it; whether somebody has to be told, `None` when it is full.
     fn push(&mut self, key: FetchKey, waiter: Option<Waiter>) -> Option<bool> {
         let was_empty = self.order.is_empty();
-        let is_full = self.order.len() >= KEYS_MAX;
+        let is_full = self.waiting.len() >= KEYS_MAX;
         if self.waiters >= WAITERS_MAX {
             return None;
         }
         match self.waiting.entry(key) {
-            Entry::Occupied(mut waiting) => waiting.get_mut().extend(waiter),
+            Entry::Occupied(mut waiting) => {
+                waiting.get_mut().extend(waiter);
+                self.waiters += usize::from(waiter.is_some());
+                return Some(false);
+            }
             Entry::Vacant(_) if is_full => return None,
             Entry::Vacant(vacant) => {
                 self.order.push_back(vacant.key().clone());
@@ -64,11 +75,23 @@ impl FetchQueue {
         Some(was_empty)
     }
 
-    fn pop(&mut self) -> Option<(FetchKey, Vec<Waiter>)> {
-        let key = self.order.pop_front()?;
-        let waiters = self.waiting.remove(&key).unwrap_or_default();
+    /// Takes the oldest keys, a share of what there is; and whether more are left.
+    fn take(&mut self, max: usize) -> (Vec<FetchKey>, bool) {
+        let count = self.order.len().div_ceil(FETCHERS).min(max).min(BATCH_KEYS);
+        let taken = self.order.drain(..count).collect();
+        (taken, !self.order.is_empty())
+    }
+
+    /// How many wait for a key.
+    fn waiters_of(&self, key: &FetchKey) -> usize {
+        self.waiting.get(key).map_or(0, Vec::len)
+    }
+
+    /// A key has been read: who waited for it.
+    fn finish(&mut self, key: &FetchKey) -> Vec<Waiter> {
+        let waiters = self.waiting.remove(key).unwrap_or_default();
         self.waiters -= waiters.len();
-        Some((key, waiters))
+        waiters
     }
 }
 
@@ -76,7 +99,6 @@ impl FetchQueue {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     incarnation: u32,
-    tombstones_dropped: u64,
     want: Want,
 }
 
@@ -86,8 +108,8 @@ enum Want {
     Nothing,
     /// The value of this version.
     Value(Seqno, Locator),
-    /// Whatever the newest version is.
-    Version,
+    /// Whatever the newest version is; what ends the look-up.
+    Version(u32),
 }
 
 impl Bucket {
@@ -110,108 +132,170 @@ impl Bucket {
         if shard.store.is_none() {
             return Err(Status::Internal);
         }
-        let pushed = shard.fetches.lock().push((vb, key.hash, key.key.encoded().into()), waiter);
-        let was_empty = pushed.ok_or(Status::TemporaryFailure)?;
-        if was_empty {
+        let pushed = {
+            let mut queue = shard.fetches.lock();
+            let before = queue.len();
+            let pushed = queue.push((vb, key.hash, key.key.encoded().into()), waiter);
+            if queue.len() > before {
+                shard.pools.add(Pool::Fetch, queued_bytes(key.key.encoded()));
+            }
+            pushed
+        };
+        if pushed.ok_or(Status::TemporaryFailure)? {
             self.notifier.work(Work::Fetch(shard.index));
         }
         Ok(())
     }
 
     /// Reads up to `max` queued keys of a shard from disk and wakes their waiters; returns how many. Call until it
-    /// returns 0; several threads may.
+    /// returns 0; several threads may, and each takes a share of what is queued.
     pub fn run_fetches(&self, shard: usize, max: usize, now: Now) -> usize {
         let Some(shard) = self.shards.get(shard) else { return 0 };
         let Some(store) = &shard.store else { return 0 };
-        for done in 0..max {
-            let Some(((vb, hash, key), waiters)) = shard.fetches.lock().pop() else { return done };
-            let key = HashedKey { key: DocKey::trusted(&key), hash };
-            if let Ok((slot, _)) = self.slot(vb) {
-                let env = Env { shard, kind: self.options.kind, now };
-                self.fetch_one(slot, &env, &**store, vb, key, waiters.len());
+        let env = Env { shard, kind: self.options.kind, now };
+        let mut done = 0;
+        while done < max {
+            let (keys, more) = shard.fetches.lock().take(max - done);
+            if keys.is_empty() {
+                break;
             }
-            for waiter in waiters {
-                self.notifier.wake(waiter);
+            if more {
+                // Whoever else fetches for this shard need not wait until these are read.
+                self.notifier.work(Work::Fetch(shard.index));
             }
+            done += keys.len();
+            self.fetch_batch(&env, &**store, &keys);
         }
-        max
+        done
     }
 
-    fn fetch_one(
-        &self,
-        slot: &Slot,
-        env: &Env<'_>,
-        store: &dyn KvStore,
-        vb: VbId,
-        key: HashedKey<'_>,
-        waiters: usize,
-    ) {
-        let plan = plan(&slot.vb.lock(), key);
-        let read = match plan.want {
-            Want::Nothing => return,
-            Want::Value(seqno, locator) => read_value(store, vb, key, seqno, locator),
-            Want::Version => store.lookup(vb, key.hash, key.key.encoded()),
-        };
-        let mut after = self.aftermath(env.shard);
-        let mut v = slot.vb.lock();
-        if v.incarnation != plan.incarnation {
-            return;
-        }
-        let installed = match (plan.want, read) {
-            (Want::Value(seqno, _), Ok(Some(record))) => {
-                install_value(&mut v, env, key, seqno, &record, &mut after)
-            }
-            // The version is in the table and on disk, and the disk does not find it.
-            (Want::Value(..), Ok(None)) => Err(Status::Internal),
-            (_, Ok(record)) => install_version(&mut v, env, key, &plan, record.as_ref(), &mut after),
-            (_, Err(error)) => Err(status_of(&error)),
-        };
-        match installed {
-            Ok(()) => {
-                if matches!(plan.want, Want::Value(..)) {
-                    v.ops.bg_fetched += 1;
+    fn fetch_batch(&self, env: &Env<'_>, store: &dyn KvStore, keys: &[FetchKey]) {
+        let mut looked_up = Vec::new();
+        let (mut places, mut planned) = (Vec::new(), Vec::new());
+        for key in keys {
+            let Ok((slot, _)) = self.slot(key.0) else { continue };
+            let plan = plan(&mut slot.vb.lock(), hashed(key));
+            match plan.want {
+                Want::Nothing => self.end_fetch(env, key),
+                Want::Value(_, at) if !at.is_none() => {
+                    places.push(at);
+                    planned.push((key, plan));
                 }
+                Want::Value(..) | Want::Version(_) => looked_up.push((key, plan)),
             }
-            Err(status) => {
-                env.shard.counters.fetch_errors.fetch_add(1, Ordering::Relaxed);
-                let answer = DiskAnswer::Unreadable(status, waiters as u32);
-                v.disk_answers.note(key.hash, key.key.encoded(), answer);
+        }
+        store.get_many(&places, &mut |number, read| {
+            let Some(&(key, plan)) = planned.get(number) else { return };
+            let read = match read {
+                Ok(record) if is_wanted(&record, key, &plan) => Ok(Some(record)),
+                Ok(_) | Err(StoreError::Stale) => store.lookup(key.0, key.1, &key.2),
+                Err(error) => Err(error),
+            };
+            self.deliver(env, key, &plan, read);
+        });
+        for (key, plan) in looked_up {
+            self.deliver(env, key, &plan, store.lookup(key.0, key.1, &key.2));
+        }
+    }
+
+    /// Puts what was read where it belongs and wakes who waited.
+    fn deliver(
+        &self,
+        env: &Env<'_>,
+        key: &FetchKey,
+        plan: &Plan,
+        read: Result<Option<OwnedRecord>, StoreError>,
+    ) {
+        let bytes = read.as_ref().ok().and_then(Option::as_ref).map_or(0, |record| record.value.len());
+        let _held = env.shard.pools.hold(Pool::Fetch, bytes as u64);
+        let waiters = env.shard.fetches.lock().waiters_of(key);
+        if let Ok((slot, _)) = self.slot(key.0) {
+            let mut after = self.aftermath(env.shard);
+            let mut v = slot.vb.lock();
+            let holds = !matches!(plan.want, Want::Version(ticket) if !v.lookups.end(ticket));
+            if holds && v.incarnation == plan.incarnation {
+                let installed = self.install(&mut v, env, hashed(key), plan, read, &mut after);
+                settle_fetch(&mut v, env, key, installed, waiters);
             }
+        }
+        self.end_fetch(env, key);
+    }
+
+    /// Whether a document came of it.
+    fn install(
+        &self,
+        v: &mut VBucket,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        plan: &Plan,
+        read: Result<Option<OwnedRecord>, StoreError>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<bool, Status> {
+        let record = read.map_err(|error| status_of(&error))?;
+        match (plan.want, record) {
+            (Want::Value(seqno, _), Some(record)) => install_value(v, env, key, seqno, &record, after),
+            // The version is in the table and on disk, and the disk does not find it.
+            (Want::Value(..), None) => Err(Status::Internal),
+            (_, record) => {
+                // Asked under the lock: the counts of dropped collections are changed under it.
+                let collections = self.collections.load();
+                let exists =
+                    |record: &OwnedRecord| !collections.is_dropped(DocKey::trusted(&record.key).collection());
+                install_version(v, env, key, record.filter(exists).as_ref(), after)
+            }
+        }
+    }
+
+    fn end_fetch(&self, env: &Env<'_>, key: &FetchKey) {
+        let waiters = env.shard.fetches.lock().finish(key);
+        env.shard.pools.sub(Pool::Fetch, queued_bytes(&key.2));
+        waiters.into_iter().for_each(|waiter| self.notifier.wake(waiter));
+    }
+}
+
+/// Counts what became of a fetch, and notes a failure for those who wait.
+fn settle_fetch(
+    v: &mut VBucket,
+    env: &Env<'_>,
+    key: &FetchKey,
+    installed: Result<bool, Status>,
+    waiters: usize,
+) {
+    match installed {
+        Ok(has_come) => v.ops.bg_fetched += u64::from(has_come),
+        Err(status) => {
+            env.shard.counters.fetch_errors.fetch_add(1, Ordering::Relaxed);
+            v.disk_answers.note(key.1, &key.2, DiskAnswer::Unreadable(status, waiters as u32));
         }
     }
 }
 
-fn plan(v: &VBucket, key: HashedKey<'_>) -> Plan {
+fn queued_bytes(key: &[u8]) -> u64 {
+    (2 * key.len() + QUEUED_KEY_BYTES) as u64
+}
+
+fn hashed(key: &FetchKey) -> HashedKey<'_> {
+    HashedKey { key: DocKey::trusted(&key.2), hash: key.1 }
+}
+
+fn is_wanted(record: &OwnedRecord, key: &FetchKey, plan: &Plan) -> bool {
+    matches!(plan.want, Want::Value(seqno, _) if record.meta.seqno == seqno) && *record.key == *key.2
+}
+
+fn plan(v: &mut VBucket, key: HashedKey<'_>) -> Plan {
     let found = v.table.find(key.hash, key.key.encoded());
     let vouched = v.vouches_for(key.hash, found.map(|item| item.seqno()));
     let want = match found {
-        _ if !vouched => Want::Version,
-        Some(item) if !item.is_resident() && !item.is_deleted() => Want::Value(item.seqno(), item.locator()),
-        Some(_) => Want::Nothing,
-        None if v.warming.is_some() => Want::Nothing,
-        None => Want::Version,
-    };
-    Plan { incarnation: v.incarnation, tombstones_dropped: v.tombstones_dropped, want }
-}
-
-/// The record of a version whose place was known a moment ago.
-fn read_value(
-    store: &dyn KvStore,
-    vb: VbId,
-    key: HashedKey<'_>,
-    seqno: Seqno,
-    locator: Locator,
-) -> Result<Option<OwnedRecord>, StoreError> {
-    if !locator.is_none() {
-        match store.get_at(locator) {
-            Ok(record) if record.meta.seqno == seqno && *record.key == *key.key.encoded() => {
-                return Ok(Some(record));
-            }
-            Ok(_) | Err(StoreError::Stale) => {}
-            Err(error) => return Err(error),
+        _ if !vouched => None,
+        Some(item) if !item.is_resident() && !item.is_deleted() => {
+            Some(Want::Value(item.seqno(), item.locator()))
         }
-    }
-    store.lookup(vb, key.hash, key.key.encoded())
+        Some(_) => Some(Want::Nothing),
+        None if v.is_being_loaded(key.hash) => Some(Want::Nothing),
+        None => None,
+    };
+    let want = want.unwrap_or_else(|| Want::Version(v.lookups.begin(key.hash)));
+    Plan { incarnation: v.incarnation, want }
 }
 
 /// Gives a version in the table its value back.
@@ -222,10 +306,10 @@ fn install_value(
     seqno: Seqno,
     record: &OwnedRecord,
     after: &mut Aftermath<'_>,
-) -> Result<(), Status> {
-    let Some(item) = v.table.find(key.hash, key.key.encoded()) else { return Ok(()) };
+) -> Result<bool, Status> {
+    let Some(item) = v.table.find(key.hash, key.key.encoded()) else { return Ok(false) };
     if item.is_resident() || item.seqno() != seqno {
-        return Ok(());
+        return Ok(false);
     }
     if record.meta.seqno != seqno || record.value.len() != item.value_len() {
         return Err(Status::Internal);
@@ -235,40 +319,42 @@ fn install_value(
         .ok_or(Status::TemporaryFailure)?;
     // What it was before its value was ejected: one use makes nothing hot.
     whole.set_frequency(frequency);
-    v.install(env, key, Some(id), whole, after)
+    v.install(env, key, Some(id), whole, after).map(|()| true)
 }
 
-/// The newest version on disk, or its absence, is known.
+/// The newest version on disk, or its absence, is known. Whether a document came of it.
 fn install_version(
     v: &mut VBucket,
     env: &Env<'_>,
     key: HashedKey<'_>,
-    plan: &Plan,
     record: Option<&OwnedRecord>,
     after: &mut Aftermath<'_>,
-) -> Result<(), Status> {
+) -> Result<bool, Status> {
     let found = v.table.find(key.hash, key.key.encoded()).map(|item| (item.id(), item.seqno()));
-    if v.warming.is_some() {
+    let vb = v.id;
+    let item_of = |record: &OwnedRecord| {
+        warmup::item_of(env.shard, vb, warmup::record_of(record, key.hash), record.locator, true)
+    };
+    if v.is_being_loaded(key.hash) {
         if v.vouches_for(key.hash, found.map(|found| found.1)) {
-            return Ok(());
+            return Ok(false);
         }
         match (record, found) {
             (None, None) => {}
             // Warm-up has seen a version that the lookup did not find.
             (None, Some(_)) => return Err(Status::Internal),
             (Some(record), _) => {
-                let item = warmup::item_of(env.shard, v.id, record_view(record, key), record.locator, true)
-                    .ok_or(Status::TemporaryFailure)?;
+                let item = item_of(record).ok_or(Status::TemporaryFailure)?;
                 v.install(env, key, found.map(|found| found.0), item, after)?;
             }
         }
         if let Some(warming) = &mut v.warming {
             warming.verify(key.hash);
         }
-        return Ok(());
+        return Ok(record.is_some());
     }
-    if found.is_some() || v.tombstones_dropped != plan.tombstones_dropped {
-        return Ok(());
+    if found.is_some() {
+        return Ok(false);
     }
     let answer = match record {
         None => DiskAnswer::Absent,
@@ -284,21 +370,16 @@ fn install_version(
             };
             DiskAnswer::Tombstone(meta, (*record.value).into())
         }
-        // Every document on disk is in the table, but those of collections that are gone.
+        Some(record) if v.cold.may_contain(key.hash) => {
+            let item = item_of(record).ok_or(Status::TemporaryFailure)?;
+            v.come_back(env, key, item)?;
+            return Ok(true);
+        }
+        // Every document on disk is in the table or among the cold keys, but system events.
         Some(_) => DiskAnswer::Absent,
     };
     v.disk_answers.note(key.hash, key.key.encoded(), answer);
-    Ok(())
-}
-
-fn record_view<'a>(record: &'a OwnedRecord, key: HashedKey<'_>) -> storage::Record<'a> {
-    storage::Record {
-        meta: record.meta,
-        key: &record.key,
-        hash: key.hash,
-        value: &record.value,
-        replaces: Locator::NONE,
-    }
+    Ok(false)
 }
 
 /// What a request is answered whose record could not be read.

@@ -437,7 +437,7 @@ fn open_shard(
     let mut vbuckets = Vec::with_capacity(vbs.len());
     for (index_in_shard, &vb) in vbs.iter().enumerate() {
         let uuid = branch_uuid(options.seed, vb.get(), now.wall_nanos);
-        let mut v = VBucket::new(vb, index_in_shard, &shard, uuid);
+        let mut v = VBucket::new(vb, index_in_shard, &shard, options.vbuckets, uuid);
         v.manifest_uid = manifest.uid;
         let state = known(vb);
         if let Some(state) = state {

@@ -1,13 +1,13 @@
 //! What compaction asks memory: is this record the newest synced version of its key, and where is it now?
 //!
 //! The answers are careful. A clean item in the table names the newest synced version. A dirty one only knows the place of
-//! the synced version before it, so anything else about that key is unknown, as is everything the table does not
-//! hold: the store then decides by its own index. Dropped collections are the exception: every version of theirs is dead.
+//! the synced version before it, so anything else about that key is unknown, as are tombstones and the documents of keys
+//! that may have been evicted: the store then decides by its own index. Dropped collections are the exception: every version of theirs is dead.
 
 use base::{DocKey, Now, Seqno, VbId, hash::key_hash};
 use storage::{CompactBudget, CompactReport, Liveness, Locator, Record, StoreError, Verdict};
 
-use crate::bucket::Bucket;
+use crate::{bucket::Bucket, system_events::is_system_key};
 
 /// What is on disk may exceed what is alive by this much only, when the disk is short of space.
 const SPACE_RATIO_WHEN_SHORT: f64 = 1.02;
@@ -58,7 +58,16 @@ impl Liveness for Bucket {
         }
         let Ok((slot, _)) = self.slot(vb) else { return Verdict::Unknown };
         let v = slot.vb.lock();
-        let Some(item) = v.table.find(key_hash(record.key), record.key) else { return Verdict::Unknown };
+        let hash = key_hash(record.key);
+        let Some(item) = v.table.find(hash, record.key) else {
+            // No table and no cold key: what is newer than this document is a tombstone, which left once it was synced.
+            let is_gone = v.warming.is_none() && !v.cold.may_contain(hash);
+            return if is_gone && !record.meta.kind.is_tombstone() && !is_system_key(record.key) {
+                Verdict::Dead
+            } else {
+                Verdict::Unknown
+            };
+        };
         if item.is_dirty() {
             return if item.locator() == at { Verdict::Live } else { Verdict::Unknown };
         }
@@ -73,7 +82,9 @@ impl Liveness for Bucket {
         let Ok((slot, _)) = self.slot(vb) else { return false };
         let v = slot.vb.lock();
         let Some(item) = v.table.find(hash, key) else { return false };
-        let is_current = item.locator() == from && (item.seqno() == seqno || item.is_dirty());
+        // One that was loaded without its place is found by its key, until it is moved.
+        let was_there = item.locator() == from || (item.locator().is_none() && !item.is_dirty());
+        let is_current = was_there && (item.seqno() == seqno || item.is_dirty());
         if is_current {
             item.set_locator(to);
         }

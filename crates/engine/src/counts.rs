@@ -27,7 +27,10 @@ impl Weight {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CollectionCount {
     pub(crate) id: CollectionId,
+    /// Documents, those that are on disk only among them.
     pub(crate) items: u64,
+    /// Documents that are on disk only.
+    evicted: u64,
     /// Its last mutation, or its beginning.
     pub(crate) high_seqno: Seqno,
 }
@@ -38,8 +41,12 @@ const ROOM: usize = 4;
 /// See the module header.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
+    /// Documents, those that are on disk only among them.
     pub(crate) items: u64,
+    /// Documents whose value is not in memory, those that are on disk only among them.
     pub(crate) non_resident: u64,
+    /// Documents that are on disk only.
+    pub(crate) evicted: u64,
     pub(crate) tombstones: u64,
     /// Of everything in the table.
     pub(crate) item_bytes: u64,
@@ -82,6 +89,46 @@ impl Counts {
             let collection = self.collection_mut(key);
             collection.items = collection.items.wrapping_add_signed(items);
         }
+    }
+
+    /// A document left the table for the disk.
+    pub(crate) fn leave(&mut self, key: DocKey<'_>, old: Weight) {
+        self.item_bytes -= old.bytes;
+        self.non_resident += u64::from(old.resident);
+        self.evicted += 1;
+        self.collection_mut(key).evicted += 1;
+    }
+
+    /// A document that was on disk only is in the table again.
+    pub(crate) fn come_back(&mut self, key: DocKey<'_>, new: Weight) {
+        self.item_bytes += new.bytes;
+        self.non_resident -= u64::from(new.resident);
+        self.evicted -= 1;
+        self.collection_mut(key).evicted -= 1;
+    }
+
+    /// A document was found on disk that no table knows of.
+    pub(crate) fn find_evicted(&mut self, key: DocKey<'_>, seqno: Seqno) {
+        self.items += 1;
+        self.non_resident += 1;
+        self.evicted += 1;
+        let collection = self.collection_mut(key);
+        collection.items += 1;
+        collection.evicted += 1;
+        collection.high_seqno = collection.high_seqno.max(seqno);
+    }
+
+    /// Documents on disk of collections that are gone do not exist any more.
+    pub(crate) fn drop_evicted(&mut self, is_dropped: impl Fn(CollectionId) -> bool) {
+        let mut dropped = 0;
+        let all = std::iter::once(&mut self.default).chain(&mut self.others);
+        for collection in all.filter(|collection| is_dropped(collection.id)) {
+            collection.items -= collection.evicted;
+            dropped += std::mem::take(&mut collection.evicted);
+        }
+        self.items -= dropped;
+        self.non_resident -= dropped;
+        self.evicted -= dropped;
     }
 
     /// A mutation of a collection's document, or an event about the collection, got this seqno.

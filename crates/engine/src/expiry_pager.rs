@@ -93,6 +93,7 @@ impl Bucket {
                         v.counts.retain_collections(|id| !collections.is_dropped(id));
                         return true;
                     }
+                    v.counts.drop_evicted(|id| collections.is_dropped(id));
                     // What is still to come is met by the walk, or lowers this again.
                     v.next_expiry = u32::MAX;
                     ScanPosition::default()

@@ -133,6 +133,8 @@ impl ItemPager {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Means {
     EjectValues,
+    /// Out of the table altogether; the disk has it.
+    EvictKeys,
     DropDocuments,
 }
 
@@ -185,6 +187,7 @@ impl Bucket {
 
     fn means(&self) -> Option<Means> {
         match (self.options.kind, self.settings.eviction()) {
+            (BucketKind::Couchbase, EvictionPolicy::FullEviction) => Some(Means::EvictKeys),
             (BucketKind::Couchbase, _) => Some(Means::EjectValues),
             (BucketKind::Memcached, _) | (BucketKind::Ephemeral, EvictionPolicy::NruEviction) => {
                 Some(Means::DropDocuments)
@@ -203,6 +206,10 @@ impl Bucket {
         if pager.position == ScanPosition::default() {
             pager.begin_walk(&v);
         }
+        let means = match means {
+            Means::EvictKeys if !v.may_evict_keys() => Means::EjectValues,
+            means => means,
+        };
         let mut seen = 0;
         let mut victims: Vec<ItemId> = Vec::with_capacity(CHUNK);
         let next = v.table.scan(pager.position, CHUNK, &mut |item| {
@@ -223,6 +230,7 @@ impl Bucket {
         for id in victims {
             let went = match means {
                 Means::EjectValues => eject(&mut v, &env, id, &mut after),
+                Means::EvictKeys => v.evict_to_disk(&env, id, &mut after),
                 Means::DropDocuments => drop_document(&mut v, &env, id, &mut after),
             };
             gone += usize::from(went);
@@ -244,10 +252,10 @@ fn may_go(item: ItemRef<'_>, means: Means) -> bool {
         Means::EjectValues => {
             item.is_resident()
                 && !item.is_dirty()
-                && !item.locator().is_none()
                 && !item.value().is_empty()
                 && item.references() == 1
         }
+        Means::EvictKeys => !item.is_dirty() && item.references() == 1,
         Means::DropDocuments => true,
     }
 }

@@ -204,6 +204,8 @@ pub struct BucketStats {
     pub resident_percent: u64,
     /// `ep_num_non_resident`.
     pub non_resident: u64,
+    /// Of those, documents of which memory has not even the key.
+    pub evicted: u64,
     /// `ep_tmp_oom_errors`: mutations answered with temporary failure for want of memory.
     pub tmp_oom_errors: u64,
     /// `ep_oom_errors`: mutations that could not be allocated at all.
@@ -309,6 +311,7 @@ impl BucketStats {
         self.curr_items += v.counts.items;
         self.curr_temp_items += v.table.len() as u64;
         self.non_resident += v.counts.non_resident;
+        self.evicted += v.counts.evicted;
         self.kv_bytes += v.counts.item_bytes;
         self.table_bytes += v.table.bytes() as u64;
         self.checkpoint_bytes += v.checkpoint.overhead_bytes();

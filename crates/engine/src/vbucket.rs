@@ -12,6 +12,7 @@ use storage::VbState;
 use crate::{
     aftermath::Aftermath,
     checkpoint::Checkpoint,
+    cold_keys::ColdKeys,
     counts::{Counts, Weight},
     disk_answers::{DiskAnswer, DiskAnswers},
     doc::Mutated,
@@ -22,6 +23,7 @@ use crate::{
     item::{ItemId, ItemMeta, ItemRef, NewItem},
     key_map::{HashesSet, KeyMap},
     locks::Locks,
+    lookups::Lookups,
     notify::{Refusal, Waiter},
     overheads::Overheads,
     shard::{Env, REPORT_BYTES, Shard},
@@ -57,8 +59,11 @@ pub(crate) struct VBucket {
     pub(crate) events: Events,
     /// Grows whenever the contents are dropped: what was read from disk before is void.
     pub(crate) incarnation: u32,
-    /// Tombstones that have left the table, ever: a key that is not there may have been, meanwhile.
-    pub(crate) tombstones_dropped: u64,
+    /// Documents that are on disk only.
+    pub(crate) cold: ColdKeys,
+    /// No document that left for the disk since it was last looked expires before this (Unix seconds).
+    pub(crate) cold_next_expiry: u32,
+    pub(crate) lookups: Lookups,
     pub(crate) locks: Locks,
     pub(crate) pending: KeyMap<Pending>,
     pub(crate) disk_answers: DiskAnswers,
@@ -83,6 +88,8 @@ pub(crate) struct Warming {
     pub(crate) open_seqno: Seqno,
     /// Keys whose newest version on disk has been looked up: the table is right about them too.
     pub(crate) verified: HashesSet,
+    /// Of keys with hashes up to this one the table and the cold keys together are complete.
+    pub(crate) settled: Option<u64>,
 }
 
 impl Warming {
@@ -158,7 +165,7 @@ pub(crate) const fn is_due(expiry: u32, now: base::Now) -> bool {
 }
 
 impl VBucket {
-    pub(crate) fn new(id: VbId, index_in_shard: usize, shard: &Shard, uuid: VbUuid) -> Self {
+    pub(crate) fn new(id: VbId, index_in_shard: usize, shard: &Shard, vbuckets: u16, uuid: VbUuid) -> Self {
         Self {
             id,
             index_in_shard,
@@ -173,7 +180,9 @@ impl VBucket {
             manifest_uid: ManifestUid(0),
             events: Events::default(),
             incarnation: 0,
-            tombstones_dropped: 0,
+            cold: ColdKeys::new(vbuckets),
+            cold_next_expiry: u32::MAX,
+            lookups: Lookups::default(),
             locks: Locks::default(),
             pending: KeyMap::default(),
             disk_answers: DiskAnswers::default(),
@@ -233,6 +242,8 @@ impl VBucket {
         self.incarnation += 1;
         self.locks = Locks::default();
         self.disk_answers.clear();
+        self.change_cold(shard, ColdKeys::clear);
+        self.cold_next_expiry = u32::MAX;
         self.warming = None;
         self.counts = Counts::default();
         self.next_expiry = u32::MAX;
@@ -257,8 +268,15 @@ impl VBucket {
     /// Whether the table is right about a key, given what it holds for it.
     pub(crate) fn vouches_for(&self, hash: u64, found: Option<Seqno>) -> bool {
         self.warming.as_ref().is_none_or(|warming| {
-            found.is_some_and(|seqno| seqno > warming.open_seqno) || warming.verified.contains(&hash)
+            found.is_some_and(|seqno| seqno > warming.open_seqno)
+                || warming.settled.is_some_and(|up_to| hash <= up_to)
+                || warming.verified.contains(&hash)
         })
+    }
+
+    /// Whether a key that is not in the table may still be among those that are being loaded.
+    pub(crate) fn is_being_loaded(&self, hash: u64) -> bool {
+        self.warming.as_ref().is_some_and(|warming| warming.settled.is_none_or(|up_to| hash > up_to))
     }
 
     /// What memory says about a key, expired documents having become tombstones.
@@ -275,7 +293,7 @@ impl VBucket {
         if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
             return Err(self.missing(key));
         }
-        let Some(current) = found else { return Ok(Found::Nothing) };
+        let Some(current) = found else { return self.settle_absent(key) };
         if current.meta.deleted {
             return Ok(Found::Gone(current));
         }
@@ -332,7 +350,11 @@ impl VBucket {
                 };
             }
         }
-        self.settle_for_write(env, key, after)
+        match self.settle_for_write(env, key, after) {
+            // Evicted, or perhaps evicted, and lost.
+            Err(Refusal::Status(Status::Internal)) if self.warming.is_none() => Ok(Found::Nothing),
+            settled => settled,
+        }
     }
 
     /// Whether a pending durable write creates the key: whoever needs a document to be there finds none, rather than a
@@ -594,7 +616,7 @@ impl VBucket {
         self.counts.exchange(key.key, Some(Weight::of(item)), None);
         // If the checkpoint has it too: whatever replaces nothing is not to be written either.
         item.set_stale(item.is_dirty());
-        self.tombstones_dropped += u64::from(item.is_deleted());
+        self.lookups.departed(key.hash);
         self.locks.release(key.hash, key.key.encoded());
         after.release(taken);
     }

@@ -12,8 +12,8 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{DocKey, HashedKey, Now, Seqno, VbId};
-use storage::{Locator, Record, RecordKind, StoreError};
+use base::{DocKey, HashedKey, Now, Seqno, VbId, bucket::EvictionPolicy};
+use storage::{Locator, OwnedRecord, Record, RecordKind, StoreError};
 
 use crate::{
     bucket::Bucket,
@@ -44,6 +44,9 @@ impl Bucket {
         for other in &self.shards {
             self.begin_collections(other, now)?;
         }
+        if self.settings.eviction() == EvictionPolicy::FullEviction {
+            return self.warm_up_cold(&env, &**store).map(|()| false);
+        }
         let (_, low_watermark) = self.watermarks();
         let mut with_values = true;
         let mut complete = true;
@@ -70,7 +73,14 @@ impl Bucket {
     }
 
     /// Puts one record into its table; false when there was no memory for it.
-    fn load(&self, env: &Env<'_>, vb: VbId, record: &Record<'_>, locator: Locator, with_value: bool) -> bool {
+    pub(crate) fn load(
+        &self,
+        env: &Env<'_>,
+        vb: VbId,
+        record: &Record<'_>,
+        locator: Locator,
+        with_value: bool,
+    ) -> bool {
         if record.meta.kind.is_prepared() {
             return true;
         }
@@ -103,7 +113,7 @@ impl Bucket {
     /// Every record of a vBucket has been seen: the table is the truth from here on, if the disk could be read
     /// throughout. Tombstones and system events that the disk has need no memory any more; events that are missing are
     /// recorded.
-    fn finish_warm_up(&self, env: &Env<'_>, vb: VbId, is_sound: bool) {
+    pub(crate) fn finish_warm_up(&self, env: &Env<'_>, vb: VbId, is_sound: bool) {
         let Ok((slot, shard)) = self.slot(vb) else { return };
         let mut gone = Vec::new();
         let mut after = self.aftermath(shard);
@@ -139,6 +149,11 @@ impl Bucket {
         }
         gone.into_iter().for_each(|item| env.shard.release(item));
     }
+}
+
+/// What was read from disk, as a record.
+pub(crate) fn record_of(read: &OwnedRecord, hash: u64) -> Record<'_> {
+    Record { meta: read.meta, key: &read.key, hash, value: &read.value, replaces: Locator::NONE }
 }
 
 /// A clean item for a record on disk.
@@ -184,7 +199,7 @@ impl VBucket {
     ) -> Option<crate::item::ItemPtr> {
         let taken = self.table.remove(key.hash, item.id())?;
         self.counts.exchange(key.key, Some(crate::counts::Weight::of(item)), None);
-        self.tombstones_dropped += 1;
+        self.lookups.departed(key.hash);
         Some(taken)
     }
 }

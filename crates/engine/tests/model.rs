@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::{
     Cas, CollectionId, DocKey, Manifest, ManifestUid, Status, VbId,
-    bucket::{BucketKind, DurabilityLevel},
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     manifest::Collection,
 };
 use fastrand::Rng;
@@ -500,8 +500,14 @@ impl World {
         self.learn_persisted();
     }
 
+    /// A persistent bucket may evict keys at one time and only values at another.
     fn page(&mut self) {
-        let tiny = BucketChange { quota_bytes: Some(0), ..BucketChange::default() };
+        let eviction = match (self.is_persistent(), self.rng.bool()) {
+            (false, _) => None,
+            (true, true) => Some(EvictionPolicy::FullEviction),
+            (true, false) => Some(EvictionPolicy::ValueOnly),
+        };
+        let tiny = BucketChange { quota_bytes: Some(0), eviction, ..BucketChange::default() };
         self.rig.bucket.reconfigure(tiny);
         self.rig.bucket.page(self.rig.now(), Budget { items: self.rng.usize(1..200), bytes: 1 << 20 });
         let large = BucketChange { quota_bytes: Some(QUOTA), ..BucketChange::default() };
@@ -542,7 +548,10 @@ impl World {
         let persisted: Vec<_> = vbs.map(|vb| self.rig.bucket.vb_state(vb).unwrap().persisted_seqno).collect();
         let placeholder = Rig::new(options(BucketKind::Memcached));
         let rig = std::mem::replace(&mut self.rig, placeholder);
-        let rig = Rig { manifest, ..rig };
+        let mut rig = Rig { manifest, ..rig };
+        let keeps_keys = self.rng.bool();
+        rig.options.eviction =
+            if keeps_keys { EvictionPolicy::ValueOnly } else { EvictionPolicy::FullEviction };
         self.rig = if crash { rig.crash() } else { rig.restart() };
         let bucket = self.rig.bucket.clone();
         for (vb, persisted) in (0..).map(VbId).zip(persisted) {
@@ -580,7 +589,16 @@ impl World {
 
     fn warm_up(&mut self) {
         let shard = self.rng.usize(0..self.rig.bucket.shards());
+        // Without room only keys are loaded, or with full eviction nothing at all.
+        let quota = if self.rng.bool() { QUOTA } else { 0 };
+        self.set_quota(quota);
         assert!(!self.rig.bucket.warm_up(shard, self.rig.now()).unwrap());
+        self.set_quota(QUOTA);
+    }
+
+    fn set_quota(&self, bytes: u64) {
+        let quota_bytes = Some(bytes);
+        self.rig.bucket.reconfigure(BucketChange { quota_bytes, ..BucketChange::default() });
     }
 
     fn empty(&mut self) {

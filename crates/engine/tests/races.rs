@@ -192,16 +192,29 @@ fn warm_up_does_not_undo_what_is_written_while_it_reads() {
 }
 
 #[test]
-fn a_lookup_during_warm_up_does_not_undo_what_is_written_while_it_reads() {
+fn a_request_during_the_lookup_of_its_key_waits_for_that_one() {
     let rig = rig();
     let hand = Hand::of(&rig);
     hand.set(b"old");
     hand.flush();
     let rig = rig.crash();
-    during_next_read(&rig, |hand| hand.set(b"new"));
+    let second = Waiter { ticket: 1, ..WAITER };
+    during_next_read(&rig, move |hand| {
+        let key = HashedKey { key: DocKey::trusted(KEY), hash: key_hash(KEY) };
+        assert_eq!(
+            hand.bucket.store(hand.vb, key, &Store::set(b"new"), hand.now).unwrap_err(),
+            Refusal::Fetch
+        );
+        hand.bucket.fetch(hand.vb, key, second).unwrap();
+        assert_eq!(hand.bucket.run_fetches(hand.shard(), 8, hand.now), 0, "it is being read already");
+    });
     let hand = Hand::of(&rig);
-    assert_eq!(hand.get().unwrap(), b"new");
+    assert_eq!(hand.get().unwrap(), b"old");
+    assert_eq!(*rig.recorder.woken.lock(), [WAITER, second]);
+    let fetched = rig.bucket.stats().ops.bg_fetched;
+    hand.set(b"new");
     hand.flush();
     rig.warm_up();
     assert_eq!(hand.get().unwrap(), b"new");
+    assert_eq!(rig.bucket.stats().ops.bg_fetched, fetched, "one read was enough for both");
 }

@@ -374,6 +374,12 @@ pub trait KvStore: Send + Sync {
     /// [`StoreError::Stale`] when compaction has removed the segment: look the key up again.
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError>;
 
+    /// As [`KvStore::get_at`] for many places at once, in the order that suits the disk: `visit` is called once for each
+    /// place, with its number.
+    fn get_many(&self, places: &[Locator], visit: &mut dyn FnMut(usize, Result<OwnedRecord, StoreError>)) {
+        places.iter().enumerate().for_each(|(number, &at)| visit(number, self.get_at(at)));
+    }
+
     /// The newest version of a key, tombstones included, prepares not; `None` only when there is none.
     ///
     /// # Errors

@@ -29,6 +29,7 @@ mod log;
 mod lookup;
 mod pin;
 mod position;
+mod read_many;
 mod recover;
 mod reserve;
 mod segment;

@@ -31,7 +31,7 @@ use crate::{
     lookup,
     pin::{self, SegmentPin},
     position::{AtomicPosition, Position},
-    recover,
+    read_many, recover,
     reserve::Reserve,
     segment::{Segment, file_name},
     synced::{High, SyncedHighs},
@@ -427,6 +427,10 @@ impl KvStore for SegmentLog {
         let place = Place::unpack(at);
         let segment = self.core.set.read().get(&place.segment).cloned();
         pin::read(segment.as_ref(), place, &self.core.incarnations)
+    }
+
+    fn get_many(&self, places: &[Locator], visit: &mut dyn FnMut(usize, Result<OwnedRecord, StoreError>)) {
+        read_many::read(&self.core, places, visit);
     }
 
     fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {

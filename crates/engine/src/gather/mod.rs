@@ -95,7 +95,14 @@ impl Gather {
     pub(crate) fn begin(bucket: &Arc<Bucket>, vb: VbId, options: GatherOptions) -> Result<Self, Status> {
         let (_, shard) = bucket.slot(vb)?;
         let (cursor, ()) = CursorGuard::register(bucket, vb, |v| {
-            if v.warming.is_some() { Err(Status::TemporaryFailure) } else { Ok(()) }
+            if v.warming.is_some() {
+                Err(Status::TemporaryFailure)
+            } else if v.counts.evicted > 0 {
+                // The table does not know everything.
+                Err(Status::NotSupported)
+            } else {
+                Ok(())
+            }
         })?;
         let start = cursor
             .with(bucket, |at| {

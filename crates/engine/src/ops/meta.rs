@@ -244,7 +244,7 @@ pub(super) fn tombstone_on_disk(
     key: HashedKey<'_>,
 ) -> Result<Option<WithValue>, Refusal> {
     // While the table is being filled it keeps every tombstone.
-    if !env.is_persistent() || v.warming.is_some() || v.max_deleted_rev == 0 {
+    if !env.is_persistent() || v.is_being_loaded(key.hash) || v.max_deleted_rev == 0 {
         return Ok(None);
     }
     match v.disk_answers.recall(key.hash, key.key.encoded()) {

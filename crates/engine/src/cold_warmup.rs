@@ -1,0 +1,209 @@
+//! Loading a shard whose bucket evicts keys: memory need not hold a word about every document.
+//!
+//! vBucket by vBucket the disk is asked for the newest version of every key. While there is room the documents go into the
+//! table, values included; of the others the keys are gathered, sorted by hash, and *settled* a few per lock hold:
+//! whatever the table does not have by then (written or fetched meanwhile) becomes a cold key. Up to the hash that
+//! has been settled the table and the cold keys are right, beyond it requests ask the disk, as in any vBucket being loaded.
+//!
+//! Memory meanwhile: what a backfill takes, and the keys of one vBucket.
+//!
+//! A vBucket that cannot be read throughout is loaded like one of a bucket that keeps all keys ([`crate::warmup`]).
+
+use std::sync::atomic::Ordering;
+
+use base::{DocKey, HashedKey, Seqno, VbId};
+use storage::{BackfillOptions, KvStore, Locator, Record, StoreError};
+
+use crate::{
+    bucket::Bucket,
+    pools::Pool,
+    shard::{Env, Shard},
+    system_events::is_system_key,
+    vbucket::VBucket,
+    warmup,
+};
+
+/// Bytes read between two looks at whether the bucket is being closed.
+const STEP_BYTES: usize = 1 << 20;
+/// Keys settled per lock hold.
+const CHUNK: usize = 64;
+
+/// Keys of one vBucket that are on disk and found no room.
+#[derive(Default)]
+struct Gathered {
+    keys: Vec<u8>,
+    entries: Vec<Entry>,
+    /// System events, which are always loaded.
+    events: Vec<Box<[u8]>>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u64,
+    seqno: Seqno,
+    expiry: u32,
+    /// Of the key among all keys.
+    start: u32,
+    length: u8,
+}
+
+impl Gathered {
+    fn push(&mut self, record: &Record<'_>) {
+        let Ok(start) = u32::try_from(self.keys.len()) else { return };
+        self.keys.extend_from_slice(record.key);
+        self.entries.push(Entry {
+            hash: record.hash,
+            seqno: record.meta.seqno,
+            expiry: record.meta.expiry,
+            start,
+            length: record.key.len() as u8,
+        });
+    }
+
+    fn key(&self, entry: &Entry) -> HashedKey<'_> {
+        let start = entry.start as usize;
+        let key = self.keys.get(start..start + usize::from(entry.length)).unwrap_or_default();
+        HashedKey { key: DocKey::trusted(key), hash: entry.hash }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (self.keys.capacity() + self.entries.capacity() * size_of::<Entry>()) as u64
+    }
+}
+
+impl Bucket {
+    /// Loads every vBucket of a shard; see the module header.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) fn warm_up_cold(&self, env: &Env<'_>, store: &dyn KvStore) -> Result<(), StoreError> {
+        for vb in self.vbs_of(env.shard) {
+            if env.shard.gate.is_closed() {
+                return Ok(());
+            }
+            let Ok((slot, _)) = self.slot(vb) else { continue };
+            if slot.vb.lock().warming.is_none() {
+                continue;
+            }
+            match self.gather_cold(env, store, vb) {
+                Ok(Some(gathered)) => {
+                    self.load_events(env, store, vb, &gathered)?;
+                    self.settle_gathered(env, vb, gathered);
+                    self.finish_warm_up(env, vb, true);
+                }
+                Ok(None) => return Ok(()),
+                Err(StoreError::Corrupt { .. }) => {
+                    store.scan(Some(vb), Seqno(0), true, &mut |vb, record, locator| {
+                        self.load(env, vb, record, locator, false)
+                    })?;
+                    self.finish_warm_up(env, vb, false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        env.shard.warm.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Reads a vBucket's newest versions; `None` when the bucket is closed meanwhile.
+    fn gather_cold(
+        &self,
+        env: &Env<'_>,
+        store: &dyn KvStore,
+        vb: VbId,
+    ) -> Result<Option<Gathered>, StoreError> {
+        let has_room = || self.mem_used() < self.watermarks().1;
+        let options = BackfillOptions { unordered: true, keys_only: !has_room() };
+        let mut backfill = store.backfill(vb, Seqno(0), options)?;
+        let mut gathered = Gathered::default();
+        let mut held = env.shard.pools.hold(Pool::ColdIndex, 0);
+        let mut more = true;
+        while more {
+            if env.shard.gate.is_closed() {
+                return Ok(None);
+            }
+            let with_values = !options.keys_only && has_room();
+            more = backfill.next(STEP_BYTES, &mut |record| {
+                env.shard.warmed_items.fetch_add(1, Ordering::Relaxed);
+                self.meet(env, vb, record, with_values, &mut gathered);
+            })?;
+            held.set(gathered.memory_bytes() + backfill.memory_bytes() as u64);
+        }
+        gathered.entries.sort_unstable_by_key(|entry| entry.hash);
+        Ok(Some(gathered))
+    }
+
+    /// The newest version of a key on disk: into the table, or among those that found no room.
+    fn meet(&self, env: &Env<'_>, vb: VbId, record: &Record<'_>, with_value: bool, gathered: &mut Gathered) {
+        if is_system_key(record.key) {
+            gathered.events.push(record.key.into());
+        } else if record.meta.kind.is_tombstone() {
+            // Those that are on disk need no memory; the collection has moved on all the same.
+            if let Ok((slot, _)) = self.slot(vb) {
+                slot.vb.lock().counts.advance(DocKey::trusted(record.key), record.meta.seqno);
+            }
+        } else if !with_value || !self.load(env, vb, record, Locator::NONE, true) {
+            gathered.push(record);
+        }
+    }
+
+    /// System events are in the table until it is known what they say.
+    fn load_events(
+        &self,
+        env: &Env<'_>,
+        store: &dyn KvStore,
+        vb: VbId,
+        gathered: &Gathered,
+    ) -> Result<(), StoreError> {
+        for key in &gathered.events {
+            let hash = base::hash::key_hash(key);
+            if let Some(found) = store.lookup(vb, hash, key)? {
+                let record = warmup::record_of(&found, hash);
+                self.load(env, vb, &record, found.locator, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes cold keys of what the table does not have.
+    fn settle_gathered(&self, env: &Env<'_>, vb: VbId, gathered: Gathered) {
+        let _held = env.shard.pools.hold(Pool::ColdIndex, gathered.memory_bytes());
+        let Ok((slot, shard)) = self.slot(vb) else { return };
+        let mut rest = gathered.entries.as_slice();
+        while let Some(first) = rest.first() {
+            // Equal hashes are settled together.
+            let last = rest.get(CHUNK - 1).map_or(u64::MAX, |entry| entry.hash);
+            let (chunk, others) =
+                rest.split_at(rest.partition_point(|entry| entry.hash <= last.max(first.hash)));
+            rest = others;
+            let mut v = slot.vb.lock();
+            let collections = self.collections.load();
+            for entry in chunk {
+                let key = gathered.key(entry);
+                if !collections.is_dropped(key.key.collection()) {
+                    v.settle_cold(shard, key, entry.seqno, entry.expiry);
+                }
+            }
+            if let Some(warming) = &mut v.warming {
+                warming.settled = Some(last);
+            }
+        }
+        if let Some(warming) = &mut slot.vb.lock().warming {
+            warming.settled = Some(u64::MAX);
+        }
+    }
+}
+
+impl VBucket {
+    /// A document that is on disk becomes a cold key, unless the table knows its key.
+    fn settle_cold(&mut self, shard: &Shard, key: HashedKey<'_>, seqno: Seqno, expiry: u32) {
+        if self.table.find(key.hash, key.key.encoded()).is_some() {
+            return;
+        }
+        self.change_cold(shard, |cold| cold.insert(key.hash));
+        self.counts.find_evicted(key.key, seqno);
+        if expiry != 0 {
+            self.cold_next_expiry = self.cold_next_expiry.min(expiry);
+        }
+    }
+}

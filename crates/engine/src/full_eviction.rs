@@ -1,0 +1,108 @@
+//! Documents that memory forgets altogether: how a key leaves its vBucket's table for the disk, and how it comes back.
+//!
+//! In a bucket with full eviction the item pager takes clean documents out of the table. What stays is the key's entry in
+//! [`crate::cold_keys`], and the document in the vBucket's counts: it exists as before. Whoever asks for a key that is not
+//! in the table asks there next. "Surely not" is as good as a table that knows every key; "maybe" is a fetch that brings
+//! the newest version on disk back into the table ([`crate::bg_fetcher`]) or notes that there is none, and then the request
+//! is executed again. So every operation that depends on a key's previous version sees it, and none knows of this.
+//!
+//! Invariants: a live document is in the table or among the cold keys, never in both; only synced versions leave, and
+//! nothing leaves while the vBucket is being loaded; locked documents and those that a durable write is about to replace
+//! stay. Whether a bucket evicts keys can change at any time: keys that are cold then come back as they are asked for.
+
+use base::{DocKey, HashedKey, Status};
+
+use crate::{
+    aftermath::Aftermath,
+    counts::Weight,
+    disk_answers::DiskAnswer,
+    item::{ItemId, ItemRef, NewItem},
+    notify::Refusal,
+    pools::Pool,
+    shard::{Env, Shard},
+    system_events::is_system_key,
+    vbucket::{Found, VBucket},
+};
+
+impl VBucket {
+    /// What a key that is not in the table means.
+    ///
+    /// # Errors
+    /// [`Refusal::Fetch`] while only the disk can tell.
+    pub(crate) fn settle_absent(&mut self, key: HashedKey<'_>) -> Result<Found, Refusal> {
+        if !self.cold.may_contain(key.hash) {
+            return Ok(Found::Nothing);
+        }
+        match self.disk_answers.recall(key.hash, key.key.encoded()) {
+            Some(DiskAnswer::Absent | DiskAnswer::Tombstone(..)) => Ok(Found::Nothing),
+            Some(DiskAnswer::Unreadable(status, _)) => Err(status.into()),
+            None => Err(Refusal::Fetch),
+        }
+    }
+
+    /// Takes a clean document out of the table; the disk has it. Whether it went.
+    pub(crate) fn evict_to_disk(&mut self, env: &Env<'_>, id: ItemId, after: &mut Aftermath<'_>) -> bool {
+        if !self.may_evict_keys() {
+            return false;
+        }
+        // SAFETY: the caller has the id from this table, under the lock that is still held.
+        let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
+        let key = HashedKey::new(DocKey::trusted(item.key()));
+        let is_noted = self.pending.get(key.hash, key.key.encoded()).is_some()
+            || self.locks.holder(key.hash, key.key.encoded(), env.now).is_some();
+        if item.is_deleted() || item.is_dirty() || is_system_key(item.key()) || is_noted {
+            return false;
+        }
+        let (collection_key, weight, expiry) = (key.key, Weight::of(item), item.expiry());
+        self.counts.leave(collection_key, weight);
+        self.change_cold(env.shard, |cold| cold.insert(key.hash));
+        self.lookups.departed(key.hash);
+        if expiry != 0 {
+            self.cold_next_expiry = self.cold_next_expiry.min(expiry);
+        }
+        if let Some(taken) = self.table.remove(key.hash, id) {
+            after.release(taken);
+        }
+        true
+    }
+
+    /// Whether documents may leave for the disk: only once the table and the cold keys together are complete.
+    pub(crate) fn may_evict_keys(&self) -> bool {
+        self.warming.is_none()
+    }
+
+    /// Puts an evicted document back into the table, which has no version of its key.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub(crate) fn come_back<'e>(
+        &mut self,
+        env: &Env<'e>,
+        key: HashedKey<'_>,
+        new: NewItem<'e>,
+    ) -> Result<(), Status> {
+        let weight = Weight::of(new.as_ref());
+        let expiry = new.as_ref().expiry();
+        if self.table.insert(key.hash, new).is_err() {
+            return Err(Status::NoMemory);
+        }
+        self.counts.come_back(key.key, weight);
+        self.change_cold(env.shard, |cold| cold.remove(key.hash));
+        if expiry != 0 {
+            self.next_expiry = self.next_expiry.min(expiry);
+        }
+        Ok(())
+    }
+
+    /// Changes the cold keys and tells the pools what they take.
+    pub(crate) fn change_cold<R>(
+        &mut self,
+        shard: &Shard,
+        change: impl FnOnce(&mut crate::cold_keys::ColdKeys) -> R,
+    ) -> R {
+        let before = self.cold.memory_bytes() as u64;
+        let result = change(&mut self.cold);
+        shard.pools.exchange(Pool::ColdIndex, before, self.cold.memory_bytes() as u64);
+        result
+    }
+}
