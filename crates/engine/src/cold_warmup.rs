@@ -113,7 +113,8 @@ impl Bucket {
         vb: VbId,
     ) -> Result<Option<Gathered>, StoreError> {
         let has_room = || self.mem_used() < self.watermarks().1;
-        let options = BackfillOptions { unordered: true, keys_only: !has_room() };
+        let options =
+            BackfillOptions { unordered: true, keys_only: !has_room(), ..BackfillOptions::default() };
         let mut backfill = store.backfill(vb, Seqno(0), options)?;
         let mut gathered = Gathered::default();
         let mut held = env.shard.pools.hold(Pool::ColdIndex, 0);

@@ -5,7 +5,7 @@
 //! that may have been evicted: the store then decides by its own index. Dropped collections are the exception: every version of theirs is dead.
 
 use base::{DocKey, Now, Seqno, VbId, hash::key_hash};
-use storage::{CompactBudget, CompactReport, Liveness, Locator, Record, StoreError, Verdict};
+use storage::{CompactBudget, CompactReport, Liveness, Locator, Record, RecordKind, StoreError, Verdict};
 
 use crate::{bucket::Bucket, system_events::is_system_key};
 
@@ -62,7 +62,7 @@ impl Liveness for Bucket {
         let Some(item) = v.table.find(hash, record.key) else {
             // No table and no cold key: what is newer than this document is a tombstone, which left once it was synced.
             let is_gone = v.warming.is_none() && !v.cold.may_contain(hash);
-            return if is_gone && !record.meta.kind.is_tombstone() && !is_system_key(record.key) {
+            return if is_gone && record.meta.kind == RecordKind::Document && !is_system_key(record.key) {
                 Verdict::Dead
             } else {
                 Verdict::Unknown
