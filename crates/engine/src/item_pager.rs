@@ -250,10 +250,7 @@ fn may_go(item: ItemRef<'_>, means: Means) -> bool {
     match means {
         // Nor does it free anything while somebody else holds it.
         Means::EjectValues => {
-            item.is_resident()
-                && !item.is_dirty()
-                && !item.value().is_empty()
-                && item.references() == 1
+            item.is_resident() && !item.is_dirty() && !item.value().is_empty() && item.references() == 1
         }
         Means::EvictKeys => !item.is_dirty() && item.references() == 1,
         Means::DropDocuments => true,
