@@ -38,6 +38,10 @@ pub trait NodeControl: Send + Sync + 'static {
     fn raw_stats(&self, bucket: &str, group: &str) -> Vec<(String, String)>;
     /// Figures of the machine and the process.
     fn system(&self) -> SystemStats;
+    /// What an administrator must know now, in the words of Couchbase's alerts where it has some.
+    fn alerts(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// The certificate the TLS ports show, in PEM.
     fn certificate_pem(&self) -> Option<String>;
     /// Whether the node may be set up, before it has an administrator, by whoever sits at this address. Loopback unless

@@ -315,6 +315,12 @@ impl Bucket {
         self.shards.iter().for_each(|shard| shard.gate.set_low(low));
     }
 
+    /// Bytes that were accepted and are not on disk yet, roughly.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.gate.dirty_bytes()).sum()
+    }
+
     /// Why mutations that grow are refused, in words for a client, when it is the disk that has no space for them.
     #[must_use]
     pub fn disk_shortage(&self) -> Option<&'static str> {

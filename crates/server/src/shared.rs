@@ -18,6 +18,7 @@ use arc_swap::ArcSwap;
 use base::{BucketUuid, Now};
 use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
 use engine::Bucket;
+use parking_lot::Mutex;
 
 use crate::{dcp::DcpConnections, meter::BucketMeter};
 
@@ -161,6 +162,21 @@ pub struct Shared {
     pub(crate) dcp: Arc<DcpConnections>,
     /// Totals of the data plane, for statistics.
     pub totals: Totals,
+    /// The disk at the last look.
+    pub(crate) disk: Mutex<DiskLevel>,
+}
+
+/// How full the disk is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DiskLevel {
+    /// Bytes it holds.
+    pub(crate) total: u64,
+    /// Bytes that may still be written.
+    pub(crate) free: u64,
+    /// Bytes that must stay free.
+    pub(crate) free_min: u64,
+    /// There are fewer: mutations that grow are refused.
+    pub(crate) low: bool,
 }
 
 /// Counters of the whole data plane.
@@ -208,6 +224,7 @@ impl Shared {
             passwords: PasswordCache::new(cache_secret),
             dcp: Arc::default(),
             totals: Totals::default(),
+            disk: Mutex::default(),
         }))
     }
 

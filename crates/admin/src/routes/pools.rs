@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
-use super::{PRODUCT_VERSION, SETTEE_VERSION, nodes};
+use super::{PRODUCT_VERSION, SETTEE_VERSION, nodes, users};
 use crate::{
     call::Call,
     reply::{self, Outcome, Refusal, json_ok},
@@ -124,7 +124,7 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
             "setRecoveryType": controller("setRecoveryType"),
             "setAutoCompaction": controller("setAutoCompaction"),
         },
-        "alerts": [],
+        "alerts": alerts(call),
         "counters": {},
         "maxBucketCount": 30,
         "maxCollectionCount": 1200,
@@ -136,6 +136,12 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
     });
     add_quotas(call, &mut pool);
     Ok(pool)
+}
+
+fn alerts(call: &Call) -> Vec<Value> {
+    let server_time = users::rfc3339(users::now_ms());
+    let alerts = call.api.control.alerts().into_iter();
+    alerts.map(|msg| json!({ "msg": msg, "serverTime": server_time, "disableUIPopUp": false })).collect()
 }
 
 fn add_quotas(call: &Call, pool: &mut Value) {

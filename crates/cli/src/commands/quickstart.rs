@@ -4,7 +4,7 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::Args;
-use server::runtime::{self, DiskLimits, InitBucket, InitOptions, Node, PortOptions, ServeOptions};
+use server::runtime::{self, DiskOptions, InitBucket, InitOptions, Node, PortOptions, ServeOptions};
 
 use super::{Failure, serve::LogLevel, songs_load};
 
@@ -86,7 +86,7 @@ fn options(args: &QuickstartArgs) -> ServeOptions {
         workers: super::serve::default_workers(),
         connections_max: super::serve::CONNECTIONS_MAX_DEFAULT,
         memory_quota_mb: quota_mb,
-        disk: DiskLimits::default(),
+        disk: DiskOptions::default(),
         tls: None,
         init: Some(InitOptions {
             username: USERNAME.into(),

@@ -9,7 +9,9 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
-use server::runtime::{self, DiskLimits, InitBucket, InitOptions, PortOptions, ServeOptions};
+use server::runtime::{
+    self, DiskFreeMin, DiskLimits, DiskOptions, InitBucket, InitOptions, PortOptions, ServeOptions,
+};
 
 use super::Failure;
 
@@ -107,6 +109,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "SETTEE_DISK_IOPS", value_name = "N")]
     disk_iops: Option<u64>,
 
+    /// Space that stays free on the disk, in bytes or as a percentage (10%): below, only deletions are accepted
+    /// [default: 1 GiB, or 4% of a smaller disk].
+    #[arg(long, env = "SETTEE_DISK_FREE_MIN", value_name = "BYTES|PERCENT")]
+    disk_free_min: Option<String>,
+
     /// Certificate chain for the TLS ports (PEM) [default: a self-signed one, made once].
     #[arg(long, env = "SETTEE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -184,9 +191,15 @@ impl ServeArgs {
             workers: args.workers.unwrap_or_else(default_workers).max(1),
             connections_max: args.connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT),
             memory_quota_mb,
-            disk: DiskLimits {
-                bytes_per_sec: args.disk_bytes_per_sec.unwrap_or(0),
-                iops: args.disk_iops.unwrap_or(0),
+            disk: DiskOptions {
+                limits: DiskLimits {
+                    bytes_per_sec: args.disk_bytes_per_sec.unwrap_or(0),
+                    iops: args.disk_iops.unwrap_or(0),
+                },
+                free_min: match &args.disk_free_min {
+                    Some(text) => text.parse().map_err(|error| Failure::doing("--disk-free-min", error))?,
+                    None => DiskFreeMin::default(),
+                },
             },
             tls: args.tls_cert.zip(args.tls_key),
             init,
@@ -235,6 +248,7 @@ impl ServeArgs {
             memory_quota_mb: self.memory_quota_mb.or(file.memory_quota_mb),
             disk_bytes_per_sec: self.disk_bytes_per_sec.or(file.disk_bytes_per_sec),
             disk_iops: self.disk_iops.or(file.disk_iops),
+            disk_free_min: self.disk_free_min.or(file.disk_free_min),
             tls_cert: self.tls_cert.or(file.tls_cert),
             tls_key: self.tls_key.or(file.tls_key),
             log_level: self.log_level.or(file.log_level),

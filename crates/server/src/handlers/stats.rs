@@ -114,6 +114,12 @@ fn process(shared: &Shared) -> Pairs {
         pair("pointer_size", usize::BITS),
     ];
     pairs.extend(connections(shared));
+    let disk = *shared.disk.lock();
+    pairs.extend([
+        pair("settee_disk_free", disk.free),
+        pair("settee_disk_free_min", disk.free_min),
+        pair("settee_disk_low", disk.low),
+    ]);
     pairs
 }
 

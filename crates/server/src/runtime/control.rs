@@ -313,6 +313,20 @@ impl NodeControl for Control {
         self.gauges.system(&self.shared)
     }
 
+    fn alerts(&self) -> Vec<String> {
+        let disk = *self.shared.disk.lock();
+        let used = (disk.total - disk.free.min(disk.total)) * 100 / disk.total.max(1);
+        let text = || {
+            format!(
+                "Approaching full disk warning. Usage of disk \"{}\" on node \"{}\" is around {used}%: only \
+                 deletions are accepted.",
+                self.gauges.data_dir(),
+                self.listen
+            )
+        };
+        disk.low.then(text).into_iter().collect()
+    }
+
     fn certificate_pem(&self) -> Option<String> {
         Some(self.certificate.clone())
     }

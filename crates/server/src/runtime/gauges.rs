@@ -47,6 +47,11 @@ impl Gauges {
         Self { data_dir, samples: Mutex::default() }
     }
 
+    /// Where the data lies.
+    pub(crate) fn data_dir(&self) -> std::borrow::Cow<'_, str> {
+        self.data_dir.to_string_lossy()
+    }
+
     pub(crate) fn bucket(&self, name: &str) -> Rates {
         self.samples.lock().buckets.get(name).map(|sampled| sampled.rates).unwrap_or_default()
     }

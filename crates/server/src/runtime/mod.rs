@@ -14,6 +14,7 @@ mod company;
 mod control;
 mod data_dir;
 mod disk;
+mod disk_guard;
 mod gauges;
 mod housekeeping;
 mod listeners;
@@ -29,6 +30,7 @@ use self::{
     buckets::OpenBuckets,
     control::{Control, ControlListeners},
     data_dir::DataDir,
+    disk_guard::DiskGuard,
     gauges::Gauges,
     housekeeping::Housekeeper,
     listeners::Listeners,
@@ -37,7 +39,7 @@ pub use self::{
     data_dir::DataDirError,
     listeners::ListenError,
     machine::memory_bytes as machine_memory_bytes,
-    options::{InitBucket, InitOptions, PortOptions, PortsInUse, ServeOptions},
+    options::{DiskFreeMin, DiskOptions, InitBucket, InitOptions, PortOptions, PortsInUse, ServeOptions},
 };
 pub use storage::DiskLimits;
 
@@ -100,6 +102,7 @@ pub struct Node {
     workers: Workers,
     buckets: Arc<OpenBuckets>,
     housekeeper: Housekeeper,
+    disk_guard: DiskGuard,
     control_plane: tokio::runtime::Runtime,
     shutdown: tokio::sync::watch::Sender<bool>,
     // Last: dropped after everything that reports to it.
@@ -138,8 +141,9 @@ impl Node {
         data_dir
             .remove_unknown_buckets(|uuid| metadata.buckets.values().any(|bucket| bucket.uuid.0 == uuid))?;
         let wakes = workers.notifier();
+        let files = disk::files(options.disk.limits);
         let buckets = Arc::new(OpenBuckets::new(
-            (data_dir, disk::files(options.disk)),
+            (data_dir, Arc::clone(&files)),
             Arc::clone(&shared),
             wakes.clone(),
             options.workers,
@@ -151,6 +155,9 @@ impl Node {
         }
         let list = Arc::clone(&buckets);
         let housekeeper = Housekeeper::start(move || list.patients(), &shared, buckets.housekeeping())?;
+        let list = Arc::clone(&buckets);
+        let guarded = (options.data_dir.as_path(), options.disk);
+        let disk_guard = DiskGuard::start(files, guarded, move || list.patients(), Arc::clone(&shared))?;
         let control = Control::new(control::Parts {
             metadata,
             store,
@@ -187,6 +194,7 @@ impl Node {
             workers,
             buckets,
             housekeeper,
+            disk_guard,
             control_plane,
             shutdown,
             _audit: audit,
@@ -233,6 +241,7 @@ impl Node {
         self.shutdown.send_replace(true);
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
         self.housekeeper.stop();
+        self.disk_guard.stop();
         self.workers.stop(DRAIN_GRACE);
         self.buckets.close();
         tracing::info!("stopped; everything is on disk");

@@ -1,6 +1,6 @@
 //! What a node is started with, after flags, environment and configuration file have been merged by the caller.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use storage::DiskLimits;
@@ -71,6 +71,40 @@ pub struct InitBucket {
     pub legacy_access: bool,
 }
 
+/// What buckets leave of the disk to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// Reads and writes per second.
+    pub limits: DiskLimits,
+    /// Space that stays free: below, mutations that grow are refused.
+    pub free_min: DiskFreeMin,
+}
+
+/// Space that must stay free on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskFreeMin {
+    /// A gigabyte, or four percent of a smaller disk.
+    #[default]
+    Standard,
+    /// So many bytes; 0: none.
+    Bytes(u64),
+    /// A share of the disk.
+    Percent(u8),
+}
+
+/// A number of bytes, or a percentage.
+impl FromStr for DiskFreeMin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = match text.strip_suffix('%') {
+            Some(percent) => percent.parse().ok().filter(|&percent| percent < 100).map(Self::Percent),
+            None => text.parse().ok().map(Self::Bytes),
+        };
+        parsed.ok_or_else(|| "neither bytes nor a percentage below 100, as in 10%".into())
+    }
+}
+
 /// Everything `serve` needs to know.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
@@ -88,8 +122,8 @@ pub struct ServeOptions {
     pub connections_max: usize,
     /// Memory for all buckets together, in MiB.
     pub memory_quota_mb: u64,
-    /// How fast all buckets together may use the disk.
-    pub disk: DiskLimits,
+    /// How much of the disk all buckets together may use, and how fast.
+    pub disk: DiskOptions,
     /// PEM certificate chain and key for the TLS ports; a self-signed pair is made when absent.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Unattended initialisation.
