@@ -192,8 +192,10 @@ impl Bucket {
             for &(vb, uuid) in &uuids {
                 let (slot, _) = self.slot(vb)?;
                 let mut after = self.aftermath(shard);
+                // Declared before the lock, dropped after it.
+                let _documents;
                 let mut v = slot.vb.lock();
-                v.reset(shard, uuid, &mut after);
+                _documents = v.reset(shard, uuid, &mut after);
                 // The collections stay, and begin anew.
                 v.catch_up(&env, &[], &manifest, &mut after);
             }

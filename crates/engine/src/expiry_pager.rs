@@ -21,6 +21,8 @@ use crate::{
 
 /// Documents looked at per lock hold.
 const CHUNK: usize = 64;
+/// Buckets of a table that is growing or shrinking, and may not be changed soon, that are moved per lock hold.
+const MOVED: usize = 1024;
 /// When to look again at an expired document that could not be read.
 const UNREADABLE_RETRY_SECS: u32 = 60;
 /// Tombstones a memory-only vBucket keeps whatever their age, beyond half as many as it has documents.
@@ -86,6 +88,9 @@ impl Bucket {
                 Some(position) => position,
                 None => {
                     v.locks.sweep(now);
+                    if v.table.is_moving() {
+                        v.table.move_on(MOVED);
+                    }
                     if v.events.are_behind() {
                         v.record_owed(&env, &mut after);
                     }

@@ -37,6 +37,8 @@ const SAMPLES_MAX: u64 = 64 * 1024;
 const SAMPLES_MIN: u64 = 256;
 /// Uses per document in memory after which frequencies are halved.
 const USES_PER_AGE: u64 = 16;
+/// How long memory may rest between the watermarks before the pager brings it below the low one.
+const LINGER_MILLIS: u64 = 3_000;
 
 /// Where the pager is and what it has learnt.
 #[derive(Debug)]
@@ -49,6 +51,8 @@ pub(crate) struct ItemPager {
     aged_at: Vec<u64>,
     /// Above the low watermark after having been above the high one.
     is_active: bool,
+    /// Above the low watermark since then (monotonic milliseconds), or since nothing more could go.
+    above_since: Option<u64>,
     /// Documents in the tables when it became active.
     documents: u64,
     /// Documents looked at since the last one went.
@@ -67,6 +71,7 @@ impl Default for ItemPager {
             is_ageing: false,
             aged_at: Vec::new(),
             is_active: false,
+            above_since: None,
             documents: 0,
             fruitless: 0,
             histogram: [0; FREQUENCY_MAX as usize + 1],
@@ -139,7 +144,8 @@ enum Means {
 }
 
 impl Bucket {
-    /// Makes room when memory is above the high watermark, down to the low one. One step looks at about
+    /// Makes room when memory is above the high watermark, or has been above the low one for a while, down to the low one.
+    /// One step looks at about
     /// `budget.items` documents, a few per lock hold. There is no more to do for now when all documents have been looked at
     /// and none could go.
     pub fn page(&self, now: Now, budget: Budget) -> StepReport {
@@ -148,8 +154,13 @@ impl Bucket {
         let Some(mut pager) = self.item_pager.try_lock() else { return report };
         let (high, low) = self.watermarks();
         let mut used = self.mem_used();
-        if !pager.is_active && used > high {
-            self.begin_paging(&mut pager);
+        if used <= low {
+            pager.above_since = None;
+        } else if !pager.is_active {
+            let since = *pager.above_since.get_or_insert(now.mono_millis);
+            if used > high || now.mono_millis.saturating_sub(since) >= LINGER_MILLIS {
+                self.begin_paging(&mut pager);
+            }
         }
         pager.is_active &= used > low;
         let mut looked_at = 0;
@@ -166,6 +177,8 @@ impl Bucket {
             pager.fruitless = if freed_items == 0 { pager.fruitless + seen as u64 } else { 0 };
             if pager.fruitless > pager.documents {
                 pager.fruitless = 0;
+                pager.is_active = used > high;
+                pager.above_since = Some(now.mono_millis);
                 self.pager_called.store(pager.is_active, Ordering::Release);
                 return report;
             }

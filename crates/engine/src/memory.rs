@@ -51,6 +51,12 @@ impl Bucket {
         self.pager_called.load(Ordering::Acquire) || self.mem_used() > self.watermarks().0
     }
 
+    /// Whether memory is above the low watermark.
+    #[must_use]
+    pub fn has_room_to_make(&self) -> bool {
+        self.mem_used() > self.watermarks().1
+    }
+
     /// Memory is above the high watermark: has the pager called, unless it has been already.
     #[cold]
     fn call_pager(&self) {

@@ -223,9 +223,10 @@ impl VBucket {
         }
     }
 
-    /// Empties the vBucket: a new history begins. Its clock goes on. Only for whoever holds the shard's flusher.
-    pub(crate) fn reset(&mut self, shard: &Shard, uuid: VbUuid, after: &mut Aftermath<'_>) {
-        self.table.clear();
+    /// Empties the vBucket: a new history begins. Its clock goes on. Only for whoever holds the shard's flusher. What is
+    /// returned are the documents: to be dropped once the lock is released.
+    pub(crate) fn reset(&mut self, shard: &Shard, uuid: VbUuid, after: &mut Aftermath<'_>) -> HashTable {
+        let documents = self.table.take();
         shard.gate.subtract_dirty_bytes(self.take_reported_bytes());
         let pending = self.pending.extract(|_| true);
         let (queued, readers) = self.checkpoint.clear();
@@ -247,6 +248,7 @@ impl VBucket {
         self.warming = None;
         self.counts = Counts::default();
         self.next_expiry = u32::MAX;
+        documents
     }
 
     // ---- looking --------------------------------------------------------------------------------------------------

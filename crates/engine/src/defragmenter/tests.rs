@@ -203,6 +203,6 @@ fn moves_are_invisible_to_concurrent_readers_and_writers() {
     }
     assert_eq!(alive, tables.tables.iter().map(|table| table.lock().len()).sum::<usize>());
     assert!(moved > 0);
-    tables.tables.iter().for_each(|table| table.lock().clear());
+    tables.tables.iter().for_each(|table| drop(table.lock().take()));
     assert_eq!(tables.arena.used_bytes(), 0);
 }

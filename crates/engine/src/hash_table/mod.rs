@@ -5,9 +5,14 @@
 //! touches no item and walks old and new array in the same order. Full buckets count who passed them instead of keeping
 //! tombstones, so removal needs no repair. Up to 94 % of the slots are used; nothing is allocated while empty.
 //!
+//! A large table grows and shrinks in steps: every change moves the entries of a few buckets, in the order of their
+//! fragments, so that at any time those below `moved` are in the new array, all others in the old one, and a search
+//! looks into one array only. Whoever keeps house ends a move that no changes end ([`HashTable::move_on`]).
+//!
 //! Lives inside the vBucket's mutex; [`TableHint`] outside of it lets a worker prefetch without the lock. The table
 //! does not know what documents mean: locks, expiry, tombstones and checkpoints are the vBucket's.
 
+mod array;
 mod bucket;
 #[cfg(test)]
 mod tests;
@@ -17,9 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::hash::key_hash;
 
-use crate::arena::{Arena, Handle, Purpose};
+use crate::arena::{Arena, Handle};
 use crate::defragmenter::{Relocated, SparseSlot};
 use crate::item::{self, ItemId, ItemPtr, ItemRef, NewItem};
+use array::{Array, Probe, displace, first_fragment_of, home_of, place, place_of, visit_home};
 use bucket::{Bucket, FRAGMENT_BITS, SLOTS};
 
 /// Share of the slots in use at which the table grows.
@@ -32,13 +38,23 @@ const LOAD_LIMIT: (usize, usize) = (63, 64);
 const CAREFUL_BUCKETS: usize = 4096;
 /// More buckets than this would have fewer than four fragments each.
 const BUCKETS_MAX: usize = 1 << (FRAGMENT_BITS - 2);
+/// Buckets whose entries each change moves while the table grows or shrinks; tables up to 32 times as large are
+/// moved in one go. With so many, the old array is empty long before its free slots are used up.
+const MOVED_PER_CHANGE: usize = 16;
+const MOVED_AT_ONCE: usize = 32 * MOVED_PER_CHANGE;
+/// Above every fragment.
+const FRAGMENTS_END: u32 = 1 << FRAGMENT_BITS;
 
 /// See the module header.
 pub struct HashTable {
     arena: Arc<Arena>,
     hint: Arc<TableHint>,
-    block: Option<Handle>,
-    buckets: usize,
+    /// The entries with fragments from `moved` on: all of them, unless the table is moving.
+    array: Array,
+    /// The entries with fragments below `moved`.
+    target: Array,
+    /// 0 unless the table is moving.
+    moved: u32,
     len: usize,
 }
 
@@ -55,9 +71,9 @@ impl TableHint {
         arena.prefetch((packed >> 32) as u32, home * size_of::<Bucket>());
     }
 
-    fn set(&self, block: Option<Handle>, buckets: usize) {
-        let block = block.map_or(0, Handle::get);
-        self.0.store(u64::from(block) << 32 | buckets as u64, Ordering::Relaxed);
+    fn set(&self, array: Array) {
+        let block = array.block().map_or(0, Handle::get);
+        self.0.store(u64::from(block) << 32 | array.buckets() as u64, Ordering::Relaxed);
     }
 }
 
@@ -73,21 +89,18 @@ fn fragment_of(hash: u64) -> u32 {
     (hash >> (64 - FRAGMENT_BITS)) as u32
 }
 
-#[inline]
-fn home_of(fragment: u32, buckets: usize) -> usize {
-    ((u64::from(fragment) * buckets as u64) >> FRAGMENT_BITS) as usize
-}
-
-/// The first fragment whose home is `bucket`, 1 << 24 after the last.
-fn first_fragment_of(bucket: usize, buckets: usize) -> u32 {
-    ((bucket as u64) << FRAGMENT_BITS).div_ceil(buckets as u64) as u32
-}
-
 impl HashTable {
     /// An empty table whose items live in `arena`.
     #[must_use]
     pub fn new(arena: Arc<Arena>) -> Self {
-        Self { arena, hint: Arc::default(), block: None, buckets: 0, len: 0 }
+        Self {
+            arena,
+            hint: Arc::default(),
+            array: Array::default(),
+            target: Array::default(),
+            moved: 0,
+            len: 0,
+        }
     }
 
     /// For prefetching without the lock.
@@ -111,20 +124,24 @@ impl HashTable {
     /// Bytes of the table itself.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.buckets * size_of::<Bucket>()
+        (self.array.buckets() + self.target.buckets()) * size_of::<Bucket>()
     }
 
-    fn lines(&self) -> &[Bucket] {
-        let Some(block) = self.block else { return &[] };
-        // SAFETY: `block` was allocated by `allocate` for this many buckets, which it initialised, and is written only
-        // through `&mut self`.
-        unsafe { std::slice::from_raw_parts(self.arena.at(block).cast::<Bucket>(), self.buckets) }
+    /// The array in which a fragment belongs.
+    #[inline]
+    fn side(&self, fragment: u32) -> Array {
+        if fragment < self.moved { self.target } else { self.array }
     }
 
-    fn lines_mut(&mut self) -> &mut [Bucket] {
-        let Some(block) = self.block else { return &mut [] };
-        // SAFETY: as in `lines`; the table is exclusively borrowed.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.at(block).cast::<Bucket>(), self.buckets) }
+    #[inline]
+    fn lines(&self, array: Array) -> &[Bucket] {
+        // SAFETY: one of this table's arrays, which are written and freed only through `&mut self`.
+        unsafe { array.lines(&self.arena) }
+    }
+
+    fn lines_mut(&mut self, array: Array) -> &mut [Bucket] {
+        // SAFETY: one of this table's arrays; the table is exclusively borrowed.
+        unsafe { array.lines_mut(&self.arena) }
     }
 
     /// The table's item with this handle.
@@ -138,8 +155,7 @@ impl HashTable {
     /// The buckets in which an item with this fragment may lie.
     #[inline]
     fn probe(&self, fragment: u32) -> Probe<'_> {
-        let lines = self.lines();
-        Probe { lines, next: home_of(fragment, lines.len()), left: lines.len() }
+        Probe::new(self.lines(self.side(fragment)), fragment)
     }
 
     /// The item with this key.
@@ -184,7 +200,8 @@ impl HashTable {
             return Err(new);
         }
         let handle = new.publish();
-        place(self.lines_mut(), handle.get(), fragment_of(hash));
+        let fragment = fragment_of(hash);
+        place(self.lines_mut(self.side(fragment)), handle.get(), fragment);
         self.len += 1;
         Ok(self.item(handle))
     }
@@ -204,30 +221,28 @@ impl HashTable {
         new: NewItem<'a>,
     ) -> Result<(ItemPtr, ItemRef<'_>), NewItem<'a>> {
         assert!(new.is_in(&self.arena), "an item from another arena");
-        let Some((bucket, slot)) = self.place_of(hash, old.0) else { return Err(new) };
+        if self.is_moving() {
+            self.move_on(MOVED_PER_CHANGE);
+        }
+        let fragment = fragment_of(hash);
+        let array = self.side(fragment);
+        let Some((bucket, slot)) = place_of(self.lines(array), fragment, old.0.get()) else {
+            return Err(new);
+        };
         let handle = new.publish();
-        self.lines_mut()[bucket].set_handle(slot, handle.get());
+        self.lines_mut(array)[bucket].set_handle(slot, handle.get());
         Ok((ItemPtr::from_handle(old.0), self.item(handle)))
     }
 
     /// Takes an item out; returns the table's reference to it.
     pub fn remove(&mut self, hash: u64, id: ItemId) -> Option<ItemPtr> {
-        let (bucket, slot) = self.place_of(hash, id.0)?;
-        let lines = self.lines_mut();
-        lines[bucket].remove(slot);
-        let mut passed = home_of(fragment_of(hash), lines.len());
-        while passed != bucket {
-            lines[passed].subtract_passed();
-            passed = following(passed, lines.len());
-        }
+        let fragment = fragment_of(hash);
+        let array = self.side(fragment);
+        let place = place_of(self.lines(array), fragment, id.0.get())?;
+        displace(self.lines_mut(array), place, fragment);
         self.len -= 1;
         self.shrink();
         Some(ItemPtr::from_handle(id.0))
-    }
-
-    fn place_of(&self, hash: u64, handle: Handle) -> Option<(usize, usize)> {
-        self.probe(fragment_of(hash))
-            .find_map(|(bucket, line)| line.slot_of(handle.get()).map(|slot| (bucket, slot)))
     }
 
     /// Visits items from `from` on until at least `limit` were visited or the end is reached (`None`). An item that stays
@@ -238,22 +253,22 @@ impl HashTable {
         limit: usize,
         visit: &mut dyn FnMut(ItemRef<'_>),
     ) -> Option<ScanPosition> {
-        let buckets = self.lines().len();
         let mut visited = 0;
-        for home in home_of(from.0, buckets)..buckets {
-            if visited >= limit {
-                return Some(ScanPosition(first_fragment_of(home, buckets).max(from.0)));
+        for (array, begin, end) in [(self.target, 0, self.moved), (self.array, self.moved, FRAGMENTS_END)] {
+            let (lines, begin) = (self.lines(array), from.0.max(begin));
+            if begin >= end || lines.is_empty() {
+                continue;
             }
-            let first = first_fragment_of(home, buckets);
-            for (_, line) in self.probe(first) {
-                for (slot, handle) in line.handles().iter().enumerate() {
-                    let Some(handle) = Handle::new(*handle) else { break };
-                    let fragment = line.fragment(slot);
-                    if home_of(fragment, buckets) == home && fragment >= from.0 {
+            for home in home_of(begin, lines.len())..=home_of(end - 1, lines.len()) {
+                if visited >= limit {
+                    return Some(ScanPosition(first_fragment_of(home, lines.len()).max(begin)));
+                }
+                visit_home(lines, home, |handle, fragment| {
+                    if fragment >= begin {
                         visit(self.item(handle));
                         visited += 1;
                     }
-                }
+                });
             }
         }
         None
@@ -262,11 +277,10 @@ impl HashTable {
     /// Some item; `pick` is a random number.
     #[must_use]
     pub fn random(&self, pick: u64) -> Option<ItemRef<'_>> {
-        let lines = self.lines();
-        let start = home_of(fragment_of(pick), lines.len());
-        let line = lines[start..].iter().chain(&lines[..start]).find(|line| line.handles()[0] != 0)?;
-        let taken = line.slot_of(0).unwrap_or(SLOTS);
-        Handle::new(line.handles()[pick as u32 as usize % taken]).map(|handle| self.item(handle))
+        let fragment = fragment_of(pick);
+        let sides = if fragment < self.moved { [self.target, self.array] } else { [self.array, self.target] };
+        let found = sides.into_iter().find_map(|array| array::random(self.lines(array), fragment, pick));
+        found.map(|handle| self.item(handle))
     }
 
     /// Moves an item of this vBucket out of a sparse slab if nobody but the table holds it.
@@ -279,7 +293,9 @@ impl HashTable {
             return Relocated::Kept;
         };
         // The one reference may be somebody else's, to an item this table does not know (any more).
-        let Some((bucket, slot)) = self.place_of(key_hash(key), from.handle()) else {
+        let fragment = fragment_of(key_hash(key));
+        let array = self.side(fragment);
+        let Some((bucket, slot)) = place_of(self.lines(array), fragment, from.handle().get()) else {
             return Relocated::Kept;
         };
         // SAFETY: the item is in the table and has one reference, so that is the table's; nobody else can take one,
@@ -287,78 +303,116 @@ impl HashTable {
         let Some((handle, bytes)) = (unsafe { item::move_item(&self.arena, from.handle()) }) else {
             return Relocated::Kept;
         };
-        self.lines_mut()[bucket].set_handle(slot, handle.get());
+        self.lines_mut(array)[bucket].set_handle(slot, handle.get());
         Relocated::Moved(bytes)
     }
 
+    /// Takes everything out: what is returned releases it when it is dropped, which may take long.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let mut taken = Self::new(Arc::clone(&self.arena));
+        std::mem::swap(&mut taken.array, &mut self.array);
+        std::mem::swap(&mut taken.target, &mut self.target);
+        std::mem::swap(&mut taken.moved, &mut self.moved);
+        std::mem::swap(&mut taken.len, &mut self.len);
+        self.hint.set(self.array);
+        taken
+    }
+
     /// Releases every item and the table's memory.
-    pub fn clear(&mut self) {
-        for line in self.lines() {
-            for handle in line.handles().iter().map_while(|&handle| Handle::new(handle)) {
-                // SAFETY: the table's own reference, to an item of its arena; the array is given up below.
-                unsafe { ItemPtr::from_handle(handle).release(&self.arena) };
+    fn clear(&mut self) {
+        for array in [self.target, self.array] {
+            for line in self.lines(array) {
+                for handle in line.handles().iter().map_while(|&handle| Handle::new(handle)) {
+                    // SAFETY: the table's own reference, to an item of its arena; the array is given up below.
+                    unsafe { ItemPtr::from_handle(handle).release(&self.arena) };
+                }
             }
         }
         self.len = 0;
-        self.adopt(None, 0);
+        self.give_up_arrays();
+    }
+
+    /// Frees the arrays, which name no items (any more).
+    fn give_up_arrays(&mut self) {
+        self.moved = 0;
+        for array in [std::mem::take(&mut self.target), std::mem::take(&mut self.array)] {
+            // SAFETY: allocated for this table, which has forgotten it.
+            unsafe { array.free(&self.arena) };
+        }
+        self.hint.set(self.array);
+    }
+
+    /// Whether entries are on their way from one array to another.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        self.moved != 0
     }
 
     fn make_room(&mut self) -> Result<(), Full> {
-        if self.len < share(self.buckets, LOAD_MAX) {
+        if self.is_moving() {
+            // The old array was not full when this began, and is emptied faster than it could be filled.
+            self.move_on(MOVED_PER_CHANGE);
             return Ok(());
         }
-        let step = if self.buckets < CAREFUL_BUCKETS { 8 } else { 4 };
-        let grown = (self.buckets + (self.buckets / step).max(1)).min(BUCKETS_MAX);
-        if grown > self.buckets && self.rebuild(grown).is_ok() {
+        let buckets = self.array.buckets();
+        if self.len < share(buckets, LOAD_MAX) {
             return Ok(());
         }
-        if self.len < share(self.buckets, LOAD_LIMIT) { Ok(()) } else { Err(Full) }
+        let step = if buckets < CAREFUL_BUCKETS { 8 } else { 4 };
+        let grown = (buckets + (buckets / step).max(1)).min(BUCKETS_MAX);
+        if grown > buckets && self.begin_move(grown).is_ok() {
+            return Ok(());
+        }
+        if self.len < share(buckets, LOAD_LIMIT) { Ok(()) } else { Err(Full) }
     }
 
     fn shrink(&mut self) {
         if self.len == 0 {
-            return self.adopt(None, 0);
+            return self.give_up_arrays();
         }
-        if self.buckets > 8 && self.len < share(self.buckets, LOAD_MIN) {
+        if self.is_moving() {
+            return self.move_on(MOVED_PER_CHANGE);
+        }
+        let buckets = self.array.buckets();
+        if buckets > 8 && self.len < share(buckets, LOAD_MIN) {
             // Without memory for a smaller table the larger one does.
-            let _ = self.rebuild(self.buckets / 2);
+            let _ = self.begin_move(buckets / 2);
         }
     }
 
-    /// Moves all entries to an array of at least `buckets` buckets.
-    fn rebuild(&mut self, buckets: usize) -> Result<(), Full> {
-        let block = self.arena.alloc(buckets * size_of::<Bucket>(), Purpose::Table).ok_or(Full)?;
-        // The whole slot is ours: use what rounding added.
-        let buckets = self.arena.size_of(block) / size_of::<Bucket>();
-        let start = self.arena.at(block).cast::<Bucket>();
-        debug_assert!(start.is_aligned());
-        // SAFETY: the slot has room for as many buckets, is aligned to them (a multiple of 64 in size, see the arena's
-        // classes) and belongs to nobody else.
-        let lines = unsafe {
-            for index in 0..buckets {
-                start.add(index).write(Bucket::EMPTY);
-            }
-            std::slice::from_raw_parts_mut(start, buckets)
-        };
-        for line in self.lines() {
-            for (slot, &handle) in line.handles().iter().enumerate() {
-                if handle != 0 {
-                    place(lines, handle, line.fragment(slot));
-                }
-            }
-        }
-        self.adopt(Some(block), buckets);
+    /// Begins to move all entries to an array of at least `buckets` buckets, with the first step.
+    fn begin_move(&mut self, buckets: usize) -> Result<(), Full> {
+        self.target = Array::allocate(&self.arena, buckets).ok_or(Full)?;
+        let is_large = self.array.buckets() > MOVED_AT_ONCE;
+        self.move_on(if is_large { MOVED_PER_CHANGE } else { self.array.buckets().max(1) });
         Ok(())
     }
 
-    /// Switches to another array and frees the one in use.
-    fn adopt(&mut self, block: Option<Handle>, buckets: usize) {
-        self.hint.set(block, buckets);
-        let old = std::mem::replace(&mut self.block, block);
-        self.buckets = buckets;
-        if let Some(old) = old {
-            // SAFETY: allocated by `rebuild`, and no slice of it is left.
-            unsafe { self.arena.free(old) };
+    /// Moves the entries of so many buckets on to the new array; the old one is freed when nothing is left in it.
+    pub fn move_on(&mut self, buckets: usize) {
+        let from = self.array.buckets();
+        let first = home_of(self.moved, from);
+        let mut leaving = Vec::new();
+        for home in first..from.min(first + buckets) {
+            visit_home(self.lines(self.array), home, |handle, fragment| {
+                leaving.push((handle.get(), fragment))
+            });
+            for (handle, fragment) in leaving.drain(..) {
+                let old = self.lines_mut(self.array);
+                if let Some(found) = place_of(old, fragment, handle) {
+                    displace(old, found, fragment);
+                    place(self.lines_mut(self.target), handle, fragment);
+                }
+            }
+            self.moved = first_fragment_of(home + 1, from);
+        }
+        if from == 0 || self.moved == FRAGMENTS_END {
+            let emptied = std::mem::replace(&mut self.array, std::mem::take(&mut self.target));
+            self.moved = 0;
+            self.hint.set(self.array);
+            // SAFETY: allocated for this table, which has forgotten it.
+            unsafe { emptied.free(&self.arena) };
         }
     }
 }
@@ -371,42 +425,4 @@ impl Drop for HashTable {
 
 fn share(buckets: usize, (numerator, denominator): (usize, usize)) -> usize {
     buckets * SLOTS * numerator / denominator
-}
-
-#[inline]
-fn following(bucket: usize, buckets: usize) -> usize {
-    if bucket + 1 == buckets { 0 } else { bucket + 1 }
-}
-
-/// Puts an item into the first bucket with room from its home on; the array is not full.
-fn place(lines: &mut [Bucket], handle: u32, fragment: u32) {
-    let mut bucket = home_of(fragment, lines.len());
-    while lines[bucket].is_full() {
-        lines[bucket].add_passed();
-        bucket = following(bucket, lines.len());
-    }
-    lines[bucket].push(handle, fragment);
-}
-
-/// The buckets from an item's home to where it can be at most.
-struct Probe<'a> {
-    lines: &'a [Bucket],
-    next: usize,
-    left: usize,
-}
-
-impl<'a> Iterator for Probe<'a> {
-    type Item = (usize, &'a Bucket);
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
-            return None;
-        }
-        let bucket = self.next;
-        let line = self.lines.get(bucket)?;
-        self.left = if line.is_passed() { self.left - 1 } else { 0 };
-        self.next = following(bucket, self.lines.len());
-        Some((bucket, line))
-    }
 }

@@ -105,7 +105,13 @@ fn stays_dense_while_it_grows() {
     for number in 0..count {
         put(&mut table, &arena, &key(number), 1, b"");
         let slots = table.bytes() / 64 * SLOTS;
-        if number >= 200 {
+        if number >= 200 && table.is_moving() {
+            assert!(
+                slots * 2 <= (table.len() + 9) * 5,
+                "{} items in {slots} slots of both arrays",
+                table.len()
+            );
+        } else if number >= 200 {
             assert!(slots * 3 <= (table.len() + 9) * 5, "{} items in {slots} slots", table.len());
         }
     }
@@ -199,4 +205,76 @@ fn without_memory_the_item_comes_back_and_the_table_stays_whole() {
     }
     drop(fillers);
     put(&mut table, &arena, &key(refused), refused, b"v");
+}
+
+/// Large enough for a table that moves in steps.
+fn large_count() -> u64 {
+    (MOVED_AT_ONCE * SLOTS * 2) as u64
+}
+
+#[test]
+fn a_large_table_moves_a_bounded_number_of_entries_per_change() {
+    let arena = arena();
+    let mut table = HashTable::new(Arc::clone(&arena));
+    let mut moves = 0;
+    let mut change = |table: &mut HashTable, change: &dyn Fn(&mut HashTable)| {
+        let (was_moving, moved, buckets) = (table.is_moving(), table.moved, table.array.buckets());
+        change(table);
+        if was_moving && table.is_moving() {
+            let homes = home_of(table.moved, buckets) - home_of(moved, buckets);
+            assert_eq!(homes, MOVED_PER_CHANGE);
+            assert_eq!(table.array.buckets(), buckets, "one move at a time");
+        }
+        if !was_moving && buckets > MOVED_AT_ONCE && buckets != table.array.buckets() {
+            panic!("moved in one go");
+        }
+        moves += u32::from(!was_moving && table.is_moving());
+    };
+    for number in 0..large_count() {
+        change(&mut table, &|table| put(table, &arena, &key(number), 1, b""));
+    }
+    for number in 0..large_count() {
+        change(&mut table, &|table| assert!(take(table, &arena, &key(number))));
+    }
+    assert!(moves > 4, "it grew and shrank in steps");
+    assert_eq!((table.bytes(), arena.used_bytes()), (0, 0));
+}
+
+#[test]
+fn while_it_moves_everything_is_found_scanned_and_taken() {
+    let arena = arena();
+    let mut table = HashTable::new(Arc::clone(&arena));
+    let mut model = HashMap::new();
+    let mut number = 0;
+    while !table.is_moving() {
+        put(&mut table, &arena, &key(number), number, b"v");
+        model.insert(key(number), (number, b"v".to_vec()));
+        number += 1;
+    }
+    assert!(model.len() > MOVED_AT_ONCE);
+    let mut steps = 0;
+    while table.is_moving() {
+        check(&table, &model);
+        let mut seen = HashSet::new();
+        let mut position = Some(ScanPosition::default());
+        while let Some(from) = position {
+            position = table.scan(from, 100, &mut |item| assert!(seen.insert(item.key().to_vec())));
+        }
+        assert_eq!(seen.len(), model.len());
+        assert!(table.random(steps << 40).is_some());
+        // A replacement, a removal and a step of housekeeping.
+        let (one, other) = (key(steps), key(steps + 500));
+        put(&mut table, &arena, &one, 99, b"w");
+        model.insert(one, (99, b"w".to_vec()));
+        assert_eq!(take(&mut table, &arena, &other), model.remove(&other).is_some());
+        table.move_on(3);
+        steps += 1;
+    }
+    assert!(steps > 5, "the move took a while");
+    check(&table, &model);
+    let documents = table.take();
+    assert_eq!((table.len(), table.bytes(), documents.len()), (0, 0, model.len()));
+    assert!(table.find(key_hash(&key(1)), &key(1)).is_none());
+    drop(documents);
+    assert_eq!(arena.used_bytes(), 0);
 }

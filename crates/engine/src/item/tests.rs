@@ -204,6 +204,6 @@ fn a_list_takes_a_copy_of_what_has_too_many_references() {
             assert_eq!((copy.key(), copy.references()), (&b"\0k"[..], 1));
         }
     }
-    table.clear();
+    drop(table);
     assert_eq!(arena.used_bytes(), 0);
 }

@@ -109,7 +109,7 @@ impl Tidier {
         let (mut wants_room, mut is_watchful, mut unfinished) = (false, false, false);
         for (bucket, meter) in buckets {
             is_watchful |= bucket.drop_slow_cursors().more;
-            if bucket.wants_room() {
+            if bucket.wants_room() || is_due && bucket.has_room_to_make() {
                 let freed = self.repeat(meter, Chore::Page, |now| bucket.page(now, STEP)).bytes;
                 // What cannot be ejected yet is looked at again a little later.
                 wants_room |= freed > 0 && bucket.wants_room();
