@@ -7,7 +7,10 @@
 use base::bucket::BucketKind;
 use serde_json::{Map, Value, json};
 
-use crate::{BucketInfo, Metadata, NodeInfo};
+use crate::{
+    BucketInfo, Metadata, NodeInfo,
+    placement::{self, NodeIndex, VbMap},
+};
 
 /// What a bucket of several vBuckets can do, as clients test for it. Advertise only what works: each of these switches
 /// client behaviour. To be added with the feature: `xdcrCheckpointing`, `couchapi` (views, persistent buckets only),
@@ -120,8 +123,7 @@ pub fn bucket_identity(name: &str, info: &BucketInfo) -> Map<String, Value> {
     fields
 }
 
-/// The vBucket map of a bucket: every vBucket on the one node there is, absent replicas as -1. `None` for kinds
-/// that have no vBuckets. `host` names a node in an address ([`host_in_url`] where `$HOST` will do).
+/// The vBucket map of a bucket, absent replicas as -1. `None` for kinds that have no vBuckets. `host` names a node in an address ([`host_in_url`] where `$HOST` will do).
 #[must_use]
 pub fn vbucket_server_map(
     meta: &Metadata,
@@ -133,12 +135,18 @@ pub fn vbucket_server_map(
     }
     let servers: Vec<String> =
         meta.nodes.iter().map(|node| format!("{}:{}", host(node), node.ports.kv)).collect();
-    let mut chain = vec![0_i16];
-    chain.resize(1 + usize::from(info.replicas), -1);
-    let map = vec![chain; usize::from(info.vbuckets)];
+    let groups = vec![0; meta.nodes.len()];
+    let map = placement::place(&VbMap::empty(info.vbuckets), &groups, info.replicas);
+    let map: Vec<Vec<i32>> = map.0.iter().map(|chain| positions(chain, info.replicas)).collect();
     Some(json!({
         "hashAlgorithm": "CRC", "numReplicas": info.replicas, "serverList": servers, "vBucketMap": map,
     }))
+}
+
+/// A chain as clients read it: absent copies are -1.
+fn positions(chain: &[NodeIndex], replicas: u8) -> Vec<i32> {
+    let copies = chain.iter().map(|&node| i32::from(node)).chain(std::iter::repeat(-1));
+    copies.take(1 + usize::from(replicas)).collect()
 }
 
 /// Where the views of a bucket would be; old clients insist on the field.

@@ -16,6 +16,7 @@ mod command;
 pub mod config;
 mod error;
 mod metadata;
+pub mod placement;
 pub mod roles;
 mod store;
 pub mod users;
