@@ -24,7 +24,7 @@ fn counts(map: &VbMap, nodes: usize, is_counted: impl Fn(usize) -> bool) -> Vec<
 }
 
 fn spread(counts: &[usize]) -> usize {
-    counts.iter().max().unwrap() - counts.iter().min().unwrap()
+    counts.iter().max().zip(counts.iter().min()).map_or(0, |(most, least)| most - least)
 }
 
 fn check_chains(map: &VbMap, groups: &[u16], replicas: u8) {
@@ -49,8 +49,9 @@ fn least_moves(before: &VbMap, after: &VbMap, nodes: usize) -> usize {
 fn renumbered(map: &VbMap, leaving: &[usize], nodes: usize) -> VbMap {
     let mut order: Vec<usize> = (0..nodes).filter(|node| !leaving.contains(node)).collect();
     order.extend(leaving);
-    let place_of =
-        |node: &NodeIndex| order.iter().position(|o| *o == usize::from(*node)).unwrap() as NodeIndex;
+    let place_of = |node: &NodeIndex| {
+        order.iter().take_while(|other| **other != usize::from(*node)).count() as NodeIndex
+    };
     VbMap(map.0.iter().map(|chain| chain.iter().map(place_of).collect()).collect())
 }
 
