@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use storage::{KvStore, VbState};
 
 use crate::{
+    admission::Gatekeeper,
     aftermath::Aftermath,
     arena::Arena,
     ceiling,
@@ -53,6 +54,7 @@ pub struct Bucket {
     pub(crate) pager_called: AtomicBool,
     pub(crate) range_scans: Arc<Scans>,
     pub(crate) errors: MemoryErrors,
+    pub(crate) gatekeeper: Gatekeeper,
     /// Memory of no shard.
     pub(crate) pools: Pools,
     /// Cursors of feeds and gatherings, all vBuckets'.
@@ -116,6 +118,7 @@ impl Bucket {
             pager_called: AtomicBool::new(false),
             range_scans: Arc::new(Scans::new(options.shards)),
             errors: MemoryErrors::default(),
+            gatekeeper: Gatekeeper::default(),
             pools: Pools::default(),
             cursors: AtomicUsize::new(0),
             options,

@@ -37,8 +37,6 @@ use crate::{
 
 /// Bytes per commit.
 const COMMIT_BYTES: u64 = 8 << 20;
-/// Bytes committed per sync.
-const SYNC_BYTES: u64 = 64 << 20;
 /// What the lists of a batch take per item: loan, hash, locator, and the record while it is being written.
 const ITEM_LIST_BYTES: usize =
     size_of::<ItemLoan>() + size_of::<u64>() + size_of::<Locator>() + size_of::<Record<'_>>();
@@ -58,6 +56,8 @@ struct Part {
     items: Vec<ItemLoan>,
     hashes: Vec<u64>,
     bytes: u64,
+    /// Bytes taken, what is not written because it was superseded included.
+    taken_bytes: u64,
     reported_bytes: u64,
     /// Filled by the commit, one per item.
     locators: Vec<Locator>,
@@ -237,7 +237,8 @@ impl Bucket {
         let mut bytes = 0;
         let mut held = shard.pools.hold(Pool::Write, 0);
         let mut taken_items = 0;
-        while bytes < SYNC_BYTES {
+        let sync_bytes = self.gatekeeper.sync_bytes();
+        while bytes < sync_bytes {
             let mut group = self.take_group(shard, &mut dirty, now);
             if group.is_empty() {
                 break;
@@ -275,8 +276,12 @@ impl Bucket {
         for part in committed {
             report.items += part.items.len();
             report.bytes += part.bytes;
+            shard.counters.drained_bytes.fetch_add(part.taken_bytes, Ordering::Relaxed);
             shard.counters.persisted.fetch_add(part.items.len() as u64, Ordering::Relaxed);
             report.durable += self.publish(shard, part);
+        }
+        if self.is_paced() {
+            self.notifier.work(Work::Pace);
         }
     }
 
@@ -307,7 +312,8 @@ impl Bucket {
     fn take_group(&self, shard: &Shard, dirty: &mut impl Iterator<Item = usize>, now: Now) -> Vec<Part> {
         let mut group: Vec<Part> = Vec::new();
         let mut bytes = 0;
-        while bytes < COMMIT_BYTES {
+        let commit_bytes = COMMIT_BYTES.min(self.gatekeeper.sync_bytes());
+        while bytes < commit_bytes {
             let Some(index) = dirty.next() else { break };
             let part = self.take_part(shard, index, now);
             bytes += part.bytes;
@@ -325,6 +331,7 @@ impl Bucket {
             items: Vec::new(),
             hashes: Vec::new(),
             bytes: 0,
+            taken_bytes: 0,
             reported_bytes: 0,
             locators: Vec::new(),
         };
@@ -335,7 +342,10 @@ impl Bucket {
             part.incarnation = v.incarnation;
             part.state = v.state();
             part.reported_bytes = v.take_reported_bytes();
-            let taken = v.checkpoint.take(self.options.part_bytes_max, bytes_of);
+            let queued_bytes = v.checkpoint.dirty_bytes();
+            let bytes_max = self.options.part_bytes_max.min(self.gatekeeper.sync_bytes());
+            let taken = v.checkpoint.take(bytes_max, bytes_of);
+            part.taken_bytes = queued_bytes - v.checkpoint.dirty_bytes();
             let is_whole = v.checkpoint.is_clean();
             if !is_whole {
                 let left = v.checkpoint.dirty_bytes().min(part.reported_bytes);

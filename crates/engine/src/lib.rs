@@ -8,6 +8,7 @@
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
 
+mod admission;
 mod aftermath;
 pub mod arena;
 mod bg_fetcher;
@@ -43,6 +44,7 @@ pub mod notify;
 mod ops;
 pub mod options;
 mod overheads;
+mod pacing;
 mod pools;
 pub mod range_scan;
 pub mod request;
@@ -54,6 +56,7 @@ pub mod system_events;
 mod vbucket;
 mod warmup;
 
+pub use admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressure};
 pub use bucket::Bucket;
 pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};
 pub use feed::{

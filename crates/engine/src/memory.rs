@@ -1,48 +1,88 @@
-//! How much memory the bucket uses, and whether a mutation may use more.
+//! How the quota is divided, and whether a mutation may use more of it.
 //!
-//! Counted is what the arenas hold (documents and tables), read from one atomic per shard. Below the high watermark
-//! nothing happens; above it the item pager works until the low one is reached; at the quota a mutation that grows
-//! memory first lends the pager a hand, and is refused only when that does not help. Mutations are also refused
-//! when a shard's share of dirty bytes is used up: those cannot be ejected before they are synced.
+//! Up to the *ease* nothing is asked but two atomics. Above it the pager is called, then the bucket is paced ([`crate::admission`]); at the limit
+//! a mutation that grows memory first lends the pager a hand, and is refused only when that does not help. The same
+//! holds for what is dirty: that cannot be ejected before it is synced, so it has a limit of its own, per shard.
+//!
+//! Between the limit and the quota is the *reserve*: for deletions (tombstones are written before they go), touches, and
+//! values that readers bring back from disk. A cache has none, since it can always drop something.
 
 use std::sync::atomic::Ordering;
 
 use base::{Status, bucket::BucketKind};
 
 use crate::{
+    admission::Pressure,
     bucket::Bucket,
     notify::Work,
     shard::{Env, FLUSH_BYTES},
     stats::Budget,
 };
 
-/// Percent of the quota at which the pager starts, and at which it stops.
-const HIGH_WATERMARK_PERCENT: u64 = 85;
-const LOW_WATERMARK_PERCENT: u64 = 75;
-/// Percent of the quota that may be dirty.
-const DIRTY_PERCENT: u64 = 40;
 /// Documents that a mutation looks at when it helps the pager.
 const HELP: Budget = Budget { items: 512, bytes: 4 << 20 };
+
+/// Bytes of memory, and of what is dirty per shard, at which something begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// The pager starts.
+    pub(crate) high: u64,
+    /// It stops.
+    pub(crate) low: u64,
+    /// Feeds that are behind are sent to the disk.
+    pub(crate) cursors: u64,
+    /// Mutations are paced.
+    pub(crate) paced: u64,
+    /// They are refused.
+    pub(crate) limit: u64,
+    /// Dirty bytes at which they are paced.
+    pub(crate) dirty_paced: u64,
+    /// Dirty bytes at which they are refused.
+    pub(crate) dirty_limit: u64,
+}
+
+impl Room {
+    /// Percent of the quota.
+    const HIGH: u64 = 85;
+    const LOW: u64 = 75;
+    const CURSORS: u64 = 88;
+    const PACED: u64 = 90;
+    /// Couchbase's `mutation_mem_ratio`.
+    const LIMIT: u64 = 93;
+    const DIRTY: u64 = 40;
+
+    pub(crate) fn of(quota: u64, shards: usize, is_cache: bool) -> Self {
+        let percent = |percent: u64| quota / 100 * percent;
+        let dirty_limit = (percent(Self::DIRTY) / shards.max(1) as u64).max(2 * FLUSH_BYTES);
+        Self {
+            high: percent(Self::HIGH),
+            low: percent(Self::LOW),
+            cursors: percent(Self::CURSORS),
+            paced: if is_cache { quota } else { percent(Self::PACED) },
+            limit: if is_cache { quota } else { percent(Self::LIMIT) },
+            dirty_paced: dirty_limit / 2,
+            dirty_limit,
+        }
+    }
+}
 
 impl Bucket {
     /// Where the pager starts, and where it stops.
     pub(crate) fn watermarks(&self) -> (u64, u64) {
-        let quota = self.settings.quota_bytes();
-        (quota / 100 * HIGH_WATERMARK_PERCENT, quota / 100 * LOW_WATERMARK_PERCENT)
+        let room = self.settings.room();
+        (room.high, room.low)
     }
 
+    /// Whether there is so much room that nobody need ask.
     #[inline]
-    pub(crate) fn has_room_for(&self, env: &Env<'_>, bytes: usize) -> bool {
-        let quota = self.settings.quota_bytes();
-        let used = self.mem_used() + bytes as u64;
-        if used > quota / 100 * HIGH_WATERMARK_PERCENT {
-            self.call_pager();
-        }
-        used <= quota && env.shard.gate.dirty_bytes() <= self.dirty_bytes_max(quota)
+    pub(crate) fn is_at_ease(&self, env: &Env<'_>, bytes: usize) -> bool {
+        let (memory, dirty) = self.settings.ease();
+        self.mem_used() + bytes as u64 <= memory && env.shard.gate.dirty_bytes() <= dirty
     }
 
-    fn dirty_bytes_max(&self, quota: u64) -> u64 {
-        (quota / 100 * DIRTY_PERCENT / self.shards.len() as u64).max(2 * FLUSH_BYTES)
+    fn has_room_for(&self, env: &Env<'_>, bytes: usize) -> bool {
+        let room = self.settings.room();
+        self.mem_used() + bytes as u64 <= room.limit && env.shard.gate.dirty_bytes() <= room.dirty_limit
     }
 
     /// Whether memory is above the high watermark, or has been and is not below the low one yet.
@@ -71,6 +111,17 @@ impl Bucket {
     /// `TemporaryFailure`.
     #[cold]
     pub(crate) fn make_room(&self, env: &Env<'_>, bytes: usize) -> Result<(), Status> {
+        let room = self.settings.room();
+        let (used, dirty) = (self.mem_used() + bytes as u64, env.shard.gate.dirty_bytes());
+        if used > room.high {
+            self.call_pager();
+        }
+        if used > room.paced || dirty > room.dirty_paced {
+            self.begin_pacing();
+        }
+        if used <= room.limit && dirty <= room.dirty_limit {
+            return Ok(());
+        }
         self.page(env.now, HELP);
         if self.has_room_for(env, bytes) {
             return Ok(());
@@ -83,8 +134,41 @@ impl Bucket {
         if env.shard.gate.want_flush() {
             self.notifier.work(Work::Flush(env.shard.index));
         }
+        Err(self.out_of_room(env))
+    }
+
+    /// Whether so many bytes fit into the reserve; what never waits for room asks this. Has the pager make up for them.
+    #[inline]
+    pub(crate) fn fits_reserve(&self, env: &Env<'_>, bytes: usize) -> bool {
+        self.is_at_ease(env, bytes) || self.make_room_in_reserve(env, bytes)
+    }
+
+    #[cold]
+    fn make_room_in_reserve(&self, env: &Env<'_>, bytes: usize) -> bool {
+        if !self.has_room_for(env, bytes) {
+            self.page(env.now, HELP);
+        }
+        self.mem_used() + bytes as u64 <= self.settings.quota_bytes()
+    }
+
+    /// What temporary failures are for at present, in words for the developer.
+    #[must_use]
+    pub fn shortage(&self) -> Option<&'static str> {
+        self.disk_shortage().or_else(|| match self.pressure_step() {
+            Pressure::Refusing => {
+                Some("The bucket's memory quota is used up by what the disk has not taken yet and what has to stay in memory")
+            }
+            Pressure::Pacing => Some("The bucket's memory fills faster than the disk takes what is written"),
+            Pressure::None | Pressure::Paging | Pressure::Cursors => None,
+        })
+    }
+
+    /// The answer to what does not fit.
+    #[cold]
+    pub(crate) fn out_of_room(&self, env: &Env<'_>) -> Status {
         self.errors.temporary.fetch_add(1, Ordering::Relaxed);
-        Err(Status::TemporaryFailure)
+        self.gatekeeper.refuse(env.now);
+        Status::TemporaryFailure
     }
 
     /// The arena had no block: counted, and told as temporary, since deletions and the pager free some.

@@ -28,6 +28,8 @@ pub enum Work {
     Backfill(usize),
     /// Memory is above the high watermark: call [`crate::Bucket::page`] until it is not.
     Room,
+    /// Mutations are, or are to be, paced: call [`crate::Bucket::pace`].
+    Pace,
 }
 
 /// Where the engine's signals go. Both calls are made outside every lock of the engine and must be cheap.

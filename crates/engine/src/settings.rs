@@ -3,10 +3,11 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use base::bucket::{DurabilityLevel, EvictionPolicy};
+use base::bucket::{BucketKind, DurabilityLevel, EvictionPolicy};
 
 use crate::{
     item,
+    memory::Room,
     options::{BucketChange, BucketOptions},
 };
 
@@ -14,6 +15,10 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Settings {
     quota_bytes: AtomicU64,
+    shards: usize,
+    is_cache: bool,
+    /// See [`Settings::ease`].
+    ease: (AtomicU64, AtomicU64),
     pub(crate) max_ttl_secs: AtomicU32,
     replicas: AtomicU8,
     durability_min: AtomicU8,
@@ -42,20 +47,26 @@ fn number_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
 
 impl Settings {
     pub(crate) fn new(options: &BucketOptions) -> Self {
-        Self {
+        let settings = Self {
             quota_bytes: options.quota_bytes.into(),
+            shards: options.shards,
+            is_cache: options.kind == BucketKind::Memcached,
+            ease: Default::default(),
             max_ttl_secs: options.max_ttl_secs.into(),
             replicas: options.replicas.into(),
             durability_min: number_of(&LEVELS, &options.durability_min).into(),
             value_bytes_max: options.value_bytes_max.into(),
             purge_interval_secs: options.purge_interval_secs.into(),
             eviction: number_of(&POLICIES, &options.eviction).into(),
-        }
+        };
+        settings.divide();
+        settings
     }
 
     pub(crate) fn change(&self, change: &BucketChange) {
         if let Some(bytes) = change.quota_bytes {
             self.quota_bytes.store(bytes, Ordering::Relaxed);
+            self.divide();
         }
         if let Some(secs) = change.max_ttl_secs {
             self.max_ttl_secs.store(secs, Ordering::Relaxed);
@@ -80,6 +91,23 @@ impl Settings {
     #[inline]
     pub(crate) fn quota_bytes(&self) -> u64 {
         self.quota_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How the quota is divided.
+    pub(crate) fn room(&self) -> Room {
+        Room::of(self.quota_bytes(), self.shards, self.is_cache)
+    }
+
+    fn divide(&self) {
+        let room = self.room();
+        self.ease.0.store(room.high, Ordering::Relaxed);
+        self.ease.1.store(room.dirty_paced, Ordering::Relaxed);
+    }
+
+    /// Memory, and dirty bytes of a shard, up to which a mutation need not ask whether there is room.
+    #[inline]
+    pub(crate) fn ease(&self) -> (u64, u64) {
+        (self.ease.0.load(Ordering::Relaxed), self.ease.1.load(Ordering::Relaxed))
     }
 
     #[inline]

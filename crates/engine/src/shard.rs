@@ -60,6 +60,8 @@ pub(crate) struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) persisted: AtomicU64,
+    /// Bytes that have left the queues for the disk, superseded versions included.
+    pub(crate) drained_bytes: AtomicU64,
     pub(crate) commit_failures: AtomicU64,
     pub(crate) fetch_errors: AtomicU64,
     pub(crate) backfill_errors: AtomicU64,

@@ -8,6 +8,7 @@ use base::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
 use storage::StoreStats;
 
 use crate::{
+    admission::PacingStats,
     bucket::Bucket,
     pools::{Pool, PoolBytes},
     shard::Shard,
@@ -158,6 +159,8 @@ pub struct BucketStats {
     pub mem_used: u64,
     /// Whose those are.
     pub pools: PoolBytes,
+    /// What is done about it.
+    pub pacing: PacingStats,
     /// `ep_kv_size`: documents with their headers.
     pub kv_bytes: u64,
     /// Hash tables.
@@ -277,6 +280,7 @@ impl Bucket {
             quota_bytes: self.settings.quota_bytes(),
             mem_high_wat,
             mem_low_wat,
+            pacing: self.pacing_stats(),
             tmp_oom_errors: self.errors.temporary.load(Ordering::Relaxed),
             oom_errors: self.errors.out_of_memory.load(Ordering::Relaxed),
             cursor_bytes_max: self.cursor_bytes_max(),

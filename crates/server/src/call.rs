@@ -71,6 +71,12 @@ pub(crate) struct Resumed {
 /// Where a parked request stopped.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
+    /// Before it began; it waits for the disk to catch up, until then (monotonic milliseconds).
+    Paced {
+        until: u64,
+        /// Nothing more is read from its connection meanwhile.
+        alone: bool,
+    },
     /// Before it began; its document is being fetched. So many fetches it has been through.
     Fetch(u8),
     /// A durable mutation was applied and has to reach its level.
@@ -103,6 +109,7 @@ impl Stage {
     /// What the time until it goes on is counted as; none if it can go on at once.
     pub(crate) fn phase(&self) -> Option<Phase> {
         match self {
+            Self::Paced { .. } => Some(Phase::Pacing),
             Self::Fetch(_) => Some(Phase::Fetch),
             Self::Durable { .. } => Some(Phase::Durability),
             Self::Persistence(_) => Some(Phase::Persistence),

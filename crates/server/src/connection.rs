@@ -20,6 +20,7 @@ use protocol::{
 use replication::producer::STREAM_TICKETS;
 
 use crate::{
+    admission,
     call::{Call, Request, Resumed, Stage, Stop},
     context::Context,
     handlers,
@@ -257,7 +258,9 @@ impl Connection {
     }
 
     fn is_crowded(&self) -> bool {
-        self.parked.len() >= PARKED_MAX || self.parked_bytes >= PARKED_BYTES_MAX
+        self.parked.len() >= PARKED_MAX
+            || self.parked_bytes >= PARKED_BYTES_MAX
+            || self.parked.iter().any(|parked| matches!(parked.stage, Stage::Paced { alone: true, .. }))
     }
 
     fn resume(&mut self, parked: Parked, out: &mut Output, context: &mut Context) -> Flow {
@@ -533,7 +536,7 @@ impl Connection {
         };
         let mark = out.mark();
         let mut call = Call { session: &mut self.session, request, out, context, ticket, resumed };
-        let mut result = handlers::handle(&mut call);
+        let mut result = admit(&mut call, packet.len()).and_then(|()| handlers::handle(&mut call));
         if let Err(Stop::Fetch) = result {
             result = fetch(&call, fetches);
         }
@@ -686,6 +689,17 @@ impl Connection {
             Err(_) => Flow::Close,
         }
     }
+}
+
+/// Lets a mutation wait for its turn when the bucket is paced.
+#[inline]
+fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
+    if !admission::grows(call.request.loud) {
+        return Ok(());
+    }
+    let waiter = call.waiter();
+    let Some(bucket) = call.session.attached() else { return Ok(()) };
+    admission::ask(bucket, waiter, bytes, &mut call.resumed, call.context)
 }
 
 /// Asks for a document to be brought from disk.

@@ -7,6 +7,7 @@
 //! [`acceptor`].
 
 mod acceptor;
+mod admission;
 mod call;
 mod connection;
 mod context;

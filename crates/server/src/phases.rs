@@ -19,6 +19,8 @@ pub enum Phase {
     Queue,
     /// The request's share of its batch; again each time it goes on after a wait.
     Execute,
+    /// Held back while the disk catches up with mutations.
+    Pacing,
     /// Until a value has come from disk.
     Fetch,
     /// Until a durable write has reached its level.
@@ -33,9 +35,10 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase with the name it has in statistics.
-    pub const ALL: [(Phase, &'static str); 7] = [
+    pub const ALL: [(Phase, &'static str); 8] = [
         (Self::Queue, "queue"),
         (Self::Execute, "execute"),
+        (Self::Pacing, "pacing"),
         (Self::Fetch, "fetch"),
         (Self::Durability, "durability"),
         (Self::Persistence, "persistence"),

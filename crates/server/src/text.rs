@@ -9,6 +9,7 @@ use engine::{Counter, Delete, DocView, Expiry, Mutated, Store, StoreMode, Wait};
 use protocol::text::{Command, Keys, Parsed, StoreVerb, expiry_to_wire, parse, reply};
 
 use crate::{
+    admission,
     call::{Resumed, Stage, Stop},
     connection::{FETCH_RETRY_MILLIS, FETCHES_MAX},
     context::Context,
@@ -245,6 +246,13 @@ impl TextCall<'_> {
         Err(Stop::Park(Stage::Fetch(fetches + 1), Some(retry_at)))
     }
 
+    /// Lets a mutation wait for its turn when the bucket is paced.
+    fn admit(&mut self, bytes: usize) -> Result<(), Stop> {
+        let waiter = self.context.waiter(self.ticket);
+        let Some(bucket) = self.session.attached() else { return Ok(()) };
+        admission::ask(bucket, waiter, bytes, &mut self.resumed, self.context)
+    }
+
     /// Runs a mutation and waits for its durability; resumed ones have been applied already.
     fn mutate(
         &mut self,
@@ -305,6 +313,7 @@ impl TextCall<'_> {
         let Command::Store { verb, key, flags, expiry, cas, value, .. } = *command else {
             return Err(Stop::Status(Status::Internal));
         };
+        self.admit(key.len() + value.len())?;
         let (mode, kind) = match verb {
             StoreVerb::Set | StoreVerb::Cas => (StoreMode::Set, OpKind::Set),
             StoreVerb::Add => (StoreMode::Add, OpKind::Add),
@@ -342,6 +351,7 @@ impl TextCall<'_> {
             cas: Cas::NONE,
             durability: DurabilityLevel::None,
         };
+        self.admit(key.len())?;
         self.mutate(key, kind, Privilege::Upsert, |call, vb, key| {
             let counted = call.session.bucket()?.engine.counter(vb, key, &counter, call.context.now)?;
             Ok((Some(counted.0), counted.1))

@@ -103,6 +103,7 @@ impl Bucket {
         let door = self.door(vb, key, now)?;
         self.check_size(with_meta.value.len())?;
         door.env.shard.gate.admits_deletes()?;
+        let fits = self.fits_reserve(&door.env, item_bytes(key.key, with_meta.value.len()));
         let deleted_at = if with_meta.expiry == 0 { now.unix_secs() } else { with_meta.expiry };
         let mut meta = ItemMeta {
             vb,
@@ -115,6 +116,10 @@ impl Bucket {
         let mut after = door.aftermath();
         let mut v = door.enter()?;
         let found = self.admit_with_meta(&door, &mut v, key, with_meta, true, &mut after)?;
+        // A deletion of what is there frees memory; of what is not there it takes some.
+        if !fits && found.live().is_none() {
+            return Err(self.out_of_room(&door.env).into());
+        }
         let kept = if with_meta.value.is_empty() && door.env.keeps_tombstones() {
             attributes_to_keep(&mut v, &door.env, key, &found)?
         } else {

@@ -96,7 +96,7 @@ impl Bucket {
     #[inline]
     pub(crate) fn admit(&self, env: &Env<'_>, bytes: usize) -> Result<(), Status> {
         env.shard.gate.admits()?;
-        if bytes == 0 || self.has_room_for(env, bytes) {
+        if bytes == 0 || self.is_at_ease(env, bytes) {
             return Ok(());
         }
         self.make_room(env, bytes)

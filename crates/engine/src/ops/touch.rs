@@ -2,7 +2,10 @@
 
 use base::{HashedKey, Now, Status, VbId};
 
-use super::get::{count_use, shown_cas};
+use super::{
+    get::{count_use, shown_cas},
+    item_bytes,
+};
 use crate::{
     bucket::Bucket,
     doc::{DocView, Mutated},
@@ -27,6 +30,9 @@ impl Bucket {
     ) -> Result<(R, Mutated), Refusal> {
         let door = self.door(vb, key, now)?;
         self.admit(&door.env, 0)?;
+        if !self.fits_reserve(&door.env, item_bytes(key.key, 0)) {
+            return Err(self.out_of_room(&door.env).into());
+        }
         let expiry = door.expiry(expiry_wire);
         let arena = &door.env.shard.arena;
         let mut after = door.aftermath();

@@ -6,6 +6,7 @@
 //! | flush | bucket and shard | `Bucket::flush` | rung when somebody waits for persistence; every 25 ms while something is dirty, else rung by the first mutation |
 //! | fetch | bucket and shard | `Bucket::run_fetches` | rung when a key is queued |
 //! | backfill | bucket and shard | `Bucket::run_backfills` | rung when a feed needs the disk, every 500 ms |
+//! | pacing | node | `Bucket::pace` | see [`super::pacing`] |
 //! | warm-up | bucket, until warm | `Bucket::warm_up` | never sleeps |
 //!
 //! What the node does for all buckets is in [`super::housekeeping`].
@@ -23,7 +24,10 @@ use std::{
 use base::bucket::BucketKind;
 use engine::{Bucket, FlushReport, Notifier, Waiter, Work};
 
-use super::{bell::Bell, company::Company};
+use super::{
+    bell::{Bell, NodeBells},
+    company::Company,
+};
 use crate::{Shared, Wakes};
 
 /// Dirty documents wait for the disk at most this long before they are written (not necessarily synced).
@@ -46,14 +50,14 @@ pub(crate) struct BucketBells {
     flush: Vec<Bell>,
     fetch: Vec<Bell>,
     backfill: Vec<Bell>,
-    housekeeping: Arc<Bell>,
+    node: NodeBells,
     workers: Wakes,
 }
 
 impl BucketBells {
-    pub(crate) fn new(shards: usize, housekeeping: Arc<Bell>, workers: Wakes) -> Self {
+    pub(crate) fn new(shards: usize, node: NodeBells, workers: Wakes) -> Self {
         let bells = || (0..shards).map(|_| Bell::default()).collect();
-        Self { flush: bells(), fetch: bells(), backfill: bells(), housekeeping, workers }
+        Self { flush: bells(), fetch: bells(), backfill: bells(), node, workers }
     }
 }
 
@@ -67,7 +71,8 @@ impl Notifier for BucketBells {
             Work::Flush(shard) => self.flush.get(shard),
             Work::Fetch(shard) => self.fetch.get(shard),
             Work::Backfill(shard) => self.backfill.get(shard),
-            Work::Room => Some(&*self.housekeeping),
+            Work::Room => Some(&*self.node.housekeeping),
+            Work::Pace => Some(&*self.node.pacing),
         };
         if let Some(bell) = bell {
             bell.ring();

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread::Thread,
@@ -38,6 +38,15 @@ impl Bell {
         std::thread::park_timeout(timeout);
         self.ringing.swap(false, Ordering::AcqRel)
     }
+}
+
+/// Bells that every bucket of the node rings.
+#[derive(Clone, Default)]
+pub(crate) struct NodeBells {
+    /// Memory is above a high watermark.
+    pub(crate) housekeeping: Arc<Bell>,
+    /// Mutations are to be paced.
+    pub(crate) pacing: Arc<Bell>,
 }
 
 #[cfg(test)]

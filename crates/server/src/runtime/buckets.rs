@@ -14,7 +14,7 @@ use storage::{Fs, KvStore, StoreError};
 
 use super::{
     background::{self, BucketBells, BucketThreads},
-    bell::Bell,
+    bell::NodeBells,
     data_dir::DataDir,
     housekeeping::Patient,
 };
@@ -63,7 +63,7 @@ pub(crate) struct OpenBuckets {
     wakes: Wakes,
     workers: usize,
     this_node: String,
-    housekeeping: Arc<Bell>,
+    bells: NodeBells,
     open: Mutex<HashMap<String, OpenBucket>>,
 }
 
@@ -75,8 +75,8 @@ impl OpenBuckets {
         workers: usize,
         this_node: String,
     ) -> Self {
-        let housekeeping = Arc::default();
-        Self { data_dir, files, shared, wakes, workers, this_node, housekeeping, open: Mutex::default() }
+        let bells = NodeBells::default();
+        Self { data_dir, files, shared, wakes, workers, this_node, bells, open: Mutex::default() }
     }
 
     /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
@@ -105,15 +105,15 @@ impl OpenBuckets {
         outcome
     }
 
+    /// What every bucket rings.
+    pub(crate) fn bells(&self) -> &NodeBells {
+        &self.bells
+    }
+
     /// Whether a bucket of `metadata` could not be opened.
     pub(crate) fn misses(&self, metadata: &Metadata) -> bool {
         let open = self.open.lock();
         metadata.buckets.keys().any(|name| !open.contains_key(name))
-    }
-
-    /// What calls the housekeeper.
-    pub(crate) fn housekeeping(&self) -> Arc<Bell> {
-        Arc::clone(&self.housekeeping)
     }
 
     /// All open buckets, for the housekeeper.
@@ -173,7 +173,7 @@ impl OpenBuckets {
         let persistent = info.kind == BucketKind::Couchbase;
         let stores = if persistent { self.open_stores(name, &folder)? } else { Vec::new() };
         let shards = if persistent { stores.len() } else { self.default_shards() };
-        let bells = Arc::new(BucketBells::new(shards, self.housekeeping(), self.wakes.clone()));
+        let bells = Arc::new(BucketBells::new(shards, self.bells.clone(), self.wakes.clone()));
         let notifier = Arc::clone(&bells) as Arc<dyn Notifier>;
         let manifest = Arc::new(info.manifest.clone());
         let options = options(name, info, shards);

@@ -20,6 +20,7 @@ mod housekeeping;
 mod listeners;
 mod machine;
 mod options;
+mod pacing;
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -34,6 +35,7 @@ use self::{
     gauges::Gauges,
     housekeeping::Housekeeper,
     listeners::Listeners,
+    pacing::Pacing,
 };
 pub use self::{
     data_dir::DataDirError,
@@ -103,6 +105,7 @@ pub struct Node {
     buckets: Arc<OpenBuckets>,
     housekeeper: Housekeeper,
     disk_guard: DiskGuard,
+    pacing: Pacing,
     control_plane: tokio::runtime::Runtime,
     shutdown: tokio::sync::watch::Sender<bool>,
     // Last: dropped after everything that reports to it.
@@ -154,10 +157,13 @@ impl Node {
             tracing::error!(%error, "a bucket is not available");
         }
         let list = Arc::clone(&buckets);
-        let housekeeper = Housekeeper::start(move || list.patients(), &shared, buckets.housekeeping())?;
+        let bells = buckets.bells().clone();
+        let housekeeper = Housekeeper::start(move || list.patients(), &shared, bells.housekeeping)?;
         let list = Arc::clone(&buckets);
         let guarded = (options.data_dir.as_path(), options.disk);
         let disk_guard = DiskGuard::start(files, guarded, move || list.patients(), Arc::clone(&shared))?;
+        let list = Arc::clone(&buckets);
+        let pacing = Pacing::start(move || list.patients(), bells.pacing, Arc::clone(&shared))?;
         let control = Control::new(control::Parts {
             metadata,
             store,
@@ -195,6 +201,7 @@ impl Node {
             buckets,
             housekeeper,
             disk_guard,
+            pacing,
             control_plane,
             shutdown,
             _audit: audit,
@@ -243,6 +250,7 @@ impl Node {
         self.housekeeper.stop();
         self.disk_guard.stop();
         self.workers.stop(DRAIN_GRACE);
+        self.pacing.stop();
         self.buckets.close();
         tracing::info!("stopped; everything is on disk");
     }

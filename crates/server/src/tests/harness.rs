@@ -13,7 +13,7 @@ use cluster::{
     Admin, BucketParams, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports, QuotaChange,
     UserChange, UserDomain, auth::Credentials, config, roles::RoleGrant,
 };
-use engine::{Bucket, BucketOptions, Notifier, Waiter, Work};
+use engine::{Bucket, BucketOptions, Notifier, Pressure, Waiter, Work};
 use protocol::{
     binary::{Decoded, Opcode, Request, decode_frame},
     hello::{Feature, FeatureSet},
@@ -155,6 +155,11 @@ impl Node {
     /// Reads what the persistent bucket's requests wait for.
     pub(super) fn fetch(&self) {
         self.disk().run_fetches(0, 100, self.shared.now());
+    }
+
+    /// Looks at how the persistent bucket does; the step it is at.
+    pub(super) fn pace(&self) -> Pressure {
+        self.disk().pace(self.shared.now()).step
     }
 
     /// Opens the persistent bucket anew, its memory empty.
@@ -349,8 +354,11 @@ impl Wire {
 
     /// Lets every deadline pass.
     pub(super) fn time_out_all(&mut self) {
-        while let Some(std::cmp::Reverse((millis, _))) = self.context.deadlines.pop() {
-            assert!(self.connection.expire(millis).is_none_or(|next| next > millis));
+        while let Some(std::cmp::Reverse((millis, id))) = self.context.deadlines.pop() {
+            if let Some(next) = self.connection.expire(millis) {
+                assert!(next > millis);
+                self.context.deadlines.push(std::cmp::Reverse((next, id)));
+            }
         }
     }
 

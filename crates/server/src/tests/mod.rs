@@ -6,6 +6,7 @@ mod dcp;
 mod garbage;
 mod harness;
 mod logins;
+mod pacing;
 mod phases;
 mod sockets;
 mod text;

@@ -1,0 +1,89 @@
+//! How fast the disk takes what is dirty, measured by what it has taken.
+//!
+//! A disk that was given little has shown little: a sample counts in full only when something was left waiting, else only
+//! if it is better than what is known. Batches end in jerks, so samples are smoothed over a second.
+
+/// Samples are no shorter.
+const SAMPLE_MILLIS_MIN: u64 = 50;
+/// What happened this long ago counts about a third.
+const MEMORY_MILLIS: f64 = 1_000.0;
+
+/// What was seen last.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: u64,
+    drained: u64,
+    backlog: u64,
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(crate) struct DrainRate {
+    bytes_per_sec: f64,
+    seen: Option<Seen>,
+}
+
+impl DrainRate {
+    /// Takes note: `drained` bytes have been synced, ever, and `backlog` wait for it.
+    pub(crate) fn observe(&mut self, now_millis: u64, drained: u64, backlog: u64) {
+        let now = Seen { at: now_millis, drained, backlog };
+        let Some(before) = self.seen else {
+            self.seen = Some(now);
+            return;
+        };
+        let millis = now_millis.saturating_sub(before.at);
+        if millis < SAMPLE_MILLIS_MIN {
+            return;
+        }
+        self.seen = Some(now);
+        let bytes = drained.saturating_sub(before.drained);
+        let sample = bytes as f64 * 1e3 / millis as f64;
+        let was_busy = before.backlog > bytes;
+        if was_busy || sample > self.bytes_per_sec {
+            let is_first = self.bytes_per_sec == 0.0;
+            let weight = if is_first { 1.0 } else { 1.0 - (-(millis as f64) / MEMORY_MILLIS).exp() };
+            self.bytes_per_sec += (sample - self.bytes_per_sec) * weight;
+        }
+    }
+
+    pub(crate) fn bytes_per_sec(&self) -> f64 {
+        self.bytes_per_sec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that takes `rate` bytes per second in jerks of a quarter of a second.
+    fn run(drain: &mut DrainRate, from: u64, seconds: u64, rate: u64, backlog: u64, drained: &mut u64) {
+        for step in 1..=seconds * 10 {
+            if step % 5 == 0 {
+                *drained += rate / 2;
+            }
+            drain.observe(from + step * 100, *drained, backlog);
+        }
+    }
+
+    #[test]
+    fn a_busy_disk_is_known_within_seconds() {
+        let (mut drain, mut drained) = (DrainRate::default(), 0);
+        run(&mut drain, 0, 5, 10_000_000, 100_000_000, &mut drained);
+        let known = drain.bytes_per_sec();
+        assert!((6e6..14e6).contains(&known), "{known}");
+        run(&mut drain, 5_000, 5, 1_000_000, 100_000_000, &mut drained);
+        let known = drain.bytes_per_sec();
+        assert!((0.6e6..1.5e6).contains(&known), "slower now: {known}");
+    }
+
+    #[test]
+    fn an_idle_disk_has_not_become_slow() {
+        let (mut drain, mut drained) = (DrainRate::default(), 0);
+        run(&mut drain, 0, 5, 10_000_000, 100_000_000, &mut drained);
+        let before = drain.bytes_per_sec();
+        run(&mut drain, 5_000, 60, 0, 0, &mut drained);
+        run(&mut drain, 65_000, 60, 1_000, 0, &mut drained);
+        // The first sample still belongs to what was waiting before.
+        assert!(drain.bytes_per_sec() > before * 0.85, "{before} {}", drain.bytes_per_sec());
+    }
+}

@@ -1,0 +1,107 @@
+//! Mutations that have to wait for the disk before they are executed: the data plane's side of pacing
+//! ([`engine::Admission`]).
+//!
+//! A paced mutation is parked like any other request that waits, and so counts towards what its connection may have parked.
+//! It goes on when the engine grants it, or is refused with temporary failure, unexecuted, when
+//! [`engine::PACED_MILLIS_MAX`] have passed. Which requests are asked is decided here: those that grow memory. Deletions,
+//! reads and touches never are.
+
+use base::Status;
+use engine::{Admission, PACED_MILLIS_MAX, Waiter};
+use protocol::binary::{Opcode, subdoc::SpecOp};
+
+use crate::{
+    call::{Resumed, Stage, Stop},
+    context::Context,
+    shared::BucketEntry,
+};
+
+/// What a document takes beyond its key and value, about.
+const OVERHEAD_BYTES: u64 = 40;
+
+/// Whether a command may leave more in memory and on disk than there was.
+#[inline]
+pub(crate) fn grows(loud: Opcode) -> bool {
+    use Opcode as O;
+    match loud {
+        O::Set | O::Add | O::Replace | O::Append | O::Prepend | O::Increment | O::Decrement => true,
+        O::SetWithMeta | O::AddWithMeta => true,
+        O::SubdocGet | O::SubdocExists | O::SubdocGetCount | O::SubdocMultiLookup => false,
+        other => SpecOp::is_opcode(other) || other == O::SubdocMultiMutation,
+    }
+}
+
+/// Asks whether a mutation of about so many bytes may be executed now; for one that waited, whether it may by now. What has
+/// begun is not asked again.
+///
+/// # Errors
+/// [`Stop::Park`], or `TemporaryFailure` when it has waited for as long as it may.
+pub(crate) fn ask(
+    bucket: &BucketEntry,
+    waiter: Waiter,
+    bytes: usize,
+    resumed: &mut Option<Resumed>,
+    context: &Context,
+) -> Result<(), Stop> {
+    let (engine, now) = (&bucket.engine, context.now);
+    let asked = match resumed {
+        None if !engine.is_paced() => return Ok(()),
+        None => engine.ask(waiter, bytes as u64 + OVERHEAD_BYTES, now),
+        Some(Resumed { stage: Stage::Paced { .. }, .. }) if engine.redeem(waiter) => Admission::Go,
+        Some(Resumed { stage: Stage::Paced { .. }, timed_out: true, .. }) => {
+            engine.give_up(waiter, now);
+            Admission::Refuse
+        }
+        // Woken for nothing.
+        Some(Resumed { stage: Stage::Paced { until, alone }, .. }) => {
+            let stage = Stage::Paced { until: *until, alone: *alone };
+            return Err(Stop::Park(stage, Some(*until)));
+        }
+        Some(_) => return Ok(()),
+    };
+    let alone = match asked {
+        Admission::Go => {
+            // From here on it is like one that has just come.
+            *resumed = None;
+            return Ok(());
+        }
+        Admission::Refuse => return Err(Stop::Status(Status::TemporaryFailure)),
+        Admission::Wait => false,
+        Admission::WaitAlone => true,
+    };
+    let until = now.mono_millis + PACED_MILLIS_MAX;
+    Err(Stop::Park(Stage::Paced { until, alone }, Some(until)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_frees_memory_or_only_looks_is_never_paced() {
+        use Opcode as O;
+        for passes in [
+            O::Delete,
+            O::DelWithMeta,
+            O::Get,
+            O::GetLocked,
+            O::UnlockKey,
+            O::Touch,
+            O::Gat,
+            O::GetMeta,
+            O::SubdocGet,
+            O::SubdocExists,
+            O::SubdocMultiLookup,
+            O::ObserveSeqno,
+            O::Stat,
+            O::Noop,
+        ] {
+            assert!(!grows(passes), "{passes:?}");
+        }
+        for grown in
+            [O::Set, O::Append, O::Increment, O::SetWithMeta, O::SubdocDictUpsert, O::SubdocMultiMutation]
+        {
+            assert!(grows(grown), "{grown:?}");
+        }
+    }
+}
