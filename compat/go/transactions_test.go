@@ -27,6 +27,11 @@ const committedDocuments = 300
 // transactional gives a client whose transactions are on disk when they are acknowledged.
 func transactional(t *testing.T, timeout time.Duration) (*gocb.Cluster, *gocb.Collection) {
 	t.Helper()
+	return transactionalAt(t, os.Getenv("SETTEE_ADDRESS"), timeout)
+}
+
+func transactionalAt(t *testing.T, address string, timeout time.Duration) (*gocb.Cluster, *gocb.Collection) {
+	t.Helper()
 	options := gocb.ClusterOptions{
 		Authenticator: gocb.PasswordAuthenticator{
 			Username: os.Getenv("SETTEE_USERNAME"), Password: os.Getenv("SETTEE_PASSWORD"),
@@ -43,7 +48,7 @@ func transactional(t *testing.T, timeout time.Duration) (*gocb.Cluster, *gocb.Co
 			},
 		},
 	}
-	cluster := must[*gocb.Cluster](t)(gocb.Connect("couchbase://"+os.Getenv("SETTEE_ADDRESS"), options))
+	cluster := must[*gocb.Cluster](t)(gocb.Connect("couchbase://"+address, options))
 	t.Cleanup(func() { _ = cluster.Close(nil) })
 	bucket := cluster.Bucket("main")
 	if err := bucket.WaitUntilReady(patience, nil); err != nil {

@@ -317,5 +317,9 @@ def test_money_is_conserved_when_the_server_is_killed(key):
                 node.kill()
                 node.start()
         cluster.wait_until_ready(timedelta(seconds=20))
+        # How old an attempt is, clients learn from this clock: it must not stand still in the future until the time has
+        # caught up with it.
+        clock = collection.lookup_in(f"{key}-0", [SD.get("$vbucket.HLC.now", xattr=True)]).content_as[str](0)
+        assert int(clock) <= time.time() + 3
         assert settled(cluster, collection, key) == 100 * ACCOUNTS
         cluster.close()

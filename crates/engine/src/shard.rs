@@ -173,9 +173,10 @@ impl Gate {
         self.cas_ceiling.store(to.get(), Ordering::SeqCst);
     }
 
-    /// Whether a CAS from elsewhere may be taken over. If not, the flusher will see to that, once it is called.
-    pub(crate) fn takes_over(&self, cas: Cas, now: Now) -> bool {
-        let is_leading = ceiling::leads(cas, now);
+    /// Whether a given CAS may be taken over by a vBucket whose last one is `last`. If not, the flusher will see to that,
+    /// once it is called.
+    pub(crate) fn takes_over(&self, cas: Cas, last: Cas, now: Now) -> bool {
+        let is_leading = cas > last && ceiling::leads(cas, now);
         if is_leading {
             // Before the ceiling is looked at: it stays one of a leader then, or is none already.
             self.want_ceiling(cas);

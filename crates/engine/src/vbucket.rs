@@ -518,7 +518,7 @@ impl VBucket {
         after: &mut Aftermath<'_>,
     ) -> Result<base::Cas, Refusal> {
         let cas = match given {
-            Some(cas) if env.shard.gate.takes_over(cas, env.now) => {
+            Some(cas) if env.shard.gate.takes_over(cas, self.hlc.last(), env.now) => {
                 self.hlc.witness(cas);
                 Some(cas)
             }

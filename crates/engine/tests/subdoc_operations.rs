@@ -679,3 +679,16 @@ fn writers_of_different_parts_do_not_lose_each_others_changes() {
         assert_eq!(get(&rig, &format!("w{writer}.n"), BODY).unwrap(), "200");
     }
 }
+
+#[test]
+fn a_change_right_after_a_crash_is_of_the_clock() {
+    let mut rig = rig();
+    set(&rig, b"{}");
+    rig.flush();
+    for round in 0..4 {
+        rig = rig.crash();
+        let cas = change(&rig, &[spec(Change::DictUpsert, "n", "1", BODY)]).cas;
+        assert!(cas.get() <= rig.now().wall_nanos + 2_100_000_000, "round {round}: {cas:?}");
+        rig.flush();
+    }
+}
