@@ -256,7 +256,7 @@ impl Watch {
              {step:>5} {:7.1}%",
             self.began.elapsed().as_secs_f64(),
             sample.get("curr_items"),
-            sample.get("ep_queue_size") + sample.get("ep_flusher_todo"),
+            sample.get("ep_diskqueue_items"),
             sample.dirty_bytes() / MIB,
             mib("mem_used"),
             mib("ep_mem_low_wat"),

@@ -36,7 +36,6 @@ pub fn run(rescue: Rescue, plan: &Plan, press: &mut Press, checks: &mut Checks) 
     if !is_full {
         return Ok(());
     }
-    // The probe has seen what it is like; the node's state is what counts from here on.
     let reasons: Vec<String> = press
         .crew
         .tally()
@@ -47,9 +46,11 @@ pub fn run(rescue: Rescue, plan: &Plan, press: &mut Press, checks: &mut Checks) 
     let tells = reasons.iter().any(|reason| reason.contains("memory") || reason.contains("quota"));
     checks.add("the refusal gives its reason", tells, found_or_none(&reasons));
     if rescue == Rescue::MetadataDelete {
-        press.fill = press.crew.inserted();
+        press.fill = inserted;
         press.crew.set(Task::Pause);
         delete_lower_half(press, checks)?;
+        // Before the loaders fill the room again.
+        press.drain(checks)?;
     } else {
         let path = format!("/pools/default/buckets/{BUCKET}");
         let switched = press.target.rest().post(&path, &[("evictionPolicy", "fullEviction")]);
@@ -58,8 +59,11 @@ pub fn run(rescue: Rescue, plan: &Plan, press: &mut Press, checks: &mut Checks) 
     }
     await_service(press, checks)?;
     press.served(plan.served_seconds, checks)?;
-    press.drain(checks)?;
+    if rescue == Rescue::MetadataFullEviction {
+        press.drain(checks)?;
+    }
     press.judge_memory(checks);
+    press.settle_down()?;
     press.verify(checks)?;
     press.judge_clients(checks);
     Ok(())

@@ -1,0 +1,451 @@
+//! A bucket under pressure, simulated from one seed: writers that offer more than the quota and the disk can take,
+//! deletions, evictions, compaction, a disk that fills up, power that fails. One thread; time moves only when somebody
+//! waits for the disk or has nothing to do.
+//!
+//! After every step: memory is bounded and its pools add up; a deletion was never refused; what was acknowledged is read
+//! back; a mutation was refused only for a reason. Every now and then: an idle bucket drains in the time its disk needs,
+//! a full disk is healed by deletions, and a crash takes back nothing that was reported to be on disk.
+//!
+//! A failure prints its seed. `PRESSURE_SEEDS=1000 cargo test --release -p settee-engine --test pressure` runs many;
+//! `PRESSURE_FIRST=17` begins with another one, `PRESSURE_STEPS` changes how long each is.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod promises;
+mod slow_disk;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+
+use base::{Status, VbId, bucket::BucketKind, bucket::EvictionPolicy};
+use fastrand::Rng;
+use promises::Promises;
+use settee_engine::{BucketChange, BucketOptions, Budget, Delete, DocView, Store};
+use slow_disk::{SimClock, SlowDisk, budget};
+use storage::DiskClock;
+use support::{Clock, Disk, Rig, options};
+
+const QUOTA: u64 = 16 << 20;
+/// Memory may pass the quota by one document per shard and what a fetch brings in.
+const MEMORY_MAX: u64 = QUOTA / 100 * 105;
+const DISK_BYTES_PER_SEC: u64 = 8 << 20;
+const DOCUMENTS: u32 = 16_000;
+const VALUE_MAX: usize = 4_000;
+/// What writers offer is this many times what the disk can take.
+const OFFERED: u64 = 5;
+/// A quiet bucket may take 1.5 times what its disk needs, and this.
+const GRACE_MILLIS: u64 = 5_000;
+/// Rounds of background work after which an idle bucket that is not quiet has wedged.
+const ROUNDS_MAX: u32 = 2_000;
+/// So few dirty bytes are no reason to refuse a write.
+const FEW_DIRTY_BYTES: u64 = 1 << 20;
+
+struct World {
+    rig: Rig,
+    clock: Arc<SimClock>,
+    disks: Vec<Arc<SlowDisk>>,
+    promises: Promises,
+    rng: Rng,
+    is_full: bool,
+    /// What writers may still send.
+    owed_bytes: u64,
+    paid_until: u64,
+    tally: Tally,
+}
+
+/// What happened, to see that a run was one under pressure.
+#[derive(Debug, Default)]
+struct Tally {
+    stored: u64,
+    refused: u64,
+    deleted: u64,
+    reads: u64,
+    crashes: u64,
+    full: u64,
+    healed: u64,
+    drained: u64,
+}
+
+fn value(index: u32, version: u32) -> Vec<u8> {
+    let mut rng = Rng::with_seed(u64::from(index) << 32 | u64::from(version));
+    let mut value = vec![0; rng.usize(8..VALUE_MAX)];
+    // The whole of it tells, but making it must not cost more than storing it.
+    let stamp = rng.u64(..).to_le_bytes();
+    value.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&stamp));
+    value
+}
+
+fn key(index: u32) -> Vec<u8> {
+    let mut key = vec![0];
+    key.extend_from_slice(format!("{{{index:036}}}").as_bytes());
+    key
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let clock = Arc::new(SimClock::default());
+        let budget = budget(DISK_BYTES_PER_SEC, &clock);
+        let shards = if seed.is_multiple_of(3) { 1 } else { 2 };
+        let disks: Vec<_> = (0..shards)
+            .map(|shard| Arc::new(SlowDisk::new(seed * 2 + u64::from(shard), shard, &budget)))
+            .collect();
+        let eviction =
+            if seed.is_multiple_of(2) { EvictionPolicy::ValueOnly } else { EvictionPolicy::FullEviction };
+        let options = BucketOptions {
+            quota_bytes: QUOTA,
+            shards: disks.len(),
+            eviction,
+            purge_interval_secs: 60,
+            seed,
+            ..options(BucketKind::Couchbase)
+        };
+        let as_disks = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Disk>).collect();
+        let rig = Rig::over(options, Arc::default(), as_disks, Clock(0));
+        World {
+            rig,
+            clock,
+            disks,
+            promises: Promises::default(),
+            rng: Rng::with_seed(seed),
+            is_full: false,
+            owed_bytes: 1 << 20,
+            paid_until: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The bucket's clock is the disk's.
+    fn catch_up(&mut self) {
+        let nanos = self.clock.nanos();
+        self.rig.clock.0 = nanos / 1_000_000;
+        let offered = DISK_BYTES_PER_SEC * OFFERED;
+        self.owed_bytes += (nanos - self.paid_until) / 1_000_000 * offered / 1_000;
+        self.owed_bytes = self.owed_bytes.min(12 << 20);
+        self.paid_until = nanos;
+    }
+
+    fn vb(&self, index: u32) -> VbId {
+        self.rig.key(&key(index)).0
+    }
+
+    fn step(&mut self) {
+        match self.rng.u32(0..1_000) {
+            0..420 => self.write(),
+            420..500 => self.delete(),
+            500..600 => self.read(),
+            600..800 => {
+                let shard = self.rng.usize(0..self.rig.bucket.shards());
+                self.flush(shard);
+            }
+            800..900 => self.page(),
+            900..940 => self.compact(),
+            940..960 => self.clock.sleep(self.rng.u64(0..200_000_000)),
+            960..970 => self.warm_up(),
+            970..976 => self.fill_disk(),
+            976..984 => self.heal_disk(),
+            984..990 => self.idle(),
+            990..995 => self.switch_eviction(),
+            _ => self.crash(),
+        }
+        self.catch_up();
+    }
+
+    /// The writers send what they owe by now.
+    fn write(&mut self) {
+        while self.owed_bytes > 0 {
+            let index = self.rng.u32(0..DOCUMENTS);
+            let refused = self.tally.refused;
+            let sent = self.store(index);
+            self.owed_bytes = self.owed_bytes.saturating_sub(sent);
+            // Writers that are refused try on for a while.
+            if self.tally.refused > refused && self.rng.u8(0..32) == 0 {
+                break;
+            }
+        }
+        self.owed_bytes = 0;
+    }
+
+    /// One SET; returns what it took of the writers' rate.
+    fn store(&mut self, index: u32) -> u64 {
+        let (key, vb, now) = (key(index), self.vb(index), self.rig.now());
+        let version = self.promises.next_version(index);
+        let value = value(index, version);
+        let store = Store::set(&value);
+        match self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now)) {
+            Ok(mutated) => {
+                self.promises.acknowledged(vb, index, mutated.seqno, Some(version));
+                self.tally.stored += 1;
+            }
+            Err(status) => {
+                assert_eq!(status, Status::TemporaryFailure);
+                self.tally.refused += 1;
+                self.check_reason();
+            }
+        }
+        (value.len() + key.len()) as u64
+    }
+
+    /// A write may be refused when memory is short, when much waits for the disk, or when that is full.
+    fn check_reason(&self) {
+        let stats = self.rig.bucket.stats();
+        let short = stats.mem_used > stats.mem_high_wat || stats.diskqueue_bytes > FEW_DIRTY_BYTES;
+        assert!(
+            short || self.is_full,
+            "refused with {} of {QUOTA} bytes used, {} dirty",
+            stats.mem_used,
+            stats.diskqueue_bytes
+        );
+    }
+
+    fn delete(&mut self) {
+        for _ in 0..self.rng.u32(1..200) {
+            let index = self.rng.u32(0..DOCUMENTS);
+            self.delete_one(index);
+        }
+    }
+
+    /// A deletion is never refused, whatever state the bucket is in.
+    fn delete_one(&mut self, index: u32) {
+        let (key, vb, now) = (key(index), self.vb(index), self.rig.now());
+        let done = self.rig.run(&key, |bucket, vb, key| bucket.delete(vb, key, &Delete::default(), now));
+        match (done, self.promises.current(vb, index)) {
+            (Ok(mutated), Some(_)) => {
+                self.promises.acknowledged(vb, index, mutated.seqno, None);
+                self.tally.deleted += 1;
+            }
+            (Err(Status::KeyNotFound), None) => {}
+            (done, expected) => panic!("delete of document {index}: {done:?}, it is {expected:?}"),
+        }
+    }
+
+    fn read(&mut self) {
+        for _ in 0..self.rng.u32(1..100) {
+            let index = self.rng.u32(0..DOCUMENTS);
+            self.read_one(index);
+        }
+    }
+
+    fn read_one(&mut self, index: u32) {
+        let (key, vb, now) = (key(index), self.vb(index), self.rig.now());
+        let copy = |view: &DocView<'_>| view.value.to_vec();
+        let found = self.rig.run(&key, |bucket, vb, key| bucket.get(vb, key, now, copy));
+        match (found, self.promises.current(vb, index)) {
+            (Ok(found), Some(version)) => {
+                assert!(found == value(index, version), "document {index}, version {version}")
+            }
+            (Err(Status::KeyNotFound), None) => {}
+            (found, expected) => {
+                panic!("read of document {index}: {:?}, it is {expected:?}", found.map(|value| value.len()))
+            }
+        }
+        self.tally.reads += 1;
+    }
+
+    fn flush(&mut self, shard: usize) {
+        let report = self.rig.bucket.flush(shard, self.rig.now());
+        assert!(report.failed.is_none() || self.is_full, "{report:?}");
+        self.learn_persisted();
+    }
+
+    fn learn_persisted(&mut self) {
+        for vb in (0..self.rig.bucket.vbuckets()).map(VbId) {
+            self.promises.persisted(vb, self.rig.bucket.vb_state(vb).unwrap().persisted_seqno);
+        }
+    }
+
+    fn page(&mut self) {
+        if self.rig.bucket.wants_room() {
+            self.rig
+                .bucket
+                .page(self.rig.now(), Budget { items: self.rng.usize(100..5_000), bytes: 4 << 20 });
+        }
+    }
+
+    fn compact(&mut self) {
+        for shard in 0..self.rig.bucket.shards() {
+            let compacted = self.rig.bucket.compact(shard, self.rig.now());
+            assert!(compacted.is_ok() || self.is_full, "{compacted:?}");
+        }
+    }
+
+    fn warm_up(&mut self) {
+        for shard in 0..self.rig.bucket.shards() {
+            self.rig.bucket.warm_up(shard, self.rig.now()).unwrap();
+        }
+    }
+
+    fn switch_eviction(&mut self) {
+        let eviction = if self.rng.bool() { EvictionPolicy::ValueOnly } else { EvictionPolicy::FullEviction };
+        self.rig.options.eviction = eviction;
+        self.rig.bucket.reconfigure(BucketChange { eviction: Some(eviction), ..BucketChange::default() });
+    }
+
+    fn fill_disk(&mut self) {
+        if !self.is_full {
+            self.disks.iter().for_each(|disk| disk.set_full(true));
+            self.is_full = true;
+            self.tally.full += 1;
+        }
+    }
+
+    /// Space returns, or has to be made: deletions alone must do, on a disk that got no larger.
+    fn heal_disk(&mut self) {
+        if !self.is_full {
+            return;
+        }
+        if self.rng.bool() {
+            self.heal_by_deletions();
+        }
+        self.disks.iter().for_each(|disk| disk.fs.set_capacity(None));
+        self.is_full = false;
+        // The bucket notices with the next attempt.
+        (0..self.rig.bucket.shards()).for_each(|shard| self.flush(shard));
+    }
+
+    fn heal_by_deletions(&mut self) {
+        for (_, index) in self.promises.live() {
+            if self.rng.u8(0..4) > 0 {
+                self.delete_one(index);
+            }
+        }
+        let mut rounds = 0;
+        while self.rig.bucket.stats().diskqueue_items > 0 {
+            rounds += 1;
+            assert!(rounds < ROUNDS_MAX, "deletions did not heal the disk: {:?}", self.rig.bucket.stats());
+            self.background();
+        }
+        self.tally.healed += 1;
+    }
+
+    /// One round of what the server's threads do.
+    fn background(&mut self) {
+        self.clock.sleep(1_000_000);
+        self.catch_up();
+        for shard in 0..self.rig.bucket.shards() {
+            self.flush(shard);
+            let compacted = self.rig.bucket.compact(shard, self.rig.now());
+            assert!(compacted.is_ok() || self.is_full, "{compacted:?}");
+        }
+        self.make_room();
+    }
+
+    /// The pager gets to its end.
+    fn make_room(&self) {
+        while self.rig.bucket.wants_room() && self.rig.bucket.page(self.rig.now(), Budget::default()).more {}
+    }
+
+    /// The writers stop: the bucket must become quiet in the time that its disk needs.
+    fn idle(&mut self) {
+        if self.is_full {
+            return;
+        }
+        self.catch_up();
+        let stats = self.rig.bucket.stats();
+        let due = self.rig.clock.0 + stats.diskqueue_bytes * 1_500 / DISK_BYTES_PER_SEC + GRACE_MILLIS;
+        for round in 0.. {
+            let stats = self.rig.bucket.stats();
+            if stats.diskqueue_items == 0 && stats.queue_size == 0 && stats.mem_used <= stats.mem_high_wat {
+                break;
+            }
+            assert!(round < ROUNDS_MAX, "an idle bucket does not drain: {stats:?}");
+            self.background();
+        }
+        assert!(self.rig.clock.0 <= due, "quiet at {} ms, due at {due} ms", self.rig.clock.0);
+        self.tally.drained += 1;
+        // Nothing stands in the way of writing any more.
+        let before = self.tally.stored;
+        self.store(0);
+        assert_eq!(self.tally.stored, before + 1, "writers are served again");
+    }
+
+    /// Power fails in the middle of a step.
+    fn crash(&mut self) {
+        self.disks.iter().for_each(|disk| disk.fs.set_capacity(None));
+        self.is_full = false;
+        for disk in &self.disks {
+            disk.die_after(self.rng.u64(1..60));
+        }
+        for shard in 0..self.rig.bucket.shards() {
+            self.rig.bucket.flush(shard, self.rig.now());
+            let _ = self.rig.bucket.compact_eagerly(shard, self.rig.now());
+        }
+        self.learn_persisted();
+        let persisted: Vec<_> = self.vb_states().map(|(_, seqno)| seqno).collect();
+        let placeholder = Rig::new(options(BucketKind::Memcached));
+        self.rig = std::mem::replace(&mut self.rig, placeholder).crash();
+        let recovered: Vec<_> = self.vb_states().collect();
+        for ((vb, recovered), persisted) in recovered.into_iter().zip(persisted) {
+            assert!(recovered >= persisted, "{vb}: {persisted} was on disk, {recovered} is");
+            self.promises.crashed(vb, recovered);
+        }
+        self.tally.crashes += 1;
+    }
+
+    fn vb_states(&self) -> impl Iterator<Item = (VbId, base::Seqno)> + '_ {
+        let vbs = (0..self.rig.bucket.vbuckets()).map(VbId);
+        vbs.map(|vb| (vb, self.rig.bucket.vb_state(vb).unwrap().persisted_seqno))
+    }
+
+    fn check(&self) {
+        let stats = self.rig.bucket.stats();
+        assert!(stats.mem_used <= MEMORY_MAX, "{} bytes of {QUOTA}: {:?}", stats.mem_used, stats.pools);
+        assert_eq!(stats.pools.sum(), stats.mem_used, "{:?}", stats.pools);
+    }
+
+    /// Every document is what was promised, before and after one more crash.
+    fn check_everything(&mut self) {
+        self.disks.iter().for_each(|disk| disk.fs.set_capacity(None));
+        self.is_full = false;
+        self.idle();
+        self.check_documents();
+        self.crash();
+        self.rig.warm_up();
+        self.check_documents();
+        assert_eq!(self.rig.bucket.stats().curr_items, self.promises.live().len() as u64);
+    }
+
+    fn check_documents(&mut self) {
+        for index in 0..DOCUMENTS {
+            self.read_one(index);
+            if index.is_multiple_of(100) {
+                self.make_room();
+                self.check();
+            }
+        }
+    }
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(usual)
+}
+
+struct Announce(u64, u64);
+
+impl Drop for Announce {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with seed {} at step {}", self.0, self.1);
+        }
+    }
+}
+
+#[test]
+fn a_bucket_under_pressure_keeps_its_promises() {
+    let (first, seeds, steps) =
+        (number("PRESSURE_FIRST", 0), number("PRESSURE_SEEDS", 4), number("PRESSURE_STEPS", 300));
+    for seed in first..first + seeds {
+        let mut world = World::new(seed);
+        let mut announce = Announce(seed, 0);
+        for step in 0..steps {
+            announce.1 = step;
+            world.step();
+            world.check();
+        }
+        announce.1 = steps;
+        world.check_everything();
+        println!("seed {seed}: {:?}", world.tally);
+        let Tally { stored, refused, reads, drained, .. } = world.tally;
+        assert!(stored > 0 && refused > 0 && reads > 0 && drained > 0, "no pressure: {:?}", world.tally);
+    }
+}
