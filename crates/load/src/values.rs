@@ -62,7 +62,7 @@ impl Sizes {
     }
 
     /// The size that this version of this record has.
-    fn of(&self, index: u64, version: u64) -> usize {
+    pub(crate) fn of(&self, index: u64, version: u64) -> usize {
         let draw = mix(index ^ version);
         let band = match &self.bands[..] {
             [only] => only,
@@ -111,8 +111,8 @@ pub enum ValueKind {
     Fields {
         /// How many.
         count: usize,
-        /// Characters of each.
-        length: usize,
+        /// Characters of each, whose lengths do not depend on one another.
+        lengths: Sizes,
     },
     /// A template; [`Template`] says what may stand in it.
     Template(Template),
@@ -135,7 +135,7 @@ impl Dataset {
             | ValueKind::Ascii(sizes)
             | ValueKind::Text(sizes)
             | ValueKind::Json(sizes) => sizes.max(),
-            ValueKind::Fields { length, .. } => *length,
+            ValueKind::Fields { lengths, .. } => lengths.max(),
             ValueKind::Template(_) => 1024,
         };
         let mut rng = fastrand::Rng::with_seed(0x5e77_ee00);
@@ -188,11 +188,12 @@ impl Dataset {
         out.extend_from_slice(JSON_TAIL);
     }
 
-    fn fields(&self, count: usize, length: usize, index: u64, version: u64, out: &mut Vec<u8>) {
+    fn fields(&self, count: usize, lengths: &Sizes, index: u64, version: u64, out: &mut Vec<u8>) {
         let _ = write!(out, "{{\"version\":\"{version:016x}\"");
         for field in 0..count as u64 {
             let _ = write!(out, ",\"field{field}\":\"");
-            out.extend_from_slice(self.body(index ^ mix(field), version, length));
+            let own = index ^ mix(field);
+            out.extend_from_slice(self.body(own, version, lengths.of(own, version)));
             out.push(b'"');
         }
         out.push(b'}');
@@ -218,7 +219,7 @@ impl Records for Dataset {
             ValueKind::Random(sizes) => self.binary(sizes, index, version, out),
             ValueKind::Ascii(sizes) | ValueKind::Text(sizes) => self.text(sizes, index, version, out),
             ValueKind::Json(sizes) => self.json(sizes, index, version, out),
-            ValueKind::Fields { count, length } => self.fields(*count, *length, index, version, out),
+            ValueKind::Fields { count, lengths } => self.fields(*count, lengths, index, version, out),
             ValueKind::Template(template) => template.render(index, version, &self.pool, self, out),
         }
     }
@@ -413,9 +414,9 @@ mod tests {
     #[test]
     fn json_is_json_and_its_field_may_change() {
         let mut scratch = Vec::new();
-        for kind in
-            [ValueKind::Json("500-900".parse().expect("sizes")), ValueKind::Fields { count: 10, length: 100 }]
-        {
+        let fields = ["100", "1-100"]
+            .map(|sizes| ValueKind::Fields { count: 10, lengths: sizes.parse().expect("sizes") });
+        for kind in [ValueKind::Json("500-900".parse().expect("sizes"))].into_iter().chain(fields) {
             let records = dataset(kind.clone());
             for version in 0..100 {
                 let mut value = Vec::new();

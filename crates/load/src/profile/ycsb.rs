@@ -7,10 +7,12 @@ use super::{Profile, Properties, Stage, rate};
 use crate::choose::Choice;
 use crate::keys::KeyForm;
 use crate::op::{Mix, Op};
-use crate::values::ValueKind;
+use crate::values::{Sizes, ValueKind};
 
 /// The exponent of YCSB's power law.
 const THETA: f64 = 0.99;
+/// Lengths of fields that lie within this part of each other are as likely.
+const BAND_SHARE: usize = 16;
 /// Knobs of YCSB's clients and reports that change nothing here.
 const MEANINGLESS: &[&str] = &[
     "table",
@@ -18,7 +20,13 @@ const MEANINGLESS: &[&str] = &[
     "writeallfields",
     "readallfieldsbyname",
     "dataintegrity",
+    "fieldnameprefix",
+    "columnfamily",
     "measurementtype",
+    "measurement.raw.output_file",
+    "measurement.trackjvm",
+    "timeseries.granularity",
+    "latencytrackederrors",
     "histogram.buckets",
     "hdrhistogram.percentiles",
     "exporter",
@@ -74,7 +82,7 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
         choice: if stage == Stage::Load { Choice::Each } else { choice },
         keys,
         prefix: p.value("keyprefix", "user".to_owned())?,
-        values: ValueKind::Fields { count, length },
+        values: ValueKind::Fields { count, lengths: field_lengths(p, length)? },
         multi: usize::midpoint(scan_min, scan_max).clamp(1, 1000),
         operations: (operations > 0 && stage == Stage::Run).then_some(operations),
         seconds: (seconds > 0.0).then_some(seconds),
@@ -93,6 +101,28 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
     couchbase(p, &mut profile);
     profile.ignored = p.unused();
     Ok(profile)
+}
+
+/// How long fields are; by a power law short ones are the many.
+fn field_lengths(p: &Properties, most: usize) -> Result<Sizes, String> {
+    let least = p.value("minfieldlength", 1usize)?.min(most);
+    match p.get("fieldlengthdistribution").unwrap_or("constant") {
+        "constant" => Sizes::uniform(most, most),
+        "uniform" => Sizes::uniform(least, most),
+        "zipfian" => {
+            let mut bands = Vec::new();
+            let mut from = least;
+            while from <= most {
+                // Bands grow with the length, so that there are few of them for any length.
+                let to = (from + from / BAND_SHARE).min(most);
+                let weight = (from..=to).map(|length| ((length - least + 1) as f64).powf(-THETA)).sum();
+                bands.push((weight, from, to));
+                from = to + 1;
+            }
+            Sizes::bands(&bands)
+        }
+        other => Err(format!("fieldlengthdistribution={other}: there are constant, uniform, zipfian")),
+    }
 }
 
 fn choice(p: &Properties, records: u64) -> Result<Choice, String> {
@@ -202,11 +232,34 @@ mod tests {
     }
 
     #[test]
+    fn fields_have_the_lengths_that_were_asked_for() {
+        let lengths = |text: &str| match profile_of(text, Stage::Run).map(|profile| profile.values) {
+            Ok(ValueKind::Fields { lengths, .. }) => lengths,
+            other => panic!("{text}: {other:?}"),
+        };
+        let uniform = lengths("fieldlengthdistribution=uniform\nminfieldlength=20");
+        assert_eq!(uniform, Sizes::uniform(20, 100).expect("sizes"));
+        let zipf = lengths("fieldlengthdistribution=zipfian");
+        let all: Vec<usize> = (0..20_000).map(|index| zipf.of(index, 1)).collect();
+        let share = |length: usize| all.iter().filter(|found| **found == length).count() as f64 / 20_000.0;
+        // One over the sum of 1/k^0.99 for k up to 100, and half of that to the power.
+        assert!(
+            (share(1) - 0.189).abs() < 0.02 && (share(2) - 0.095).abs() < 0.02,
+            "{} {}",
+            share(1),
+            share(2)
+        );
+        assert!(all.iter().all(|length| (1..=100).contains(length)) && all.iter().any(|length| *length > 90));
+        assert!(profile_of("fieldlengthdistribution=histogram", Stage::Run).is_err());
+    }
+
+    #[test]
     fn defaults_and_the_load_stage() {
         let profile = profile_of("threadcount=8\ntarget=100\nodd=1", Stage::Load).expect("a workload");
         assert_eq!((profile.choice, profile.operations, profile.connections), (Choice::Each, None, 8));
         assert_eq!((profile.rate, profile.mix), (Some(100.0), Mix::only(Op::Set)));
-        assert_eq!(profile.values, ValueKind::Fields { count: 10, length: 100 });
+        let lengths = Sizes::uniform(100, 100).expect("sizes");
+        assert_eq!(profile.values, ValueKind::Fields { count: 10, lengths });
         assert_eq!(profile.ignored, ["odd"]);
         assert!(profile_of("recordcount=x", Stage::Run).is_err());
         assert!(profile_of("requestdistribution=odd", Stage::Run).is_err());

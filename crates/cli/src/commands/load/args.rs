@@ -286,7 +286,9 @@ impl RecordArgs {
             ValueArg::Ascii => ValueKind::Ascii(sizes(100)?),
             ValueArg::Text => ValueKind::Text(sizes(TEXT_BYTES)?),
             ValueArg::Json => ValueKind::Json(sizes(100)?),
-            ValueArg::Fields(count, length) => ValueKind::Fields { count, length },
+            ValueArg::Fields(count, length) => {
+                ValueKind::Fields { count, lengths: Sizes::uniform(length, length).map_err(Failure)? }
+            }
         })
     }
 }
