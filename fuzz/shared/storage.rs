@@ -22,8 +22,13 @@ const DIR: &str = "/store";
 pub(super) fn store(edits: &[u8]) {
     let fs = Arc::new(FaultFs::new(1));
     place_files(&fs, edits);
-    let options =
-        Options { shard: 3, segment_bytes: 16 << 10, segment_bytes_min: 16 << 10, reserve_bytes: 0 };
+    let options = Options {
+        shard: 3,
+        segment_bytes: 16 << 10,
+        segment_bytes_min: 16 << 10,
+        reserve_bytes: 0,
+        ..Options::default()
+    };
     let Ok(store) = open(Path::new(DIR), fs, options) else {
         assert!(!edits.is_empty(), "the fixture itself opens");
         return;

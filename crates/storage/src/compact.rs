@@ -30,6 +30,7 @@ use crate::{
     counters::count,
     error::StoreError,
     format::UNIT,
+    key_index,
     log::Core,
     segment::Segment,
     window::Extent,
@@ -66,6 +67,7 @@ pub(crate) fn step(
     let _guard = core.compact_lock.lock();
     core.counters.check()?;
     let outcome = clean(core, liveness, &budget);
+    key_index::maintain(core);
     // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what
     // was gained beyond that is for deletions, and only what is left then for everything else.
     core.compaction_reserve.grow(victims::largest_output(core));

@@ -24,6 +24,7 @@ mod format;
 mod frames;
 mod fs;
 mod index;
+mod key_index;
 mod locator;
 mod log;
 mod lookup;

@@ -27,6 +27,7 @@ use crate::{
     error::StoreError,
     format::{UNIT, VBUCKETS, header::Origin},
     fs::{Fs, LockGuard},
+    key_index::KeyIndexes,
     locator::Place,
     lookup,
     pin::{self, SegmentPin},
@@ -50,11 +51,19 @@ pub struct Options {
     /// Disk space kept for deletions and metadata when everything else is full; as much and more, as segments grow, is
     /// kept for compaction. 0 keeps none.
     pub reserve_bytes: u64,
+    /// Sealed segments that answer look-ups by themselves, at least, before one index is made over them.
+    pub index_segments_min: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shard: 0, segment_bytes: 128 << 20, segment_bytes_min: 4 << 20, reserve_bytes: 4 << 20 }
+        Self {
+            shard: 0,
+            segment_bytes: 128 << 20,
+            segment_bytes_min: 4 << 20,
+            reserve_bytes: 4 << 20,
+            index_segments_min: 8,
+        }
     }
 }
 
@@ -101,6 +110,8 @@ pub(crate) struct Core {
     retired: Mutex<Vec<Weak<Segment>>>,
     /// Grows with every change of the set.
     generation: AtomicU64,
+    /// Finds keys in sealed segments.
+    pub(crate) keys: KeyIndexes,
     /// How many segments have been removed since open.
     pub(crate) removed: AtomicU64,
     /// Some vBucket was reset since compaction last looked for wholly dead segments.
@@ -161,6 +172,7 @@ impl Core {
             unsettled: AtomicBool::new(false),
             incomplete: AtomicBool::new(false),
             generation: AtomicU64::new(0),
+            keys: KeyIndexes::default(),
             removed: AtomicU64::new(0),
             resets: AtomicBool::new(true),
             _lock: lock,
@@ -348,7 +360,8 @@ impl Core {
         let allocated: u64 = set.values().map(|segment| load(&segment.file_bytes)).sum();
         let pinned = self.retired.lock().iter().filter_map(Weak::upgrade).map(|s| load(&s.file_bytes)).sum();
         StoreStats {
-            bytes_on_disk: allocated
+            bytes_on_disk: self.keys.file_bytes()
+                + allocated
                 + pinned
                 + self.reserve.held_bytes()
                 + self.compaction_reserve.held_bytes(),
@@ -357,6 +370,7 @@ impl Core {
             pins: load(&self.counters.pins),
             backfill_records: load(&self.counters.backfill_records),
             backfill_bytes: load(&self.counters.backfill_bytes),
+            index_bytes: self.keys.memory_bytes(&set),
             bytes_used: set.values().map(|segment| segment.data_end()).sum(),
             bytes_live: set.values().map(|segment| segment.live_units() * UNIT).sum(),
             segments: set.len() as u32,

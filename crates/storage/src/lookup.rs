@@ -10,6 +10,7 @@ use crate::{
     format::DATA_START,
     frames::{Frames, Step},
     index::{Entry, fingerprint},
+    key_index,
     log::{Core, SegmentSet},
     segment::Segment,
 };
@@ -21,8 +22,9 @@ pub(crate) fn newest(
     hash: u64,
     key: &[u8],
 ) -> Result<Option<OwnedRecord>, StoreError> {
+    core.keys.count_lookup();
     let set = core.segments();
-    for (segment, entry) in candidates(&set, vb, hash)? {
+    for (segment, entry) in candidates(core, &set, vb, hash)? {
         let offset = entry.offset();
         let found = segment.record_at(offset, entry.length_max(), |record| {
             let matches = record.key == key && record.vb == vb && core.is_current(vb, record.incarnation);
@@ -43,22 +45,31 @@ pub(crate) fn newest(
 }
 
 /// Where versions of a key may lie, newest first; not where prepares and aborts do.
-pub(crate) fn candidates(
-    set: &SegmentSet,
+pub(crate) fn candidates<'s>(
+    core: &Core,
+    set: &'s SegmentSet,
     vb: VbId,
     hash: u64,
-) -> Result<Vec<(&Arc<Segment>, Entry)>, StoreError> {
+) -> Result<Vec<(&'s Arc<Segment>, Entry)>, StoreError> {
     let print = fingerprint(hash);
     let mut found = Vec::new();
-    for segment in set.values() {
-        found.extend(
-            segment
-                .find(print)?
-                .into_iter()
-                .filter(|e| e.vb() == vb && !e.is_prepared())
-                .map(|entry| (segment, entry)),
-        );
+    let mut index = core.keys.current();
+    if let Some(covering) = &index {
+        let read = covering.find(print, &mut |segment, entry| {
+            // Not what compaction has moved: where that is now says another segment.
+            let segment = set.get(&segment).filter(|segment| covering.covers(segment));
+            found.extend(segment.map(|segment| (segment, entry)));
+        });
+        if let Err(cause) = read {
+            core.keys.discard(core, covering, &cause);
+            found.clear();
+            index = None;
+        }
     }
+    for segment in key_index::uncovered(set, index.as_deref()) {
+        found.extend(segment.find(print)?.into_iter().map(|entry| (segment, entry)));
+    }
+    found.retain(|(_, entry)| entry.vb() == vb && !entry.is_prepared());
     found.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.seqno()));
     Ok(found)
 }

@@ -30,6 +30,7 @@ use crate::{
         manifest::{self, Manifest, ManifestError, SegmentEntry},
     },
     fs::{Fs, FsFile, LockGuard},
+    key_index,
     log::{Core, Options, SegmentSet, io_error},
     position::Position,
     segment::{Segment, parse_name},
@@ -137,6 +138,7 @@ impl Opening<'_> {
         let core = Core::new(place, self.counters.clone(), set, &incarnations, writer, lock);
         core.incomplete.store(missing, Ordering::Relaxed);
         self.settle(&core, &tail)?;
+        key_index::recover(&core, names);
         let set = core.segments();
         for name in names {
             let listed = parse_name(name).is_none_or(|id| set.contains_key(&id));

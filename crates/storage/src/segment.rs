@@ -17,7 +17,7 @@ use crate::{
     error::StoreError,
     format::{
         DATA_START,
-        footer::{self, Trailer},
+        footer::{self, Fences, Trailer},
         frame::{self, FrameError, StoredRecord},
         header::Origin,
     },
@@ -247,6 +247,60 @@ impl Segment {
                 sealed.find(file, fingerprint, &mut |entry| entries.push(entry)).map(|()| entries)
             },
         )
+    }
+
+    /// How many entries its footer has, if it has one.
+    pub(crate) fn footer_entries(&self) -> Option<u64> {
+        match &*self.index.read() {
+            Index::Sealed(index) => Some(u64::from(index.trailer.entries)),
+            Index::Memory(_) => None,
+        }
+    }
+
+    /// The fences of its footer, if it has one.
+    pub(crate) fn footer_fences(&self) -> Result<Option<Fences>, StoreError> {
+        match &*self.index.read() {
+            Index::Sealed(index) => {
+                index.fences(&*self.file).map(Some).map_err(|error| self.footer_error(error))
+            }
+            Index::Memory(_) => Ok(None),
+        }
+    }
+
+    /// The entries under one fence, with its checksum.
+    pub(crate) fn footer_block(&self, number: usize, crc: u32) -> Result<Vec<Entry>, StoreError> {
+        match &*self.index.read() {
+            Index::Sealed(index) => {
+                index.block(&*self.file, number, crc).map_err(|error| self.footer_error(error))
+            }
+            Index::Memory(_) => Err(self.footer_error(FooterError::Damaged)),
+        }
+    }
+
+    fn footer_error(&self, error: FooterError) -> StoreError {
+        match error {
+            FooterError::Io(source) => self.io("read footer of", source),
+            FooterError::Damaged => StoreError::Corrupt {
+                file: self.name.clone(),
+                offset: self.data_end(),
+                detail: "footer damaged",
+            },
+        }
+    }
+
+    /// Memory that its footer's look-up part takes.
+    pub(crate) fn lookup_bytes(&self) -> u64 {
+        match &*self.index.read() {
+            Index::Sealed(index) => index.lookup_bytes(),
+            Index::Memory(_) => 0,
+        }
+    }
+
+    /// Somebody else answers for it: gives that memory back.
+    pub(crate) fn forget_lookup(&self) {
+        if let Index::Sealed(index) = &mut *self.index.write() {
+            index.forget_lookup();
+        }
     }
 
     /// The ranges of bytes where a vBucket's records lie, in order.

@@ -97,7 +97,7 @@ fn judge_prepared(core: &Core, stored: &StoredRecord<'_>, victim: u32, offset: u
 fn is_superseded(core: &Core, vb: VbId, record: &Record<'_>) -> Result<bool, StoreError> {
     let set = core.segments();
     let synced = core.synced.load();
-    for (segment, entry) in lookup::candidates(&set, vb, record.hash)? {
+    for (segment, entry) in lookup::candidates(core, &set, vb, record.hash)? {
         if entry.seqno() <= record.meta.seqno {
             break;
         }

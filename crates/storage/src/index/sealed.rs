@@ -1,7 +1,8 @@
 //! The index of a sealed segment: read from its footer when it is first asked, never at open.
 //!
 //! Fences and filter (1.5 bytes per record) stay in memory once loaded; the entries stay on disk, 4 KiB of them
-//! are read per question that passes the filter. A bucket that keeps all keys in memory never loads anything.
+//! are read per question that passes the filter. A bucket that keeps all keys in memory never loads anything, and a segment
+//! that a key index speaks for (`key_index`) gives it back.
 
 use std::{io, sync::OnceLock};
 
@@ -104,7 +105,32 @@ impl SealedIndex {
         Ok(self.lookup.get_or_init(|| Lookup { fences, filter }))
     }
 
-    fn block(&self, file: &dyn FsFile, number: usize, crc: u32) -> Result<Vec<Entry>, FooterError> {
+    /// First fingerprints and checksums of the blocks of entries.
+    pub(crate) fn fences(&self, file: &dyn FsFile) -> Result<Fences, FooterError> {
+        if let Some(lookup) = self.lookup.get() {
+            return Ok(lookup.fences.clone());
+        }
+        let bytes = read(file, self.trailer.lookup_range())?;
+        footer::decode_lookup(&bytes, &self.trailer).map(|found| found.0).ok_or(FooterError::Damaged)
+    }
+
+    /// Memory that fences and filter take.
+    pub(crate) fn lookup_bytes(&self) -> u64 {
+        self.lookup.get().map_or(0, |lookup| (lookup.fences.capacity() * 8 + lookup.filter.capacity()) as u64)
+    }
+
+    /// Gives that memory back: somebody else answers.
+    pub(crate) fn forget_lookup(&mut self) {
+        self.lookup = OnceLock::new();
+    }
+
+    /// The entries of one block.
+    pub(crate) fn block(
+        &self,
+        file: &dyn FsFile,
+        number: usize,
+        crc: u32,
+    ) -> Result<Vec<Entry>, FooterError> {
         let first = number * FENCE_ENTRIES;
         let count = (self.trailer.entries as usize - first).min(FENCE_ENTRIES);
         let bytes = read(file, (self.trailer.data_end + (first * ENTRY) as u64, count * ENTRY))?;

@@ -16,7 +16,13 @@ use crate::{
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
 fn options() -> Options {
-    Options { shard: 3, segment_bytes: 16 << 10, segment_bytes_min: 16 << 10, reserve_bytes: 0 }
+    Options {
+        shard: 3,
+        segment_bytes: 16 << 10,
+        segment_bytes_min: 16 << 10,
+        reserve_bytes: 0,
+        ..Options::default()
+    }
 }
 
 fn contents() -> Vec<Version> {

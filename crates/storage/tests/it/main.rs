@@ -8,6 +8,7 @@ mod crash_points;
 mod faults;
 mod fixtures;
 mod fuzz;
+mod key_index;
 mod model;
 mod prepares;
 mod support;

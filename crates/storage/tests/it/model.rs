@@ -160,7 +160,13 @@ impl Run {
 
     fn options(&mut self) -> Options {
         let bytes = 8 << self.rng.u32(10..13);
-        Options { shard: 0, segment_bytes: bytes, segment_bytes_min: bytes, reserve_bytes: 0 }
+        Options {
+            shard: 0,
+            segment_bytes: bytes,
+            segment_bytes_min: bytes,
+            reserve_bytes: 0,
+            index_segments_min: self.rng.usize(1..9),
+        }
     }
 
     fn store(&self) -> &SegmentLog {

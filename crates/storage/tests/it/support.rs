@@ -126,7 +126,13 @@ pub(crate) fn same(record: &OwnedRecord, version: &Version) -> bool {
 }
 
 pub(crate) fn options() -> Options {
-    Options { shard: 3, segment_bytes: 64 << 10, segment_bytes_min: 64 << 10, reserve_bytes: 0 }
+    Options {
+        shard: 3,
+        segment_bytes: 64 << 10,
+        segment_bytes_min: 64 << 10,
+        reserve_bytes: 0,
+        ..Options::default()
+    }
 }
 
 /// Where a store lives, surviving its openings.

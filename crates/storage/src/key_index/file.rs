@@ -1,0 +1,202 @@
+//! The file of a key index.
+//!
+//! ```text
+//! blocks     4 KiB each: up to 203 entries of 20 bytes (see `index::entry`; then the segment's number u32), sorted;
+//!            at 4060 their number u32, at 4064 CRC-32C u32 of everything before
+//! covered    8 bytes each: segment u32, salt u32; ascending
+//! fences     4 bytes per block: the first fingerprint in it
+//! file end - 64: trailer
+//!  0 magic "SETTKEYS"   8 version u32   12 shard u32   16 blocks u32   20 covered u32   24 entries u64
+//! 32 crc of covered and fences u32   36.. zero   60 crc u32 of bytes 0..60
+//! ```
+
+use crate::{
+    error::StoreError,
+    format::{u32_at, u64_at},
+    fs::FsFile,
+    index::Entry,
+    log::{Core, io_error},
+    segment::Segment,
+};
+
+pub(super) const BLOCK: usize = 4096;
+const ENTRY: usize = 20;
+/// Entries per block.
+pub(super) const BLOCK_ENTRIES: usize = 203;
+const COUNT_AT: usize = 4060;
+const CRC_AT: usize = 4064;
+const TRAILER: usize = 64;
+const MAGIC: &[u8; 8] = b"SETTKEYS";
+const VERSION: u32 = 1;
+
+/// The name of the index with a number.
+pub(super) fn name(number: u64) -> String {
+    format!("{number:08}.keys")
+}
+
+/// The number in the name of an index.
+pub(super) fn parse_name(name: &str) -> Option<u64> {
+    name.strip_suffix(".keys").filter(|digits| digits.len() >= 8)?.parse().ok()
+}
+
+/// An entry and the segment that it lies in; they sort as entries do.
+pub(super) type Located = (Entry, u32);
+
+/// See the module.
+pub(crate) struct KeyIndex {
+    name: String,
+    file: Box<dyn FsFile>,
+    covered: Vec<(u32, u32)>,
+    fences: Vec<u32>,
+    entries: u64,
+}
+
+impl KeyIndex {
+    pub(super) fn new(
+        name: &str,
+        file: Box<dyn FsFile>,
+        covered: Vec<(u32, u32)>,
+        fences: Vec<u32>,
+        entries: u64,
+    ) -> Self {
+        Self { name: name.to_owned(), file, covered, fences, entries }
+    }
+
+    /// The index in a file; `None` if it is not whole.
+    pub(super) fn open(core: &Core, name: &str) -> Option<Self> {
+        let file = core.fs.open(&core.dir.join(name)).ok()?;
+        let length = file.length().ok()?;
+        let mut trailer = [0; TRAILER];
+        let at = length.checked_sub(TRAILER as u64)?;
+        if file.read_at(&mut trailer, at).ok()? != TRAILER
+            || &trailer[..8] != MAGIC
+            || u32_at(&trailer, 8) != VERSION
+            || u32_at(&trailer, 12) != core.options.shard
+            || crc32c::crc32c(&trailer[..60]) != u32_at(&trailer, 60)
+        {
+            return None;
+        }
+        let (blocks, covered) = (u32_at(&trailer, 16) as usize, u32_at(&trailer, 20) as usize);
+        let tail_bytes = covered * 8 + blocks * 4;
+        if (blocks * BLOCK + tail_bytes + TRAILER) as u64 != length {
+            return None;
+        }
+        let mut tail = vec![0; tail_bytes];
+        let count = file.read_at(&mut tail, (blocks * BLOCK) as u64).ok()?;
+        if count != tail_bytes || crc32c::crc32c(&tail) != u32_at(&trailer, 32) {
+            return None;
+        }
+        let (pairs, fences) = tail.split_at(covered * 8);
+        let covered = pairs.chunks_exact(8).map(|pair| (u32_at(pair, 0), u32_at(pair, 4))).collect();
+        let fences = fences.chunks_exact(4).map(|fence| u32_at(fence, 0)).collect();
+        Some(Self::new(name, file, covered, fences, u64_at(&trailer, 24)))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.covered.capacity() * 8 + self.fences.capacity() * 4) as u64
+    }
+
+    pub(crate) fn file_bytes(&self) -> u64 {
+        (self.fences.len() * (BLOCK + 4) + self.covered.len() * 8 + TRAILER) as u64
+    }
+
+    /// Segments it speaks for, with their salts, ascending.
+    pub(crate) fn covered(&self) -> &[(u32, u32)] {
+        &self.covered
+    }
+
+    pub(crate) fn covers(&self, segment: &Segment) -> bool {
+        self.covered.binary_search(&(segment.id, segment.salt)).is_ok()
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.fences.len()
+    }
+
+    /// Calls `found` with every entry of that fingerprint and its segment, which may be gone.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] and [`StoreError::Io`]: there may have been more.
+    pub(crate) fn find(&self, fingerprint: u32, found: &mut dyn FnMut(u32, Entry)) -> Result<(), StoreError> {
+        // The block before the first fence that is not below may end with the fingerprint.
+        let first = self.fences.partition_point(|&fence| fence < fingerprint).saturating_sub(1);
+        for (number, &fence) in self.fences.iter().enumerate().skip(first) {
+            if fence > fingerprint {
+                break;
+            }
+            let entries = self.block(number)?;
+            let start = entries.partition_point(|entry| entry.0.fingerprint() < fingerprint);
+            let same = entries.get(start..).unwrap_or_default();
+            same.iter()
+                .take_while(|entry| entry.0.fingerprint() == fingerprint)
+                .for_each(|&(entry, segment)| found(segment, entry));
+        }
+        Ok(())
+    }
+
+    /// The entries of one block.
+    pub(super) fn block(&self, number: usize) -> Result<Vec<Located>, StoreError> {
+        let mut bytes = [0; BLOCK];
+        let offset = (number * BLOCK) as u64;
+        let count =
+            self.file.read_at(&mut bytes, offset).map_err(|source| io_error("read", &self.name, source))?;
+        let entries = u32_at(&bytes, COUNT_AT) as usize;
+        if count != BLOCK
+            || entries > BLOCK_ENTRIES
+            || crc32c::crc32c(&bytes[..CRC_AT]) != u32_at(&bytes, CRC_AT)
+        {
+            let file = self.name.clone();
+            return Err(StoreError::Corrupt { file, offset, detail: "block of the key index damaged" });
+        }
+        let decode = |entry: &[u8]| {
+            let low = u128::from(u64_at(entry, 0));
+            (Entry(low | u128::from(u64_at(entry, 8)) << 64), u32_at(entry, 16))
+        };
+        Ok(bytes.chunks_exact(ENTRY).take(entries).map(decode).collect())
+    }
+}
+
+/// Appends a block of at most [`BLOCK_ENTRIES`] entries.
+pub(super) fn encode_block(out: &mut Vec<u8>, entries: &[Located]) {
+    let start = out.len();
+    for (entry, segment) in entries {
+        out.extend_from_slice(&entry.0.to_le_bytes());
+        out.extend_from_slice(&segment.to_le_bytes());
+    }
+    out.resize(start + COUNT_AT, 0);
+    out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    let crc = crc32c::crc32c(&out[start..]);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.resize(start + BLOCK, 0);
+}
+
+/// Everything behind the blocks.
+pub(super) fn encode_end(shard: u32, covered: &[(u32, u32)], fences: &[u32], entries: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(covered.len() * 8 + fences.len() * 4 + TRAILER);
+    for (segment, salt) in covered {
+        out.extend_from_slice(&segment.to_le_bytes());
+        out.extend_from_slice(&salt.to_le_bytes());
+    }
+    fences.iter().for_each(|fence| out.extend_from_slice(&fence.to_le_bytes()));
+    let tail_crc = crc32c::crc32c(&out);
+    let mut trailer = [0; TRAILER];
+    trailer[..8].copy_from_slice(MAGIC);
+    trailer[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    trailer[12..16].copy_from_slice(&shard.to_le_bytes());
+    trailer[16..20].copy_from_slice(&(fences.len() as u32).to_le_bytes());
+    trailer[20..24].copy_from_slice(&(covered.len() as u32).to_le_bytes());
+    trailer[24..32].copy_from_slice(&entries.to_le_bytes());
+    trailer[32..36].copy_from_slice(&tail_crc.to_le_bytes());
+    let crc = crc32c::crc32c(&trailer[..60]);
+    trailer[60..].copy_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(&trailer);
+    out
+}

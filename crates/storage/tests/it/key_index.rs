@@ -1,0 +1,142 @@
+//! The index over many segments: it finds what the segments would have found, it is done without when it is damaged, and it
+//! survives a restart.
+
+use std::collections::BTreeMap;
+
+use base::{Seqno, VbId};
+use settee_storage::{CompactBudget, KvStore, Liveness, Locator, Options, Record, SegmentLog, Verdict};
+
+use crate::support::{Place, commit, document, lookup, options, tombstone};
+
+const KEYS: u64 = 3_000;
+
+/// A memory that knows nothing.
+struct Forgetful;
+
+impl Liveness for Forgetful {
+    fn verdict(&self, _: VbId, _: &Record<'_>, _: Locator) -> Verdict {
+        Verdict::Unknown
+    }
+
+    fn relocate(&self, _: VbId, _: &[u8], _: u64, _: Seqno, _: Locator, _: Locator) -> bool {
+        false
+    }
+}
+
+fn open(place: &Place) -> SegmentLog {
+    place.open_with(Options { index_segments_min: 3, ..options() }).unwrap()
+}
+
+/// Writes keys in rounds, some of them again, some deleted; what each should be.
+fn fill(store: &SegmentLog) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut expected = BTreeMap::new();
+    let mut places = BTreeMap::new();
+    let mut seqno = 0;
+    for round in 0..4 {
+        for chunk in 0..KEYS / 100 {
+            let mut versions: Vec<_> = (0..100)
+                .filter(|number| number % (round + 1) == 0)
+                .map(|number| {
+                    seqno += 1;
+                    let key = format!("key{}", chunk * 100 + number);
+                    if round == 3 && number % 8 == 0 {
+                        expected.insert(key.clone(), None);
+                        return tombstone(1, &key, seqno, 50);
+                    }
+                    let value = vec![round as u8; 200];
+                    expected.insert(key.clone(), Some(value.clone()));
+                    document(1, &key, seqno, value)
+                })
+                .collect();
+            for version in &mut versions {
+                version.replaces = places.get(&version.key).copied().unwrap_or_default();
+            }
+            let locators = commit(store, &versions).unwrap();
+            places.extend(versions.into_iter().map(|version| version.key).zip(locators));
+        }
+    }
+    store.sync().unwrap();
+    store.close().unwrap();
+    // From here on memory is taken to know.
+    store.sync().unwrap();
+    expected
+}
+
+fn check(store: &SegmentLog, expected: &BTreeMap<String, Option<Vec<u8>>>) {
+    for (key, value) in expected {
+        let found = lookup(store, 1, key).unwrap();
+        let found = found.filter(|record| !record.meta.kind.is_tombstone()).map(|record| record.value);
+        assert_eq!(&found, value, "{key}");
+        assert_eq!(lookup(store, 1, &format!("{key}?")).unwrap(), None);
+    }
+}
+
+fn make_index(store: &SegmentLog) {
+    // What must not be compacted is indexed all the same.
+    store.compact(&Forgetful, CompactBudget { space_ratio: 1e9, ..CompactBudget::default() }).unwrap();
+}
+
+fn index_files(place: &Place) -> Vec<String> {
+    let names = place.fs.list(&place.dir).unwrap();
+    names.into_iter().filter(|name| name.ends_with(".keys")).collect()
+}
+
+#[test]
+fn it_finds_every_key_takes_little_memory_and_survives_a_restart() {
+    for place in Place::each() {
+        let store = open(&place);
+        let expected = fill(&store);
+        check(&store, &expected);
+        let before = store.stats().index_bytes;
+        make_index(&store);
+        assert_eq!(index_files(&place).len(), 1);
+        check(&store, &expected);
+        let after = store.stats().index_bytes;
+        assert!(after * 10 < before, "{after} bytes instead of {before}");
+        drop(store);
+        let store = open(&place);
+        check(&store, &expected);
+        assert_eq!(store.stats().index_bytes, after, "no segment has to answer for itself");
+    }
+}
+
+#[test]
+fn what_compaction_has_moved_is_found_where_it_is() {
+    let place = Place::fault(1);
+    let store = open(&place);
+    let expected = fill(&store);
+    check(&store, &expected);
+    make_index(&store);
+    let segments = store.stats().segments;
+    let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+    while store.compact(&Forgetful, budget).unwrap().more {}
+    let left = store.stats().segments;
+    assert!(left < segments, "{left} of {segments}");
+    check(&store, &expected);
+    assert_eq!(index_files(&place).len(), 1, "the one before is gone");
+}
+
+#[test]
+fn damage_in_it_costs_nothing_but_time() {
+    let place = Place::fault(2);
+    let store = open(&place);
+    let expected = fill(&store);
+    check(&store, &expected);
+    make_index(&store);
+    let name = index_files(&place).remove(0);
+    let file = place.fs.open(&place.dir.join(&name)).unwrap();
+    file.write_at(&[0xff; 16], 4096).unwrap();
+    check(&store, &expected);
+    assert_eq!(index_files(&place), Vec::<String>::new(), "given up");
+    make_index(&store);
+    check(&store, &expected);
+    let name = index_files(&place).remove(0);
+    assert_eq!(store.stats().corrupt_count, 0, "no document is concerned");
+    drop(store);
+    // A torn one is not believed either.
+    let file = place.fs.open(&place.dir.join(&name)).unwrap();
+    file.truncate(file.length().unwrap() - 7).unwrap();
+    let store = open(&place);
+    assert_eq!(index_files(&place), Vec::<String>::new());
+    check(&store, &expected);
+}
