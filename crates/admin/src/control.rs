@@ -60,6 +60,8 @@ pub struct BucketStatsView {
     pub items: u64,
     /// Bytes taken from the quota.
     pub mem_used: u64,
+    /// The smallest quota that leaves room beside what has to stay in memory.
+    pub quota_min: u64,
     /// Bytes of files.
     pub disk_used: u64,
     /// Bytes of files that hold current documents.

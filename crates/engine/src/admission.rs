@@ -278,10 +278,13 @@ impl Bucket {
     }
 
     fn load_at(&self, pressure: f64) -> Load {
-        let mut load = Load { pressure, ..Load::default() };
+        let room = self.settings.room();
+        let mut load = Load { pressure, room: room.limit.saturating_sub(self.mem_used()), ..Load::default() };
         for shard in &self.shards {
             load.drained += shard.counters.drained_bytes.load(Ordering::Relaxed);
-            load.backlog += shard.gate.dirty_bytes();
+            let dirty = shard.gate.dirty_bytes();
+            load.backlog += dirty;
+            load.room = load.room.min(room.dirty_limit.saturating_sub(dirty));
         }
         load
     }

@@ -101,6 +101,16 @@ impl Checkpoint {
         self.queued_bytes - self.taken.bytes
     }
 
+    /// Entries that have been queued, ever, and those that have been synced or need not be.
+    pub(crate) fn filled_and_drained(&self) -> (u64, u64) {
+        (self.tail().entries, self.persisted.entries)
+    }
+
+    /// Bytes of entries that are not synced, the flusher's included.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        self.queued_bytes - self.persisted.bytes
+    }
+
     /// Entries in the flusher's hands.
     pub(crate) fn in_flight(&self) -> u64 {
         self.taken.entries - self.persisted.entries

@@ -14,12 +14,18 @@ pub(crate) struct Weight {
     deleted: bool,
     resident: bool,
     bytes: u64,
+    value_bytes: u64,
 }
 
 impl Weight {
     #[inline]
     pub(crate) fn of(item: ItemRef<'_>) -> Self {
-        Self { deleted: item.is_deleted(), resident: item.is_resident(), bytes: item.bytes() as u64 }
+        Self {
+            deleted: item.is_deleted(),
+            resident: item.is_resident(),
+            bytes: item.bytes() as u64,
+            value_bytes: item.resident_bytes() as u64,
+        }
     }
 }
 
@@ -50,6 +56,8 @@ pub(crate) struct Counts {
     pub(crate) tombstones: u64,
     /// Of everything in the table.
     pub(crate) item_bytes: u64,
+    /// Of those, values.
+    pub(crate) value_bytes: u64,
     /// The default collection's share, which most mutations change, without a detour.
     default: CollectionCount,
     /// Other collections seen so far, ascending by id. Bounded by what manifests have listed.
@@ -60,6 +68,8 @@ impl Counts {
     /// One version left the table, another came (either may be none).
     #[inline]
     pub(crate) fn exchange(&mut self, key: DocKey<'_>, old: Option<Weight>, new: Option<Weight>) {
+        self.value_bytes += new.map_or(0, |new| new.value_bytes);
+        self.value_bytes -= old.map_or(0, |old| old.value_bytes);
         if is_system_key(key.encoded()) {
             self.item_bytes += new.map_or(0, |new| new.bytes);
             self.item_bytes -= old.map_or(0, |old| old.bytes);

@@ -9,14 +9,18 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{Status, bucket::BucketKind};
+use base::{
+    Status,
+    bucket::{BucketKind, EvictionPolicy},
+};
 
 use crate::{
     admission::Pressure,
     bucket::Bucket,
     notify::Work,
+    pools::Pool,
     shard::{Env, FLUSH_BYTES},
-    stats::Budget,
+    stats::{BucketStats, Budget},
 };
 
 /// Documents that a mutation looks at when it helps the pager.
@@ -42,11 +46,16 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// The quota of which so many bytes are all that mutations may take.
+    pub(crate) const fn quota_for(limit: u64) -> u64 {
+        limit.div_ceil(Self::LIMIT) * 100
+    }
+
     /// Percent of the quota.
     const HIGH: u64 = 85;
     const LOW: u64 = 75;
-    const CURSORS: u64 = 88;
-    const PACED: u64 = 90;
+    const CURSORS: u64 = 87;
+    const PACED: u64 = 89;
     /// Couchbase's `mutation_mem_ratio`.
     const LIMIT: u64 = 93;
     const DIRTY: u64 = 40;
@@ -149,6 +158,17 @@ impl Bucket {
             self.page(env.now, HELP);
         }
         self.mem_used() + bytes as u64 <= self.settings.quota_bytes()
+    }
+
+    /// Bytes that no ejection frees: a quota that leaves no room above them could not be kept.
+    pub(crate) fn mem_floor(&self, stats: &BucketStats) -> u64 {
+        let lasting = stats.pools.of(Pool::Metadata) + stats.pools.of(Pool::ColdIndex);
+        match (self.options.kind, self.settings.eviction()) {
+            (BucketKind::Couchbase, EvictionPolicy::FullEviction) => lasting,
+            (BucketKind::Couchbase, _) => lasting + stats.kv_bytes - stats.value_bytes,
+            (BucketKind::Memcached, _) | (BucketKind::Ephemeral, EvictionPolicy::NruEviction) => 0,
+            (BucketKind::Ephemeral, _) => stats.mem_used,
+        }
     }
 
     /// What temporary failures are for at present, in words for the developer.

@@ -10,6 +10,7 @@ use storage::StoreStats;
 use crate::{
     admission::PacingStats,
     bucket::Bucket,
+    memory::Room,
     pools::{Pool, PoolBytes},
     shard::Shard,
     vbucket::VBucket,
@@ -163,6 +164,8 @@ pub struct BucketStats {
     pub pacing: PacingStats,
     /// `ep_kv_size`: documents with their headers.
     pub kv_bytes: u64,
+    /// `ep_value_size`: their values.
+    pub value_bytes: u64,
     /// Hash tables.
     pub table_bytes: u64,
     /// Checkpoint queues, without what they hold.
@@ -193,6 +196,10 @@ pub struct BucketStats {
     pub mem_high_wat: u64,
     /// `ep_mem_low_wat`.
     pub mem_low_wat: u64,
+    /// Above this mutations that grow memory are refused.
+    pub mem_limit: u64,
+    /// What stays in memory whatever the pager does.
+    pub mem_floor: u64,
     /// `ep_queue_size`: mutations waiting to be written.
     pub queue_size: u64,
     /// `ep_flusher_todo`: mutations written, waiting for their sync.
@@ -201,6 +208,10 @@ pub struct BucketStats {
     pub diskqueue_items: u64,
     /// Key and value bytes of those.
     pub diskqueue_bytes: u64,
+    /// `ep_diskqueue_fill`: mutations that have been queued since the bucket was opened.
+    pub diskqueue_fill: u64,
+    /// `ep_diskqueue_drain`: those of them that have been synced.
+    pub diskqueue_drain: u64,
     /// `ep_total_persisted`.
     pub total_persisted: u64,
     /// `vb_active_curr_items - ep_num_non_resident`, in percent of the documents.
@@ -280,6 +291,7 @@ impl Bucket {
             quota_bytes: self.settings.quota_bytes(),
             mem_high_wat,
             mem_low_wat,
+            mem_limit: self.settings.room().limit,
             pacing: self.pacing_stats(),
             tmp_oom_errors: self.errors.temporary.load(Ordering::Relaxed),
             oom_errors: self.errors.out_of_memory.load(Ordering::Relaxed),
@@ -300,6 +312,7 @@ impl Bucket {
         let queued_bytes = stats.checkpoint_memory - stats.checkpoint_bytes;
         stats.pools = self.pool_bytes(stats.table_bytes, stats.kv_bytes, queued_bytes);
         stats.mem_used = stats.pools.sum();
+        stats.mem_floor = self.mem_floor(&stats);
         stats.backfill_bytes = stats.pools.of(Pool::Replication);
         stats.collections = collections.into_iter().filter(|entry| entry.1 > 0).collect();
         stats.bg_fetched = stats.ops.bg_fetched;
@@ -311,12 +324,19 @@ impl Bucket {
 }
 
 impl BucketStats {
+    /// The smallest quota with which mutations could be taken, given what has to stay in memory.
+    #[must_use]
+    pub fn quota_min(&self) -> u64 {
+        Room::quota_for(self.mem_floor)
+    }
+
     fn add_vbucket(&mut self, v: &VBucket, collections: &mut BTreeMap<CollectionId, u64>) {
         self.curr_items += v.counts.items;
         self.curr_temp_items += v.table.len() as u64;
         self.non_resident += v.counts.non_resident;
         self.evicted += v.counts.evicted;
         self.kv_bytes += v.counts.item_bytes;
+        self.value_bytes += v.counts.value_bytes;
         self.table_bytes += v.table.bytes() as u64;
         self.checkpoint_bytes += v.checkpoint.overhead_bytes();
         self.checkpoint_memory += v.checkpoint.overhead_bytes() + v.checkpoint.bytes();
@@ -325,7 +345,10 @@ impl BucketStats {
         self.checkpoint_items_removed += v.checkpoint.removed();
         self.queue_size += v.checkpoint.dirty_len();
         self.unsynced_items += v.checkpoint.in_flight();
-        self.diskqueue_bytes += v.checkpoint.dirty_bytes();
+        self.diskqueue_bytes += v.checkpoint.pending_bytes();
+        let (filled, drained) = v.checkpoint.filled_and_drained();
+        self.diskqueue_fill += filled;
+        self.diskqueue_drain += drained;
         self.ops.add(&v.ops);
         for count in v.counts.collections() {
             *collections.entry(count.id).or_default() += count.items;

@@ -102,7 +102,10 @@ async fn update(call: &Call, name: &str) -> Outcome {
         Ok(params) => params,
         Err(errors) => return Err(refused(call, name, None, errors)),
     };
-    let errors = bucket::check(&call.meta, name, &params, false);
+    let mut errors = bucket::check(&call.meta, name, &params, false);
+    if let Some(text) = cuts_too_much(call, name, &params) {
+        errors.entry("ramQuotaMB".into()).or_insert(text);
+    }
     if !errors.is_empty() {
         return Err(refused(call, name, Some(&params), errors));
     }
@@ -113,6 +116,22 @@ async fn update(call: &Call, name: &str) -> Outcome {
     submit(call, name, Command::UpdateBucket { name: name.to_owned(), params }).await?;
     call.audit(AuditKind::BucketChanged, name, "changed");
     Ok(reply::empty_ok())
+}
+
+/// Why a quota cannot be cut so far: what the bucket cannot eject would fill it, and mutations be refused for good. A cut
+/// below what is used otherwise is carried out: values leave memory. `ignore_warnings=1` carries out any.
+fn cuts_too_much(call: &Call, name: &str, params: &BucketParams) -> Option<String> {
+    let asked = params.ram_quota_mb?.saturating_mul(MIB);
+    let unchanged =
+        call.meta.buckets.get(name).is_some_and(|info| info.ram_quota_mb.saturating_mul(MIB) <= asked);
+    let least = call.api.control.bucket_stats(name)?.quota_min;
+    if unchanged || asked >= least || call.query.is_on("ignore_warnings") {
+        return None;
+    }
+    Some(format!(
+        "RAM quota cannot be set below current usage. What has to stay in memory needs {} MiB.",
+        least.div_ceil(MIB)
+    ))
 }
 
 async fn delete(call: &Call, name: &str) -> Outcome {

@@ -52,6 +52,38 @@ const SYSTEM_FIGURES: &[SystemFigure] = &[
     ("settee_disk_used_bytes", "gauge", |system| float(system.disk_used)),
 ];
 
+/// Figures that are statistics of the bucket already: the metric, its kind, the statistic's name.
+const STATISTICS: &[(&str, &str, &str)] = &[
+    ("kv_mem_used_estimate_bytes", "gauge", "mem_used_estimate"),
+    ("kv_ep_max_size", "gauge", "ep_max_size"),
+    ("kv_ep_mem_high_wat", "gauge", "ep_mem_high_wat"),
+    ("kv_ep_mem_low_wat", "gauge", "ep_mem_low_wat"),
+    ("kv_ep_key_value_size_bytes", "gauge", "ep_kv_size"),
+    ("kv_ep_value_size_bytes", "gauge", "ep_value_size"),
+    ("kv_ep_meta_data_memory_bytes", "gauge", "ep_meta_data_memory"),
+    ("kv_total_memory_overhead_bytes", "gauge", "ep_overhead"),
+    ("kv_ep_checkpoint_memory_bytes", "gauge", "ep_checkpoint_memory"),
+    ("kv_ep_queue_size", "gauge", "ep_queue_size"),
+    ("kv_ep_flusher_todo", "gauge", "ep_flusher_todo"),
+    ("kv_ep_diskqueue_memory_bytes", "gauge", "ep_diskqueue_memory"),
+    ("kv_ep_diskqueue_fill", "counter", "ep_diskqueue_fill"),
+    ("kv_ep_diskqueue_drain", "counter", "ep_diskqueue_drain"),
+    ("kv_ep_tmp_oom_errors", "counter", "ep_tmp_oom_errors"),
+    ("kv_ep_oom_errors", "counter", "ep_oom_errors"),
+    ("kv_ep_num_value_ejects", "counter", "ep_num_value_ejects"),
+    ("kv_ep_num_non_resident", "gauge", "ep_num_non_resident"),
+    ("kv_ep_bg_fetched", "counter", "ep_bg_fetched"),
+    ("kv_ep_cursors_dropped", "counter", "ep_cursors_dropped"),
+    ("settee_pressure_step", "gauge", "ep_pressure_step"),
+    ("settee_paced_waiting", "gauge", "settee_paced_waiting"),
+    ("settee_paced_total", "counter", "settee_paced_total"),
+    ("settee_paced_refused_total", "counter", "settee_paced_refused"),
+    ("settee_drain_bytes_per_second", "gauge", "settee_drain_bytes_per_sec"),
+    ("settee_intake_bytes_per_second", "gauge", "settee_intake_bytes_per_sec"),
+];
+/// How the statistics of pools begin, which are one metric with labels.
+const POOL_PREFIX: &str = "settee_mem_";
+
 /// Upper bounds of what is shown of the phases' histograms, in microseconds; bounds of their own steps too.
 const PHASE_BOUNDS: [u64; 13] =
     [1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
@@ -69,6 +101,8 @@ pub(super) fn show(call: &Call) -> Outcome {
             let _ = writeln!(text, "{metric}{{bucket=\"{name}\"}} {}", figure(stats));
         }
     }
+    let names = buckets.iter().map(|(name, _)| *name);
+    write_statistics(&mut text, names.map(|name| (name, call.api.control.raw_stats(name, ""))).collect());
     let _ = writeln!(text, "# TYPE settee_phase_seconds histogram");
     for (name, _) in &buckets {
         for phase in call.api.control.bucket_phases(name) {
@@ -80,6 +114,25 @@ pub(super) fn show(call: &Call) -> Outcome {
         let _ = writeln!(text, "# TYPE {metric} {kind}\n{metric} {}", figure(&system));
     }
     Ok(reply::with_body(StatusCode::OK, "text/plain; version=0.0.4", text.into()))
+}
+
+fn write_statistics(text: &mut String, buckets: Vec<(&String, Vec<(String, String)>)>) {
+    for (metric, kind, wanted) in STATISTICS {
+        let _ = writeln!(text, "# TYPE {metric} {kind}");
+        for (bucket, pairs) in &buckets {
+            for (_, value) in pairs.iter().filter(|(name, _)| name == wanted) {
+                let _ = writeln!(text, "{metric}{{bucket=\"{bucket}\"}} {value}");
+            }
+        }
+    }
+    let _ = writeln!(text, "# TYPE settee_memory_bytes gauge");
+    for (bucket, pairs) in &buckets {
+        for (name, value) in pairs {
+            if let Some(pool) = name.strip_prefix(POOL_PREFIX) {
+                let _ = writeln!(text, "settee_memory_bytes{{bucket=\"{bucket}\",pool=\"{pool}\"}} {value}");
+            }
+        }
+    }
 }
 
 fn write_phase(text: &mut String, bucket: &str, phase: &PhaseView) {

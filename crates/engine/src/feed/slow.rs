@@ -14,6 +14,8 @@ use crate::{Bucket, StepReport};
 const CURSOR_PERCENT: u64 = 10;
 /// Some megabytes are worth it in the smallest bucket.
 const CURSOR_BYTES_MIN: u64 = 4 << 20;
+/// Part of it that is left to them when memory is short.
+const UNDER_PRESSURE: u64 = 8;
 /// After cursors have been dropped there is room for this share of what is allowed.
 const LEFT: (u64, u64) = (3, 4);
 
@@ -25,11 +27,17 @@ impl Bucket {
         self.options.cursor_bytes_max.unwrap_or(share)
     }
 
+    /// Of that, what is allowed now: under pressure memory is for documents.
+    fn cursor_bytes_allowed(&self) -> u64 {
+        let allowed = self.cursor_bytes_max();
+        if self.mem_used() > self.settings.room().cursors { allowed / UNDER_PRESSURE } else { allowed }
+    }
+
     /// Has feeds that are far behind go on from disk when what is queued for them is too much. There is more to look
     /// after as long as so much could be queued at all.
     pub fn drop_slow_cursors(&self) -> StepReport {
         let mut report = StepReport::default();
-        let allowed = self.cursor_bytes_max();
+        let allowed = self.cursor_bytes_allowed();
         report.more = self.cursors.load(Ordering::Relaxed) > 0 && self.mem_used() > allowed;
         if !report.more {
             return report;

@@ -171,7 +171,7 @@ impl<'a> ItemRef<'a> {
     }
 
     #[inline]
-    fn resident_bytes(self) -> usize {
+    pub(crate) fn resident_bytes(self) -> usize {
         if self.is_resident() { self.value_len() } else { 0 }
     }
 

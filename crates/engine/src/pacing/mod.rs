@@ -42,6 +42,8 @@ pub(crate) struct Load {
     pub(crate) backlog: u64,
     /// Zero at the threshold, one at the limit; below zero there is none.
     pub(crate) pressure: f64,
+    /// Bytes left until the limit.
+    pub(crate) room: u64,
 }
 
 /// What becomes of a mutation.
@@ -101,6 +103,8 @@ impl Pacer {
         let millis = now_millis.saturating_sub(self.credited_at) as f64;
         self.credited_at = now_millis;
         self.credit = (self.credit + self.rate * millis / 1e3).min(self.rate * SAVED_MILLIS / 1e3);
+        // What goes now is not seen in the pressure before it has been executed: half of the room is left for it.
+        self.credit = self.credit.min(load.room as f64 / 2.0);
         let mut going = Vec::new();
         while self.credit > 0.0
             && let Some((waiter, bytes)) = self.queue.pop()

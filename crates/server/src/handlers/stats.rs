@@ -74,7 +74,7 @@ pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Res
         "failovers" => failovers(bucket, argument),
         "memory" => {
             let stats = bucket.engine.stats();
-            Ok([memory(&stats), pools(&stats)].concat())
+            Ok([memory(&stats), pools(&stats), pacing(&stats)].concat())
         }
         "collections" => Ok(collections(bucket)),
         "scopes" => Ok(scopes(bucket)),
@@ -99,6 +99,7 @@ pub(crate) fn general(shared: &Shared, bucket: &BucketEntry) -> Pairs {
     pairs.extend(documents(bucket, &stats));
     pairs.extend(memory(&stats));
     pairs.extend(pools(&stats));
+    pairs.extend(pacing(&stats));
     pairs.extend(disk(&stats));
     pairs.extend(held(&stats));
     pairs
@@ -204,8 +205,9 @@ fn memory(stats: &BucketStats) -> Pairs {
         pair("mem_used_estimate", stats.mem_used),
         pair("bytes", stats.mem_used),
         pair("ep_kv_size", stats.kv_bytes),
-        pair("ep_value_size", stats.kv_bytes),
-        pair("ep_overhead", stats.table_bytes + stats.checkpoint_bytes),
+        pair("ep_value_size", stats.value_bytes),
+        pair("ep_meta_data_memory", stats.kv_bytes - stats.value_bytes),
+        pair("ep_overhead", overhead(stats)),
         pair("ep_checkpoint_memory", stats.checkpoint_memory),
         pair("ep_checkpoint_memory_overhead", stats.checkpoint_bytes),
         pair("ep_checkpoint_memory_cursors", stats.cursor_bytes),
@@ -219,11 +221,41 @@ fn memory(stats: &BucketStats) -> Pairs {
         pair("ep_max_size", stats.quota_bytes),
         pair("engine_maxbytes", stats.quota_bytes),
         pair("ep_mem_high_wat", stats.mem_high_wat),
+        pair("ep_mem_high_wat_percent", share(stats.mem_high_wat, stats)),
         pair("ep_mem_low_wat", stats.mem_low_wat),
+        pair("ep_mem_low_wat_percent", share(stats.mem_low_wat, stats)),
+        pair("ep_mutation_mem_ratio", share(stats.mem_limit, stats)),
         pair("ep_oom_errors", stats.oom_errors),
         pair("ep_tmp_oom_errors", stats.tmp_oom_errors),
         pair("ep_num_non_resident", stats.non_resident),
         pair("ep_num_value_ejects", stats.ops.ejects),
+    ]
+}
+
+/// What is held beside documents, tables and indexes, and comes and goes.
+fn overhead(stats: &BucketStats) -> u64 {
+    let lasting = [Pool::Items, Pool::Metadata, Pool::ColdIndex].map(|pool| stats.pools.of(pool));
+    stats.mem_used - lasting.iter().sum::<u64>()
+}
+
+/// A share of the quota, as a fraction.
+fn share(bytes: u64, stats: &BucketStats) -> f64 {
+    // Thresholds are whole percents.
+    (bytes as f64 * 100.0 / stats.quota_bytes.max(1) as f64).round() / 100.0
+}
+
+/// How mutations are paced, and what that is decided by.
+fn pacing(stats: &BucketStats) -> Pairs {
+    let pacing = &stats.pacing;
+    vec![
+        pair("ep_pressure_step", pacing.step as u8),
+        pair("settee_paced_waiting", pacing.waiting),
+        pair("settee_paced_waiting_bytes", pacing.waiting_bytes),
+        pair("settee_paced_total", pacing.paced),
+        pair("settee_paced_refused", pacing.refused),
+        pair("settee_drain_bytes_per_sec", pacing.drain_rate),
+        pair("settee_intake_bytes_per_sec", pacing.intake_rate),
+        pair("settee_drained_bytes", pacing.drained_bytes),
     ]
 }
 
@@ -239,6 +271,9 @@ fn disk(stats: &BucketStats) -> Pairs {
         pair("ep_flusher_todo", stats.unsynced_items),
         pair("ep_diskqueue_items", stats.diskqueue_items),
         pair("ep_diskqueue_memory", stats.diskqueue_bytes),
+        pair("ep_diskqueue_pending", stats.diskqueue_bytes),
+        pair("ep_diskqueue_fill", stats.diskqueue_fill),
+        pair("ep_diskqueue_drain", stats.diskqueue_drain),
         pair("vb_active_queue_size", stats.queue_size),
         pair("ep_total_persisted", stats.total_persisted),
         pair("ep_item_commit_failed", stats.commit_failures),

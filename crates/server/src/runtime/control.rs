@@ -16,13 +16,13 @@ use admin::{
     Views,
 };
 use arc_swap::ArcSwap;
-use base::BucketUuid;
+use base::{BucketUuid, bucket::BucketKind};
 use cluster::{
     Admin, Applied, BucketParams, ClusterError, Command, Initialize, LegacyParams, Metadata, MetadataStore,
     QuotaChange,
     auth::{Credentials, SALT_BYTES},
 };
-use engine::Bucket;
+use engine::{Bucket, Pressure};
 use parking_lot::Mutex;
 use storage::StoreError;
 use tokio::sync::watch;
@@ -200,6 +200,43 @@ impl Control {
     }
 }
 
+/// Percent of a quota that keys and metadata may take without a warning (ns_server).
+const OVERHEAD_PERCENT: u64 = 50;
+
+impl Control {
+    /// What the memory of buckets makes an administrator's business: before clients see errors, then while they do.
+    fn pressure_alerts(&self) -> Vec<String> {
+        let node = self.listen;
+        let mut alerts = Vec::new();
+        for (bucket, _) in self.buckets.patients() {
+            let name = bucket.name();
+            match bucket.pressure_step() {
+                Pressure::None | Pressure::Paging => {}
+                Pressure::Cursors => alerts.push(format!(
+                    "Memory pressure: Bucket \"{name}\" on node {node} is close to its quota. Slow streams are read \
+                     from disk."
+                )),
+                Pressure::Pacing => alerts.push(format!(
+                    "Write pressure: Writers of bucket \"{name}\" on node {node} are slowed down to what the disk takes."
+                )),
+                Pressure::Refusing => alerts.push(format!(
+                    "Heavy memory pressure: Bucket \"{name}\" on node {node} has reached its quota. The server will \
+                     attempt to recover from this issue."
+                )),
+            }
+            let stats = bucket.stats();
+            let percent = stats.mem_floor * 100 / stats.quota_bytes.max(1);
+            if bucket.kind() == BucketKind::Couchbase && percent > OVERHEAD_PERCENT {
+                alerts.push(format!(
+                    "Metadata overhead warning. Over {percent}% of RAM allocated to bucket \"{name}\" on node \
+                     \"{node}\" is taken up by keys and metadata."
+                ));
+            }
+        }
+        alerts
+    }
+}
+
 /// Listeners of the control plane.
 pub(crate) struct ControlListeners {
     pub(crate) mgmt: TcpListener,
@@ -276,6 +313,7 @@ impl NodeControl for Control {
         Some(BucketStatsView {
             items: stats.curr_items,
             mem_used: stats.mem_used,
+            quota_min: stats.quota_min(),
             disk_used: stats.disk_bytes,
             data_used: stats.disk_live_bytes,
             ops_per_sec: rates.ops_per_sec,
@@ -324,7 +362,7 @@ impl NodeControl for Control {
                 self.listen
             )
         };
-        disk.low.then(text).into_iter().collect()
+        disk.low.then(text).into_iter().chain(self.pressure_alerts()).collect()
     }
 
     fn certificate_pem(&self) -> Option<String> {
