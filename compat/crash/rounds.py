@@ -4,7 +4,7 @@
 
 Three rounds of four are written by a raw client, the fourth by the official Python SDK. Every round prints its seed; `--seed S --rounds 1` repeats the choices of that round, though not the moment the
 kernel gave each thread. The data directory lives through all rounds, so later ones recover from what earlier
-ones left behind. Rules: model.py; what the clients do: writer.py.
+ones left behind. Rules: model.py; what the clients do: writer.py. At the end the same is asked of `settee load --validate`.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from model import Broken, judge_vbuckets
 from sdk import SdkWriter
 from settee import kv
 from settee.node import Node, NodeError, scratch
+from settee.validated import ValidatedLoad, Violated
 from writer import BUCKET, VBUCKETS, Writer, connect
 
 
@@ -83,6 +84,20 @@ def one_round(node, kind, writers_documents, seed):
     return counts
 
 
+def validated(node, seed):
+    """More clients at once than the model follows, killed in quick succession; `settee load` knows what it may read."""
+    chance = random.Random(seed)
+    with ValidatedLoad(node, BUCKET, seconds=12, durability="persistToMajority") as load:
+        for _ in range(5):
+            time.sleep(chance.uniform(0.5, 2.0))
+            node.assert_alive()
+            node.kill()
+            node.start()
+    if not load.report["reconnects"]:
+        raise Broken("the load noticed nothing of the kills")
+    return load.report["ops"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
@@ -113,13 +128,14 @@ def main():
                 f"without a promise, up again in {started * 1000:4.0f} ms, {alive} documents, every promise kept",
                 flush=True,
             )
+        print(f"validated: {validated(node, seed)} operations through 5 kills, every promise kept", flush=True)
         node.stop()
         node.start()
         check(node, everything)
         node.stop()
         print("operations:", ", ".join(f"{name} {count}" for name, count in sorted(total.items())))
         print(f"rounds: {arguments.rounds} passed, 0 failed")
-    except (Broken, NodeError, kv.Refused) as error:
+    except (Broken, Violated, NodeError, kv.Refused) as error:
         print(f"\n{error}\n-- the server's last words ({node.log}):\n{node.tail()}", file=sys.stderr)
         print(f"repeat with: compat/run crash --seed {seed}", file=sys.stderr)
         print("rounds: 0 passed, 1 failed")

@@ -1,4 +1,4 @@
-"""Consumers that vanish in mid-stream, ten thousand of them, while documents are written."""
+"""Consumers that vanish in mid-stream, ten thousand of them, while documents are written and validated."""
 
 import multiprocessing
 import os
@@ -10,6 +10,7 @@ import time
 from case import BUCKET, NODE, SEED, Case, sockets, memory_mib
 from settee import dcp, documents, kv
 from settee.node import PASSWORD, USERNAME
+from settee.validated import ValidatedLoad
 
 CONNECTIONS = int(os.environ.get("SETTEE_ABORTS", "10000"))
 PROCESSES = 4
@@ -90,14 +91,17 @@ class Aborts(Case):
         writer = documents.Writer(NODE, BUCKET, [0], SEED, documents=2000)
         writer.start()
         try:
-            run(WARM_UP, SEED)
+            with ValidatedLoad(NODE, BUCKET, seconds=5):
+                run(WARM_UP, SEED)
             self.eventually("every stream is gone", lambda: not self.held())
             memory, connections = memory_mib(), sockets()
             began = time.monotonic()
-            read = run(CONNECTIONS, SEED + 100)
-            seconds = time.monotonic() - began
+            with ValidatedLoad(NODE, BUCKET, seconds=20) as load:
+                read = run(CONNECTIONS, SEED + 100)
+                seconds = time.monotonic() - began
         finally:
             writer.finish()
+        self.assertEqual(load.report["errors"], 0, "operations beside them")
         self.assertGreater(read, CONNECTIONS * 1000, "they were in mid-stream")
         self.eventually("every cursor, backfill and pin is gone", lambda: not self.held())
         self.eventually("every connection is closed", lambda: sockets() <= connections)

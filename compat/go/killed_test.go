@@ -1,12 +1,9 @@
 package compat
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os/exec"
 	"slices"
 	"sync"
 	"testing"
@@ -17,35 +14,6 @@ import (
 
 // killedAddress is that of the server that is killed; the one of the suite goes on.
 const killedAddress = "127.0.31.15"
-
-// killable starts a node of its own with a bucket main, and gives the means to kill and start it again.
-func killable(t *testing.T) (kill func()) {
-	t.Helper()
-	process := exec.Command("python3", "-m", "settee.killable", killedAddress, "go-killed")
-	orders := must[io.WriteCloser](t)(process.StdinPipe())
-	answers := bufio.NewScanner(must[io.ReadCloser](t)(process.StdoutPipe()))
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	answered := func(want string) {
-		t.Helper()
-		if !answers.Scan() || answers.Text() != want {
-			t.Fatalf("the node's process says %q instead of %q", answers.Text(), want)
-		}
-	}
-	t.Cleanup(func() {
-		_ = orders.Close()
-		if err := process.Wait(); err != nil {
-			t.Errorf("the node did not end well: %v", err)
-		}
-	})
-	answered("ready")
-	return func() {
-		t.Helper()
-		_ = must[int](t)(io.WriteString(orders, "kill\n"))
-		answered("up")
-	}
-}
 
 // transfer moves 1 from one account to another and leaves a receipt.
 func transfer(cluster *gocb.Cluster, collection *gocb.Collection, from, to, receipt string) error {
@@ -66,7 +34,7 @@ func transfer(cluster *gocb.Cluster, collection *gocb.Collection, from, to, rece
 // happened in half, and what unlucky attempts left behind is in nobody's way.
 func TestMoneyIsConservedWhenTheServerIsKilled(t *testing.T) {
 	const accounts, workers, kills = 4, 3, 4
-	kill := killable(t)
+	node := startNode(t, killedAddress, "go-killed")
 	cluster, collection := transactionalAt(t, killedAddress, patience)
 	key := newKey()
 	names := make([]string, accounts)
@@ -101,7 +69,7 @@ func TestMoneyIsConservedWhenTheServerIsKilled(t *testing.T) {
 	}
 	for range kills {
 		time.Sleep(300*time.Millisecond + rand.N(time.Second))
-		kill()
+		equal(t, node.tell("kill"), "up")
 	}
 	time.Sleep(time.Second)
 	close(stop)

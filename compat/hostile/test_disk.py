@@ -11,6 +11,7 @@ from pathlib import Path
 from case import NODE
 from settee import kv
 from settee.node import PASSWORD, USERNAME, Node, NodeError, scratch
+from settee.validated import ValidatedLoad
 
 ADDRESS = "127.0.31.8"
 BUCKET = "disk"
@@ -75,7 +76,9 @@ class FullDisk(unittest.TestCase):
                 node.rest.create_bucket(BUCKET, quota_mb=1024)
                 ballast = folder / "disk" / "ballast"
                 ballast.write_bytes(bytes(256 * MIB))
-                with client(node) as connection:
+                # Other clients meanwhile: refused as well, but not told anything wrong.
+                beside = ValidatedLoad(node, BUCKET, seconds=15, durability="persistToMajority")
+                with beside, client(node) as connection:
                     self.fill_and_heal(node, connection, ballast)
                 node.stop()
                 node.start()

@@ -9,11 +9,11 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 from settee.node import PASSWORD, USERNAME, Node, binary, scratch
+from settee.validated import ValidatedLoad
 
 BUCKET = "load"
 RECORDS = 20_000
@@ -100,31 +100,20 @@ def property_files(node):
         assert sum(rows) == operations == 4000, lines
 
 
-def validated_through_a_kill(node):
-    words = ["--validate", "--reconnect", "--closed", "--mix", "get=4,set=5,delete=1", "-n", 2000, "-c", 8]
-    words += ["--durability", "persistToMajority", "--seconds", 6, "--warmup", 0, "--json", "-b", BUCKET]
-    outcome = {}
-
-    def run():
-        done = subprocess.run(command(node, *words), capture_output=True, text=True, check=False, env=environment())
-        outcome.update(code=done.returncode, report=json.loads(done.stdout or "{}"), errors=done.stderr)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    time.sleep(3)
-    node.kill()
-    node.start()
-    thread.join()
-    told = outcome["report"]
-    assert outcome["code"] == 0 and told["violations"] == {}, outcome
-    assert told["reconnects"] > 0 and told["stored"] > 0, outcome
+def validated_through_kills(node):
+    with ValidatedLoad(node, BUCKET, seconds=8, durability="persistToMajority") as told:
+        for _ in range(3):
+            time.sleep(2)
+            node.kill()
+            node.start()
+    assert told.report["reconnects"] > 0, told.report
 
 
 def main():
     with Node(os.environ["SETTEE_ADDRESS"], scratch("load")) as node:
         node.initialise()
         node.rest.create_bucket(BUCKET, quota_mb=256)
-        for check in (filled_and_drained, counts_add_up, property_files, validated_through_a_kill):
+        for check in (filled_and_drained, counts_add_up, property_files, validated_through_kills):
             began = time.monotonic()
             check(node)
             print(f"{check.__name__}: ok in {time.monotonic() - began:.1f} s", flush=True)

@@ -3,7 +3,9 @@
 Python's standard library only, so that nothing has to be installed before a server can be started.
 
     node.py   one server process: start, stop, kill -9, restart, log
-    killable.py  the same for suites in other languages, as a process that takes orders
+    on_order.py  the same for tests in other languages, as a process that takes orders
+    pressure.py  watches how hard pressed a bucket is
+    validated.py  a load beside a test that notices whatever is lost
     rest.py   the management interface: requests with credentials, initialisation, buckets
     kv.py     the memcached binary protocol, byte by byte, without any kindness towards the server
 """

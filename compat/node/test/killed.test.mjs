@@ -2,37 +2,15 @@
 // unlucky attempts left behind is in nobody's way.
 
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
-import { createInterface } from 'node:readline'
 import { after, before, describe, test } from 'node:test'
 import couchbase from 'couchbase'
 import { PASSWORD, USERNAME, eventually, newKey, sleep } from './connect.mjs'
 import { TRANSACTIONS } from './doomed.mjs'
+import { startNode } from './own-node.mjs'
 
 // Of the server that is killed; the one of the suite goes on.
 const ADDRESS = '127.0.31.14'
 const [ACCOUNTS, WORKERS, KILLS] = [4, 3, 4]
-
-/** A node of its own with a bucket main. */
-async function killable() {
-  const process = spawn('python3', ['-m', 'settee.killable', ADDRESS, 'node-killed'], {
-    stdio: ['pipe', 'pipe', 'inherit'],
-  })
-  const ended = new Promise((done) => process.once('exit', done))
-  const answers = createInterface(process.stdout)[Symbol.asyncIterator]()
-  const answered = async (want) => assert.equal((await answers.next()).value, want)
-  await answered('ready')
-  return {
-    async kill() {
-      process.stdin.write('kill\n')
-      await answered('up')
-    },
-    stop() {
-      process.stdin.end()
-      return ended
-    },
-  }
-}
 
 async function connect() {
   const cluster = await couchbase.connect(`couchbase://${ADDRESS}`, {
@@ -47,7 +25,7 @@ async function connect() {
 describe('a server that is killed', () => {
   let node
   before(async () => {
-    node = await killable()
+    node = await startNode(ADDRESS, 'node-killed')
   })
   after(async () => assert.equal(await node.stop(), 0, 'the node ends well'))
 
@@ -84,7 +62,7 @@ describe('a server that is killed', () => {
     const working = Array.from({ length: WORKERS }, (_, worker) => work(worker))
     for (let kills = 0; kills < KILLS; kills++) {
       await sleep(300 + Math.random() * 1000)
-      await node.kill()
+      assert.equal(await node.tell('kill'), 'up')
     }
     await sleep(1000)
     stopped = true
