@@ -320,6 +320,12 @@ impl Bucket {
         self.shards.iter().for_each(|shard| shard.gate.set_low(low));
     }
 
+    /// Whether it is being closed: nothing more is accepted, and steps under way had better end.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shards.iter().any(|shard| shard.gate.is_closed())
+    }
+
     /// Bytes that were accepted and are not on disk yet, roughly.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {

@@ -5,22 +5,47 @@
 //! that may have been evicted: the store then decides by its own index. Dropped collections are the exception: every version of theirs is dead.
 
 use base::{DocKey, Now, Seqno, VbId, hash::key_hash};
+use parking_lot::Mutex;
 use storage::{CompactBudget, CompactReport, Liveness, Locator, Record, RecordKind, StoreError, Verdict};
 
-use crate::{bucket::Bucket, system_events::is_system_key};
+use crate::{
+    bucket::Bucket,
+    pools::{Held, Pool},
+    system_events::is_system_key,
+};
 
 /// What is on disk may exceed what is alive by this much only, when the disk is short of space.
 const SPACE_RATIO_WHEN_SHORT: f64 = 1.02;
 
+/// Stores with less than this are as compact as need be.
+const SPACE_TOLERATED: u64 = 16 << 20;
+
+/// Asked between two slices of a step: rests, and says whether to go on.
+pub type Pace<'a> = dyn Fn() -> bool + Sync + 'a;
+
 impl Bucket {
-    /// One bounded step of compaction.
+    /// One bounded step of compaction, as fast as it can.
     ///
     /// # Errors
     /// When the store cannot be read or written.
     pub fn compact(&self, shard: usize, now: Now) -> Result<CompactReport, StoreError> {
+        self.compact_paced(shard, now, &|| true)
+    }
+
+    /// One bounded step of compaction, which asks `pace` whether to go on after each slice of well below a millisecond's
+    /// work: the answer may take as long as others are to be left alone. False gives the step up.
+    ///
+    /// # Errors
+    /// As [`Bucket::compact`].
+    pub fn compact_paced(
+        &self,
+        shard: usize,
+        now: Now,
+        pace: &Pace<'_>,
+    ) -> Result<CompactReport, StoreError> {
         let is_short = self.shards.get(shard).is_some_and(|shard| shard.gate.is_short_of_space());
         let ratio = if is_short { SPACE_RATIO_WHEN_SHORT } else { CompactBudget::default().space_ratio };
-        self.compact_within(shard, now, ratio)
+        self.compact_within(shard, now, ratio, pace)
     }
 
     /// As [`Bucket::compact`], for a user who asked for it: compacts whatever has anything to gain.
@@ -28,10 +53,48 @@ impl Bucket {
     /// # Errors
     /// As [`Bucket::compact`].
     pub fn compact_eagerly(&self, shard: usize, now: Now) -> Result<CompactReport, StoreError> {
-        self.compact_within(shard, now, 1.0)
+        self.compact_eagerly_paced(shard, now, &|| true)
     }
 
-    fn compact_within(&self, shard: usize, now: Now, space_ratio: f64) -> Result<CompactReport, StoreError> {
+    /// As [`Bucket::compact_eagerly`], with rests as [`Bucket::compact_paced`].
+    ///
+    /// # Errors
+    /// As [`Bucket::compact`].
+    pub fn compact_eagerly_paced(
+        &self,
+        shard: usize,
+        now: Now,
+        pace: &Pace<'_>,
+    ) -> Result<CompactReport, StoreError> {
+        self.compact_within(shard, now, 1.0, pace)
+    }
+
+    /// What is on disk over what of it is alive, of a shard; 1 where nothing can be gained.
+    #[must_use]
+    pub fn space_ratio(&self, shard: usize) -> f64 {
+        let store = self.shards.get(shard).and_then(|shard| shard.store.as_ref());
+        let Some(stats) = store.map(|store| store.stats()) else { return 1.0 };
+        // So little is not worth anybody's trouble.
+        if stats.bytes_used < SPACE_TOLERATED {
+            1.0
+        } else {
+            stats.bytes_used as f64 / stats.bytes_live.max(1) as f64
+        }
+    }
+
+    /// Whether compaction is to take what it can get, since the disk has no space for anything else.
+    #[must_use]
+    pub fn is_short_of_space(&self) -> bool {
+        self.shards.iter().any(|shard| shard.gate.is_short_of_space())
+    }
+
+    fn compact_within(
+        &self,
+        shard: usize,
+        now: Now,
+        space_ratio: f64,
+        pace: &Pace<'_>,
+    ) -> Result<CompactReport, StoreError> {
         let Some(shard) = self.shards.get(shard) else { return Ok(CompactReport::default()) };
         let Some(store) = &shard.store else { return Ok(CompactReport::default()) };
         let budget = CompactBudget {
@@ -39,7 +102,8 @@ impl Bucket {
             space_ratio,
             ..CompactBudget::default()
         };
-        let report = store.compact(self, budget)?;
+        let memory = Mutex::new(shard.pools.hold(Pool::Write, 0));
+        let report = store.compact(&Paced { bucket: self, memory, pace }, budget)?;
         for &(vb, seqno) in &report.purged {
             if let Ok((slot, _)) = self.slot(vb) {
                 let mut v = slot.vb.lock();
@@ -51,7 +115,29 @@ impl Bucket {
     }
 }
 
-impl Liveness for Bucket {
+/// The bucket's word on what is alive, and somebody else's on when to rest.
+struct Paced<'a> {
+    bucket: &'a Bucket,
+    memory: Mutex<Held<'a>>,
+    pace: &'a Pace<'a>,
+}
+
+impl Liveness for Paced<'_> {
+    fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict {
+        self.bucket.verdict(vb, record, at)
+    }
+
+    fn relocate(&self, vb: VbId, key: &[u8], hash: u64, seqno: Seqno, from: Locator, to: Locator) -> bool {
+        self.bucket.relocate(vb, key, hash, seqno, from, to)
+    }
+
+    fn go_on(&self, memory_bytes: u64) -> bool {
+        self.memory.lock().set(memory_bytes);
+        (self.pace)()
+    }
+}
+
+impl Bucket {
     fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict {
         if self.collections.load().is_dropped(DocKey::trusted(record.key).collection()) {
             return Verdict::Dead;

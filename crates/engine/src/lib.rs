@@ -58,6 +58,7 @@ mod warmup;
 
 pub use admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressure};
 pub use bucket::Bucket;
+pub use compactor::Pace;
 pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};
 pub use feed::{
     Feed, FeedBatch, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions, FeedSnapshot, FeedStep, VbHistory,

@@ -189,6 +189,13 @@ pub trait Liveness: Sync {
     /// value is empty.
     fn verdict(&self, vb: VbId, record: &Record<'_>, at: Locator) -> Verdict;
 
+    /// Asked now and then while a step works, on its thread, with the memory it holds: the place to rest, so that nobody is
+    /// disturbed. False gives the step up; nothing has changed then.
+    fn go_on(&self, memory_bytes: u64) -> bool {
+        let _ = memory_bytes;
+        true
+    }
+
     /// The record now also lies at `to`, synced; make memory point there if it still points to `from` for this
     /// seqno. Returns whether it did.
     fn relocate(&self, vb: VbId, key: &[u8], hash: u64, seqno: Seqno, from: Locator, to: Locator) -> bool;

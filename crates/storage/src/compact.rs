@@ -11,9 +11,11 @@
 //! 7. A manifest without the inputs, and with the purge seqnos, is synced.
 //! 8. Then the inputs leave the set and lose their names.
 //!
-//! A step that fails before 6 removes its outputs and leaves no trace. Only synced segments are read. A damaged
+//! A step works in slices (`effort`) and may be given up between two of them. One that is, or fails, before 6 removes its
+//! outputs and leaves no trace. Only synced segments are read. A damaged
 //! victim is quarantined: nobody knows what was lost in it. Readers that still hold an input keep it readable.
 
+mod effort;
 mod judge;
 mod output;
 mod victims;
@@ -25,6 +27,7 @@ use std::{
 
 use base::{Seqno, VbId};
 
+use self::effort::Effort;
 use crate::{
     api::{CompactBudget, CompactReport, Liveness},
     counters::count,
@@ -50,6 +53,11 @@ pub(crate) struct Kept {
     pub(crate) live: bool,
     /// A tombstone that is old enough to go.
     pub(crate) purgeable: bool,
+}
+
+/// Memory that a list of what is kept takes.
+fn memory_of(kept: &Vec<Kept>) -> u64 {
+    (kept.capacity() * size_of::<Kept>()) as u64
 }
 
 impl Kept {
@@ -87,6 +95,7 @@ fn clean(core: &Core, liveness: &dyn Liveness, budget: &CompactBudget) -> Result
     if !inputs.is_empty() {
         match compact(core, &inputs, liveness, budget, &mut report) {
             Ok(()) => {}
+            Err(StoreError::Stopped) => {}
             // The damage is noted and the victim quarantined: the next step chooses others.
             Err(StoreError::Corrupt { .. }) => {}
             Err(StoreError::NoSpace) if core.compaction_reserve.release() => {
@@ -107,9 +116,10 @@ fn compact(
     report: &mut CompactReport,
 ) -> Result<(), StoreError> {
     let mut kept = Vec::new();
+    let mut effort = Effort::new(core, liveness);
     let (mut seen, mut bytes_read) = (0, 0);
     for (number, victim) in inputs.iter().enumerate() {
-        seen += judge::judge(core, victim, number as u32, liveness, budget.purge_before, &mut kept)?;
+        seen += judge::judge(core, victim, number as u32, &mut effort, budget.purge_before, &mut kept)?;
         bytes_read += victim.data_end();
     }
     let purged = judge::purge(core, inputs, &mut kept)?;
@@ -117,7 +127,7 @@ fn compact(
     // A step that failed late, or a commit that was repeated, leaves copies of one version.
     kept.dedup_by_key(|record| (record.vb, record.seqno, record.hash));
     count(&core.counters.compaction_bytes_read, bytes_read);
-    let outputs = output::write(core, inputs, &kept)?;
+    let outputs = output::write(core, inputs, &kept, &mut effort)?;
     let written: u64 = outputs.iter().map(|output| output.data_end()).sum();
     count(&core.counters.compaction_bytes_written, written);
     let removed = core.removed.load(Ordering::Relaxed);
@@ -126,7 +136,7 @@ fn compact(
         output.purge_tried.store(removed, Ordering::Relaxed);
         core.insert_segment(output.clone());
     }
-    output::relocate(inputs, &outputs, &kept, liveness)?;
+    output::relocate(inputs, &outputs, &kept, &mut effort)?;
     let highest: BTreeMap<VbId, Seqno> = purged.iter().copied().collect();
     {
         let mut writer = core.writer.lock();
@@ -143,12 +153,11 @@ fn compact(
     Ok(())
 }
 
-/// Takes segments out of the store: first a synced manifest without them, then the set, then the files.
+/// Takes segments out of the store: first a synced manifest without them, with it the set, then the files.
 fn retire(core: &Core, segments: &[Arc<Segment>], report: &mut CompactReport) -> Result<(), StoreError> {
     let ids: Vec<u32> = segments.iter().map(|segment| segment.id).collect();
     // Order matters: a file must not go while a manifest that survives a crash still needs it.
     core.write_manifest(&ids)?;
-    core.remove_segments(&ids);
     for segment in segments {
         core.remove_file(&segment.name);
         report.segments_removed += 1;

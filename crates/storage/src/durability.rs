@@ -1,6 +1,7 @@
 //! Group commit and the manifest: the two ways something becomes durable.
 //!
-//! Both run under the sync lock: 1. under the writer's lock, note where the log ends and which segments have
+//! Both run under the sync lock, and manifests are replaced behind it, one after the other in the order of what they say
+//! (the manifest lock): 1. under the writer's lock, note where the log ends and which segments have
 //! unsynced bytes (commits go on from here); 2. sync those files, oldest first, then the directory if names are
 //! new; 3. only then say so: advance `synced`, replace the manifest. A failed sync poisons the shard.
 
@@ -24,6 +25,10 @@ use crate::{
 pub(crate) const MANIFEST: &str = "manifest";
 /// Where the next one is written before it takes the name.
 pub(crate) const MANIFEST_TEMPORARY: &str = "manifest.new";
+
+/// A second one, for when the first is damaged; as of the last change that was not only an addition.
+pub(crate) const MANIFEST_COPY: &str = "manifest.copy";
+pub(crate) const MANIFEST_COPY_TEMPORARY: &str = "manifest.copy.new";
 
 /// The log's end at one moment, and what must be synced for it to be durable.
 struct Snapshot {
@@ -49,40 +54,67 @@ impl Core {
         if self.synced.load() >= wanted {
             return Ok(());
         }
-        let _guard = self.sync_lock.lock();
+        let guard = self.sync_lock.lock();
         // Whoever held the lock before may have synced ours too.
         if self.synced.load() >= wanted {
             return Ok(());
         }
         self.counters.check()?;
-        let due = self.manifest_due.load(Ordering::Relaxed);
+        // Who is replacing the manifest just now is not waited for: it is due again at the next sync.
+        let turn = self.manifest_due.load(Ordering::Relaxed).then(|| self.manifest_lock.try_lock()).flatten();
+        let due = turn.is_some();
+        if due {
+            // Before it is written: what is sealed meanwhile is due again.
+            self.manifest_due.store(false, Ordering::Relaxed);
+        }
         let snapshot = self.snapshot(&mut self.writer.lock(), due, &[]);
         let sealed_some = snapshot.files.iter().any(|segment| segment.is_sealed());
         self.sync_files(&snapshot)?;
         self.writer.lock().mark_synced(self, snapshot.end);
-        if sealed_some {
+        if sealed_some && !due {
             // Written with the next sync: then a recovery need not read the sealed segment's data.
             self.manifest_due.store(true, Ordering::Relaxed);
         }
-        match snapshot.manifest.map(|manifest| self.replace_manifest(&manifest)) {
+        drop(guard);
+        let Some(manifest) = snapshot.manifest else { return Ok(()) };
+        let staged = self.stage(MANIFEST_TEMPORARY, &manifest::encode(&manifest));
+        match staged.and_then(|()| self.name_manifest()) {
             // It only shortens a recovery: a full disk is no reason to fail.
-            None | Some(Ok(()) | Err(StoreError::NoSpace)) => Ok(()),
-            Some(Err(cause)) => Err(cause),
+            Err(StoreError::NoSpace) => {
+                self.manifest_due.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            result => result,
         }
     }
 
-    /// Syncs everything, then replaces the manifest by one that lacks the segments in `without`. A full disk is met
-    /// with the reserve.
+    /// Syncs everything, then replaces the manifest by one that lacks the segments in `without`, which leave the set. A
+    /// full disk is met with the reserve.
     pub(crate) fn write_manifest(&self, without: &[u32]) -> Result<(), StoreError> {
-        let _guard = self.sync_lock.lock();
+        let _turn = self.manifest_lock.lock();
+        let guard = self.sync_lock.lock();
         self.counters.check()?;
         let snapshot = self.snapshot(&mut self.writer.lock(), true, without);
         self.sync_files(&snapshot)?;
+        // Nobody's commit waits for a manifest.
+        drop(guard);
         let Some(manifest) = snapshot.manifest else { return Ok(()) };
-        match self.replace_manifest(&manifest) {
-            Err(StoreError::NoSpace) if self.reserve.release() => self.replace_manifest(&manifest),
-            result => result,
+        let bytes = manifest::encode(&manifest);
+        // Order matters: once the manifest has its name nothing may fail for want of space. The copy may say less than the
+        // manifest, but nothing that is no longer so: it is brought up to date before files go that it lists.
+        for temporary in [MANIFEST_COPY_TEMPORARY, MANIFEST_TEMPORARY] {
+            match self.stage(temporary, &bytes) {
+                Err(StoreError::NoSpace) if self.reserve.release() => self.stage(temporary, &bytes)?,
+                result => result?,
+            }
         }
+        self.name_manifest()?;
+        self.name(MANIFEST_COPY_TEMPORARY, MANIFEST_COPY)?;
+        if !without.is_empty() {
+            // Before another manifest can list them: their files are going to be removed.
+            self.remove_segments(without);
+        }
+        Ok(())
     }
 
     fn snapshot(&self, writer: &mut Writer, with_manifest: bool, without: &[u32]) -> Snapshot {
@@ -147,27 +179,35 @@ impl Core {
         cause
     }
 
-    fn replace_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
-        let bytes = manifest::encode(manifest);
-        let (temporary, path) = (self.dir.join(MANIFEST_TEMPORARY), self.dir.join(MANIFEST));
+    /// The manifest that was staged is the manifest.
+    fn name_manifest(&self) -> Result<(), StoreError> {
+        self.name(MANIFEST_TEMPORARY, MANIFEST)?;
+        self.unsettled.store(false, Ordering::Relaxed);
+        count(&self.counters.manifest_writes, 1);
+        Ok(())
+    }
+
+    /// Writes a small file, synced.
+    fn stage(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let write = |file: Box<dyn FsFile>| {
-            file.write_at(&bytes, 0)?;
+            file.write_at(bytes, 0)?;
             Ok(file)
         };
-        let file = self.fs.create(&temporary).and_then(write).map_err(|source| {
-            let cause = io_error("write", MANIFEST_TEMPORARY, source);
+        let file = self.fs.create(&self.dir.join(name)).and_then(write).map_err(|source| {
+            let cause = io_error("write", name, source);
             if !matches!(cause, StoreError::NoSpace) {
                 self.counters.poison(&cause);
             }
             cause
         })?;
-        // Order matters: content, then name, then directory. A crash in between leaves the old or the new one.
-        file.sync_data().map_err(|source| self.failed_sync(MANIFEST_TEMPORARY, source))?;
-        self.fs.rename(&temporary, &path).map_err(|source| self.failed_sync(MANIFEST, source))?;
-        self.sync_dir()?;
-        self.manifest_due.store(false, Ordering::Relaxed);
-        self.unsettled.store(false, Ordering::Relaxed);
-        count(&self.counters.manifest_writes, 1);
-        Ok(())
+        file.sync_data().map_err(|source| self.failed_sync(name, source))
+    }
+
+    /// Gives what was staged its name, after its content is durable; then the directory. A crash in between leaves the
+    /// old or the new one.
+    fn name(&self, temporary: &str, name: &str) -> Result<(), StoreError> {
+        let (from, to) = (self.dir.join(temporary), self.dir.join(name));
+        self.fs.rename(&from, &to).map_err(|source| self.failed_sync(name, source))?;
+        self.sync_dir()
     }
 }

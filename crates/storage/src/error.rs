@@ -30,6 +30,9 @@ pub enum StoreError {
     /// The vBucket's contents were dropped, or are being dropped.
     #[error("the vBucket was reset")]
     Reset,
+    /// What was under way was given up as its caller wanted; nothing has changed.
+    #[error("given up as asked")]
+    Stopped,
     /// Another process has the directory open.
     #[error("{0} is in use by another process")]
     Locked(String),

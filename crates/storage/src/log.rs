@@ -1,6 +1,6 @@
 //! A shard's store: the set of segments, the writer at the log's end, and the locks between them.
 //!
-//! Lock order: compaction, sync, writer, segment set, a segment's index. Readers take only the last two, briefly:
+//! Lock order: compaction, manifest, sync, writer, segment set, a segment's index. Readers take only the last two, briefly:
 //! they clone the set (an `Arc`) and read files without any lock. Segments in a reader's clone stay readable
 //! whatever happens to the set.
 
@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -97,6 +97,10 @@ pub(crate) struct Core {
     published: AtomicPosition,
     pub(crate) sync_lock: Mutex<()>,
     pub(crate) compact_lock: Mutex<()>,
+    /// How many wait for compaction's lock, and for no step of it to go on.
+    pub(crate) compaction_awaited: AtomicUsize,
+    /// Held while the manifest is replaced, by one after the other.
+    pub(crate) manifest_lock: Mutex<()>,
     /// For deletions and metadata.
     pub(crate) reserve: Reserve,
     pub(crate) compaction_reserve: Reserve,
@@ -168,6 +172,8 @@ impl Core {
             writer: Mutex::new(writer),
             sync_lock: Mutex::new(()),
             compact_lock: Mutex::new(()),
+            compaction_awaited: AtomicUsize::new(0),
+            manifest_lock: Mutex::new(()),
             manifest_due: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
             incomplete: AtomicBool::new(false),
@@ -270,6 +276,13 @@ impl Core {
         }
     }
 
+    /// As [`Core::remove_file`], of a file that need not be there.
+    pub(crate) fn remove_if_there(&self, name: &str) {
+        if self.fs.open(&self.dir.join(name)).is_ok() {
+            self.remove_file(name);
+        }
+    }
+
     fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {
         self.counters.check()?;
         self.publish();
@@ -304,7 +317,9 @@ impl Core {
         check_states(vbs)?;
         // Order matters: until the manifest is written the reset may be taken back, and a compaction in between would
         // have judged everything dead. Nobody holds this lock while waiting for a commit, so it is safe to wait for.
+        self.compaction_awaited.fetch_add(1, Ordering::Relaxed);
         let _no_compaction = self.compact_lock.lock();
+        self.compaction_awaited.fetch_sub(1, Ordering::Relaxed);
         let mut writer = self.writer.lock();
         let states: BTreeMap<_, _> = writer.states().map(|(vb, state)| (vb, state.clone())).collect();
         let before: Vec<_> = vbs.iter().map(|(vb, _)| (*vb, self.incarnation(*vb))).collect();

@@ -22,7 +22,7 @@ use crate::{
     api::VbState,
     appender::Appender,
     counters::Counters,
-    durability::{MANIFEST, MANIFEST_TEMPORARY},
+    durability::{MANIFEST, MANIFEST_COPY, MANIFEST_COPY_TEMPORARY, MANIFEST_TEMPORARY},
     error::StoreError,
     format::{
         DATA_START, VBUCKETS, VERSION,
@@ -71,11 +71,27 @@ pub(crate) fn open(dir: &Path, fs: Arc<dyn Fs>, options: Options) -> Result<Core
 }
 
 impl Opening<'_> {
+    /// The manifest or, if it is damaged or gone, its copy: what that does not say the segments do.
     fn read_manifest(&self) -> Result<Option<Manifest>, StoreError> {
-        let file = match self.fs.open(&self.dir.join(MANIFEST)) {
+        match self.read_manifest_at(MANIFEST) {
+            Ok(Some(manifest)) => Ok(Some(manifest)),
+            // A version that is not known, or another shard, is no accident.
+            Err(cause) if !matches!(cause, StoreError::Corrupt { offset: 0, .. }) => Err(cause),
+            damaged_or_gone => match self.read_manifest_at(MANIFEST_COPY) {
+                Ok(Some(copy)) => {
+                    tracing::error!(dir = %self.dir.display(), "the manifest is damaged or gone: its copy is used");
+                    Ok(Some(copy))
+                }
+                _ => damaged_or_gone,
+            },
+        }
+    }
+
+    fn read_manifest_at(&self, name: &str) -> Result<Option<Manifest>, StoreError> {
+        let file = match self.fs.open(&self.dir.join(name)) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(io_error("open", MANIFEST, source)),
+            Err(source) => return Err(io_error("open", name, source)),
         };
         let read = |file: &dyn FsFile| {
             let mut bytes = vec![0; file.length()? as usize];
@@ -83,13 +99,13 @@ impl Opening<'_> {
             bytes.truncate(count);
             Ok(bytes)
         };
-        let bytes = read(&*file).map_err(|source| io_error("read", MANIFEST, source))?;
+        let bytes = read(&*file).map_err(|source| io_error("read", name, source))?;
         match manifest::decode(&bytes) {
             Ok(manifest) if manifest.shard == self.shard => Ok(Some(manifest)),
-            Ok(_) => Err(self.counters.corrupt(MANIFEST, 12, "belongs to another shard")),
-            Err(ManifestError::Damaged) => Err(self.counters.corrupt(MANIFEST, 0, "manifest damaged")),
+            Ok(_) => Err(self.counters.corrupt(name, 12, "belongs to another shard")),
+            Err(ManifestError::Damaged) => Err(self.counters.corrupt(name, 0, "manifest damaged")),
             Err(ManifestError::Version(found)) => {
-                Err(StoreError::Version { file: MANIFEST.to_owned(), found, known: VERSION })
+                Err(StoreError::Version { file: name.to_owned(), found, known: VERSION })
             }
         }
     }
@@ -142,7 +158,7 @@ impl Opening<'_> {
         let set = core.segments();
         for name in names {
             let listed = parse_name(name).is_none_or(|id| set.contains_key(&id));
-            if !listed || name == MANIFEST_TEMPORARY {
+            if !listed || [MANIFEST_TEMPORARY, MANIFEST_COPY_TEMPORARY].contains(&name.as_str()) {
                 core.remove_file(name);
             }
         }
@@ -170,6 +186,8 @@ impl Opening<'_> {
             // The old manifest leads the next open to the same result, as long as nothing is appended.
             Err(StoreError::NoSpace) => {
                 core.unsettled.store(true, Ordering::Relaxed);
+                // The copy may be older, and list files that are going to be removed.
+                core.remove_if_there(MANIFEST_COPY);
                 Ok(())
             }
             result => result,

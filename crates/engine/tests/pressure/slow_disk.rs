@@ -50,6 +50,7 @@ impl Disk for SlowDisk {
             segment_bytes: 4 << 20,
             segment_bytes_min: 1 << 20,
             reserve_bytes: 2 << 20,
+            ..Options::default()
         };
         Arc::new(storage::open(Path::new("/shard"), Arc::new(self.slow.clone()), options).unwrap())
     }

@@ -22,15 +22,15 @@ use cluster::{
     QuotaChange,
     auth::{Credentials, SALT_BYTES},
 };
-use engine::{Bucket, Pressure};
+use engine::Pressure;
 use parking_lot::Mutex;
-use storage::StoreError;
 use tokio::sync::watch;
 
 use super::{
     ServeError,
     audit::{self, AuditLog},
     buckets::OpenBuckets,
+    compaction,
     gauges::Gauges,
     options::{InitBucket, InitOptions},
     random_uuid,
@@ -284,12 +284,7 @@ impl NodeControl for Control {
         };
         let shared = Arc::clone(&self.shared);
         // Started, not waited for: rewriting a large bucket takes longer than a client waits for an answer.
-        tokio::task::spawn_blocking(move || {
-            let compacted = (0..engine.shards()).try_for_each(|shard| compact_whole(&engine, shard, &shared));
-            if let Err(error) = compacted {
-                tracing::error!(bucket = engine.name(), %error, "the bucket could not be compacted");
-            }
-        });
+        tokio::task::spawn_blocking(move || compaction::compact_whole(&engine, &shared));
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -382,19 +377,6 @@ impl NodeControl for Control {
 pub(crate) fn data_plane_audit(audit: &Arc<AuditLog>) -> impl Fn(shared::AuditEvent) + Send + Sync + 'static {
     let audit = Arc::clone(audit);
     move |event| audit.record(audit::of_data_plane(&event))
-}
-
-/// Step after step until nothing is left that is worth rewriting, or as much was read as there was at the start:
-/// under a steady load there is always something more.
-fn compact_whole(engine: &Bucket, shard: usize, shared: &Shared) -> Result<(), StoreError> {
-    let mut bytes_left = engine.stats().disk_bytes;
-    loop {
-        let report = engine.compact_eagerly(shard, shared.now())?;
-        bytes_left = bytes_left.saturating_sub(report.bytes_read);
-        if !report.more || bytes_left == 0 {
-            return Ok(());
-        }
-    }
 }
 
 fn create_bucket(bucket: &InitBucket) -> Result<Command, ServeError> {

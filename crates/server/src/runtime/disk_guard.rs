@@ -15,7 +15,6 @@ use std::{
     time::Duration,
 };
 
-use engine::Bucket;
 use storage::{Fs, Space};
 
 use super::{

@@ -1,4 +1,4 @@
-//! What one thread each does for all buckets of the node: keeping them tidy, and compacting their files.
+//! What one thread does for all buckets of the node: keeping them tidy.
 //!
 //! Housekeeping sleeps until something is due. Paging is rung for when memory crosses a bucket's high watermark; expiry
 //! comes due when the second changes, and defragmentation is looked at as often; cursors are looked after as long as
@@ -32,57 +32,43 @@ const REST: u32 = 3;
 const WATCHFUL: Duration = Duration::from_millis(50);
 /// While nothing is to be done but to notice that the second has changed.
 const IDLE: Duration = Duration::from_secs(1);
-const COMPACTION_EVERY: Duration = Duration::from_millis(250);
 
 /// An open bucket and where to count.
 pub(crate) type Patient = (Arc<Bucket>, Arc<BucketMeter>);
 
-/// The node-wide threads that keep every bucket tidy.
+/// The node-wide thread that keeps every bucket tidy.
 pub(crate) struct Housekeeper {
     stop: Arc<AtomicBool>,
     bell: Arc<Bell>,
-    threads: Vec<JoinHandle<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl Housekeeper {
     /// `buckets` lists what is open at the moment; it is asked before every round. Who wants memory rings `bell`.
     pub(crate) fn start(
-        buckets: impl Fn() -> Vec<Patient> + Clone + Send + 'static,
+        buckets: impl Fn() -> Vec<Patient> + Send + 'static,
         shared: &Arc<Shared>,
         bell: Arc<Bell>,
     ) -> io::Result<Housekeeper> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut tidier =
             Tidier { shared: Arc::clone(shared), stop: Arc::clone(&stop), second: 0, is_unfinished: false };
-        let (list, ears) = (buckets.clone(), Arc::clone(&bell));
+        let ears = Arc::clone(&bell);
         let tidy = spawn("housekeeping", move || {
             while !tidier.stopping() {
-                let pause = tidier.round(&list());
+                let pause = tidier.round(&buckets());
                 if !pause.is_zero() {
                     ears.wait(pause);
                 }
             }
         })?;
-        let (flag, clock) = (Arc::clone(&stop), Arc::clone(shared));
-        let compact = spawn("compaction", move || {
-            while !flag.load(Ordering::Acquire) {
-                let more =
-                    buckets().iter().fold(false, |more, (bucket, _)| compact(bucket, clock.now()) | more);
-                if !more {
-                    std::thread::park_timeout(COMPACTION_EVERY);
-                }
-            }
-        })?;
-        Ok(Housekeeper { stop, bell, threads: vec![tidy, compact] })
+        Ok(Housekeeper { stop, bell, thread: tidy })
     }
 
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.bell.ring();
-        for thread in self.threads {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
+        let _ = self.thread.join();
     }
 }
 
@@ -158,18 +144,4 @@ fn thread_cpu() -> Duration {
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     let secs = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(secs, u32::try_from(time.tv_nsec).unwrap_or_default())
-}
-
-fn compact(bucket: &Bucket, now: Now) -> bool {
-    if !bucket.is_warm() {
-        // Liveness is only known once every key is in memory.
-        return false;
-    }
-    (0..bucket.shards()).fold(false, |more, shard| match bucket.compact(shard, now) {
-        Ok(report) => report.more | more,
-        Err(error) => {
-            tracing::warn!(bucket = bucket.name(), shard, %error, "compaction could not run");
-            more
-        }
-    })
 }

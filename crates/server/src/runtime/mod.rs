@@ -10,6 +10,7 @@ mod audit_trail;
 mod background;
 mod bell;
 mod buckets;
+mod compaction;
 mod company;
 mod control;
 mod data_dir;
@@ -29,6 +30,7 @@ use cluster::{ClusterError, Metadata, MetadataStore, NodeInfo, Ports};
 use self::{
     audit::AuditLog,
     buckets::OpenBuckets,
+    compaction::Compaction,
     control::{Control, ControlListeners},
     data_dir::DataDir,
     disk_guard::DiskGuard,
@@ -104,6 +106,7 @@ pub struct Node {
     workers: Workers,
     buckets: Arc<OpenBuckets>,
     housekeeper: Housekeeper,
+    compaction: Compaction,
     disk_guard: DiskGuard,
     pacing: Pacing,
     control_plane: tokio::runtime::Runtime,
@@ -161,6 +164,13 @@ impl Node {
         let housekeeper = Housekeeper::start(move || list.patients(), &shared, bells.housekeeping)?;
         let list = Arc::clone(&buckets);
         let guarded = (options.data_dir.as_path(), options.disk);
+        let compaction = Compaction::start(
+            {
+                let list = Arc::clone(&buckets);
+                move || list.patients()
+            },
+            Arc::clone(&shared),
+        )?;
         let disk_guard = DiskGuard::start(files, guarded, move || list.patients(), Arc::clone(&shared))?;
         let list = Arc::clone(&buckets);
         let pacing = Pacing::start(move || list.patients(), bells.pacing, Arc::clone(&shared))?;
@@ -200,6 +210,7 @@ impl Node {
             workers,
             buckets,
             housekeeper,
+            compaction,
             disk_guard,
             pacing,
             control_plane,
@@ -248,6 +259,7 @@ impl Node {
         self.shutdown.send_replace(true);
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
         self.housekeeper.stop();
+        self.compaction.stop();
         self.disk_guard.stop();
         self.workers.stop(DRAIN_GRACE);
         self.pacing.stop();

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base::{Seqno, VbId};
 
-use super::Kept;
+use super::{Kept, effort::Effort, memory_of};
 use crate::{
-    api::{Liveness, Record, Verdict},
+    api::{Record, Verdict},
     error::StoreError,
     format::{DATA_START, frame::StoredRecord},
     frames::{Frames, Step},
@@ -24,11 +24,10 @@ pub(super) fn judge(
     core: &Core,
     victim: &Segment,
     number: u32,
-    liveness: &dyn Liveness,
+    effort: &mut Effort<'_>,
     purge_before: u32,
     kept: &mut Vec<Kept>,
 ) -> Result<u64, StoreError> {
-    victim.file.will_read(DATA_START, victim.data_end());
     // Values of what is dead do not matter; those of what is kept are checked by the second pass.
     let mut frames = Frames::new(victim, DATA_START, victim.data_end(), false);
     let mut seen = 0;
@@ -36,6 +35,7 @@ pub(super) fn judge(
         match frames.step()? {
             Step::Record(offset, stored) => {
                 seen += 1;
+                effort.spend(u64::from(stored.length), memory_of(kept))?;
                 if !core.is_current(stored.vb, stored.incarnation) {
                     continue;
                 }
@@ -47,7 +47,7 @@ pub(super) fn judge(
                 }
                 let record = stored.to_record();
                 let at = victim.locate(offset, stored.length);
-                let live = match liveness.verdict(stored.vb, &record, at) {
+                let live = match effort.liveness.verdict(stored.vb, &record, at) {
                     Verdict::Live => true,
                     Verdict::Dead => continue,
                     Verdict::Unknown if is_superseded(core, stored.vb, &record)? => continue,

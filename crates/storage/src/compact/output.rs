@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::VbId;
 
-use super::Kept;
+use super::{Kept, effort::Effort, memory_of};
 use crate::{
     api::Liveness,
     appender::{Appender, Batch},
@@ -24,6 +24,8 @@ use crate::{
 
 /// Records per batch of an output: bounds what a reader must hold to check one.
 const BATCH_RECORDS_MAX: usize = 4096;
+/// Written between two syncs of an output: one sync of all of it would keep everybody else's waiting.
+const SYNC_BYTES: u64 = 4 << 20;
 /// Read around a kept record in the hope that its neighbours follow.
 const WINDOW_BYTES: u64 = 64 << 10;
 
@@ -32,9 +34,12 @@ const WINDOW_BYTES: u64 = 64 << 10;
 pub(super) fn write(
     core: &Core,
     inputs: &[Arc<Segment>],
-    kept: &[Kept],
+    kept: &Vec<Kept>,
+    effort: &mut Effort<'_>,
 ) -> Result<Vec<Arc<Segment>>, StoreError> {
-    let mut outputs = Outputs { core, done: Vec::new(), open: None, batch: Batch::default(), number: 0 };
+    let mut outputs =
+        Outputs { core, done: Vec::new(), open: None, batch: Batch::default(), number: 0, synced: 0 };
+    let memory = memory_of(kept) + inputs.len() as u64 * WINDOW_BYTES;
     let mut windows: Vec<Window> = inputs.iter().map(|_| Window::default()).collect();
     let result = kept
         .iter()
@@ -51,7 +56,8 @@ pub(super) fn write(
                 input.quarantine();
                 input.corrupt(record.offset, "checksum does not match")
             })?;
-            outputs.push(record, &stored)
+            outputs.push(record, &stored)?;
+            effort.spend(2 * u64::from(record.length), memory)
         })
         .and_then(|()| outputs.close());
     match result {
@@ -73,6 +79,8 @@ struct Outputs<'a> {
     open: Option<Appender>,
     batch: Batch,
     number: u64,
+    /// The open output is synced up to here.
+    synced: u64,
 }
 
 impl Outputs<'_> {
@@ -91,7 +99,7 @@ impl Outputs<'_> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let owner = (kept.vb, record.incarnation, record.branch);
         self.batch.push(open, owner, &record.meta, (kept.hash, record.key), record.value)?;
-        if self.batch.records() >= BATCH_RECORDS_MAX {
+        if self.batch.records() >= BATCH_RECORDS_MAX || self.batch.bytes() >= SYNC_BYTES {
             self.end_batch()?;
         }
         Ok(())
@@ -113,7 +121,7 @@ impl Outputs<'_> {
             synced: Position::default(),
             first_batch: 1,
         };
-        self.number = 1;
+        (self.number, self.synced) = (1, 0);
         match Appender::new(segment.clone(), &header::encode(&header), 0) {
             Ok(open) => {
                 self.batch.begin(&segment);
@@ -134,6 +142,12 @@ impl Outputs<'_> {
             self.number += 1;
         }
         self.batch.begin(&open.segment);
+        let end = open.segment.data_end();
+        if end >= self.synced + SYNC_BYTES {
+            let segment = &open.segment;
+            segment.file.sync_data().map_err(|source| self.core.failed_sync(&segment.name, source))?;
+            self.synced = end;
+        }
         Ok(())
     }
 
@@ -155,9 +169,10 @@ impl Outputs<'_> {
 pub(super) fn relocate(
     inputs: &[Arc<Segment>],
     outputs: &[Arc<Segment>],
-    kept: &[Kept],
-    liveness: &dyn Liveness,
+    kept: &Vec<Kept>,
+    effort: &mut Effort<'_>,
 ) -> Result<(), StoreError> {
+    let memory = memory_of(kept);
     let mut expected = kept.iter();
     for output in outputs {
         let mut frames = Frames::new(output, DATA_START, output.data_end(), false);
@@ -165,7 +180,8 @@ pub(super) fn relocate(
             match frames.step()? {
                 Step::Record(offset, record) => {
                     let Some(kept) = expected.next() else { return Ok(()) };
-                    move_locator(inputs, output, kept, offset, &record, liveness);
+                    move_locator(inputs, output, kept, offset, &record, effort.liveness);
+                    effort.spend_unstoppably(u64::from(record.length), memory);
                 }
                 // Left where it is: memory still knows the input, which then must not go.
                 Step::Unreadable(offset, _, detail) | Step::Damaged(offset, detail) => {

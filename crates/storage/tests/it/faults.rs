@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use base::Seqno;
-use settee_storage::{CompactBudget, FaultFs, KvStore, Options, StoreError};
+use settee_storage::{CompactBudget, FaultFs, KvStore, Locator, Options, StoreError};
 
 use crate::support::{Amnesia, Place, Version, commit, document, lookup, options, same, tombstone};
 
@@ -270,5 +270,47 @@ fn a_locator_outlives_compaction_only_as_stale_and_pinned_readers_keep_reading()
             .unwrap();
         assert_eq!(seen, 16, "the scan sees what was there when it began");
         assert!(matches!(store.get_at(locators[0]), Err(StoreError::Stale)));
+    }
+}
+
+#[test]
+fn a_damaged_or_lost_manifest_is_healed_from_its_copy() {
+    for damage in ["bit", "lost"] {
+        let place = Place::fault(12);
+        let store = place.open();
+        let mut last = vec![vec![Locator::NONE; 8]; 20];
+        for n in 1..60u64 {
+            let slot = n as usize % 20;
+            let mut versions = filler(n % 20);
+            for (version, replaces) in versions.iter_mut().zip(&last[slot]) {
+                (version.meta.seqno, version.replaces) = (Seqno(n), *replaces);
+            }
+            last[slot] = commit(&store, &versions).unwrap();
+            store.sync().unwrap();
+            if n % 13 == 0 {
+                let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+                store.compact(&Amnesia, budget).unwrap();
+            }
+        }
+        let removed = store.stats();
+        assert!(removed.compaction_bytes_written > 0, "segments have gone: {removed:?}");
+        place.kill(store);
+        let manifest = place.dir.join("manifest");
+        match damage {
+            "bit" => assert!(disk(&place).flip_bit(&manifest, 20, 2)),
+            _ => place.fs.remove(&manifest).unwrap(),
+        }
+        for _ in 0..2 {
+            let store = place.open();
+            for slot in 0..20u64 {
+                let newest = (40..60).rev().find(|n| n % 20 == slot).unwrap();
+                let found = lookup(&store, 3, &format!("k{slot}")).unwrap().unwrap();
+                assert_eq!(found.meta.seqno, Seqno(newest));
+            }
+            place.kill(store);
+        }
+        // Healed by the first of these openings: the copy is not needed any more.
+        place.fs.remove(&place.dir.join("manifest.copy")).unwrap();
+        assert!(lookup(&place.open(), 3, "k3").unwrap().is_some());
     }
 }

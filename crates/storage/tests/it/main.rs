@@ -8,6 +8,7 @@ mod crash_points;
 mod faults;
 mod fixtures;
 mod fuzz;
+mod given_up;
 mod key_index;
 mod model;
 mod prepares;

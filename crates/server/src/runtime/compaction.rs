@@ -1,0 +1,196 @@
+//! The thread that compacts all buckets' files, and how much of its time it may take.
+//!
+//! A step works in slices of well below a millisecond and rests after each, so that for any stretch of time it has its
+//! *share* only: a tenth where space has just come to be worth reclaiming, more the more of it is dead, all of it when what
+//! is on disk is twice what is alive, which is the bound, or when the disk is short of space. Under a steady load of
+//! overwrites the share settles where compaction reclaims what becomes dead. The time of a slice is that on the clock: on
+//! a slow or busy disk it rests as much longer. The thread gives way to others that want the processor.
+//!
+//! Nothing waits for it: commits and syncs have other locks, outputs are synced in small pieces, and what is going to wait
+//! for a step's end (emptying or dropping a bucket, stopping the node) makes it give up.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use engine::Bucket;
+use parking_lot::Mutex;
+
+use super::{background::spawn, housekeeping::Patient};
+use crate::Shared;
+
+/// Pause between two looks when there is nothing to do.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a share holds before it is computed anew.
+const SHARE_EVERY: Duration = Duration::from_millis(100);
+/// Most that one rest takes.
+const REST_MAX: Duration = Duration::from_millis(50);
+/// On disk over alive: where compaction begins, and where it takes all its time.
+const RATIO_BEGIN: f64 = 1.5;
+const RATIO_BOUND: f64 = 2.0;
+/// The share at the beginning.
+const SHARE_MIN: f64 = 0.1;
+/// The share of what a user asked for.
+const SHARE_ASKED: f64 = 0.5;
+/// What the thread adds to the process's niceness: about a third of the weight of a thread that serves requests.
+const NICENESS: libc::c_int = 5;
+
+/// The thread.
+pub(crate) struct Compaction {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Compaction {
+    /// `buckets` lists what is open at the moment; it is asked before every round.
+    pub(crate) fn start(
+        buckets: impl Fn() -> Vec<Patient> + Send + 'static,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = spawn("compaction", move || {
+            give_way();
+            while !flag.load(Ordering::Acquire) {
+                let buckets: Vec<Arc<Bucket>> = buckets().into_iter().map(|(bucket, _)| bucket).collect();
+                let mut more = false;
+                for bucket in &buckets {
+                    more |= round(bucket, &shared, &|| share_of(&buckets), &flag);
+                }
+                drop(buckets);
+                if !more {
+                    std::thread::park_timeout(LOOK_EVERY);
+                }
+            }
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        let _ = self.thread.join();
+    }
+}
+
+/// One step per shard. Whether there is more to do.
+fn round(bucket: &Bucket, shared: &Shared, share: &(dyn Fn() -> f64 + Sync), stop: &AtomicBool) -> bool {
+    if !bucket.is_warm() {
+        // Liveness is only known once every key is in memory.
+        return false;
+    }
+    let mut more = false;
+    for shard in 0..bucket.shards() {
+        let rests = Rests::new(share);
+        let pace = || rests.rest() && !stop.load(Ordering::Acquire) && !bucket.is_closed();
+        match bucket.compact_paced(shard, shared.now(), &pace) {
+            Ok(report) => more |= report.more,
+            Err(error) => {
+                tracing::warn!(bucket = bucket.name(), shard, %error, "compaction could not run");
+            }
+        }
+    }
+    more && !bucket.is_closed()
+}
+
+/// Compacts a bucket because a user asked: step after step until nothing is left that is worth rewriting, or as much was
+/// read as there was at the start: under a steady load there is always something more.
+pub(super) fn compact_whole(bucket: &Bucket, shared: &Shared) {
+    let rests = Rests::new(&|| SHARE_ASKED);
+    let pace = || rests.rest() && !bucket.is_closed();
+    for shard in 0..bucket.shards() {
+        let mut bytes_left = bucket.stats().disk_bytes;
+        while bytes_left > 0 && !bucket.is_closed() {
+            match bucket.compact_eagerly_paced(shard, shared.now(), &pace) {
+                Ok(report) if report.more => bytes_left = bytes_left.saturating_sub(report.bytes_read),
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::error!(bucket = bucket.name(), %error, "the bucket could not be compacted");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Time worked and rested in turns.
+struct Rests<'a> {
+    share: &'a (dyn Fn() -> f64 + Sync),
+    slice: Mutex<Slice>,
+}
+
+struct Slice {
+    began: Instant,
+    share: f64,
+    share_as_of: Instant,
+}
+
+impl<'a> Rests<'a> {
+    fn new(share: &'a (dyn Fn() -> f64 + Sync)) -> Self {
+        let now = Instant::now();
+        Self { share, slice: Mutex::new(Slice { began: now, share: share(), share_as_of: now }) }
+    }
+
+    /// A slice has been worked: rests for what it earned. Always true.
+    fn rest(&self) -> bool {
+        let mut slice = self.slice.lock();
+        if slice.share_as_of.elapsed() >= SHARE_EVERY {
+            (slice.share, slice.share_as_of) = ((self.share)(), Instant::now());
+        }
+        std::thread::park_timeout(rest_for(slice.began.elapsed(), slice.share));
+        slice.began = Instant::now();
+        true
+    }
+}
+
+fn rest_for(worked: Duration, share: f64) -> Duration {
+    worked.mul_f64((1.0 - share) / share).min(REST_MAX)
+}
+
+/// The share that the bucket takes which needs it most: all of them wait for the same thread.
+fn share_of(buckets: &[Arc<Bucket>]) -> f64 {
+    if buckets.iter().any(|bucket| bucket.is_short_of_space()) {
+        return 1.0;
+    }
+    let shards =
+        buckets.iter().flat_map(|bucket| (0..bucket.shards()).map(|shard| bucket.space_ratio(shard)));
+    share_at(shards.fold(1.0, f64::max))
+}
+
+fn share_at(space_ratio: f64) -> f64 {
+    let urgency = ((space_ratio - RATIO_BEGIN) / (RATIO_BOUND - RATIO_BEGIN)).clamp(0.0, 1.0);
+    SHARE_MIN + (1.0 - SHARE_MIN) * urgency
+}
+
+fn give_way() {
+    // SAFETY: a plain system call; 0 names the calling thread. Should it fail, the thread is as important as others.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_rises_from_where_it_is_worth_while_to_the_bound() {
+        assert!((share_at(1.0) - SHARE_MIN).abs() < 1e-9);
+        assert!((share_at(RATIO_BEGIN) - SHARE_MIN).abs() < 1e-9);
+        assert!(share_at(1.6) < share_at(1.8));
+        assert!((share_at(RATIO_BOUND) - 1.0).abs() < 1e-9 && (share_at(9.0) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_rest_makes_up_for_the_work_before_it_within_bounds() {
+        let worked = Duration::from_micros(500);
+        assert_eq!(rest_for(worked, 1.0), Duration::ZERO);
+        assert_eq!(rest_for(worked, 0.5), worked);
+        assert_eq!(rest_for(worked, 0.1).as_micros(), 4500);
+        assert_eq!(rest_for(Duration::from_secs(1), 0.1), REST_MAX, "a slow slice does not stop everything");
+    }
+}

@@ -1,0 +1,64 @@
+//! Compaction that is told to stop, at every place where it asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Seqno, VbId};
+use settee_storage::{CompactBudget, KvStore, Liveness, Locator, Options, Record, Verdict};
+
+use crate::support::{Place, Version, commit, document, lookup, options, same};
+
+/// Lets compaction ask so often before it says no.
+struct Patience(AtomicU64);
+
+impl Liveness for Patience {
+    fn verdict(&self, _vb: VbId, _record: &Record<'_>, _at: Locator) -> Verdict {
+        Verdict::Unknown
+    }
+
+    fn relocate(&self, _: VbId, _: &[u8], _: u64, _: Seqno, _: Locator, _: Locator) -> bool {
+        false
+    }
+
+    fn go_on(&self, _memory_bytes: u64) -> bool {
+        self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+#[test]
+fn a_step_that_is_given_up_leaves_no_trace() {
+    let place = Place::fault(21);
+    let options = Options { segment_bytes: 1 << 20, segment_bytes_min: 1 << 20, ..options() };
+    let store = place.open_with(options).unwrap();
+    let version = |n: u64, seqno: u64| document(3, &format!("k{n}"), seqno, vec![seqno as u8; 4000]);
+    let mut written: Vec<Version> = (1..=400).map(|n| version(n, n)).collect();
+    let first = commit(&store, &written).unwrap();
+    store.sync().unwrap();
+    let overwritten: Vec<Version> =
+        (1..=300).map(|n| Version { replaces: first[n as usize - 1], ..version(n, 400 + n) }).collect();
+    commit(&store, &overwritten).unwrap();
+    overwritten.into_iter().enumerate().for_each(|(index, version)| written[index] = version);
+    store.sync().unwrap();
+    // Settled segments are those that memory knows the places of.
+    store.sync().unwrap();
+    let files = |place: &Place| {
+        let names = place.fs.list(&place.dir).unwrap();
+        names.into_iter().filter(|name| name.ends_with(".seg")).count()
+    };
+    let before = files(&place);
+    let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+    let mut given_up = 0;
+    for patience in 0.. {
+        let report = store.compact(&Patience(AtomicU64::new(patience)), budget).unwrap();
+        for wanted in &written {
+            let key = std::str::from_utf8(&wanted.key[1..]).unwrap();
+            assert!(same(&lookup(&store, 3, key).unwrap().unwrap(), wanted), "{key} after {patience}");
+        }
+        if report.segments_removed > 0 {
+            break;
+        }
+        given_up += 1;
+        assert!(report.more, "there is still something to do");
+        assert_eq!(files(&place), before, "no output is left behind after {patience} slices");
+    }
+    assert!(given_up > 5, "it asked {given_up} times");
+}
