@@ -48,6 +48,12 @@ impl KvStore for Sink {
     fn put_states(&self, _: &[(VbId, VbState)]) -> Result<(), StoreError> {
         Ok(())
     }
+    fn put_hints(&self, _: &[u8]) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn hints(&self) -> Option<Vec<u8>> {
+        None
+    }
     fn reset_vbs(&self, _: &[(VbId, VbState)]) -> Result<(), StoreError> {
         Ok(())
     }

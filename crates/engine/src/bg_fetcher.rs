@@ -198,6 +198,31 @@ impl Bucket {
         }
     }
 
+    /// Brings a key into memory that nobody waits for, with the frequency it had. What cannot be read stays on disk.
+    pub(crate) fn bring(
+        &self,
+        env: &Env<'_>,
+        store: &dyn KvStore,
+        vb: VbId,
+        key: HashedKey<'_>,
+        frequency: u8,
+    ) {
+        let Ok((slot, _)) = self.slot(vb) else { return };
+        let plan = plan(&mut slot.vb.lock(), key);
+        let is_there = matches!(plan.want, Want::Nothing);
+        let read = if is_there { Ok(None) } else { store.lookup(vb, key.hash, key.key.encoded()) };
+        let mut after = self.aftermath(env.shard);
+        let mut v = slot.vb.lock();
+        let holds = !matches!(plan.want, Want::Version(ticket) if !v.lookups.end(ticket));
+        if !is_there && holds && v.incarnation == plan.incarnation {
+            // A request that needs the key learns from its own look-up why this one failed.
+            let _ = self.install(&mut v, env, key, &plan, read, &mut after);
+        }
+        if let Some(item) = v.table.find(key.hash, key.key.encoded()).filter(|item| !item.is_deleted()) {
+            item.set_frequency(item.frequency().max(frequency));
+        }
+    }
+
     /// Puts what was read where it belongs and wakes who waited.
     fn deliver(
         &self,

@@ -23,6 +23,7 @@ use crate::{
     flusher,
     hash_table::TableHint,
     hlc::Hlc,
+    hot_keys::HotKeys,
     item_pager::ItemPager,
     notify::{Notifier, Wait, Waiter},
     options::{BucketChange, BucketOptions, OpenError},
@@ -50,6 +51,7 @@ pub struct Bucket {
     pub(crate) notifier: Arc<dyn Notifier>,
     pub(crate) expiry_pager: Mutex<ExpiryPager>,
     pub(crate) item_pager: Mutex<ItemPager>,
+    pub(crate) hot_keys: Mutex<HotKeys>,
     /// The pager has been called and has not brought memory below the low watermark since.
     pub(crate) pager_called: AtomicBool,
     pub(crate) range_scans: Arc<Scans>,
@@ -115,6 +117,7 @@ impl Bucket {
             notifier,
             expiry_pager: Mutex::default(),
             item_pager: Mutex::default(),
+            hot_keys: Mutex::default(),
             pager_called: AtomicBool::new(false),
             range_scans: Arc::new(Scans::new(options.shards)),
             errors: MemoryErrors::default(),
@@ -447,6 +450,7 @@ fn open_shard(
         defragmenter: Mutex::new(Defragmenter::default()),
         warm: AtomicBool::new(true),
         warmed_items: AtomicU64::new(0),
+        warmed_hot: AtomicU64::new(0),
         counters: Counters::default(),
         pools: Pools::default(),
     };

@@ -3,7 +3,9 @@
 //!
 //! Walks vBucket by vBucket, a few documents per lock hold, and skips vBuckets in which nothing can be due: each
 //! knows a time before which nothing expires. Documents that are asked for after their expiry do not wait for this; they go
-//! when they are met.
+//! when they are met. So there is no hurry, and two things bound what it costs: a vBucket in which something expires
+//! every second is not walked every second, but rests the longer the larger it is; and when a shard has many
+//! tombstones to write, its documents wait until they are written.
 
 use base::{Datatype, DocKey, HashedKey, Now, Seqno, VbId};
 
@@ -14,7 +16,7 @@ use crate::{
     hash_table::ScanPosition,
     item::{ItemId, ItemRef},
     notify::Refusal,
-    shard::Env,
+    shard::{Env, FLUSH_BYTES},
     stats::{Budget, StepReport},
     vbucket::{VBucket, is_due},
 };
@@ -23,6 +25,12 @@ use crate::{
 const CHUNK: usize = 64;
 /// Buckets of a table that is growing or shrinking, and may not be changed soon, that are moved per lock hold.
 const MOVED: usize = 1024;
+/// Documents of a vBucket that is walked for expiry once per second; larger ones rest longer between walks.
+const WALKED_PER_SEC: usize = 256;
+/// No vBucket rests longer.
+const REST_SECS_MAX: u32 = 600;
+/// Dirty bytes of a shard above which nothing more expires there for now.
+const DIRTY_BYTES_MAX: u64 = 4 * FLUSH_BYTES;
 /// When to look again at an expired document that could not be read.
 const UNREADABLE_RETRY_SECS: u32 = 60;
 /// Tombstones a memory-only vBucket keeps whatever their age, beyond half as many as it has documents.
@@ -34,6 +42,8 @@ pub(crate) struct ExpiryPager {
     vb: u16,
     /// Within `vb`; none between vBuckets.
     position: Option<ScanPosition>,
+    /// Per vBucket: when it may be walked for expiry again.
+    rests_until: Vec<u32>,
 }
 
 /// Why a document is to go.
@@ -50,6 +60,7 @@ impl Bucket {
         let mut report = StepReport::default();
         let Some(mut pager) = self.expiry_pager.try_lock() else { return report };
         let collections = self.collections.load_full();
+        pager.rests_until.resize(usize::from(self.vbuckets()), 0);
         let mut looked_at = 0;
         // A vBucket left half-way is finished first, and begun again at the end of the round.
         let vbs = usize::from(self.vbuckets()) + usize::from(pager.position.is_some());
@@ -78,6 +89,7 @@ impl Bucket {
     ) -> bool {
         let Ok((slot, shard)) = self.slot(vb) else { return true };
         let env = Env { shard, kind: self.options.kind, now };
+        let rests_until = pager.rests_until.get(usize::from(vb.get())).copied().unwrap_or(0);
         loop {
             if *looked_at >= budget.items {
                 return false;
@@ -94,7 +106,7 @@ impl Bucket {
                     if v.events.are_behind() {
                         v.record_owed(&env, &mut after);
                     }
-                    if !needs_walk(&v, &env, collections) {
+                    if !needs_walk(&v, &env, collections, rests_until <= now.unix_secs()) {
                         v.counts.retain_collections(|id| !collections.is_dropped(id));
                         return true;
                     }
@@ -104,9 +116,16 @@ impl Bucket {
                     ScanPosition::default()
                 }
             };
+            if env.is_persistent() && shard.gate.dirty_bytes() > DIRTY_BYTES_MAX {
+                // What is left of this one is found by the next walk.
+                v.next_expiry = v.next_expiry.min(now.unix_secs());
+                pager.position = None;
+                return true;
+            }
             let mut wanted = Vec::new();
             let (next, seen, gone) =
                 self.expire_chunk(&mut v, &env, collections, from, &mut after, &mut wanted);
+            let documents = v.table.len();
             drop(v);
             for key in wanted {
                 // Whoever is not served is met again.
@@ -116,6 +135,9 @@ impl Bucket {
             report.items += gone;
             pager.position = next;
             if next.is_none() {
+                if let Some(until) = pager.rests_until.get_mut(usize::from(vb.get())) {
+                    *until = now.unix_secs().saturating_add(rest_secs(documents));
+                }
                 return true;
             }
         }
@@ -164,8 +186,13 @@ impl Bucket {
     }
 }
 
-fn needs_walk(v: &VBucket, env: &Env<'_>, collections: &CollectionTable) -> bool {
-    is_due(v.next_expiry, env.now)
+/// How long a vBucket with so many documents rests after a walk.
+fn rest_secs(documents: usize) -> u32 {
+    u32::try_from(documents / WALKED_PER_SEC).unwrap_or(u32::MAX).min(REST_SECS_MAX)
+}
+
+fn needs_walk(v: &VBucket, env: &Env<'_>, collections: &CollectionTable, is_rested: bool) -> bool {
+    is_rested && is_due(v.next_expiry, env.now)
         || v.counts.collections().any(|count| count.items > 0 && collections.is_dropped(count.id))
         || (!env.is_persistent() && v.counts.tombstones > TOMBSTONES_MIN.max(v.counts.items / 2))
 }

@@ -152,6 +152,7 @@ impl Bucket {
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return false };
         let mut state = slot.vb.lock().state();
         state.max_cas = ceiling::clean_mark(last_cas);
+        self.record_last_hot_keys(shard, &**store);
         store.put_states(&[(shard.marker_vb, state)]).and_then(|()| store.close()).is_ok()
     }
 

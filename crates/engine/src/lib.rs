@@ -33,6 +33,7 @@ mod full_eviction;
 mod gather;
 pub mod hash_table;
 mod hlc;
+mod hot_keys;
 pub mod item;
 mod item_pager;
 pub mod json;

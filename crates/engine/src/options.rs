@@ -60,6 +60,8 @@ pub struct BucketOptions {
     pub value_bytes_max: usize,
     /// Age at which tombstones may be forgotten.
     pub purge_interval_secs: u32,
+    /// Whether it is remembered over a restart which keys are used most, so that they are loaded first.
+    pub hot_keys: bool,
     /// Seed of everything random: vBucket uuids, frequency counters.
     pub seed: u64,
     /// Most bytes of one vBucket's mutations that are handed to the store as one atomic part.
@@ -87,6 +89,7 @@ impl BucketOptions {
             durability_min: DurabilityLevel::None,
             value_bytes_max: limits::VALUE_BYTES_MAX + limits::XATTR_BYTES_MAX,
             purge_interval_secs: 3 * 24 * 60 * 60,
+            hot_keys: true,
             seed: 0,
             part_bytes_max: 64 << 20,
             cursor_bytes_max: None,
@@ -112,6 +115,8 @@ pub struct BucketChange {
     pub value_bytes_max: Option<usize>,
     /// See [`BucketOptions::purge_interval_secs`].
     pub purge_interval_secs: Option<u32>,
+    /// See [`BucketOptions::hot_keys`].
+    pub hot_keys: Option<bool>,
 }
 
 /// Why a bucket could not be opened.

@@ -1,7 +1,7 @@
 //! What can be changed while a bucket runs. Read with plain loads on the data path, written by nobody but
 //! [`crate::Bucket::reconfigure`].
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use base::bucket::{BucketKind, DurabilityLevel, EvictionPolicy};
 
@@ -25,6 +25,7 @@ pub(crate) struct Settings {
     value_bytes_max: AtomicUsize,
     purge_interval_secs: AtomicU32,
     eviction: AtomicU8,
+    hot_keys: AtomicBool,
 }
 
 const LEVELS: [DurabilityLevel; 4] = [
@@ -58,6 +59,7 @@ impl Settings {
             value_bytes_max: options.value_bytes_max.into(),
             purge_interval_secs: options.purge_interval_secs.into(),
             eviction: number_of(&POLICIES, &options.eviction).into(),
+            hot_keys: options.hot_keys.into(),
         };
         settings.divide();
         settings
@@ -82,6 +84,9 @@ impl Settings {
         }
         if let Some(secs) = change.purge_interval_secs {
             self.purge_interval_secs.store(secs, Ordering::Relaxed);
+        }
+        if let Some(on) = change.hot_keys {
+            self.hot_keys.store(on, Ordering::Relaxed);
         }
         if let Some(policy) = &change.eviction {
             self.eviction.store(number_of(&POLICIES, policy), Ordering::Relaxed);
@@ -113,6 +118,11 @@ impl Settings {
     #[inline]
     pub(crate) fn value_bytes_max(&self) -> usize {
         self.value_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is remembered over a restart which keys are used most.
+    pub(crate) fn hot_keys(&self) -> bool {
+        self.hot_keys.load(Ordering::Relaxed)
     }
 
     pub(crate) fn purge_interval_secs(&self) -> u32 {

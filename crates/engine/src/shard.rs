@@ -49,6 +49,8 @@ pub(crate) struct Shard {
     pub(crate) warm: AtomicBool,
     /// Records read by warm-up so far.
     pub(crate) warmed_items: AtomicU64,
+    /// Of the keys that were used most before the last stop, those that warm-up has looked up.
+    pub(crate) warmed_hot: AtomicU64,
     pub(crate) counters: Counters,
     /// Who holds memory beside the arena.
     pub(crate) pools: Pools,

@@ -238,6 +238,8 @@ pub struct BucketStats {
     pub warmup: WarmupState,
     /// `ep_warmup_value_count`: documents loaded so far.
     pub warmup_items: u64,
+    /// Of the keys that were used most before the last stop, those that warm-up has looked up.
+    pub warmup_hot: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
     /// Bytes of segments in use, without what is preallocated.
@@ -364,6 +366,7 @@ impl BucketStats {
         self.bg_errors += shard.counters.fetch_errors.load(Ordering::Relaxed);
         self.bg_queue += shard.queued_fetches() as u64;
         self.poisoned |= shard.gate.is_poisoned();
+        self.warmup_hot += shard.warmed_hot.load(Ordering::Relaxed);
         self.warmup_items += shard.warmed_items.load(Ordering::Relaxed);
         if !shard.warm.load(Ordering::Relaxed) {
             self.warmup = WarmupState::Loading;

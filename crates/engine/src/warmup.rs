@@ -4,7 +4,8 @@
 //! may hold a version that is not the newest. Requests do not see that: while a vBucket is being loaded its table is
 //! believed only about keys written since the start and keys that were looked up individually; for all others a request
 //! fetches. Tombstones stay in the table until the end, so that an older version of the key read later does not come back.
-//! Values are loaded until memory reaches the low watermark, then metadata only.
+//! First come the documents that were used most before the stop ([`crate::hot_keys`]), looked up one by one; then values
+//! are loaded in the disk's order until memory reaches the low watermark, then metadata only.
 //!
 //! A shard in which something could not be read stays like that after the end: what was lost may have been the newest
 //! version of any key, so each key is looked up on disk once before the table is believed about it, and the lost ones
@@ -26,6 +27,8 @@ use crate::{
 
 /// How many records are read before memory is looked at again.
 const MEMORY_CHECK_RECORDS: u64 = 256;
+/// Documents looked at per lock hold at the end.
+const CHUNK: usize = 256;
 
 impl Bucket {
     /// Loads a shard's documents; true while there is more. One call may read the whole shard, so it wants a thread
@@ -44,6 +47,7 @@ impl Bucket {
         for other in &self.shards {
             self.begin_collections(other, now)?;
         }
+        self.load_hot_keys(&env, &**store);
         if self.settings.eviction() == EvictionPolicy::FullEviction {
             return self.warm_up_cold(&env, &**store).map(|()| false);
         }
@@ -115,39 +119,68 @@ impl Bucket {
     /// recorded.
     pub(crate) fn finish_warm_up(&self, env: &Env<'_>, vb: VbId, is_sound: bool) {
         let Ok((slot, shard)) = self.slot(vb) else { return };
-        let mut gone = Vec::new();
-        let mut after = self.aftermath(shard);
-        {
-            let _manifest_stays = self.manifest_changes.lock();
+        let manifest_stays = self.manifest_changes.lock();
+        loop {
+            let owed = slot.vb.lock().events.owed();
+            let events = self.events_in_table(vb);
+            let mut after = self.aftermath(shard);
             let mut v = slot.vb.lock();
             if v.warming.is_none() {
                 return;
             }
-            let mut leaving = Vec::new();
-            let mut events = Vec::new();
-            let mut position = Some(ScanPosition::default());
-            while let Some(from) = position {
-                position = v.table.scan(from, usize::MAX, &mut |item| {
-                    let is_event = is_system_key(item.key());
-                    if is_event {
-                        events.extend(SystemEvent::decode(item.value()));
-                    }
-                    if (is_event || item.is_deleted()) && !item.is_dirty() {
-                        leaving.push(item.id());
-                    }
-                });
+            if v.events.owed() != owed {
+                // Some were recorded meanwhile, perhaps behind the search.
+                continue;
             }
             if is_sound {
                 v.warming = None;
-                for id in leaving {
-                    // SAFETY: the id comes from a scan of this table under the lock that is still held.
-                    let item = unsafe { ItemRef::new(&shard.arena, id.0) };
-                    gone.extend(v.drop_written(HashedKey::new(DocKey::trusted(item.key())), item));
-                }
             }
             v.catch_up(env, &events, &self.manifest(), &mut after);
+            break;
         }
-        gone.into_iter().for_each(|item| env.shard.release(item));
+        drop(manifest_stays);
+        if is_sound {
+            self.drop_all_written(env, vb);
+        }
+    }
+
+    /// The system events in a vBucket's table, looked for a few documents per lock hold.
+    fn events_in_table(&self, vb: VbId) -> Vec<SystemEvent> {
+        let mut events = Vec::new();
+        let Ok((slot, _)) = self.slot(vb) else { return events };
+        let mut position = Some(ScanPosition::default());
+        while let Some(from) = position {
+            position = slot.vb.lock().table.scan(from, CHUNK, &mut |item| {
+                if is_system_key(item.key()) {
+                    events.extend(SystemEvent::decode(item.value()));
+                }
+            });
+        }
+        events
+    }
+
+    /// Takes tombstones and system events that the disk has out of a table that is right about every key, a few per lock
+    /// hold.
+    fn drop_all_written(&self, env: &Env<'_>, vb: VbId) {
+        let Ok((slot, shard)) = self.slot(vb) else { return };
+        let mut position = Some(ScanPosition::default());
+        while let Some(from) = position {
+            let mut after = self.aftermath(shard);
+            let mut v = slot.vb.lock();
+            let mut leaving = Vec::new();
+            position = v.table.scan(from, CHUNK, &mut |item| {
+                if (is_system_key(item.key()) || item.is_deleted()) && !item.is_dirty() {
+                    leaving.push(item.id());
+                }
+            });
+            for id in leaving {
+                // SAFETY: the id comes from a scan of this table under the lock that is still held.
+                let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
+                if let Some(gone) = v.drop_written(HashedKey::new(DocKey::trusted(item.key())), item) {
+                    after.release(gone);
+                }
+            }
+        }
     }
 }
 

@@ -8,7 +8,8 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use settee_engine::{BucketOptions, Budget, Store};
+use base::bucket::EvictionPolicy;
+use settee_engine::{BucketChange, BucketOptions, Budget, Store};
 use support::Rig;
 
 /// Bytes of each value.
@@ -116,8 +117,7 @@ impl Bench {
         let values = (documents * VALUE_BYTES) as f64;
         // Between the watermarks there is room for the share.
         let quota = ((stats.mem_used as f64 - values * (1.0 - share)) / 0.80) as u64;
-        rig.bucket
-            .reconfigure(settee_engine::BucketChange { quota_bytes: Some(quota), ..Default::default() });
+        rig.bucket.reconfigure(BucketChange { quota_bytes: Some(quota), ..Default::default() });
         let bench = Self { rig, keys, reads: 0, misses: 0 };
         bench.make_room();
         bench
@@ -221,4 +221,69 @@ fn hit_rates_at_full_size() {
             );
         }
     }
+}
+
+#[test]
+fn what_was_used_most_is_loaded_first_after_a_restart() {
+    for eviction in [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction] {
+        let mut bench = Bench::new(2_000, 0.2);
+        bench.rig.bucket.reconfigure(BucketChange { eviction: Some(eviction.clone()), ..Default::default() });
+        bench.rig.options.eviction = eviction;
+        bench.rig.options.quota_bytes = bench.rig.bucket.stats().quota_bytes;
+        let hot: Vec<usize> = (0..2_000).step_by(20).collect();
+        for _ in 0..10 {
+            hot.iter().for_each(|&document| {
+                bench.read(document);
+            });
+        }
+        // The last in the disk's order come first here, for all that would not fit were they not hot.
+        bench.rig = bench.rig.restart();
+        bench.rig.warm_up();
+        let stats = bench.rig.bucket.stats();
+        assert!(stats.non_resident > 1_000, "most do not fit");
+        assert!(stats.warmup_hot >= hot.len() as u64);
+        let misses = bench.misses;
+        assert!(hot.iter().all(|&document| bench.read(document)), "they are all there: {eviction:?}");
+        assert_eq!(bench.misses, misses);
+        // And they are still known to be hot: a scan does not drive them out.
+        (0..2_000).for_each(|document| {
+            bench.read(document);
+        });
+        assert!(hot.iter().all(|&document| bench.read(document)), "they stay: {eviction:?}");
+    }
+}
+
+#[test]
+fn without_the_record_nothing_is_known_to_be_hot() {
+    let mut bench = Bench::new(500, 0.2);
+    bench.rig.options.quota_bytes = bench.rig.bucket.stats().quota_bytes;
+    bench.rig.bucket.reconfigure(BucketChange { hot_keys: Some(false), ..Default::default() });
+    for _ in 0..20 {
+        bench.read(499);
+    }
+    bench.rig = bench.rig.restart();
+    bench.rig.warm_up();
+    assert_eq!(bench.rig.bucket.stats().warmup_hot, 0);
+}
+
+#[test]
+fn the_record_is_made_now_and_then_in_bounded_steps() {
+    let mut bench = Bench::new(1_000, 0.5);
+    bench.rig.options.quota_bytes = bench.rig.bucket.stats().quota_bytes;
+    bench.rig.warm_up();
+    for _ in 0..20 {
+        bench.read(999);
+    }
+    let budget = Budget { items: 64, ..Budget::default() };
+    assert!(!bench.rig.bucket.record_hot_keys(bench.rig.now(), budget).unwrap().more, "not yet");
+    bench.rig.clock.advance_secs(3_600);
+    let mut steps = 1;
+    while bench.rig.bucket.record_hot_keys(bench.rig.now(), budget).unwrap().more {
+        steps += 1;
+    }
+    // A step ends behind the chunk that uses its budget up.
+    assert!(steps >= 1_000 / (2 * 80), "{steps} steps");
+    let bench = Bench { rig: bench.rig.crash(), ..bench };
+    bench.rig.warm_up();
+    assert_eq!(bench.rig.bucket.stats().warmup_hot, 1, "a crash keeps the last record");
 }

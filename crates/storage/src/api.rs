@@ -371,6 +371,16 @@ pub trait KvStore: Send + Sync {
     /// As `commit`.
     fn put_states(&self, states: &[(VbId, VbState)]) -> Result<(), StoreError>;
 
+    /// Keeps bytes beside the records, in place of those kept before: something that is good to have after a restart and
+    /// may be lost.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`], [`StoreError::Io`]; neither says anything about the records.
+    fn put_hints(&self, hints: &[u8]) -> Result<(), StoreError>;
+
+    /// What was last kept; none when it is lost or damaged.
+    fn hints(&self) -> Option<Vec<u8>>;
+
     /// Drops the vBuckets' contents (a new incarnation begins) and sets their state, synced before this returns.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ mod error;
 mod format;
 mod frames;
 mod fs;
+mod hints;
 mod index;
 mod key_index;
 mod locator;

@@ -27,6 +27,7 @@ use crate::{
     error::StoreError,
     format::{UNIT, VBUCKETS, header::Origin},
     fs::{Fs, LockGuard},
+    hints,
     key_index::KeyIndexes,
     locator::Place,
     lookup,
@@ -446,6 +447,14 @@ impl KvStore for SegmentLog {
         }
         drop(writer);
         self.core.write_manifest(&[])
+    }
+
+    fn put_hints(&self, hints: &[u8]) -> Result<(), StoreError> {
+        hints::put(&self.core, hints)
+    }
+
+    fn hints(&self) -> Option<Vec<u8>> {
+        hints::read(&self.core)
     }
 
     fn reset_vbs(&self, vbs: &[(VbId, VbState)]) -> Result<(), StoreError> {

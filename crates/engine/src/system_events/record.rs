@@ -64,6 +64,11 @@ impl Events {
         self.are_unknown || !self.owed.is_empty()
     }
 
+    /// How many are not recorded.
+    pub(crate) fn owed(&self) -> usize {
+        self.owed.len()
+    }
+
     /// Whether a collection's beginning is not recorded.
     fn hold_back(&self, id: CollectionId) -> bool {
         let begins = |event: &SystemEvent| matches!(&event.what, Happening::CollectionBegin(facts) if facts.collection == id);

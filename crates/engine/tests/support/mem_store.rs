@@ -31,6 +31,7 @@ struct Inner {
     unreadable: bool,
     unreachable: bool,
     resets: BTreeMap<VbId, u32>,
+    hints: Option<Vec<u8>>,
     stats: StoreStats,
 }
 
@@ -241,6 +242,15 @@ impl KvStore for MemStore {
         inner.stats.syncs += 1;
         inner.synced = inner.written.clone();
         Ok(())
+    }
+
+    fn put_hints(&self, hints: &[u8]) -> Result<(), StoreError> {
+        self.inner.lock().hints = Some(hints.to_vec());
+        Ok(())
+    }
+
+    fn hints(&self) -> Option<Vec<u8>> {
+        self.inner.lock().hints.clone()
     }
 
     fn put_states(&self, states: &[(VbId, VbState)]) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! What every store does on every file system.
 
 use base::{Seqno, VbId};
-use settee_storage::{CompactBudget, KvStore, Locator, StoreError};
+use settee_storage::{CompactBudget, FaultFs, KvStore, Locator, StoreError};
 
 use crate::support::{Amnesia, Place, Version, commit, document, lookup, options, same, state, tombstone};
 
@@ -267,4 +267,26 @@ fn old_tombstones_go_when_no_older_version_is_left_and_purge_seqnos_say_so() {
         assert_eq!(vb1.1.purge_seqno, Seqno(149));
         assert!(lookup(&store, 1, "key-1").unwrap().is_none());
     }
+}
+
+#[test]
+fn hints_survive_a_reopening_unless_they_are_damaged() {
+    for place in Place::each() {
+        let store = place.open();
+        assert_eq!(store.hints(), None);
+        store.put_hints(b"first").unwrap();
+        store.put_hints(b"the last ones").unwrap();
+        assert_eq!(store.hints().unwrap(), b"the last ones");
+        store.close().unwrap();
+        drop(store);
+        let store = place.open();
+        assert_eq!(store.hints().unwrap(), b"the last ones");
+        assert_eq!(store.stats().corrupt_count, 0);
+    }
+    let fs = FaultFs::new(7);
+    let dir = std::path::Path::new("/shard");
+    let store = settee_storage::open(dir, std::sync::Arc::new(fs.clone()), options()).unwrap();
+    store.put_hints(b"some").unwrap();
+    assert!(fs.flip_bit(&dir.join("hints"), 13, 3));
+    assert_eq!(store.hints(), None, "what is damaged is as good as absent");
 }
