@@ -148,7 +148,8 @@ impl Default for Gatekeeper {
             step: AtomicU8::default(),
             reported: AtomicU8::default(),
             refused_at: AtomicU64::default(),
-            sync_bytes: SYNC_BYTES_MAX.into(),
+            // Until it is known how the disk does.
+            sync_bytes: SYNC_BYTES_MIN.into(),
             paced: AtomicU64::default(),
             refused: AtomicU64::default(),
             pacer: Mutex::default(),

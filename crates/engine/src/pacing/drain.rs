@@ -19,7 +19,8 @@ struct Seen {
 /// See the module header.
 #[derive(Debug, Default)]
 pub(crate) struct DrainRate {
-    bytes_per_sec: f64,
+    /// Nothing until something was drained.
+    bytes_per_sec: Option<f64>,
     seen: Option<Seen>,
 }
 
@@ -39,14 +40,17 @@ impl DrainRate {
         let bytes = drained.saturating_sub(before.drained);
         let sample = bytes as f64 * 1e3 / millis as f64;
         let was_busy = before.backlog > bytes;
-        if was_busy || sample > self.bytes_per_sec {
-            let is_first = self.bytes_per_sec == 0.0;
-            let weight = if is_first { 1.0 } else { 1.0 - (-(millis as f64) / MEMORY_MILLIS).exp() };
-            self.bytes_per_sec += (sample - self.bytes_per_sec) * weight;
+        match &mut self.bytes_per_sec {
+            None if bytes > 0 => self.bytes_per_sec = Some(sample),
+            Some(known) if was_busy || sample > *known => {
+                *known += (sample - *known) * (1.0 - (-(millis as f64) / MEMORY_MILLIS).exp());
+            }
+            _ => {}
         }
     }
 
-    pub(crate) fn bytes_per_sec(&self) -> f64 {
+    /// Bytes per second; `None` before anything was drained.
+    pub(crate) fn known(&self) -> Option<f64> {
         self.bytes_per_sec
     }
 }
@@ -69,10 +73,10 @@ mod tests {
     fn a_busy_disk_is_known_within_seconds() {
         let (mut drain, mut drained) = (DrainRate::default(), 0);
         run(&mut drain, 0, 5, 10_000_000, 100_000_000, &mut drained);
-        let known = drain.bytes_per_sec();
+        let known = drain.known().unwrap();
         assert!((6e6..14e6).contains(&known), "{known}");
         run(&mut drain, 5_000, 5, 1_000_000, 100_000_000, &mut drained);
-        let known = drain.bytes_per_sec();
+        let known = drain.known().unwrap();
         assert!((0.6e6..1.5e6).contains(&known), "slower now: {known}");
     }
 
@@ -80,10 +84,10 @@ mod tests {
     fn an_idle_disk_has_not_become_slow() {
         let (mut drain, mut drained) = (DrainRate::default(), 0);
         run(&mut drain, 0, 5, 10_000_000, 100_000_000, &mut drained);
-        let before = drain.bytes_per_sec();
+        let before = drain.known().unwrap();
         run(&mut drain, 5_000, 60, 0, 0, &mut drained);
         run(&mut drain, 65_000, 60, 1_000, 0, &mut drained);
         // The first sample still belongs to what was waiting before.
-        assert!(drain.bytes_per_sec() > before * 0.85, "{before} {}", drain.bytes_per_sec());
+        assert!(drain.known().unwrap() > before * 0.85, "{before} {}", drain.known().unwrap());
     }
 }

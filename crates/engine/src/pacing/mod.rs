@@ -32,6 +32,8 @@ const SAVED_MILLIS: f64 = 50.0;
 const DEBT_MILLIS: f64 = 500.0;
 /// What is taken in whatever was measured, as long as there is room: how a disk is found to be faster than it was.
 const RATE_MIN: f64 = 64.0 * 1024.0;
+/// And before anything was measured.
+const RATE_UNKNOWN: f64 = 4.0 * 1024.0 * 1024.0;
 
 /// How things stand, as the bucket sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -99,7 +101,7 @@ impl Pacer {
             return self.release_all(now_millis);
         }
         let factor = (2.0 * (1.0 - load.pressure)).clamp(0.0, 2.0);
-        self.rate = self.drain.bytes_per_sec().max(RATE_MIN) * factor;
+        self.rate = self.drain.known().unwrap_or(RATE_UNKNOWN).max(RATE_MIN) * factor;
         let millis = now_millis.saturating_sub(self.credited_at) as f64;
         self.credited_at = now_millis;
         self.credit = (self.credit + self.rate * millis / 1e3).min(self.rate * SAVED_MILLIS / 1e3);
@@ -168,7 +170,7 @@ impl Pacer {
 
     /// Bytes per second that the disk takes.
     pub(crate) fn drain_rate(&self) -> u64 {
-        self.drain.bytes_per_sec() as u64
+        self.drain.known().unwrap_or_default() as u64
     }
 
     /// Bytes per second that are taken in; `None` while there is no bound.
