@@ -96,8 +96,11 @@ impl Bucket {
         let mut stores = stores.into_iter();
         let mut shards = Vec::with_capacity(options.shards);
         let mut slots: Vec<Option<Slot>> = (0..options.vbuckets).map(|_| None).collect();
+        let mut recorded = Vec::with_capacity(options.shards);
         for index in 0..options.shards {
-            let (shard, vbuckets) = open_shard(&options, index, stores.next(), &manifest, now)?;
+            let opened = open_shard(&options, index, stores.next(), &manifest, now);
+            let (shard, vbuckets, before) = opened.inspect_err(|_| take_back(&recorded))?;
+            recorded.extend(shard.store.clone().map(|store| (store, before)));
             for v in vbuckets {
                 let number = usize::from(v.id.get());
                 let slot = Slot { hint: v.table.hint(), vb: Mutex::new(v) };
@@ -414,15 +417,18 @@ fn check(options: &BucketOptions, stores: usize) -> Result<(), OpenError> {
     Err(OpenError::Options(problem))
 }
 
+/// What a store knows of vBuckets.
+type States = Vec<(VbId, VbState)>;
+
 /// Opens one shard: its vBuckets as the store knows them, under a new branch unless the last stop was clean, with the
-/// CAS ceiling ahead of the clock; all of that synced.
+/// CAS ceiling ahead of the clock; all of that synced. The states it replaced come with it.
 fn open_shard(
     options: &BucketOptions,
     index: usize,
     store: Option<Arc<dyn KvStore>>,
     manifest: &Manifest,
     now: Now,
-) -> Result<(Shard, Vec<VBucket>), OpenError> {
+) -> Result<(Shard, Vec<VBucket>, States), OpenError> {
     let recovered = store.as_ref().map(|store| store.vb_states()).unwrap_or_default();
     let known = |vb: VbId| recovered.iter().find(|state| state.0 == vb).map(|state| &state.1);
     let vbs: Vec<_> = vbs_of_shard(options.vbuckets, options.shards, index).collect();
@@ -454,7 +460,7 @@ fn open_shard(
         counters: Counters::default(),
         pools: Pools::default(),
     };
-    let mut changed = Vec::new();
+    let (mut changed, mut before) = (Vec::new(), Vec::new());
     let mut vbuckets = Vec::with_capacity(vbs.len());
     for (index_in_shard, &vb) in vbs.iter().enumerate() {
         let uuid = branch_uuid(options.seed, vb.get(), now.wall_nanos);
@@ -471,6 +477,7 @@ fn open_shard(
         }
         v.hlc = Hlc::above(floor);
         if state.is_none() || !was_clean || vb == shard.marker_vb {
+            before.push((vb, state.cloned().unwrap_or_default()));
             let mut state = v.state();
             state.max_cas = shard.recorded_cas(vb, state.max_cas, now);
             changed.push((vb, state));
@@ -481,5 +488,14 @@ fn open_shard(
     if let Some(store) = &shard.store {
         store.put_states(&changed)?;
     }
-    Ok((shard, vbuckets))
+    Ok((shard, vbuckets, before))
+}
+
+/// Another shard could not be opened, and it is tried again soon: branches that nobody has seen must not push those out
+/// that clients know.
+fn take_back(recorded: &[(Arc<dyn KvStore>, States)]) {
+    for (store, before) in recorded {
+        // If that fails too, a branch stays that nobody writes on: harmless, but for the room it takes.
+        let _ = store.put_states(before);
+    }
 }

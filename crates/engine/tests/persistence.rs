@@ -12,10 +12,10 @@ use base::{
     manifest::Collection,
 };
 use settee_engine::{
-    BucketOptions, Budget, Delete, Expiry, FlushFailure, Mutated, ObservedState, Refusal, Store, StoreMode,
-    Wait, Waiter, subdoc::xattr::Builder,
+    Bucket, BucketOptions, Budget, Delete, Expiry, FlushFailure, Mutated, ObservedState, Refusal, Store,
+    StoreMode, Wait, Waiter, subdoc::xattr::Builder,
 };
-use storage::FaultFs;
+use storage::{FaultFs, KvStore};
 use support::{Clock, Disk, FaultDisk, Rig, options};
 
 const KEY: &[u8] = b"\0key";
@@ -295,6 +295,25 @@ fn a_failed_sync_is_not_tried_again() {
     let rig = rig.crash();
     assert_eq!(get(&rig, KEY).unwrap(), b"kept");
     assert!(store(&rig, KEY, Store::set(b"new")).is_ok());
+}
+
+/// It is tried again every few seconds: branches of each attempt would push those out that clients know.
+#[test]
+fn a_bucket_that_cannot_be_opened_leaves_its_history_as_it_was() {
+    let mut rig = rig();
+    store(&rig, KEY, Store::set(b"v")).unwrap();
+    rig.flush();
+    let Rig { bucket, stores, options, clock, manifest, recorder, .. } = rig;
+    drop(bucket);
+    stores.iter().for_each(|store| store.crash());
+    let before = stores[0].vb_states();
+    assert!(before.iter().any(|(_, state)| !state.failover_log.is_empty()));
+    stores[1].fail_sync();
+    assert!(stores[1].sync().is_err(), "poisoned");
+    let open = || stores.iter().map(|store| store.clone() as Arc<dyn KvStore>).collect();
+    let opened = Bucket::open(options, open(), manifest, recorder, clock.now());
+    assert!(opened.is_err());
+    assert_eq!(stores[0].vb_states(), before);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use std::{
 
 use base::{Seqno, VbId};
 
-use self::effort::Effort;
+pub(crate) use self::effort::Effort;
 use crate::{
     api::{CompactBudget, CompactReport, Liveness},
     counters::count,
@@ -75,7 +75,7 @@ pub(crate) fn step(
     let _guard = core.compact_lock.lock();
     core.counters.check()?;
     let outcome = clean(core, liveness, &budget);
-    key_index::maintain(core);
+    key_index::maintain(core, &mut Effort::new(core, liveness));
     // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what
     // was gained beyond that is for deletions, and only what is left then for everything else.
     core.compaction_reserve.grow(victims::largest_output(core));

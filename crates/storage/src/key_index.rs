@@ -20,6 +20,7 @@ use std::sync::{
 use parking_lot::RwLock;
 
 use crate::{
+    compact::Effort,
     error::StoreError,
     log::{Core, SegmentSet},
     segment::Segment,
@@ -105,7 +106,7 @@ pub(crate) fn recover(core: &Core, names: &[String]) {
 }
 
 /// Makes a new index if one is due. Only for the compacting thread: segments must not go meanwhile.
-pub(crate) fn maintain(core: &Core) {
+pub(crate) fn maintain(core: &Core, effort: &mut Effort<'_>) {
     let generation = core.generation_of_segments().0;
     if core.keys.lookups.load(Ordering::Relaxed) < LOOKUPS_MIN
         || core.reserve.is_full()
@@ -121,7 +122,7 @@ pub(crate) fn maintain(core: &Core) {
         return;
     }
     let name = file::name(core.keys.next.fetch_add(1, Ordering::Relaxed));
-    match merge::merge(core, &set, index.as_deref(), &name) {
+    match merge::merge(core, &set, index.as_deref(), &name, effort) {
         Ok(merged) => {
             for segment in set.values().filter(|segment| merged.covers(segment)) {
                 segment.forget_lookup();
@@ -131,6 +132,7 @@ pub(crate) fn maintain(core: &Core) {
                 core.remove_file(index.name());
             }
         }
+        Err(StoreError::Stopped) => core.remove_file(&name),
         Err(cause) => {
             tracing::warn!(file = name, error = %cause, "no key index could be made; look-ups go on without");
             core.remove_file(&name);

@@ -179,8 +179,12 @@ impl OpenBuckets {
         let options = options(name, info, shards);
         let engine = Bucket::open(options, stores, manifest, notifier, self.shared.now())
             .map_err(|source| BucketError::Open { name: name.into(), source })?;
-        let threads = BucketThreads::start(&engine, bells, persistent, Arc::clone(&self.shared))
-            .map_err(|source| BucketError::Io { name: name.into(), source })?;
+        let started = BucketThreads::start(&engine, bells, persistent, Arc::clone(&self.shared));
+        let threads = started.map_err(|source| {
+            // Nobody was served: no new branch of history is needed at the next attempt.
+            engine.close(self.shared.now());
+            BucketError::Io { name: name.into(), source }
+        })?;
         let meter = Arc::new(BucketMeter::new(self.workers));
         Ok(OpenBucket { uuid: info.uuid.clone(), engine, meter, threads })
     }

@@ -9,7 +9,7 @@ use crate::{api::Liveness, error::StoreError, log::Core};
 const SLICE_BYTES: u64 = 128 << 10;
 
 /// See the module.
-pub(super) struct Effort<'a> {
+pub(crate) struct Effort<'a> {
     core: &'a Core,
     pub(super) liveness: &'a dyn Liveness,
     /// Since the last question.
@@ -26,7 +26,7 @@ impl<'a> Effort<'a> {
     /// # Errors
     /// [`StoreError::Stopped`] when the step is to be given up.
     #[inline]
-    pub(super) fn spend(&mut self, bytes: u64, memory_bytes: u64) -> Result<(), StoreError> {
+    pub(crate) fn spend(&mut self, bytes: u64, memory_bytes: u64) -> Result<(), StoreError> {
         self.bytes += bytes;
         if self.bytes < SLICE_BYTES || self.rest(memory_bytes) {
             return Ok(());

@@ -6,6 +6,7 @@ use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use super::file::{BLOCK, BLOCK_ENTRIES, KeyIndex, Located, encode_block, encode_end};
 use crate::{
+    compact::Effort,
     error::StoreError,
     format::footer::Fences,
     fs::FsFile,
@@ -13,6 +14,8 @@ use crate::{
     segment::Segment,
 };
 
+/// What an entry is counted as when effort is: read, compared and written.
+const ENTRY_BYTES: u64 = 128;
 /// Blocks written at once.
 const WRITE_BLOCKS: usize = 64;
 
@@ -49,6 +52,7 @@ pub(super) fn merge(
     set: &SegmentSet,
     before: Option<&KeyIndex>,
     name: &str,
+    effort: &mut Effort<'_>,
 ) -> Result<KeyIndex, StoreError> {
     let mut sources = Vec::new();
     let mut covered = Vec::new();
@@ -69,6 +73,7 @@ pub(super) fn merge(
     let is_covered = |id: u32| covered.binary_search_by_key(&id, |pair| pair.0).is_ok();
     let mut heads = Heads::new(sources)?;
     while let Some(entry) = heads.next()? {
+        effort.spend(ENTRY_BYTES, 0)?;
         // Of segments that are gone nothing is left to find.
         if is_covered(entry.1) {
             output.push(entry)?;
