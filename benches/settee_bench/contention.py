@@ -79,6 +79,7 @@ def compaction(options):
         with Sampler(server) as sampler:
             calm = attempt(options, server, "--rate", most * COMPACTION_SHARE, "--gets", 50, *CONNECTIONS, "--warmup", 0,
                            *shape(options.pressure_records), "--seconds", options.step_seconds)
+        sampler.align(calm)
     return {"disk_mb_per_s": disk, "sets_per_sec": most, "payload_mb_per_s": payload / taken / 1e6,
             "written_per_byte": written / payload, "rate": most * COMPACTION_SHARE,
             **beside_compaction(calm["intervals"], sampler.samples)}
@@ -117,8 +118,10 @@ def neighbours(options):
         for side, records in NEIGHBOURS.items():
             progress(f"beside it: {side}")
             rest.create_bucket(BUCKET, quota_mb=TORTURED_MB, kind="couchbase")
+            # Their own core must be free whenever those that measure want it.
             writers = [attempt(options, server, "--closed", "--gets", 0, *WRITER, *shape(records), "--warmup", 0,
-                               "--seconds", options.step_seconds, "--seed", seed, start=True) for seed in range(WRITERS)]
+                               "--seconds", options.step_seconds, "--seed", seed, start=True, nice=19)
+                       for seed in range(WRITERS)]
             # Until it has filled up, it is like any other.
             time.sleep(options.step_seconds / 4)
             measured = both(options, server, quiet)

@@ -22,12 +22,16 @@ VALUE_SIZES = "750-1250"
 VALUE_BYTES_MEAN = 1000
 # Header, collection id, rounding and the table's share: what docs/benchmarks.md found per item beyond key and value.
 ITEM_OVERHEAD = 60
-# Between the low watermark and the high one, where the item pager keeps a bucket that is full.
-WATERMARK_SHARE = 0.80
-# With everything resident the high watermark must not be reached.
-ROOMY_SHARE = 0.70
-# Write buffers and other memory that does not grow with the number of items.
-FIXED_MB = 24
+# What full eviction keeps of a key that it has evicted.
+EVICTED_BYTES = 2
+# Where a bucket that is full comes to rest: at the low watermark.
+WATERMARK_SHARE = 0.75
+# With everything resident the low watermark must not be reached.
+ROOMY_SHARE = 0.65
+# Memory that does not grow with the number of items.
+FIXED_MB = 4
+# The least that a bucket can have.
+QUOTA_MB_MIN = 100
 QUEUES = ("ep_queue_size", "ep_flusher_todo")
 DRAIN_TIMEOUT = 180.0
 
@@ -37,11 +41,13 @@ def shape(records):
     return ["--records", records, "--key-bytes", KEY_BYTES, "--value-bytes", VALUE_SIZES]
 
 
-def quota_mb(records, ratio):
+def quota_mb(records, ratio, policy):
     """The bucket's quota at which this share of the values stays in memory."""
-    each = KEY_BYTES + ITEM_OVERHEAD + ratio * VALUE_BYTES_MEAN
+    kept = KEY_BYTES + ITEM_OVERHEAD
+    evicted = kept if policy == "valueOnly" else EVICTED_BYTES
+    each = ratio * (kept + VALUE_BYTES_MEAN) + (1 - ratio) * evicted
     share = ROOMY_SHARE if ratio >= 1 else WATERMARK_SHARE
-    return max(100, round((records * each / 2**20 + FIXED_MB) / share))
+    return max(QUOTA_MB_MIN, round((records * each / 2**20 + FIXED_MB) / share))
 
 
 class Pressed(SetteePersistent):
@@ -50,7 +56,7 @@ class Pressed(SetteePersistent):
     def __init__(self, options, ratio, policy="valueOnly", name="settee pressed"):
         super().__init__(options.server_core)
         self.options, self.ratio, self.policy, self.name = options, ratio, policy, name
-        self.quota = quota_mb(options.pressure_records, ratio)
+        self.quota = quota_mb(options.pressure_records, ratio, policy)
 
     def start(self):
         self.directory = scratch("bench-pressed")
@@ -75,12 +81,12 @@ class Pressed(SetteePersistent):
         with self.client() as client:
             return figures(client.stats())
 
-    def drain(self, below=0):
-        """Seconds until no more than `below` mutations wait for the disk; None if that takes too long."""
+    def drain(self):
+        """Seconds until no mutation waits for the disk; None if that takes too long."""
         began = time.monotonic()
         with self.client() as client:
             while time.monotonic() - began < DRAIN_TIMEOUT:
-                if figures(client.stats())["queue"] <= below:
+                if figures(client.stats())["queue"] == 0:
                     return time.monotonic() - began
                 time.sleep(0.05)
         return None
@@ -105,11 +111,12 @@ def figures(stats):
     }
 
 
-def attempt(options, server, *flags, bucket=BUCKET, start=False):
+def attempt(options, server, *flags, bucket=BUCKET, start=False, nice=0):
     """One run of `settee load` that may meet errors: they are part of what is measured here. Wrong documents are not.
 
-    With `start` the running process is returned; `finish` waits for it."""
-    command = [binary(), "load", *flags, "--json", "--verify", 0, "--host", server.host, "-u", USERNAME,
+    With `start` the running process is returned; `finish` waits for it. With `nice` it stands back where others want to
+    run on its core."""
+    command = ["nice", "-n", nice, binary(), "load", *flags, "--json", "--verify", 0, "--host", server.host, "-u", USERNAME,
                "-p", PASSWORD, "-b", bucket, "--server-pid", server.process_id]
     with pinned(options.client_core):
         process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -150,10 +157,16 @@ class Sampler:
         with self.server.client() as client:
             while not self.over.is_set():
                 sample = figures(client.stats())
-                sample["at"] = time.monotonic() - self.began
-                sample["compaction_cpu"] = thread_seconds(self.server.process_id, "compact")
+                sample |= {"at": time.monotonic() - self.began,
+                           "compaction_cpu": thread_seconds(self.server.process_id, "compaction")}
                 self.samples.append(sample)
                 self.over.wait(self.EVERY)
+
+    def align(self, result):
+        """Call it when the run that `result` tells of has just ended: the samples' times count from its beginning, and
+        what was sampled before that, while its connections were made, goes."""
+        early = time.monotonic() - self.began - result["seconds"]
+        self.samples = [{**sample, "at": sample["at"] - early} for sample in self.samples if sample["at"] >= early]
 
     def column(self, name):
         return [sample[name] for sample in self.samples]

@@ -8,7 +8,6 @@ least 99 % of what was offered was carried out in its time, nothing was refused 
 
 import statistics
 import sys
-import time
 
 from .pressed import Pressed, Sampler, attempt, shape
 
@@ -35,15 +34,19 @@ def half_resident(options):
 
 
 def maximum(options, server):
-    """Persisted sets/s with everything that the client can offer; the queue it leaves is part of the time."""
-    seconds = options.step_seconds / 4
-    began = time.monotonic()
-    result = attempt(options, server, "--closed", "--gets", 0, *CONNECTIONS, *shape(options.pressure_records),
-                     "--seconds", seconds, "--warmup", 0)
-    server.drain()
-    taken = time.monotonic() - began
-    progress(f"maximum: {result['ops']} sets persisted in {taken:.1f} s")
-    return result["ops"] / taken
+    """Persisted sets/s with everything that the client can offer, once the queue for the disk is as long as it gets;
+    what it still grows by is taken off."""
+    def fast(seconds):
+        return attempt(options, server, "--closed", "--gets", 0, *CONNECTIONS, *shape(options.pressure_records),
+                       "--seconds", seconds, "--warmup", 0)
+
+    fast(options.step_seconds / 8)
+    before = server.stats()["queue"]
+    result = fast(options.step_seconds / 4)
+    grown = server.stats()["queue"] - before
+    most = (result["ops"] - max(0, grown)) / result["seconds"]
+    progress(f"maximum: {most:,.0f} persisted sets/s")
+    return most
 
 
 def writes(options):
@@ -53,8 +56,10 @@ def writes(options):
         most = maximum(options, server)
         factor = most / SCALE
         rows = [step(options, server, factor, *rates) for rates in WRITE_STEPS]
-        over = step(options, server, factor, *OVERLOAD)
-        after = step(options, server, factor, *WRITE_STEPS[0], drained=False)
+        # What 150 % leaves behind meets the first step again at once: does it recover without a rest?
+        over = step(options, server, factor, *OVERLOAD, rest=False)
+        after = step(options, server, factor, *WRITE_STEPS[0])
+        after["recovered_in"] = recovery(after, rows[0])
         return {"maximum": most, "factor": factor, "resident": resident, "quota_mb": server.quota,
                 "records": options.pressure_records, "seconds": options.step_seconds, "rows": rows, "overload": over,
                 "after": after}
@@ -71,9 +76,13 @@ def reads(options):
                 "records": options.pressure_records, "seconds": options.step_seconds, "rows": rows}
 
 
-def step(options, server, factor, sets, gets, drained=True):
-    """One rate for its time. Unless `drained`, it begins with what the step before has left."""
-    waited = server.drain() if drained else 0.0
+def recovery(after, calm):
+    """Seconds until the queue was no longer than it ever was in a calm step of the same rate; None if it never was."""
+    return next((second for second, queue in after["series"] if queue <= calm["queue_most"]), None)
+
+
+def step(options, server, factor, sets, gets, rest=True):
+    """One rate for its time, and then a rest until the queue is gone, if there shall be one."""
     rates = {"sets": sets * factor, "gets": gets * factor}
     progress(f"offering {rates['sets']:,.0f} sets/s and {rates['gets']:,.0f} gets/s")
     before = server.stats()
@@ -81,14 +90,16 @@ def step(options, server, factor, sets, gets, drained=True):
         result = attempt(options, server, "--rate", sum(rates.values()), "--mix", f"set={sets},get={gets}",
                          *CONNECTIONS, *shape(options.pressure_records), "--seconds", options.step_seconds,
                          "--warmup", 0)
+    sampler.align(result)
     after = server.stats()
     row = judged(result, sampler, rates, options.step_seconds)
     row |= {
         "fetched_per_get": (after["fetched"] - before["fetched"]) / max(1, result["hits"]),
         "resident": (before["resident"], after["resident"]), "refused": after["refused"] - before["refused"],
-        "pressure_step": max(sampler.column("step")), "waited": waited,
+        "pressure_step": max(sampler.column("step"), default=0),
+        "series": [(sample["at"], sample["queue"]) for sample in sampler.samples],
+        "drained_in": server.drain() if rest else None,
     }
-    row["drained_in"] = server.drain(below=row["queue_settled"])
     progress(f"  {verdict(row)}: {row['carried_out']:.1%}, queue {row['queue_first']:,.0f} -> {row['queue_last']:,.0f}")
     return row
 
@@ -101,7 +112,7 @@ def judged(result, sampler, rates, seconds):
     """What came of a step. What was answered after its time was late: it does not count as carried out."""
     offered = sum(rates.values()) * seconds
     in_time = sum(interval["ops"] for interval in result["intervals"] if interval["second"] < seconds)
-    queue = [sample["queue"] for sample in sampler.samples if sample["at"] <= seconds]
+    queue = [sample["queue"] for sample in sampler.samples if sample["at"] <= seconds] or [0]
     third = max(1, len(queue) // 3)
     middle, last = statistics.mean(queue[third:2 * third] or queue), statistics.mean(queue[-third:])
     # A flush takes what has come since the last one, so the queue goes up and down by that much all the time.
@@ -112,7 +123,6 @@ def judged(result, sampler, rates, seconds):
         "accepted": share >= ACCEPTED and flat and not result["errors"] and not result["unsent"],
         "temporary": result["temporary_failures"],
         "queue_first": queue[0], "queue_middle": middle, "queue_last": last, "queue_most": max(queue),
-        "queue_settled": max(min(middle, last), rates["sets"] / 10),
         "set_us": result["write_us"], "get_us": result["read_us"],
     }
 

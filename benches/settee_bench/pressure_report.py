@@ -13,13 +13,14 @@ def duration(seconds):
     return "never" if seconds is None else f"{seconds:.1f} s"
 
 
-def step_row(name, row):
+def step_row(name, row, rest=None):
+    rest = duration(row["drained_in"]) if rest is None else rest
     status = "accepted" if row["accepted"] else "not accepted"
     return [
         name, f"{row['sets']:,.0f}", f"{row['gets']:,.0f}", f"{status}, {row['carried_out']:.1%}",
         f"{row['queue_first']:,.0f} / {row['queue_middle']:,.0f} / {row['queue_last']:,.0f} / {row['queue_most']:,.0f}",
         latencies(row["set_us"]), latencies(row["get_us"]), f"{row['fetched_per_get']:.2f}",
-        f"{row['temporary']:,}", f"{row['pressure_step']:.0f}", duration(row["drained_in"]),
+        f"{row['temporary']:,}", f"{row['pressure_step']:.0f}", rest,
     ]
 
 
@@ -35,7 +36,8 @@ def steps_table(results, names):
             f"{results['factor']:.2f}.")
     rows = [step_row(name, row) for name, row in zip(names, results["rows"])]
     if "overload" in results:
-        rows += [step_row("150", results["overload"]), step_row("40 afterwards", results["after"])]
+        rows += [step_row("150", results["overload"], "not waited for"), step_row("40 at once after", results["after"])]
+        lead += f" After 150 the queue was as short as in the step 40 after {duration(results['after']['recovered_in'])}."
     return f"{lead}\n\n{table(STEP_HEADER, rows)}"
 
 
