@@ -104,6 +104,7 @@ impl Counts {
     /// A document left the table for the disk.
     pub(crate) fn leave(&mut self, key: DocKey<'_>, old: Weight) {
         self.item_bytes -= old.bytes;
+        self.value_bytes -= old.value_bytes;
         self.non_resident += u64::from(old.resident);
         self.evicted += 1;
         self.collection_mut(key).evicted += 1;
@@ -112,6 +113,7 @@ impl Counts {
     /// A document that was on disk only is in the table again.
     pub(crate) fn come_back(&mut self, key: DocKey<'_>, new: Weight) {
         self.item_bytes += new.bytes;
+        self.value_bytes += new.value_bytes;
         self.non_resident -= u64::from(new.resident);
         self.evicted -= 1;
         self.collection_mut(key).evicted -= 1;
