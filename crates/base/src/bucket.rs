@@ -54,7 +54,7 @@ pub enum CompressionMode {
 }
 
 /// How far a write must have travelled before it is acknowledged, weakest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "camelCase")]
 pub enum DurabilityLevel {
     /// In the memory of the active.

@@ -129,6 +129,9 @@ impl Bucket {
             cursors: AtomicUsize::new(0),
             options,
         };
+        for shard in &bucket.shards {
+            bucket.recover_prepares(shard, now)?;
+        }
         for vb in (0..bucket.vbuckets()).map(VbId) {
             let Ok((slot, shard)) = bucket.slot(vb) else { continue };
             let env = Env { shard, kind: bucket.options.kind, now };
@@ -267,25 +270,8 @@ impl Bucket {
         Ok(Wait::Parked)
     }
 
-    /// Whether a durable mutation ([`crate::Mutated::wait`]) has reached its level. Completion does not depend on
-    /// anybody asking.
-    ///
-    /// # Errors
-    /// `SyncWriteAmbiguous` when that can no longer be known (shard poisoned, bucket flushed or closed).
-    pub fn complete_durable(
-        &self,
-        vb: VbId,
-        mutated: &crate::Mutated,
-        waiter: Waiter,
-    ) -> Result<Wait, Status> {
-        let (slot, _) = self.slot(vb)?;
-        if slot.vb.lock().failover.uuid() != mutated.vb_uuid {
-            return Err(Status::SyncWriteAmbiguous);
-        }
-        self.wait_persisted(vb, mutated.seqno, waiter).map_err(|_| Status::SyncWriteAmbiguous)
-    }
-
-    /// High seqno of every vBucket; with a collection, the last seqno at which that collection changed.
+    /// Of every vBucket the last seqno that is visible to clients; with a collection, the last at which that collection
+    /// changed.
     #[must_use]
     pub fn seqnos(&self, collection: Option<CollectionId>) -> Vec<(VbId, Seqno)> {
         self.slots
@@ -293,7 +279,7 @@ impl Bucket {
             .map(|slot| {
                 let v = slot.vb.lock();
                 let seqno = match collection {
-                    None => v.high_seqno,
+                    None => v.marks.visible,
                     Some(id) => v.counts.collection(id).map_or(Seqno(0), |count| count.high_seqno),
                 };
                 (v.id, seqno)

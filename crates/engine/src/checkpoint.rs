@@ -76,6 +76,8 @@ pub(crate) struct Checkpoint {
     taken: Mark,
     /// Bytes ever queued.
     queued_bytes: u64,
+    /// Which entries commit a prepare, by position, with the prepare's seqno.
+    commits: VecDeque<(u64, Seqno)>,
     /// Present while there are any.
     cursors: Option<Box<Cursors>>,
 }
@@ -134,7 +136,8 @@ impl Checkpoint {
     /// Bytes of the queue itself.
     pub(crate) fn overhead_bytes(&self) -> u64 {
         let slots = self.cursors.as_ref().map_or(0, |cursors| cursors.slots.capacity());
-        (self.queue.capacity() * size_of::<ItemPtr>() + slots * size_of::<Option<Cursor>>()) as u64
+        let commits = self.commits.capacity() * size_of::<(u64, Seqno)>();
+        (self.queue.capacity() * size_of::<ItemPtr>() + commits + slots * size_of::<Option<Cursor>>()) as u64
     }
 
     /// Whether somebody besides the flusher reads the queue.
@@ -160,6 +163,22 @@ impl Checkpoint {
             self.persisted = self.taken;
         }
         true
+    }
+
+    /// The last entry commits a prepare.
+    pub(crate) fn note_commit(&mut self, prepared: Seqno) {
+        if let Some(last) = self.tail().entries.checked_sub(1).filter(|last| *last >= self.base.entries) {
+            self.commits.push_back((last, prepared));
+        }
+    }
+
+    /// The prepare that the entry at a position commits; zero if it does not.
+    fn commit_at(&self, position: u64) -> Seqno {
+        if self.commits.is_empty() {
+            return Seqno(0);
+        }
+        let found = self.commits.binary_search_by_key(&position, |commit| commit.0);
+        found.ok().and_then(|index| self.commits.get(index)).map_or(Seqno(0), |commit| commit.1)
     }
 
     // ---- the persistence cursor -----------------------------------------------------------------------------------
@@ -209,6 +228,9 @@ impl Checkpoint {
             return Vec::new();
         }
         self.base = to;
+        while self.commits.front().is_some_and(|commit| commit.0 < to.entries) {
+            self.commits.pop_front();
+        }
         if count < self.queue.len() {
             return self.queue.drain(..count).collect();
         }
@@ -226,6 +248,7 @@ impl Checkpoint {
         (self.taken, self.persisted) = (self.base, self.base);
         let waiters = self.wake_all();
         self.cursors = None;
+        self.commits = VecDeque::new();
         (std::mem::take(&mut self.queue).into(), waiters)
     }
 
@@ -312,7 +335,7 @@ impl Checkpoint {
     }
 
     /// Moves a cursor on over entries up to the seqno `to`, about `bytes_max` bytes and at most `entries_max` of them but
-    /// at least one, and visits them. Returns the last seqno visited and what to release; `None` when the cursor has no
+    /// at least one, and visits them, each with the seqno of the prepare that it commits (zero: of none). Returns the last seqno visited and what to release; `None` when the cursor has no
     /// place.
     pub(crate) fn read(
         &mut self,
@@ -320,7 +343,7 @@ impl Checkpoint {
         shard: &Shard,
         to: Seqno,
         (entries_max, bytes_max): (usize, u64),
-        mut visit: impl FnMut(ItemRef<'_>),
+        mut visit: impl FnMut(ItemRef<'_>, Seqno),
     ) -> Option<(Option<Seqno>, Vec<ItemPtr>)> {
         let Place::At { mut mark, keeps } = self.cursor(id)?.place else { return None };
         let was_slowest = mark.entries == self.base.entries;
@@ -332,7 +355,7 @@ impl Checkpoint {
                 break;
             }
             (entries, bytes, last) = (entries + 1, more, Some(item.seqno()));
-            visit(item);
+            visit(item, self.commit_at(mark.entries + entries as u64 - 1));
         }
         mark.entries += entries as u64;
         mark.bytes += bytes;

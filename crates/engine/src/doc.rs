@@ -133,7 +133,7 @@ pub struct Mutated {
     pub seqno: Seqno,
     /// The branch of history it is on; with `seqno` the mutation token.
     pub vb_uuid: VbUuid,
-    /// It must be on disk before it is acknowledged (and is not visible until then): call
+    /// It is only prepared, `seqno` being the prepare's: not visible, nor to be acknowledged, before it is on disk. Call
     /// [`crate::Bucket::complete_durable`].
     pub wait: bool,
 }

@@ -1,28 +1,15 @@
-//! Durable writes on a chain of one.
+//! Which durability levels a bucket can give, and which of them a write has to wait for.
 //!
 //! With no replica a majority is this node alone, so level `majority` is an ordinary write. The levels that ask for the
-//! disk are *pending* until synced: the new version has its seqno and waits in the checkpoint like any other, while
-//! readers are shown the version before it and other writers of the key are told `SyncWriteInProgress`. What completes
-//! them is the flusher, whether or not anybody still waits. With replicas configured that do not exist a durable write
-//! is impossible, and says so before anything happens.
+//! disk are prepared and committed ([`crate::prepares`]). With replicas configured that do not exist a durable write is
+//! impossible, and says so before anything happens.
 
 use base::{
-    Seqno, Status,
+    Status,
     bucket::{BucketKind, DurabilityLevel},
 };
 
-use crate::item::ItemPtr;
-
-/// A write whose version in the table must not be seen yet.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    /// Visible once this is synced.
-    pub(crate) seqno: Seqno,
-    /// What readers see until then.
-    pub(crate) previous: Option<ItemPtr>,
-}
-
-/// Whether a write at `asked` level is pending until synced.
+/// The level for which a write at `asked` level has to be synced, if it has to.
 ///
 /// # Errors
 /// `NotSupported` for a cache, `DurabilityInvalidLevel` when the bucket has no disk, `DurabilityImpossible` when the
@@ -32,10 +19,10 @@ pub(crate) fn needs_sync(
     minimum: DurabilityLevel,
     replicas: u8,
     kind: BucketKind,
-) -> Result<bool, Status> {
+) -> Result<Option<DurabilityLevel>, Status> {
     let level = asked.max(minimum);
     if level == DurabilityLevel::None {
-        return Ok(false);
+        return Ok(Option::None);
     }
     if kind == BucketKind::Memcached {
         return Err(Status::NotSupported);
@@ -46,7 +33,7 @@ pub(crate) fn needs_sync(
     if replicas > 0 {
         return Err(Status::DurabilityImpossible);
     }
-    Ok(level.needs_disk())
+    Ok(level.needs_disk().then_some(level))
 }
 
 #[cfg(test)]
@@ -57,14 +44,17 @@ mod tests {
     fn levels_are_what_one_node_can_give() {
         use BucketKind::{Couchbase, Ephemeral};
         use DurabilityLevel::{Majority, MajorityAndPersistActive, None, PersistToMajority};
-        assert_eq!(needs_sync(None, None, 3, Couchbase), Ok(false));
-        assert_eq!(needs_sync(Majority, None, 0, Couchbase), Ok(false));
-        assert_eq!(needs_sync(MajorityAndPersistActive, None, 0, Couchbase), Ok(true));
-        assert_eq!(needs_sync(None, PersistToMajority, 0, Couchbase), Ok(true));
+        assert_eq!(needs_sync(None, None, 3, Couchbase), Ok(Option::None));
+        assert_eq!(needs_sync(Majority, None, 0, Couchbase), Ok(Option::None));
+        assert_eq!(
+            needs_sync(MajorityAndPersistActive, None, 0, Couchbase),
+            Ok(Some(MajorityAndPersistActive))
+        );
+        assert_eq!(needs_sync(None, PersistToMajority, 0, Couchbase), Ok(Some(PersistToMajority)));
         assert_eq!(needs_sync(Majority, None, 1, Couchbase), Err(Status::DurabilityImpossible));
         assert_eq!(needs_sync(PersistToMajority, None, 0, Ephemeral), Err(Status::DurabilityInvalidLevel));
-        assert_eq!(needs_sync(Majority, None, 0, Ephemeral), Ok(false));
+        assert_eq!(needs_sync(Majority, None, 0, Ephemeral), Ok(Option::None));
         assert_eq!(needs_sync(Majority, None, 0, BucketKind::Memcached), Err(Status::NotSupported));
-        assert_eq!(needs_sync(None, None, 0, BucketKind::Memcached), Ok(false));
+        assert_eq!(needs_sync(None, None, 0, BucketKind::Memcached), Ok(Option::None));
     }
 }

@@ -213,9 +213,10 @@ fn remove(
     let key = HashedKey::new(DocKey::trusted(&key));
     match reason {
         Reason::Expired => {
-            // Turns it into a tombstone, unless its turn has not come: the key is pending, or only the disk knows.
-            let is_pending = v.pending.get(key.hash, key.key.encoded()).is_some();
-            let gone = !is_pending && v.settle(env, key, after).is_ok_and(|found| found.live().is_none());
+            // Turns it into a tombstone, unless its turn has not come: a durable write is in progress, or only the disk
+            // knows.
+            let gone = !v.pending.contains(key)
+                && v.settle(env, key, after).is_ok_and(|found| found.live().is_none());
             let Some(left) = v.table.find(key.hash, key.key.encoded()).filter(|item| !item.is_deleted())
             else {
                 return gone;
@@ -236,12 +237,6 @@ fn remove(
         }
         Reason::CollectionDropped => {
             v.evict(env, key, id, after);
-            if let Some(pending) = v.pending.remove(key.hash, key.key.encoded())
-                && let Some(previous) = pending.previous
-            {
-                after.release(previous);
-            }
-            v.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
             true
         }
         Reason::TombstonePurged => {

@@ -9,8 +9,8 @@
 //!    always everything up to one seqno;
 //! 4. syncs once;
 //! 5. publishes, vBucket by vBucket under its lock: items are clean and have their locator, tombstones leave the table,
-//!    durable writes become visible, the persisted seqno rises, what no cursor needs leaves the checkpoint, waiters are
-//!    woken.
+//!    the persisted seqno rises, what no cursor needs leaves the checkpoint, waiters are woken, durable writes that were
+//!    prepared are committed (which the next batch writes).
 //!
 //! When the disk is full, what was taken counts as not taken and is tried again, but for vBuckets with deletions: they are
 //! tried at once, one by one, because what the store keeps for what frees space serves a part that makes more obsolete
@@ -20,19 +20,20 @@
 use std::sync::atomic::Ordering;
 
 use base::{Cas, DocKey, HashedKey, Now, Status, VbId, hash::key_hash};
-use storage::{KvStore, Locator, Record, RecordKind, RecordMeta, StoreError, VbBatch, VbState};
+use storage::{KvStore, Locator, Marks, Record, RecordKind, RecordMeta, StoreError, VbBatch, VbState};
 
 use crate::{
     bucket::Bucket,
     ceiling,
     item::{ItemLoan, ItemPtr, ItemRef},
+    item_kind::kind_of,
     key_map::repeated_later,
     notify::Work,
     pools::Pool,
     shard::{FLUSH_BYTES, Shard},
     stats::{FlushFailure, FlushReport},
     system_events::is_system_key,
-    vbucket::{VBucket, is_expiration},
+    vbucket::VBucket,
 };
 
 /// Bytes per commit.
@@ -65,7 +66,7 @@ struct Part {
 
 impl Part {
     fn has_deletions(&self, shard: &Shard) -> bool {
-        self.items.iter().any(|&item| shard.lent(item).is_deleted())
+        self.items.iter().any(|&item| kind_of(shard.lent(item)).frees_space())
     }
 }
 
@@ -163,7 +164,7 @@ impl Bucket {
         let _flusher = shard.flusher.lock();
         if shard.gate.is_poisoned() {
             // Not necessarily by a flush.
-            self.wake_persistence_waiters(shard);
+            self.wake_persistence_waiters(shard, now);
             report.failed = Some(FlushFailure::Poisoned);
             return report;
         }
@@ -171,7 +172,7 @@ impl Bucket {
         if let Err(failure) = self.keep_ceiling_ahead(shard, &**store, now) {
             report.failed = Some(failure);
             if failure == FlushFailure::Poisoned {
-                self.wake_persistence_waiters(shard);
+                self.wake_persistence_waiters(shard, now);
                 return report;
             }
         }
@@ -188,19 +189,23 @@ impl Bucket {
         }
         self.write(shard, &**store, now, &mut report);
         if report.failed == Some(FlushFailure::Poisoned) {
-            self.wake_persistence_waiters(shard);
+            self.wake_persistence_waiters(shard, now);
         }
         report.unsynced = shard.gate.dirty_for_millis(now).is_some();
         report.more |= report.failed.is_none() && shard.gate.is_flush_wanted();
         report
     }
 
-    /// Nothing will be persisted any more: everybody who waits for it is to learn that.
-    fn wake_persistence_waiters(&self, shard: &Shard) {
+    /// Nothing will be persisted any more: everybody who waits for it is to learn that, and durable writes in progress will
+    /// not be completed.
+    fn wake_persistence_waiters(&self, shard: &Shard, now: Now) {
         for vb in self.vbs_of(shard) {
             let Ok((slot, _)) = self.slot(vb) else { continue };
-            let mut after = self.aftermath(shard);
-            slot.vb.lock().persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
+            {
+                let mut after = self.aftermath(shard);
+                slot.vb.lock().persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
+            }
+            self.abort_all(slot, shard, now);
         }
     }
 
@@ -223,7 +228,8 @@ impl Bucket {
         let mut state = {
             let v = slot.vb.lock();
             let high_seqno = v.persisted_seqno;
-            VbState { high_seqno, manifest_uid: v.events.told_up_to(high_seqno), ..v.state() }
+            let manifest_uid = v.events.told_up_to(high_seqno);
+            VbState { high_seqno, manifest_uid, marks: v.recorded(v.persisted_marks), ..v.state() }
         };
         let raised = ceiling::above(state.max_cas, foreign, now, present);
         state.max_cas = raised;
@@ -279,7 +285,7 @@ impl Bucket {
             report.bytes += part.bytes;
             shard.counters.drained_bytes.fetch_add(part.taken_bytes, Ordering::Relaxed);
             shard.counters.persisted.fetch_add(part.items.len() as u64, Ordering::Relaxed);
-            report.durable += self.publish(shard, part);
+            report.durable += self.publish(shard, part, now);
         }
         if self.is_paced() {
             self.notifier.work(Work::Pace);
@@ -355,6 +361,7 @@ impl Bucket {
                 part.state.high_seqno =
                     taken.last().map_or(v.persisted_seqno, |&last| shard.lent(last).seqno());
                 part.state.manifest_uid = v.events.told_up_to(part.state.high_seqno);
+                part.state.marks = v.recorded(marks_after(v.persisted_marks, shard, &taken));
                 shard.gate.mark_dirty(index_in_shard, now);
                 // The rest is due as well.
                 shard.gate.want_flush();
@@ -364,8 +371,7 @@ impl Bucket {
             let stale = is_whole.then(|| taken.iter().map(|&item| shard.lent(item).is_stale()).collect());
             (taken, stale)
         };
-        let stale: Vec<bool> =
-            stale.unwrap_or_else(|| repeated_later(taken.iter().map(|&item| shard.lent(item).key())));
+        let stale: Vec<bool> = stale.unwrap_or_else(|| superseded_within(shard, &taken));
         part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas, now);
         for (item, _) in taken.into_iter().zip(stale).filter(|(_, is_stale)| !is_stale) {
             let view = shard.lent(item);
@@ -388,7 +394,7 @@ impl Bucket {
     }
 
     /// What a part holds is durable: tells the vBucket. Returns how many durable writes that completed.
-    fn publish(&self, shard: &Shard, part: Part) -> usize {
+    fn publish(&self, shard: &Shard, part: Part, now: Now) -> usize {
         shard.gate.subtract_dirty_bytes(part.reported_bytes);
         let Ok((slot, _)) = self.slot(part.vb) else { return 0 };
         let written: Vec<_> = part.hashes.iter().zip(&part.items).zip(&part.locators).collect();
@@ -401,23 +407,14 @@ impl Bucket {
                 }
             }
         }
-        let (mut passed, mut unblocks) = (Vec::new(), false);
-        let mut durable = 0;
+        let mut passed = Vec::new();
         let mut after = self.aftermath(shard);
         {
             let mut v = slot.vb.lock();
             if v.incarnation == part.incarnation {
                 let persisted = part.state.high_seqno;
                 v.persisted_seqno = v.persisted_seqno.max(persisted);
-                if !v.pending.is_empty() {
-                    for pending in v.pending.extract(|pending| pending.seqno <= persisted) {
-                        durable += 1;
-                        gone.extend(pending.previous);
-                    }
-                    // They were not shown what was pending, nor anything after it.
-                    unblocks = v.checkpoint.is_followed();
-                    v.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
-                }
+                v.persisted_marks = v.persisted_marks.max(part.state.marks.or_all_visible(persisted));
                 passed = v.checkpoint.published();
                 v.persistence_waiters.extract_if(.., |entry| entry.0 <= persisted).for_each(|entry| {
                     after.wake(entry.1);
@@ -425,17 +422,17 @@ impl Bucket {
                 v.account(shard);
             }
         }
-        if unblocks {
-            // A table that is being gathered may have waited for it too.
-            self.notifier.work(Work::Backfill(shard.index));
-        }
         gone.into_iter().chain(passed).for_each(|item| shard.release(item));
-        durable
+        self.commit_synced(slot, shard, now)
     }
 }
 
 /// One version is synced. Returns the table's reference to it if it was a tombstone or system event, which may leave.
 fn settle_written(v: &mut VBucket, item: ItemRef<'_>, hash: u64, locator: Locator) -> Option<ItemPtr> {
+    if kind_of(item).is_prepared() {
+        item.set_dirty(false);
+        return None;
+    }
     if item.is_stale() {
         // Superseded meanwhile: its place is what the newer version, still dirty, will make obsolete.
         if let Some(newer) = v.table.find(hash, item.key())
@@ -479,13 +476,8 @@ fn commit(shard: &Shard, store: &dyn KvStore, group: &mut [Part]) -> Result<(), 
 }
 
 fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {
-    let kind = match (item.is_deleted(), item.is_deleted() && is_expiration(item)) {
-        (false, _) => RecordKind::Document,
-        (true, false) => RecordKind::Deletion,
-        (true, true) => RecordKind::Expiration,
-    };
     let meta = RecordMeta {
-        kind,
+        kind: kind_of(item),
         seqno: item.seqno(),
         cas: item.cas(),
         rev: item.rev(),
@@ -494,6 +486,29 @@ fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {
         datatype: item.datatype(),
     };
     Record { meta, key: item.key(), hash, value: item.value(), replaces: item.locator() }
+}
+
+/// Which entries of a checkpoint's prefix are not to be written: of a key all but its last version there, superseded or
+/// not; and prepares that have been aborted.
+fn superseded_within(shard: &Shard, taken: &[ItemLoan]) -> Vec<bool> {
+    let is_version = |item: ItemRef<'_>| !kind_of(item).is_prepared();
+    let versions = taken.iter().map(|&item| shard.lent(item)).filter(|&item| is_version(item));
+    let mut repeated = repeated_later(versions.map(ItemRef::key)).into_iter();
+    let is_superseded = |item| if is_version(item) { repeated.next() == Some(true) } else { item.is_stale() };
+    taken.iter().map(|&item| shard.lent(item)).map(is_superseded).collect()
+}
+
+/// How far durable writes are when a checkpoint's prefix is written.
+fn marks_after(before: Marks, shard: &Shard, taken: &[ItemLoan]) -> Marks {
+    taken.iter().fold(before, |mut marks, &item| {
+        let item = shard.lent(item);
+        match kind_of(item) {
+            RecordKind::Prepare(_) | RecordKind::PreparedDeletion(_) => marks.prepared = item.seqno(),
+            RecordKind::Abort => {}
+            _ => marks.visible = item.seqno(),
+        }
+        marks
+    })
 }
 
 /// Draws the consequences of a refused write.

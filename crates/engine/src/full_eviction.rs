@@ -48,8 +48,8 @@ impl VBucket {
         // SAFETY: the caller has the id from this table, under the lock that is still held.
         let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
         let key = HashedKey::new(DocKey::trusted(item.key()));
-        let is_noted = self.pending.get(key.hash, key.key.encoded()).is_some()
-            || self.locks.holder(key.hash, key.key.encoded(), env.now).is_some();
+        let is_noted =
+            self.pending.contains(key) || self.locks.holder(key.hash, key.key.encoded(), env.now).is_some();
         if item.is_deleted() || item.is_dirty() || is_system_key(item.key()) || is_noted {
             return false;
         }

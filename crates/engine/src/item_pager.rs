@@ -294,7 +294,7 @@ fn drop_document(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Afterma
     let key = HashedKey::new(DocKey::trusted(&key));
     let Ok(found) = v.settle_for_write(env, key, after) else { return false };
     let Some(current) = found.live() else { return true };
-    let dropped = v.bury(env, key, current, false, false, after).is_ok();
+    let dropped = v.bury(env, key, current, false, None, after).is_ok();
     v.ops.auto_deletes += u64::from(dropped);
     dropped
 }

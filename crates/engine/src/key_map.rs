@@ -117,6 +117,19 @@ impl<V> KeyMap<V> {
         self.entries.get(&key.hash).is_none_or(|entry| *entry.0 == *key.key.encoded())
     }
 
+    pub(crate) fn get_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut V> {
+        self.entries.get_mut(&hash).filter(|entry| *entry.0 == *key).map(|entry| &mut entry.1)
+    }
+
+    /// The value of the one key with this hash.
+    pub(crate) fn by_hash(&self, hash: u64) -> Option<&V> {
+        self.entries.get(&hash).map(|entry| &entry.1)
+    }
+
+    pub(crate) fn remove_by_hash(&mut self, hash: u64) -> Option<V> {
+        self.entries.remove(&hash).map(|entry| entry.1)
+    }
+
     pub(crate) fn remove(&mut self, hash: u64, key: &[u8]) -> Option<V> {
         self.get(hash, key)?;
         self.entries.remove(&hash).map(|entry| entry.1)

@@ -117,6 +117,8 @@ pub(crate) struct Gate {
     gathering: AtomicUsize,
     /// The flusher sleeps until it is told of the first dirty mutation.
     dozing: AtomicBool,
+    /// When the time of a durable write in progress may be up, in monotonic milliseconds.
+    next_deadline: AtomicU64,
     /// When the oldest dirty mutation came, in monotonic milliseconds plus one; 0: none.
     dirty_since: AtomicU64,
     /// Arena bytes of dirty items, as far as reported.
@@ -138,6 +140,7 @@ impl Gate {
             durable: AtomicUsize::new(0),
             gathering: AtomicUsize::new(0),
             dozing: AtomicBool::new(false),
+            next_deadline: AtomicU64::new(u64::MAX),
             dirty_since: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
             dirty_vbs: (0..vbuckets.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
@@ -277,6 +280,19 @@ impl Gate {
     /// Whether the flusher waits for durable writes, and for how many since it began.
     pub(crate) fn gather(&self, expected: usize) {
         self.gathering.store(expected, Ordering::SeqCst);
+    }
+
+    /// The time of a durable write will be up then (monotonic milliseconds).
+    pub(crate) fn note_deadline(&self, at: u64) {
+        if at < self.next_deadline.load(Ordering::Relaxed) {
+            self.next_deadline.fetch_min(at, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a deadline has been reached. All are to be noted anew then.
+    pub(crate) fn take_deadline(&self, now: Now) -> bool {
+        now.mono_millis >= self.next_deadline.load(Ordering::Relaxed)
+            && now.mono_millis >= self.next_deadline.swap(u64::MAX, Ordering::AcqRel)
     }
 
     /// A vBucket turned dirty; true when the flusher sleeps and has to be told.

@@ -98,6 +98,14 @@ pub struct VbInfo {
     pub high_seqno: Seqno,
     /// Last mutation synced.
     pub persisted_seqno: Seqno,
+    /// Last mutation that is neither a prepare nor an abort.
+    pub max_visible_seqno: Seqno,
+    /// Last prepare of a durable write that is synced.
+    pub high_prepared_seqno: Seqno,
+    /// Every prepare up to here is committed or aborted.
+    pub high_completed_seqno: Seqno,
+    /// Durable writes in progress.
+    pub prepares: u64,
     /// Tombstones up to here may be gone.
     pub purge_seqno: Seqno,
     /// Highest CAS given out or seen.
@@ -271,6 +279,10 @@ impl Bucket {
             uuid: v.failover.uuid(),
             high_seqno: v.high_seqno,
             persisted_seqno: v.persisted_seqno,
+            max_visible_seqno: v.marks.visible,
+            high_prepared_seqno: v.persisted_marks.prepared,
+            high_completed_seqno: v.marks.completed,
+            prepares: v.pending.len() as u64,
             purge_seqno: v.purge_seqno,
             max_cas: v.hlc.last(),
             max_deleted_rev: v.max_deleted_rev,

@@ -6,8 +6,8 @@
 //! synced (and until warm-up is over, or for good where there is no disk). What a key that is not in the table means
 //! depends: nothing there, once warm; ask the disk, before.
 
-use base::{Datatype, HashedKey, ManifestUid, Seqno, Status, VbId, VbUuid};
-use storage::VbState;
+use base::{Datatype, HashedKey, ManifestUid, Seqno, Status, VbId, VbUuid, bucket::DurabilityLevel};
+use storage::{Marks, VbState};
 
 use crate::{
     aftermath::Aftermath,
@@ -16,16 +16,17 @@ use crate::{
     counts::{Counts, Weight},
     disk_answers::{DiskAnswer, DiskAnswers},
     doc::Mutated,
-    durability::Pending,
     failover_table::FailoverTable,
     hash_table::HashTable,
     hlc::Hlc,
     item::{ItemId, ItemMeta, ItemRef, NewItem},
-    key_map::{HashesSet, KeyMap},
+    item_kind::mark_expired,
+    key_map::HashesSet,
     locks::Locks,
     lookups::Lookups,
     notify::{Refusal, Waiter},
     overheads::Overheads,
+    prepares::Prepares,
     shard::{Env, REPORT_BYTES, Shard},
     stats::VbOps,
     subdoc::xattr::{Blob, Builder},
@@ -37,9 +38,6 @@ const VERIFIED_MAX: usize = 1 << 15;
 /// Frequency of a document that has just been written, or loaded without being asked for. Low, so that what is written
 /// or read once only does not displace what is in use; see [`crate::item_pager`].
 pub(crate) const FREQUENCY_INITIAL: u8 = 2;
-/// A tombstone is never paged: its frequency says why the document went.
-const TOMBSTONE_DELETED: u8 = 0;
-const TOMBSTONE_EXPIRED: u8 = 1;
 
 /// See the module header.
 pub(crate) struct VBucket {
@@ -65,7 +63,11 @@ pub(crate) struct VBucket {
     pub(crate) cold_next_expiry: u32,
     pub(crate) lookups: Lookups,
     pub(crate) locks: Locks,
-    pub(crate) pending: KeyMap<Pending>,
+    /// Durable writes in progress.
+    pub(crate) pending: Prepares,
+    /// How far durable writes are, and what of that is synced. Unlike what is recorded, always says what is visible.
+    pub(crate) marks: Marks,
+    pub(crate) persisted_marks: Marks,
     pub(crate) disk_answers: DiskAnswers,
     /// Present until every document on disk is known to the table.
     pub(crate) warming: Option<Box<Warming>>,
@@ -154,8 +156,8 @@ pub(crate) struct Version {
     /// A CAS from elsewhere, already found acceptable; `None`: the next of the clock.
     pub(crate) cas: Option<base::Cas>,
     pub(crate) rev: u64,
-    /// Not to be seen before it is synced.
-    pub(crate) durable: bool,
+    /// Not to be seen before it has reached this level: to be prepared.
+    pub(crate) durable: Option<DurabilityLevel>,
 }
 
 /// Whether an expiry has been reached.
@@ -184,7 +186,9 @@ impl VBucket {
             cold_next_expiry: u32::MAX,
             lookups: Lookups::default(),
             locks: Locks::default(),
-            pending: KeyMap::default(),
+            pending: Prepares::default(),
+            marks: Marks::default(),
+            persisted_marks: Marks::default(),
             disk_answers: DiskAnswers::default(),
             warming: None,
             counts: Counts::default(),
@@ -206,7 +210,7 @@ impl VBucket {
             max_deleted_rev: self.max_deleted_rev,
             failover_log: self.failover.log().to_vec(),
             manifest_uid: self.events.told_up_to(self.high_seqno),
-            marks: storage::Marks::default(),
+            marks: self.recorded_marks(),
         }
     }
 
@@ -215,6 +219,8 @@ impl VBucket {
         self.events = Events::recovered(state.manifest_uid, state.high_seqno, self.manifest_uid);
         self.high_seqno = state.high_seqno;
         self.persisted_seqno = state.high_seqno;
+        self.marks = state.marks.or_all_visible(state.high_seqno);
+        self.persisted_marks = self.marks;
         self.purge_seqno = state.purge_seqno;
         self.max_deleted_rev = state.max_deleted_rev;
         self.failover = FailoverTable::recovered(&state.failover_log, new_branch);
@@ -228,14 +234,17 @@ impl VBucket {
     pub(crate) fn reset(&mut self, shard: &Shard, uuid: VbUuid, after: &mut Aftermath<'_>) -> HashTable {
         let documents = self.table.take();
         shard.gate.subtract_dirty_bytes(self.take_reported_bytes());
-        let pending = self.pending.extract(|_| true);
+        for (item, waiter) in self.pending.clear() {
+            after.release(item);
+            waiter.into_iter().for_each(|waiter| after.wake(waiter));
+        }
         let (queued, readers) = self.checkpoint.clear();
-        let held = queued.into_iter().chain(pending.into_iter().filter_map(|p| p.previous));
-        held.for_each(|item| after.release(item));
+        queued.into_iter().for_each(|item| after.release(item));
         readers.into_iter().for_each(|waiter| after.wake(waiter));
         self.persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
         self.high_seqno = Seqno(0);
         self.persisted_seqno = Seqno(0);
+        (self.marks, self.persisted_marks) = (Marks::default(), Marks::default());
         self.purge_seqno = Seqno(0);
         self.max_deleted_rev = 0;
         self.failover = FailoverTable::new(uuid);
@@ -259,12 +268,6 @@ impl VBucket {
             Some(DiskAnswer::Unreadable(status, _)) => Refusal::Status(status),
             _ => Refusal::Fetch,
         }
-    }
-
-    /// The last mutation before the first that clients do not see yet.
-    pub(crate) fn visible_seqno(&self) -> Seqno {
-        let first_pending = self.pending.values().map(|pending| pending.seqno).min();
-        first_pending.map_or(self.high_seqno, |seqno| Seqno(seqno.get() - 1))
     }
 
     /// Whether the table is right about a key, given what it holds for it.
@@ -302,14 +305,14 @@ impl VBucket {
         if !is_due(current.meta.expiry, env.now) {
             return Ok(Found::Live(current));
         }
-        if !self.pending.is_empty() && self.pending.get(key.hash, key.key.encoded()).is_some() {
+        if self.pending.contains(key) {
             return Ok(Found::Gone(current));
         }
         if !current.resident && current.meta.datatype.contains(Datatype::XATTR) {
             // What is to survive of it is on disk. Whoever needs that asks for it, once.
             return Ok(Found::Gone(current));
         }
-        if self.bury(env, key, &current, true, false, after).is_err() {
+        if self.bury(env, key, &current, true, None, after).is_err() {
             return Ok(Found::Gone(current));
         }
         self.ops.expired += 1;
@@ -320,14 +323,14 @@ impl VBucket {
     /// As [`VBucket::settle`], for an operation that is going to change the key.
     ///
     /// # Errors
-    /// `SyncWriteInProgress` while a durable write of it is pending.
+    /// `SyncWriteInProgress` while a durable write of it is.
     pub(crate) fn settle_for_write(
         &mut self,
         env: &Env<'_>,
         key: HashedKey<'_>,
         after: &mut Aftermath<'_>,
     ) -> Result<Found, Refusal> {
-        if !self.pending.is_empty() && self.pending.get(key.hash, key.key.encoded()).is_some() {
+        if self.pending.contains(key) {
             return Err(Status::SyncWriteInProgress.into());
         }
         self.settle(env, key, after)
@@ -359,21 +362,15 @@ impl VBucket {
         }
     }
 
-    /// Whether a pending durable write creates the key: whoever needs a document to be there finds none, rather than a
+    /// Whether a durable write in progress creates the key: whoever needs a document to be there finds none, rather than a
     /// write in progress.
     pub(crate) fn is_unseen(&self, env: &Env<'_>, key: HashedKey<'_>) -> bool {
-        !self.pending.is_empty()
-            && self.pending.get(key.hash, key.key.encoded()).is_some()
-            && self.shown(env, key).is_none()
+        self.pending.contains(key) && self.shown(env, key).is_none()
     }
 
-    /// The document that a reader is shown: the version before a pending one, nothing in place of what is gone. Call
-    /// [`VBucket::settle`] first.
+    /// The document that a reader is shown: nothing in place of what is gone. Call [`VBucket::settle`] first.
     pub(crate) fn shown<'a>(&'a self, env: &Env<'a>, key: HashedKey<'_>) -> Option<ItemRef<'a>> {
-        let item = match self.pending.get(key.hash, key.key.encoded()) {
-            Some(pending) => env.shard.item(pending.previous.as_ref()?),
-            None => self.table.find(key.hash, key.key.encoded())?,
-        };
+        let item = self.table.find(key.hash, key.key.encoded())?;
         (!item.is_deleted() && !is_due(item.expiry(), env.now)).then_some(item)
     }
 
@@ -413,13 +410,11 @@ impl VBucket {
 
     // ---- changing -------------------------------------------------------------------------------------------------
 
-    /// Publishes a new version: gives it its place in the order, puts it into table and checkpoint, and ends whatever
-    /// was noted about the key.
+    /// Makes a mutation: a durable one is prepared, any other published.
     ///
     /// # Errors
     /// `TemporaryFailure` when the CAS ceiling is reached or the collection's beginning is not recorded yet, `NoMemory`
-    /// when the table cannot grow, [`Refusal::Fetch`] when readers would be shown a version that has no value in memory.
-    /// Nothing has changed then.
+    /// when the table cannot grow. Nothing has changed then.
     pub(crate) fn put<'e>(
         &mut self,
         env: &Env<'e>,
@@ -432,18 +427,32 @@ impl VBucket {
         if self.events.are_behind() && self.is_held_back(env, key.key.collection(), after) {
             return Err(Status::TemporaryFailure.into());
         }
-        if version.durable && !self.pending.has_room_for(key) {
-            return Err(Status::SyncWriteInProgress.into());
-        }
-        // Readers are going to be shown the version before it, whole.
-        if version.durable && old.is_some_and(|old| !old.meta.deleted && !old.resident) {
-            return Err(self.missing(key));
+        if let Some(level) = version.durable {
+            return self.prepare(env, key, new, (version, level), after);
         }
         let cas = self.next_cas(env, version.cas, after)?;
-        let seqno = self.high_seqno.next();
         new.set_cas(cas);
-        new.set_seqno(seqno);
         new.set_rev(version.rev);
+        let seqno = self.publish(env, key, old, new, after)?;
+        Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: false })
+    }
+
+    /// Publishes a new version that has its CAS and revision: gives it its place in the order, puts it into table and
+    /// checkpoint, and ends whatever was noted about the key.
+    ///
+    /// # Errors
+    /// `NoMemory` when the table cannot grow. Nothing has changed then.
+    pub(crate) fn publish<'e>(
+        &mut self,
+        env: &Env<'e>,
+        key: HashedKey<'_>,
+        old: Option<&Current>,
+        mut new: NewItem<'e>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<Seqno, Refusal> {
+        let seqno = self.high_seqno.next();
+        let rev = new.as_ref().rev();
+        new.set_seqno(seqno);
         new.set_dirty(env.is_persistent());
         if let Some(old) = old {
             new.set_locator(old.meta.locator);
@@ -473,12 +482,13 @@ impl VBucket {
             debug_assert!(held, "a version nobody has seen has references to spare");
         }
         self.high_seqno = seqno;
+        self.marks.visible = seqno;
         let old_weight = replaced.as_ref().map(|ptr| Weight::of(env.shard.item(ptr)));
         self.counts.exchange(key.key, old_weight, Some(weight));
         self.counts.advance(key.key, seqno);
         if deleted && !is_system_key(key.key.encoded()) {
             // Zero would say that there has never been a deletion.
-            self.max_deleted_rev = self.max_deleted_rev.max(version.rev).max(1);
+            self.max_deleted_rev = self.max_deleted_rev.max(rev).max(1);
         }
         // Of a tombstone, where no disk takes it over, the time from which it may be forgotten.
         if expiry != 0 && (!deleted || !env.is_persistent()) {
@@ -488,10 +498,7 @@ impl VBucket {
             let old = env.shard.item(replaced);
             old.set_stale(old.is_dirty());
         }
-        if version.durable {
-            // There is room for it, see above; a live version is kept for the readers.
-            let _ = self.pending.insert(key, Pending { seqno, previous: replaced });
-        } else if let Some(replaced) = replaced {
+        if let Some(replaced) = replaced {
             after.release(replaced);
         }
         self.locks.release(key.hash, key.key.encoded());
@@ -499,12 +506,16 @@ impl VBucket {
         if env.is_persistent() {
             self.report_dirty(env, turned_dirty, bytes, after);
         }
-        if version.durable {
-            after.flush_durable();
-        } else if self.checkpoint.is_followed() && self.pending.is_empty() {
+        self.wake_readers(after);
+        Ok(seqno)
+    }
+
+    /// There is something new in the checkpoint.
+    #[inline]
+    pub(crate) fn wake_readers(&mut self, after: &mut Aftermath<'_>) {
+        if self.checkpoint.is_followed() {
             self.checkpoint.wake_readers().for_each(|waiter| after.wake(waiter));
         }
-        Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: version.durable })
     }
 
     /// The CAS of the next mutation or lock: the given one or the clock's.
@@ -531,7 +542,13 @@ impl VBucket {
         })
     }
 
-    fn report_dirty(&mut self, env: &Env<'_>, turned_dirty: bool, bytes: u64, after: &mut Aftermath<'_>) {
+    pub(crate) fn report_dirty(
+        &mut self,
+        env: &Env<'_>,
+        turned_dirty: bool,
+        bytes: u64,
+        after: &mut Aftermath<'_>,
+    ) {
         if turned_dirty {
             after.rouse(env.shard.gate.mark_dirty(self.index_in_shard, env.now));
         }
@@ -568,7 +585,7 @@ impl VBucket {
         key: HashedKey<'_>,
         old: &Current,
         expired: bool,
-        durable: bool,
+        durable: Option<DurabilityLevel>,
         after: &mut Aftermath<'_>,
     ) -> Result<Mutated, Refusal> {
         let rev = old.meta.rev + 1;
@@ -661,16 +678,6 @@ impl VBucket {
         }
         Ok(())
     }
-}
-
-/// Writes into a tombstone why the document went.
-pub(crate) fn mark_expired(tombstone: &mut NewItem<'_>, expired: bool) {
-    tombstone.set_frequency(if expired { TOMBSTONE_EXPIRED } else { TOMBSTONE_DELETED });
-}
-
-/// Whether a tombstone stands for an expired document.
-pub(crate) fn is_expiration(tombstone: ItemRef<'_>) -> bool {
-    tombstone.frequency() == TOMBSTONE_EXPIRED
 }
 
 #[cfg(test)]

@@ -14,15 +14,16 @@
 use std::sync::atomic::Ordering;
 
 use base::{DocKey, HashedKey, Now, Seqno, VbId, bucket::EvictionPolicy};
-use storage::{Locator, OwnedRecord, Record, RecordKind, StoreError};
+use storage::{Locator, OwnedRecord, Record, RecordKind, RecordMeta, StoreError};
 
 use crate::{
     bucket::Bucket,
     hash_table::ScanPosition,
     item::{ItemMeta, ItemRef, NewItem},
+    item_kind::mark_expired,
     shard::{Env, Shard},
     system_events::{SystemEvent, is_system_key},
-    vbucket::{FREQUENCY_INITIAL, VBucket, mark_expired},
+    vbucket::{FREQUENCY_INITIAL, VBucket},
 };
 
 /// How many records are read before memory is looked at again.
@@ -198,17 +199,7 @@ pub(crate) fn item_of<'a>(
     with_value: bool,
 ) -> Option<NewItem<'a>> {
     let deleted = record.meta.kind.is_tombstone();
-    let meta = ItemMeta {
-        vb,
-        cas: record.meta.cas,
-        seqno: record.meta.seqno,
-        rev: record.meta.rev,
-        flags: record.meta.flags,
-        expiry: record.meta.expiry,
-        datatype: record.meta.datatype,
-        deleted,
-        locator,
-    };
+    let meta = item_meta(vb, &record.meta, locator);
     // A document that fits without its value gets none: header, key, and the value on disk.
     let mut item = if with_value || deleted || record.value.is_empty() {
         NewItem::new(&shard.arena, &meta, record.key, record.value)?
@@ -221,6 +212,21 @@ pub(crate) fn item_of<'a>(
         item.set_frequency(FREQUENCY_INITIAL);
     }
     Some(item)
+}
+
+/// An item's metadata as a record has it.
+pub(crate) fn item_meta(vb: VbId, meta: &RecordMeta, locator: Locator) -> ItemMeta {
+    ItemMeta {
+        vb,
+        cas: meta.cas,
+        seqno: meta.seqno,
+        rev: meta.rev,
+        flags: meta.flags,
+        expiry: meta.expiry,
+        datatype: meta.datatype,
+        deleted: meta.kind.is_tombstone(),
+        locator,
+    }
 }
 
 impl VBucket {

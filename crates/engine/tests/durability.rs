@@ -9,7 +9,7 @@ use base::{
     bucket::{BucketKind, DurabilityLevel},
 };
 use settee_engine::{
-    BucketChange, Counter, Delete, Expiry, Mutated, Store, StoreMode, Wait, Waiter, WithMeta,
+    BucketChange, Counter, Delete, Durable, Expiry, Mutated, Store, StoreMode, Waiter, WithMeta,
 };
 use support::{Rig, options};
 
@@ -224,10 +224,9 @@ fn the_buckets_minimum_can_be_changed_while_it_is_used() {
     let written = store(&rig, KEY, raised).unwrap();
     assert!(written.wait, "raised to the minimum");
     assert_eq!(get(&rig, KEY).unwrap(), b"1");
-    let (vb, _) = rig.key(KEY);
-    assert_eq!(rig.bucket.complete_durable(vb, &written, WAITER), Ok(Wait::Parked));
+    assert_eq!(rig.complete(KEY, &written, WAITER), Ok(Durable::Parked));
     rig.flush();
-    assert_eq!(rig.bucket.complete_durable(vb, &written, WAITER), Ok(Wait::Ready));
+    assert!(!rig.completed(KEY, &written).wait);
     assert!(delete(&rig, DurabilityLevel::None).unwrap().wait);
     rig.flush();
     assert!(!with_meta(&rig, KEY, false).unwrap().wait, "other clusters' writes are not raised");

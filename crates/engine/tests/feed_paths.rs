@@ -126,21 +126,24 @@ fn a_batch_has_at_least_one_item_and_versions_that_are_not_superseded_within_it(
 }
 
 #[test]
-fn what_is_not_synced_of_a_durable_write_is_not_seen() {
+fn a_durable_write_is_seen_once_it_is_committed() {
     let mut rig = rig(BucketKind::Couchbase);
     let mut feed = open(&rig, 1, from(high(&rig)));
     assert!(batch(&rig, &mut feed, 1 << 20).is_none());
     let before = put(&rig, "before", b"1");
-    let pending = put_durably(&rig, "pending", b"2", DurabilityLevel::PersistToMajority);
-    put(&rig, "after", b"3");
+    let prepared = put_durably(&rig, "pending", b"2", DurabilityLevel::PersistToMajority);
+    let after = put(&rig, "after", b"3");
     let got = batch(&rig, &mut feed, 1 << 20).unwrap();
-    assert_eq!((seqnos(&got), snapshot(&got).end), (vec![before.get()], before));
-    assert_eq!(rig.bucket.vb_history(VB).unwrap().max_visible, before);
+    assert_eq!((seqnos(&got), snapshot(&got).end), (vec![before.get(), after.get()], after));
+    assert!(prepared > before && prepared < after);
+    assert_eq!(rig.bucket.vb_history(VB).unwrap().max_visible, after);
     assert!(batch(&rig, &mut feed, 1 << 20).is_none());
     is_woken(&rig, 1);
     rig.flush();
     assert!(is_woken(&rig, 1));
-    assert_eq!(batch(&rig, &mut feed, 1 << 20).unwrap().items[0].seqno, pending);
+    let got = batch(&rig, &mut feed, 1 << 20).unwrap();
+    assert_eq!((seqnos(&got), got.items[0].kind), (vec![after.next().get()], FeedKind::Mutation));
+    assert_eq!(got.items[0].value(), b"2");
 }
 
 #[test]

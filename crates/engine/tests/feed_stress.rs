@@ -19,8 +19,8 @@ use base::{
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 use settee_engine::{
-    Bucket, BucketOptions, Budget, Delete, Feed, FeedEnd, FeedOptions, FeedStep, Notifier, Pool, Refusal,
-    Store, Waiter, Work,
+    Bucket, BucketOptions, Budget, Delete, Durable, Feed, FeedEnd, FeedOptions, FeedStep, Mutated, Notifier,
+    Pool, Refusal, Store, Waiter, Work,
 };
 use support::{Disk, FaultDisk, START_SECS, options};
 
@@ -92,8 +92,14 @@ impl Hall {
             };
             match done {
                 Ok(mutated) => {
+                    let mut seqno = mutated.seqno;
+                    if mutated.wait {
+                        // The prepare's seqno is nobody's.
+                        self.journal.lock().insert((vb, seqno), (Vec::new(), false));
+                        seqno = self.committed(vb, hashed, &mutated);
+                    }
                     let entry = (key.to_vec(), value.is_some());
-                    self.journal.lock().insert((vb, mutated.seqno), entry);
+                    self.journal.lock().insert((vb, seqno), entry);
                     return;
                 }
                 Err(Refusal::Status(Status::KeyNotFound)) => return,
@@ -105,6 +111,16 @@ impl Hall {
                     std::thread::yield_now();
                 }
                 Err(refusal) => panic!("{refusal:?}"),
+            }
+        }
+    }
+
+    fn committed(&self, vb: VbId, key: HashedKey<'_>, mutated: &Mutated) -> Seqno {
+        let waiter = Waiter { worker: 9, connection: 9, ticket: 0 };
+        loop {
+            match self.bucket.complete_durable(vb, key, mutated, waiter, u64::MAX, self.now()).unwrap() {
+                Durable::Committed(committed) => return committed.seqno,
+                Durable::Parked => std::thread::yield_now(),
             }
         }
     }

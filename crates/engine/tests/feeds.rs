@@ -15,8 +15,8 @@ use base::{
 };
 use fastrand::Rng;
 use settee_engine::{
-    BucketOptions, Budget, Delete, Expiry, Feed, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions,
-    FeedSnapshot, FeedStep, Pool, Store, Waiter,
+    BucketOptions, Budget, Delete, Durable, Expiry, Feed, FeedEnd, FeedFilter, FeedItem, FeedKind,
+    FeedOptions, FeedSnapshot, FeedStep, Mutated, Pool, Store, Waiter,
 };
 use support::{Clock, Disk, FaultDisk, Rig, options};
 
@@ -114,7 +114,9 @@ impl Consumer {
             return;
         }
         assert!(self.wants(&key));
-        let (known, value) = journal.entries.get(&(self.vb, item.seqno)).expect("it happened");
+        let Some((known, value)) = journal.entries.get(&(self.vb, item.seqno)) else {
+            panic!("{item:?} never happened, in {snapshot:?}")
+        };
         assert_eq!((known, value.is_none()), (&key, item.deleted), "{item:?}");
         assert_eq!(item.deleted, item.kind != FeedKind::Mutation);
         if let Some(value) = value.as_ref().filter(|_| !self.options.keys_only) {
@@ -187,6 +189,9 @@ struct World {
     is_dead: bool,
     /// Not warmed up yet.
     is_cold: bool,
+    /// Durable writes: those in progress, and all by key and CAS.
+    in_progress: Vec<(Mutated, Version)>,
+    durable: BTreeMap<(Key, base::Cas), Option<Vec<u8>>>,
     /// Batches told.
     batches: u64,
 }
@@ -214,6 +219,8 @@ impl World {
             rig,
             rng,
             journal: Journal::default(),
+            in_progress: Vec::new(),
+            durable: BTreeMap::new(),
             consumers: Vec::new(),
             is_full: false,
             is_dead: false,
@@ -268,14 +275,47 @@ impl World {
     }
 
     /// A mutation happened to a key; if it had just expired, that came first.
-    fn happened(&mut self, key: &[u8], seqno: Seqno, before: Seqno, value: Option<Vec<u8>>) {
-        let vb = self.rig.key(key).0;
+    fn happened(&mut self, key: &[u8], mutated: Mutated, before: Seqno, value: Option<Vec<u8>>) {
+        let (vb, seqno) = (self.rig.key(key).0, mutated.seqno);
         if seqno.get() == before.get() + 2 {
             self.journal.note(vb, before.next(), key, None);
         } else {
             assert_eq!(seqno, before.next());
         }
-        self.journal.note(vb, seqno, key, value);
+        if mutated.wait {
+            self.durable.insert((key.to_vec(), mutated.cas), value.clone());
+            self.in_progress.push((mutated, (key.to_vec(), value)));
+        } else {
+            self.journal.note(vb, seqno, key, value);
+        }
+    }
+
+    /// Learns what became of durable writes.
+    fn note_commits(&mut self) {
+        let waiter = Waiter { worker: 2, connection: 2, ticket: 2 };
+        let Self { rig, journal, in_progress, .. } = self;
+        in_progress.retain(|(mutated, (key, value))| match rig.complete(key, mutated, waiter) {
+            Ok(Durable::Parked) => true,
+            Ok(Durable::Committed(committed)) => {
+                assert_eq!(committed.cas, mutated.cas);
+                journal.note(rig.key(key).0, committed.seqno, key, value.clone());
+                false
+            }
+            Err(_) => false,
+        });
+    }
+
+    /// Learns which durable writes opening the bucket has committed.
+    fn note_recovered(&mut self) {
+        self.in_progress.clear();
+        for ((key, cas), value) in &self.durable {
+            let (vb, now) = (self.rig.key(key).0, self.rig.now());
+            let meta = self.rig.run(key, |bucket, vb, key| bucket.meta(vb, key, now));
+            if let Some(meta) = meta.ok().filter(|meta| meta.cas == *cas) {
+                self.journal.note(vb, meta.seqno, key, value.clone());
+            }
+        }
+        self.note_expirations();
     }
 
     fn high_seqno(&self, key: &[u8]) -> Seqno {
@@ -291,11 +331,12 @@ impl World {
             _ => self.rng.usize(0..60),
         };
         let value = vec![self.rng.u8(..); length];
-        let expiry = if self.rng.u8(0..4) == 0 { self.rng.u32(1..20) } else { 0 };
+        let expiry =
+            if self.rng.u8(0..4) == 0 && level == DurabilityLevel::None { self.rng.u32(1..20) } else { 0 };
         let store = Store { expiry: Expiry::Wire(expiry), durability: level, ..Store::set(&value) };
         let (now, before) = (self.rig.now(), self.high_seqno(&key));
         match self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now)) {
-            Ok(mutated) => self.happened(&key, mutated.seqno, before, Some(value)),
+            Ok(mutated) => self.happened(&key, mutated, before, Some(value)),
             Err(_) => self.note_expirations(),
         }
     }
@@ -305,7 +346,7 @@ impl World {
         let (now, before) = (self.rig.now(), self.high_seqno(&key));
         let delete = Delete { durability, ..Delete::default() };
         match self.rig.run(&key, |bucket, vb, key| bucket.delete(vb, key, &delete, now)) {
-            Ok(mutated) => self.happened(&key, mutated.seqno, before, None),
+            Ok(mutated) => self.happened(&key, mutated, before, None),
             Err(_) => self.note_expirations(),
         }
     }
@@ -348,6 +389,8 @@ impl World {
             return;
         }
         self.journal = Journal::default();
+        self.in_progress.clear();
+        self.durable.clear();
         for consumer in &mut self.consumers {
             if let Some(feed) = &mut consumer.feed {
                 assert_eq!(feed.next(1, self.rig.now()).unwrap_err(), FeedEnd::Reset);
@@ -366,7 +409,8 @@ impl World {
         // Feeds do not wait for it.
         self.is_cold = true;
         for vb in (0..VBUCKETS).map(VbId) {
-            let kept = self.rig.bucket.vb_history(vb).unwrap().high_seqno;
+            // Opening may have committed something.
+            let kept = self.rig.bucket.vb_history(vb).unwrap().persisted;
             self.journal.forget_above(vb, kept);
             for consumer in self.consumers.iter_mut().filter(|consumer| consumer.vb == vb) {
                 if consumer.seqno > kept || consumer.snapshot.is_some_and(|cut| cut.end > kept) {
@@ -374,6 +418,7 @@ impl World {
                 }
             }
         }
+        self.note_recovered();
         self
     }
 
@@ -381,6 +426,7 @@ impl World {
         self.rig.clock.0 += 200;
         let now = self.rig.now();
         self.rig.bucket.flush(0, now);
+        self.note_commits();
     }
 
     /// From some write on nothing is written any more.
@@ -417,6 +463,8 @@ impl World {
             850..880 => {
                 self.rig.bucket.expire(now, Budget::default());
                 self.note_expirations();
+                self.rig.bucket.time_out_durable(now);
+                self.note_commits();
             }
             880..900 => drop(self.rig.bucket.drop_slow_cursors()),
             900..910 => drop(self.rig.bucket.page(now, Budget::default())),
@@ -445,6 +493,7 @@ impl World {
         }
         self.warm_up();
         self.rig.flush();
+        self.note_commits();
         for index in 0..self.consumers.len() {
             let high_seqno = self.rig.bucket.vb_history(self.consumers[index].vb).unwrap().high_seqno;
             for round in 0.. {

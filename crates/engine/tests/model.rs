@@ -237,7 +237,7 @@ impl World {
             assert!(found.rev > old_rev);
             doc.rev = found.rev;
         }
-        self.model.mutated(vb, key, Version::Doc(doc), mutated, level, now);
+        self.model.mutated(vb, key, Version::Doc(doc), mutated, level);
         if mutated.wait {
             self.learn_pending(key);
         }
@@ -272,7 +272,7 @@ impl World {
             _ => UNKNOWN,
         };
         let version = Version::Tombstone { cas: mutated.cas, rev, at: now.unix_secs() };
-        self.model.mutated(vb, &key, version, &mutated, delete.durability, now);
+        self.model.mutated(vb, &key, version, &mutated, delete.durability);
     }
 
     fn counter(&mut self) {
@@ -311,7 +311,7 @@ impl World {
             assert!(found.rev > doc.rev);
             let doc = Doc { cas: mutated.cas, rev: found.rev, ..doc };
             // A document touched into the past is still returned.
-            self.model.mutated(vb, &key, Version::Doc(doc), &mutated, DurabilityLevel::None, now);
+            self.model.mutated(vb, &key, Version::Doc(doc), &mutated, DurabilityLevel::None);
         } else {
             assert_eq!(found.cas, doc.cas);
         }
@@ -438,7 +438,7 @@ impl World {
                 rev,
             })
         };
-        self.model.mutated(vb, &key, version, &mutated, DurabilityLevel::None, now);
+        self.model.mutated(vb, &key, version, &mutated, DurabilityLevel::None);
     }
 
     fn observe(&mut self) {
@@ -651,7 +651,7 @@ impl World {
             if let Ok(mutated) = self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now)) {
                 self.model.new_cas(vb, mutated.cas);
                 let found = self.rig.run(&key, |bucket, vb, key| bucket.get(vb, key, now, copy)).unwrap();
-                self.model.mutated(vb, &key, Version::Doc(found), &mutated, DurabilityLevel::None, now);
+                self.model.mutated(vb, &key, Version::Doc(found), &mutated, DurabilityLevel::None);
             }
         }
         self.rig.clock.0 += 200;

@@ -12,8 +12,8 @@ use base::{
     manifest::Collection,
 };
 use settee_engine::{
-    Bucket, BucketOptions, Budget, Delete, Expiry, FlushFailure, Mutated, ObservedState, Refusal, Store,
-    StoreMode, Wait, Waiter, subdoc::xattr::Builder,
+    Bucket, BucketOptions, Budget, Delete, Durable, Expiry, FlushFailure, Mutated, ObservedState, Refusal,
+    Store, StoreMode, Wait, Waiter, subdoc::xattr::Builder,
 };
 use storage::{FaultFs, KvStore};
 use support::{Clock, Disk, FaultDisk, Rig, options};
@@ -123,10 +123,10 @@ fn a_durable_write_is_seen_when_it_is_synced_whoever_still_waits() {
     let other = store(&rig, b"\0other", Store { durability: DURABLE, ..Store::set(b"o") }).unwrap();
     assert!(other.wait, "other keys go on");
     assert_eq!(get(&rig, b"\0other"), Err(Status::KeyNotFound));
-    assert_eq!(rig.bucket.complete_durable(vb, &written, WAITER), Ok(Wait::Parked));
+    assert_eq!(rig.complete(KEY, &written, WAITER), Ok(Durable::Parked));
     rig.flush();
     assert!(rig.recorder.woken.lock().contains(&WAITER));
-    assert_eq!(rig.bucket.complete_durable(vb, &written, WAITER), Ok(Wait::Ready));
+    assert!(!rig.completed(KEY, &written).wait);
     assert_eq!(get(&rig, KEY).unwrap(), b"after");
     assert_eq!(get(&rig, b"\0other").unwrap(), b"o", "nobody waited for this one");
     let removed = rig.run(KEY, |bucket, vb, key| {
@@ -283,11 +283,11 @@ fn a_failed_sync_is_not_tried_again() {
     store(&rig, KEY, Store::set(b"kept")).unwrap();
     rig.flush();
     let durable = store(&rig, KEY, Store { durability: DURABLE, ..Store::set(b"doomed") }).unwrap();
-    assert_eq!(rig.bucket.complete_durable(vb, &durable, WAITER), Ok(Wait::Parked));
+    assert_eq!(rig.complete(KEY, &durable, WAITER), Ok(Durable::Parked));
     rig.stores[shard].fail_sync();
     assert_eq!(rig.bucket.flush(shard, rig.now()).failed, Some(FlushFailure::Poisoned));
     assert!(rig.recorder.woken.lock().contains(&WAITER), "who waits learns that it is over");
-    assert_eq!(rig.bucket.complete_durable(vb, &durable, WAITER), Err(Status::SyncWriteAmbiguous));
+    assert_eq!(rig.complete(KEY, &durable, WAITER), Err(Status::SyncWriteAmbiguous));
     assert_eq!(rig.bucket.flush(shard, rig.now()).failed, Some(FlushFailure::Poisoned));
     assert_eq!(store(&rig, b"\0key", Store::set(b"x")), Err(Status::TemporaryFailure));
     assert_eq!(get(&rig, KEY).unwrap(), b"kept", "reads go on");
@@ -556,12 +556,11 @@ fn emptying_a_bucket_is_final() {
     rig.flush();
     let pending = store(&rig, b"\0p", Store { durability: DURABLE, ..Store::set(b"v") }).unwrap();
     let (vb, _) = rig.key(KEY);
-    let (pending_vb, _) = rig.key(b"\0p");
     rig.clock.advance_secs(1);
     rig.bucket.flush_all(rig.now()).unwrap();
     assert_eq!(get(&rig, KEY), Err(Status::KeyNotFound));
     assert_eq!(rig.bucket.stats().curr_items, 0);
-    let again = rig.bucket.complete_durable(pending_vb, &pending, WAITER);
+    let again = rig.complete(b"\0p", &pending, WAITER);
     assert_eq!(again, Err(Status::SyncWriteAmbiguous));
     let info = rig.bucket.vb_state(vb).unwrap();
     assert_eq!(info.high_seqno, Seqno(0));

@@ -19,8 +19,8 @@ use base::{
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 use settee_engine::{
-    Bucket, BucketOptions, Budget, Counter, Delete, Expiry, Mutated, Notifier, Refusal, Store, Wait, Waiter,
-    Work,
+    Bucket, BucketOptions, Budget, Counter, Delete, Durable, Expiry, Mutated, Notifier, Refusal, Store,
+    Waiter, Work,
 };
 use storage::KvStore;
 use support::{MemStore, START_SECS, options};
@@ -108,9 +108,10 @@ impl Worker {
         let (vb, _) = place(key, &self.bucket);
         loop {
             let waiter = self.waiter();
-            match self.bucket.complete_durable(vb, mutated, waiter).unwrap() {
-                Wait::Ready => return,
-                Wait::Parked => self.mailboxes.wait_for(waiter),
+            let (now, key) = (now_of(&self.clock), HashedKey::new(DocKey::trusted(key)));
+            match self.bucket.complete_durable(vb, key, mutated, waiter, u64::MAX, now).unwrap() {
+                Durable::Committed(_) => return,
+                Durable::Parked => self.mailboxes.wait_for(waiter),
             }
         }
     }

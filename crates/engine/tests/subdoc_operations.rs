@@ -11,8 +11,8 @@ use base::{
     bucket::{BucketKind, DurabilityLevel},
 };
 use settee_engine::{
-    BucketChange, BucketOptions, Budget, Change, Delete, Expiry, Look, LookedUp, Lookup, LookupSpec, Mutated,
-    MutationSpec, Precondition, Store, SubdocMutated, SubdocMutation, ValueCodec, ValueForm, Wait, Waiter,
+    BucketChange, BucketOptions, Budget, Change, Delete, Durable, Expiry, Look, LookedUp, Lookup, LookupSpec,
+    Mutated, MutationSpec, Precondition, Store, SubdocMutated, SubdocMutation, ValueCodec, ValueForm, Waiter,
     WithMeta, XattrRights, json,
 };
 use support::{Rig, START_SECS, options};
@@ -577,7 +577,6 @@ fn until_a_durable_change_is_synced_the_version_before_it_is_seen() {
     let durability = DurabilityLevel::PersistToMajority;
     for flushed in [false, true] {
         let mut rig = rig();
-        let (vb, _) = rig.key(KEY);
         let waiter = Waiter { worker: 1, connection: 1, ticket: 1 };
         let stage = |n| spec(Change::DictUpsert, "txn", n, XATTR);
         let first = [stage("1")];
@@ -594,11 +593,11 @@ fn until_a_durable_change_is_synced_the_version_before_it_is_seen() {
         let second = [stage("2")];
         let again = SubdocMutation { access_deleted: true, durability, ..mutation(&second) };
         let (pending, _) = done(mutate(&rig, &again));
-        assert_eq!(rig.bucket.complete_durable(vb, &pending, waiter), Ok(Wait::Parked));
+        assert_eq!(rig.complete(KEY, &pending, waiter), Ok(Durable::Parked));
         assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "1", "flushed: {flushed}");
         assert_eq!(mutate(&rig, &again).unwrap_err(), Status::SyncWriteInProgress);
         rig.flush();
-        assert_eq!(rig.bucket.complete_durable(vb, &pending, waiter), Ok(Wait::Ready));
+        assert!(!rig.completed(KEY, &pending).wait);
         assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "2");
 
         let commit = [spec(Change::BodyFromXattr, "txn", "", XATTR), spec(Change::Delete, "txn", "", XATTR)];
@@ -608,7 +607,7 @@ fn until_a_durable_change_is_synced_the_version_before_it_is_seen() {
         assert_eq!(body(&rig), Err(Status::KeyNotFound));
         assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "2");
         rig.flush();
-        assert_eq!(rig.bucket.complete_durable(vb, &pending, waiter), Ok(Wait::Ready));
+        assert!(!rig.completed(KEY, &pending).wait);
         assert_eq!(body(&rig).unwrap(), "2");
         let rig = rig.crash();
         assert_eq!(body(&rig).unwrap(), "2");

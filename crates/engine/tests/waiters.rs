@@ -10,7 +10,7 @@ use base::{
     Seqno, Status,
     bucket::{BucketKind, DurabilityLevel},
 };
-use settee_engine::{FlushFailure, Store, Wait, Waiter};
+use settee_engine::{Durable, FlushFailure, Store, Wait, Waiter};
 use storage::FaultFs;
 use support::{Clock, FaultDisk, Rig, options};
 
@@ -44,12 +44,12 @@ fn a_shard_that_fails_outside_of_a_flush_still_wakes_who_waits_for_one() {
     let durable =
         Store { durability: DurabilityLevel::PersistToMajority, ..Store::set(b"never acknowledged") };
     let mutated = rig.bucket.store(vb, key, &durable, rig.now()).unwrap();
-    assert_eq!(rig.bucket.complete_durable(vb, &mutated, WAITER), Ok(Wait::Parked));
+    assert_eq!(rig.complete(KEY, &mutated, WAITER), Ok(Durable::Parked));
     fs.fail_writes(true);
     assert_eq!(rig.bucket.flush_all(rig.now()), Err(Status::TemporaryFailure));
     assert_eq!(rig.bucket.flush(0, rig.now()).failed, Some(FlushFailure::Poisoned));
     assert_eq!(*rig.recorder.woken.lock(), [WAITER]);
-    assert_eq!(rig.bucket.complete_durable(vb, &mutated, WAITER), Err(Status::SyncWriteAmbiguous));
+    assert_eq!(rig.complete(KEY, &mutated, WAITER), Err(Status::SyncWriteAmbiguous));
 }
 
 /// Clients give up and connections end without the engine hearing of it.

@@ -211,7 +211,10 @@ impl Consumer {
                 self.connection.send()?;
                 return Ok(false);
             }
-            DcpMessage::SystemEvent { .. }
+            DcpMessage::Prepare { .. }
+            | DcpMessage::Commit { .. }
+            | DcpMessage::Abort { .. }
+            | DcpMessage::SystemEvent { .. }
             | DcpMessage::SeqnoAdvanced(_)
             | DcpMessage::OsoBegin
             | DcpMessage::OsoEnd => {}

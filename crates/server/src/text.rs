@@ -5,7 +5,7 @@
 
 use base::{Cas, Datatype, HashedKey, Status, VbId, bucket::DurabilityLevel, key, limits};
 use cluster::auth::Privilege;
-use engine::{Counter, Delete, DocView, Expiry, Mutated, Store, StoreMode, Wait};
+use engine::{Counter, Delete, DocView, Durable, Expiry, Mutated, Store, StoreMode};
 use protocol::text::{Command, Keys, Parsed, StoreVerb, expiry_to_wire, parse, reply};
 
 use crate::{
@@ -296,10 +296,11 @@ impl TextCall<'_> {
         };
         if mutated.wait {
             let waiter = self.context.waiter(self.ticket);
-            match self.session.bucket()?.engine.complete_durable(vb, &mutated, waiter)? {
-                Wait::Ready => {}
-                Wait::Parked if timed_out => return Err(Stop::Status(Status::SyncWriteAmbiguous)),
-                Wait::Parked => {
+            let (engine, now) = (&self.session.bucket()?.engine, self.context.now);
+            match engine.complete_durable(vb, key, &mutated, waiter, deadline, now)? {
+                Durable::Committed(_) => {}
+                Durable::Parked if timed_out => return Err(Stop::Status(Status::SyncWriteAmbiguous)),
+                Durable::Parked => {
                     let acknowledgement = number.into();
                     let stage = Stage::Durable { mutated, acknowledgement, deadline };
                     return Err(Stop::Park(stage, Some(deadline)));

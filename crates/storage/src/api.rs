@@ -4,7 +4,7 @@
 //! feeds `backfill`, its housekeeping `compact`. Every call takes `&self`, may block on the disk, and is safe from any thread;
 //! `get_at`, `lookup`, `scan` and backfills never wait for a commit's sync or for compaction.
 
-use base::{Cas, Datatype, ManifestUid, Seqno, VbId, VbUuid};
+use base::{Cas, Datatype, ManifestUid, Seqno, VbId, VbUuid, bucket::DurabilityLevel};
 
 use crate::error::StoreError;
 
@@ -39,9 +39,9 @@ pub enum RecordKind {
     /// The key was deleted because it had expired (a tombstone).
     Expiration,
     /// The key is going to have this value, if the durable write is completed.
-    Prepare,
+    Prepare(DurabilityLevel),
     /// The key is going to be deleted, if the durable deletion is completed.
-    PreparedDeletion,
+    PreparedDeletion(DurabilityLevel),
     /// The key's last prepare will never be completed.
     Abort,
 }
@@ -58,14 +58,24 @@ impl RecordKind {
     #[inline]
     #[must_use]
     pub const fn is_prepared(self) -> bool {
-        matches!(self, Self::Prepare | Self::PreparedDeletion | Self::Abort)
+        matches!(self, Self::Prepare(_) | Self::PreparedDeletion(_) | Self::Abort)
+    }
+
+    /// The level of a prepare.
+    #[inline]
+    #[must_use]
+    pub const fn prepare_level(self) -> Option<DurabilityLevel> {
+        match self {
+            Self::Prepare(level) | Self::PreparedDeletion(level) => Some(level),
+            _ => None,
+        }
     }
 
     /// Whether it is there to make room: what a full disk keeps its reserve for.
     #[inline]
     #[must_use]
     pub const fn frees_space(self) -> bool {
-        !matches!(self, Self::Document | Self::Prepare)
+        !matches!(self, Self::Document | Self::Prepare(_))
     }
 }
 
@@ -129,6 +139,12 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// These, or where there has never been a durable write: everything up to `high_seqno` visible.
+    #[must_use]
+    pub fn or_all_visible(self, high_seqno: Seqno) -> Self {
+        if self == Self::default() { Self { visible: high_seqno, ..self } } else { self }
+    }
+
     /// Of two states of one history the later.
     #[must_use]
     pub fn max(self, other: Self) -> Self {

@@ -3,15 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use base::{Cas, Datatype, DocKey, Seqno};
+use base::{Cas, Datatype, DocKey, Seqno, bucket::DurabilityLevel};
 use storage::{Record, RecordKind};
 
 use crate::{
     arena::Arena,
     doc::SharedValue,
     item::{self, ItemPtr, ItemRef},
+    item_kind::kind_of,
+    prepares::aborted,
     system_events::is_system_key,
-    vbucket::is_expiration,
 };
 
 /// What an item says about its key.
@@ -25,6 +26,10 @@ pub enum FeedKind {
     Expiration,
     /// Something happened to the collections.
     System,
+    /// A durable write is in progress: the document is going to have this value, or to be deleted.
+    Prepare,
+    /// A durable write has failed: see [`FeedItem::prepared`].
+    Abort,
 }
 
 /// A version of a document, or a system event.
@@ -43,8 +48,12 @@ pub struct FeedItem {
     pub datatype: Datatype,
     /// What it says.
     pub kind: FeedKind,
-    /// Whether the key does not exist any more; tells apart system events too.
+    /// Whether the key does not exist any more; tells apart system events and prepares too.
     pub deleted: bool,
+    /// The prepare that a mutation or deletion commits (known from memory only), or an abort ends; zero: none.
+    pub prepared: Seqno,
+    /// What a prepare is to wait for.
+    pub level: DurabilityLevel,
     body: Body,
 }
 
@@ -58,7 +67,7 @@ enum Body {
 impl FeedItem {
     /// Under the vBucket's lock: refers to a resident version. Copies it when it has too many references already.
     pub(crate) fn of_version(item: ItemRef<'_>, arena: &Arc<Arena>, keys_only: bool) -> Self {
-        let has_value = has_value(item.key(), keys_only);
+        let has_value = has_value(item.key(), keys_only) && kind_of(item) != RecordKind::Abort;
         let body = match item.share(arena) {
             Some(version) => Body::Held { version, has_value },
             None => copied(item.key(), if has_value { item.value() } else { &[] }),
@@ -76,7 +85,7 @@ impl FeedItem {
     }
 
     fn with_body(item: ItemRef<'_>, body: Body) -> Self {
-        let deleted = item.is_deleted();
+        let kind = kind_of(item);
         Self {
             seqno: item.seqno(),
             cas: item.cas(),
@@ -84,8 +93,10 @@ impl FeedItem {
             flags: item.flags(),
             expiry: item.expiry(),
             datatype: item.datatype(),
-            kind: kind_of(item.key(), deleted, deleted && is_expiration(item)),
-            deleted,
+            kind: feed_kind(item.key(), kind),
+            deleted: is_deletion(kind),
+            prepared: if kind == RecordKind::Abort { aborted(item.value()) } else { Seqno(0) },
+            level: kind.prepare_level().unwrap_or(DurabilityLevel::None),
             body,
         }
     }
@@ -93,7 +104,8 @@ impl FeedItem {
     /// Copies a record.
     pub(crate) fn of_record(record: &Record<'_>, keys_only: bool) -> Self {
         let meta = record.meta;
-        let deleted = meta.kind.is_tombstone();
+        let is_abort = meta.kind == RecordKind::Abort;
+        let has_value = has_value(record.key, keys_only) && !is_abort;
         Self {
             seqno: meta.seqno,
             cas: meta.cas,
@@ -101,10 +113,17 @@ impl FeedItem {
             flags: meta.flags,
             expiry: meta.expiry,
             datatype: meta.datatype,
-            kind: kind_of(record.key, deleted, meta.kind == RecordKind::Expiration),
-            deleted,
-            body: copied(record.key, if has_value(record.key, keys_only) { record.value } else { &[] }),
+            kind: feed_kind(record.key, meta.kind),
+            deleted: is_deletion(meta.kind),
+            prepared: if is_abort { aborted(record.value) } else { Seqno(0) },
+            level: meta.kind.prepare_level().unwrap_or(DurabilityLevel::None),
+            body: copied(record.key, if has_value { record.value } else { &[] }),
         }
+    }
+
+    /// Whether it is about a durable write.
+    pub(crate) fn is_of_durable_write(&self) -> bool {
+        self.prepared != Seqno(0) || matches!(self.kind, FeedKind::Prepare | FeedKind::Abort)
     }
 
     /// Its encoded key.
@@ -162,13 +181,19 @@ fn has_value(key: &[u8], keys_only: bool) -> bool {
     !keys_only || is_system_key(key)
 }
 
-fn kind_of(key: &[u8], deleted: bool, expired: bool) -> FeedKind {
-    match (deleted, expired) {
+fn feed_kind(key: &[u8], kind: RecordKind) -> FeedKind {
+    match kind {
         _ if is_system_key(key) => FeedKind::System,
-        (false, _) => FeedKind::Mutation,
-        (true, false) => FeedKind::Deletion,
-        (true, true) => FeedKind::Expiration,
+        RecordKind::Document => FeedKind::Mutation,
+        RecordKind::Deletion => FeedKind::Deletion,
+        RecordKind::Expiration => FeedKind::Expiration,
+        RecordKind::Prepare(_) | RecordKind::PreparedDeletion(_) => FeedKind::Prepare,
+        RecordKind::Abort => FeedKind::Abort,
     }
+}
+
+fn is_deletion(kind: RecordKind) -> bool {
+    kind.is_tombstone() || matches!(kind, RecordKind::PreparedDeletion(_))
 }
 
 fn copied(key: &[u8], value: &[u8]) -> Body {

@@ -7,7 +7,9 @@
 //!   snapshot is the vBucket as it was at exactly that seqno.
 //! * A snapshot from disk may be cut short, because its consumer was too slow for what it keeps from being freed. The
 //!   next batch then begins another snapshot where the last item was, which ends no earlier.
-//! * A durable write is not seen before it is synced.
+//! * A durable write is not seen before it is synced and committed. Whoever asks for prepares ([`FeedOptions::prepares`]) is
+//!   told of them, and how each one ended: in a snapshot from memory a key that has a prepare, commit or abort in it has
+//!   nothing else there; in one from disk a key may have a version and, behind it, a prepare or abort.
 //!
 //! A [`Feed`] costs nothing but a cursor in its vBucket's checkpoint while its consumer keeps up.
 
@@ -18,6 +20,7 @@ mod queue;
 mod reader;
 mod runner;
 mod slow;
+mod snapshots;
 
 use base::{DocKey, ManifestUid, Seqno, Status, VbId, VbUuid};
 
@@ -67,6 +70,8 @@ pub struct FeedOptions {
     pub disk_only: bool,
     /// Snapshots from disk may come in any order of seqnos.
     pub unordered: bool,
+    /// Prepares, commits and aborts of durable writes are told apart from other mutations.
+    pub prepares: bool,
 }
 
 /// What [`Feed::next`] found.
@@ -102,8 +107,10 @@ pub struct FeedSnapshot {
     pub unordered: bool,
     /// The last seqno that is visible to clients.
     pub max_visible: Seqno,
-    /// The last prepare that was completed; zero, since durable writes are not told as prepares.
+    /// From disk: every prepare up to here is completed.
     pub high_completed: Seqno,
+    /// From disk: the last prepare.
+    pub high_prepared: Seqno,
     /// Tombstones up to here may be missing.
     pub purge_seqno: Seqno,
 }
@@ -131,7 +138,7 @@ pub struct VbHistory {
     pub log: Vec<(VbUuid, Seqno)>,
     /// The last mutation.
     pub high_seqno: Seqno,
-    /// The last mutation before the first one that clients do not see yet.
+    /// The last mutation that is neither a prepare nor an abort.
     pub max_visible: Seqno,
     /// The last mutation that is synced.
     pub persisted: Seqno,
@@ -153,7 +160,7 @@ impl Bucket {
             uuid: v.failover.uuid(),
             log: v.failover.log().to_vec(),
             high_seqno: v.high_seqno,
-            max_visible: v.visible_seqno(),
+            max_visible: v.marks.visible,
             persisted: v.persisted_seqno,
             purge_seqno: v.purge_seqno,
             manifest_uid: v.manifest_uid,

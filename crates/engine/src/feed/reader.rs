@@ -5,6 +5,7 @@
 //! cursor behind what it is going to read, before it reads; so when everything is read the checkpoint goes on from there,
 //! or the place has been lost again and the next backfill does.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,8 +14,9 @@ use base::{DocKey, Now, Seqno, Status, VbId, bucket::BucketKind};
 use super::{
     AtCursor, CursorGuard, FeedBatch, FeedEnd, FeedItem, FeedOptions, FeedSnapshot, FeedStep,
     backfill::{Backfill, Taken},
+    snapshots,
 };
-use crate::{Bucket, Waiter, Work, item::ItemRef, key_map::repeated_later};
+use crate::{Bucket, Waiter, Work, item::ItemRef, item_kind::kind_of};
 
 /// Entries of the checkpoint that are looked at per lock hold.
 const CHUNK: usize = 256;
@@ -32,6 +34,8 @@ pub struct Feed {
     through: Seqno,
     purge_known: Seqno,
     backfill: Option<Arc<Backfill>>,
+    /// Read from the checkpoint already, to be told next.
+    ready: VecDeque<FeedBatch>,
     /// The one snapshot that was asked for has been told.
     is_complete: bool,
     end: Option<FeedEnd>,
@@ -71,6 +75,7 @@ impl Bucket {
             through: options.through,
             purge_known,
             backfill: None,
+            ready: VecDeque::new(),
             is_complete: false,
             end: None,
             options: Arc::new(options),
@@ -102,6 +107,9 @@ impl Feed {
     }
 
     fn step(&mut self, bytes_max: usize, now: Now) -> Result<FeedStep, FeedEnd> {
+        if let Some(batch) = self.ready.pop_front() {
+            return Ok(self.tell(batch));
+        }
         if let Some(backfill) = self.backfill.clone()
             && let Some(step) = self.read_backfill(&backfill, bytes_max, now)?
         {
@@ -133,7 +141,6 @@ impl Feed {
                 Chunk::Missing => return Ok(None),
             }
         }
-        keep_newest(&mut items);
         let snapshot = FeedSnapshot {
             start: self.seqno,
             end,
@@ -141,10 +148,19 @@ impl Feed {
             unordered: false,
             max_visible: end,
             high_completed: Seqno(0),
+            high_prepared: Seqno(0),
             purge_seqno: purged,
         };
-        self.seqno = end;
-        Ok(Some(FeedStep::Batch(FeedBatch { snapshot: Some(snapshot), items, ends_snapshot: true })))
+        self.ready = match self.options.prepares {
+            true => snapshots::split(items, snapshot, self.through),
+            false => VecDeque::from([snapshots::whole(items, snapshot)]),
+        };
+        Ok(self.ready.pop_front().map(|batch| self.tell(batch)))
+    }
+
+    fn tell(&mut self, batch: FeedBatch) -> FeedStep {
+        self.seqno = batch.snapshot.map_or(self.seqno, |snapshot| snapshot.end);
+        FeedStep::Batch(batch)
     }
 
     /// Reads a bounded part of the checkpoint, under the vBucket's lock.
@@ -167,17 +183,18 @@ impl Feed {
             }
             after.release_all(v.checkpoint.place(id, shard, self.seqno, false));
         }
-        let visible = v.visible_seqno();
         let options = &*self.options;
-        let visit = |item: ItemRef<'_>| {
-            if options.filter.passes(DocKey::trusted(item.key())) {
-                items.push(FeedItem::of_version(item, &shard.arena, options.keys_only));
+        let visit = |item: ItemRef<'_>, commits: Seqno| {
+            let is_wanted = options.prepares || !kind_of(item).is_prepared();
+            if is_wanted && options.filter.passes(DocKey::trusted(item.key())) {
+                let mut told = FeedItem::of_version(item, &shard.arena, options.keys_only);
+                if options.prepares && commits != Seqno(0) {
+                    told.prepared = commits;
+                }
+                items.push(told);
             }
         };
-        let read = match visible >= self.through {
-            true => v.checkpoint.read(id, shard, visible, (CHUNK, bytes_max as u64), visit),
-            false => None,
-        };
+        let read = v.checkpoint.read(id, shard, v.high_seqno, (CHUNK, bytes_max as u64), visit);
         let (last, passed) = read.unwrap_or_default();
         after.release_all(passed);
         let Some(last) = last else {
@@ -277,6 +294,7 @@ impl Feed {
             self.show_life();
             self.call_reader();
         }
+        self.ready = VecDeque::new();
         self.cursor.withdraw(&self.bucket);
     }
 }
@@ -295,14 +313,4 @@ impl fmt::Debug for Feed {
             .field("backfills", &self.backfill.is_some())
             .finish_non_exhaustive()
     }
-}
-
-/// Of each key, leaves the last version.
-fn keep_newest(items: &mut Vec<FeedItem>) {
-    if items.len() < 2 {
-        return;
-    }
-    let repeated = repeated_later(items.iter().map(|item| item.key().encoded()));
-    let mut repeated = repeated.into_iter();
-    items.retain(|_| repeated.next() != Some(true));
 }

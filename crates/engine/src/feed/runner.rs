@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{DocKey, Now, Seqno};
-use storage::{BackfillOptions, KvStore, Record, StoreError};
+use storage::{BackfillOptions, KvStore, Marks, Record, StoreError};
 
 use super::{
     AtCursor, FeedEnd, FeedItem, FeedOptions, FeedSnapshot,
@@ -89,8 +89,7 @@ impl Bucket {
             }
             let read = self.read(shard, &place.job, source);
             let waiter = match read {
-                Ok(None) => continue,
-                Ok(Some(Read { items, is_last })) => {
+                Ok(Read { items, is_last }) => {
                     report.items += items.len();
                     report.more = true;
                     if is_last {
@@ -178,13 +177,17 @@ impl Bucket {
         let persisted = job.cursor.with(self, |at| at.v.persisted_seqno)?;
         self.place(job, persisted)?;
         // With values in any case: those of system events are needed.
-        let options = BackfillOptions { unordered: job.options.unordered, keys_only: false, prepares: false };
+        let options = BackfillOptions {
+            unordered: job.options.unordered,
+            keys_only: false,
+            prepares: job.options.prepares,
+        };
         let source = store.backfill(job.vb, job.from, options).map_err(|error| failed(shard, &error))?;
         if source.end() < persisted {
             // The contents are being dropped: the disk knows already.
             return Err(FeedEnd::Reset);
         }
-        self.announce(job, source.end(), source.purge_seqno())?;
+        self.announce(job, source.end(), source.purge_seqno(), source.marks().or_all_visible(source.end()))?;
         Ok(Source::Disk(source))
     }
 
@@ -206,7 +209,7 @@ impl Bucket {
     }
 
     /// What a backfill reads is fixed: its snapshot can be told.
-    fn announce(&self, job: &Backfill, end: Seqno, purge_seqno: Seqno) -> Result<(), FeedEnd> {
+    fn announce(&self, job: &Backfill, end: Seqno, purge_seqno: Seqno, marks: Marks) -> Result<(), FeedEnd> {
         let known_purged = job.cursor.with(self, |AtCursor { v, shard, id, after }| {
             // The place may be lost already.
             if v.checkpoint.has_place(id) {
@@ -225,15 +228,16 @@ impl Bucket {
             end,
             from_disk: true,
             unordered: job.options.unordered,
-            max_visible: end,
-            high_completed: Seqno(0),
+            max_visible: marks.visible,
+            high_completed: marks.completed,
+            high_prepared: marks.prepared,
             purge_seqno,
         });
         Ok(())
     }
 
-    /// Reads on; `None` when that is not possible just now.
-    fn read(&self, shard: &Shard, job: &Backfill, source: &mut Source) -> Result<Option<Read>, FeedEnd> {
+    /// Reads on.
+    fn read(&self, shard: &Shard, job: &Backfill, source: &mut Source) -> Result<Read, FeedEnd> {
         let mut items = Vec::new();
         let collections = self.collections.load_full();
         let is_last = match source {
@@ -254,10 +258,8 @@ impl Bucket {
                         break;
                     }
                 }
-                match step {
-                    GatherStep::Blocked => return Ok(None),
-                    GatherStep::More => {}
-                    GatherStep::Done => self.settle(shard, job, source)?,
+                if step == GatherStep::Done {
+                    self.settle(shard, job, source)?;
                 }
                 false
             }
@@ -275,7 +277,7 @@ impl Bucket {
                 rest.len() == 0
             }
         };
-        Ok(Some(Read { items, is_last }))
+        Ok(Read { items, is_last })
     }
 
     /// A table has been gathered: what follows is in memory.
@@ -287,7 +289,8 @@ impl Bucket {
         let Source::Gathering(gather) = std::mem::replace(source, empty) else { return Ok(()) };
         let mut gathered = gather.finish().ok_or(FeedEnd::BackfillFailed)?;
         gathered.items.sort_newest_first();
-        self.announce(job, gathered.end, gathered.purge_seqno)?;
+        let marks = Marks::default().or_all_visible(gathered.end);
+        self.announce(job, gathered.end, gathered.purge_seqno, marks)?;
         *source = Source::Table(gathered.items);
         Ok(())
     }

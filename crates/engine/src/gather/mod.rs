@@ -3,15 +3,12 @@
 //! A table cannot be read in one go: that would keep its lock for too long. So a cursor is placed behind the last
 //! mutation, S, and the table is walked a few documents per lock hold, collecting references to what is no newer than S.
 //! What was overwritten before the walk came by is missing then, and what was overwritten after is out of date; but
-//! everything newer than S is in the checkpoint, where the cursor keeps it. When the walk is over, and clients may see
-//! everything that happened up to then, the last visible seqno E is noted and the checkpoint from S to E applied: of each
-//! key in it the newest version there replaces what was collected. That is the state at E.
+//! everything newer than S is in the checkpoint, where the cursor keeps it. When the walk is over the last seqno E is noted
+//! and the checkpoint from S to E applied: of each key in it the newest version there replaces what was collected. That is
+//! the state at E. (Prepares and aborts are no versions and change nothing.)
 //!
 //! Versions are immutable, so references are enough. A version without its value in memory is collected as such. What
 //! is not in the table is not seen: synced tombstones, and anything before warm-up is over.
-//!
-//! A durable write that is pending when the walk ends keeps the end away ([`GatherStep::Blocked`]): the state before it
-//! cannot be told, because what came after it may have replaced what the walk should have seen.
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +22,7 @@ use crate::{
     feed::CursorGuard,
     hash_table::ScanPosition,
     item::{HeldItems, ItemRef},
+    item_kind::kind_of,
     key_map::{KeySet, repeated_later},
 };
 
@@ -50,6 +48,7 @@ pub(crate) struct Gather {
     collected: HeldItems,
     /// From the checkpoint, in seqno order.
     late: HeldItems,
+    is_done: bool,
     /// The disk or the allocator failed it.
     is_short_of_memory: bool,
 }
@@ -57,8 +56,6 @@ pub(crate) struct Gather {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Walking(ScanPosition),
-    /// The walk is over, and was when this was the last mutation.
-    Ending(Seqno),
     /// E is known, and tombstones up to the other seqno may be missing.
     Applying {
         end: Seqno,
@@ -71,8 +68,6 @@ enum Stage {
 pub(crate) enum GatherStep {
     /// Call again.
     More,
-    /// Call again once what is being synced is.
-    Blocked,
     /// Everything is gathered: see [`Gather::finish`].
     Done,
 }
@@ -119,6 +114,7 @@ impl Gather {
             stage: Stage::Walking(ScanPosition::default()),
             collected: HeldItems::new(&shard.arena),
             late: HeldItems::new(&shard.arena),
+            is_done: false,
             is_short_of_memory: false,
         })
     }
@@ -134,9 +130,9 @@ impl Gather {
     ) -> Result<GatherStep, FeedEnd> {
         let step = match self.stage {
             Stage::Walking(from) => self.walk(bucket, from, wanted)?,
-            Stage::Ending(walked) => self.end_walk(bucket, walked)?,
             Stage::Applying { end, .. } => self.apply(bucket, end, wanted)?,
         };
+        self.is_done = step == GatherStep::Done;
         if self.is_short_of_memory { Err(FeedEnd::TooSlow) } else { Ok(step) }
     }
 
@@ -148,25 +144,16 @@ impl Gather {
     ) -> Result<GatherStep, FeedEnd> {
         let (options, start) = (self.options, self.start);
         let (collected, short) = (&mut self.collected, &mut self.is_short_of_memory);
-        let (next, high_seqno) = self.cursor.with(bucket, |at| {
+        let (next, over) = self.cursor.with(bucket, |at| {
             let next = at.v.table.scan(from, CHUNK, &mut |item| {
                 let is_asked = item.seqno() > options.above && (options.tombstones || !item.is_deleted());
                 if is_asked && item.seqno() <= start && wanted(item) {
                     *short |= !collected.push(item);
                 }
             });
-            (next, at.v.high_seqno)
+            (next, Stage::Applying { end: at.v.high_seqno, purge_seqno: at.v.purge_seqno })
         })?;
-        self.stage = next.map_or(Stage::Ending(high_seqno), Stage::Walking);
-        Ok(GatherStep::More)
-    }
-
-    fn end_walk(&mut self, bucket: &Bucket, walked: Seqno) -> Result<GatherStep, FeedEnd> {
-        let (end, purge_seqno) = self.cursor.with(bucket, |at| (at.v.visible_seqno(), at.v.purge_seqno))?;
-        if end < walked {
-            return Ok(GatherStep::Blocked);
-        }
-        self.stage = Stage::Applying { end, purge_seqno };
+        self.stage = next.map_or(over, Stage::Walking);
         Ok(GatherStep::More)
     }
 
@@ -178,8 +165,8 @@ impl Gather {
     ) -> Result<GatherStep, FeedEnd> {
         let (late, short) = (&mut self.late, &mut self.is_short_of_memory);
         let read = self.cursor.with(bucket, |at| {
-            let mut visit = |item: ItemRef<'_>| {
-                if wanted(item) {
+            let mut visit = |item: ItemRef<'_>, _| {
+                if !kind_of(item).is_prepared() && wanted(item) {
                     *short |= !late.push(item);
                 }
             };
@@ -195,13 +182,16 @@ impl Gather {
     pub(crate) fn end(&self) -> Option<Seqno> {
         match self.stage {
             Stage::Applying { end, .. } => Some(end),
-            Stage::Walking(_) | Stage::Ending(_) => None,
+            Stage::Walking(_) => None,
         }
     }
 
     /// What was gathered, once a step has said that it is done.
     pub(crate) fn finish(self) -> Option<Gathered> {
         let Stage::Applying { end, purge_seqno } = self.stage else { return None };
+        if !self.is_done {
+            return None;
+        }
         let Self { options, cursor, mut collected, mut late, .. } = self;
         drop(cursor);
         let superseded: Vec<bool> = {

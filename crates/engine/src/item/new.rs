@@ -145,6 +145,11 @@ impl<'a> NewItem<'a> {
         self.as_ref().set_dirty(dirty);
     }
 
+    /// Makes it a tombstone, or not one.
+    pub fn set_deleted(&mut self, deleted: bool) {
+        self.header().set_state(DELETED, deleted);
+    }
+
     /// Sets the frequency counter.
     pub fn set_frequency(&mut self, frequency: u8) {
         self.as_ref().set_frequency(frequency);

@@ -29,7 +29,6 @@ impl Bucket {
         let v = &mut *guard;
         // Nothing unusual about the vBucket or the document: one probe, no copy.
         if v.warming.is_none()
-            && v.pending.is_empty()
             && let Some(item) = v.table.find(key.hash, key.key.encoded())
             && item.is_resident()
             && !item.is_deleted()

@@ -16,11 +16,12 @@ use crate::{
     doc::{DocMeta, Mutated},
     hlc,
     item::{ItemMeta, ItemRef, NewItem},
+    item_kind::mark_expired,
     notify::Refusal,
     request::WithMeta,
     shard::Env,
     subdoc::xattr::{Blob, Builder},
-    vbucket::{Found, VBucket, Version, mark_expired},
+    vbucket::{Found, VBucket, Version},
 };
 
 /// Revisions have 48 bits, and one from elsewhere has to leave room for those to come.
@@ -40,10 +41,6 @@ impl Bucket {
             let is_locked = v.locks.holder(key.hash, key.key.encoded(), now).is_some();
             let cas = if is_locked { Cas::LOCKED } else { item.cas() };
             return Ok(DocMeta { cas, ..meta_of(item) });
-        }
-        if let Some(pending) = v.pending.get(key.hash, key.key.encoded()) {
-            let previous = pending.previous.as_ref().map(|item| meta_of(door.env.shard.item(item)));
-            return previous.filter(|meta| meta.deleted).ok_or(Status::KeyNotFound.into());
         }
         match known_version(&mut v, &door.env, key, &found)? {
             Some(meta) if meta.deleted => Ok(meta),
@@ -210,7 +207,7 @@ impl Bucket {
 
 fn version(with_meta: &WithMeta<'_>) -> Version {
     let cas = (!with_meta.regenerate_cas).then_some(with_meta.cas);
-    Version { cas, rev: with_meta.rev, durable: false }
+    Version { cas, rev: with_meta.rev, durable: None }
 }
 
 /// The system attributes of what a deletion that brings none of its own replaces: a document, or a tombstone.

@@ -102,12 +102,12 @@ impl Bucket {
         self.make_room(env, bytes)
     }
 
-    /// Whether a write at this level has to be pending.
+    /// The level for which a write has to be prepared first, and synced; none if it need not be.
     ///
     /// # Errors
     /// See [`durability::needs_sync`].
     #[inline]
-    pub(crate) fn needs_sync(&self, asked: DurabilityLevel) -> Result<bool, Status> {
+    pub(crate) fn needs_sync(&self, asked: DurabilityLevel) -> Result<Option<DurabilityLevel>, Status> {
         let (minimum, replicas) = self.settings.durability();
         durability::needs_sync(asked, minimum, replicas, self.options.kind)
     }

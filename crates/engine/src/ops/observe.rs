@@ -23,10 +23,8 @@ impl Bucket {
             let state = if synced { ObservedState::Persisted } else { ObservedState::InMemory };
             return Ok(Observed { state, cas: item.cas() });
         }
-        // A tombstone that is itself pending has nothing before it to show.
-        let is_pending = v.pending.get(key.hash, key.key.encoded()).is_some();
         match v.table.find(key.hash, key.key.encoded()) {
-            Some(item) if item.is_deleted() && item.is_dirty() && !is_pending => {
+            Some(item) if item.is_deleted() && item.is_dirty() => {
                 Ok(Observed { state: ObservedState::Deleted, cas: item.cas() })
             }
             Some(item) if item.is_deleted() && !door.env.is_persistent() => {

@@ -70,7 +70,6 @@ fn suits(v: &VBucket, item: ItemRef<'_>, collection: CollectionId, now: Now) -> 
         && !is_due(item.expiry(), now)
         && key.key.collection() == collection
         && v.vouches_for(key.hash, Some(item.seqno()))
-        && v.pending.get(key.hash, item.key()).is_none()
 }
 
 fn first_suitable(v: &VBucket, collection: CollectionId, now: Now, left: &mut usize) -> Option<Box<[u8]>> {

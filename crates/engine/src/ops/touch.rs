@@ -68,7 +68,7 @@ impl Bucket {
             let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
             let new = NewItem::new(arena, &meta, key.key.encoded(), item.value())
                 .ok_or_else(|| self.out_of_memory())?;
-            let version = Version { cas: None, rev: v.next_rev(&found), durable: false };
+            let version = Version { cas: None, rev: v.next_rev(&found), durable: None };
             let mutated = v.put(&door.env, key, Some(&current), new, version, &mut after)?;
             v.ops.updates += 1;
             mutated

@@ -26,12 +26,10 @@ const CHUNK: usize = 256;
 const LOOK_BYTES: usize = 1 << 20;
 
 impl Bucket {
-    /// Gathers on; whether there is more to do right away. Blocked by what is being synced, it is done for now: whoever
-    /// waits asks again.
+    /// Gathers on; whether there is more to do.
     pub(super) fn create_step(&self, scan: &Scan, now: Now) -> bool {
         match self.gather_some(scan) {
             Ok(Some(GatherStep::More)) => true,
-            Ok(Some(GatherStep::Blocked)) => false,
             Ok(Some(GatherStep::Done) | None) => {
                 let gathering = scan.gathering.lock().take();
                 let gathered = gathering.and_then(|done| Some((done.gather.finish()?, done.places)));

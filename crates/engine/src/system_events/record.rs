@@ -26,9 +26,10 @@ use crate::{
     bucket::Bucket,
     collections::CollectionTable,
     item::{ItemMeta, NewItem},
+    item_kind::mark_expired,
     notify::Refusal,
     shard::{Env, Shard},
-    vbucket::{Current, VBucket, Version, mark_expired},
+    vbucket::{Current, VBucket, Version},
 };
 
 /// Events have no revisions: one must not count as the deletion of a document with that many.
@@ -141,7 +142,7 @@ impl VBucket {
             mark_expired(&mut item, false);
         }
         let old = self.table.find(key.hash, key.key.encoded()).map(Current::of);
-        let version = Version { cas: None, rev: EVENT_REV, durable: false };
+        let version = Version { cas: None, rev: EVENT_REV, durable: None };
         self.put(env, key, old.as_ref(), item, version, after).map(|_| ())
     }
 

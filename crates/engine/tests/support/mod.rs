@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use base::{DocKey, HashedKey, Manifest, Now, VbId, bucket::BucketKind, hash::key_hash};
 use parking_lot::Mutex;
-use settee_engine::{Bucket, BucketOptions, Notifier, Refusal, SystemEvent, Waiter, Work};
+use settee_engine::{Bucket, BucketOptions, Durable, Mutated, Notifier, Refusal, SystemEvent, Waiter, Work};
 use storage::KvStore;
 
 pub(crate) use disk::{Disk, FaultDisk, MemDisk};
@@ -123,9 +123,10 @@ impl Rig {
 
     /// Everything to disk, synced.
     pub(crate) fn flush(&mut self) {
-        self.clock.0 += 1_000;
         for shard in 0..self.bucket.shards() {
             loop {
+                // What a sync commits goes to disk later.
+                self.clock.0 += 1_000;
                 let report = self.bucket.flush(shard, self.now());
                 assert_eq!(report.failed, None);
                 if !report.more && !report.unsynced {
@@ -192,6 +193,26 @@ impl Rig {
     }
 
     /// The vBucket and hash of an encoded key.
+    /// Asks how far a durable write is, for half a minute from now.
+    pub(crate) fn complete(
+        &self,
+        key: &[u8],
+        mutated: &Mutated,
+        waiter: Waiter,
+    ) -> Result<Durable, base::Status> {
+        let ((vb, hashed), now) = (self.key(key), self.now());
+        self.bucket.complete_durable(vb, hashed, mutated, waiter, now.mono_millis + 30_000, now)
+    }
+
+    /// As [`Rig::complete`], of one that is expected to be over.
+    pub(crate) fn completed(&self, key: &[u8], mutated: &Mutated) -> Mutated {
+        let waiter = Waiter { worker: 0, connection: 0, ticket: 0 };
+        match self.complete(key, mutated, waiter) {
+            Ok(Durable::Committed(committed)) => committed,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) fn key<'a>(&self, encoded: &'a [u8]) -> (VbId, HashedKey<'a>) {
         let key = HashedKey { key: DocKey::trusted(encoded), hash: key_hash(encoded) };
         (base::hash::vbucket_of(key.key.logical(), self.bucket.vbuckets()), key)

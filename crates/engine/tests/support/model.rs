@@ -61,8 +61,8 @@ pub(crate) struct Model {
     synced: BTreeMap<Key, Version>,
     log: Vec<Logged>,
     locks: BTreeMap<Key, Lock>,
-    /// Durable writes that are not synced: what readers see.
-    pending: BTreeMap<Key, (Seqno, Option<Doc>)>,
+    /// Durable writes in progress: the prepare's seqno and what it becomes.
+    pending: BTreeMap<Key, (Seqno, Version)>,
     pub(crate) last_cas: BTreeMap<VbId, Cas>,
     pub(crate) last_seqno: BTreeMap<VbId, Seqno>,
     pub(crate) collections: Vec<CollectionId>,
@@ -92,10 +92,7 @@ impl Model {
 
     /// The document that readers see.
     fn shown(&self, key: &[u8], now: Now) -> Option<&Doc> {
-        match self.pending.get(key) {
-            Some((_, previous)) => previous.as_ref().filter(|doc| !is_due(doc.expiry, now)),
-            None => self.live(key, now),
-        }
+        self.live(key, now)
     }
 
     pub(crate) fn is_pending(&self, key: &[u8]) -> bool {
@@ -293,18 +290,17 @@ impl Model {
         version: Version,
         mutated: &Mutated,
         level: DurabilityLevel,
-        now: Now,
     ) {
         let last = self.last_seqno.entry(vb).or_default();
         assert!(mutated.seqno > *last, "seqnos grow: {} after {last}", mutated.seqno);
         *last = mutated.seqno;
         assert_eq!(mutated.wait, level.needs_disk());
         if mutated.wait {
-            let previous = self.live(key, now).cloned();
-            self.pending.insert(key.to_vec(), (mutated.seqno, previous));
+            self.pending.insert(key.to_vec(), (mutated.seqno, version.clone()));
+        } else {
+            self.versions.insert(key.to_vec(), version.clone());
         }
         self.locks.remove(key);
-        self.versions.insert(key.to_vec(), version.clone());
         self.log.push(Logged { vb, seqno: mutated.seqno, key: key.to_vec(), version });
     }
 
@@ -331,10 +327,8 @@ impl Model {
 
     /// A document's revision has been seen.
     pub(crate) fn learn_rev(&mut self, key: &[u8], seen: u64) {
-        match (self.pending.get_mut(key), self.versions.get_mut(key)) {
-            (Some((_, previous)), _) => previous.iter_mut().for_each(|doc| doc.rev = seen),
-            (None, Some(Version::Doc(doc))) => doc.rev = seen,
-            (None, _) => {}
+        if let Some(Version::Doc(doc)) = self.versions.get_mut(key) {
+            doc.rev = seen;
         }
     }
 
@@ -342,13 +336,15 @@ impl Model {
     pub(crate) fn persisted(&mut self, vb: VbId, seqno: Seqno) {
         for entry in self.log.extract_if(.., |entry| entry.vb == vb && entry.seqno <= seqno) {
             self.synced.insert(entry.key.clone(), entry.version);
-            if self.pending.get(&entry.key).is_some_and(|pending| pending.0 == entry.seqno) {
-                self.pending.remove(&entry.key);
+            if self.pending.get(&entry.key).is_some_and(|pending| pending.0 == entry.seqno)
+                && let Some((_, version)) = self.pending.remove(&entry.key)
+            {
+                self.versions.insert(entry.key, version);
             }
         }
     }
 
-    /// Power was lost; `recovered` tells the seqno each vBucket came back with.
+    /// Power was lost (a prepare that was synced is committed then); `recovered` tells the seqno each vBucket came back with.
     pub(crate) fn crashed(&mut self, recovered: impl Fn(VbId) -> Seqno) {
         self.versions = self.synced.clone();
         for entry in std::mem::take(&mut self.log) {

@@ -1,9 +1,7 @@
 //! What a consumer sets with CONTROL: one function from key and text to a setting, with kv_engine's answers
 //! (`docs/dcp/documentation/commands/control.md`, `DcpProducer::control`).
 //!
-//! A setting that merely permits something is accepted even where we make no use of it: a consumer may say that it
-//! understands prepares (`enable_sync_writes`), which there are none of in our history, a durable write being there once it
-//! is complete. What asks for something that is not built is refused, as change history (`change_streams`).
+//! A setting that merely permits something is accepted even where we make no use of it. What asks for something that is not built is refused, as change history (`change_streams`).
 
 use base::Status;
 use protocol::binary::{Violation, dcp::OpenFlags};

@@ -240,6 +240,7 @@ impl Producer {
             filter: filter.for_feed(),
             keys_only: ValueMode::new(&self.negotiated, &self.controls).needs_no_values(),
             disk_only: ask.flags.has(StreamFlags::DISK_ONLY),
+            prepares: self.controls.sync_writes,
             unordered: start == Seqno(0)
                 && filter.is_selective()
                 && self.controls.out_of_order != OutOfOrder::No,

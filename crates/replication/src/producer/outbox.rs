@@ -78,6 +78,19 @@ impl Outbox<'_> {
         *self.scratch = value;
     }
 
+    /// Sends what became of a durable write that the consumer was told of.
+    pub(super) fn send_completion(&mut self, head: &StreamHead, item: &FeedItem) {
+        let key = item.key();
+        let key = if self.negotiated.collections { key.encoded() } else { key.logical() };
+        let (prepared, seqno) = (item.prepared, item.seqno);
+        let message = match item.kind {
+            FeedKind::Abort => DcpMessage::Abort { key, prepared, seqno },
+            _ => DcpMessage::Commit { key, prepared, seqno },
+        };
+        self.send(head, &message);
+        self.sent.items += 1;
+    }
+
     /// Sends a document, in the form that this consumer wants.
     pub(super) fn send_document(&mut self, head: &StreamHead, item: &FeedItem) {
         let mut scratch = std::mem::take(self.scratch);
@@ -113,14 +126,21 @@ impl Outbox<'_> {
     fn message_of<'m>(&self, item: &FeedItem, document: Document<'m>) -> DcpMessage<'m> {
         let with_times = self.negotiated.flags.has(OpenFlags::INCLUDE_DELETE_TIMES);
         match item.kind {
+            FeedKind::Prepare => DcpMessage::Prepare {
+                document,
+                flags: item.flags,
+                expiry: item.expiry,
+                deleted: item.deleted,
+                level: item.level,
+            },
             FeedKind::Expiration if self.controls.expiry_opcode => {
                 DcpMessage::Expiration { document, delete_time: item.expiry }
             }
             FeedKind::Deletion | FeedKind::Expiration => {
                 DcpMessage::Deletion { document, delete_time: with_times.then_some(item.expiry) }
             }
-            // System events do not come this way.
-            FeedKind::Mutation | FeedKind::System => {
+            // System events and aborts do not come this way.
+            FeedKind::Mutation | FeedKind::System | FeedKind::Abort => {
                 DcpMessage::Mutation { document, flags: item.flags, expiry: item.expiry }
             }
         }

@@ -55,6 +55,8 @@ pub(super) struct Manner {
     /// Wants to hear of modified collections.
     pub(super) modifications: bool,
     pub(super) marker_v22: bool,
+    /// Is told of prepares, commits and aborts.
+    pub(super) prepares: bool,
     /// Wants markers of V2.0 at least: it would acknowledge durable writes.
     pub(super) replicates: bool,
     pub(super) out_of_order: OutOfOrder,
@@ -66,6 +68,7 @@ impl Manner {
             advances: collections,
             modifications: controls.flatbuffer_events,
             marker_v22: controls.marker_v22,
+            prepares: controls.sync_writes,
             replicates: controls.sync_writes && controls.is_named,
             out_of_order: controls.out_of_order,
         }
@@ -152,7 +155,9 @@ impl Script {
             }
             // Tombstones that are purged left no trace in what is known of the default collection either.
             let last_change = || default_high().max(snapshot.purge_seqno);
-            let end = if manner.advances { snapshot.end } else { snapshot.end.min(last_change()) };
+            // What lies behind the last visible mutation is for those who are told of prepares.
+            let end = if manner.prepares { snapshot.end } else { snapshot.end.min(snapshot.max_visible) };
+            let end = if manner.advances { end } else { end.min(last_change()) };
             self.open = Some(Open { snapshot, end, announced: false, last: Seqno(0) });
         }
         let admitted = self.admit(items, filter, manner);
@@ -271,7 +276,7 @@ impl Script {
         };
         let (max_visible, high_completed) = (snapshot.max_visible.min(end), snapshot.high_completed);
         let version = if snapshot.from_disk && manner.marker_v22 {
-            let (purge_seqno, high_prepared) = (snapshot.purge_seqno, Seqno(0));
+            let (purge_seqno, high_prepared) = (snapshot.purge_seqno, snapshot.high_prepared);
             MarkerVersion::V22 { max_visible, high_completed, purge_seqno, high_prepared }
         } else if manner.replicates {
             MarkerVersion::V2 { max_visible, high_completed }
@@ -292,6 +297,7 @@ mod tests {
         advances: true,
         modifications: false,
         marker_v22: false,
+        prepares: false,
         replicates: false,
         out_of_order: OutOfOrder::Yes,
     };
@@ -310,6 +316,7 @@ mod tests {
             unordered: false,
             max_visible: Seqno(end),
             high_completed: Seqno(0),
+            high_prepared: Seqno(0),
             purge_seqno: Seqno(3),
         }
     }

@@ -157,7 +157,11 @@ impl Stream {
                 Say::Marker(marker) => out.send(&self.head, &DcpMessage::SnapshotMarker(marker)),
                 Say::Document(item) => {
                     last = item.seqno.get();
-                    out.send_document(&self.head, &item);
+                    // Known only where the consumer is told of prepares.
+                    match item.prepared {
+                        Seqno(0) => out.send_document(&self.head, &item),
+                        _ => out.send_completion(&self.head, &item),
+                    }
                 }
                 Say::Event(seqno, recorded) => {
                     last = seqno.get();

@@ -2,7 +2,7 @@
 
 use base::{Datatype, Status, bucket::DurabilityLevel, limits};
 use cluster::auth::Privilege;
-use engine::{Delete, Expiry, Mutated, Store, StoreMode, Wait};
+use engine::{Delete, Durable, Expiry, Mutated, Store, StoreMode};
 use protocol::{
     binary::{
         Opcode, RequestInfo, Response,
@@ -162,9 +162,11 @@ fn await_durability(
     deadline: u64,
 ) -> Result<(), Stop> {
     let waiter = call.waiter();
-    match call.session.bucket()?.engine.complete_durable(call.request.vb, &mutated, waiter)? {
-        Wait::Ready => answer(call, &mutated, &acknowledgement),
-        Wait::Parked => {
+    let (vb, key, now) = (call.request.vb, call.request.key, call.context.now);
+    let engine = &call.session.bucket()?.engine;
+    match engine.complete_durable(vb, key, &mutated, waiter, deadline, now)? {
+        Durable::Committed(mutated) => answer(call, &mutated, &acknowledgement),
+        Durable::Parked => {
             return Err(Stop::Park(Stage::Durable { mutated, acknowledgement, deadline }, Some(deadline)));
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Housekeeping sleeps until something is due. Paging is rung for when memory crosses a bucket's high watermark; expiry
 //! comes due when the second changes, and defragmentation is looked at as often; cursors are looked after as long as
-//! there are any. Paging goes on without a pause while it helps. Everything else shares the processor with requests:
+//! there are any; durable writes time out (by then whoever waits has been told). Paging goes on without a pause while it helps. Everything else shares the processor with requests:
 //! after each step it rests several times as long as the step took. The processor time of every step is in the
 //! statistics; no step holds a vBucket's lock for longer than that.
 
@@ -95,6 +95,7 @@ impl Tidier {
         let (mut wants_room, mut is_watchful, mut unfinished) = (false, false, false);
         for (bucket, meter) in buckets {
             is_watchful |= bucket.drop_slow_cursors().more;
+            bucket.time_out_durable(self.shared.now());
             if bucket.wants_room() || is_due && bucket.has_room_to_make() {
                 let freed = self.repeat(meter, Chore::Page, |now| bucket.page(now, STEP)).bytes;
                 // What cannot be ejected yet is looked at again a little later.

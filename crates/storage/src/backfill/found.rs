@@ -102,15 +102,16 @@ mod tests {
 
     #[test]
     fn a_prepare_is_kept_beside_its_keys_version_until_that_is_newer() {
-        use RecordKind::{Abort, Prepare};
+        use RecordKind::Abort;
+        const PREPARE: RecordKind = RecordKind::Prepare(base::bucket::DurabilityLevel::Majority);
         let seqnos =
             |found: Vec<Found>| newest(found, false).iter().map(|f| f.seqno().get()).collect::<Vec<_>>();
         let of = |kind, seqno| of_kind(kind, 7, seqno, 0, 4096);
-        assert_eq!(seqnos(vec![record(7, 1, 0, 4096), of(Prepare, 2)]), [1, 2]);
-        assert_eq!(seqnos(vec![of(Prepare, 2), record(7, 3, 0, 4096)]), [3]);
-        assert_eq!(seqnos(vec![of(Prepare, 2), of(Abort, 4), record(7, 1, 0, 4096)]), [1, 4]);
-        assert_eq!(seqnos(vec![of(Prepare, 2), of(Prepare, 5), record(7, 3, 0, 4096)]), [3, 5]);
-        assert_eq!(seqnos(vec![of(Prepare, 2), record(9, 3, 0, 4096)]), [2, 3]);
+        assert_eq!(seqnos(vec![record(7, 1, 0, 4096), of(PREPARE, 2)]), [1, 2]);
+        assert_eq!(seqnos(vec![of(PREPARE, 2), record(7, 3, 0, 4096)]), [3]);
+        assert_eq!(seqnos(vec![of(PREPARE, 2), of(Abort, 4), record(7, 1, 0, 4096)]), [1, 4]);
+        assert_eq!(seqnos(vec![of(PREPARE, 2), of(PREPARE, 5), record(7, 3, 0, 4096)]), [3, 5]);
+        assert_eq!(seqnos(vec![of(PREPARE, 2), record(9, 3, 0, 4096)]), [2, 3]);
     }
 
     #[test]

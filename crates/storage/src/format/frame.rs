@@ -6,13 +6,13 @@
 //!  4 head_crc u32   of bytes 8.. up to the end of the key
 //!  8 length u32     head + key + body, without padding
 //! 12 kind u8   13 datatype u8   14 key length u8   15 magic u8
-//! 16 vb u16   18 zero u16   20 incarnation u32
+//! 16 vb u16   18 level u8 (of prepares, else zero)   19 zero u8   20 incarnation u32
 //! 24 seqno u64   32 cas u64   40 rev u64   48 branch u64
 //! 56 flags u32   60 expiry u32   64 key, then value
 //! ```
 //! Both checksums cost one pass: `crc` continues `head_crc` over the body.
 
-use base::{Cas, Datatype, Seqno, VbId};
+use base::{Cas, Datatype, Seqno, VbId, bucket::DurabilityLevel};
 
 use super::{VBUCKETS, padded, u32_at, u64_at};
 use crate::api::{Record, RecordKind, RecordMeta};
@@ -74,21 +74,22 @@ const fn kind_code(kind: RecordKind) -> u8 {
         RecordKind::Document => 1,
         RecordKind::Deletion => 2,
         RecordKind::Expiration => 3,
-        RecordKind::Prepare => 4,
+        RecordKind::Prepare(_) => 4,
         RecordKind::Abort => 6,
-        RecordKind::PreparedDeletion => 7,
+        RecordKind::PreparedDeletion(_) => 7,
     }
 }
 
-/// The record kind with this number.
-pub(crate) const fn kind_from_code(code: u8) -> Option<RecordKind> {
-    match code {
-        1 => Some(RecordKind::Document),
-        2 => Some(RecordKind::Deletion),
-        3 => Some(RecordKind::Expiration),
-        4 => Some(RecordKind::Prepare),
-        6 => Some(RecordKind::Abort),
-        7 => Some(RecordKind::PreparedDeletion),
+/// The record kind with this number, and level where it has one.
+pub(crate) fn kind_from_code(code: u8, level: u32) -> Option<RecordKind> {
+    let prepare_level = || DurabilityLevel::from_wire(u8::try_from(level).ok()?);
+    match (code, level) {
+        (1, 0) => Some(RecordKind::Document),
+        (2, 0) => Some(RecordKind::Deletion),
+        (3, 0) => Some(RecordKind::Expiration),
+        (4, _) => prepare_level().map(RecordKind::Prepare),
+        (6, 0) => Some(RecordKind::Abort),
+        (7, _) => prepare_level().map(RecordKind::PreparedDeletion),
         _ => None,
     }
 }
@@ -111,6 +112,7 @@ pub(crate) fn encode_record(
     head[8..12].copy_from_slice(&(record_length(key, value) as u32).to_le_bytes());
     head[12..16].copy_from_slice(&[kind_code(meta.kind), meta.datatype.0, key.len() as u8, MAGIC]);
     head[16..18].copy_from_slice(&vb.get().to_le_bytes());
+    head[18] = meta.kind.prepare_level().map_or(0, |level| level as u8);
     head[20..24].copy_from_slice(&incarnation.to_le_bytes());
     head[24..32].copy_from_slice(&meta.seqno.get().to_le_bytes());
     head[32..40].copy_from_slice(&meta.cas.get().to_le_bytes());
@@ -197,14 +199,15 @@ pub(crate) fn record_of<'a>(
     head: &Head,
     value: Option<&'a [u8]>,
 ) -> Result<StoredRecord<'a>, FrameError> {
-    let kind = kind_from_code(head.kind).ok_or(FrameError::Damaged("unknown record kind"))?;
+    let (vb, level) = (u32_at(bytes, 16) & 0xffff, u32_at(bytes, 16) >> 16);
+    let kind = kind_from_code(head.kind, level).ok_or(FrameError::Damaged("unknown record kind"))?;
     let key = bytes.get(HEAD..HEAD + head.key_length).ok_or(FrameError::Short(HEAD + head.key_length))?;
-    let (vb_and_zero, seqno) = (u32_at(bytes, 16), u64_at(bytes, 24));
-    if vb_and_zero as usize >= VBUCKETS || seqno > SEQNO_MAX {
+    let seqno = u64_at(bytes, 24);
+    if vb as usize >= VBUCKETS || seqno > SEQNO_MAX {
         return Err(FrameError::Damaged("impossible vBucket or seqno"));
     }
     Ok(StoredRecord {
-        vb: VbId(vb_and_zero as u16),
+        vb: VbId(vb as u16),
         incarnation: u32_at(bytes, 20),
         branch: u64_at(bytes, 48),
         meta: RecordMeta {

@@ -205,7 +205,9 @@ mod tests {
         assert_eq!((entry.vb(), entry.seqno(), entry.offset()), (VbId(1023), seqno, (1 << 28) - 16));
         assert_eq!(entry.length_max(), 1104);
         assert!(!entry.is_prepared());
-        for kind in [RecordKind::Prepare, RecordKind::PreparedDeletion, RecordKind::Abort] {
+        let level = base::bucket::DurabilityLevel::Majority;
+        let prepares = [RecordKind::Prepare(level), RecordKind::PreparedDeletion(level), RecordKind::Abort];
+        for kind in prepares {
             let entry = Entry::new(7, VbId(1023), seqno, kind, 4096, 100);
             assert!(entry.is_prepared() && entry.vb() == VbId(1023) && entry.seqno() == seqno);
         }

@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-use base::{Seqno, VbId};
+use base::{Seqno, VbId, bucket::DurabilityLevel};
 use settee_storage::{BackfillOptions, KvStore, Marks, Options, RealFs, RecordKind, open};
 
 use crate::{
@@ -38,8 +38,8 @@ fn prepares() -> Vec<Version> {
     let of = |kind, key, seqno| prepared(11, kind, key, seqno, "value");
     vec![
         document(11, "k", 1, "v"),
-        of(RecordKind::Prepare, "k", 2),
-        of(RecordKind::PreparedDeletion, "l", 3),
+        of(RecordKind::Prepare(DurabilityLevel::MajorityAndPersistActive), "k", 2),
+        of(RecordKind::PreparedDeletion(DurabilityLevel::PersistToMajority), "l", 3),
         of(RecordKind::Abort, "l", 4),
     ]
 }

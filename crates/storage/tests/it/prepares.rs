@@ -1,15 +1,17 @@
 //! Prepares and aborts: an order of their own beside the versions of a key, until the marks have passed them.
 
-use base::{Seqno, VbId};
+use base::{Seqno, VbId, bucket::DurabilityLevel};
 use settee_storage::{
     BackfillOptions, CompactBudget, KvStore, Marks, Record,
-    RecordKind::{self, Abort, Prepare, PreparedDeletion},
+    RecordKind::{self, Abort},
     VbBatch, VbState,
 };
 
 use crate::support::{Amnesia, Place, Version, document, drain, lookup, prepared, same, state, tombstone};
 
 const VB: VbId = VbId(6);
+const PREPARE: RecordKind = RecordKind::Prepare(DurabilityLevel::MajorityAndPersistActive);
+const DELETION: RecordKind = RecordKind::PreparedDeletion(DurabilityLevel::PersistToMajority);
 const WITH_PREPARES: BackfillOptions = BackfillOptions { unordered: false, keys_only: false, prepares: true };
 
 fn marks(prepared: u64, completed: u64, visible: u64) -> Marks {
@@ -48,7 +50,7 @@ fn version(key: &str, seqno: u64) -> Version {
 fn a_prepare_is_no_version_of_its_key() {
     for place in Place::each() {
         let store = place.open();
-        let all = [version("a", 1), of(Prepare, "a", 2), of(PreparedDeletion, "b", 3)];
+        let all = [version("a", 1), of(PREPARE, "a", 2), of(DELETION, "b", 3)];
         let written = commit_marked(&store, &all, marks(3, 0, 1));
         for _ in 0..2 {
             assert!(same(&lookup(&store, VB.get(), "a").unwrap().unwrap(), &all[0]));
@@ -70,7 +72,7 @@ fn a_prepare_is_no_version_of_its_key() {
             .unwrap();
         found.sort_by_key(|found| found.1);
         let value = || b"prepared".to_vec();
-        assert_eq!(found, [(Prepare, Seqno(2), value()), (PreparedDeletion, Seqno(3), value())]);
+        assert_eq!(found, [(PREPARE, Seqno(2), value()), (DELETION, Seqno(3), value())]);
     }
 }
 
@@ -78,7 +80,7 @@ fn a_prepare_is_no_version_of_its_key() {
 fn a_backfill_shows_prepares_to_whoever_asks_as_long_as_they_are_open() {
     for place in Place::each() {
         let store = place.open();
-        let first = [version("a", 1), of(Prepare, "a", 2), of(Prepare, "b", 3), of(Prepare, "c", 4)];
+        let first = [version("a", 1), of(PREPARE, "a", 2), of(PREPARE, "b", 3), of(PREPARE, "c", 4)];
         commit_marked(&store, &first, marks(4, 0, 1));
         let read =
             |from, options| drain(store.backfill(VB, Seqno(from), options).unwrap(), VB.get(), 100).unwrap();
@@ -100,7 +102,7 @@ fn compaction_keeps_prepares_until_they_are_completed_and_their_bytes_count_as_o
     let budget = CompactBudget { purge_before: 0, space_ratio: 1.0, ..CompactBudget::default() };
     for place in Place::each() {
         let store = place.open();
-        let open = [of(Prepare, "a", 1), of(Prepare, "b", 2), of(Abort, "b", 3), of(Prepare, "c", 4)];
+        let open = [of(PREPARE, "a", 1), of(PREPARE, "b", 2), of(Abort, "b", 3), of(PREPARE, "c", 4)];
         commit_marked(&store, &open, marks(4, 0, 0));
         assert_eq!(store.stats().bytes_live, 0);
         store.close().unwrap();
@@ -115,7 +117,7 @@ fn compaction_keeps_prepares_until_they_are_completed_and_their_bytes_count_as_o
             kinds
         };
         store.compact(&Amnesia, budget).unwrap();
-        assert_eq!(kinds(&store), [(1, Prepare), (2, Prepare), (3, Abort), (4, Prepare)]);
+        assert_eq!(kinds(&store), [(1, PREPARE), (2, PREPARE), (3, Abort), (4, PREPARE)]);
         assert!(lookup(&store, VB.get(), "a").unwrap().is_none());
 
         // The tombstone is what says that the prepare before it is committed.
@@ -128,13 +130,13 @@ fn compaction_keeps_prepares_until_they_are_completed_and_their_bytes_count_as_o
             store.compact(&Amnesia, purging).unwrap();
         }
         let left = kinds(&store);
-        assert!(!left.contains(&(1, Prepare)) && !left.contains(&(2, Prepare)), "{left:?}");
-        assert!(left.contains(&(4, Prepare)) && left.contains(&(6, RecordKind::Document)), "{left:?}");
+        assert!(!left.contains(&(1, PREPARE)) && !left.contains(&(2, PREPARE)), "{left:?}");
+        assert!(left.contains(&(4, PREPARE)) && left.contains(&(6, RecordKind::Document)), "{left:?}");
         place.kill(store);
         let store = place.open();
         assert!(same(&lookup(&store, VB.get(), "c").unwrap().unwrap(), &commits[1]));
         let read = store.backfill(VB, Seqno(0), WITH_PREPARES).unwrap();
         let shown = drain(read, VB.get(), 100).unwrap();
-        assert!(shown.iter().all(|shown| shown.meta.kind != Prepare), "{shown:?}");
+        assert!(shown.iter().all(|shown| shown.meta.kind != PREPARE), "{shown:?}");
     }
 }

@@ -73,7 +73,6 @@ impl Bucket {
         let v = &mut *guard;
         // Nothing unusual about the vBucket or the document.
         if v.warming.is_none()
-            && v.pending.is_empty()
             && let Some(item) = v.table.find(key.hash, key.key.encoded())
             && item.is_resident()
             && !item.is_deleted()
@@ -90,9 +89,6 @@ impl Bucket {
             let seen = self.see_item(v, door, key, item, lookup, answer);
             v.ops.get_hits += 1;
             return seen;
-        }
-        if let Some(item) = v.committed_tombstone(&door.env, key).filter(|_| lookup.access_deleted) {
-            return self.see_item(v, door, key, item, lookup, answer);
         }
         let tombstone = if lookup.access_deleted { tombstone(v, &door.env, key, &found)? } else { None };
         match tombstone {

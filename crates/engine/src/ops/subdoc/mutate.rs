@@ -1,6 +1,6 @@
 //! Changes to parts of a document, published as one new version.
 
-use base::{Cas, Datatype, HashedKey, Now, Seqno, Status, VbId, VbUuid, limits};
+use base::{Cas, Datatype, HashedKey, Now, Seqno, Status, VbId, VbUuid, bucket::DurabilityLevel, limits};
 
 use super::{
     draft::{Draft, Start, draft, new_body},
@@ -193,7 +193,7 @@ struct Publication<'a> {
     key: HashedKey<'a>,
     mutation: &'a SubdocMutation<'a>,
     base: Option<&'a Base>,
-    durable: bool,
+    durable: Option<DurabilityLevel>,
 }
 
 impl Publication<'_> {
@@ -207,13 +207,9 @@ impl Publication<'_> {
 
         let mut after = door.aftermath();
         let mut v = door.enter()?;
-        let mut found = v.settle_for_write(&door.env, key, &mut after)?;
+        let found = v.settle_for_write(&door.env, key, &mut after)?;
         if !self.is_still_newest(&mut v, &door.env, &found)? {
             return Ok(None);
-        }
-        if let (true, Found::Nothing, Some(base)) = (self.durable, &found, self.base) {
-            v.restore_tombstone(&door.env, key, &base.facts, &base.value, &mut after)?;
-            found = v.settle_for_write(&door.env, key, &mut after)?;
         }
         if let Found::Live(current) = &found {
             v.check_cas(&door.env, key, current, mutation.cas)?;

@@ -5,14 +5,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use base::{Cas, Datatype, HashedKey, Seqno, Status, VbUuid};
-use storage::Locator;
 
 use super::super::meta::tombstone_on_disk;
 use crate::{
-    aftermath::Aftermath,
     arena::Arena,
     doc::{DocMeta, DocView, SharedValue},
-    item::{ItemMeta, ItemRef, NewItem},
+    item::ItemRef,
     notify::Refusal,
     ops::xattr_bytes,
     options::ValueCodec,
@@ -101,9 +99,6 @@ pub(super) fn tombstone(
     key: HashedKey<'_>,
     found: &Found,
 ) -> Result<Option<Tombstone>, Refusal> {
-    if v.pending.get(key.hash, key.key.encoded()).is_some() {
-        return Ok(None);
-    }
     match found {
         Found::Gone(current) if current.meta.deleted => Ok(Some(Tombstone::InMemory)),
         // Past its expiry, and no tombstone yet because what it is to keep is not in memory.
@@ -115,47 +110,6 @@ pub(super) fn tombstone(
             let known = tombstone_on_disk(v, env, key)?;
             Ok(known.map(|(meta, value)| Tombstone::OnDisk(Facts::of_tombstone(v, &meta), value)))
         }
-    }
-}
-
-impl VBucket {
-    /// The tombstone that a pending write is going to replace, if it was in memory.
-    pub(super) fn committed_tombstone<'a>(
-        &'a self,
-        env: &Env<'a>,
-        key: HashedKey<'_>,
-    ) -> Option<ItemRef<'a>> {
-        let pending = self.pending.get(key.hash, key.key.encoded())?;
-        let item = env.shard.item(pending.previous.as_ref()?);
-        item.is_deleted().then_some(item)
-    }
-
-    /// Puts a tombstone that was found on disk back into the table, for a pending write to replace: readers are shown
-    /// it until then.
-    ///
-    /// # Errors
-    /// When there is no memory for it.
-    pub(super) fn restore_tombstone(
-        &mut self,
-        env: &Env<'_>,
-        key: HashedKey<'_>,
-        facts: &Facts,
-        value: &[u8],
-        after: &mut Aftermath<'_>,
-    ) -> Result<(), Status> {
-        let meta = ItemMeta {
-            vb: self.id,
-            cas: facts.cas,
-            seqno: facts.seqno,
-            rev: facts.rev,
-            flags: facts.flags,
-            expiry: facts.expiry,
-            datatype: facts.datatype,
-            deleted: true,
-            locator: Locator::NONE,
-        };
-        let tombstone = NewItem::new(&env.shard.arena, &meta, key.key.encoded(), value);
-        self.install(env, key, None, tombstone.ok_or(Status::TemporaryFailure)?, after)
     }
 }
 

@@ -4,7 +4,7 @@
 //! the connection has several streams per vBucket. A value too large to copy is sent by reference: its length is in
 //! [`Document::by_reference`] and its bytes follow the buffer.
 
-use base::{Cas, Datatype, Seqno, VbId};
+use base::{Cas, Datatype, Seqno, VbId, bucket::DurabilityLevel};
 
 use super::marker::SnapshotMarker;
 use crate::binary::{
@@ -29,6 +29,38 @@ layout! {
         meta_len: u16 as u16,
         /// How recently it was used.
         nru: u8 as u8,
+    }
+}
+
+layout! {
+    /// Extras of a prepare.
+    PrepareExtras [31] {
+        /// Its place in the vBucket's order.
+        seqno: Seqno as SeqnoRaw,
+        /// Its revision.
+        rev: u64 as u64,
+        /// The client's flags.
+        flags: u32 as u32,
+        /// Absolute seconds, 0 for never.
+        expiry: u32 as u32,
+        /// Unused.
+        lock_time: u32 as u32,
+        /// How recently it was used.
+        nru: u8 as u8,
+        /// Whether the document is going to be deleted.
+        deleted: u8 as u8,
+        /// The level asked for, as on the wire.
+        level: u8 as u8,
+    }
+}
+
+layout! {
+    /// Extras of a commit or abort.
+    CompletionExtras [16] {
+        /// Of the prepare.
+        prepared: Seqno as SeqnoRaw,
+        /// Of the commit or abort.
+        seqno: Seqno as SeqnoRaw,
     }
 }
 
@@ -185,6 +217,37 @@ pub enum DcpMessage<'a> {
         /// When.
         delete_time: u32,
     },
+    /// A durable write is in progress.
+    Prepare {
+        /// The document as it is going to be.
+        document: Document<'a>,
+        /// The client's flags.
+        flags: u32,
+        /// Absolute seconds, 0 for never.
+        expiry: u32,
+        /// It is going to be deleted.
+        deleted: bool,
+        /// The level asked for.
+        level: DurabilityLevel,
+    },
+    /// A durable write is completed: the prepare is the key's version from here on.
+    Commit {
+        /// Of the document.
+        key: &'a [u8],
+        /// The prepare's seqno.
+        prepared: Seqno,
+        /// The version's.
+        seqno: Seqno,
+    },
+    /// A durable write will not be completed.
+    Abort {
+        /// Of the document.
+        key: &'a [u8],
+        /// The prepare's seqno.
+        prepared: Seqno,
+        /// The abort's.
+        seqno: Seqno,
+    },
     /// A scope or collection came or went.
     SystemEvent {
         /// Its place in the vBucket's order.
@@ -308,6 +371,25 @@ impl<'a> DcpMessage<'a> {
                     ExpirationExtras { seqno: document.seqno, rev: document.rev, delete_time: *delete_time };
                 document.append(Opcode::DcpExpiration, &extras.encode(), out)
             }
+            Self::Prepare { document, flags, expiry, deleted, level } => {
+                let extras = PrepareExtras {
+                    seqno: document.seqno,
+                    rev: document.rev,
+                    flags: *flags,
+                    expiry: *expiry,
+                    lock_time: 0,
+                    nru: 0,
+                    deleted: u8::from(*deleted),
+                    level: *level as u8,
+                };
+                document.append(Opcode::DcpPrepare, &extras.encode(), out)
+            }
+            Self::Commit { key, prepared, seqno } | Self::Abort { key, prepared, seqno } => {
+                let is_commit = matches!(self, Self::Commit { .. });
+                let opcode = if is_commit { Opcode::DcpCommit } else { Opcode::DcpAbort };
+                let extras = CompletionExtras { prepared: *prepared, seqno: *seqno };
+                Document { key, ..Document::default() }.append(opcode, &extras.encode(), out)
+            }
             Self::SystemEvent { seqno, event, version, key, value } => {
                 let extras = SystemEventExtras { seqno: *seqno, event: *event, version: *version };
                 let document = Document { key, value, ..Document::default() };
@@ -367,6 +449,24 @@ impl<'a> DcpMessage<'a> {
                 let extras = ExpirationExtras::decode(frame.extras)?;
                 let document = document(extras.seqno, extras.rev);
                 Self::Expiration { document, delete_time: extras.delete_time }
+            }
+            Opcode::DcpPrepare => {
+                let extras = PrepareExtras::decode(frame.extras)?;
+                Self::Prepare {
+                    document: document(extras.seqno, extras.rev),
+                    flags: extras.flags,
+                    expiry: extras.expiry,
+                    deleted: extras.deleted != 0,
+                    level: DurabilityLevel::from_wire(extras.level)?,
+                }
+            }
+            Opcode::DcpCommit => {
+                let CompletionExtras { prepared, seqno } = CompletionExtras::decode(frame.extras)?;
+                Self::Commit { key: frame.key, prepared, seqno }
+            }
+            Opcode::DcpAbort => {
+                let CompletionExtras { prepared, seqno } = CompletionExtras::decode(frame.extras)?;
+                Self::Abort { key: frame.key, prepared, seqno }
             }
             Opcode::DcpSystemEvent => {
                 let SystemEventExtras { seqno, event, version } = SystemEventExtras::decode(frame.extras)?;
@@ -449,6 +549,15 @@ mod tests {
             DcpMessage::Deletion { document: document(), delete_time: None },
             DcpMessage::Deletion { document: document(), delete_time: Some(9) },
             DcpMessage::Expiration { document: document(), delete_time: 9 },
+            DcpMessage::Prepare {
+                document: document(),
+                flags: 1,
+                expiry: 2,
+                deleted: true,
+                level: DurabilityLevel::PersistToMajority,
+            },
+            DcpMessage::Commit { key: b"\0k", prepared: Seqno(4), seqno: Seqno(5) },
+            DcpMessage::Abort { key: b"\0k", prepared: Seqno(4), seqno: Seqno(6) },
             DcpMessage::SystemEvent { seqno: Seqno(4), event: 0, version: 1, key: b"name", value: &[0; 20] },
             DcpMessage::SeqnoAdvanced(Seqno(4)),
             DcpMessage::OsoBegin,

@@ -1,0 +1,69 @@
+//! From what was read of a checkpoint to snapshots.
+//!
+//! What one read brought is one snapshot, of each key the last version. For a consumer that is told of prepares it may have
+//! to be several: a key that has a prepare, commit or abort in a snapshot has nothing else in it (kv_engine's rule for
+//! checkpoints), so that a replica applies a snapshot in any order and ends up with the same.
+
+use std::collections::VecDeque;
+
+use base::Seqno;
+
+use super::{FeedBatch, FeedItem, FeedKind, FeedSnapshot};
+use crate::key_map::{KeySet, repeated_later};
+
+/// All of it as one snapshot.
+pub(super) fn whole(mut items: Vec<FeedItem>, snapshot: FeedSnapshot) -> FeedBatch {
+    keep_newest(&mut items);
+    FeedBatch { snapshot: Some(snapshot), items, ends_snapshot: true }
+}
+
+/// As few snapshots as the rule allows. The first one reaches `through`, whatever is in it: its consumer has had the
+/// beginning.
+pub(super) fn split(items: Vec<FeedItem>, snapshot: FeedSnapshot, through: Seqno) -> VecDeque<FeedBatch> {
+    let mut batches = VecDeque::new();
+    let mut rest = items;
+    let mut left = snapshot;
+    loop {
+        let cut = first_conflict(&rest, through);
+        let behind = cut.map_or_else(Vec::new, |cut| rest.split_off(cut));
+        let end = behind.first().map_or(left.end, |next| Seqno(next.seqno.get() - 1));
+        let visible = rest.iter().filter(|item| !matches!(item.kind, FeedKind::Prepare | FeedKind::Abort));
+        let max_visible = visible.map(|item| item.seqno).max().unwrap_or(left.start);
+        batches.push_back(whole(rest, FeedSnapshot { end, max_visible, ..left }));
+        if behind.is_empty() {
+            return batches;
+        }
+        left.start = end;
+        rest = behind;
+    }
+}
+
+/// Where the next snapshot has to begin.
+fn first_conflict(items: &[FeedItem], through: Seqno) -> Option<usize> {
+    if !items.iter().any(FeedItem::is_of_durable_write) {
+        return None;
+    }
+    let (mut keys, mut durable) = (KeySet::default(), KeySet::default());
+    items.iter().position(|item| {
+        let key = item.key().encoded();
+        let is_conflict = durable.contains(key) || item.is_of_durable_write() && keys.contains(key);
+        if is_conflict && item.seqno > through {
+            return true;
+        }
+        keys.insert(key);
+        if item.is_of_durable_write() {
+            durable.insert(key);
+        }
+        false
+    })
+}
+
+/// Of each key, leaves the last version (of those that a durable write had a part in, all).
+fn keep_newest(items: &mut Vec<FeedItem>) {
+    if items.len() < 2 {
+        return;
+    }
+    let repeated = repeated_later(items.iter().map(|item| item.key().encoded()));
+    let mut repeated = repeated.into_iter();
+    items.retain(|item| repeated.next() != Some(true) || item.is_of_durable_write());
+}

@@ -1,0 +1,477 @@
+//! Durable writes between their prepare and what becomes of it.
+//!
+//! A durable write that has to wait makes a *prepare*: an item with a seqno of its own, queued like any mutation, but not
+//! put into the table: readers go on seeing what is there, and other writers of the key are told that a write is in
+//! progress. When the prepare is synced it is *committed*: the version enters the table, under the next seqno and the
+//! prepare's CAS, as an ordinary mutation that goes to disk with the next batch. If its time is up first it is *aborted*: an
+//! abort is queued instead, and nobody ever sees the version. Which of the two it is gets decided once, under the
+//! vBucket's lock, by whoever comes first; and whether somebody still waits for the answer makes no difference.
+//!
+//! After a crash a prepare on disk with neither commit nor abort behind it is committed when the bucket is opened, before
+//! anything is served: it may have been acknowledged. So a write that was answered as ambiguous can still appear then, if
+//! the crash came before its abort was synced.
+
+use std::collections::BTreeMap;
+
+use base::{DocKey, HashedKey, Now, Seqno, Status, VbId, bucket::DurabilityLevel};
+use storage::{Marks, RecordKind, StoreError};
+
+use crate::{
+    aftermath::Aftermath,
+    bucket::{Bucket, Slot},
+    doc::Mutated,
+    item::{ItemMeta, ItemPtr, ItemRef, NewItem},
+    item_kind::{kind_of, set_kind},
+    key_map::KeyMap,
+    notify::{Refusal, Waiter},
+    shard::{Env, Shard},
+    vbucket::{Current, VBucket, Version},
+    warmup,
+};
+
+/// How long a durable write may take when nobody says (kv_engine's default).
+const TIMEOUT_MILLIS: u64 = 30_000;
+/// Commits per lock hold.
+const COMMIT_ITEMS: usize = 64;
+/// Outcomes that nobody has asked for are kept this long, once there are more than so many.
+const OUTCOME_MILLIS: u64 = 60_000;
+const OUTCOMES_KEPT: usize = 256;
+
+/// One durable write that is in progress.
+#[derive(Debug)]
+pub(crate) struct Prepare {
+    item: ItemPtr,
+    seqno: Seqno,
+    /// When its time is up, in monotonic milliseconds.
+    deadline: u64,
+    waiter: Option<Waiter>,
+}
+
+/// What became of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It is a version of its key, with this seqno.
+    Committed(Seqno),
+    Aborted,
+}
+
+/// A vBucket's durable writes in progress, and what those before them became.
+#[derive(Debug, Default)]
+pub(crate) struct Prepares {
+    open: KeyMap<Prepare>,
+    /// Those by their seqno: the hash of the key.
+    order: BTreeMap<Seqno, u64>,
+    /// By the prepare's seqno, with the time; until whoever made it has asked.
+    outcomes: BTreeMap<Seqno, (Outcome, u64)>,
+}
+
+impl Prepares {
+    /// Whether a durable write of the key is in progress.
+    #[inline]
+    pub(crate) fn contains(&self, key: HashedKey<'_>) -> bool {
+        self.open.get(key.hash, key.key.encoded()).is_some()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Bytes of the structure itself.
+    pub(crate) fn bytes(&self) -> usize {
+        let order = self.order.len() * size_of::<(Seqno, u64)>();
+        self.open.bytes() + order + self.outcomes.len() * size_of::<(Seqno, (Outcome, u64))>()
+    }
+
+    /// The first that is still in progress.
+    fn first(&self) -> Option<Seqno> {
+        self.order.first_key_value().map(|entry| *entry.0)
+    }
+
+    fn at(&self, seqno: Seqno) -> Option<&Prepare> {
+        self.open.by_hash(*self.order.get(&seqno)?)
+    }
+
+    fn insert(&mut self, key: HashedKey<'_>, prepare: Prepare) {
+        self.order.insert(prepare.seqno, key.hash);
+        // There is room for it: asked before.
+        let _ = self.open.insert(key, prepare);
+    }
+
+    /// Takes one out: it has become something.
+    fn close(&mut self, seqno: Seqno, outcome: Outcome, now: Now) -> Option<Prepare> {
+        let hash = self.order.remove(&seqno)?;
+        if self.outcomes.len() >= OUTCOMES_KEPT {
+            self.outcomes.retain(|_, entry| now.mono_millis < entry.1 + OUTCOME_MILLIS);
+        }
+        self.outcomes.insert(seqno, (outcome, now.mono_millis));
+        self.open.remove_by_hash(hash)
+    }
+
+    /// Forgets everything. Returns what to release and whom to wake.
+    pub(crate) fn clear(&mut self) -> Vec<(ItemPtr, Option<Waiter>)> {
+        self.order.clear();
+        self.outcomes.clear();
+        self.open.extract(|_| true).into_iter().map(|prepare| (prepare.item, prepare.waiter)).collect()
+    }
+}
+
+/// How far a durable mutation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// It has reached its level and is visible: answer with this, whose seqno is the version's.
+    Committed(Mutated),
+    /// The waiter has been noted and will be woken.
+    Parked,
+}
+
+impl VBucket {
+    /// Queues a durable write that is to wait. The key has been found free of others.
+    ///
+    /// # Errors
+    /// As [`VBucket::put`].
+    pub(crate) fn prepare<'e>(
+        &mut self,
+        env: &Env<'e>,
+        key: HashedKey<'_>,
+        mut new: NewItem<'e>,
+        (version, level): (Version, DurabilityLevel),
+        after: &mut Aftermath<'_>,
+    ) -> Result<Mutated, Refusal> {
+        if !self.pending.open.has_room_for(key) {
+            return Err(Status::SyncWriteInProgress.into());
+        }
+        let cas = self.next_cas(env, version.cas, after)?;
+        let is_deletion = new.as_ref().is_deleted();
+        let kind = if is_deletion { RecordKind::PreparedDeletion } else { RecordKind::Prepare };
+        set_kind(&mut new, kind(level));
+        new.set_cas(cas);
+        new.set_rev(version.rev);
+        let (item, seqno) = self.queue_apart(env, new, after);
+        self.marks.prepared = seqno;
+        let deadline = env.now.mono_millis.saturating_add(TIMEOUT_MILLIS);
+        env.shard.gate.note_deadline(deadline);
+        self.pending.insert(key, Prepare { item, seqno, deadline, waiter: None });
+        self.locks.release(key.hash, key.key.encoded());
+        after.flush_durable();
+        Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: true })
+    }
+
+    /// Gives a prepare or abort its place in the order without putting it into the table. The reference is the caller's.
+    fn queue_apart<'e>(
+        &mut self,
+        env: &Env<'e>,
+        mut new: NewItem<'e>,
+        after: &mut Aftermath<'_>,
+    ) -> (ItemPtr, Seqno) {
+        let seqno = self.high_seqno.next();
+        new.set_seqno(seqno);
+        new.set_dirty(true);
+        let held = ItemPtr::from_handle(new.publish());
+        let item = env.shard.item(&held);
+        let turned_dirty = self.checkpoint.is_clean();
+        let queued = self.checkpoint.push(item, true);
+        debug_assert!(queued, "a version nobody has seen has references to spare");
+        self.high_seqno = seqno;
+        self.report_dirty(env, turned_dirty, item.bytes() as u64, after);
+        self.wake_readers(after);
+        (held, seqno)
+    }
+
+    /// The next prepares that are synced, at most so many: their seqnos and references to them.
+    fn synced_prepares(&self, env: &Env<'_>, count: usize) -> Vec<(Seqno, ItemPtr)> {
+        let synced = self.pending.order.range(..=self.persisted_seqno).take(count);
+        let held = |seqno: Seqno| Some((seqno, env.shard.item(&self.pending.at(seqno)?.item).hold()?));
+        synced.filter_map(|(seqno, _)| held(*seqno)).collect()
+    }
+
+    /// Commits a prepare, if it is still in progress; `new` is the version it becomes. Whether it did.
+    ///
+    /// # Errors
+    /// When there is no memory for it in the table: it goes on being in progress.
+    fn commit<'e>(
+        &mut self,
+        env: &Env<'e>,
+        prepared: Seqno,
+        new: NewItem<'e>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<bool, Refusal> {
+        if !self.pending.order.contains_key(&prepared) {
+            return Ok(false);
+        }
+        let key: Box<[u8]> = new.as_ref().key().into();
+        let key = HashedKey::new(DocKey::trusted(&key));
+        let old = self.table.find(key.hash, key.key.encoded()).map(Current::of);
+        let seqno = self.publish(env, key, old.as_ref(), new, after)?;
+        self.checkpoint.note_commit(prepared);
+        self.complete(prepared, Outcome::Committed(seqno), env.now, after);
+        Ok(true)
+    }
+
+    /// Aborts a prepare that is in progress. False when there is no memory for saying so.
+    fn abort(&mut self, env: &Env<'_>, prepared: Seqno, after: &mut Aftermath<'_>) -> bool {
+        let Some(prepare) = self.pending.at(prepared) else { return true };
+        let item = env.shard.item(&prepare.item);
+        let meta = ItemMeta { vb: self.id, cas: item.cas(), rev: item.rev(), ..ItemMeta::default() };
+        let value = prepared.get().to_le_bytes();
+        let Some(mut new) = NewItem::new(&env.shard.arena, &meta, item.key(), &value) else { return false };
+        // What is not written yet need not be any more.
+        item.set_stale(item.is_dirty());
+        set_kind(&mut new, RecordKind::Abort);
+        let (held, _) = self.queue_apart(env, new, after);
+        after.release(held);
+        self.complete(prepared, Outcome::Aborted, env.now, after);
+        true
+    }
+
+    fn complete(&mut self, prepared: Seqno, outcome: Outcome, now: Now, after: &mut Aftermath<'_>) {
+        if let Some(prepare) = self.pending.close(prepared, outcome, now) {
+            after.release(prepare.item);
+            prepare.waiter.into_iter().for_each(|waiter| after.wake(waiter));
+        }
+        match self.pending.first() {
+            None => self.marks.completed = self.marks.prepared,
+            Some(first) if first > prepared => self.marks.completed = self.marks.completed.max(prepared),
+            Some(_) => {}
+        }
+    }
+
+    /// Aborts what `is_over`, given the deadline. Returns the next deadline of the rest.
+    fn abort_if(
+        &mut self,
+        env: &Env<'_>,
+        is_over: impl Fn(u64) -> bool,
+        after: &mut Aftermath<'_>,
+    ) -> Option<u64> {
+        let over: Vec<Seqno> =
+            self.pending.open.values().filter(|p| is_over(p.deadline)).map(|p| p.seqno).collect();
+        for seqno in over {
+            self.abort(env, seqno, after);
+        }
+        self.pending.open.values().map(|prepare| prepare.deadline).min()
+    }
+
+    /// What is recorded with everything that there is.
+    pub(crate) fn recorded_marks(&self) -> Marks {
+        self.recorded(self.marks)
+    }
+
+    /// Marks as they are recorded: not at all before the first durable write.
+    pub(crate) fn recorded(&self, marks: Marks) -> Marks {
+        if self.marks.prepared == Seqno(0) { Marks::default() } else { marks }
+    }
+}
+
+impl Bucket {
+    /// Whether a durable mutation ([`crate::Mutated::wait`]) has reached its level. Completion does not depend on
+    /// anybody asking; whoever asks says until when it may take (in monotonic milliseconds), and is told once.
+    ///
+    /// # Errors
+    /// `SyncWriteAmbiguous` when its time is up, or when it can no longer be known (shard poisoned, bucket flushed or
+    /// closed).
+    pub fn complete_durable(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        mutated: &Mutated,
+        waiter: Waiter,
+        deadline: u64,
+        now: Now,
+    ) -> Result<Durable, Status> {
+        let (slot, shard) = self.slot(vb)?;
+        let env = Env { shard, kind: self.options.kind, now };
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        if v.failover.uuid() != mutated.vb_uuid {
+            return Err(Status::SyncWriteAmbiguous);
+        }
+        if let Some(prepare) = v.pending.open.get_mut(key.hash, key.key.encoded())
+            && prepare.seqno == mutated.seqno
+        {
+            prepare.deadline = deadline;
+            prepare.waiter = Some(waiter);
+            let is_over = now.mono_millis >= deadline || shard.gate.is_poisoned();
+            if !is_over || !v.abort(&env, mutated.seqno, &mut after) {
+                shard.gate.note_deadline(deadline);
+                return Ok(Durable::Parked);
+            }
+        }
+        match v.pending.outcomes.remove(&mutated.seqno) {
+            Some((Outcome::Committed(seqno), _)) => {
+                Ok(Durable::Committed(Mutated { seqno, wait: false, ..*mutated }))
+            }
+            Some((Outcome::Aborted, _)) | None => Err(Status::SyncWriteAmbiguous),
+        }
+    }
+
+    /// Housekeeping: aborts durable writes whose time is up, whether anybody waits for them or not. Cheap while there are
+    /// none.
+    pub fn time_out_durable(&self, now: Now) {
+        for shard in &self.shards {
+            if !shard.gate.take_deadline(now) {
+                continue;
+            }
+            let env = Env { shard, kind: self.options.kind, now };
+            for vb in self.vbs_of(shard) {
+                let Ok((slot, _)) = self.slot(vb) else { continue };
+                // There may be some that were synced when memory was short.
+                self.commit_synced(slot, shard, now);
+                let mut after = self.aftermath(shard);
+                let mut v = slot.vb.lock();
+                if let Some(next) = v.abort_if(&env, |deadline| now.mono_millis >= deadline, &mut after) {
+                    shard.gate.note_deadline(next);
+                }
+            }
+        }
+    }
+
+    /// Nothing will be synced any more: what is in progress is aborted.
+    pub(crate) fn abort_all(&self, slot: &Slot, shard: &Shard, now: Now) {
+        let env = Env { shard, kind: self.options.kind, now };
+        let mut after = self.aftermath(shard);
+        // Where there is no memory for it, the flusher comes again.
+        let _ = slot.vb.lock().abort_if(&env, |_| true, &mut after);
+    }
+
+    /// Commits the prepares of a vBucket that are synced. Returns how many.
+    pub(crate) fn commit_synced(&self, slot: &Slot, shard: &Shard, now: Now) -> usize {
+        let env = Env { shard, kind: self.options.kind, now };
+        let mut committed = 0;
+        loop {
+            let prepares = {
+                let v = slot.vb.lock();
+                if v.pending.first().is_none_or(|first| first > v.persisted_seqno) {
+                    return committed;
+                }
+                v.synced_prepares(&env, COMMIT_ITEMS)
+            };
+            // The versions that they become are made without the lock: values may be large.
+            let versions: Vec<_> =
+                prepares.iter().map(|(seqno, held)| (*seqno, version_of(&env, shard.item(held)))).collect();
+            let done = self.commit_versions(slot, &env, versions);
+            prepares.into_iter().for_each(|(_, held)| shard.release(held));
+            committed += done;
+            if done == 0 {
+                // Short of memory: the housekeeper tries again.
+                shard.gate.note_deadline(now.mono_millis);
+                return committed;
+            }
+        }
+    }
+
+    fn commit_versions(
+        &self,
+        slot: &Slot,
+        env: &Env<'_>,
+        versions: Vec<(Seqno, Option<NewItem<'_>>)>,
+    ) -> usize {
+        let collections = self.collections.load();
+        let mut after = self.aftermath(env.shard);
+        let mut v = slot.vb.lock();
+        let mut done = 0;
+        for (prepared, version) in versions {
+            let Some(version) = version else { continue };
+            // It has synced for a collection that is no more.
+            let is_dropped = collections.is_dropped(DocKey::trusted(version.as_ref().key()).collection());
+            let completed = if is_dropped {
+                v.abort(env, prepared, &mut after)
+            } else {
+                v.commit(env, prepared, version, &mut after).is_ok()
+            };
+            done += usize::from(completed);
+        }
+        done
+    }
+
+    /// Commits what a crash left prepared in a shard, before anything is served from it.
+    ///
+    /// # Errors
+    /// When the store cannot read it: nobody knows then which keys have a newer version than the one that would be found.
+    pub(crate) fn recover_prepares(&self, shard: &Shard, now: Now) -> Result<(), StoreError> {
+        let Some(store) = &shard.store else { return Ok(()) };
+        let env = Env { shard, kind: self.options.kind, now };
+        for vb in self.vbs_of(shard) {
+            let Ok((slot, _)) = self.slot(vb) else { continue };
+            let marks = slot.vb.lock().marks;
+            if marks.prepared <= marks.completed {
+                continue;
+            }
+            let mut newest: BTreeMap<Box<[u8]>, (Seqno, RecordKind, storage::Locator)> = BTreeMap::new();
+            store.scan(Some(vb), marks.completed.next(), false, &mut |_, record, at| {
+                let found = (record.meta.seqno, record.meta.kind, at);
+                let known = newest.entry(record.key.into()).or_insert(found);
+                if known.0 < found.0 {
+                    *known = found;
+                }
+                true
+            })?;
+            let is_open = |kind: RecordKind| kind.prepare_level().is_some();
+            let mut open: Vec<_> = newest.into_values().filter(|found| is_open(found.1)).collect();
+            open.sort_unstable_by_key(|found| found.0);
+            for (_, kind, at) in open {
+                let record = store.get_at(at)?;
+                let key = HashedKey::new(DocKey::trusted(&record.key));
+                if self.collections.load().is_dropped(key.key.collection()) {
+                    continue;
+                }
+                let meta = warmup::item_meta(vb, &record.meta, storage::Locator::NONE);
+                let mut new = NewItem::new(&shard.arena, &meta, &record.key, &record.value)
+                    .ok_or(StoreError::Invalid("no memory for what was prepared"))?;
+                set_kind(&mut new, becomes(kind));
+                let mut after = self.aftermath(shard);
+                let mut v = slot.vb.lock();
+                let old = v.table.find(key.hash, key.key.encoded()).map(Current::of);
+                v.publish(&env, key, old.as_ref(), new, &mut after)
+                    .map_err(|_| StoreError::Invalid("no memory for what was prepared"))?;
+            }
+            let mut v = slot.vb.lock();
+            v.marks.completed = v.marks.prepared;
+        }
+        Ok(())
+    }
+}
+
+/// The version that a prepare becomes; `None` when there is no memory for it.
+fn version_of<'e>(env: &Env<'e>, prepare: ItemRef<'_>) -> Option<NewItem<'e>> {
+    let meta = ItemMeta { locator: storage::Locator::NONE, ..prepare.meta() };
+    let mut new = NewItem::new(&env.shard.arena, &meta, prepare.key(), prepare.value())?;
+    set_kind(&mut new, becomes(kind_of(prepare)));
+    Some(new)
+}
+
+/// What a key's version is once this is committed.
+fn becomes(prepare: RecordKind) -> RecordKind {
+    if matches!(prepare, RecordKind::PreparedDeletion(_)) {
+        RecordKind::Deletion
+    } else {
+        RecordKind::Document
+    }
+}
+
+/// The prepare that an abort is about.
+pub(crate) fn aborted(value: &[u8]) -> Seqno {
+    Seqno(value.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_abort_names_its_prepare() {
+        assert_eq!(aborted(&77_u64.to_le_bytes()), Seqno(77));
+        assert_eq!(aborted(b"short"), Seqno(0));
+    }
+
+    #[test]
+    fn outcomes_that_nobody_asks_for_do_not_pile_up() {
+        let mut prepares = Prepares::default();
+        for n in 0..10 * OUTCOMES_KEPT as u64 {
+            let now = Now { wall_nanos: 0, mono_millis: n * 1000 };
+            prepares.outcomes.insert(Seqno(n), (Outcome::Aborted, now.mono_millis));
+            prepares.order.insert(Seqno(n), n);
+            prepares.close(Seqno(n), Outcome::Aborted, now);
+            let kept = prepares.outcomes.len();
+            assert!(kept <= OUTCOMES_KEPT + 1, "{kept}");
+        }
+    }
+}
