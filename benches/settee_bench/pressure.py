@@ -77,8 +77,10 @@ def reads(options):
 
 
 def recovery(after, calm):
-    """Seconds until the queue was no longer than it ever was in a calm step of the same rate; None if it never was."""
-    return next((second for second, queue in after["series"] if queue <= calm["queue_most"]), None)
+    """Seconds until the queue was, give or take a second's sets, no longer than it ever was in a calm step of the same
+    rate; None if it never was."""
+    bound = calm["queue_most"] + calm["sets"]
+    return next((second for second, queue in after["series"] if queue <= bound), None)
 
 
 def step(options, server, factor, sets, gets, rest=True):
