@@ -12,5 +12,6 @@ mod given_up;
 mod key_index;
 mod model;
 mod prepares;
+mod resets;
 mod support;
 mod threads;

@@ -157,8 +157,12 @@ impl Place {
 
     /// A slow disk whose clock is as fast as need be.
     pub(crate) fn throttled(seed: u64) -> Self {
-        let limits = DiskLimits { bytes_per_sec: 1 << 20, iops: 100 };
-        let budget = DiskBudget::new(limits, Arc::new(VirtualClock::default()));
+        Self::with_clock(seed, Arc::new(VirtualClock::default()))
+    }
+
+    /// A slow disk that waits as a clock says.
+    pub(crate) fn with_clock(seed: u64, clock: Arc<dyn DiskClock>) -> Self {
+        let budget = DiskBudget::new(DiskLimits { bytes_per_sec: 1 << 20, iops: 100 }, clock);
         let place = Self::fault(seed);
         Self { fs: Arc::new(ThrottledFs::new(place.fs.clone(), Arc::new(budget))), ..place }
     }
