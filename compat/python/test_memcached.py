@@ -1,4 +1,5 @@
-"""Port 11211: memcached clients that never heard of Couchbase, on the bucket that was opened for them."""
+"""Port 11211: memcached clients that never heard of Couchbase, on the bucket that was opened for them; on one of type
+couchbase and on one of type memcached, which has a node of its own."""
 
 import time
 
@@ -9,18 +10,38 @@ from couchbase.options import GetOptions
 from couchbase.transcoder import RawBinaryTranscoder
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheError, MemcacheUnknownCommandError
+from settee.node import Node, scratch
+
+
+# Of the node whose port 11211 serves a bucket of type memcached.
+MEMCACHED_ADDRESS = "127.0.31.22"
+
+
+@pytest.fixture(scope="module")
+def memcached_node():
+    with Node(MEMCACHED_ADDRESS, scratch("memcached")) as node:
+        node.initialise()
+        node.rest.create_bucket("cache", kind="memcached", legacyMemcachedPort=1, legacyPasswordless=1)
+        yield node
+
+
+@pytest.fixture(params=["couchbase", "memcached"])
+def server(request):
+    if request.param == "couchbase":
+        return ADDRESS
+    return request.getfixturevalue("memcached_node").address
 
 
 @pytest.fixture
-def text():
-    client = Client((ADDRESS, 11211), timeout=5, connect_timeout=5, default_noreply=False)
+def text(server):
+    client = Client((server, 11211), timeout=5, connect_timeout=5, default_noreply=False)
     yield client
     client.close()
 
 
 @pytest.fixture
-def binary():
-    client = bmemcached.Client((f"{ADDRESS}:11211",), compression=None, socket_timeout=5)
+def binary(server):
+    client = bmemcached.Client((f"{server}:11211",), compression=None, socket_timeout=5)
     yield client
     client.disconnect_all()
 
@@ -122,6 +143,7 @@ def test_binary_expiry_and_stats(binary, key):
     assert any("pid" in stats for stats in binary.stats().values())
 
 
+@pytest.mark.parametrize("server", ["couchbase"], indirect=True)
 def test_both_protocols_see_the_same_documents(text, binary, plain, key):
     text.set(key, b"shared")
     assert binary.get(key) in ("shared", b"shared")
