@@ -2,7 +2,7 @@
 
 use crate::TortureError;
 use crate::documents::Documents;
-use crate::ledger::Ledger;
+use crate::ledger::{Known, Ledger};
 use crate::loaders::{SDK_TIMEOUT, Tally};
 use crate::pipeline::{Answer, Pipeline};
 use crate::target::Target;
@@ -59,20 +59,15 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// Reads all documents below `limit`; nobody may write meanwhile.
+/// Reads all documents that were ever written; nobody may write meanwhile.
 ///
 /// # Errors
 /// The target cannot be reached, or the connection breaks.
-pub fn verify(
-    target: &dyn Target,
-    documents: &Documents,
-    ledger: &Ledger,
-    limit: u64,
-) -> Result<Verdict, TortureError> {
+pub fn verify(target: &dyn Target, documents: &Documents, ledger: &Ledger) -> Result<Verdict, TortureError> {
     let mut reading =
         Reading { pipeline: Pipeline::open(target)?, documents, ledger, verdict: Verdict::default() };
     let began = Instant::now();
-    reading.run(limit)?;
+    reading.run()?;
     reading.verdict.took = began.elapsed();
     Ok(reading.verdict)
 }
@@ -85,10 +80,11 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn run(&mut self, limit: u64) -> Result<(), ClientError> {
+    fn run(&mut self) -> Result<(), ClientError> {
         let mut key = String::new();
         let mut again: VecDeque<(u64, u32)> = VecDeque::new();
-        let mut next = 0..limit;
+        let ledger = self.ledger;
+        let mut next = (0..ledger.capacity()).filter(|&index| ledger.known(index) != Known::default());
         loop {
             while self.pipeline.under_way() < WINDOW {
                 let Some(tag) = again.pop_front().or_else(|| next.next().map(|index| (index, 1))) else {

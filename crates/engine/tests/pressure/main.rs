@@ -38,6 +38,8 @@ const OFFERED: u64 = 5;
 const GRACE_MILLIS: u64 = 5_000;
 /// Rounds of background work after which an idle bucket that is not quiet has wedged.
 const ROUNDS_MAX: u32 = 2_000;
+/// On a full disk with less than this, deletions have too little to free.
+const ENOUGH_TO_HEAL: u64 = 8 << 20;
 /// So few dirty bytes are no reason to refuse a write.
 const FEW_DIRTY_BYTES: u64 = 1 << 20;
 
@@ -291,7 +293,10 @@ impl World {
         if !self.is_full {
             return;
         }
-        if self.rng.bool() {
+        // There must be enough on the disk that deletions can make room for what waits.
+        let stats = self.rig.bucket.stats();
+        let enough = stats.disk_live_bytes > ENOUGH_TO_HEAL + 4 * stats.diskqueue_bytes;
+        if enough && self.rng.u8(0..4) > 0 {
             self.heal_by_deletions();
         }
         self.disks.iter().for_each(|disk| disk.fs.set_capacity(None));

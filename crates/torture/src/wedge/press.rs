@@ -228,7 +228,7 @@ impl Press {
     pub fn verify(&mut self, checks: &mut Checks) -> Result<(), TortureError> {
         self.watch.say("reading every document");
         self.probe.rest();
-        let verdict = reader::verify(&*self.target, &self.documents, &self.ledger, self.ledger.capacity())?;
+        let verdict = reader::verify(&*self.target, &self.documents, &self.ledger)?;
         checks.add(
             "every acknowledged document has its right content",
             verdict.is_clean(),
