@@ -99,7 +99,9 @@ def disk_flags(options):
 
 def figures(stats):
     """What is looked at of a server's statistics; a name that it does not have counts as nothing."""
-    number = lambda name: float(stats.get(name, 0))  # noqa: E731
+    def number(name):
+        return float(stats.get(name, 0))
+
     return {
         "queue": sum(number(name) for name in QUEUES),
         "memory": number("mem_used"),

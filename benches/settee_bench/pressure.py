@@ -114,11 +114,14 @@ def judged(result, sampler, rates, seconds):
     """What came of a step. What was answered after its time was late: it does not count as carried out."""
     offered = sum(rates.values()) * seconds
     in_time = sum(interval["ops"] for interval in result["intervals"] if interval["second"] < seconds)
-    queue = [sample["queue"] for sample in sampler.samples if sample["at"] <= seconds] or [0]
+    queue = [sample["queue"] for sample in sampler.samples if sample["at"] <= seconds]
+    # A server that does not say how long its queue is has not shown that it is flat.
+    told = len(queue) >= seconds / 2
+    queue = queue or [0]
     third = max(1, len(queue) // 3)
     middle, last = statistics.mean(queue[third:2 * third] or queue), statistics.mean(queue[-third:])
     # A flush takes what has come since the last one, so the queue goes up and down by that much all the time.
-    flat = last <= middle + rates["sets"]
+    flat = told and last <= middle + rates["sets"]
     share = in_time / offered
     return {
         **rates, "carried_out": share, "flat": flat, "errors": result["errors"], "unsent": result["unsent"],
