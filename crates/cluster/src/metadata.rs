@@ -180,6 +180,12 @@ impl BucketInfo {
         // The conversion saturates; what was accepted is at most 60 days.
         (days * 86_400.0) as u32
     }
+
+    /// Whether it is noted which documents are used most, so that they are loaded first after a restart.
+    #[must_use]
+    pub fn warmup_hot_keys(&self) -> bool {
+        self.recorded.get("warmupHotKeys").and_then(Value::as_bool).unwrap_or(true)
+    }
 }
 
 impl LegacyAccess {

@@ -147,6 +147,12 @@ impl Bucket {
         Ok(())
     }
 
+    /// Keys of a shard that wait to be read.
+    #[must_use]
+    pub fn fetches_waiting(&self, shard: usize) -> usize {
+        self.shards.get(shard).map_or(0, Shard::queued_fetches)
+    }
+
     /// Reads up to `max` queued keys of a shard from disk and wakes their waiters; returns how many. Call until it
     /// returns 0; several threads may, and each takes a share of what is queued.
     pub fn run_fetches(&self, shard: usize, max: usize, now: Now) -> usize {

@@ -442,6 +442,7 @@ fn open_shard(
         defragmenter: Mutex::new(Defragmenter::default()),
         warm: AtomicBool::new(true),
         warmed_items: AtomicU64::new(0),
+        warmed_bytes: AtomicU64::new(0),
         warmed_hot: AtomicU64::new(0),
         counters: Counters::default(),
         pools: Pools::default(),

@@ -76,7 +76,12 @@ impl Bucket {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(crate) fn warm_up_cold(&self, env: &Env<'_>, store: &dyn KvStore) -> Result<(), StoreError> {
+    pub(crate) fn warm_up_cold(
+        &self,
+        env: &Env<'_>,
+        store: &dyn KvStore,
+        pause: &dyn Fn(),
+    ) -> Result<(), StoreError> {
         for vb in self.vbs_of(env.shard) {
             if env.shard.gate.is_closed() {
                 return Ok(());
@@ -85,7 +90,7 @@ impl Bucket {
             if slot.vb.lock().warming.is_none() {
                 continue;
             }
-            match self.gather_cold(env, store, vb) {
+            match self.gather_cold(env, store, vb, pause) {
                 Ok(Some(gathered)) => {
                     self.load_events(env, store, vb, &gathered)?;
                     self.settle_gathered(env, vb, gathered);
@@ -111,6 +116,7 @@ impl Bucket {
         env: &Env<'_>,
         store: &dyn KvStore,
         vb: VbId,
+        pause: &dyn Fn(),
     ) -> Result<Option<Gathered>, StoreError> {
         let has_room = || self.mem_used() < self.watermarks().1;
         let options =
@@ -123,9 +129,11 @@ impl Bucket {
             if env.shard.gate.is_closed() {
                 return Ok(None);
             }
+            pause();
             let with_values = !options.keys_only && has_room();
             more = backfill.next(STEP_BYTES, &mut |record| {
                 env.shard.warmed_items.fetch_add(1, Ordering::Relaxed);
+                env.shard.note_read(record);
                 self.meet(env, vb, record, with_values, &mut gathered);
             })?;
             held.set(gathered.memory_bytes() + backfill.memory_bytes() as u64);

@@ -26,6 +26,8 @@ use crate::{
 const RECORD_EVERY_MILLIS: u64 = 10 * 60 * 1000;
 /// Documents looked at per lock hold.
 const CHUNK: usize = 64;
+/// Keys loaded between two pauses.
+const PAUSE_KEYS: u64 = 16;
 /// Bytes of one shard's list.
 const LIST_BYTES_MAX: usize = 4 << 20;
 /// Bytes in front of each key: vBucket u16, frequency u8, length of the key u8.
@@ -195,7 +197,7 @@ impl Bucket {
     }
 
     /// Loads what was used most before the last stop, as long as there is room.
-    pub(crate) fn load_hot_keys(&self, env: &Env<'_>, store: &dyn KvStore) {
+    pub(crate) fn load_hot_keys(&self, env: &Env<'_>, store: &dyn KvStore, pause: &dyn Fn()) {
         if !self.settings.hot_keys() {
             return;
         }
@@ -207,7 +209,10 @@ impl Bucket {
             }
             if self.slot(vb).is_ok_and(|(_, shard)| shard.index == env.shard.index) {
                 self.bring(env, store, vb, HashedKey::new(DocKey::trusted(key)), frequency);
-                env.shard.warmed_hot.fetch_add(1, Ordering::Relaxed);
+                let before = env.shard.warmed_hot.fetch_add(1, Ordering::Relaxed);
+                if before.is_multiple_of(PAUSE_KEYS) {
+                    pause();
+                }
             }
         }
     }

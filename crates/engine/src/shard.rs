@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use base::{Cas, Now, Status, VbId, bucket::BucketKind};
 use parking_lot::Mutex;
-use storage::KvStore;
+use storage::{KvStore, Record};
 
 use crate::{
     arena::Arena,
@@ -24,6 +24,8 @@ use crate::{
 
 /// Bytes a vBucket gathers before it tells its shard.
 pub(crate) const REPORT_BYTES: u64 = 16 << 10;
+/// What a record takes on disk beside key and value, for progress.
+const RECORD_BYTES: u64 = 48;
 /// Dirty bytes of a shard at which the flusher is called without anybody waiting.
 pub(crate) const FLUSH_BYTES: u64 = 4 << 20;
 
@@ -49,6 +51,8 @@ pub(crate) struct Shard {
     pub(crate) warm: AtomicBool,
     /// Records read by warm-up so far.
     pub(crate) warmed_items: AtomicU64,
+    /// Bytes of those, about as they lie on disk.
+    pub(crate) warmed_bytes: AtomicU64,
     /// Of the keys that were used most before the last stop, those that warm-up has looked up.
     pub(crate) warmed_hot: AtomicU64,
     pub(crate) counters: Counters,
@@ -86,6 +90,13 @@ impl Shard {
         // SAFETY: as in `item`; and a checkpoint keeps what was taken from it until the flusher publishes it, or the
         // contents are dropped, which takes the flusher's lock.
         unsafe { taken.get(&self.arena) }
+    }
+
+    /// Warm-up has read a record.
+    pub(crate) fn note_read(&self, record: &Record<'_>) {
+        // One writer: a load and a store lose nothing.
+        let bytes = RECORD_BYTES + record.key.len() as u64 + record.value.len() as u64;
+        self.warmed_bytes.store(self.warmed_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     }
 
     /// Gives a reference back.

@@ -246,6 +246,10 @@ pub struct BucketStats {
     pub warmup: WarmupState,
     /// `ep_warmup_value_count`: documents loaded so far.
     pub warmup_items: u64,
+    /// `ep_warmup_estimated_value_count`: how many there will be, from how much of the disk was read for those.
+    pub warmup_items_estimated: u64,
+    /// Bytes read by warm-up.
+    pub warmup_bytes: u64,
     /// Of the keys that were used most before the last stop, those that warm-up has looked up.
     pub warmup_hot: u64,
     /// Bytes on disk.
@@ -369,6 +373,17 @@ impl BucketStats {
         }
     }
 
+    fn add_warm_up(&mut self, shard: &Shard) {
+        let items = shard.warmed_items.load(Ordering::Relaxed);
+        let bytes = shard.warmed_bytes.load(Ordering::Relaxed);
+        self.warmup_bytes += bytes;
+        let is_warm = shard.warm.load(Ordering::Relaxed);
+        let on_disk =
+            shard.store.as_ref().filter(|_| !is_warm).map_or(bytes, |store| store.stats().bytes_used);
+        let estimate = u128::from(items) * u128::from(on_disk.max(bytes)) / u128::from(bytes.max(1));
+        self.warmup_items_estimated += u64::try_from(estimate).unwrap_or(u64::MAX).max(items);
+    }
+
     fn add_shard(&mut self, shard: &Shard) {
         self.arena_committed += shard.arena.committed_bytes() as u64;
         self.total_persisted += shard.counters.persisted.load(Ordering::Relaxed);
@@ -378,6 +393,7 @@ impl BucketStats {
         self.bg_errors += shard.counters.fetch_errors.load(Ordering::Relaxed);
         self.bg_queue += shard.queued_fetches() as u64;
         self.poisoned |= shard.gate.is_poisoned();
+        self.add_warm_up(shard);
         self.warmup_hot += shard.warmed_hot.load(Ordering::Relaxed);
         self.warmup_items += shard.warmed_items.load(Ordering::Relaxed);
         if !shard.warm.load(Ordering::Relaxed) {

@@ -38,6 +38,15 @@ impl Bucket {
     /// # Errors
     /// When the store cannot be read.
     pub fn warm_up(&self, shard: usize, now: Now) -> Result<bool, StoreError> {
+        self.warm_up_pausing(shard, now, &|| ())
+    }
+
+    /// As [`Bucket::warm_up`]; `pause` is called every few hundred records, under no lock: it may make way for whoever
+    /// waits for the disk ([`Bucket::fetches_waiting`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn warm_up_pausing(&self, shard: usize, now: Now, pause: &dyn Fn()) -> Result<bool, StoreError> {
         let Some(shard) = self.shards.get(shard) else { return Ok(false) };
         let Some(store) = &shard.store else { return Ok(false) };
         if shard.warm.load(Ordering::Acquire) {
@@ -48,9 +57,9 @@ impl Bucket {
         for other in &self.shards {
             self.begin_collections(other, now)?;
         }
-        self.load_hot_keys(&env, &**store);
+        self.load_hot_keys(&env, &**store, pause);
         if self.settings.eviction() == EvictionPolicy::FullEviction {
-            return self.warm_up_cold(&env, &**store).map(|()| false);
+            return self.warm_up_cold(&env, &**store, pause).map(|()| false);
         }
         let (_, low_watermark) = self.watermarks();
         let mut with_values = true;
@@ -60,8 +69,10 @@ impl Bucket {
             if count.is_multiple_of(MEMORY_CHECK_RECORDS) {
                 with_values = self.mem_used() < low_watermark;
                 shard.warmed_items.store(count, Ordering::Relaxed);
+                pause();
             }
             count += 1;
+            shard.note_read(record);
             complete &= self.load(&env, vb, record, locator, with_values);
             !shard.gate.is_closed()
         })?;

@@ -2,15 +2,19 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use settee_engine::{BucketOptions, Budget, Expiry, Store};
-use support::{Rig, START_SECS};
+use support::{Clock, FaultDisk, Rig, START_SECS};
 
 /// As many documents as one hold of a lock looks at.
 const STEP: Budget = Budget { items: 64, bytes: 1 << 20 };
 
 /// A bucket in which each document expires at its time, in seconds after the start.
 fn rig(vbuckets: u16, expiries: impl Iterator<Item = u64>) -> Rig {
-    let mut rig = Rig::new(BucketOptions { vbuckets, ..BucketOptions::new("expiry", 1 << 30) });
+    let options = BucketOptions { vbuckets, ..BucketOptions::new("expiry", 1 << 30) };
+    let disk = Arc::new(FaultDisk::new(1, 0));
+    let mut rig = Rig::over(options, Arc::default(), vec![disk], Clock(0));
     for (number, secs) in expiries.enumerate() {
         let expiry = Expiry::Wire((START_SECS + secs) as u32);
         let key = format!("\0{number:0>200}").into_bytes();

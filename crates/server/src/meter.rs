@@ -8,8 +8,11 @@
 //! read as well. What the time of requests is spent on is counted by phase ([`crate::phases`]).
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use crate::phases::Phase;
@@ -163,6 +166,8 @@ impl Chore {
 #[derive(Debug)]
 pub struct BucketMeter {
     rows: Box<[Row]>,
+    warm_up_began: OnceLock<Instant>,
+    warm_up_took: OnceLock<Duration>,
     chores: [Histogram; Chore::ALL.len()],
 }
 
@@ -190,7 +195,29 @@ impl BucketMeter {
     /// A meter for that many workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { rows: (0..workers).map(|_| Row::default()).collect(), chores: Default::default() }
+        Self {
+            rows: (0..workers).map(|_| Row::default()).collect(),
+            warm_up_began: OnceLock::new(),
+            warm_up_took: OnceLock::new(),
+            chores: Default::default(),
+        }
+    }
+
+    /// The first call counts.
+    pub(crate) fn warm_up_begins(&self) {
+        self.warm_up_began.get_or_init(Instant::now);
+    }
+
+    /// The first call counts.
+    pub(crate) fn warm_up_ends(&self) {
+        self.warm_up_took.get_or_init(|| self.warm_up_time());
+    }
+
+    /// How long warm-up took, or has taken so far; nothing where none is needed.
+    #[must_use]
+    pub fn warm_up_time(&self) -> Duration {
+        let so_far = || self.warm_up_began.get().map_or(Duration::ZERO, Instant::elapsed);
+        self.warm_up_took.get().copied().unwrap_or_else(so_far)
     }
 
     /// Counts a step that took so much processor time. Called by the housekeeper only.

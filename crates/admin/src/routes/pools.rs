@@ -1,5 +1,7 @@
 //! The cluster as a whole: `/pools` and what hangs below it, `/versions`, `/poolsStreaming`.
 
+use std::collections::BTreeMap;
+
 use axum::http::StatusCode;
 use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
@@ -204,8 +206,20 @@ fn terse_cluster_info(call: &Call) -> Result<Value, Refusal> {
     }))
 }
 
-/// There is nothing to move on one node: the rebalance entry that tools look for says that none runs.
+/// There is nothing to move on one node: the rebalance entry that tools look for says that none runs. Buckets that are
+/// being loaded have an entry each.
 fn tasks(call: &Call) -> Outcome {
     call.require(Privilege::ClusterRead, None)?;
-    Ok(json_ok(&json!([{ "type": "rebalance", "status": "notRunning", "statusIsStale": false }])))
+    let mut tasks = vec![json!({ "type": "rebalance", "status": "notRunning", "statusIsStale": false })];
+    let node = call.meta.node(&call.api.control.this_node()).map(nodes::otp_node);
+    for name in call.meta.buckets.keys() {
+        let stats: BTreeMap<_, _> = call.api.control.raw_stats(name, "warmup").into_iter().collect();
+        if stats.get("ep_warmup_state").is_some_and(|state| state != "done") {
+            tasks.push(json!({
+                "type": "warming_up", "bucket": name, "node": node, "status": "running",
+                "recommendedRefreshPeriod": 2.0, "stats": stats,
+            }));
+        }
+    }
+    Ok(json_ok(&Value::Array(tasks)))
 }

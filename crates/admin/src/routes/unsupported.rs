@@ -60,7 +60,23 @@ pub(super) fn pool(call: &Call, path: &[&str]) -> Outcome {
 /// `/diag/eval` runs Erlang in Couchbase. There is none, and nothing is ever evaluated.
 pub(super) fn diag_eval(call: &Call) -> Outcome {
     call.require(Privilege::ClusterAdmin, None)?;
-    Ok(reply::not_implemented("there is no Erlang in Settee, and it evaluates nothing it is sent"))
+    let text = "there is no Erlang in Settee, and it evaluates nothing it is sent";
+    // The classic reasons to come here, by what they set.
+    let sent = String::from_utf8_lossy(&call.body);
+    let instead = [
+        (
+            "access_scanner_enabled",
+            "the bucket parameter warmupHotKeys=true|false says whether it is noted what to load first",
+        ),
+        (
+            "max_num_nonio",
+            "the bucket parameter warmupHotKeys=true|false is the only one that warm-up has; threads are chosen by the node",
+        ),
+    ];
+    Ok(match instead.iter().find(|(name, _)| sent.contains(name)) {
+        Some((_, setting)) => reply::not_implemented(&format!("not supported: {text}; {setting}")),
+        None => reply::not_implemented(text),
+    })
 }
 
 /// A path or method that is not known.

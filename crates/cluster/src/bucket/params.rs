@@ -98,6 +98,9 @@ impl BucketParams {
             "legacyMemcachedPort" => self.legacy.memcached_port = Some(switch(name, value)?),
             "allowSmallQuota" => self.allow_small_quota = switch(name, value)?,
             "saslPassword" => self.legacy.sasl_password = Some(sasl_password(value)?),
+            "warmupHotKeys" => {
+                self.recorded.insert(name.into(), switch(name, value)?.into());
+            }
             "purgeInterval" => {
                 self.recorded.insert(name.into(), purge_interval(value)?.into());
             }

@@ -81,6 +81,7 @@ pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Res
         "settings" => Ok(settings(bucket)),
         "timings" => Ok(timings(bucket)),
         "phases" => Ok(phases(bucket)),
+        "warmup" => Ok(warm_up(bucket, &bucket.engine.stats())),
         "runtimes" => Ok(runtimes(bucket)),
         "reset" => Err(Status::NotSupported),
         _ => Err(Status::KeyNotFound),
@@ -192,10 +193,32 @@ fn documents(bucket: &BucketEntry, stats: &BucketStats) -> Pairs {
         pair("ep_bg_fetched", stats.ops.bg_fetched),
         pair("cas_badval", ops.cas_mismatches),
         pair("lock_errors", ops.lock_errors),
-        pair("ep_warmup_state", if stats.warmup == WarmupState::Done { "done" } else { "loading data" }),
-        pair("ep_warmup_thread", if stats.warmup == WarmupState::Done { "complete" } else { "running" }),
-        pair("ep_warmup_value_count", stats.warmup_items),
         pair("ep_degraded_mode", u8::from(stats.poisoned)),
+    ]
+    .into_iter()
+    .chain(warm_up(bucket, stats))
+    .collect()
+}
+
+/// How far warm-up is. What Couchbase calls access log is the list of the most used keys.
+fn warm_up(bucket: &BucketEntry, stats: &BucketStats) -> Pairs {
+    let is_done = stats.warmup == WarmupState::Done;
+    let state = match (is_done, stats.warmup_items) {
+        (true, _) => "done",
+        (false, 0) => "loading access log",
+        (false, _) => "loading data",
+    };
+    vec![
+        pair("ep_warmup", "enabled"),
+        pair("ep_warmup_state", state),
+        pair("ep_warmup_thread", if is_done { "complete" } else { "running" }),
+        pair("ep_warmup_access_log", stats.warmup_hot),
+        pair("ep_warmup_key_count", stats.warmup_items),
+        pair("ep_warmup_value_count", stats.warmup_items),
+        pair("ep_warmup_estimated_key_count", stats.warmup_items_estimated),
+        pair("ep_warmup_estimated_value_count", stats.warmup_items_estimated),
+        pair("ep_warmup_bytes", stats.warmup_bytes),
+        pair("ep_warmup_time", bucket.meter.warm_up_time().as_micros()),
     ]
 }
 

@@ -7,7 +7,7 @@
 //! | fetch | bucket and shard | `Bucket::run_fetches` | rung when a key is queued |
 //! | backfill | bucket and shard | `Bucket::run_backfills` | rung when a feed needs the disk, every 500 ms |
 //! | pacing | node | `Bucket::pace` | see [`super::pacing`] |
-//! | warm-up | bucket, until warm | `Bucket::warm_up` | never sleeps |
+//! | warm-up | bucket | `Bucket::warm_up`, then `Bucket::record_hot_keys` | every minute |
 //!
 //! What the node does for all buckets is in [`super::housekeeping`].
 
@@ -22,13 +22,13 @@ use std::{
 };
 
 use base::bucket::BucketKind;
-use engine::{Bucket, FlushReport, Notifier, Waiter, Work};
+use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
 
 use super::{
     bell::{Bell, NodeBells},
     company::Company,
 };
-use crate::{Shared, Wakes};
+use crate::{BucketMeter, Shared, Wakes};
 
 /// Dirty documents wait for the disk at most this long before they are written (not necessarily synced).
 const FLUSH_EVERY: Duration = Duration::from_millis(25);
@@ -36,6 +36,13 @@ const FLUSH_EVERY: Duration = Duration::from_millis(25);
 const FLUSH_IDLE: Duration = Duration::from_secs(1);
 /// A shard that could not write tries again after this long.
 const FLUSH_RETRY: Duration = Duration::from_millis(200);
+/// How long warm-up makes way at a time for requests that wait for the disk.
+const WARM_UP_PAUSE: Duration = Duration::from_millis(2);
+/// How often it is looked whether what is used most is to be noted, how much of that is done at a time, and how many
+/// times as long it rests.
+const RECORD_LOOK: Duration = Duration::from_secs(60);
+const RECORD_STEP: Budget = Budget { items: 1024, bytes: 1 << 20 };
+const RECORD_REST: u32 = 8;
 /// Pause after a warm-up step that could not read.
 const WARM_UP_RETRY: Duration = Duration::from_secs(1);
 /// A fetch thread without work looks at its stop flag this often.
@@ -50,6 +57,8 @@ pub(crate) struct BucketBells {
     flush: Vec<Bell>,
     fetch: Vec<Bell>,
     backfill: Vec<Bell>,
+    /// Of whoever notes what is used most.
+    recording: Bell,
     node: NodeBells,
     workers: Wakes,
 }
@@ -57,7 +66,8 @@ pub(crate) struct BucketBells {
 impl BucketBells {
     pub(crate) fn new(shards: usize, node: NodeBells, workers: Wakes) -> Self {
         let bells = || (0..shards).map(|_| Bell::default()).collect();
-        Self { flush: bells(), fetch: bells(), backfill: bells(), node, workers }
+        let recording = Bell::default();
+        Self { flush: bells(), fetch: bells(), backfill: bells(), recording, node, workers }
     }
 }
 
@@ -96,10 +106,11 @@ impl BucketThreads {
         bucket: &Arc<Bucket>,
         bells: Arc<BucketBells>,
         persistent: bool,
+        meter: Arc<BucketMeter>,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let steps = Steps { bucket: Arc::clone(bucket), shared, stop: Arc::clone(&stop) };
+        let steps = Steps { bucket: Arc::clone(bucket), meter, shared, stop: Arc::clone(&stop) };
         let mut started = Self { bucket: Arc::clone(bucket), stop, bells, threads: Vec::new() };
         match started.spawn_all(&steps, persistent) {
             Ok(()) => Ok(started),
@@ -125,8 +136,11 @@ impl BucketThreads {
                 let (s, b) = (steps.clone(), Arc::clone(&self.bells));
                 self.threads.push(spawn("fetch", move || s.fetch_loop(shard, &b.fetch[shard]))?);
             }
-            let s = steps.clone();
-            self.threads.push(spawn("warm-up", move || s.warm_up_loop())?);
+            let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+            self.threads.push(spawn("warm-up", move || {
+                s.warm_up_loop();
+                s.record_loop(&b.recording);
+            })?);
         }
         Ok(())
     }
@@ -138,6 +152,7 @@ impl BucketThreads {
         self.bucket.begin_close();
         let bells = self.bells.flush.iter().chain(&self.bells.fetch).chain(&self.bells.backfill);
         bells.for_each(Bell::ring);
+        self.bells.recording.ring();
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -152,6 +167,7 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Resu
 #[derive(Clone)]
 struct Steps {
     bucket: Arc<Bucket>,
+    meter: Arc<BucketMeter>,
     shared: Arc<Shared>,
     stop: Arc<AtomicBool>,
 }
@@ -222,17 +238,53 @@ impl Steps {
     }
 
     fn warm_up_loop(&self) {
+        let bucket = self.bucket.name();
+        self.meter.warm_up_begins();
         for shard in 0..self.bucket.shards() {
+            // Whoever waits for a document goes first, but does not stop this for good.
+            let pause = || {
+                if self.bucket.fetches_waiting(shard) > 0 {
+                    std::thread::sleep(WARM_UP_PAUSE);
+                }
+            };
             while !self.stopping() {
-                match self.bucket.warm_up(shard, self.shared.now()) {
+                match self.bucket.warm_up_pausing(shard, self.shared.now(), &pause) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(error) => {
                         // Documents stay reachable one by one through fetches; the disk may heal.
-                        let bucket = self.bucket.name();
                         tracing::error!(bucket, shard, %error, "warm-up cannot read; trying again");
                         std::thread::sleep(WARM_UP_RETRY);
                     }
+                }
+            }
+        }
+        self.meter.warm_up_ends();
+        let stats = self.bucket.stats();
+        if self.bucket.is_warm() && stats.warmup_items > 0 {
+            let (records, hot, bytes) = (stats.warmup_items, stats.warmup_hot, stats.warmup_bytes);
+            let seconds = self.meter.warm_up_time().as_secs_f64();
+            tracing::info!(bucket, records, hot, bytes, seconds, "warmed up");
+        }
+    }
+
+    /// After the warm-up: now and then notes for the next one what is used most.
+    fn record_loop(&self, bell: &Bell) {
+        while !self.stopping() {
+            bell.wait(RECORD_LOOK);
+            let mut more = true;
+            while more && !self.stopping() {
+                let begin = Instant::now();
+                more = match self.bucket.record_hot_keys(self.shared.now(), RECORD_STEP) {
+                    Ok(report) => report.more,
+                    Err(error) => {
+                        let bucket = self.bucket.name();
+                        tracing::warn!(bucket, %error, "what is used most could not be noted");
+                        false
+                    }
+                };
+                if more {
+                    std::thread::sleep(begin.elapsed() * RECORD_REST);
                 }
             }
         }

@@ -179,13 +179,14 @@ impl OpenBuckets {
         let options = options(name, info, shards);
         let engine = Bucket::open(options, stores, manifest, notifier, self.shared.now())
             .map_err(|source| BucketError::Open { name: name.into(), source })?;
-        let started = BucketThreads::start(&engine, bells, persistent, Arc::clone(&self.shared));
+        let meter = Arc::new(BucketMeter::new(self.workers));
+        let (shared, counted) = (Arc::clone(&self.shared), Arc::clone(&meter));
+        let started = BucketThreads::start(&engine, bells, persistent, counted, shared);
         let threads = started.map_err(|source| {
             // Nobody was served: no new branch of history is needed at the next attempt.
             engine.close(self.shared.now());
             BucketError::Io { name: name.into(), source }
         })?;
-        let meter = Arc::new(BucketMeter::new(self.workers));
         Ok(OpenBucket { uuid: info.uuid.clone(), engine, meter, threads })
     }
 
@@ -270,6 +271,7 @@ fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
         durability_min: info.durability_min,
         value_bytes_max: limits::VALUE_BYTES_MAX,
         purge_interval_secs: info.purge_interval_secs(),
+        hot_keys: info.warmup_hot_keys(),
         seed: random_seed(),
         codec: value::codec(),
         ..BucketOptions::new(name, info.ram_quota_mb * 1024 * 1024)
@@ -285,6 +287,7 @@ fn change(engine: &Bucket, info: &BucketInfo, now: Now) {
         replicas: Some(info.replicas),
         durability_min: Some(info.durability_min),
         purge_interval_secs: Some(info.purge_interval_secs()),
+        hot_keys: Some(info.warmup_hot_keys()),
         ..BucketChange::default()
     });
     if engine.manifest().uid != info.manifest.uid {
