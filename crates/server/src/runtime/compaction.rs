@@ -2,9 +2,10 @@
 //!
 //! A step works in slices of well below a millisecond and rests after each, so that for any stretch of time it has its
 //! *share* only: a tenth where space has just come to be worth reclaiming, more the more of it is dead, all of it when what
-//! is on disk is twice what is alive, which is the bound, or when the disk is short of space. Under a steady load of
-//! overwrites the share settles where compaction reclaims what becomes dead. The time of a slice is that on the clock: on
-//! a slow or busy disk it rests as much longer. The thread gives way to others that want the processor.
+//! is on disk is twice what is alive, which is the bound, or when the disk is short of space. While writers are paced the
+//! disk is theirs up to that bound. Under a steady load of overwrites the share settles where compaction reclaims what
+//! becomes dead. The time of a slice is that on the clock: on a slow or busy disk it rests as much longer. The thread gives
+//! way to others that want the processor.
 //!
 //! Nothing waits for it: commits and syncs have other locks, outputs are synced in small pieces, and what is going to wait
 //! for a step's end (emptying or dropping a bucket, stopping the node) makes it give up.
@@ -30,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a share holds before it is computed anew.
 const SHARE_EVERY: Duration = Duration::from_millis(100);
 /// Most that one rest takes.
-const REST_MAX: Duration = Duration::from_millis(50);
+const REST_MAX: Duration = Duration::from_millis(500);
 /// On disk over alive: where compaction begins, and where it takes all its time.
 const RATIO_BEGIN: f64 = 1.5;
 const RATIO_BOUND: f64 = 2.0;
@@ -160,10 +161,13 @@ fn share_of(buckets: &[Arc<Bucket>]) -> f64 {
     }
     let shards =
         buckets.iter().flat_map(|bucket| (0..bucket.shards()).map(|shard| bucket.space_ratio(shard)));
-    share_at(shards.fold(1.0, f64::max))
+    share_at(shards.fold(1.0, f64::max), buckets.iter().any(|bucket| bucket.is_paced()))
 }
 
-fn share_at(space_ratio: f64) -> f64 {
+fn share_at(space_ratio: f64, writers_wait: bool) -> f64 {
+    if writers_wait && space_ratio < RATIO_BOUND {
+        return SHARE_MIN;
+    }
     let urgency = ((space_ratio - RATIO_BEGIN) / (RATIO_BOUND - RATIO_BEGIN)).clamp(0.0, 1.0);
     SHARE_MIN + (1.0 - SHARE_MIN) * urgency
 }
@@ -179,10 +183,16 @@ mod tests {
 
     #[test]
     fn the_share_rises_from_where_it_is_worth_while_to_the_bound() {
-        assert!((share_at(1.0) - SHARE_MIN).abs() < 1e-9);
-        assert!((share_at(RATIO_BEGIN) - SHARE_MIN).abs() < 1e-9);
-        assert!(share_at(1.6) < share_at(1.8));
-        assert!((share_at(RATIO_BOUND) - 1.0).abs() < 1e-9 && (share_at(9.0) - 1.0).abs() < 1e-9);
+        let is = |ratio, share: f64| (share_at(ratio, false) - share).abs() < 1e-9;
+        assert!(is(1.0, SHARE_MIN) && is(RATIO_BEGIN, SHARE_MIN));
+        assert!(share_at(1.6, false) < share_at(1.8, false));
+        assert!(is(RATIO_BOUND, 1.0) && is(9.0, 1.0));
+    }
+
+    #[test]
+    fn while_writers_wait_for_the_disk_it_is_theirs_up_to_the_bound() {
+        assert!((share_at(1.9, true) - SHARE_MIN).abs() < 1e-9);
+        assert!((share_at(RATIO_BOUND, true) - 1.0).abs() < 1e-9);
     }
 
     #[test]
