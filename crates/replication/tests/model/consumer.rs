@@ -237,8 +237,9 @@ impl Consumer {
                     "{marker:?} at {}",
                     part.seqno
                 );
-                // What lies between two snapshots is none of this consumer's.
-                let leaves_gap = marker.start > part.seqno.next();
+                // What lies between two snapshots is none of this consumer's: of nobody's who is not told of prepares are
+                // the seqnos of those.
+                let leaves_gap = log.has_between(vb, part.seqno, marker.start);
                 assert!(!leaves_gap || matches!(kind, Kind::Legacy | Kind::Collection(_)), "{marker:?}");
                 part.snapshot = (marker.start, marker.end);
                 part.keys.clear();

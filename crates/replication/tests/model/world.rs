@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{
-    CollectionId, Manifest, ManifestUid, Seqno, Status, VbId,
+    Cas, CollectionId, Manifest, ManifestUid, Seqno, Status, VbId,
     bucket::{BucketKind, DurabilityLevel},
     manifest::Collection,
 };
-use engine::{BucketOptions, Budget, Delete, Store};
+use engine::{BucketOptions, Budget, Delete, Durable, Mutated, Store, Waiter};
 use fastrand::Rng;
 use protocol::binary::dcp::StreamFlags;
 
@@ -95,6 +95,12 @@ impl Log {
         self.0.get(&vb).into_iter().flatten().any(|entry| entry.seqno > seqno && is_it(&entry.what))
     }
 
+    /// Whether anything happened between two seqnos.
+    pub(crate) fn has_between(&self, vb: VbId, after: Seqno, before: Seqno) -> bool {
+        let mut entries = self.0.get(&vb).into_iter().flatten();
+        entries.any(|entry| entry.seqno > after && entry.seqno < before)
+    }
+
     /// What happened after `seqno` did not.
     fn truncate(&mut self, vb: VbId, seqno: Seqno) {
         self.0.entry(vb).or_default().retain(|entry| entry.seqno <= seqno);
@@ -110,6 +116,9 @@ pub(crate) struct World {
     next_collection: u32,
     /// The collections besides the default one.
     collections: Vec<u32>,
+    /// Durable writes: those in progress, and what all of them were, by key and CAS.
+    in_progress: Vec<(Vec<u8>, Mutated)>,
+    durable: BTreeMap<(Vec<u8>, Cas), Vec<u8>>,
 }
 
 impl World {
@@ -129,6 +138,8 @@ impl World {
             consumers: Vec::new(),
             next_collection: 8,
             collections: Vec::new(),
+            in_progress: Vec::new(),
+            durable: BTreeMap::new(),
         };
         world.change_collections();
         world.change_collections();
@@ -152,7 +163,7 @@ impl World {
     pub(crate) fn step(&mut self) {
         match self.rng.u32(0..1_000) {
             0..=349 => self.mutate(),
-            350..=399 => self.rig().flush(),
+            350..=399 => self.flush(),
             400..=499 => self.backfill(),
             500..=939 => self.take(),
             940..=959 => self.connect(),
@@ -174,7 +185,7 @@ impl World {
     /// Lets everybody catch up, and compares.
     pub(crate) fn settle(&mut self) {
         self.rig().warm_up();
-        self.rig().flush();
+        self.flush();
         for index in 0..self.consumers.len() {
             self.connect_one(index);
         }
@@ -251,8 +262,41 @@ impl World {
                 if is_durable { DurabilityLevel::PersistToMajority } else { DurabilityLevel::None };
             let store = Store { durability, ..Store::set(&value) };
             match rig.run(&key, |bucket, vb, hashed| bucket.store(vb, hashed, &store, now)) {
+                Ok(stored) if stored.wait => {
+                    self.durable.insert((key.clone(), stored.cas), value);
+                    self.in_progress.push((key, stored));
+                }
                 Ok(stored) => self.log.add(vb, stored.seqno, What::Set(key, value)),
                 Err(status) => assert_eq!(status, Status::SyncWriteInProgress),
+            }
+        }
+    }
+
+    /// Everything goes to disk; durable writes are committed by that.
+    fn flush(&mut self) {
+        self.rig().flush();
+        let waiter = Waiter { worker: 9, connection: 9, ticket: 9 };
+        for (key, mutated) in std::mem::take(&mut self.in_progress) {
+            // Of a collection that is gone it may have been aborted.
+            if let Ok(Durable::Committed(committed)) = self.rig().complete(&key, &mutated, waiter) {
+                let value = self.durable[&(key.clone(), committed.cas)].clone();
+                let vb = self.rig().key(&key).0;
+                self.log.add(vb, committed.seqno, What::Set(key, value));
+            }
+        }
+    }
+
+    /// Opening has committed what it found prepared.
+    fn note_recovered(&mut self) {
+        self.in_progress.clear();
+        let rig = self.rig.as_ref().unwrap();
+        for ((key, cas), value) in &self.durable {
+            let vb = rig.key(key).0;
+            let meta = rig.run(key, |bucket, vb, hashed| bucket.meta(vb, hashed, rig.now()));
+            let is_logged =
+                |seqno| self.log.0.get(&vb).into_iter().flatten().any(|entry| entry.seqno == seqno);
+            if let Some(meta) = meta.ok().filter(|meta| meta.cas == *cas && !is_logged(meta.seqno)) {
+                self.log.add(vb, meta.seqno, What::Set(key.clone(), value.clone()));
             }
         }
     }
@@ -320,7 +364,7 @@ impl World {
         self.consumers.push(consumer);
         let index = self.consumers.len() - 1;
         // A durable write that nobody flushes would keep it waiting for ever.
-        self.rig().flush();
+        self.flush();
         for _ in 0..100 {
             // Time passes, so that those who take nothing make way.
             self.rig().clock.advance_secs(1);
@@ -330,11 +374,12 @@ impl World {
             self.consumers[index].acknowledge();
         }
         // So much later, the clock of mutations has to be on disk anew.
-        self.rig().flush();
+        self.flush();
         let consumer = self.consumers.pop().unwrap();
         assert!(!consumer.is_streaming(), "streams with {flag:?} do not end");
         for (part, history) in consumer.parts.values().zip(histories) {
-            let wanted = if disk_only { history.persisted } else { history.high_seqno };
+            let all = if disk_only { history.persisted } else { history.high_seqno };
+            let wanted = all.min(history.max_visible);
             assert!(part.seqno >= wanted, "{} of {wanted} with {flag:?}", part.seqno);
         }
     }
@@ -363,11 +408,12 @@ impl World {
             }
         }
         // So that no crash makes it happen again, elsewhere.
-        self.rig().flush();
+        self.flush();
     }
 
     fn highs(&mut self) -> Vec<(VbId, Seqno)> {
-        self.rig().bucket.seqnos(None)
+        let bucket = &self.rig().bucket;
+        (0..VBUCKETS).map(|vb| (VbId(vb), bucket.vb_history(VbId(vb)).unwrap().high_seqno)).collect()
     }
 
     fn manifest(&self) -> Manifest {
@@ -395,9 +441,11 @@ impl World {
         }
         let rig = self.rig.take().unwrap();
         self.rig = Some(if crash { rig.crash() } else { rig.restart() });
-        for (vb, high) in self.highs() {
-            self.log.truncate(vb, high);
+        for vb in (0..VBUCKETS).map(VbId) {
+            let kept = self.rig().bucket.vb_history(vb).unwrap().persisted;
+            self.log.truncate(vb, kept);
         }
+        self.note_recovered();
         if self.rng.bool() {
             self.rig().warm_up();
         }
