@@ -308,7 +308,9 @@ impl Bucket {
         let before = self.gatekeeper.step();
         let used = self.mem_used();
         let (high, low) = self.watermarks();
-        if pressure >= 1.0 || self.gatekeeper.has_refused_lately(now) {
+        // A cache at its quota drops something, and refuses nobody.
+        let is_full = pressure >= 1.0 && self.options.kind != BucketKind::Memcached;
+        if is_full || self.gatekeeper.has_refused_lately(now) {
             Pressure::Refusing
         } else if is_paced {
             Pressure::Pacing

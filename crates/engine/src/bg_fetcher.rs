@@ -239,6 +239,10 @@ impl Bucket {
     ) {
         let bytes = read.as_ref().ok().and_then(Option::as_ref).map_or(0, |record| record.value.len());
         let _held = env.shard.pools.hold(Pool::Fetch, bytes as u64);
+        if bytes > 0 {
+            // Readers pass whatever the quota says; what comes for them pushes something else out at once.
+            self.fits_reserve(env, bytes);
+        }
         let waiters = env.shard.fetches.lock().waiters_of(key);
         if let Ok((slot, _)) = self.slot(key.0) {
             let mut after = self.aftermath(env.shard);

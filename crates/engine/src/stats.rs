@@ -198,6 +198,8 @@ pub struct BucketStats {
     pub backfill_errors: u64,
     /// Memory taken from the operating system for documents.
     pub arena_committed: u64,
+    /// Of that, what documents and tables take; the rest is holes that others can fill.
+    pub arena_used: u64,
     /// `ep_max_size`.
     pub quota_bytes: u64,
     /// `ep_mem_high_wat`.
@@ -385,6 +387,7 @@ impl BucketStats {
     }
 
     fn add_shard(&mut self, shard: &Shard) {
+        self.arena_used += shard.arena.used_bytes() as u64;
         self.arena_committed += shard.arena.committed_bytes() as u64;
         self.total_persisted += shard.counters.persisted.load(Ordering::Relaxed);
         self.commit_failures += shard.counters.commit_failures.load(Ordering::Relaxed);

@@ -6,5 +6,6 @@ mod conformance;
 mod connections;
 mod http;
 mod node;
+mod quota;
 mod streaming;
 mod tls;

@@ -81,10 +81,12 @@ impl NodeControl for FakeNode {
     fn bucket_is_ready(&self, _: &str) -> bool {
         true
     }
-    fn bucket_stats(&self, _: &str) -> Option<BucketStatsView> {
+    fn bucket_stats(&self, name: &str) -> Option<BucketStatsView> {
         Some(BucketStatsView {
             items: 7,
             mem_used: 4096,
+            // Of a bucket of that name keys and metadata fill so much.
+            quota_min: if name == "heavy" { 250 << 20 } else { 0 },
             resident_percent: 100.0,
             ..BucketStatsView::default()
         })

@@ -285,7 +285,9 @@ fn pacing(stats: &BucketStats) -> Pairs {
 /// Who holds the bytes of `mem_used`.
 fn pools(stats: &BucketStats) -> Pairs {
     let pool = |(pool, name)| (format!("settee_mem_{name}"), stats.pools.of(pool).to_string());
-    Pool::ALL.map(pool).into()
+    let holes =
+        pair("settee_arena_holes", stats.arena_committed - stats.arena_used.min(stats.arena_committed));
+    Pool::ALL.map(pool).into_iter().chain([holes]).collect()
 }
 
 fn disk(stats: &BucketStats) -> Pairs {
