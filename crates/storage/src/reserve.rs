@@ -15,7 +15,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{fs::Fs, log::Options};
+use crate::{
+    fs::{Fs, FsFile},
+    log::Options,
+};
 
 /// See the module.
 pub(crate) struct Reserve {
@@ -49,7 +52,7 @@ impl Reserve {
     pub(crate) fn for_compaction(dir: &Path, fs: Arc<dyn Fs>, options: &Options) -> Self {
         let path = dir.join("reserve.compaction");
         let found = fs.open(&path).and_then(|file| file.length()).unwrap_or(0);
-        let size = Size { bytes: found.max(options.reserve_bytes), held: found > 0 };
+        let size = Size { bytes: if found > 0 { found } else { options.reserve_bytes }, held: found > 0 };
         Self::new(path, fs, size, false)
     }
 
@@ -81,11 +84,12 @@ impl Reserve {
         if size.bytes == 0 || size.bytes >= bytes {
             return;
         }
-        let grown = !size.held || {
-            let file = self.fs.open(&self.path);
-            file.and_then(|file| file.allocate(0, bytes)).is_ok()
+        let held = size.bytes;
+        let extend = |file: Box<dyn FsFile>| {
+            // What could not be had whole is given back.
+            file.allocate(0, bytes).or_else(|error| file.truncate(held).and(Err(error)))
         };
-        if grown {
+        if !size.held || self.fs.open(&self.path).and_then(extend).is_ok() {
             size.bytes = bytes;
         }
     }
