@@ -439,6 +439,7 @@ fn open_shard(
         fetches: Mutex::default(),
         backfills: Mutex::default(),
         backfiller: Mutex::default(),
+        cold_expiry: Mutex::default(),
         defragmenter: Mutex::new(Defragmenter::default()),
         warm: AtomicBool::new(true),
         warmed_items: AtomicU64::new(0),

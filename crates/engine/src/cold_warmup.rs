@@ -12,7 +12,7 @@
 use std::sync::atomic::Ordering;
 
 use base::{DocKey, HashedKey, Seqno, VbId};
-use storage::{BackfillOptions, KvStore, Locator, Record, StoreError};
+use storage::{BackfillOptions, KvStore, Locator, Record, RecordKind, StoreError};
 
 use crate::{
     bucket::Bucket,
@@ -131,10 +131,12 @@ impl Bucket {
             }
             pause();
             let with_values = !options.keys_only && has_room();
-            more = backfill.next(STEP_BYTES, &mut |record| {
+            more = backfill.next_located(STEP_BYTES, &mut |record, at| {
                 env.shard.warmed_items.fetch_add(1, Ordering::Relaxed);
                 env.shard.note_read(record);
-                self.meet(env, vb, record, with_values, &mut gathered);
+                if !with_values || !self.load_live(env, vb, record, at) {
+                    self.meet(vb, record, &mut gathered);
+                }
             })?;
             held.set(gathered.memory_bytes() + backfill.memory_bytes() as u64);
         }
@@ -142,17 +144,21 @@ impl Bucket {
         Ok(Some(gathered))
     }
 
-    /// The newest version of a key on disk: into the table, or among those that found no room.
-    fn meet(&self, env: &Env<'_>, vb: VbId, record: &Record<'_>, with_value: bool, gathered: &mut Gathered) {
+    /// Puts a document into the table; false when it is none, or there is no memory for it.
+    fn load_live(&self, env: &Env<'_>, vb: VbId, record: &Record<'_>, at: Locator) -> bool {
+        let is_document = record.meta.kind == RecordKind::Document && !is_system_key(record.key);
+        is_document && self.load(env, vb, record, at, true)
+    }
+
+    /// Notes the newest version of a key on disk.
+    fn meet(&self, vb: VbId, record: &Record<'_>, gathered: &mut Gathered) {
         if is_system_key(record.key) {
             gathered.events.push(record.key.into());
-        } else if record.meta.kind.is_tombstone() {
-            // Those that are on disk need no memory; the collection has moved on all the same.
-            if let Ok((slot, _)) = self.slot(vb) {
-                slot.vb.lock().counts.advance(DocKey::trusted(record.key), record.meta.seqno);
-            }
-        } else if !with_value || !self.load(env, vb, record, Locator::NONE, true) {
+        } else if record.meta.kind == RecordKind::Document {
             gathered.push(record);
+        } else if let Ok((slot, _)) = self.slot(vb) {
+            // Tombstones that are on disk need no memory; the collection has moved on all the same.
+            slot.vb.lock().counts.advance(DocKey::trusted(record.key), record.meta.seqno);
         }
     }
 

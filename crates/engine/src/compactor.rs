@@ -168,9 +168,7 @@ impl Bucket {
         let Ok((slot, _)) = self.slot(vb) else { return false };
         let v = slot.vb.lock();
         let Some(item) = v.table.find(hash, key) else { return false };
-        // One that was loaded without its place is found by its key, until it is moved.
-        let was_there = item.locator() == from || (item.locator().is_none() && !item.is_dirty());
-        let is_current = was_there && (item.seqno() == seqno || item.is_dirty());
+        let is_current = item.locator() == from && (item.seqno() == seqno || item.is_dirty());
         if is_current {
             item.set_locator(to);
         }

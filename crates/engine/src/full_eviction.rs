@@ -21,7 +21,7 @@ use crate::{
     pools::Pool,
     shard::{Env, Shard},
     system_events::is_system_key,
-    vbucket::{Found, VBucket},
+    vbucket::{Found, VBucket, is_due},
 };
 
 impl VBucket {
@@ -50,7 +50,9 @@ impl VBucket {
         let key = HashedKey::new(DocKey::trusted(item.key()));
         let is_noted =
             self.pending.contains(key) || self.locks.holder(key.hash, key.key.encoded(), env.now).is_some();
-        if item.is_deleted() || item.is_dirty() || is_system_key(item.key()) || is_noted {
+        // What has expired is about to go for good.
+        let is_leaving = item.is_deleted() || is_due(item.expiry(), env.now);
+        if is_leaving || item.is_dirty() || is_system_key(item.key()) || is_noted {
             return false;
         }
         let (collection_key, weight, expiry) = (key.key, Weight::of(item), item.expiry());
@@ -66,9 +68,10 @@ impl VBucket {
         true
     }
 
-    /// Whether documents may leave for the disk: only once the table and the cold keys together are complete.
+    /// Whether documents may leave for the disk: only once the table and the cold keys together are complete, and not
+    /// while somebody walks through the table to see all of them.
     pub(crate) fn may_evict_keys(&self) -> bool {
-        self.warming.is_none()
+        self.warming.is_none() && self.gathers == 0
     }
 
     /// Puts an evicted document back into the table, which has no version of its key.

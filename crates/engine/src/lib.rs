@@ -15,6 +15,7 @@ mod bg_fetcher;
 mod bucket;
 mod ceiling;
 mod checkpoint;
+mod cold_expiry;
 mod cold_keys;
 mod cold_warmup;
 mod collections;

@@ -15,6 +15,7 @@ use crate::{
     arena::Arena,
     bg_fetcher::FetchQueue,
     ceiling,
+    cold_expiry::ColdExpiry,
     defragmenter::Defragmenter,
     feed::{BackfillQueue, Backfiller},
     flusher::Flusher,
@@ -46,6 +47,7 @@ pub(crate) struct Shard {
     /// Backfills that nobody reads yet.
     pub(crate) backfills: Mutex<BackfillQueue>,
     pub(crate) backfiller: Mutex<Backfiller>,
+    pub(crate) cold_expiry: Mutex<ColdExpiry>,
     pub(crate) defragmenter: Mutex<Defragmenter>,
     /// Every document on disk is known to the tables.
     pub(crate) warm: AtomicBool,

@@ -61,7 +61,11 @@ pub(crate) struct VBucket {
     pub(crate) cold: ColdKeys,
     /// No document that left for the disk since it was last looked expires before this (Unix seconds).
     pub(crate) cold_next_expiry: u32,
+    /// When they may be looked through for what has expired, in monotonic milliseconds.
+    pub(crate) cold_pass_after: u64,
     pub(crate) lookups: Lookups,
+    /// Walks through the table that are to see every document: none leaves meanwhile.
+    pub(crate) gathers: u32,
     pub(crate) locks: Locks,
     /// Durable writes in progress.
     pub(crate) pending: Prepares,
@@ -184,7 +188,9 @@ impl VBucket {
             incarnation: 0,
             cold: ColdKeys::new(vbuckets),
             cold_next_expiry: u32::MAX,
+            cold_pass_after: 0,
             lookups: Lookups::default(),
+            gathers: 0,
             locks: Locks::default(),
             pending: Prepares::default(),
             marks: Marks::default(),

@@ -17,7 +17,7 @@ use std::{
 
 use base::{
     CollectionId, Manifest, ManifestUid, Seqno, Status, VbId, VbUuid,
-    bucket::{BucketKind, DurabilityLevel},
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     manifest::Collection,
 };
 use fastrand::Rng;
@@ -644,7 +644,15 @@ impl Run {
             46..66 => drop(self.rig.bucket.run_backfills(shard, self.rig.now())),
             66..86 => self.read(),
             86..91 => self.rig.flush(),
-            91..95 => eject_everything(&self.rig),
+            91..95 => {
+                let keeps_keys = self.rng.bool();
+                let eviction =
+                    if keeps_keys { EvictionPolicy::ValueOnly } else { EvictionPolicy::FullEviction };
+                self.rig
+                    .bucket
+                    .reconfigure(BucketChange { eviction: Some(eviction), ..BucketChange::default() });
+                eject_everything(&self.rig);
+            }
             95..99 => drop(self.rig.bucket.compact_eagerly(shard, self.rig.now()).unwrap()),
             _ => {
                 self.rig.clock.advance_secs(1);

@@ -292,7 +292,19 @@ pub trait Backfill: Send {
     /// [`StoreError::Corrupt`] and [`StoreError::Io`] when a record is unreadable, or may be among what was lost:
     /// what came before it in order was complete. [`StoreError::Reset`] when the vBucket's contents were dropped. A
     /// backfill that has failed goes on failing.
-    fn next(&mut self, bytes_max: usize, visit: &mut dyn FnMut(&Record<'_>)) -> Result<bool, StoreError>;
+    fn next(&mut self, bytes_max: usize, visit: &mut dyn FnMut(&Record<'_>)) -> Result<bool, StoreError> {
+        self.next_located(bytes_max, &mut |record, _| visit(record))
+    }
+
+    /// As [`Backfill::next`]; `visit` is also told where each record lies.
+    ///
+    /// # Errors
+    /// As [`Backfill::next`].
+    fn next_located(
+        &mut self,
+        bytes_max: usize,
+        visit: &mut dyn FnMut(&Record<'_>, Locator),
+    ) -> Result<bool, StoreError>;
 }
 
 /// The records that a store had at one moment, kept readable. It may outlive the store.

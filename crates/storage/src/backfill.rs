@@ -24,7 +24,7 @@ use base::{Seqno, VbId};
 
 use self::{delivery::Delivery, survey::Survey};
 use crate::{
-    api::{Backfill, BackfillOptions, Marks, Record, RecordMeta},
+    api::{Backfill, BackfillOptions, Locator, Marks, Record, RecordMeta},
     counters::{Counters, count},
     error::StoreError,
     log::Core,
@@ -162,7 +162,11 @@ impl Backfill for SegmentBackfill {
         }
     }
 
-    fn next(&mut self, bytes_max: usize, visit: &mut dyn FnMut(&Record<'_>)) -> Result<bool, StoreError> {
+    fn next_located(
+        &mut self,
+        bytes_max: usize,
+        visit: &mut dyn FnMut(&Record<'_>, Locator),
+    ) -> Result<bool, StoreError> {
         let stage = std::mem::replace(&mut self.stage, Stage::Failed);
         if self.pin.is_reset() {
             return Err(StoreError::Reset);

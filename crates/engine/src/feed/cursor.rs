@@ -30,14 +30,14 @@ impl CursorGuard {
     pub(crate) fn register<R>(
         bucket: &Arc<Bucket>,
         vb: VbId,
-        look: impl FnOnce(&VBucket) -> Result<R, Status>,
+        look: impl FnOnce(&mut VBucket) -> Result<R, Status>,
     ) -> Result<(Self, R), Status> {
         let (slot, shard) = bucket.slot(vb)?;
         if shard.gate.is_closed() {
             return Err(Status::TemporaryFailure);
         }
         let mut v = slot.vb.lock();
-        let looked = look(&v)?;
+        let looked = look(&mut v)?;
         let id = v.checkpoint.register();
         bucket.cursors.fetch_add(1, Ordering::Relaxed);
         Ok((Self { bucket: Arc::downgrade(bucket), vb, incarnation: v.incarnation, id }, looked))

@@ -13,7 +13,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::{Seqno, Status, VbId};
 
@@ -51,6 +51,23 @@ pub(crate) struct Gather {
     is_done: bool,
     /// The disk or the allocator failed it.
     is_short_of_memory: bool,
+    _hold: EvictionHold,
+}
+
+/// Keeps documents from leaving a vBucket's table for the disk.
+struct EvictionHold {
+    bucket: Weak<Bucket>,
+    vb: VbId,
+}
+
+impl Drop for EvictionHold {
+    fn drop(&mut self) {
+        if let Some(bucket) = self.bucket.upgrade()
+            && let Ok((slot, _)) = bucket.slot(self.vb)
+        {
+            slot.vb.lock().gathers -= 1;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,19 +103,22 @@ impl Gather {
     /// Begins to gather a vBucket.
     ///
     /// # Errors
-    /// `NotMyVbucket`; `TemporaryFailure` while the vBucket is being loaded or closed.
+    /// `NotMyVbucket`; `TemporaryFailure` while the vBucket is being loaded or closed; `NotSupported` when some of its
+    /// documents are on disk only: the disk has to be asked then ([`storage::KvStore::backfill`]).
     pub(crate) fn begin(bucket: &Arc<Bucket>, vb: VbId, options: GatherOptions) -> Result<Self, Status> {
         let (_, shard) = bucket.slot(vb)?;
         let (cursor, ()) = CursorGuard::register(bucket, vb, |v| {
             if v.warming.is_some() {
-                Err(Status::TemporaryFailure)
-            } else if v.counts.evicted > 0 {
-                // The table does not know everything.
-                Err(Status::NotSupported)
-            } else {
-                Ok(())
+                return Err(Status::TemporaryFailure);
             }
+            if v.counts.evicted > 0 {
+                return Err(Status::NotSupported);
+            }
+            // From here on it stays like that.
+            v.gathers += 1;
+            Ok(())
         })?;
+        let hold = EvictionHold { bucket: Arc::downgrade(bucket), vb };
         let start = cursor
             .with(bucket, |at| {
                 let start = at.v.high_seqno;
@@ -116,6 +136,7 @@ impl Gather {
             late: HeldItems::new(&shard.arena),
             is_done: false,
             is_short_of_memory: false,
+            _hold: hold,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use base::{DocKey, HashedKey, Now, Seqno, Status};
+use base::{Now, Seqno, Status};
 use storage::BackfillOptions;
 
 use super::{
@@ -28,19 +28,22 @@ const LOOK_BYTES: usize = 1 << 20;
 impl Bucket {
     /// Gathers on; whether there is more to do.
     pub(super) fn create_step(&self, scan: &Scan, now: Now) -> bool {
+        if let Some(more) = self.create_step_on_disk(scan, now) {
+            return more;
+        }
         match self.gather_some(scan) {
             Ok(Some(GatherStep::More)) => true,
             Ok(Some(GatherStep::Done) | None) => {
                 let gathering = scan.gathering.lock().take();
-                let gathered = gathering.and_then(|done| Some((done.gather.finish()?, done.places)));
+                let gathered = match gathering {
+                    Some(Gathering::Table(gather, places)) => gather.finish().map(|done| (done, places)),
+                    Some(Gathering::Disk(_)) | None => None,
+                };
                 let outcome = match gathered {
                     Some((gathered, places)) => self.select(scan, &gathered, &places, now),
                     None => Err(Status::Internal),
                 };
-                match outcome {
-                    Ok(()) => scan.become_idle().into_iter().for_each(|waiter| self.notifier.wake(waiter)),
-                    Err(status) => self.end_scan(scan, status),
-                }
+                self.end_creation(scan, outcome);
                 false
             }
             Err(end) => {
@@ -55,9 +58,34 @@ impl Bucket {
         }
     }
 
+    /// The same for a scan that is created from disk; `None` for others.
+    fn create_step_on_disk(&self, scan: &Scan, now: Now) -> Option<bool> {
+        let mut gathering = scan.gathering.lock();
+        let Some(Gathering::Disk(reading)) = &mut *gathering else { return None };
+        let outcome = match self.read_some(scan, reading, now) {
+            Ok(None) => return Some(false),
+            Ok(Some(false)) => return Some(true),
+            Ok(Some(true)) => match gathering.take() {
+                Some(Gathering::Disk(reading)) => self.select_read(scan, reading),
+                Some(Gathering::Table(..)) | None => Err(Status::Internal),
+            },
+            Err(status) => Err(status),
+        };
+        drop(gathering);
+        self.end_creation(scan, outcome);
+        Some(false)
+    }
+
+    fn end_creation(&self, scan: &Scan, outcome: Result<(), Status>) {
+        match outcome {
+            Ok(()) => scan.become_idle().into_iter().for_each(|waiter| self.notifier.wake(waiter)),
+            Err(status) => self.end_scan(scan, status),
+        }
+    }
+
     fn gather_some(&self, scan: &Scan) -> Result<Option<GatherStep>, FeedEnd> {
         let mut gathering = scan.gathering.lock();
-        let (Some(Gathering { gather, places }), Ok((_, shard))) = (&mut *gathering, self.slot(scan.vb))
+        let (Some(Gathering::Table(gather, places)), Ok((_, shard))) = (&mut *gathering, self.slot(scan.vb))
         else {
             return Ok(None);
         };
@@ -94,9 +122,7 @@ impl Bucket {
         if items.is_empty() {
             return Err(Status::KeyNotFound);
         }
-        if let ScanSelection::Sample { samples, seed } = scan.options.selection {
-            sample(&mut items, samples, seed);
-        }
+        sample(&scan.options.selection, &mut items, |item| base::hash::key_hash(item.key()));
         items.sort_unstable_by_key(|item| item.key());
         let mut selected = Selected::default();
         for item in &items {
@@ -108,6 +134,11 @@ impl Bucket {
         if !scan.options.keys_only {
             self.note_places(scan, shard, &items, places, &mut selected)?;
         }
+        self.conclude(scan, shard, selected)
+    }
+
+    /// What is shown is known: checks what is left to check.
+    pub(super) fn conclude(&self, scan: &Scan, shard: &Shard, selected: Selected) -> Result<(), Status> {
         if let Some(seqno) = scan.options.must_exist {
             must_exist(shard, scan, seqno)?;
         }
@@ -159,18 +190,16 @@ impl Bucket {
     }
 }
 
-/// Chooses each document with the same probability, by its key and the seed alone.
-fn sample(items: &mut Vec<ItemRef<'_>>, samples: u64, seed: u64) {
+/// Of a sample: chooses each document with the same probability, by its key and the seed alone.
+pub(super) fn sample<T>(selection: &ScanSelection, items: &mut Vec<T>, hash_of: impl Fn(&T) -> u64) {
+    let &ScanSelection::Sample { samples, seed } = selection else { return };
     let all = items.len() as u64;
     if samples >= all {
         return;
     }
     // Below 2^64, since `samples` is below `all`.
     let threshold = ((u128::from(samples) << 64) / u128::from(all)) as u64;
-    items.retain(|item| {
-        let key = HashedKey::new(DocKey::trusted(item.key()));
-        mix(key.hash ^ mix(seed)) < threshold
-    });
+    items.retain(|item| mix(hash_of(item) ^ mix(seed)) < threshold);
 }
 
 /// Whether a mutation that is on disk is still the newest version of its key there.

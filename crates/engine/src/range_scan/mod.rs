@@ -16,6 +16,7 @@
 //! they have no disk to leave the documents on.
 
 mod creation;
+mod from_disk;
 mod reading;
 mod scan;
 

@@ -11,7 +11,7 @@ use base::{CollectionId, DocKey, Now, Seqno, Status, VbId, VbUuid};
 use parking_lot::Mutex;
 use storage::{KvStore, Locator, OwnedRecord, Pin, StoreError};
 
-use super::{ScanId, ScanInfo, ScanOptions, ScanSelection, Scans};
+use super::{ScanId, ScanInfo, ScanOptions, ScanSelection, Scans, from_disk::Reading};
 use crate::{
     Bucket, FeedItem,
     gather::{Gather, GatherOptions},
@@ -94,9 +94,10 @@ pub(super) struct Selected {
 }
 
 /// A scan being created.
-pub(super) struct Gathering {
-    pub(super) gather: Gather,
-    pub(super) places: Places,
+pub(super) enum Gathering {
+    /// From the table, which knows every key.
+    Table(Gather, Places),
+    Disk(Reading),
 }
 
 /// Where documents without a value in memory were on disk when they were gathered, and pinned.
@@ -112,6 +113,11 @@ impl Pins {
         if self.0.last().is_none_or(|pin| pin.generation() != store.generation()) {
             self.0.push(store.pin());
         }
+    }
+
+    /// Whether what the store keeps is what the last pin keeps.
+    pub(super) fn are_current(&self, store: &dyn KvStore) -> bool {
+        self.0.last().is_some_and(|pin| pin.generation() == store.generation())
     }
 
     /// The first record at the locator that is the one.
@@ -193,11 +199,19 @@ impl Scan {
         }
     }
 
-    /// Places its cursor in the vBucket.
+    /// Places its cursor in the vBucket, or notes what has to be on disk before it is read.
     pub(super) fn begin(&self, bucket: &Arc<Bucket>) -> Result<(), Status> {
         let everything = GatherOptions { above: Seqno(0), tombstones: false };
-        let gather = Gather::begin(bucket, self.vb, everything)?;
-        *self.gathering.lock() = Some(Gathering { gather, places: Places::default() });
+        let gathering = match Gather::begin(bucket, self.vb, everything) {
+            Ok(gather) => Gathering::Table(gather, Places::default()),
+            Err(Status::NotSupported) => {
+                let (slot, _) = bucket.slot(self.vb)?;
+                let until = slot.vb.lock().visible_seqno();
+                Gathering::Disk(Reading::new(until))
+            }
+            Err(status) => return Err(status),
+        };
+        *self.gathering.lock() = Some(gathering);
         Ok(())
     }
 

@@ -130,7 +130,11 @@ impl Backfill for MemBackfill {
         self.records.iter().map(|record| record.key.len() + record.value.len()).sum()
     }
 
-    fn next(&mut self, bytes_max: usize, visit: &mut dyn FnMut(&Record<'_>)) -> Result<bool, StoreError> {
+    fn next_located(
+        &mut self,
+        bytes_max: usize,
+        visit: &mut dyn FnMut(&Record<'_>, Locator),
+    ) -> Result<bool, StoreError> {
         {
             let inner = self.inner.lock();
             inner.readable()?;
@@ -142,13 +146,14 @@ impl Backfill for MemBackfill {
         while bytes < bytes_max.max(1) {
             let Some(record) = self.records.pop_front() else { return Ok(false) };
             bytes += record.key.len() + record.value.len() + 1;
-            visit(&Record {
+            let view = Record {
                 meta: record.meta,
                 key: &record.key,
                 hash: key_hash(&record.key),
                 value: &record.value,
                 replaces: Locator::NONE,
-            });
+            };
+            visit(&view, record.locator);
         }
         Ok(true)
     }

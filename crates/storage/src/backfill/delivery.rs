@@ -5,7 +5,7 @@
 
 use super::{Pin, found::Found};
 use crate::{
-    api::Record,
+    api::{Locator, Record},
     counters::count,
     error::StoreError,
     format::frame::{self, FrameError, HEAD, StoredRecord},
@@ -69,7 +69,7 @@ impl Delivery {
         &mut self,
         pin: &mut Pin,
         bytes_max: u64,
-        visit: &mut dyn FnMut(&Record<'_>),
+        visit: &mut dyn FnMut(&Record<'_>, Locator),
     ) -> Result<bool, StoreError> {
         let (mut bytes, mut records) = (0, 0);
         while self.delivered < self.newest.len() && (records == 0 || bytes < bytes_max) {
@@ -82,7 +82,11 @@ impl Delivery {
     }
 
     /// Delivers the next record; returns how many of its bytes were wanted.
-    fn deliver(&mut self, pin: &mut Pin, visit: &mut dyn FnMut(&Record<'_>)) -> Result<u64, StoreError> {
+    fn deliver(
+        &mut self,
+        pin: &mut Pin,
+        visit: &mut dyn FnMut(&Record<'_>, Locator),
+    ) -> Result<u64, StoreError> {
         let Some((wanted, following)) = self.newest.get(self.delivered..).and_then(<[Found]>::split_first)
         else {
             return Ok(0);
@@ -103,7 +107,7 @@ impl Delivery {
         if (stored.vb, stored.incarnation, stored.meta.seqno) != (pin.vb, pin.incarnation, wanted.seqno()) {
             return Err(damaged(segment, at.offset, "not the record that was here"));
         }
-        visit(&stored.to_record());
+        visit(&stored.to_record(), segment.locate(at.offset, stored.length));
         let bytes = if keys_only { (HEAD + stored.key.len()) as u64 } else { u64::from(stored.length) };
         self.delivered += 1;
         slot.left -= 1;
