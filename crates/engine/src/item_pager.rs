@@ -55,7 +55,7 @@ pub(crate) struct ItemPager {
     above_since: Option<u64>,
     /// Documents in the tables when it became active.
     documents: u64,
-    /// Documents looked at since the last one went.
+    /// Documents looked at since the last one went; an empty vBucket counts as one.
     fruitless: u64,
     /// Bytes that could go, by frequency, of the documents looked at.
     histogram: [u64; FREQUENCY_MAX as usize + 1],
@@ -174,8 +174,8 @@ impl Bucket {
             used = self.mem_used();
             report.bytes += before.saturating_sub(used);
             pager.is_active = used > low;
-            pager.fruitless = if freed_items == 0 { pager.fruitless + seen as u64 } else { 0 };
-            if pager.fruitless > pager.documents {
+            pager.fruitless = if freed_items == 0 { pager.fruitless + seen.max(1) as u64 } else { 0 };
+            if pager.fruitless > pager.documents + u64::from(self.vbuckets()) {
                 pager.fruitless = 0;
                 pager.is_active = used > high;
                 pager.above_since = Some(now.mono_millis);
