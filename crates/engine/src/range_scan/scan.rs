@@ -206,7 +206,7 @@ impl Scan {
             Ok(gather) => Gathering::Table(gather, Places::default()),
             Err(Status::NotSupported) => {
                 let (slot, _) = bucket.slot(self.vb)?;
-                let until = slot.vb.lock().visible_seqno();
+                let until = slot.vb.lock().high_seqno;
                 Gathering::Disk(Reading::new(until))
             }
             Err(status) => return Err(status),

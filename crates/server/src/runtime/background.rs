@@ -4,7 +4,7 @@
 //! | thread | per | calls | wakes |
 //! |---|---|---|---|
 //! | flush | bucket and shard | `Bucket::flush` | rung when somebody waits for persistence; every 25 ms while something is dirty, else rung by the first mutation |
-//! | fetch | bucket and shard | `Bucket::run_fetches` | rung when a key is queued |
+//! | fetch | bucket and shard, four each | `Bucket::run_fetches` | rung when a key is queued |
 //! | backfill | bucket and shard | `Bucket::run_backfills` | rung when a feed needs the disk, every 500 ms |
 //! | pacing | node | `Bucket::pace` | see [`super::pacing`] |
 //! | warm-up | bucket | `Bucket::warm_up`, then `Bucket::record_hot_keys` | every minute |
@@ -25,7 +25,7 @@ use base::bucket::BucketKind;
 use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
 
 use super::{
-    bell::{Bell, NodeBells},
+    bell::{Bell, NodeBells, SharedBell},
     company::Company,
 };
 use crate::{BucketMeter, Shared, Wakes};
@@ -49,13 +49,15 @@ const WARM_UP_RETRY: Duration = Duration::from_secs(1);
 const FETCH_IDLE: Duration = Duration::from_secs(10);
 /// Feeds whose consumers are gone or idle are looked for this often.
 const BACKFILL_IDLE: Duration = Duration::from_millis(500);
+/// Threads that read single documents, per bucket and shard: while one waits for the disk others go on.
+const FETCHERS: usize = 4;
 /// Keys fetched between two looks at the stop flag.
 const FETCH_BATCH_KEYS: usize = 64;
 
 /// Bells of one bucket's threads; what the engine is given as its [`Notifier`].
 pub(crate) struct BucketBells {
     flush: Vec<Bell>,
-    fetch: Vec<Bell>,
+    fetch: Vec<SharedBell>,
     backfill: Vec<Bell>,
     /// Of whoever notes what is used most.
     recording: Bell,
@@ -66,8 +68,14 @@ pub(crate) struct BucketBells {
 impl BucketBells {
     pub(crate) fn new(shards: usize, node: NodeBells, workers: Wakes) -> Self {
         let bells = || (0..shards).map(|_| Bell::default()).collect();
-        let recording = Bell::default();
-        Self { flush: bells(), fetch: bells(), backfill: bells(), recording, node, workers }
+        Self {
+            flush: bells(),
+            fetch: (0..shards).map(|_| SharedBell::default()).collect(),
+            backfill: bells(),
+            recording: Bell::default(),
+            node,
+            workers,
+        }
     }
 }
 
@@ -79,7 +87,10 @@ impl Notifier for BucketBells {
     fn work(&self, kind: Work) {
         let bell = match kind {
             Work::Flush(shard) => self.flush.get(shard),
-            Work::Fetch(shard) => self.fetch.get(shard),
+            Work::Fetch(shard) => {
+                self.fetch.get(shard).into_iter().for_each(SharedBell::ring);
+                return;
+            }
             Work::Backfill(shard) => self.backfill.get(shard),
             Work::Room => Some(&*self.node.housekeeping),
             Work::Pace => Some(&*self.node.pacing),
@@ -133,8 +144,10 @@ impl BucketThreads {
             for shard in shards {
                 let (s, b) = (steps.clone(), Arc::clone(&self.bells));
                 self.threads.push(spawn("flush", move || s.flush_loop(shard, &b.flush[shard]))?);
-                let (s, b) = (steps.clone(), Arc::clone(&self.bells));
-                self.threads.push(spawn("fetch", move || s.fetch_loop(shard, &b.fetch[shard]))?);
+                for _ in 0..FETCHERS {
+                    let (s, b) = (steps.clone(), Arc::clone(&self.bells));
+                    self.threads.push(spawn("fetch", move || s.fetch_loop(shard, &b.fetch[shard]))?);
+                }
             }
             let (s, b) = (steps.clone(), Arc::clone(&self.bells));
             self.threads.push(spawn("warm-up", move || {
@@ -150,9 +163,11 @@ impl BucketThreads {
         self.stop.store(true, Ordering::Release);
         // A warm-up reads the whole bucket in one step, and looks at this only.
         self.bucket.begin_close();
-        let bells = self.bells.flush.iter().chain(&self.bells.fetch).chain(&self.bells.backfill);
-        bells.for_each(Bell::ring);
+        self.bells.flush.iter().chain(&self.bells.backfill).for_each(Bell::ring);
         self.bells.recording.ring();
+        for _ in 0..FETCHERS {
+            self.bells.fetch.iter().for_each(SharedBell::ring);
+        }
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -211,7 +226,7 @@ impl Steps {
         bell.wait(FLUSH_EVERY);
     }
 
-    fn fetch_loop(&self, shard: usize, bell: &Bell) {
+    fn fetch_loop(&self, shard: usize, bell: &SharedBell) {
         while !self.stopping() {
             if self.bucket.run_fetches(shard, FETCH_BATCH_KEYS, self.shared.now()) == 0 {
                 bell.wait(FETCH_IDLE);

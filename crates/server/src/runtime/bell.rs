@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex};
+
 #[derive(Default)]
 pub(crate) struct Bell {
     ringing: AtomicBool,
@@ -49,11 +51,49 @@ pub(crate) struct NodeBells {
     pub(crate) pacing: Arc<Bell>,
 }
 
+/// A bell that several threads listen to: one ring wakes one of them.
+#[derive(Default)]
+pub(crate) struct SharedBell {
+    rings: Mutex<usize>,
+    rung: Condvar,
+}
+
+impl SharedBell {
+    /// Wakes one listener, or lets the next [`SharedBell::wait`] return at once.
+    pub(crate) fn ring(&self) {
+        *self.rings.lock() += 1;
+        self.rung.notify_one();
+    }
+
+    /// Waits until rung or until `timeout` has passed; returns whether it was rung.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        let mut rings = self.rings.lock();
+        if *rings == 0 {
+            self.rung.wait_for(&mut rings, timeout);
+        }
+        let was_rung = *rings > 0;
+        *rings = rings.saturating_sub(1);
+        was_rung
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn every_ring_wakes_one_listener() {
+        let bell = Arc::new(SharedBell::default());
+        bell.ring();
+        bell.ring();
+        let listen = |bell: Arc<SharedBell>| move || bell.wait(Duration::from_secs(60));
+        let listeners = [(); 3].map(|()| std::thread::spawn(listen(Arc::clone(&bell))));
+        bell.ring();
+        assert!(listeners.into_iter().all(|listener| listener.join().unwrap()));
+        assert!(!bell.wait(Duration::ZERO), "none is left");
+    }
 
     #[test]
     fn a_ring_is_never_lost() {
