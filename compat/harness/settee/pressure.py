@@ -25,7 +25,7 @@ class PressureWatch:
         while not self.ended.wait(0.2):
             try:
                 with kv.Client(self.node.address, self.node.ports["kv"], USERNAME, PASSWORD, self.bucket) as client:
-                    self.highest = max(self.highest, int(client.stats().get("ep_pressure_step", 0)))
+                    self.highest = max(self.highest, int(client.stats()["ep_pressure_step"]))
             except (kv.Closed, kv.Refused, OSError):
                 pass  # killed just now
 
