@@ -45,7 +45,7 @@ process stay within their bounds."
 #[command(after_help = "\
 Examples:
   settee torture wedge                            all of it: about a quarter of an hour, 5 GiB of disk
-  settee torture wedge --short                    the same with a small quota: about a minute
+  settee torture wedge --short                    the same with a small quota: a minute or two
   settee torture wedge --rescues idle,kill --json wedge.json
   settee torture wedge --disk-mb-per-sec 8 --disk-iops 200 --rescues idle     a much slower disk
 
