@@ -279,7 +279,10 @@ impl TextCall<'_> {
         let (number, mutated, deadline, timed_out) = match &self.resumed {
             Some(Resumed {
                 stage: Stage::Durable { mutated, acknowledgement, deadline }, timed_out, ..
-            }) => (acknowledgement.number(), *mutated, *deadline, *timed_out),
+            }) => {
+                let deadline = if *timed_out { 0 } else { *deadline };
+                (acknowledgement.number(), *mutated, deadline, *timed_out)
+            }
             _ => {
                 self.session.require(privilege, key.key)?;
                 let applied = apply(self, vb, key);

@@ -180,6 +180,8 @@ pub(crate) fn resume_durable(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     else {
         return Err(Stop::Status(Status::Internal));
     };
+    // Whose time is up is told so, and then it must not happen any more.
+    let deadline = if timed_out { 0 } else { deadline };
     match await_durability(call, mutated, acknowledgement, deadline) {
         Err(Stop::Park(..)) if timed_out => Err(Stop::Status(Status::SyncWriteAmbiguous)),
         other => other,

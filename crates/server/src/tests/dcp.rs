@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use base::{Status, VbId};
+use base::{Status, VbId, bucket::DurabilityLevel};
 use cluster::{Command, UserDomain};
 use protocol::{
     binary::{
@@ -15,8 +15,9 @@ use protocol::{
 };
 
 use super::{
-    harness::{Client, Node, Reply, encode, options},
+    harness::{Client, Node, Reply, Wire, encode, options},
     sockets::eventually,
+    waiting::{durable_set, wire},
 };
 use crate::ListenerKind;
 
@@ -102,6 +103,62 @@ fn a_mutation_reaches_a_waiting_stream() {
     assert_eq!(consumer.ask(&select).status, Status::NotSupported);
     workers.stop(Duration::from_secs(1));
     assert!(consumer.is_closed());
+}
+
+#[test]
+fn a_durable_write_is_told_as_prepare_and_commit_to_whoever_asked_for_that() {
+    let node = Node::with_disk();
+    for asks in [true, false] {
+        let mut consumer = wire(&node, &[Feature::Collections]);
+        let extras = OpenExtras { seqno: 0, flags: OpenFlags::PRODUCER.0 }.encode();
+        let mut requests =
+            vec![Request { key: b"replica", extras: &extras, ..Request::new(Opcode::DcpOpen) }];
+        let controls: &[&[u8]] =
+            if asks { &[b"enable_noop", b"enable_sync_writes"] } else { &[b"enable_noop"] };
+        let control = |key| Request { key, value: b"true", ..Request::new(Opcode::DcpControl) };
+        requests.extend(controls.iter().copied().map(control));
+        let from_latest = StreamRequest {
+            flags: StreamFlags::FROM_LATEST.0,
+            reserved: 0,
+            start: 0.into(),
+            end: u64::MAX.into(),
+            vb_uuid: 0.into(),
+            snap_start: 0.into(),
+            snap_end: 0.into(),
+        };
+        let extras = from_latest.encode();
+        requests.push(Request { extras: &extras, ..Request::new(Opcode::DcpStreamReq) });
+        for request in &requests {
+            assert_eq!(consumer.ask(request).status, Status::Success);
+        }
+        let mut writer = wire(&node, &[Feature::AltRequest, Feature::SyncReplication]);
+        assert!(writer.feed(&durable_set(1, None)).is_empty());
+        let prepared = heard(&mut consumer, &node);
+        node.flush();
+        let told = [prepared, heard(&mut consumer, &node)].concat();
+        let expected: &[&str] = if asks { &["prepare", "commit"] } else { &["mutation"] };
+        assert_eq!(told, expected);
+    }
+}
+
+/// What a stream says of documents.
+fn heard(consumer: &mut Wire, node: &Node) -> Vec<&'static str> {
+    consumer.deliver(node);
+    let mut bytes = consumer.feed(b"");
+    while let Some(more) = consumer.pump().filter(|more| !more.is_empty()) {
+        bytes.extend(more);
+    }
+    let (mut rest, mut told) = (bytes.as_slice(), Vec::new());
+    while let Decoded::Frame(frame) = decode_frame(rest) {
+        told.extend(DcpMessage::decode(&frame).and_then(|(_, message)| match message {
+            DcpMessage::Prepare { level: DurabilityLevel::PersistToMajority, .. } => Some("prepare"),
+            DcpMessage::Commit { prepared, seqno, .. } if seqno > prepared => Some("commit"),
+            DcpMessage::Mutation { .. } => Some("mutation"),
+            _ => None,
+        }));
+        rest = &rest[frame.packet_len()..];
+    }
+    told
 }
 
 #[test]

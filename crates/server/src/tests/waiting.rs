@@ -32,7 +32,7 @@ fn get(opaque: u32) -> Vec<u8> {
     encode(&Request { key: KEY, opaque: opaque.into(), ..Request::new(Opcode::Get) })
 }
 
-fn durable_set(opaque: u32, timeout_ms: Option<u16>) -> Vec<u8> {
+pub(super) fn durable_set(opaque: u32, timeout_ms: Option<u16>) -> Vec<u8> {
     let durability = Durability { level: DurabilityLevel::PersistToMajority, timeout_ms };
     let info = RequestInfo { durability: Some(durability), ..RequestInfo::default() };
     let extras = &[0; 8];
@@ -100,7 +100,7 @@ fn a_durable_write_that_takes_too_long_is_ambiguous() {
     assert_eq!(replies(&wire.feed(b""))[0].status, Status::SyncWriteAmbiguous);
     node.flush();
     wire.deliver(&node);
-    assert_eq!(replies(&wire.feed(&get(2)))[0].status, Status::Success, "it happened all the same");
+    assert_eq!(replies(&wire.feed(&get(2)))[0].status, Status::KeyNotFound, "it was aborted");
 }
 
 #[test]
