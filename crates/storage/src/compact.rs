@@ -78,11 +78,14 @@ pub(crate) fn step(
     key_index::maintain(core, &mut Effort::new(core, liveness));
     // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what
     // was gained beyond that is for deletions, and only what is left then for everything else.
-    core.compaction_reserve.grow(victims::largest_output(core));
     if core.compaction_reserve.claim() && core.reserve.restore() {
         core.reserve.note_full(false);
+        core.compaction_reserve.grow(victims::largest_output(core));
     }
-    outcome
+    match outcome {
+        Err(StoreError::Stopped) => Ok(CompactReport { more: true, ..CompactReport::default() }),
+        outcome => outcome,
+    }
 }
 
 fn clean(core: &Core, liveness: &dyn Liveness, budget: &CompactBudget) -> Result<CompactReport, StoreError> {
@@ -95,7 +98,6 @@ fn clean(core: &Core, liveness: &dyn Liveness, budget: &CompactBudget) -> Result
     if !inputs.is_empty() {
         match compact(core, &inputs, liveness, budget, &mut report) {
             Ok(()) => {}
-            Err(StoreError::Stopped) => {}
             // The damage is noted and the victim quarantined: the next step chooses others.
             Err(StoreError::Corrupt { .. }) => {}
             Err(StoreError::NoSpace) if core.compaction_reserve.release() => {

@@ -78,10 +78,10 @@ impl Reserve {
         true
     }
 
-    /// Sets aside more, if `bytes` are more and there is as much.
+    /// Sets aside more than is held, if `bytes` are more and there is as much.
     pub(crate) fn grow(&self, bytes: u64) {
         let mut size = self.size.lock();
-        if size.bytes == 0 || size.bytes >= bytes {
+        if !size.held || size.bytes >= bytes {
             return;
         }
         let held = size.bytes;
@@ -89,7 +89,7 @@ impl Reserve {
             // What could not be had whole is given back.
             file.allocate(0, bytes).or_else(|error| file.truncate(held).and(Err(error)))
         };
-        if !size.held || self.fs.open(&self.path).and_then(extend).is_ok() {
+        if self.fs.open(&self.path).and_then(extend).is_ok() {
             size.bytes = bytes;
         }
     }
