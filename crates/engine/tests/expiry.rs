@@ -1,5 +1,7 @@
 //! Expiry in bulk: what a step may do, what waits for the disk, how often a vBucket is walked.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use std::sync::Arc;

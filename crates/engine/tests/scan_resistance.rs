@@ -4,6 +4,8 @@
 //! `cargo test --release -p settee-engine --test scan_resistance -- --ignored --nocapture` prints the table at
 //! full size.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -227,7 +229,7 @@ fn hit_rates_at_full_size() {
 fn what_was_used_most_is_loaded_first_after_a_restart() {
     for eviction in [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction] {
         let mut bench = Bench::new(2_000, 0.2);
-        bench.rig.bucket.reconfigure(BucketChange { eviction: Some(eviction.clone()), ..Default::default() });
+        bench.rig.bucket.reconfigure(BucketChange { eviction: Some(eviction), ..Default::default() });
         bench.rig.options.eviction = eviction;
         bench.rig.options.quota_bytes = bench.rig.bucket.stats().quota_bytes;
         let hot: Vec<usize> = (0..2_000).step_by(20).collect();

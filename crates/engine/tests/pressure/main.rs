@@ -126,7 +126,7 @@ impl World {
             promises: Promises::default(),
             rng: Rng::with_seed(seed),
             is_full: false,
-            asks: seed % 4 != 0,
+            asks: !seed.is_multiple_of(4),
             parked: Vec::new(),
             tickets: 0,
             owed_bytes: 1 << 20,

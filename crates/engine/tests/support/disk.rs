@@ -84,7 +84,6 @@ impl Disk for FaultDisk {
             segment_bytes_min: 64 << 10,
             reserve_bytes: 1 << 20,
             index_segments_min: 3,
-            ..Options::default()
         };
         Arc::new(storage::open(Path::new("/shard"), Arc::new(self.fs.clone()), options).unwrap())
     }
