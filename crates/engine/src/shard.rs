@@ -75,6 +75,8 @@ pub(crate) struct Counters {
     pub(crate) backfill_errors: AtomicU64,
     /// Cursors that were too far behind.
     pub(crate) cursors_dropped: AtomicU64,
+    /// Memory of the store's indexes, as last told to the pools.
+    pub(crate) index_bytes: AtomicU64,
 }
 
 impl Shard {

@@ -251,6 +251,7 @@ fn memory(stats: &BucketStats) -> Pairs {
         pair("ep_oom_errors", stats.oom_errors),
         pair("ep_tmp_oom_errors", stats.tmp_oom_errors),
         pair("ep_num_non_resident", stats.non_resident),
+        pair("settee_num_evicted", stats.evicted),
         pair("ep_num_value_ejects", stats.ops.ejects),
     ]
 }

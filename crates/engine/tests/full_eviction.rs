@@ -1,0 +1,110 @@
+//! Documents that memory has forgotten: what that costs, and that nothing else tells.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::sync::Arc;
+
+use base::{
+    Status,
+    bucket::{BucketKind, EvictionPolicy},
+};
+use settee_engine::{BucketChange, BucketOptions, Budget, Delete, Pool, Refusal, Store, StoreMode};
+use support::{Clock, Disk, FaultDisk, Rig, options};
+
+const KEYS: usize = 20_000;
+
+fn rig() -> Rig {
+    let disks = (0..2).map(|shard| Arc::new(FaultDisk::new(7, shard)) as Arc<dyn Disk>).collect();
+    let options = BucketOptions { eviction: EvictionPolicy::FullEviction, ..options(BucketKind::Couchbase) };
+    Rig::over(options, Arc::default(), disks, Clock(0))
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("\0key-{number:08}").into_bytes()
+}
+
+fn store(rig: &Rig, key: &[u8], store: Store<'_>) -> Result<u64, Status> {
+    rig.run(key, |bucket, vb, key| bucket.store(vb, key, &store, rig.now())).map(|done| done.cas.get())
+}
+
+fn get(rig: &Rig, key: &[u8]) -> Result<Vec<u8>, Status> {
+    rig.run(key, |bucket, vb, key| bucket.get(vb, key, rig.now(), |view| view.value.to_vec()))
+}
+
+fn evict_everything(rig: &Rig) {
+    let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+    rig.bucket.reconfigure(quota(0));
+    while rig.bucket.page(rig.now(), Budget::default()).more {}
+    rig.bucket.reconfigure(quota(rig.options.quota_bytes));
+}
+
+fn filled() -> Rig {
+    let mut rig = rig();
+    for number in 0..KEYS {
+        store(&rig, &key(number), Store::set(&number.to_le_bytes())).unwrap();
+    }
+    rig.flush();
+    evict_everything(&rig);
+    rig
+}
+
+#[test]
+fn it_takes_little_memory_and_absent_keys_cost_no_read() {
+    let rig = filled();
+    let stats = rig.bucket.stats();
+    assert_eq!((stats.curr_items, stats.evicted, stats.curr_temp_items), (KEYS as u64, KEYS as u64, 0));
+    let per_key = stats.pools.of(Pool::ColdIndex) as f64 / KEYS as f64;
+    // Two bytes from half a million keys on: the fewer there are, the farther apart their hashes lie.
+    assert!(per_key < 3.5, "{per_key} bytes per key");
+    let is_asked = |number: &usize| {
+        let key = key(KEYS + number);
+        let (vb, hashed) = rig.key(&key);
+        rig.bucket.get(vb, hashed, rig.now(), |_| ()) == Err(Refusal::Fetch)
+    };
+    let asked = (0..10_000).filter(is_asked).count();
+    assert!(asked <= 100, "{asked} of 10,000 absent keys went to disk");
+}
+
+#[test]
+fn no_operation_sees_a_difference() {
+    let mut rig = filled();
+    let add = Store { mode: StoreMode::Add, ..Store::set(b"new") };
+    assert_eq!(store(&rig, &key(1), add), Err(Status::KeyExists));
+    let replace = Store { mode: StoreMode::Replace, ..Store::set(b"replaced") };
+    store(&rig, &key(2), replace).unwrap();
+    store(&rig, &key(3), Store::set(b"overwritten")).unwrap();
+    rig.run(&key(4), |bucket, vb, key| bucket.delete(vb, key, &Delete::default(), rig.now())).unwrap();
+    assert_eq!(rig.bucket.stats().curr_items, KEYS as u64 - 1);
+    rig.flush();
+    evict_everything(&rig);
+    assert_eq!(rig.bucket.stats().evicted, KEYS as u64 - 1);
+    assert_eq!(get(&rig, &key(2)).unwrap(), b"replaced");
+    assert_eq!(get(&rig, &key(3)).unwrap(), b"overwritten");
+    assert_eq!(get(&rig, &key(4)), Err(Status::KeyNotFound));
+    let value_only = Some(EvictionPolicy::ValueOnly);
+    rig.bucket.reconfigure(BucketChange { eviction: value_only, ..BucketChange::default() });
+    for number in 5..KEYS {
+        assert_eq!(get(&rig, &key(number)).unwrap(), number.to_le_bytes());
+    }
+    evict_everything(&rig);
+    let stats = rig.bucket.stats();
+    assert_eq!(
+        (stats.curr_items, stats.evicted),
+        (KEYS as u64 - 1, 2),
+        "keys 0 and 1 nobody asked for; the others stay"
+    );
+}
+
+#[test]
+fn a_restart_without_room_forgets_and_counts_the_same() {
+    let rig = filled().crash();
+    let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+    rig.bucket.reconfigure(quota(0));
+    rig.warm_up();
+    rig.bucket.reconfigure(quota(rig.options.quota_bytes));
+    let stats = rig.bucket.stats();
+    assert_eq!((stats.curr_items, stats.evicted), (KEYS as u64, KEYS as u64));
+    assert_eq!(get(&rig, &key(77)).unwrap(), 77_usize.to_le_bytes());
+}
