@@ -11,12 +11,12 @@
 //! A document whose value is on disk only goes on ageing, and coming back it is what it was. Only what is hardly
 //! used at all loses a little with every lap: of documents that are written and never read, the oldest go first.
 
+use std::sync::atomic::Ordering;
+
 use base::{
     DocKey, HashedKey, Now, VbId,
     bucket::{BucketKind, EvictionPolicy},
 };
-
-use std::sync::atomic::Ordering;
 
 use crate::{
     aftermath::Aftermath,
@@ -145,9 +145,8 @@ enum Means {
 
 impl Bucket {
     /// Makes room when memory is above the high watermark, or has been above the low one for a while, down to the low one.
-    /// One step looks at about
-    /// `budget.items` documents, a few per lock hold. There is no more to do for now when all documents have been looked at
-    /// and none could go.
+    /// One step looks at about `budget.items` documents, a few per lock hold. There is no more to do for now when all
+    /// documents have been looked at and none could go.
     pub fn page(&self, now: Now, budget: Budget) -> StepReport {
         let mut report = StepReport::default();
         let Some(means) = self.means() else { return report };

@@ -217,9 +217,9 @@ impl Steps {
     /// Until there is something to flush, and a little longer: most mutations have company.
     fn await_mutations(&self, shard: usize, bell: &Bell) {
         if self.bucket.doze(shard) {
-            bell.wait(FLUSH_IDLE);
+            let is_rung = bell.wait(FLUSH_IDLE);
             self.bucket.end_doze(shard);
-            if self.bucket.is_flush_wanted(shard) || self.stopping() {
+            if !is_rung || self.bucket.is_flush_wanted(shard) || self.stopping() {
                 return;
             }
         }
