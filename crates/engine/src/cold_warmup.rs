@@ -90,9 +90,12 @@ impl Bucket {
             if slot.vb.lock().warming.is_none() {
                 continue;
             }
-            match self.gather_cold(env, store, vb, pause) {
+            let gathered = self.gather_cold(env, store, vb, pause).and_then(|gathered| {
+                gathered.iter().try_for_each(|gathered| self.load_events(env, store, vb, gathered))?;
+                Ok(gathered)
+            });
+            match gathered {
                 Ok(Some(gathered)) => {
-                    self.load_events(env, store, vb, &gathered)?;
                     self.settle_gathered(env, vb, gathered);
                     self.finish_warm_up(env, vb, true);
                 }

@@ -337,17 +337,17 @@ impl Bucket {
         let env = Env { shard, kind: self.options.kind, now };
         let mut committed = 0;
         loop {
-            let prepares = {
+            let (incarnation, prepares) = {
                 let v = slot.vb.lock();
                 if v.pending.first().is_none_or(|first| first > v.persisted_seqno) {
                     return committed;
                 }
-                v.synced_prepares(&env, COMMIT_ITEMS)
+                (v.incarnation, v.synced_prepares(&env, COMMIT_ITEMS))
             };
             // The versions that they become are made without the lock: values may be large.
             let versions: Vec<_> =
                 prepares.iter().map(|(seqno, held)| (*seqno, version_of(&env, shard.item(held)))).collect();
-            let done = self.commit_versions(slot, &env, versions);
+            let done = self.commit_versions(slot, &env, incarnation, versions);
             prepares.into_iter().for_each(|(_, held)| shard.release(held));
             committed += done;
             if done == 0 {
@@ -362,11 +362,16 @@ impl Bucket {
         &self,
         slot: &Slot,
         env: &Env<'_>,
+        incarnation: u32,
         versions: Vec<(Seqno, Option<NewItem<'_>>)>,
     ) -> usize {
         let collections = self.collections.load();
         let mut after = self.aftermath(env.shard);
         let mut v = slot.vb.lock();
+        if v.incarnation != incarnation {
+            // Emptied meanwhile: what has these seqnos now are other writes.
+            return 0;
+        }
         let mut done = 0;
         for (prepared, version) in versions {
             let Some(version) = version else { continue };

@@ -350,6 +350,9 @@ impl VBucket {
         key: HashedKey<'_>,
         after: &mut Aftermath<'_>,
     ) -> Result<Found, Refusal> {
+        if self.pending.contains(key) {
+            return Err(Status::SyncWriteInProgress.into());
+        }
         if self.warming.is_some() {
             let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
             if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
@@ -361,7 +364,7 @@ impl VBucket {
                 };
             }
         }
-        match self.settle_for_write(env, key, after) {
+        match self.settle(env, key, after) {
             // Evicted, or perhaps evicted, and lost.
             Err(Refusal::Status(Status::Internal)) if self.warming.is_none() => Ok(Found::Nothing),
             settled => settled,

@@ -7,8 +7,9 @@ mod support;
 use std::sync::Arc;
 
 use base::{
-    Status,
+    CollectionId, Manifest, ManifestUid, Status, VbId,
     bucket::{BucketKind, EvictionPolicy},
+    manifest::Collection,
 };
 use settee_engine::{BucketChange, BucketOptions, Budget, Delete, Pool, Refusal, Store, StoreMode};
 use support::{Clock, Disk, FaultDisk, Rig, options};
@@ -107,4 +108,34 @@ fn a_restart_without_room_forgets_and_counts_the_same() {
     let stats = rig.bucket.stats();
     assert_eq!((stats.curr_items, stats.evicted), (KEYS as u64, KEYS as u64));
     assert_eq!(get(&rig, &key(77)).unwrap(), 77_usize.to_le_bytes());
+}
+
+#[test]
+fn a_system_event_that_cannot_be_read_does_not_keep_documents_from_being_loaded() {
+    let mut manifest = Manifest { uid: ManifestUid(1), next_id: 9, ..Manifest::default() };
+    manifest.scopes[0].collections.push(Collection {
+        id: CollectionId(8),
+        name: "c".into(),
+        max_ttl_secs: None,
+    });
+    let disks: Vec<_> = (0..2).map(|shard| Arc::new(FaultDisk::new(7, shard))).collect();
+    let opened = disks.iter().map(|disk| disk.clone() as Arc<dyn Disk>).collect();
+    let options = BucketOptions { eviction: EvictionPolicy::FullEviction, ..options(BucketKind::Couchbase) };
+    let mut rig = Rig::over(options, Arc::new(manifest), opened, Clock(0));
+    let key = |number: usize| [b"\x08", key(number).as_slice()].concat();
+    for number in 0..500 {
+        store(&rig, &key(number), Store::set(&number.to_le_bytes())).unwrap();
+    }
+    rig.flush();
+    let (_, _, event) =
+        rig.on_disk(VbId(0)).into_iter().find(|(_, key, _)| key.starts_with(b"\x01_")).unwrap();
+    assert_ne!(disks.iter().map(|disk| disk.damage(&event)).sum::<usize>(), 0);
+    let rig = rig.crash();
+    let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+    rig.bucket.reconfigure(quota(0));
+    rig.warm_up();
+    rig.bucket.reconfigure(quota(rig.options.quota_bytes));
+    for number in 0..500 {
+        assert_eq!(get(&rig, &key(number)).unwrap(), number.to_le_bytes());
+    }
 }

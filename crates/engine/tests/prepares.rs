@@ -152,6 +152,26 @@ fn nothing_waits_for_a_disk_that_has_failed() {
     assert_eq!((info(&rig).prepares, get(&rig).unwrap()), (0, b"1".to_vec()));
 }
 
+#[test]
+fn a_write_in_progress_keeps_others_out_also_where_the_disk_cannot_be_read() {
+    let mut rig = rig();
+    store(&rig, b"1", DurabilityLevel::None);
+    rig.flush();
+    let mut rig = rig.crash();
+    rig.stores.iter().for_each(|store| store.set_unreadable(true));
+    // What was there is lost, and gives way.
+    let prepared = store(&rig, b"2", LEVEL);
+    for durability in [DurabilityLevel::None, LEVEL] {
+        let request = Store { durability, ..Store::set(b"3") };
+        let other = rig.run(KEY, |bucket, vb, key| bucket.store(vb, key, &request, rig.now()));
+        assert_eq!(other, Err(Status::SyncWriteInProgress));
+    }
+    rig.stores.iter().for_each(|store| store.set_unreadable(false));
+    sync_once(&mut rig);
+    rig.completed(KEY, &prepared);
+    assert_eq!(get(&rig).unwrap(), b"2");
+}
+
 fn told(rig: &Rig, feed: &mut Feed) -> Vec<Vec<(FeedKind, u64, u64, bool)>> {
     let of = |item: &FeedItem| (item.kind, item.seqno.get(), item.prepared.get(), item.deleted);
     let mut batches = Vec::new();
