@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use base::{DocKey, HashedKey, Now, Seqno, Status, VbId, bucket::DurabilityLevel};
-use storage::{Marks, RecordKind, StoreError};
+use storage::{KvStore, Locator, Marks, RecordKind, StoreError};
 
 use crate::{
     aftermath::Aftermath,
@@ -33,9 +33,13 @@ use crate::{
 const TIMEOUT_MILLIS: u64 = 30_000;
 /// Commits per lock hold.
 const COMMIT_ITEMS: usize = 64;
-/// Outcomes that nobody has asked for are kept this long, once there are more than so many.
+/// Aborts per lock hold.
+const ABORT_ITEMS: usize = 256;
+/// Outcomes that nobody has asked for are kept this long, once there are more than so many; and never more than the most.
+/// Who asks for one that is forgotten is told that it is ambiguous.
 const OUTCOME_MILLIS: u64 = 60_000;
 const OUTCOMES_KEPT: usize = 256;
+const OUTCOMES_MAX: usize = 16_384;
 
 /// One durable write that is in progress.
 #[derive(Debug)]
@@ -100,8 +104,15 @@ impl Prepares {
     /// Takes one out: it has become something.
     fn close(&mut self, seqno: Seqno, outcome: Outcome, now: Now) -> Option<Prepare> {
         let hash = self.order.remove(&seqno)?;
-        if self.outcomes.len() >= OUTCOMES_KEPT {
-            self.outcomes.retain(|_, entry| now.mono_millis < entry.1 + OUTCOME_MILLIS);
+        // From the oldest on: their number is not to be paid for by each that comes.
+        while self.outcomes.len() >= OUTCOMES_KEPT
+            && let Some(oldest) = self.outcomes.first_entry()
+        {
+            let is_recent = now.mono_millis < oldest.get().1.saturating_add(OUTCOME_MILLIS);
+            if is_recent && self.outcomes.len() < OUTCOMES_MAX {
+                break;
+            }
+            self.outcomes.pop_first();
         }
         self.outcomes.insert(seqno, (outcome, now.mono_millis));
         self.open.remove_by_hash(hash)
@@ -235,19 +246,17 @@ impl VBucket {
         }
     }
 
-    /// Aborts what `is_over`, given the deadline. Returns the next deadline of the rest.
+    /// Aborts some of what `is_over`, given the deadline. Returns how many, and the next deadline of the rest.
     fn abort_if(
         &mut self,
         env: &Env<'_>,
-        is_over: impl Fn(u64) -> bool,
+        is_over: &dyn Fn(u64) -> bool,
         after: &mut Aftermath<'_>,
-    ) -> Option<u64> {
-        let over: Vec<Seqno> =
-            self.pending.open.values().filter(|p| is_over(p.deadline)).map(|p| p.seqno).collect();
-        for seqno in over {
-            self.abort(env, seqno, after);
-        }
-        self.pending.open.values().map(|prepare| prepare.deadline).min()
+    ) -> (usize, Option<u64>) {
+        let over = self.pending.open.values().filter(|p| is_over(p.deadline)).map(|p| p.seqno);
+        let over: Vec<Seqno> = over.take(ABORT_ITEMS).collect();
+        let aborted = over.into_iter().filter(|&seqno| self.abort(env, seqno, after)).count();
+        (aborted, self.pending.open.values().map(|prepare| prepare.deadline).min())
     }
 
     /// What is recorded with everything that there is.
@@ -315,9 +324,8 @@ impl Bucket {
                 let Ok((slot, _)) = self.slot(vb) else { continue };
                 // There may be some that were synced when memory was short.
                 self.commit_synced(slot, shard, now);
-                let mut after = self.aftermath(shard);
-                let mut v = slot.vb.lock();
-                if let Some(next) = v.abort_if(&env, |deadline| now.mono_millis >= deadline, &mut after) {
+                let is_over = |deadline| now.mono_millis >= deadline;
+                if let Some(next) = self.abort_all_that(slot, &env, &is_over) {
                     shard.gate.note_deadline(next);
                 }
             }
@@ -326,10 +334,19 @@ impl Bucket {
 
     /// Nothing will be synced any more: what is in progress is aborted.
     pub(crate) fn abort_all(&self, slot: &Slot, shard: &Shard, now: Now) {
-        let env = Env { shard, kind: self.options.kind, now };
-        let mut after = self.aftermath(shard);
         // Where there is no memory for it, the flusher comes again.
-        let _ = slot.vb.lock().abort_if(&env, |_| true, &mut after);
+        let _ = self.abort_all_that(slot, &Env { shard, kind: self.options.kind, now }, &|_| true);
+    }
+
+    /// Aborts what `is_over`, given the deadline, a few at a time. Returns the next deadline of the rest.
+    fn abort_all_that(&self, slot: &Slot, env: &Env<'_>, is_over: &dyn Fn(u64) -> bool) -> Option<u64> {
+        loop {
+            let mut after = self.aftermath(env.shard);
+            let (aborted, next) = slot.vb.lock().abort_if(env, is_over, &mut after);
+            if aborted < ABORT_ITEMS {
+                return next;
+            }
+        }
     }
 
     /// Commits the prepares of a vBucket that are synced. Returns how many.
@@ -400,25 +417,14 @@ impl Bucket {
             if marks.prepared <= marks.completed {
                 continue;
             }
-            let mut newest: BTreeMap<Box<[u8]>, (Seqno, RecordKind, storage::Locator)> = BTreeMap::new();
-            store.scan(Some(vb), marks.completed.next(), false, &mut |_, record, at| {
-                let found = (record.meta.seqno, record.meta.kind, at);
-                let known = newest.entry(record.key.into()).or_insert(found);
-                if known.0 < found.0 {
-                    *known = found;
-                }
-                true
-            })?;
-            let is_open = |kind: RecordKind| kind.prepare_level().is_some();
-            let mut open: Vec<_> = newest.into_values().filter(|found| is_open(found.1)).collect();
-            open.sort_unstable_by_key(|found| found.0);
-            for (_, kind, at) in open {
+            let open = open_prepares(&**store, vb, marks.completed.next())?;
+            for (kind, at) in open {
                 let record = store.get_at(at)?;
                 let key = HashedKey::new(DocKey::trusted(&record.key));
                 if self.collections.load().is_dropped(key.key.collection()) {
                     continue;
                 }
-                let meta = warmup::item_meta(vb, &record.meta, storage::Locator::NONE);
+                let meta = warmup::item_meta(vb, &record.meta, Locator::NONE);
                 let mut new = NewItem::new(&shard.arena, &meta, &record.key, &record.value)
                     .ok_or(StoreError::Invalid("no memory for what was prepared"))?;
                 set_kind(&mut new, becomes(kind));
@@ -435,9 +441,41 @@ impl Bucket {
     }
 }
 
+/// The prepares from a seqno on that nothing came after, in order: what they are and where. Only keys of prepares are held
+/// in memory, since any number of ordinary writes may lie between them.
+fn open_prepares(
+    store: &dyn KvStore,
+    vb: VbId,
+    from: Seqno,
+) -> Result<Vec<(RecordKind, Locator)>, StoreError> {
+    let mut newest: BTreeMap<Box<[u8]>, (Seqno, RecordKind, Locator)> = BTreeMap::new();
+    store.scan(Some(vb), from, false, &mut |_, record, at| {
+        if record.meta.kind.prepare_level().is_some() {
+            let found = (record.meta.seqno, record.meta.kind, at);
+            let known = newest.entry(record.key.into()).or_insert(found);
+            if known.0 < found.0 {
+                *known = found;
+            }
+        }
+        true
+    })?;
+    if newest.is_empty() {
+        return Ok(Vec::new());
+    }
+    store.scan(Some(vb), from, false, &mut |_, record, _| {
+        if newest.get(record.key).is_some_and(|prepare| prepare.0 < record.meta.seqno) {
+            newest.remove(record.key);
+        }
+        !newest.is_empty()
+    })?;
+    let mut open: Vec<_> = newest.into_values().collect();
+    open.sort_unstable_by_key(|found| found.0);
+    Ok(open.into_iter().map(|(_, kind, at)| (kind, at)).collect())
+}
+
 /// The version that a prepare becomes; `None` when there is no memory for it.
 fn version_of<'e>(env: &Env<'e>, prepare: ItemRef<'_>) -> Option<NewItem<'e>> {
-    let meta = ItemMeta { locator: storage::Locator::NONE, ..prepare.meta() };
+    let meta = ItemMeta { locator: Locator::NONE, ..prepare.meta() };
     let mut new = NewItem::new(&env.shard.arena, &meta, prepare.key(), prepare.value())?;
     set_kind(&mut new, becomes(kind_of(prepare)));
     Some(new)
@@ -478,5 +516,17 @@ mod tests {
             let kept = prepares.outcomes.len();
             assert!(kept <= OUTCOMES_KEPT + 1, "{kept}");
         }
+    }
+
+    #[test]
+    fn nor_do_those_of_clients_that_never_stay_for_the_answer() {
+        let mut prepares = Prepares::default();
+        let now = Now { wall_nanos: 0, mono_millis: 1 };
+        for n in 0..2 * OUTCOMES_MAX as u64 {
+            prepares.order.insert(Seqno(n), n);
+            prepares.close(Seqno(n), Outcome::Aborted, now);
+        }
+        assert_eq!(prepares.outcomes.len(), OUTCOMES_MAX);
+        assert!(prepares.outcomes.contains_key(&Seqno(2 * OUTCOMES_MAX as u64 - 1)), "the newest stay");
     }
 }

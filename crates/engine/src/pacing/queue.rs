@@ -98,7 +98,8 @@ impl Queue {
         true
     }
 
-    /// Takes out those that have waited since before `millis`: nobody asks for them any more.
+    /// Takes out those that have waited since before `millis`: nobody asks for them any more. Lines with nobody in them
+    /// go as well: where nothing is let through for long, connections come and go all the same.
     pub(super) fn forget_before(&mut self, millis: u64) {
         for line in self.lines.values_mut() {
             while let Some(entry) = line.entries.pop_front_if(|entry| entry.since < millis) {
@@ -106,6 +107,8 @@ impl Queue {
                 self.bytes -= entry.bytes;
             }
         }
+        self.lines.retain(|_, line| !line.entries.is_empty());
+        self.round.retain(|id| self.lines.contains_key(id));
     }
 }
 
@@ -141,5 +144,18 @@ mod tests {
         assert_eq!(queue.pop().map(|popped| popped.0), Some(waiter(1, 3)));
         assert_eq!(queue.pop(), None);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn connections_that_are_gone_leave_nothing_where_nothing_is_let_through() {
+        let mut queue = Queue::default();
+        for connection in 0..100 {
+            queue.push(waiter(connection, 0), 10, connection);
+            assert!(queue.remove(waiter(connection, 0)));
+        }
+        queue.push(waiter(100, 0), 10, 100);
+        queue.forget_before(100);
+        assert_eq!((queue.lines.len(), queue.round.len(), queue.len()), (1, 1, 1));
+        assert_eq!(queue.pop().map(|popped| popped.0), Some(waiter(100, 0)));
     }
 }

@@ -51,7 +51,11 @@ pub(crate) struct NodeBells {
     pub(crate) pacing: Arc<Bell>,
 }
 
-/// A bell that several threads listen to: one ring wakes one of them.
+/// Rings that are kept: as many as there are listeners, at least. Who works without ever waiting hears none, and is not
+/// to wake for each of them once there is nothing to do.
+const RINGS_KEPT: usize = 16;
+
+/// A bell that several threads listen to, at most [`RINGS_KEPT`]: one ring wakes one of them.
 #[derive(Default)]
 pub(crate) struct SharedBell {
     rings: Mutex<usize>,
@@ -61,7 +65,9 @@ pub(crate) struct SharedBell {
 impl SharedBell {
     /// Wakes one listener, or lets the next [`SharedBell::wait`] return at once.
     pub(crate) fn ring(&self) {
-        *self.rings.lock() += 1;
+        let mut rings = self.rings.lock();
+        *rings = (*rings + 1).min(RINGS_KEPT);
+        drop(rings);
         self.rung.notify_one();
     }
 
@@ -93,6 +99,14 @@ mod tests {
         bell.ring();
         assert!(listeners.into_iter().all(|listener| listener.join().unwrap()));
         assert!(!bell.wait(Duration::ZERO), "none is left");
+    }
+
+    #[test]
+    fn what_nobody_had_to_hear_is_not_heard_afterwards() {
+        let bell = SharedBell::default();
+        (0..1_000_000).for_each(|_| bell.ring());
+        let heard = (0..1_000_000).take_while(|_| bell.wait(Duration::ZERO)).count();
+        assert_eq!(heard, RINGS_KEPT);
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn look(files: &dyn Fs, dir: &Path, min: DiskFreeMin, buckets: &[Patient], was_l
 
 fn level(space: Space, queued: u64, min: DiskFreeMin, was_low: bool) -> DiskLevel {
     let free_min = min.bytes(space.total);
-    let enough = if was_low { free_min + free_min / MARGIN } else { free_min };
+    let enough = if was_low { free_min.saturating_add(free_min / MARGIN) } else { free_min };
     let low = space.free.saturating_sub(queued) < enough;
     DiskLevel { total: space.total, free: space.free, free_min, low }
 }
@@ -143,6 +143,7 @@ mod tests {
         assert!(is_low(9 * GIB - 1, 0, min, true));
         assert!(!is_low(9 * GIB, 0, min, true));
         assert!(!is_low(9 * GIB - 1, 0, min, false));
+        assert!(is_low(9 * GIB, 0, DiskFreeMin::Bytes(u64::MAX), true), "more than there is");
     }
 
     #[test]
