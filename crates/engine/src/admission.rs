@@ -216,7 +216,14 @@ impl Bucket {
         self.gatekeeper.pacer.lock().pacer.redeem(waiter)
     }
 
-    /// A waiting mutation gives up: it is going to be refused, or its connection is gone.
+    /// A waiting mutation's connection is gone: it takes no turn, and makes room for others to wait.
+    pub fn forget(&self, waiter: Waiter) {
+        let mut pacing = self.gatekeeper.pacer.lock();
+        pacing.pacer.withdraw(waiter);
+        self.account_waiting(&mut pacing);
+    }
+
+    /// A waiting mutation gives up: it is going to be refused.
     pub fn give_up(&self, waiter: Waiter, now: Now) {
         let mut pacing = self.gatekeeper.pacer.lock();
         let was_waiting = pacing.pacer.withdraw(waiter);

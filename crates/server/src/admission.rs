@@ -73,6 +73,13 @@ pub(crate) fn ask(
     Err(Stop::Park(Stage::Paced { until, alone }, Some(until)))
 }
 
+/// A mutation that waits is not going to be executed: its connection ends.
+pub(crate) fn forget(bucket: &BucketEntry, stage: &Stage, waiter: Waiter) {
+    if let Stage::Paced { .. } = stage {
+        bucket.engine.forget(waiter);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

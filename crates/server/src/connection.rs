@@ -171,6 +171,14 @@ impl Connection {
         self.blocked
     }
 
+    /// It is about to be closed: what waits for its turn is to take none from others.
+    pub(crate) fn leave(&self, context: &Context) {
+        let Some(bucket) = self.session.attached() else { return };
+        for parked in &self.parked {
+            admission::forget(bucket, &parked.stage, context.waiter(parked.ticket));
+        }
+    }
+
     /// Marks a parked request for execution. Unknown tickets were answered already.
     pub(crate) fn wake(&mut self, ticket: u64) {
         match &mut self.session.dcp {
@@ -699,6 +707,10 @@ fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
     }
     let waiter = call.waiter();
     let Some(bucket) = call.session.attached() else { return Ok(()) };
+    // Who may not write is told so at once, and takes no turn from those who may.
+    if bucket.engine.is_paced() && call.resumed.is_none() && !call.session.may_grow(call.request.key.key) {
+        return Ok(());
+    }
     admission::ask(bucket, waiter, bytes, &mut call.resumed, call.context)
 }
 

@@ -231,6 +231,12 @@ impl Session {
         if self.access.has(privilege) { Ok(()) } else { self.require_in(privilege, key.collection()) }
     }
 
+    /// Whether any mutation that may grow a document is allowed.
+    pub(crate) fn may_grow(&self, key: DocKey<'_>) -> bool {
+        let privileges = [Privilege::Upsert, Privilege::Insert, Privilege::MetaWrite];
+        privileges.into_iter().any(|privilege| self.require(privilege, key).is_ok())
+    }
+
     /// As [`Self::require`], for a collection.
     ///
     /// # Errors

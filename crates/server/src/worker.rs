@@ -320,6 +320,8 @@ impl Worker {
 
     fn close(&mut self, id: ConnectionId, mut live: Box<Live>) {
         live.transport.deregister(self.poll.registry());
+        self.context.connection = id;
+        live.connection.leave(&self.context);
         self.held -= live.held;
         self.connections.retire(id);
         self.mailbox.remove_load();

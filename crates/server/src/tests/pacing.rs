@@ -11,9 +11,10 @@ use protocol::{
 
 use super::{
     harness::{Node, Wire, encode, replies},
+    logins::log_in,
     waiting::wire,
 };
-use crate::connection::After;
+use crate::{ListenerKind, connection::After};
 
 const MIB: usize = 1 << 20;
 
@@ -80,6 +81,21 @@ fn in_order_the_connection_waits_and_goes_on_in_order() {
 }
 
 #[test]
+fn who_may_not_write_is_told_so_at_once_and_takes_no_turn() {
+    let mut node = Node::with_disk();
+    node.put_user("looker", "lookerpw", "data_reader[disk]");
+    let mut writer = wire(&node, &[Feature::UnorderedExecution]);
+    press(&node, &mut writer);
+    let mut looker = node.connect(ListenerKind::Kv);
+    looker.hello(&[Feature::Xerror]);
+    log_in(&mut looker, "looker", "lookerpw");
+    let select = Request { key: b"disk", ..Request::new(Opcode::SelectBucket) };
+    assert_eq!(looker.ask(&select).status, Status::Success);
+    assert_eq!(looker.ask(&set(b"k", b"v", 1)).status, Status::NoAccess);
+    assert_eq!(node.stats("disk").pacing.waiting, 1, "the writer's");
+}
+
+#[test]
 fn what_has_waited_long_enough_is_refused_and_has_not_happened() {
     let node = Node::with_disk();
     let mut wire = wire(&node, &[Feature::UnorderedExecution, Feature::Xerror]);
@@ -106,11 +122,17 @@ fn a_connection_that_goes_away_leaves_nothing_behind() {
     let node = Node::with_disk();
     let mut gone = wire(&node, &[Feature::UnorderedExecution]);
     press(&node, &mut gone);
-    drop(gone);
     assert_eq!(node.stats("disk").pacing.waiting, 1);
+    gone.connection.leave(&gone.context);
+    let stats = node.stats("disk").pacing;
+    assert_eq!(
+        (stats.waiting, stats.waiting_bytes, stats.refused),
+        (0, 0, 0),
+        "though nothing was let through"
+    );
+    drop(gone);
     node.flush();
     node.pace();
-    assert_eq!(node.stats("disk").pacing.waiting, 0);
     let mut other = wire(&node, &[]);
     assert_eq!(other.ask(&set(b"k", b"v", 1)).status, Status::Success);
 }
