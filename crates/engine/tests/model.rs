@@ -162,7 +162,8 @@ impl World {
             850..880 => self.page(),
             880..905 => self.expire(),
             905..925 => self.compact(),
-            925..965 => self.rig.clock.0 += self.rng.u64(0..3_000),
+            925..960 => self.rig.clock.0 += self.rng.u64(0..3_000),
+            960..965 => self.time_out(),
             965..967 => self.pause(),
             967..975 => self.crash(),
             975..980 => self.restart(),
@@ -491,6 +492,13 @@ impl World {
         for shard in 0..self.rig.bucket.shards() {
             self.flush(shard);
         }
+    }
+
+    /// What is not synced by now is given up, and never seen.
+    fn time_out(&mut self) {
+        self.rig.clock.advance_secs(31);
+        self.rig.bucket.time_out_durable(self.rig.now());
+        self.model.timed_out();
     }
 
     fn flush_everything(&mut self) {

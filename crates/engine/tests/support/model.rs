@@ -344,6 +344,13 @@ impl Model {
         }
     }
 
+    /// Durable writes in progress were aborted.
+    pub(crate) fn timed_out(&mut self) {
+        for (key, (seqno, _)) in std::mem::take(&mut self.pending) {
+            self.log.retain(|entry| entry.seqno != seqno || entry.key != key);
+        }
+    }
+
     /// Power was lost (a prepare that was synced is committed then); `recovered` tells the seqno each vBucket came back with.
     pub(crate) fn crashed(&mut self, recovered: impl Fn(VbId) -> Seqno) {
         self.versions = self.synced.clone();
