@@ -161,7 +161,10 @@ impl Bucket {
             gathered.push(record);
         } else if let Ok((slot, _)) = self.slot(vb) {
             // Tombstones that are on disk need no memory; the collection has moved on all the same.
-            slot.vb.lock().counts.advance(DocKey::trusted(record.key), record.meta.seqno);
+            let mut v = slot.vb.lock();
+            if v.warming.is_some() {
+                v.counts.advance(DocKey::trusted(record.key), record.meta.seqno);
+            }
         }
     }
 
@@ -195,6 +198,10 @@ impl Bucket {
                 rest.split_at(rest.partition_point(|entry| entry.hash <= last.max(first.hash)));
             rest = others;
             let mut v = slot.vb.lock();
+            if v.warming.is_none() {
+                // Emptied meanwhile: these are keys of the history before.
+                return;
+            }
             let collections = self.collections.load();
             for entry in chunk {
                 let key = gathered.key(entry);

@@ -6,8 +6,13 @@ mod support;
 
 use std::sync::Arc;
 
-use base::{DocKey, HashedKey, Now, Status, VbId, bucket::BucketKind, hash::key_hash};
-use settee_engine::{Bucket, BucketChange, Budget, Delete, Refusal, Store, Waiter};
+use base::{
+    CollectionId, DocKey, HashedKey, Manifest, ManifestUid, Now, Status, VbId,
+    bucket::{BucketKind, EvictionPolicy},
+    hash::key_hash,
+    manifest::Collection,
+};
+use settee_engine::{Bucket, BucketChange, BucketOptions, Budget, Delete, Refusal, Store, Waiter};
 use support::{Rig, options};
 
 const KEY: &[u8] = b"\0key";
@@ -217,4 +222,27 @@ fn a_request_during_the_lookup_of_its_key_waits_for_that_one() {
     rig.warm_up();
     assert_eq!(hand.get().unwrap(), b"new");
     assert_eq!(rig.bucket.stats().ops.bg_fetched, fetched, "one read was enough for both");
+}
+
+#[test]
+fn warm_up_does_not_count_what_is_emptied_while_it_reads() {
+    let options = BucketOptions { eviction: EvictionPolicy::FullEviction, ..options(BucketKind::Couchbase) };
+    let mut manifest = Manifest { uid: ManifestUid(1), next_id: 9, ..Manifest::default() };
+    manifest.scopes[0].collections.push(Collection {
+        id: CollectionId(8),
+        name: "c".into(),
+        max_ttl_secs: None,
+    });
+    let rig = Rig::with_manifest(options, Arc::new(manifest));
+    let hand = Hand::of(&rig);
+    hand.set(b"v");
+    hand.flush();
+    let rig = rig.crash();
+    let hand = Hand::of(&rig);
+    rig.bucket.reconfigure(BucketChange { quota_bytes: Some(0), ..BucketChange::default() });
+    // All keys have been read when the first system event is looked up.
+    let pause = || during_next_read(&rig, |hand| hand.bucket.flush_all(hand.now).unwrap());
+    rig.bucket.warm_up_pausing(hand.shard(), hand.now, &pause).unwrap();
+    let stats = rig.bucket.stats();
+    assert_eq!((stats.curr_items, stats.evicted), (0, 0));
 }
