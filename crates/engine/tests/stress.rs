@@ -13,20 +13,21 @@ use std::time::{Duration, Instant};
 
 use base::{
     DocKey, HashedKey, Now, Status, VbId,
-    bucket::{BucketKind, DurabilityLevel},
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     hash::{key_hash, vbucket_of},
 };
 use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 use settee_engine::{
-    Bucket, BucketOptions, Budget, Counter, Delete, Durable, Expiry, Mutated, Notifier, Refusal, Store,
-    Waiter, Work,
+    Bucket, BucketChange, BucketOptions, Budget, Counter, Delete, Durable, Expiry, Mutated, Notifier,
+    Refusal, Store, Waiter, Work,
 };
 use storage::KvStore;
-use support::{MemStore, START_SECS, options};
+use support::{Disk, FaultDisk, MemStore, START_SECS, options};
 
 const WORKERS: u32 = 3;
 const ROUNDS: u64 = 3_000;
+const QUOTA: u64 = 1 << 20;
 
 /// One mailbox per worker: the last ticket that was woken.
 #[derive(Default)]
@@ -205,19 +206,57 @@ fn background(bucket: &Bucket, clock: &AtomicU64, stop: &AtomicBool) {
     }
 }
 
+/// Beside [`background`]: what a server does in other threads, and an administrator who cannot decide.
+fn housekeeping(bucket: &Bucket, clock: &AtomicU64, stop: &AtomicBool) {
+    let policies = [EvictionPolicy::FullEviction, EvictionPolicy::ValueOnly];
+    for policy in policies.into_iter().cycle() {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        for _ in 0..20 {
+            let now = now_of(clock);
+            for quota_bytes in [0, QUOTA] {
+                let (eviction, quota_bytes) = (Some(policy), Some(quota_bytes));
+                bucket.reconfigure(BucketChange { eviction, quota_bytes, ..BucketChange::default() });
+                bucket.page(now, Budget::default());
+            }
+            for shard in 0..bucket.shards() {
+                bucket.run_fetches(shard, 8, now);
+                bucket.compact_eagerly(shard, now).unwrap();
+            }
+            bucket.time_out_durable(now);
+        }
+    }
+}
+
 #[test]
 fn nothing_is_lost_between_threads() {
-    let options =
-        BucketOptions { vbuckets: 16, shards: 2, quota_bytes: 1 << 20, ..options(BucketKind::Couchbase) };
     let stores: Vec<Arc<MemStore>> = vec![Arc::default(), Arc::default()];
-    let dynamic = || stores.iter().map(|store| store.clone() as Arc<dyn KvStore>).collect();
+    press(options(BucketKind::Couchbase), &|| {
+        stores.iter().map(|store| store.clone() as Arc<dyn KvStore>).collect()
+    });
+}
+
+#[test]
+fn nothing_is_lost_while_keys_leave_memory_and_segments_are_cleaned() {
+    let disks: Vec<_> = (0..2).map(|shard| FaultDisk::new(3, shard)).collect();
+    let eviction = EvictionPolicy::FullEviction;
+    press(BucketOptions { eviction, ..options(BucketKind::Couchbase) }, &|| {
+        disks.iter().map(|disk| disk.open()).collect()
+    });
+}
+
+fn press(options: BucketOptions, open: &dyn Fn() -> Vec<Arc<dyn KvStore>>) {
+    let options = BucketOptions { vbuckets: 16, shards: 2, quota_bytes: QUOTA, ..options };
+    let evicts_keys = options.eviction == EvictionPolicy::FullEviction;
     let mailboxes = Arc::new(Mailboxes::default());
     let clock = Arc::new(AtomicU64::new(0));
     let bucket =
-        Bucket::open(options.clone(), dynamic(), Arc::default(), mailboxes.clone(), now_of(&clock)).unwrap();
+        Bucket::open(options.clone(), open(), Arc::default(), mailboxes.clone(), now_of(&clock)).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let background = scope.spawn(|| background(&bucket, &clock, &stop));
+        let housekeeping = evicts_keys.then(|| scope.spawn(|| housekeeping(&bucket, &clock, &stop)));
         let workers: Vec<_> = (0..WORKERS)
             .map(|number| Worker {
                 number,
@@ -232,16 +271,20 @@ fn nothing_is_lost_between_threads() {
         let finished: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         stop.store(true, Ordering::Relaxed);
         background.join().unwrap();
+        housekeeping.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(finished.iter().all(Result::is_ok));
     });
-    assert!(bucket.stats().ops.ejects > 0, "the quota was small enough to matter");
+    let stats = bucket.stats();
+    assert!(stats.ops.ejects + stats.ops.bg_fetched > 0, "the quota was small enough to matter");
     assert!(bucket.close(now_of(&clock)));
+    let items = bucket.stats().curr_items;
     drop(bucket);
 
-    let bucket = Bucket::open(options, dynamic(), Arc::default(), mailboxes, now_of(&clock)).unwrap();
+    let bucket = Bucket::open(options, open(), Arc::default(), mailboxes, now_of(&clock)).unwrap();
     for shard in 0..bucket.shards() {
         assert!(!bucket.warm_up(shard, now_of(&clock)).unwrap());
     }
+    assert_eq!(bucket.stats().curr_items, items);
     let sum = |name: &str| -> u64 {
         (0..20).map(|n| read_number(&bucket, &clock, format!("\0{name}{n}").as_bytes())).sum()
     };
