@@ -264,6 +264,9 @@ impl Bucket {
             bytes += group.iter().map(|part| part.bytes).sum::<u64>();
             committed.append(&mut group);
         }
+        if let Some(&next) = dirty.as_slice().first() {
+            shard.gate.go_on_with(next);
+        }
         for index in dirty {
             shard.gate.mark_dirty(index, now);
             report.more |= report.failed.is_none();

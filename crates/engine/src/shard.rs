@@ -140,6 +140,8 @@ pub(crate) struct Gate {
     dirty_bytes: AtomicU64,
     /// Bit per vBucket of the shard whose checkpoint the flusher has not taken all of.
     dirty_vbs: Box<[AtomicU64]>,
+    /// The vBucket (position in the shard) that the flusher takes first.
+    first_vb: AtomicUsize,
 }
 
 impl Gate {
@@ -159,6 +161,7 @@ impl Gate {
             dirty_since: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
             dirty_vbs: (0..vbuckets.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            first_vb: AtomicUsize::new(0),
         }
     }
 
@@ -347,7 +350,13 @@ impl Gate {
         }
     }
 
-    /// The dirty vBuckets (positions in the shard), which count as clean from now on.
+    /// The flusher did not come as far as this vBucket: it is the first next time, so that none waits for ever behind
+    /// those before it.
+    pub(crate) fn go_on_with(&self, vb_in_shard: usize) {
+        self.first_vb.store(vb_in_shard, Ordering::Relaxed);
+    }
+
+    /// The dirty vBuckets (positions in the shard) in the order of their turns, which count as clean from now on.
     pub(crate) fn take_dirty(&self) -> Vec<usize> {
         self.dirty_since.store(0, Ordering::Relaxed);
         let mut dirty = Vec::new();
@@ -358,6 +367,9 @@ impl Gate {
                 bits &= bits - 1;
             }
         }
+        let first = self.first_vb.load(Ordering::Relaxed);
+        let earlier = dirty.partition_point(|&index| index < first);
+        dirty.rotate_left(earlier);
         dirty
     }
 

@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use base::{
-    Cas, CollectionId, Datatype, Manifest, ManifestUid, Seqno, Status, VbId, VbUuid,
+    Cas, CollectionId, Datatype, DocKey, HashedKey, Manifest, ManifestUid, Seqno, Status, VbId, VbUuid,
     bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     manifest::Collection,
 };
@@ -179,6 +179,32 @@ fn nothing_is_written_before_it_is_due() {
     rig.clock.0 += 100;
     let report = rig.bucket.flush(shard, rig.now());
     assert!(report.synced && report.items == 1, "the superseded version is not written: {report:?}");
+}
+
+/// More is written than one sync takes, always to vBuckets that come first.
+#[test]
+fn no_vbucket_waits_for_ever_behind_those_before_it() {
+    let rig = rig();
+    let value = vec![b'v'; 512 << 10];
+    let write = |vb: u16, number: u32| {
+        let key = format!("\0key{number}");
+        let key = HashedKey::new(DocKey::trusted(key.as_bytes()));
+        rig.bucket.store(VbId(vb), key, &Store::set(&value), rig.now()).unwrap()
+    };
+    // Of the first shard.
+    let write_to_busy = |number| [0, 2].map(|vb| write(vb, number));
+    (0..6).for_each(|number| assert!(write_to_busy(number)[0].seqno > Seqno(0)));
+    let waiting = write(14, 0);
+    let is_persisted =
+        || rig.bucket.observe_seqno(VbId(14), waiting.vb_uuid).unwrap().persisted >= waiting.seqno;
+    let mut rounds = 0;
+    while !is_persisted() {
+        rounds += 1;
+        assert!(rounds < 16, "it is still waiting");
+        write_to_busy(100 + rounds);
+        let report = rig.bucket.flush(0, rig.now());
+        assert!(report.synced && report.more, "{report:?}");
+    }
 }
 
 #[test]
