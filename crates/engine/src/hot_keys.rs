@@ -59,25 +59,33 @@ struct List {
     /// What is less frequent is not listed.
     floor: u8,
     entries: Vec<(u8, VbId, Box<[u8]>)>,
+    /// Entries that are more frequent than that: counted, since a full list is asked with every document.
+    above: usize,
     bytes: usize,
     bytes_max: usize,
 }
 
 impl List {
     fn new(bytes_max: usize) -> Self {
-        Self { floor: FREQUENCY_INITIAL + 1, entries: Vec::new(), bytes: 1, bytes_max }
+        Self { floor: FREQUENCY_INITIAL + 1, entries: Vec::new(), above: 0, bytes: 1, bytes_max }
     }
 
-    fn add(&mut self, vb: VbId, frequency: u8, key: &[u8]) {
-        if frequency < self.floor {
+    fn takes(&self, frequency: u8) -> bool {
+        frequency >= self.floor
+    }
+
+    fn add(&mut self, vb: VbId, frequency: u8, key: Box<[u8]>) {
+        if !self.takes(frequency) {
             return;
         }
-        self.entries.push((frequency, vb, key.into()));
         self.bytes += ENTRY_BYTES + key.len();
-        while self.bytes > self.bytes_max && self.entries.iter().any(|entry| entry.0 != self.floor) {
+        self.above += usize::from(frequency > self.floor);
+        self.entries.push((frequency, vb, key));
+        while self.bytes > self.bytes_max && self.above > 0 {
             self.floor += 1;
             let floor = self.floor;
             self.entries.retain(|entry| entry.0 >= floor);
+            self.above = self.entries.iter().filter(|entry| entry.0 > floor).count();
             self.bytes = 1 + self.entries.iter().map(|entry| ENTRY_BYTES + entry.2.len()).sum::<usize>();
         }
         // All that is left is equally frequent.
@@ -180,12 +188,15 @@ impl Bucket {
                 return false;
             }
             let Ok((slot, _)) = self.slot(vb) else { return true };
+            let mut found = Vec::new();
             let next = slot.vb.lock().table.scan(walk.position, CHUNK, &mut |item| {
                 seen += 1;
-                if !item.is_deleted() && !is_system_key(item.key()) {
-                    walk.list.add(vb, item.frequency(), item.key());
+                if walk.list.takes(item.frequency()) && !item.is_deleted() && !is_system_key(item.key()) {
+                    found.push((item.frequency(), item.key().into()));
                 }
             });
+            // Without the lock: making room in a full list takes a while.
+            found.into_iter().for_each(|(frequency, key)| walk.list.add(vb, frequency, key));
             // An empty vBucket is work as well.
             seen += 1;
             (walk.vb, walk.position) = match next {
@@ -232,8 +243,9 @@ mod tests {
     fn a_full_list_keeps_the_most_frequent() {
         let mut list = List::new(1 + 100 * (ENTRY_BYTES + 4));
         for number in 0..10_000_u32 {
-            list.add(VbId(7), (number % 60) as u8, &number.to_be_bytes());
+            list.add(VbId(7), (number % 60) as u8, number.to_be_bytes().into());
             assert!(list.bytes <= list.bytes_max);
+            assert_eq!(list.above, list.entries.iter().filter(|entry| entry.0 > list.floor).count());
         }
         let bytes = list.encode();
         assert!(bytes.len() <= 1 + 100 * (ENTRY_BYTES + 4));
@@ -247,10 +259,19 @@ mod tests {
     }
 
     #[test]
+    fn a_list_full_of_equals_stays_as_it_is() {
+        let mut list = List::new(1 + 100 * (ENTRY_BYTES + 4));
+        (0..1_000_u32).for_each(|number| list.add(VbId(7), 9, number.to_be_bytes().into()));
+        let numbers: Vec<_> =
+            list.entries.iter().map(|entry| u32::from_be_bytes((*entry.2).try_into().unwrap())).collect();
+        assert!(numbers.iter().copied().eq(0..100), "{numbers:?}");
+    }
+
+    #[test]
     fn what_was_hardly_used_is_not_listed() {
         let mut list = List::new(LIST_BYTES_MAX);
-        list.add(VbId(1), FREQUENCY_INITIAL, b"\0cold");
-        list.add(VbId(1), FREQUENCY_INITIAL + 1, b"\0warm");
+        list.add(VbId(1), FREQUENCY_INITIAL, (*b"\0cold").into());
+        list.add(VbId(1), FREQUENCY_INITIAL + 1, (*b"\0warm").into());
         let bytes = list.encode();
         assert_eq!(decode(&bytes).collect::<Vec<_>>(), [(VbId(1), FREQUENCY_INITIAL + 1, &b"\0warm"[..])]);
     }
@@ -258,8 +279,8 @@ mod tests {
     #[test]
     fn damage_ends_a_list() {
         let mut list = List::new(LIST_BYTES_MAX);
-        list.add(VbId(1), 9, b"\0one");
-        list.add(VbId(1), 9, b"\0two");
+        list.add(VbId(1), 9, (*b"\0one").into());
+        list.add(VbId(1), 9, (*b"\0two").into());
         let bytes = list.encode();
         assert_eq!(decode(&bytes[..bytes.len() - 1]).count(), 1);
         assert_eq!(decode(&[]).count(), 0);
