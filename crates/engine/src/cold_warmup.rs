@@ -43,13 +43,13 @@ struct Entry {
     seqno: Seqno,
     expiry: u32,
     /// Of the key among all keys.
-    start: u32,
+    start: usize,
     length: u8,
 }
 
 impl Gathered {
     fn push(&mut self, record: &Record<'_>) {
-        let Ok(start) = u32::try_from(self.keys.len()) else { return };
+        let start = self.keys.len();
         self.keys.extend_from_slice(record.key);
         self.entries.push(Entry {
             hash: record.hash,
@@ -61,8 +61,8 @@ impl Gathered {
     }
 
     fn key(&self, entry: &Entry) -> HashedKey<'_> {
-        let start = entry.start as usize;
-        let key = self.keys.get(start..start + usize::from(entry.length)).unwrap_or_default();
+        let end = entry.start + usize::from(entry.length);
+        let key = self.keys.get(entry.start..end).unwrap_or_default();
         HashedKey { key: DocKey::trusted(key), hash: entry.hash }
     }
 
