@@ -38,7 +38,7 @@ const SAMPLES_MIN: u64 = 256;
 /// Uses per document in memory after which frequencies are halved.
 const USES_PER_AGE: u64 = 16;
 /// How long memory may rest between the watermarks before the pager brings it below the low one.
-const LINGER_MILLIS: u64 = 3_000;
+const LINGER_MILLIS: u64 = 2_000;
 
 /// Where the pager is and what it has learnt.
 #[derive(Debug)]
@@ -152,6 +152,8 @@ impl Bucket {
         let Some(means) = self.means() else { return report };
         let Some(mut pager) = self.item_pager.try_lock() else { return report };
         let (high, low) = self.watermarks();
+        // A little further, so that a few more documents do not have it called again at once.
+        let goal = low - low / 64;
         let mut used = self.mem_used();
         if used <= low {
             pager.above_since = None;
@@ -161,10 +163,10 @@ impl Bucket {
                 self.begin_paging(&mut pager);
             }
         }
-        pager.is_active &= used > low;
+        pager.is_active &= used > goal;
         let mut looked_at = 0;
         while pager.is_active && looked_at < budget.items && report.bytes < budget.bytes as u64 {
-            pager.aim(used - low);
+            pager.aim(used - goal);
             let (seen, freed_items) = self.page_chunk(&mut pager, means, now);
             // An empty vBucket is work as well.
             looked_at += seen.max(1);
@@ -172,7 +174,7 @@ impl Bucket {
             let before = used;
             used = self.mem_used();
             report.bytes += before.saturating_sub(used);
-            pager.is_active = used > low;
+            pager.is_active = used > goal;
             pager.fruitless = if freed_items == 0 { pager.fruitless + seen.max(1) as u64 } else { 0 };
             if pager.fruitless > pager.documents + u64::from(self.vbuckets()) {
                 pager.fruitless = 0;

@@ -5,7 +5,8 @@
 //! holds for what is dirty: that cannot be ejected before it is synced, so it has a limit of its own, per shard.
 //!
 //! Between the limit and the quota is the *reserve*: for deletions (tombstones are written before they go), touches, and
-//! values that readers bring back from disk. A cache has none, since it can always drop something.
+//! values that readers bring back from disk. A cache has none, since it can always drop something. Tables grow by doubling, and
+//! what that takes has not been asked for: where it has used the reserve up, touches overdraw the quota a little.
 
 use std::sync::atomic::Ordering;
 
@@ -59,6 +60,7 @@ impl Room {
     /// Couchbase's `mutation_mem_ratio`.
     const LIMIT: u64 = 93;
     const DIRTY: u64 = 40;
+    const OVERDRAFT: u64 = 105;
 
     pub(crate) fn of(quota: u64, shards: usize, is_cache: bool) -> Self {
         let percent = |percent: u64| quota / 100 * percent;
@@ -136,8 +138,7 @@ impl Bucket {
             return Ok(());
         }
         // A cache never refuses as long as it can drop something; somebody else is doing that just now.
-        let slack = self.settings.quota_bytes() / 100 * 105;
-        if self.options.kind == BucketKind::Memcached && self.mem_used() + bytes as u64 <= slack {
+        if self.options.kind == BucketKind::Memcached && self.mem_used() + bytes as u64 <= self.overdraft() {
             return Ok(());
         }
         if env.shard.gate.want_flush() {
@@ -149,15 +150,28 @@ impl Bucket {
     /// Whether so many bytes fit into the reserve; what never waits for room asks this. Has the pager make up for them.
     #[inline]
     pub(crate) fn fits_reserve(&self, env: &Env<'_>, bytes: usize) -> bool {
-        self.is_at_ease(env, bytes) || self.make_room_in_reserve(env, bytes)
+        self.is_at_ease(env, bytes) || self.make_room_up_to(self.settings.quota_bytes(), env, bytes)
+    }
+
+    /// The same for what puts another version in the place of one that is there: that may overdraw the quota a little, and
+    /// where little is dirty it is not what fills the memory.
+    #[inline]
+    pub(crate) fn fits_overdraft(&self, env: &Env<'_>, bytes: usize) -> bool {
+        self.is_at_ease(env, bytes)
+            || self.make_room_up_to(self.overdraft(), env, bytes)
+            || env.shard.gate.dirty_bytes() <= self.settings.room().dirty_paced
     }
 
     #[cold]
-    fn make_room_in_reserve(&self, env: &Env<'_>, bytes: usize) -> bool {
+    fn make_room_up_to(&self, limit: u64, env: &Env<'_>, bytes: usize) -> bool {
         if !self.has_room_for(env, bytes) {
             self.page(env.now, HELP);
         }
-        self.mem_used() + bytes as u64 <= self.settings.quota_bytes()
+        self.mem_used() + bytes as u64 <= limit
+    }
+
+    fn overdraft(&self) -> u64 {
+        self.settings.quota_bytes() / 100 * Room::OVERDRAFT
     }
 
     /// Bytes that no ejection frees: a quota that leaves no room above them could not be kept.

@@ -30,7 +30,7 @@ impl Bucket {
     ) -> Result<(R, Mutated), Refusal> {
         let door = self.door(vb, key, now)?;
         self.admit(&door.env, 0)?;
-        if !self.fits_reserve(&door.env, item_bytes(key.key, 0)) {
+        if !self.fits_overdraft(&door.env, item_bytes(key.key, 0)) {
             return Err(self.out_of_room(&door.env).into());
         }
         let expiry = door.expiry(expiry_wire);
