@@ -41,6 +41,9 @@ const COMMIT_BYTES: u64 = 8 << 20;
 /// What the lists of a batch take per item: loan, hash, locator, and the record while it is being written.
 const ITEM_LIST_BYTES: usize =
     size_of::<ItemLoan>() + size_of::<u64>() + size_of::<Locator>() + size_of::<Record<'_>>();
+/// Bytes written by a flush after which it is told what the store's indexes take by now; after less than that it is what it
+/// was, and statistics tell in any case.
+const ACCOUNT_BYTES: u64 = 1 << 20;
 /// Items published per lock hold.
 const PUBLISH_ITEMS: usize = 256;
 
@@ -289,6 +292,9 @@ impl Bucket {
             shard.counters.drained_bytes.fetch_add(part.taken_bytes, Ordering::Relaxed);
             shard.counters.persisted.fetch_add(part.items.len() as u64, Ordering::Relaxed);
             report.durable += self.publish(shard, part, now);
+        }
+        if report.bytes >= ACCOUNT_BYTES {
+            shard.account_store(&store.stats());
         }
         if self.is_paced() {
             self.notifier.work(Work::Pace);

@@ -10,8 +10,6 @@
 //! nothing leaves while the vBucket is being loaded; locked documents and those that a durable write is about to replace
 //! stay. Whether a bucket evicts keys can change at any time: keys that are cold then come back as they are asked for.
 
-use std::sync::atomic::Ordering;
-
 use base::{DocKey, HashedKey, Status};
 
 use crate::{
@@ -109,13 +107,5 @@ impl VBucket {
         let result = change(&mut self.cold);
         shard.pools.exchange(Pool::ColdIndex, before, self.cold.memory_bytes() as u64);
         result
-    }
-}
-
-impl Shard {
-    /// Tells the pools what finding keys on disk takes in the store.
-    pub(crate) fn account_index(&self, bytes: u64) {
-        let before = self.counters.index_bytes.swap(bytes, Ordering::Relaxed);
-        self.pools.exchange(Pool::ColdIndex, before, bytes);
     }
 }

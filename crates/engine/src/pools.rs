@@ -25,7 +25,7 @@ pub enum Pool {
     Replication,
     /// Keys to be read from disk, and the values just read.
     Fetch,
-    /// Batches on their way to disk, and compaction.
+    /// Batches on their way to disk, the indexes that their segments will be sealed with, and compaction.
     Write,
     /// What finds keys that are not in memory.
     ColdIndex,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use base::{Cas, Now, Status, VbId, bucket::BucketKind};
 use parking_lot::Mutex;
-use storage::{KvStore, Record};
+use storage::{KvStore, Record, StoreStats};
 
 use crate::{
     arena::Arena,
@@ -20,7 +20,7 @@ use crate::{
     feed::{BackfillQueue, Backfiller},
     flusher::Flusher,
     item::{ItemLoan, ItemPtr, ItemRef},
-    pools::Pools,
+    pools::{Pool, Pools},
 };
 
 /// Bytes a vBucket gathers before it tells its shard.
@@ -75,8 +75,9 @@ pub(crate) struct Counters {
     pub(crate) backfill_errors: AtomicU64,
     /// Cursors that were too far behind.
     pub(crate) cursors_dropped: AtomicU64,
-    /// Memory of the store's indexes, as last told to the pools.
+    /// Memory of the store, as last told to the pools.
     pub(crate) index_bytes: AtomicU64,
+    pub(crate) unsealed_index_bytes: AtomicU64,
 }
 
 impl Shard {
@@ -101,6 +102,15 @@ impl Shard {
         // One writer: a load and a store lose nothing.
         let bytes = RECORD_BYTES + record.key.len() as u64 + record.value.len() as u64;
         self.warmed_bytes.store(self.warmed_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    }
+
+    /// Tells the pools what memory the store takes.
+    pub(crate) fn account_store(&self, store: &StoreStats) {
+        let tell = |pool, told: &AtomicU64, bytes| {
+            self.pools.exchange(pool, told.swap(bytes, Ordering::Relaxed), bytes);
+        };
+        tell(Pool::ColdIndex, &self.counters.index_bytes, store.index_bytes);
+        tell(Pool::Write, &self.counters.unsealed_index_bytes, store.unsealed_index_bytes);
     }
 
     /// Gives a reference back.

@@ -404,7 +404,7 @@ impl BucketStats {
         }
         if let Some(store) = &shard.store {
             let store = store.stats();
-            shard.account_index(store.index_bytes);
+            shard.account_store(&store);
             self.disk_bytes += store.bytes_on_disk;
             self.disk_used_bytes += store.bytes_used;
             self.disk_live_bytes += store.bytes_live;

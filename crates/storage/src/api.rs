@@ -364,6 +364,8 @@ pub struct StoreStats {
     pub corrupt_count: u64,
     /// Memory that finding keys takes: what is loaded of the indexes of sealed segments.
     pub index_bytes: u64,
+    /// Memory of the indexes that segments are to be sealed with.
+    pub unsealed_index_bytes: u64,
     /// Whether a write or sync error stopped all writing.
     pub poisoned: bool,
     /// Whether the last write was refused for want of space.

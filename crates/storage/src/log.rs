@@ -387,6 +387,7 @@ impl Core {
             backfill_records: load(&self.counters.backfill_records),
             backfill_bytes: load(&self.counters.backfill_bytes),
             index_bytes: self.keys.memory_bytes(&set),
+            unsealed_index_bytes: set.values().map(|segment| segment.footer_to_be_bytes()).sum(),
             bytes_used: set.values().map(|segment| segment.data_end()).sum(),
             bytes_live: set.values().map(|segment| segment.live_units() * UNIT).sum(),
             segments: set.len() as u32,

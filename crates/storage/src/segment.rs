@@ -296,6 +296,14 @@ impl Segment {
         }
     }
 
+    /// Memory that stands in for its footer while it has none.
+    pub(crate) fn footer_to_be_bytes(&self) -> u64 {
+        match &*self.index.read() {
+            Index::Sealed(_) => 0,
+            Index::Memory(index) => index.lookup_bytes(),
+        }
+    }
+
     /// Somebody else answers for it: gives that memory back.
     pub(crate) fn forget_lookup(&self) {
         if let Index::Sealed(index) = &mut *self.index.write() {

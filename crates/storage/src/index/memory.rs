@@ -114,6 +114,12 @@ impl MemoryIndex {
         }
     }
 
+    /// Memory that finding keys takes: entries, chains and table.
+    pub(crate) fn lookup_bytes(&self) -> u64 {
+        let numbers = self.previous.capacity() + self.table.capacity();
+        (self.entries.capacity() * size_of::<Entry>() + numbers * size_of::<u32>()) as u64
+    }
+
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
