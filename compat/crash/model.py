@@ -6,7 +6,8 @@ answered but not yet on disk, or sent without ever hearing back. After a restart
 whole, and none that came before the promised one.
 
 Versions of one vBucket reach the disk in seqno order, so a write that survived vouches for all answered
-writes of its vBucket with lower seqnos. `judge_vbuckets` holds the server to that.
+writes of its vBucket with lower seqnos. `judge_vbuckets` holds the server to that. A durable write vouches for
+nothing: it is answered with the seqno of its commit when its prepare, which has a lower one, is on disk.
 """
 
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ class Version:
 
     def may_be_there(self, now):
         return self.value is not None and (not self.expiry or self.expiry > now - CLOCK_SLACK)
+
+    @property
+    def seqno_on_disk(self):
+        return None if self.how.endswith("durable") else self.seqno
 
     def __str__(self):
         value = "deleted" if self.value is None else f"{len(self.value)} bytes {self.value[:40]!r}"
@@ -90,7 +95,7 @@ class Document:
             raise Broken(self.explain(found, now))
         self.matched = explanations[-1]
         # Absence may have several explanations (deleted, or expired before that): only the first is certain.
-        self.vouches = explanations[0].seqno
+        self.vouches = explanations[0].seqno_on_disk
 
     def explain(self, found, now):
         history = "\n    ".join(str(each) for each in self.versions)
@@ -104,11 +109,11 @@ class Document:
     def settle(self, found):
         """What was found after a restart is on disk: a promise from here on."""
         if found is None:
-            self.versions = [Version(None, cas=self.matched.cas, seqno=self.matched.seqno)]
+            self.versions = [Version(None, cas=self.matched.cas, seqno=self.matched.seqno_on_disk)]
         else:
             value, flags, expiry, cas = found
             self.cas_max = max(self.cas_max, cas)
-            self.versions = [Version(value, flags, expiry, cas, self.matched.seqno, self.matched.vb_uuid)]
+            self.versions = [Version(value, flags, expiry, cas, self.matched.seqno_on_disk, self.matched.vb_uuid)]
         self.matched = None
 
 

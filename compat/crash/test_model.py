@@ -71,6 +71,16 @@ class Judgement(unittest.TestCase):
         with self.assertRaises(Broken):
             judge_vbuckets([first, second])
 
+    def test_a_durable_write_vouches_for_nothing_but_itself(self):
+        first, second = store(document(b"a", 1), b"a2", 3), store(document(b"b", 2), b"b2", 4)
+        second.current.how = "0x01 durable"
+        second.promise()
+        first.judge((b"old", 1, 0, 10), NOW)
+        second.judge((b"b2", 1, 0, 40), NOW)
+        judge_vbuckets([first, second])
+        with self.assertRaises(Broken):
+            second.judge((b"old", 1, 0, 20), NOW)
+
     def test_cas_never_goes_back(self):
         with self.assertRaises(Broken):
             store(document(seqno=5), b"new", 4)
