@@ -49,31 +49,32 @@ def maximum(options, server):
     return most
 
 
+def scaled_steps(options, server, steps):
+    """Steps whose rates are scaled to what this machine can do, fixed before the first."""
+    resident = server.fill()
+    most = maximum(options, server)
+    factor = most / SCALE
+    rows = [step(options, server, factor, *rates) for rates in steps]
+    return {"maximum": most, "factor": factor, "resident": resident, "quota_mb": server.quota,
+            "records": options.pressure_records, "seconds": options.step_seconds, "rows": rows}
+
+
 def writes(options):
     """Steps of sets, then half as much again as the largest, and what is left of it afterwards."""
     with half_resident(options) as server:
-        resident = server.fill()
-        most = maximum(options, server)
-        factor = most / SCALE
-        rows = [step(options, server, factor, *rates) for rates in WRITE_STEPS]
+        told = scaled_steps(options, server, WRITE_STEPS)
+        factor, rows = told["factor"], told["rows"]
         # What 150 % leaves behind meets the first step again at once: does it recover without a rest?
         over = step(options, server, factor, *OVERLOAD, rest=False)
         after = step(options, server, factor, *WRITE_STEPS[0])
         after["recovered_in"] = recovery(after, rows[0])
-        return {"maximum": most, "factor": factor, "resident": resident, "quota_mb": server.quota,
-                "records": options.pressure_records, "seconds": options.step_seconds, "rows": rows, "overload": over,
-                "after": after}
+        return {**told, "overload": over, "after": after}
 
 
 def reads(options):
     """Steps of gets of which half have to come from disk."""
     with half_resident(options) as server:
-        resident = server.fill()
-        most = maximum(options, server)
-        factor = most / SCALE
-        rows = [step(options, server, factor, *rates) for rates in READ_STEPS]
-        return {"maximum": most, "factor": factor, "resident": resident, "quota_mb": server.quota,
-                "records": options.pressure_records, "seconds": options.step_seconds, "rows": rows}
+        return scaled_steps(options, server, READ_STEPS)
 
 
 def recovery(after, calm):

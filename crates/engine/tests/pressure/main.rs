@@ -24,9 +24,9 @@ use promises::Promises;
 use settee_engine::{
     Admission, BucketChange, BucketOptions, Budget, Delete, DocView, PACED_MILLIS_MAX, Store, Waiter,
 };
-use slow_disk::{SimClock, SlowDisk, budget};
+use slow_disk::{SimClock, budget, slow_disk};
 use storage::DiskClock;
-use support::{Clock, Disk, Rig, options};
+use support::{Clock, Disk, FaultDisk, Rig, options};
 
 const QUOTA: u64 = 16 << 20;
 /// Memory may pass the quota by one document per shard and what a fetch brings in.
@@ -59,7 +59,7 @@ struct Parked {
 struct World {
     rig: Rig,
     clock: Arc<SimClock>,
-    disks: Vec<Arc<SlowDisk>>,
+    disks: Vec<Arc<FaultDisk>>,
     promises: Promises,
     rng: Rng,
     is_full: bool,
@@ -105,7 +105,7 @@ impl World {
         let budget = budget(DISK_BYTES_PER_SEC, &clock);
         let shards = if seed.is_multiple_of(3) { 1 } else { 2 };
         let disks: Vec<_> = (0..shards)
-            .map(|shard| Arc::new(SlowDisk::new(seed * 2 + u64::from(shard), shard, &budget)))
+            .map(|shard| Arc::new(slow_disk(seed * 2 + u64::from(shard), shard, &budget)))
             .collect();
         let eviction =
             if seed.is_multiple_of(2) { EvictionPolicy::ValueOnly } else { EvictionPolicy::FullEviction };

@@ -1,12 +1,11 @@
 //! A disk that takes its time, fills up and dies, in a world without clocks: whoever waits for it moves time on.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use storage::{DiskBudget, DiskClock, DiskLimits, FaultFs, KvStore, Options, ThrottledFs};
+use storage::{DiskBudget, DiskClock, DiskLimits, FaultFs, Options, ThrottledFs};
 
-use crate::support::Disk;
+use crate::support::FaultDisk;
 
 /// Time that passes when somebody waits.
 #[derive(Default)]
@@ -23,52 +22,21 @@ impl DiskClock for SimClock {
 }
 
 /// One shard's log on a throttled, faulty file system; all shards share the budget.
-pub(crate) struct SlowDisk {
-    pub(crate) fs: FaultFs,
-    slow: ThrottledFs,
-    shard: u32,
-}
-
-impl SlowDisk {
-    pub(crate) fn new(seed: u64, shard: u32, budget: &Arc<DiskBudget>) -> SlowDisk {
-        let fs = FaultFs::new(seed);
-        let slow = ThrottledFs::new(Arc::new(fs.clone()), Arc::clone(budget));
-        SlowDisk { fs, slow, shard }
-    }
+pub(crate) fn slow_disk(seed: u64, shard: u32, budget: &Arc<DiskBudget>) -> FaultDisk {
+    let fs = FaultFs::new(seed);
+    let slow = ThrottledFs::new(Arc::new(fs.clone()), Arc::clone(budget));
+    let options = Options {
+        shard,
+        segment_bytes: 4 << 20,
+        segment_bytes_min: 1 << 20,
+        reserve_bytes: 2 << 20,
+        ..Options::default()
+    };
+    FaultDisk::seen_through(Arc::new(slow), fs, options)
 }
 
 /// A budget of so many bytes per second.
 pub(crate) fn budget(bytes_per_sec: u64, clock: &Arc<SimClock>) -> Arc<DiskBudget> {
     let limits = DiskLimits { bytes_per_sec, iops: 0 };
     Arc::new(DiskBudget::new(limits, Arc::clone(clock) as Arc<dyn DiskClock>))
-}
-
-impl Disk for SlowDisk {
-    fn open(&self) -> Arc<dyn KvStore> {
-        let options = Options {
-            shard: self.shard,
-            segment_bytes: 4 << 20,
-            segment_bytes_min: 1 << 20,
-            reserve_bytes: 2 << 20,
-            ..Options::default()
-        };
-        Arc::new(storage::open(Path::new("/shard"), Arc::new(self.slow.clone()), options).unwrap())
-    }
-
-    fn crash(&self) {
-        self.fs.crash();
-    }
-
-    fn set_full(&self, full: bool) {
-        self.fs.set_capacity(full.then(|| self.fs.used_bytes()));
-    }
-
-    fn fills_slowly(&self) -> bool {
-        true
-    }
-
-    fn die_after(&self, changes: u64) -> bool {
-        self.fs.die_after(changes);
-        true
-    }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use storage::{FaultFs, KvStore, Options};
+use storage::{FaultFs, Fs, KvStore, Options};
 
 use super::MemStore;
 
@@ -49,8 +49,10 @@ impl Disk for MemDisk {
 
 /// The segment log over a file system in memory that tears and loses what was not synced.
 pub(crate) struct FaultDisk {
-    fs: FaultFs,
-    shard: u32,
+    pub(crate) fs: FaultFs,
+    /// What the log sees of it.
+    seen: Arc<dyn Fs>,
+    options: Options,
 }
 
 impl FaultDisk {
@@ -60,7 +62,20 @@ impl FaultDisk {
 
     /// On a disk that the test keeps a hand on.
     pub(crate) fn over(fs: FaultFs, shard: u32) -> Self {
-        Self { fs, shard }
+        // Small segments, so that compaction has something to do.
+        let options = Options {
+            shard,
+            segment_bytes: 256 << 10,
+            segment_bytes_min: 64 << 10,
+            reserve_bytes: 1 << 20,
+            index_segments_min: 3,
+        };
+        Self::seen_through(Arc::new(fs.clone()), fs, options)
+    }
+
+    /// On a disk with something between it and the log.
+    pub(crate) fn seen_through(seen: Arc<dyn Fs>, fs: FaultFs, options: Options) -> Self {
+        Self { fs, seen, options }
     }
 
     /// Flips a bit of a value wherever it lies on the disk; says in how many places that was.
@@ -77,15 +92,8 @@ impl FaultDisk {
 
 impl Disk for FaultDisk {
     fn open(&self) -> Arc<dyn KvStore> {
-        // Small segments, so that compaction has something to do.
-        let options = Options {
-            shard: self.shard,
-            segment_bytes: 256 << 10,
-            segment_bytes_min: 64 << 10,
-            reserve_bytes: 1 << 20,
-            index_segments_min: 3,
-        };
-        Arc::new(storage::open(Path::new("/shard"), Arc::new(self.fs.clone()), options).unwrap())
+        let (seen, options) = (Arc::clone(&self.seen), self.options.clone());
+        Arc::new(storage::open(Path::new("/shard"), seen, options).unwrap())
     }
 
     fn crash(&self) {

@@ -12,18 +12,17 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use engine::Bucket;
 use parking_lot::Mutex;
 
-use super::{background::spawn, housekeeping::Patient};
+use super::{
+    attendant::{Attendant, Duty},
+    housekeeping::Patient,
+};
 use crate::Shared;
 
 /// Pause between two looks when there is nothing to do.
@@ -42,46 +41,29 @@ const SHARE_ASKED: f64 = 0.5;
 /// What the thread adds to the process's niceness: about a third of the weight of a thread that serves requests.
 const NICENESS: libc::c_int = 5;
 
-/// The thread.
-pub(crate) struct Compaction {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
-
-impl Compaction {
-    /// `buckets` lists what is open at the moment; it is asked before every round.
-    pub(crate) fn start(
-        buckets: impl Fn() -> Vec<Patient> + Send + 'static,
-        shared: Arc<Shared>,
-    ) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        let thread = spawn("compaction", move || {
-            give_way();
-            while !flag.load(Ordering::Acquire) {
-                let buckets: Vec<Arc<Bucket>> = buckets().into_iter().map(|(bucket, _)| bucket).collect();
-                let mut more = false;
-                for bucket in &buckets {
-                    more |= round(bucket, &shared, &|| share_of(&buckets), &flag);
-                }
-                drop(buckets);
-                if !more {
-                    std::thread::park_timeout(LOOK_EVERY);
-                }
+/// `buckets` lists what is open at the moment; it is asked before every round.
+pub(super) fn start(
+    buckets: impl Fn() -> Vec<Patient> + Send + 'static,
+    shared: Arc<Shared>,
+) -> io::Result<Attendant> {
+    Attendant::start("compaction", Arc::default(), move |duty| {
+        give_way();
+        while !duty.is_over() {
+            let buckets: Vec<Arc<Bucket>> = buckets().into_iter().map(|(bucket, _)| bucket).collect();
+            let mut more = false;
+            for bucket in &buckets {
+                more |= round(bucket, &shared, &|| share_of(&buckets), duty);
             }
-        })?;
-        Ok(Self { stop, thread })
-    }
-
-    pub(crate) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        let _ = self.thread.join();
-    }
+            drop(buckets);
+            if !more {
+                duty.rest(LOOK_EVERY);
+            }
+        }
+    })
 }
 
 /// One step per shard. Whether there is more to do.
-fn round(bucket: &Bucket, shared: &Shared, share: &(dyn Fn() -> f64 + Sync), stop: &AtomicBool) -> bool {
+fn round(bucket: &Bucket, shared: &Shared, share: &(dyn Fn() -> f64 + Sync), duty: &Duty) -> bool {
     if !bucket.is_warm() {
         // Liveness is only known once every key is in memory.
         return false;
@@ -89,7 +71,7 @@ fn round(bucket: &Bucket, shared: &Shared, share: &(dyn Fn() -> f64 + Sync), sto
     let mut more = false;
     for shard in 0..bucket.shards() {
         let rests = Rests::new(share);
-        let pace = || rests.rest() && !stop.load(Ordering::Acquire) && !bucket.is_closed();
+        let pace = || rests.rest() && !duty.is_over() && !bucket.is_closed();
         match bucket.compact_paced(shard, shared.now(), &pace) {
             Ok(report) => more |= report.more,
             Err(error) => {

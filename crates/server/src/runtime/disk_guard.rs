@@ -4,21 +4,12 @@
 //! What buckets have accepted and not written yet counts as used. Looks are far apart while there is plenty of space: the
 //! next one comes before a fast disk could have filled what is left. What frees space is never refused.
 
-use std::{
-    io,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use storage::{Fs, Space};
 
 use super::{
-    background,
+    attendant::Attendant,
     housekeeping::Patient,
     options::{DiskFreeMin, DiskOptions},
 };
@@ -46,39 +37,23 @@ impl DiskFreeMin {
     }
 }
 
-/// The thread that looks.
-pub(crate) struct DiskGuard {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
-
-impl DiskGuard {
-    /// `buckets` lists what is open at the moment; it is asked at every look.
-    pub(crate) fn start(
-        files: Arc<dyn Fs>,
-        (dir, options): (&Path, DiskOptions),
-        buckets: impl Fn() -> Vec<Patient> + Send + 'static,
-        shared: Arc<Shared>,
-    ) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (flag, dir) = (Arc::clone(&stop), dir.to_owned());
-        let thread = background::spawn("disk-guard", move || {
-            while !flag.load(Ordering::Acquire) {
-                let before = *shared.disk.lock();
-                let level = look(&*files, &dir, options.free_min, &buckets(), before.low);
-                announce(&dir, before, level);
-                *shared.disk.lock() = level;
-                std::thread::park_timeout(look_again(level));
-            }
-        })?;
-        Ok(Self { stop, thread })
-    }
-
-    pub(crate) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        let _ = self.thread.join();
-    }
+/// `buckets` lists what is open at the moment; it is asked at every look.
+pub(super) fn start(
+    files: Arc<dyn Fs>,
+    (dir, options): (&Path, DiskOptions),
+    buckets: impl Fn() -> Vec<Patient> + Send + 'static,
+    shared: Arc<Shared>,
+) -> io::Result<Attendant> {
+    let dir = dir.to_owned();
+    Attendant::start("disk-guard", Arc::default(), move |duty| {
+        while !duty.is_over() {
+            let before = *shared.disk.lock();
+            let level = look(&*files, &dir, options.free_min, &buckets(), before.low);
+            announce(&dir, before, level);
+            *shared.disk.lock() = level;
+            duty.rest(look_again(level));
+        }
+    })
 }
 
 fn look(files: &dyn Fs, dir: &Path, min: DiskFreeMin, buckets: &[Patient], was_low: bool) -> DiskLevel {

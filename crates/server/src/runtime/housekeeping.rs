@@ -8,18 +8,17 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use base::Now;
 use engine::{Bucket, Budget, StepReport};
 
-use super::{background::spawn, bell::Bell};
+use super::{
+    attendant::{Attendant, Duty},
+    bell::Bell,
+};
 use crate::{BucketMeter, Shared, meter::Chore};
 
 /// Documents that a step looks at: as many as one hold of a lock.
@@ -36,57 +35,35 @@ const IDLE: Duration = Duration::from_secs(1);
 /// An open bucket and where to count.
 pub(crate) type Patient = (Arc<Bucket>, Arc<BucketMeter>);
 
-/// The node-wide thread that keeps every bucket tidy.
-pub(crate) struct Housekeeper {
-    stop: Arc<AtomicBool>,
+/// `buckets` lists what is open at the moment; it is asked before every round. Who wants memory rings `bell`.
+pub(super) fn start(
+    buckets: impl Fn() -> Vec<Patient> + Send + 'static,
+    shared: &Arc<Shared>,
     bell: Arc<Bell>,
-    thread: JoinHandle<()>,
-}
-
-impl Housekeeper {
-    /// `buckets` lists what is open at the moment; it is asked before every round. Who wants memory rings `bell`.
-    pub(crate) fn start(
-        buckets: impl Fn() -> Vec<Patient> + Send + 'static,
-        shared: &Arc<Shared>,
-        bell: Arc<Bell>,
-    ) -> io::Result<Housekeeper> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut tidier =
-            Tidier { shared: Arc::clone(shared), stop: Arc::clone(&stop), second: 0, is_unfinished: false };
-        let ears = Arc::clone(&bell);
-        let tidy = spawn("housekeeping", move || {
-            while !tidier.stopping() {
-                let pause = tidier.round(&buckets());
-                if !pause.is_zero() {
-                    ears.wait(pause);
-                }
+) -> io::Result<Attendant> {
+    let shared = Arc::clone(shared);
+    Attendant::start("housekeeping", bell, move |duty| {
+        let mut tidier = Tidier { shared, duty, second: 0, is_unfinished: false };
+        while !duty.is_over() {
+            let pause = tidier.round(&buckets());
+            if !pause.is_zero() {
+                duty.rest(pause);
             }
-        })?;
-        Ok(Housekeeper { stop, bell, thread: tidy })
-    }
-
-    pub(crate) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.bell.ring();
-        let _ = self.thread.join();
-    }
+        }
+    })
 }
 
 /// The housekeeping thread's own state.
-struct Tidier {
+struct Tidier<'a> {
     shared: Arc<Shared>,
-    stop: Arc<AtomicBool>,
+    duty: &'a Duty,
     /// The last second in which everything due was looked for.
     second: u32,
     /// Something due was left over.
     is_unfinished: bool,
 }
 
-impl Tidier {
-    fn stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
-    }
-
+impl Tidier<'_> {
     /// Everything that is due, bounded; how long to sleep then, unless rung.
     fn round(&mut self, buckets: &[Patient]) -> Duration {
         let begin = Instant::now();
@@ -125,7 +102,7 @@ impl Tidier {
     fn repeat(&self, meter: &BucketMeter, chore: Chore, step: impl Fn(Now) -> StepReport) -> StepReport {
         let mut sum = StepReport { more: true, ..StepReport::default() };
         for _ in 0..STEPS {
-            if self.stopping() || !sum.more {
+            if self.duty.is_over() || !sum.more {
                 break;
             }
             let before = thread_cpu();

@@ -5,6 +5,7 @@
 //! → "ready" reported. A client that can connect therefore meets buckets that answer. Stop: REST and workers first,
 //! then each bucket writes and syncs what is dirty, then the audit trail is closed.
 
+mod attendant;
 mod audit;
 mod audit_trail;
 mod background;
@@ -28,16 +29,13 @@ use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 use cluster::{ClusterError, Metadata, MetadataStore, NodeInfo, Ports};
 
 use self::{
+    attendant::Attendant,
     audit::AuditLog,
     buckets::OpenBuckets,
-    compaction::Compaction,
     control::{Control, ControlListeners},
     data_dir::DataDir,
-    disk_guard::DiskGuard,
     gauges::Gauges,
-    housekeeping::Housekeeper,
     listeners::Listeners,
-    pacing::Pacing,
 };
 pub use self::{
     data_dir::DataDirError,
@@ -105,10 +103,10 @@ pub struct Node {
     listen: IpAddr,
     workers: Workers,
     buckets: Arc<OpenBuckets>,
-    housekeeper: Housekeeper,
-    compaction: Compaction,
-    disk_guard: DiskGuard,
-    pacing: Pacing,
+    housekeeping: Attendant,
+    compaction: Attendant,
+    disk_guard: Attendant,
+    pacing: Attendant,
     control_plane: tokio::runtime::Runtime,
     shutdown: tokio::sync::watch::Sender<bool>,
     // Last: dropped after everything that reports to it.
@@ -161,19 +159,19 @@ impl Node {
         }
         let list = Arc::clone(&buckets);
         let bells = buckets.bells().clone();
-        let housekeeper = Housekeeper::start(move || list.patients(), &shared, bells.housekeeping)?;
+        let housekeeping = housekeeping::start(move || list.patients(), &shared, bells.housekeeping)?;
         let list = Arc::clone(&buckets);
         let guarded = (options.data_dir.as_path(), options.disk);
-        let compaction = Compaction::start(
+        let compaction = compaction::start(
             {
                 let list = Arc::clone(&buckets);
                 move || list.patients()
             },
             Arc::clone(&shared),
         )?;
-        let disk_guard = DiskGuard::start(files, guarded, move || list.patients(), Arc::clone(&shared))?;
+        let disk_guard = disk_guard::start(files, guarded, move || list.patients(), Arc::clone(&shared))?;
         let list = Arc::clone(&buckets);
-        let pacing = Pacing::start(move || list.patients(), bells.pacing, Arc::clone(&shared))?;
+        let pacing = pacing::start(move || list.patients(), bells.pacing, Arc::clone(&shared))?;
         let control = Control::new(control::Parts {
             metadata,
             store,
@@ -209,7 +207,7 @@ impl Node {
             listen: options.listen,
             workers,
             buckets,
-            housekeeper,
+            housekeeping,
             compaction,
             disk_guard,
             pacing,
@@ -258,7 +256,7 @@ impl Node {
         tracing::info!("stopping");
         self.shutdown.send_replace(true);
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
-        self.housekeeper.stop();
+        self.housekeeping.stop();
         self.compaction.stop();
         self.disk_guard.stop();
         self.workers.stop(DRAIN_GRACE);

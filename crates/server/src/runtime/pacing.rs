@@ -1,19 +1,11 @@
 //! The thread that paces buckets under pressure: it looks at each now and then, and every few milliseconds while one of
 //! them has mutations waiting. It also tells the log which step a bucket has come to.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use engine::{PaceReport, Pressure};
 
-use super::{background::spawn, bell::Bell, housekeeping::Patient};
+use super::{attendant::Attendant, bell::Bell, housekeeping::Patient};
 use crate::Shared;
 
 /// While nobody waits: how well the disk does is measured all the same.
@@ -23,46 +15,28 @@ const IDLE: Duration = Duration::from_secs(1);
 /// While somebody waits.
 const PACE_EVERY: Duration = Duration::from_millis(4);
 
-/// The running thread.
-pub(crate) struct Pacing {
-    stop: Arc<AtomicBool>,
+/// `buckets` lists what is open at the moment; `bell` is rung when a bucket cannot wait.
+pub(super) fn start(
+    buckets: impl Fn() -> Vec<Patient> + Send + 'static,
     bell: Arc<Bell>,
-    thread: JoinHandle<()>,
-}
-
-impl Pacing {
-    /// `buckets` lists what is open at the moment; `bell` is rung when a bucket cannot wait.
-    pub(crate) fn start(
-        buckets: impl Fn() -> Vec<Patient> + Send + 'static,
-        bell: Arc<Bell>,
-        shared: Arc<Shared>,
-    ) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (flag, rung) = (Arc::clone(&stop), Arc::clone(&bell));
-        let thread = spawn("pacing", move || {
-            while !flag.load(Ordering::Acquire) {
-                let (mut more, mut idle) = (false, true);
-                for (bucket, _) in buckets() {
-                    let report = bucket.pace(shared.now());
-                    tell(bucket.name(), &report);
-                    more |= report.more;
-                    idle &= report.idle;
-                }
-                if more {
-                    std::thread::sleep(PACE_EVERY);
-                } else {
-                    rung.wait(if idle { IDLE } else { LOOK_EVERY });
-                }
+    shared: Arc<Shared>,
+) -> io::Result<Attendant> {
+    Attendant::start("pacing", bell, move |duty| {
+        while !duty.is_over() {
+            let (mut more, mut idle) = (false, true);
+            for (bucket, _) in buckets() {
+                let report = bucket.pace(shared.now());
+                tell(bucket.name(), &report);
+                more |= report.more;
+                idle &= report.idle;
             }
-        })?;
-        Ok(Self { stop, bell, thread })
-    }
-
-    pub(crate) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.bell.ring();
-        let _ = self.thread.join();
-    }
+            if more {
+                std::thread::sleep(PACE_EVERY);
+            } else {
+                duty.rest(if idle { IDLE } else { LOOK_EVERY });
+            }
+        }
+    })
 }
 
 /// Every step that was entered, in order, or the one that was gone back to.

@@ -1,0 +1,85 @@
+//! A thread that attends to all buckets of the node: it looks at them, rests unless rung, and goes on until it is stopped.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use super::{background::spawn, bell::Bell};
+
+/// What the thread asks between its looks.
+#[derive(Clone, Default)]
+pub(super) struct Duty {
+    over: Arc<AtomicBool>,
+    bell: Arc<Bell>,
+}
+
+impl Duty {
+    /// Whether the thread is to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Rests for so long, unless rung. For the thread itself only.
+    pub(super) fn rest(&self, time: Duration) {
+        self.bell.wait(time);
+    }
+}
+
+/// The running thread.
+pub(super) struct Attendant {
+    duty: Duty,
+    thread: JoinHandle<()>,
+}
+
+impl Attendant {
+    /// `attend` ends soon after its duty is over; ringing `bell` ends its rests.
+    pub(super) fn start(
+        name: &str,
+        bell: Arc<Bell>,
+        attend: impl FnOnce(&Duty) + Send + 'static,
+    ) -> io::Result<Self> {
+        let duty = Duty { bell, ..Duty::default() };
+        let own = duty.clone();
+        Ok(Self { duty, thread: spawn(name, move || attend(&own))? })
+    }
+
+    /// Ends it, and waits until it has.
+    pub(super) fn stop(self) {
+        self.duty.over.store(true, Ordering::Release);
+        self.duty.bell.ring();
+        // It may also be resting in the middle of a look.
+        self.thread.thread().unpark();
+        let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn it_is_rung_out_of_its_rest_and_stopped_in_it() {
+        let (looked, looks) = mpsc::channel();
+        let bell = Arc::new(Bell::default());
+        let attendant = Attendant::start("attendant", Arc::clone(&bell), move |duty| {
+            while !duty.is_over() {
+                looked.send(()).unwrap();
+                duty.rest(Duration::from_secs(3600));
+            }
+        });
+        let attendant = attendant.unwrap();
+        looks.recv().unwrap();
+        bell.ring();
+        looks.recv().unwrap();
+        attendant.stop();
+        assert!(looks.recv().is_err(), "it has ended");
+    }
+}
