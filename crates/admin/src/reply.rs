@@ -38,8 +38,11 @@ impl From<ClusterError> for Refusal {
             | E::CollectionExists(..)
             | E::CollectionsRefused(_)
             | E::PasswordNotChangeable
-            | E::AlreadyInitialized => underscore(StatusCode::BAD_REQUEST),
-            E::UserNotFound | E::GroupNotFound => with_status(StatusCode::NOT_FOUND, &json!(text)),
+            | E::AlreadyInitialized
+            | E::MembersRefused(_) => underscore(StatusCode::BAD_REQUEST),
+            E::UserNotFound | E::GroupNotFound | E::NodeNotFound => {
+                with_status(StatusCode::NOT_FOUND, &json!(text))
+            }
             E::NotSupported(_) => return not_supported(&text),
             E::Failed(_) => underscore(StatusCode::INTERNAL_SERVER_ERROR),
         };

@@ -61,6 +61,11 @@ id!(
     ManifestUid(u64)
 );
 
+id!(
+    /// A node's number within its cluster: given when the node is added, never given to another one.
+    NodeId(u16)
+);
+
 impl Cas {
     /// What a locked document shows instead of its CAS.
     pub const LOCKED: Cas = Cas(u64::MAX);

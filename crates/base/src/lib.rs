@@ -12,10 +12,12 @@ pub mod limits;
 pub mod manifest;
 pub mod status;
 pub mod time;
+pub mod vb_role;
 
 pub use datatype::Datatype;
-pub use ids::{BucketUuid, Cas, CollectionId, ManifestUid, ScopeId, Seqno, VbId, VbUuid};
+pub use ids::{BucketUuid, Cas, CollectionId, ManifestUid, NodeId, ScopeId, Seqno, VbId, VbUuid};
 pub use key::{DocKey, HashedKey};
 pub use manifest::Manifest;
 pub use status::Status;
 pub use time::Now;
+pub use vb_role::VbRole;

@@ -22,8 +22,10 @@ use crate::{
 pub enum Command {
     /// Makes the administrator and closes the open REST API.
     Initialize(Initialize),
-    /// Adds a node, or replaces what is known of the node with that uuid.
+    /// Makes a cluster of one node, or replaces host, ports and services of the node with that uuid.
     SetNode(NodeInfo),
+    /// Sets the password of the internal user by which nodes know each other.
+    SetSecret(String),
     /// Replaces the full administrator.
     SetAdmin(Admin),
     /// Creates a bucket.
@@ -146,7 +148,8 @@ impl Metadata {
     fn change(&mut self, command: &Command) -> Result<Applied, ClusterError> {
         match command {
             Command::Initialize(initialize) => self.initialize(initialize)?,
-            Command::SetNode(node) => self.set_node(node),
+            Command::SetNode(node) => self.set_node(node)?,
+            Command::SetSecret(secret) => self.secret.clone_from(secret),
             Command::SetAdmin(admin) => self.admin = Some(admin.clone()),
             Command::CreateBucket { name, uuid, params } => bucket::create(self, name, uuid, params)?,
             Command::UpdateBucket { name, params } => bucket::update(self, name, params)?,
@@ -194,11 +197,20 @@ impl Metadata {
         Ok(())
     }
 
-    fn set_node(&mut self, node: &NodeInfo) {
-        match self.nodes.iter_mut().find(|known| known.uuid == node.uuid) {
-            Some(known) => known.clone_from(node),
-            None => self.nodes.push(node.clone()),
+    fn set_node(&mut self, node: &NodeInfo) -> Result<(), ClusterError> {
+        if let Some(known) = self.nodes.iter_mut().find(|known| known.uuid == node.uuid) {
+            // What the cluster decides about a node is not the node's to say.
+            known.host.clone_from(&node.host);
+            known.ports = node.ports.clone();
+            known.services.clone_from(&node.services);
+            return Ok(());
         }
+        if !self.nodes.is_empty() {
+            return Err(ClusterError::NodeNotFound);
+        }
+        self.next_node = self.next_node.max(node.id.get() + 1);
+        self.nodes.push(node.clone());
+        Ok(())
     }
 
     fn set_quota(&mut self, change: &QuotaChange) -> Result<(), ClusterError> {

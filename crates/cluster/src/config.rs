@@ -4,13 +4,10 @@
 //! host is a loopback name, since what such a node was configured with says nothing about how clients reach it; any
 //! other host is named, as Couchbase does.
 
-use base::bucket::BucketKind;
+use base::{NodeId, bucket::BucketKind};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    BucketInfo, Metadata, NodeInfo,
-    placement::{self, NodeIndex, VbMap},
-};
+use crate::{BucketInfo, Membership, Metadata, NodeInfo};
 
 /// What a bucket of several vBuckets can do, as clients test for it. Advertise only what works: each of these switches
 /// client behaviour. To be added with the feature: `xdcrCheckpointing`, `couchapi` (views, persistent buckets only),
@@ -43,7 +40,7 @@ const EPHEMERAL_BUCKET_CAPABILITIES: &[&str] = match BUCKET_CAPABILITIES.split_l
     None => &[],
 };
 
-/// The server group that every node is in while groups cannot be made: a new cluster's first one.
+/// What a new cluster's first server group is called.
 pub const SERVER_GROUP: &str = "Group 1";
 
 /// What a cache-only bucket can do.
@@ -90,7 +87,7 @@ pub fn cluster_config(meta: &Metadata, this_node: &str) -> String {
 pub fn bucket_config(meta: &Metadata, bucket: &str, this_node: &str) -> Option<String> {
     let info = meta.buckets.get(bucket)?;
     let mut config = common(meta, this_node);
-    let nodes: Vec<Value> = meta.nodes.iter().map(|node| terse_node(node, bucket, info)).collect();
+    let nodes: Vec<Value> = shown_nodes(meta).iter().map(|node| terse_node(node, bucket, info)).collect();
     config.extend(bucket_identity(bucket, info));
     config.insert("nodes".into(), nodes.into());
     if let Some(map) = vbucket_server_map(meta, info, host_in_url) {
@@ -123,7 +120,19 @@ pub fn bucket_identity(name: &str, info: &BucketInfo) -> Map<String, Value> {
     fields
 }
 
-/// The vBucket map of a bucket, absent replicas as -1. `None` for kinds that have no vBuckets. `host` names a node in an address ([`host_in_url`] where `$HOST` will do).
+/// The nodes that clients hear of, in the order of every list of nodes and of the map's positions: those that count, and
+/// those that hold something that still counts.
+#[must_use]
+pub fn shown_nodes(meta: &Metadata) -> Vec<&NodeInfo> {
+    let holds = |id: NodeId| {
+        let mut plans = meta.buckets.values().flat_map(|bucket| bucket.vbs.iter());
+        plans.any(|plan| plan.chain.contains(&id))
+    };
+    meta.nodes.iter().filter(|node| node.membership == Membership::Active || holds(node.id)).collect()
+}
+
+/// The vBucket map of a bucket, absent copies as -1; with the map to come while a rebalance runs. `None` for kinds that
+/// have no vBuckets. `host` names a node in an address ([`host_in_url`] where `$HOST` will do).
 #[must_use]
 pub fn vbucket_server_map(
     meta: &Metadata,
@@ -133,19 +142,25 @@ pub fn vbucket_server_map(
     if info.kind == BucketKind::Memcached {
         return None;
     }
-    let servers: Vec<String> =
-        meta.nodes.iter().map(|node| format!("{}:{}", host(node), node.ports.kv)).collect();
-    let groups = vec![0; meta.nodes.len()];
-    let map = placement::place(&VbMap::empty(info.vbuckets), &groups, info.replicas);
-    let map: Vec<Vec<i32>> = map.0.iter().map(|chain| positions(chain, info.replicas)).collect();
-    Some(json!({
-        "hashAlgorithm": "CRC", "numReplicas": info.replicas, "serverList": servers, "vBucketMap": map,
-    }))
+    let nodes = shown_nodes(meta);
+    let servers: Vec<String> = nodes.iter().map(|node| format!("{}:{}", host(node), node.ports.kv)).collect();
+    let rows = |chains: &mut dyn Iterator<Item = &Vec<NodeId>>| -> Vec<Vec<i32>> {
+        chains.map(|chain| positions(chain, &nodes, info.replicas)).collect()
+    };
+    let mut map = json!({
+        "hashAlgorithm": "CRC", "numReplicas": info.replicas, "serverList": servers,
+        "vBucketMap": rows(&mut info.vbs.iter().map(|plan| &plan.chain)),
+    });
+    if let Some(target) = &info.target {
+        map["vBucketMapForward"] = json!(rows(&mut target.iter()));
+    }
+    Some(map)
 }
 
-/// A chain as clients read it: absent copies are -1.
-fn positions(chain: &[NodeIndex], replicas: u8) -> Vec<i32> {
-    let copies = chain.iter().map(|&node| i32::from(node)).chain(std::iter::repeat(-1));
+/// A chain as clients read it: positions in the list of nodes, absent copies as -1.
+fn positions(chain: &[NodeId], nodes: &[&NodeInfo], replicas: u8) -> Vec<i32> {
+    let position = |&id: &NodeId| nodes.iter().position(|node| node.id == id).map_or(-1, |at| at as i32);
+    let copies = chain.iter().map(position).chain(std::iter::repeat(-1));
     copies.take(1 + usize::from(replicas)).collect()
 }
 
@@ -177,10 +192,10 @@ pub fn named_host(node: &NodeInfo) -> Option<&str> {
 /// `nodesExt[]`: what a node offers. A service is there for a client only because its key is.
 #[must_use]
 pub fn nodes_ext(meta: &Metadata, this_node: &str) -> Vec<Value> {
-    meta.nodes.iter().map(|node| node_ext(node, this_node)).collect()
+    shown_nodes(meta).iter().map(|node| node_ext(meta, node, this_node)).collect()
 }
 
-fn node_ext(node: &NodeInfo, this_node: &str) -> Value {
+fn node_ext(meta: &Metadata, node: &NodeInfo, this_node: &str) -> Value {
     let ports = &node.ports;
     let mut services = Map::new();
     // `capi` is left out until views exist: its key alone makes clients expect the service.
@@ -194,7 +209,8 @@ fn node_ext(node: &NodeInfo, this_node: &str) -> Value {
     let mut fields = Map::new();
     fields.insert("services".into(), services.into());
     fields.insert("nodeUUID".into(), node.uuid.as_str().into());
-    fields.insert("serverGroup".into(), SERVER_GROUP.into());
+    fields
+        .insert("serverGroup".into(), meta.server_group(&node.group).map_or("", |group| &group.name).into());
     if node.uuid == this_node {
         fields.insert("thisNode".into(), true.into());
     }

@@ -15,6 +15,12 @@ pub enum ClusterError {
     /// The bucket does not exist.
     #[error("Requested resource not found.")]
     BucketNotFound,
+    /// No node of the cluster is meant.
+    #[error("Node is unknown to this cluster.")]
+    NodeNotFound,
+    /// A change of nodes, server groups or maps that is not allowed now; the text says why.
+    #[error("{0}")]
+    MembersRefused(String),
     /// The scope does not exist.
     #[error("Scope with name \"{0}\" is not found")]
     ScopeNotFound(String),

@@ -15,10 +15,15 @@ mod collections;
 mod command;
 pub mod config;
 mod error;
+mod maps;
 mod metadata;
+mod migration;
 pub mod placement;
+pub mod report;
 pub mod roles;
+mod shared;
 mod store;
+pub mod topology;
 pub mod users;
 
 pub use bucket::{BucketParams, LegacyParams};
@@ -27,4 +32,9 @@ pub use error::{ClusterError, FieldErrors};
 pub use metadata::{
     Admin, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
 };
+pub use report::{BucketReport, LatencyReport, NodeReport, VbReport};
 pub use store::{MetadataStore, StoreError};
+pub use topology::{
+    AutoFailover, Membership, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult, Recovery,
+    ServerGroup, VbPhase, VbPlan,
+};

@@ -7,17 +7,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
 use base::{
-    BucketUuid, Manifest,
+    BucketUuid, Manifest, NodeId,
     bucket::{BucketKind, CompressionMode, ConflictResolution, DurabilityLevel, EvictionPolicy},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{auth::Credentials, roles::RoleGrant};
+use crate::{
+    auth::Credentials,
+    roles::RoleGrant,
+    shared,
+    topology::{
+        AutoFailover, FIRST_GROUP, Membership, Rebalance, RebalanceOutcome, Recovery, ServerGroup, VbPlan,
+    },
+};
 
 /// What an administrator wants written down; a zero means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +71,20 @@ pub struct Metadata {
     pub quotas: Quotas,
     /// The full administrator, made by initialisation; not listed among the users.
     pub admin: Option<Admin>,
+    /// Password of the internal user by which nodes know each other; empty until the first node has made one.
+    pub secret: String,
+    /// The number that the next node gets.
+    pub next_node: u16,
     /// In the order of the configuration.
     pub nodes: Vec<NodeInfo>,
+    /// In the order shown.
+    pub server_groups: Vec<ServerGroup>,
+    /// The change of the map that is under way.
+    pub rebalance: Option<Rebalance>,
+    /// How the last one ended.
+    pub last_rebalance: Option<RebalanceOutcome>,
+    /// When nodes are failed over without anybody asking.
+    pub auto_failover: AutoFailover,
     /// By name.
     pub buckets: BTreeMap<String, BucketInfo>,
     /// Users who authenticate here, by name.
@@ -98,14 +118,40 @@ pub struct Admin {
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// 32 hexadecimal digits, kept over restarts and renames.
+    /// 32 hexadecimal digits, kept over restarts and renames; a node that leaves a cluster gets another one.
     pub uuid: String,
+    /// Its number in this cluster.
+    pub id: NodeId,
     /// As configured: a name or an address; a loopback name means "the address you used".
     pub host: String,
     /// Where it listens.
     pub ports: Ports,
     /// Service names of the REST API; `kv` is the only one there is.
     pub services: Vec<String>,
+    /// Whether it counts.
+    pub membership: Membership,
+    /// The uuid of its server group.
+    pub group: String,
+    /// How it comes back after a failover, once somebody has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<Recovery>,
+}
+
+impl NodeInfo {
+    /// A node of the data service as it is when its cluster consists of it alone.
+    #[must_use]
+    pub fn first(uuid: String, host: String, ports: Ports) -> Self {
+        Self {
+            uuid,
+            id: NodeId(0),
+            host,
+            ports,
+            services: vec!["kv".into()],
+            membership: Membership::Active,
+            group: FIRST_GROUP.into(),
+            recovery: None,
+        }
+    }
 }
 
 /// The ports of a node; 0 means the port is off.
@@ -151,6 +197,12 @@ pub struct BucketInfo {
     pub storage_backend: String,
     /// Fixed for the bucket's life.
     pub vbuckets: u16,
+    /// Who holds each vBucket, by its number. Empty for a cache-only bucket, of which every node has its own.
+    #[serde(with = "shared")]
+    pub vbs: Arc<Vec<VbPlan>>,
+    /// The chains that the rebalance under way strives for, by vBucket.
+    #[serde(default, with = "shared::optional", skip_serializing_if = "Option::is_none")]
+    pub target: Option<Arc<Vec<Vec<NodeId>>>>,
     /// Scopes and collections.
     pub manifest: Manifest,
     /// What clients older than role-based access may do.
@@ -261,7 +313,16 @@ impl Metadata {
             initialized: false,
             quotas: Quotas { data_mb: data_quota_mb, others_mb: BTreeMap::new() },
             admin: None,
+            secret: String::new(),
+            next_node: 0,
             nodes: Vec::new(),
+            server_groups: vec![ServerGroup {
+                uuid: FIRST_GROUP.into(),
+                name: crate::config::SERVER_GROUP.into(),
+            }],
+            rebalance: None,
+            last_rebalance: None,
+            auto_failover: AutoFailover::default(),
             buckets: BTreeMap::new(),
             users: BTreeMap::new(),
             external_users: BTreeMap::new(),
@@ -274,6 +335,24 @@ impl Metadata {
     #[must_use]
     pub fn node(&self, uuid: &str) -> Option<&NodeInfo> {
         self.nodes.iter().find(|node| node.uuid == uuid)
+    }
+
+    /// The node with that number.
+    #[must_use]
+    pub fn node_by_id(&self, id: NodeId) -> Option<&NodeInfo> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// The bucket with that uuid, with its name.
+    #[must_use]
+    pub fn bucket_by_uuid(&self, uuid: &BucketUuid) -> Option<(&str, &BucketInfo)> {
+        self.buckets.iter().find(|(_, bucket)| bucket.uuid == *uuid).map(|(name, b)| (name.as_str(), b))
+    }
+
+    /// The server group with that uuid.
+    #[must_use]
+    pub fn server_group(&self, uuid: &str) -> Option<&ServerGroup> {
+        self.server_groups.iter().find(|group| group.uuid == uuid)
     }
 
     /// The bucket the plain memcached port serves, with its name.

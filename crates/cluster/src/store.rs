@@ -11,11 +11,14 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::Metadata;
+use crate::{Metadata, migration};
 
-/// Version of the file's layout; a file with another one is refused.
-const FORMAT: u32 = 1;
+/// Version of the file's layout. Older ones are read, newer ones refused.
+const FORMAT: u32 = 2;
+/// The layout of versions that knew a single node.
+const FORMAT_ONE_NODE: u32 = 1;
 const FILE_NAME: &str = "metadata.json";
 const NEW_FILE_NAME: &str = "metadata.json.new";
 
@@ -44,8 +47,8 @@ struct Format {
 }
 
 #[derive(Deserialize)]
-struct Read {
-    metadata: Metadata,
+struct Read<T> {
+    metadata: T,
 }
 
 /// The metadata file of one data directory.
@@ -99,10 +102,14 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn parse(bytes: &[u8]) -> Result<Metadata, String> {
-    let format: Format = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    if format.format != FORMAT {
-        return Err(format!("format {} is not known to this version, which reads {FORMAT}", format.format));
+    let text = |error: serde_json::Error| error.to_string();
+    let format: Format = serde_json::from_slice(bytes).map_err(text)?;
+    match format.format {
+        FORMAT => Ok(serde_json::from_slice::<Read<Metadata>>(bytes).map_err(text)?.metadata),
+        FORMAT_ONE_NODE => {
+            let old = serde_json::from_slice::<Read<Value>>(bytes).map_err(text)?.metadata;
+            serde_json::from_value(migration::from_format_1(old)).map_err(text)
+        }
+        newer => Err(format!("format {newer} is not known to this version, which reads up to {FORMAT}")),
     }
-    let read: Read = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    Ok(read.metadata)
 }

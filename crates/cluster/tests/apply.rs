@@ -75,7 +75,7 @@ fn group(name: &str, roles: &str) -> Command {
 
 fn setup() -> Vec<Command> {
     let ports = Ports { mgmt: 8091, kv: 11210, capi: 8092, memcached: 11211, ..Ports::default() };
-    let node = NodeInfo { uuid: NODE.into(), host: "127.0.0.1".into(), ports, services: vec!["kv".into()] };
+    let node = NodeInfo::first(NODE.into(), "127.0.0.1".into(), ports);
     let initialize = Initialize {
         admin: Admin { name: "Administrator".into(), credentials: credentials("password") },
         cluster_name: Some("c1".into()),

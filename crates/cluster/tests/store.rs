@@ -4,7 +4,8 @@
 
 use std::fs;
 
-use settee_cluster::{Metadata, MetadataStore, StoreError};
+use base::NodeId;
+use settee_cluster::{Membership, Metadata, MetadataStore, StoreError, VbPlan};
 
 #[test]
 fn what_was_saved_is_there_after_a_restart() {
@@ -36,7 +37,7 @@ fn a_save_cut_short_leaves_the_state_before_it() {
 fn damage_and_other_formats_are_named_and_never_taken_for_an_empty_node() {
     let dir = tempfile::tempdir().unwrap();
     for (bytes, reason) in
-        [(&b"{\"format\":2,\"metadata\":{}}"[..], "format 2"), (b"{}", "format"), (b"", "EOF")]
+        [(&b"{\"format\":3,\"metadata\":{}}"[..], "format 3"), (b"{}", "format"), (b"", "EOF")]
     {
         fs::write(dir.path().join("metadata.json"), bytes).unwrap();
         match MetadataStore::open(dir.path()) {
@@ -44,6 +45,22 @@ fn damage_and_other_formats_are_named_and_never_taken_for_an_empty_node() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn a_single_node_of_format_1_is_a_cluster_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("metadata.json"), include_bytes!("fixtures/metadata-format-1.json")).unwrap();
+    let (store, read) = MetadataStore::open(dir.path()).unwrap();
+    let meta = read.unwrap();
+    let node = &meta.nodes[0];
+    assert_eq!((node.id, node.membership), (NodeId(0), Membership::Active));
+    assert_eq!(meta.server_group(&node.group).unwrap().name, "Group 1");
+    assert_eq!(meta.next_node, 1);
+    assert_eq!(*meta.buckets["b"].vbs, vec![VbPlan::settled(vec![NodeId(0)], 1); 16]);
+    assert!(meta.buckets["cache"].vbs.is_empty());
+    store.save(&meta).unwrap();
+    assert_eq!(MetadataStore::open(dir.path()).unwrap().1, Some(meta));
 }
 
 #[test]

@@ -37,9 +37,7 @@ impl FakeNode {
             capi_tls: 18092,
             memcached: 11211,
         };
-        let node =
-            NodeInfo { uuid: NODE.into(), host: "127.0.0.1".into(), ports, services: vec!["kv".into()] };
-        meta.nodes.push(node);
+        meta.nodes.push(NodeInfo::first(NODE.into(), "127.0.0.1".into(), ports));
         Self {
             meta: Mutex::new(Arc::new(meta)),
             rev: watch::channel(0).0,

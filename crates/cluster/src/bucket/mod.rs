@@ -6,7 +6,7 @@
 
 mod params;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use base::{
     BucketUuid, Manifest,
@@ -16,7 +16,7 @@ use base::{
 
 pub use params::{BucketParams, LegacyParams};
 
-use crate::{BucketInfo, ClusterError, FieldErrors, LegacyAccess, Metadata, users};
+use crate::{BucketInfo, ClusterError, FieldErrors, LegacyAccess, Metadata, maps, users};
 
 /// Longest bucket name (ns_server).
 const NAME_BYTES_MAX: usize = 100;
@@ -61,11 +61,16 @@ pub(crate) fn create(
         durability_min: DurabilityLevel::None,
         storage_backend: params.storage_backend.clone().unwrap_or_else(|| "couchstore".into()),
         vbuckets: params.vbuckets.unwrap_or(limits::VBUCKETS_MAX),
+        vbs: Arc::default(),
+        target: None,
         manifest: Manifest::default(),
         legacy: LegacyAccess::default(),
         recorded: BTreeMap::new(),
     };
     overlay(&mut bucket, params);
+    if kind != BucketKind::Memcached {
+        bucket.vbs = Arc::new(maps::first_plans(state, bucket.vbuckets, bucket.replicas));
+    }
     if bucket.legacy.memcached_port {
         take_memcached_port(state);
     }

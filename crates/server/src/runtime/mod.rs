@@ -272,7 +272,7 @@ fn with_this_node(
     options: &ServeOptions,
     ports: &PortsInUse,
 ) -> Result<(Metadata, String), ServeError> {
-    let metadata = match recorded {
+    let mut metadata = match recorded {
         Some(metadata) => metadata,
         None => Metadata::new(random_uuid()?, options.memory_quota_mb),
     };
@@ -281,24 +281,25 @@ fn with_this_node(
         None => random_uuid()?,
     };
     let host = metadata.nodes.first().map_or_else(|| options.listen.to_string(), |node| node.host.clone());
-    let node = NodeInfo {
-        uuid: uuid.clone(),
-        host: if host.parse::<IpAddr>().is_ok() { options.listen.to_string() } else { host },
-        ports: Ports {
-            mgmt: ports.mgmt,
-            mgmt_tls: ports.mgmt_tls,
-            kv: ports.kv,
-            kv_tls: ports.kv_tls,
-            capi: ports.capi,
-            capi_tls: 0,
-            memcached: ports.memcached,
-        },
-        services: vec!["kv".into()],
+    let host = if host.parse::<IpAddr>().is_ok() { options.listen.to_string() } else { host };
+    let in_use = Ports {
+        mgmt: ports.mgmt,
+        mgmt_tls: ports.mgmt_tls,
+        kv: ports.kv,
+        kv_tls: ports.kv_tls,
+        capi: ports.capi,
+        capi_tls: 0,
+        memcached: ports.memcached,
     };
-    if metadata.nodes.first() == Some(&node) {
-        return Ok((metadata, uuid));
+    let known = metadata.nodes.first().is_some_and(|node| node.host == host && node.ports == in_use);
+    if !known {
+        let node = NodeInfo::first(uuid.clone(), host, in_use);
+        metadata = metadata.apply(&cluster::Command::SetNode(node))?.0;
     }
-    let (metadata, _) = metadata.apply(&cluster::Command::SetNode(node))?;
+    if metadata.secret.is_empty() {
+        let secret = [random_uuid()?, random_uuid()?].concat();
+        metadata = metadata.apply(&cluster::Command::SetSecret(secret))?.0;
+    }
     Ok((metadata, uuid))
 }
 

@@ -82,12 +82,8 @@ impl Node {
             cluster_name: None,
             quotas: QuotaChange::default(),
         }));
-        node.apply(&Command::SetNode(NodeInfo {
-            uuid: NODE.into(),
-            host: "127.0.0.1".into(),
-            ports: Ports { mgmt: 8091, kv: 11210, ..Ports::default() },
-            services: vec!["kv".into()],
-        }));
+        let ports = Ports { mgmt: 8091, kv: 11210, ..Ports::default() };
+        node.apply(&Command::SetNode(NodeInfo::first(NODE.into(), "127.0.0.1".into(), ports)));
         node.create_bucket("default", LegacyParams { passwordless: Some(true), ..LegacyParams::default() });
         node.create_bucket("travel", LegacyParams::default());
         let password = Some("secretpw".to_owned());

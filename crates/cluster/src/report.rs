@@ -1,0 +1,84 @@
+//! What nodes tell the leader about themselves. A report replaces the one before it; nothing relies on any single one
+//! arriving.
+
+use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
+use serde::{Deserialize, Serialize};
+
+/// What is true of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Who reports.
+    pub node: NodeId,
+    /// Its identity: a report of an earlier owner of the number does not count.
+    pub uuid: String,
+    /// Random per start of the process.
+    pub boot: u64,
+    /// `Metadata::version` that it acts by.
+    pub applied: u64,
+    /// Bytes buckets may use there in total.
+    pub data_quota: u64,
+    /// Bytes buckets use there in total.
+    pub data_used: u64,
+    /// Bytes of the file system with the data.
+    pub disk_total: u64,
+    /// Bytes free on it.
+    pub disk_free: u64,
+    /// Every bucket that it has opened, or tries to.
+    pub buckets: Vec<BucketReport>,
+}
+
+/// What is true of a bucket on a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BucketReport {
+    /// Which.
+    pub uuid: BucketUuid,
+    /// Whether it is open: only then are its vBuckets what the report says.
+    pub ready: bool,
+    /// vBuckets that are not plainly settled: those with something on their way, unconfirmed ones, and those that were
+    /// reported differently last time.
+    pub vbs: Vec<VbReport>,
+    /// Documents of active vBuckets.
+    pub items: u64,
+    /// Bytes that copying every vBucket that is here would send.
+    pub bytes: u64,
+    /// Bytes that copying a vBucket would send, for active ones; may be left out when nothing moves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<(VbId, u64)>,
+    /// How operations fare against the bucket's objective, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyReport>,
+}
+
+/// How operations of a bucket fare on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyReport {
+    /// What the 99th percentile shall stay below.
+    pub objective_us: u32,
+    /// The 99th percentile of late.
+    pub p99_us: u32,
+}
+
+/// What is true of one copy of a vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VbReport {
+    /// Which.
+    pub vb: VbId,
+    /// The term it acts by.
+    pub term: u64,
+    /// What it is.
+    pub role: VbRole,
+    /// Opened after an unclean stop and not confirmed yet: it serves nothing.
+    pub unconfirmed: bool,
+    /// The branch of history it is on.
+    pub vb_uuid: VbUuid,
+    /// The last mutation it has.
+    pub high_seqno: Seqno,
+    /// The last durable write it vouches for.
+    pub high_prepared: Seqno,
+    /// The last mutation that is on disk.
+    pub persisted: Seqno,
+    /// Whether it holds everything up to `high_seqno`: not so before an initial copy has been received to its end.
+    pub complete: bool,
+    /// Whether a stream of this term from the active copy is open.
+    pub following: bool,
+}
