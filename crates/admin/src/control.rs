@@ -10,6 +10,8 @@ use std::{
 
 use cluster::{Applied, ClusterError, Command, Metadata, auth::Identity};
 
+use crate::cluster_status::ClusterStatus;
+
 /// A future without a name, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -24,6 +26,10 @@ pub trait NodeControl: Send + Sync + 'static {
     /// Decides, makes durable and carries out a command: when it resolves with success, a bucket that was created is
     /// being served and one that was dropped is gone.
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>>;
+    /// How the cluster is: never waits, and is a second old at most while there is a leader.
+    fn cluster_status(&self) -> Arc<ClusterStatus> {
+        Arc::default()
+    }
     /// Empties a bucket.
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;
     /// Starts compacting a bucket.

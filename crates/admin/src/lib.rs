@@ -12,6 +12,7 @@
 mod api;
 mod authenticate;
 mod call;
+mod cluster_status;
 mod control;
 mod form;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod stream;
 mod views;
 
 pub use api::Api;
+pub use cluster_status::{BucketAt, ClusterStatus, NodeShare, RebalanceView};
 pub use control::{AuditEvent, AuditKind, BoxFuture, BucketStatsView, NodeControl, PhaseView, SystemStats};
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION};
 pub use serve::{Limits, serve};

@@ -82,42 +82,56 @@ impl Rest {
         self.expect_success("DELETE", path, &[])
     }
 
-    fn expect_success(&self, method: &'static str, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>> {
-        let answer = self.request(method, path, form)?;
-        if (200..300).contains(&answer.code) {
-            return Ok(answer.body);
-        }
-        let body = String::from_utf8_lossy(&answer.body).trim().to_owned();
-        Err(ClientError::Rest { method, path: path.to_owned(), code: answer.code, body })
+    /// PUT of a JSON document; any status but 2xx is an error.
+    ///
+    /// # Errors
+    /// As [`Rest::get`].
+    pub fn put_json(&self, path: &str, document: &serde_json::Value) -> Result<Vec<u8>> {
+        success("PUT", path, self.send("PUT", path, "application/json", &document.to_string())?)
     }
 
-    /// Sends one request and reads the whole answer, whatever its status.
+    fn expect_success(&self, method: &'static str, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>> {
+        success(method, path, self.request(method, path, form)?)
+    }
+
+    /// Sends one request with a form and reads the whole answer, whatever its status.
     ///
     /// # Errors
     /// No connection, or the answer is no HTTP.
     pub fn request(&self, method: &str, path: &str, form: &[(&str, &str)]) -> Result<Answer> {
+        self.send(method, path, "application/x-www-form-urlencoded", &form_encoded(form))
+    }
+
+    fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Answer> {
         let connect = |source| ClientError::Connect { address: self.address.clone(), source };
         let address = self.address.to_socket_addrs().map_err(connect)?.next();
         let address = address.ok_or_else(|| connect(ErrorKind::NotFound.into()))?;
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(connect)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        stream.write_all(self.head_and_body(method, path, form).as_bytes())?;
+        stream.write_all(self.head_and_body(method, path, content_type, body).as_bytes())?;
         read_answer(BufReader::new(stream))
     }
 
-    fn head_and_body(&self, method: &str, path: &str, form: &[(&str, &str)]) -> String {
-        let body = form_encoded(form);
+    fn head_and_body(&self, method: &str, path: &str, content_type: &str, body: &str) -> String {
         let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
         if let Some((name, password)) = &self.login {
             text += &format!("Authorization: Basic {}\r\n", STANDARD.encode(format!("{name}:{password}")));
         }
         if method != "GET" {
-            text += "Content-Type: application/x-www-form-urlencoded\r\n";
+            text += &format!("Content-Type: {content_type}\r\n");
             text += &format!("Content-Length: {}\r\n", body.len());
         }
-        text + "\r\n" + &body
+        text + "\r\n" + body
     }
+}
+
+fn success(method: &'static str, path: &str, answer: Answer) -> Result<Vec<u8>> {
+    if (200..300).contains(&answer.code) {
+        return Ok(answer.body);
+    }
+    let body = String::from_utf8_lossy(&answer.body).trim().to_owned();
+    Err(ClientError::Rest { method, path: path.to_owned(), code: answer.code, body })
 }
 
 /// `application/x-www-form-urlencoded`.
@@ -229,7 +243,7 @@ mod tests {
     #[test]
     fn requests_carry_login_and_body() {
         let rest = Rest::new("127.0.0.1:8091", Some(("Administrator", "password")));
-        let text = rest.head_and_body("POST", "/x", &[("a", "b")]);
+        let text = rest.head_and_body("POST", "/x", "application/x-www-form-urlencoded", "a=b");
         assert!(text.starts_with("POST /x HTTP/1.1\r\nHost: 127.0.0.1:8091\r\n"));
         assert!(text.contains("\r\nAuthorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==\r\n"));
         assert!(text.ends_with("Content-Length: 3\r\n\r\na=b"));

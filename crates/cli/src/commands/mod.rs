@@ -1,6 +1,7 @@
 //! One module per subcommand: its arguments (the manual is in their doc comments), and a `run` that carries it
 //! out. What several commands share but is no command itself lives beside this folder.
 
+pub(crate) mod cluster;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod load;

@@ -1,0 +1,61 @@
+//! How the cluster is at the moment, as the node that leads it knows: who is heard of, and how far a rebalance has come.
+//! What shall be is in [`cluster::Metadata`]; this is what is, and it is lost when nobody leads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// How the cluster is. The default is that of a node on its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Whether this comes from before the last change of who leads, or nobody leads.
+    pub stale: bool,
+    /// Who leads.
+    pub leader: Option<NodeId>,
+    /// Nodes that have not been heard of for so long that they do not count as healthy.
+    pub silent: BTreeSet<NodeId>,
+    /// How far the rebalance (or graceful failover) that runs has come.
+    pub progress: Option<RebalanceView>,
+}
+
+/// How far a rebalance has come.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RebalanceView {
+    /// All of it, from 0 to 1, weighted by what has to travel.
+    pub done: f64,
+    /// Changes of vBuckets that are complete.
+    pub moves_done: u64,
+    /// Changes of vBuckets in all.
+    pub moves_total: u64,
+    /// What is left will take so long at the present speed; absent while nothing can be said.
+    pub eta_secs: Option<u64>,
+    /// What it waits for, when it does not get on: a node that is not there, a bucket that needs its latency.
+    pub waits_for: Option<String>,
+    /// The bucket it is at, when there is one.
+    pub bucket: Option<BucketAt>,
+    /// What each node has to do with it.
+    pub nodes: BTreeMap<NodeId, NodeShare>,
+}
+
+/// The bucket that a rebalance is at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketAt {
+    /// Its name.
+    pub name: String,
+    /// Counted from one.
+    pub number: u64,
+    /// Of how many.
+    pub count: u64,
+}
+
+/// What a node has to do with a rebalance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeShare {
+    /// From 0 to 1.
+    pub done: f64,
+    /// Documents it gets: how many, and how many it has.
+    pub incoming: (u64, u64),
+    /// Documents it gives away: how many, and how many it has given.
+    pub outgoing: (u64, u64),
+}

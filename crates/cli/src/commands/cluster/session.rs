@@ -1,0 +1,250 @@
+//! How the cluster commands reach a cluster: which node, as whom, and how nodes are found by the names people use.
+
+use clap::Args;
+use client::{ClientError, Rest};
+use serde_json::Value;
+
+use crate::commands::Failure;
+
+/// Where the cluster is, and as whom to talk to it.
+#[derive(Args, Clone)]
+pub(super) struct Access {
+    /// REST addresses of nodes; the first that answers is used
+    #[arg(
+        long,
+        default_value = "127.0.0.1:8091",
+        value_delimiter = ',',
+        value_name = "HOST:PORT",
+        env = "SETTEE_HOST"
+    )]
+    host: Vec<String>,
+
+    /// Administrator
+    #[arg(long, short, default_value = "Administrator", value_name = "NAME", env = "SETTEE_USERNAME")]
+    username: String,
+
+    /// The administrator's password; the environment keeps it out of the process list
+    #[arg(long, short, env = "SETTEE_PASSWORD", hide_env_values = true, default_value = "")]
+    password: String,
+}
+
+/// A cluster that answers.
+pub(super) struct Session {
+    pub(super) rest: Rest,
+    access: Access,
+}
+
+/// A node as REST shows it.
+#[derive(Clone)]
+pub(super) struct Node(pub(super) Value);
+
+impl Access {
+    /// With the login of a cluster that was just made.
+    pub(super) fn to(host: String, username: &str, password: &str) -> Self {
+        Self { host: vec![host], username: username.into(), password: password.into() }
+    }
+
+    /// Finds a node that answers.
+    pub(super) fn open(&self) -> Result<Session, Failure> {
+        let mut last = None;
+        for host in &self.host {
+            let rest = Rest::new(with_port(host), Some((&self.username, &self.password)));
+            match rest.get("/pools/default") {
+                Ok(_) => return Ok(Session { rest, access: self.clone() }),
+                Err(error) => last = Some(failed(format_args!("{host} does not show its cluster"), error)),
+            }
+        }
+        Err(last.unwrap_or_else(|| Failure("--host names no node".into())))
+    }
+}
+
+impl Session {
+    /// The login, to be passed on to nodes that are added.
+    pub(super) fn login(&self) -> (&str, &str) {
+        (&self.access.username, &self.access.password)
+    }
+
+    /// `/pools/default`.
+    pub(super) fn pool(&self) -> Result<Value, Failure> {
+        self.get("/pools/default")
+    }
+
+    pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.rest.get_json(path).map_err(|error| failed(format_args!("cannot read {path}"), error))
+    }
+
+    pub(super) fn post(&self, path: &str, form: &[(&str, &str)], doing: &str) -> Result<Vec<u8>, Failure> {
+        self.rest.post(path, form).map_err(|error| failed(doing, error))
+    }
+
+    /// Every node, members of all kinds.
+    pub(super) fn nodes(&self) -> Result<Vec<Node>, Failure> {
+        Ok(nodes_of(&self.pool()?))
+    }
+}
+
+/// The nodes in an answer that lists them.
+pub(super) fn nodes_of(pool: &Value) -> Vec<Node> {
+    pool["nodes"].as_array().into_iter().flatten().cloned().map(Node).collect()
+}
+
+impl Node {
+    /// `host:port`, as REST names it.
+    pub(super) fn hostname(&self) -> &str {
+        self.text("hostname")
+    }
+
+    /// The name REST's changes take.
+    pub(super) fn otp(&self) -> &str {
+        self.text("otpNode")
+    }
+
+    pub(super) fn text(&self, field: &str) -> &str {
+        self.0[field].as_str().unwrap_or_default()
+    }
+
+    /// Whether people mean this node by `name`: its host, its host and port, its internal name, or its uuid.
+    fn is_called(&self, name: &str) -> bool {
+        let name = name.rsplit("//").next().unwrap_or(name).trim_end_matches('/');
+        let same =
+            |known: &str| known == name || known.rsplit_once(':').is_some_and(|(host, _)| host == name);
+        same(self.hostname())
+            || same(self.text("configuredHostname"))
+            || [self.otp(), self.text("nodeUUID")].contains(&name)
+    }
+}
+
+/// The nodes people mean by `names`, in that order; a name that fits none or several is refused.
+pub(super) fn find(nodes: &[Node], names: &[String]) -> Result<Vec<Node>, Failure> {
+    names.iter().map(|name| find_one(nodes, name)).collect()
+}
+
+fn find_one(nodes: &[Node], name: &str) -> Result<Node, Failure> {
+    let mut fitting = nodes.iter().filter(|node| node.is_called(name));
+    let known = || nodes.iter().map(Node::hostname).collect::<Vec<_>>().join(", ");
+    match (fitting.next(), fitting.next()) {
+        (Some(node), None) => Ok(node.clone()),
+        (None, _) => Err(Failure(format!("{name} is no node of this cluster; its nodes are {}", known()))),
+        (Some(_), Some(_)) => Err(Failure(format!("{name} fits several nodes; say HOST:PORT: {}", known()))),
+    }
+}
+
+/// Node names joined as REST's lists of nodes want them.
+pub(super) fn otp_list(nodes: &[Node]) -> String {
+    nodes.iter().map(Node::otp).collect::<Vec<_>>().join(",")
+}
+
+/// An address with the standard REST port where none is given.
+pub(super) fn with_port(host: &str) -> String {
+    let host = host.strip_prefix("http://").unwrap_or(host).trim_end_matches('/');
+    let has_port = match host.rsplit_once(':') {
+        Some((before, port)) => {
+            port.parse::<u16>().is_ok() && (before.ends_with(']') || !before.contains(':'))
+        }
+        None => false,
+    };
+    match (has_port, host.contains(':') && !host.starts_with('[')) {
+        (true, _) => host.to_owned(),
+        (false, true) => format!("[{host}]:8091"),
+        (false, false) => format!("{host}:8091"),
+    }
+}
+
+/// What was being done, and the reason in the server's own words where it gave one.
+pub(super) fn failed(doing: impl std::fmt::Display, error: ClientError) -> Failure {
+    match &error {
+        ClientError::Rest { code: 401, .. } => {
+            Failure::doing(doing, "wrong user or password (--username, SETTEE_PASSWORD)")
+        }
+        ClientError::Rest { body, .. } => match reasons(body) {
+            Some(reasons) => Failure::doing(doing, reasons),
+            None => Failure::doing(doing, error),
+        },
+        _ => Failure::doing(doing, error),
+    }
+}
+
+/// The texts in an error body: a bare text, a list, or an object by parameter.
+fn reasons(body: &str) -> Option<String> {
+    let texts = match serde_json::from_str(body) {
+        Ok(json) => texts_of(&json),
+        Err(_) => vec![body.trim().to_owned()],
+    };
+    let text = texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+    (!text.is_empty()).then_some(text)
+}
+
+fn texts_of(json: &Value) -> Vec<String> {
+    match json {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(list) => list.iter().flat_map(texts_of).collect(),
+        Value::Object(members) => match members.get("errors") {
+            Some(errors) => texts_of(errors),
+            None => members
+                .iter()
+                .flat_map(|(name, value)| match texts_of(value) {
+                    // A member without words says what is wrong by its name: {"mismatch": 1}.
+                    texts if texts.is_empty() => vec![name.clone()],
+                    texts => texts,
+                })
+                .collect(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nodes_are_found_by_any_of_their_names_but_never_guessed() {
+        let node = |host: &str, port: u16, uuid: &str| {
+            let (hostname, otp) = (format!("{host}:{port}"), format!("ns_1@{host}:{port}"));
+            Node(
+                json!({ "hostname": hostname, "configuredHostname": hostname, "otpNode": otp, "nodeUUID": uuid }),
+            )
+        };
+        let nodes =
+            [node("127.0.0.1", 8091, "a"), node("127.0.0.2", 8091, "b"), node("127.0.0.2", 9000, "c")];
+        let found =
+            |name: &str| find(&nodes, &[name.to_owned()]).map(|found| found[0].text("nodeUUID").to_owned());
+        for (name, uuid) in [
+            ("127.0.0.1", "a"),
+            ("127.0.0.1:8091", "a"),
+            ("http://127.0.0.2:9000/", "c"),
+            ("ns_1@127.0.0.2:8091", "b"),
+            ("b", "b"),
+        ] {
+            assert_eq!(found(name).ok().as_deref(), Some(uuid), "{name}");
+        }
+        assert!(found("127.0.0.2").is_err(), "two nodes fit");
+        assert!(found("127.0.0.3").is_err());
+    }
+
+    #[test]
+    fn addresses_get_the_standard_port() {
+        for (given, full) in [
+            ("10.0.0.1", "10.0.0.1:8091"),
+            ("http://10.0.0.1:9000/", "10.0.0.1:9000"),
+            ("::1", "[::1]:8091"),
+            ("[::1]", "[::1]:8091"),
+            ("[::1]:9000", "[::1]:9000"),
+            ("node", "node:8091"),
+        ] {
+            assert_eq!(with_port(given), full);
+        }
+    }
+
+    #[test]
+    fn the_servers_words_are_shown_in_whatever_form_they_come() {
+        let shown = |body: &str| reasons(body).unwrap_or_default();
+        assert_eq!(shown(r#"["a","b"]"#), "a; b");
+        assert_eq!(shown(r#"{"errors":{"_":"no","x":"bad"}}"#), "no; bad");
+        assert_eq!(shown(r#"{"mismatch":1}"#), "mismatch");
+        assert_eq!(shown("plain\n"), "plain");
+        assert_eq!(shown(""), "");
+    }
+}
