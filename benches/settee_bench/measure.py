@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -284,6 +285,9 @@ def figures(result, tail):
 
 def environment(options):
     def output(*command):
+        # Parts of Settee alone do without the other servers.
+        if shutil.which(command[0]) is None:
+            return "not installed"
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     with open("/proc/cpuinfo") as cpuinfo:
