@@ -11,7 +11,7 @@ mod throttled;
 
 use std::{io, path::Path};
 
-pub use budget::{DiskBudget, DiskClock, DiskLimits, DiskUse};
+pub use budget::{DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse};
 pub use fault::FaultFs;
 pub use real::RealFs;
 pub use throttled::ThrottledFs;

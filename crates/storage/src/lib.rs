@@ -46,6 +46,7 @@ pub use api::{
 };
 pub use error::StoreError;
 pub use fs::{
-    DiskBudget, DiskClock, DiskLimits, DiskUse, FaultFs, Fs, FsFile, LockGuard, RealFs, Space, ThrottledFs,
+    DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultFs, Fs, FsFile, LockGuard, RealFs, Space,
+    ThrottledFs,
 };
 pub use log::{Options, SegmentLog, open};

@@ -10,12 +10,13 @@ use base::{BucketUuid, Now, bucket::BucketKind, limits};
 use cluster::{BucketInfo, ClusterError, Metadata};
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError};
 use parking_lot::Mutex;
-use storage::{Fs, KvStore, StoreError};
+use storage::{KvStore, StoreError};
 
 use super::{
     background::{self, BucketBells, BucketThreads},
     bell::NodeBells,
     data_dir::DataDir,
+    disk::Disk,
     housekeeping::Patient,
 };
 use crate::{
@@ -57,8 +58,8 @@ struct OpenBucket {
 /// The open buckets by name.
 pub(crate) struct OpenBuckets {
     data_dir: Arc<DataDir>,
-    /// What the stores of all buckets read and write through.
-    files: Arc<dyn Fs>,
+    /// What the stores of all buckets lie on: each bucket has files of its own there.
+    disk: Disk,
     shared: Arc<Shared>,
     wakes: Wakes,
     workers: usize,
@@ -69,14 +70,14 @@ pub(crate) struct OpenBuckets {
 
 impl OpenBuckets {
     pub(crate) fn new(
-        (data_dir, files): (Arc<DataDir>, Arc<dyn Fs>),
+        (data_dir, disk): (Arc<DataDir>, Disk),
         shared: Arc<Shared>,
         wakes: Wakes,
         workers: usize,
         this_node: String,
     ) -> Self {
         let bells = NodeBells::default();
-        Self { data_dir, files, shared, wakes, workers, this_node, bells, open: Mutex::default() }
+        Self { data_dir, disk, shared, wakes, workers, this_node, bells, open: Mutex::default() }
     }
 
     /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
@@ -199,10 +200,11 @@ impl OpenBuckets {
         if found == 0 {
             create_shards(folder, shards).map_err(io)?;
         }
+        let files = self.disk.files();
         (0..shards)
             .map(|shard| {
                 let options = storage::Options { shard: shard as u32, ..storage::Options::default() };
-                let store = storage::open(&folder.join(shard.to_string()), Arc::clone(&self.files), options)
+                let store = storage::open(&folder.join(shard.to_string()), Arc::clone(&files), options)
                     .map_err(|source| BucketError::Store { name: name.into(), source })?;
                 Ok(Arc::new(store) as Arc<dyn KvStore>)
             })

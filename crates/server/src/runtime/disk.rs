@@ -20,12 +20,28 @@ impl DiskClock for WallClock {
     }
 }
 
-/// Files of which all buckets together read and write as much as `limits` allow.
-pub(crate) fn files(limits: DiskLimits) -> Arc<dyn Fs> {
-    if limits == DiskLimits::default() {
-        return Arc::new(RealFs);
+/// What the files of all buckets are read and written through.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    budget: Option<Arc<DiskBudget>>,
+}
+
+impl Disk {
+    /// A disk of which all buckets together read and write as much as `limits` allow.
+    pub(crate) fn new(limits: DiskLimits) -> Self {
+        if limits == DiskLimits::default() {
+            return Self { budget: None };
+        }
+        tracing::info!(limits.bytes_per_sec, limits.iops, "the disk is throttled (0: unlimited)");
+        let clock = Arc::new(WallClock(Instant::now()));
+        Self { budget: Some(Arc::new(DiskBudget::new(limits, clock))) }
     }
-    tracing::info!(limits.bytes_per_sec, limits.iops, "the disk is throttled (0: unlimited)");
-    let budget = DiskBudget::new(limits, Arc::new(WallClock(Instant::now())));
-    Arc::new(ThrottledFs::new(Arc::new(RealFs), Arc::new(budget)))
+
+    /// Files of one party: a bucket's, say. In the budget parties take turns, however much one of them asks for.
+    pub(crate) fn files(&self) -> Arc<dyn Fs> {
+        match &self.budget {
+            None => Arc::new(RealFs),
+            Some(budget) => Arc::new(ThrottledFs::new(Arc::new(RealFs), Arc::clone(budget))),
+        }
+    }
 }

@@ -145,9 +145,9 @@ impl Node {
         data_dir
             .remove_unknown_buckets(|uuid| metadata.buckets.values().any(|bucket| bucket.uuid.0 == uuid))?;
         let wakes = workers.notifier();
-        let files = disk::files(options.disk.limits);
+        let disk = disk::Disk::new(options.disk.limits);
         let buckets = Arc::new(OpenBuckets::new(
-            (data_dir, Arc::clone(&files)),
+            (data_dir, disk.clone()),
             Arc::clone(&shared),
             wakes.clone(),
             options.workers,
@@ -169,7 +169,8 @@ impl Node {
             },
             Arc::clone(&shared),
         )?;
-        let disk_guard = disk_guard::start(files, guarded, move || list.patients(), Arc::clone(&shared))?;
+        let disk_guard =
+            disk_guard::start(disk.files(), guarded, move || list.patients(), Arc::clone(&shared))?;
         let list = Arc::clone(&buckets);
         let pacing = pacing::start(move || list.patients(), bells.pacing, Arc::clone(&shared))?;
         let control = Control::new(control::Parts {

@@ -4,6 +4,11 @@
 //! Two rates, either of which may be unlimited: bytes, and operations. An operation moves at most [`IO_BYTES`]; larger
 //! ones count as several, as clouds count them. Who asks waits for their turn, in the order of asking, and large
 //! requests ask piece by piece, so that a small read stands behind a piece of a large write and not behind all of it.
+//!
+//! Each party has a [`DiskLane`] of its own, and of each lane one piece at most waits for its turn; others wait for that
+//! one. So lanes take turns however many threads ask in one of them, and who asks for little never stands behind more
+//! than one piece of every other lane.
+//!
 //! Unused budget is kept for [`BURST_NANOS`] only: it makes up for sleeping too long, it is no credit.
 //!
 //! Time comes from a [`DiskClock`], so that tests and simulations may run faster than the clock on the wall. The page
@@ -14,7 +19,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Bytes that one operation moves at most.
 const IO_BYTES: u64 = 256 << 10;
@@ -108,23 +113,6 @@ impl DiskBudget {
         }
     }
 
-    /// Waits until the disk may move so many bytes (0: an operation that moves none).
-    pub fn charge(&self, bytes: u64) {
-        let operations = bytes.div_ceil(IO_BYTES).max(1);
-        // Counters are statistics: relaxed, they order nothing.
-        self.bytes.fetch_add(bytes, Relaxed);
-        self.operations.fetch_add(operations, Relaxed);
-        if self.limits() == DiskLimits::default() {
-            return;
-        }
-        let (mut done, mut first) = (0, true);
-        while first || done < bytes {
-            let piece = (bytes - done).min(PIECE_BYTES);
-            self.wait(piece, u64::from(done % IO_BYTES == 0));
-            (done, first) = (done + piece, false);
-        }
-    }
-
     fn wait(&self, bytes: u64, operations: u64) {
         let limits = self.limits();
         let now = self.clock.nanos();
@@ -139,6 +127,48 @@ impl DiskBudget {
         if nanos > 0 {
             self.waited_nanos.fetch_add(nanos, Relaxed);
             self.clock.sleep(nanos);
+        }
+    }
+}
+
+/// One party's way to a budget that others use as well; see the module.
+pub struct DiskLane {
+    budget: Arc<DiskBudget>,
+    /// Held by whoever in this lane waits for the disk.
+    turn: Mutex<()>,
+}
+
+impl DiskLane {
+    /// Another lane.
+    #[must_use]
+    pub fn new(budget: Arc<DiskBudget>) -> Self {
+        Self { budget, turn: Mutex::default() }
+    }
+
+    /// The budget that it leads to.
+    #[must_use]
+    pub fn budget(&self) -> &Arc<DiskBudget> {
+        &self.budget
+    }
+
+    /// Waits until the disk may move so many bytes (0: an operation that moves none).
+    pub fn charge(&self, bytes: u64) {
+        let budget = &self.budget;
+        let operations = bytes.div_ceil(IO_BYTES).max(1);
+        // Counters are statistics: relaxed, they order nothing.
+        budget.bytes.fetch_add(bytes, Relaxed);
+        budget.operations.fetch_add(operations, Relaxed);
+        if budget.limits() == DiskLimits::default() {
+            return;
+        }
+        let (mut done, mut first) = (0, true);
+        while first || done < bytes {
+            let piece = (bytes - done).min(PIECE_BYTES);
+            let turn = self.turn.lock();
+            budget.wait(piece, u64::from(done % IO_BYTES == 0));
+            // Whoever has pieces left is not to go on before others in the lane.
+            MutexGuard::unlock_fair(turn);
+            (done, first) = (done + piece, false);
         }
     }
 }
@@ -169,56 +199,106 @@ mod tests {
         }
     }
 
-    fn budget(bytes_per_sec: u64, iops: u64) -> (Arc<Virtual>, DiskBudget) {
+    fn lane(bytes_per_sec: u64, iops: u64) -> (Arc<Virtual>, DiskLane) {
         let clock = Arc::new(Virtual::default());
         let limits = DiskLimits { bytes_per_sec, iops };
-        (clock.clone(), DiskBudget::new(limits, clock))
+        (clock.clone(), DiskLane::new(Arc::new(DiskBudget::new(limits, clock))))
     }
 
     #[test]
     fn bytes_take_as_long_as_the_rate_says() {
-        let (clock, budget) = budget(1 << 20, 0);
-        (0..40).for_each(|_| budget.charge(256 << 10));
+        let (clock, lane) = lane(1 << 20, 0);
+        (0..40).for_each(|_| lane.charge(256 << 10));
         let expected = 10 * NANOS_PER_SEC;
         assert!(clock.nanos() <= expected && clock.nanos() + BURST_NANOS >= expected, "{}", clock.nanos());
-        assert_eq!(budget.used().bytes, 10 << 20);
+        assert_eq!(lane.budget().used().bytes, 10 << 20);
     }
 
     #[test]
     fn operations_are_counted_in_pieces_of_what_one_moves() {
-        let (clock, budget) = budget(0, 100);
+        let (clock, lane) = lane(0, 100);
         // Twenty syncs, and twenty writes of three operations each.
-        (0..20).for_each(|_| budget.charge(0));
-        (0..20).for_each(|_| budget.charge(2 * IO_BYTES + 1));
-        assert_eq!(budget.used().operations, 80);
+        (0..20).for_each(|_| lane.charge(0));
+        (0..20).for_each(|_| lane.charge(2 * IO_BYTES + 1));
+        assert_eq!(lane.budget().used().operations, 80);
         let expected = 80 * NANOS_PER_SEC / 100;
         assert!(clock.nanos() <= expected && clock.nanos() + BURST_NANOS >= expected, "{}", clock.nanos());
     }
 
     #[test]
     fn the_slower_rate_counts() {
-        let (clock, budget) = budget(100 << 20, 10);
-        (0..30).for_each(|_| budget.charge(4096));
+        let (clock, lane) = lane(100 << 20, 10);
+        (0..30).for_each(|_| lane.charge(4096));
         let expected = 3 * NANOS_PER_SEC;
         assert!(clock.nanos() <= expected && clock.nanos() + BURST_NANOS >= expected, "{}", clock.nanos());
     }
 
     #[test]
     fn idle_time_is_no_credit() {
-        let (clock, budget) = budget(1 << 20, 0);
+        let (clock, lane) = lane(1 << 20, 0);
         clock.sleep(3600 * NANOS_PER_SEC);
         let start = clock.nanos();
-        budget.charge(1 << 20);
+        lane.charge(1 << 20);
         assert!(clock.nanos() - start + BURST_NANOS >= NANOS_PER_SEC);
     }
 
     #[test]
     fn without_limits_nobody_waits_and_limits_can_be_changed() {
-        let (clock, budget) = budget(0, 0);
-        budget.charge(u64::MAX / 2);
+        let (clock, lane) = lane(0, 0);
+        lane.charge(u64::MAX / 2);
         assert_eq!(clock.nanos(), 0);
-        budget.set_limits(DiskLimits { bytes_per_sec: 1 << 20, iops: 0 });
-        budget.charge(1 << 20);
+        lane.budget().set_limits(DiskLimits { bytes_per_sec: 1 << 20, iops: 0 });
+        lane.charge(1 << 20);
         assert!(clock.nanos() > 0);
+    }
+
+    /// Notes how long whoever waits has to, and in the first wait calls what was left with it.
+    #[derive(Default)]
+    struct Interrupted {
+        waits: Mutex<Vec<u64>>,
+        then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    impl DiskClock for Interrupted {
+        fn nanos(&self) -> u64 {
+            NANOS_PER_SEC
+        }
+
+        fn sleep(&self, nanos: u64) {
+            self.waits.lock().push(nanos);
+            let then = self.then.lock().take();
+            then.into_iter().for_each(|then| then());
+        }
+    }
+
+    #[test]
+    fn who_asks_for_little_stands_behind_one_piece_of_each_other_lane() {
+        const THREADS: u64 = 8;
+        let clock = Arc::new(Interrupted::default());
+        let limits = DiskLimits { bytes_per_sec: PIECE_BYTES, iops: 0 };
+        let budget = Arc::new(DiskBudget::new(limits, clock.clone()));
+        let (loud, quiet) = (Arc::new(DiskLane::new(budget.clone())), DiskLane::new(budget.clone()));
+        let waits = Arc::new(Mutex::new(Vec::new()));
+        let (others, seen, waited) = (loud.clone(), budget.clone(), waits.clone());
+        let threads = Arc::new(Mutex::new(Vec::new()));
+        let started = threads.clone();
+        let on = clock.clone();
+        *clock.then.lock() = Some(Box::new(move || {
+            for _ in 0..THREADS {
+                let lane = others.clone();
+                started.lock().push(std::thread::spawn(move || lane.charge(PIECE_BYTES)));
+            }
+            // All of them have asked by then.
+            while seen.used().bytes < (THREADS + 1) * PIECE_BYTES {
+                std::thread::yield_now();
+            }
+            quiet.charge(PIECE_BYTES);
+            waited.lock().clone_from(&on.waits.lock());
+        }));
+        loud.charge(PIECE_BYTES);
+        threads.lock().drain(..).for_each(|thread| thread.join().unwrap());
+        assert_eq!(waits.lock().len(), 2, "nobody but the first and the quiet one");
+        assert!(waits.lock()[1] <= 2 * NANOS_PER_SEC, "{} pieces", waits.lock()[1] / NANOS_PER_SEC);
+        assert_eq!(clock.waits.lock().len() as u64, THREADS + 2, "the others after that");
     }
 }

@@ -1,34 +1,34 @@
 //! A file system that takes as long as its [`DiskBudget`] says: for tests of what happens on a slow disk, and for the
-//! sake of whoever else uses the same one.
+//! sake of whoever else uses the same one. Several may share a budget: each is a lane of its own there.
 //!
 //! Every read, write and sync, and every change of a name, is charged before it is carried out. Opening, listing and
 //! asking for a length are free. What the other file system does with a request is its own affair.
 
 use std::{io, path::Path, sync::Arc};
 
-use super::{DiskBudget, Fs, FsFile, LockGuard, Space};
+use super::{DiskBudget, DiskLane, Fs, FsFile, LockGuard, Space};
 
 /// See the module.
 #[derive(Clone)]
 pub struct ThrottledFs {
     inner: Arc<dyn Fs>,
-    budget: Arc<DiskBudget>,
+    lane: Arc<DiskLane>,
 }
 
 struct ThrottledFile {
     inner: Box<dyn FsFile>,
-    budget: Arc<DiskBudget>,
+    lane: Arc<DiskLane>,
 }
 
 impl ThrottledFs {
     /// A file system within a budget, which others may share.
     #[must_use]
     pub fn new(inner: Arc<dyn Fs>, budget: Arc<DiskBudget>) -> Self {
-        Self { inner, budget }
+        Self { inner, lane: Arc::new(DiskLane::new(budget)) }
     }
 
     fn file(&self, inner: Box<dyn FsFile>) -> Box<dyn FsFile> {
-        Box::new(ThrottledFile { inner, budget: self.budget.clone() })
+        Box::new(ThrottledFile { inner, lane: self.lane.clone() })
     }
 }
 
@@ -42,7 +42,7 @@ impl Fs for ThrottledFs {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
-        self.budget.charge(0);
+        self.lane.charge(0);
         self.inner.create(path).map(|file| self.file(file))
     }
 
@@ -51,17 +51,17 @@ impl Fs for ThrottledFs {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.budget.charge(0);
+        self.lane.charge(0);
         self.inner.remove(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.budget.charge(0);
+        self.lane.charge(0);
         self.inner.rename(from, to)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.budget.charge(0);
+        self.lane.charge(0);
         self.inner.sync_dir(dir)
     }
 
@@ -80,27 +80,27 @@ impl Fs for ThrottledFs {
 
 impl FsFile for ThrottledFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.budget.charge(bytes.len() as u64);
+        self.lane.charge(bytes.len() as u64);
         self.inner.write_at(bytes, offset)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.budget.charge(buffer.len() as u64);
+        self.lane.charge(buffer.len() as u64);
         self.inner.read_at(buffer, offset)
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.budget.charge(0);
+        self.lane.charge(0);
         self.inner.allocate(offset, length)
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.budget.charge(0);
+        self.lane.charge(0);
         self.inner.truncate(length)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.budget.charge(0);
+        self.lane.charge(0);
         self.inner.sync_data()
     }
 
