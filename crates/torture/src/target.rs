@@ -6,7 +6,9 @@
 use crate::TortureError;
 use client::{Login, Rest};
 use std::fs::{self, File};
+use std::io;
 use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -136,6 +138,7 @@ impl LocalNode {
         }
         command.env("SETTEE_INIT_PASSWORD", PASSWORD);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        die_with_parent(&mut command);
         self.process = Some(command.spawn()?);
         self.ports = self.wait_for_ports(&ports_file)?;
         Ok(())
@@ -214,6 +217,22 @@ impl Target for LocalNode {
     fn restart(&mut self, _node: usize) -> Result<(), TortureError> {
         self.run()
     }
+}
+
+/// Whatever ends this process, kill -9 included, is to end the child as well.
+fn die_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    let ask = move || {
+        // SAFETY: two plain system calls, which may be made between fork and exec.
+        let (asked, is_orphan) = unsafe {
+            let asked = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            (asked, u32::try_from(libc::getppid()) != Ok(parent))
+        };
+        // Should the parent have ended before the child asked, nobody would tell it.
+        if asked == 0 && !is_orphan { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: the closure neither allocates nor takes a lock.
+    unsafe { command.pre_exec(ask) };
 }
 
 impl Drop for LocalNode {
