@@ -8,7 +8,7 @@
 use base::{DocKey, HashedKey, Now, Seqno, VbId};
 use storage::{Backfill, BackfillOptions, RecordKind};
 
-use crate::{bucket::Bucket, shard::Shard, vbucket::is_due};
+use crate::{bg_fetcher::Fetching, bucket::Bucket, shard::Shard, vbucket::is_due};
 
 /// Between two passes through a vBucket.
 const PASS_MILLIS: u64 = 600_000;
@@ -110,6 +110,6 @@ impl Bucket {
             let v = slot.vb.lock();
             v.table.find(key.hash, key.key.encoded()).is_none() && v.cold.may_contain(key.hash)
         };
-        !is_cold || self.enqueue_fetch(vb, key, None).is_ok()
+        !is_cold || self.enqueue_fetch(vb, key, None) == Ok(Fetching::Queued)
     }
 }

@@ -61,6 +61,7 @@ mod vbucket;
 mod warmup;
 
 pub use admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressure};
+pub use bg_fetcher::Fetching;
 pub use bucket::Bucket;
 pub use compactor::Pace;
 pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};

@@ -12,8 +12,8 @@ use base::{
     manifest::Collection,
 };
 use settee_engine::{
-    Bucket, BucketOptions, Budget, Delete, Durable, Expiry, FlushFailure, Mutated, ObservedState, Refusal,
-    Store, StoreMode, Wait, Waiter, subdoc::xattr::Builder,
+    Bucket, BucketOptions, Budget, Delete, Durable, Expiry, Fetching, FlushFailure, Mutated, ObservedState,
+    Pool, Refusal, Store, StoreMode, Wait, Waiter, subdoc::xattr::Builder,
 };
 use storage::{FaultFs, KvStore};
 use support::{Clock, Disk, FaultDisk, Rig, options};
@@ -471,18 +471,29 @@ fn one_read_serves_all_who_wait_for_a_key() {
 }
 
 #[test]
-fn the_fetch_queue_is_bounded() {
+fn the_fetch_queue_is_bounded_and_refuses_nobody() {
+    const ASKED: u64 = 25_000;
     let mut rig = rig();
-    let key = |n: u32| format!("\0{n}").into_bytes();
-    let mut refused = 0;
     rig.flush();
-    for n in 0..25_000 {
-        let key = key(n);
+    let mut crowded = 0;
+    for number in 0..ASKED {
+        let key = format!("\0{number}").into_bytes();
         let (vb, key) = rig.key(&key);
-        refused += u32::from(rig.bucket.fetch(vb, key, WAITER) == Err(Status::TemporaryFailure));
+        let waiter = Waiter { ticket: number, ..WAITER };
+        crowded += u32::from(rig.bucket.fetch(vb, key, waiter).unwrap() == Fetching::Crowded);
     }
-    assert_eq!(refused, 5_000);
+    assert_eq!(crowded, 5_000);
     assert_eq!(rig.bucket.stats().bg_queue, 20_000);
+    for shard in 0..rig.bucket.shards() {
+        while rig.bucket.run_fetches(shard, usize::MAX, rig.now()) > 0 {}
+    }
+    let mut woken: Vec<_> = rig.recorder.woken.lock().iter().map(|waiter| waiter.ticket).collect();
+    woken.sort_unstable();
+    assert!(
+        woken.into_iter().eq(0..ASKED),
+        "everybody is told once: that it is read, or that there is a place"
+    );
+    assert_eq!(rig.bucket.stats().pools.of(Pool::Fetch), 0);
 }
 
 #[test]

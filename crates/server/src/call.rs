@@ -77,8 +77,13 @@ pub(crate) enum Stage {
         /// Nothing more is read from its connection meanwhile.
         alone: bool,
     },
-    /// Before it began; its document is being fetched. So many fetches it has been through.
-    Fetch(u8),
+    /// Before it began; its document is being fetched.
+    Fetch {
+        /// So many fetches it has been through.
+        fetches: u8,
+        /// Too many others are fetched: nothing more is read from its connection meanwhile.
+        alone: bool,
+    },
     /// A durable mutation was applied and has to reach its level.
     Durable {
         mutated: Mutated,
@@ -106,11 +111,16 @@ impl Stage {
         }
     }
 
+    /// Whether nothing more is to be read from the connection until the request goes on.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self, Self::Paced { alone: true, .. } | Self::Fetch { alone: true, .. })
+    }
+
     /// What the time until it goes on is counted as; none if it can go on at once.
     pub(crate) fn phase(&self) -> Option<Phase> {
         match self {
             Self::Paced { .. } => Some(Phase::Pacing),
-            Self::Fetch(_) => Some(Phase::Fetch),
+            Self::Fetch { .. } => Some(Phase::Fetch),
             Self::Durable { .. } => Some(Phase::Durability),
             Self::Persistence(_) => Some(Phase::Persistence),
             Self::Helper => Some(Phase::OtherWait),

@@ -23,7 +23,7 @@ use crate::{
     admission,
     call::{Call, Request, Resumed, Stage, Stop},
     context::Context,
-    handlers,
+    fetch, handlers,
     helper::Completion,
     output::Output,
     reply::{self, HangUp},
@@ -43,10 +43,6 @@ const TURN_REQUESTS: usize = 256;
 const PARKED_MAX: usize = 128;
 /// Bytes of parked packets of one connection.
 const PARKED_BYTES_MAX: usize = 32 << 20;
-/// A document that was fetched this often and is gone again each time is given up: memory is short.
-pub(crate) const FETCHES_MAX: u8 = 16;
-/// A fetch that nobody has reported done by then is asked for again.
-pub(crate) const FETCH_RETRY_MILLIS: u64 = 10_000;
 /// Largest packet body of a connection without bucket or identity: nothing it may send is longer.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
 
@@ -268,7 +264,7 @@ impl Connection {
     fn is_crowded(&self) -> bool {
         self.parked.len() >= PARKED_MAX
             || self.parked_bytes >= PARKED_BYTES_MAX
-            || self.parked.iter().any(|parked| matches!(parked.stage, Stage::Paced { alone: true, .. }))
+            || self.parked.iter().any(|parked| parked.stage.is_alone())
     }
 
     fn resume(&mut self, parked: Parked, out: &mut Output, context: &mut Context) -> Flow {
@@ -538,15 +534,11 @@ impl Connection {
         context: &mut Context,
     ) -> Flow {
         let ticket = self.ticket_for(resumed.as_ref());
-        let fetches = match &resumed {
-            Some(Resumed { stage: Stage::Fetch(fetches), .. }) => *fetches,
-            _ => 0,
-        };
         let mark = out.mark();
         let mut call = Call { session: &mut self.session, request, out, context, ticket, resumed };
         let mut result = admit(&mut call, packet.len()).and_then(|()| handlers::handle(&mut call));
         if let Err(Stop::Fetch) = result {
-            result = fetch(&call, fetches);
+            result = Err(fetch(&call));
         }
         context.laboured |= handlers::may_take_long(request.loud);
         let Err(stop) = result else {
@@ -714,13 +706,10 @@ fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
     admission::ask(bucket, waiter, bytes, &mut call.resumed, call.context)
 }
 
-/// Asks for a document to be brought from disk.
-fn fetch(call: &Call<'_, '_>, fetches: u8) -> Result<(), Stop> {
-    if fetches >= FETCHES_MAX {
-        return Err(Stop::Status(base::Status::TemporaryFailure));
-    }
-    call.session.bucket()?.engine.fetch(call.request.vb, call.request.key, call.waiter())?;
-    Err(Stop::Park(Stage::Fetch(fetches + 1), Some(call.context.now.mono_millis + FETCH_RETRY_MILLIS)))
+/// Asks for a request's document to be brought from disk.
+fn fetch(call: &Call<'_, '_>) -> Stop {
+    let (vb, key) = (call.request.vb, call.request.key);
+    fetch::ask(call.session, vb, key, call.waiter(), call.resumed.as_ref(), call.context)
 }
 
 /// `None` for what is too long to be a key; it is refused when its turn comes.

@@ -12,6 +12,7 @@ mod call;
 mod connection;
 mod context;
 mod dcp;
+mod fetch;
 mod handlers;
 mod handshake;
 mod helper;

@@ -11,8 +11,8 @@ use protocol::text::{Command, Keys, Parsed, StoreVerb, expiry_to_wire, parse, re
 use crate::{
     admission,
     call::{Resumed, Stage, Stop},
-    connection::{FETCH_RETRY_MILLIS, FETCHES_MAX},
     context::Context,
+    fetch,
     handlers::{get::plain_body, node, stats},
     helper::Completion,
     meter::OpKind,
@@ -221,7 +221,7 @@ impl TextCall<'_> {
             bucket.meter.miss(self.context.worker, kind);
         }
         match found {
-            Err(Stop::Fetch) => self.fetch(vb, key),
+            Err(Stop::Fetch) => Err(self.fetch(vb, key)),
             other => other,
         }
     }
@@ -233,17 +233,10 @@ impl TextCall<'_> {
         Ok((self.session.vbucket_of(logical), HashedKey::new(key)))
     }
 
-    fn fetch(&self, vb: VbId, key: HashedKey<'_>) -> Result<(), Stop> {
-        let fetches = match &self.resumed {
-            Some(Resumed { stage: Stage::Fetch(fetches), .. }) => *fetches,
-            _ => 0,
-        };
-        if fetches >= FETCHES_MAX {
-            return Err(Stop::Status(Status::TemporaryFailure));
-        }
-        self.session.bucket()?.engine.fetch(vb, key, self.context.waiter(self.ticket))?;
-        let retry_at = self.context.now.mono_millis + FETCH_RETRY_MILLIS;
-        Err(Stop::Park(Stage::Fetch(fetches + 1), Some(retry_at)))
+    /// Asks for a document to be brought from disk.
+    fn fetch(&self, vb: VbId, key: HashedKey<'_>) -> Stop {
+        let waiter = self.context.waiter(self.ticket);
+        fetch::ask(self.session, vb, key, waiter, self.resumed.as_ref(), self.context)
     }
 
     /// Lets a mutation wait for its turn when the bucket is paced.
@@ -291,7 +284,7 @@ impl TextCall<'_> {
                     self.session.bucket()?.meter.miss(self.context.worker, kind);
                 }
                 if let Err(Stop::Fetch) = applied {
-                    self.fetch(vb, key)?;
+                    return Err(self.fetch(vb, key));
                 }
                 let (number, mutated) = applied?;
                 (number, mutated, self.context.now.mono_millis + DURABILITY_TIMEOUT_MILLIS, false)

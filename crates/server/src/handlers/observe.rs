@@ -14,7 +14,7 @@ use protocol::{
 
 use crate::{
     call::{Call, Resumed, Stage, Stop},
-    connection::{FETCH_RETRY_MILLIS, FETCHES_MAX},
+    fetch,
 };
 
 /// How long SEQNO_PERSISTENCE waits before it answers "temporary failure" (kv_engine's default).
@@ -51,16 +51,8 @@ pub(crate) fn observe(call: &mut Call<'_, '_>) -> Result<(), Stop> {
                 append_observed(entry, state, observed.cas, &mut answer);
             }
             Err(Refusal::Fetch) => {
-                let fetches = match &call.resumed {
-                    Some(Resumed { stage: Stage::Fetch(fetches), .. }) => *fetches,
-                    _ => 0,
-                };
-                bucket.engine.fetch(entry.vbucket, key, call.waiter())?;
-                if fetches >= FETCHES_MAX {
-                    return Err(Stop::Status(Status::TemporaryFailure));
-                }
-                let retry_at = call.context.now.mono_millis + FETCH_RETRY_MILLIS;
-                return Err(Stop::Park(Stage::Fetch(fetches + 1), Some(retry_at)));
+                let (waiter, resumed) = (call.waiter(), call.resumed.as_ref());
+                return Err(fetch::ask(call.session, entry.vbucket, key, waiter, resumed, call.context));
             }
             Err(Refusal::Status(status)) => return Err(Stop::Status(status)),
         }

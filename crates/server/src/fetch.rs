@@ -1,0 +1,50 @@
+//! Requests whose document has to be brought from disk: the data plane's side of [`engine::Bucket::fetch`].
+//!
+//! Such a request is parked before it has begun and executed again once somebody has read its document. However many
+//! wait for the disk, none is refused for that: where the engine has no place for one more, the request waits for a
+//! place, and its connection is not read meanwhile.
+
+use base::{HashedKey, Status, VbId};
+use engine::{Fetching, Waiter};
+
+use crate::{
+    call::{Resumed, Stage, Stop},
+    context::Context,
+    session::Session,
+};
+
+/// A document that was fetched this often and is gone again each time is given up: memory is short.
+const FETCHES_MAX: u8 = 16;
+/// A fetch that nobody has reported done by then is asked for again.
+const RETRY_MILLIS: u64 = 10_000;
+
+/// Asks for a document, and says how the request ends for now; `resumed` is what it was parked as before.
+pub(crate) fn ask(
+    session: &Session,
+    vb: VbId,
+    key: HashedKey<'_>,
+    waiter: Waiter,
+    resumed: Option<&Resumed>,
+    context: &Context,
+) -> Stop {
+    let fetches = match resumed {
+        Some(Resumed { stage: Stage::Fetch { fetches, .. }, .. }) => *fetches,
+        _ => 0,
+    };
+    if fetches >= FETCHES_MAX {
+        return Stop::Status(Status::TemporaryFailure);
+    }
+    let bucket = match session.bucket() {
+        Ok(bucket) => bucket,
+        Err(stop) => return stop,
+    };
+    match bucket.engine.fetch(vb, key, waiter) {
+        Ok(Fetching::Queued) => {
+            let stage = Stage::Fetch { fetches: fetches + 1, alone: false };
+            Stop::Park(stage, Some(context.now.mono_millis + RETRY_MILLIS))
+        }
+        // To be told when there is a place takes one of its own; asking again would take another.
+        Ok(Fetching::Crowded) => Stop::Park(Stage::Fetch { fetches, alone: true }, None),
+        Err(status) => Stop::Status(status),
+    }
+}
