@@ -119,6 +119,20 @@ impl Counts {
         self.collection_mut(key).evicted -= 1;
     }
 
+    /// A document that was on disk only cannot be read, and gives way to another.
+    pub(crate) fn lose(&mut self, key: DocKey<'_>) {
+        let collection = self.collection_mut(key);
+        // What shares a short hash with an evicted key may be taken for it, whatever its collection.
+        if collection.evicted == 0 {
+            return;
+        }
+        collection.items -= 1;
+        collection.evicted -= 1;
+        self.items -= 1;
+        self.non_resident -= 1;
+        self.evicted -= 1;
+    }
+
     /// A document was found on disk that no table knows of.
     pub(crate) fn find_evicted(&mut self, key: DocKey<'_>, seqno: Seqno) {
         self.items += 1;

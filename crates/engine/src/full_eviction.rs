@@ -97,6 +97,12 @@ impl VBucket {
         Ok(())
     }
 
+    /// An evicted document that cannot be read has been replaced: it does not count any more.
+    pub(crate) fn give_up_lost(&mut self, shard: &Shard, key: HashedKey<'_>) {
+        self.counts.lose(key.key);
+        self.change_cold(shard, |cold| cold.remove(key.hash));
+    }
+
     /// Changes the cold keys and tells the pools what they take.
     pub(crate) fn change_cold<R>(
         &mut self,

@@ -49,6 +49,8 @@ pub(crate) struct Prepare {
     /// When its time is up, in monotonic milliseconds.
     deadline: u64,
     waiter: Option<Waiter>,
+    /// Its key's document had been evicted and is lost to damage on disk: given up once this is committed.
+    replaces_lost: bool,
 }
 
 /// What became of one.
@@ -99,6 +101,13 @@ impl Prepares {
         self.order.insert(prepare.seqno, key.hash);
         // There is room for it: asked before.
         let _ = self.open.insert(key, prepare);
+    }
+
+    /// The write in progress of a key is going to replace a document that is lost.
+    pub(crate) fn replaces_lost(&mut self, key: HashedKey<'_>) {
+        if let Some(prepare) = self.open.get_mut(key.hash, key.key.encoded()) {
+            prepare.replaces_lost = true;
+        }
     }
 
     /// Takes one out: it has become something.
@@ -161,7 +170,7 @@ impl VBucket {
         self.marks.prepared = seqno;
         let deadline = env.now.mono_millis.saturating_add(TIMEOUT_MILLIS);
         env.shard.gate.note_deadline(deadline);
-        self.pending.insert(key, Prepare { item, seqno, deadline, waiter: None });
+        self.pending.insert(key, Prepare { item, seqno, deadline, waiter: None, replaces_lost: false });
         self.locks.release(key.hash, key.key.encoded());
         after.flush_durable();
         Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: true })
@@ -206,13 +215,15 @@ impl VBucket {
         new: NewItem<'e>,
         after: &mut Aftermath<'_>,
     ) -> Result<bool, Refusal> {
-        if !self.pending.order.contains_key(&prepared) {
-            return Ok(false);
-        }
+        let Some(prepare) = self.pending.at(prepared) else { return Ok(false) };
+        let replaces_lost = prepare.replaces_lost;
         let key: Box<[u8]> = new.as_ref().key().into();
         let key = HashedKey::new(DocKey::trusted(&key));
         let old = self.table.find(key.hash, key.key.encoded()).map(Current::of);
         let seqno = self.publish(env, key, old.as_ref(), new, after)?;
+        if replaces_lost {
+            self.give_up_lost(env.shard, key);
+        }
         self.checkpoint.note_commit(prepared);
         self.complete(prepared, Outcome::Committed(seqno), env.now, after);
         Ok(true)

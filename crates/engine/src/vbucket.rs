@@ -343,13 +343,14 @@ impl VBucket {
     }
 
     /// As [`VBucket::settle_for_write`], for a write that needs nothing of what was there: a document lost to damage on
-    /// disk gives way to it as one would that is gone.
+    /// disk gives way to it as one would that is gone. Whether one does that had been evicted, and so is still counted:
+    /// [`VBucket::give_up_lost`] is for whoever has replaced it.
     pub(crate) fn settle_for_replacement(
         &mut self,
         env: &Env<'_>,
         key: HashedKey<'_>,
         after: &mut Aftermath<'_>,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<(Found, bool), Refusal> {
         if self.pending.contains(key) {
             return Err(Status::SyncWriteInProgress.into());
         }
@@ -359,15 +360,16 @@ impl VBucket {
                 // Asked once: a failure is told once to each who waited for it.
                 return match self.missing(key) {
                     // Should warm-up have found an older version, that one is in the table.
-                    Refusal::Status(Status::Internal) => Ok(found.map_or(Found::Nothing, Found::Gone)),
+                    Refusal::Status(Status::Internal) => {
+                        Ok((found.map_or(Found::Nothing, Found::Gone), false))
+                    }
                     refusal => Err(refusal),
                 };
             }
         }
         match self.settle(env, key, after) {
-            // Evicted, or perhaps evicted, and lost.
-            Err(Refusal::Status(Status::Internal)) if self.warming.is_none() => Ok(Found::Nothing),
-            settled => settled,
+            Err(Refusal::Status(Status::Internal)) if self.warming.is_none() => Ok((Found::Nothing, true)),
+            settled => settled.map(|found| (found, false)),
         }
     }
 

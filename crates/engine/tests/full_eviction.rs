@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::{
     CollectionId, Manifest, ManifestUid, Status, VbId,
-    bucket::{BucketKind, EvictionPolicy},
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     manifest::Collection,
 };
 use settee_engine::{BucketChange, BucketOptions, Budget, Delete, Pool, Refusal, Store, StoreMode};
@@ -137,5 +137,35 @@ fn a_system_event_that_cannot_be_read_does_not_keep_documents_from_being_loaded(
     rig.bucket.reconfigure(quota(rig.options.quota_bytes));
     for number in 0..500 {
         assert_eq!(get(&rig, &key(number)).unwrap(), number.to_le_bytes());
+    }
+}
+
+#[test]
+fn an_evicted_document_that_is_lost_to_damage_is_counted_once_when_it_is_replaced() {
+    for durability in [DurabilityLevel::None, DurabilityLevel::PersistToMajority] {
+        let disks: Vec<_> = (0..2).map(|shard| Arc::new(FaultDisk::new(7, shard))).collect();
+        let opened = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Disk>).collect();
+        let options =
+            BucketOptions { eviction: EvictionPolicy::FullEviction, ..options(BucketKind::Couchbase) };
+        let mut rig = Rig::over(options, Arc::default(), opened, Clock(0));
+        for number in 0..100 {
+            store(&rig, &key(number), Store::set(format!("the value of {number:>8}").as_bytes())).unwrap();
+        }
+        rig.flush();
+        evict_everything(&rig);
+        let counts = |rig: &Rig| (rig.bucket.stats().curr_items, rig.bucket.stats().evicted);
+        assert_eq!(counts(&rig), (100, 100));
+        assert_eq!(disks.iter().map(|disk| disk.damage(b"the value of       42")).sum::<usize>(), 1);
+        assert_eq!(get(&rig, &key(42)), Err(Status::Internal));
+        assert_eq!(counts(&rig), (100, 100), "it is not absent");
+        let anew = Store { durability, ..Store::set(b"made anew") };
+        store(&rig, &key(42), anew).unwrap();
+        assert_eq!(counts(&rig).0, 100);
+        rig.flush();
+        assert_eq!(get(&rig, &key(42)).unwrap(), b"made anew");
+        assert_eq!(counts(&rig), (100, 99));
+        let rig = rig.crash();
+        rig.warm_up();
+        assert_eq!(rig.bucket.stats().curr_items, 100, "and after a restart");
     }
 }

@@ -50,10 +50,10 @@ impl Bucket {
             return Err(Status::KeyNotFound.into());
         }
         let is_replacement = store.mode == StoreMode::Set && store.cas == base::Cas::NONE;
-        let found = if is_replacement {
+        let (found, is_lost) = if is_replacement {
             v.settle_for_replacement(&door.env, key, &mut after)?
         } else {
-            v.settle_for_write(&door.env, key, &mut after)?
+            (v.settle_for_write(&door.env, key, &mut after)?, false)
         };
         match (store.mode, &found) {
             (StoreMode::Add, Found::Live(_)) => return Err(Status::KeyExists.into()),
@@ -86,6 +86,11 @@ impl Bucket {
         }
         let version = Version { cas: None, rev: v.next_rev(&found), durable };
         let mutated = v.put(&door.env, key, found.any(), new, version, &mut after)?;
+        if is_lost && mutated.wait {
+            v.pending.replaces_lost(key);
+        } else if is_lost {
+            v.give_up_lost(door.env.shard, key);
+        }
         if found.live().is_some() {
             v.ops.updates += 1;
         } else {
