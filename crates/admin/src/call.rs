@@ -60,7 +60,9 @@ impl Call {
     /// Whether the sender holds a right on the cluster (`bucket` absent) or in a whole bucket.
     pub(crate) fn holds(&self, privilege: Privilege, bucket: Option<&str>) -> bool {
         match self.user.domain {
-            Domain::Admin | Domain::Local | Domain::External => self.privileges(bucket).has(privilege),
+            Domain::Admin | Domain::Local | Domain::External | Domain::Internal => {
+                self.privileges(bucket).has(privilege)
+            }
             Domain::Bucket | Domain::Anonymous => self.legacy_holds(privilege, bucket),
         }
     }

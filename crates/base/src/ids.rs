@@ -100,6 +100,6 @@ impl ScopeId {
 }
 
 /// A bucket's identity over its whole life: a bucket dropped and created anew has another one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BucketUuid(pub String);

@@ -238,7 +238,7 @@ impl Metadata {
                 user.credentials = Some(credentials.clone());
                 user.password_changed_ms = now_ms;
             }
-            Domain::External | Domain::Bucket | Domain::Anonymous => {
+            Domain::External | Domain::Bucket | Domain::Internal | Domain::Anonymous => {
                 return Err(ClusterError::PasswordNotChangeable);
             }
         }

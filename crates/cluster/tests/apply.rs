@@ -10,7 +10,8 @@ use settee_cluster::{
     Admin, Applied, BucketParams, ClusterError, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports,
     QuotaChange, UserChange, UserDomain,
     auth::{
-        Credentials, Domain, Identity, PasswordCache, Privilege, check_cram_md5, check_password, privileges,
+        Credentials, Domain, INTERNAL_USER, Identity, PasswordCache, Privilege, check_cram_md5,
+        check_password, privileges,
     },
     config,
     roles::{ROLES, RoleGrant, Target},
@@ -329,6 +330,25 @@ fn administrators_of_the_cluster_do_not_read_documents() {
     for privilege in [Privilege::Read, Privilege::Upsert, Privilege::Delete, Privilege::DcpProducer] {
         assert!(!held.has(privilege), "{privilege:?}");
     }
+}
+
+#[test]
+fn the_nodes_of_a_cluster_know_one_another_by_its_secret() {
+    let cache = PasswordCache::new([1; 32]);
+    let check = |state: &Metadata, password: &str| {
+        let checked = check_password(state, INTERNAL_USER, password);
+        assert_eq!(cache.check(state, INTERNAL_USER, password), checked);
+        assert_eq!(cache.recall(state, INTERNAL_USER, password), checked);
+        checked
+    };
+    let state = with(&[create("b", &[])]);
+    assert_eq!(check(&Metadata { secret: String::new(), ..state.clone() }, ""), None);
+    let state = Metadata { secret: "0123abcd".into(), ..state };
+    assert_eq!(check(&state, "0123abce"), None);
+    let node = check(&state, "0123abcd").unwrap();
+    assert!(node.is_internal() && privileges(&state, &node, Some("b")).has(Privilege::DcpProducer));
+    let namesake = Identity { name: INTERNAL_USER.into(), domain: Domain::Local };
+    assert!(!namesake.is_internal() && privileges(&state, &namesake, Some("b")).is_empty());
 }
 
 #[test]

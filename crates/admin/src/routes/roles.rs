@@ -68,7 +68,7 @@ pub(super) fn whoami(call: &Call) -> Outcome {
     let domain = match user.domain {
         Domain::Local => cluster::UserDomain::Local,
         Domain::External => cluster::UserDomain::External,
-        Domain::Admin | Domain::Bucket | Domain::Anonymous => {
+        Domain::Admin | Domain::Bucket | Domain::Internal | Domain::Anonymous => {
             let roles = if user.domain == Domain::Admin { json!([{ "role": "admin" }]) } else { json!([]) };
             return Ok(json_ok(&json!({ "id": user.name, "domain": user.domain.name(), "roles": roles })));
         }

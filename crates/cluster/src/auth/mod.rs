@@ -23,6 +23,9 @@ use crate::{
     roles::{RoleGrant, Target},
 };
 
+/// Who the nodes of a cluster are to one another. No user can have the name; the password is [`Metadata::secret`].
+pub const INTERNAL_USER: &str = "@settee";
+
 /// Which list an identity's name is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -35,6 +38,8 @@ pub enum Domain {
     External,
     /// A bucket's own name and password.
     Bucket,
+    /// None: another node of the cluster.
+    Internal,
     /// Nobody: a connection that did not authenticate.
     Anonymous,
 }
@@ -48,6 +53,7 @@ impl Domain {
             Self::Local => "local",
             Self::External => "external",
             Self::Bucket => "bucket",
+            Self::Internal => "internal",
             Self::Anonymous => "anonymous",
         }
     }
@@ -68,6 +74,20 @@ impl Identity {
     pub const fn anonymous() -> Self {
         Self { name: String::new(), domain: Domain::Anonymous }
     }
+
+    /// Whether it is another node of the cluster.
+    #[must_use]
+    pub fn is_internal(&self) -> bool {
+        self.domain == Domain::Internal
+    }
+}
+
+/// Another node of the cluster, if that is its password. A secret of 128 bits needs no slow hashing.
+fn check_internal(meta: &Metadata, name: &str, password: &str) -> Option<Identity> {
+    let is_right = name == INTERNAL_USER
+        && !meta.secret.is_empty()
+        && same_secret(meta.secret.as_bytes(), password.as_bytes());
+    is_right.then(|| Identity { name: name.to_owned(), domain: Domain::Internal })
 }
 
 /// The verifiers for that login name, with the identity a successful login has. The administrator comes first, then
@@ -89,6 +109,9 @@ pub fn credentials<'a>(meta: &'a Metadata, name: &str) -> Option<(Identity, &'a 
 /// Who that is, if the password is right. Costs a few milliseconds; [`PasswordCache`] avoids repeating it.
 #[must_use]
 pub fn check_password(meta: &Metadata, name: &str, password: &str) -> Option<Identity> {
+    if name == INTERNAL_USER {
+        return check_internal(meta, name, password);
+    }
     match credentials(meta, name) {
         Some((identity, credentials)) => credentials.sha512.check_password(password).then_some(identity),
         None => {
@@ -182,6 +205,7 @@ pub fn privileges(meta: &Metadata, identity: &Identity, bucket: Option<&str>) ->
         Domain::Admin if meta.admin.as_ref().is_none_or(|admin| admin.name == identity.name) => {
             Privileges { bucket: PrivilegeSet::ALL, ..Privileges::default() }
         }
+        Domain::Internal => Privileges { bucket: PrivilegeSet::ALL, ..Privileges::default() },
         Domain::Local => user_privileges(meta, UserDomain::Local, &identity.name, bucket),
         Domain::External => user_privileges(meta, UserDomain::External, &identity.name, bucket),
         // The switch may have been turned off, or the bucket be another of that name, since the login.
