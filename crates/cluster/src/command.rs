@@ -2,17 +2,22 @@
 //!
 //! A command carries everything it needs; applying it twice to equal states gives equal states.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use base::{BucketUuid, ManifestUid};
+use base::{BucketUuid, ManifestUid, NodeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Admin, ClusterError, Metadata, NodeInfo, UserDomain,
+    Admin, ClusterError, Metadata, NodeInfo, Recovery, UserDomain,
     auth::{Credentials, Domain, Identity},
     bucket::{self, BucketParams},
     collections,
+    moves::VbChange,
+    rebalancing::{FailOver, StartGracefulFailover, StartRebalance},
     roles::RoleGrant,
     users,
 };
@@ -24,6 +29,53 @@ pub enum Command {
     Initialize(Initialize),
     /// Makes a cluster of one node, or replaces host, ports and services of the node with that uuid.
     SetNode(NodeInfo),
+    /// Adds a node, which counts for nothing until a rebalance takes it in. Its number is `Metadata::next_node`.
+    AddNode(NodeInfo),
+    /// A node leaves: one that never counted or does not any more.
+    #[allow(missing_docs, reason = "names say it")]
+    RemoveNode { node: NodeId },
+    /// Gives a node another host name.
+    #[allow(missing_docs, reason = "names say it")]
+    RenameNode { node: NodeId, host: String },
+    /// Says how a node that was failed over comes back with the next rebalance; absent: it goes.
+    #[allow(missing_docs, reason = "names say it")]
+    SetRecovery { node: NodeId, recovery: Option<Recovery> },
+    /// Has a node that was failed over come back as if it were new.
+    #[allow(missing_docs, reason = "names say it")]
+    ReAddNode { node: NodeId },
+    /// Makes a server group.
+    #[allow(missing_docs, reason = "names say it")]
+    CreateServerGroup { uuid: String, name: String },
+    /// Gives a server group another name.
+    #[allow(missing_docs, reason = "names say it")]
+    RenameServerGroup { uuid: String, name: String },
+    /// Removes an empty server group.
+    #[allow(missing_docs, reason = "names say it")]
+    DeleteServerGroup { uuid: String },
+    /// Puts nodes into server groups, by uuid. Data follows with the next rebalance.
+    #[allow(missing_docs, reason = "names say it")]
+    AssignServerGroups { assignments: Vec<(NodeId, String)> },
+    /// Has the map made balanced over other nodes.
+    StartRebalance(StartRebalance),
+    /// Has active roles leave nodes, which are failed over then.
+    StartGracefulFailover(StartGracefulFailover),
+    /// Leaves everything where it is.
+    #[allow(missing_docs, reason = "names say it")]
+    StopRebalance { now_ms: u64 },
+    /// What a rebalance strives for is there.
+    #[allow(missing_docs, reason = "names say it")]
+    FinishRebalance { id: String, now_ms: u64 },
+    /// Steps of vBuckets. Those that do not fit any more are left out.
+    ChangeVbs(Vec<VbChange>),
+    /// Takes nodes out of the map at once.
+    FailOver(FailOver),
+    /// Settings of automatic failover.
+    #[allow(missing_docs, reason = "as in `AutoFailover`")]
+    SetAutoFailover { enabled: bool, timeout_secs: u32, max_count: u32, whole_groups: bool },
+    /// Automatic failover may happen as often as it may again.
+    ResetAutoFailover,
+    /// Every active node knows what automatic failover asks of it.
+    ArmAutoFailover,
     /// Sets the password of the internal user by which nodes know each other.
     SetSecret(String),
     /// Replaces the full administrator.
@@ -139,16 +191,46 @@ impl Metadata {
         let mut next = self.clone();
         let applied = next.change(command)?;
         next.version += 1;
-        if command.changes_config() {
+        if command.changes_config() || next.routes_differ(self) {
             next.rev += 1;
         }
         Ok((next, applied))
+    }
+
+    /// Whether clients find vBuckets elsewhere.
+    fn routes_differ(&self, before: &Self) -> bool {
+        self.buckets.iter().any(|(name, bucket)| {
+            let Some(before) = before.buckets.get(name) else { return true };
+            let chains_differ =
+                || bucket.vbs.iter().zip(before.vbs.iter()).any(|(now, then)| now.chain != then.chain);
+            (!Arc::ptr_eq(&bucket.vbs, &before.vbs) && chains_differ()) || bucket.target != before.target
+        })
     }
 
     fn change(&mut self, command: &Command) -> Result<Applied, ClusterError> {
         match command {
             Command::Initialize(initialize) => self.initialize(initialize)?,
             Command::SetNode(node) => self.set_node(node)?,
+            Command::AddNode(node) => self.add_node(node)?,
+            Command::RemoveNode { node } => self.remove_node(*node)?,
+            Command::RenameNode { node, host } => self.rename_node(*node, host)?,
+            Command::SetRecovery { node, recovery } => self.set_recovery(*node, *recovery)?,
+            Command::ReAddNode { node } => self.re_add_node(*node)?,
+            Command::CreateServerGroup { uuid, name } => self.create_server_group(uuid, name)?,
+            Command::RenameServerGroup { uuid, name } => self.rename_server_group(uuid, name)?,
+            Command::DeleteServerGroup { uuid } => self.delete_server_group(uuid)?,
+            Command::AssignServerGroups { assignments } => self.assign_groups(assignments)?,
+            Command::StartRebalance(start) => self.start_rebalance(start)?,
+            Command::StartGracefulFailover(start) => self.start_graceful_failover(start)?,
+            Command::StopRebalance { now_ms } => self.stop_rebalance(*now_ms)?,
+            Command::FinishRebalance { id, now_ms } => self.finish_rebalance(id, *now_ms)?,
+            Command::ChangeVbs(changes) => self.change_vbs(changes),
+            Command::FailOver(nodes) => self.fail_over(nodes)?,
+            Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups } => {
+                self.set_auto_failover(*enabled, *timeout_secs, *max_count, *whole_groups)?;
+            }
+            Command::ResetAutoFailover => self.auto_failover.count = 0,
+            Command::ArmAutoFailover => self.auto_failover.armed = self.needs_leases(),
             Command::SetSecret(secret) => self.secret.clone_from(secret),
             Command::SetAdmin(admin) => self.admin = Some(admin.clone()),
             Command::CreateBucket { name, uuid, params } => bucket::create(self, name, uuid, params)?,
@@ -253,6 +335,17 @@ impl Command {
             self,
             Self::Initialize(_)
                 | Self::SetNode(_)
+                | Self::AddNode(_)
+                | Self::RemoveNode { .. }
+                | Self::RenameNode { .. }
+                | Self::ReAddNode { .. }
+                | Self::RenameServerGroup { .. }
+                | Self::AssignServerGroups { .. }
+                | Self::StartRebalance(_)
+                | Self::StartGracefulFailover(_)
+                | Self::StopRebalance { .. }
+                | Self::FinishRebalance { .. }
+                | Self::FailOver(_)
                 | Self::SetClusterName(_)
                 | Self::CreateBucket { .. }
                 | Self::UpdateBucket { .. }

@@ -1,8 +1,8 @@
 //! The configurations clients route by: one JSON object for the cluster, one per bucket.
 //!
-//! The literal `$HOST` stands for "the address you used to reach this node". It is used for nodes whose configured
-//! host is a loopback name, since what such a node was configured with says nothing about how clients reach it; any
-//! other host is named, as Couchbase does.
+//! The literal `$HOST` stands for "the address you used to reach this node". It is used for a single node whose configured
+//! host is a loopback name, since what such a node was configured with says nothing about how clients reach it. Any other
+//! host is named, as Couchbase does; where there are several nodes each is, since `$HOST` would mean all of them.
 
 use base::{NodeId, bucket::BucketKind};
 use serde_json::{Map, Value, json};
@@ -87,10 +87,11 @@ pub fn cluster_config(meta: &Metadata, this_node: &str) -> String {
 pub fn bucket_config(meta: &Metadata, bucket: &str, this_node: &str) -> Option<String> {
     let info = meta.buckets.get(bucket)?;
     let mut config = common(meta, this_node);
-    let nodes: Vec<Value> = shown_nodes(meta).iter().map(|node| terse_node(node, bucket, info)).collect();
+    let nodes: Vec<Value> =
+        shown_nodes(meta).iter().map(|node| terse_node(meta, node, bucket, info)).collect();
     config.extend(bucket_identity(bucket, info));
     config.insert("nodes".into(), nodes.into());
-    if let Some(map) = vbucket_server_map(meta, info, host_in_url) {
+    if let Some(map) = vbucket_server_map(meta, info, |node| host_in_url(meta, node)) {
         config.insert("vBucketServerMap".into(), map);
     }
     Some(Value::Object(config).to_string())
@@ -171,22 +172,25 @@ pub fn couch_api_base(node: &NodeInfo, host: &str, bucket: &str, info: &BucketIn
     format!("http://{host}:{}/{name}%2B{}", node.ports.capi, info.uuid.0)
 }
 
-/// A node's host where an address with a port is written: `$HOST` for loopback names, IPv6 addresses in brackets.
+/// A node's host where an address with a port is written: `$HOST` for one that is not named, IPv6 addresses in brackets.
 #[must_use]
-pub fn host_in_url(node: &NodeInfo) -> String {
-    match named_host(node) {
+pub fn host_in_url(meta: &Metadata, node: &NodeInfo) -> String {
+    match named_host(meta, node) {
         None => "$HOST".into(),
         Some(host) if host.contains(':') => format!("[{host}]"),
         Some(host) => host.to_owned(),
     }
 }
 
-/// A node's host, unless it is a loopback name that means nothing elsewhere. Other addresses of 127.0.0.0/8 are named:
-/// several nodes on one machine are told apart by them.
+/// A node's host, unless it means nothing elsewhere: wildcards never do, loopback names only to the other nodes on the
+/// same machine. Other addresses of 127.0.0.0/8 are named: several nodes on one machine are told apart by them.
 #[must_use]
-pub fn named_host(node: &NodeInfo) -> Option<&str> {
-    let loopback = ["127.0.0.1", "::1", "localhost", "0.0.0.0", "::", ""].contains(&node.host.as_str());
-    (!loopback).then_some(node.host.as_str())
+pub fn named_host<'a>(meta: &Metadata, node: &'a NodeInfo) -> Option<&'a str> {
+    let wildcard = ["0.0.0.0", "::", ""].contains(&node.host.as_str());
+    let loopback = ["127.0.0.1", "::1", "localhost"].contains(&node.host.as_str());
+    let single = meta.nodes.len() <= 1;
+    let meaningless = wildcard || (loopback && single);
+    (!meaningless).then_some(node.host.as_str())
 }
 
 /// `nodesExt[]`: what a node offers. A service is there for a client only because its key is.
@@ -214,7 +218,7 @@ fn node_ext(meta: &Metadata, node: &NodeInfo, this_node: &str) -> Value {
     if node.uuid == this_node {
         fields.insert("thisNode".into(), true.into());
     }
-    if let Some(host) = named_host(node) {
+    if let Some(host) = named_host(meta, node) {
         fields.insert("hostname".into(), host.into());
     }
     Value::Object(fields)
@@ -232,12 +236,12 @@ fn common(meta: &Metadata, this_node: &str) -> Map<String, Value> {
     fields
 }
 
-fn terse_node(node: &NodeInfo, bucket: &str, info: &BucketInfo) -> Value {
+fn terse_node(meta: &Metadata, node: &NodeInfo, bucket: &str, info: &BucketInfo) -> Value {
     let ports = json!({ "direct": node.ports.kv, "proxy": node.ports.memcached });
     let mut fields =
-        json!({ "hostname": format!("{}:{}", host_in_url(node), node.ports.mgmt), "ports": ports });
+        json!({ "hostname": format!("{}:{}", host_in_url(meta, node), node.ports.mgmt), "ports": ports });
     if info.kind == BucketKind::Couchbase {
-        fields["couchApiBase"] = couch_api_base(node, &host_in_url(node), bucket, info).into();
+        fields["couchApiBase"] = couch_api_base(node, &host_in_url(meta, node), bucket, info).into();
     }
     fields
 }

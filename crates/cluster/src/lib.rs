@@ -15,10 +15,14 @@ mod collections;
 mod command;
 pub mod config;
 mod error;
+pub mod invariants;
 mod maps;
+mod members;
 mod metadata;
 mod migration;
+pub mod moves;
 pub mod placement;
+pub mod rebalancing;
 pub mod report;
 pub mod roles;
 mod shared;
@@ -32,6 +36,8 @@ pub use error::{ClusterError, FieldErrors};
 pub use metadata::{
     Admin, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
 };
+pub use moves::{VbChange, VbStep};
+pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
 pub use report::{BucketReport, LatencyReport, NodeReport, VbReport};
 pub use store::{MetadataStore, StoreError};
 pub use topology::{

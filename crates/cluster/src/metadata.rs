@@ -203,6 +203,9 @@ pub struct BucketInfo {
     /// The chains that the rebalance under way strives for, by vBucket.
     #[serde(default, with = "shared::optional", skip_serializing_if = "Option::is_none")]
     pub target: Option<Arc<Vec<Vec<NodeId>>>>,
+    /// The vBuckets that nodes held when they were failed over, which return to them with delta recovery.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub former: BTreeMap<NodeId, Vec<u16>>,
     /// Scopes and collections.
     pub manifest: Manifest,
     /// What clients older than role-based access may do.

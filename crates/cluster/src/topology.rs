@@ -142,10 +142,12 @@ pub struct Rebalance {
     pub kind: RebalanceKind,
     /// Nodes that hold data afterwards.
     pub keep: Vec<NodeId>,
-    /// Nodes that leave the cluster afterwards.
+    /// Nodes that leave afterwards: the cluster, or the map of those that count where it is a graceful failover.
     pub eject: Vec<NodeId>,
     /// Unix milliseconds.
     pub started_ms: u64,
+    /// Copies that nodes had to get when it started.
+    pub copies: u64,
 }
 
 /// What moves vBuckets.
@@ -198,10 +200,13 @@ pub struct AutoFailover {
     pub count: u32,
     /// Whether all nodes of a server group may be failed over at once.
     pub whole_groups: bool,
+    /// Whether every active node has said that it knows of these settings, so that none serves without a lease where it
+    /// needs one. Until then nobody is failed over automatically.
+    pub armed: bool,
 }
 
 impl Default for AutoFailover {
     fn default() -> Self {
-        Self { enabled: true, timeout_secs: 30, max_count: 1, count: 0, whole_groups: false }
+        Self { enabled: true, timeout_secs: 30, max_count: 1, count: 0, whole_groups: false, armed: false }
     }
 }

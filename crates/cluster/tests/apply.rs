@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{BucketUuid, CollectionId, ManifestUid, ScopeId};
+use base::{BucketUuid, CollectionId, ManifestUid, NodeId, ScopeId};
 use serde_json::Value;
 use settee_cluster::{
     Admin, Applied, BucketParams, ClusterError, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports,
@@ -474,7 +474,8 @@ fn configurations_have_what_clients_cannot_do_without() {
 
 #[test]
 fn only_hosts_that_mean_something_elsewhere_are_named() {
-    let mut node = with(&[]).nodes[0].clone();
+    let meta = with(&[]);
+    let mut node = meta.nodes[0].clone();
     for (host, named, in_url) in [
         ("127.0.0.1", None, "$HOST"),
         ("localhost", None, "$HOST"),
@@ -484,6 +485,14 @@ fn only_hosts_that_mean_something_elsewhere_are_named() {
         ("fd00::1", Some("fd00::1"), "[fd00::1]"),
     ] {
         node.host = host.into();
-        assert_eq!((config::named_host(&node), config::host_in_url(&node).as_str()), (named, in_url));
+        assert_eq!(
+            (config::named_host(&meta, &node), config::host_in_url(&meta, &node).as_str()),
+            (named, in_url)
+        );
     }
+    let mut two = meta.clone();
+    two.nodes.push(NodeInfo { id: NodeId(1), ..node.clone() });
+    node.host = "127.0.0.1".into();
+    // A client of the other node would look for this one there.
+    assert_eq!(config::named_host(&two, &node), Some("127.0.0.1"));
 }

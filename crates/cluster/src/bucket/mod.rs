@@ -63,6 +63,7 @@ pub(crate) fn create(
         vbuckets: params.vbuckets.unwrap_or(limits::VBUCKETS_MAX),
         vbs: Arc::default(),
         target: None,
+        former: BTreeMap::new(),
         manifest: Manifest::default(),
         legacy: LegacyAccess::default(),
         recorded: BTreeMap::new(),
@@ -75,6 +76,7 @@ pub(crate) fn create(
         take_memcached_port(state);
     }
     state.buckets.insert(name.to_owned(), bucket);
+    state.aim_bucket(name);
     Ok(())
 }
 
@@ -88,6 +90,10 @@ pub(crate) fn update(state: &mut Metadata, name: &str, params: &BucketParams) ->
     }
     if let Some(bucket) = state.buckets.get_mut(name) {
         overlay(bucket, params);
+    }
+    if params.replicas.is_some() {
+        // Outside a rebalance the next one brings the copies there shall be.
+        state.aim_bucket(name);
     }
     Ok(())
 }
@@ -155,7 +161,7 @@ pub fn check(state: &Metadata, name: &str, params: &BucketParams, create: bool) 
         check_unchangeable(bucket, params, &mut errors);
     }
     check_quota(state, name, params, kind, create, &mut errors);
-    check_replicas(current, params, kind, &mut errors);
+    check_replicas(state, current, params, kind, &mut errors);
     check_policies(params, kind, &mut errors);
     if let Some(vbuckets) = params.vbuckets
         && create
@@ -263,6 +269,7 @@ pub fn free_quota_mb(state: &Metadata, except: Option<&str>) -> u64 {
 }
 
 fn check_replicas(
+    state: &Metadata,
     current: Option<&BucketInfo>,
     params: &BucketParams,
     kind: BucketKind,
@@ -284,10 +291,13 @@ fn check_replicas(
     if shall_be.1 == DurabilityLevel::None || shall_be.0 == 0 || (current.is_some() && shall_be == was) {
         return;
     }
+    let majority = usize::from(shall_be.0).div_ceil(2) + 1;
     let text = if shall_be.0 == REPLICAS_MAX {
         "Durability minimum level cannot be specified with 3 replicas"
-    } else {
+    } else if state.active_nodes().count() < majority {
         "You do not have enough data servers to support this durability level"
+    } else {
+        return;
     };
     errors.insert("durability_min_level".into(), text.into());
 }

@@ -1,0 +1,224 @@
+//! Nodes coming, going and belonging together: the part of the metadata that says who the cluster is.
+//!
+//! A node that is added counts for nothing until a rebalance takes it in; a node may only go once no vBucket needs it.
+
+use base::NodeId;
+
+use crate::{
+    ClusterError, Membership, Metadata, NodeInfo, Recovery, ServerGroup, VbPlan, topology::AutoFailover,
+};
+
+/// Longest name of a server group (ns_server).
+const GROUP_NAME_BYTES_MAX: usize = 64;
+/// What the timeout of automatic failover may be, in seconds (ns_server).
+const TIMEOUT_SECS: std::ops::RangeInclusive<u32> = 1..=3600;
+/// How many automatic failovers there may be in a row (ns_server).
+const FAILOVERS: std::ops::RangeInclusive<u32> = 1..=100;
+/// With fewer active nodes nobody is failed over automatically: no majority would be left to say so.
+const LEASES_FROM_NODES: usize = 3;
+
+impl Metadata {
+    pub(crate) fn add_node(&mut self, node: &NodeInfo) -> Result<(), ClusterError> {
+        if node.id.get() != self.next_node {
+            return Err(refused("Another node was added at the same time. Try again."));
+        }
+        if self.nodes.iter().any(|known| known.uuid == node.uuid || same_address(known, node)) {
+            return Err(refused("Node is already part of cluster."));
+        }
+        if self.server_group(&node.group).is_none() {
+            return Err(refused("No such server group."));
+        }
+        // Numbers are never given twice, so one day there are none left.
+        self.next_node = self
+            .next_node
+            .checked_add(1)
+            .ok_or_else(|| refused("No node numbers are left in this cluster."))?;
+        self.nodes.push(NodeInfo { membership: Membership::InactiveAdded, recovery: None, ..node.clone() });
+        Ok(())
+    }
+
+    pub(crate) fn remove_node(&mut self, id: NodeId) -> Result<(), ClusterError> {
+        let node = self.node_by_id(id).ok_or(ClusterError::NodeNotFound)?;
+        if node.membership == Membership::Active {
+            return Err(refused("An active node leaves by a rebalance."));
+        }
+        if self.nodes.len() == 1 {
+            return Err(refused("Cannot remove the last node."));
+        }
+        if self.holds_copies(id) {
+            return Err(refused("Some vBuckets still need this node."));
+        }
+        if let Some(rebalance) = &mut self.rebalance {
+            rebalance.keep.retain(|&kept| kept != id);
+        }
+        self.forget_nodes(&[id]);
+        Ok(())
+    }
+
+    /// Nodes that hold nothing that counts are gone.
+    pub(crate) fn forget_nodes(&mut self, ids: &[NodeId]) {
+        self.nodes.retain(|node| !ids.contains(&node.id));
+        for bucket in self.buckets.values_mut() {
+            bucket.former.retain(|node, _| !ids.contains(node));
+        }
+        self.note_leases();
+    }
+
+    /// Whether a copy on that node counts, or is being built.
+    #[must_use]
+    pub fn holds_copies(&self, id: NodeId) -> bool {
+        let holds = |plan: &VbPlan| plan.nodes().contains(&id) && !plan.has_failed(id);
+        self.buckets.values().any(|bucket| bucket.vbs.iter().any(holds))
+    }
+
+    pub(crate) fn rename_node(&mut self, id: NodeId, host: &str) -> Result<(), ClusterError> {
+        let node = self.node_by_id(id).ok_or(ClusterError::NodeNotFound)?;
+        let renamed = NodeInfo { host: host.to_owned(), ..node.clone() };
+        if self.nodes.iter().any(|other| other.id != id && same_address(other, &renamed)) {
+            return Err(refused("Another node of the cluster has that address."));
+        }
+        self.node_by_id_mut(id)?.host = renamed.host;
+        Ok(())
+    }
+
+    pub(crate) fn set_recovery(
+        &mut self,
+        id: NodeId,
+        recovery: Option<Recovery>,
+    ) -> Result<(), ClusterError> {
+        let node = self.node_by_id_mut(id)?;
+        if node.membership != Membership::InactiveFailed {
+            return Err(refused("Only a node that was failed over can be recovered."));
+        }
+        node.recovery = recovery;
+        Ok(())
+    }
+
+    pub(crate) fn re_add_node(&mut self, id: NodeId) -> Result<(), ClusterError> {
+        self.set_recovery(id, Some(Recovery::Full))?;
+        self.node_by_id_mut(id)?.membership = Membership::InactiveAdded;
+        self.buckets.values_mut().for_each(|bucket| drop(bucket.former.remove(&id)));
+        Ok(())
+    }
+
+    pub(crate) fn create_server_group(&mut self, uuid: &str, name: &str) -> Result<(), ClusterError> {
+        self.check_group_name(name)?;
+        if self.server_group(uuid).is_some() {
+            return Err(refused("The server group exists already."));
+        }
+        self.server_groups.push(ServerGroup { uuid: uuid.to_owned(), name: name.to_owned() });
+        Ok(())
+    }
+
+    pub(crate) fn rename_server_group(&mut self, uuid: &str, name: &str) -> Result<(), ClusterError> {
+        if self.server_group(uuid).is_some_and(|group| group.name == name) {
+            return Ok(());
+        }
+        self.check_group_name(name)?;
+        let mut groups = self.server_groups.iter_mut();
+        let group =
+            groups.find(|group| group.uuid == uuid).ok_or_else(|| refused("No such server group."))?;
+        name.clone_into(&mut group.name);
+        Ok(())
+    }
+
+    pub(crate) fn delete_server_group(&mut self, uuid: &str) -> Result<(), ClusterError> {
+        if self.server_group(uuid).is_none() {
+            return Err(refused("No such server group."));
+        }
+        if self.nodes.iter().any(|node| node.group == uuid) {
+            return Err(refused("Server group is not empty."));
+        }
+        if self.server_groups.len() == 1 {
+            return Err(refused("The last server group stays."));
+        }
+        self.server_groups.retain(|group| group.uuid != uuid);
+        Ok(())
+    }
+
+    pub(crate) fn assign_groups(&mut self, assignments: &[(NodeId, String)]) -> Result<(), ClusterError> {
+        for (id, group) in assignments {
+            if self.server_group(group).is_none() {
+                return Err(refused("No such server group."));
+            }
+            self.node_by_id_mut(*id)?.group.clone_from(group);
+        }
+        Ok(())
+    }
+
+    fn check_group_name(&self, name: &str) -> Result<(), ClusterError> {
+        if name.trim().is_empty() {
+            return Err(ClusterError::field("name", "cannot be empty"));
+        }
+        if name.len() > GROUP_NAME_BYTES_MAX {
+            return Err(ClusterError::field(
+                "name",
+                format!("cannot be longer than {GROUP_NAME_BYTES_MAX} bytes"),
+            ));
+        }
+        if self.server_groups.iter().any(|group| group.name == name) {
+            return Err(ClusterError::field("name", "already exists"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_auto_failover(
+        &mut self,
+        enabled: bool,
+        timeout_secs: u32,
+        max_count: u32,
+        whole_groups: bool,
+    ) -> Result<(), ClusterError> {
+        if !TIMEOUT_SECS.contains(&timeout_secs) {
+            let text = format!(
+                "The value of \"timeout\" must be a positive integer in a range from {} to {}",
+                TIMEOUT_SECS.start(),
+                TIMEOUT_SECS.end()
+            );
+            return Err(ClusterError::field("timeout", text));
+        }
+        if !FAILOVERS.contains(&max_count) {
+            let text = format!(
+                "The value of \"maxCount\" must be a positive integer in a range from {} to {}",
+                FAILOVERS.start(),
+                FAILOVERS.end()
+            );
+            return Err(ClusterError::field("maxCount", text));
+        }
+        let before = &self.auto_failover;
+        let stricter = timeout_secs < before.timeout_secs || (enabled && !before.enabled);
+        let armed = before.armed && enabled && !stricter;
+        let count = if enabled { before.count } else { 0 };
+        self.auto_failover = AutoFailover { enabled, timeout_secs, max_count, count, whole_groups, armed };
+        Ok(())
+    }
+
+    /// Whether actives serve only under a lease: where somebody else may be promoted without them knowing.
+    #[must_use]
+    pub fn needs_leases(&self) -> bool {
+        self.auto_failover.enabled && self.active_nodes().count() >= LEASES_FROM_NODES
+    }
+
+    /// Nodes that hold data, or may.
+    pub fn active_nodes(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.nodes.iter().filter(|node| node.membership == Membership::Active)
+    }
+
+    /// After active nodes have come or gone: where leases are not needed nobody may be failed over automatically either,
+    /// until all have said that they know better.
+    pub(crate) fn note_leases(&mut self) {
+        self.auto_failover.armed &= self.needs_leases();
+    }
+
+    pub(crate) fn node_by_id_mut(&mut self, id: NodeId) -> Result<&mut NodeInfo, ClusterError> {
+        self.nodes.iter_mut().find(|node| node.id == id).ok_or(ClusterError::NodeNotFound)
+    }
+}
+
+fn same_address(one: &NodeInfo, other: &NodeInfo) -> bool {
+    one.host == other.host && one.ports.mgmt == other.ports.mgmt
+}
+
+pub(crate) fn refused(text: impl Into<String>) -> ClusterError {
+    ClusterError::MembersRefused(text.into())
+}

@@ -1,0 +1,226 @@
+//! The steps that a vBucket's plan goes in: what the leader proposes, and what each makes of the plan.
+//!
+//! A step names the term that it was thought of in. One that comes too late, or that no longer fits what the plan has
+//! become, changes nothing: proposals may be lost, repeated, or left behind by an earlier leader.
+
+use base::{BucketUuid, NodeId, VbId};
+use serde::{Deserialize, Serialize};
+
+use crate::{VbPhase, VbPlan};
+
+/// One step of one vBucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VbChange {
+    /// Of which bucket.
+    pub bucket: BucketUuid,
+    /// Which vBucket.
+    pub vb: VbId,
+    /// The term it was thought of in.
+    pub term: u64,
+    /// What shall happen.
+    pub step: VbStep,
+}
+
+/// What may happen to a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum VbStep {
+    /// Exactly these nodes get copies that do not count yet.
+    Build(Vec<NodeId>),
+    /// These copies count; the active one stays. What counted before counts beside them for now.
+    SetChain(Vec<NodeId>),
+    /// What counted before the last change is not needed any more.
+    DropJoint,
+    /// The active one seals its copy and hands over to the first of these.
+    StartHandover(Vec<NodeId>),
+    /// It has handed over.
+    FinishHandover,
+    /// It stays active.
+    CancelHandover,
+    /// Whoever is most advanced shall be active.
+    StartElection,
+    /// The first of these is active now; the others follow. None: what there was is lost.
+    Elect(Vec<NodeId>),
+    /// A vBucket that nobody has is served by this node, from what it happens to hold.
+    Revive(NodeId),
+}
+
+impl VbPlan {
+    /// Whether somebody in `joint` or `among` is named for the record only: it was failed over, and it is remembered so
+    /// that enough of those that are left are asked.
+    pub(crate) fn has_failed(&self, node: NodeId) -> bool {
+        match &self.phase {
+            VbPhase::Electing { among } => !among.contains(&node) && !self.building.contains(&node),
+            VbPhase::Settled | VbPhase::Handover { .. } => false,
+        }
+    }
+
+    /// The chain whose members have to be asked what they have, when it is in doubt: what writers had to reach before
+    /// the last change, until the new chain has caught up with it.
+    #[must_use]
+    pub fn counted(&self) -> &[NodeId] {
+        self.joint.as_deref().unwrap_or(&self.chain)
+    }
+
+    /// The plan after a step; `None` when the step does not fit. `may_hold` says
+    /// whether a node may get data at all.
+    pub(crate) fn after(&self, step: &VbStep, may_hold: &dyn Fn(NodeId) -> bool) -> Option<VbPlan> {
+        let fits = |chain: &[NodeId]| {
+            !chain.is_empty() && distinct(chain) && chain.iter().all(|node| self.has_or_builds(*node))
+        };
+        match step {
+            VbStep::Build(nodes) => {
+                let fits = self.phase.is_settled()
+                    && !self.chain.is_empty()
+                    && distinct(nodes)
+                    && nodes.iter().all(|&node| may_hold(node) && !self.counts(node));
+                (fits && *nodes != self.building).then(|| VbPlan { building: nodes.clone(), ..self.clone() })
+            }
+            VbStep::SetChain(chain) => {
+                let fits = self.phase.is_settled()
+                    && self.joint.is_none()
+                    && fits(chain)
+                    && chain.first() == self.chain.first()
+                    && *chain != self.chain;
+                fits.then(|| self.with_chain(chain))
+            }
+            VbStep::DropJoint => {
+                let fits = self.phase.is_settled() && self.joint.is_some();
+                fits.then(|| VbPlan { joint: None, ..self.clone() })
+            }
+            VbStep::StartHandover(after) => {
+                let fits = self.phase.is_settled()
+                    && self.joint.is_none()
+                    && fits(after)
+                    && after.first() != self.chain.first();
+                let to = *after.first()?;
+                fits.then(|| VbPlan { phase: VbPhase::Handover { to, after: after.clone() }, ..self.clone() })
+            }
+            VbStep::FinishHandover => match &self.phase {
+                VbPhase::Handover { after, .. } => Some(self.with_chain(after)),
+                VbPhase::Settled | VbPhase::Electing { .. } => None,
+            },
+            VbStep::CancelHandover => {
+                let hands_over = matches!(self.phase, VbPhase::Handover { .. });
+                hands_over.then(|| self.cancelled())
+            }
+            VbStep::StartElection => {
+                let electing = matches!(self.phase, VbPhase::Electing { .. });
+                (!electing && !self.chain.is_empty()).then(|| self.electing(&|_| false))
+            }
+            VbStep::Elect(chain) => match &self.phase {
+                VbPhase::Electing { among } => {
+                    let fits = distinct(chain) && chain.iter().all(|node| among.contains(node));
+                    fits.then(|| self.elected(chain))
+                }
+                VbPhase::Settled | VbPhase::Handover { .. } => None,
+            },
+            VbStep::Revive(node) => {
+                let fits = self.chain.is_empty() && self.phase.is_settled() && may_hold(*node);
+                fits.then(|| VbPlan::settled(vec![*node], self.term + 1))
+            }
+        }
+    }
+
+    fn counts(&self, node: NodeId) -> bool {
+        self.chain.contains(&node) || self.joint.iter().flatten().any(|&other| other == node)
+    }
+
+    fn has_or_builds(&self, node: NodeId) -> bool {
+        self.chain.contains(&node) || self.building.contains(&node)
+    }
+
+    /// With another chain, known to somebody who has all that the chain before it had.
+    fn with_chain(&self, chain: &[NodeId]) -> VbPlan {
+        let building = self.building.iter().copied().filter(|node| !chain.contains(node)).collect();
+        let same = chain.len() == self.chain.len() && chain.iter().all(|node| self.chain.contains(node));
+        VbPlan {
+            chain: chain.to_vec(),
+            // The same nodes in another order have what they have.
+            joint: (!same).then(|| self.chain.clone()),
+            building,
+            phase: VbPhase::Settled,
+            term: self.term + 1,
+        }
+    }
+
+    fn cancelled(&self) -> VbPlan {
+        VbPlan { phase: VbPhase::Settled, term: self.term + 1, ..self.clone() }
+    }
+
+    /// Without whatever was being tried for a rebalance; what has happened stays.
+    pub(crate) fn stopped(&self) -> VbPlan {
+        let plan = match self.phase {
+            VbPhase::Handover { .. } => self.cancelled(),
+            VbPhase::Settled | VbPhase::Electing { .. } => self.clone(),
+        };
+        VbPlan { building: Vec::new(), ..plan }
+    }
+
+    /// The most advanced of those that have something is sought, without the failed ones.
+    fn electing(&self, failed: &dyn Fn(NodeId) -> bool) -> VbPlan {
+        let among: Vec<NodeId> =
+            self.nodes().into_iter().filter(|&node| !failed(node) && !self.has_failed(node)).collect();
+        let term = self.term + 1;
+        if among.is_empty() {
+            return VbPlan { term, ..VbPlan::default() };
+        }
+        let left = |nodes: &[NodeId]| nodes.iter().copied().filter(|&node| !failed(node)).collect();
+        VbPlan {
+            chain: left(&self.chain),
+            joint: Some(self.counted().to_vec()),
+            building: left(&self.building),
+            phase: VbPhase::Electing { among },
+            term,
+        }
+    }
+
+    /// What the others hold of the winner's is not known, so the winner counts alone until it is.
+    fn elected(&self, chain: &[NodeId]) -> VbPlan {
+        let term = self.term + 1;
+        let Some(&winner) = chain.first() else { return VbPlan { term, ..VbPlan::default() } };
+        let building = self.building.iter().copied().filter(|node| !chain.contains(node)).collect();
+        VbPlan {
+            chain: chain.to_vec(),
+            joint: (chain.len() > 1).then(|| vec![winner]),
+            building,
+            phase: VbPhase::Settled,
+            term,
+        }
+    }
+
+    /// The plan once those nodes do not count any more.
+    pub(crate) fn without(&self, failed: &dyn Fn(NodeId) -> bool) -> VbPlan {
+        if !self.nodes().iter().any(|&node| failed(node)) {
+            return self.clone();
+        }
+        let left = |nodes: &[NodeId]| -> Vec<NodeId> {
+            nodes.iter().copied().filter(|&node| !failed(node)).collect()
+        };
+        let electing = matches!(self.phase, VbPhase::Electing { .. });
+        if electing || self.chain.first().is_some_and(|&active| failed(active)) {
+            return self.electing(failed);
+        }
+        if self.phase.is_settled() && !self.nodes().iter().any(|&node| failed(node) && self.counts(node)) {
+            return VbPlan { building: left(&self.building), ..self.clone() };
+        }
+        // The active one stays, and has all that the chain had: it counts alone until the others are known to.
+        let chain = left(&self.chain);
+        let joint = chain.first().filter(|_| chain.len() > 1).map(|&active| vec![active]);
+        VbPlan { joint, building: left(&self.building), chain, phase: VbPhase::Settled, term: self.term + 1 }
+    }
+}
+
+/// How many members of a chain that counts have to say what they have, so that whatever enough of them had
+/// acknowledged is among it. `copies` is what a majority was counted of; the chain may be shorter, or longer where
+/// fewer are asked for now.
+#[must_use]
+pub fn answers_needed(counted: usize, copies: usize) -> usize {
+    // Every majority that writers may have had to reach has at least this many beside the active one.
+    let others = (copies / 2).min(counted / 2);
+    counted.saturating_sub(others).max(1)
+}
+
+fn distinct(nodes: &[NodeId]) -> bool {
+    nodes.iter().enumerate().all(|(at, node)| !nodes[..at].contains(node))
+}

@@ -1,0 +1,416 @@
+//! Starting, stopping and ending changes of the map, and failing nodes over: the commands that touch every vBucket.
+//!
+//! What a rebalance strives for is computed once, when it starts, and kept in each bucket; when nodes fail on the way,
+//! or a bucket is made or changed, it is computed anew from where things are by then.
+
+use std::sync::Arc;
+
+use base::{NodeId, bucket::BucketKind};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    BucketInfo, ClusterError, Membership, Metadata, Rebalance, RebalanceKind, RebalanceOutcome,
+    RebalanceResult, Recovery, VbPlan, maps,
+    members::refused,
+    moves::{VbChange, answers_needed},
+};
+
+/// A rebalance to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartRebalance {
+    /// Names it in answers and logs.
+    pub id: String,
+    /// Nodes that shall hold data; with `eject` every node there is.
+    pub keep: Vec<NodeId>,
+    /// Nodes that shall leave.
+    pub eject: Vec<NodeId>,
+    /// Unix milliseconds.
+    pub now_ms: u64,
+}
+
+/// A graceful failover to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartGracefulFailover {
+    /// Names it in answers and logs.
+    pub id: String,
+    /// Nodes to fail over once they have nothing active.
+    pub nodes: Vec<NodeId>,
+    /// Unix milliseconds.
+    pub now_ms: u64,
+}
+
+/// Nodes to fail over at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailOver {
+    /// Which.
+    pub nodes: Vec<NodeId>,
+    /// Whether copies may be promoted that need not have everything that was acknowledged.
+    pub allow_unsafe: bool,
+    /// Whether nobody asked for it.
+    pub auto: bool,
+}
+
+impl Metadata {
+    pub(crate) fn start_rebalance(&mut self, start: &StartRebalance) -> Result<(), ClusterError> {
+        self.check_not_rebalancing()?;
+        let named = |id: NodeId| start.keep.contains(&id) || start.eject.contains(&id);
+        let known = |id: &NodeId| self.node_by_id(*id).is_some();
+        let twice = start.keep.iter().any(|id| start.eject.contains(id));
+        if twice
+            || !start.keep.iter().chain(&start.eject).all(known)
+            || !self.nodes.iter().all(|n| named(n.id))
+        {
+            return Err(ClusterError::field("mismatch", "The nodes named are not those of the cluster."));
+        }
+        // A node that was failed over and that nobody recovers goes.
+        let stays = |id: &&NodeId| {
+            self.node_by_id(**id)
+                .is_some_and(|node| node.membership != Membership::InactiveFailed || node.recovery.is_some())
+        };
+        let keep: Vec<NodeId> =
+            self.nodes.iter().map(|n| n.id).filter(|id| start.keep.contains(id) && stays(&id)).collect();
+        let eject: Vec<NodeId> = self.nodes.iter().map(|n| n.id).filter(|id| !keep.contains(id)).collect();
+        if keep.is_empty() {
+            return Err(ClusterError::field("empty", "No active nodes would be left."));
+        }
+        for &id in &keep {
+            self.node_by_id_mut(id)?.membership = Membership::Active;
+        }
+        // Whoever is new does not know of leases yet.
+        self.auto_failover.armed = false;
+        let kind = RebalanceKind::Rebalance;
+        self.rebalance =
+            Some(Rebalance { id: start.id.clone(), kind, keep, eject, started_ms: start.now_ms, copies: 0 });
+        self.aim();
+        let copies = self.buckets.values().map(copies_to_move).sum();
+        if let Some(rebalance) = &mut self.rebalance {
+            rebalance.copies = copies;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn start_graceful_failover(
+        &mut self,
+        start: &StartGracefulFailover,
+    ) -> Result<(), ClusterError> {
+        self.check_not_rebalancing()?;
+        self.check_failing(&start.nodes)?;
+        let failing = |node: NodeId| start.nodes.contains(&node);
+        let stuck = self.buckets.iter().find(|(_, bucket)| {
+            bucket
+                .vbs
+                .iter()
+                .any(|plan| !plan.chain.is_empty() && plan.chain.iter().all(|&node| failing(node)))
+        });
+        if let Some((name, _)) = stuck {
+            return Err(refused(format!(
+                "Failover cannot be done gracefully (some vbuckets of bucket \"{name}\" have no other copy). Use hard failover."
+            )));
+        }
+        let keep = self.active_nodes().map(|node| node.id).filter(|&id| !failing(id)).collect();
+        self.rebalance = Some(Rebalance {
+            id: start.id.clone(),
+            kind: RebalanceKind::GracefulFailover,
+            keep,
+            eject: start.nodes.clone(),
+            started_ms: start.now_ms,
+            copies: 0,
+        });
+        self.aim();
+        Ok(())
+    }
+
+    pub(crate) fn stop_rebalance(&mut self, now_ms: u64) -> Result<(), ClusterError> {
+        self.end_rebalance(RebalanceResult::Stopped, now_ms)
+    }
+
+    /// The map is there: nodes that were to leave leave; or those that were to be failed over are, having nothing active.
+    pub(crate) fn finish_rebalance(&mut self, id: &str, now_ms: u64) -> Result<(), ClusterError> {
+        let Some(rebalance) = self.rebalance.clone().filter(|rebalance| rebalance.id == id) else {
+            return Err(refused("That rebalance is not running."));
+        };
+        if !self.is_at_target() {
+            return Err(refused("Some vBuckets are not where they shall be."));
+        }
+        match rebalance.kind {
+            RebalanceKind::Rebalance => {
+                self.end_rebalance(RebalanceResult::Completed, now_ms)?;
+                self.forget_nodes(&rebalance.eject);
+            }
+            RebalanceKind::GracefulFailover => {
+                let failing: Vec<NodeId> =
+                    rebalance.eject.iter().copied().filter(|&id| self.is_active(id)).collect();
+                let leads = |plan: &VbPlan| plan.active().is_some_and(|active| failing.contains(&active));
+                if self.buckets.values().any(|bucket| bucket.vbs.iter().any(leads)) {
+                    let text = "Some vBuckets have no other copy any more.";
+                    return self.end_rebalance(RebalanceResult::Failed(text.into()), now_ms);
+                }
+                self.end_rebalance(RebalanceResult::Completed, now_ms)?;
+                if !failing.is_empty() {
+                    self.exclude(&failing);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_rebalance(&mut self, result: RebalanceResult, now_ms: u64) -> Result<(), ClusterError> {
+        let rebalance = self.rebalance.take().ok_or_else(|| refused("Rebalance is not running."))?;
+        for bucket in self.buckets.values_mut() {
+            bucket.target = None;
+            if bucket.vbs.iter().any(|plan| *plan != plan.stopped()) {
+                bucket.vbs = Arc::new(bucket.vbs.iter().map(VbPlan::stopped).collect());
+            }
+        }
+        for node in &mut self.nodes {
+            if node.membership == Membership::Active {
+                node.recovery = None;
+                self.buckets.values_mut().for_each(|bucket| drop(bucket.former.remove(&node.id)));
+            }
+        }
+        self.last_rebalance = Some(RebalanceOutcome {
+            id: rebalance.id,
+            kind: rebalance.kind,
+            started_ms: rebalance.started_ms,
+            ended_ms: now_ms,
+            result,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn fail_over(&mut self, command: &FailOver) -> Result<(), ClusterError> {
+        self.check_failing(&command.nodes)?;
+        if command.auto {
+            self.check_automatic(&command.nodes)?;
+        } else if !command.allow_unsafe
+            && let Some(name) = self.first_lost(&command.nodes)
+        {
+            return Err(refused(format!(
+                "Failing over would lose vBuckets of bucket \"{name}\", of which there is no other copy. Allow it to be \
+                 unsafe to go on."
+            )));
+        }
+        self.exclude(&command.nodes);
+        if command.auto {
+            self.auto_failover.count += self.events(&command.nodes);
+        }
+        Ok(())
+    }
+
+    /// How many failovers it counts as: a server group that fails as a whole is one.
+    pub(crate) fn events(&self, nodes: &[NodeId]) -> u32 {
+        if self.is_whole_group(nodes) { 1 } else { nodes.len() as u32 }
+    }
+
+    /// Whether these nodes are all that hold data in their server group, and more than one.
+    #[must_use]
+    pub fn is_whole_group(&self, nodes: &[NodeId]) -> bool {
+        let group = |id: NodeId| self.node_by_id(id).map(|node| node.group.as_str());
+        let Some(first) = nodes.first().map(|&id| group(id)) else { return false };
+        let others = self.active_nodes().filter(|node| !nodes.contains(&node.id));
+        nodes.len() > 1
+            && nodes.iter().all(|&id| group(id) == first)
+            && !others.map(|node| Some(node.group.as_str())).any(|group| group == first)
+    }
+
+    /// What must hold whoever proposes it, and whenever: an automatic failover loses nothing that was acknowledged.
+    fn check_automatic(&self, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        let settings = &self.auto_failover;
+        if !settings.enabled || !settings.armed || !self.needs_leases() {
+            return Err(refused("Automatic failover is off."));
+        }
+        if settings.count.saturating_add(self.events(nodes)) > settings.max_count {
+            return Err(refused("Automatic failover has happened as often as it may."));
+        }
+        match self.unsafe_without(nodes) {
+            Some(name) => Err(refused(format!("Not enough copies of bucket \"{name}\" would be left."))),
+            None => Ok(()),
+        }
+    }
+
+    /// A bucket of which something that was acknowledged might be lost without these nodes.
+    pub(crate) fn unsafe_without(&self, nodes: &[NodeId]) -> Option<&str> {
+        let is_unsafe = |bucket: &BucketInfo| {
+            bucket.vbs.iter().any(|plan| plan.is_unsafe_without(nodes, bucket.copies()))
+        };
+        self.buckets.iter().find(|(_, bucket)| is_unsafe(bucket)).map(|(name, _)| name.as_str())
+    }
+
+    /// A bucket with a vBucket of which these nodes have the only copies.
+    fn first_lost(&self, nodes: &[NodeId]) -> Option<&str> {
+        let is_lost = |plan: &VbPlan| {
+            let mut holders = plan.nodes().into_iter().filter(|&node| !plan.has_failed(node)).peekable();
+            holders.peek().is_some() && holders.all(|node| nodes.contains(&node))
+        };
+        let found = self.buckets.iter().find(|(_, bucket)| bucket.vbs.iter().any(is_lost));
+        found.map(|(name, _)| name.as_str())
+    }
+
+    fn check_failing(&self, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        if nodes.is_empty() || nodes.iter().any(|&id| self.node_by_id(id).is_none()) {
+            return Err(ClusterError::NodeNotFound);
+        }
+        if nodes.iter().any(|&id| !self.is_active(id)) {
+            return Err(refused("Only active nodes can be failed over."));
+        }
+        if self.active_nodes().all(|node| nodes.contains(&node.id)) {
+            return Err(refused("Cannot fail over the last active node."));
+        }
+        Ok(())
+    }
+
+    fn is_active(&self, id: NodeId) -> bool {
+        self.node_by_id(id).is_some_and(|node| node.membership == Membership::Active)
+    }
+
+    /// Takes nodes out of every plan.
+    fn exclude(&mut self, nodes: &[NodeId]) {
+        let failed = |node: NodeId| nodes.contains(&node);
+        for node in self.nodes.iter_mut().filter(|node| failed(node.id)) {
+            node.membership = Membership::InactiveFailed;
+            node.recovery = None;
+        }
+        for bucket in self.buckets.values_mut() {
+            for &node in nodes {
+                let held = |(vb, plan): (usize, &VbPlan)| plan.chain.contains(&node).then_some(vb as u16);
+                bucket.former.insert(node, bucket.vbs.iter().enumerate().filter_map(held).collect());
+            }
+            bucket.vbs = Arc::new(bucket.vbs.iter().map(|plan| plan.without(&failed)).collect());
+        }
+        self.note_leases();
+        if let Some(rebalance) = &mut self.rebalance {
+            rebalance.keep.retain(|&node| !failed(node));
+            self.aim();
+        }
+    }
+
+    pub(crate) fn change_vbs(&mut self, changes: &[VbChange]) {
+        let active: Vec<NodeId> = self.active_nodes().map(|node| node.id).collect();
+        let may_hold = |node: NodeId| active.contains(&node);
+        for bucket in self.buckets.values_mut() {
+            let uuid = bucket.uuid.clone();
+            for change in changes.iter().filter(|change| change.bucket == uuid) {
+                bucket.change_vb(change, &may_hold);
+            }
+        }
+    }
+
+    /// Computes anew what the rebalance under way strives for.
+    pub(crate) fn aim(&mut self) {
+        let names: Vec<String> = self.buckets.keys().cloned().collect();
+        names.iter().for_each(|name| self.aim_bucket(name));
+    }
+
+    /// The same of one bucket.
+    pub(crate) fn aim_bucket(&mut self, name: &str) {
+        let (Some(rebalance), Some(bucket)) = (&self.rebalance, self.buckets.get(name)) else { return };
+        if bucket.kind == BucketKind::Memcached {
+            return;
+        }
+        let target = match rebalance.kind {
+            RebalanceKind::GracefulFailover => {
+                bucket.vbs.iter().map(|plan| behind(&plan.chain, &rebalance.eject)).collect()
+            }
+            RebalanceKind::Rebalance => self.aim_over(bucket, &rebalance.keep),
+        };
+        if let Some(bucket) = self.buckets.get_mut(name) {
+            bucket.target = Some(Arc::new(target));
+        }
+    }
+
+    fn aim_over(&self, bucket: &BucketInfo, keep: &[NodeId]) -> Vec<Vec<NodeId>> {
+        let goes_on = bucket.target.is_some();
+        let mut current: Vec<Vec<NodeId>> = bucket.vbs.iter().map(VbPlan::holders).collect();
+        let recovers = |id: NodeId| {
+            let node = self.node_by_id(id).filter(|_| keep.contains(&id));
+            node.is_some_and(|node| node.recovery == Some(Recovery::Delta))
+        };
+        for (&node, vbs) in bucket.former.iter().filter(|(node, _)| recovers(**node)) {
+            for &vb in vbs {
+                if let Some(chain) = current.get_mut(usize::from(vb)).filter(|chain| !chain.contains(&node)) {
+                    chain.push(node);
+                }
+            }
+        }
+        let mut target = maps::place(self, keep, &current, bucket.replicas);
+        // A vBucket lost on the way stays lost: whether to make an empty one is for the next rebalance to be told.
+        for (chain, plan) in target.iter_mut().zip(bucket.vbs.iter()).filter(|_| goes_on) {
+            if plan.chain.is_empty() && plan.phase.is_settled() {
+                chain.clear();
+            }
+        }
+        target
+    }
+
+    /// Whether every vBucket is where the rebalance under way wants it, with nothing on its way.
+    pub(crate) fn is_at_target(&self) -> bool {
+        self.buckets.values().all(|bucket| {
+            let target = bucket.target.as_deref().map_or(&[][..], Vec::as_slice);
+            bucket.vbs.iter().zip(target).all(|(plan, target)| plan.is_quiet() && plan.chain == *target)
+        })
+    }
+
+    fn check_not_rebalancing(&self) -> Result<(), ClusterError> {
+        match self.rebalance {
+            Some(_) => Err(refused("Rebalance running.")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl BucketInfo {
+    /// Copies of each vBucket that there shall be, the active one included.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        usize::from(self.replicas) + 1
+    }
+
+    fn change_vb(&mut self, change: &VbChange, may_hold: &dyn Fn(NodeId) -> bool) {
+        let at = usize::from(change.vb.get());
+        let Some(plan) = self.vbs.get(at).filter(|plan| plan.term == change.term) else { return };
+        let Some(next) = plan.after(&change.step, may_hold) else { return };
+        if next.chain.is_empty()
+            && let Some(target) = &mut self.target
+            && let Some(chain) = Arc::make_mut(target).get_mut(at)
+        {
+            // Lost: it stays so until somebody decides that an empty one will do.
+            chain.clear();
+        }
+        Arc::make_mut(&mut self.vbs)[at] = next;
+    }
+}
+
+impl VbPlan {
+    /// Nodes with copies worth keeping: those of the chain, then those being built.
+    fn holders(&self) -> Vec<NodeId> {
+        self.chain.iter().chain(&self.building).copied().collect()
+    }
+
+    /// Whether something that was acknowledged might be lost without these nodes.
+    fn is_unsafe_without(&self, nodes: &[NodeId], copies: usize) -> bool {
+        let active_stays = self.active().is_some_and(|active| !nodes.contains(&active));
+        let counted = self.counted();
+        if active_stays || counted.is_empty() || !self.nodes().iter().any(|node| nodes.contains(node)) {
+            return false;
+        }
+        let left = counted.iter().filter(|&&node| !nodes.contains(&node) && !self.has_failed(node)).count();
+        left < answers_needed(counted.len(), copies)
+    }
+}
+
+/// A chain with some of its members moved to its end.
+fn behind(chain: &[NodeId], last: &[NodeId]) -> Vec<NodeId> {
+    let (mut first, mut then): (Vec<NodeId>, Vec<NodeId>) =
+        chain.iter().partition(|node| !last.contains(node));
+    first.append(&mut then);
+    first
+}
+
+/// Copies that nodes have to get.
+fn copies_to_move(bucket: &BucketInfo) -> u64 {
+    let target = bucket.target.as_deref().map_or(&[][..], Vec::as_slice);
+    let missing = |(plan, target): (&VbPlan, &Vec<NodeId>)| {
+        target.iter().filter(|node| !plan.chain.contains(node)).count()
+    };
+    bucket.vbs.iter().zip(target).map(missing).sum::<usize>() as u64
+}
