@@ -174,7 +174,7 @@ pub struct UserChange {
 }
 
 /// What an accepted command tells its caller beside the new state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Applied {
     /// Nothing beyond the state.
     Done,

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Refusals per request parameter; `_` stands for the request as a whole.
 pub type FieldErrors = BTreeMap<String, String>;
 
 /// Why a command was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ClusterError {
     /// Parameters that do not fit, by parameter name.
     #[error("{}", .0.values().cloned().collect::<Vec<_>>().join(" "))]

@@ -14,6 +14,7 @@ pub mod bucket;
 mod collections;
 mod command;
 pub mod config;
+pub mod consensus;
 mod error;
 pub mod invariants;
 mod maps;

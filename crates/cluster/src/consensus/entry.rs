@@ -1,0 +1,47 @@
+//! What an entry of the log holds beside Raft's own fields.
+
+use raft::eraftpb::{ConfChange, ConfChangeType};
+use serde::{Deserialize, Serialize};
+
+use crate::Command;
+
+/// Names a proposal for as long as anybody may ask how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProposalId {
+    /// Random, one per start of the process that proposes.
+    pub origin: u64,
+    /// Counts that process's proposals.
+    pub number: u64,
+}
+
+/// A proposed command.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Proposal {
+    pub(super) id: ProposalId,
+    pub(super) command: Command,
+}
+
+/// A change of who belongs to the group, by Raft id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum MemberChange {
+    /// Receives the log and does not vote: a new member, or a voter that is one no more.
+    Learner(u64),
+    /// Votes.
+    Voter(u64),
+    /// Belongs no more.
+    Remove(u64),
+}
+
+impl MemberChange {
+    /// As Raft has it.
+    pub(super) fn conf_change(self) -> ConfChange {
+        let (change, id) = match self {
+            Self::Learner(id) => (ConfChangeType::AddLearnerNode, id),
+            Self::Voter(id) => (ConfChangeType::AddNode, id),
+            Self::Remove(id) => (ConfChangeType::RemoveNode, id),
+        };
+        let mut conf_change = ConfChange { node_id: id, ..ConfChange::default() };
+        conf_change.set_change_type(change);
+        conf_change
+    }
+}

@@ -1,0 +1,743 @@
+//! One member of the group: Raft's state machine with ours behind it. See the module above for what it promises.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use base::NodeId;
+use raft::{
+    Config, ProgressState, RawNode, SnapshotStatus, StateRole,
+    eraftpb::{Entry, EntryType, HardState, Message, MessageType, Snapshot},
+};
+
+use super::{
+    Batch, LogError, Member, Outcome, ProposalId, Record, Stored, codec,
+    entry::{MemberChange, Proposal},
+    members::{self, Members, NextStep},
+    mirror::Mirror,
+    node_id, raft_id,
+    state::State,
+};
+use crate::{Command, Metadata};
+
+/// Ticks between heartbeats.
+const HEARTBEAT_TICKS: usize = 2;
+/// Ticks without a leader after which a member asks for votes, at least; at most twice that.
+const ELECTION_TICKS: usize = 10;
+/// Bytes of entries in one message.
+const MESSAGE_BYTES: u64 = 256 * 1024;
+/// Messages with entries on their way to one member.
+const MESSAGES_IN_FLIGHT: usize = 32;
+/// Applied entries, and their bytes, after which the log is cut.
+const COMPACT_ENTRIES: u64 = 512;
+const COMPACT_BYTES: usize = 4 * 1024 * 1024;
+/// Entries kept behind a cut for members that lag a little.
+const KEEP_ENTRIES: u64 = 64;
+/// Ticks after which a snapshot on its way counts as lost.
+const SNAPSHOT_TICKS: u32 = 50;
+/// Ticks between two questions how far the leader is.
+const ASK_TICKS: u32 = 3;
+/// Index and term at which a group begins.
+const FOUNDED: (u64, u64) = (1, 1);
+
+/// One member of the group.
+pub struct Consensus {
+    member: Member,
+    seed: u64,
+    raw: RawNode<Mirror>,
+    state: State,
+    applied: u64,
+    /// Readies that wait for batches to be written, in order.
+    pending: VecDeque<Pending>,
+    /// The last ready that needs no batch any more.
+    written: u64,
+    /// A snapshot that arrived while readies were pending: what they change must come first.
+    held: Option<Message>,
+    /// Elections begun, which the next election timeout is drawn by.
+    elections: u64,
+    /// Members that are sent a snapshot, and for how many ticks.
+    snapshots: BTreeMap<u64, u32>,
+    catching_up: CatchingUp,
+    /// Why this member cannot go on.
+    broken: Option<String>,
+    out: Turn,
+}
+
+/// What there is to do after something went in.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// For other members; any of them may be lost.
+    pub messages: Vec<(NodeId, Vec<u8>)>,
+    /// To be written together, after those of earlier turns; then [`Consensus::written`] is called with `number`.
+    pub batches: Vec<Batch>,
+    /// See `batches`.
+    pub number: u64,
+    /// Changes of the metadata, in order.
+    pub commits: Vec<Commit>,
+}
+
+impl Turn {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.batches.is_empty() && self.commits.is_empty()
+    }
+}
+
+/// A change that was applied.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// Place in the log.
+    pub index: u64,
+    /// The state afterwards.
+    pub metadata: Arc<Metadata>,
+    /// How proposals ended by it; after a snapshot those that ended last.
+    pub outcomes: Vec<(ProposalId, Outcome)>,
+}
+
+/// Why a proposal was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProposeError {
+    /// Another member leads, if anybody is known to.
+    NotLeader(Option<NodeId>),
+    /// Not now; it may be proposed again.
+    Busy,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepError {
+    /// It cannot be read, or is not for this member.
+    #[error("{0}")]
+    Refused(String),
+    /// The sender belongs to the cluster no more.
+    #[error("node {0} was removed from the cluster")]
+    SenderRemoved(NodeId),
+    /// What a peer says contradicts what this member has: one of them lost a part of its log.
+    #[error("{0}")]
+    Broken(String),
+}
+
+struct Pending {
+    number: u64,
+    needs_write: bool,
+    messages: Vec<Message>,
+    snapshot: Option<Snapshot>,
+    entries: Vec<Entry>,
+}
+
+/// Whether this member has seen everything that was agreed on when it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CatchingUp {
+    /// The leader is asked again and again; so many ticks have gone by.
+    Asking(u32),
+    /// There the leader was.
+    To(u64),
+    Done,
+}
+
+/// What makes a node that knows no cluster a cluster of its own with this state.
+///
+/// # Errors
+/// When the state cannot be serialised.
+pub fn found(member: &Member, metadata: &Arc<Metadata>) -> Result<Batch, LogError> {
+    let (index, term) = FOUNDED;
+    let mut snapshot =
+        Snapshot { data: state_bytes(&State::new(Arc::clone(metadata)))?.into(), ..Snapshot::default() };
+    snapshot.mut_metadata().index = index;
+    snapshot.mut_metadata().term = term;
+    snapshot.mut_metadata().mut_conf_state().voters = vec![raft_id(member.node)];
+    let hard_state = HardState { term, commit: index, ..HardState::default() };
+    let records = vec![
+        (Record::Member, member_bytes(member)?),
+        (Record::HardState, codec::encode_hard_state(&hard_state)),
+        (Record::Snapshot, codec::encode_snapshot(&snapshot)),
+        (Record::Start, codec::encode_place(FOUNDED)),
+    ];
+    Ok(Batch { clear: true, records, ..Batch::default() })
+}
+
+/// What makes a node a member of a group that knows it already; everything else comes from the leader.
+///
+/// # Errors
+/// When the member cannot be serialised.
+pub fn join(member: &Member) -> Result<Batch, LogError> {
+    Ok(Batch { clear: true, records: vec![(Record::Member, member_bytes(member)?)], ..Batch::default() })
+}
+
+impl Consensus {
+    /// The member that `stored` describes, as it was when that was written. A group of one leads itself at once: call
+    /// [`Consensus::turn`].
+    ///
+    /// # Errors
+    /// [`LogError::Unreadable`] when `stored` is not what this version writes.
+    pub fn open(stored: &Stored, seed: u64) -> Result<Self, LogError> {
+        let unreadable = |what: &str| LogError::Unreadable(what.into());
+        let record = |record| stored.records.get(&record).map(Vec::as_slice);
+        let member = record(Record::Member).ok_or_else(|| unreadable("it does not say who this node is"))?;
+        let member: Member =
+            serde_json::from_slice(member).map_err(|error| LogError::Unreadable(error.to_string()))?;
+        let malformed = |error: codec::Malformed| LogError::Unreadable(error.to_string());
+        let hard_state =
+            record(Record::HardState).map(codec::decode_hard_state).transpose().map_err(malformed)?;
+        let snapshot = record(Record::Snapshot).map(codec::decode_snapshot).transpose().map_err(malformed)?;
+        let start = record(Record::Start).map(codec::decode_place).transpose().map_err(malformed)?;
+        let entries = stored.entries.values().map(|entry| codec::decode_entry(entry));
+        let entries = entries.collect::<Result<Vec<_>, _>>().map_err(malformed)?;
+        let state = match &snapshot {
+            Some(snapshot) => read_state(snapshot).map_err(LogError::Unreadable)?,
+            None => State::new(Arc::new(unknown_cluster(&member))),
+        };
+        let applied = snapshot.as_ref().map_or(0, |snapshot| snapshot.get_metadata().index);
+        let mirror = Mirror::new(
+            hard_state.unwrap_or_default(),
+            snapshot.unwrap_or_default(),
+            start.unwrap_or_default(),
+            entries,
+        );
+        let mirror = mirror.ok_or_else(|| unreadable("entries are missing"))?;
+        let config = Config {
+            id: raft_id(member.node),
+            election_tick: ELECTION_TICKS,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            min_election_tick: ELECTION_TICKS,
+            max_election_tick: 2 * ELECTION_TICKS,
+            applied,
+            max_size_per_msg: MESSAGE_BYTES,
+            max_inflight_msgs: MESSAGES_IN_FLIGHT,
+            check_quorum: true,
+            pre_vote: true,
+            ..Config::default()
+        };
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raw = RawNode::new(&config, mirror, &logger)
+            .map_err(|error| LogError::Unreadable(error.to_string()))?;
+        let mut group = Self {
+            member,
+            seed,
+            raw,
+            state,
+            applied,
+            pending: VecDeque::new(),
+            written: 0,
+            held: None,
+            elections: 0,
+            snapshots: BTreeMap::new(),
+            catching_up: CatchingUp::Asking(0),
+            broken: None,
+            out: Turn::default(),
+        };
+        group.draw_timeout();
+        if group.votes_alone() {
+            // Nobody else could object, so there is nothing to wait for.
+            let campaign = group.with_raft(RawNode::campaign);
+            campaign.map_err(|error| LogError::Unreadable(error.to_string()))?;
+        }
+        Ok(group)
+    }
+
+    /// Who this node is.
+    #[must_use]
+    pub fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// The state as far as it was applied here.
+    #[must_use]
+    pub fn metadata(&self) -> &Arc<Metadata> {
+        &self.state.metadata
+    }
+
+    /// How a proposal ended, if it did lately.
+    #[must_use]
+    pub fn outcome(&self, id: ProposalId) -> Option<&Outcome> {
+        self.state.outcome(id)
+    }
+
+    /// Who leads, as far as is known here.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        node_id(self.raw.raft.leader_id)
+    }
+
+    /// Whether this member leads.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    /// Raft's term.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.raw.raft.term
+    }
+
+    /// Index of the last applied entry.
+    #[must_use]
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Members that vote and members that learn.
+    #[must_use]
+    pub fn members(&self) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
+        let conf = self.raw.raft.prs().conf().to_conf_state();
+        let ids = |ids: &[u64]| ids.iter().filter_map(|id| node_id(*id)).collect();
+        (ids(&conf.voters), ids(&conf.learners))
+    }
+
+    /// Whether the group consists of this member: nobody to talk to, no need to tick.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        let progress = self.raw.raft.prs();
+        progress.iter().len() == 1 && self.votes_alone() && self.leads()
+    }
+
+    /// Whether everything was applied that was agreed on when this member started, so that what it knows is no older
+    /// than its start.
+    #[must_use]
+    pub fn has_caught_up(&self) -> bool {
+        self.catching_up == CatchingUp::Done
+    }
+
+    /// Why this member cannot go on, if it cannot: it neither votes nor applies any more.
+    #[must_use]
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// Time goes by: a tenth of a second, say.
+    pub fn tick(&mut self) {
+        // Who waits for its own disk would campaign with a log that it may not have.
+        if self.broken.is_some() || !self.leads() && !self.pending.is_empty() {
+            return;
+        }
+        self.with_raft(|raw| {
+            raw.tick();
+        });
+        let raft = &self.raw.raft;
+        let asks_for_votes = matches!(raft.state, StateRole::PreCandidate | StateRole::Candidate);
+        if asks_for_votes && raft.election_elapsed == 0 {
+            self.elections += 1;
+            self.draw_timeout();
+        }
+        self.give_up_lost_snapshots();
+        self.ask_how_far_the_leader_is();
+        self.adjust_members();
+    }
+
+    /// Takes a message from a peer.
+    ///
+    /// # Errors
+    /// [`StepError`] when it was refused.
+    pub fn step(&mut self, message: &[u8]) -> Result<(), StepError> {
+        let refused = |what: &str| Err(StepError::Refused(what.into()));
+        if let Some(broken) = &self.broken {
+            return refused(broken);
+        }
+        let message =
+            codec::decode_message(message).map_err(|error| StepError::Refused(error.to_string()))?;
+        if message.to != self.raw.raft.id || message.from == message.to {
+            return refused("a message for another node");
+        }
+        let Some(sender) = node_id(message.from) else { return refused("a message from nobody") };
+        let metadata = &self.state.metadata;
+        if sender.get() < metadata.next_node && metadata.node_by_id(sender).is_none() {
+            return Err(StepError::SenderRemoved(sender));
+        }
+        self.check(&message)?;
+        if message.get_msg_type() == MessageType::MsgSnapshot && !self.pending.is_empty() {
+            self.held = Some(message);
+            return Ok(());
+        }
+        self.step_checked(message);
+        Ok(())
+    }
+
+    /// Proposes a command, which ends with a [`Commit`] that names `id`, or not at all. It may be proposed again under
+    /// the same name, here or by another member.
+    ///
+    /// # Errors
+    /// [`ProposeError`] when it was not taken.
+    pub fn propose(&mut self, id: ProposalId, command: Command) -> Result<(), ProposeError> {
+        if !self.leads() || self.broken.is_some() {
+            return Err(ProposeError::NotLeader(self.leader().filter(|_| !self.leads())));
+        }
+        let data = serde_json::to_vec(&Proposal { id, command }).map_err(|_| ProposeError::Busy)?;
+        self.with_raft(|raw| raw.propose(Vec::new(), data)).map_err(|_| ProposeError::Busy)
+    }
+
+    /// Has another member lead, if there is one that could: the one that has most. Returns which.
+    pub fn hand_over(&mut self) -> Option<NodeId> {
+        if !self.leads() || self.broken.is_some() {
+            return None;
+        }
+        let me = self.raw.raft.id;
+        let voters: BTreeSet<u64> = self.raw.raft.prs().conf().to_conf_state().voters.into_iter().collect();
+        let others = self.raw.raft.prs().iter().filter(|(id, _)| **id != me && voters.contains(id));
+        let (.., heir) = others.map(|(id, at)| (at.recent_active, at.matched, *id)).max()?;
+        self.with_raft(|raw| raw.transfer_leader(heir));
+        node_id(heir)
+    }
+
+    /// The batches of all turns up to `number` are durable.
+    pub fn written(&mut self, number: u64) {
+        self.written = self.written.max(number);
+        self.with_raft(|raw| raw.on_persist_ready(number));
+    }
+
+    /// What there is to do now.
+    pub fn turn(&mut self) -> Turn {
+        loop {
+            self.settle();
+            if let Some(snapshot) = self.held.take_if(|_| self.pending.is_empty()) {
+                // What was pending may have made it meaningless.
+                if self.check(&snapshot).is_ok() {
+                    self.step_checked(snapshot);
+                }
+            }
+            if self.broken.is_some() || !self.raw.has_ready() {
+                break;
+            }
+            self.take_ready();
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    fn votes_alone(&self) -> bool {
+        self.raw.raft.promotable() && self.raw.raft.prs().conf().to_conf_state().voters.len() == 1
+    }
+
+    /// Does something with Raft, and makes sure that it keeps to our election timeouts rather than its own, which it
+    /// draws from a generator that no seed reaches.
+    fn with_raft<T>(&mut self, act: impl FnOnce(&mut RawNode<Mirror>) -> T) -> T {
+        let done = act(&mut self.raw);
+        self.draw_timeout();
+        done
+    }
+
+    fn draw_timeout(&mut self) {
+        let mixed = mix(self.seed ^ mix(self.raw.raft.term) ^ mix(self.elections.wrapping_add(1 << 32)));
+        let ticks = ELECTION_TICKS + (mixed % ELECTION_TICKS as u64) as usize;
+        self.raw.raft.set_randomized_election_timeout(ticks);
+    }
+
+    fn step_checked(&mut self, message: Message) {
+        // Raft says no to what is not for it (a response from somebody it does not know, for instance): nothing to do.
+        let _ = self.with_raft(|raw| raw.step(message));
+    }
+
+    /// Refuses what Raft would answer by ending the process: messages that contradict what this member had confirmed,
+    /// as after a restore of an old copy of its log.
+    fn check(&mut self, message: &Message) -> Result<(), StepError> {
+        let log = &self.raw.raft.raft_log;
+        if message.term < self.raw.raft.term {
+            return Ok(());
+        }
+        let kind = message.get_msg_type();
+        let is_append = kind == MessageType::MsgAppend;
+        let mut entries = message.entries.iter().zip(message.index.saturating_add(1)..);
+        if is_append && !entries.all(|(entry, index)| entry.index == index) {
+            return Err(StepError::Refused("entries out of order".into()));
+        }
+        if kind == MessageType::MsgReadIndex && message.entries.len() != 1 {
+            return Err(StepError::Refused("a question without content".into()));
+        }
+        let is_beyond = kind == MessageType::MsgHeartbeat && message.commit > log.last_index();
+        let contradicts = |entry: &Entry| {
+            entry.index <= log.committed
+                && log.term(entry.index).is_ok_and(|term| term != 0 && term != entry.term)
+        };
+        if is_beyond || is_append && message.entries.iter().any(contradicts) {
+            let text = "this node's log of the metadata lacks what the node had confirmed (was an old copy restored?); \
+                        remove the node from its cluster and add it again";
+            self.broken = Some(text.into());
+            return Err(StepError::Broken(text.into()));
+        }
+        if kind == MessageType::MsgSnapshot {
+            let snapshot = message.get_snapshot();
+            let metadata = snapshot.get_metadata();
+            if metadata.index == 0 || metadata.get_conf_state().voters.is_empty() {
+                return Err(StepError::Refused("a snapshot of nothing".into()));
+            }
+            read_state(snapshot).map_err(StepError::Refused)?;
+        }
+        Ok(())
+    }
+
+    /// Collects what Raft wants written, sent and applied.
+    fn take_ready(&mut self) {
+        let mut ready = self.raw.ready();
+        let number = ready.number();
+        if let Some(state) = ready.hs() {
+            self.raw.mut_store().hard_state = state.clone();
+        }
+        for message in ready.take_messages() {
+            self.send(&message);
+        }
+        for read in ready.take_read_states() {
+            if let CatchingUp::Asking(_) = self.catching_up {
+                self.catching_up = CatchingUp::To(read.index);
+            }
+        }
+        let committed = ready.take_committed_entries();
+        let snapshot = Some(ready.snapshot().clone()).filter(|snapshot| !snapshot.is_empty());
+        let changes_group = committed.iter().any(|entry| entry.get_entry_type() != EntryType::EntryNormal);
+        // See the module above about changes of the group; an ordinary commit index need not survive.
+        let needs_write = ready.must_sync() || changes_group;
+        if needs_write {
+            let batch = self.batch(snapshot.as_ref(), ready.entries());
+            self.out.batches.push(batch);
+            self.out.number = number;
+        }
+        if let Some(snapshot) = &snapshot {
+            self.raw.mut_store().install(snapshot.clone());
+        }
+        let entries = ready.take_entries();
+        self.raw.mut_store().append(&entries);
+        let messages = ready.take_persisted_messages();
+        self.raw.advance_append_async(ready);
+        self.draw_timeout();
+        self.pending.push_back(Pending { number, needs_write, messages, snapshot, entries: committed });
+    }
+
+    fn batch(&self, snapshot: Option<&Snapshot>, entries: &[Entry]) -> Batch {
+        let mut batch = Batch::default();
+        batch.records.push((Record::HardState, codec::encode_hard_state(&self.raw.store().hard_state)));
+        if let Some(snapshot) = snapshot {
+            let place = (snapshot.get_metadata().index, snapshot.get_metadata().term);
+            batch.records.push((Record::Snapshot, codec::encode_snapshot(snapshot)));
+            batch.records.push((Record::Start, codec::encode_place(place)));
+            batch.drop_from = Some(0);
+        }
+        if let Some(first) = entries.first() {
+            batch.drop_from = Some(if snapshot.is_some() { 0 } else { first.index });
+            batch.entries = entries.iter().map(|entry| (entry.index, codec::encode_entry(entry))).collect();
+        }
+        batch
+    }
+
+    /// Lets go what waited for batches that are written by now.
+    fn settle(&mut self) {
+        while let Some(first) =
+            self.pending.pop_front_if(|first| !first.needs_write || first.number <= self.written)
+        {
+            if !first.needs_write {
+                self.with_raft(|raw| raw.on_persist_ready(first.number));
+            }
+            for message in &first.messages {
+                self.send(message);
+            }
+            if let Some(snapshot) = &first.snapshot {
+                self.install(snapshot);
+            }
+            for entry in &first.entries {
+                if self.broken.is_none() {
+                    self.apply(entry);
+                }
+            }
+        }
+        self.compact();
+        if let CatchingUp::To(index) = self.catching_up
+            && self.applied >= index
+        {
+            self.catching_up = CatchingUp::Done;
+        }
+        if self.leads() && self.raw.raft.apply_to_current_term() {
+            self.catching_up = CatchingUp::Done;
+        }
+    }
+
+    fn send(&mut self, message: &Message) {
+        let Some(to) = node_id(message.to) else { return };
+        if let Some(bytes) = codec::encode_message(message) {
+            self.out.messages.push((to, bytes));
+        }
+    }
+
+    fn install(&mut self, snapshot: &Snapshot) {
+        match read_state(snapshot) {
+            Ok(state) => self.state = state,
+            Err(error) => {
+                self.broken = Some(error);
+                return;
+            }
+        }
+        self.applied = snapshot.get_metadata().index;
+        let applied = self.applied;
+        self.with_raft(|raw| raw.advance_apply_to(applied));
+        self.commit(self.state.outcomes());
+    }
+
+    fn apply(&mut self, entry: &Entry) {
+        let change = entry.get_entry_type() != EntryType::EntryNormal;
+        let proposal = match (change, entry.data.is_empty()) {
+            (true, _) => {
+                self.change_members(entry);
+                None
+            }
+            // A new leader's first entry.
+            (false, true) => None,
+            (false, false) => match serde_json::from_slice::<Proposal>(&entry.data) {
+                Ok(proposal) => Some(proposal),
+                Err(error) => {
+                    let index = entry.index;
+                    self.broken = Some(format!(
+                        "change {index} of the metadata cannot be read; was it made by a newer version? ({error})"
+                    ));
+                    return;
+                }
+            },
+        };
+        self.applied = entry.index;
+        let applied = self.applied;
+        self.with_raft(|raw| raw.advance_apply_to(applied));
+        if let Some(proposal) = proposal {
+            let outcome = self.state.apply(&proposal);
+            self.commit(vec![(proposal.id, outcome)]);
+            self.adjust_members();
+        }
+    }
+
+    fn commit(&mut self, outcomes: Vec<(ProposalId, Outcome)>) {
+        let metadata = Arc::clone(&self.state.metadata);
+        self.out.commits.push(Commit { index: self.applied, metadata, outcomes });
+    }
+
+    fn change_members(&mut self, entry: &Entry) {
+        match serde_json::from_slice::<MemberChange>(&entry.context) {
+            Ok(change) => {
+                // Refused by every member alike, if at all: it depends on nothing but the group before.
+                let _ = self.with_raft(|raw| raw.apply_conf_change(&change.conf_change()));
+            }
+            Err(error) => {
+                let index = entry.index;
+                self.broken = Some(format!("change {index} of the group cannot be read ({error})"));
+            }
+        }
+    }
+
+    /// As the leader: takes the next step towards the group that the metadata asks for.
+    fn adjust_members(&mut self) {
+        let raft = &self.raw.raft;
+        let can = self.leads() && raft.apply_to_current_term() && !raft.has_pending_conf();
+        if !can || raft.lead_transferee.is_some() {
+            return;
+        }
+        let conf = raft.prs().conf().to_conf_state();
+        let (voters, learners) = (conf.voters.into_iter().collect(), conf.learners.into_iter().collect());
+        let members = Members { voters: &voters, learners: &learners, leader: raft.id };
+        let last = raft.raft_log.last_index();
+        let has_caught_up = |id| {
+            let at = raft.prs().get(id).filter(|at| at.recent_active && at.state == ProgressState::Replicate);
+            at.is_some_and(|at| at.matched + KEEP_ENTRIES >= last)
+        };
+        match members::next_step(&self.state.metadata, &members, has_caught_up) {
+            None => {}
+            Some(NextStep::HandOver) => {
+                self.hand_over();
+            }
+            Some(NextStep::Change(change)) => {
+                let Ok(context) = serde_json::to_vec(&change) else { return };
+                // Refused while another change is under way; the next tick tries again.
+                let _ = self.with_raft(|raw| raw.propose_conf_change(context, change.conf_change()));
+            }
+        }
+    }
+
+    /// Raft waits for a snapshot to arrive without looking at the clock; one that was lost is sent again.
+    fn give_up_lost_snapshots(&mut self) {
+        if !self.leads() {
+            self.snapshots.clear();
+            return;
+        }
+        let sent = self.raw.raft.prs().iter().filter(|(_, at)| at.state == ProgressState::Snapshot);
+        let sent: Vec<u64> = sent.map(|(id, _)| *id).collect();
+        self.snapshots.retain(|id, _| sent.contains(id));
+        let mut lost = Vec::new();
+        for id in sent {
+            let ticks = self.snapshots.entry(id).or_default();
+            *ticks += 1;
+            if *ticks > SNAPSHOT_TICKS {
+                lost.push(id);
+            }
+        }
+        for id in lost {
+            self.snapshots.remove(&id);
+            self.with_raft(|raw| raw.report_snapshot(id, SnapshotStatus::Failure));
+        }
+    }
+
+    fn ask_how_far_the_leader_is(&mut self) {
+        if let CatchingUp::Asking(ticks) = &mut self.catching_up {
+            *ticks = ticks.wrapping_add(1);
+            let ticks = *ticks;
+            if ticks % ASK_TICKS == 0 {
+                // The leader tells questions apart by their content.
+                let question = format!("{}/{ticks}", self.raw.raft.id);
+                self.with_raft(|raw| raw.read_index(question.into()));
+            }
+        }
+    }
+
+    /// Cuts the log once enough of it has been applied, or a member needs a newer snapshot than there is.
+    fn compact(&mut self) {
+        let (entries, bytes) = self.raw.store().weight(self.applied);
+        let is_large = entries > COMPACT_ENTRIES || bytes > COMPACT_BYTES && entries > KEEP_ENTRIES;
+        let is_due = is_large || self.raw.store().newer_snapshot_wanted.get();
+        // What is pending may still be cut off the end; then the snapshot at its beginning is as good a moment later.
+        if !is_due || !self.pending.is_empty() || self.broken.is_some() {
+            return;
+        }
+        let Some(term) = self.raw.store().term_at(self.applied) else { return };
+        let Ok(data) = state_bytes(&self.state) else { return };
+        let mut snapshot = Snapshot { data: data.into(), ..Snapshot::default() };
+        snapshot.mut_metadata().index = self.applied;
+        snapshot.mut_metadata().term = term;
+        snapshot.mut_metadata().set_conf_state(self.raw.raft.prs().conf().to_conf_state());
+        let encoded = codec::encode_snapshot(&snapshot);
+        let start = self.raw.mut_store().compact(snapshot, KEEP_ENTRIES);
+        let hard_state = codec::encode_hard_state(&self.raw.store().hard_state);
+        self.out.batches.push(Batch {
+            drop_below: Some(start.0 + 1),
+            records: vec![
+                // The commit index must cover the snapshot.
+                (Record::HardState, hard_state),
+                (Record::Snapshot, encoded),
+                (Record::Start, codec::encode_place(start)),
+            ],
+            ..Batch::default()
+        });
+    }
+}
+
+/// The metadata of a member that has none yet.
+fn unknown_cluster(member: &Member) -> Metadata {
+    let mut metadata = Metadata::new(member.cluster_uuid.clone(), 0);
+    metadata.secret.clone_from(&member.secret);
+    metadata.nodes.clone_from(&member.peers);
+    metadata
+}
+
+fn read_state(snapshot: &Snapshot) -> Result<State, String> {
+    serde_json::from_slice(&snapshot.data).map_err(|error| {
+        format!("a snapshot of the metadata cannot be read; was it made by a newer version? ({error})")
+    })
+}
+
+fn state_bytes(state: &State) -> Result<Vec<u8>, LogError> {
+    serde_json::to_vec(state).map_err(|error| LogError::Unreadable(error.to_string()))
+}
+
+fn member_bytes(member: &Member) -> Result<Vec<u8>, LogError> {
+    serde_json::to_vec(member).map_err(|error| LogError::Unreadable(error.to_string()))
+}
+
+/// Spreads a number over all 64 bits (the finaliser of SplitMix64).
+const fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,146 @@
+//! What of a group is kept on a node's disk, and the seam behind which it is kept.
+//!
+//! A store holds a few named records and the entries by index, all of them opaque bytes. A write is a list of batches:
+//! all of it is durable when it returns, or none of it happened.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use base::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::NodeInfo;
+
+/// Why the log could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The file cannot be used: no rights, no space, a failing disk.
+    #[error("{path}: {reason}")]
+    #[allow(missing_docs, reason = "names say it")]
+    Store { path: PathBuf, reason: String },
+    /// What was read is not what this version writes.
+    #[error("the log of the metadata cannot be read: {0}")]
+    Unreadable(String),
+}
+
+/// The records of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Record {
+    /// [`Member`].
+    Member,
+    /// Term, vote and commit index.
+    HardState,
+    /// The state up to some index, with the group as it was there.
+    Snapshot,
+    /// Index and term of the entry before the first one kept.
+    Start,
+}
+
+impl Record {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Member, Self::HardState, Self::Snapshot, Self::Start];
+
+    /// Its name in a store.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Member => "member",
+            Self::HardState => "hard_state",
+            Self::Snapshot => "snapshot",
+            Self::Start => "start",
+        }
+    }
+}
+
+/// One step of a write, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Whether everything there was is forgotten.
+    pub clear: bool,
+    /// Entries below this index go.
+    pub drop_below: Option<u64>,
+    /// Entries from this index on go.
+    pub drop_from: Option<u64>,
+    /// Replaced.
+    pub records: Vec<(Record, Vec<u8>)>,
+    /// Added, by index.
+    pub entries: Vec<(u64, Vec<u8>)>,
+}
+
+/// All that a store holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// By name.
+    pub records: BTreeMap<Record, Vec<u8>>,
+    /// By index.
+    pub entries: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Stored {
+    /// Does what `batch` says.
+    pub fn apply(&mut self, batch: &Batch) {
+        if batch.clear {
+            *self = Self::default();
+        }
+        if let Some(first) = batch.drop_below {
+            self.entries = self.entries.split_off(&first);
+        }
+        if let Some(first) = batch.drop_from {
+            self.entries.split_off(&first);
+        }
+        self.records.extend(batch.records.iter().cloned());
+        self.entries.extend(batch.entries.iter().cloned());
+    }
+
+    /// Whether there is no group yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+/// Where a group's log is kept.
+pub trait LogStore: Send {
+    /// All that was written.
+    ///
+    /// # Errors
+    /// [`LogError`] when it cannot be read.
+    fn load(&self) -> Result<Stored, LogError>;
+
+    /// Carries out all batches, in order, or none; durable when it returns.
+    ///
+    /// # Errors
+    /// [`LogError::Store`]; nothing has changed then.
+    fn write(&mut self, batches: &[Batch]) -> Result<(), LogError>;
+}
+
+/// A store in memory, for simulation and tests.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryLog {
+    stored: Stored,
+}
+
+impl LogStore for MemoryLog {
+    fn load(&self) -> Result<Stored, LogError> {
+        Ok(self.stored.clone())
+    }
+
+    fn write(&mut self, batches: &[Batch]) -> Result<(), LogError> {
+        batches.iter().for_each(|batch| self.stored.apply(batch));
+        Ok(())
+    }
+}
+
+/// Who a node is in which cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The node's uuid.
+    pub uuid: String,
+    /// Its number in the cluster.
+    pub node: NodeId,
+    /// The cluster's uuid.
+    pub cluster_uuid: String,
+    /// The cluster's secret and its nodes, for as long as the metadata has not arrived.
+    pub secret: String,
+    /// See `secret`; empty where the node has founded the cluster.
+    pub peers: Vec<NodeInfo>,
+}

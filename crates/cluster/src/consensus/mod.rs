@@ -1,0 +1,44 @@
+//! Agreement on the metadata: a Raft group of all nodes, whose state machine is [`Metadata`](crate::Metadata).
+//!
+//! [`Consensus`] wraps TiKV's `raft` and does no I/O of its own: ticks, messages and proposals go in; messages, batches for
+//! the log and applied changes come out of [`Consensus::turn`]. Whoever drives it writes the batches to a [`LogStore`],
+//! in order, and says so with [`Consensus::written`]. One seed replays a run: election timeouts are drawn from it.
+//!
+//! Invariants:
+//! - What a message or an applied change relies on is durable before either leaves: both wait, in order, for the batches
+//!   before them. Only a leader's own messages may go at once, as Raft allows.
+//! - A proposal is applied at most once, however often it is proposed: the last proposals and how they ended are part of
+//!   the replicated state.
+//! - Who belongs to the group follows from the metadata: the leader changes the group, one member at a time, until they
+//!   agree (`members`). A new node learns first and votes once it has caught up.
+//! - A change of the group is applied only after the commit index that covers it is durable, so that no restart goes back
+//!   to an older group.
+//! - Nothing that came from a peer or a disk is given to the protobuf parser; `codec` is the only decoder.
+
+mod codec;
+mod disk;
+mod entry;
+mod group;
+mod log;
+mod members;
+mod mirror;
+mod state;
+
+pub use disk::DiskLog;
+pub use entry::ProposalId;
+pub use group::{Commit, Consensus, ProposeError, StepError, Turn, found, join};
+pub use log::{Batch, LogError, LogStore, Member, MemoryLog, Record, Stored};
+pub use members::VOTERS_MAX;
+pub use state::Outcome;
+
+use base::NodeId;
+
+/// Raft's id of a node; it reserves 0 for nobody.
+const fn raft_id(node: NodeId) -> u64 {
+    node.get() as u64 + 1
+}
+
+/// The node of one of Raft's ids.
+fn node_id(raft_id: u64) -> Option<NodeId> {
+    raft_id.checked_sub(1).and_then(|id| u16::try_from(id).ok()).map(NodeId)
+}
