@@ -24,6 +24,8 @@ use crate::{
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest body of a request whose sender is not known.
 const ANONYMOUS_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Longest body of a request of another node: a snapshot of the metadata.
+const INTERNAL_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -84,7 +86,11 @@ impl Api {
             let text = "Cluster uuid does not match the requested.\r\n";
             return Err(reply::text(StatusCode::NOT_FOUND, text).into());
         }
-        let limit = if user.domain == Domain::Anonymous { ANONYMOUS_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
+        let limit = match user.domain {
+            Domain::Anonymous => ANONYMOUS_BODY_BYTES_MAX,
+            Domain::Internal => INTERNAL_BODY_BYTES_MAX,
+            _ => BODY_BYTES_MAX,
+        };
         let body = read_body(&parts, body, limit).await?;
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
         let call = Call { api: Arc::clone(self), meta, method, path, query, body, user, from };

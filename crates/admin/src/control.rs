@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use axum::body::Bytes;
 use cluster::{Applied, ClusterError, Command, Metadata, auth::Identity};
 
 use crate::cluster_status::ClusterStatus;
@@ -29,6 +30,11 @@ pub trait NodeControl: Send + Sync + 'static {
     /// How the cluster is: never waits, and is a second old at most while there is a leader.
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::default()
+    }
+    /// Answers another node of the cluster: a request to `/_settee/` and `name`.
+    fn internal<'a>(&'a self, name: &'a str, body: Bytes) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
+        let _ = body;
+        Box::pin(std::future::ready(Err(ClusterError::NotSupported(format!("{name} is not known")))))
     }
     /// Empties a bucket.
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;

@@ -18,6 +18,7 @@ mod users;
 mod x509;
 
 use axum::http::{Method, StatusCode};
+use cluster::ClusterError;
 use serde_json::json;
 
 use crate::{
@@ -62,7 +63,20 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["controller", "setAutoCompaction"] => settings::dispatch(call, &["autoCompaction"]).await,
         ["controller", ..] => unsupported::controller(call, &path),
         ["logs"] if get => logs(call),
+        ["_settee", name] if call.method == Method::POST => internal(call, name).await,
         _ => unsupported::path(call, &path),
+    }
+}
+
+/// What nodes of the cluster ask of one another.
+async fn internal(call: &Call, name: &str) -> Outcome {
+    if !call.user.is_internal() {
+        return Err(reply::unauthorized());
+    }
+    match call.api.control.internal(name, call.body.clone()).await {
+        Ok(body) => Ok(reply::with_body(StatusCode::OK, "application/octet-stream", body.into())),
+        Err(ClusterError::NotSupported(_)) => Ok(reply::not_found()),
+        Err(error) => Ok(reply::text(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
     }
 }
 
