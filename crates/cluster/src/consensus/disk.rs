@@ -1,15 +1,20 @@
 //! The log in one `redb` file: every write a transaction that is synced.
 //!
-//! Every page's checksum is verified when the file is opened, so that what is read later can be trusted and damage is
-//! reported instead of met. After a failed write (a full disk, most likely) the file is opened anew with the next one.
+//! At a start the file is read into memory whole and verified there, every page's checksum: what is damaged is reported
+//! instead of met later, and a start waits for no sync, which verifying in place would do several times. The file itself
+//! is opened with the first write, and anew after a write that failed (a full disk, most likely).
 
 use std::{
     fs::{self, File},
+    io,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, backends::FileBackend};
+use redb::{
+    Database, ReadableDatabase as _, ReadableTable as _, StorageBackend as _, TableDefinition,
+    backends::{FileBackend, InMemoryBackend},
+};
 
 use super::{Batch, LogError, LogStore, Record, Stored};
 
@@ -26,73 +31,28 @@ const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries")
 #[derive(Debug)]
 pub struct DiskLog {
     path: PathBuf,
-    /// `None` after a write that failed.
+    /// `None` before the first write, and after one that failed.
     database: Option<Database>,
 }
 
 impl DiskLog {
-    /// Opens the file, which is created if need be, and checks it.
-    ///
-    /// # Errors
-    /// [`LogError`] when it cannot be had, is damaged, or of another format.
-    pub fn open(path: &Path) -> Result<Self, LogError> {
-        let log =
-            Self { path: path.into(), database: Some(open(path).map_err(|error| failed(path, error))?) };
-        match log.format()? {
-            None | Some(FORMAT) => Ok(log),
-            Some(other) => {
-                let text = format!("format {other} is not known to this version, which reads {FORMAT}");
-                Err(failed(path, Failure::Text(text)))
-            }
-        }
-    }
-
-    fn format(&self) -> Result<Option<u64>, LogError> {
-        let stored = self.read(|table| {
-            let value = table.get(FORMAT_KEY)?;
-            Ok(value.and_then(|value| value.value().try_into().ok().map(u64::from_le_bytes)))
-        })?;
-        Ok(stored.flatten())
-    }
-
-    /// What `read` finds in the table of records; `None` when there is no table yet.
-    fn read<T>(
-        &self,
-        read: impl FnOnce(&redb::ReadOnlyTable<&'static str, &'static [u8]>) -> Result<T, Failure>,
-    ) -> Result<Option<T>, LogError> {
-        let attempt = || {
-            let Some(database) = &self.database else { return Err(Failure::Text("closed".into())) };
-            match database.begin_read()?.open_table(RECORDS) {
-                Ok(table) => read(&table).map(Some),
-                Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-                Err(error) => Err(error.into()),
-            }
-        };
-        attempt().map_err(|error| failed(&self.path, error))
+    /// The log in that file; it comes into being with the first write.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.into(), database: None }
     }
 }
 
 impl LogStore for DiskLog {
-    fn load(&self) -> Result<Stored, LogError> {
-        let records = self.read(|table| {
-            let mut records = Vec::new();
-            for record in Record::ALL {
-                if let Some(value) = table.get(record.name())? {
-                    records.push((record, value.value().to_vec()));
-                }
-            }
-            Ok(records)
-        })?;
-        let Some(records) = records else { return Ok(Stored::default()) };
-        let entries = || -> Result<_, Failure> {
-            let Some(database) = &self.database else { return Err(Failure::Text("closed".into())) };
-            let table = database.begin_read()?.open_table(ENTRIES)?;
-            let all =
-                table.iter()?.map(|item| item.map(|(index, entry)| (index.value(), entry.value().to_vec())));
-            Ok(all.collect::<Result<_, _>>()?)
-        };
-        let entries = entries().map_err(|error| failed(&self.path, error))?;
-        Ok(Stored { records: records.into_iter().collect(), entries })
+    fn load(&mut self) -> Result<Stored, LogError> {
+        // What was written is in the file, and nobody else has it open.
+        self.database = None;
+        match fs::read(&self.path) {
+            Ok(bytes) if bytes.is_empty() => Ok(Stored::default()),
+            Ok(bytes) => read_verified(&bytes).map_err(|error| failed(&self.path, error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Stored::default()),
+            Err(error) => Err(failed(&self.path, error.into())),
+        }
     }
 
     fn write(&mut self, batches: &[Batch]) -> Result<(), LogError> {
@@ -106,15 +66,45 @@ impl LogStore for DiskLog {
     }
 }
 
+/// What a file with these contents holds.
+fn read_verified(bytes: &[u8]) -> Result<Stored, Failure> {
+    let copy = InMemoryBackend::new();
+    copy.set_len(bytes.len() as u64)?;
+    copy.write(0, bytes)?;
+    let database = Database::builder()
+        .set_cache_size(CACHE_BYTES)
+        .set_check_integrity_on_open(true)
+        .create_with_backend(copy)?;
+    let transaction = database.begin_read()?;
+    let records = match transaction.open_table(RECORDS) {
+        Ok(records) => records,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Stored::default()),
+        Err(error) => return Err(error.into()),
+    };
+    let format = records.get(FORMAT_KEY)?.and_then(|value| value.value().try_into().ok());
+    if format.map(u64::from_le_bytes) != Some(FORMAT) {
+        return Err(Failure::Text(format!("another format than {FORMAT}, the one that this version reads")));
+    }
+    let mut stored = Stored::default();
+    for record in Record::ALL {
+        if let Some(value) = records.get(record.name())? {
+            stored.records.insert(record, value.value().to_vec());
+        }
+    }
+    for item in transaction.open_table(ENTRIES)?.iter()? {
+        let (index, entry) = item?;
+        stored.entries.insert(index.value(), entry.value().to_vec());
+    }
+    Ok(stored)
+}
+
 fn open(path: &Path) -> Result<Database, Failure> {
     let is_new = !path.try_exists()?;
     // Verifiers of passwords are inside: nobody else reads it.
     let file =
         fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    let database = Database::builder()
-        .set_cache_size(CACHE_BYTES)
-        .set_check_integrity_on_open(true)
-        .create_with_backend(FileBackend::new(file)?)?;
+    let backend = FileBackend::new(file)?;
+    let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend)?;
     if let Some(folder) = path.parent().filter(|_| is_new) {
         File::open(folder)?.sync_all()?;
     }
@@ -193,7 +183,7 @@ mod tests {
     fn what_was_written_is_there_after_a_reopening() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log.redb");
-        let mut log = DiskLog::open(&path).unwrap();
+        let mut log = DiskLog::new(&path);
         assert!(log.load().unwrap().is_empty());
         let tail = Batch {
             drop_below: Some(3),
@@ -206,7 +196,7 @@ mod tests {
         let mut expected = Stored::default();
         batches.iter().for_each(|batch| expected.apply(batch));
         drop(log);
-        let mut log = DiskLog::open(&path).unwrap();
+        let mut log = DiskLog::new(&path);
         assert_eq!(log.load().unwrap(), expected);
         assert_eq!(expected.entries.keys().copied().collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8]);
         log.write(&[Batch { clear: true, ..Batch::default() }]).unwrap();
@@ -218,16 +208,16 @@ mod tests {
     fn a_damaged_file_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log.redb");
-        let mut log = DiskLog::open(&path).unwrap();
+        let mut log = DiskLog::new(&path);
         log.write(&[batch(1..200)]).unwrap();
         drop(log);
         let whole = fs::read(&path).unwrap();
         let mut refused = 0;
-        for page in 0..whole.len() / 4096 {
+        for page in (0..whole.len() / 4096).step_by(3) {
             let mut damaged = whole.clone();
             damaged[page * 4096..][..64].iter_mut().for_each(|byte| *byte ^= 0x5a);
             fs::write(&path, &damaged).unwrap();
-            match DiskLog::open(&path).and_then(|log| log.load()) {
+            match DiskLog::new(&path).load() {
                 Ok(stored) => assert_eq!(stored.entries.len(), 199, "a page that holds nothing"),
                 Err(error) => {
                     refused += 1;
@@ -237,6 +227,6 @@ mod tests {
         }
         assert!(refused > 0);
         fs::write(&path, b"{ \"format\": 2 }").unwrap();
-        assert!(DiskLog::open(&path).is_err(), "another kind of file");
+        assert!(DiskLog::new(&path).load().is_err(), "another kind of file");
     }
 }

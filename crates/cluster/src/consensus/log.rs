@@ -104,7 +104,7 @@ pub trait LogStore: Send {
     ///
     /// # Errors
     /// [`LogError`] when it cannot be read.
-    fn load(&self) -> Result<Stored, LogError>;
+    fn load(&mut self) -> Result<Stored, LogError>;
 
     /// Carries out all batches, in order, or none; durable when it returns.
     ///
@@ -120,7 +120,7 @@ pub struct MemoryLog {
 }
 
 impl LogStore for MemoryLog {
-    fn load(&self) -> Result<Stored, LogError> {
+    fn load(&mut self) -> Result<Stored, LogError> {
         Ok(self.stored.clone())
     }
 
