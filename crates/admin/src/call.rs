@@ -125,8 +125,8 @@ impl Call {
 
     /// The host in addresses shown to this client: the node's own name, or the address the client used.
     pub(crate) fn host_of(&self, node: &cluster::NodeInfo) -> String {
-        let host =
-            named_host(&self.meta, node).map_or_else(|| self.from.local.ip().to_canonical().to_string(), str::to_owned);
+        let host = named_host(&self.meta, node)
+            .map_or_else(|| self.from.local.ip().to_canonical().to_string(), str::to_owned);
         if host.contains(':') { format!("[{host}]") } else { host }
     }
 

@@ -8,7 +8,6 @@ use std::{
     sync::Arc,
 };
 
-use axum::body::Bytes;
 use cluster::{Applied, ClusterError, Command, Metadata, auth::Identity};
 
 use crate::cluster_status::ClusterStatus;
@@ -32,7 +31,7 @@ pub trait NodeControl: Send + Sync + 'static {
         Arc::default()
     }
     /// Answers another node of the cluster: a request to `/_settee/` and `name`.
-    fn internal<'a>(&'a self, name: &'a str, body: Bytes) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
+    fn internal<'a>(&'a self, name: &'a str, body: Vec<u8>) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
         let _ = body;
         Box::pin(std::future::ready(Err(ClusterError::NotSupported(format!("{name} is not known")))))
     }

@@ -73,7 +73,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
     if !call.user.is_internal() {
         return Err(reply::unauthorized());
     }
-    match call.api.control.internal(name, call.body.clone()).await {
+    match call.api.control.internal(name, call.body.to_vec()).await {
         Ok(body) => Ok(reply::with_body(StatusCode::OK, "application/octet-stream", body.into())),
         Err(ClusterError::NotSupported(_)) => Ok(reply::not_found()),
         Err(error) => Ok(reply::text(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
