@@ -31,6 +31,8 @@ const KEYS_MAX: usize = 10_000;
 const WAITERS_MAX: usize = 100_000;
 /// The share of either that is taken when those who wait for a place are told to ask again.
 const REOPEN_SHARE: usize = 2;
+/// Beyond so many queued keys nothing is asked for ahead of its time: what is waited for comes first.
+const AHEAD_KEYS_MAX: usize = KEYS_MAX / 4;
 /// Keys taken at once, which are read in the order in which they lie on disk.
 const BATCH_KEYS: usize = 32;
 /// Threads that a queue is shared out to: no batch takes more than its part.
@@ -168,6 +170,20 @@ impl Bucket {
     /// For a vBucket that is not here, or has no disk.
     pub fn fetch(&self, vb: VbId, key: HashedKey<'_>, waiter: Waiter) -> Result<Fetching, Status> {
         self.enqueue_fetch(vb, key, Some(waiter))
+    }
+
+    /// Asks for a document that is going to be read soon, if it is on disk only: it may be there by then. A hint: where
+    /// anything stands in the way nothing happens.
+    pub fn fetch_ahead(&self, vb: VbId, key: HashedKey<'_>) {
+        let Ok((slot, shard)) = self.slot(vb) else { return };
+        if shard.store.is_none() || shard.queued_fetches() >= AHEAD_KEYS_MAX {
+            return;
+        }
+        let is_cold = slot.vb.try_lock().is_some_and(|v| v.may_be_cold(key));
+        if is_cold {
+            // A full queue is as good a reason as any not to.
+            let _ = self.enqueue_fetch(vb, key, None);
+        }
     }
 
     /// As [`Bucket::fetch`], for background work that is going to look again, whatever the answer.

@@ -40,6 +40,14 @@ impl VBucket {
         }
     }
 
+    /// Whether reading a key takes the disk, as far as can be told at a glance.
+    pub(crate) fn may_be_cold(&self, key: HashedKey<'_>) -> bool {
+        match self.table.find(key.hash, key.key.encoded()) {
+            Some(item) => !item.is_deleted() && !item.is_resident(),
+            None => !self.vouches_for(key.hash, None) || self.cold.may_contain(key.hash),
+        }
+    }
+
     /// Takes a clean document out of the table; the disk has it. Whether it went.
     pub(crate) fn evict_to_disk(&mut self, env: &Env<'_>, id: ItemId, after: &mut Aftermath<'_>) -> bool {
         if !self.may_evict_keys() {

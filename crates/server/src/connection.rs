@@ -6,7 +6,10 @@
 //! A request that must wait is *parked*: its packet is copied, and it is executed again when it is woken, when slow
 //! work for it is done, or when its deadline passes. On a connection that negotiated nothing else, what follows
 //! waits behind it. With unordered execution only commands that must not be reordered do, and a bound on parked
-//! requests keeps their memory bounded. While a connection is blocked nothing is read from it.
+//! requests keeps their memory bounded. While a connection is blocked nothing is read from it, but what has been read
+//! is looked through for more that the disk will be asked for ([`look_ahead`]).
+
+mod look_ahead;
 
 use std::time::{Duration, Instant};
 
@@ -361,6 +364,9 @@ impl Connection {
             match flow {
                 Flow::Next | Flow::Parked => {
                     at += header.packet_len();
+                    if flow == Flow::Parked {
+                        self.look_ahead(input.get(at..).unwrap_or_default(), context);
+                    }
                     executed += 1;
                     // Any command may have something large to copy.
                     context.laboured |= executed % CHECKED_REQUESTS == 0;
@@ -651,10 +657,14 @@ impl Connection {
                 Step::Close => return (at, After::Close),
                 Step::Command(command, length) => {
                     let packet = rest.get(..length).unwrap_or_default();
-                    if self.execute_text(packet, &command, None, out, context) == Flow::Close {
+                    let flow = self.execute_text(packet, &command, None, out, context);
+                    if flow == Flow::Close {
                         return (at, After::Close);
                     }
                     at += length;
+                    if flow == Flow::Parked {
+                        self.look_ahead_text(input.get(at..).unwrap_or_default(), context);
+                    }
                     executed += 1;
                     context.laboured |= executed % CHECKED_REQUESTS == 0;
                 }

@@ -3,7 +3,7 @@
 //! Answers come strictly in order, so whatever parks blocks the connection. A retrieval of many keys that meets one
 //! which has to be fetched is parked with the keys that are still to come.
 
-use base::{Cas, Datatype, HashedKey, Status, VbId, bucket::DurabilityLevel, key, limits};
+use base::{Cas, Datatype, DocKey, HashedKey, Status, VbId, bucket::DurabilityLevel, key, limits};
 use cluster::auth::Privilege;
 use engine::{Counter, Delete, DocView, Durable, Expiry, Mutated, Store, StoreMode};
 use protocol::text::{Command, Keys, Parsed, StoreVerb, expiry_to_wire, parse, reply};
@@ -228,8 +228,7 @@ impl TextCall<'_> {
 
     /// The vBucket and encoded key of a logical key.
     fn locate<'a>(&self, logical: &[u8], scratch: &'a mut Vec<u8>) -> Result<(VbId, HashedKey<'a>), Stop> {
-        let key = key::encode_key(base::CollectionId::DEFAULT, logical, scratch);
-        let key = key.map_err(|_| Stop::Status(Status::Invalid))?;
+        let key = encoded(logical, scratch).map_err(Stop::Status)?;
         Ok((self.session.vbucket_of(logical), HashedKey::new(key)))
     }
 
@@ -397,6 +396,14 @@ impl TextCall<'_> {
             Err(_) => self.out.bytes.extend_from_slice(reply::ERROR),
         }
     }
+}
+
+/// The encoded key of a logical key.
+///
+/// # Errors
+/// `Invalid` when it is too long.
+pub(crate) fn encoded<'a>(logical: &[u8], scratch: &'a mut Vec<u8>) -> Result<DocKey<'a>, Status> {
+    key::encode_key(base::CollectionId::DEFAULT, logical, scratch).map_err(|_| Status::Invalid)
 }
 
 /// The status to put into words; what is no refusal is passed on.

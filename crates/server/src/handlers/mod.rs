@@ -102,6 +102,13 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     }
 }
 
+/// Whether it cannot be executed without the document's value.
+pub(crate) fn needs_value(loud: Opcode) -> bool {
+    use Opcode as O;
+    let reads = [O::Get, O::Getk, O::Gat, O::GetLocked, O::Append, O::Prepend, O::Increment, O::Decrement];
+    reads.contains(&loud) || SpecOp::is_opcode(loud)
+}
+
 /// Whether the work may be out of proportion to the bytes that ask for it and the bytes that answer: these are searched,
 /// rewritten or gathered on the way.
 #[inline]

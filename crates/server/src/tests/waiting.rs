@@ -3,6 +3,7 @@
 //! The bucket is on a real segment log; its flusher and fetcher are run by hand, so that "not yet" is certain.
 
 use base::{Datatype, Status, VbId, bucket::DurabilityLevel};
+use cluster::{BucketParams, Command, LegacyParams};
 use protocol::{
     binary::{
         Durability, Opcode, Request, RequestInfo,
@@ -148,6 +149,59 @@ fn documents_that_left_memory_are_fetched_while_their_requests_wait() {
     assert_eq!(answers.iter().map(|reply| reply.opaque).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     assert_eq!((answers[0].text(), answers[1].value.clone()), ("cold".into(), 6_u64.to_be_bytes().to_vec()));
     assert_eq!((answers[3].text(), answers[4].status), ("colder".into(), Status::KeyNotFound));
+}
+
+fn cold_keys() -> Vec<String> {
+    (0..20).map(|number| format!("cold-{number}")).collect()
+}
+
+#[test]
+fn a_pipeline_of_documents_on_disk_is_fetched_together() {
+    let mut node = Node::with_disk();
+    let keys = cold_keys();
+    let each = |opcode, extras| {
+        let request = |key: &String| encode(&Request { key: key.as_bytes(), extras, ..Request::new(opcode) });
+        keys.iter().map(request).collect::<Vec<_>>().concat()
+    };
+    assert_eq!(replies(&wire(&node, &[]).feed(&each(Opcode::Set, &[0; 8]))).len(), keys.len());
+    node.flush();
+    node.reopen_disk();
+    let mut wire = wire(&node, &[]);
+    assert!(wire.feed(&each(Opcode::Get, &[])).is_empty());
+    // Everything is asked for by now, so that one round of the fetchers serves the whole pipeline.
+    node.fetch();
+    wire.deliver(&node);
+    let answers = replies(&wire.feed(b""));
+    assert_eq!(answers.len(), keys.len());
+    assert!(answers.iter().all(|answer| answer.status == Status::Success));
+}
+
+#[test]
+fn so_is_a_list_of_them_in_text() {
+    let mut node = Node::with_disk();
+    for (name, on) in [("cache", false), ("disk", true)] {
+        let legacy = LegacyParams { memcached_port: Some(on), ..LegacyParams::default() };
+        let params = BucketParams { legacy, ..BucketParams::default() };
+        node.apply(&Command::UpdateBucket { name: name.into(), params });
+    }
+    let keys = cold_keys();
+    let sets: String = keys.iter().map(|key| format!("set {key} 0 0 1\r\nx\r\n")).collect();
+    node.connect(ListenerKind::Memcached).feed(sets.as_bytes());
+    node.flush();
+    node.reopen_disk();
+    let mut wire = node.connect(ListenerKind::Memcached);
+    let (first, others) = keys.split_at(10);
+    let asked = format!("get {}\r\nget {}\r\n", first.join(" "), others.join(" "));
+    assert!(wire.feed(asked.as_bytes()).is_empty());
+    let mut answer = Vec::new();
+    // A list asks for its keys one after the other, a turn each; none waits for the disk again.
+    node.fetch();
+    for _ in 0..keys.len() {
+        wire.deliver(&node);
+        answer.extend(wire.feed(b""));
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    assert_eq!(answer.matches("VALUE cold-").count(), keys.len(), "{answer}");
 }
 
 #[test]

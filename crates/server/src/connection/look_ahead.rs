@@ -1,0 +1,76 @@
+//! Looking ahead of a request that waits for the disk, where what follows has to wait behind it.
+//!
+//! Without this each request would ask for its document when its turn comes, so that a connection would get one
+//! document per disk access, however many it has asked for. What has been read already is looked through once, and
+//! documents that are on disk only are asked for together. A hint and no more: every request is executed in its turn as if
+//! nobody had looked.
+
+use base::HashedKey;
+use protocol::{
+    binary::{Decoded, decode_frame_within},
+    text::{Command, Parsed, parse},
+};
+
+use super::{BATCH, Connection};
+use crate::{call::Stage, context::Context, handlers, text};
+
+impl Connection {
+    /// Whether everything waits for a document to come from disk.
+    fn waits_for_disk(&self) -> bool {
+        self.blocked && self.parked.iter().any(|parked| matches!(parked.stage, Stage::Fetch { .. }))
+    }
+
+    /// Asks for the documents of the requests in `input`, which are behind the one that waits.
+    pub(super) fn look_ahead(&self, input: &[u8], context: &mut Context) {
+        let Some(bucket) = self.session.attached().filter(|_| self.waits_for_disk()) else { return };
+        let mut keys = std::mem::take(&mut context.keys);
+        let mut rest = input;
+        for _ in 0..BATCH {
+            let Decoded::Frame(frame) = decode_frame_within(rest, base::limits::FRAME_BODY_BYTES_MAX) else {
+                break;
+            };
+            rest = rest.get(frame.packet_len()..).unwrap_or_default();
+            if let Ok(request) = self.decode(&frame, None, &mut keys)
+                && handlers::needs_value(request.loud)
+            {
+                bucket.engine.fetch_ahead(request.vb, request.key);
+            }
+        }
+        context.keys = keys;
+    }
+
+    /// As [`Connection::look_ahead`], for text.
+    pub(super) fn look_ahead_text(&self, input: &[u8], context: &mut Context) {
+        let Some(bucket) = self.session.attached().filter(|_| self.waits_for_disk()) else { return };
+        let mut scratch = std::mem::take(&mut context.keys);
+        let mut ask = |logical: &[u8]| {
+            if let Ok(key) = text::encoded(logical, &mut scratch) {
+                bucket.engine.fetch_ahead(self.session.vbucket_of(logical), HashedKey::new(key));
+            }
+        };
+        // What waits itself may be the rest of a longer list.
+        for parked in &self.parked {
+            if let Parsed::Command { command, .. } = parse(&parked.packet, base::limits::VALUE_BYTES_MAX) {
+                keys_of(&command).take(BATCH).for_each(&mut ask);
+            }
+        }
+        let mut rest = input;
+        for _ in 0..BATCH {
+            let Parsed::Command { command, length } = parse(rest, base::limits::VALUE_BYTES_MAX) else {
+                break;
+            };
+            rest = rest.get(length..).unwrap_or_default();
+            keys_of(&command).take(BATCH).for_each(&mut ask);
+        }
+        context.keys = scratch;
+    }
+}
+
+/// The keys whose values a command reads.
+fn keys_of<'a>(command: &Command<'a>) -> impl Iterator<Item = &'a [u8]> {
+    let keys = match *command {
+        Command::Get { keys, .. } | Command::GetAndTouch { keys, .. } => Some(keys),
+        _ => None,
+    };
+    keys.into_iter().flat_map(|keys| keys.iter())
+}
