@@ -22,6 +22,7 @@ mod members;
 mod metadata;
 mod migration;
 pub mod moves;
+pub mod orchestrator;
 pub mod placement;
 pub mod rebalancing;
 pub mod report;
@@ -38,6 +39,7 @@ pub use metadata::{
     Admin, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
 };
 pub use moves::{VbChange, VbStep};
+pub use orchestrator::{Health, NodeProgress, Orchestrator, RebalanceProgress};
 pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
 pub use report::{BucketReport, LatencyReport, NodeReport, VbReport};
 pub use store::{MetadataStore, StoreError};

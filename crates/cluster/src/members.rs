@@ -187,9 +187,13 @@ impl Metadata {
         }
         let before = &self.auto_failover;
         let stricter = timeout_secs < before.timeout_secs || (enabled && !before.enabled);
-        let armed = before.armed && enabled && !stricter;
         let count = if enabled { before.count } else { 0 };
-        self.auto_failover = AutoFailover { enabled, timeout_secs, max_count, count, whole_groups, armed };
+        self.auto_failover =
+            AutoFailover { enabled, timeout_secs, max_count, count, whole_groups, ..before.clone() };
+        if stricter {
+            self.disarm();
+        }
+        self.note_leases();
         Ok(())
     }
 
@@ -208,6 +212,12 @@ impl Metadata {
     /// until all have said that they know better.
     pub(crate) fn note_leases(&mut self) {
         self.auto_failover.armed &= self.needs_leases();
+    }
+
+    /// From the command at hand on nodes may need leases that they did not need before.
+    pub(crate) fn disarm(&mut self) {
+        self.auto_failover.armed = false;
+        self.auto_failover.since = self.version + 1;
     }
 
     pub(crate) fn node_by_id_mut(&mut self, id: NodeId) -> Result<&mut NodeInfo, ClusterError> {

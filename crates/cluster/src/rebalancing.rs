@@ -77,7 +77,7 @@ impl Metadata {
             self.node_by_id_mut(id)?.membership = Membership::Active;
         }
         // Whoever is new does not know of leases yet.
-        self.auto_failover.armed = false;
+        self.disarm();
         let kind = RebalanceKind::Rebalance;
         self.rebalance =
             Some(Rebalance { id: start.id.clone(), kind, keep, eject, started_ms: start.now_ms, copies: 0 });
@@ -229,7 +229,8 @@ impl Metadata {
     }
 
     /// A bucket of which something that was acknowledged might be lost without these nodes.
-    pub(crate) fn unsafe_without(&self, nodes: &[NodeId]) -> Option<&str> {
+    #[must_use]
+    pub fn unsafe_without(&self, nodes: &[NodeId]) -> Option<&str> {
         let is_unsafe = |bucket: &BucketInfo| {
             bucket.vbs.iter().any(|plan| plan.is_unsafe_without(nodes, bucket.copies()))
         };

@@ -203,10 +203,20 @@ pub struct AutoFailover {
     /// Whether every active node has said that it knows of these settings, so that none serves without a lease where it
     /// needs one. Until then nobody is failed over automatically.
     pub armed: bool,
+    /// The version of the metadata since which leases are asked for as they are now.
+    pub since: u64,
 }
 
 impl Default for AutoFailover {
     fn default() -> Self {
-        Self { enabled: true, timeout_secs: 30, max_count: 1, count: 0, whole_groups: false, armed: false }
+        Self {
+            enabled: true,
+            timeout_secs: 30,
+            max_count: 1,
+            count: 0,
+            whole_groups: false,
+            armed: false,
+            since: 0,
+        }
     }
 }

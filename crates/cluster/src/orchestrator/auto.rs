@@ -1,0 +1,60 @@
+//! Automatic failover: whether somebody has been silent for so long, and is so little needed, that the others go on
+//! without.
+//!
+//! All of it must hold: it is on, and every node has said that it knows; the node has been silent for the whole timeout,
+//! which is longer than any lease; this leader hears a majority of the active nodes; the count allows it; if all of a
+//! server group are silent, failing over groups is on; and enough copies are left of every vBucket. What can be checked
+//! without clocks and reports is checked again when the command is applied.
+
+use base::NodeId;
+
+use super::Orchestrator;
+use crate::{Command, FailOver, Metadata};
+
+impl Orchestrator {
+    pub(super) fn automatic(&self, meta: &Metadata, now_ms: u64) -> Option<Command> {
+        if !meta.needs_leases() {
+            return None;
+        }
+        if !meta.auto_failover.armed {
+            return self.all_know(meta, now_ms).then_some(Command::ArmAutoFailover);
+        }
+        let nodes = self.candidates(meta, now_ms);
+        let allowed = !nodes.is_empty()
+            && meta.auto_failover.count.saturating_add(meta.events(&nodes)) <= meta.auto_failover.max_count
+            && (meta.auto_failover.whole_groups || !empties_a_group(meta, &nodes))
+            && meta.unsafe_without(&nodes).is_none();
+        allowed.then_some(Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: true }))
+    }
+
+    /// Whether every active node acts by metadata in which leases are needed.
+    fn all_know(&self, meta: &Metadata, now_ms: u64) -> bool {
+        meta.active_nodes().all(|node| {
+            let knows =
+                self.heard.report(node.id).is_some_and(|said| said.applied >= meta.auto_failover.since);
+            knows && self.heard.is_heard(node.id, now_ms)
+        })
+    }
+
+    /// Active nodes that have been silent for the timeout, when this leader hears a majority of the others.
+    fn candidates(&self, meta: &Metadata, now_ms: u64) -> Vec<NodeId> {
+        let timeout_ms = u64::from(meta.auto_failover.timeout_secs) * 1000;
+        let active: Vec<NodeId> = meta.active_nodes().map(|node| node.id).collect();
+        let silent = |node: &NodeId| self.heard.silence_ms(*node, now_ms) >= timeout_ms;
+        let gone: Vec<NodeId> = active.iter().copied().filter(silent).collect();
+        let heard = active.iter().filter(|&&node| self.heard.is_heard(node, now_ms)).count();
+        if heard * 2 > active.len() { gone } else { Vec::new() }
+    }
+}
+
+/// Whether some server group would have no active node left, with others having some.
+fn empties_a_group(meta: &Metadata, nodes: &[NodeId]) -> bool {
+    let groups = |gone: bool| {
+        let chosen = meta.active_nodes().filter(move |node| nodes.contains(&node.id) == gone);
+        chosen.map(|node| node.group.as_str()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let (lost, left) = (groups(true), groups(false));
+    // A group of one node fails as that node.
+    let of_several = |group: &&&str| meta.active_nodes().filter(|node| node.group == **group).count() > 1;
+    lost.iter().filter(of_several).any(|group| !left.contains(group))
+}

@@ -1,0 +1,105 @@
+//! Who has been heard of when, and what they said last.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{BucketUuid, NodeId, VbId};
+
+use crate::{Metadata, NodeReport, VbReport};
+
+/// A node that has not been heard of for so long is not counted on for anything new.
+const SILENT_AFTER_MS: u64 = 3_000;
+
+/// How a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It reports, and its buckets are open.
+    Healthy,
+    /// It reports, and opens buckets.
+    Warmup,
+    /// It has not reported of late.
+    Unhealthy,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    voices: BTreeMap<NodeId, Voice>,
+    /// When this leader began to listen: nobody has been silent for longer, as far as it knows.
+    since_ms: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Voice {
+    at_ms: u64,
+    report: NodeReport,
+    copies: BTreeMap<BucketUuid, BTreeMap<VbId, VbReport>>,
+    weights: BTreeMap<BucketUuid, BTreeMap<VbId, u64>>,
+}
+
+impl Heard {
+    pub(super) fn take(&mut self, report: NodeReport, now_ms: u64) {
+        let ready = || report.buckets.iter().filter(|bucket| bucket.ready);
+        let copies = ready()
+            .map(|bucket| (bucket.uuid.clone(), bucket.vbs.iter().map(|copy| (copy.vb, *copy)).collect()))
+            .collect();
+        // Sizes are not told every time; those told last will do.
+        let before = self.voices.remove(&report.node).map(|voice| voice.weights);
+        let mut weights = before.unwrap_or_default();
+        for bucket in ready().filter(|bucket| !bucket.weights.is_empty()) {
+            weights.insert(bucket.uuid.clone(), bucket.weights.iter().copied().collect());
+        }
+        self.voices.insert(report.node, Voice { at_ms: now_ms, report, copies, weights });
+    }
+
+    /// Forgets who is no member, and when there was nobody before, begins to listen.
+    pub(super) fn attend(&mut self, meta: &Metadata, now_ms: u64) {
+        self.since_ms.get_or_insert(now_ms);
+        self.voices
+            .retain(|&id, voice| meta.node_by_id(id).is_some_and(|node| node.uuid == voice.report.uuid));
+    }
+
+    pub(super) fn report(&self, node: NodeId) -> Option<&NodeReport> {
+        self.voices.get(&node).map(|voice| &voice.report)
+    }
+
+    pub(super) fn copy(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> Option<&VbReport> {
+        self.voices.get(&node)?.copies.get(bucket)?.get(&vb)
+    }
+
+    /// Copies of a bucket that have been opened after an unclean stop and are not confirmed yet.
+    pub(super) fn in_doubt(&self, bucket: &BucketUuid) -> BTreeSet<(NodeId, VbId)> {
+        let copies = self.voices.iter().filter_map(|(&node, voice)| Some((node, voice.copies.get(bucket)?)));
+        let doubted = copies.flat_map(|(node, copies)| {
+            copies.values().filter(|copy| copy.unconfirmed).map(move |copy| (node, copy.vb))
+        });
+        doubted.collect()
+    }
+
+    /// Bytes that copying a vBucket from that node would send, as far as it has said.
+    pub(super) fn weight(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> Option<u64> {
+        self.voices.get(&node)?.weights.get(bucket)?.get(&vb).copied()
+    }
+
+    /// How long nothing has been heard of a node.
+    pub(super) fn silence_ms(&self, node: NodeId, now_ms: u64) -> u64 {
+        let since = self.voices.get(&node).map(|voice| voice.at_ms).or(self.since_ms).unwrap_or(now_ms);
+        now_ms.saturating_sub(since)
+    }
+
+    /// Whether a node can be counted on. One that has never been heard of cannot.
+    pub(super) fn is_heard(&self, node: NodeId, now_ms: u64) -> bool {
+        self.voices.contains_key(&node) && self.silence_ms(node, now_ms) < SILENT_AFTER_MS
+    }
+
+    /// Whether a node has not been heard of for so long that one need not wait for it.
+    pub(super) fn is_silent(&self, node: NodeId, now_ms: u64) -> bool {
+        self.silence_ms(node, now_ms) >= SILENT_AFTER_MS
+    }
+
+    pub(super) fn health(&self, node: NodeId, now_ms: u64) -> Health {
+        match self.report(node).filter(|_| self.is_heard(node, now_ms)) {
+            None => Health::Unhealthy,
+            Some(report) if report.buckets.iter().all(|bucket| bucket.ready) => Health::Healthy,
+            Some(_) => Health::Warmup,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the leader does: it compares what shall be (the metadata) with what is (the nodes' reports), and proposes the
+//! next commands.
+//!
+//! Nothing that matters is kept here. Whoever leads next begins with an empty one and goes on, because every decision
+//! follows from metadata and reports alone; what is remembered only measures time (silence, rates) or is asked again
+//! (how far the active copy had got when a chain changed). Proposals may be lost or made twice.
+//!
+//! `now_ms` is Unix milliseconds of a clock that does not jump.
+
+mod auto;
+mod budget;
+mod heard;
+mod progress;
+mod sizing;
+mod vb;
+
+use std::collections::BTreeMap;
+
+use base::{BucketUuid, NodeId, Seqno, VbId};
+
+pub use heard::Health;
+pub use progress::{NodeProgress, RebalanceProgress};
+
+use self::{budget::Budget, heard::Heard, progress::Tracker, vb::Scene};
+use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPlan};
+
+/// Part of the failover delay for which actives may serve without being heard: the rest is for what clocks and networks
+/// do in between.
+const LEASE_PERCENT: u64 = 70;
+
+/// The leader's view of the cluster. One per leadership.
+#[derive(Debug, Default)]
+pub struct Orchestrator {
+    heard: Heard,
+    notes: Notes,
+    tracker: Tracker,
+}
+
+/// What is remembered of vBuckets that are on their way.
+type Notes = BTreeMap<BucketUuid, BTreeMap<VbId, Note>>;
+
+/// What is remembered of a vBucket for the time of one term.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    term: u64,
+    /// When it was first seen in this term.
+    since_ms: u64,
+    /// Version of the metadata then: a node that acts by that one knows of the term.
+    version: u64,
+    /// What the active copy had when it was first heard of in this term, while two chains count.
+    floor: Option<Seqno>,
+}
+
+impl Orchestrator {
+    /// One that has heard of nobody.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes note of what a node says about itself.
+    pub fn report(&mut self, report: NodeReport, now_ms: u64) {
+        self.heard.take(report, now_ms);
+    }
+
+    /// What to propose now. To be called whenever metadata have changed or reports have come, and now and then.
+    pub fn step(&mut self, meta: &Metadata, now_ms: u64) -> Vec<Command> {
+        self.heard.attend(meta, now_ms);
+        self.take_notes(meta, now_ms);
+        self.tracker.observe(meta, &self.heard, now_ms);
+        let mut commands = Vec::new();
+        let changes = self.changes(meta, now_ms);
+        if !changes.is_empty() {
+            commands.push(Command::ChangeVbs(changes));
+        }
+        commands.extend(self.automatic(meta, now_ms));
+        if let Some(rebalance) = &meta.rebalance
+            && meta.is_at_target()
+        {
+            commands.push(Command::FinishRebalance { id: rebalance.id.clone(), now_ms });
+        }
+        commands
+    }
+
+    /// How a node is.
+    #[must_use]
+    pub fn health(&self, node: NodeId, now_ms: u64) -> Health {
+        self.heard.health(node, now_ms)
+    }
+
+    /// The last report of a node.
+    #[must_use]
+    pub fn last_report(&self, node: NodeId) -> Option<&NodeReport> {
+        self.heard.report(node)
+    }
+
+    /// How long actives may serve from the moment in which they sent a report that was answered; `None` where they need
+    /// no lease.
+    #[must_use]
+    pub fn lease_ms(meta: &Metadata) -> Option<u64> {
+        let delay_ms = u64::from(meta.auto_failover.timeout_secs) * 1000;
+        meta.needs_leases().then_some(delay_ms * LEASE_PERCENT / 100)
+    }
+
+    /// How far the rebalance under way has come.
+    #[must_use]
+    pub fn progress(&self, meta: &Metadata, now_ms: u64) -> Option<RebalanceProgress> {
+        self.tracker.progress(meta, &self.heard, now_ms)
+    }
+
+    /// Whether nodes are large enough for the buckets, by what they have reported.
+    ///
+    /// # Errors
+    /// The arithmetic of what does not fit, for people.
+    pub fn check_sizing(&self, meta: &Metadata, keep: &[NodeId]) -> Result<(), String> {
+        sizing::check(meta, &self.heard, keep)
+    }
+
+    /// Keeps notes of what is on its way, and of nothing else.
+    fn take_notes(&mut self, meta: &Metadata, now_ms: u64) {
+        let mut notes = Notes::new();
+        for bucket in meta.buckets.values() {
+            let before = self.notes.remove(&bucket.uuid).unwrap_or_default();
+            let doubted = self.heard.in_doubt(&bucket.uuid);
+            let mut taken = BTreeMap::new();
+            for (at, plan) in bucket.vbs.iter().enumerate() {
+                let vb = VbId(at as u16);
+                if plan.is_quiet() && !plan.active().is_some_and(|node| doubted.contains(&(node, vb))) {
+                    continue;
+                }
+                let active = plan.active().and_then(|node| self.heard.copy(node, &bucket.uuid, vb));
+                let new = Note { term: plan.term, since_ms: now_ms, version: meta.version, floor: None };
+                let mut note = before.get(&vb).copied().filter(|note| note.term == plan.term).unwrap_or(new);
+                if plan.joint.is_none() {
+                    note.floor = None;
+                } else if note.floor.is_none() {
+                    note.floor = active.filter(|copy| vb::leads(copy, plan)).map(|copy| copy.high_seqno);
+                }
+                taken.insert(vb, note);
+            }
+            notes.insert(bucket.uuid.clone(), taken);
+        }
+        self.notes = notes;
+    }
+
+    fn changes(&self, meta: &Metadata, now_ms: u64) -> Vec<VbChange> {
+        let mut budget = Budget::new(meta, &self.heard, now_ms);
+        let mut changes = Vec::new();
+        for (bucket, vb, plan, target) in self.in_order(meta) {
+            let note = self.note(&bucket.uuid, vb);
+            let scene = Scene { meta, heard: &self.heard, bucket, vb, plan, target, note, now_ms };
+            if let Some(step) = scene.next_step(&mut budget) {
+                changes.push(VbChange { bucket: bucket.uuid.clone(), vb, term: plan.term, step });
+            }
+        }
+        changes
+    }
+
+    fn note(&self, bucket: &BucketUuid, vb: VbId) -> Option<&Note> {
+        self.notes.get(bucket)?.get(&vb)
+    }
+
+    /// Every vBucket for which something may have to be done, those with the fewest copies first.
+    fn in_order<'a>(&self, meta: &'a Metadata) -> Vec<Case<'a>> {
+        let mut all = Vec::new();
+        for bucket in meta.buckets.values() {
+            for (at, plan) in bucket.vbs.iter().enumerate() {
+                let vb = VbId(at as u16);
+                let target = bucket.target.as_ref().and_then(|target| target.get(at)).map(Vec::as_slice);
+                if !vb::is_there(plan, target) || self.note(&bucket.uuid, vb).is_some() {
+                    all.push((bucket, vb, plan, target));
+                }
+            }
+        }
+        all.sort_by_key(|(_, vb, plan, _)| (plan.chain.len(), *vb));
+        all
+    }
+}
+
+/// A vBucket with its plan and what a rebalance wants of it.
+type Case<'a> = (&'a BucketInfo, VbId, &'a VbPlan, Option<&'a [NodeId]>);

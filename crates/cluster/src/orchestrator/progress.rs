@@ -1,0 +1,207 @@
+//! How far a rebalance has come, and when it will be done.
+//!
+//! What is left is counted in bytes per node that sends or takes them; how fast it goes is measured. The node that would
+//! be last at its own pace decides. The rate counts from when this leader first saw the rebalance; how much there was in
+//! all follows from the number of copies that were to move when it started.
+
+use std::collections::BTreeMap;
+
+use base::{NodeId, VbId};
+
+use super::heard::Heard;
+use crate::{BucketInfo, Metadata, VbPhase, VbPlan};
+
+/// What a copy costs beside its bytes: the steps it takes, in bytes that could have been sent meanwhile.
+const MOVE_COST: f64 = 256.0 * 1024.0;
+/// Share of a copy's cost that is left once all of it has been sent.
+const SWITCH_SHARE: f64 = 0.05;
+/// Without any progress for so long there is no honest guess.
+const STALLED_AFTER_MS: u64 = 10_000;
+
+/// How far a rebalance has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RebalanceProgress {
+    /// From 0 to 1.
+    pub total: f64,
+    /// By node that sends or takes something.
+    pub nodes: BTreeMap<NodeId, NodeProgress>,
+    /// Copies that count already, of those that were to move.
+    pub moves_done: u64,
+    /// Copies that were to move.
+    pub moves_total: u64,
+    /// Bytes that are still to be sent.
+    pub bytes_left: u64,
+    /// Seconds until it is done; `None` while nobody can know.
+    pub eta_secs: Option<u64>,
+    /// What it waits for, in words.
+    pub waits_for: Option<String>,
+}
+
+/// How far one node has come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeProgress {
+    /// From 0 to 1.
+    pub done: f64,
+    /// Copies that it is still to send.
+    pub outgoing: u64,
+    /// Copies that it is still to take.
+    pub incoming: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    tracked: Option<Tracked>,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    id: String,
+    began_ms: u64,
+    /// When there was first anything known to measure from.
+    first: Left,
+    now: Left,
+    /// When something last got less.
+    moved_ms: u64,
+}
+
+/// What is left to do.
+#[derive(Clone, Debug, Default)]
+struct Left {
+    cost: f64,
+    bytes: f64,
+    copies: u64,
+    nodes: BTreeMap<NodeId, NodeLeft>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct NodeLeft {
+    cost: f64,
+    outgoing: u64,
+    incoming: u64,
+}
+
+impl Tracker {
+    pub(super) fn observe(&mut self, meta: &Metadata, heard: &Heard, now_ms: u64) {
+        let Some(rebalance) = &meta.rebalance else {
+            self.tracked = None;
+            return;
+        };
+        let now = left(meta, heard);
+        match self.tracked.as_mut().filter(|tracked| tracked.id == rebalance.id) {
+            Some(tracked) => tracked.take(now, now_ms),
+            None => {
+                let first = now.clone();
+                let id = rebalance.id.clone();
+                self.tracked = Some(Tracked { id, began_ms: now_ms, first, now, moved_ms: now_ms });
+            }
+        }
+    }
+
+    pub(super) fn progress(&self, meta: &Metadata, heard: &Heard, now_ms: u64) -> Option<RebalanceProgress> {
+        let rebalance = meta.rebalance.as_ref()?;
+        let tracked = self.tracked.as_ref().filter(|tracked| tracked.id == rebalance.id)?;
+        let moves_total = rebalance.copies.max(tracked.now.copies);
+        // What there was before this leader came is taken to have been like what it found.
+        let scale = match tracked.first.copies {
+            0 => 1.0,
+            copies => moves_total as f64 / copies as f64,
+        };
+        let nodes = tracked.now.nodes.iter().map(|(&node, left)| {
+            let first = tracked.first.nodes.get(&node).map_or(0.0, |first| first.cost);
+            let done = share_done(left.cost, first * scale);
+            (node, NodeProgress { done, outgoing: left.outgoing, incoming: left.incoming })
+        });
+        Some(RebalanceProgress {
+            total: share_done(tracked.now.cost, tracked.first.cost * scale),
+            nodes: nodes.collect(),
+            moves_done: moves_total - tracked.now.copies,
+            moves_total,
+            bytes_left: tracked.now.bytes as u64,
+            eta_secs: tracked.eta_secs(now_ms),
+            waits_for: waits_for(meta, heard, now_ms),
+        })
+    }
+}
+
+fn share_done(left: f64, all: f64) -> f64 {
+    if all <= 0.0 { 1.0 } else { (1.0 - left / all).clamp(0.0, 1.0) }
+}
+
+impl Tracked {
+    fn take(&mut self, now: Left, now_ms: u64) {
+        if now.cost < self.now.cost {
+            self.moved_ms = now_ms;
+        }
+        if now.cost > self.first.cost {
+            // More has become known, or more has to be done: what was measured says nothing about it.
+            (self.first, self.began_ms) = (now.clone(), now_ms);
+        }
+        self.now = now;
+    }
+
+    /// The longest that any node takes at its pace so far.
+    fn eta_secs(&self, now_ms: u64) -> Option<u64> {
+        if now_ms.saturating_sub(self.moved_ms) >= STALLED_AFTER_MS {
+            return None;
+        }
+        let elapsed = now_ms.saturating_sub(self.began_ms) as f64 / 1000.0;
+        let need = |(node, left): (&NodeId, &NodeLeft)| {
+            let done = self.first.nodes.get(node).map_or(0.0, |first| first.cost) - left.cost;
+            (done > 0.0).then(|| left.cost * elapsed / done)
+        };
+        let longest =
+            self.now.nodes.iter().filter_map(need).fold(None, |longest: Option<f64>, secs| {
+                Some(longest.map_or(secs, |longest| longest.max(secs)))
+            });
+        longest.map(|secs| secs.round() as u64)
+    }
+}
+
+fn left(meta: &Metadata, heard: &Heard) -> Left {
+    let mut all = Left::default();
+    for bucket in meta.buckets.values() {
+        let Some(target) = &bucket.target else { continue };
+        for (at, (plan, target)) in bucket.vbs.iter().zip(target.iter()).enumerate() {
+            if plan.chain != *target || !plan.is_quiet() {
+                add_left(&mut all, bucket, VbId(at as u16), plan, target, heard);
+            }
+        }
+    }
+    all
+}
+
+fn add_left(all: &mut Left, bucket: &BucketInfo, vb: VbId, plan: &VbPlan, target: &[NodeId], heard: &Heard) {
+    let Some(&active) = plan.chain.first() else { return };
+    let bytes = heard.weight(active, &bucket.uuid, vb).unwrap_or(0) as f64;
+    let cost = bytes + MOVE_COST;
+    let seqno = |node: NodeId| heard.copy(node, &bucket.uuid, vb).map_or(0, |copy| copy.high_seqno.get());
+    for &node in target.iter().filter(|node| !plan.chain.contains(node)) {
+        let sent = match seqno(active) {
+            0 => 0.0,
+            high if plan.building.contains(&node) => (seqno(node) as f64 / high as f64).min(1.0),
+            _ => 0.0,
+        };
+        let unsent = bytes * (1.0 - sent);
+        let left = cost * SWITCH_SHARE + cost * (1.0 - SWITCH_SHARE) * (1.0 - sent);
+        all.copies += 1;
+        all.bytes += unsent;
+        all.cost += left;
+        let from = all.nodes.entry(active).or_default();
+        (from.cost, from.outgoing) = (from.cost + left, from.outgoing + 1);
+        let to = all.nodes.entry(node).or_default();
+        (to.cost, to.incoming) = (to.cost + left, to.incoming + 1);
+    }
+    if target.first() != Some(&active) || !matches!(plan.phase, VbPhase::Settled) {
+        let left = MOVE_COST * SWITCH_SHARE;
+        all.cost += left;
+        for node in target.first().into_iter().chain([&active]) {
+            all.nodes.entry(*node).or_default().cost += left;
+        }
+    }
+}
+
+fn waits_for(meta: &Metadata, heard: &Heard, now_ms: u64) -> Option<String> {
+    let silent = |node: &&crate::NodeInfo| heard.is_silent(node.id, now_ms) && meta.holds_copies(node.id);
+    let node = meta.nodes.iter().find(silent)?;
+    Some(format!("node {}:{} has not been heard of", node.host, node.ports.mgmt))
+}

@@ -1,0 +1,219 @@
+//! What is to be done about one vBucket next: at most one step, which follows from its plan, its target and what nodes
+//! say of their copies.
+
+use base::{NodeId, Seqno, VbId, VbRole, bucket::BucketKind};
+
+use super::{Note, Orchestrator, budget::Budget, heard::Heard};
+use crate::{BucketInfo, Metadata, VbPhase, VbPlan, VbReport, VbStep, moves::answers_needed};
+
+/// Mutations that a copy may be behind when it is to count: what it takes to send them is what writers wait for.
+const CLOSE_BEHIND: u64 = 2_000;
+/// How long a vBucket may be without an active copy for the sake of a handover.
+const HANDOVER_PATIENCE_MS: u64 = 10_000;
+/// How long an active copy is given to say that it is in doubt no longer, before its chain is asked.
+const DOUBT_PATIENCE_MS: u64 = 300;
+/// The same right after an election.
+const ELECTED_PATIENCE_MS: u64 = 5_000;
+
+pub(super) struct Scene<'a> {
+    pub(super) meta: &'a Metadata,
+    pub(super) heard: &'a Heard,
+    pub(super) bucket: &'a BucketInfo,
+    pub(super) vb: VbId,
+    pub(super) plan: &'a VbPlan,
+    pub(super) target: Option<&'a [NodeId]>,
+    pub(super) note: Option<&'a Note>,
+    pub(super) now_ms: u64,
+}
+
+/// Whether everything is where it shall be.
+pub(super) fn is_there(plan: &VbPlan, target: Option<&[NodeId]>) -> bool {
+    plan.is_quiet() && target.is_none_or(|target| target == plan.chain)
+}
+
+/// Whether a copy serves clients by that plan.
+pub(super) fn leads(copy: &VbReport, plan: &VbPlan) -> bool {
+    copy.term == plan.term && copy.role == VbRole::Active && !copy.unconfirmed
+}
+
+impl Scene<'_> {
+    pub(super) fn next_step(&self, budget: &mut Budget) -> Option<VbStep> {
+        if let VbPhase::Electing { among } = &self.plan.phase {
+            return self.elect(among);
+        }
+        let Some(&active) = self.plan.chain.first() else { return self.revive() };
+        if self.is_in_doubt(active) {
+            let alone = self.plan.chain.len() == 1;
+            return match self.plan.phase {
+                // Nobody could say better: once it need not hand over it confirms itself.
+                VbPhase::Handover { .. } if alone => Some(VbStep::CancelHandover),
+                _ if alone => None,
+                _ => Some(VbStep::StartElection),
+            };
+        }
+        match &self.plan.phase {
+            VbPhase::Handover { to, after } => self.hand_over(active, *to, after),
+            _ if self.plan.joint.is_some() => self.has_caught_up().then_some(VbStep::DropJoint),
+            _ => self.approach(active, self.target?, budget),
+        }
+    }
+
+    /// A copy's report of the plan's own term.
+    fn copy(&self, node: NodeId) -> Option<&VbReport> {
+        self.any_copy(node).filter(|copy| copy.term == self.plan.term)
+    }
+
+    fn any_copy(&self, node: NodeId) -> Option<&VbReport> {
+        self.heard.copy(node, &self.bucket.uuid, self.vb)
+    }
+
+    fn waited_ms(&self) -> u64 {
+        self.note.map_or(0, |note| self.now_ms.saturating_sub(note.since_ms))
+    }
+
+    /// Whether the active copy has been opened after an unclean stop, and does not serve before others have been asked.
+    fn is_in_doubt(&self, active: NodeId) -> bool {
+        let just_elected = self.plan.joint.as_deref() == Some(&[active][..]);
+        let patience = if just_elected { ELECTED_PATIENCE_MS } else { DOUBT_PATIENCE_MS };
+        self.any_copy(active).is_some_and(|copy| copy.unconfirmed && copy.role != VbRole::Active)
+            && self.waited_ms() >= patience
+    }
+
+    /// The most advanced complete copy, once all who may have it, and enough of those who count, have said what they
+    /// have.
+    fn elect(&self, among: &[NodeId]) -> Option<VbStep> {
+        if !self.is_fenced(among) {
+            return None;
+        }
+        let answers: Vec<(NodeId, &VbReport)> =
+            among.iter().filter_map(|&node| Some((node, self.copy(node)?))).collect();
+        let answered = |node: NodeId| answers.iter().any(|(other, _)| *other == node);
+        if among.iter().any(|&node| !answered(node) && !self.heard.is_silent(node, self.now_ms)) {
+            return None;
+        }
+        let counted = self.plan.counted();
+        let left = counted.iter().filter(|node| among.contains(node)).count();
+        let needed = answers_needed(counted.len(), self.bucket.copies()).min(left);
+        if counted.iter().filter(|&&node| answered(node)).count() < needed {
+            return None;
+        }
+        let place =
+            |node: NodeId| self.plan.chain.iter().position(|&other| other == node).unwrap_or(usize::MAX);
+        let complete = answers.iter().filter(|(_, copy)| copy.complete);
+        let best = complete.max_by_key(|(node, copy)| {
+            (copy.high_prepared, copy.high_seqno, std::cmp::Reverse(place(*node)))
+        });
+        match best {
+            Some(&(winner, _)) => {
+                let others = self.plan.chain.iter().copied().filter(|&node| node != winner);
+                Some(VbStep::Elect([winner].into_iter().chain(others).collect()))
+            }
+            // A complete copy may be among those that are silent.
+            None if answers.len() < among.len() => None,
+            None => Some(VbStep::Elect(Vec::new())),
+        }
+    }
+
+    /// Whether the one that was active before cannot be serving any more: it takes part, it has said that it knows, or it
+    /// has been silent for longer than it may serve unheard.
+    fn is_fenced(&self, among: &[NodeId]) -> bool {
+        let Some(&before) = self.plan.counted().first().filter(|node| !among.contains(node)) else {
+            return true;
+        };
+        if self.meta.node_by_id(before).is_none() {
+            return true;
+        }
+        let knows = |note: &Note| self.heard.report(before).is_some_and(|said| said.applied >= note.version);
+        let lease_ms = Orchestrator::lease_ms(self.meta).unwrap_or(0);
+        self.note.is_some_and(knows)
+            || (self.heard.is_silent(before, self.now_ms)
+                && self.heard.silence_ms(before, self.now_ms) >= lease_ms)
+    }
+
+    fn hand_over(&self, active: NodeId, to: NodeId, after: &[NodeId]) -> Option<VbStep> {
+        let sealed_at =
+            self.copy(active).filter(|copy| copy.role == VbRole::Sealed).map(|copy| copy.high_seqno);
+        if let Some(sealed_at) = sealed_at {
+            let has_all = |node: &&NodeId| self.has(**node, sealed_at);
+            let majority = after.len() / 2 + 1;
+            if self.has(to, sealed_at) && after.iter().filter(has_all).count() >= majority {
+                return Some(VbStep::FinishHandover);
+            }
+        }
+        let hopeless = self.heard.is_silent(to, self.now_ms) || self.waited_ms() >= HANDOVER_PATIENCE_MS;
+        hopeless.then_some(VbStep::CancelHandover)
+    }
+
+    /// Whether a copy holds everything of the active one's history up to `seqno`.
+    fn has(&self, node: NodeId, seqno: Seqno) -> bool {
+        self.copy(node).is_some_and(|copy| {
+            let is_one = matches!(copy.role, VbRole::Active | VbRole::Sealed)
+                || (copy.role == VbRole::Replica && copy.following);
+            is_one && copy.complete && copy.high_seqno >= seqno
+        })
+    }
+
+    /// Whether the chain holds what the one before it held, on disk where there is one: enough of it that no election can
+    /// miss it, all of those that are new, and whoever else can be asked.
+    fn has_caught_up(&self) -> bool {
+        let Some(floor) = self.note.and_then(|note| note.floor) else { return false };
+        let on_disk = self.bucket.kind == BucketKind::Couchbase;
+        let has = |node: NodeId| {
+            self.has(node, floor) && (!on_disk || self.copy(node).is_some_and(|copy| copy.persisted >= floor))
+        };
+        let counted = self.plan.counted();
+        let chain = &self.plan.chain;
+        let must = |node: &&NodeId| !counted.contains(node) || !self.heard.is_silent(**node, self.now_ms);
+        let enough = chain.iter().filter(|&&node| has(node)).count() > chain.len() / 2;
+        // After an election all but the winner look new, though they were there before: a silent one may be waited for by
+        // the failover that takes it out.
+        enough && chain.iter().filter(must).all(|&node| has(node))
+    }
+
+    /// The next step from a quiet plan to its target: copies first, then the chain, then the active role.
+    fn approach(&self, active: NodeId, target: &[NodeId], budget: &mut Budget) -> Option<VbStep> {
+        let chain = &self.plan.chain;
+        let &leader = target.first()?;
+        let missing: Vec<NodeId> = target.iter().copied().filter(|node| !chain.contains(node)).collect();
+        if missing != self.plan.building {
+            let new = missing.iter().filter(|node| !self.plan.building.contains(node));
+            let admitted = new.clone().next().is_none()
+                || budget.admit_build(active, &new.copied().collect::<Vec<_>>(), self.weight());
+            return admitted.then_some(VbStep::Build(missing));
+        }
+        if target == chain {
+            return None;
+        }
+        let leads = self.copy(active).is_some_and(|copy| copy.role == VbRole::Active);
+        // Nothing is said of plans that are quiet: that they are is what was said last.
+        if !(leads || self.plan.building.is_empty())
+            || !missing.iter().all(|&node| self.is_close(active, node))
+        {
+            return None;
+        }
+        if leader == active {
+            return budget.admit_change(active).then(|| VbStep::SetChain(target.to_vec()));
+        }
+        let can = self.heard.is_heard(active, self.now_ms) && self.heard.is_heard(leader, self.now_ms);
+        (can && budget.admit_handover(active, leader)).then(|| VbStep::StartHandover(target.to_vec()))
+    }
+
+    /// Whether a copy that is being built is complete and follows closely.
+    fn is_close(&self, active: NodeId, node: NodeId) -> bool {
+        let Some(leading) = self.copy(active) else { return false };
+        self.has(node, Seqno(leading.high_seqno.get().saturating_sub(CLOSE_BEHIND)))
+    }
+
+    fn weight(&self) -> u64 {
+        self.plan.active().and_then(|node| self.heard.weight(node, &self.bucket.uuid, self.vb)).unwrap_or(0)
+    }
+
+    /// Somebody serves a vBucket that nobody has: one of the target, if somebody wants it served at all.
+    fn revive(&self) -> Option<VbStep> {
+        let target = self.target?;
+        // Whoever held it before may still hold it; placement has put it back there.
+        let held =
+            |node: &&NodeId| self.bucket.former.get(node).is_some_and(|vbs| vbs.contains(&self.vb.get()));
+        target.iter().find(held).or(target.first()).map(|&node| VbStep::Revive(node))
+    }
+}
