@@ -125,19 +125,35 @@ impl KvConnection {
     /// # Errors
     /// Any of these failing.
     pub fn open(address: &str, login: &Login) -> Result<KvConnection> {
+        KvConnection::open_within(address, login, TIMEOUT)
+    }
+
+    /// As [`KvConnection::open`], with no reply awaited for longer than `patience`: a node that was stopped accepts
+    /// connections and never answers.
+    ///
+    /// # Errors
+    /// As [`KvConnection::open`].
+    pub fn open_within(address: &str, login: &Login, patience: Duration) -> Result<KvConnection> {
         let mut connection = KvConnection::connect(address)?;
+        connection.stream.set_read_timeout(Some(patience))?;
+        connection.shake_hands(login)?;
+        connection.stream.set_read_timeout(Some(TIMEOUT))?;
+        Ok(connection)
+    }
+
+    fn shake_hands(&mut self, login: &Login) -> Result<()> {
         let mut wanted: FeatureSet = WANTED.into_iter().collect();
         if login.collections {
             wanted = wanted.with(Feature::Collections);
         }
-        connection.hello(wanted)?;
+        self.hello(wanted)?;
         if let Some((user, password)) = &login.user {
-            connection.authenticate(user, password)?;
+            self.authenticate(user, password)?;
         }
         if let Some(bucket) = &login.bucket {
-            connection.select_bucket(bucket)?;
+            self.select_bucket(bucket)?;
         }
-        Ok(connection)
+        Ok(())
     }
 
     /// `host:port` as asked for.

@@ -20,6 +20,8 @@ pub struct Rest {
     pub address: String,
     /// User name and password for Basic authentication.
     pub login: Option<(String, String)>,
+    /// How long an answer is waited for.
+    patience: Duration,
 }
 
 /// A complete answer.
@@ -38,7 +40,14 @@ impl Rest {
         Rest {
             address: address.into(),
             login: login.map(|(name, password)| (name.to_owned(), password.to_owned())),
+            patience: TIMEOUT,
         }
+    }
+
+    /// The same, with no answer waited for longer than this: a node that was stopped accepts connections and never answers.
+    #[must_use]
+    pub fn within(&self, patience: Duration) -> Rest {
+        Rest { patience, ..self.clone() }
     }
 
     /// GET; any status but 2xx is an error.
@@ -107,8 +116,8 @@ impl Rest {
         let address = self.address.to_socket_addrs().map_err(connect)?.next();
         let address = address.ok_or_else(|| connect(ErrorKind::NotFound.into()))?;
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).map_err(connect)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(self.patience))?;
+        stream.set_write_timeout(Some(self.patience))?;
         stream.write_all(self.head_and_body(method, path, content_type, body).as_bytes())?;
         read_answer(BufReader::new(stream))
     }

@@ -7,6 +7,10 @@
 //!
 //! The rate is in a [`Control`] that several threads share and that may be changed while they run: ramps, steps and
 //! searches are changes of it.
+//!
+//! Operations that fall into the same *tick* are due together, at its beginning. A client that wakes up once per tick
+//! and not once per operation takes a fraction of the CPU, and nothing is late by that: what the latency counts from
+//! is moved with the sending. The price is that arrivals are bunched, by less than a tick.
 
 use crate::choose::Part;
 use serde::{Deserialize, Serialize};
@@ -41,6 +45,8 @@ pub struct Control {
     stop: AtomicBool,
     /// How often what is due and late was given up.
     skips: AtomicU64,
+    /// Whether what is acknowledged now may be lost.
+    doubts: AtomicBool,
 }
 
 impl Control {
@@ -51,7 +57,20 @@ impl Control {
             rate: AtomicU64::new(rate.to_bits()),
             stop: AtomicBool::new(false),
             skips: AtomicU64::new(0),
+            doubts: AtomicBool::new(false),
         }
+    }
+
+    /// From now on, or not any more, what the server has acknowledged without durability may be lost: somebody kills its
+    /// nodes. See [`crate::validate::Ledger::set_doubt`].
+    pub fn set_doubt(&self, doubts: bool) {
+        self.doubts.store(doubts, Ordering::Relaxed);
+    }
+
+    /// Whether acknowledgements promise nothing at the moment.
+    #[must_use]
+    pub fn doubts(&self) -> bool {
+        self.doubts.load(Ordering::Relaxed)
     }
 
     /// Operations per second of the whole run.
@@ -98,6 +117,9 @@ pub struct Arrivals {
     base: f64,
     gaps: f64,
     next: u64,
+    /// Length of a tick in nanoseconds, 1 where each operation has a time of its own; and when the first one begins.
+    tick: u64,
+    shift: u64,
     /// Changes of the rate that lie behind `next`, which may be late: when, and to what.
     changes: VecDeque<(u64, f64)>,
 }
@@ -105,11 +127,20 @@ pub struct Arrivals {
 impl Arrivals {
     /// Begins at `from`. Parts that are even interleave exactly.
     pub fn new(pace: Pace, part: Part, rate: f64, from: u64, rng: &mut fastrand::Rng) -> Arrivals {
-        let base = from as f64;
-        let mut arrivals = Arrivals { pace, part, rate, base, gaps: 0.0, next: 0, changes: VecDeque::new() };
+        let (base, changes) = (from as f64, VecDeque::new());
+        let mut arrivals =
+            Arrivals { pace, part, rate, base, gaps: 0.0, next: 0, tick: 1, shift: 0, changes };
         arrivals.begin(rng);
         arrivals.place(rng);
         arrivals
+    }
+
+    /// In ticks of so many nanoseconds. Those of several parts take turns, so that not all parts send at once.
+    #[must_use]
+    pub fn in_ticks(mut self, nanos: u64) -> Arrivals {
+        self.tick = nanos.max(1);
+        self.shift = (self.tick as f64 * self.part.index as f64 / self.part.of as f64) as u64;
+        self
     }
 
     /// The first gap with a new rate.
@@ -141,7 +172,19 @@ impl Arrivals {
     /// When the next operation is due.
     #[must_use]
     pub fn due(&self) -> u64 {
+        if self.next == u64::MAX { u64::MAX } else { self.tick_of(self.next) }
+    }
+
+    /// What its due time is without ticks: whether it belongs to a run of a certain length is judged by this, so that ticks
+    /// do not change how many operations there are.
+    #[must_use]
+    pub fn time(&self) -> u64 {
         self.next
+    }
+
+    /// When the tick begins that a time is in; what lies before the first one belongs to it.
+    fn tick_of(&self, time: u64) -> u64 {
+        self.shift + time.saturating_sub(self.shift) / self.tick * self.tick
     }
 
     /// The next one is taken.
@@ -154,7 +197,10 @@ impl Arrivals {
     pub fn set_rate(&mut self, rate: f64, now: u64, rng: &mut fastrand::Rng) {
         let last = self.changes.back().map_or(self.rate, |change| change.1);
         if rate != last {
-            self.changes.push_back((now, rate));
+            // From the next tick on: the present one has begun without it.
+            let begun = self.tick_of(now);
+            let at = if begun < now { begun + self.tick } else { begun };
+            self.changes.push_back((at, rate));
             self.place(rng);
         }
     }
@@ -171,7 +217,7 @@ mod tests {
 
     fn take(arrivals: &mut Arrivals, until: u64, rng: &mut fastrand::Rng) -> Vec<u64> {
         let mut due = Vec::new();
-        while arrivals.due() < until {
+        while arrivals.time() < until {
             due.push(arrivals.due());
             arrivals.advance(rng);
         }
@@ -201,6 +247,33 @@ mod tests {
         let long = due.windows(2).filter(|pair| pair[1] - pair[0] > 30_000).count();
         // e^-3 of the gaps are longer than three means.
         assert!((4_600..5_400).contains(&long), "{long}");
+    }
+
+    #[test]
+    fn a_tick_bunches_what_falls_into_it_and_loses_nothing() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        for (pace, of) in [(Pace::Even, 1), (Pace::Even, 3), (Pace::Poisson, 2)] {
+            for index in 0..of {
+                let part = Part { index, of };
+                let mut alone = fastrand::Rng::with_seed(index);
+                let mut one_by_one = Arrivals::new(pace, part, 20_000.0, 0, &mut alone);
+                let exact = take(&mut one_by_one, 1_000_000_000, &mut alone);
+                let mut same = fastrand::Rng::with_seed(index);
+                let mut bunched = Arrivals::new(pace, part, 20_000.0, 0, &mut same).in_ticks(200_000);
+                let due = take(&mut bunched, 1_000_000_000, &mut same);
+                assert_eq!(due.len(), exact.len(), "{pace:?} {index} of {of}");
+                let first = 200_000 * index / of;
+                for (due, exact) in due.iter().zip(&exact) {
+                    assert_eq!(due % 200_000, first, "{pace:?} {index} of {of}");
+                    assert!(*due == first || (*due..*due + 200_000).contains(exact), "{due} {exact}");
+                }
+            }
+        }
+        let mut arrivals = Arrivals::new(Pace::Even, Part::WHOLE, 20_000.0, 0, &mut rng).in_ticks(200_000);
+        arrivals.set_rate(40_000.0, 300_000, &mut rng);
+        let due = take(&mut arrivals, 600_000, &mut rng);
+        let times = |tick| due.iter().filter(|due| **due == tick).count();
+        assert_eq!([0, 200_000, 400_000].map(times), [4, 4, 8], "a new rate begins with a tick");
     }
 
     #[test]

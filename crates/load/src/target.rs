@@ -6,10 +6,15 @@ use client::{Client, ClientError, ClusterMap, KvConnection, Login};
 use protocol::hello::{Feature, FeatureSet};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
-/// How long a connection may take to be made.
+/// How long a connection may take to be made, and each reply while it is.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a node may take to give a map. One that was stopped takes for ever, and others know as well.
+const MAP: Duration = Duration::from_secs(1);
+/// After the first map, how long others are waited for: theirs may be newer.
+const OTHER_MAPS: Duration = Duration::from_millis(50);
 
 /// Why a phase of load could not be finished.
 #[derive(Debug, thiserror::Error)]
@@ -152,22 +157,37 @@ impl Target {
         self.map.as_ref().and_then(|map| map.active_node(vb)).unwrap_or(0)
     }
 
-    /// The node of each vBucket by a map that is fetched now, with the numbers that nodes had when this target was
-    /// discovered. `None` where there are no vBuckets.
-    ///
-    /// # Errors
-    /// No known node gives a map.
-    pub fn homes(&self) -> Result<Option<Vec<Option<usize>>>, LoadError> {
-        let Some(known) = &self.map else { return Ok(None) };
-        let mut failure = None;
-        // The first may be the one that has gone.
-        for address in std::iter::once(&self.address).chain(&known.nodes) {
-            match KvConnection::open(address, &self.login).and_then(|mut node| node.cluster_map()) {
-                Ok(map) => return Ok(Some(renumbered(&map, &known.nodes))),
-                Err(error) => failure = Some(error),
+    /// The data addresses of the nodes as they were discovered; the one that was given for plain memcached.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.map.as_ref().map_or_else(|| vec![self.address.clone()], |map| map.nodes.clone())
+    }
+
+    /// The newest map that any of these nodes has, all of them asked at once: some may be dead, stopped or cut off with
+    /// an old one. `None` where there are no vBuckets, or nobody answers.
+    #[must_use]
+    pub fn newest_map(&self, known: &[String]) -> Option<ClusterMap> {
+        self.map.as_ref()?;
+        let (outbox, maps) = channel();
+        let begun = Instant::now();
+        for address in known {
+            let (outbox, address, login) = (outbox.clone(), address.clone(), self.login.clone());
+            std::thread::spawn(move || {
+                let map =
+                    KvConnection::open_within(&address, &login, MAP).and_then(|mut node| node.cluster_map());
+                // Whoever asked may have gone on with another's.
+                let _ = map.map(|map| outbox.send(map));
+            });
+        }
+        drop(outbox);
+        let (mut newest, mut until): (Option<ClusterMap>, _) = (None, begun + MAP);
+        while let Ok(map) = maps.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            until = until.min(Instant::now() + OTHER_MAPS);
+            if newest.as_ref().is_none_or(|newest| newest.version < map.version) {
+                newest = Some(map);
             }
         }
-        Err(failure.map_or_else(|| LoadError::Plan("there are no nodes".to_owned()), LoadError::from))
+        newest
     }
 
     /// A connection to a node with the handshake behind it (Couchbase protocol).
@@ -178,7 +198,11 @@ impl Target {
         let Some(map) = &self.map else {
             return Err(LoadError::Plan("this needs the couchbase protocol".to_owned()));
         };
-        let mut connection = KvConnection::open(&map.nodes[node], &self.login)?;
+        self.open_at(&map.nodes[node])
+    }
+
+    fn open_at(&self, address: &str) -> Result<KvConnection, LoadError> {
+        let mut connection = KvConnection::open_within(address, &self.login, CONNECT)?;
         if self.traced {
             let features: FeatureSet = connection.features();
             connection.hello(features.with(Feature::Tracing))?;
@@ -186,16 +210,16 @@ impl Target {
         Ok(connection)
     }
 
-    /// A socket to a node, ready for requests and not blocking.
+    /// A socket to the node at this address, ready for requests and not blocking.
     ///
     /// # Errors
     /// The node cannot be reached, or refuses.
-    pub fn connect(&self, node: usize) -> Result<TcpStream, LoadError> {
+    pub fn connect(&self, address: &str) -> Result<TcpStream, LoadError> {
         let stream = match &self.map {
-            Some(_) => self.open(node)?.into_stream(),
+            Some(_) => self.open_at(address)?.into_stream(),
             None => {
-                let failed = |source| ClientError::Connect { address: self.address.clone(), source };
-                let resolved = self.address.to_socket_addrs().map_err(failed)?.next();
+                let failed = |source| ClientError::Connect { address: address.to_owned(), source };
+                let resolved = address.to_socket_addrs().map_err(failed)?.next();
                 let resolved = resolved.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
                 TcpStream::connect_timeout(&resolved, CONNECT).map_err(failed)?
             }
@@ -203,27 +227,5 @@ impl Target {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(stream)
-    }
-}
-
-/// The node of each vBucket in `map`, as a place in `known`.
-fn renumbered(map: &ClusterMap, known: &[String]) -> Vec<Option<usize>> {
-    let places: Vec<Option<usize>> =
-        map.nodes.iter().map(|node| known.iter().position(|name| name == node)).collect();
-    let home = |vb| map.active_node(VbId(vb)).and_then(|node| *places.get(node)?);
-    (0..map.vbuckets()).map(home).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_keep_their_numbers_in_another_map() {
-        let config = r#"{"rev": 7, "nodeLocator": "vbucket", "vBucketServerMap": {"serverList":
-            ["c:11210", "b:11210", "a:11210"], "vBucketMap": [[0], [1], [2], [-1]]}}"#;
-        let map = ClusterMap::parse(config.as_bytes(), "a").expect("a map");
-        let known = ["a:11210".to_owned(), "b:11210".to_owned()];
-        assert_eq!(renumbered(&map, &known), [None, Some(1), Some(0), None], "c has joined");
     }
 }

@@ -7,6 +7,8 @@
 //! absence without a deletion is a loss, anything else is torn or never existed. A write whose answer never came may or
 //! may not have happened, until a later one is acknowledged.
 //!
+//! While acknowledgements are in doubt ([`Ledger::set_doubt`]) every write is of unknown outcome, earlier ones included.
+//!
 //! What it does not do: judge documents it has not written (they may be anything), or absence where documents expire.
 
 use crate::choose::Part;
@@ -105,6 +107,8 @@ pub struct Ledger {
     events: VecDeque<Event>,
     /// Documents may disappear by themselves.
     expires: bool,
+    /// Acknowledgements promise nothing at the moment.
+    doubts: bool,
 }
 
 impl Ledger {
@@ -112,7 +116,26 @@ impl Ledger {
     #[must_use]
     pub fn new(run: u64, records: u64, part: Part, expires: bool) -> Ledger {
         let own = records.saturating_sub(part.index).div_ceil(part.of);
-        Ledger { run, part, states: vec![State::default(); own as usize], events: VecDeque::new(), expires }
+        Ledger {
+            run,
+            part,
+            states: vec![State::default(); own as usize],
+            events: VecDeque::new(),
+            expires,
+            doubts: false,
+        }
+    }
+
+    /// Whether what was and is acknowledged may be lost: a node that alone had it is being killed. What is acknowledged
+    /// after that counts again. A read that began before must not be judged by what was known then, so it is held against
+    /// what is known when its answer comes, too.
+    pub fn set_doubt(&mut self, doubts: bool) {
+        if doubts && !self.doubts {
+            for state in &mut self.states {
+                (state.acknowledged, state.deleted) = (0, false);
+            }
+        }
+        self.doubts = doubts;
     }
 
     fn state(&mut self, index: u64) -> Option<&mut State> {
@@ -141,9 +164,10 @@ impl Ledger {
 
     /// The write or deletion has ended.
     pub fn end(&mut self, index: u64, version: u32, deletes: bool, ended: Ended, nanos: u64) {
+        let doubts = self.doubts;
         if let Some(state) = self.state(index) {
             state.busy = false;
-            if ended == Ended::Applied {
+            if ended == Ended::Applied && !doubts {
                 (state.acknowledged, state.deleted) = (version, deletes);
             }
         }
@@ -178,6 +202,8 @@ impl Ledger {
     /// Holds what a read returned against what is known; `None` is absence.
     pub fn check(&mut self, index: u64, floor: Floor, value: Option<&[u8]>, nanos: u64) -> Option<Violation> {
         let known = self.state(index).copied().unwrap_or_default();
+        // Acknowledged versions only grow, unless they came into doubt after the read was sent.
+        let floor = if known.acknowledged < floor.acknowledged { Floor::default() } else { floor };
         let (violation, version) = match value {
             None => {
                 let explained =
@@ -313,6 +339,33 @@ mod tests {
         let floor = ledger.floor(3);
         let seen = value(&ledger, 3, second);
         assert_eq!(ledger.check(3, floor, Some(&seen), 0), Some(Violation::Stale));
+    }
+
+    #[test]
+    fn what_is_in_doubt_may_be_lost_and_what_comes_after_may_not() {
+        let mut ledger = ledger();
+        let first = write(&mut ledger, false, Ended::Applied);
+        let before = ledger.floor(3);
+        write(&mut ledger, false, Ended::Applied);
+        let later = ledger.floor(3);
+        ledger.set_doubt(true);
+        let old = value(&ledger, 3, first);
+        for floor in [before, later, ledger.floor(3)] {
+            assert_eq!(ledger.check(3, floor, None, 0), None);
+            assert_eq!(ledger.check(3, floor, Some(&old), 0), None);
+        }
+        let mut damaged = old.clone();
+        *damaged.last_mut().expect("bytes") ^= 1;
+        write(&mut ledger, false, Ended::Applied);
+        let floor = ledger.floor(3);
+        assert_eq!(ledger.check(3, floor, Some(&old), 0), None, "still in doubt");
+        ledger.set_doubt(false);
+        let newest = write(&mut ledger, false, Ended::Applied);
+        let (floor, new) = (ledger.floor(3), value(&ledger, 3, newest));
+        assert_eq!(ledger.check(3, floor, Some(&new), 0), None);
+        assert_eq!(ledger.check(3, floor, Some(&old), 0), Some(Violation::Stale));
+        assert_eq!(ledger.check(3, floor, Some(&damaged), 0), Some(Violation::Torn));
+        assert_eq!(ledger.check(3, floor, None, 0), Some(Violation::Lost));
     }
 
     #[test]

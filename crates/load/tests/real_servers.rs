@@ -3,6 +3,8 @@
 use settee_load::keys::KeyForm;
 use settee_load::values::{Dataset, ValueKind};
 use settee_load::{Control, Crew, Mix, Op, Part, Phase, Protocol, Records, Stop, Target};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -94,4 +96,78 @@ fn redis_understands_everything() {
         return;
     };
     exercise(&server.address, Protocol::Resp);
+}
+
+/// What a Redis says that it carries out, command by command and in order: (connection, command, key).
+fn monitor(address: &str) -> impl Iterator<Item = (String, String, String)> + use<> {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(b"MONITOR\r\n").expect("sent");
+    let mut lines = BufReader::new(stream).split(b'\n');
+    assert_eq!(lines.next().expect("an answer").expect("a line"), b"+OK\r");
+    lines.map_while(Result::ok).filter_map(|line| {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let connection = line.split(['[', ']']).nth(1)?.to_owned();
+        let mut words = line.split('"');
+        let command = words.nth(1)?.to_uppercase();
+        Some((connection, command, words.nth(1).unwrap_or_default().to_owned()))
+    })
+}
+
+/// By Redis' own account: whatever a CAS wrote, nobody had written between its read and its write.
+#[test]
+fn redis_cas_is_exact() {
+    let redis = Server::start("redis-server", |port| {
+        ["--bind", "127.0.0.1", "--save", "", "--port", port].iter().map(|word| (*word).to_owned()).collect()
+    });
+    let Some(server) = redis else {
+        eprintln!("no redis-server: not run");
+        return;
+    };
+    let events = monitor(&server.address);
+    let judge = std::thread::spawn(move || {
+        let (mut watching, mut written) = (HashMap::new(), 0u64);
+        for (connection, command, key) in events {
+            match command.as_str() {
+                "FLUSHALL" => break,
+                "WATCH" => drop(watching.insert(connection, (key, false))),
+                "UNWATCH" => drop(watching.remove(&connection)),
+                // In front of the command that it carries out; a transaction that is not carried out has none.
+                "MULTI" => {
+                    if let Some((_, in_transaction)) = watching.get_mut(&connection) {
+                        *in_transaction = true;
+                    }
+                }
+                "SET" | "DEL" => {
+                    if let Some((watched, true)) = watching.get(&connection) {
+                        assert_eq!(*watched, key, "it writes what it has read");
+                        written += 1;
+                    }
+                    // Whoever else watches this key must not write it any more.
+                    watching.retain(|_, (watched, _)| *watched != key);
+                }
+                "EXEC" => drop(watching.remove(&connection)),
+                _ => {}
+            }
+        }
+        written
+    });
+    let target =
+        Target::discover(Protocol::Resp, &server.address, client::Login::default()).expect("a target");
+    let kind = ValueKind::Random("64".parse().expect("sizes"));
+    let records: Arc<dyn Records> = Arc::new(Dataset::new("cas-", KeyForm::Hex(24), kind));
+    let mut crew = Crew::connect(&Arc::new(target), &records, 8, 2, Part::WHOLE).expect("connections");
+    // Few records and many writers, so that most attempts meet another one.
+    let phase = Phase {
+        mix: "cas=4,set=1,get=1,delete=1".parse().expect("a mix"),
+        pipeline: 4,
+        stop: Stop::Ops(20_000),
+        ..Phase::of(Op::Cas, 3)
+    };
+    let tally = crew.total(&phase, &Control::new(0.0)).expect("a phase");
+    assert_eq!((tally.done(), tally.failed(), tally.corrupt), (20_000, 0, 0), "{:?}", tally.failures);
+    let cas = tally.ops().find(|(op, _)| *op == Op::Cas).expect("cas").1;
+    assert!(cas.ok.count() > 100 && cas.miss.count() > 100, "{} {}", cas.ok.count(), cas.miss.count());
+    let mut last = TcpStream::connect(&server.address).expect("a connection");
+    last.write_all(b"FLUSHALL\r\n").expect("sent");
+    assert_eq!(judge.join().expect("a judge without objections"), cas.ok.count());
 }

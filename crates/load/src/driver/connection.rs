@@ -30,6 +30,8 @@ pub(super) struct Connection {
     pub(super) listed: bool,
     /// Whether it has something to flush.
     pub(super) dirty: bool,
+    /// Whether it belongs to an operation that is under way ([`crate::Protocol::claims_connection`]).
+    pub(super) claimed: bool,
     /// Until when nothing is sent, in nanoseconds of the run.
     pub(super) paused_until: Option<u64>,
     pause: Duration,
@@ -46,17 +48,18 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: usize, node: usize, stream: TcpStream) -> Connection {
+    pub(super) fn new(id: usize, node: usize, stream: Option<TcpStream>) -> Connection {
         Connection {
             id,
             node,
-            stream: Some(stream),
+            stream,
             pending: VecDeque::new(),
             retry: VecDeque::new(),
             number: 0,
             answered: 0,
             listed: false,
             dirty: false,
+            claimed: false,
             paused_until: None,
             pause: PAUSE_FIRST,
             partial: Vec::new(),
@@ -78,7 +81,8 @@ impl Connection {
 
     /// Whether another request may go out now.
     pub(super) fn has_room(&self, pipeline: usize) -> bool {
-        self.pending.len() < pipeline && !self.blocked && self.paused_until.is_none() && self.stream.is_some()
+        let is_free = !self.claimed && !self.blocked && self.paused_until.is_none();
+        self.pending.len() < pipeline && is_free && self.stream.is_some()
     }
 
     pub(super) fn broken(&self, reason: String) -> LoadError {
@@ -103,7 +107,7 @@ impl Connection {
         self.stream = None;
         self.partial.clear();
         self.out.clear();
-        (self.written, self.blocked, self.paused_until) = (0, false, None);
+        (self.written, self.blocked, self.claimed, self.paused_until) = (0, false, false, None);
         self.pending.drain(..).chain(self.retry.drain(..)).collect()
     }
 

@@ -1,12 +1,13 @@
 //! Which node serves which vBucket by now.
 //!
-//! "Not my vBucket" is no error for the users of an SDK: it fetches the map anew and tries again. So does this. The
-//! fetching blocks and has a thread of its own, which ends with this; one fetch is under way at a time. Nodes keep the
-//! numbers that they had when the run connected. One that joined since has no connections here: what it serves is tried
-//! again until the tries are over.
+//! "Not my vBucket" and a dead node are no errors for the users of an SDK: it fetches the map anew and tries again. So does
+//! this. The fetching blocks and has a thread of its own, which ends with this; one fetch is under way at a time. Nodes
+//! keep the numbers that they got first; one that joins gets the next. A map that is older than the one in use is
+//! none: a node that is cut off still has it.
 
 use crate::target::Target;
 use base::VbId;
+use client::ClusterMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -14,20 +15,39 @@ use std::time::Duration;
 /// Before each fetch: what comes back sooner would still be the old map while vBuckets move.
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
 
-/// The node of each vBucket; `None` where none is known.
-type Nodes = Vec<Option<usize>>;
+/// Whom to ask.
+type Order = Vec<String>;
 
 pub(super) struct Homes {
     pub(super) target: Arc<Target>,
-    /// `None` as long as what the target discovered has proved right.
-    nodes: Option<Nodes>,
-    thread: Option<(Sender<()>, Receiver<Option<Nodes>>)>,
+    /// Data addresses of all nodes that were ever seen; a node's number is its place.
+    known: Vec<String>,
+    /// The node of each vBucket, `None` where nobody is known; nothing as long as what the target discovered is right.
+    nodes: Option<Vec<Option<usize>>>,
+    version: (i64, i64),
+    thread: Option<(Sender<Order>, Receiver<Option<ClusterMap>>)>,
     asked: bool,
 }
 
 impl Homes {
     pub(super) fn new(target: Arc<Target>) -> Homes {
-        Homes { target, nodes: None, thread: None, asked: false }
+        let known = target.addresses();
+        Homes { target, known, nodes: None, version: (i64::MIN, 0), thread: None, asked: false }
+    }
+
+    /// How many nodes have numbers.
+    pub(super) fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The data address of a node.
+    pub(super) fn address(&self, node: usize) -> &str {
+        &self.known[node]
+    }
+
+    /// Whether nothing is sent to a node any more, as far as is known.
+    pub(super) fn has_left(&self, node: usize) -> bool {
+        self.nodes.as_ref().is_some_and(|nodes| !nodes.contains(&Some(node)))
     }
 
     /// vBucket and node of a key.
@@ -45,14 +65,14 @@ impl Homes {
         }
         let target = &self.target;
         let (orders, _) = self.thread.get_or_insert_with(|| {
-            let (orders, inbox) = channel();
+            let (orders, inbox) = channel::<Order>();
             let (outbox, answers) = channel();
             let target = target.clone();
             std::thread::spawn(move || {
-                while inbox.recv().is_ok() {
+                while let Ok(known) = inbox.recv() {
                     std::thread::sleep(PAUSE);
                     // A map that cannot be had now is asked for again with the next refusal.
-                    if outbox.send(target.homes().unwrap_or_default()).is_err() {
+                    if outbox.send(target.newest_map(&known)).is_err() {
                         return;
                     }
                 }
@@ -60,7 +80,7 @@ impl Homes {
             (orders, answers)
         });
         // The thread ends only when this sender does.
-        self.asked = orders.send(()).is_ok();
+        self.asked = orders.send(self.known.clone()).is_ok();
     }
 
     /// Takes in an answer; says whether there was one.
@@ -69,7 +89,39 @@ impl Homes {
             return false;
         };
         self.asked = false;
-        self.nodes = answer.or_else(|| self.nodes.take());
+        if let Some(map) = answer.filter(|map| map.version >= self.version) {
+            self.version = map.version;
+            self.nodes = Some(numbered(&map, &mut self.known));
+        }
         true
+    }
+}
+
+/// The node of each vBucket in `map`, as a place in `known`, which grows by those that are new.
+fn numbered(map: &ClusterMap, known: &mut Vec<String>) -> Vec<Option<usize>> {
+    let mut place = |node: &String| match known.iter().position(|name| name == node) {
+        Some(place) => place,
+        None => {
+            known.push(node.clone());
+            known.len() - 1
+        }
+    };
+    let places: Vec<usize> = map.nodes.iter().map(&mut place).collect();
+    let home = |vb| map.active_node(VbId(vb)).and_then(|node| places.get(node).copied());
+    (0..map.vbuckets()).map(home).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_keep_their_numbers_in_another_map_and_new_ones_get_the_next() {
+        let config = r#"{"rev": 7, "nodeLocator": "vbucket", "vBucketServerMap": {"serverList":
+            ["c:11210", "b:11210", "a:11210"], "vBucketMap": [[0], [1], [2], [-1]]}}"#;
+        let map = ClusterMap::parse(config.as_bytes(), "a").expect("a map");
+        let mut known = vec!["a:11210".to_owned(), "b:11210".to_owned()];
+        assert_eq!(numbered(&map, &mut known), [Some(2), Some(1), Some(0), None]);
+        assert_eq!(known[2], "c:11210", "it has joined");
     }
 }

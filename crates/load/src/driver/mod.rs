@@ -2,7 +2,7 @@
 //!
 //! Invariants: replies come in the order of requests on each connection, so the oldest pending request is the one a
 //! reply belongs to (the binary protocols' number proves it). A broken connection ends the phase with an error unless
-//! the phase says to make it again; figures never silently come from fewer connections than asked for. Every
+//! the phase says to make it again, or its node has left the cluster; figures never silently come from fewer connections than asked for. Every
 //! operation that was drawn ends in exactly one histogram, or is counted as unsent.
 //!
 //! What it takes care of, because popular tools do not: every part of a run draws its own sequence; only answers
@@ -50,6 +50,8 @@ const STALL: Duration = Duration::from_secs(30);
 const HOPE: Duration = Duration::from_secs(120);
 /// What was due before the end of an open loop may still be sent for this long.
 const GRACE: Duration = Duration::from_secs(5);
+/// Marks the timer among what has happened; connections have their numbers.
+const TIMER: Token = Token(usize::MAX);
 /// Longest sleep: how fast a changed rate or a stop is seen.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
@@ -100,6 +102,11 @@ pub struct Phase {
     pub choice: Choice,
     /// When.
     pub pace: Pace,
+    /// What is due within one of these in an open loop is due at its beginning, together; zero lets each operation have
+    /// a time of its own, at the price of a wake-up for each. See [`crate::pace`].
+    pub tick: Duration,
+    /// Never sleep: look for answers and for what is due all the time. Takes a core per thread.
+    pub spin: bool,
     /// Until when.
     pub stop: Stop,
     /// Requests in flight per connection.
@@ -143,6 +150,8 @@ impl Phase {
             records,
             choice: Choice::Uniform,
             pace: Pace::Closed,
+            tick: Duration::ZERO,
+            spin: false,
             stop: Stop::Ops(u64::MAX),
             pipeline: 1,
             multi: 1,
@@ -172,6 +181,8 @@ pub struct Driver {
     poll: Poll,
     timer: Timer,
     connections: Vec<Connection>,
+    /// How many a node gets that joins.
+    per_node: usize,
     buffer: Vec<u8>,
     /// What validation knows; kept from phase to phase.
     ledger: Option<Ledger>,
@@ -191,15 +202,16 @@ impl Driver {
         part: Part,
     ) -> Result<Driver, LoadError> {
         let poll = Poll::new()?;
-        let nodes = target.nodes();
+        let homes = Homes::new(target.clone());
+        let nodes = homes.count();
         let mut open = Vec::with_capacity(connections);
         for id in 0..connections.max(nodes) {
-            let mut stream = mio::net::TcpStream::from_std(target.connect(id % nodes)?);
+            let mut stream = mio::net::TcpStream::from_std(target.connect(homes.address(id % nodes))?);
             poll.registry().register(&mut stream, Token(id), Interest::READABLE | Interest::WRITABLE)?;
-            open.push(Connection::new(id, id % nodes, stream));
+            open.push(Connection::new(id, id % nodes, Some(stream)));
         }
-        let timer = Timer::new(poll.registry(), Token(open.len()))?;
-        let homes = Homes::new(target.clone());
+        let timer = Timer::new(poll.registry(), TIMER)?;
+        let per_node = (open.len() / nodes).max(1);
         Ok(Driver {
             target,
             records,
@@ -207,6 +219,7 @@ impl Driver {
             poll,
             timer,
             connections: open,
+            per_node,
             buffer: vec![0; READ_BYTES],
             ledger: None,
             homes,
@@ -261,6 +274,8 @@ impl Driver {
             poll: &mut self.poll,
             timer: &mut self.timer,
             buffer: &mut self.buffer,
+            per_node: self.per_node,
+            connected: connections.iter().map(|connection| connection.node + 1).max().unwrap_or(0),
             reconnector: Reconnector::new(self.target.clone()),
         };
         let result = wheel.turn(&mut run, &mut connections);
@@ -276,18 +291,25 @@ struct Wheel<'a> {
     poll: &'a mut Poll,
     timer: &'a mut Timer,
     buffer: &'a mut Vec<u8>,
+    per_node: usize,
+    /// How many nodes have connections.
+    connected: usize,
     reconnector: Reconnector,
 }
 
 impl Wheel<'_> {
-    fn turn(&mut self, run: &mut Run<'_>, connections: &mut [Connection]) -> Result<(), LoadError> {
+    fn turn(&mut self, run: &mut Run<'_>, connections: &mut Vec<Connection>) -> Result<(), LoadError> {
         let mut events = Events::with_capacity(1024);
-        let timer = Token(connections.len());
         for connection in connections.iter_mut() {
             connection.listed = false;
             connection.stamp(run.phase.stamped);
             run.list(connection);
+            // Broken by the end of the phase before.
+            if connection.stream.is_none() {
+                self.reconnector.make(connection.id, connection.node, &run.address(connection.node));
+            }
         }
+        run.see_down(connections);
         let mut patience = Patience::default();
         loop {
             let now = run.now();
@@ -298,16 +320,17 @@ impl Wheel<'_> {
                 return Ok(());
             }
             patience.check(run, connections, now)?;
-            if let Some(at) = run.wake_at(now) {
+            let sleep = if run.phase.spin { Duration::ZERO } else { LOOK_UP };
+            if let Some(at) = run.wake_at(now).filter(|_| !run.phase.spin) {
                 self.timer.arm(at, now);
             }
-            match self.poll.poll(&mut events, Some(LOOK_UP)) {
+            match self.poll.poll(&mut events, Some(sleep)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 other => other?,
             }
             run.see(run.now());
             for event in &events {
-                if event.token() == timer {
+                if event.token() == TIMER {
                     self.timer.fired();
                     continue;
                 }
@@ -332,7 +355,7 @@ impl Wheel<'_> {
     fn follow_up(
         &mut self,
         run: &mut Run<'_>,
-        connections: &mut [Connection],
+        connections: &mut Vec<Connection>,
         now: u64,
     ) -> Result<(), LoadError> {
         if run.paused > 0 {
@@ -343,6 +366,7 @@ impl Wheel<'_> {
             }
         }
         run.follow_moves();
+        self.follow_growth(run, connections);
         while let Some((id, stream)) = self.reconnector.made() {
             let mut stream = mio::net::TcpStream::from_std(stream);
             let interest = Interest::READABLE | Interest::WRITABLE;
@@ -351,8 +375,10 @@ impl Wheel<'_> {
             connection.stream = Some(stream);
             connection.stamp(run.phase.stamped);
             run.list(connection);
+            run.see_down(connections);
         }
         if let Some(late) = run.overdue(now) {
+            run.see_down(connections);
             for connection in connections.iter_mut() {
                 if connection.pending.front().is_some_and(|job| job.sent < late) {
                     self.break_up(run, connection, "no answer in time".to_owned())?;
@@ -362,6 +388,18 @@ impl Wheel<'_> {
         Ok(())
     }
 
+    /// A node that has joined gets connections.
+    fn follow_growth(&mut self, run: &mut Run<'_>, connections: &mut Vec<Connection>) {
+        for node in self.connected..run.nodes() {
+            for _ in 0..self.per_node {
+                let id = connections.len();
+                connections.push(Connection::new(id, node, None));
+                self.reconnector.make(id, node, &run.address(node));
+            }
+        }
+        self.connected = self.connected.max(run.nodes());
+    }
+
     /// Ends the phase, or has the connection made again.
     fn break_up(
         &mut self,
@@ -369,11 +407,13 @@ impl Wheel<'_> {
         connection: &mut Connection,
         reason: String,
     ) -> Result<(), LoadError> {
-        if run.phase.on_break == OnBreak::Fail {
+        // A node that has handed over everything closes what nobody waits on.
+        let is_orderly = run.has_left(connection.node) && connection.pending.is_empty();
+        if run.phase.on_break == OnBreak::Fail && !is_orderly {
             return Err(connection.broken(reason));
         }
         run.lost(connection);
-        self.reconnector.make(connection.id, connection.node);
+        self.reconnector.make(connection.id, connection.node, &run.address(connection.node));
         Ok(())
     }
 }

@@ -1,76 +1,79 @@
-//! Makes broken connections again, in a thread of its own: handshakes block, and the loop must not.
+//! Makes connections while a run goes on: broken ones again, and those to nodes that have joined. Handshakes block, and
+//! the loop must not; a node that is dead or stopped must not keep the others' waiting, so each has a thread of its own.
 
-use crate::target::Target;
+use crate::target::{LoadError, Target};
+use client::ClientError;
+use std::collections::{HashMap, VecDeque};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-/// Between two attempts at the same connection.
+/// Between two attempts at a node that accepts no connections: cheap, and a node that starts should be found at once.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts at a node that accepts and refuses: it is no member yet or any more, and hashes passwords.
+const PAUSE_REFUSED: Duration = Duration::from_millis(500);
 
-/// Which connection, to which node.
-type Order = (usize, usize);
 /// Which connection.
 type Made = (usize, TcpStream);
 
-/// Starts its thread with the first broken connection; the thread ends with this.
+/// Its threads start with the first order for their node and end with this.
 pub(super) struct Reconnector {
     target: Arc<Target>,
-    thread: Option<(Sender<Order>, Receiver<Made>)>,
+    threads: HashMap<usize, Sender<usize>>,
+    outbox: Sender<Made>,
+    made: Receiver<Made>,
 }
 
 impl Reconnector {
     pub(super) fn new(target: Arc<Target>) -> Reconnector {
-        Reconnector { target, thread: None }
+        let (outbox, made) = channel();
+        Reconnector { target, threads: HashMap::new(), outbox, made }
     }
 
-    /// Asks for connection `id` to `node`; attempts go on until one succeeds.
-    pub(super) fn make(&mut self, id: usize, node: usize) {
-        let target = &self.target;
-        let (orders, _) = self.thread.get_or_insert_with(|| {
+    /// Asks for connection `id` to `node` at `address`; attempts go on until one succeeds.
+    pub(super) fn make(&mut self, id: usize, node: usize, address: &str) {
+        let orders = self.threads.entry(node).or_insert_with(|| {
             let (orders, inbox) = channel();
-            let (outbox, made) = channel();
-            let target = target.clone();
-            std::thread::spawn(move || work(&target, &inbox, &outbox));
-            (orders, made)
+            let (target, outbox, address) = (self.target.clone(), self.outbox.clone(), address.to_owned());
+            std::thread::spawn(move || work(&target, &address, &inbox, &outbox));
+            orders
         });
         // The thread ends only when this sender does.
-        let _ = orders.send((id, node));
+        let _ = orders.send(id);
     }
 
     /// A connection that is back.
-    pub(super) fn made(&self) -> Option<(usize, TcpStream)> {
-        self.thread.as_ref()?.1.try_recv().ok()
+    pub(super) fn made(&self) -> Option<Made> {
+        self.made.try_recv().ok()
     }
 }
 
-fn work(target: &Target, inbox: &Receiver<Order>, outbox: &Sender<Made>) {
-    let mut open = Vec::new();
+fn work(target: &Target, address: &str, inbox: &Receiver<usize>, outbox: &Sender<Made>) {
+    let mut open = VecDeque::new();
     loop {
         if open.is_empty() {
             match inbox.recv() {
-                Ok(order) => open.push(order),
+                Ok(id) => open.push_back(id),
                 Err(_) => return,
             }
         }
-        while let Ok(order) = inbox.try_recv() {
-            open.push(order);
-        }
-        let mut failed = Vec::new();
-        for (id, node) in open.drain(..) {
-            match target.connect(node) {
-                Ok(stream) => {
-                    if outbox.send((id, stream)).is_err() {
-                        return;
-                    }
-                }
-                Err(_) => failed.push((id, node)),
+        loop {
+            match inbox.try_recv() {
+                Ok(id) => open.push_back(id),
+                Err(TryRecvError::Empty) => break,
+                // Nobody waits for them any more.
+                Err(TryRecvError::Disconnected) => return,
             }
         }
-        if !failed.is_empty() {
-            std::thread::sleep(PAUSE);
+        match target.connect(address) {
+            Ok(stream) => {
+                if open.pop_front().is_some_and(|id| outbox.send((id, stream)).is_err()) {
+                    return;
+                }
+            }
+            Err(LoadError::Client(ClientError::Connect { .. })) => std::thread::sleep(PAUSE),
+            Err(_) => std::thread::sleep(PAUSE_REFUSED),
         }
-        open = failed;
     }
 }

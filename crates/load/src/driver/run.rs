@@ -41,6 +41,8 @@ pub(super) struct Run<'a> {
     homes: &'a mut Homes,
     /// Sent to the wrong node; waiting for a newer map.
     moved: Vec<Job>,
+    /// Connections that are being made again, to nodes that serve something as far as is known.
+    down: bool,
     records: &'a dyn Records,
     settings: Settings,
     /// What validation knows, if this run validates.
@@ -75,16 +77,17 @@ impl<'a> Run<'a> {
         start: Instant,
         sink: &'a mut dyn FnMut(Interval),
     ) -> Run<'a> {
-        let (target, flags) = (homes.target.clone(), records.flags());
+        let (target, flags, nodes) = (homes.target.clone(), records.flags(), homes.count());
         Run {
             phase,
-            supply: Supply::new(phase, part, target.nodes(), control.rate()),
+            supply: Supply::new(phase, part, nodes, control.rate()),
             paused: 0,
             answers: 0,
             finished: 0,
             protocol: target.protocol,
             homes,
             moved: Vec::new(),
+            down: false,
             records,
             ledger: None,
             journal: None,
@@ -95,7 +98,7 @@ impl<'a> Run<'a> {
             tally: Tally::default(),
             interval: 0,
             hits: 0,
-            ready: (0..target.nodes()).map(|_| VecDeque::new()).collect(),
+            ready: (0..nodes).map(|_| VecDeque::new()).collect(),
             dirty: Vec::new(),
             scratch: Vec::new(),
             found: Vec::new(),
@@ -123,6 +126,9 @@ impl<'a> Run<'a> {
         self.supply.see_time(now);
         if self.control.stopped() {
             self.supply.end();
+        }
+        if let Some(ledger) = &mut self.ledger {
+            ledger.set_doubt(self.control.doubts());
         }
         let end = self.phase.stop.nanos();
         if now >= end.saturating_add(GRACE.as_nanos() as u64) {
@@ -153,14 +159,22 @@ impl<'a> Run<'a> {
         [pause, due].into_iter().flatten().min()
     }
 
-    /// Requests sent before this time are overdue; looked at a few times per timeout.
+    /// Requests sent before this time are overdue; looked at a few times per timeout. What has waited for so long for a
+    /// connection, or for a map that has a place for it, has failed.
     pub(super) fn overdue(&mut self, now: u64) -> Option<u64> {
         let timeout = self.phase.timeout?.as_nanos() as u64;
         if now < self.next_timeout_check {
             return None;
         }
         self.next_timeout_check = now + timeout / 8;
-        now.checked_sub(timeout)
+        let late = now.checked_sub(timeout)?;
+        let mut expired = self.supply.expire(late);
+        expired.extend(self.moved.extract_if(.., |job| job.due < late));
+        for job in expired {
+            *self.tally.failures.entry("no node in time".to_owned()).or_default() += 1;
+            self.finish(&job, Class::Failure, None, now);
+        }
+        Some(late)
     }
 
     /// Puts a connection into the list of those with room, if it has some.
@@ -228,11 +242,44 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// With a newer map everything that went to the wrong node goes where that says, before anything new.
+    /// What is being made again: as long as it is, the map may have another place for what waits for it.
+    pub(super) fn see_down(&mut self, connections: &[Connection]) {
+        let is_missed =
+            |connection: &Connection| connection.stream.is_none() && !self.homes.has_left(connection.node);
+        self.down = self.homes.target.vbuckets() > 0 && connections.iter().any(is_missed);
+    }
+
+    /// How many nodes there are by now.
+    pub(super) fn nodes(&self) -> usize {
+        self.homes.count()
+    }
+
+    /// The data address of a node.
+    pub(super) fn address(&self, node: usize) -> String {
+        self.homes.address(node).to_owned()
+    }
+
+    /// Whether nothing is sent to a node any more.
+    pub(super) fn has_left(&self, node: usize) -> bool {
+        self.homes.has_left(node)
+    }
+
+    /// With a newer map everything that waits goes where that says, and what went to the wrong node before anything new.
     pub(super) fn follow_moves(&mut self) {
-        if self.moved.is_empty() || !self.homes.see() {
+        if self.down {
+            self.homes.refresh();
+        }
+        if !self.homes.see() {
             return;
         }
+        self.supply.grow(self.homes.count());
+        self.ready.resize_with(self.homes.count(), VecDeque::new);
+        let (records, homes, scratch) = (self.records, &*self.homes, &mut self.scratch);
+        self.supply.reroute(|index| {
+            scratch.clear();
+            records.key(index, scratch);
+            homes.route(scratch).1
+        });
         for mut job in std::mem::take(&mut self.moved) {
             let node = self.home(job.index);
             // One request goes to one node: keys that have parted from the first are left out.
@@ -264,7 +311,9 @@ impl<'a> Run<'a> {
 
     /// Notes in the ledger how a write ended.
     fn leave(&mut self, job: &Job, class: Class, now: u64) {
-        let Some(ledger) = self.ledger.as_mut().filter(|_| writes(job.op)) else { return };
+        // What was never sent has not begun either.
+        let has_begun = writes(job.op) && job.sent > 0;
+        let Some(ledger) = self.ledger.as_mut().filter(|_| has_begun) else { return };
         let ended = match class {
             Class::Success => Ended::Applied,
             Class::Miss => Ended::Refused,
@@ -291,6 +340,7 @@ impl<'a> Run<'a> {
             job.sent = now;
         }
         job.number = connection.number;
+        connection.claimed |= self.protocol.claims_connection(job.verb);
         connection.number = connection.number.wrapping_add(self.protocol.numbers(job.verb, job.keys.len()));
         if job.verb == Verb::MultiGet {
             self.write_many(&job, &mut connection.out);
@@ -452,6 +502,9 @@ impl<'a> Run<'a> {
                 Class::Failure
             }
         };
+        if self.protocol.claims_connection(Verb::of(job.op).0) {
+            connection.claimed = false;
+        }
         if let Some(lay) = connection.lay.filter(|_| class == Class::Success) {
             self.tally.split.receive.record(lay);
         }
@@ -515,6 +568,7 @@ impl<'a> Run<'a> {
     pub(super) fn lost(&mut self, connection: &mut Connection) {
         let now = self.now();
         self.paused -= usize::from(connection.paused_until.is_some());
+        self.down |= self.homes.target.vbuckets() > 0;
         self.tally.reconnects += 1;
         for job in connection.tear_down() {
             *self.tally.failures.entry("connection lost".to_owned()).or_default() += 1;

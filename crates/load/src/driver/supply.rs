@@ -72,7 +72,8 @@ impl Supply {
             mix: phase.mix.clone(),
             multi: phase.multi.max(1),
             chooser: Chooser::new(phase.choice, phase.records, part, phase.validate, &mut rng),
-            arrivals: Arrivals::new(phase.pace, part, rate, 0, &mut rng),
+            arrivals: Arrivals::new(phase.pace, part, rate, 0, &mut rng)
+                .in_ticks(phase.tick.as_nanos() as u64),
             rng,
             waiting: (0..nodes).map(|_| VecDeque::new()).collect(),
             left: phase.stop.ops(part),
@@ -90,6 +91,33 @@ impl Supply {
     /// Whether everything was drawn, and finished.
     pub(super) fn is_finished(&self) -> bool {
         self.over && self.outstanding == 0
+    }
+
+    /// There are so many nodes now.
+    pub(super) fn grow(&mut self, nodes: usize) {
+        self.waiting.resize_with(nodes.max(self.waiting.len()), VecDeque::new);
+    }
+
+    /// Puts what waits for a node where it belongs by now; multi-gets stay, because their keys were chosen for one node.
+    pub(super) fn reroute(&mut self, mut node_of: impl FnMut(u64) -> usize) {
+        let waiting: Vec<_> = self.waiting.iter_mut().map(std::mem::take).collect();
+        for (place, list) in waiting.into_iter().enumerate() {
+            for job in list {
+                let home = if job.verb == Verb::MultiGet { place } else { node_of(job.index) };
+                self.waiting[home].push_back(job);
+            }
+        }
+    }
+
+    /// Takes out what was due before `late` and waits for a node still.
+    pub(super) fn expire(&mut self, late: u64) -> Vec<Job> {
+        let mut expired = Vec::new();
+        for list in &mut self.waiting {
+            while list.front().is_some_and(|job| job.due < late) {
+                expired.extend(list.pop_front());
+            }
+        }
+        expired
     }
 
     /// Something that was sent to the wrong node is first in the line of the right one.
@@ -112,7 +140,7 @@ impl Supply {
             skipped += (waiting - list.len()) as u64;
         }
         self.outstanding -= skipped as usize;
-        while self.pace.is_open() && !self.over && self.left > 0 && self.arrivals.due() < now {
+        while self.pace.is_open() && !self.over && self.left > 0 && self.arrivals.time() < now {
             self.arrivals.advance(&mut self.rng);
             self.left -= 1;
             skipped += 1;
@@ -126,9 +154,9 @@ impl Supply {
 
     /// Whether the time is over, for those that do not ask for operations now.
     pub(super) fn see_time(&mut self, now: u64) {
-        let due = self.arrivals.due();
+        let next = self.arrivals.time();
         // A rate of zero means a pause, not an end.
-        let reached = if self.pace.is_open() && due < u64::MAX { due } else { now };
+        let reached = if self.pace.is_open() && next < u64::MAX { next } else { now };
         self.over |= reached >= self.until;
     }
 

@@ -11,6 +11,7 @@ use crate::keys::KeyForm;
 use crate::op::{Mix, Op};
 use crate::values::{Sizes, ValueKind};
 use crate::wire::Protocol;
+use std::time::Duration;
 
 /// The exponent of its power law.
 const THETA: f64 = 0.99;
@@ -26,9 +27,7 @@ const MEANINGLESS: &[&str] = &[
     "readmodifywriteproportion",
     "scanlengthdistribution",
     "scanproportion",
-    "slaveaddress",
     "table",
-    "timeseries.granularity",
     "updateproportion",
     "writeallfields",
     "memcached.verbose",
@@ -76,12 +75,17 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
     let port = p.value("memcached.port", 11211u16)?;
     let port = (protocol != Some(Protocol::Couchbase)).then_some(port);
     let choice = choice(p)?;
+    let series = series(p)?;
+    let slaves = p.get("slaveaddress").filter(|addresses| !addresses.trim().is_empty());
     let mut profile = Profile {
         mix: if stage == Stage::Load { Mix::only(Op::Set) } else { mix },
         records,
         first,
         choice: if stage == Stage::Load { Choice::Each } else { choice },
-        keys: if p.get("insertorder") == Some("ordered") { KeyForm::Decimal(0) } else { KeyForm::Historic },
+        keys: match p.get("insertorder") {
+            None | Some("hashed") => KeyForm::Historic,
+            Some(_) => KeyForm::Decimal(0),
+        },
         prefix: p.value("keyprefix", "user".to_owned())?,
         values: ValueKind::Ascii(Sizes::uniform(length, length)?),
         multi: 1,
@@ -97,12 +101,12 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
         lines_every: p.value("printstatsinterval", 5.0)?,
         export: p.get("exportfile").filter(|path| !path.is_empty()).map(str::to_owned),
         json: p.get("exporter").is_some_and(|name| name.ends_with("JSONMeasurementsExporter")),
+        series,
         ignored: Vec::new(),
     };
-    // What is told is its histogram; averages over time are in --csv and --html.
-    let series = p.get("measurementtype").filter(|kind| *kind != "histogram");
     profile.ignored = p.unused();
-    profile.ignored.extend(series.map(|kind| format!("measurementtype={kind}")));
+    // Its slaves speak Java RMI; ours are started and named otherwise.
+    profile.ignored.extend(slaves.map(|addresses| format!("slaveaddress={addresses} (see --workers)")));
     Ok(profile)
 }
 
@@ -122,6 +126,18 @@ fn database(p: &Properties) -> Result<Database, String> {
         (other, _) => return Err(format!("db={other}: there are MembaseClient and SpymemcachedClient")),
     };
     Ok((Some(protocol), Some((bucket, password))))
+}
+
+/// The length of a unit, if averages over time are asked for: by any measurement type but the histogram, as there.
+fn series(p: &Properties) -> Result<Option<Duration>, String> {
+    let unit = p.value("timeseries.granularity", 1000u64)?;
+    if matches!(p.get("measurementtype"), None | Some("histogram")) {
+        return Ok(None);
+    }
+    if !(10..=3_600_000).contains(&unit) {
+        return Err(format!("timeseries.granularity={unit}: 10 to 3600000 milliseconds"));
+    }
+    Ok(Some(Duration::from_millis(unit)))
 }
 
 fn choice(p: &Properties) -> Result<Choice, String> {
@@ -204,6 +220,62 @@ threadcount=8\n";
             profile_of("exporter=com.yahoo.ycsb.measurements.exporter.JSONMeasurementsExporter", Stage::Run);
         assert!(json.is_ok_and(|profile| profile.json && profile.ignored.is_empty()));
         let series = profile_of("measurementtype=timeseries\ntimeseries.granularity=100", Stage::Run);
-        assert_eq!(series.map(|profile| profile.ignored), Ok(vec!["measurementtype=timeseries".to_owned()]));
+        assert_eq!(series.map(|profile| profile.series), Ok(Some(Duration::from_millis(100))));
+        assert!(
+            profile_of("timeseries.granularity=100", Stage::Run)
+                .is_ok_and(|profile| profile.series.is_none())
+        );
+        assert!(profile_of("measurementtype=timeseries\ntimeseries.granularity=0", Stage::Run).is_err());
+    }
+
+    /// Every key that either generator knows, none with its default.
+    const EVERY_KEY: &str = "churndelta=17\ndb=com.yahoo.ycsb.db.MembaseClient\ndotransactions=false
+exporter=com.yahoo.ycsb.measurements.exporter.JSONMeasurementsExporter\nexportfile=/tmp/r.txt\nfieldcount=3
+fieldlength=7\nhistogram.buckets=12\ninsertcount=900\ninsertorder=ordered\ninsertproportion=0.3\ninsertstart=100
+keyprefix=k-\nlabel=monday\nmaxscanlength=5\nmeasurementtype=timeseries\nmemcached.address=10.2.1.15
+memcached.port=11222\nmemaddproportion=1\nmemappendproportion=2\nmemcasproportion=3\nmemdecrproportion=4
+memdeleteproportion=5\nmemgetproportion=6\nmemgetsproportion=7\nmemincrproporiton=8\nmemprependproportion=9
+memreplaceproportion=10\nmemsetproportion=11\nmemupdateproportion=12\noperationcount=5000\nprintstatsinterval=2
+protocol=binary\nreadallfields=false\nreadproportion=0.5\nreadmodifywriteproportion=0.1\nrecordcount=1000
+requestdistribution=churn\nscanlengthdistribution=zipfian\nscanproportion=0.2\nslaveaddress=10.0.0.8,10.0.0.9
+table=t\ntarget=7000\nthreadcount=4\ntimeseries.granularity=250\nupdateproportion=0.4\nvaluelength=64
+workingset=50\nworkload=com.yahoo.ycsb.workloads.MemcachedCoreWorkload\nwriteallfields=true
+memcached.verbose=false\nmemcached.simulatedelay=3\nmembase.bucket=b\nmembase.password=pw\n";
+
+    #[test]
+    fn every_key_is_honoured_or_told() {
+        let mut properties = Properties::default();
+        properties.read(EVERY_KEY);
+        assert_eq!(Stage::of(&properties), Stage::Load);
+        let run = Profile::of(&properties, Stage::Run).expect("a workload");
+        let mix = "add=1,append=2,cas=3,decr=4,delete=5,get=13,incr=8,prepend=9,replace=10,set=23";
+        assert_eq!(run.mix.to_string(), mix);
+        assert_eq!(run.choice, Choice::HotSet { size: 50, churn_every: 17, share: 1.0 });
+        assert_eq!((run.records, run.first, run.operations), (1000, 0, Some(5000)));
+        assert_eq!((run.connections, run.rate), (4, Some(7000.0)));
+        assert!(matches!(run.keys, KeyForm::Decimal(0)) && run.prefix == "k-");
+        assert_eq!(run.values, ValueKind::Ascii(Sizes::uniform(64, 64).expect("sizes")));
+        assert_eq!(
+            run.protocol,
+            Some(Protocol::Couchbase),
+            "the client is Membase's, whatever `protocol` says"
+        );
+        assert_eq!(run.address, Some(("10.2.1.15".to_owned(), None)));
+        assert_eq!(run.bucket, Some(("b".to_owned(), "pw".to_owned())));
+        assert_eq!((run.label.as_str(), run.buckets, run.lines_every), ("monday", 12, 2.0));
+        assert_eq!((run.export.as_deref(), run.json), (Some("/tmp/r.txt"), true));
+        assert_eq!(run.series, Some(Duration::from_millis(250)));
+        assert_eq!(run.ignored, ["slaveaddress=10.0.0.8,10.0.0.9 (see --workers)"]);
+        let load = Profile::of(&properties, Stage::Load).expect("a workload");
+        assert_eq!((load.first, load.records, load.mix), (100, 900, Mix::only(Op::Set)));
+        properties.set("db", "com.yahoo.ycsb.db.SpymemcachedClient");
+        let plain = Profile::of(&properties, Stage::Run).expect("a workload");
+        assert_eq!(plain.address, Some(("10.2.1.15".to_owned(), Some(11222))));
+        // As the successor has it: what to speak is said without a client's name.
+        properties.set("db", "");
+        let binary = Profile::of(&properties, Stage::Run).expect("a workload");
+        assert_eq!(binary.protocol, Some(Protocol::Binary));
+        properties.set("operationcount", "-1");
+        assert_eq!(Profile::of(&properties, Stage::Run).map(|endless| endless.operations), Ok(None));
     }
 }

@@ -15,6 +15,7 @@ use crate::keys::KeyForm;
 use crate::op::Mix;
 use crate::values::ValueKind;
 use crate::wire::Protocol;
+use std::time::Duration;
 
 /// What is run of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub struct Profile {
     pub export: Option<String>,
     /// Whether it writes JSON there.
     pub json: bool,
+    /// Averages over units of this length are told instead of histograms.
+    pub series: Option<Duration>,
     /// Keys of the file that mean nothing here.
     pub ignored: Vec<String>,
 }

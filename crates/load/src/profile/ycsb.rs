@@ -30,6 +30,7 @@ const MEANINGLESS: &[&str] = &[
     "histogram.buckets",
     "hdrhistogram.percentiles",
     "exporter",
+    "exportfile",
     "db",
     "status.interval",
     "dotransactions",
@@ -94,8 +95,9 @@ pub(super) fn profile(properties: &Properties, stage: Stage) -> Result<Profile, 
         label: p.value("label", String::new())?,
         buckets: 20,
         lines_every: 10.0,
-        export: p.get("exportfile").map(str::to_owned),
+        export: None,
         json: false,
+        series: None,
         ignored: Vec::new(),
     };
     couchbase(p, &mut profile);

@@ -24,12 +24,7 @@ const FIRST_US: u64 = 256;
 /// What it prints at the end.
 #[must_use]
 pub fn historic(tally: &Tally, buckets: usize, quirks: Quirks) -> String {
-    let mut out = String::new();
-    let seconds = tally.elapsed.as_secs_f64();
-    let operations = tally.ok() + tally.misses() + tally.failed();
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, "[OVERALL] RunTime(ms), {:?}", (seconds * 1e3).round());
-    let _ = writeln!(out, "[OVERALL] Throughput(ops/sec), {:?}", operations as f64 / seconds.max(1e-9));
+    let mut out = overall(tally);
     for (op, one) in tally.ops() {
         let name = name(op);
         let returns = [(0, one.ok.count()), (-1, one.miss.count()), (-2, one.failed.count())];
@@ -48,6 +43,17 @@ pub fn historic(tally: &Tally, buckets: usize, quirks: Quirks) -> String {
         }
     }
     out
+}
+
+/// Its first lines.
+pub(super) fn overall(tally: &Tally) -> String {
+    let seconds = tally.elapsed.as_secs_f64();
+    let operations = tally.ok() + tally.misses() + tally.failed();
+    format!(
+        "[OVERALL] RunTime(ms), {:?}\n[OVERALL] Throughput(ops/sec), {:?}\n",
+        (seconds * 1e3).round(),
+        operations as f64 / seconds.max(1e-9)
+    )
 }
 
 /// The same as its JSON exporter writes it: an object per line of the text.
@@ -73,8 +79,7 @@ pub fn json(text: &str) -> String {
 /// One of the lines that it prints while running: what has happened so far, and since the last line.
 #[must_use]
 pub fn line(label: &str, second: f64, total: u64, since: &Tally, seconds: f64) -> String {
-    let rate = (since.ok() + since.misses() + since.failed()) as f64 / seconds.max(1e-9);
-    let mut out = format!("{label} {second:.0} sec:  {total} operations; {rate:.2} ops/sec");
+    let mut out = line_head(label, second, total, since, seconds);
     for (op, one) in since.ops() {
         let all = &one.ok;
         let (average, p99) = (time(all.mean_us()), time(all.percentile_us(99.0)));
@@ -83,7 +88,13 @@ pub fn line(label: &str, second: f64, total: u64, since: &Tally, seconds: f64) -
     out
 }
 
-fn name(op: Op) -> String {
+/// What such a line begins with.
+pub(super) fn line_head(label: &str, second: f64, total: u64, since: &Tally, seconds: f64) -> String {
+    let rate = (since.ok() + since.misses() + since.failed()) as f64 / seconds.max(1e-9);
+    format!("{label} {second:.0} sec:  {total} operations; {rate:.2} ops/sec")
+}
+
+pub(super) fn name(op: Op) -> String {
     op.name().to_uppercase()
 }
 

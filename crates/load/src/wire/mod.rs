@@ -2,7 +2,7 @@
 //!
 //! Four ways to the same verbs: the binary protocol as Couchbase's clients speak it (authenticated, every request
 //! addressed to its vBucket), the same frames as plain memcached understands them, memcached's text protocol, and
-//! Redis' RESP. What a protocol has no words for is refused before the run ([`Protocol::can`]).
+//! Redis' RESP. What a protocol has no words for is refused before the run ([`Protocol::lacks`]).
 //!
 //! Replies come in the order of requests; the caller says what the next one answers.
 
@@ -182,11 +182,25 @@ impl Protocol {
     /// Whether it has words for an operation.
     #[must_use]
     pub const fn can(self, op: Op) -> bool {
-        match self {
-            Protocol::Couchbase => true,
-            Protocol::Binary | Protocol::Text => !matches!(op, Op::SubGet | Op::SubSet),
-            Protocol::Resp => !matches!(op, Op::SubGet | Op::SubSet | Op::Cas | Op::Prepend),
+        self.lacks(op).is_none()
+    }
+
+    /// Why it has no words for an operation, if it has none.
+    #[must_use]
+    pub const fn lacks(self, op: Op) -> Option<&'static str> {
+        match (self, op) {
+            (Protocol::Couchbase, _) => None,
+            (_, Op::SubGet | Op::SubSet) => Some("only Couchbase's protocol reaches into documents"),
+            (Protocol::Resp, Op::Prepend) => Some("Redis has no command that adds bytes in front of a value"),
+            _ => None,
         }
+    }
+
+    /// Whether an operation that begins with `verb` has its connection to itself until it ends: Redis compares by what a
+    /// *connection* watches, so two such operations on one would be answered for each other.
+    #[must_use]
+    pub const fn claims_connection(self, verb: Verb) -> bool {
+        matches!((self, verb), (Protocol::Resp, Verb::GetCas))
     }
 
     /// Where servers listen that speak it.

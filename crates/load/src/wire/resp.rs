@@ -1,40 +1,60 @@
 //! Redis' protocol, version 2: arrays of strings out; strings, numbers, errors and arrays back.
+//!
+//! Redis has no versions to compare. What it has is WATCH: a transaction is not carried out if a watched key was written
+//! since, by whomever. So a CAS reads under WATCH and writes in a transaction of one command. Watched keys are the
+//! connection's and go with its next EXEC, hence [`super::Protocol::claims_connection`]; what an operation that found
+//! nothing has left watched goes with the UNWATCH that each one begins with.
 
 use super::{Command, Expected, Found, Outcome, Parsed, Verb};
 use std::io::Write;
 use std::ops::Range;
 
+/// Expiries up to this are seconds from now, as in memcached's protocols; larger ones seconds since 1970.
+const RELATIVE_MAX: u32 = 30 * 24 * 3600;
 /// Longest first line of a reply: an error with its text.
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Appends a request.
 pub(super) fn write(command: &Command<'_>, out: &mut Vec<u8>) {
     let (key, value) = (command.key, command.value);
-    let expiry = match command.settings.expiry {
-        0 => String::new(),
-        seconds => seconds.to_string(),
-    };
+    let expiry = command.settings.expiry;
     match command.verb {
-        Verb::Get | Verb::GetCas | Verb::MultiGet | Verb::SubGet => array(&[b"GET", key], out),
-        Verb::Set | Verb::SetCas => store(None, command, &expiry, out),
-        Verb::Add => store(Some(b"NX"), command, &expiry, out),
-        Verb::Replace => store(Some(b"XX"), command, &expiry, out),
+        Verb::Get | Verb::MultiGet | Verb::SubGet => array(&[b"GET", key], out),
+        Verb::GetCas => {
+            array(&[b"UNWATCH"], out);
+            array(&[b"WATCH", key], out);
+            array(&[b"GET", key], out);
+        }
+        Verb::SetCas => {
+            array(&[b"MULTI"], out);
+            store(None, command, out);
+            array(&[b"EXEC"], out);
+        }
+        Verb::Set => store(None, command, out),
+        Verb::Add => store(Some(b"NX"), command, out),
+        Verb::Replace => store(Some(b"XX"), command, out),
         Verb::Append | Verb::Prepend => array(&[b"APPEND", key, value], out),
         Verb::Delete => array(&[b"DEL", key], out),
         Verb::Incr => array(&[b"INCR", key], out),
         Verb::Decr => array(&[b"DECR", key], out),
         // Without an expiry to set, only whether the key is there can be asked.
-        Verb::Touch if expiry.is_empty() => array(&[b"TOUCH", key], out),
-        Verb::Touch => array(&[b"EXPIRE", key, expiry.as_bytes()], out),
+        Verb::Touch if expiry == 0 => array(&[b"TOUCH", key], out),
+        Verb::Touch => {
+            let word: &[u8] = if expiry > RELATIVE_MAX { b"EXPIREAT" } else { b"EXPIRE" };
+            array(&[word, key, expiry.to_string().as_bytes()], out);
+        }
         // No words for it: `Protocol::can` keeps it from coming here.
         Verb::SubSet => array(&[b"SUBSET", key], out),
     }
 }
 
-fn store(condition: Option<&[u8]>, command: &Command<'_>, expiry: &str, out: &mut Vec<u8>) {
+fn store(condition: Option<&[u8]>, command: &Command<'_>, out: &mut Vec<u8>) {
+    let expiry = command.settings.expiry;
+    let seconds = expiry.to_string();
     let mut words: Vec<&[u8]> = vec![b"SET", command.key, command.value];
-    if command.settings.expiry > 0 {
-        words.extend([&b"EX"[..], expiry.as_bytes()]);
+    if expiry > 0 {
+        let word: &[u8] = if expiry > RELATIVE_MAX { b"EXAT" } else { b"EX" };
+        words.extend([word, seconds.as_bytes()]);
     }
     words.extend(condition);
     array(&words, out);
@@ -67,24 +87,38 @@ enum Item {
     Text(Range<usize>),
     Error(String),
     Number(i64),
+    /// `None` is nothing, which has a form of its own among strings and another one among arrays.
     Bulk(Option<Range<usize>>),
     Array(usize),
 }
 
 /// Reads a reply.
 pub(super) fn read<'a>(expected: Expected, input: &'a [u8], found: &mut Vec<Found>) -> Parsed<'a> {
-    let (item, length) = match item(input, 0) {
-        Ok(Some(parsed)) => parsed,
-        Ok(None) => return Parsed::Incomplete,
-        Err(reason) => return Parsed::Broken(reason),
+    let parsed = match expected.verb {
+        Verb::GetCas => read_watched(input),
+        Verb::SetCas => read_transaction(input),
+        _ => item(input, 0)
+            .map(|item| item.map(|(item, length)| read_one(expected, item, length, input, found))),
     };
+    match parsed {
+        Ok(Some(parsed)) => parsed,
+        Ok(None) => Parsed::Incomplete,
+        Err(reason) => Parsed::Broken(reason),
+    }
+}
+
+/// The reply to a request of one command.
+fn read_one<'a>(
+    expected: Expected,
+    item: Item,
+    length: usize,
+    input: &'a [u8],
+    found: &mut Vec<Found>,
+) -> Parsed<'a> {
     let outcome = match (expected.verb, item) {
-        (_, Item::Error(text)) if text.starts_with("LOADING") || text.starts_with("TRYAGAIN") => {
-            Outcome::Temporary
-        }
-        (_, Item::Error(text)) => Outcome::Failed(text),
+        (_, Item::Error(text)) => refused(text),
         (Verb::MultiGet, Item::Array(items)) => return read_many(items, length, input, found),
-        (Verb::Get | Verb::GetCas, Item::Bulk(Some(place))) => Outcome::Hit(&input[place], 0),
+        (Verb::Get, Item::Bulk(Some(place))) => Outcome::Hit(&input[place], 0),
         (_, Item::Bulk(None)) => Outcome::Miss,
         (Verb::Delete | Verb::Touch, Item::Number(0)) => Outcome::Miss,
         (Verb::Append | Verb::Delete | Verb::Touch | Verb::Incr | Verb::Decr, Item::Number(_)) => {
@@ -96,6 +130,50 @@ pub(super) fn read<'a>(expected: Expected, input: &'a [u8], found: &mut Vec<Foun
         _ => return Parsed::Broken("a reply of the wrong kind".to_owned()),
     };
     Parsed::Reply(outcome, length, None)
+}
+
+fn refused<'a>(error: String) -> Outcome<'a> {
+    let later = error.starts_with("LOADING") || error.starts_with("TRYAGAIN");
+    if later { Outcome::Temporary } else { Outcome::Failed(error) }
+}
+
+/// The replies to UNWATCH, WATCH and GET.
+fn read_watched(input: &[u8]) -> Result<Option<Parsed<'_>>, String> {
+    let Some((unwatched, at)) = item(input, 0)? else { return Ok(None) };
+    let Some((watched, at)) = item(input, at)? else { return Ok(None) };
+    let Some((read, end)) = item(input, at)? else { return Ok(None) };
+    let outcome = match (unwatched, watched, read) {
+        (Item::Error(text), ..) | (_, Item::Error(text), _) | (.., Item::Error(text)) => refused(text),
+        (Item::Text(_), Item::Text(_), Item::Bulk(Some(place))) => Outcome::Hit(&input[place], 0),
+        (Item::Text(_), Item::Text(_), Item::Bulk(None)) => Outcome::Miss,
+        _ => return Err("a reply of the wrong kind".to_owned()),
+    };
+    Ok(Some(Parsed::Reply(outcome, end, None)))
+}
+
+/// The replies to MULTI, SET and EXEC. Whatever was refused is final: nothing is watched any more, so a second try would
+/// compare with nothing.
+fn read_transaction(input: &[u8]) -> Result<Option<Parsed<'_>>, String> {
+    let Some((begun, at)) = item(input, 0)? else { return Ok(None) };
+    let Some((queued, at)) = item(input, at)? else { return Ok(None) };
+    let Some((carried_out, mut end)) = item(input, at)? else { return Ok(None) };
+    let outcome = match (begun, queued, carried_out) {
+        (Item::Error(text), ..) | (_, Item::Error(text), _) | (.., Item::Error(text)) => {
+            Outcome::Failed(text)
+        }
+        (Item::Text(_), Item::Text(_), Item::Bulk(None)) => Outcome::Miss,
+        (Item::Text(_), Item::Text(_), Item::Array(1)) => {
+            let Some((stored, after)) = item(input, end)? else { return Ok(None) };
+            end = after;
+            match stored {
+                Item::Text(_) => Outcome::Done,
+                Item::Error(text) => Outcome::Failed(text),
+                _ => return Err("a reply of the wrong kind".to_owned()),
+            }
+        }
+        _ => return Err("a reply of the wrong kind".to_owned()),
+    };
+    Ok(Some(Parsed::Reply(outcome, end, None)))
 }
 
 fn read_many<'a>(items: usize, start: usize, input: &[u8], found: &mut Vec<Found>) -> Parsed<'a> {
@@ -135,7 +213,7 @@ fn item(input: &[u8], at: usize) -> Result<Option<(Item, usize)>, String> {
         b'+' => Item::Text(at + 1..at + 1 + text.len()),
         b'-' => Item::Error(String::from_utf8_lossy(text).into_owned()),
         b':' => Item::Number(number()?),
-        b'*' => Item::Array(usize::try_from(number()?).map_err(|_| "an array without elements".to_owned())?),
+        b'*' => usize::try_from(number()?).map_or(Item::Bulk(None), Item::Array),
         b'$' => match usize::try_from(number()?) {
             Err(_) => Item::Bulk(None),
             Ok(bytes) => {

@@ -106,6 +106,52 @@ fn redis_answers_are_told_apart() {
 }
 
 #[test]
+fn redis_compares_under_watch() {
+    let resp = Protocol::Resp;
+    let plain = Settings::default();
+    let watched =
+        b"*1\r\n$7\r\nUNWATCH\r\n*2\r\n$5\r\nWATCH\r\n$3\r\nkey\r\n*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
+    assert_eq!(written(resp, Verb::GetCas, &plain), watched);
+    let stored = b"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n*1\r\n$4\r\nEXEC\r\n";
+    assert_eq!(written(resp, Verb::SetCas, &plain), stored);
+    let hit = b"+OK\r\n+OK\r\n$1\r\nx\r\n";
+    let done = b"+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n";
+    for (verb, whole) in [(Verb::GetCas, &hit[..]), (Verb::SetCas, &done[..])] {
+        for length in 0..whole.len() {
+            assert_eq!(read(resp, verb, &whole[..length]), Parsed::Incomplete, "{verb:?} {length}");
+        }
+    }
+    assert_eq!(read(resp, Verb::GetCas, hit), Parsed::Reply(Outcome::Hit(b"x", 0), hit.len(), None));
+    assert_eq!(read(resp, Verb::SetCas, done), Parsed::Reply(Outcome::Done, done.len(), None));
+    let absent = b"+OK\r\n+OK\r\n$-1\r\n";
+    assert_eq!(read(resp, Verb::GetCas, absent), Parsed::Reply(Outcome::Miss, absent.len(), None));
+    let changed = b"+OK\r\n+QUEUED\r\n*-1\r\n";
+    assert_eq!(read(resp, Verb::SetCas, changed), Parsed::Reply(Outcome::Miss, changed.len(), None));
+    let full = b"+OK\r\n-OOM full\r\n-EXECABORT because\r\n";
+    let refused = Outcome::Failed("OOM full".to_owned());
+    assert_eq!(read(resp, Verb::SetCas, full), Parsed::Reply(refused, full.len(), None), "once, not thrice");
+    let loading = b"+OK\r\n+OK\r\n-LOADING dataset\r\n";
+    assert_eq!(read(resp, Verb::GetCas, loading), Parsed::Reply(Outcome::Temporary, loading.len(), None));
+    let late = b"+OK\r\n-LOADING dataset\r\n-EXECABORT because\r\n";
+    let Parsed::Reply(Outcome::Failed(_), ..) = read(resp, Verb::SetCas, late) else {
+        panic!("without what was watched there is no second try");
+    };
+}
+
+#[test]
+fn redis_is_told_the_same_expiry() {
+    let with = |expiry| Settings { expiry, ..Settings::default() };
+    assert_eq!(
+        written(Protocol::Resp, Verb::Touch, &with(60)),
+        b"*3\r\n$6\r\nEXPIRE\r\n$3\r\nkey\r\n$2\r\n60\r\n"
+    );
+    let absolute = written(Protocol::Resp, Verb::Touch, &with(1_900_000_000));
+    assert_eq!(absolute, b"*3\r\n$8\r\nEXPIREAT\r\n$3\r\nkey\r\n$10\r\n1900000000\r\n");
+    let stored = String::from_utf8(written(Protocol::Resp, Verb::Set, &with(1_900_000_000))).expect("text");
+    assert!(stored.ends_with("$4\r\nEXAT\r\n$10\r\n1900000000\r\n"), "{stored:?}");
+}
+
+#[test]
 fn requests_are_what_servers_expect() {
     let plain = Settings { flags: 2, expiry: 60, ..Settings::default() };
     assert_eq!(written(Protocol::Text, Verb::Set, &plain), b"set key 2 60 5\r\nvalue\r\n");

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// Rate of an open loop that was given none: the historical generator's default.
 const RATE_DEFAULT: f64 = 5000.0;
+/// Length of a tick: four operations at 20,000 per second, and less than what the wake-up of an idle process costs.
+const TICK_US: u32 = 200;
 /// How long is measured unless something else says so.
 const SECONDS_DEFAULT: Duration = Duration::from_secs(10);
 /// Where a search begins.
@@ -410,6 +412,15 @@ pub(crate) struct PaceArgs {
     /// Gaps between operations as of independent users instead of even ones
     #[arg(long, conflicts_with = "closed")]
     pub(crate) poisson: bool,
+    /// What is due within the same so many microseconds is due at their beginning, together: one wake-up of the client
+    /// for all of it. Latency counts from there, so nothing is late by that. 0: each operation at a time of its own, at
+    /// two to three times the client's CPU
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = TICK_US, value_parser = clap::value_parser!(u32).range(..=1_000_000), conflicts_with = "closed")]
+    pub(crate) tick: u32,
+    /// Look for answers and for what is due all the time instead of sleeping: no wake-ups in the latencies, a core per
+    /// thread
+    #[arg(long)]
+    pub(crate) spin: bool,
     /// Change the rate evenly from --rate to this one, over so many seconds
     #[arg(long, value_name = "RATE:SECONDS", value_parser = rate_and_seconds, conflicts_with_all = ["closed", "steps", "search"])]
     pub(crate) ramp: Option<(f64, f64)>,
@@ -502,29 +513,27 @@ impl PaceArgs {
         (!closed).then(|| self.rate.unwrap_or(default))
     }
 
-    /// What changes the rate in steps, if that is asked for.
-    pub(crate) fn conductor(&self) -> Option<Conductor> {
+    /// What changes the rate in steps, if that is asked for; `interval` is the run's, in seconds.
+    pub(crate) fn conductor(&self, interval: f64) -> Option<Conductor> {
         let rate = self.rate.unwrap_or(RATE_DEFAULT);
-        let intervals = |seconds: f64| (seconds / self.interval).round().max(2.0) as u64;
+        let intervals = |seconds: f64| (seconds / interval).round().max(2.0) as u64;
         if let Some(objective) = self.search {
             let (rate, steps) = (self.rate.unwrap_or(SEARCH_FROM), intervals(self.search_seconds));
-            return Some(Conductor::new(conduct::Plan::Search { objective }, rate, steps, self.interval));
+            return Some(Conductor::new(conduct::Plan::Search { objective }, rate, steps, interval));
         }
         let (by, seconds) = self.steps?;
         let plan = conduct::Plan::Steps { by, to: f64::INFINITY, objective: self.objective };
-        Some(Conductor::new(plan, rate, intervals(seconds), self.interval))
+        Some(Conductor::new(plan, rate, intervals(seconds), interval))
     }
 
     /// What is measured.
     pub(crate) fn phase(&self, work: &WorkArgs, records: u64, protocol: Protocol) -> Result<Phase, Failure> {
         let mix = work.mix()?;
-        if let Some(op) = mix.ops().find(|op| !protocol.can(*op)) {
-            return Err(Failure(format!("this protocol has no {}", op.name())));
+        if let Some((op, why)) = mix.ops().find_map(|op| Some((op, protocol.lacks(op)?))) {
+            return Err(Failure(format!("{} is not possible: {why}", op.name())));
         }
-        if (work.durability.is_some() || mix.ops().any(|op| op == Op::SubGet))
-            && protocol != Protocol::Couchbase
-        {
-            return Err(Failure("this needs the couchbase protocol".to_owned()));
+        if work.durability.is_some() && protocol != Protocol::Couchbase {
+            return Err(Failure("--durability needs the couchbase protocol".to_owned()));
         }
         let timeout = self.timeout.or(self.reconnect.then_some(TIMEOUT_RECONNECTING));
         let grows = mix.ops().any(|op| matches!(op, Op::Append | Op::Prepend));
@@ -536,6 +545,8 @@ impl PaceArgs {
                 Some(_) if self.poisson => Pace::Poisson,
                 Some(_) => Pace::Even,
             },
+            tick: Duration::from_micros(u64::from(self.tick)),
+            spin: self.spin,
             stop: match self.ops {
                 _ if work.populate => Stop::All,
                 Some(ops) => Stop::Ops(ops),

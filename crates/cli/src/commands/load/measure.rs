@@ -44,7 +44,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let before = args.answers.server_pid.and_then(Usage::of);
     let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
     let [timings, phases] = GROUPS.map(|group| histograms(&target, group));
-    let mut conductor = args.pace.conductor();
+    let mut conductor = args.pace.conductor(report.interval);
     let outcome = led(args, &control, || {
         hands.run(Stage::Measure, &control, |interval| {
             watch.see(&interval);

@@ -108,7 +108,8 @@ struct AnswerArgs {
     /// Report as one line of JSON
     #[arg(long)]
     json: bool,
-    /// Print what the historical generator printed, from exact samples, while running and at the end
+    /// Print what the historical generator printed, from exact samples, while running and at the end; a file of its own
+    /// that names an `exportfile` has the report written there in any case
     #[arg(long, conflicts_with = "json")]
     historic: bool,
     /// With its two known quirks: percentiles one row too high, the last line counted twice; and endings mixed

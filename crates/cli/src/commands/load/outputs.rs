@@ -3,7 +3,7 @@
 use super::super::Failure;
 use super::AnswerArgs;
 use super::plan::Plan;
-use load::report::{self, HdrLog, Quirks, Report};
+use load::report::{self, HdrLog, Quirks, Report, Series};
 use load::{Interval, Tally};
 use std::fs::File;
 use std::io::BufWriter;
@@ -26,6 +26,10 @@ pub(super) struct Outputs {
 /// The historical generator's way of telling.
 struct Historic {
     quirks: Quirks,
+    /// Whether its lines are printed while the run goes on; a file may ask for the report alone.
+    prints: bool,
+    /// Averages over time, if they are asked for instead of histograms.
+    series: Option<Series>,
     label: String,
     buckets: usize,
     every: f64,
@@ -49,12 +53,15 @@ impl Outputs {
             }
         };
         let profile = plan.profile.as_ref();
-        let historic = answers.historic.then(|| Historic {
+        let export = profile.and_then(|profile| profile.export.clone()).map(PathBuf::from);
+        let historic = (answers.historic || export.is_some()).then(|| Historic {
+            prints: answers.historic,
+            series: profile.and_then(|profile| profile.series).map(Series::new),
             quirks: if answers.historic_quirks { Quirks::Kept } else { Quirks::Mended },
             label: profile.map_or_else(String::new, |profile| profile.label.clone()),
             buckets: profile.map_or(HISTORIC_BUCKETS, |profile| profile.buckets),
             every: profile.map_or(HISTORIC_LINES, |profile| profile.lines_every),
-            export: profile.and_then(|profile| profile.export.clone()).map(PathBuf::from),
+            export,
             json: profile.is_some_and(|profile| profile.json),
             interval,
             total: 0,
@@ -87,7 +94,10 @@ impl Outputs {
             write(path, report::csv(report))?;
         }
         if let Some(historic) = &self.historic {
-            let text = report::historic(&report.tally, historic.buckets, historic.quirks);
+            let text = match &historic.series {
+                Some(series) => series.report(&report.tally, historic.quirks),
+                None => report::historic(&report.tally, historic.buckets, historic.quirks),
+            };
             let text = if historic.json { report::historic_json(&text) } else { text };
             match &historic.export {
                 Some(path) => write(path, text)?,
@@ -104,13 +114,24 @@ fn cannot(path: &Path, error: std::io::Error) -> Failure {
 
 impl Historic {
     fn see(&mut self, interval: &Interval) {
+        if let Some(series) = &mut self.series {
+            series.see(interval);
+        }
+        if !self.prints {
+            return;
+        }
         let tally = &interval.tally;
         self.total += tally.done() + tally.failed();
         self.since.merge(tally);
         self.seconds += self.interval;
         if self.seconds >= self.every {
             let second = (interval.index + 1) as f64 * self.interval;
-            println!("{}", report::historic_line(&self.label, second, self.total, &self.since, self.seconds));
+            let (label, total, since) = (&self.label, self.total, &self.since);
+            let line = match &self.series {
+                Some(_) => Series::line(label, second, total, since, self.seconds, self.quirks),
+                None => report::historic_line(label, second, total, since, self.seconds),
+            };
+            println!("{line}");
             (self.since, self.seconds) = (Tally::default(), 0.0);
         }
     }

@@ -4,6 +4,7 @@ use super::super::Failure;
 use super::args::{PaceArgs, RecordArgs, TargetArgs, UNBOUNDED, WorkArgs};
 use load::profile::{Profile, Properties, Stage};
 use load::records::Shifted;
+use load::report::Series;
 use load::values::Dataset;
 use load::{Choice, Phase, Records, Stop};
 use std::path::PathBuf;
@@ -117,7 +118,8 @@ impl Plan {
         };
         let records =
             if profile.first > 0 { Arc::new(Shifted::new(records, profile.first)) } else { records };
-        let phase = Phase { stop, multi: profile.multi, ..base };
+        let interval = profile.series.map_or(base.interval, Series::interval);
+        let phase = Phase { stop, interval, multi: profile.multi, ..base };
         Ok(Plan { target, records, phase, connections, rate, profile: Some(profile), filling })
     }
 }
