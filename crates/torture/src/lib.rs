@@ -2,19 +2,23 @@
 //!
 //! From the inside out: [`documents`] says what a document is, [`ledger`] what was promised about each of them;
 //! [`pipeline`] talks to the nodes that serve them; [`loaders`], [`probe`], [`deleter`] and [`reader`] are the clients;
-//! [`watch`] samples what the nodes say about themselves; [`checks`] collects what must hold. A scenario ([`wedge`])
-//! puts them together over a [`target::Target`], which may be one node or a cluster.
+//! [`watch`] samples what the nodes say about themselves; [`checks`] collects what must hold. A scenario puts them together
+//! over a [`target::Target`], which may be one node ([`process`]) or a [`cluster`]: [`wedge`] presses it, [`chaos`] kills,
+//! cuts and rebalances it under load of `settee-load`.
 //!
 //! It sees a node as its users do, through sockets and `/proc`, and knows nothing of the server's code. It prints as it
 //! goes: a run takes minutes, and its timeline is half of its worth.
 
+pub mod chaos;
 pub mod checks;
+pub mod cluster;
 pub mod deleter;
 pub mod documents;
 pub mod ledger;
 pub mod loaders;
 pub mod pipeline;
 pub mod probe;
+pub mod process;
 pub mod reader;
 pub mod target;
 pub mod watch;

@@ -1,24 +1,18 @@
-//! Whom a scenario presses: one node of our own today; a list of nodes is another implementation of the same trait.
+//! Whom a scenario presses: one node of our own, or a [`crate::cluster::LocalCluster`].
 //!
 //! [`LocalNode`] is a child process of the same binary on a loopback address, with everything it writes below one
 //! directory. It dies with this value: a scenario that fails leaves nothing running.
 
 use crate::TortureError;
+use crate::process::{NodeProcess, Ports};
 use client::{Login, Rest};
-use std::fs::{self, File};
-use std::io;
 use std::net::IpAddr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Name of the bucket that is pressed.
 pub const BUCKET: &str = "wedge";
-const USER: &str = "torturer";
-const PASSWORD: &str = "iron maiden";
-/// How long a node may take to serve; it waits for no warm-up.
-const START: Duration = Duration::from_secs(120);
+pub(crate) const USER: &str = "torturer";
+pub(crate) const PASSWORD: &str = "iron maiden";
 
 /// A cluster of one or more nodes that the scenario may kill.
 pub trait Target: Send + Sync {
@@ -73,18 +67,11 @@ pub struct NodeOptions {
     pub eviction_policy: &'static str,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Ports {
-    mgmt: u16,
-    kv: u16,
-}
-
 /// A node of our own.
 pub struct LocalNode {
     options: NodeOptions,
-    dir: PathBuf,
     ports: Ports,
-    process: Option<Child>,
+    process: NodeProcess,
 }
 
 impl LocalNode {
@@ -93,81 +80,19 @@ impl LocalNode {
     /// # Errors
     /// It does not start, or refuses the bucket.
     pub fn start(options: &NodeOptions, dir: &Path) -> Result<LocalNode, TortureError> {
-        fs::create_dir_all(dir)?;
-        let mut node = LocalNode {
-            options: options.clone(),
-            dir: dir.to_owned(),
-            ports: Ports::default(),
-            process: None,
-        };
+        let process = NodeProcess::new(&options.binary, dir, flags(options))?;
+        let process = process.with("SETTEE_INIT_PASSWORD", PASSWORD);
+        let mut node = LocalNode { options: options.clone(), ports: Ports::default(), process };
         node.run()?;
         node.create_bucket()?;
         Ok(node)
     }
 
-    /// Where the node's log goes.
-    #[must_use]
-    pub fn log(&self) -> PathBuf {
-        self.dir.join("node.log")
-    }
-
     fn run(&mut self) -> Result<(), TortureError> {
-        let ports_file = self.dir.join("ports.json");
-        let _ = fs::remove_file(&ports_file);
-        let options = &self.options;
-        let log = File::options().create(true).append(true).open(self.log())?;
-        let mut command = Command::new(&options.binary);
-        command
-            .arg("serve")
-            .arg("--data-dir")
-            .arg(self.dir.join("data"))
-            .arg("--ports-file")
-            .arg(&ports_file);
-        command.args(["--listen", &options.listen.to_string(), "--init-username", USER]);
-        command.args(["--memory-quota-mb", &options.quota_mb.max(256).to_string()]);
         // Clients come back to the ports they know.
-        command.args(["--port-mgmt", &self.ports.mgmt.to_string(), "--port-kv", &self.ports.kv.to_string()]);
-        for port in ["--port-mgmt-tls", "--port-kv-tls", "--port-capi", "--port-memcached"] {
-            command.args([port, "0"]);
-        }
-        if options.disk_bytes_per_sec > 0 {
-            command.args(["--disk-bytes-per-sec", &options.disk_bytes_per_sec.to_string()]);
-        }
-        if options.disk_iops > 0 {
-            command.args(["--disk-iops", &options.disk_iops.to_string()]);
-        }
-        command.env("SETTEE_INIT_PASSWORD", PASSWORD);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        die_with_parent(&mut command);
-        self.process = Some(command.spawn()?);
-        self.ports = self.wait_for_ports(&ports_file)?;
+        let (mgmt, kv) = (self.ports.mgmt.to_string(), self.ports.kv.to_string());
+        self.ports = self.process.start(&["--port-mgmt".to_owned(), mgmt, "--port-kv".to_owned(), kv])?;
         Ok(())
-    }
-
-    fn wait_for_ports(&mut self, file: &Path) -> Result<Ports, TortureError> {
-        let failed = |what: &str, log: &Path| {
-            TortureError::Node(format!("the node {what}; its log is {}", log.display()))
-        };
-        let log = self.log();
-        let began = Instant::now();
-        while began.elapsed() < START {
-            if let Ok(text) = fs::read(file) {
-                let ports: serde_json::Value =
-                    serde_json::from_slice(&text).map_err(|_| failed("reported no ports", &log))?;
-                let port = |name: &str| ports[name].as_u64().and_then(|port| u16::try_from(port).ok());
-                let ports = port("mgmt").zip(port("kv")).map(|(mgmt, kv)| Ports { mgmt, kv });
-                return ports.ok_or_else(|| failed("reported no ports", &log));
-            }
-            let ended = match &mut self.process {
-                Some(process) => process.try_wait()?,
-                None => None,
-            };
-            if let Some(status) = ended {
-                return Err(failed(&format!("ended at once ({status})"), &log));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Err(failed("did not start", &log))
     }
 
     fn create_bucket(&self) -> Result<(), TortureError> {
@@ -183,14 +108,24 @@ impl LocalNode {
         self.rest().post("/pools/default/buckets", &form)?;
         Ok(())
     }
+}
 
-    fn end(&mut self) -> Result<(), TortureError> {
-        if let Some(mut process) = self.process.take() {
-            process.kill()?;
-            process.wait()?;
-        }
-        Ok(())
+fn flags(options: &NodeOptions) -> Vec<String> {
+    let quota = options.quota_mb.max(256).to_string();
+    let mut flags = vec!["--listen".to_owned(), options.listen.to_string(), "--init-username".to_owned()];
+    flags.extend([USER.to_owned(), "--memory-quota-mb".to_owned(), quota]);
+    for port in ["--port-mgmt-tls", "--port-kv-tls", "--port-capi", "--port-memcached"] {
+        flags.extend([port.to_owned(), "0".to_owned()]);
     }
+    flags.extend(disk_flags(options.disk_bytes_per_sec, options.disk_iops));
+    flags
+}
+
+/// What holds a node's disk to a budget; 0 is no limit.
+pub(crate) fn disk_flags(bytes_per_sec: u64, iops: u64) -> impl Iterator<Item = String> {
+    let limits = [("--disk-bytes-per-sec", bytes_per_sec), ("--disk-iops", iops)];
+    let limits = limits.into_iter().filter(|(_, limit)| *limit > 0);
+    limits.flat_map(|(flag, limit)| [flag.to_owned(), limit.to_string()])
 }
 
 impl Target for LocalNode {
@@ -203,7 +138,7 @@ impl Target for LocalNode {
     }
 
     fn pids(&self) -> Vec<u32> {
-        self.process.iter().map(Child::id).collect()
+        self.process.pid().into_iter().collect()
     }
 
     fn disk_bytes_per_sec(&self) -> u64 {
@@ -211,33 +146,10 @@ impl Target for LocalNode {
     }
 
     fn kill(&mut self, _node: usize) -> Result<(), TortureError> {
-        self.end()
+        self.process.kill()
     }
 
     fn restart(&mut self, _node: usize) -> Result<(), TortureError> {
         self.run()
-    }
-}
-
-/// Whatever ends this process, kill -9 included, is to end the child as well.
-fn die_with_parent(command: &mut Command) {
-    let parent = std::process::id();
-    let ask = move || {
-        // SAFETY: two plain system calls, which may be made between fork and exec.
-        let (asked, is_orphan) = unsafe {
-            let asked = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            (asked, u32::try_from(libc::getppid()) != Ok(parent))
-        };
-        // Should the parent have ended before the child asked, nobody would tell it.
-        if asked == 0 && !is_orphan { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
-    };
-    // SAFETY: the closure neither allocates nor takes a lock.
-    unsafe { command.pre_exec(ask) };
-}
-
-impl Drop for LocalNode {
-    fn drop(&mut self) {
-        // Nobody is left to tell.
-        let _ = self.end();
     }
 }

@@ -1,23 +1,12 @@
-//! `settee torture`: presses a node of our own until it ought to wedge, and says whether it did.
+//! `settee torture wedge`: presses a node or cluster of our own until it ought to wedge, and says whether it did.
 
-use super::Failure;
-use clap::{Args as ClapArgs, Subcommand};
+use super::super::Failure;
+use super::remove;
+use clap::Args as ClapArgs;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use torture::target::{LocalNode, NodeOptions, Target};
 use torture::wedge::{self, Plan, Rescue};
-
-/// Press a node until it ought to wedge, and prove that it does not
-#[derive(ClapArgs)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    scenario: Scenario,
-}
-
-#[derive(Subcommand)]
-enum Scenario {
-    Wedge(WedgeArgs),
-}
 
 /// Far more documents than memory, a slow disk, loaders that never pause; then the rescues
 #[derive(ClapArgs)]
@@ -50,7 +39,7 @@ Examples:
   settee torture wedge --disk-mb-per-sec 8 --disk-iops 200 --rescues idle     a much slower disk
 
 With --keep the node's directory stays, its log in it; a run that fails keeps it anyway.")]
-struct WedgeArgs {
+pub(super) struct WedgeArgs {
     /// Small and quick: a quota of 32 MiB, four times over [default: 208 MiB, ten times]
     #[arg(long)]
     short: bool,
@@ -116,12 +105,8 @@ struct WedgeArgs {
     json: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    let Scenario::Wedge(args) = args.scenario;
-    run_wedge(&args)
-}
-
-fn run_wedge(args: &WedgeArgs) -> Result<(), Failure> {
+/// Presses as the flags say.
+pub(super) fn run(args: &WedgeArgs) -> Result<(), Failure> {
     if !args.listen.is_loopback() {
         return Err(Failure("a node to be tortured listens on loopback only".to_owned()));
     }
@@ -173,15 +158,6 @@ fn run_wedge(args: &WedgeArgs) -> Result<(), Failure> {
         )));
     }
     remove(&dir, args.keep)
-}
-
-fn remove(dir: &Path, keep: bool) -> Result<(), Failure> {
-    if keep {
-        println!("the nodes' directories are in {}", dir.display());
-        return Ok(());
-    }
-    std::fs::remove_dir_all(dir)
-        .map_err(|error| Failure::doing(format_args!("cannot remove {}", dir.display()), error))
 }
 
 fn rescue(name: &str) -> Result<Rescue, String> {

@@ -1,0 +1,313 @@
+//! Clients that write down what they did, for a checker of linearisability: registers and counters, few of each, many
+//! clients, durable to a majority.
+//!
+//! A line of the history is an operation: what was asked, when it was called, when it returned and with what. One whose
+//! answer never came has no return: it may have happened at any time since, or never. One that was refused for good
+//! before it had any effect is left out, as if it had never been called.
+
+use crate::TortureError;
+use base::bucket::DurabilityLevel;
+use base::{Status, VbId};
+use client::{ClientError, ClusterMap, KvConnection, Login, Response};
+use protocol::binary::extras::{CounterExtras, StoreExtras};
+use protocol::binary::{Durability, Opcode, Request};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// An answer that takes longer is taken for lost.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long an operation is tried while nodes say that it is not theirs, or not now.
+const RIDE: Duration = Duration::from_secs(3);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Between two operations of a client: histories of some ten thousand operations are what checkers can take.
+const REST: Duration = Duration::from_millis(20);
+/// After so many lost answers a key is retired: each of them may have happened at any time since, and what a checker has to
+/// try doubles with it.
+const LOST_MAX: u32 = 3;
+
+/// Clients at work.
+pub struct Recorder {
+    over: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<()>>,
+    lines: Receiver<Value>,
+}
+
+/// What was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Operations in the history.
+    pub operations: u64,
+    /// Of these, those whose answer never came.
+    pub lost: u64,
+}
+
+impl Recorder {
+    /// Starts so many clients on so many keys of each kind.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(
+        seeds: &[String],
+        login: &Login,
+        clients: u64,
+        keys: u64,
+        random: u64,
+    ) -> Result<Recorder, TortureError> {
+        let (over, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
+        let (outbox, lines) = channel();
+        let mut threads = Vec::new();
+        for number in 0..clients {
+            let client = Historian {
+                number,
+                router: Router {
+                    seeds: seeds.to_vec(),
+                    login: login.clone(),
+                    map: None,
+                    connections: HashMap::new(),
+                },
+                rng: fastrand::Rng::with_seed(random ^ (number + 1)),
+                keys,
+                lost: HashMap::new(),
+                written: 0,
+                began,
+                outbox: outbox.clone(),
+                over: over.clone(),
+            };
+            threads.push(
+                std::thread::Builder::new()
+                    .name(format!("historian {number}"))
+                    .spawn(move || client.work())?,
+            );
+        }
+        Ok(Recorder { over, clients: threads, lines })
+    }
+
+    /// Ends them and writes the history, a JSON object per line.
+    ///
+    /// # Errors
+    /// The file cannot be written, or a client had panicked.
+    pub fn finish(self, path: &Path) -> Result<Recorded, TortureError> {
+        self.over.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            client.join().map_err(|_| TortureError::Thread)?;
+        }
+        let mut out = BufWriter::new(File::create(path)?);
+        let mut recorded = Recorded::default();
+        for line in self.lines.try_iter() {
+            recorded.operations += 1;
+            recorded.lost += u64::from(line["return"].is_null());
+            writeln!(out, "{line}")?;
+        }
+        out.flush()?;
+        Ok(recorded)
+    }
+}
+
+/// One client.
+struct Historian {
+    number: u64,
+    router: Router,
+    rng: fastrand::Rng,
+    keys: u64,
+    /// Lost answers by key.
+    lost: HashMap<String, u32>,
+    /// Values are distinct over all clients.
+    written: u64,
+    began: Instant,
+    outbox: Sender<Value>,
+    over: Arc<AtomicBool>,
+}
+
+/// What became of an operation.
+enum Ended {
+    /// It was carried out, with this to show for it.
+    With(Value),
+    /// It had no effect and never will.
+    Refused,
+    /// Nobody knows.
+    Lost,
+}
+
+impl Historian {
+    fn work(mut self) {
+        while !self.over.load(Ordering::Relaxed) {
+            self.operate();
+            std::thread::sleep(REST);
+        }
+    }
+
+    fn operate(&mut self) {
+        let is_counter = self.rng.bool();
+        let reads = self.rng.u8(..3) == 0;
+        let kind = if is_counter { "counter" } else { "register" };
+        let generation = self.rng.u64(..self.keys);
+        let base = format!("{kind}-{generation}");
+        // A key with too many lost answers is left for a new one; what the others do to the old one goes on to count.
+        let retired = self.lost.get(&base).copied().unwrap_or(0) / LOST_MAX;
+        let key = format!("{base}-{}-{retired}", self.number % 2);
+        let op = match (is_counter, reads) {
+            (_, true) => "read",
+            (true, false) => "add",
+            (false, false) => "write",
+        };
+        self.written += 1;
+        let value = self.number + 1_000 * self.written;
+        let called = self.now();
+        let ended = match op {
+            "read" => self.read(&key),
+            "add" => self.add(&key),
+            _ => self.write(&key, value),
+        };
+        let returned = self.now();
+        let mut line = json!({"client": self.number, "kind": kind, "key": key, "op": op, "call": called});
+        if op == "write" {
+            line["value"] = json!(value);
+        }
+        match ended {
+            Ended::Refused => return,
+            // A read without an answer says nothing.
+            Ended::Lost if op == "read" => return,
+            Ended::Lost => *self.lost.entry(base).or_default() += 1,
+            Ended::With(result) => {
+                line["return"] = json!(returned);
+                line["result"] = result;
+            }
+        }
+        // The other end lives until all clients have ended.
+        let _ = self.outbox.send(line);
+    }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    fn read(&mut self, key: &str) -> Ended {
+        let request = Request { key: key.as_bytes(), ..Request::new(Opcode::Get) };
+        match self.router.ask(&request) {
+            Ok(response) => match response.status {
+                Some(Status::Success) => match String::from_utf8_lossy(&response.value).parse::<u64>() {
+                    Ok(number) => Ended::With(json!(number)),
+                    Err(_) => Ended::With(json!(String::from_utf8_lossy(&response.value))),
+                },
+                Some(Status::KeyNotFound) => Ended::With(Value::Null),
+                _ => Ended::Refused,
+            },
+            Err(ended) => ended,
+        }
+    }
+
+    fn write(&mut self, key: &str, value: u64) -> Ended {
+        let extras = StoreExtras { flags: 0, expiry: 0 }.encode();
+        let value = value.to_string();
+        let request =
+            Request { key: key.as_bytes(), value: value.as_bytes(), extras: &extras, ..durable(Opcode::Set) };
+        self.router.ask(&request).map_or_else(|ended| ended, |response| written(&response, Value::Null))
+    }
+
+    fn add(&mut self, key: &str) -> Ended {
+        let extras = CounterExtras { delta: 1, initial: 1, expiry: 0 }.encode();
+        let request = Request { key: key.as_bytes(), extras: &extras, ..durable(Opcode::Increment) };
+        self.router.ask(&request).map_or_else(
+            |ended| ended,
+            |response| {
+                let number = <[u8; 8]>::try_from(&response.value[..]).map(u64::from_be_bytes).ok();
+                written(&response, json!(number))
+            },
+        )
+    }
+}
+
+fn durable(opcode: Opcode) -> Request<'static> {
+    let mut request = Request::new(opcode);
+    request.info.durability = Some(Durability { level: DurabilityLevel::Majority, timeout_ms: Some(2_000) });
+    request
+}
+
+fn written(response: &Response, result: Value) -> Ended {
+    match response.status {
+        Some(Status::Success) => Ended::With(result),
+        Some(Status::SyncWriteAmbiguous) => Ended::Lost,
+        _ => Ended::Refused,
+    }
+}
+
+/// Sends requests where the map says. A node that does not answer any more loses its connection.
+struct Router {
+    seeds: Vec<String>,
+    login: Login,
+    map: Option<ClusterMap>,
+    connections: HashMap<String, KvConnection>,
+}
+
+impl Router {
+    /// Asks until there is an answer that is one. What was refused before anything happened is asked again, of whoever the
+    /// newest map names; a broken connection is the end, because the request may have had its effect.
+    fn ask(&mut self, request: &Request<'_>) -> Result<Response, Ended> {
+        let began = Instant::now();
+        while began.elapsed() < RIDE {
+            let Some((vbucket, node)) = self.home(request.key) else {
+                std::thread::sleep(PAUSE);
+                continue;
+            };
+            if !self.connections.contains_key(&node) {
+                match KvConnection::open_within(&node, &self.login, PATIENCE) {
+                    Ok(open) => drop(self.connections.insert(node.clone(), open)),
+                    Err(_) => {
+                        self.map = None;
+                        std::thread::sleep(PAUSE);
+                        continue;
+                    }
+                }
+            }
+            let Some(connection) = self.connections.get_mut(&node) else { continue };
+            let answer = connection.call(&Request { vbucket, ..*request });
+            match answer {
+                Ok(response) => match response.status {
+                    Some(Status::NotMyVbucket) => self.map = None,
+                    Some(Status::TemporaryFailure | Status::Busy | Status::SyncWriteInProgress) => {}
+                    _ => return Ok(response),
+                },
+                Err(error) => {
+                    self.connections.remove(&node);
+                    self.map = None;
+                    return Err(if is_unsent(&error) { Ended::Refused } else { Ended::Lost });
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(Ended::Refused)
+    }
+
+    /// vBucket and node of a key; the map is fetched if there is none.
+    fn home(&mut self, key: &[u8]) -> Option<(VbId, String)> {
+        if self.map.is_none() {
+            let maps = self.seeds.iter().filter_map(|seed| {
+                KvConnection::open_within(seed, &self.login, Duration::from_millis(500))
+                    .ok()?
+                    .cluster_map()
+                    .ok()
+            });
+            self.map = maps.max_by_key(|map| map.version);
+        }
+        let map = self.map.as_ref()?;
+        let vbucket = map.vbucket_of(key);
+        let node = map.active_node(vbucket);
+        if node.is_none() {
+            self.map = None;
+        }
+        Some((vbucket, self.map.as_ref()?.nodes.get(node?)?.clone()))
+    }
+}
+
+fn is_unsent(error: &ClientError) -> bool {
+    matches!(error, ClientError::Connect { .. })
+}

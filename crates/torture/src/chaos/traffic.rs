@@ -1,0 +1,226 @@
+//! Load with validation at a constant rate while the cluster is being hurt, and what of it was felt when.
+//!
+//! Two of them run side by side: one that writes durably to a majority, which must never lose anything, and a plain one,
+//! which must lose nothing as long as nodes are treated gracefully. While a node is killed or cut off what the plain one
+//! was acknowledged is in doubt ([`Control::set_doubt`]).
+
+use crate::TortureError;
+use base::bucket::DurabilityLevel;
+use client::Login;
+use load::keys::KeyForm;
+use load::values::{Dataset, ValueKind};
+use load::{
+    Choice, Control, Crew, Interval, Mix, OnBreak, Op, Pace, Part, Phase, Protocol, Records, Settings, Stop,
+    Tally, Target,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Grain of what was felt.
+const GRAIN: Duration = Duration::from_millis(100);
+/// An operation that takes longer has failed: what SDKs allow a durable one, and a little.
+const TIMEOUT: Duration = Duration::from_secs(4);
+const TICK: Duration = Duration::from_millis(1);
+
+/// What one of them does.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// In reports and in front of its keys.
+    pub name: &'static str,
+    /// Whether writes are durable to a majority.
+    pub durable: bool,
+    /// Operations per second.
+    pub rate: f64,
+    /// Documents.
+    pub records: u64,
+    /// Connections, over all nodes.
+    pub connections: usize,
+}
+
+/// A tenth of a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moment {
+    ok: u64,
+    failed: u64,
+}
+
+/// What was felt in a stretch of time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Felt {
+    /// Operations that were carried out.
+    pub done: u64,
+    /// Operations that failed.
+    pub failed: u64,
+    /// From the first failure to the last, in seconds.
+    pub window: f64,
+    /// The longest time in which nothing was carried out, in seconds.
+    pub silence: f64,
+}
+
+/// One of them, at work.
+pub struct Traffic {
+    /// What it does.
+    pub kind: Kind,
+    control: Arc<Control>,
+    began: Instant,
+    moments: Arc<Mutex<Vec<Moment>>>,
+    thread: JoinHandle<(Crew, Tally, Option<String>)>,
+    phase: Phase,
+}
+
+/// What came of one in the end.
+#[derive(Debug)]
+pub struct Outcome {
+    /// While the cluster was hurt.
+    pub tally: Tally,
+    /// Reading everything back.
+    pub sweep: Tally,
+    /// Why it ended early, if it did.
+    pub failure: Option<String>,
+}
+
+impl Outcome {
+    /// Documents that were not what was acknowledged, by kind.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let all = [&self.tally, &self.sweep];
+        all.iter()
+            .flat_map(|tally| &tally.violations)
+            .map(|(name, count)| format!("{count} {name}"))
+            .collect()
+    }
+
+    /// What happened to the first of them.
+    pub fn histories(&self) -> impl Iterator<Item = &String> {
+        self.tally.histories.iter().chain(&self.sweep.histories)
+    }
+}
+
+impl Traffic {
+    /// Writes every record once, then starts.
+    ///
+    /// # Errors
+    /// The cluster cannot be reached, or refuses.
+    pub fn start(kind: &Kind, seed: &str, login: Login, random: u64) -> Result<Traffic, TortureError> {
+        let failed = |error: load::LoadError| TortureError::Node(format!("{}: {error}", kind.name));
+        let target = Arc::new(Target::discover(Protocol::Couchbase, seed, login).map_err(failed)?);
+        let sizes = "100-1000".parse().map_err(TortureError::Node)?;
+        let prefix = format!("{}-", kind.name);
+        let records: Arc<dyn Records> =
+            Arc::new(Dataset::new(&prefix, KeyForm::Hex(24), ValueKind::Random(sizes)));
+        let mut crew = Crew::connect(&target, &records, kind.connections, 1, Part::WHOLE).map_err(failed)?;
+        let mix: Mix = "get=50,set=40,cas=5,delete=3,add=2".parse().map_err(TortureError::Node)?;
+        let level = kind.durable.then_some((DurabilityLevel::Majority, None));
+        let phase = Phase {
+            mix,
+            pace: Pace::Even,
+            tick: TICK,
+            pipeline: 16,
+            validate: true,
+            settings: Settings { durability: level, ..Settings::default() },
+            timeout: Some(TIMEOUT),
+            on_break: OnBreak::Reconnect,
+            interval: GRAIN,
+            seed: random,
+            stop: Stop::Ops(u64::MAX),
+            ..Phase::of(Op::Get, kind.records)
+        };
+        let fill = Phase {
+            mix: Mix::only(Op::Set),
+            choice: Choice::Each,
+            pace: Pace::Closed,
+            stop: Stop::All,
+            ..phase.clone()
+        };
+        crew.total(&fill, &Control::new(0.0)).map_err(failed)?;
+        let control = Arc::new(Control::new(kind.rate));
+        let moments = Arc::new(Mutex::new(Vec::new()));
+        let began = Instant::now();
+        let (steered, noted, run) = (control.clone(), moments.clone(), phase.clone());
+        let thread = std::thread::Builder::new().name(kind.name.to_owned()).spawn(move || {
+            let mut total = Tally::default();
+            let sink = |interval: Interval| {
+                let moment = Moment { ok: interval.tally.done(), failed: interval.tally.failed() };
+                noted.lock().unwrap_or_else(PoisonError::into_inner).push(moment);
+                total.merge(&interval.tally);
+            };
+            let failure = crew.run(&run, &steered, sink).err().map(|error| error.to_string());
+            (crew, total, failure)
+        })?;
+        Ok(Traffic { kind: kind.clone(), control, began, moments, thread, phase })
+    }
+
+    /// Whether what a plain one is acknowledged may be lost; a durable one has no doubts.
+    pub fn set_doubt(&self, doubt: bool) {
+        self.control.set_doubt(doubt && !self.kind.durable);
+    }
+
+    /// Whether it has ended by itself, which it never should.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// What was felt since a moment.
+    #[must_use]
+    pub fn felt_since(&self, since: Instant) -> Felt {
+        let place =
+            |at: Instant| (at.saturating_duration_since(self.began).as_nanos() / GRAIN.as_nanos()) as usize;
+        let moments = self.moments.lock().unwrap_or_else(PoisonError::into_inner);
+        felt(moments.get(place(since)..).unwrap_or_default())
+    }
+
+    /// Ends it and reads everything back.
+    ///
+    /// # Errors
+    /// Its thread had panicked, or the cluster cannot be read.
+    pub fn finish(self) -> Result<Outcome, TortureError> {
+        self.control.stop();
+        let (mut crew, tally, failure) = self.thread.join().map_err(|_| TortureError::Thread)?;
+        let sweep = Phase {
+            mix: Mix::only(Op::Get),
+            choice: Choice::Each,
+            pace: Pace::Closed,
+            stop: Stop::All,
+            ..self.phase
+        };
+        let swept = crew.total(&sweep, &Control::new(0.0));
+        let sweep = swept.map_err(|error| TortureError::Node(format!("{}: {error}", self.kind.name)))?;
+        Ok(Outcome { tally, sweep, failure })
+    }
+}
+
+fn felt(moments: &[Moment]) -> Felt {
+    let seconds = |grains: usize| grains as f64 * GRAIN.as_secs_f64();
+    let first = moments.iter().position(|moment| moment.failed > 0);
+    let last = moments.iter().rposition(|moment| moment.failed > 0);
+    let (mut silence, mut longest) = (0, 0);
+    for moment in moments {
+        silence = if moment.ok == 0 { silence + 1 } else { 0 };
+        longest = longest.max(silence);
+    }
+    Felt {
+        done: moments.iter().map(|moment| moment.ok).sum(),
+        failed: moments.iter().map(|moment| moment.failed).sum(),
+        window: first.zip(last).map_or(0.0, |(first, last)| seconds(last - first + 1)),
+        silence: seconds(longest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_goes_from_the_first_failure_to_the_last() {
+        let quiet = Moment { ok: 10, failed: 0 };
+        let broken = Moment { ok: 4, failed: 6 };
+        let silent = Moment { ok: 0, failed: 0 };
+        assert_eq!(felt(&[]), Felt::default());
+        assert_eq!(felt(&[quiet; 3]), Felt { done: 30, ..Felt::default() });
+        let hurt = felt(&[quiet, broken, silent, silent, quiet, broken, quiet]);
+        assert_eq!((hurt.done, hurt.failed), (38, 12));
+        assert!((hurt.window - 0.5).abs() < 1e-9 && (hurt.silence - 0.2).abs() < 1e-9, "{hurt:?}");
+    }
+}

@@ -1,0 +1,173 @@
+//! What an administrator does to a cluster, over the calls that couchbase-cli makes.
+
+use crate::TortureError;
+use client::{ClientError, Rest};
+use serde_json::Value;
+use std::time::Duration;
+
+/// How long a node may take to answer a question before another one is asked.
+const QUESTION: Duration = Duration::from_secs(3);
+
+/// A member of the cluster as its management shows it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The name that changes take.
+    pub otp: String,
+    /// `host:port` of its management.
+    pub hostname: String,
+    /// `healthy`, `unhealthy`, `warmup`.
+    pub status: String,
+    /// `active`, `inactiveAdded`, `inactiveFailed`.
+    pub membership: String,
+}
+
+/// What the cluster is like at a moment.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Its nodes.
+    pub members: Vec<Member>,
+    /// Whether everything is where it shall be.
+    pub balanced: bool,
+    /// A rebalance or graceful failover that runs: how far it is, in percent.
+    pub rebalancing: Option<f64>,
+}
+
+impl State {
+    /// The member that listens at an address.
+    #[must_use]
+    pub fn at(&self, hostname: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.hostname == hostname)
+    }
+
+    /// Why the cluster is not at rest with exactly these nodes, if it is not.
+    #[must_use]
+    pub fn unrest(&self, wanted: &[String]) -> Option<String> {
+        if let Some(percent) = self.rebalancing {
+            return Some(format!("a rebalance is at {percent:.0} %"));
+        }
+        let is_off = |member: &&Member| member.status != "healthy" || member.membership != "active";
+        if let Some(member) = self.members.iter().find(is_off) {
+            return Some(format!("{} is {}, {}", member.hostname, member.status, member.membership));
+        }
+        let is_missing = |hostname: &&String| self.at(hostname).is_none();
+        if let Some(hostname) = wanted.iter().find(is_missing) {
+            return Some(format!("{hostname} is no member"));
+        }
+        if self.members.len() != wanted.len() {
+            return Some(format!("it has {} nodes", self.members.len()));
+        }
+        (!self.balanced).then(|| "it is not balanced".to_owned())
+    }
+}
+
+/// Speaks to whichever node answers.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    nodes: Vec<Rest>,
+}
+
+impl Admin {
+    /// Of a cluster with these nodes, members or not.
+    #[must_use]
+    pub fn new(nodes: Vec<Rest>) -> Admin {
+        Admin { nodes }
+    }
+
+    /// What the cluster is like, by the first node that knows and is none of `except`.
+    ///
+    /// # Errors
+    /// Nobody knows.
+    pub fn state(&self, except: &[usize]) -> Result<(State, Rest), TortureError> {
+        let mut failure = TortureError::Node("no node is left to be asked".to_owned());
+        for (_, rest) in self.nodes.iter().enumerate().filter(|(node, _)| !except.contains(node)) {
+            let asked = rest.within(QUESTION);
+            match state_of(&asked) {
+                Ok(state) => return Ok((state, rest.clone())),
+                Err(error) => failure = error.into(),
+            }
+        }
+        Err(failure)
+    }
+
+    /// Gives a node that nobody has initialised a login, so that it can be added from anywhere.
+    pub fn prepare(&self, node: usize) {
+        let Some(rest) = self.nodes.get(node) else { return };
+        let Some((user, password)) = rest.login.clone() else { return };
+        let open = Rest::new(rest.address.clone(), None);
+        let form = [("username", user.as_str()), ("password", password.as_str()), ("port", "SAME")];
+        // One that has a login refuses, which is as good.
+        let _ = open.within(QUESTION).post("/settings/web", &form);
+    }
+
+    /// Adds a node; a rebalance gives it data.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn add(&self, through: &Rest, node: usize) -> Result<(), TortureError> {
+        self.prepare(node);
+        let (user, password) = through.login.clone().unwrap_or_default();
+        let hostname = format!("http://{}", self.nodes[node].address);
+        let form = [
+            ("hostname", hostname.as_str()),
+            ("user", user.as_str()),
+            ("password", password.as_str()),
+            ("services", "kv"),
+        ];
+        through.post("/controller/addNode", &form)?;
+        Ok(())
+    }
+}
+
+fn state_of(rest: &Rest) -> Result<State, ClientError> {
+    let pool = rest.get_json("/pools/default")?;
+    let tasks = rest.get_json("/pools/default/tasks")?;
+    let text = |node: &Value, field: &str| node[field].as_str().unwrap_or_default().to_owned();
+    let members = pool["nodes"].as_array().into_iter().flatten().map(|node| Member {
+        otp: text(node, "otpNode"),
+        hostname: text(node, "hostname"),
+        status: text(node, "status"),
+        membership: text(node, "clusterMembership"),
+    });
+    let moves = |task: &&Value| {
+        matches!(task["type"].as_str(), Some("rebalance" | "gracefulFailover")) && task["status"] == "running"
+    };
+    let running = tasks.as_array().into_iter().flatten().find(moves);
+    Ok(State {
+        members: members.collect(),
+        balanced: pool["balanced"] == true,
+        rebalancing: running.map(|task| task["progress"].as_f64().unwrap_or(0.0)),
+    })
+}
+
+/// Starts a rebalance of all members without `eject`.
+///
+/// # Errors
+/// It is refused.
+pub fn rebalance(rest: &Rest, state: &State, eject: &[String]) -> Result<(), TortureError> {
+    let otp = |hostname: &String| state.at(hostname).map(|member| member.otp.as_str());
+    let known: Vec<&str> = state.members.iter().map(|member| member.otp.as_str()).collect();
+    let ejected: Vec<&str> = eject.iter().filter_map(otp).collect();
+    let (known, ejected) = (known.join(","), ejected.join(","));
+    rest.post("/controller/rebalance", &[("knownNodes", &known), ("ejectedNodes", &ejected)])?;
+    Ok(())
+}
+
+/// Fails a node over, with its help or without.
+///
+/// # Errors
+/// It is refused.
+pub fn fail_over(rest: &Rest, member: &Member, graceful: bool) -> Result<(), TortureError> {
+    let path = if graceful { "/controller/startGracefulFailover" } else { "/controller/failOver" };
+    rest.post(path, &[("otpNode", &member.otp)])?;
+    Ok(())
+}
+
+/// Lets a node that was failed over come back with the next rebalance.
+///
+/// # Errors
+/// It is refused.
+pub fn recover(rest: &Rest, member: &Member, delta: bool) -> Result<(), TortureError> {
+    let kind = if delta { "delta" } else { "full" };
+    rest.post("/controller/setRecoveryType", &[("otpNode", &member.otp), ("recoveryType", kind)])?;
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! A network of the cluster's own, where the machine allows it: a namespace per node, joined by a bridge that this process
+//! is on as well. Links between two nodes can be cut in either direction while clients still reach both.
+//!
+//! A cut is a false entry in the sender's neighbour table: what it sends goes to nobody, silently, as on a broken
+//! network. (A blackhole route would tell the sender at once.)
+
+use crate::TortureError;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Command, Stdio};
+
+/// Link-layer address that nobody has.
+const NOBODY: &str = "02:00:00:00:00:fe";
+const LINK: &str = "eth0";
+
+/// The namespaces of one cluster. They are gone when this is dropped.
+pub struct Network {
+    /// Distinguishes it from others on this machine.
+    name: String,
+    subnet: u8,
+    nodes: usize,
+}
+
+impl Network {
+    /// For so many nodes.
+    ///
+    /// # Errors
+    /// This machine or this user may not; what was made until then is removed.
+    pub fn new(nodes: usize) -> Result<Network, TortureError> {
+        let pid = std::process::id();
+        let network = Network { name: format!("st{pid}"), subnet: (pid % 250) as u8, nodes };
+        let bridge = network.bridge();
+        ip(&["link", "add", &bridge, "type", "bridge"])?;
+        ip(&["addr", "add", &format!("10.213.{}.254/24", network.subnet), "dev", &bridge])?;
+        ip(&["link", "set", &bridge, "up"])?;
+        for node in 0..nodes {
+            let (namespace, outer) = (network.namespace(node), network.outer(node));
+            ip(&["netns", "add", &namespace])?;
+            ip(&["link", "add", &outer, "type", "veth", "peer", "name", LINK, "netns", &namespace])?;
+            ip(&["link", "set", &outer, "master", &bridge, "up"])?;
+            let address = format!("{}/24", network.address(node));
+            ip(&["-n", &namespace, "addr", "add", &address, "dev", LINK])?;
+            ip(&["-n", &namespace, "link", "set", LINK, "up"])?;
+            ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
+        }
+        Ok(network)
+    }
+
+    fn bridge(&self) -> String {
+        format!("{}b", self.name)
+    }
+
+    fn outer(&self, node: usize) -> String {
+        format!("{}v{node}", self.name)
+    }
+
+    /// The namespace of a node.
+    #[must_use]
+    pub fn namespace(&self, node: usize) -> String {
+        format!("{}n{node}", self.name)
+    }
+
+    /// The address of a node.
+    #[must_use]
+    pub fn address(&self, node: usize) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(10, 213, self.subnet, node as u8 + 1))
+    }
+
+    /// From now on nothing that `from` sends reaches `to`.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn cut(&self, from: usize, to: usize) -> Result<(), TortureError> {
+        let (namespace, to) = (self.namespace(from), self.address(to).to_string());
+        ip(&["-n", &namespace, "neigh", "replace", &to, "lladdr", NOBODY, "dev", LINK, "nud", "permanent"])
+    }
+
+    /// Heals everything.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn heal(&self) -> Result<(), TortureError> {
+        for from in 0..self.nodes {
+            ip(&["-n", &self.namespace(from), "neigh", "flush", "dev", LINK, "nud", "permanent"])?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // What was never made cannot be removed, and nobody is left to tell.
+        for node in 0..self.nodes {
+            let _ = ip(&["netns", "del", &self.namespace(node)]);
+        }
+        let _ = ip(&["link", "del", &self.bridge()]);
+    }
+}
+
+fn ip(words: &[&str]) -> Result<(), TortureError> {
+    let done = Command::new("ip").args(words).stdin(Stdio::null()).output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    Err(TortureError::Node(format!("ip {}: {said}", words.join(" "))))
+}
