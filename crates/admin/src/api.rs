@@ -9,12 +9,16 @@ use axum::{
 use cluster::auth::Domain;
 use hyper::body::Incoming;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::{
     authenticate::Authenticator,
     call::{Call, Connection},
     control::{BoxFuture, NodeControl},
+    events::Events,
+    figures::Figures,
     form::{self, Form},
+    passes::Passes,
     reply::{self, Refusal, Reply},
     routes,
     serve::Surface,
@@ -33,6 +37,12 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Api {
     pub(crate) control: Arc<dyn NodeControl>,
     authenticator: Authenticator,
+    /// One-time logins of clusters that this node asked to add it.
+    pub(crate) passes: Arc<Passes>,
+    /// What every node says about itself.
+    pub(crate) figures: Figures,
+    /// What has happened to the cluster.
+    pub(crate) events: Events,
 }
 
 impl Api {
@@ -43,10 +53,33 @@ impl Api {
     pub fn new(control: Arc<dyn NodeControl>) -> io::Result<Arc<Self>> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
+        let passes = Arc::new(Passes::default());
         Ok(Arc::new(Self {
             control: Arc::clone(&control),
-            authenticator: Authenticator::new(control, secret),
+            authenticator: Authenticator::new(control, Arc::clone(&passes), secret),
+            passes,
+            figures: Figures::default(),
+            events: Events::default(),
         }))
+    }
+
+    /// Keeps the log of cluster changes until the server stops.
+    pub async fn keep_log(self: Arc<Self>, mut closing: watch::Receiver<bool>) {
+        let mut changes = self.control.watch();
+        let mut seen = self.control.metadata();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+            let now = self.control.metadata();
+            self.events.note(&seen, &now, routes::now_ms());
+            seen = now;
+        }
     }
 
     /// Unpredictable bytes, for salts and uuids.
@@ -93,7 +126,14 @@ impl Api {
         };
         let body = read_body(&parts, body, limit).await?;
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
-        let call = Call { api: Arc::clone(self), meta, method, path, query, body, user, from };
+        let status = self.control.cluster_status();
+        let figures = match routes::shows_figures(&path) && user.domain != Domain::Anonymous {
+            true => self.figures.fresh(&self.control, &meta).await,
+            false => self.figures.known(self.control.as_ref(), &meta),
+        };
+        let figures = Arc::new(figures);
+        let call =
+            Call { api: Arc::clone(self), meta, status, figures, method, path, query, body, user, from };
         routes::dispatch(&call).await
     }
 }

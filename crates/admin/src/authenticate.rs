@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     control::{AuditEvent, AuditKind, NodeControl},
+    passes::Passes,
     reply::{self, Refusal},
 };
 
@@ -37,6 +38,7 @@ const LOGINS_NOTED_MAX: usize = 4096;
 /// Checks credentials.
 pub(crate) struct Authenticator {
     control: Arc<dyn NodeControl>,
+    passes: Arc<Passes>,
     cache: Arc<PasswordCache>,
     at_once: Arc<Semaphore>,
     waiting: Semaphore,
@@ -45,9 +47,10 @@ pub(crate) struct Authenticator {
 
 impl Authenticator {
     /// `secret` must be unpredictable.
-    pub(crate) fn new(control: Arc<dyn NodeControl>, secret: [u8; 32]) -> Self {
+    pub(crate) fn new(control: Arc<dyn NodeControl>, passes: Arc<Passes>, secret: [u8; 32]) -> Self {
         Self {
             control,
+            passes,
             cache: Arc::new(PasswordCache::new(secret)),
             at_once: Arc::new(Semaphore::new(CHECKS_AT_ONCE)),
             waiting: Semaphore::new(CHECKS_WAITING_MAX),
@@ -71,7 +74,7 @@ impl Authenticator {
             return check_password(meta, name, password).ok_or_else(reply::unauthorized);
         }
         if !meta.initialized {
-            return self.before_initialisation(peer);
+            return self.before_initialisation(headers, peer);
         }
         let Some((name, password)) = credentials? else { return Ok(Identity::anonymous()) };
         if password.is_empty() && meta.buckets.get(&name).is_some_and(|bucket| bucket.legacy.passwordless) {
@@ -92,8 +95,12 @@ impl Authenticator {
         Err(reply::unauthorized())
     }
 
-    fn before_initialisation(&self, peer: SocketAddr) -> Result<Identity, Refusal> {
-        if self.control.allows_setup_from(peer.ip().to_canonical()) {
+    fn before_initialisation(&self, headers: &HeaderMap, peer: SocketAddr) -> Result<Identity, Refusal> {
+        let asked_for = match basic_credentials(headers) {
+            Ok(Some((user, password))) => self.passes.admits(&user, &password),
+            _ => false,
+        };
+        if asked_for || self.control.allows_setup_from(peer.ip().to_canonical()) {
             return Ok(Identity { name: String::new(), domain: Domain::Admin });
         }
         let text = "This node is not initialized, and may not be set up from this address.";

@@ -12,7 +12,9 @@ use tokio::sync::watch;
 
 use crate::{
     api::Api,
+    cluster_status::ClusterStatus,
     control::{AuditEvent, AuditKind},
+    figures::ClusterFigures,
     form::Form,
     permissions,
     reply::{self, Refusal},
@@ -35,6 +37,10 @@ pub(crate) struct Call {
     pub(crate) api: Arc<Api>,
     /// The state when the request arrived.
     pub(crate) meta: Arc<Metadata>,
+    /// How the cluster was then.
+    pub(crate) status: Arc<ClusterStatus>,
+    /// What was known then of every node.
+    pub(crate) figures: Arc<ClusterFigures>,
     pub(crate) method: Method,
     /// Decoded path segments.
     pub(crate) path: Vec<String>,
@@ -128,6 +134,14 @@ impl Call {
         let host = named_host(&self.meta, node)
             .map_or_else(|| self.from.local.ip().to_canonical().to_string(), str::to_owned);
         if host.contains(':') { format!("[{host}]") } else { host }
+    }
+
+    /// The same request, looking at the state as it is now.
+    pub(crate) fn now(&self) -> Call {
+        let control = &self.api.control;
+        let meta = control.metadata();
+        let figures = Arc::new(self.api.figures.known(control.as_ref(), &meta));
+        Call { status: control.cluster_status(), figures, meta, ..self.clone() }
     }
 
     /// Has a command decided and carried out.

@@ -8,7 +8,9 @@ use std::{
     sync::Arc,
 };
 
-use cluster::{Applied, ClusterError, Command, Metadata, auth::Identity};
+use base::NodeId;
+use cluster::{Applied, ClusterError, Command, Metadata, NodeInfo, auth::Identity};
+use serde::{Deserialize, Serialize};
 
 use crate::cluster_status::ClusterStatus;
 
@@ -35,6 +37,13 @@ pub trait NodeControl: Send + Sync + 'static {
         let _ = body;
         Box::pin(std::future::ready(Err(ClusterError::NotSupported(format!("{name} is not known")))))
     }
+    /// What a node that was made a member has to know to join.
+    fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError>;
+    /// Makes this node part of another cluster, and forgets the one it had to itself: when it resolves with success, the
+    /// metadata is that cluster's.
+    fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>>;
+    /// Sends a request to the REST interface of another node, and waits for the whole answer: its status and body.
+    fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>>;
     /// Empties a bucket.
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>>;
     /// Starts compacting a bucket.
@@ -64,11 +73,45 @@ pub trait NodeControl: Send + Sync + 'static {
     fn audit(&self, event: AuditEvent);
 }
 
+/// What a cluster tells a node that it has made a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinOffer {
+    /// The cluster.
+    pub cluster_uuid: String,
+    /// The node's number in it.
+    pub node: NodeId,
+    /// Password of the internal user by which nodes know each other.
+    pub secret: String,
+    /// Every member, the new one included.
+    pub members: Vec<NodeInfo>,
+}
+
+/// A request to another node's REST interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeCall {
+    /// Its name or address.
+    pub host: String,
+    /// Its REST port.
+    pub port: u16,
+    /// `GET`, `POST`.
+    pub method: String,
+    /// With its query.
+    pub path: String,
+    /// User and password.
+    pub credentials: Option<(String, String)>,
+    /// Of the body.
+    pub content_type: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
 /// Figures of one bucket on this node.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BucketStatsView {
-    /// Documents.
+    /// Documents of active vBuckets.
     pub items: u64,
+    /// Documents of replicas.
+    pub replica_items: u64,
     /// Bytes taken from the quota.
     pub mem_used: u64,
     /// The smallest quota that leaves room beside what has to stay in memory.
@@ -117,7 +160,7 @@ pub struct PhaseView {
 }
 
 /// Figures of the machine and this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SystemStats {
     /// Seconds since the process started.
     pub uptime_secs: u64,

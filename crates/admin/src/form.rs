@@ -69,6 +69,27 @@ impl Form {
     }
 }
 
+/// Encodes fields as a form.
+pub(crate) fn encode(fields: &[(&str, &str)]) -> String {
+    let pairs = fields.iter().map(|(name, value)| format!("{}={}", escaped(name), escaped(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+fn escaped(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes().fold(String::new(), |mut escaped, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte))
+            }
+            _ => {
+                let _ = write!(escaped, "%{byte:02X}");
+            }
+        }
+        escaped
+    })
+}
+
 /// Decodes percent escapes, and `+` as a space in forms; `None` when it is malformed.
 pub(crate) fn decode(text: &[u8], plus_is_space: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -101,6 +122,15 @@ mod tests {
             assert_eq!(Form::parse(malformed), None, "{malformed:?}");
         }
         assert_eq!(Form::parse("&x".repeat(FIELDS_MAX + 1).as_bytes()), None);
+    }
+
+    #[test]
+    fn what_is_encoded_is_read_back() {
+        let fields = [("host name", "http://[::1]:8091/?a=b&c"), ("é", "+%")];
+        let form = Form::parse(encode(&fields).as_bytes()).unwrap();
+        for (name, value) in fields {
+            assert_eq!(form.get(name), Some(value));
+        }
     }
 
     #[test]

@@ -14,9 +14,12 @@ mod authenticate;
 mod call;
 mod cluster_status;
 mod control;
+mod events;
+mod figures;
 mod form;
 #[cfg(test)]
 mod fuzz;
+mod passes;
 mod permissions;
 mod reply;
 mod routes;
@@ -26,7 +29,10 @@ mod views;
 
 pub use api::Api;
 pub use cluster_status::{BucketAt, ClusterStatus, NodeShare, RebalanceView};
-pub use control::{AuditEvent, AuditKind, BoxFuture, BucketStatsView, NodeControl, PhaseView, SystemStats};
+pub use control::{
+    AuditEvent, AuditKind, BoxFuture, BucketStatsView, JoinOffer, NodeCall, NodeControl, PhaseView,
+    SystemStats,
+};
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION};
 pub use serve::{Limits, serve};
 pub use views::Views;

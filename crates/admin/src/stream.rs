@@ -36,8 +36,7 @@ pub(crate) type Render = fn(&Call, &str) -> Result<String, Refusal>;
 pub(crate) fn stream(call: &Call, subject: &str, render: Render) -> Outcome {
     let mut changes = call.api.control.watch();
     changes.mark_unchanged();
-    let mut call = call.clone();
-    call.meta = call.api.control.metadata();
+    let call = call.now();
     let first = render(&call, subject)?;
     let seconds = call.query.get("heartbeat").and_then(|value| value.parse::<u64>().ok());
     let heartbeat = seconds.filter(|s| *s > 0).map(|s| Duration::from_secs(s.min(HEARTBEAT_SECS_MAX)));
@@ -95,7 +94,7 @@ impl State {
             if !changed {
                 return Some((Bytes::from_static(SEPARATOR.as_bytes()), self));
             }
-            self.call.meta = self.call.api.control.metadata();
+            self.call = self.call.now();
             let text = (self.render)(&self.call, &self.subject).ok()?;
             self.fresh = text != self.last;
             self.last = text;

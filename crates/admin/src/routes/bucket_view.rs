@@ -5,7 +5,7 @@ use cluster::{BucketInfo, auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
 use super::nodes;
-use crate::{call::Call, control::BucketStatsView};
+use crate::call::Call;
 
 const MIB: u64 = 1024 * 1024;
 /// Reader and writer threads when nothing was recorded (Couchbase's default).
@@ -14,9 +14,8 @@ const THREADS_DEFAULT: u64 = 3;
 /// The bucket; with `map`, where its vBuckets are.
 pub(super) fn full(call: &Call, name: &str, info: &BucketInfo, map: bool) -> Value {
     let mut fields = streamed(call, name, info, map);
-    let stats = call.api.control.bucket_stats(name).unwrap_or_default();
-    fields.insert("basicStats".into(), basic_stats(info, &stats));
-    fields.extend(settings(info));
+    fields.insert("basicStats".into(), basic_stats(call, name, info));
+    fields.extend(settings(call, info));
     Value::Object(fields)
 }
 
@@ -39,13 +38,13 @@ pub(super) fn streamed(call: &Call, name: &str, info: &BucketInfo, map: bool) ->
 }
 
 fn node_list(call: &Call, name: &str, info: &BucketInfo) -> Vec<Value> {
-    let mut nodes = nodes::list(call, Some(name));
-    if info.kind == BucketKind::Couchbase {
-        for (view, node) in nodes.iter_mut().zip(&call.meta.nodes) {
+    let nodes = nodes::of_bucket(call, name).map(|(node, mut view)| {
+        if info.kind == BucketKind::Couchbase {
             view["couchApiBase"] = config::couch_api_base(node, &call.host_of(node), name, info).into();
         }
-    }
-    nodes
+        view
+    });
+    nodes.collect()
 }
 
 /// `flush` is there only if flushing is allowed: that is how SDKs know.
@@ -79,11 +78,12 @@ fn legacy(call: &Call, name: &str, info: &BucketInfo) -> Map<String, Value> {
     fields
 }
 
-fn settings(info: &BucketInfo) -> Map<String, Value> {
+fn settings(call: &Call, info: &BucketInfo) -> Map<String, Value> {
     let quota = info.ram_quota_mb.saturating_mul(MIB);
+    let nodes = config::shown_nodes(&call.meta).len() as u64;
     let mut fields = Map::new();
     let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
-    set("quota", json!({ "ram": quota, "rawRAM": quota }));
+    set("quota", json!({ "ram": quota.saturating_mul(nodes), "rawRAM": quota }));
     set("replicaNumber", info.replicas.into());
     set("evictionPolicy", eviction(info.eviction).into());
     set("compressionMode", compression(info.compression).into());
@@ -104,8 +104,11 @@ fn settings(info: &BucketInfo) -> Map<String, Value> {
     fields
 }
 
-fn basic_stats(info: &BucketInfo, stats: &BucketStatsView) -> Value {
-    let quota = info.ram_quota_mb.saturating_mul(MIB);
+/// Figures over all nodes.
+fn basic_stats(call: &Call, name: &str, info: &BucketInfo) -> Value {
+    let stats = call.figures.sum(name);
+    let nodes = call.figures.of_bucket(name).count() as u64;
+    let quota = info.ram_quota_mb.saturating_mul(MIB).saturating_mul(nodes);
     #[allow(clippy::cast_precision_loss, reason = "a percentage for people")]
     let percent = if quota == 0 { 0.0 } else { stats.mem_used as f64 * 100.0 / quota as f64 };
     #[allow(

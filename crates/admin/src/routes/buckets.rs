@@ -124,7 +124,7 @@ fn cuts_too_much(call: &Call, name: &str, params: &BucketParams) -> Option<Strin
     let asked = params.ram_quota_mb?.saturating_mul(MIB);
     let unchanged =
         call.meta.buckets.get(name).is_some_and(|info| info.ram_quota_mb.saturating_mul(MIB) <= asked);
-    let least = call.api.control.bucket_stats(name)?.quota_min;
+    let least = call.figures.of_bucket(name).map(|stats| stats.quota_min).max()?;
     if unchanged || asked >= least || call.query.is_on("ignore_warnings") {
         return None;
     }
@@ -199,8 +199,11 @@ fn summaries(call: &Call, name: &str, params: Option<&BucketParams>, errors: &Fi
     let asked = params.and_then(|params| params.ram_quota_mb);
     let megabytes = asked.or_else(|| Some(meta.buckets.get(name)?.ram_quota_mb)).unwrap_or_default();
     let this = megabytes.saturating_mul(MIB);
-    let stats = call.api.control.bucket_stats(name).unwrap_or_default();
-    let system = call.api.control.system();
+    let stats = call.figures.sum(name);
+    let disk = |figure: fn(&crate::control::SystemStats) -> u64| -> u64 {
+        call.figures.nodes().map(|(_, figures)| figure(&figures.system)).sum()
+    };
+    let (disk_total, disk_used) = (disk(|system| system.disk_total), disk(|system| system.disk_used));
     let free = i128::from(total) - i128::from(others) - i128::from(this);
     json!({
         "errors": errors,
@@ -211,9 +214,8 @@ fn summaries(call: &Call, name: &str, params: Option<&BucketParams>, errors: &Fi
                 "free": i64::try_from(free).unwrap_or(i64::MIN),
             },
             "hddSummary": {
-                "total": system.disk_total, "otherData": system.disk_used.saturating_sub(stats.disk_used),
-                "otherBuckets": 0, "thisUsed": stats.disk_used,
-                "free": system.disk_total.saturating_sub(system.disk_used),
+                "total": disk_total, "otherData": disk_used.saturating_sub(stats.disk_used),
+                "otherBuckets": 0, "thisUsed": stats.disk_used, "free": disk_total.saturating_sub(disk_used),
             },
         },
     })
@@ -251,10 +253,8 @@ fn render_full(call: &Call, name: &str) -> Result<String, Refusal> {
 fn node_list(call: &Call, name: &str) -> Outcome {
     call.require(Privilege::BucketRead, Some(name))?;
     call.bucket(name)?;
-    let servers: Vec<Value> = call
-        .meta
-        .nodes
-        .iter()
+    let servers: Vec<Value> = config::shown_nodes(&call.meta)
+        .into_iter()
         .map(|node| {
             let host = nodes::hostname(call, node);
             let uri = format!("/pools/default/buckets/{name}/nodes/{host}");

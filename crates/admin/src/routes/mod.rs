@@ -1,30 +1,39 @@
 //! Which handler answers which path. One module per area; each checks the rights its paths need itself.
 
+mod auto_failover;
 mod bucket_view;
 mod buckets;
 mod certificates;
 mod collections;
+mod failover;
+mod groups;
+mod logs;
+mod membership;
 mod metrics;
 mod nodes;
 mod password;
 mod pools;
+mod rebalance;
 mod roles;
 mod settings;
 mod settings_table;
 mod setup;
+mod sizing;
 mod stats;
 mod unsupported;
 mod users;
 mod x509;
 
 use axum::http::{Method, StatusCode};
-use cluster::ClusterError;
-use serde_json::json;
+use cluster::{ClusterError, auth::Privilege};
 
 use crate::{
     call::Call,
+    figures,
     reply::{self, Outcome},
 };
+
+pub(crate) use users::now_ms;
 
 /// The compatibility version in the form REST shows it; test suites of SDKs parse it.
 pub const PRODUCT_VERSION: &str = "7.6.4-0000-enterprise";
@@ -34,7 +43,7 @@ pub const SETTEE_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Answers a request.
 pub(crate) async fn dispatch(call: &Call) -> Outcome {
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
-    let get = call.method == Method::GET;
+    let (get, post) = (call.method == Method::GET, call.method == Method::POST);
     match path.as_slice() {
         [] if get => Ok(reply::text(StatusCode::OK, format!("Settee {SETTEE_VERSION}\n"))),
         ["versions"] if get => pools::versions(call),
@@ -49,6 +58,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["pools", "default", "certificate" | "certificates" | "trustedCAs", ..] if get => {
             certificates::dispatch(call, &path[2..])
         }
+        ["pools", "default", "serverGroups", rest @ ..] => groups::dispatch(call, rest).await,
         ["pools", ..] | ["poolsStreaming", "default"] if get => pools::dispatch(call, &path),
         ["pools", "default"] => setup::pool_settings(call).await,
         ["pools", "default", ..] => unsupported::pool(call, &path),
@@ -56,32 +66,52 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["settings", "rbac", rest @ ..] => users::dispatch(call, rest).await,
         ["settings", "web"] => setup::settings_web(call).await,
         ["settings", rest @ ..] => settings::dispatch(call, rest).await,
+        ["node", "controller", "doJoinCluster" | "doJoinClusterV2"] if post => {
+            call.require(Privilege::ClusterAdmin, None)?;
+            membership::join_cluster(call).await
+        }
         ["clusterInit" | "nodeInit"]
         | ["node", "controller", ..]
         | ["nodes", "self", "controller", "settings"] => setup::dispatch(call, &path).await,
+        ["_settee", name] if post => internal(call, name).await,
+        ["controller", "addNode" | "addNodeV2"] if post => membership::add_node(call, None).await,
+        ["controller", "ejectNode"] if post => membership::eject(call).await,
+        ["controller", "rebalance"] if post => rebalance::start(call).await,
+        ["controller", "stopRebalance"] if post => rebalance::stop(call).await,
+        ["controller", what] if failover::ROUTES.contains(what) && post => {
+            failover::dispatch(call, what).await
+        }
         ["controller", "changePassword"] => password::change(call).await,
         ["controller", "setAutoCompaction"] => settings::dispatch(call, &["autoCompaction"]).await,
         ["controller", ..] => unsupported::controller(call, &path),
-        ["logs"] if get => logs(call),
-        ["_settee", name] if call.method == Method::POST => internal(call, name).await,
+        ["logs"] if get => logs::show(call),
         _ => unsupported::path(call, &path),
     }
 }
 
-/// What nodes of the cluster ask of one another.
+/// Whether what a path shows includes figures of all nodes: they are asked before it is answered.
+pub(crate) fn shows_figures(path: &[String]) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    match path.as_slice() {
+        ["pools", "default", "b" | "bs" | "nodeServices" | "nodeServicesStreaming", ..] => false,
+        ["pools" | "poolsStreaming" | "nodes" | "nodeStatuses", ..] => true,
+        ["controller", "rebalance"] => true,
+        _ => false,
+    }
+}
+
+/// What nodes ask of one another. Those that are not of one cluster yet say who they are like anybody else.
 async fn internal(call: &Call, name: &str) -> Outcome {
-    if !call.user.is_internal() {
-        return Err(reply::unauthorized());
+    match name {
+        "introduce" => return membership::introduction(call),
+        "join" => return membership::join(call).await,
+        _ if !call.user.is_internal() => return Err(reply::unauthorized()),
+        "figures" => return figures::show(call),
+        _ => {}
     }
     match call.api.control.internal(name, call.body.to_vec()).await {
         Ok(body) => Ok(reply::with_body(StatusCode::OK, "application/octet-stream", body.into())),
         Err(ClusterError::NotSupported(_)) => Ok(reply::not_found()),
         Err(error) => Ok(reply::text(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
     }
-}
-
-/// There is no log of events yet: an empty list is what a quiet cluster shows.
-fn logs(call: &Call) -> Outcome {
-    call.require(cluster::auth::Privilege::ClusterRead, None)?;
-    Ok(reply::json_ok(&json!({ "list": [] })))
 }

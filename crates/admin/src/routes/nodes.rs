@@ -2,12 +2,13 @@
 //! is missing from a node, and Java waits until every `status` is `healthy`.
 
 use axum::http::StatusCode;
-use cluster::{NodeInfo, auth::Privilege, config};
+use cluster::{Membership, NodeInfo, Recovery, auth::Privilege, config};
 use serde_json::{Value, json};
 
 use super::{PRODUCT_VERSION, SETTEE_VERSION, pools};
 use crate::{
     call::Call,
+    control::{BucketStatsView, SystemStats},
     reply::{self, Outcome, json_ok},
 };
 
@@ -32,15 +33,35 @@ pub(super) fn dispatch(call: &Call, path: &[&str]) -> Outcome {
 /// The node a path names: `self`, its address or its internal name.
 pub(super) fn find<'a>(call: &'a Call, which: &str) -> Option<&'a NodeInfo> {
     let this = call.api.control.this_node();
-    call.meta.nodes.iter().find(|node| {
-        (which == "self" && node.uuid == this) || which == otp_node(node) || which == hostname(call, node)
+    let mut nodes = call.meta.nodes.iter();
+    nodes
+        .find(|node| (which == "self" && node.uuid == this) || which == hostname(call, node))
+        .or_else(|| by_otp(call, which))
+}
+
+/// The node with that internal name. The short form will do while it fits one node only.
+pub(super) fn by_otp<'a>(call: &'a Call, name: &str) -> Option<&'a NodeInfo> {
+    let nodes = &call.meta.nodes;
+    let exact = nodes.iter().find(|node| otp_with_port(node) == name || otp_node(call, node) == name);
+    exact.or_else(|| {
+        let mut fitting = nodes.iter().filter(|node| otp_short(node) == name);
+        fitting.next().filter(|_| fitting.next().is_none())
     })
 }
 
-/// Erlang's name for the node, by which tools tell nodes apart.
-pub(super) fn otp_node(node: &NodeInfo) -> String {
+/// Erlang's name for the node, by which tools tell nodes apart: with the port where several share a host.
+pub(super) fn otp_node(call: &Call, node: &NodeInfo) -> String {
+    let shared = call.meta.nodes.iter().any(|other| other.uuid != node.uuid && other.host == node.host);
+    if shared { otp_with_port(node) } else { otp_short(node) }
+}
+
+fn otp_short(node: &NodeInfo) -> String {
     let host = if node.host.is_empty() { "127.0.0.1" } else { &node.host };
     format!("ns_1@{host}")
+}
+
+fn otp_with_port(node: &NodeInfo) -> String {
+    format!("{}:{}", otp_short(node), node.ports.mgmt)
 }
 
 /// Address and REST port of a node.
@@ -48,23 +69,52 @@ pub(super) fn hostname(call: &Call, node: &NodeInfo) -> String {
     format!("{}:{}", call.host_of(node), node.ports.mgmt)
 }
 
-/// Every node; with `bucket`, its status is that of the bucket on it.
-pub(super) fn list(call: &Call, bucket: Option<&str>) -> Vec<Value> {
-    call.meta.nodes.iter().map(|node| view(call, node, bucket)).collect()
+/// Every node there is, whatever its membership.
+pub(super) fn list(call: &Call) -> Vec<Value> {
+    call.meta.nodes.iter().map(|node| view(call, node, None)).collect()
 }
 
-fn status(call: &Call, bucket: Option<&str>) -> &'static str {
-    let ready = |name: &str| call.api.control.bucket_is_ready(name);
-    let healthy = match bucket {
+/// The nodes of a bucket, in the order of its configuration; their status is that of the bucket on them.
+pub(super) fn of_bucket<'a>(call: &'a Call, bucket: &'a str) -> impl Iterator<Item = (&'a NodeInfo, Value)> {
+    config::shown_nodes(&call.meta).into_iter().map(move |node| (node, view(call, node, Some(bucket))))
+}
+
+/// `unhealthy`: nobody hears of it. `warmup`: a bucket (the one asked for) does not serve there yet.
+pub(super) fn status(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> &'static str {
+    let is_this = node.uuid == call.api.control.this_node();
+    let figures = call.figures.node(node.id);
+    if !is_this && (call.status.silent.contains(&node.id) || figures.is_none()) {
+        return "unhealthy";
+    }
+    let ready = |name: &str| figures.is_some_and(|figures| figures.ready.contains(name));
+    let holds_data = node.membership == Membership::Active;
+    let serves = match bucket {
         Some(name) => ready(name),
-        None => call.meta.buckets.keys().all(|name| ready(name)),
+        None => !holds_data || call.meta.buckets.keys().all(|name| ready(name)),
     };
-    if healthy { "healthy" } else { "warmup" }
+    if serves { "healthy" } else { "warmup" }
 }
 
-/// One node.
+fn membership(node: &NodeInfo) -> &'static str {
+    match (node.membership, node.recovery) {
+        (Membership::Active, _) => "active",
+        // A node that was failed over and shall come back waits for the rebalance like one that was added.
+        (Membership::InactiveAdded, _) | (Membership::InactiveFailed, Some(_)) => "inactiveAdded",
+        (Membership::InactiveFailed, None) => "inactiveFailed",
+    }
+}
+
+fn recovery_type(node: &NodeInfo) -> &'static str {
+    match node.recovery {
+        None => "none",
+        Some(Recovery::Full) => "full",
+        Some(Recovery::Delta) => "delta",
+    }
+}
+
+/// One node; with `bucket`, its status is that of the bucket on it.
 pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value {
-    let system = call.api.control.system();
+    let system = call.figures.node(node.id).map(|figures| figures.system).unwrap_or_default();
     let ports = &node.ports;
     let mut shown_ports = json!({ "direct": ports.kv, "proxy": ports.memcached });
     for (name, port) in [("httpsMgmt", ports.mgmt_tls), ("httpsCAPI", ports.capi_tls)] {
@@ -76,17 +126,17 @@ pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value 
     let mut view = json!({
         "hostname": hostname(call, node),
         "configuredHostname": format!("{host}:{}", ports.mgmt),
-        "otpNode": otp_node(node),
+        "otpNode": otp_node(call, node),
         "nodeUUID": node.uuid,
-        "status": status(call, bucket),
-        "clusterMembership": "active",
-        "recoveryType": "none",
+        "status": status(call, node, bucket),
+        "clusterMembership": membership(node),
+        "recoveryType": recovery_type(node),
         "version": PRODUCT_VERSION,
         "os": format!("{}-pc-{}-gnu", std::env::consts::ARCH, std::env::consts::OS),
         "clusterCompatibility": COMPATIBILITY,
         "services": node.services,
         "ports": shown_ports,
-        "serverGroup": config::SERVER_GROUP,
+        "serverGroup": group_name(call, node),
         "addressFamily": if node.host.contains(':') { "inet6" } else { "inet" },
         "addressFamilyOnly": false,
         "nodeEncryption": false,
@@ -96,14 +146,10 @@ pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value 
         "memoryFree": system.memory_free,
         "mcdMemoryReserved": call.meta.quotas.data_mb,
         "mcdMemoryAllocated": call.meta.quotas.data_mb,
-        "interestingStats": interesting_stats(call),
-        "systemStats": {
-            "cpu_utilization_rate": system.cpu_utilization_percent, "cpu_cores_available": system.cpu_cores,
-            "swap_total": system.swap_total, "swap_used": system.swap_used,
-            "mem_total": system.memory_total, "mem_free": system.memory_free, "mem_limit": system.memory_total,
-        },
-        "replication": 0,
-        "settee": { "version": SETTEE_VERSION },
+        "interestingStats": interesting_stats(call, node),
+        "systemStats": system_stats(&system),
+        "replication": replication(call, node),
+        "settee": { "version": SETTEE_VERSION, "id": node.id.get(), "leads": call.status.leader == Some(node.id) },
     });
     if node.uuid == call.api.control.this_node() {
         view["thisNode"] = true.into();
@@ -111,28 +157,61 @@ pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value 
     view
 }
 
-fn interesting_stats(call: &Call) -> Value {
-    let stats = call.meta.buckets.keys().filter_map(|name| call.api.control.bucket_stats(name));
-    let mut totals = (0_u64, 0_u64, 0_u64, 0.0, 0_u64, 0_u64);
-    for one in stats {
-        totals.0 += one.items;
-        totals.1 += one.mem_used;
-        totals.2 += one.disk_used;
-        totals.3 += one.ops_per_sec;
-        totals.4 += one.get_hits;
-        totals.5 += one.data_used;
-    }
+pub(super) fn group_name<'a>(call: &'a Call, node: &NodeInfo) -> &'a str {
+    call.meta.server_group(&node.group).map_or("", |group| group.name.as_str())
+}
+
+fn system_stats(system: &SystemStats) -> Value {
     json!({
-        "curr_items": totals.0, "curr_items_tot": totals.0, "mem_used": totals.1,
-        "couch_docs_actual_disk_size": totals.2, "couch_docs_data_size": totals.5, "ops": totals.3,
-        "get_hits": totals.4, "vb_replica_curr_items": 0,
+        "cpu_utilization_rate": system.cpu_utilization_percent, "cpu_cores_available": system.cpu_cores,
+        "swap_total": system.swap_total, "swap_used": system.swap_used,
+        "mem_total": system.memory_total, "mem_free": system.memory_free, "mem_limit": system.memory_total,
     })
+}
+
+fn interesting_stats(call: &Call, node: &NodeInfo) -> Value {
+    let buckets = call.figures.node(node.id).into_iter().flat_map(|figures| figures.buckets.values());
+    let sum = buckets.fold(BucketStatsView::default(), |sum, one| BucketStatsView {
+        items: sum.items + one.items,
+        replica_items: sum.replica_items + one.replica_items,
+        mem_used: sum.mem_used + one.mem_used,
+        disk_used: sum.disk_used + one.disk_used,
+        data_used: sum.data_used + one.data_used,
+        ops_per_sec: sum.ops_per_sec + one.ops_per_sec,
+        get_hits: sum.get_hits + one.get_hits,
+        ..sum
+    });
+    json!({
+        "curr_items": sum.items, "curr_items_tot": sum.items + sum.replica_items, "mem_used": sum.mem_used,
+        "couch_docs_actual_disk_size": sum.disk_used, "couch_docs_data_size": sum.data_used,
+        "ops": sum.ops_per_sec, "get_hits": sum.get_hits, "vb_replica_curr_items": sum.replica_items,
+    })
+}
+
+/// The share of a node's active vBuckets that have all the replicas asked for: what tools look at before they fail a node
+/// over. 0 where nothing has replicas.
+fn replication(call: &Call, node: &NodeInfo) -> f64 {
+    let (mut copied, mut all) = (0.0, 0.0);
+    for bucket in call.meta.buckets.values().filter(|bucket| bucket.replicas > 0) {
+        let here = bucket.vbs.iter().filter(|plan| plan.active() == Some(node.id));
+        for plan in here {
+            all += 1.0;
+            copied += f64::from(u8::from(plan.chain.len() > usize::from(bucket.replicas)));
+        }
+    }
+    if all > 0.0 { copied / all } else { 0.0 }
+}
+
+/// Whether everything the node is active for has a copy elsewhere, so that it can hand over.
+pub(super) fn can_fail_over_gracefully(call: &Call, node: &NodeInfo) -> bool {
+    let plans = call.meta.buckets.values().flat_map(|bucket| bucket.vbs.iter());
+    plans.filter(|plan| plan.active() == Some(node.id)).all(|plan| plan.chain.len() > 1)
 }
 
 /// `/nodes/self`: a node with its storage.
 fn full(call: &Call, node: &NodeInfo) -> Value {
     let mut full = view(call, node, None);
-    full["storageTotals"] = pools::storage_totals(call);
+    full["storageTotals"] = pools::storage_totals(call, Some(node.id));
     full["memoryQuota"] = call.meta.quotas.data_mb.into();
     let quotas = [
         ("indexMemoryQuota", 512),
@@ -148,29 +227,17 @@ fn full(call: &Call, node: &NodeInfo) -> Value {
 }
 
 fn statuses(call: &Call) -> Outcome {
+    let several = call.meta.nodes.len() > 1;
     let mut all = serde_json::Map::new();
     for node in &call.meta.nodes {
         let one = json!({
-            "status": status(call, None), "otpNode": otp_node(node), "nodeUUID": node.uuid,
-            "gracefulFailoverPossible": false, "dataless": false, "replication": 0,
+            "status": status(call, node, None), "otpNode": otp_node(call, node), "nodeUUID": node.uuid,
+            "gracefulFailoverPossible": several && can_fail_over_gracefully(call, node), "dataless": false,
+            "replication": replication(call, node),
         });
         all.insert(hostname(call, node), one);
     }
     Ok(json_ok(&Value::Object(all)))
-}
-
-/// One group with every node in it: groups mean something once there are several nodes.
-pub(super) fn server_groups(call: &Call) -> Outcome {
-    call.require(Privilege::ClusterRead, None)?;
-    Ok(json_ok(&json!({
-        "uri": format!("/pools/default/serverGroups?rev={}", call.meta.rev),
-        "groups": [{
-            "name": config::SERVER_GROUP,
-            "uri": "/pools/default/serverGroups/0",
-            "addNodeURI": "/pools/default/serverGroups/0/addNode",
-            "nodes": list(call, None),
-        }],
-    })))
 }
 
 /// Public in Couchbase: a replicating cluster asks before it can log in.

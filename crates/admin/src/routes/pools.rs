@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
+use base::NodeId;
 use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
-use super::{PRODUCT_VERSION, SETTEE_VERSION, nodes, users};
+use super::{PRODUCT_VERSION, SETTEE_VERSION, groups, nodes, rebalance, users};
 use crate::{
     call::Call,
+    control::SystemStats,
+    figures::NodeFigures,
     reply::{self, Outcome, Refusal, json_ok},
     stream::stream,
 };
@@ -25,11 +28,10 @@ pub(super) fn dispatch(call: &Call, path: &[&str]) -> Outcome {
         ["pools", "default", "nodeServicesStreaming"] => stream(call, "", render_node_services),
         ["pools", "default", "terseClusterInfo"] => Ok(json_ok(&terse_cluster_info(call)?)),
         ["pools", "default", "tasks"] => tasks(call),
-        ["pools", "default", "rebalanceProgress"] => Ok(json_ok(&json!({ "status": "none" }))),
+        ["pools", "default", "rebalanceProgress"] => rebalance::progress(call),
         ["pools", "default", "pendingRetryRebalance"] => {
             Ok(json_ok(&json!({ "retry_rebalance": "not_pending" })))
         }
-        ["pools", "default", "serverGroups"] => nodes::server_groups(call),
         ["pools", "default", "remoteClusters" | "replications"] => {
             call.require(Privilege::ClusterRead, None)?;
             Ok(json_ok(&json!([])))
@@ -101,7 +103,7 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
     let controller = |name: &str| json!({ "uri": format!("/controller/{name}?uuid={uuid}") });
     let mut pool = json!({
         "name": "default",
-        "nodes": nodes::list(call, None),
+        "nodes": nodes::list(call),
         "buckets": {
             "uri": format!("/pools/default/buckets?v={}&uuid={uuid}", meta.rev),
             "terseBucketsBase": "/pools/default/b/",
@@ -109,13 +111,13 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
         },
         "bucketNames": bucket_names(call),
         "clusterName": meta.cluster_name,
-        "balanced": true,
-        "rebalanceStatus": "none",
+        "balanced": rebalance::balanced(meta),
+        "rebalanceStatus": rebalance::status(meta),
         "rebalanceProgressUri": "/pools/default/rebalanceProgress",
         "stopRebalanceUri": format!("/controller/stopRebalance?uuid={uuid}"),
         "nodeStatusesUri": "/nodeStatuses",
         "nodeServicesUri": format!("/pools/default/nodeServices?v={}", meta.rev),
-        "serverGroupsUri": format!("/pools/default/serverGroups?v={}", meta.rev),
+        "serverGroupsUri": format!("/pools/default/serverGroups?v={}", groups::revision(meta)),
         "checkPermissionsURI": format!("/pools/default/checkPermissions?v={}", meta.version),
         "tasks": { "uri": "/pools/default/tasks?v=0" },
         "remoteClusters": { "uri": format!("/pools/default/remoteClusters?uuid={uuid}") },
@@ -133,7 +135,7 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
         "maxScopeCount": 1200,
         "minReplicasCount": 0,
         "clusterEncryptionLevel": "control",
-        "storageTotals": storage_totals(call),
+        "storageTotals": storage_totals(call, None),
         "settee": { "version": SETTEE_VERSION },
     });
     add_quotas(call, &mut pool);
@@ -158,13 +160,22 @@ fn bucket_names(call: &Call) -> Vec<Value> {
     visible.map(|(name, bucket)| json!({ "bucketName": name, "uuid": bucket.uuid.0 })).collect()
 }
 
-/// Memory and disk: of the machine, granted to buckets, and taken.
-pub(super) fn storage_totals(call: &Call) -> Value {
-    let system = call.api.control.system();
-    let stats: Vec<_> =
-        call.meta.buckets.keys().filter_map(|name| call.api.control.bucket_stats(name)).collect();
+/// Memory and disk, of the machines, granted to buckets, and taken: of one node, or of all that say what they have.
+pub(super) fn storage_totals(call: &Call, of: Option<NodeId>) -> Value {
+    let told: Vec<&NodeFigures> = call
+        .figures
+        .nodes()
+        .filter(|(node, _)| of.is_none_or(|of| of == *node))
+        .map(|(_, figures)| figures)
+        .collect();
+    let nodes = told.len() as u64;
+    let system = |figure: fn(&SystemStats) -> u64| told.iter().map(|one| figure(&one.system)).sum::<u64>();
+    let buckets = || told.iter().flat_map(|one| one.buckets.values());
     let (mem_used, disk_used) =
-        stats.iter().fold((0, 0), |(mem, disk), one| (mem + one.mem_used, disk + one.disk_used));
+        buckets().fold((0, 0), |(mem, disk), one| (mem + one.mem_used, disk + one.disk_used));
+    let (memory, disk) = (system(|one| one.memory_total), system(|one| one.disk_total));
+    let memory_taken = system(|one| one.memory_total.saturating_sub(one.memory_free));
+    let disk_taken = system(|one| one.disk_used);
     let granted: u64 = call
         .meta
         .buckets
@@ -174,13 +185,13 @@ pub(super) fn storage_totals(call: &Call) -> Value {
     let quota = call.meta.quotas.data_mb.saturating_mul(MIB);
     json!({
         "ram": {
-            "total": system.memory_total, "used": system.memory_total.saturating_sub(system.memory_free),
-            "quotaTotal": quota, "quotaTotalPerNode": quota, "quotaUsed": granted,
+            "total": memory, "used": memory_taken, "quotaTotal": quota.saturating_mul(nodes),
+            "quotaTotalPerNode": quota, "quotaUsed": granted.saturating_mul(nodes),
             "quotaUsedPerNode": granted, "usedByData": mem_used,
         },
         "hdd": {
-            "total": system.disk_total, "quotaTotal": system.disk_total, "used": system.disk_used,
-            "usedByData": disk_used, "free": system.disk_total.saturating_sub(system.disk_used),
+            "total": disk, "quotaTotal": disk, "used": disk_taken, "usedByData": disk_used,
+            "free": disk.saturating_sub(disk_taken),
         },
     })
 }
@@ -197,21 +208,21 @@ fn render_node_services(call: &Call, _: &str) -> Result<String, Refusal> {
 
 fn terse_cluster_info(call: &Call) -> Result<Value, Refusal> {
     require_initialized(call)?;
-    let this = call.api.control.this_node();
-    let name = call.meta.node(&this).map(nodes::otp_node);
+    let leader = call.status.leader.and_then(|leader| call.meta.node_by_id(leader));
+    let name = leader.map(|node| nodes::otp_node(call, node));
     Ok(json!({
         "clusterUUID": call.meta.cluster_uuid, "clusterName": call.meta.cluster_name,
-        "orchestrator": name, "isBalanced": true, "clusterCompatVersion": "7.6",
+        "orchestrator": name, "isBalanced": rebalance::balanced(&call.meta), "clusterCompatVersion": "7.6",
         "quotaInfo": { "memoryQuota": call.meta.quotas.data_mb },
     }))
 }
 
-/// There is nothing to move on one node: the rebalance entry that tools look for says that none runs. Buckets that are
-/// being loaded have an entry each.
+/// The rebalance entry that tools look for is always there, and says whether one runs. Buckets that are being loaded here
+/// have an entry each.
 fn tasks(call: &Call) -> Outcome {
     call.require(Privilege::ClusterRead, None)?;
-    let mut tasks = vec![json!({ "type": "rebalance", "status": "notRunning", "statusIsStale": false })];
-    let node = call.meta.node(&call.api.control.this_node()).map(nodes::otp_node);
+    let mut tasks = vec![rebalance::task(call)];
+    let node = call.meta.node(&call.api.control.this_node()).map(|node| nodes::otp_node(call, node));
     for name in call.meta.buckets.keys() {
         let stats: BTreeMap<_, _> = call.api.control.raw_stats(name, "warmup").into_iter().collect();
         if stats.get("ep_warmup_state").is_some_and(|state| state != "done") {

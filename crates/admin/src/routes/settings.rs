@@ -5,6 +5,7 @@ use cluster::{ClusterError, Command, FieldErrors, Metadata};
 use serde_json::{Map, Value, json};
 
 use super::{
+    auto_failover,
     settings_table::{Effect, Kind, SETTINGS, Settings},
     unsupported,
 };
@@ -21,10 +22,8 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
         call.require(cluster::auth::Privilege::SecurityRead, None)?;
         return Ok(json_ok(&json!([])));
     }
-    if let ("autoFailover/resetCount", &Method::POST) = (joined.as_str(), &call.method) {
-        // Nothing counts yet, so the count is what a reset makes it.
-        call.require(cluster::auth::Privilege::ClusterAdmin, None)?;
-        return Ok(reply::empty_ok());
+    if let ["autoFailover", rest @ ..] = path {
+        return auto_failover::dispatch(call, rest).await;
     }
     let Some(settings) = SETTINGS.iter().find(|settings| settings.path == joined) else {
         return unsupported::path(call, path);
@@ -58,10 +57,8 @@ pub(super) fn current(meta: &Metadata, path: &str) -> Value {
 
 fn shown(call: &Call, settings: &Settings) -> Value {
     let mut object = current(&call.meta, settings.path);
-    match settings.path {
-        "autoFailover" => object["count"] = 0.into(),
-        "audit" => object["uid"] = call.meta.version.to_string().into(),
-        _ => {}
+    if settings.path == "audit" {
+        object["uid"] = call.meta.version.to_string().into();
     }
     if settings.effect == Effect::RecordedOnly {
         object["settee"] = json!({ "effect": "recorded only" });
@@ -76,7 +73,27 @@ async fn change(call: &Call, settings: &Settings) -> Outcome {
     call.require(settings.write, None)?;
     let form = parameters(call)?;
     let mut errors = FieldErrors::new();
-    let mut stored = match call.meta.settings.get(settings.path) {
+    let stored = overlaid(&call.meta, settings, &form, &mut errors);
+    ClusterError::unless_empty(errors)?;
+    if !call.query.is_on("just_validate") {
+        call.submit(Command::PutSetting { path: settings.path.to_owned(), value: stored.into() }).await?;
+        call.audit(AuditKind::SettingsChanged, settings.path, "");
+    }
+    if !settings.answers {
+        return Ok(reply::empty_ok());
+    }
+    let fresh = Call { meta: call.api.control.metadata(), ..call.clone() };
+    Ok(json_ok(&shown(&fresh, settings)))
+}
+
+/// What is stored of a settings object after a form was laid over it; what is wrong with the form goes into `errors`.
+fn overlaid(
+    meta: &Metadata,
+    settings: &Settings,
+    form: &Form,
+    errors: &mut FieldErrors,
+) -> Map<String, Value> {
+    let mut stored = match meta.settings.get(settings.path) {
         Some(Value::Object(stored)) => stored.clone(),
         _ => Map::new(),
     };
@@ -95,16 +112,19 @@ async fn change(call: &Call, settings: &Settings) -> Outcome {
             }
         }
     }
-    ClusterError::unless_empty(errors)?;
-    if !call.query.is_on("just_validate") {
-        call.submit(Command::PutSetting { path: settings.path.to_owned(), value: stored.into() }).await?;
-        call.audit(AuditKind::SettingsChanged, settings.path, "");
-    }
-    if !settings.answers {
-        return Ok(reply::empty_ok());
-    }
-    let fresh = Call { meta: call.api.control.metadata(), ..call.clone() };
-    Ok(json_ok(&shown(&fresh, settings)))
+    stored
+}
+
+/// The same for an object that has a module of its own, by its path; `None` when the form changes nothing.
+pub(super) fn recorded(
+    meta: &Metadata,
+    path: &str,
+    form: &Form,
+    errors: &mut FieldErrors,
+) -> Option<Map<String, Value>> {
+    let settings = SETTINGS.iter().find(|settings| settings.path == path)?;
+    let stored = overlaid(meta, settings, form, errors);
+    (!form.fields().is_empty()).then_some(stored)
 }
 
 /// Parameters as a form, or as a flat JSON object where tools send one.

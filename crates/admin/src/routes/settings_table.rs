@@ -75,15 +75,11 @@ pub(super) const SETTINGS: &[Settings] = &[
     admin(
         "autoFailover",
         &[
-            ("enabled", YES_NO),
-            ("timeout", Kind::Int(1, 3600, 120)),
-            ("maxCount", Kind::Int(1, 100, 1)),
             ("failoverOnDataDiskIssues[enabled]", YES_NO),
             ("failoverOnDataDiskIssues[timePeriod]", Kind::Int(5, 3600, 120)),
             ("failoverOnDataDiskNonResponsiveness[enabled]", YES_NO),
             ("failoverOnDataDiskNonResponsiveness[timePeriod]", Kind::Int(5, 3600, 120)),
             ("failoverPreserveDurabilityMajority", YES_NO),
-            ("failoverServerGroup", YES_NO),
             ("canAbortRebalance", Kind::Bool(true)),
             ("allowFailoverEphemeralNoReplicas", YES_NO),
         ],

@@ -3,9 +3,7 @@
 //! already so.
 
 use axum::http::{Method, StatusCode};
-use cluster::{
-    Admin, ClusterError, Command, FieldErrors, Initialize, NodeInfo, QuotaChange, auth::Privilege,
-};
+use cluster::{Admin, ClusterError, Command, FieldErrors, Initialize, QuotaChange, auth::Privilege};
 use serde_json::json;
 
 use super::{buckets::hashed, password, unsupported};
@@ -141,17 +139,30 @@ fn quotas(call: &Call, form: &Form, errors: &mut FieldErrors) -> QuotaChange {
             change.others_mb.insert(name.to_owned(), megabytes);
         }
     }
-    let total = call.api.control.system().memory_total / MIB;
-    // Couchbase leaves a fifth, or a GiB where there is much, to everything else on the machine.
-    let most = total.saturating_sub((total / 5).min(1024));
-    if let Some(asked) = change.data_mb.filter(|asked| total > 0 && *asked > most) {
-        let node = call.api.control.this_node();
-        let name = call.meta.node(&node).map(super::nodes::otp_node).unwrap_or_default();
-        let text =
-            format!("Total quota ({asked}MB) exceeds the maximum allowed quota ({most}MB) on node '{name}'");
+    if let Some(asked) = change.data_mb
+        && let Some(text) = quota_too_high(call, asked)
+    {
         errors.insert("_".into(), text);
     }
     change
+}
+
+/// What buckets may take of a machine's memory: Couchbase leaves a fifth, or a GiB where there is much, to everything else
+/// on it.
+pub(super) fn quota_max_mb(memory_mb: u64) -> u64 {
+    memory_mb.saturating_sub((memory_mb / 5).min(1024))
+}
+
+/// The first node that a quota does not fit on.
+fn quota_too_high(call: &Call, asked: u64) -> Option<String> {
+    call.figures.nodes().find_map(|(id, figures)| {
+        let memory_mb = figures.system.memory_total / MIB;
+        let most = quota_max_mb(memory_mb);
+        let name = super::nodes::otp_node(call, call.meta.node_by_id(id)?);
+        let text =
+            format!("Total quota ({asked}MB) exceeds the maximum allowed quota ({most}MB) on node '{name}'");
+        (memory_mb > 0 && asked > most).then_some(text)
+    })
 }
 
 /// Network settings a node has anyway are accepted, others are refused: it does not rebind while running.
@@ -169,7 +180,7 @@ fn check_network(call: &Call, form: &Form, errors: &mut FieldErrors) -> Result<(
         );
     }
     if form.get("nodeEncryption").is_some_and(|value| value == "on") {
-        refuse("nodeEncryption", "Encryption between nodes is not supported yet: there is one node.");
+        refuse("nodeEncryption", "Encryption between nodes is not supported yet.");
     }
     ClusterError::unless_empty(errors.clone()).map_err(Refusal::from)
 }
@@ -203,21 +214,24 @@ async fn rename(call: &Call) -> Outcome {
     Ok(reply::empty_ok())
 }
 
+/// Whether a text can be a name or an address of a machine.
+pub(super) fn is_host(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-:_%".contains(&byte);
+    !text.is_empty() && text.len() <= 253 && text.bytes().all(allowed)
+}
+
 async fn set_host(call: &Call, host: &str) -> Result<(), Refusal> {
     let this = call.api.control.this_node();
     let node =
         call.meta.node(&this).ok_or_else(|| reply::bad_request("This node is not part of the cluster"))?;
     let host = host.trim().trim_start_matches('[').trim_end_matches(']');
-    let valid = host.len() <= 253
-        && !host.is_empty()
-        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:_%".contains(&byte));
-    if !valid {
+    if !is_host(host) {
         return Err(reply::invalid_field("hostname", "Invalid hostname"));
     }
     if host == node.host {
         return Ok(());
     }
-    call.submit(Command::SetNode(NodeInfo { host: host.to_owned(), ..node.clone() })).await?;
+    call.submit(Command::RenameNode { node: node.id, host: host.to_owned() }).await?;
     Ok(())
 }
 

@@ -13,25 +13,38 @@ use crate::{
 };
 
 /// `/pools/default/buckets/{bucket}[/nodes/{node}]/stats`.
+///
+/// The bucket's own statistics, by their published names, are this node's: they are there when nothing else was asked for,
+/// that is for this node, and for the bucket where it has no other.
 pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcome {
     call.require(Privilege::Stats, Some(bucket))?;
     let info = call.bucket(bucket)?;
-    if node.is_some_and(|node| nodes::find(call, node).is_none()) {
-        return Ok(reply::not_found());
-    }
-    let now = now_ms();
-    let mut samples = Map::new();
-    for (name, value) in call.api.control.raw_stats(bucket, "") {
-        if let Ok(number) = value.parse::<f64>() {
-            samples.insert(name, json!([number]));
-        }
-    }
-    let Some(stats) = call.api.control.bucket_stats(bucket) else {
+    let chosen = match node.map(|node| nodes::find(call, node)) {
+        Some(None) => return Ok(reply::not_found()),
+        Some(chosen) => chosen,
+        None => None,
+    };
+    let stats = match chosen {
+        Some(node) => call.figures.node(node.id).and_then(|figures| figures.buckets.get(bucket)).copied(),
+        None => call.figures.of_bucket(bucket).next().map(|_| call.figures.sum(bucket)),
+    };
+    let Some(stats) = stats else {
         let text = "The bucket is not ready on this node.";
         return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!([text])));
     };
-    let measured: [(&str, Value); 9] = [
+    let now = now_ms();
+    let mut samples = Map::new();
+    let this = call.api.control.this_node();
+    if chosen.map_or(call.meta.nodes.len() == 1, |node| node.uuid == this) {
+        for (name, value) in call.api.control.raw_stats(bucket, "") {
+            if let Ok(number) = value.parse::<f64>() {
+                samples.insert(name, json!([number]));
+            }
+        }
+    }
+    let measured: [(&str, Value); 10] = [
         ("curr_items", stats.items.into()),
+        ("vb_replica_curr_items", stats.replica_items.into()),
         ("mem_used", stats.mem_used.into()),
         ("ops", stats.ops_per_sec.into()),
         ("couch_docs_actual_disk_size", stats.disk_used.into()),

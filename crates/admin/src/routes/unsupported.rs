@@ -10,17 +10,6 @@ use crate::{
 
 /// Operations below `/controller/` that need what Settee does not have yet. `couchbase-cli` shows these texts.
 const CONTROLLERS: &[(&str, &str)] = &[
-    ("addNode", "Adding nodes is not supported yet: Settee runs on one node."),
-    ("addNodeV2", "Adding nodes is not supported yet: Settee runs on one node."),
-    ("reAddNode", "Adding nodes is not supported yet: Settee runs on one node."),
-    ("doJoinCluster", "Joining a cluster is not supported yet: Settee runs on one node."),
-    ("ejectNode", "Removing nodes is not supported yet: Settee runs on one node."),
-    ("rebalance", "Rebalancing is not supported yet: Settee runs on one node."),
-    ("stopRebalance", "Rebalance is not running."),
-    ("failOver", "Failover is not supported yet: Settee runs on one node."),
-    ("startGracefulFailover", "Failover is not supported yet: Settee runs on one node."),
-    ("startFailover", "Failover is not supported yet: Settee runs on one node."),
-    ("setRecoveryType", "Failover is not supported yet: Settee runs on one node."),
     ("createReplication", "Replication between clusters is not supported yet."),
     ("cancelXDCR", "Replication between clusters is not supported yet."),
     ("regenerateCertificate", "Replacing the certificate is done when the node starts."),
@@ -45,11 +34,10 @@ pub(super) fn controller(call: &Call, path: &[&str]) -> Outcome {
     }
 }
 
-/// Changes below `/pools/default` that need several nodes or clusters.
+/// Changes below `/pools/default` that need several clusters, or a new certificate.
 pub(super) fn pool(call: &Call, path: &[&str]) -> Outcome {
     let reason = match path.get(2).copied() {
         Some("remoteClusters" | "replications") => "Replication between clusters is not supported yet.",
-        Some("serverGroups") => "Server groups are not supported yet: Settee runs on one node.",
         Some("trustedCAs") => "Replacing the certificate is done when the node starts.",
         _ => return self::path(call, path),
     };

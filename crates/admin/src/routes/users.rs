@@ -58,7 +58,7 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
 }
 
 /// Unix milliseconds.
-pub(super) fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }

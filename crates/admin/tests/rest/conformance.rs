@@ -20,6 +20,9 @@ struct Case {
     about: String,
     /// Whether the node has been set up before the first step.
     initialized: bool,
+    /// Active members that it has beside itself, and that are not there.
+    #[serde(default)]
+    members: u16,
     steps: Vec<Step>,
 }
 
@@ -61,6 +64,9 @@ fn every_case_is_answered_as_written() {
         let case: Case = serde_json::from_str(&fs::read_to_string(&file).unwrap())
             .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let node = if case.initialized { TestNode::initialized() } else { TestNode::fresh() };
+        if case.members > 0 {
+            node.node.add_members(case.members);
+        }
         for (index, step) in case.steps.iter().enumerate() {
             let place = format!("{} ({}), step {}: {}", file.display(), case.about, index + 1, step.send);
             check(&place, &step.expect, &send(&node, step));

@@ -24,6 +24,12 @@ impl Response {
     }
 }
 
+/// Where a node listens, if it does.
+pub(crate) fn connect(host: &str, port: u16) -> std::io::Result<SocketAddr> {
+    let address = format!("{host}:{port}").parse().map_err(std::io::Error::other)?;
+    TcpStream::connect(address).map(|_| address)
+}
+
 pub(crate) fn request(
     address: SocketAddr,
     method: &str,

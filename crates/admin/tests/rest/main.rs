@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod cluster;
 mod conformance;
 mod connections;
 mod http;

@@ -5,13 +5,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use cluster::{Applied, ClusterError, Command, Metadata, NodeInfo, Ports};
+use base::NodeId;
+use cluster::{Applied, ClusterError, Command, Membership, Metadata, NodeInfo, Ports, StartRebalance};
 use settee_admin::{
-    Api, AuditEvent, BoxFuture, BucketStatsView, Limits, NodeControl, PhaseView, SystemStats, serve,
+    Api, AuditEvent, BoxFuture, BucketStatsView, ClusterStatus, JoinOffer, Limits, NodeCall, NodeControl,
+    PhaseView, SystemStats, serve,
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
-use crate::http::{Response, request};
+use crate::http::{Response, connect, request};
 
 pub(crate) const NODE: &str = "11112222333344445555666677778888";
 pub(crate) const CLUSTER: &str = "aaaabbbbccccddddeeeeffff00001111";
@@ -19,14 +21,17 @@ pub(crate) const ADMIN: Option<&str> = Some("Administrator:password");
 
 /// A node without documents.
 pub(crate) struct FakeNode {
+    uuid: String,
     meta: Mutex<Arc<Metadata>>,
     rev: watch::Sender<i64>,
     pub(crate) audited: Mutex<Vec<AuditEvent>>,
     pub(crate) flushed: Mutex<Vec<String>>,
+    /// What its leader is supposed to know.
+    pub(crate) status: Mutex<ClusterStatus>,
 }
 
 impl FakeNode {
-    fn new(mgmt: u16) -> Self {
+    fn new(mgmt: u16, uuid: &str) -> Self {
         let mut meta = Metadata::new(CLUSTER.into(), 1024);
         let ports = Ports {
             mgmt,
@@ -37,13 +42,43 @@ impl FakeNode {
             capi_tls: 18092,
             memcached: 11211,
         };
-        meta.nodes.push(NodeInfo::first(NODE.into(), "127.0.0.1".into(), ports));
+        let node = NodeInfo::first(uuid.into(), "127.0.0.1".into(), ports);
+        (meta, _) = meta.apply(&Command::SetNode(node)).unwrap();
         Self {
+            uuid: uuid.into(),
             meta: Mutex::new(Arc::new(meta)),
             rev: watch::channel(0).0,
             audited: Mutex::default(),
             flushed: Mutex::default(),
+            status: Mutex::default(),
         }
+    }
+
+    /// What it knows now.
+    pub(crate) fn metadata_now(&self) -> Arc<Metadata> {
+        self.metadata()
+    }
+
+    /// Replaces what it is part of.
+    fn become_part_of(&self, meta: Metadata) {
+        self.rev.send_replace(meta.rev);
+        *self.meta.lock().unwrap() = Arc::new(meta);
+    }
+
+    /// Makes nodes members that are not there: as active ones, by a rebalance that has nothing to move.
+    pub(crate) fn add_members(&self, count: u16) {
+        for number in 1..=count {
+            let ports = Ports { mgmt: 8091, kv: 11210, ..Ports::default() };
+            let (uuid, host) = (format!("{number:032}"), format!("127.99.0.{}", number + 1));
+            let id = NodeId(self.metadata().next_node);
+            let node =
+                NodeInfo { id, membership: Membership::InactiveAdded, ..NodeInfo::first(uuid, host, ports) };
+            self.apply(&Command::AddNode(node)).unwrap();
+        }
+        let keep = self.metadata().nodes.iter().map(|node| node.id).collect();
+        let start = StartRebalance { id: "first".into(), keep, eject: Vec::new(), now_ms: 0 };
+        self.apply(&Command::StartRebalance(start)).unwrap();
+        self.apply(&Command::FinishRebalance { id: "first".into(), now_ms: 0 }).unwrap();
     }
 
     /// Applies a command as the server would.
@@ -64,10 +99,41 @@ impl NodeControl for FakeNode {
         self.rev.subscribe()
     }
     fn this_node(&self) -> String {
-        NODE.into()
+        self.uuid.clone()
     }
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
         Box::pin(async move { self.apply(&command) })
+    }
+    fn cluster_status(&self) -> Arc<ClusterStatus> {
+        Arc::new(self.status.lock().unwrap().clone())
+    }
+    fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError> {
+        let meta = self.metadata();
+        let node = meta.node(uuid).ok_or(ClusterError::NodeNotFound)?.id;
+        let (cluster_uuid, secret) = (meta.cluster_uuid.clone(), meta.secret.clone());
+        Ok(JoinOffer { cluster_uuid, node, secret, members: meta.nodes.clone() })
+    }
+    fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
+        Box::pin(async move {
+            let mut meta = Metadata::new(offer.cluster_uuid, 1024);
+            (meta.initialized, meta.nodes) = (true, offer.members);
+            self.become_part_of(meta);
+            Ok(())
+        })
+    }
+    fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
+        let failed = |error: std::io::Error| ClusterError::Failed(error.to_string());
+        Box::pin(async move {
+            let answer = tokio::task::spawn_blocking(move || {
+                let address = connect(&call.host, call.port).map_err(failed)?;
+                let user = call.credentials.map(|(user, password)| format!("{user}:{password}"));
+                let body = String::from_utf8(call.body).unwrap();
+                let body = (call.content_type.as_str(), body.as_str());
+                Ok(request(address, &call.method, &call.path, user.as_deref(), Some(body)))
+            });
+            let answer: Response = answer.await.unwrap()?;
+            Ok((answer.status, answer.body.into()))
+        })
     }
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
         self.flushed.lock().unwrap().push(name.into());
@@ -121,9 +187,19 @@ impl TestNode {
         Self::with_limits(Limits::default())
     }
 
+    /// The same under another uuid.
+    pub(crate) fn fresh_with_uuid(uuid: &str) -> Self {
+        Self::start(Limits::default(), uuid)
+    }
+
     /// A node with an administrator.
     pub(crate) fn initialized() -> Self {
-        let test = Self::fresh();
+        Self::initialized_with_uuid(NODE)
+    }
+
+    /// The same under another uuid.
+    pub(crate) fn initialized_with_uuid(uuid: &str) -> Self {
+        let test = Self::fresh_with_uuid(uuid);
         let form =
             "username=Administrator&password=password&port=SAME&services=kv&memoryQuota=1024&clusterName=c1";
         let response = test.send("POST", "/clusterInit", None, Some(form));
@@ -132,11 +208,15 @@ impl TestNode {
     }
 
     pub(crate) fn with_limits(limits: Limits) -> Self {
+        Self::start(limits, NODE)
+    }
+
+    fn start(limits: Limits, uuid: &str) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let node = Arc::new(FakeNode::new(address.port()));
+        let node = Arc::new(FakeNode::new(address.port(), uuid));
         let api = Api::new(Arc::clone(&node) as Arc<dyn NodeControl>).unwrap();
         let (stop, stopping) = watch::channel(false);
         let served = runtime.spawn(serve(listener, None, api, limits, stopping));

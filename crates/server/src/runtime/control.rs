@@ -12,8 +12,8 @@ use std::{
 };
 
 use admin::{
-    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, Limits, NodeControl, PhaseView, SystemStats,
-    Views,
+    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, JoinOffer, Limits, NodeCall, NodeControl,
+    PhaseView, SystemStats, Views,
 };
 use arc_swap::ArcSwap;
 use base::{BucketUuid, bucket::BucketKind};
@@ -132,9 +132,11 @@ impl Control {
             tokio::net::TcpListener::from_std(listeners.capi)?,
         );
         let limits = Limits::default();
+        let keeper = Arc::clone(&api);
         runtime.spawn(admin::serve(plain, None, Arc::clone(&api), limits, ended()));
         runtime.spawn(admin::serve(tls, Some(listeners.tls), api, limits, ended()));
         runtime.spawn(admin::serve(views, None, Arc::new(Views), limits, ended()));
+        runtime.spawn(keeper.keep_log(ended()));
         runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.buckets), ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(())
@@ -267,6 +269,20 @@ impl NodeControl for Control {
         self.blocking(move |me| me.carry_out(&command))
     }
 
+    fn offer(&self, _: &str) -> Result<JoinOffer, ClusterError> {
+        Err(ClusterError::NotSupported("Clusters of several nodes are not supported yet.".into()))
+    }
+
+    fn join(&self, _: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
+        let refusal = "Clusters of several nodes are not supported yet.";
+        Box::pin(std::future::ready(Err(ClusterError::NotSupported(refusal.into()))))
+    }
+
+    fn call_node(&self, _: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
+        let refusal = "Clusters of several nodes are not supported yet.";
+        Box::pin(std::future::ready(Err(ClusterError::NotSupported(refusal.into()))))
+    }
+
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
         let name = name.to_owned();
         self.blocking(move |me| {
@@ -307,6 +323,8 @@ impl NodeControl for Control {
         let dcp = entry.map(|entry| dcp_stats::totals(&self.shared, entry)).unwrap_or_default();
         Some(BucketStatsView {
             items: stats.curr_items,
+            // There are none as long as every vBucket is active.
+            replica_items: 0,
             mem_used: stats.mem_used,
             quota_min: stats.quota_min(),
             disk_used: stats.disk_bytes,

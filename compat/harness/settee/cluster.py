@@ -1,0 +1,214 @@
+"""Several `settee serve` processes that form one cluster, each on a loopback address with the standard ports.
+
+What tests do to nodes is here: kill -9, stop for a while (SIGSTOP), start again, add, remove, fail over, rebalance, and
+wait until the cluster says what it should. REST goes to any node that answers, as administrators do it; nothing here
+knows who leads.
+"""
+
+import signal
+import time
+
+from .node import PASSWORD, USERNAME, Node
+from .rest import RestError
+
+REBALANCE_SECONDS = 300.0
+
+
+class ClusterNode(Node):
+    """A node that can be stopped for a while."""
+
+    paused = False
+
+    def pause(self):
+        """SIGSTOP: it is there, and says nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.paused = False
+
+    def kill(self):
+        super().kill()
+        self.paused = False
+
+    @property
+    def name(self):
+        """How REST's changes name it."""
+        return f"ns_1@{self.address}"
+
+
+class Cluster:
+    """`count` nodes on the addresses from `first` on (its last number counts up), their data below `directory`."""
+
+    def __init__(self, first, directory, count, options=()):
+        head, last = first.rsplit(".", 1)
+        self.directory = directory
+        self.options = options
+        self.addresses = [f"{head}.{int(last) + number}" for number in range(count)]
+        self.nodes = [ClusterNode(address, directory / address, options) for address in self.addresses]
+        for node in self.nodes:
+            node.directory.mkdir(parents=True, exist_ok=True)
+
+    def __getitem__(self, index):
+        return self.nodes[index]
+
+    def form(self, members=None, **settings):
+        """Starts every node, and makes the first `members` of them one balanced cluster. The others stay as they are:
+        running, and nobody's."""
+        for node in self.nodes:
+            node.start()
+        self.nodes[0].initialise(**settings)
+        for node in self.nodes[1:members]:
+            self.add(node)
+        if len(self.nodes[:members]) > 1:
+            self.rebalance()
+        return self
+
+    # REST
+
+    @property
+    def rest(self):
+        """The REST interface of a node that runs."""
+        return self.any_node().rest
+
+    def any_node(self, but=()):
+        return next(node for node in self.nodes if node.alive() and not node.paused and node not in but)
+
+    def pool(self):
+        return self.rest.get("/pools/default").json
+
+    def members(self):
+        """What the cluster says of its nodes, by address."""
+        return {node["configuredHostname"].rsplit(":", 1)[0]: node for node in self.pool()["nodes"]}
+
+    def names(self):
+        return [member["otpNode"] for member in self.members().values()]
+
+    # Changes
+
+    def add(self, node, group=None):
+        """Adds a running node that is nobody's."""
+        path = "/controller/addNode"
+        if group is not None:
+            groups = self.rest.get("/pools/default/serverGroups").json["groups"]
+            path = next(known["addNodeURI"] for known in groups if known["name"] == group)
+        form = {"hostname": f"http://{node.address}:8091", "user": "", "password": "", "services": "kv"}
+        self.rest.ok("POST", path, form)
+
+    def start_rebalance(self, remove=(), **more):
+        form = {"knownNodes": ",".join(self.names()), "ejectedNodes": ",".join(node.name for node in remove), **more}
+        self.rest.ok("POST", "/controller/rebalance", form)
+
+    def rebalance(self, remove=(), timeout=REBALANCE_SECONDS):
+        self.start_rebalance(remove)
+        self.wait_rebalanced(timeout)
+
+    def stop_rebalance(self):
+        self.rest.ok("POST", "/controller/stopRebalance", {"allowUnsafe": "true"})
+
+    def fail_over(self, *nodes, graceful=False, **more):
+        form = [("otpNode", node.name) for node in nodes] + list(more.items())
+        path = "/controller/startGracefulFailover" if graceful else "/controller/failOver"
+        self.rest.ok("POST", path, form)
+        if graceful:
+            self.wait_rebalanced()
+
+    def recover(self, node, kind="delta"):
+        self.rest.ok("POST", "/controller/setRecoveryType", {"otpNode": node.name, "recoveryType": kind})
+
+    def auto_failover(self, enabled, timeout=30, max_count=1):
+        form = {"enabled": "true" if enabled else "false"}
+        if enabled:
+            form |= {"timeout": timeout, "maxCount": max_count}
+        self.rest.ok("POST", "/settings/autoFailover", form)
+
+    # Waiting
+
+    def task(self):
+        """The rebalance as `tasks` shows it."""
+        tasks = self.rest.get("/pools/default/tasks").json
+        return next(task for task in tasks if task["type"] == "rebalance")
+
+    def wait_rebalanced(self, timeout=REBALANCE_SECONDS):
+        """Until no rebalance runs; one that failed is an error."""
+
+        def ended():
+            task = self.task()
+            if "errorMessage" in task:
+                raise RestError(task["errorMessage"])
+            return task["status"] == "notRunning" and not task["statusIsStale"]
+
+        self.wait("the rebalance ends", ended, timeout)
+
+    def wait_members(self, timeout=60.0, **expected):
+        """Until every node of the cluster has these fields, `status="healthy"` say."""
+
+        def all_are():
+            return all(member[field] == value for member in self.members().values() for field, value in expected.items())
+
+        self.wait(f"every member has {expected}", all_are, timeout)
+
+    def wait_member(self, node, timeout=60.0, **expected):
+        """Until the cluster says so of one node."""
+
+        def it_is():
+            member = self.members().get(node.address)
+            return member is not None and all(member[field] == value for field, value in expected.items())
+
+        self.wait(f"{node.address} has {expected}", it_is, timeout)
+
+    def wait_healthy(self, bucket=None, timeout=60.0):
+        """Until all nodes are healthy, and serve the bucket."""
+        self.wait_members(timeout, status="healthy")
+        if bucket is not None:
+            self.rest.wait_healthy(bucket, timeout)
+
+    def wait(self, what, condition, timeout):
+        """Until something is so. Nodes may be in the middle of anything: no answer means not yet."""
+        until = time.monotonic() + timeout
+        last = None
+        while time.monotonic() < until:
+            try:
+                if condition():
+                    return
+                last = None
+            except OSError as error:
+                last = error
+            time.sleep(0.05)
+        raise RestError(f"not within {timeout} s: {what} ({last or self.describe()})")
+
+    def describe(self):
+        """Everything that says why something is not so."""
+        try:
+            pool = self.pool()
+            nodes = [(n["hostname"], n["status"], n["clusterMembership"]) for n in pool["nodes"]]
+            return f"nodes {nodes}, balanced {pool['balanced']}, {self.task()}"
+        except (OSError, RestError, StopIteration) as error:
+            return f"no node answers: {error}"
+
+    # The end
+
+    def stop(self):
+        """Stops every node that runs, cleanly; whoever panicked is an error."""
+        for node in self.nodes:
+            if node.paused:
+                node.resume()
+            if node.alive():
+                node.stop()
+
+    def kill(self):
+        for node in self.nodes:
+            node.kill()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+
+__all__ = ["PASSWORD", "USERNAME", "Cluster", "ClusterNode"]

@@ -1,0 +1,209 @@
+//! The log of cluster changes that `/logs` shows: what this node has seen happen since it started, told from two states of
+//! the metadata, so that it is the same whoever did it and on whichever node.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+use cluster::{Membership, Metadata, NodeInfo, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult};
+
+/// Entries kept; the oldest go.
+const ENTRIES_MAX: usize = 1000;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The part of ns_server that says such things, by which tools tell them apart.
+    pub(crate) module: &'static str,
+    pub(crate) severity: Severity,
+    pub(crate) text: String,
+    /// Unix milliseconds.
+    pub(crate) at_ms: u64,
+}
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    Info,
+    Warning,
+    Critical,
+}
+
+impl Severity {
+    /// As REST shows it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// What happened lately.
+#[derive(Default)]
+pub(crate) struct Events(Mutex<VecDeque<Event>>);
+
+impl Events {
+    /// Takes note of what lies between two states.
+    pub(crate) fn note(&self, before: &Metadata, after: &Metadata, now_ms: u64) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (module, severity, text) in between(before, after) {
+            tracing::info!(module, "{text}");
+            if kept.len() == ENTRIES_MAX {
+                kept.pop_front();
+            }
+            kept.push_back(Event { module, severity, text, at_ms: now_ms });
+        }
+    }
+
+    /// All of it, the oldest first.
+    pub(crate) fn all(&self) -> Vec<Event> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+type Change = (&'static str, Severity, String);
+
+/// What happened between two states, in the order in which it makes sense.
+fn between(before: &Metadata, after: &Metadata) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if before.cluster_uuid != after.cluster_uuid {
+        // Another cluster: what it did before is not news.
+        let name = &after.cluster_name;
+        return vec![("ns_cluster", Severity::Info, format!("This node is part of cluster \"{name}\" now."))];
+    }
+    let came = after.nodes.iter().filter(|node| before.node(&node.uuid).is_none());
+    changes.extend(came.map(|node| info("ns_cluster", format!("Node {} was added.", address(node)))));
+    changes.extend(memberships(before, after));
+    changes.extend(rebalances(before, after));
+    let gone = before.nodes.iter().filter(|node| after.node(&node.uuid).is_none());
+    changes.extend(gone.map(|node| info("ns_cluster", format!("Node {} left the cluster.", address(node)))));
+    changes.extend(buckets(before, after));
+    changes
+}
+
+fn info(module: &'static str, text: String) -> Change {
+    (module, Severity::Info, text)
+}
+
+fn address(node: &NodeInfo) -> String {
+    format!("{}:{}", node.host, node.ports.mgmt)
+}
+
+fn memberships(before: &Metadata, after: &Metadata) -> Vec<Change> {
+    let pairs = after.nodes.iter().filter_map(|node| Some((before.node(&node.uuid)?, node)));
+    let changed = pairs.filter(|(then, now)| then.membership != now.membership);
+    let by_itself = after.auto_failover.count > before.auto_failover.count;
+    changed
+        .map(|(_, node)| match node.membership {
+            Membership::Active => {
+                info("ns_cluster", format!("Node {} holds data from now on.", address(node)))
+            }
+            Membership::InactiveAdded => {
+                info("ns_cluster", format!("Node {} comes back with the next rebalance.", address(node)))
+            }
+            Membership::InactiveFailed if by_itself => {
+                let text = format!("Node {} was automatically failed over.", address(node));
+                ("auto_failover", Severity::Critical, text)
+            }
+            Membership::InactiveFailed => {
+                ("failover", Severity::Warning, format!("Node {} was failed over.", address(node)))
+            }
+        })
+        .collect()
+}
+
+fn rebalances(before: &Metadata, after: &Metadata) -> Vec<Change> {
+    let ended = after.last_rebalance.iter().filter(|last| before.last_rebalance.as_ref() != Some(last));
+    let started =
+        after.rebalance.iter().filter(|now| before.rebalance.as_ref().map(|then| &then.id) != Some(&now.id));
+    ended.map(rebalance_ended).chain(started.map(|now| rebalance_started(after, now))).collect()
+}
+
+fn what(kind: RebalanceKind) -> &'static str {
+    match kind {
+        RebalanceKind::Rebalance => "Rebalance",
+        RebalanceKind::GracefulFailover => "Graceful failover",
+    }
+}
+
+fn rebalance_started(meta: &Metadata, rebalance: &Rebalance) -> Change {
+    let names = |ids: &[base::NodeId]| {
+        let nodes = ids.iter().filter_map(|&id| meta.node_by_id(id)).map(address);
+        nodes.collect::<Vec<_>>().join(", ")
+    };
+    let (keep, eject) = (names(&rebalance.keep), names(&rebalance.eject));
+    let text = format!("{} started: nodes [{keep}] stay, [{eject}] go.", what(rebalance.kind));
+    info("ns_orchestrator", text)
+}
+
+fn rebalance_ended(last: &RebalanceOutcome) -> Change {
+    let seconds = last.ended_ms.saturating_sub(last.started_ms) / 1000;
+    let kind = what(last.kind);
+    match &last.result {
+        RebalanceResult::Completed => info("ns_orchestrator", format!("{kind} completed in {seconds} s.")),
+        RebalanceResult::Stopped => {
+            ("ns_orchestrator", Severity::Warning, format!("{kind} was stopped after {seconds} s."))
+        }
+        RebalanceResult::Failed(reason) => {
+            ("ns_orchestrator", Severity::Critical, format!("{kind} failed after {seconds} s: {reason}"))
+        }
+    }
+}
+
+fn buckets(before: &Metadata, after: &Metadata) -> Vec<Change> {
+    let is_in = |state: &Metadata, uuid: &base::BucketUuid| state.bucket_by_uuid(uuid).is_some();
+    let made = after.buckets.iter().filter(|(_, bucket)| !is_in(before, &bucket.uuid));
+    let made = made.map(|(name, _)| info("menelaus_web_buckets", format!("Bucket \"{name}\" was created.")));
+    let dropped = before.buckets.iter().filter(|(_, bucket)| !is_in(after, &bucket.uuid));
+    let dropped =
+        dropped.map(|(name, _)| info("menelaus_web_buckets", format!("Bucket \"{name}\" was deleted.")));
+    made.chain(dropped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::{Command, FailOver, Ports, StartRebalance};
+
+    use super::*;
+
+    fn added(meta: &Metadata, number: u16) -> Metadata {
+        let ports = Ports { mgmt: 8091, ..Ports::default() };
+        let id = base::NodeId(number);
+        let host = format!("127.0.0.{}", number + 1);
+        let node = NodeInfo { id, ..NodeInfo::first(number.to_string(), host, ports) };
+        let command = if number == 0 { Command::SetNode(node) } else { Command::AddNode(node) };
+        meta.apply(&command).unwrap().0
+    }
+
+    #[test]
+    fn the_life_of_a_node_is_told_in_order() {
+        let events = Events::default();
+        let one = added(&Metadata::new("c".into(), 1024), 0);
+        let two = added(&one, 1);
+        let keep = vec![base::NodeId(0), base::NodeId(1)];
+        let start = StartRebalance { id: "r".into(), keep, eject: Vec::new(), now_ms: 1000 };
+        let balanced = two.apply(&Command::StartRebalance(start)).unwrap().0;
+        let balanced = balanced.apply(&Command::FinishRebalance { id: "r".into(), now_ms: 4000 }).unwrap().0;
+        let fail = FailOver { nodes: vec![base::NodeId(1)], allow_unsafe: true, auto: false };
+        let failed = balanced.apply(&Command::FailOver(fail)).unwrap().0;
+        let removed = failed.apply(&Command::RemoveNode { node: base::NodeId(1) }).unwrap().0;
+        let states = [one, two, balanced, failed, removed];
+        for pair in states.windows(2) {
+            events.note(&pair[0], &pair[1], 7);
+        }
+        let told: Vec<String> = events.all().into_iter().map(|event| event.text).collect();
+        assert_eq!(
+            told,
+            [
+                "Node 127.0.0.2:8091 was added.",
+                "Node 127.0.0.2:8091 holds data from now on.",
+                "Rebalance completed in 3 s.",
+                "Node 127.0.0.2:8091 was failed over.",
+                "Node 127.0.0.2:8091 left the cluster.",
+            ]
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Figures of every node. A node knows its own; the others are asked, at most once in a while whoever wants to know, all at
+//! once, and with little patience: a node that does not answer in time is shown without figures, and holds nobody up.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use base::NodeId;
+use cluster::{Metadata, NodeInfo, auth::INTERNAL_USER};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    call::Call,
+    control::{BucketStatsView, NodeCall, NodeControl, SystemStats},
+    reply::{self, Outcome},
+};
+
+/// Where a node tells its figures to the others.
+pub(crate) const PATH: &str = "/_settee/figures";
+/// How old figures may be.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a node knows about itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodeFigures {
+    pub(crate) system: SystemStats,
+    /// By bucket name.
+    pub(crate) buckets: BTreeMap<String, BucketStatsView>,
+    /// Buckets that serve.
+    pub(crate) ready: BTreeSet<String>,
+}
+
+impl NodeFigures {
+    /// Those of this node.
+    pub(crate) fn own(control: &dyn NodeControl, meta: &Metadata) -> Self {
+        let names = || meta.buckets.keys();
+        Self {
+            system: control.system(),
+            buckets: names().filter_map(|name| Some((name.clone(), control.bucket_stats(name)?))).collect(),
+            ready: names().filter(|name| control.bucket_is_ready(name)).cloned().collect(),
+        }
+    }
+}
+
+/// What is known of every node now. Nodes that did not answer are missing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClusterFigures(BTreeMap<NodeId, Arc<NodeFigures>>);
+
+impl ClusterFigures {
+    pub(crate) fn node(&self, node: NodeId) -> Option<&NodeFigures> {
+        self.0.get(&node).map(Arc::as_ref)
+    }
+
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeFigures)> {
+        self.0.iter().map(|(&node, figures)| (node, figures.as_ref()))
+    }
+
+    /// A bucket's figures on each node that told them.
+    pub(crate) fn of_bucket<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a BucketStatsView> {
+        self.0.values().filter_map(move |figures| figures.buckets.get(name))
+    }
+
+    /// A bucket's figures over all nodes.
+    pub(crate) fn sum(&self, name: &str) -> BucketStatsView {
+        self.of_bucket(name).fold(BucketStatsView::default(), add)
+    }
+}
+
+/// The sum of two nodes' figures; the resident share is weighted by documents, and a minimal quota is the larger of both.
+fn add(a: BucketStatsView, b: &BucketStatsView) -> BucketStatsView {
+    BucketStatsView {
+        items: a.items + b.items,
+        replica_items: a.replica_items + b.replica_items,
+        mem_used: a.mem_used + b.mem_used,
+        quota_min: a.quota_min.max(b.quota_min),
+        disk_used: a.disk_used + b.disk_used,
+        data_used: a.data_used + b.data_used,
+        ops_per_sec: a.ops_per_sec + b.ops_per_sec,
+        disk_fetches_per_sec: a.disk_fetches_per_sec + b.disk_fetches_per_sec,
+        resident_percent: resident_percent(&a, b),
+        disk_queue: a.disk_queue + b.disk_queue,
+        connections: a.connections + b.connections,
+        gets: a.gets + b.gets,
+        get_hits: a.get_hits + b.get_hits,
+        sets: a.sets + b.sets,
+        deletes: a.deletes + b.deletes,
+        dcp_producers: a.dcp_producers + b.dcp_producers,
+        dcp_items_sent: a.dcp_items_sent + b.dcp_items_sent,
+        dcp_items_remaining: a.dcp_items_remaining + b.dcp_items_remaining,
+        dcp_bytes_sent: a.dcp_bytes_sent + b.dcp_bytes_sent,
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a percentage")]
+fn resident_percent(a: &BucketStatsView, b: &BucketStatsView) -> f64 {
+    match a.items + b.items {
+        // Nothing is missing where nothing is.
+        0 => b.resident_percent,
+        all => (a.resident_percent * a.items as f64 + b.resident_percent * b.items as f64) / all as f64,
+    }
+}
+
+/// Asks the nodes, and remembers for a moment what they said.
+#[derive(Default)]
+pub(crate) struct Figures {
+    known: Mutex<BTreeMap<NodeId, (Instant, Arc<NodeFigures>)>>,
+    /// Held by whoever asks; others wait for the answers instead of asking, too.
+    asking: tokio::sync::Mutex<()>,
+}
+
+impl Figures {
+    /// Figures of every node, a second old at most.
+    pub(crate) async fn fresh(&self, control: &Arc<dyn NodeControl>, meta: &Metadata) -> ClusterFigures {
+        let this = control.this_node();
+        let others: Vec<&NodeInfo> = meta.nodes.iter().filter(|node| node.uuid != this).collect();
+        if self.misses(&others) {
+            let _turn = self.asking.lock().await;
+            let status = control.cluster_status();
+            let wanted =
+                others.iter().filter(|node| self.misses(&[node]) && !status.silent.contains(&node.id));
+            for (node, figures) in ask_all(control, meta, wanted.copied()).await {
+                self.lock().insert(node, (Instant::now(), Arc::new(figures)));
+            }
+        }
+        self.known(control.as_ref(), meta)
+    }
+
+    /// What is known without asking anybody.
+    pub(crate) fn known(&self, control: &dyn NodeControl, meta: &Metadata) -> ClusterFigures {
+        let mut known = self.lock();
+        known.retain(|node, (at, _)| at.elapsed() < FRESH + PATIENCE && meta.node_by_id(*node).is_some());
+        let mut all: BTreeMap<_, _> =
+            known.iter().map(|(&node, (_, figures))| (node, Arc::clone(figures))).collect();
+        if let Some(this) = meta.node(&control.this_node()) {
+            all.insert(this.id, Arc::new(NodeFigures::own(control, meta)));
+        }
+        ClusterFigures(all)
+    }
+
+    fn misses(&self, nodes: &[&NodeInfo]) -> bool {
+        let known = self.lock();
+        nodes.iter().any(|node| known.get(&node.id).is_none_or(|(at, _)| at.elapsed() >= FRESH))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, (Instant, Arc<NodeFigures>)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What those nodes say that answer in time.
+async fn ask_all<'a>(
+    control: &Arc<dyn NodeControl>,
+    meta: &Metadata,
+    nodes: impl Iterator<Item = &'a NodeInfo>,
+) -> Vec<(NodeId, NodeFigures)> {
+    let mut asked = tokio::task::JoinSet::new();
+    for node in nodes {
+        let (control, id, question) = (Arc::clone(control), node.id, question(meta, node));
+        asked.spawn(async move { (id, ask(control.as_ref(), question).await) });
+    }
+    let answers = asked.join_all().await.into_iter();
+    answers.filter_map(|(node, figures)| Some((node, figures?))).collect()
+}
+
+async fn ask(control: &dyn NodeControl, question: NodeCall) -> Option<NodeFigures> {
+    let (status, body) = tokio::time::timeout(PATIENCE, control.call_node(question)).await.ok()?.ok()?;
+    (status == 200).then(|| serde_json::from_slice(&body).ok())?
+}
+
+fn question(meta: &Metadata, node: &NodeInfo) -> NodeCall {
+    NodeCall {
+        host: node.host.clone(),
+        port: node.ports.mgmt,
+        method: "POST".into(),
+        path: PATH.into(),
+        credentials: Some((INTERNAL_USER.into(), meta.secret.clone())),
+        content_type: "application/json".into(),
+        body: Vec::new(),
+    }
+}
+
+/// `POST /_settee/figures`: what this node says of itself to the others.
+pub(crate) fn show(call: &Call) -> Outcome {
+    let own = NodeFigures::own(call.api.control.as_ref(), &call.meta);
+    match serde_json::to_value(own) {
+        Ok(figures) => Ok(reply::json_ok(&figures)),
+        Err(error) => Err(reply::bad_request(&error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_add_up_and_shares_are_weighted() {
+        let one = BucketStatsView { items: 30, resident_percent: 100.0, quota_min: 5, ..Default::default() };
+        let other = BucketStatsView { items: 10, resident_percent: 20.0, quota_min: 9, sets: 2, ..one };
+        let sum = add(one, &other);
+        assert_eq!((sum.items, sum.sets, sum.quota_min), (40, 2, 9));
+        assert!((sum.resident_percent - 80.0).abs() < 1e-9, "{}", sum.resident_percent);
+        let empty = BucketStatsView { resident_percent: 100.0, ..Default::default() };
+        assert!((add(BucketStatsView::default(), &empty).resident_percent - 100.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,100 @@
+//! `/settings/autoFailover`: when nodes are failed over without anybody asking. Four of its parameters decide something
+//! here; the others that Couchbase knows are recorded, and shown as what they are.
+
+use axum::http::Method;
+use cluster::{AutoFailover, ClusterError, Command, FieldErrors, auth::Privilege};
+use serde_json::{Value, json};
+
+use super::{settings, unsupported};
+use crate::{
+    call::Call,
+    control::AuditKind,
+    form::Form,
+    reply::{self, Outcome, json_ok},
+};
+
+/// Seconds a node may be silent: from Couchbase 7.6 on as little as one.
+const TIMEOUT_SECS: std::ops::RangeInclusive<u32> = 1..=3600;
+/// Failovers before somebody has to look.
+const MAX_COUNT: std::ops::RangeInclusive<u32> = 1..=100;
+/// What is decided by; everything else is in the table of recorded settings.
+const DECIDING: &[&str] = &["enabled", "timeout", "maxCount", "failoverServerGroup"];
+
+pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
+    match (call.method.as_str(), path) {
+        ("GET", []) => show(call),
+        ("POST", []) => change(call).await,
+        ("POST", ["resetCount"]) => {
+            call.require(Privilege::ClusterAdmin, None)?;
+            call.submit(Command::ResetAutoFailover).await?;
+            call.audit(AuditKind::SettingsChanged, "autoFailover", "count reset");
+            Ok(reply::empty_ok())
+        }
+        _ if [Method::GET, Method::POST].contains(&call.method) => unsupported::path(call, path),
+        _ => Ok(reply::method_not_allowed()),
+    }
+}
+
+fn show(call: &Call) -> Outcome {
+    call.require(Privilege::ClusterRead, None)?;
+    let mut object = settings::current(&call.meta, "autoFailover");
+    let now = &call.meta.auto_failover;
+    object["enabled"] = now.enabled.into();
+    object["timeout"] = now.timeout_secs.into();
+    object["maxCount"] = now.max_count.into();
+    object["count"] = now.count.into();
+    object["failoverServerGroup"] = now.whole_groups.into();
+    object["settee"] = json!({ "effect": "enabled, timeout, maxCount and failoverServerGroup decide; the rest is recorded" });
+    Ok(json_ok(&object))
+}
+
+async fn change(call: &Call) -> Outcome {
+    call.require(Privilege::ClusterAdmin, None)?;
+    let form = call.form()?;
+    let mut errors = FieldErrors::new();
+    let wanted = wanted(&call.meta.auto_failover, &form, &mut errors);
+    let recorded: Vec<(String, String)> =
+        form.fields().iter().filter(|(name, _)| !DECIDING.contains(&name.as_str())).cloned().collect();
+    let recorded = settings::recorded(&call.meta, "autoFailover", &recorded.into(), &mut errors);
+    ClusterError::unless_empty(errors)?;
+    let AutoFailover { enabled, timeout_secs, max_count, whole_groups, .. } = wanted;
+    call.submit(Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups }).await?;
+    if let Some(value) = recorded {
+        let path = "autoFailover".to_owned();
+        call.submit(Command::PutSetting { path, value: Value::Object(value) }).await?;
+    }
+    call.audit(AuditKind::SettingsChanged, "autoFailover", "");
+    Ok(reply::empty_ok())
+}
+
+/// The settings after a form; what is wrong with it goes into `errors`.
+fn wanted(now: &AutoFailover, form: &Form, errors: &mut FieldErrors) -> AutoFailover {
+    let mut wanted = now.clone();
+    match form.boolean("enabled", errors) {
+        Some(enabled) => wanted.enabled = enabled,
+        None if form.get("enabled").is_none() => {
+            errors.insert("enabled".into(), "The value must be supplied".into());
+        }
+        None => {}
+    }
+    let mut number = |name: &str, range: std::ops::RangeInclusive<u32>| {
+        let number: u32 = form.integer(name, errors)?;
+        if !range.contains(&number) {
+            let text = format!("The value must be in range from {} to {}", range.start(), range.end());
+            errors.insert(name.into(), text);
+        }
+        Some(number)
+    };
+    let timeout = number("timeout", TIMEOUT_SECS);
+    let max_count = number("maxCount", MAX_COUNT);
+    wanted.timeout_secs = timeout.unwrap_or(wanted.timeout_secs);
+    wanted.max_count = max_count.unwrap_or(wanted.max_count);
+    if wanted.enabled && form.get("timeout").is_none() {
+        let text = "enabled is true. A value must be supplied for timeout";
+        errors.entry("enabled".into()).or_insert_with(|| text.into());
+    }
+    if let Some(whole) = form.boolean("failoverServerGroup", errors) {
+        wanted.whole_groups = whole;
+    }
+    wanted
+}

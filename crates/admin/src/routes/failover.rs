@@ -1,0 +1,175 @@
+//! Failing nodes over and letting them come back.
+
+use std::collections::BTreeSet;
+
+use axum::http::StatusCode;
+use base::NodeId;
+use cluster::{
+    ClusterError, Command, FailOver, Membership, NodeInfo, Recovery, StartGracefulFailover, auth::Privilege,
+};
+use serde_json::{Map, Value, json};
+
+use super::{nodes, unsupported, users::now_ms};
+use crate::{
+    api::Api,
+    call::Call,
+    control::AuditKind,
+    form::Form,
+    reply::{self, Outcome, Refusal, json_ok},
+};
+
+/// What is answered below `/controller/`.
+pub(super) const ROUTES: &[&str] =
+    &["failOver", "startFailover", "startGracefulFailover", "setRecoveryType", "reAddNode", "reFailOver"];
+
+pub(super) async fn dispatch(call: &Call, what: &str) -> Outcome {
+    call.require(Privilege::ClusterAdmin, None)?;
+    match what {
+        "failOver" | "startFailover" => hard(call).await,
+        "startGracefulFailover" => graceful(call).await,
+        "setRecoveryType" => recover(call, None).await,
+        "reAddNode" => recover(call, Some(Recovery::Full)).await,
+        "reFailOver" => cancel_recovery(call).await,
+        _ => unsupported::path(call, &["controller", what]),
+    }
+}
+
+/// 400 with a plain text, as ns_server refuses here.
+fn refused(text: impl Into<String>) -> Refusal {
+    reply::text(StatusCode::BAD_REQUEST, text).into()
+}
+
+/// The nodes a form names; `otpNode` may be repeated.
+fn named<'a>(call: &'a Call, form: &Form) -> Result<Vec<&'a NodeInfo>, Refusal> {
+    let names = form.fields().iter().filter(|(name, _)| name == "otpNode").map(|(_, value)| value.as_str());
+    let names: BTreeSet<&str> = names.collect();
+    let unknown: Vec<&str> =
+        names.iter().filter(|name| nodes::by_otp(call, name).is_none()).copied().collect();
+    if names.is_empty() {
+        return Err(refused("No server specified."));
+    }
+    if !unknown.is_empty() {
+        return Err(refused(format!("Unknown server given [{}]", unknown.join(","))));
+    }
+    Ok(names.into_iter().filter_map(|name| nodes::by_otp(call, name)).collect())
+}
+
+/// At least one node that serves has to be left.
+fn check_someone_is_left(call: &Call, nodes: &[NodeId]) -> Result<(), Refusal> {
+    let mut others = call.meta.nodes.iter().filter(|node| !nodes.contains(&node.id));
+    if others.any(|node| node.membership == Membership::Active) {
+        Ok(())
+    } else {
+        Err(refused("Last active node cannot be failed over."))
+    }
+}
+
+async fn hard(call: &Call) -> Outcome {
+    let form = call.form()?;
+    let chosen = named(call, &form)?;
+    let allow_unsafe = form.get("allowUnsafe") == Some("true");
+    if !allow_unsafe && chosen.iter().any(|node| node.membership != Membership::Active) {
+        return Err(refused("Inactive server given."));
+    }
+    let nodes: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
+    check_someone_is_left(call, &nodes)?;
+    let command = Command::FailOver(FailOver { nodes, allow_unsafe, auto: false });
+    match call.api.control.submit(command).await {
+        Ok(_) => {}
+        Err(ClusterError::MembersRefused(text)) => return Err(refused(text)),
+        // The cluster could not agree: what was asked for may still happen.
+        Err(ClusterError::Failed(text)) => {
+            tracing::warn!(reason = text, "a failover was not decided");
+            let text = "Cannot safely perform a failover at the moment";
+            return Ok(reply::text(StatusCode::GATEWAY_TIMEOUT, text));
+        }
+        Err(other) => return Err(other.into()),
+    }
+    note(call, &chosen, "failed over");
+    Ok(reply::empty_ok())
+}
+
+async fn graceful(call: &Call) -> Outcome {
+    let chosen = named(call, &call.form()?)?;
+    if call.meta.rebalance.is_some() {
+        let text = "Cannot failover during rebalance";
+        return Ok(reply::text(StatusCode::SERVICE_UNAVAILABLE, text));
+    }
+    if chosen.iter().any(|node| node.membership != Membership::Active) {
+        return Err(refused("Inactive server given."));
+    }
+    let nodes: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
+    check_someone_is_left(call, &nodes)?;
+    if !can_hand_over(call, &nodes) {
+        return Err(refused("Failover cannot be done gracefully (would lose vbuckets)."));
+    }
+    let command = Command::StartGracefulFailover(StartGracefulFailover {
+        id: Api::new_uuid()?,
+        nodes,
+        now_ms: now_ms(),
+    });
+    match call.api.control.submit(command).await {
+        Ok(_) => {}
+        Err(ClusterError::MembersRefused(text)) => return Err(refused(text)),
+        Err(other) => return Err(other.into()),
+    }
+    note(call, &chosen, "graceful failover of");
+    Ok(reply::empty_ok())
+}
+
+/// Whether everything these nodes are active for has a copy on a node that stays.
+fn can_hand_over(call: &Call, nodes: &[NodeId]) -> bool {
+    let mut plans = call.meta.buckets.values().flat_map(|bucket| bucket.vbs.iter());
+    plans.all(|plan| {
+        let goes = plan.active().is_some_and(|active| nodes.contains(&active));
+        !goes || plan.chain.iter().any(|node| !nodes.contains(node))
+    })
+}
+
+/// `POST /controller/setRecoveryType`, and `/controller/reAddNode`, which asks for full recovery.
+async fn recover(call: &Call, fixed: Option<Recovery>) -> Outcome {
+    let form = call.form()?;
+    let kind = fixed.or_else(|| match form.get("recoveryType") {
+        Some("delta") => Some(Recovery::Delta),
+        Some("full") => Some(Recovery::Full),
+        _ => None,
+    });
+    let node = form.get("otpNode").and_then(|name| nodes::by_otp(call, name));
+    let node = node.filter(|node| node.membership == Membership::InactiveFailed);
+    match (kind, node) {
+        (Some(kind), Some(node)) => {
+            call.submit(Command::SetRecovery { node: node.id, recovery: Some(kind) }).await?;
+            note(call, &[node], "recovery of");
+            Ok(json_ok(&json!([])))
+        }
+        (kind, node) => {
+            let mut errors = Map::new();
+            if kind.is_none() {
+                let text = "recovery type must be either 'delta' or 'full'";
+                errors.insert("recoveryType".into(), text.into());
+            }
+            if node.is_none() {
+                let text = "invalid node name or node can't be used for delta recovery";
+                errors.insert("otpNode".into(), text.into());
+            }
+            Ok(reply::with_status(StatusCode::BAD_REQUEST, &Value::Object(errors)))
+        }
+    }
+}
+
+/// `POST /controller/reFailOver`: a node that was to come back is only failed over again.
+async fn cancel_recovery(call: &Call) -> Outcome {
+    let form = call.form()?;
+    let node = form.get("otpNode").and_then(|name| nodes::by_otp(call, name));
+    let Some(node) = node.filter(|node| node.recovery.is_some()) else {
+        return Ok(reply::with_status(StatusCode::BAD_REQUEST, &json!([])));
+    };
+    call.submit(Command::SetRecovery { node: node.id, recovery: None }).await?;
+    note(call, &[node], "no recovery of");
+    Ok(reply::empty_ok())
+}
+
+fn note(call: &Call, chosen: &[&NodeInfo], what: &str) {
+    let names: Vec<String> = chosen.iter().map(|node| nodes::otp_node(call, node)).collect();
+    call.audit(AuditKind::ClusterChanged, "cluster", format!("{what} {}", names.join(", ")));
+}

@@ -1,0 +1,101 @@
+//! Forming a cluster: two nodes that are nothing but metadata, talking to each other over real sockets.
+
+use cluster::Command;
+
+use crate::node::{ADMIN, NODE, TestNode};
+
+/// The address of a node, as its administrator would name it.
+fn address(node: &TestNode) -> String {
+    format!("http://{}", node.address)
+}
+
+fn hosts(node: &TestNode) -> Vec<String> {
+    let nodes = node.get("/pools/default").json()["nodes"].as_array().unwrap().clone();
+    nodes.iter().map(|node| node["configuredHostname"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_node_is_added_by_the_cluster_it_joins() {
+    let (first, second) = (TestNode::initialized(), TestNode::fresh_with_uuid("2222"));
+    let form = format!("hostname={}&user=&password=&services=kv", address(&second));
+    let added = first.post("/controller/addNode", &form);
+    assert_eq!(added.status, 200, "{}", added.body);
+    let otp = format!("ns_1@{}", second.address);
+    assert_eq!(added.json()["otpNode"], otp.as_str(), "both share a host, so the port tells them apart");
+    let both = [first.address.to_string(), second.address.to_string()];
+    assert_eq!(hosts(&first), both);
+    let joined = second.node.metadata_now();
+    assert_eq!(joined.nodes.len(), 2, "it took the offer");
+    assert_eq!(joined.nodes[1].id.get(), 1);
+
+    let again = first.post("/controller/addNode", &form);
+    assert_eq!(again.status, 400, "{}", again.body);
+}
+
+#[test]
+fn a_node_that_has_a_cluster_of_several_is_not_taken() {
+    let (first, second) = (TestNode::initialized(), TestNode::initialized_with_uuid("2222"));
+    second.node.add_members(1);
+    let form = format!("hostname={}&user=Administrator&password=password", address(&second));
+    let refused = first.post("/controller/addNode", &form);
+    assert_eq!(
+        (refused.status, refused.body.contains("already part of cluster")),
+        (400, true),
+        "{}",
+        refused.body
+    );
+    assert_eq!(hosts(&first).len(), 1);
+}
+
+#[test]
+fn a_wrong_login_on_the_new_node_leaves_everything_as_it_was() {
+    let (first, second) = (TestNode::initialized(), TestNode::initialized_with_uuid("2222"));
+    let form = format!("hostname={}&user=Administrator&password=wrong-one", address(&second));
+    let refused = first.post("/controller/addNode", &form);
+    assert_eq!(
+        (refused.status, refused.body.contains("Authentication failed")),
+        (400, true),
+        "{}",
+        refused.body
+    );
+    assert_eq!(hosts(&first).len(), 1);
+    assert_eq!(second.node.metadata_now().nodes.len(), 1);
+}
+
+#[test]
+fn a_node_that_cannot_be_reached_is_not_added() {
+    let first = TestNode::initialized();
+    let nobody = TestNode::fresh().address;
+    let refused = first.post("/controller/addNode", &format!("hostname={nobody}&user=a&password=password"));
+    assert_eq!(
+        (refused.status, refused.body.contains("Failed to reach node")),
+        (400, true),
+        "{}",
+        refused.body
+    );
+    assert_eq!(hosts(&first).len(), 1);
+}
+
+#[test]
+fn a_node_asks_to_be_added_and_is_called_back() {
+    let (first, second) = (TestNode::initialized(), TestNode::fresh_with_uuid("2222"));
+    let form = format!("hostname={}&user=Administrator&password=password", address(&first));
+    let joined = second.send("POST", "/node/controller/doJoinCluster", None, Some(&form));
+    assert_eq!(joined.status, 200, "{}", joined.body);
+    assert_eq!(hosts(&first).len(), 2);
+    assert_eq!(second.node.metadata_now().nodes.len(), 2);
+    let again = second.send("POST", "/node/controller/doJoinCluster", ADMIN, Some(&form));
+    assert!([400, 401].contains(&again.status), "it is part of a cluster now: {}", again.body);
+}
+
+#[test]
+fn only_nodes_of_the_cluster_hear_each_others_figures() {
+    let node = TestNode::initialized();
+    assert_eq!(node.send("POST", "/_settee/figures", None, Some("")).status, 401);
+    assert_eq!(node.post("/_settee/figures", "").status, 401, "an administrator is no node");
+    node.node.apply(&Command::SetSecret("between-nodes".into())).unwrap();
+    let figures = node.send("POST", "/_settee/figures", Some("@settee:between-nodes"), Some(""));
+    assert_eq!(figures.status, 200, "{}", figures.body);
+    assert!(figures.json()["system"]["memory_total"].as_u64().unwrap() > 0);
+    assert_eq!(node.get("/nodes/self").json()["nodeUUID"], NODE);
+}
