@@ -173,6 +173,11 @@ pub struct VbState {
     pub manifest_uid: ManifestUid,
     /// Durable writes, as of the last of the records. All zero where there has never been one: then everything is visible.
     pub marks: Marks,
+    /// Of a replica that has begun a snapshot and not all of it: the seqno up to which it is the vBucket as it was at that
+    /// seqno, and the one at which it will be so again.
+    pub snapshot: Option<(Seqno, Seqno)>,
+    /// It is a copy in the making: not even the first snapshot is whole.
+    pub is_partial: bool,
 }
 
 /// One vBucket's part of a batch: atomic.
@@ -432,7 +437,8 @@ pub trait KvStore: Send + Sync {
     /// The newest version of a key, tombstones included, prepares not; `None` only when there is none.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable.
+    /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable; also when
+    /// a prepare of the key is that is newer and not known to be completed: what became of it is unknown.
     fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError>;
 
     /// Visits every committed record with seqno >= `from` of the shard or of one vBucket, superseded ones included,

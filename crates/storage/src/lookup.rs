@@ -7,7 +7,7 @@ use base::{Seqno, VbId};
 use crate::{
     api::{Locator, OwnedRecord, Record},
     error::StoreError,
-    format::DATA_START,
+    format::{DATA_START, frame::StoredRecord},
     frames::{Frames, Step},
     index::{Entry, fingerprint},
     key_index,
@@ -24,7 +24,19 @@ pub(crate) fn newest(
 ) -> Result<Option<OwnedRecord>, StoreError> {
     core.keys.count_lookup();
     let set = core.segments();
-    for (segment, entry) in candidates(core, &set, vb, hash)? {
+    let completed = core.synced_highs.of(vb).marks.completed;
+    let mut knows_prepare = false;
+    for (segment, entry) in entries(core, &set, vb, hash)? {
+        if entry.is_prepared() {
+            // What was prepared last may have been acknowledged: if it cannot be read, nobody knows the key's newest version.
+            // Up to the mark its commit is on disk as well.
+            knows_prepare |= entry.seqno() <= completed;
+            if !knows_prepare {
+                let is_of_key = |record: StoredRecord<'_>| record.key == key;
+                knows_prepare = segment.record_at(entry.offset(), entry.length_max(), is_of_key)?;
+            }
+            continue;
+        }
         let offset = entry.offset();
         let found = segment.record_at(offset, entry.length_max(), |record| {
             let matches = record.key == key && record.vb == vb && core.is_current(vb, record.incarnation);
@@ -51,6 +63,18 @@ pub(crate) fn candidates<'s>(
     vb: VbId,
     hash: u64,
 ) -> Result<Vec<(&'s Arc<Segment>, Entry)>, StoreError> {
+    let mut found = entries(core, set, vb, hash)?;
+    found.retain(|(_, entry)| !entry.is_prepared());
+    Ok(found)
+}
+
+/// Where anything about a key may lie, newest first.
+fn entries<'s>(
+    core: &Core,
+    set: &'s SegmentSet,
+    vb: VbId,
+    hash: u64,
+) -> Result<Vec<(&'s Arc<Segment>, Entry)>, StoreError> {
     let print = fingerprint(hash);
     let mut found = Vec::new();
     let mut index = core.keys.current();
@@ -69,7 +93,7 @@ pub(crate) fn candidates<'s>(
     for segment in key_index::uncovered(set, index.as_deref()) {
         found.extend(segment.find(print)?.into_iter().map(|entry| (segment, entry)));
     }
-    found.retain(|(_, entry)| entry.vb() == vb && !entry.is_prepared());
+    found.retain(|(_, entry)| entry.vb() == vb);
     found.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.seqno()));
     Ok(found)
 }

@@ -9,7 +9,8 @@
 //! 48 zero u64   56 zero u64
 //! 64 parts: vb u16, log entries u8, flags u8, incarnation u32, then varints: records, high seqno, purge seqno,
 //!    max CAS, max deleted rev, manifest uid; with flag 1 varints of the durable writes: last prepare, completed up to,
-//!    last visible seqno; then per log entry: uuid u64, seqno varint
+//!    last visible seqno; with flag 2 varints of the open snapshot: start, end; then per log entry: uuid u64, seqno varint.
+//!    Flag 4: a copy in the making
 //!    deaths: segment u32, units u32 that the batch made obsolete there
 //! ```
 //! A commit frame without parts is a sync mark: it only carries the synced position.
@@ -28,6 +29,10 @@ use crate::{
 
 /// Flag of a part: there have been durable writes.
 const HAS_MARKS: u8 = 1;
+/// A replica's snapshot is open.
+const HAS_SNAPSHOT: u8 = 2;
+/// A replica's first snapshot is not whole.
+const IS_PARTIAL: u8 = 4;
 
 /// A commit frame's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +67,11 @@ pub(crate) fn encode_part(out: &mut Vec<u8>, vb: VbId, incarnation: u32, records
     let log = &state.failover_log[..state.failover_log.len().min(255)];
     out.extend_from_slice(&vb.get().to_le_bytes());
     let has_marks = state.marks != Marks::default();
-    out.extend_from_slice(&[log.len() as u8, if has_marks { HAS_MARKS } else { 0 }]);
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    let flags = flag(has_marks, HAS_MARKS)
+        | flag(state.snapshot.is_some(), HAS_SNAPSHOT)
+        | flag(state.is_partial, IS_PARTIAL);
+    out.extend_from_slice(&[log.len() as u8, flags]);
     out.extend_from_slice(&incarnation.to_le_bytes());
     for number in [
         u64::from(records),
@@ -78,6 +87,10 @@ pub(crate) fn encode_part(out: &mut Vec<u8>, vb: VbId, incarnation: u32, records
         for seqno in [state.marks.prepared, state.marks.completed, state.marks.visible] {
             put_varint(out, seqno.get());
         }
+    }
+    if let Some((start, end)) = state.snapshot {
+        put_varint(out, start.get());
+        put_varint(out, end.get());
     }
     for (uuid, seqno) in log {
         out.extend_from_slice(&uuid.get().to_le_bytes());
@@ -99,12 +112,17 @@ pub(crate) fn decode_part(bytes: &mut Bytes<'_>) -> Option<Part> {
         max_deleted_rev: bytes.varint()?,
         manifest_uid: ManifestUid(bytes.varint()?),
         marks: Marks::default(),
+        snapshot: None,
+        is_partial: flags & IS_PARTIAL != 0,
         failover_log: Vec::with_capacity(usize::from(entries)),
     };
     if flags & HAS_MARKS != 0 {
         state.marks.prepared = Seqno(bytes.varint()?);
         state.marks.completed = Seqno(bytes.varint()?);
         state.marks.visible = Seqno(bytes.varint()?);
+    }
+    if flags & HAS_SNAPSHOT != 0 {
+        state.snapshot = Some((Seqno(bytes.varint()?), Seqno(bytes.varint()?)));
     }
     for _ in 0..entries {
         state.failover_log.push((VbUuid(bytes.u64()?), Seqno(bytes.varint()?)));

@@ -38,6 +38,8 @@ fn state() -> VbState {
         failover_log: (0..25).map(|n| (VbUuid(n << 50), Seqno(n))).collect(),
         manifest_uid: ManifestUid(12),
         marks: Marks { prepared: Seqno(1 << 46), completed: Seqno(9), visible: Seqno(u64::MAX) },
+        snapshot: Some((Seqno(4), Seqno(1 << 47))),
+        is_partial: true,
     }
 }
 
@@ -145,11 +147,11 @@ fn a_header_survives_the_loss_of_either_copy_and_tells_of_newer_versions() {
         assert_eq!(header::decode(&damaged), Ok(header));
     }
     let mut newer = block;
-    newer[8] = 3;
+    newer[8] = 4;
     let crc = crc32c::crc32c(&newer[..60]).to_le_bytes();
     newer[60..64].copy_from_slice(&crc);
     newer[2048..].fill(0);
-    assert_eq!(header::decode(&newer), Err(header::HeaderError::Version(3)));
+    assert_eq!(header::decode(&newer), Err(header::HeaderError::Version(4)));
 }
 
 /// Every decoder on every input: none may panic, and none may take a changed input for the original.

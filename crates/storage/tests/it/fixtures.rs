@@ -6,7 +6,7 @@
 use std::{fs, path::Path};
 
 use base::{Seqno, VbId, bucket::DurabilityLevel};
-use settee_storage::{BackfillOptions, KvStore, Marks, Options, RealFs, RecordKind, open};
+use settee_storage::{BackfillOptions, KvStore, Marks, Options, RealFs, RecordKind, VbBatch, VbState, open};
 
 use crate::{
     prepares::commit_marked,
@@ -29,6 +29,13 @@ fn contents() -> Vec<Version> {
     let documents = (1..=60u64).map(|n| document((n % 4) as u16, &format!("k{n}"), n, vec![n as u8; 300]));
     let tombstones = (1..=5u64).map(|n| tombstone(9, &format!("gone{n}"), n, 1_700_000_000));
     documents.chain(tombstones).collect()
+}
+
+/// Of format 3: a vBucket that is being copied, in the middle of its second snapshot; and one of which the first is not whole.
+fn copies() -> [(VbId, VbState); 2] {
+    let open = VbState { snapshot: Some((Seqno(4), Seqno(9))), ..state(6) };
+    let partial = VbState { snapshot: Some((Seqno(0), Seqno(5))), is_partial: true, ..state(2) };
+    [(VbId(12), open), (VbId(13), partial)]
 }
 
 const MARKS: Marks = Marks { prepared: Seqno(3), completed: Seqno(0), visible: Seqno(1) };
@@ -54,6 +61,11 @@ fn write(dir: &Path) {
     commit(&store, &[document(2, "anew", 1, "after the reset")]).unwrap();
     store.sync().unwrap();
     commit_marked(&store, &prepares(), MARKS);
+    let batches = copies();
+    let batches: Vec<_> =
+        batches.iter().map(|(vb, state)| VbBatch { vb: *vb, state, records: &[] }).collect();
+    store.commit(&batches, &mut Vec::new()).unwrap();
+    store.sync().unwrap();
     // The newest segment stays without a footer, as after a crash.
     store.abandon();
 }
@@ -62,15 +74,15 @@ fn write(dir: &Path) {
 fn this_version_writes_what_the_fixture_holds() {
     let temporary = tempfile::tempdir().unwrap();
     write(temporary.path());
-    assert_contents(temporary.path(), 2);
+    assert_contents(temporary.path(), 3);
     if std::env::var_os("SETTEE_WRITE_FIXTURE").is_some() {
-        write(&Path::new(FIXTURES).join("v2"));
+        write(&Path::new(FIXTURES).join("v3"));
     }
 }
 
 #[test]
 fn stores_of_every_format_open_with_everything_in_them() {
-    for version in 1..=2 {
+    for version in 1..=3 {
         let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(Path::new(FIXTURES).join(format!("v{version}"))).unwrap() {
             let entry = entry.unwrap();
@@ -105,6 +117,11 @@ fn assert_contents(dir: &Path, version: u32) {
             let opened = store.backfill(VbId(vb), Seqno(0), BackfillOptions::default()).unwrap();
             assert_eq!(drain(opened, vb, 1000).unwrap(), expected);
         }
+        let copies = if version >= 3 { Vec::from(copies()) } else { Vec::new() };
+        assert!(copies.iter().all(|copy| states.contains(copy)), "{states:?}");
+        let is_whole =
+            |(vb, state): &(VbId, VbState)| *vb > VbId(11) || !state.is_partial && state.snapshot.is_none();
+        assert!(states.iter().all(is_whole), "older formats know no copies in the making");
         let prepared = if version >= 2 { prepares() } else { Vec::new() };
         if version >= 2 {
             let options = BackfillOptions { prepares: true, ..BackfillOptions::default() };

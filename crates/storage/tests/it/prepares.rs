@@ -1,10 +1,12 @@
 //! Prepares and aborts: an order of their own beside the versions of a key, until the marks have passed them.
 
+use std::path::PathBuf;
+
 use base::{Seqno, VbId, bucket::DurabilityLevel};
 use settee_storage::{
     BackfillOptions, CompactBudget, KvStore, Marks, Record,
     RecordKind::{self, Abort},
-    VbBatch, VbState,
+    StoreError, VbBatch, VbState,
 };
 
 use crate::support::{Amnesia, Place, Version, document, drain, lookup, prepared, same, state, tombstone};
@@ -139,4 +141,32 @@ fn compaction_keeps_prepares_until_they_are_completed_and_their_bytes_count_as_o
         let shown = drain(read, VB.get(), 100).unwrap();
         assert!(shown.iter().all(|shown| shown.meta.kind != PREPARE), "{shown:?}");
     }
+}
+
+#[test]
+fn a_key_whose_open_prepare_is_damaged_is_unreadable_until_it_is_known_what_became_of_it() {
+    let place = Place::fault(7);
+    let store = place.open();
+    let all = [version("a", 1), version("b", 2), of(PREPARE, "a", 3)];
+    commit_marked(&store, &all, marks(3, 0, 2));
+    let disk = place.fault.as_ref().unwrap();
+    let damaged = (0..20).any(|number| {
+        let file = PathBuf::from(format!("/shard/{number:08}.seg"));
+        let content = disk.contents(&file).unwrap_or_default();
+        let at = content.windows(8).position(|window| window == b"prepared");
+        at.is_some_and(|at| disk.flip_bit(&file, at as u64, 1))
+    });
+    assert!(damaged);
+    for _ in 0..2 {
+        let read = lookup(&store, VB.get(), "a");
+        assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
+        assert!(same(&lookup(&store, VB.get(), "b").unwrap().unwrap(), &all[1]), "nobody else is concerned");
+        store.close().unwrap();
+    }
+    let newer = version("a", 4);
+    commit_marked(&store, std::slice::from_ref(&newer), marks(3, 0, 4));
+    assert!(
+        same(&lookup(&store, VB.get(), "a").unwrap().unwrap(), &newer),
+        "which its commit or another write tells"
+    );
 }
