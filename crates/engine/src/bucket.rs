@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
-use base::{Cas, CollectionId, Manifest, Now, Seqno, Status, VbId, VbUuid, bucket::BucketKind, limits};
+use base::{
+    Cas, CollectionId, Manifest, Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind, limits,
+};
 use parking_lot::Mutex;
-use storage::{KvStore, VbState};
+use storage::{KvStore, StoreError, VbState};
 
 use crate::{
     admission::Gatekeeper,
@@ -29,6 +31,7 @@ use crate::{
     options::{BucketChange, BucketOptions, OpenError},
     pools::Pools,
     range_scan::Scans,
+    roles::Standing,
     settings::Settings,
     shard::{Counters, Env, Gate, Shard, place_of},
     stats::{Budget, StepReport},
@@ -46,6 +49,8 @@ pub struct Bucket {
     pub(crate) collections: ArcSwap<CollectionTable>,
     /// Held while the manifest changes, and by whoever compares it with what a vBucket has been told.
     pub(crate) manifest_changes: Mutex<()>,
+    /// Held while roles of vBuckets change.
+    pub(crate) role_changes: Mutex<()>,
     pub(crate) shards: Box<[Shard]>,
     slots: Box<[Slot]>,
     pub(crate) notifier: Arc<dyn Notifier>,
@@ -67,6 +72,7 @@ pub struct Bucket {
 #[repr(align(128))]
 pub(crate) struct Slot {
     hint: Arc<TableHint>,
+    pub(crate) standing: Standing,
     pub(crate) vb: Mutex<VBucket>,
 }
 
@@ -103,7 +109,8 @@ impl Bucket {
             recorded.extend(shard.store.clone().map(|store| (store, before)));
             for v in vbuckets {
                 let number = usize::from(v.id.get());
-                let slot = Slot { hint: v.table.hint(), vb: Mutex::new(v) };
+                let standing = Standing::new(v.role, v.term);
+                let slot = Slot { hint: v.table.hint(), standing, vb: Mutex::new(v) };
                 if let Some(place) = slots.get_mut(number) {
                     *place = Some(slot);
                 }
@@ -115,6 +122,7 @@ impl Bucket {
             settings,
             collections: ArcSwap::from_pointee(CollectionTable::new(manifest.clone())),
             manifest_changes: Mutex::default(),
+            role_changes: Mutex::default(),
             shards: shards.into(),
             slots: slots.into_iter().flatten().collect(),
             notifier,
@@ -130,18 +138,38 @@ impl Bucket {
             options,
         };
         for shard in &bucket.shards {
-            bucket.recover_prepares(shard, now)?;
+            bucket.recover_prepares(shard)?;
+            bucket.commit_recovered(shard, now)?;
         }
+        bucket.set_copies(bucket.options.replicas);
         for vb in (0..bucket.vbuckets()).map(VbId) {
             let Ok((slot, shard)) = bucket.slot(vb) else { continue };
             let env = Env { shard, kind: bucket.options.kind, now };
             let mut after = bucket.aftermath(shard);
             let mut v = slot.vb.lock();
-            if v.warming.is_none() {
+            if v.warming.is_none() && v.role == VbRole::Active {
                 v.catch_up(&env, &[], &manifest, &mut after);
             }
         }
         Ok(Arc::new(bucket))
+    }
+
+    /// Where this node alone is served, what a crash left prepared is committed before anything is.
+    fn commit_recovered(&self, shard: &Shard, now: Now) -> Result<(), OpenError> {
+        for vb in self.vbs_of(shard) {
+            let Ok((slot, _)) = self.slot(vb) else { continue };
+            let left = || {
+                let v = slot.vb.lock();
+                if v.role == VbRole::Active { v.pending.len() } else { 0 }
+            };
+            if left() > 0 {
+                self.complete_prepares(slot, shard, now);
+            }
+            if left() > 0 {
+                return Err(StoreError::Invalid("no memory for what was prepared").into());
+            }
+        }
+        Ok(())
     }
 
     /// The name it was opened with.
@@ -171,6 +199,7 @@ impl Bucket {
     /// Changes settings of the running bucket.
     pub fn reconfigure(&self, change: BucketChange) {
         self.settings.change(&change);
+        change.replicas.into_iter().for_each(|replicas| self.set_copies(replicas));
     }
 
     /// The collections manifest in force.
@@ -208,15 +237,17 @@ impl Bucket {
                 let _documents;
                 let mut v = slot.vb.lock();
                 _documents = v.reset(shard, uuid, &mut after);
-                // The collections stay, and begin anew.
-                v.catch_up(&env, &[], &manifest, &mut after);
+                if v.role == VbRole::Active {
+                    // The collections stay, and begin anew.
+                    v.catch_up(&env, &[], &manifest, &mut after);
+                }
             }
             drop(flusher);
         }
         Ok(())
     }
 
-    fn state_after_reset(&self, shard: &Shard, vb: VbId, uuid: VbUuid, now: Now) -> VbState {
+    pub(crate) fn state_after_reset(&self, shard: &Shard, vb: VbId, uuid: VbUuid, now: Now) -> VbState {
         VbState {
             max_cas: shard.recorded_cas(vb, Cas::NONE, now),
             failover_log: FailoverTable::new(uuid).log().to_vec(),
@@ -270,21 +301,19 @@ impl Bucket {
         Ok(Wait::Parked)
     }
 
-    /// Of every vBucket the last seqno that is visible to clients; with a collection, the last at which that collection
-    /// changed.
+    /// Of every vBucket in one of these roles the last seqno that is visible to clients; with a collection, the last at which
+    /// that collection changed.
     #[must_use]
-    pub fn seqnos(&self, collection: Option<CollectionId>) -> Vec<(VbId, Seqno)> {
-        self.slots
-            .iter()
-            .map(|slot| {
-                let v = slot.vb.lock();
-                let seqno = match collection {
-                    None => v.marks.visible,
-                    Some(id) => v.counts.collection(id).map_or(Seqno(0), |count| count.high_seqno),
-                };
-                (v.id, seqno)
-            })
-            .collect()
+    pub fn seqnos(&self, collection: Option<CollectionId>, roles: &[VbRole]) -> Vec<(VbId, Seqno)> {
+        let of = |slot: &Slot| {
+            let v = slot.vb.lock();
+            let seqno = match collection {
+                None => v.marks.visible,
+                Some(id) => v.counts.collection(id).map_or(Seqno(0), |count| count.high_seqno),
+            };
+            roles.contains(&v.role).then_some((v.id, seqno))
+        };
+        self.slots.iter().filter_map(of).collect()
     }
 
     /// The last seqno at which a collection changed in a vBucket, as far as the documents loaded so far tell.
@@ -406,7 +435,7 @@ fn check(options: &BucketOptions, stores: usize) -> Result<(), OpenError> {
 /// What a store knows of vBuckets.
 type States = Vec<(VbId, VbState)>;
 
-/// Opens one shard: its vBuckets as the store knows them, under a new branch unless the last stop was clean, with the
+/// Opens one shard: its vBuckets as the store knows them, actives under a new branch unless the last stop was clean, with the
 /// CAS ceiling ahead of the clock; all of that synced. The states it replaced come with it.
 fn open_shard(
     options: &BucketOptions,
@@ -454,6 +483,7 @@ fn open_shard(
         let uuid = branch_uuid(options.seed, vb.get(), now.wall_nanos);
         let mut v = VBucket::new(vb, index_in_shard, &shard, options.vbuckets, uuid);
         v.manifest_uid = manifest.uid;
+        v.role = options.role;
         let state = known(vb);
         if let Some(state) = state {
             v.recover(state, uuid, was_clean);

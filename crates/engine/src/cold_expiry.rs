@@ -5,7 +5,7 @@
 //! expiry pager. Such a pass reads every key of the vBucket, so there is one per vBucket every ten minutes at most; who
 //! asks for an expired document does not wait for that.
 
-use base::{DocKey, HashedKey, Now, Seqno, VbId};
+use base::{DocKey, HashedKey, Now, Seqno, VbId, VbRole};
 use storage::{Backfill, BackfillOptions, RecordKind};
 
 use crate::{bg_fetcher::Fetching, bucket::Bucket, shard::Shard, vbucket::is_due};
@@ -80,7 +80,8 @@ impl Bucket {
         let vb = self.vbs_of(shard).find(|&vb| {
             let Ok((slot, _)) = self.slot(vb) else { return false };
             let mut v = slot.vb.lock();
-            let is_wanted = v.counts.evicted > 0
+            let is_wanted = v.role == VbRole::Active
+                && v.counts.evicted > 0
                 && is_due(v.cold_next_expiry, now)
                 && v.cold_pass_after <= now.mono_millis;
             if is_wanted {

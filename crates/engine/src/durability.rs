@@ -1,23 +1,18 @@
-//! Which durability levels a bucket can give, and which of them a write has to wait for.
-//!
-//! With no replica a majority is this node alone, so level `majority` is an ordinary write. The levels that ask for the
-//! disk are prepared and committed ([`crate::prepares`]). With replicas configured that do not exist a durable write is
-//! impossible, and says so before anything happens.
+//! Which durability level a write is to have, and which ones a kind of bucket can give. Whether there are enough copies for
+//! it is the vBucket's matter ([`crate::prepares`], [`crate::chains`]).
 
 use base::{
     Status,
     bucket::{BucketKind, DurabilityLevel},
 };
 
-/// The level for which a write at `asked` level has to be synced, if it has to.
+/// The level of a write at `asked` level, if it has one.
 ///
 /// # Errors
-/// `NotSupported` for a cache, `DurabilityInvalidLevel` when the bucket has no disk, `DurabilityImpossible` when the
-/// chain has members that do not exist.
-pub(crate) fn needs_sync(
+/// `NotSupported` for a cache, `DurabilityInvalidLevel` when the bucket has no disk.
+pub(crate) fn level_of(
     asked: DurabilityLevel,
     minimum: DurabilityLevel,
-    replicas: u8,
     kind: BucketKind,
 ) -> Result<Option<DurabilityLevel>, Status> {
     let level = asked.max(minimum);
@@ -30,10 +25,7 @@ pub(crate) fn needs_sync(
     if level.needs_disk() && kind != BucketKind::Couchbase {
         return Err(Status::DurabilityInvalidLevel);
     }
-    if replicas > 0 {
-        return Err(Status::DurabilityImpossible);
-    }
-    Ok(level.needs_disk().then_some(level))
+    Ok(Some(level))
 }
 
 #[cfg(test)]
@@ -41,20 +33,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_what_one_node_can_give() {
-        use BucketKind::{Couchbase, Ephemeral};
+    fn levels_are_what_the_bucket_can_give() {
+        use BucketKind::{Couchbase, Ephemeral, Memcached};
         use DurabilityLevel::{Majority, MajorityAndPersistActive, None, PersistToMajority};
-        assert_eq!(needs_sync(None, None, 3, Couchbase), Ok(Option::None));
-        assert_eq!(needs_sync(Majority, None, 0, Couchbase), Ok(Option::None));
+        assert_eq!(level_of(None, None, Couchbase), Ok(Option::None));
+        assert_eq!(level_of(Majority, None, Ephemeral), Ok(Some(Majority)));
         assert_eq!(
-            needs_sync(MajorityAndPersistActive, None, 0, Couchbase),
+            level_of(Majority, MajorityAndPersistActive, Couchbase),
             Ok(Some(MajorityAndPersistActive))
         );
-        assert_eq!(needs_sync(None, PersistToMajority, 0, Couchbase), Ok(Some(PersistToMajority)));
-        assert_eq!(needs_sync(Majority, None, 1, Couchbase), Err(Status::DurabilityImpossible));
-        assert_eq!(needs_sync(PersistToMajority, None, 0, Ephemeral), Err(Status::DurabilityInvalidLevel));
-        assert_eq!(needs_sync(Majority, None, 0, Ephemeral), Ok(Option::None));
-        assert_eq!(needs_sync(Majority, None, 0, BucketKind::Memcached), Err(Status::NotSupported));
-        assert_eq!(needs_sync(None, None, 0, BucketKind::Memcached), Ok(Option::None));
+        assert_eq!(level_of(None, PersistToMajority, Couchbase), Ok(Some(PersistToMajority)));
+        assert_eq!(level_of(PersistToMajority, None, Ephemeral), Err(Status::DurabilityInvalidLevel));
+        assert_eq!(level_of(Majority, None, Memcached), Err(Status::NotSupported));
     }
 }

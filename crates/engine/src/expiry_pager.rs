@@ -1,5 +1,6 @@
 //! Housekeeping of documents that should be gone: past their expiry, in a collection that was dropped, or, where there is
-//! no disk to keep them, tombstones past the purge interval.
+//! no disk to keep them, tombstones past the purge interval. Where this node is not the active nothing expires: the active
+//! tells what has.
 //!
 //! Walks vBucket by vBucket, a few documents per lock hold, and skips vBuckets in which nothing can be due: each
 //! knows a time before which nothing expires. Documents that are asked for after their expiry do not wait for this; they go
@@ -7,7 +8,7 @@
 //! every second is not walked every second, but rests the longer the larger it is; and when a shard has many
 //! tombstones to write, its documents wait until they are written.
 
-use base::{Datatype, DocKey, HashedKey, Now, Seqno, VbId};
+use base::{Datatype, DocKey, HashedKey, Now, Seqno, VbId, VbRole};
 
 use crate::{
     aftermath::Aftermath,
@@ -103,7 +104,7 @@ impl Bucket {
                     if v.table.is_moving() {
                         v.table.move_on(MOVED);
                     }
-                    if v.events.are_behind() {
+                    if v.role == VbRole::Active && v.events.are_behind() {
                         v.record_owed(&env, &mut after);
                     }
                     if !needs_walk(&v, &env, collections, rests_until <= now.unix_secs()) {
@@ -153,6 +154,7 @@ impl Bucket {
         wanted: &mut Vec<Box<[u8]>>,
     ) -> (Option<ScanPosition>, usize, usize) {
         let interval = self.settings.purge_interval_secs();
+        let serves = v.role == VbRole::Active;
         let too_many = v.counts.tombstones > TOMBSTONES_MIN.max(v.counts.items / 2);
         let mut seen = 0;
         let mut due: Vec<(ItemId, Reason)> = Vec::new();
@@ -171,7 +173,7 @@ impl Bucket {
                 }
             } else if collections.is_dropped(DocKey::trusted(item.key()).collection()) {
                 due.push((item.id(), Reason::CollectionDropped));
-            } else if is_due(item.expiry(), env.now) {
+            } else if serves && is_due(item.expiry(), env.now) {
                 due.push((item.id(), Reason::Expired));
             } else if item.expiry() != 0 {
                 next_expiry = next_expiry.min(item.expiry());
@@ -192,7 +194,9 @@ fn rest_secs(documents: usize) -> u32 {
 }
 
 fn needs_walk(v: &VBucket, env: &Env<'_>, collections: &CollectionTable, is_rested: bool) -> bool {
-    is_rested && is_due(v.next_expiry, env.now)
+    // Where there is no disk, tombstones are forgotten by their time, everywhere.
+    let expires = (v.role == VbRole::Active || !env.is_persistent()) && is_due(v.next_expiry, env.now);
+    is_rested && expires
         || v.counts.collections().any(|count| count.items > 0 && collections.is_dropped(count.id))
         || (!env.is_persistent() && v.counts.tombstones > TOMBSTONES_MIN.max(v.counts.items / 2))
 }

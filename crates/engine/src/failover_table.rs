@@ -28,6 +28,21 @@ impl FailoverTable {
         if log.is_empty() { Self::new(fallback) } else { Self { entries: log.to_vec() } }
     }
 
+    /// The history that an active tells; none if that makes no sense.
+    pub(crate) fn adopted(log: &[(VbUuid, Seqno)]) -> Option<Self> {
+        let descends = log.windows(2).all(|pair| pair[0].1 >= pair[1].1);
+        (!log.is_empty() && descends).then(|| Self { entries: log[..log.len().min(ENTRIES_MAX)].to_vec() })
+    }
+
+    /// What began behind `seqno` did not happen here. The oldest branch stays in any case.
+    pub(crate) fn cut(&mut self, seqno: Seqno) {
+        let oldest = self.entries.last().copied();
+        self.entries.retain(|&(_, start)| start <= seqno);
+        if self.entries.is_empty() {
+            self.entries.extend(oldest);
+        }
+    }
+
     /// The branch that mutations are on now.
     pub(crate) fn uuid(&self) -> VbUuid {
         self.entries.first().map_or(VbUuid(0), |entry| entry.0)
@@ -79,6 +94,17 @@ mod tests {
         assert_eq!(table.end_of(VbUuid(2)), Some(Seqno(15)));
         assert_eq!(table.end_of(VbUuid(3)), None);
         assert_eq!(table.end_of(VbUuid(9)), None);
+    }
+
+    #[test]
+    fn what_an_active_tells_is_adopted_if_it_makes_sense() {
+        assert_eq!(FailoverTable::adopted(&[]), None);
+        assert_eq!(FailoverTable::adopted(&[(VbUuid(2), Seqno(3)), (VbUuid(1), Seqno(4))]), None);
+        let log = [(VbUuid(3), Seqno(9)), (VbUuid(2), Seqno(4)), (VbUuid(1), Seqno(0))];
+        let mut table = FailoverTable::adopted(&log).unwrap();
+        assert_eq!(table.log(), log);
+        table.cut(Seqno(5));
+        assert_eq!(table.log(), &log[1..]);
     }
 
     #[test]

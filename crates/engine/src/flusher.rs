@@ -214,7 +214,12 @@ impl Bucket {
 
     /// Syncs another CAS ceiling when the clock, or a CAS from elsewhere, comes near the present one, or begins or ceases to
     /// lead the clock.
-    fn keep_ceiling_ahead(&self, shard: &Shard, store: &dyn KvStore, now: Now) -> Result<(), FlushFailure> {
+    pub(crate) fn keep_ceiling_ahead(
+        &self,
+        shard: &Shard,
+        store: &dyn KvStore,
+        now: Now,
+    ) -> Result<(), FlushFailure> {
         let is_due = || {
             let (foreign, present) = (shard.gate.wanted_ceiling(), shard.gate.ceiling_on_disk());
             ceiling::is_near(present, foreign, now)
@@ -228,12 +233,7 @@ impl Bucket {
         let (foreign, present) = (shard.gate.wanted_ceiling(), shard.gate.ceiling_on_disk());
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return Ok(()) };
         // The rest of the state may not run ahead of what is on disk.
-        let mut state = {
-            let v = slot.vb.lock();
-            let high_seqno = v.persisted_seqno;
-            let manifest_uid = v.events.told_up_to(high_seqno);
-            VbState { high_seqno, manifest_uid, marks: v.recorded(v.persisted_marks), ..v.state() }
-        };
+        let mut state = slot.vb.lock().synced_state();
         let raised = ceiling::above(state.max_cas, foreign, now, present);
         state.max_cas = raised;
         store.put_states(&[(shard.marker_vb, state)]).map_err(|error| failure_of(shard, &error))?;
@@ -367,10 +367,8 @@ impl Bucket {
                 let left = v.checkpoint.dirty_bytes().min(part.reported_bytes);
                 v.return_reported_bytes(left);
                 part.reported_bytes -= left;
-                part.state.high_seqno =
-                    taken.last().map_or(v.persisted_seqno, |&last| shard.lent(last).seqno());
-                part.state.manifest_uid = v.events.told_up_to(part.state.high_seqno);
-                part.state.marks = v.recorded(marks_after(v.persisted_marks, shard, &taken));
+                let high_seqno = taken.last().map_or(v.persisted_seqno, |&last| shard.lent(last).seqno());
+                part.state = v.state_at(high_seqno, marks_after(v.persisted_marks, shard, &taken));
                 shard.gate.mark_dirty(index_in_shard, now);
                 // The rest is due as well.
                 shard.gate.want_flush();
@@ -424,6 +422,9 @@ impl Bucket {
                 let persisted = part.state.high_seqno;
                 v.persisted_seqno = v.persisted_seqno.max(persisted);
                 v.persisted_marks = v.persisted_marks.max(part.state.marks.or_all_visible(persisted));
+                let synced = v.persisted_seqno;
+                v.following.snapshots.synced(synced);
+                v.raise_high_prepared(true, &mut after);
                 passed = v.checkpoint.published();
                 v.persistence_waiters.extract_if(.., |entry| entry.0 <= persisted).for_each(|entry| {
                     after.wake(entry.1);
@@ -432,7 +433,7 @@ impl Bucket {
             }
         }
         gone.into_iter().chain(passed).for_each(|item| shard.release(item));
-        self.commit_synced(slot, shard, now)
+        self.complete_prepares(slot, shard, now)
     }
 }
 

@@ -14,7 +14,7 @@
 use std::sync::atomic::Ordering;
 
 use base::{
-    DocKey, HashedKey, Now, VbId,
+    DocKey, HashedKey, Now, VbId, VbRole,
     bucket::{BucketKind, EvictionPolicy},
 };
 
@@ -221,6 +221,11 @@ impl Bucket {
             pager.begin_walk(&v);
         }
         let means = match means {
+            // A replica holds what its active holds.
+            Means::DropDocuments if v.role != VbRole::Active => {
+                (pager.vb, pager.position) = ((vb.get() + 1) % self.vbuckets(), ScanPosition::default());
+                return (1, 0);
+            }
             Means::EvictKeys if !v.may_evict_keys() => Means::EjectValues,
             means => means,
         };

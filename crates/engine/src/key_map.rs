@@ -126,6 +126,10 @@ impl<V> KeyMap<V> {
         self.entries.get(&hash).map(|entry| &entry.1)
     }
 
+    pub(crate) fn by_hash_mut(&mut self, hash: u64) -> Option<&mut V> {
+        self.entries.get_mut(&hash).map(|entry| &mut entry.1)
+    }
+
     pub(crate) fn remove_by_hash(&mut self, hash: u64) -> Option<V> {
         self.entries.remove(&hash).map(|entry| entry.1)
     }

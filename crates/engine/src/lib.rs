@@ -14,6 +14,7 @@ pub mod arena;
 mod bg_fetcher;
 mod bucket;
 mod ceiling;
+mod chains;
 mod checkpoint;
 mod cold_expiry;
 mod cold_keys;
@@ -51,7 +52,9 @@ mod pacing;
 mod pools;
 mod prepares;
 pub mod range_scan;
+mod replica;
 pub mod request;
+mod roles;
 mod settings;
 mod shard;
 pub mod stats;
@@ -63,6 +66,7 @@ mod warmup;
 pub use admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressure};
 pub use bg_fetcher::Fetching;
 pub use bucket::Bucket;
+pub use chains::Topology;
 pub use compactor::Pace;
 pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};
 pub use feed::{
@@ -77,6 +81,10 @@ pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
 pub use pools::{Pool, PoolBytes};
 pub use prepares::Durable;
 pub use range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSelection, ScanStep};
+pub use replica::{Inflow, ReplicaItem, ReplicaKind, ReplicaMarker, ReplicaStart};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
-pub use stats::{BucketStats, Budget, FlushFailure, FlushReport, StepReport, VbInfo, VbOps, WarmupState};
+pub use roles::{Activation, VbStatus};
+pub use stats::{
+    BucketStats, Budget, FlushFailure, FlushReport, RoleStats, StepReport, VbInfo, VbOps, WarmupState,
+};
 pub use system_events::SystemEvent;

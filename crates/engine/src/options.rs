@@ -3,7 +3,7 @@
 use std::fmt;
 
 use base::{
-    Datatype, Status,
+    Datatype, Status, VbRole,
     bucket::{BucketKind, ConflictResolution, DurabilityLevel, EvictionPolicy},
     limits,
 };
@@ -52,7 +52,11 @@ pub struct BucketOptions {
     pub max_ttl_secs: u32,
     /// Arena shards, and storage shards when the bucket is persistent. vBucket `v` belongs to shard `v % shards`.
     pub shards: usize,
-    /// Configured replicas; none of them exists on a single node, which makes durable writes impossible.
+    /// What this node is to every vBucket right after opening: [`VbRole::Active`] for a node on its own, [`VbRole::Dead`] for
+    /// one that waits to be told.
+    pub role: VbRole,
+    /// Configured replicas: with the active as many copies as a majority is counted of, where nobody has told whose copies
+    /// there are. (None of them exists then, which makes durable writes impossible.)
     pub replicas: u8,
     /// Durability every write is raised to.
     pub durability_min: DurabilityLevel,
@@ -85,6 +89,7 @@ impl BucketOptions {
             conflict: ConflictResolution::Seqno,
             max_ttl_secs: 0,
             shards: 1,
+            role: VbRole::Active,
             replicas: 0,
             durability_min: DurabilityLevel::None,
             value_bytes_max: limits::VALUE_BYTES_MAX + limits::XATTR_BYTES_MAX,

@@ -2,18 +2,23 @@
 //!
 //! A durable write that has to wait makes a *prepare*: an item with a seqno of its own, queued like any mutation, but not
 //! put into the table: readers go on seeing what is there, and other writers of the key are told that a write is in
-//! progress. When the prepare is synced it is *committed*: the version enters the table, under the next seqno and the
-//! prepare's CAS, as an ordinary mutation that goes to disk with the next batch. If its time is up first it is *aborted*: an
-//! abort is queued instead, and nobody ever sees the version. Which of the two it is gets decided once, under the
-//! vBucket's lock, by whoever comes first; and whether somebody still waits for the answer makes no difference.
+//! progress. When enough copies hold the prepare ([`crate::chains`]), this one synced if the level asks for it, it is
+//! *committed*: the version enters the table, under the next seqno and the prepare's CAS, as an ordinary mutation. If its
+//! time is up first it is *aborted*: an abort is queued instead, and nobody ever sees the version. Which of the two it is
+//! gets decided once, by the active, under the vBucket's lock, by whoever comes first; and whether somebody still waits for
+//! the answer makes no difference. Prepares are committed in their own order.
 //!
-//! After a crash a prepare on disk with neither commit nor abort behind it is committed when the bucket is opened, before
-//! anything is served: it may have been acknowledged. So a write that was answered as ambiguous can still appear then, if
-//! the crash came before its abort was synced.
+//! A replica holds the prepares that it is told of until it is told what became of them. When it becomes the active, those
+//! that are open may have been acknowledged: they need a majority again, and are never aborted. The same goes for
+//! those that a restart finds; where one copy is a majority, they are committed before anything is served. So a write that
+//! was answered as ambiguous can still appear then.
+//!
+//! A prepare that a restart cannot read is neither: its key is unreadable until it is written again
+//! ([`Prepares::is_damaged`]).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
-use base::{DocKey, HashedKey, Now, Seqno, Status, VbId, bucket::DurabilityLevel};
+use base::{DocKey, HashedKey, NodeId, Now, Seqno, Status, VbId, VbRole, bucket::DurabilityLevel};
 use storage::{KvStore, Locator, Marks, RecordKind, StoreError};
 
 use crate::{
@@ -46,6 +51,9 @@ const OUTCOMES_MAX: usize = 16_384;
 pub(crate) struct Prepare {
     item: ItemPtr,
     seqno: Seqno,
+    level: DurabilityLevel,
+    /// Nobody has been the active but this node since it was made: it may be aborted.
+    is_own: bool,
     /// When its time is up, in monotonic milliseconds.
     deadline: u64,
     waiter: Option<Waiter>,
@@ -53,9 +61,16 @@ pub(crate) struct Prepare {
     replaces_lost: bool,
 }
 
+impl Prepare {
+    /// One that others may have acknowledged, and that nobody waits for here.
+    fn new(item: ItemPtr, seqno: Seqno, level: DurabilityLevel) -> Self {
+        Self { item, seqno, level, is_own: false, deadline: u64::MAX, waiter: None, replaces_lost: false }
+    }
+}
+
 /// What became of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// It is a version of its key, with this seqno.
     Committed(Seqno),
     Aborted,
@@ -69,6 +84,8 @@ pub(crate) struct Prepares {
     order: BTreeMap<Seqno, u64>,
     /// By the prepare's seqno, with the time; until whoever made it has asked.
     outcomes: BTreeMap<Seqno, (Outcome, u64)>,
+    /// From here on there may be prepares that cannot be read: what is completed is not told beyond it.
+    damaged_from: Option<Seqno>,
 }
 
 impl Prepares {
@@ -91,6 +108,45 @@ impl Prepares {
     /// The first that is still in progress.
     fn first(&self) -> Option<Seqno> {
         self.order.first_key_value().map(|entry| *entry.0)
+    }
+
+    /// Whether there is one that cannot be read.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged_from.is_some()
+    }
+
+    /// A reference to one that is in progress.
+    pub(crate) fn hold(&self, env: &Env<'_>, seqno: Seqno) -> Option<ItemPtr> {
+        env.shard.item(&self.at(seqno)?.item).hold()
+    }
+
+    /// All that are in progress, in no particular order.
+    pub(crate) fn items(&self) -> impl Iterator<Item = &ItemPtr> {
+        self.open.values().map(|prepare| &prepare.item)
+    }
+
+    /// If one of a level is in progress above a seqno: the last one before it, of whatever level.
+    pub(crate) fn held_before(&self, level: DurabilityLevel, above: Seqno) -> Option<Seqno> {
+        let mut later = self.order.range((Bound::Excluded(above), Bound::Unbounded)).map(|entry| *entry.0);
+        let first = later.find(|&seqno| self.at(seqno).is_some_and(|prepare| prepare.level == level))?;
+        Some(self.order.range(..first).next_back().map_or(Seqno(0), |entry| *entry.0))
+    }
+
+    /// Another node may have acknowledged any of them, or will.
+    pub(crate) fn disown(&mut self) {
+        let seqnos: Vec<_> = self.order.values().copied().collect();
+        for hash in seqnos {
+            if let Some(prepare) = self.open.by_hash_mut(hash) {
+                prepare.is_own = false;
+            }
+        }
+    }
+
+    /// Takes out who waits for them.
+    pub(crate) fn take_waiters(&mut self) -> Vec<Waiter> {
+        let hashes: Vec<_> = self.order.values().copied().collect();
+        let waiter = |hash| self.open.by_hash_mut(hash)?.waiter.take();
+        hashes.into_iter().filter_map(waiter).collect()
     }
 
     fn at(&self, seqno: Seqno) -> Option<&Prepare> {
@@ -131,6 +187,7 @@ impl Prepares {
     pub(crate) fn clear(&mut self) -> Vec<(ItemPtr, Option<Waiter>)> {
         self.order.clear();
         self.outcomes.clear();
+        self.damaged_from = None;
         self.open.extract(|_| true).into_iter().map(|prepare| (prepare.item, prepare.waiter)).collect()
     }
 }
@@ -145,6 +202,22 @@ pub enum Durable {
 }
 
 impl VBucket {
+    /// What a durable write has to wait for before it is seen; nothing where this copy alone, in memory, is a majority.
+    ///
+    /// # Errors
+    /// `DurabilityImpossible` when there are too few copies.
+    #[inline]
+    pub(crate) fn level_to_wait_for(
+        &self,
+        asked: Option<DurabilityLevel>,
+    ) -> Result<Option<DurabilityLevel>, Status> {
+        let Some(level) = asked else { return Ok(None) };
+        if !self.chains.is_majority_possible() {
+            return Err(Status::DurabilityImpossible);
+        }
+        Ok((level.needs_disk() || self.chains.majority() > 1).then_some(level))
+    }
+
     /// Queues a durable write that is to wait. The key has been found free of others.
     ///
     /// # Errors
@@ -166,14 +239,41 @@ impl VBucket {
         set_kind(&mut new, kind(level));
         new.set_cas(cas);
         new.set_rev(version.rev);
-        let (item, seqno) = self.queue_apart(env, new, after);
-        self.marks.prepared = seqno;
+        let seqno = self.high_seqno.next();
+        self.prepare_at(env, key, new, seqno, after)?;
         let deadline = env.now.mono_millis.saturating_add(TIMEOUT_MILLIS);
         env.shard.gate.note_deadline(deadline);
-        self.pending.insert(key, Prepare { item, seqno, deadline, waiter: None, replaces_lost: false });
+        if let Some(prepare) = self.pending.open.get_mut(key.hash, key.key.encoded()) {
+            (prepare.deadline, prepare.is_own) = (deadline, true);
+        }
         self.locks.release(key.hash, key.key.encoded());
-        after.flush_durable();
+        if level.needs_disk() {
+            after.flush_durable();
+        }
         Ok(Mutated { cas, seqno, vb_uuid: self.failover.uuid(), wait: true })
+    }
+
+    /// Queues a prepare at its place in the order. Another node may have acknowledged it, as far as is known here.
+    ///
+    /// # Errors
+    /// `SyncWriteInProgress` when it cannot be held beside the others. Nothing has changed then.
+    pub(crate) fn prepare_at<'e>(
+        &mut self,
+        env: &Env<'e>,
+        key: HashedKey<'_>,
+        new: NewItem<'e>,
+        seqno: Seqno,
+        after: &mut Aftermath<'_>,
+    ) -> Result<(), Status> {
+        if !self.pending.open.has_room_for(key) {
+            return Err(Status::SyncWriteInProgress);
+        }
+        let level = kind_of(new.as_ref()).prepare_level().unwrap_or(DurabilityLevel::None);
+        let item = self.queue_apart(env, new, seqno, after);
+        self.marks.prepared = seqno;
+        let prepare = Prepare::new(item, seqno, level);
+        self.pending.insert(key, prepare);
+        Ok(())
     }
 
     /// Gives a prepare or abort its place in the order without putting it into the table. The reference is the caller's.
@@ -181,27 +281,38 @@ impl VBucket {
         &mut self,
         env: &Env<'e>,
         mut new: NewItem<'e>,
+        seqno: Seqno,
         after: &mut Aftermath<'_>,
-    ) -> (ItemPtr, Seqno) {
-        let seqno = self.high_seqno.next();
+    ) -> ItemPtr {
         new.set_seqno(seqno);
-        new.set_dirty(true);
+        new.set_dirty(env.is_persistent());
         let held = ItemPtr::from_handle(new.publish());
         let item = env.shard.item(&held);
         let turned_dirty = self.checkpoint.is_clean();
-        let queued = self.checkpoint.push(item, true);
-        debug_assert!(queued, "a version nobody has seen has references to spare");
+        if env.is_persistent() || self.checkpoint.is_followed() {
+            let queued = self.checkpoint.push(item, env.is_persistent());
+            debug_assert!(queued, "a version nobody has seen has references to spare");
+        }
         self.high_seqno = seqno;
-        self.report_dirty(env, turned_dirty, item.bytes() as u64, after);
+        if env.is_persistent() {
+            self.report_dirty(env, turned_dirty, item.bytes() as u64, after);
+        }
         self.wake_readers(after);
-        (held, seqno)
+        held
     }
 
-    /// The next prepares that are synced, at most so many: their seqnos and references to them.
-    fn synced_prepares(&self, env: &Env<'_>, count: usize) -> Vec<(Seqno, ItemPtr)> {
-        let synced = self.pending.order.range(..=self.persisted_seqno).take(count);
-        let held = |seqno: Seqno| Some((seqno, env.shard.item(&self.pending.at(seqno)?.item).hold()?));
-        synced.filter_map(|(seqno, _)| held(*seqno)).collect()
+    /// The next prepares that may be committed, at most so many: their seqnos and references to them.
+    fn ready_prepares(&self, env: &Env<'_>, count: usize) -> Vec<(Seqno, ItemPtr)> {
+        if self.role != VbRole::Active || self.pending.order.is_empty() {
+            return Vec::new();
+        }
+        let reached = self.chains.reached();
+        let is_ready = |seqno: Seqno| {
+            let needs_disk = self.pending.at(seqno).is_some_and(|prepare| prepare.level.needs_disk());
+            seqno <= reached && (!needs_disk || seqno <= self.persisted_seqno)
+        };
+        let ready = self.pending.order.keys().copied().take_while(|&seqno| is_ready(seqno)).take(count);
+        ready.map_while(|seqno| Some((seqno, self.pending.hold(env, seqno)?))).collect()
     }
 
     /// Commits a prepare, if it is still in progress; `new` is the version it becomes. Whether it did.
@@ -236,13 +347,48 @@ impl VBucket {
         let meta = ItemMeta { vb: self.id, cas: item.cas(), rev: item.rev(), ..ItemMeta::default() };
         let value = prepared.get().to_le_bytes();
         let Some(mut new) = NewItem::new(&env.shard.arena, &meta, item.key(), &value) else { return false };
-        // What is not written yet need not be any more.
-        item.set_stale(item.is_dirty());
         set_kind(&mut new, RecordKind::Abort);
-        let (held, _) = self.queue_apart(env, new, after);
+        self.abort_at(env, prepared, new, self.high_seqno.next(), after);
+        true
+    }
+
+    /// Queues an abort at its place in the order. Of a prepare that is not here there is nothing else to do.
+    pub(crate) fn abort_at<'e>(
+        &mut self,
+        env: &Env<'e>,
+        prepared: Seqno,
+        new: NewItem<'e>,
+        seqno: Seqno,
+        after: &mut Aftermath<'_>,
+    ) {
+        if let Some(prepare) = self.pending.at(prepared) {
+            let item = env.shard.item(&prepare.item);
+            // What is not written yet need not be any more.
+            item.set_stale(item.is_dirty());
+        }
+        let held = self.queue_apart(env, new, seqno, after);
         after.release(held);
         self.complete(prepared, Outcome::Aborted, env.now, after);
-        true
+    }
+
+    /// What a key's open prepare became is known, if it has one.
+    pub(crate) fn close_prepare_of(
+        &mut self,
+        key: HashedKey<'_>,
+        outcome: Outcome,
+        now: Now,
+        after: &mut Aftermath<'_>,
+    ) {
+        let open = self.pending.open.get(key.hash, key.key.encoded()).map(|prepare| prepare.seqno);
+        open.into_iter().for_each(|seqno| self.complete(seqno, outcome, now, after));
+    }
+
+    /// Of prepares up to here whatever was committed is known: the rest was aborted.
+    pub(crate) fn close_prepares_up_to(&mut self, completed: Seqno, now: Now, after: &mut Aftermath<'_>) {
+        let open: Vec<Seqno> = self.pending.order.range(..=completed).map(|entry| *entry.0).collect();
+        open.into_iter().for_each(|seqno| self.complete(seqno, Outcome::Aborted, now, after));
+        self.marks.prepared = self.marks.prepared.max(completed);
+        self.marks.completed = self.marks.completed.max(completed);
     }
 
     fn complete(&mut self, prepared: Seqno, outcome: Outcome, now: Now, after: &mut Aftermath<'_>) {
@@ -255,6 +401,9 @@ impl VBucket {
             Some(first) if first > prepared => self.marks.completed = self.marks.completed.max(prepared),
             Some(_) => {}
         }
+        if let Some(from) = self.pending.damaged_from {
+            self.marks.completed = self.marks.completed.min(Seqno(from.get() - 1));
+        }
     }
 
     /// Aborts some of what `is_over`, given the deadline. Returns how many, and the next deadline of the rest.
@@ -264,15 +413,14 @@ impl VBucket {
         is_over: &dyn Fn(u64) -> bool,
         after: &mut Aftermath<'_>,
     ) -> (usize, Option<u64>) {
-        let over = self.pending.open.values().filter(|p| is_over(p.deadline)).map(|p| p.seqno);
+        if self.role != VbRole::Active {
+            return (0, None);
+        }
+        let over = self.pending.open.values().filter(|p| p.is_own && is_over(p.deadline)).map(|p| p.seqno);
         let over: Vec<Seqno> = over.take(ABORT_ITEMS).collect();
         let aborted = over.into_iter().filter(|&seqno| self.abort(env, seqno, after)).count();
-        (aborted, self.pending.open.values().map(|prepare| prepare.deadline).min())
-    }
-
-    /// What is recorded with everything that there is.
-    pub(crate) fn recorded_marks(&self) -> Marks {
-        self.recorded(self.marks)
+        let own = self.pending.open.values().filter(|prepare| prepare.is_own);
+        (aborted, own.map(|prepare| prepare.deadline).min())
     }
 
     /// Marks as they are recorded: not at all before the first durable write.
@@ -301,15 +449,24 @@ impl Bucket {
         let env = Env { shard, kind: self.options.kind, now };
         let mut after = self.aftermath(shard);
         let mut v = slot.vb.lock();
-        if v.failover.uuid() != mutated.vb_uuid {
+        // On another branch since: that one may hold it as well.
+        let is_known = v.failover.uuid() == mutated.vb_uuid
+            || v.failover.end_of(mutated.vb_uuid).is_some_and(|end| mutated.seqno <= end);
+        if !is_known || v.role == VbRole::Dead {
             return Err(Status::SyncWriteAmbiguous);
         }
+        let may_abort = v.role == VbRole::Active;
         if let Some(prepare) = v.pending.open.get_mut(key.hash, key.key.encoded())
             && prepare.seqno == mutated.seqno
         {
             prepare.deadline = deadline;
             prepare.waiter = Some(waiter);
             let is_over = now.mono_millis >= deadline || shard.gate.is_poisoned();
+            if is_over && !(may_abort && prepare.is_own) {
+                // What becomes of it somebody else decides.
+                prepare.waiter = None;
+                return Err(Status::SyncWriteAmbiguous);
+            }
             if !is_over || !v.abort(&env, mutated.seqno, &mut after) {
                 shard.gate.note_deadline(deadline);
                 return Ok(Durable::Parked);
@@ -317,7 +474,7 @@ impl Bucket {
         }
         match v.pending.outcomes.remove(&mutated.seqno) {
             Some((Outcome::Committed(seqno), _)) => {
-                Ok(Durable::Committed(Mutated { seqno, wait: false, ..*mutated }))
+                Ok(Durable::Committed(Mutated { seqno, vb_uuid: v.failover.uuid(), wait: false, ..*mutated }))
             }
             Some((Outcome::Aborted, _)) | None => Err(Status::SyncWriteAmbiguous),
         }
@@ -333,8 +490,8 @@ impl Bucket {
             let env = Env { shard, kind: self.options.kind, now };
             for vb in self.vbs_of(shard) {
                 let Ok((slot, _)) = self.slot(vb) else { continue };
-                // There may be some that were synced when memory was short.
-                self.commit_synced(slot, shard, now);
+                // There may be some that were ready when memory was short.
+                self.complete_prepares(slot, shard, now);
                 let is_over = |deadline| now.mono_millis >= deadline;
                 if let Some(next) = self.abort_all_that(slot, &env, &is_over) {
                     shard.gate.note_deadline(next);
@@ -360,18 +517,45 @@ impl Bucket {
         }
     }
 
-    /// Commits the prepares of a vBucket that are synced. Returns how many.
-    pub(crate) fn commit_synced(&self, slot: &Slot, shard: &Shard, now: Now) -> usize {
+    /// A replica of a vBucket holds everything that was prepared up to a seqno, told in a stream of the active's term.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when this node is not the active of that term.
+    pub fn acknowledge(
+        &self,
+        vb: VbId,
+        term: u64,
+        node: NodeId,
+        prepared: Seqno,
+        now: Now,
+    ) -> Result<(), Status> {
+        let (slot, shard) = self.slot(vb)?;
+        {
+            let mut v = slot.vb.lock();
+            // A sealed one commits no more; whoever takes over asks again.
+            if !matches!(v.role, VbRole::Active | VbRole::Sealed) || v.term != term {
+                return Err(Status::NotMyVbucket);
+            }
+            if !v.chains.acknowledge(node, prepared) || v.pending.order.is_empty() {
+                return Ok(());
+            }
+        }
+        self.complete_prepares(slot, shard, now);
+        Ok(())
+    }
+
+    /// Commits the prepares of a vBucket that enough copies hold. Returns how many.
+    pub(crate) fn complete_prepares(&self, slot: &Slot, shard: &Shard, now: Now) -> usize {
         let env = Env { shard, kind: self.options.kind, now };
         let mut committed = 0;
         loop {
             let (incarnation, prepares) = {
                 let v = slot.vb.lock();
-                if v.pending.first().is_none_or(|first| first > v.persisted_seqno) {
-                    return committed;
-                }
-                (v.incarnation, v.synced_prepares(&env, COMMIT_ITEMS))
+                (v.incarnation, v.ready_prepares(&env, COMMIT_ITEMS))
             };
+            if prepares.is_empty() {
+                return committed;
+            }
             // The versions that they become are made without the lock: values may be large.
             let versions: Vec<_> =
                 prepares.iter().map(|(seqno, held)| (*seqno, version_of(&env, shard.item(held)))).collect();
@@ -396,13 +580,14 @@ impl Bucket {
         let collections = self.collections.load();
         let mut after = self.aftermath(env.shard);
         let mut v = slot.vb.lock();
-        if v.incarnation != incarnation {
-            // Emptied meanwhile: what has these seqnos now are other writes.
+        if v.incarnation != incarnation || v.role != VbRole::Active {
+            // Emptied meanwhile: what has these seqnos now are other writes. Or not the active's any more.
             return 0;
         }
         let mut done = 0;
         for (prepared, version) in versions {
-            let Some(version) = version else { continue };
+            // In their own order: without room for one, none behind it is committed either.
+            let Some(version) = version else { break };
             // It has synced for a collection that is no more.
             let is_dropped = collections.is_dropped(DocKey::trusted(version.as_ref().key()).collection());
             let completed = if is_dropped {
@@ -410,42 +595,72 @@ impl Bucket {
             } else {
                 v.commit(env, prepared, version, &mut after).is_ok()
             };
-            done += usize::from(completed);
+            if !completed {
+                break;
+            }
+            done += 1;
         }
         done
     }
 
-    /// Commits what a crash left prepared in a shard, before anything is served from it.
+    /// Finds what a crash left prepared in a shard. Where this copy alone is served it is committed at once.
     ///
     /// # Errors
-    /// When the store cannot read it: nobody knows then which keys have a newer version than the one that would be found.
-    pub(crate) fn recover_prepares(&self, shard: &Shard, now: Now) -> Result<(), StoreError> {
+    /// When the store cannot be read.
+    pub(crate) fn recover_prepares(&self, shard: &Shard) -> Result<(), StoreError> {
         let Some(store) = &shard.store else { return Ok(()) };
-        let env = Env { shard, kind: self.options.kind, now };
         for vb in self.vbs_of(shard) {
             let Ok((slot, _)) = self.slot(vb) else { continue };
             let marks = slot.vb.lock().marks;
-            if marks.prepared <= marks.completed {
-                continue;
-            }
-            let open = open_prepares(&**store, vb, marks.completed.next())?;
-            for (kind, at) in open {
-                let record = store.get_at(at)?;
-                let key = HashedKey::new(DocKey::trusted(&record.key));
-                if self.collections.load().is_dropped(key.key.collection()) {
-                    continue;
-                }
-                let meta = warmup::item_meta(vb, &record.meta, Locator::NONE);
-                let mut new = NewItem::new(&shard.arena, &meta, &record.key, &record.value)
-                    .ok_or(StoreError::Invalid("no memory for what was prepared"))?;
-                set_kind(&mut new, becomes(kind));
-                let mut after = self.aftermath(shard);
-                let mut v = slot.vb.lock();
-                let old = v.table.find(key.hash, key.key.encoded()).map(Current::of);
-                v.publish(&env, key, old.as_ref(), new, &mut after)
-                    .map_err(|_| StoreError::Invalid("no memory for what was prepared"))?;
+            if marks.prepared > marks.completed {
+                self.recover_prepares_of(slot, shard, &**store, vb, marks)?;
             }
             let mut v = slot.vb.lock();
+            // Of what lies beyond the start of an open snapshot nobody knows how its prepares stand.
+            let open = v.following.snapshots.open().map(|open| open.start);
+            let prepared = v.marks.prepared;
+            v.following.recovered(open.map_or(prepared, |start| start.min(prepared)));
+        }
+        Ok(())
+    }
+
+    fn recover_prepares_of(
+        &self,
+        slot: &Slot,
+        shard: &Shard,
+        store: &dyn KvStore,
+        vb: VbId,
+        marks: Marks,
+    ) -> Result<(), StoreError> {
+        let damages = || store.stats().corrupt_count;
+        let from = marks.completed.next();
+        let damaged_before = damages();
+        let open = open_prepares(store, vb, from)?;
+        // What the scan has passed over may have been a prepare.
+        let mut damaged_from = (damages() > damaged_before).then_some(from);
+        for (kind, seqno, at) in open {
+            let record = match store.get_at(at) {
+                Ok(record) => record,
+                Err(StoreError::Corrupt { .. }) => {
+                    damaged_from = damaged_from.or(Some(seqno));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let key = HashedKey::new(DocKey::trusted(&record.key));
+            let meta = warmup::item_meta(vb, &record.meta, Locator::NONE);
+            let mut new = NewItem::new(&shard.arena, &meta, &record.key, &record.value)
+                .ok_or(StoreError::Invalid("no memory for what was prepared"))?;
+            set_kind(&mut new, kind);
+            let item = ItemPtr::from_handle(new.publish());
+            let level = kind.prepare_level().unwrap_or(DurabilityLevel::None);
+            let mut v = slot.vb.lock();
+            let prepare = Prepare::new(item, seqno, level);
+            v.pending.insert(key, prepare);
+        }
+        let mut v = slot.vb.lock();
+        v.pending.damaged_from = damaged_from;
+        if v.pending.order.is_empty() && damaged_from.is_none() {
             v.marks.completed = v.marks.prepared;
         }
         Ok(())
@@ -458,7 +673,7 @@ fn open_prepares(
     store: &dyn KvStore,
     vb: VbId,
     from: Seqno,
-) -> Result<Vec<(RecordKind, Locator)>, StoreError> {
+) -> Result<Vec<(RecordKind, Seqno, Locator)>, StoreError> {
     let mut newest: BTreeMap<Box<[u8]>, (Seqno, RecordKind, Locator)> = BTreeMap::new();
     store.scan(Some(vb), from, false, &mut |_, record, at| {
         if record.meta.kind.prepare_level().is_some() {
@@ -481,11 +696,11 @@ fn open_prepares(
     })?;
     let mut open: Vec<_> = newest.into_values().collect();
     open.sort_unstable_by_key(|found| found.0);
-    Ok(open.into_iter().map(|(_, kind, at)| (kind, at)).collect())
+    Ok(open.into_iter().map(|(seqno, kind, at)| (kind, seqno, at)).collect())
 }
 
 /// The version that a prepare becomes; `None` when there is no memory for it.
-fn version_of<'e>(env: &Env<'e>, prepare: ItemRef<'_>) -> Option<NewItem<'e>> {
+pub(crate) fn version_of<'e>(env: &Env<'e>, prepare: ItemRef<'_>) -> Option<NewItem<'e>> {
     let meta = ItemMeta { locator: Locator::NONE, ..prepare.meta() };
     let mut new = NewItem::new(&env.shard.arena, &meta, prepare.key(), prepare.value())?;
     set_kind(&mut new, becomes(kind_of(prepare)));

@@ -20,7 +20,6 @@ pub(crate) struct Settings {
     /// See [`Settings::ease`].
     ease: (AtomicU64, AtomicU64),
     pub(crate) max_ttl_secs: AtomicU32,
-    replicas: AtomicU8,
     durability_min: AtomicU8,
     value_bytes_max: AtomicUsize,
     purge_interval_secs: AtomicU32,
@@ -54,7 +53,6 @@ impl Settings {
             is_cache: options.kind == BucketKind::Memcached,
             ease: Default::default(),
             max_ttl_secs: options.max_ttl_secs.into(),
-            replicas: options.replicas.into(),
             durability_min: number_of(&LEVELS, &options.durability_min).into(),
             value_bytes_max: options.value_bytes_max.into(),
             purge_interval_secs: options.purge_interval_secs.into(),
@@ -72,9 +70,6 @@ impl Settings {
         }
         if let Some(secs) = change.max_ttl_secs {
             self.max_ttl_secs.store(secs, Ordering::Relaxed);
-        }
-        if let Some(replicas) = change.replicas {
-            self.replicas.store(replicas, Ordering::Relaxed);
         }
         if let Some(level) = &change.durability_min {
             self.durability_min.store(number_of(&LEVELS, level), Ordering::Relaxed);
@@ -129,11 +124,11 @@ impl Settings {
         self.purge_interval_secs.load(Ordering::Relaxed)
     }
 
-    /// The least level of a write, and the replicas it would have to reach.
+    /// The least level of a write.
     #[inline]
-    pub(crate) fn durability(&self) -> (DurabilityLevel, u8) {
+    pub(crate) fn durability_min(&self) -> DurabilityLevel {
         let level = usize::from(self.durability_min.load(Ordering::Relaxed));
-        (LEVELS.get(level).copied().unwrap_or(DurabilityLevel::None), self.replicas.load(Ordering::Relaxed))
+        LEVELS.get(level).copied().unwrap_or(DurabilityLevel::None)
     }
 
     pub(crate) fn eviction(&self) -> EvictionPolicy {

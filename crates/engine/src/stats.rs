@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use base::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
+use base::{Cas, CollectionId, Seqno, Status, VbId, VbRole, VbUuid};
 use storage::StoreStats;
 
 use crate::{
@@ -92,6 +92,8 @@ pub enum WarmupState {
 pub struct VbInfo {
     /// Which.
     pub vb: VbId,
+    /// What this node is to it.
+    pub role: VbRole,
     /// Its current branch.
     pub uuid: VbUuid,
     /// Last mutation applied.
@@ -157,11 +159,57 @@ pub struct VbOps {
     pub cas_mismatches: u64,
 }
 
+/// The vBuckets in one role (`vb_active_*`, `vb_replica_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoleStats {
+    /// `vb_…_num`: how many there are.
+    pub vbuckets: u64,
+    /// `vb_…_curr_items`: their documents.
+    pub items: u64,
+    /// `vb_…_num_non_resident`: those whose values are on disk only.
+    pub non_resident: u64,
+    /// `vb_…_itm_memory`: documents with their headers.
+    pub item_bytes: u64,
+    /// `vb_…_ht_memory`: their hash tables.
+    pub table_bytes: u64,
+    /// `vb_…_queue_size`: mutations waiting to be written.
+    pub queue_items: u64,
+    /// `vb_…_queue_memory`: key and value bytes of those.
+    pub queue_bytes: u64,
+    /// `vb_…_sync_write_…`: durable writes in progress.
+    pub prepares: u64,
+}
+
+impl RoleStats {
+    fn add_vbucket(&mut self, v: &VBucket) {
+        self.vbuckets += 1;
+        self.items += v.counts.items;
+        self.non_resident += v.counts.non_resident;
+        self.item_bytes += v.counts.item_bytes;
+        self.table_bytes += v.table.bytes() as u64;
+        self.queue_items += v.checkpoint.dirty_len();
+        self.queue_bytes += v.checkpoint.dirty_bytes();
+        self.prepares += v.pending.len() as u64;
+    }
+
+    /// Documents with their values in memory, in percent.
+    #[must_use]
+    pub fn resident_percent(&self) -> u64 {
+        (self.items.saturating_sub(self.non_resident) * 100).checked_div(self.items).unwrap_or(100)
+    }
+}
+
 /// One bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BucketStats {
-    /// `curr_items`: documents.
+    /// `curr_items`: documents of vBuckets that this node is the active of.
     pub curr_items: u64,
+    /// vBuckets that this node is the active of, those that it hands over among them.
+    pub active: RoleStats,
+    /// vBuckets that this node has a replica of.
+    pub replica: RoleStats,
+    /// vBuckets that this node is nothing to.
+    pub dead: RoleStats,
     /// Documents and tombstones in memory, superseded versions waiting for the disk included.
     pub curr_temp_items: u64,
     /// `mem_used`: every byte the bucket holds.
@@ -224,9 +272,9 @@ pub struct BucketStats {
     pub diskqueue_drain: u64,
     /// `ep_total_persisted`.
     pub total_persisted: u64,
-    /// `vb_active_curr_items - ep_num_non_resident`, in percent of the documents.
+    /// `vb_active_perc_mem_resident`: documents with their values in memory, in percent of `curr_items`.
     pub resident_percent: u64,
-    /// `ep_num_non_resident`.
+    /// `ep_num_non_resident`, whatever the role.
     pub non_resident: u64,
     /// Of those, documents of which memory has not even the key.
     pub evicted: u64,
@@ -282,6 +330,7 @@ impl Bucket {
         let v = slot.vb.lock();
         Ok(VbInfo {
             vb,
+            role: v.role,
             uuid: v.failover.uuid(),
             high_seqno: v.high_seqno,
             persisted_seqno: v.persisted_seqno,
@@ -337,8 +386,8 @@ impl Bucket {
         stats.collections = collections.into_iter().filter(|entry| entry.1 > 0).collect();
         stats.bg_fetched = stats.ops.bg_fetched;
         stats.diskqueue_items = stats.queue_size + stats.unsynced_items;
-        let resident = stats.curr_items - stats.non_resident;
-        stats.resident_percent = (resident * 100).checked_div(stats.curr_items).unwrap_or(100);
+        stats.curr_items = stats.active.items;
+        stats.resident_percent = stats.active.resident_percent();
         stats
     }
 }
@@ -351,7 +400,12 @@ impl BucketStats {
     }
 
     fn add_vbucket(&mut self, v: &VBucket, collections: &mut BTreeMap<CollectionId, u64>) {
-        self.curr_items += v.counts.items;
+        match v.role {
+            VbRole::Active | VbRole::Sealed => &mut self.active,
+            VbRole::Replica => &mut self.replica,
+            VbRole::Dead => &mut self.dead,
+        }
+        .add_vbucket(v);
         self.curr_temp_items += v.table.len() as u64;
         self.non_resident += v.counts.non_resident;
         self.evicted += v.counts.evicted;
@@ -370,7 +424,7 @@ impl BucketStats {
         self.diskqueue_fill += filled;
         self.diskqueue_drain += drained;
         self.ops.add(&v.ops);
-        for count in v.counts.collections() {
+        for count in v.counts.collections().filter(|_| v.feeds()) {
             *collections.entry(count.id).or_default() += count.items;
         }
     }

@@ -6,11 +6,12 @@
 //! synced (and until warm-up is over, or for good where there is no disk). What a key that is not in the table means
 //! depends: nothing there, once warm; ask the disk, before.
 
-use base::{Datatype, HashedKey, ManifestUid, Seqno, Status, VbId, VbUuid, bucket::DurabilityLevel};
+use base::{Datatype, HashedKey, ManifestUid, Seqno, Status, VbId, VbRole, VbUuid, bucket::DurabilityLevel};
 use storage::{Marks, VbState};
 
 use crate::{
     aftermath::Aftermath,
+    chains::Chains,
     checkpoint::Checkpoint,
     cold_keys::ColdKeys,
     counts::{Counts, Weight},
@@ -27,6 +28,7 @@ use crate::{
     notify::{Refusal, Waiter},
     overheads::Overheads,
     prepares::Prepares,
+    replica::{following::Following, snapshots::Snapshots},
     shard::{Env, REPORT_BYTES, Shard},
     stats::VbOps,
     subdoc::xattr::{Blob, Builder},
@@ -42,6 +44,15 @@ pub(crate) const FREQUENCY_INITIAL: u8 = 2;
 /// See the module header.
 pub(crate) struct VBucket {
     pub(crate) id: VbId,
+    /// What clients and other nodes are to it. Changed by [`crate::roles`] only, as is the term.
+    pub(crate) role: VbRole,
+    pub(crate) term: u64,
+    /// It was found after a stop that was not clean: others may have more of its history.
+    pub(crate) is_unconfirmed: bool,
+    /// Of an active: who has to hold its durable writes.
+    pub(crate) chains: Chains,
+    /// What it is as a copy of another node's.
+    pub(crate) following: Following,
     /// Position among the vBuckets of its shard.
     pub(crate) index_in_shard: usize,
     pub(crate) table: HashTable,
@@ -174,6 +185,11 @@ impl VBucket {
     pub(crate) fn new(id: VbId, index_in_shard: usize, shard: &Shard, vbuckets: u16, uuid: VbUuid) -> Self {
         Self {
             id,
+            role: VbRole::Active,
+            term: 0,
+            is_unconfirmed: false,
+            chains: Chains::alone(1),
+            following: Following::default(),
             index_in_shard,
             table: HashTable::new(shard.arena.clone()),
             checkpoint: Checkpoint::default(),
@@ -209,18 +225,31 @@ impl VBucket {
 
     /// What travels to disk with a batch. The CAS recorded is the clock's; the shard's ceiling goes with one vBucket.
     pub(crate) fn state(&self) -> VbState {
+        self.state_at(self.high_seqno, self.marks)
+    }
+
+    /// The state as of a seqno that may not be the last one, with the marks as of there.
+    pub(crate) fn state_at(&self, high_seqno: Seqno, marks: Marks) -> VbState {
         VbState {
-            high_seqno: self.high_seqno,
+            high_seqno,
             purge_seqno: self.purge_seqno,
             max_cas: self.hlc.last(),
             max_deleted_rev: self.max_deleted_rev,
             failover_log: self.failover.log().to_vec(),
-            manifest_uid: self.events.told_up_to(self.high_seqno),
-            marks: self.recorded_marks(),
+            manifest_uid: self.events.told_up_to(high_seqno),
+            marks: self.recorded(marks),
+            snapshot: self.following.snapshots.around(high_seqno),
+            is_partial: self.following.is_partial || self.following.snapshots.is_in_first(high_seqno),
         }
     }
 
-    /// Becomes what was recovered from disk; a new branch begins unless the last stop was clean.
+    /// The state as of what is synced, for whoever records it without a batch.
+    pub(crate) fn synced_state(&self) -> VbState {
+        self.state_at(self.persisted_seqno, self.persisted_marks)
+    }
+
+    /// Becomes what was recovered from disk; of an active a new branch begins unless the last stop was clean. (Any other is
+    /// told when one begins, or that it is to begin one.)
     pub(crate) fn recover(&mut self, state: &VbState, new_branch: VbUuid, was_clean: bool) {
         self.events = Events::recovered(state.manifest_uid, state.high_seqno, self.manifest_uid);
         self.high_seqno = state.high_seqno;
@@ -230,7 +259,12 @@ impl VBucket {
         self.purge_seqno = state.purge_seqno;
         self.max_deleted_rev = state.max_deleted_rev;
         self.failover = FailoverTable::recovered(&state.failover_log, new_branch);
-        if !was_clean && self.failover.uuid() != new_branch {
+        self.following.snapshots = Snapshots::recovered(state.snapshot);
+        self.following.is_partial = state.is_partial;
+        if self.role != VbRole::Active {
+            self.failover.cut(state.high_seqno);
+            self.is_unconfirmed = !was_clean && state.high_seqno > Seqno(0);
+        } else if !was_clean && self.failover.uuid() != new_branch {
             self.failover.begin(new_branch, state.high_seqno);
         }
     }
@@ -256,6 +290,7 @@ impl VBucket {
         self.failover = FailoverTable::new(uuid);
         self.events = Events::default();
         self.incarnation += 1;
+        self.following.restart(self.role != VbRole::Active);
         self.locks = Locks::default();
         self.disk_answers.clear();
         self.change_cold(shard, ColdKeys::clear);
@@ -438,7 +473,7 @@ impl VBucket {
         if self.events.are_behind() && self.is_held_back(env, key.key.collection(), after) {
             return Err(Status::TemporaryFailure.into());
         }
-        if let Some(level) = version.durable {
+        if let Some(level) = self.level_to_wait_for(version.durable)? {
             return self.prepare(env, key, new, (version, level), after);
         }
         let cas = self.next_cas(env, version.cas, after)?;
@@ -453,15 +488,31 @@ impl VBucket {
     ///
     /// # Errors
     /// `NoMemory` when the table cannot grow. Nothing has changed then.
+    #[inline]
     pub(crate) fn publish<'e>(
         &mut self,
         env: &Env<'e>,
         key: HashedKey<'_>,
         old: Option<&Current>,
-        mut new: NewItem<'e>,
+        new: NewItem<'e>,
         after: &mut Aftermath<'_>,
     ) -> Result<Seqno, Refusal> {
-        let seqno = self.high_seqno.next();
+        self.publish_at(env, key, old, new, self.high_seqno.next(), after)
+    }
+
+    /// As [`VBucket::publish`], at a place in the order that somebody else has given.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn publish_at<'e>(
+        &mut self,
+        env: &Env<'e>,
+        key: HashedKey<'_>,
+        old: Option<&Current>,
+        mut new: NewItem<'e>,
+        seqno: Seqno,
+        after: &mut Aftermath<'_>,
+    ) -> Result<Seqno, Refusal> {
         let rev = new.as_ref().rev();
         new.set_seqno(seqno);
         new.set_dirty(env.is_persistent());

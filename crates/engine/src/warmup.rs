@@ -13,7 +13,7 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{DocKey, HashedKey, Now, Seqno, VbId, bucket::EvictionPolicy};
+use base::{DocKey, HashedKey, Now, Seqno, VbId, VbRole, bucket::EvictionPolicy};
 use storage::{Locator, OwnedRecord, Record, RecordKind, RecordMeta, StoreError};
 
 use crate::{
@@ -132,6 +132,7 @@ impl Bucket {
     pub(crate) fn finish_warm_up(&self, env: &Env<'_>, vb: VbId, is_sound: bool) {
         let Ok((slot, shard)) = self.slot(vb) else { return };
         let manifest_stays = self.manifest_changes.lock();
+        let is_whole;
         loop {
             let owed = slot.vb.lock().events.owed();
             let events = self.events_in_table(vb);
@@ -144,14 +145,20 @@ impl Bucket {
                 // Some were recorded meanwhile, perhaps behind the search.
                 continue;
             }
-            if is_sound {
+            is_whole = is_sound && !v.pending.is_damaged();
+            if is_whole {
                 v.warming = None;
+            } else if let Some(warming) = &mut v.warming {
+                // Of no key the table tells: the disk knows which ones cannot be read.
+                warming.settled = None;
             }
-            v.catch_up(env, &events, &self.manifest(), &mut after);
+            if v.role == VbRole::Active {
+                v.catch_up(env, &events, &self.manifest(), &mut after);
+            }
             break;
         }
         drop(manifest_stays);
-        if is_sound {
+        if is_whole {
             self.drop_all_written(env, vb);
         }
     }

@@ -80,7 +80,7 @@ fn check_order(rig: &Rig) {
 }
 
 fn high_seqnos(rig: &Rig) -> Vec<Seqno> {
-    rig.bucket.seqnos(None).into_iter().map(|entry| entry.1).collect()
+    rig.bucket.seqnos(None, &[base::VbRole::Active]).into_iter().map(|entry| entry.1).collect()
 }
 
 #[test]
@@ -112,7 +112,8 @@ fn events_are_nobodys_items() {
         let stored = store(&rig, b"\x0ak").unwrap();
         assert_eq!(stored.seqno, Seqno(4));
         let (vb, _) = rig.key(b"\x0ak");
-        let seqno = |id| rig.bucket.seqnos(Some(CollectionId(id)))[usize::from(vb.get())].1;
+        let seqno =
+            |id| rig.bucket.seqnos(Some(CollectionId(id)), &[base::VbRole::Active])[usize::from(vb.get())].1;
         assert_eq!((seqno(0), seqno(9), seqno(10)), (Seqno(0), Seqno(2), Seqno(4)));
         let stats = rig.bucket.stats();
         assert_eq!((stats.curr_items, stats.non_resident), (1, 0));
@@ -178,7 +179,7 @@ fn a_restart_tells_nothing_anew() {
     let changed = |vb: usize| vb == usize::from(early.get());
     let after = high_seqnos(&rig);
     assert!((0..before.len()).all(|vb| changed(vb) || after[vb] == before[vb]));
-    let last = rig.bucket.seqnos(Some(CollectionId(10)));
+    let last = rig.bucket.seqnos(Some(CollectionId(10)), &[base::VbRole::Active]);
     assert!(last.iter().all(|&(vb, seqno)| vb == early || seqno == Seqno(3)), "{last:?}");
 }
 

@@ -37,6 +37,9 @@ impl CursorGuard {
             return Err(Status::TemporaryFailure);
         }
         let mut v = slot.vb.lock();
+        if !v.feeds() {
+            return Err(Status::NotMyVbucket);
+        }
         let looked = look(&mut v)?;
         let id = v.checkpoint.register();
         bucket.cursors.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +49,7 @@ impl CursorGuard {
     /// Runs under the vBucket's lock.
     ///
     /// # Errors
-    /// `Reset` when what the cursor was registered for is gone.
+    /// `Reset` when what the cursor was registered for is gone, or not this node's to tell.
     pub(crate) fn with<R>(
         &self,
         bucket: &Bucket,
@@ -55,7 +58,7 @@ impl CursorGuard {
         let (slot, shard) = bucket.slot(self.vb).map_err(|_| FeedEnd::Reset)?;
         let mut after = bucket.aftermath(shard);
         let mut v = slot.vb.lock();
-        if v.incarnation != self.incarnation || shard.gate.is_closed() {
+        if v.incarnation != self.incarnation || !v.feeds() || shard.gate.is_closed() {
             return Err(FeedEnd::Reset);
         }
         Ok(act(AtCursor { v: &mut v, shard, id: self.id, after: &mut after }))

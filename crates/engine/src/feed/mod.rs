@@ -22,9 +22,9 @@ mod runner;
 mod slow;
 mod snapshots;
 
-use base::{DocKey, ManifestUid, Seqno, Status, VbId, VbUuid};
+use base::{DocKey, ManifestUid, Seqno, Status, VbId, VbRole, VbUuid};
 
-use crate::{Bucket, system_events::is_system_key};
+use crate::{Bucket, system_events::is_system_key, vbucket::VBucket};
 
 pub(crate) use cursor::{AtCursor, CursorGuard};
 pub use item::{FeedItem, FeedKind};
@@ -118,7 +118,7 @@ pub struct FeedSnapshot {
 /// Why a feed is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeedEnd {
-    /// The history it told is gone: the bucket was emptied or closed.
+    /// The history it told is gone: the bucket was emptied or closed, or this node feeds nobody any more.
     #[error("the history was dropped")]
     Reset,
     /// The consumer was so slow that what it needs could not be kept.
@@ -154,16 +154,26 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`.
     pub fn vb_history(&self, vb: VbId) -> Result<VbHistory, Status> {
-        let (slot, _) = self.slot(vb)?;
-        let v = slot.vb.lock();
-        Ok(VbHistory {
-            uuid: v.failover.uuid(),
-            log: v.failover.log().to_vec(),
-            high_seqno: v.high_seqno,
-            max_visible: v.marks.visible,
-            persisted: v.persisted_seqno,
-            purge_seqno: v.purge_seqno,
-            manifest_uid: v.manifest_uid,
-        })
+        Ok(self.slot(vb)?.0.vb.lock().history())
+    }
+}
+
+impl VBucket {
+    /// Facts about its history.
+    pub(crate) fn history(&self) -> VbHistory {
+        VbHistory {
+            uuid: self.failover.uuid(),
+            log: self.failover.log().to_vec(),
+            high_seqno: self.high_seqno,
+            max_visible: self.marks.visible,
+            persisted: self.persisted_seqno,
+            purge_seqno: self.purge_seqno,
+            manifest_uid: self.manifest_uid,
+        }
+    }
+
+    /// Whether feeds are told of it.
+    pub(crate) fn feeds(&self) -> bool {
+        matches!(self.role, VbRole::Active | VbRole::Sealed)
     }
 }

@@ -192,7 +192,7 @@ impl Bucket {
     }
 
     fn begin_table(&self, job: &Backfill) -> Result<Source, FeedEnd> {
-        let options = GatherOptions { above: job.from, tombstones: true };
+        let options = GatherOptions { above: job.from, tombstones: true, prepares: job.options.prepares };
         let bucket = job.cursor.bucket().ok_or(FeedEnd::Reset)?;
         let gather = Gather::begin(&bucket, job.vb, options).map_err(|_| FeedEnd::Reset)?;
         Ok(Source::Gathering(Box::new(gather)))
@@ -289,8 +289,7 @@ impl Bucket {
         let Source::Gathering(gather) = std::mem::replace(source, empty) else { return Ok(()) };
         let mut gathered = gather.finish().ok_or(FeedEnd::BackfillFailed)?;
         gathered.items.sort_newest_first();
-        let marks = Marks::default().or_all_visible(gathered.end);
-        self.announce(job, gathered.end, gathered.purge_seqno, marks)?;
+        self.announce(job, gathered.end, gathered.purge_seqno, gathered.marks)?;
         *source = Source::Table(gathered.items);
         Ok(())
     }

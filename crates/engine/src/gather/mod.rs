@@ -16,6 +16,7 @@ mod tests;
 use std::sync::{Arc, Weak};
 
 use base::{Seqno, Status, VbId};
+use storage::Marks;
 
 use crate::{
     Bucket, FeedEnd,
@@ -36,6 +37,8 @@ pub(crate) struct GatherOptions {
     pub(crate) above: Seqno,
     /// Tombstones that are in the table too.
     pub(crate) tombstones: bool,
+    /// Also the durable writes that are in progress at the end.
+    pub(crate) prepares: bool,
 }
 
 /// Where a gathering is; see the module header. Dropping it frees everything.
@@ -48,6 +51,7 @@ pub(crate) struct Gather {
     collected: HeldItems,
     /// From the checkpoint, in seqno order.
     late: HeldItems,
+    prepares: HeldItems,
     is_done: bool,
     /// The disk or the allocator failed it.
     is_short_of_memory: bool,
@@ -73,10 +77,11 @@ impl Drop for EvictionHold {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Walking(ScanPosition),
-    /// E is known, and tombstones up to the other seqno may be missing.
+    /// E is known, and what goes with it: tombstones up to the other seqno may be missing.
     Applying {
         end: Seqno,
         purge_seqno: Seqno,
+        marks: Marks,
     },
 }
 
@@ -95,7 +100,9 @@ pub(crate) struct Gathered {
     pub(crate) end: Seqno,
     /// Tombstones up to here may be missing.
     pub(crate) purge_seqno: Seqno,
-    /// Each key once, in no particular order.
+    /// Durable writes as of E.
+    pub(crate) marks: Marks,
+    /// Each key once (and once more if it is prepared), in no particular order.
     pub(crate) items: HeldItems,
 }
 
@@ -134,6 +141,7 @@ impl Gather {
             stage: Stage::Walking(ScanPosition::default()),
             collected: HeldItems::new(&shard.arena),
             late: HeldItems::new(&shard.arena),
+            prepares: HeldItems::new(&shard.arena),
             is_done: false,
             is_short_of_memory: false,
             _hold: hold,
@@ -165,6 +173,7 @@ impl Gather {
     ) -> Result<GatherStep, FeedEnd> {
         let (options, start) = (self.options, self.start);
         let (collected, short) = (&mut self.collected, &mut self.is_short_of_memory);
+        let prepares = &mut self.prepares;
         let (next, over) = self.cursor.with(bucket, |at| {
             let next = at.v.table.scan(from, CHUNK, &mut |item| {
                 let is_asked = item.seqno() > options.above && (options.tombstones || !item.is_deleted());
@@ -172,7 +181,15 @@ impl Gather {
                     *short |= !collected.push(item);
                 }
             });
-            (next, Stage::Applying { end: at.v.high_seqno, purge_seqno: at.v.purge_seqno })
+            if next.is_none() && options.prepares {
+                // In the lock hold that fixes the end: what becomes of them comes behind it.
+                let open = at.v.pending.items().map(|item| at.shard.item(item));
+                for item in open.filter(|&item| item.seqno() > options.above && wanted(item)) {
+                    *short |= !prepares.push(item);
+                }
+            }
+            let (end, purge_seqno, marks) = (at.v.high_seqno, at.v.purge_seqno, at.v.marks);
+            (next, Stage::Applying { end, purge_seqno, marks })
         })?;
         self.stage = next.map_or(over, Stage::Walking);
         Ok(GatherStep::More)
@@ -209,11 +226,11 @@ impl Gather {
 
     /// What was gathered, once a step has said that it is done.
     pub(crate) fn finish(self) -> Option<Gathered> {
-        let Stage::Applying { end, purge_seqno } = self.stage else { return None };
+        let Stage::Applying { end, purge_seqno, marks } = self.stage else { return None };
         if !self.is_done {
             return None;
         }
-        let Self { options, cursor, mut collected, mut late, .. } = self;
+        let Self { options, cursor, mut collected, mut late, mut prepares, .. } = self;
         drop(cursor);
         let superseded: Vec<bool> = {
             let mut newer = KeySet::default();
@@ -229,6 +246,7 @@ impl Gather {
         }
         late.drop_flagged(&dropped);
         collected.append(&mut late);
-        Some(Gathered { end, purge_seqno, items: collected })
+        collected.append(&mut prepares);
+        Some(Gathered { end, purge_seqno, marks, items: collected })
     }
 }

@@ -186,7 +186,7 @@ fn what_is_gathered_is_the_state_at_one_seqno() {
                 world.happen();
             }
             let above = if world.roll(2) == 0 { Seqno(0) } else { Seqno(world.roll(1_500)) };
-            let options = GatherOptions { above, tombstones: world.roll(2) == 0 };
+            let options = GatherOptions { above, tombstones: world.roll(2) == 0, prepares: false };
             let events = world.roll(400);
             let gathered = world.gather(options, events);
             world.check(&gathered, options);
@@ -203,7 +203,7 @@ fn what_is_only_prepared_is_not_gathered() {
     let mut world = World::new(1, BucketKind::Couchbase);
     world.write(1, true, DurabilityLevel::None);
     world.write(1, true, DurabilityLevel::PersistToMajority);
-    let options = GatherOptions { above: Seqno(0), tombstones: true };
+    let options = GatherOptions { above: Seqno(0), tombstones: true, prepares: false };
     let mut gather = Gather::begin(&world.bucket, VB, options).unwrap();
     world.write(2, true, DurabilityLevel::PersistToMajority);
     world.write(3, true, DurabilityLevel::None);
@@ -221,7 +221,7 @@ fn what_is_only_prepared_is_not_gathered() {
 fn a_gathering_ends_with_the_contents() {
     let mut world = World::new(1, BucketKind::Ephemeral);
     world.write(1, true, DurabilityLevel::None);
-    let options = GatherOptions { above: Seqno(0), tombstones: false };
+    let options = GatherOptions { above: Seqno(0), tombstones: false, prepares: false };
     let mut gather = Gather::begin(&world.bucket, VB, options).unwrap();
     gather.step(&world.bucket, &|_| true).unwrap();
     world.bucket.flush_all(world.now).unwrap();

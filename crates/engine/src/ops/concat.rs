@@ -21,7 +21,7 @@ impl Bucket {
         now: Now,
     ) -> Result<Mutated, Refusal> {
         let door = self.door(vb, key, now)?;
-        let durable = self.needs_sync(store.durability)?;
+        let durable = self.durability(store.durability)?;
         self.admit(&door.env, item_bytes(key.key, store.value.len()))?;
         let mut after = door.aftermath();
         let mut v = door.enter()?;

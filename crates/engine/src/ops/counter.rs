@@ -29,7 +29,7 @@ impl Bucket {
         now: Now,
     ) -> Result<(u64, Mutated), Refusal> {
         let door = self.door(vb, key, now)?;
-        let durable = self.needs_sync(counter.durability)?;
+        let durable = self.durability(counter.durability)?;
         self.admit(&door.env, item_bytes(key.key, DIGITS_MAX))?;
         let mut after = door.aftermath();
         let mut v = door.enter()?;

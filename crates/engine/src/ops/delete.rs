@@ -17,7 +17,7 @@ impl Bucket {
         now: Now,
     ) -> Result<Mutated, Refusal> {
         let door = self.door(vb, key, now)?;
-        let durable = self.needs_sync(delete.durability)?;
+        let durable = self.durability(delete.durability)?;
         door.env.shard.gate.admits_deletes()?;
         let mut after = door.aftermath();
         let mut v = door.enter()?;

@@ -5,6 +5,7 @@ mod concat;
 mod counter;
 mod delete;
 mod get;
+mod get_replica;
 mod lock;
 mod meta;
 mod observe;
@@ -15,7 +16,7 @@ mod touch;
 
 use std::sync::atomic::Ordering;
 
-use base::{DocKey, HashedKey, ManifestUid, Now, Status, VbId, bucket::DurabilityLevel};
+use base::{DocKey, HashedKey, ManifestUid, Now, Status, VbId, VbRole, bucket::DurabilityLevel};
 use parking_lot::MutexGuard;
 
 use crate::{
@@ -50,10 +51,23 @@ impl<'a> Door<'a> {
     /// Takes the lock.
     ///
     /// # Errors
-    /// `UnknownCollection` when the collection was dropped since the door was found.
+    /// `NotMyVbucket` when this node does not serve the vBucket; `UnknownCollection` when the collection was dropped since the
+    /// door was found.
     #[inline]
     pub(crate) fn enter(&self) -> Result<MutexGuard<'a, VBucket>, Status> {
+        self.enter_as(VbRole::Active)
+    }
+
+    /// As [`Door::enter`], for who has another role in mind.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(crate) fn enter_as(&self, role: VbRole) -> Result<MutexGuard<'a, VBucket>, Status> {
         let guard = self.slot.vb.lock();
+        if guard.role != role {
+            return Err(Status::NotMyVbucket);
+        }
         if guard.manifest_uid != self.manifest_uid
             && self.bucket.collections.load().cap_of(self.key).is_none()
         {
@@ -102,14 +116,14 @@ impl Bucket {
         self.make_room(env, bytes)
     }
 
-    /// The level for which a write has to be prepared first, and synced; none if it need not be.
+    /// The level that a write is to have; none if it is to have none. What that takes depends on who holds copies
+    /// ([`VBucket::level_to_wait_for`]).
     ///
     /// # Errors
-    /// See [`durability::needs_sync`].
+    /// See [`durability::level_of`].
     #[inline]
-    pub(crate) fn needs_sync(&self, asked: DurabilityLevel) -> Result<Option<DurabilityLevel>, Status> {
-        let (minimum, replicas) = self.settings.durability();
-        durability::needs_sync(asked, minimum, replicas, self.options.kind)
+    pub(crate) fn durability(&self, asked: DurabilityLevel) -> Result<Option<DurabilityLevel>, Status> {
+        durability::level_of(asked, self.settings.durability_min(), self.options.kind)
     }
 }
 

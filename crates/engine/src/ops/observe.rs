@@ -1,6 +1,6 @@
 //! OBSERVE and `OBSERVE_SEQNO`: how far a mutation has come.
 
-use base::{Cas, HashedKey, Now, Seqno, Status, VbId, VbUuid};
+use base::{Cas, HashedKey, Now, Seqno, Status, VbId, VbRole, VbUuid};
 
 use crate::{
     bucket::Bucket,
@@ -34,13 +34,16 @@ impl Bucket {
         }
     }
 
-    /// `OBSERVE_SEQNO`.
+    /// `OBSERVE_SEQNO`, of replicas too.
     ///
     /// # Errors
-    /// `KeyNotFound` when the uuid is none of this vBucket's.
+    /// `NotMyVbucket`, `KeyNotFound` when the uuid is none of this vBucket's.
     pub fn observe_seqno(&self, vb: VbId, uuid: VbUuid) -> Result<ObservedSeqno, Refusal> {
         let (slot, _) = self.slot(vb)?;
         let v = slot.vb.lock();
+        if v.role == VbRole::Dead {
+            return Err(Status::NotMyVbucket.into());
+        }
         let failed_over: Option<(VbUuid, Seqno)> = if v.failover.uuid() == uuid {
             None
         } else {

@@ -1,6 +1,6 @@
 //! `GET_RANDOM`.
 
-use base::{CollectionId, DocKey, HashedKey, Now, Status, VbId};
+use base::{CollectionId, DocKey, HashedKey, Now, Status, VbId, VbRole};
 
 use super::get::shown_cas;
 use crate::{
@@ -40,6 +40,9 @@ impl Bucket {
             let vb = VbId(((mix(pick) % vbuckets + step) % vbuckets) as u16);
             let (slot, shard) = self.slot(vb)?;
             let v = slot.vb.lock();
+            if v.role != VbRole::Active {
+                continue;
+            }
             if v.counts.collection(collection).is_none_or(|count| count.items == 0) {
                 continue;
             }

@@ -29,7 +29,7 @@ impl Bucket {
             return self.concat(vb, key, store, now);
         }
         let door = self.door(vb, key, now)?;
-        let durable = self.needs_sync(store.durability)?;
+        let durable = self.durability(store.durability)?;
         self.check_size(store.value.len())?;
         self.admit(&door.env, item_bytes(key.key, store.value.len()))?;
         let (wire, preserve) = wire_expiry(store.expiry);

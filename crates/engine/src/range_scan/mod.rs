@@ -25,7 +25,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{CollectionId, Now, Seqno, Status, VbId, VbUuid};
+use base::{CollectionId, Now, Seqno, Status, VbId, VbRole, VbUuid};
 use parking_lot::Mutex;
 
 use crate::{
@@ -195,6 +195,9 @@ impl Bucket {
         }
         let (uuid, incarnation) = {
             let v = slot.vb.lock();
+            if v.role != VbRole::Active {
+                return Err(Status::NotMyVbucket);
+            }
             (v.failover.uuid(), v.incarnation)
         };
         if options.uuid.is_some_and(|wanted| wanted != uuid) {

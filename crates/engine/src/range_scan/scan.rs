@@ -201,7 +201,7 @@ impl Scan {
 
     /// Places its cursor in the vBucket, or notes what has to be on disk before it is read.
     pub(super) fn begin(&self, bucket: &Arc<Bucket>) -> Result<(), Status> {
-        let everything = GatherOptions { above: Seqno(0), tombstones: false };
+        let everything = GatherOptions { above: Seqno(0), tombstones: false, prepares: false };
         let gathering = match Gather::begin(bucket, self.vb, everything) {
             Ok(gather) => Gathering::Table(gather, Places::default()),
             Err(Status::NotSupported) => {

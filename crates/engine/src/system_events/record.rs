@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::{
-    CollectionId, DocKey, HashedKey, Manifest, ManifestUid, Now, Seqno, Status, VbId, hash::key_hash,
+    CollectionId, DocKey, HashedKey, Manifest, ManifestUid, Now, Seqno, Status, VbId, VbRole, hash::key_hash,
 };
 use storage::StoreError;
 
@@ -57,6 +57,25 @@ impl Events {
     /// The manifest to record with everything up to a seqno. 0 stands for "look": the first manifest needs no events.
     pub(crate) fn told_up_to(&self, seqno: Seqno) -> ManifestUid {
         if seqno >= self.told_at { self.told } else { ManifestUid(0) }
+    }
+
+    /// A replica was told an event, at a seqno.
+    pub(crate) fn follow(&mut self, manifest: ManifestUid, seqno: Seqno) {
+        if manifest > self.told {
+            (self.told, self.target, self.told_at) = (manifest, manifest, seqno);
+        }
+    }
+
+    /// The manifest that has been told.
+    pub(crate) fn told(&self) -> ManifestUid {
+        self.told
+    }
+
+    /// Nothing is recorded here any more: another node is about to be the active.
+    pub(crate) fn hand_over(&mut self) {
+        self.owed.clear();
+        self.target = self.told;
+        self.are_unknown = false;
     }
 
     /// Whether some collections may not have begun.
@@ -159,6 +178,10 @@ impl VBucket {
         }
         self.events.owed.clear();
         self.events.are_unknown = false;
+        if self.events.told > manifest.uid {
+            // Told by an active that has heard more of the manifest than this node.
+            return;
+        }
         let owed = owed_after(found, self.events.told, manifest);
         self.record(env, &owed, Some(manifest.uid), after);
     }
@@ -191,8 +214,9 @@ impl Bucket {
             let mut after = self.aftermath(shard);
             let mut v = slot.vb.lock();
             v.manifest_uid = target.map_or(v.manifest_uid, |uid| v.manifest_uid.max(uid));
-            // Warm-up will find out what else is missing, and record this with it.
-            if env.keeps_tombstones() && !v.events.are_unknown {
+            // Warm-up will find out what else is missing, and record this with it. Only the active records: the others are
+            // told by it.
+            if v.role == VbRole::Active && env.keeps_tombstones() && !v.events.are_unknown {
                 v.record(&env, events, target, &mut after);
             }
         }
@@ -208,7 +232,11 @@ impl Bucket {
         let env = Env { shard, kind: self.options.kind, now };
         for vb in self.vbs_of(shard) {
             let Ok((slot, _)) = self.slot(vb) else { continue };
-            while slot.vb.lock().events.are_unknown && !shard.gate.is_closed() {
+            let is_wanted = || {
+                let v = slot.vb.lock();
+                v.role == VbRole::Active && v.events.are_unknown
+            };
+            while is_wanted() && !shard.gate.is_closed() {
                 let manifest = self.manifest();
                 let mut found = Vec::new();
                 for begin in owed_after(&[], ManifestUid(0), &manifest) {
@@ -226,8 +254,10 @@ impl Bucket {
                 }
                 let mut after = self.aftermath(shard);
                 let mut v = slot.vb.lock();
-                // Ends and settings are found at the end of warm-up.
-                v.catch_up(&env, &found, &manifest, &mut after);
+                if v.role == VbRole::Active {
+                    // Ends and settings are found at the end of warm-up.
+                    v.catch_up(&env, &found, &manifest, &mut after);
+                }
             }
         }
         Ok(())

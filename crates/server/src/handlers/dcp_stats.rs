@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use base::{Seqno, VbId};
+use base::{Seqno, VbId, VbRole};
 use protocol::binary::dcp::OpenFlags;
 use replication::producer::{
     controls::Priority,
@@ -38,7 +38,7 @@ pub(crate) struct Sums {
 
 /// All of a bucket's connections together.
 pub(crate) fn totals(shared: &Shared, bucket: &BucketEntry) -> Sums {
-    let high = bucket.engine.seqnos(None);
+    let high = bucket.engine.seqnos(None, &[VbRole::Active]);
     let mut total = Sums::default();
     shared.dcp.of_bucket(&bucket.uuid.0).iter().for_each(|stats| total.add(&sum(stats, &high)));
     total
@@ -46,7 +46,7 @@ pub(crate) fn totals(shared: &Shared, bucket: &BucketEntry) -> Sums {
 
 /// `dcp`: every connection with its streams, then the sums. `without_streams` leaves the streams out.
 pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams: bool) -> Pairs {
-    let high = bucket.engine.seqnos(None);
+    let high = bucket.engine.seqnos(None, &[VbRole::Active]);
     let producers = shared.dcp.of_bucket(&bucket.uuid.0);
     let mut pairs = Pairs::new();
     let mut total = Sums::default();
@@ -72,7 +72,7 @@ pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams
 /// `dcpagg`: sums over connections whose names begin alike, up to `separator`.
 pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str) -> Pairs {
     let separator = if separator.is_empty() { SEPARATOR } else { separator };
-    let high = bucket.engine.seqnos(None);
+    let high = bucket.engine.seqnos(None, &[VbRole::Active]);
     let mut groups: BTreeMap<String, Sums> = BTreeMap::new();
     let mut total = Sums::default();
     for stats in shared.dcp.of_bucket(&bucket.uuid.0) {

@@ -1,6 +1,6 @@
 //! Where vBuckets are in their histories.
 
-use base::{Cas, CollectionId, Datatype, Status};
+use base::{Cas, CollectionId, Datatype, Status, VbRole};
 use cluster::auth::Privilege;
 use protocol::{
     binary::{
@@ -33,7 +33,7 @@ pub(crate) fn all_vb_seqnos(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let collection = if knows_collections { collection } else { Some(CollectionId::DEFAULT) };
     let mut answer = Vec::new();
     if matches!(filter, VbStateFilter::Alive | VbStateFilter::Active) {
-        append_vb_seqnos(&bucket.engine.seqnos(collection), &mut answer);
+        append_vb_seqnos(&bucket.engine.seqnos(collection, &[VbRole::Active]), &mut answer);
     }
     call.answer(Cas::NONE, Datatype::RAW, &[], &[], &answer);
     Ok(())

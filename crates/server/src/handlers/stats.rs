@@ -170,17 +170,24 @@ fn operations(bucket: &BucketEntry) -> Pairs {
 
 fn documents(bucket: &BucketEntry, stats: &BucketStats) -> Pairs {
     let ops = &stats.ops;
-    let vbuckets = bucket.engine.vbuckets();
     vec![
         pair("bucket_uuid", &bucket.uuid.0),
         pair("curr_items", stats.curr_items),
-        pair("curr_items_tot", stats.curr_items),
-        pair("vb_active_curr_items", stats.curr_items),
-        pair("vb_active_num", vbuckets),
-        pair("vb_replica_num", 0),
+        pair("curr_items_tot", stats.active.items + stats.replica.items),
+        pair("vb_active_curr_items", stats.active.items),
+        pair("vb_active_num", stats.active.vbuckets),
+        pair("vb_active_itm_memory", stats.active.item_bytes),
+        pair("vb_active_ht_memory", stats.active.table_bytes),
+        pair("vb_replica_num", stats.replica.vbuckets),
+        pair("vb_replica_curr_items", stats.replica.items),
+        pair("vb_replica_num_non_resident", stats.replica.non_resident),
+        pair("vb_replica_perc_mem_resident", stats.replica.resident_percent()),
+        pair("vb_replica_itm_memory", stats.replica.item_bytes),
+        pair("vb_replica_ht_memory", stats.replica.table_bytes),
+        pair("vb_replica_queue_size", stats.replica.queue_items),
         pair("vb_pending_num", 0),
-        pair("vb_dead_num", 0),
-        pair("vb_active_num_non_resident", stats.non_resident),
+        pair("vb_dead_num", stats.dead.vbuckets),
+        pair("vb_active_num_non_resident", stats.active.non_resident),
         pair("vb_active_perc_mem_resident", stats.resident_percent),
         pair("vb_active_resident_items_ratio", stats.resident_percent),
         pair("vb_active_ops_create", ops.creates),

@@ -54,7 +54,7 @@ impl Bucket {
         now: Now,
     ) -> Result<SubdocMutated, Refusal> {
         let door = self.door(vb, key, now)?;
-        let durable = self.needs_sync(mutation.durability)?;
+        let durable = self.durability(mutation.durability)?;
         if mutation.deletes() {
             door.env.shard.gate.admits_deletes()?;
         } else {

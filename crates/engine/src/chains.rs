@@ -1,0 +1,152 @@
+//! Who has to hold a durable write before it is committed, and who says that he does.
+//!
+//! A majority is counted of the copies that are *configured*, not of those that exist just now: of three copies two have
+//! to hold a write, though only two exist; and where only one does, durable writes are impossible. While a vBucket's chain
+//! changes there are two, the one before and the one to be, and a write needs a majority of both: until the new one is
+//! known to hold what the old one had, either may be asked what was acknowledged.
+//!
+//! An acknowledgement says that everything prepared up to a seqno is held as its level asks for. So the prepares that have
+//! a majority are always the first ones. Acknowledgements are good for one term: with the next one they are forgotten.
+
+use base::{NodeId, Seqno};
+
+/// The nodes whose copies of a vBucket count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// One chain, or two while it changes; each begins with the active.
+    pub chains: Vec<Vec<NodeId>>,
+    /// Copies that are configured, the active among them: what a majority is counted of.
+    pub copies: u8,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(crate) struct Chains {
+    topology: Topology,
+    /// What the others have acknowledged; those in both chains once.
+    acknowledged: Vec<(NodeId, Seqno)>,
+}
+
+impl Chains {
+    /// The active alone, of so many copies.
+    pub(crate) fn alone(copies: u8) -> Self {
+        Self::new(Topology { chains: Vec::new(), copies })
+    }
+
+    pub(crate) fn new(topology: Topology) -> Self {
+        let others = topology.chains.iter().flat_map(|chain| chain.iter().skip(1));
+        let mut acknowledged: Vec<_> = others.map(|&node| (node, Seqno(0))).collect();
+        acknowledged.sort_unstable();
+        acknowledged.dedup();
+        Self { topology, acknowledged }
+    }
+
+    /// As [`Chains::new`], with what is known already of nodes that stay: for a change within a term.
+    pub(crate) fn followed_by(&self, topology: Topology) -> Self {
+        let mut next = Self::new(topology);
+        for (node, seqno) in &mut next.acknowledged {
+            *seqno = self.acknowledged_by(*node);
+        }
+        next
+    }
+
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Nobody has told which nodes there are: only how many copies are configured.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.topology.chains.is_empty()
+    }
+
+    /// How many copies have to hold a write.
+    pub(crate) fn majority(&self) -> usize {
+        usize::from(self.topology.copies) / 2 + 1
+    }
+
+    /// Whether there are enough members for a majority.
+    pub(crate) fn is_majority_possible(&self) -> bool {
+        let majority = self.majority();
+        match self.is_untold() {
+            true => majority <= 1,
+            false => self.topology.chains.iter().all(|chain| chain.len() >= majority),
+        }
+    }
+
+    /// Another member has everything prepared up to a seqno. Whether that is news.
+    pub(crate) fn acknowledge(&mut self, node: NodeId, seqno: Seqno) -> bool {
+        let known = self.acknowledged.iter_mut().find(|known| known.0 == node && known.1 < seqno);
+        known.map(|known| known.1 = seqno).is_some()
+    }
+
+    fn acknowledged_by(&self, node: NodeId) -> Seqno {
+        self.acknowledged.iter().find(|known| known.0 == node).map_or(Seqno(0), |known| known.1)
+    }
+
+    /// Up to which seqno a majority of every chain holds what is prepared, the active taken to hold everything.
+    pub(crate) fn reached(&self) -> Seqno {
+        const EVERYTHING: Seqno = Seqno(u64::MAX);
+        let needed = self.majority() - 1;
+        if !self.is_majority_possible() {
+            return Seqno(0);
+        }
+        let of_chain = |chain: &Vec<NodeId>| {
+            let mut others: Vec<_> = chain.iter().skip(1).map(|&node| self.acknowledged_by(node)).collect();
+            others.sort_unstable_by_key(|&seqno| std::cmp::Reverse(seqno));
+            needed.checked_sub(1).map_or(EVERYTHING, |last| others.get(last).copied().unwrap_or_default())
+        };
+        self.topology.chains.iter().map(of_chain).min().unwrap_or(EVERYTHING)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chains(chains: &[&[u16]], copies: u8) -> Chains {
+        let chains = chains.iter().map(|chain| chain.iter().copied().map(NodeId).collect()).collect();
+        Chains::new(Topology { chains, copies })
+    }
+
+    #[test]
+    fn a_majority_is_counted_of_the_configured_copies() {
+        assert_eq!(Chains::alone(1).reached(), Seqno(u64::MAX));
+        assert!(Chains::alone(1).is_majority_possible() && !Chains::alone(2).is_majority_possible());
+        assert_eq!(Chains::alone(2).reached(), Seqno(0));
+        for (copies, needed) in [(1, 1), (2, 2), (3, 2), (4, 3)] {
+            for members in 1..=4 {
+                let all: Vec<u16> = (0..members).collect();
+                let chains = chains(&[&all], copies);
+                assert_eq!(chains.majority(), needed);
+                assert_eq!(chains.is_majority_possible(), usize::from(members) >= needed);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_majority_has_is_reached() {
+        let mut chains = chains(&[&[5, 6, 7, 8]], 4);
+        assert_eq!(chains.reached(), Seqno(0));
+        assert!(chains.acknowledge(NodeId(6), Seqno(10)));
+        assert_eq!(chains.reached(), Seqno(0), "two of four are none");
+        assert!(chains.acknowledge(NodeId(8), Seqno(7)));
+        assert_eq!(chains.reached(), Seqno(7));
+        assert!(!chains.acknowledge(NodeId(6), Seqno(9)), "an older word changes nothing");
+        assert!(!chains.acknowledge(NodeId(9), Seqno(99)), "nor does that of a stranger");
+        assert!(chains.acknowledge(NodeId(7), Seqno(9)));
+        assert_eq!(chains.reached(), Seqno(9));
+    }
+
+    #[test]
+    fn while_a_chain_changes_both_have_to_agree() {
+        let mut chains = chains(&[&[1, 2, 3], &[1, 2, 4]], 3);
+        chains.acknowledge(NodeId(3), Seqno(10));
+        assert_eq!(chains.reached(), Seqno(0));
+        chains.acknowledge(NodeId(4), Seqno(8));
+        assert_eq!(chains.reached(), Seqno(8));
+        chains.acknowledge(NodeId(2), Seqno(9));
+        assert_eq!(chains.reached(), Seqno(9), "who is in both counts in both");
+        let next = chains.followed_by(Topology { chains: vec![vec![NodeId(1), NodeId(4)]], copies: 3 });
+        assert_eq!(next.reached(), Seqno(8));
+    }
+}

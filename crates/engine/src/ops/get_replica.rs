@@ -1,0 +1,46 @@
+//! Reads of what a replica holds. Nothing changes by them: what has expired is not there, and stays as it is until the
+//! active says that it is gone.
+
+use base::{HashedKey, Now, Status, VbId, VbRole};
+
+use super::get::count_use;
+use crate::{bucket::Bucket, doc::DocView, notify::Refusal, vbucket::is_due};
+
+impl Bucket {
+    /// `GET_REPLICA`: reads a document where this node has a replica of it. `read` runs under the vBucket's lock.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when it has none, `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` when the copy is in the making
+    /// and the document may be still to come; [`Refusal::Fetch`] when it is not in memory.
+    pub fn get_replica<R>(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        now: Now,
+        read: impl FnOnce(&DocView<'_>) -> R,
+    ) -> Result<R, Refusal> {
+        let door = self.door(vb, key, now)?;
+        let mut guard = door.enter_as(VbRole::Replica)?;
+        let v = &mut *guard;
+        let found = v.table.find(key.hash, key.key.encoded()).map(|item| item.seqno());
+        if !v.vouches_for(key.hash, found) {
+            return Err(v.missing(key));
+        }
+        if found.is_none() {
+            v.settle_absent(key)?;
+        }
+        let Some(item) = v.shown(&door.env, key) else {
+            v.ops.get_misses += 1;
+            let is_whole = !v.following.is_partial;
+            return Err(if is_whole { Status::KeyNotFound } else { Status::TemporaryFailure }.into());
+        };
+        debug_assert!(!is_due(item.expiry(), now));
+        if !item.is_resident() {
+            return Err(v.missing(key));
+        }
+        count_use(item, v.ops.get_hits);
+        let result = read(&DocView::of(item, item.cas(), &door.env.shard.arena));
+        v.ops.get_hits += 1;
+        Ok(result)
+    }
+}

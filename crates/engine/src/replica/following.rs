@@ -1,0 +1,120 @@
+//! What a vBucket knows of itself as a copy of another node's: how whole it is, and how far it may acknowledge.
+
+use base::{Seqno, bucket::DurabilityLevel};
+
+use super::{
+    Inflow,
+    snapshots::{Open, Snapshots},
+};
+use crate::{aftermath::Aftermath, notify::Waiter, vbucket::VBucket};
+
+/// See the module header. An active has one too: it may become a replica.
+#[derive(Debug, Default)]
+pub(crate) struct Following {
+    /// The only inflow that is good.
+    ticket: u64,
+    /// Its stream has told of the snapshot that is open.
+    is_announced: bool,
+    pub(crate) snapshots: Snapshots,
+    /// Not even the first snapshot is whole.
+    pub(crate) is_partial: bool,
+    /// The last prepare in whole snapshots.
+    prepared: Seqno,
+    /// The last whole snapshot from disk ends here: it is acknowledged once that is synced.
+    disk_end: Seqno,
+    high_prepared: Seqno,
+    /// Who waits for that to rise above a seqno.
+    waiter: Option<(Seqno, Waiter)>,
+}
+
+impl Following {
+    /// Begins anew with what a vBucket holds: a whole copy, or nothing of one that is to be made.
+    pub(crate) fn restart(&mut self, is_partial: bool) {
+        *self = Self { ticket: self.ticket + 1, is_partial, waiter: self.waiter, ..Self::default() };
+    }
+
+    /// A restart has found this as the last prepare that is held as its level asks for: everything was synced.
+    pub(crate) fn recovered(&mut self, prepared: Seqno) {
+        (self.prepared, self.high_prepared) = (prepared, prepared);
+    }
+
+    /// No input is good any more.
+    pub(crate) fn shut(&mut self) {
+        self.ticket += 1;
+        self.is_announced = false;
+    }
+
+    /// Another stream begins.
+    pub(crate) fn begin(&mut self, vb: base::VbId) -> Inflow {
+        self.shut();
+        Inflow { vb, ticket: self.ticket }
+    }
+
+    pub(crate) fn is_current(&self, inflow: Inflow) -> bool {
+        self.ticket == inflow.ticket
+    }
+
+    /// The snapshot that items are taken for.
+    pub(crate) fn announced(&self) -> Option<&Open> {
+        self.snapshots.open().filter(|_| self.is_announced)
+    }
+
+    pub(crate) fn announce(&mut self, open: Open) {
+        self.is_announced = true;
+        self.snapshots.begin(open);
+    }
+
+    pub(crate) fn await_above(&mut self, above: Seqno, waiter: Waiter) {
+        self.waiter = Some((above, waiter));
+    }
+}
+
+impl VBucket {
+    /// What is whole of the copy: everything, or up to where the open snapshot began. What a new active goes on from.
+    pub(crate) fn promotable(&self) -> Seqno {
+        self.following.snapshots.open().map_or(self.high_seqno, |open| open.start)
+    }
+
+    /// Everything the vBucket holds is whole, and was prepared under the levels that it says.
+    pub(crate) fn note_whole(&mut self) {
+        self.following.prepared = self.marks.prepared;
+    }
+
+    /// The open snapshot is whole.
+    pub(crate) fn close_snapshot(&mut self, is_persistent: bool, after: &mut Aftermath<'_>) {
+        let is_first = std::mem::take(&mut self.following.is_partial);
+        let Some(open) = self.following.snapshots.close(is_first) else { return };
+        if open.from_disk {
+            self.following.disk_end = open.end;
+            self.purge_seqno = self.purge_seqno.max(open.purge_seqno.min(open.end));
+        }
+        self.marks.visible = self.marks.visible.max(open.max_visible.min(open.end));
+        self.note_whole();
+        if !is_persistent {
+            self.following.snapshots.synced(open.end);
+        }
+        self.raise_high_prepared(is_persistent, after);
+    }
+
+    /// More may be acknowledged: a snapshot has become whole, or something was synced.
+    pub(crate) fn raise_high_prepared(&mut self, is_persistent: bool, after: &mut Aftermath<'_>) {
+        let synced = if is_persistent { self.persisted_seqno } else { Seqno(u64::MAX) };
+        if self.following.disk_end > synced {
+            return;
+        }
+        let reached = self.pending.held_before(DurabilityLevel::PersistToMajority, synced);
+        let reached = reached.unwrap_or(self.following.prepared).min(self.following.prepared);
+        if reached <= self.following.high_prepared {
+            return;
+        }
+        self.following.high_prepared = reached;
+        if let Some((_, waiter)) = self.following.waiter.take_if(|waiting| waiting.0 < reached) {
+            after.wake(waiter);
+        }
+    }
+
+    /// Everything that was prepared up to here is held as its level asks for.
+    pub(crate) fn high_prepared(&self) -> Seqno {
+        self.following.high_prepared
+    }
+}

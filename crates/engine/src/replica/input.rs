@@ -1,0 +1,157 @@
+//! Streams: how one begins, what it says of the history, and where its snapshots begin and end.
+
+use base::{Now, Seqno, Status, VbId, VbRole, VbUuid};
+use parking_lot::MutexGuard;
+
+use super::{Inflow, ReplicaMarker, ReplicaStart, snapshots::Open};
+use crate::{
+    bucket::Bucket,
+    failover_table::FailoverTable,
+    notify::Waiter,
+    shard::{Env, Shard},
+    vbucket::VBucket,
+};
+
+impl Bucket {
+    /// Begins a stream of a term, in place of the one before.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when the vBucket is no replica of that term, `TemporaryFailure` when what is damaged beyond use could
+    /// not be dropped.
+    pub fn replica_begin(&self, vb: VbId, term: u64, now: Now) -> Result<ReplicaStart, Status> {
+        let (slot, _) = self.slot(vb)?;
+        let is_damaged = {
+            let v = slot.vb.lock();
+            check_follower(&v, term)?;
+            v.pending.is_damaged()
+        };
+        if is_damaged {
+            // A prepare that cannot be read can be neither committed nor acknowledged. The active has it.
+            self.reset_replica(vb, now)?;
+        }
+        let mut v = slot.vb.lock();
+        check_follower(&v, term)?;
+        let inflow = v.following.begin(vb);
+        let open = v.following.snapshots.open().map(|open| (open.start, open.end));
+        let (snap_start, snap_end) = open.unwrap_or((v.high_seqno, v.high_seqno));
+        Ok(ReplicaStart {
+            inflow,
+            vb_uuid: v.failover.uuid(),
+            start: v.high_seqno,
+            snap_start,
+            snap_end,
+            failover_log: v.failover.log().to_vec(),
+            manifest_uid: v.events.told_up_to(v.high_seqno),
+        })
+    }
+
+    /// The active has accepted the stream: its history is the copy's.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when the inflow is void; `Invalid` when there is no history.
+    pub fn replica_accept_log(
+        &self,
+        inflow: Inflow,
+        log: &[(VbUuid, Seqno)],
+        now: Now,
+    ) -> Result<(), Status> {
+        let Some(failover) = FailoverTable::adopted(log) else { return Err(Status::Invalid) };
+        let (mut v, shard) = self.follower(inflow)?;
+        if v.failover != failover {
+            v.failover = failover;
+            if shard.store.is_some() {
+                // Recorded with the next batch: until then nothing is on disk that is not of the branches before.
+                let index = v.index_in_shard;
+                drop(v);
+                shard.gate.mark_dirty(index, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// The active's history goes only up to `to` with the copy. Where it has more, it is dropped altogether, and what comes
+    /// then builds a new one. Returns what the copy goes on from. The inflow is void then.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when the inflow is void; `TemporaryFailure` when the disk refuses.
+    pub fn replica_rollback(&self, inflow: Inflow, to: Seqno, now: Now) -> Result<Seqno, Status> {
+        {
+            let (mut v, _) = self.follower(inflow)?;
+            v.following.shut();
+            if v.high_seqno <= to && v.high_seqno > Seqno(0) {
+                return Ok(v.high_seqno);
+            }
+        }
+        self.reset_replica(inflow.vb, now)?;
+        Ok(Seqno(0))
+    }
+
+    /// A snapshot begins, or the open one goes on.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when the inflow is void; `Range` when it leaves a gap, or ends before what is there already.
+    pub fn replica_marker(&self, inflow: Inflow, marker: &ReplicaMarker, now: Now) -> Result<(), Status> {
+        let (_, shard) = self.slot(inflow.vb)?;
+        let env = Env { shard, kind: self.options.kind, now };
+        let mut after = self.aftermath(shard);
+        let (mut v, _) = self.follower(inflow)?;
+        let v = &mut *v;
+        let open = v.following.snapshots.open().copied();
+        let start = open.map_or(v.high_seqno, |open| open.start);
+        let end_min = open.map_or(v.high_seqno, |open| open.end.max(v.high_seqno));
+        if marker.start > v.high_seqno || marker.end < end_min {
+            return Err(Status::Range);
+        }
+        if v.high_seqno == Seqno(0) {
+            // Whatever it was taken for while there was nothing: it is a copy in the making now.
+            v.following.is_partial = true;
+        }
+        v.following.announce(Open {
+            start,
+            end: marker.end,
+            from_disk: marker.from_disk || open.is_some_and(|open| open.from_disk),
+            high_completed: marker.high_completed,
+            max_visible: marker.max_visible,
+            purge_seqno: marker.purge_seqno,
+        });
+        if v.high_seqno == marker.end {
+            v.end_snapshot(&env, &mut after);
+        }
+        Ok(())
+    }
+
+    /// Up to which seqno everything that was prepared is held here as its level asks for: what a replica acknowledges.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`.
+    pub fn high_prepared(&self, vb: VbId) -> Result<Seqno, Status> {
+        let (slot, _) = self.slot(vb)?;
+        Ok(slot.vb.lock().high_prepared())
+    }
+
+    /// The same; the waiter is woken, once, when it has risen above a seqno that it has not reached yet.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`.
+    pub fn await_high_prepared(&self, vb: VbId, above: Seqno, waiter: Waiter) -> Result<Seqno, Status> {
+        let (slot, _) = self.slot(vb)?;
+        let mut v = slot.vb.lock();
+        let reached = v.high_prepared();
+        if reached <= above {
+            v.following.await_above(above, waiter);
+        }
+        Ok(reached)
+    }
+
+    /// The vBucket, locked, that an inflow is for.
+    pub(super) fn follower(&self, inflow: Inflow) -> Result<(MutexGuard<'_, VBucket>, &Shard), Status> {
+        let (slot, shard) = self.slot(inflow.vb)?;
+        let v = slot.vb.lock();
+        let is_good = v.role == VbRole::Replica && v.following.is_current(inflow);
+        if is_good { Ok((v, shard)) } else { Err(Status::NotMyVbucket) }
+    }
+}
+
+fn check_follower(v: &VBucket, term: u64) -> Result<(), Status> {
+    if v.role == VbRole::Replica && v.term == term { Ok(()) } else { Err(Status::NotMyVbucket) }
+}

@@ -1,0 +1,190 @@
+//! Items: each put where the active has put it.
+
+use base::{HashedKey, Now, Seqno, Status, VbId, VbRole};
+use storage::{Locator, RecordKind};
+
+use super::{Inflow, ReplicaItem, ReplicaKind};
+use crate::{
+    aftermath::Aftermath,
+    bucket::Bucket,
+    item::{ItemMeta, ItemPtr, NewItem},
+    item_kind::set_kind,
+    notify::Refusal,
+    ops::item_bytes,
+    prepares::{Outcome, version_of},
+    shard::Env,
+    system_events::SystemEvent,
+    vbucket::{Current, VBucket},
+};
+
+impl Bucket {
+    /// The next item of the snapshot that is open. One that is there already is ignored.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when the inflow is void; `Range` when it is outside of the snapshot; `Invalid` when it commits what
+    /// was not prepared; `TemporaryFailure` and `NoMemory` when there is no room for it just now; [`Refusal::Fetch`] when
+    /// the disk has to be asked first. Nothing has changed then.
+    pub fn replica_item(&self, inflow: Inflow, item: &ReplicaItem<'_>, now: Now) -> Result<(), Refusal> {
+        let (slot, shard) = self.slot(inflow.vb)?;
+        let env = Env { shard, kind: self.options.kind, now };
+        let commits = {
+            let (v, _) = self.follower(inflow)?;
+            if item.seqno <= v.high_seqno {
+                return Ok(());
+            }
+            if v.following.announced().is_none_or(|open| item.seqno > open.end) {
+                return Err(Status::Range.into());
+            }
+            match item.kind {
+                ReplicaKind::Commit { prepared } => {
+                    Some(v.pending.hold(&env, prepared).ok_or(Status::Invalid)?)
+                }
+                _ => None,
+            }
+        };
+        // Made without the lock: values may be large. Nobody else changes what a replica holds meanwhile but who voids the
+        // inflow.
+        let new = self.replica_version(&env, inflow.vb, item, commits.as_ref());
+        commits.into_iter().for_each(|held| shard.release(held));
+        let new = new?;
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        if v.role != VbRole::Replica || !v.following.is_current(inflow) {
+            return Err(Status::NotMyVbucket.into());
+        }
+        v.take_in(&env, item, new, &mut after)
+    }
+
+    /// What is put into table or checkpoint for an item, if anything is.
+    fn replica_version<'e>(
+        &self,
+        env: &Env<'e>,
+        vb: VbId,
+        item: &ReplicaItem<'_>,
+        commits: Option<&ItemPtr>,
+    ) -> Result<Option<NewItem<'e>>, Refusal> {
+        let kind = match item.kind {
+            ReplicaKind::Advance => return Ok(None),
+            ReplicaKind::Mutation | ReplicaKind::System { deleted: false } => RecordKind::Document,
+            ReplicaKind::Deletion | ReplicaKind::System { deleted: true } => RecordKind::Deletion,
+            ReplicaKind::Expiration => RecordKind::Expiration,
+            ReplicaKind::Prepare { level, deleted: false } => RecordKind::Prepare(level),
+            ReplicaKind::Prepare { level, deleted: true } => RecordKind::PreparedDeletion(level),
+            ReplicaKind::Abort { .. } => RecordKind::Abort,
+            ReplicaKind::Commit { .. } => {
+                let prepare = commits.map(|held| env.shard.item(held)).ok_or(Status::Internal)?;
+                self.admit_replica(env, item_bytes(item.key, prepare.value().len()), true)?;
+                return Ok(Some(version_of(env, prepare).ok_or_else(|| self.out_of_memory())?));
+            }
+        };
+        let prepared = if let ReplicaKind::Abort { prepared } = item.kind { prepared } else { Seqno(0) };
+        let prepared = prepared.get().to_le_bytes();
+        let value = if kind == RecordKind::Abort { &prepared[..] } else { item.value };
+        self.admit_replica(env, item_bytes(item.key, value.len()), kind.frees_space())?;
+        let meta = ItemMeta {
+            vb,
+            cas: item.cas,
+            rev: item.rev,
+            flags: item.flags,
+            expiry: item.expiry,
+            datatype: item.datatype,
+            deleted: kind.is_tombstone(),
+            locator: Locator::NONE,
+            ..ItemMeta::default()
+        };
+        let mut new = NewItem::new(&env.shard.arena, &meta, item.key.encoded(), value)
+            .ok_or_else(|| self.out_of_memory())?;
+        set_kind(&mut new, kind);
+        Ok(Some(new))
+    }
+
+    /// Whether there is room for a replica's item: above everything that clients may fill, up to the quota.
+    fn admit_replica(&self, env: &Env<'_>, bytes: usize, frees: bool) -> Result<(), Status> {
+        env.shard.gate.admits_deletes()?;
+        let fits = frees || !env.shard.gate.is_short_of_space();
+        if fits && self.fits_reserve(env, bytes) { Ok(()) } else { Err(Status::TemporaryFailure) }
+    }
+}
+
+impl VBucket {
+    fn take_in<'e>(
+        &mut self,
+        env: &Env<'e>,
+        item: &ReplicaItem<'_>,
+        new: Option<NewItem<'e>>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<(), Refusal> {
+        let key = HashedKey::new(item.key);
+        match (item.kind, new) {
+            (ReplicaKind::Prepare { .. }, Some(new)) => {
+                // One that is open still has ended in what a snapshot from disk leaves out.
+                self.close_prepare_of(key, Outcome::Aborted, env.now, after);
+                self.prepare_at(env, key, new, item.seqno, after)?;
+            }
+            (ReplicaKind::Abort { prepared }, Some(new)) => {
+                self.abort_at(env, prepared, new, item.seqno, after);
+            }
+            (_, Some(new)) => {
+                let (old, is_lost) = self.replaced_on_replica(key)?;
+                self.publish_at(env, key, old.as_ref(), new, item.seqno, after)?;
+                if is_lost {
+                    self.give_up_lost(env.shard, key);
+                }
+                if let ReplicaKind::Commit { prepared } = item.kind {
+                    self.checkpoint.note_commit(prepared);
+                }
+                self.close_prepare_of(key, Outcome::Committed(item.seqno), env.now, after);
+                if matches!(item.kind, ReplicaKind::System { .. })
+                    && let Some(event) = SystemEvent::decode(item.value)
+                {
+                    self.events.follow(event.manifest_uid, item.seqno);
+                }
+            }
+            (_, None) => self.advance(env, item.seqno, after),
+        }
+        self.hlc.witness(item.cas);
+        self.following.snapshots.note_item();
+        if self.following.announced().is_some_and(|open| open.end == item.seqno) {
+            self.end_snapshot(env, after);
+        }
+        Ok(())
+    }
+
+    /// The version that a replica's item replaces, or that there was one, lost to damage.
+    ///
+    /// # Errors
+    /// [`Refusal::Fetch`] when it may be on disk only: it is counted as long as nobody knows.
+    fn replaced_on_replica(&mut self, key: HashedKey<'_>) -> Result<(Option<Current>, bool), Refusal> {
+        if let Some(found) = self.table.find(key.hash, key.key.encoded()) {
+            return Ok((Some(Current::of(found)), false));
+        }
+        match self.settle_absent(key) {
+            Ok(_) => Ok((None, false)),
+            Err(Refusal::Status(_)) => Ok((None, true)),
+            Err(Refusal::Fetch) => Err(Refusal::Fetch),
+        }
+    }
+
+    /// There is nothing up to a seqno.
+    fn advance(&mut self, env: &Env<'_>, seqno: Seqno, after: &mut Aftermath<'_>) {
+        self.high_seqno = seqno;
+        if env.is_persistent() {
+            // So that it is recorded, though no item carries it.
+            self.report_dirty(env, true, 0, after);
+        }
+    }
+
+    /// The last seqno of the open snapshot is here.
+    pub(super) fn end_snapshot(&mut self, env: &Env<'_>, after: &mut Aftermath<'_>) {
+        let completed = self
+            .following
+            .snapshots
+            .open()
+            .filter(|open| open.from_disk)
+            .map_or(Seqno(0), |open| open.high_completed.min(open.end));
+        if completed > Seqno(0) {
+            self.close_prepares_up_to(completed, env.now, after);
+        }
+        self.close_snapshot(env.is_persistent(), after);
+    }
+}

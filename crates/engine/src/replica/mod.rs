@@ -1,0 +1,167 @@
+//! A replica's input: what a node that follows a vBucket's active copy is told, put into table, checkpoint and prepares
+//! under the seqnos, CAS values and revisions that the active has given.
+//!
+//! * Input belongs to a stream, and a stream to a term: whoever begins one ([`Bucket::replica_begin`]) gets an [`Inflow`],
+//!   and with that every one before it is void. What comes with a void one is refused and changes nothing.
+//! * What has come already is ignored, so a stream may begin again where the last one broke off.
+//! * Items belong to a snapshot. A copy is good at ends of snapshots only ([`snapshots`]): in between it is not
+//!   acknowledged, and recorded as being in between. A copy that has not even its first one is not to be promoted.
+//! * What a replica holds for a durable write is acknowledged in the order of seqnos, by its level: in memory once its
+//!   snapshot is whole, or synced ([`Bucket::high_prepared`]).
+//! * A commit is a version made of the prepare that is here. In a snapshot from disk it may be a plain version; and what
+//!   such a snapshot says is completed, and does not show, was aborted.
+//! * A history that is not the active's goes altogether: a new incarnation is built from zero. Going back to a point in the
+//!   middle is for later.
+
+pub(crate) mod following;
+mod input;
+mod items;
+pub(crate) mod snapshots;
+
+use base::{Cas, Datatype, DocKey, ManifestUid, Seqno, VbId, VbUuid, bucket::DurabilityLevel};
+
+use crate::feed::{FeedItem, FeedKind, FeedSnapshot};
+
+/// The right to bring input: good until the vBucket's role or term changes or somebody else begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inflow {
+    /// Of which vBucket.
+    pub vb: VbId,
+    ticket: u64,
+}
+
+/// Where a replica is: what it asks its active for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaStart {
+    /// For everything that the stream brings.
+    pub inflow: Inflow,
+    /// The branch that the copy is on.
+    pub vb_uuid: VbUuid,
+    /// The last seqno that it has.
+    pub start: Seqno,
+    /// The snapshot that this lies in; both are `start` between two.
+    pub snap_start: Seqno,
+    /// See `snap_start`.
+    pub snap_end: Seqno,
+    /// Branches with the seqno each began at, newest first.
+    pub failover_log: Vec<(VbUuid, Seqno)>,
+    /// The collections manifest whose events it has.
+    pub manifest_uid: ManifestUid,
+}
+
+/// A snapshot begins, or one that was cut short goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaMarker {
+    /// The seqno before the first one covered; that of the open snapshot if there is one.
+    pub start: Seqno,
+    /// The last one covered.
+    pub end: Seqno,
+    /// It may leave out what is completed, of durable writes too.
+    pub from_disk: bool,
+    /// The last seqno that is visible to clients.
+    pub max_visible: Seqno,
+    /// From disk: every prepare up to here is completed.
+    pub high_completed: Seqno,
+    /// From disk: tombstones up to here may be missing.
+    pub purge_seqno: Seqno,
+}
+
+impl From<&FeedSnapshot> for ReplicaMarker {
+    fn from(snapshot: &FeedSnapshot) -> Self {
+        Self {
+            start: snapshot.start,
+            end: snapshot.end,
+            from_disk: snapshot.from_disk,
+            max_visible: snapshot.max_visible,
+            high_completed: snapshot.high_completed,
+            purge_seqno: snapshot.purge_seqno,
+        }
+    }
+}
+
+/// What a replica is told of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaKind {
+    /// The document has this value.
+    Mutation,
+    /// The document was deleted; a value, if any, is its system xattrs.
+    Deletion,
+    /// The document was deleted because it had expired.
+    Expiration,
+    /// A system event as it is stored, or its end.
+    System {
+        /// It is a tombstone.
+        deleted: bool,
+    },
+    /// A durable write is in progress.
+    Prepare {
+        /// What it is to wait for.
+        level: DurabilityLevel,
+        /// It is a deletion.
+        deleted: bool,
+    },
+    /// A durable write is what its key says now. Its metadata and value are the prepare's.
+    Commit {
+        /// The prepare.
+        prepared: Seqno,
+    },
+    /// A durable write has failed.
+    Abort {
+        /// The prepare.
+        prepared: Seqno,
+    },
+    /// Nothing: there is no item up to this seqno (whatever had it was superseded). The key is not looked at.
+    Advance,
+}
+
+/// One of the items of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplicaItem<'a> {
+    /// What it says.
+    pub kind: ReplicaKind,
+    /// About which key.
+    pub key: DocKey<'a>,
+    /// Its place in the active's order.
+    pub seqno: Seqno,
+    /// Its CAS.
+    pub cas: Cas,
+    /// Its revision.
+    pub rev: u64,
+    /// Opaque to the server.
+    pub flags: u32,
+    /// Absolute Unix seconds, 0 never; of a deletion the time of it.
+    pub expiry: u32,
+    /// What the value is.
+    pub datatype: Datatype,
+    /// The value as stored.
+    pub value: &'a [u8],
+}
+
+impl<'a> ReplicaItem<'a> {
+    /// What a feed that tells of prepares has told, for a replica in the same process.
+    #[must_use]
+    pub fn of_feed(item: &'a FeedItem) -> Self {
+        let kind = match item.kind {
+            FeedKind::Mutation | FeedKind::Deletion if item.prepared != Seqno(0) => {
+                ReplicaKind::Commit { prepared: item.prepared }
+            }
+            FeedKind::Mutation => ReplicaKind::Mutation,
+            FeedKind::Deletion => ReplicaKind::Deletion,
+            FeedKind::Expiration => ReplicaKind::Expiration,
+            FeedKind::System => ReplicaKind::System { deleted: item.deleted },
+            FeedKind::Prepare => ReplicaKind::Prepare { level: item.level, deleted: item.deleted },
+            FeedKind::Abort => ReplicaKind::Abort { prepared: item.prepared },
+        };
+        Self {
+            kind,
+            key: item.key(),
+            seqno: item.seqno,
+            cas: item.cas,
+            rev: item.rev,
+            flags: item.flags,
+            expiry: item.expiry,
+            datatype: item.datatype,
+            value: item.value(),
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! What this node is to each vBucket, and how that changes.
+//!
+//! Who is what is decided elsewhere, for all nodes, under a *term* that grows with every decision; the engine obeys, and
+//! refuses what belongs to a term before the one it knows. Asking twice for the same changes nothing.
+//!
+//! | | clients | input | feeds | expiry |
+//! |---|---|---|---|---|
+//! | Dead | refused | refused | end | rests |
+//! | Replica | [`Bucket::get_replica`] | by its stream | end | rests |
+//! | Active | served | refused | told | acts |
+//! | Sealed | refused | refused | told to the end | rests |
+//!
+//! Flushing, ejection, compaction and warm-up are the same whatever the role. A sealed vBucket gets no seqno any more: what
+//! is prepared stays so, and whoever waits for it learns from the next active, by replication, what became of it.
+//!
+//! An active begins with a branch of its own, behind what is whole of its copy, and that is synced before anything is
+//! served. What others have behind that point is no part of its history.
+//!
+//! The role is a field of the vBucket, looked at under its lock by whoever is there anyway. Beside the lock it can be read
+//! from its slot: a change of role is seen there before anything of the new one is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Now, Seqno, Status, VbId, VbRole, bucket::BucketKind};
+use storage::VbState;
+
+use crate::{
+    aftermath::Aftermath,
+    bucket::{Bucket, Slot},
+    ceiling,
+    chains::{Chains, Topology},
+    failover_table::{FailoverTable, branch_uuid, mix},
+    feed::VbHistory,
+    flusher,
+    locks::Locks,
+    shard::{Env, Shard},
+    vbucket::VBucket,
+};
+
+/// Bits of a slot's word that tell the role; the term is above them.
+const ROLE_BITS: u32 = 2;
+
+/// A vBucket that this node is to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Activation {
+    /// Which.
+    pub vb: VbId,
+    /// In which term.
+    pub term: u64,
+    /// Whose copies count.
+    pub topology: Topology,
+}
+
+/// How a vBucket stands on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbStatus {
+    /// What this node is to it.
+    pub role: VbRole,
+    /// Since which decision.
+    pub term: u64,
+    /// It was found after a stop that was not clean: others may have more of its history.
+    pub unconfirmed: bool,
+    /// Its history.
+    pub history: VbHistory,
+    /// Everything prepared up to here is held as its level asks for.
+    pub high_prepared: Seqno,
+    /// The snapshot that its last seqno lies in, if that is not whole.
+    pub snapshot: Option<(Seqno, Seqno)>,
+    /// It may become the active: it is no copy in the making.
+    pub complete: bool,
+    /// Up to here it is whole: where a new active would go on from.
+    pub promotable: Seqno,
+    /// Durable writes in progress.
+    pub prepares: usize,
+}
+
+/// Role and term of a vBucket, for whoever does not hold its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Standing(AtomicU64);
+
+impl Standing {
+    pub(crate) fn new(role: VbRole, term: u64) -> Self {
+        Self(AtomicU64::new(pack(role, term)))
+    }
+
+    fn set(&self, role: VbRole, term: u64) {
+        // Pairs with the load: whoever sees what was made in a role sees the role.
+        self.0.store(pack(role, term), Ordering::SeqCst);
+    }
+
+    fn get(&self) -> (VbRole, u64) {
+        let word = self.0.load(Ordering::SeqCst);
+        let role = match word & ((1 << ROLE_BITS) - 1) {
+            1 => VbRole::Replica,
+            2 => VbRole::Active,
+            3 => VbRole::Sealed,
+            _ => VbRole::Dead,
+        };
+        (role, word >> ROLE_BITS)
+    }
+}
+
+const fn pack(role: VbRole, term: u64) -> u64 {
+    let role = match role {
+        VbRole::Dead => 0,
+        VbRole::Replica => 1,
+        VbRole::Active => 2,
+        VbRole::Sealed => 3,
+    };
+    term << ROLE_BITS | role
+}
+
+impl Bucket {
+    /// Role and term of a vBucket. Takes no lock.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when there is no such vBucket at all.
+    pub fn vb_role(&self, vb: VbId) -> Result<(VbRole, u64), Status> {
+        Ok(self.slot(vb)?.0.standing.get())
+    }
+
+    /// How a vBucket stands.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when there is no such vBucket at all.
+    pub fn vb_status(&self, vb: VbId) -> Result<VbStatus, Status> {
+        let (slot, _) = self.slot(vb)?;
+        let v = slot.vb.lock();
+        Ok(VbStatus {
+            role: v.role,
+            term: v.term,
+            unconfirmed: v.is_unconfirmed,
+            history: v.history(),
+            high_prepared: v.high_prepared(),
+            snapshot: v.following.snapshots.open().map(|open| (open.start, open.end)),
+            complete: !v.following.is_partial,
+            promotable: v.promotable(),
+            prepares: v.pending.len(),
+        })
+    }
+
+    /// As [`Bucket::activate_all`], of one vBucket.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn activate(&self, vb: VbId, term: u64, topology: Topology, now: Now) -> Result<(), Status> {
+        let answers = self.activate_all(&[Activation { vb, term, topology }], now);
+        answers.into_iter().next().map_or(Err(Status::Internal), |answer| answer.1)
+    }
+
+    /// Makes this node the active of vBuckets: each begins a branch (but one that was never written), is synced, and is
+    /// served then. One sync serves all vBuckets of a shard. Of one that is active already, term and topology change.
+    ///
+    /// Each vBucket's answer is `Invalid` when a later term is known, `NotMyVbucket` when there is no such vBucket or it is a
+    /// copy in the making, `TemporaryFailure` when the disk refuses.
+    pub fn activate_all(&self, wanted: &[Activation], now: Now) -> Vec<(VbId, Result<(), Status>)> {
+        let _one_at_a_time = self.role_changes.lock();
+        // What the events of a vBucket are compared with. Before the flusher's lock, as everywhere.
+        let _manifest_stays = self.manifest_changes.lock();
+        let mut answers = Vec::with_capacity(wanted.len());
+        for shard in &self.shards {
+            let is_here =
+                |wanted: &&Activation| self.slot(wanted.vb).is_ok_and(|found| found.1.index == shard.index);
+            let of_shard: Vec<_> = wanted.iter().filter(is_here).collect();
+            if !of_shard.is_empty() {
+                self.activate_in(shard, &of_shard, now, &mut answers);
+            }
+        }
+        let unknown = wanted.iter().filter(|wanted| self.slot(wanted.vb).is_err());
+        answers.extend(unknown.map(|wanted| (wanted.vb, Err(Status::NotMyVbucket))));
+        answers
+    }
+
+    fn activate_in(
+        &self,
+        shard: &Shard,
+        wanted: &[&Activation],
+        now: Now,
+        answers: &mut Vec<(VbId, Result<(), Status>)>,
+    ) {
+        // Keeps the flusher from recording the history before in place of the one that begins.
+        let flusher = shard.flusher.lock();
+        let mut begun: Vec<(&Activation, FailoverTable)> = Vec::new();
+        let mut states: Vec<(VbId, VbState)> = Vec::new();
+        for &activation in wanted {
+            let answer = self.prepare_activation(shard, activation, now);
+            match answer {
+                Ok(Some((failover, state))) => {
+                    begun.push((activation, failover));
+                    states.extend(state.map(|state| (activation.vb, state)));
+                }
+                Ok(None) => answers.push((activation.vb, Ok(()))),
+                Err(status) => answers.push((activation.vb, Err(status))),
+            }
+        }
+        let recorded = self.record_branches(shard, &states, now);
+        let mut activated = Vec::new();
+        for (activation, failover) in begun {
+            if recorded.is_ok() || !states.iter().any(|state| state.0 == activation.vb) {
+                self.begin_to_serve(shard, activation, failover, now);
+                activated.push(activation.vb);
+                answers.push((activation.vb, Ok(())));
+            } else {
+                answers.push((activation.vb, recorded));
+            }
+        }
+        drop(flusher);
+        for vb in activated {
+            if let Ok((slot, _)) = self.slot(vb) {
+                self.complete_prepares(slot, shard, now);
+            }
+        }
+    }
+
+    /// Whether a vBucket may be activated: the history it would begin with, and the state to record before. `None` when it
+    /// is active already.
+    #[expect(clippy::type_complexity, reason = "one caller, next door")]
+    fn prepare_activation(
+        &self,
+        shard: &Shard,
+        wanted: &Activation,
+        now: Now,
+    ) -> Result<Option<(FailoverTable, Option<VbState>)>, Status> {
+        let (slot, _) = self.slot(wanted.vb)?;
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        if wanted.term < v.term {
+            return Err(Status::Invalid);
+        }
+        if v.role == VbRole::Active {
+            self.change_topology(slot, &mut v, wanted.term, wanted.topology.clone(), &mut after);
+            return Ok(None);
+        }
+        if v.following.is_partial && v.high_seqno > Seqno(0) {
+            return Err(Status::NotMyVbucket);
+        }
+        // Nothing comes in from here on, whatever becomes of this.
+        v.following.shut();
+        let mut failover = v.failover.clone();
+        if v.high_seqno == Seqno(0) && v.failover.log().len() == 1 {
+            return Ok(Some((failover, None)));
+        }
+        let salt = now.wall_nanos ^ mix(wanted.term.wrapping_add(1));
+        failover.begin(branch_uuid(self.options.seed, wanted.vb.get(), salt), v.promotable());
+        if ceiling::leads(v.hlc.last(), now) {
+            // The active before had a clock that is ahead of this one's.
+            shard.gate.want_ceiling(v.hlc.last());
+        }
+        let mut state = v.synced_state();
+        state.failover_log = failover.log().to_vec();
+        state.is_partial = false;
+        state.max_cas = shard.recorded_cas(wanted.vb, state.max_cas, now);
+        Ok(Some((failover, shard.store.is_some().then_some(state))))
+    }
+
+    /// Syncs the histories that are about to begin, and a ceiling above what their clocks have seen.
+    fn record_branches(&self, shard: &Shard, states: &[(VbId, VbState)], now: Now) -> Result<(), Status> {
+        let Some(store) = shard.store.as_ref().filter(|_| !states.is_empty()) else { return Ok(()) };
+        shard.gate.admits_deletes()?;
+        store.put_states(states).map_err(|error| flusher::refused(shard, &error))?;
+        self.keep_ceiling_ahead(shard, &**store, now).map_err(|_| Status::TemporaryFailure)
+    }
+
+    fn begin_to_serve(&self, shard: &Shard, wanted: &Activation, failover: FailoverTable, now: Now) {
+        let Ok((slot, _)) = self.slot(wanted.vb) else { return };
+        let env = Env { shard, kind: self.options.kind, now };
+        {
+            let mut v = slot.vb.lock();
+            v.failover = failover;
+            v.following.snapshots.give_up();
+            v.following.is_partial = false;
+            v.is_unconfirmed = false;
+            v.chains = Chains::new(wanted.topology.clone());
+            v.pending.disown();
+            v.note_whole();
+        }
+        // Before anybody writes: no document before its collection's beginning.
+        self.tell_missed_events(slot, &env, wanted.vb);
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        v.raise_high_prepared(env.is_persistent(), &mut after);
+        self.set_role(slot, &mut v, VbRole::Active, wanted.term, &mut after);
+    }
+
+    /// Changes whose copies of an active vBucket count. A later term begins with it: acknowledgements of the one before are
+    /// forgotten.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when this node is not the active, `Invalid` when a later term is known.
+    pub fn set_topology(&self, vb: VbId, term: u64, topology: Topology, now: Now) -> Result<(), Status> {
+        let (slot, shard) = self.slot(vb)?;
+        {
+            let mut after = self.aftermath(shard);
+            let mut v = slot.vb.lock();
+            check_term(&v, term)?;
+            if v.role != VbRole::Active {
+                return Err(Status::NotMyVbucket);
+            }
+            self.change_topology(slot, &mut v, term, topology, &mut after);
+        }
+        self.complete_prepares(slot, shard, now);
+        Ok(())
+    }
+
+    fn change_topology(
+        &self,
+        slot: &Slot,
+        v: &mut VBucket,
+        term: u64,
+        topology: Topology,
+        after: &mut Aftermath<'_>,
+    ) {
+        if term > v.term {
+            v.chains = Chains::new(topology);
+            self.set_role(slot, v, VbRole::Active, term, after);
+        } else if *v.chains.topology() != topology {
+            v.chains = v.chains.followed_by(topology);
+        }
+    }
+
+    /// An active vBucket takes nothing more: another node is about to take over. Returns its last seqno, which stays that.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when this node is not the active, `Invalid` when a later term is known.
+    pub fn seal(&self, vb: VbId, term: u64) -> Result<Seqno, Status> {
+        let (slot, shard) = self.slot(vb)?;
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        check_term(&v, term)?;
+        match v.role {
+            VbRole::Active => {
+                v.locks = Locks::default();
+                v.events.hand_over();
+                self.set_role(slot, &mut v, VbRole::Sealed, term, &mut after);
+            }
+            VbRole::Sealed if v.term == term => {}
+            VbRole::Sealed => self.set_role(slot, &mut v, VbRole::Sealed, term, &mut after),
+            VbRole::Dead | VbRole::Replica => return Err(Status::NotMyVbucket),
+        }
+        Ok(v.high_seqno)
+    }
+
+    /// This node is to follow the active copy: input may begin ([`Bucket::replica_begin`]). What it holds stays, whatever
+    /// it was.
+    ///
+    /// # Errors
+    /// `Invalid` when a later term is known.
+    pub fn make_replica(&self, vb: VbId, term: u64) -> Result<(), Status> {
+        self.step_down(vb, VbRole::Replica, term)
+    }
+
+    /// This node is nothing to the vBucket any more. What it holds stays.
+    ///
+    /// # Errors
+    /// `Invalid` when a later term is known.
+    pub fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status> {
+        self.step_down(vb, VbRole::Dead, term)
+    }
+
+    fn step_down(&self, vb: VbId, role: VbRole, term: u64) -> Result<(), Status> {
+        let _one_at_a_time = self.role_changes.lock();
+        let (slot, shard) = self.slot(vb)?;
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        check_term(&v, term)?;
+        if role == VbRole::Replica {
+            v.is_unconfirmed = false;
+        }
+        if (v.role, v.term) == (role, term) {
+            return Ok(());
+        }
+        v.locks = Locks::default();
+        v.events.hand_over();
+        if role == VbRole::Dead {
+            v.pending.take_waiters().into_iter().for_each(|waiter| after.wake(waiter));
+            v.persistence_waiters.drain(..).for_each(|entry| after.wake(entry.1));
+        }
+        self.set_role(slot, &mut v, role, term, &mut after);
+        Ok(())
+    }
+
+    /// Drops what vBuckets hold that this node does not serve: each is nothing then, and never was anything.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when one of them is active, `TemporaryFailure` when the disk refuses: nothing was dropped of the
+    /// shard in question and those after it.
+    pub fn drop_vbs(&self, vbs: &[VbId], now: Now) -> Result<(), Status> {
+        let _one_at_a_time = self.role_changes.lock();
+        for &vb in vbs {
+            if self.slot(vb)?.0.vb.lock().role == VbRole::Active {
+                return Err(Status::NotMyVbucket);
+            }
+        }
+        for shard in &self.shards {
+            let is_here = |vb: &VbId| self.slot(*vb).is_ok_and(|found| found.1.index == shard.index);
+            let of_shard: Vec<VbId> = vbs.iter().copied().filter(is_here).collect();
+            self.drop_contents(shard, &of_shard, Some(VbRole::Dead), now)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Bucket::drop_vbs`], of one vBucket.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn drop_vb(&self, vb: VbId, now: Now) -> Result<(), Status> {
+        self.drop_vbs(&[vb], now)
+    }
+
+    /// What a replica holds is no use: it begins again from nothing.
+    pub(crate) fn reset_replica(&self, vb: VbId, now: Now) -> Result<(), Status> {
+        let (_, shard) = self.slot(vb)?;
+        self.drop_contents(shard, &[vb], None, now)
+    }
+
+    /// Begins a new, empty incarnation of vBuckets of a shard, with a role if one is given.
+    fn drop_contents(
+        &self,
+        shard: &Shard,
+        vbs: &[VbId],
+        role: Option<VbRole>,
+        now: Now,
+    ) -> Result<(), Status> {
+        if vbs.is_empty() {
+            return Ok(());
+        }
+        // Keeps the flusher away: what it has taken belongs to the history that ends here.
+        let flusher = shard.flusher.lock();
+        let uuids: Vec<_> = vbs
+            .iter()
+            .map(|&vb| {
+                (vb, branch_uuid(self.options.seed, vb.get(), now.wall_nanos ^ mix(u64::from(vb.get()))))
+            })
+            .collect();
+        if let Some(store) = &shard.store {
+            let empty = |&(vb, uuid): &_| {
+                (vb, VbState { is_partial: true, ..self.state_after_reset(shard, vb, uuid, now) })
+            };
+            let states: Vec<_> = uuids.iter().map(empty).collect();
+            store.reset_vbs(&states).map_err(|error| flusher::refused(shard, &error))?;
+        }
+        for (vb, uuid) in uuids {
+            let (slot, _) = self.slot(vb)?;
+            let mut after = self.aftermath(shard);
+            // Declared before the lock, dropped after it.
+            let _documents;
+            let mut v = slot.vb.lock();
+            _documents = v.reset(shard, uuid, &mut after);
+            v.is_unconfirmed = false;
+            if let Some(role) = role {
+                let term = v.term;
+                self.set_role(slot, &mut v, role, term, &mut after);
+            }
+        }
+        drop(flusher);
+        Ok(())
+    }
+
+    fn set_role(&self, slot: &Slot, v: &mut VBucket, role: VbRole, term: u64, after: &mut Aftermath<'_>) {
+        (v.role, v.term) = (role, term);
+        slot.standing.set(role, term);
+        v.following.shut();
+        // Feeds are to look who tells them what.
+        v.checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
+    }
+
+    /// How many copies a majority is counted of, where nobody has told whose copies those are.
+    pub(crate) fn set_copies(&self, replicas: u8) {
+        let copies = if self.options.kind == BucketKind::Memcached { 1 } else { replicas.saturating_add(1) };
+        for vb in (0..self.vbuckets()).map(VbId) {
+            let Ok((slot, _)) = self.slot(vb) else { continue };
+            let mut v = slot.vb.lock();
+            if v.chains.is_untold() {
+                v.chains = Chains::alone(copies);
+            }
+        }
+    }
+}
+
+fn check_term(v: &VBucket, term: u64) -> Result<(), Status> {
+    if term < v.term { Err(Status::Invalid) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standing_tells_role_and_term() {
+        let standing = Standing::default();
+        assert_eq!(standing.get(), (VbRole::Dead, 0));
+        for role in [VbRole::Dead, VbRole::Replica, VbRole::Active, VbRole::Sealed] {
+            standing.set(role, u64::MAX >> ROLE_BITS);
+            assert_eq!(standing.get(), (role, u64::MAX >> ROLE_BITS));
+        }
+    }
+}

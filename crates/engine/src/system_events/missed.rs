@@ -1,0 +1,75 @@
+//! Events that an active before should have recorded, and did not come to: whoever takes over records them before it takes
+//! writes.
+//!
+//! The manifest that the vBucket has been told tells whether anything can be missing at all. If so, the events are looked
+//! up one by one: of every collection and scope that the manifest lists, and of those of which the vBucket knows anything,
+//! in the table (where they are until they are synced) and on disk.
+
+use std::collections::BTreeSet;
+
+use base::{CollectionId, Manifest, ScopeId, VbId, hash::key_hash};
+
+use super::{CollectionFacts, Happening, SystemEvent};
+use crate::{
+    bucket::{Bucket, Slot},
+    shard::Env,
+};
+
+impl Bucket {
+    /// Records what the events of a vBucket do not tell of the manifest. The manifest must not change meanwhile.
+    pub(crate) fn tell_missed_events(&self, slot: &Slot, env: &Env<'_>, vb: VbId) {
+        if !env.keeps_tombstones() {
+            return;
+        }
+        let manifest = self.manifest();
+        let (told, known) = {
+            let v = slot.vb.lock();
+            let known: Vec<CollectionId> = v.counts.collections().map(|count| count.id).collect();
+            (v.events.told(), known)
+        };
+        if told >= manifest.uid {
+            return;
+        }
+        let found = self.find_events(slot, env, vb, &manifest, &known);
+        let mut after = self.aftermath(env.shard);
+        let mut v = slot.vb.lock();
+        v.manifest_uid = v.manifest_uid.max(manifest.uid);
+        v.catch_up(env, &found, &manifest, &mut after);
+    }
+
+    fn find_events(
+        &self,
+        slot: &Slot,
+        env: &Env<'_>,
+        vb: VbId,
+        manifest: &Manifest,
+        known: &[CollectionId],
+    ) -> Vec<SystemEvent> {
+        let listed =
+            manifest.scopes.iter().flat_map(|scope| &scope.collections).map(|collection| collection.id);
+        let collections: BTreeSet<CollectionId> = listed.chain(known.iter().copied()).collect();
+        let find = |happening: &Happening| self.find_event(slot, env, vb, &happening.key());
+        let of_collection = |&collection: &CollectionId| {
+            let scope = ScopeId::DEFAULT;
+            let facts = CollectionFacts { scope, collection, name: "".into(), max_ttl_secs: None };
+            find(&Happening::CollectionBegin(facts))
+        };
+        let mut events: Vec<SystemEvent> = collections.iter().filter_map(of_collection).collect();
+        let mut scopes: BTreeSet<ScopeId> = manifest.scopes.iter().map(|scope| scope.id).collect();
+        scopes.extend(events.iter().map(|event| event.what.scope()));
+        let of_scope = |&scope: &ScopeId| find(&Happening::ScopeBegin { scope, name: "".into() });
+        events.extend(scopes.iter().filter_map(of_scope));
+        events
+    }
+
+    /// The newest event under a key.
+    fn find_event(&self, slot: &Slot, env: &Env<'_>, vb: VbId, key: &[u8]) -> Option<SystemEvent> {
+        let hash = key_hash(key);
+        if let Some(item) = slot.vb.lock().table.find(hash, key) {
+            return SystemEvent::decode(item.value());
+        }
+        // What cannot be read is as good as absent: told twice is better than not at all.
+        let read = env.shard.store.as_ref()?.lookup(vb, hash, key).ok()??;
+        SystemEvent::decode(&read.value)
+    }
+}
