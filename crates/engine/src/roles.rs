@@ -214,7 +214,6 @@ impl Bucket {
 
     /// Whether a vBucket may be activated: the history it would begin with, and the state to record before. `None` when it
     /// is active already.
-    #[expect(clippy::type_complexity, reason = "one caller, next door")]
     fn prepare_activation(
         &self,
         shard: &Shard,
