@@ -26,7 +26,7 @@ use crate::{
     segment::Segment,
 };
 
-pub(crate) use file::KeyIndex;
+pub(crate) use file::{KeyIndex, LastBlock};
 
 /// Look-ups after which a store is taken for one that will be asked more.
 const LOOKUPS_MIN: u64 = 64;

@@ -10,7 +10,7 @@ use crate::{
     format::{DATA_START, frame::StoredRecord},
     frames::{Frames, Step},
     index::{Entry, fingerprint},
-    key_index,
+    key_index::{self, KeyIndex, LastBlock},
     log::{Core, SegmentSet},
     segment::Segment,
 };
@@ -26,7 +26,7 @@ pub(crate) fn newest(
     let set = core.segments();
     let completed = core.synced_highs.of(vb).marks.completed;
     let mut knows_prepare = false;
-    for (segment, entry) in entries(core, &set, vb, hash)? {
+    for (segment, entry) in Candidates::new(core, &set).of(vb, hash)? {
         if entry.is_prepared() {
             // What was prepared last may have been acknowledged: if it cannot be read, nobody knows the key's newest version.
             // Up to the mark its commit is on disk as well.
@@ -56,46 +56,53 @@ pub(crate) fn newest(
     Ok(None)
 }
 
-/// Where versions of a key may lie, newest first; not where prepares and aborts do.
-pub(crate) fn candidates<'s>(
-    core: &Core,
+/// Where anything about keys may lie. Asked for many keys, in the order of their fingerprints it costs least.
+pub(crate) struct Candidates<'s> {
+    core: &'s Core,
     set: &'s SegmentSet,
-    vb: VbId,
-    hash: u64,
-) -> Result<Vec<(&'s Arc<Segment>, Entry)>, StoreError> {
-    let mut found = entries(core, set, vb, hash)?;
-    found.retain(|(_, entry)| !entry.is_prepared());
-    Ok(found)
+    index: Option<Arc<KeyIndex>>,
+    last: LastBlock,
 }
 
-/// Where anything about a key may lie, newest first.
-fn entries<'s>(
-    core: &Core,
-    set: &'s SegmentSet,
-    vb: VbId,
-    hash: u64,
-) -> Result<Vec<(&'s Arc<Segment>, Entry)>, StoreError> {
-    let print = fingerprint(hash);
-    let mut found = Vec::new();
-    let mut index = core.keys.current();
-    if let Some(covering) = &index {
-        let read = covering.find(print, &mut |segment, entry| {
-            // Not what compaction has moved: where that is now says another segment.
-            let segment = set.get(&segment).filter(|segment| covering.covers(segment));
-            found.extend(segment.map(|segment| (segment, entry)));
-        });
-        if let Err(cause) = read {
-            core.keys.discard(core, covering, &cause);
-            found.clear();
-            index = None;
+impl<'s> Candidates<'s> {
+    pub(crate) fn new(core: &'s Core, set: &'s SegmentSet) -> Self {
+        Self { core, set, index: core.keys.current(), last: LastBlock::default() }
+    }
+
+    /// Where versions of a key may lie, newest first; not where prepares and aborts do.
+    pub(crate) fn versions_of(
+        &mut self,
+        vb: VbId,
+        hash: u64,
+    ) -> Result<Vec<(&'s Arc<Segment>, Entry)>, StoreError> {
+        let mut found = self.of(vb, hash)?;
+        found.retain(|(_, entry)| !entry.is_prepared());
+        Ok(found)
+    }
+
+    /// For one key, newest first.
+    fn of(&mut self, vb: VbId, hash: u64) -> Result<Vec<(&'s Arc<Segment>, Entry)>, StoreError> {
+        let (print, set) = (fingerprint(hash), self.set);
+        let mut found = Vec::new();
+        if let Some(covering) = &self.index {
+            let read = covering.find(print, &mut self.last, &mut |segment, entry| {
+                // Not what compaction has moved: where that is now says another segment.
+                let segment = set.get(&segment).filter(|segment| covering.covers(segment));
+                found.extend(segment.map(|segment| (segment, entry)));
+            });
+            if let Err(cause) = read {
+                self.core.keys.discard(self.core, covering, &cause);
+                found.clear();
+                self.index = None;
+            }
         }
+        for segment in key_index::uncovered(set, self.index.as_deref()) {
+            found.extend(segment.find(print)?.into_iter().map(|entry| (segment, entry)));
+        }
+        found.retain(|(_, entry)| entry.vb() == vb);
+        found.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.seqno()));
+        Ok(found)
     }
-    for segment in key_index::uncovered(set, index.as_deref()) {
-        found.extend(segment.find(print)?.into_iter().map(|entry| (segment, entry)));
-    }
-    found.retain(|(_, entry)| entry.vb() == vb);
-    found.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.seqno()));
-    Ok(found)
 }
 
 /// Visits every committed record; see the trait.

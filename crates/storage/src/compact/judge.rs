@@ -1,4 +1,4 @@
-//! The first pass: what of a victim is kept. And which old tombstones need not be.
+//! The first pass: what of a victim is kept, as far as memory can tell. And which old tombstones need not be.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,13 +6,12 @@ use base::{Seqno, VbId};
 
 use super::{Kept, effort::Effort, memory_of};
 use crate::{
-    api::{Record, Verdict},
+    api::Verdict,
     error::StoreError,
     format::{DATA_START, frame::StoredRecord},
     frames::{Frames, Step},
     index::fingerprint,
     log::Core,
-    lookup,
     segment::Segment,
 };
 
@@ -50,7 +49,6 @@ pub(super) fn judge(
                 let live = match effort.liveness.verdict(stored.vb, &record, at) {
                     Verdict::Live => true,
                     Verdict::Dead => continue,
-                    Verdict::Unknown if is_superseded(core, stored.vb, &record)? => continue,
                     Verdict::Unknown => false,
                 };
                 let purgeable = record.meta.kind.is_tombstone() && record.meta.expiry < purge_before;
@@ -62,6 +60,7 @@ pub(super) fn judge(
                     length: stored.length,
                     offset,
                     live,
+                    doubtful: !live,
                     purgeable,
                 });
             }
@@ -89,31 +88,9 @@ fn judge_prepared(core: &Core, stored: &StoredRecord<'_>, victim: u32, offset: u
         length: stored.length,
         offset,
         live: false,
+        doubtful: false,
         purgeable: false,
     })
-}
-
-/// Whether a newer version of the record's key is synced.
-fn is_superseded(core: &Core, vb: VbId, record: &Record<'_>) -> Result<bool, StoreError> {
-    let set = core.segments();
-    let synced = core.synced.load();
-    for (segment, entry) in lookup::candidates(core, &set, vb, record.hash)? {
-        if entry.seqno() <= record.meta.seqno {
-            break;
-        }
-        let offset = entry.offset();
-        // Outputs of compaction are synced before they join the set.
-        let is_synced = segment.id < synced.segment
-            || segment.id == synced.segment && offset < synced.offset
-            || segment.origin == crate::format::header::Origin::Compacted;
-        let same = |stored: crate::format::frame::StoredRecord<'_>| {
-            stored.key == record.key && core.is_current(vb, stored.incarnation)
-        };
-        if is_synced && segment.record_at(offset, entry.length_max(), same)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Removes old tombstones from `kept` whose key no other record can still hold an older version of. Returns them.

@@ -121,18 +121,24 @@ impl KeyIndex {
         self.fences.len()
     }
 
-    /// Calls `found` with every entry of that fingerprint and its segment, which may be gone.
+    /// Calls `found` with every entry of that fingerprint and its segment, which may be gone. Who asks in ascending order
+    /// with the same `last` has every block read once at most.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] and [`StoreError::Io`]: there may have been more.
-    pub(crate) fn find(&self, fingerprint: u32, found: &mut dyn FnMut(u32, Entry)) -> Result<(), StoreError> {
+    pub(crate) fn find(
+        &self,
+        fingerprint: u32,
+        last: &mut LastBlock,
+        found: &mut dyn FnMut(u32, Entry),
+    ) -> Result<(), StoreError> {
         // The block before the first fence that is not below may end with the fingerprint.
         let first = self.fences.partition_point(|&fence| fence < fingerprint).saturating_sub(1);
         for (number, &fence) in self.fences.iter().enumerate().skip(first) {
             if fence > fingerprint {
                 break;
             }
-            let entries = self.block(number)?;
+            let entries = last.get(self, number)?;
             let start = entries.partition_point(|entry| entry.0.fingerprint() < fingerprint);
             let same = entries.get(start..).unwrap_or_default();
             same.iter()
@@ -161,6 +167,20 @@ impl KeyIndex {
             (Entry(low | u128::from(u64_at(entry, 8)) << 64), u32_at(entry, 16))
         };
         Ok(bytes.chunks_exact(ENTRY).take(entries).map(decode).collect())
+    }
+}
+
+/// The block of an index that was read last.
+#[derive(Default)]
+pub(crate) struct LastBlock(Option<(usize, Vec<Located>)>);
+
+impl LastBlock {
+    fn get(&mut self, index: &KeyIndex, number: usize) -> Result<&[Located], StoreError> {
+        let read = match self.0.take() {
+            Some(last) if last.0 == number => last,
+            _ => (number, index.block(number)?),
+        };
+        Ok(&self.0.insert(read).1)
     }
 }
 

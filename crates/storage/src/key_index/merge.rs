@@ -17,7 +17,9 @@ use crate::{
 /// What an entry is counted as when effort is: read, compared and written.
 const ENTRY_BYTES: u64 = 128;
 /// Blocks written at once.
-const WRITE_BLOCKS: usize = 64;
+const WRITE_BLOCKS: usize = 16;
+/// Written between two syncs: one sync of all of it would keep everybody else's waiting.
+const SYNC_BYTES: u64 = 4 << 20;
 
 /// Where entries come from, sorted.
 enum Source<'a> {
@@ -68,12 +70,20 @@ pub(super) fn merge(
         sources.push(Source::Index { index, next_block: 0 });
     }
     let file = core.fs.create(&core.dir.join(name)).map_err(|source| io_error("create", name, source))?;
-    let mut output =
-        Output { name, file, at: 0, bytes: Vec::new(), block: Vec::new(), fences: Vec::new(), entries: 0 };
+    let mut output = Output {
+        name,
+        file,
+        at: 0,
+        synced: 0,
+        bytes: Vec::new(),
+        block: Vec::new(),
+        fences: Vec::new(),
+        entries: 0,
+    };
     let is_covered = |id: u32| covered.binary_search_by_key(&id, |pair| pair.0).is_ok();
     let mut heads = Heads::new(sources)?;
     while let Some(entry) = heads.next()? {
-        effort.spend(ENTRY_BYTES, 0)?;
+        effort.spend(ENTRY_BYTES, output.memory_bytes())?;
         // Of segments that are gone nothing is left to find.
         if is_covered(entry.1) {
             output.push(entry)?;
@@ -118,6 +128,7 @@ struct Output<'a> {
     name: &'a str,
     file: Box<dyn FsFile>,
     at: u64,
+    synced: u64,
     bytes: Vec<u8>,
     block: Vec<Located>,
     fences: Vec<u32>,
@@ -125,6 +136,10 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
+    fn memory_bytes(&self) -> u64 {
+        (self.bytes.capacity() + self.fences.capacity() * size_of::<u32>()) as u64
+    }
+
     fn push(&mut self, entry: Located) -> Result<(), StoreError> {
         self.block.push(entry);
         self.entries += 1;
@@ -143,7 +158,12 @@ impl Output<'_> {
         self.file.write_at(&self.bytes, self.at).map_err(|source| io_error("write", self.name, source))?;
         self.at += self.bytes.len() as u64;
         self.bytes.clear();
-        Ok(())
+        if self.at - self.synced >= SYNC_BYTES { self.sync() } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.synced = self.at;
+        self.file.sync_data().map_err(|source| io_error("sync", self.name, source))
     }
 
     fn finish(mut self, core: &Core, mut covered: Vec<(u32, u32)>) -> Result<KeyIndex, StoreError> {
@@ -153,7 +173,7 @@ impl Output<'_> {
         self.bytes.extend_from_slice(&encode_end(core.options.shard, &covered, &self.fences, self.entries));
         self.write()?;
         // A file that is found after a crash is whole, or its checksums say so.
-        self.file.sync_data().map_err(|source| io_error("sync", self.name, source))?;
+        self.sync()?;
         Ok(KeyIndex::new(self.name, self.file, covered, self.fences, self.entries))
     }
 }

@@ -140,3 +140,52 @@ fn damage_in_it_costs_nothing_but_time() {
     assert_eq!(index_files(&place), Vec::<String>::new());
     check(&store, &expected);
 }
+
+#[test]
+fn compaction_does_not_ask_it_about_one_key_at_a_time() {
+    const REPLACED: usize = 300;
+    let (place, disk) = Place::counted(3);
+    let options =
+        Options { index_segments_min: 3, segment_bytes: 1 << 20, segment_bytes_min: 1 << 20, ..options() };
+    let store = place.open_with(options).unwrap();
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("key{number}")).collect();
+    let (mut seqno, mut places) = (0, Vec::new());
+    // Those that are written again are spread over all of them.
+    for key in keys.iter().chain(keys.iter().step_by(keys.len() / REPLACED)) {
+        seqno += 1;
+        let mut version = document(1, key, seqno, vec![seqno as u8; 2_000]);
+        version.replaces = keys
+            .iter()
+            .position(|other| other == key)
+            .and_then(|at| places.get(at).copied())
+            .unwrap_or_default();
+        places.extend(commit(&store, &[version]).unwrap());
+    }
+    store.sync().unwrap();
+    store.close().unwrap();
+    store.sync().unwrap();
+    for key in &keys {
+        lookup(&store, 1, key).unwrap().unwrap();
+    }
+    make_index(&store);
+    let blocks = place.fs.open(&place.dir.join(&index_files(&place)[0])).unwrap().length().unwrap() / 4096;
+    let before = disk.used().operations;
+    let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+    let (mut kept, mut dropped, mut steps, mut more) = (0, 0, 0, true);
+    while more {
+        let report = store.compact(&Forgetful, budget).unwrap();
+        (kept, dropped) = (kept + report.records_kept, dropped + report.records_dropped);
+        (steps, more) = (steps + 1, report.more);
+    }
+    let operations = disk.used().operations - before;
+    assert!(kept > KEYS / 2 && dropped > REPLACED as u64 / 2, "{kept} kept, {dropped} dropped");
+    // A record that is superseded and the one that supersedes it are read; of all others the index's entries tell. The
+    // rest is what copying takes.
+    let allowed = 2 * dropped + steps * (blocks + 20) + kept / 8;
+    assert!(
+        operations < allowed,
+        "{operations} operations for {kept} + {dropped}, {steps} steps, {blocks} blocks"
+    );
+    let all = keys.iter().all(|key| lookup(&store, 1, key).unwrap().is_some());
+    assert!(all);
+}

@@ -167,6 +167,15 @@ impl Place {
         Self { fs: Arc::new(ThrottledFs::new(place.fs.clone(), Arc::new(budget))), ..place }
     }
 
+    /// A disk that is as fast as it likes, and what it was asked for.
+    pub(crate) fn counted(seed: u64) -> (Self, Arc<DiskBudget>) {
+        let clock = Arc::new(VirtualClock::default());
+        let budget = Arc::new(DiskBudget::new(DiskLimits::default(), clock));
+        let place = Self::fault(seed);
+        let fs = Arc::new(ThrottledFs::new(place.fs.clone(), budget.clone()));
+        (Self { fs, ..place }, budget)
+    }
+
     /// Every kind.
     pub(crate) fn each() -> [Self; 3] {
         [Self::real(), Self::fault(1), Self::throttled(1)]
