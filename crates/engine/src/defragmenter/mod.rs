@@ -21,6 +21,8 @@ use crate::item;
 
 /// Slots listed at a time.
 const BATCH: usize = 64;
+/// What giving a slab back counts as, copied bytes being one each: its pages are unmapped.
+const SLAB_COST: usize = 16 << 10;
 
 /// A slot in a slab that is being emptied. Only good for the call it is passed to.
 pub struct SparseSlot<'a> {
@@ -56,7 +58,7 @@ pub struct DefragReport {
     pub moved_bytes: usize,
     /// Bytes returned to the operating system.
     pub released_bytes: usize,
-    /// The budget was used up before the sparse slabs were.
+    /// The budget was used up before the empty and the sparse slabs were.
     pub more: bool,
 }
 
@@ -67,7 +69,7 @@ pub struct Defragmenter {
 }
 
 impl Defragmenter {
-    /// One step that looks at and copies about `budget_bytes` bytes at most. `relocate` locks the vBucket and passes
+    /// One step that looks at and copies about `budget_bytes` bytes at most, and gives as many slabs back as that allows. `relocate` locks the vBucket and passes
     /// the slot to its table; for a vBucket that does not exist (any more) it answers [`Relocated::Kept`].
     pub fn step(
         &mut self,
@@ -80,10 +82,15 @@ impl Defragmenter {
         let mut budget = budget_bytes;
         let mut batch = Vec::with_capacity(BATCH);
         loop {
+            if budget == 0 {
+                report.more = true;
+                return report;
+            }
             match arena.return_empty_slab() {
                 0 => break,
                 bytes => report.released_bytes += bytes,
             }
+            budget = budget.saturating_sub(SLAB_COST);
         }
         while let Some(mut drain) = (!report.more).then(|| arena.start_drain(self.round)).flatten() {
             loop {
@@ -107,6 +114,7 @@ impl Defragmenter {
                 }
             }
             report.released_bytes += arena.end_drain(drain);
+            budget = budget.saturating_sub(SLAB_COST);
         }
         report
     }
