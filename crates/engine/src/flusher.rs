@@ -353,7 +353,7 @@ impl Bucket {
         };
         let Ok((slot, _)) = self.slot(vb) else { return part };
         let bytes_of = |item: &ItemPtr| shard.item(item).bytes() as u64;
-        let (taken, stale) = {
+        let (taken, stale) = self.holding(|| {
             let mut v = slot.vb.lock();
             part.incarnation = v.incarnation;
             part.state = v.state();
@@ -377,7 +377,7 @@ impl Bucket {
             // also what is stale may be its key's last version.
             let stale = is_whole.then(|| taken.iter().map(|&item| shard.lent(item).is_stale()).collect());
             (taken, stale)
-        };
+        });
         let stale: Vec<bool> = stale.unwrap_or_else(|| superseded_within(shard, &taken));
         part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas, now);
         for (item, _) in taken.into_iter().zip(stale).filter(|(_, is_stale)| !is_stale) {
@@ -387,6 +387,14 @@ impl Bucket {
             part.items.push(item);
         }
         part
+    }
+
+    /// Does what takes a vBucket's lock, and tells for how much processor time.
+    fn holding<R>(&self, hold: impl FnOnce() -> R) -> R {
+        let began = self.notifier.thread_nanos();
+        let result = hold();
+        self.notifier.held(self.notifier.thread_nanos().saturating_sub(began));
+        result
     }
 
     /// What was taken and could not be written is still to be.
@@ -407,16 +415,18 @@ impl Bucket {
         let written: Vec<_> = part.hashes.iter().zip(&part.items).zip(&part.locators).collect();
         let mut gone = Vec::new();
         for chunk in written.chunks(PUBLISH_ITEMS) {
-            let mut v = slot.vb.lock();
-            if v.incarnation == part.incarnation {
-                for &((&hash, &item), &locator) in chunk {
-                    gone.extend(settle_written(&mut v, shard.lent(item), hash, locator));
+            self.holding(|| {
+                let mut v = slot.vb.lock();
+                if v.incarnation == part.incarnation {
+                    for &((&hash, &item), &locator) in chunk {
+                        gone.extend(settle_written(&mut v, shard.lent(item), hash, locator));
+                    }
                 }
-            }
+            });
         }
         let mut passed = Vec::new();
         let mut after = self.aftermath(shard);
-        {
+        self.holding(|| {
             let mut v = slot.vb.lock();
             if v.incarnation == part.incarnation {
                 let persisted = part.state.high_seqno;
@@ -431,7 +441,7 @@ impl Bucket {
                 });
                 v.account(shard);
             }
-        }
+        });
         gone.into_iter().chain(passed).for_each(|item| shard.release(item));
         self.complete_prepares(slot, shard, now)
     }

@@ -32,12 +32,19 @@ pub enum Work {
     Pace,
 }
 
-/// Where the engine's signals go. Both calls are made outside every lock of the engine and must be cheap.
+/// Where the engine's signals go. The calls are made outside every lock of the engine, but for the question for the time,
+/// and must be cheap.
 pub trait Notifier: Send + Sync {
     /// The parked request should be tried again.
     fn wake(&self, waiter: Waiter);
     /// A step function has something urgent to do. Steps are also called periodically without being asked.
     fn work(&self, kind: Work);
+    /// Processor time of the calling thread in nanoseconds, for [`Notifier::held`]; always 0 where nobody wants to know.
+    fn thread_nanos(&self) -> u64 {
+        0
+    }
+    /// The flusher has held a vBucket's lock for so much processor time.
+    fn held(&self, _nanos: u64) {}
 }
 
 /// Why an operation did not happen.

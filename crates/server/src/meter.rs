@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use crate::phases::Phase;
 
 /// Kinds of operation that are told apart.
@@ -169,6 +171,8 @@ pub struct BucketMeter {
     warm_up_began: OnceLock<Instant>,
     warm_up_took: OnceLock<Duration>,
     chores: [Histogram; Chore::ALL.len()],
+    /// How long flushers held locks. They are several, and write a histogram that is one writer's.
+    commits: Mutex<Histogram>,
 }
 
 /// One line of a latency report.
@@ -200,6 +204,7 @@ impl BucketMeter {
             warm_up_began: OnceLock::new(),
             warm_up_took: OnceLock::new(),
             chores: Default::default(),
+            commits: Mutex::default(),
         }
     }
 
@@ -225,6 +230,19 @@ impl BucketMeter {
         if let Some(histogram) = self.chores.get(chore as usize) {
             histogram.record(1, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         }
+    }
+
+    /// Counts a lock that a flusher held for so much processor time.
+    pub(crate) fn record_commit(&self, nanos: u64) {
+        self.commits.lock().record(1, nanos);
+    }
+
+    /// Processor time for which flushers held locks, empty steps of the histogram left out.
+    #[must_use]
+    pub fn commits(&self) -> PhaseReport {
+        let histogram = self.commits.lock();
+        let histogram = std::iter::once(&*histogram);
+        PhaseReport { micros: total_micros(histogram.clone()), steps: total_steps(histogram) }
     }
 
     /// Processor time of a chore's steps, empty steps of the histogram left out.

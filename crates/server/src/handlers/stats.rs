@@ -474,11 +474,12 @@ fn phases(bucket: &BucketEntry) -> Pairs {
     pairs
 }
 
-/// The processor time of housekeeping's steps, each of which holds one lock at most once.
+/// The processor time of housekeeping's steps, each of which holds no lock for longer than that, and that for which
+/// flushers hold one.
 fn runtimes(bucket: &BucketEntry) -> Pairs {
     let mut pairs = Pairs::new();
-    for (chore, name) in Chore::ALL {
-        let report = bucket.meter.chore(chore);
+    let chores = Chore::ALL.map(|(chore, name)| (name, bucket.meter.chore(chore)));
+    for (name, report) in chores.into_iter().chain([("Commit", bucket.meter.commits())]) {
         histogram(name, &report.steps, &mut pairs);
         pairs.push((format!("{name}_micros"), report.micros.to_string()));
     }

@@ -27,6 +27,8 @@ use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
 use super::{
     bell::{Bell, NodeBells, SharedBell},
     company::Company,
+    machine::thread_cpu,
+    standing::{be_prompt, give_way},
 };
 use crate::{BucketMeter, Shared, Wakes};
 
@@ -63,10 +65,11 @@ pub(crate) struct BucketBells {
     recording: Bell,
     node: NodeBells,
     workers: Wakes,
+    meter: Arc<BucketMeter>,
 }
 
 impl BucketBells {
-    pub(crate) fn new(shards: usize, node: NodeBells, workers: Wakes) -> Self {
+    pub(crate) fn new(shards: usize, node: NodeBells, workers: Wakes, meter: Arc<BucketMeter>) -> Self {
         let bells = || (0..shards).map(|_| Bell::default()).collect();
         Self {
             flush: bells(),
@@ -75,6 +78,7 @@ impl BucketBells {
             recording: Bell::default(),
             node,
             workers,
+            meter,
         }
     }
 }
@@ -98,6 +102,14 @@ impl Notifier for BucketBells {
         if let Some(bell) = bell {
             bell.ring();
         }
+    }
+
+    fn thread_nanos(&self) -> u64 {
+        u64::try_from(thread_cpu().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn held(&self, nanos: u64) {
+        self.meter.record_commit(nanos);
     }
 }
 
@@ -227,6 +239,7 @@ impl Steps {
     }
 
     fn fetch_loop(&self, shard: usize, bell: &SharedBell) {
+        be_prompt();
         while !self.stopping() {
             if self.bucket.run_fetches(shard, FETCH_BATCH_KEYS, self.shared.now()) == 0 {
                 bell.wait(FETCH_IDLE);
@@ -253,6 +266,7 @@ impl Steps {
     }
 
     fn warm_up_loop(&self) {
+        give_way();
         let bucket = self.bucket.name();
         self.meter.warm_up_begins();
         for shard in 0..self.bucket.shards() {

@@ -174,13 +174,14 @@ impl OpenBuckets {
         let persistent = info.kind == BucketKind::Couchbase;
         let stores = if persistent { self.open_stores(name, &folder)? } else { Vec::new() };
         let shards = if persistent { stores.len() } else { self.default_shards() };
-        let bells = Arc::new(BucketBells::new(shards, self.bells.clone(), self.wakes.clone()));
+        let meter = Arc::new(BucketMeter::new(self.workers));
+        let (bells, counted) = (self.bells.clone(), Arc::clone(&meter));
+        let bells = Arc::new(BucketBells::new(shards, bells, self.wakes.clone(), counted));
         let notifier = Arc::clone(&bells) as Arc<dyn Notifier>;
         let manifest = Arc::new(info.manifest.clone());
         let options = options(name, info, shards);
         let engine = Bucket::open(options, stores, manifest, notifier, self.shared.now())
             .map_err(|source| BucketError::Open { name: name.into(), source })?;
-        let meter = Arc::new(BucketMeter::new(self.workers));
         let (shared, counted) = (Arc::clone(&self.shared), Arc::clone(&meter));
         let started = BucketThreads::start(&engine, bells, persistent, counted, shared);
         let threads = started.map_err(|source| {

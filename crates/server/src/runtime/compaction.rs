@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use super::{
     attendant::{Attendant, Duty},
     housekeeping::Patient,
+    standing::give_way,
 };
 use crate::Shared;
 
@@ -38,8 +39,6 @@ const RATIO_BOUND: f64 = 2.0;
 const SHARE_MIN: f64 = 0.1;
 /// The share of what a user asked for.
 const SHARE_ASKED: f64 = 0.5;
-/// What the thread adds to the process's niceness: about a third of the weight of a thread that serves requests.
-const NICENESS: libc::c_int = 5;
 
 /// `buckets` lists what is open at the moment; it is asked before every round.
 pub(super) fn start(
@@ -152,11 +151,6 @@ fn share_at(space_ratio: f64, writers_wait: bool) -> f64 {
     }
     let urgency = ((space_ratio - RATIO_BEGIN) / (RATIO_BOUND - RATIO_BEGIN)).clamp(0.0, 1.0);
     SHARE_MIN + (1.0 - SHARE_MIN) * urgency
-}
-
-fn give_way() {
-    // SAFETY: a plain system call; 0 names the calling thread. Should it fail, the thread is as important as others.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
 }
 
 #[cfg(test)]

@@ -18,11 +18,15 @@ use engine::{Bucket, Budget, StepReport};
 use super::{
     attendant::{Attendant, Duty},
     bell::Bell,
+    machine::thread_cpu,
+    standing::give_way,
 };
 use crate::{BucketMeter, Shared, meter::Chore};
 
 /// Documents that a step looks at: as many as one hold of a lock.
 const STEP: Budget = Budget { items: 64, bytes: 1 << 20 };
+/// What a step of defragmentation copies, one lock hold per document: some hundred microseconds.
+const DEFRAGMENT_STEP: Budget = Budget { items: 64, bytes: 192 << 10 };
 /// Steps of one chore before another bucket has its turn.
 const STEPS: usize = 256;
 /// How long what is not urgent rests for each step's time.
@@ -43,6 +47,7 @@ pub(super) fn start(
 ) -> io::Result<Attendant> {
     let shared = Arc::clone(shared);
     Attendant::start("housekeeping", bell, move |duty| {
+        give_way();
         let mut tidier = Tidier { shared, duty, second: 0, is_unfinished: false };
         while !duty.is_over() {
             let pause = tidier.round(&buckets());
@@ -81,7 +86,8 @@ impl Tidier<'_> {
             }
             if is_due {
                 unfinished |= self.repeat(meter, Chore::Expire, |now| bucket.expire(now, STEP)).more;
-                unfinished |= self.repeat(meter, Chore::Defragment, |_| bucket.defragment(STEP)).more;
+                unfinished |=
+                    self.repeat(meter, Chore::Defragment, |_| bucket.defragment(DEFRAGMENT_STEP)).more;
             }
         }
         if is_due {
@@ -113,13 +119,4 @@ impl Tidier<'_> {
         }
         sum
     }
-}
-
-/// Processor time of this thread.
-fn thread_cpu() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid clock and a valid place for the result.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    let secs = u64::try_from(time.tv_sec).unwrap_or_default();
-    Duration::new(secs, u32::try_from(time.tv_nsec).unwrap_or_default())
 }

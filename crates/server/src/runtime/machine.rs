@@ -1,6 +1,6 @@
 //! What the machine is like: memory, processor time and disk space. A figure that the host hides is 0.
 
-use std::{ffi::CStr, fs, mem::MaybeUninit};
+use std::{ffi::CStr, fs, mem::MaybeUninit, time::Duration};
 
 /// Physical memory in bytes, or the control group's limit when that is lower.
 #[must_use]
@@ -47,6 +47,15 @@ pub(crate) fn resident_bytes() -> u64 {
     // SAFETY: sysconf reads a constant of the system.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     pages.unwrap_or(0) * page
+}
+
+/// Processor time of the calling thread.
+pub(crate) fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid clock and a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let secs = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(secs, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// Processor time of the whole machine since it booted, in clock ticks.

@@ -23,6 +23,7 @@ mod listeners;
 mod machine;
 mod options;
 mod pacing;
+mod standing;
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
