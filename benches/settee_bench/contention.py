@@ -1,4 +1,6 @@
-"""What disturbs whom: scans and the working set, compaction and the front end, a bucket that is tortured and its neighbours."""
+"""What disturbs whom: scans and the working set, compaction and the front end, a bucket that is tortured and its neighbours,
+a million documents that expire at once, and how long anything of that holds what requests need.
+"""
 
 import itertools
 import statistics
@@ -20,6 +22,14 @@ QUIET_RATE = 2_000
 QUIET_RECORDS = 20_000
 QUIET_MB = 100
 TORTURED_MB = 100
+# Operations/s beside the documents that expire, and the records that those are about.
+EXPIRY_RATE = 10_000
+EXPIRY_RECORDS = 20_000
+# Filling them takes less than this for a million, and so they all expire in the same second.
+EXPIRY_FILL_SECONDS_PER_MILLION = 90
+EXPIRY_CALM_SECONDS = 10
+EXPIRY_TIMEOUT = 300
+HOUSEKEEPING = ("ItemPager", "ExpiredItemPager", "DefragmenterTask", "Commit")
 # Records of the writers: what fits, and what does not.
 NEIGHBOURS = {"a busy bucket": 20_000, "a tortured bucket": 10_000_000}
 WRITERS = 3
@@ -140,3 +150,88 @@ def both(options, server, quiet):
     results = {name: finish(run) for name, run in runs.items()}
     return {name: {"get_us": one["read_us"], "set_us": one["write_us"], "errors": one["errors"] + one["unsent"],
                    "temporary": one["temporary_failures"]} for name, one in results.items()}
+
+
+def expiry(options):
+    """As many documents as there are records expire in the same second, while others are read and written at a steady
+    rate: its latencies before that, from then on until the last is gone, and after."""
+    with Pressed(options, 1.0, name="expiry") as server:
+        fill_seconds = max(15, EXPIRY_FILL_SECONDS_PER_MILLION * options.pressure_records / 1e6)
+        calm = min(EXPIRY_CALM_SECONDS, options.step_seconds)
+        attempt(options, server, "--populate", "--key-prefix", "steady-", *shape(EXPIRY_RECORDS))
+        # Absolute, as whatever is beyond 30 days.
+        due = int(time.time() + fill_seconds + 2 * calm)
+        progress(f"{options.pressure_records} documents that expire in {due - time.time():.0f} s")
+        attempt(options, server, "--populate", "--pipeline", 16, "--expiry", due, *shape(options.pressure_records))
+        server.drain()
+        if time.time() > due - calm:
+            raise SystemExit("filling took longer than allowed for: nothing could be measured before")
+        items = server.items()
+        time.sleep(max(0.0, due - calm - time.time()))
+        before = server.runtimes()
+        seconds = calm * 2 + EXPIRY_TIMEOUT * options.pressure_records / 1e6
+        began = time.time()
+        run = attempt(options, server, "--rate", EXPIRY_RATE, "--gets", 80, "--connections", 20, "--key-prefix", "steady-",
+                      *shape(EXPIRY_RECORDS), "--seconds", seconds, "--warmup", 0, start=True)
+        gone = None
+        while time.time() < began + seconds - calm:
+            time.sleep(0.1)
+            if gone is None and time.time() >= due and server.items() <= EXPIRY_RECORDS:
+                gone = time.time()
+        result = finish(run)
+        # What it took to connect is not part of the run's own seconds.
+        late = max(0.0, time.time() - began - seconds)
+        marks = {"before": (0, due - began - late), "during": (due - began - late, (gone or began + seconds) - began - late),
+                 "after": ((gone or began + seconds) - began - late, seconds)}
+        return {"documents": items - EXPIRY_RECORDS, "rate": EXPIRY_RATE, "gone_in": gone and gone - due,
+                "errors": result["errors"] + result["unsent"], "temporary": result["temporary_failures"],
+                "sides": {name: between(result["intervals"], *mark) for name, mark in marks.items()},
+                "holds": holds(before, server.runtimes())}
+
+
+def between(intervals, begin, end):
+    """Median and worst percentiles of the seconds between two moments; those at the border count for the shorter side."""
+    grace = 1 if end - begin < 2 else 0
+    inside = [one for one in intervals
+              if one["ops"] and begin - grace <= one["second"] and one["second"] + 1 <= end + grace]
+    return {"seconds": len(inside)} | {
+        name: (statistics.median(one[name] for one in inside), max(one[name] for one in inside)) if inside else None
+        for name in ("p50_us", "p99_us", "p99.9_us")}
+
+
+def locks(options):
+    """How long the housekeeper and the flusher keep a lock that requests need, or run in one go: half of the data in memory,
+    everything overwritten and read at random, some of it expiring."""
+    with Pressed(options, 0.5, policy=options.policy) as server:
+        progress("locks: filling")
+        server.fill()
+        before = server.runtimes()
+        result = attempt(options, server, "--closed", "--mix", "set=50,get=50", "--expiry", 10, "--connections", 50, "--pipeline",
+                         4, *shape(options.pressure_records), "--seconds", options.step_seconds, "--warmup", 0)
+        return {"ops_per_sec": result["ops_per_sec"], "seconds": options.step_seconds, "policy": options.policy,
+                "holds": holds(before, server.runtimes())}
+
+
+def holds(before, after):
+    """Per kind of step the microseconds of processor time that one took: how many, percentiles, the longest. All are lower
+    bounds of the histogram's step, the longest is an upper one."""
+    rows = {}
+    for name in HOUSEKEEPING:
+        steps = []
+        for key, count in after.items():
+            head, _, bounds = key.rpartition("_")
+            if head == name and "," in bounds:
+                low, high = map(int, bounds.split(","))
+                steps.append((low, high, int(count) - int(before.get(key, 0))))
+        steps = sorted(step for step in steps if step[2] > 0)
+        total = sum(step[2] for step in steps)
+        if not total:
+            continue
+
+        def at(share):
+            seen = itertools.accumulate(step[2] for step in steps)
+            return next(step[0] for step, sum_ in zip(steps, seen) if sum_ >= share * total)
+
+        rows[name] = {"count": total, "p50_us": at(0.5), "p99_us": at(0.99), "p99.9_us": at(0.999), "most_us": steps[-1][1],
+                      "above_1_ms": sum(step[2] for step in steps if step[0] >= 1000)}
+    return rows

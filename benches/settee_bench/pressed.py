@@ -81,6 +81,15 @@ class Pressed(SetteePersistent):
         with self.client() as client:
             return figures(client.stats())
 
+    def items(self):
+        with self.client() as client:
+            return int(client.stats()["curr_items"])
+
+    def runtimes(self):
+        """The processor time of the steps of housekeeping, and of what holds locks, as the server tells it."""
+        with self.client() as client:
+            return client.stats(b"runtimes")
+
     def drain(self):
         """Seconds until no mutation waits for the disk; None if that takes too long."""
         began = time.monotonic()

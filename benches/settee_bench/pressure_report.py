@@ -94,6 +94,30 @@ def neighbours_table(results):
     return f"{lead}\n\n{table(header, rows)}"
 
 
+def expiry_table(results):
+    gone = duration(results["gone_in"])
+    lead = (f"{results['documents']:,} documents expire in one second, beside {results['rate']:,} operations/s on others "
+            f"(80 % gets); the last was gone after {gone}. {results['errors']} errors, {results['temporary']} temporary failures. "
+            f"Median and worst second:")
+    header = ["", "seconds", "p50 us", "p99 us", "p99.9 us"]
+    rows = [[name, str(side["seconds"]), *("{:,.0f} / {:,.0f}".format(*side[key]) if side[key] else ""
+             for key in ("p50_us", "p99_us", "p99.9_us"))] for name, side in results["sides"].items()]
+    return f"{lead}\n\n{table(header, rows)}\n\n{holds_table(results['holds'])}"
+
+
+def holds_table(holds):
+    header = ["processor time of a step", "steps", "p50 us", "p99 us", "p99.9 us", "longest below us", "above 1 ms"]
+    rows = [[name, f"{one['count']:,}", *(f"{one[key]:,}" for key in ("p50_us", "p99_us", "p99.9_us", "most_us", "above_1_ms"))]
+            for name, one in holds.items()]
+    return table(header, rows)
+
+
+def locks_table(results):
+    lead = (f"Half of the values in memory ({results['policy']}), {results['ops_per_sec']:,.0f} operations/s, half of them sets "
+            f"that expire, for {results['seconds']:g} s.")
+    return f"{lead}\n\n{holds_table(results['holds'])}"
+
+
 TABLES = (
     ("writes", "Steps of writes at half-resident data", writes_table),
     ("reads", "Steps of reads at half-resident data", reads_table),
@@ -101,4 +125,6 @@ TABLES = (
     ("scan", "A scan through the working set", scan_table),
     ("compaction", "Compaction", compaction_table),
     ("neighbours", "Quiet buckets beside a tortured one", neighbours_table),
+    ("expiry", "Everything expires at once", expiry_table),
+    ("locks", "What holds a lock, and for how long", locks_table),
 )
