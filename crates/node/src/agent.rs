@@ -1,0 +1,439 @@
+//! The agent: what has been done about each plan, what is left to do, and what to wish for and to report.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    ops::Deref,
+    sync::Arc,
+};
+
+use base::{BucketUuid, NodeId, Now, Status, VbId, VbRole, bucket::BucketKind};
+use cluster::{
+    BucketInfo, Membership, Metadata, NodeInfo, Recovery, VbPlan,
+    report::{BucketReport, VbReport},
+};
+use engine::Activation;
+
+use crate::{
+    copies::Copies,
+    duty::{self, Duty, duty},
+};
+
+/// Changes of one bucket's copies in one call, but for those that share their waits for the disk: each may wait for it,
+/// and others have to be reported meanwhile.
+const CHANGES_MAX: usize = 64;
+
+/// The buckets of this node, and the streams that it has.
+pub trait Buckets {
+    /// A hold on one bucket.
+    type Bucket: Deref<Target: Copies + Sized>;
+
+    /// The copies of a bucket; `None` until it is open.
+    fn copies(&self, bucket: &BucketUuid) -> Option<Self::Bucket>;
+
+    /// The term of the stream by which a copy follows another node's, when one is open.
+    fn following(&self, bucket: &BucketUuid, vb: VbId) -> Option<u64>;
+}
+
+/// What a call did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Step {
+    /// There is more to do that need not wait.
+    pub more: bool,
+    /// Something was refused; it is tried again with the next call.
+    pub failed: Option<Status>,
+    /// [`Agent::wishes`] says something new.
+    pub wishes_changed: bool,
+}
+
+/// The streams of one bucket that this node wants from one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Of which bucket.
+    pub bucket: BucketUuid,
+    /// From whom.
+    pub peer: NodeId,
+    /// By vBucket.
+    pub streams: Vec<StreamWish>,
+}
+
+/// A vBucket to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamWish {
+    /// Which.
+    pub vb: VbId,
+    /// The stream counts for this term only.
+    pub term: u64,
+}
+
+/// See the module. One per node.
+#[derive(Debug, Default)]
+pub struct Agent {
+    /// The uuid of this node in the cluster's list.
+    this_node: String,
+    buckets: BTreeMap<BucketUuid, Held>,
+    /// Whether metadata have been seen before: buckets that appear later are new, those before were there at the last
+    /// stop.
+    has_begun: bool,
+    wishes_changed: bool,
+    /// See [`Agent::applied`].
+    applied: u64,
+}
+
+impl Agent {
+    /// The agent of the node with that uuid.
+    #[must_use]
+    pub fn new(this_node: String) -> Self {
+        Self { this_node, ..Self::default() }
+    }
+
+    /// Does some of what `metadata` asks for and has not been done. To be called whenever metadata or buckets have
+    /// changed, again while there is [`Step::more`], and now and then for what was refused.
+    ///
+    /// The metadata must not be older than what this node has acted upon before, in this life or an earlier one: only
+    /// when it has caught up with its cluster may it drop what others have, or serve.
+    pub fn step(&mut self, metadata: &Metadata, buckets: &impl Buckets, now: Now) -> Step {
+        let mut step = Step::default();
+        if let Some(this) = metadata.node(&self.this_node) {
+            let was_there = !mem::replace(&mut self.has_begun, true);
+            self.follow(metadata, this, was_there);
+            let mut may_still_serve = false;
+            for (uuid, held) in &mut self.buckets {
+                if let Some(copies) = buckets.copies(uuid) {
+                    self.wishes_changed |= held.carry_out(&*copies, &mut step, now);
+                    may_still_serve |= held.has_to_stop();
+                }
+            }
+            if !may_still_serve {
+                self.applied = metadata.version;
+            }
+        }
+        step.wishes_changed = mem::take(&mut self.wishes_changed);
+        step
+    }
+
+    /// Takes note of what shall be. Costs nothing for buckets whose plans are the same as before.
+    fn follow(&mut self, metadata: &Metadata, this: &NodeInfo, was_there: bool) {
+        let infos = || metadata.buckets.values().filter(|bucket| bucket.kind != BucketKind::Memcached);
+        let before = self.buckets.len();
+        self.buckets.retain(|uuid, _| infos().any(|info| info.uuid == *uuid));
+        self.wishes_changed |= self.buckets.len() != before;
+        let keeps = this.membership == Membership::InactiveFailed && this.recovery != Some(Recovery::Full)
+            || this.recovery == Some(Recovery::Delta);
+        for info in infos() {
+            let new = || Held::new(was_there && info.kind == BucketKind::Ephemeral);
+            let held = self.buckets.entry(info.uuid.clone()).or_insert_with(new);
+            held.follow(info, this.id, keeps);
+        }
+    }
+
+    /// Every stream that this node wants now, by bucket and peer.
+    #[must_use]
+    pub fn wishes(&self) -> Vec<Wish> {
+        let wishes = self.buckets.iter().flat_map(|(uuid, held)| {
+            let bucket = uuid.clone();
+            held.streams().into_iter().map(move |(peer, streams)| Wish {
+                bucket: bucket.clone(),
+                peer,
+                streams,
+            })
+        });
+        wishes.collect()
+    }
+
+    /// [`Metadata::version`] that this node acts by: nothing is served any more that somebody else has by it.
+    #[must_use]
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Whether anything is not plainly settled: then [`Agent::report`] changes without metadata changing.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.buckets.values().any(Held::is_busy)
+    }
+
+    /// What the leader should know of a bucket's copies: those that are not plainly settled. Figures about the bucket as
+    /// a whole are left at zero.
+    #[must_use]
+    pub fn report(&self, buckets: &impl Buckets) -> Vec<BucketReport> {
+        let report = |(uuid, held): (&BucketUuid, &Held)| {
+            let copies = buckets.copies(uuid);
+            let vbs = copies.as_deref().map(|copies| held.report(copies, |vb| buckets.following(uuid, vb)));
+            BucketReport {
+                uuid: uuid.clone(),
+                ready: copies.is_some(),
+                vbs: vbs.unwrap_or_default(),
+                items: 0,
+                bytes: 0,
+                weights: Vec::new(),
+                latency: None,
+            }
+        };
+        self.buckets.iter().map(report).collect()
+    }
+}
+
+/// A bucket: its plans as last seen, and what has been done about them.
+#[derive(Debug, Default)]
+struct Held {
+    plans: Arc<Vec<VbPlan>>,
+    /// How many copies there are to be.
+    copies: u8,
+    /// What this node has outside of chains is kept.
+    keeps: bool,
+    node: NodeId,
+    /// What was done last for each vBucket, and for which term.
+    done: Vec<Option<(u64, Duty)>>,
+    /// vBuckets for which something is to be done.
+    todo: BTreeSet<VbId>,
+    /// vBuckets that the leader waits to hear of.
+    unsettled: BTreeSet<VbId>,
+    /// Copies that may have lost what others have: they are not served unless an election says so.
+    unconfirmed: BTreeSet<VbId>,
+    /// The contents did not survive the last stop, which the engine cannot tell from a bucket that is new.
+    is_volatile: bool,
+    /// Where the next call begins.
+    next: VbId,
+}
+
+/// A change to be made.
+struct Change {
+    vb: VbId,
+    term: u64,
+    duty: Duty,
+}
+
+/// The changes of one call. Those that share their waits for the disk come in any number.
+#[derive(Default)]
+struct Changes {
+    to_lead: Vec<Change>,
+    to_leave: Vec<Change>,
+    others: Vec<Change>,
+}
+
+impl Held {
+    fn new(is_volatile: bool) -> Self {
+        Self { is_volatile, ..Self::default() }
+    }
+
+    /// Takes note of the plans; compares them only when they are others than before.
+    fn follow(&mut self, info: &BucketInfo, node: NodeId, keeps: bool) {
+        let copies = info.replicas.saturating_add(1);
+        let is_same = (self.copies, self.keeps, self.node) == (copies, keeps, node);
+        if is_same && Arc::ptr_eq(&self.plans, &info.vbs) {
+            return;
+        }
+        let before = mem::replace(&mut self.plans, Arc::clone(&info.vbs));
+        (self.copies, self.keeps, self.node) = (copies, keeps, node);
+        self.done.resize(self.plans.len(), None);
+        for (index, plan) in self.plans.iter().enumerate() {
+            if is_same && before.get(index) == Some(plan) {
+                continue;
+            }
+            let vb = VbId(index as u16);
+            let shall = (plan.term, duty(plan, node, keeps, copies));
+            if self.done.get(index).and_then(Option::as_ref) == Some(&shall) {
+                self.todo.remove(&vb);
+            } else {
+                self.todo.insert(vb);
+            }
+            if !plan.is_quiet() && duty::is_part(plan, node) {
+                self.unsettled.insert(vb);
+            } else {
+                self.unsettled.remove(&vb);
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        [&self.todo, &self.unsettled, &self.unconfirmed].iter().any(|vbs| !vbs.is_empty())
+    }
+
+    /// Whether a copy is left that is to do anything but serve, and might serve yet.
+    fn has_to_stop(&self) -> bool {
+        self.todo.iter().any(|vb| self.duty_of(*vb).is_some_and(|(_, duty)| !matches!(duty, Duty::Lead(_))))
+    }
+
+    /// What is asked of this node, and for which term.
+    fn duty_of(&self, vb: VbId) -> Option<(u64, Duty)> {
+        let plan = self.plans.get(usize::from(vb.get()))?;
+        Some((plan.term, duty(plan, self.node, self.keeps, self.copies)))
+    }
+
+    /// Does some of what is to be done; whether wishes have changed.
+    fn carry_out(&mut self, copies: &impl Copies, step: &mut Step, now: Now) -> bool {
+        if self.todo.is_empty() {
+            return false;
+        }
+        let Changes { to_lead, to_leave, others } = self.next_changes(step);
+        let mut wishes_changed = false;
+        // Whoever waits for this node to stop goes first.
+        for change in others {
+            wishes_changed |= self.settle(change, copies, step);
+        }
+        wishes_changed |= self.lead(to_lead, copies, step, now);
+        self.leave(to_leave, copies, step, now) || wishes_changed
+    }
+
+    /// What to do in this call.
+    fn next_changes(&mut self, step: &mut Step) -> Changes {
+        let mut changes = Changes::default();
+        let mut seen = 0;
+        let mut last = None;
+        // From where the last call ended: what is refused again and again must not stand before the rest.
+        for &vb in self.todo.range(self.next..).chain(self.todo.range(..self.next)) {
+            let Some((term, duty)) = self.duty_of(vb) else { continue };
+            let list = match duty {
+                Duty::Lead(_) => &mut changes.to_lead,
+                Duty::Leave => &mut changes.to_leave,
+                _ => &mut changes.others,
+            };
+            list.push(Change { vb, term, duty });
+            (seen, last) = (seen + 1, Some(vb));
+            if changes.others.len() == CHANGES_MAX {
+                break;
+            }
+        }
+        step.more |= seen < self.todo.len();
+        self.next = last.map_or(self.next, |vb| VbId(vb.get() + 1));
+        changes
+    }
+
+    /// Has a copy stop, or follow; whether that changed what this node wishes for.
+    fn settle(&mut self, change: Change, copies: &impl Copies, step: &mut Step) -> bool {
+        let (vb, term) = (change.vb, change.term);
+        let outcome = match change.duty {
+            Duty::Seal if self.holds_back(vb, copies) => return false,
+            Duty::Lead(_) | Duty::Seal => copies.seal(vb, term),
+            Duty::Follow(_) | Duty::Stand => copies.make_replica(vb, term),
+            Duty::Keep | Duty::Leave => copies.make_dead(vb, term),
+        };
+        match outcome {
+            Ok(()) => self.finish(change),
+            Err(status) => {
+                step.failed = Some(status);
+                false
+            }
+        }
+    }
+
+    /// Brings copies into service, all of a call together; whether that changed what this node wishes for.
+    fn lead(&mut self, changes: Vec<Change>, copies: &impl Copies, step: &mut Step, now: Now) -> bool {
+        let (mut to_activate, mut finished) = (Vec::new(), Vec::new());
+        for change in changes {
+            let Change { vb, term, duty: Duty::Lead(topology) } = &change else { continue };
+            if self.holds_back(*vb, copies) {
+                continue;
+            }
+            let activation = Activation { vb: *vb, term: *term, topology: topology.clone() };
+            if copies.copy(*vb).role != VbRole::Active {
+                to_activate.push(activation);
+            } else if let Err(status) = copies.set_topology(&activation, now) {
+                step.failed = Some(status);
+                continue;
+            }
+            finished.push(change);
+        }
+        for (vb, outcome) in copies.activate(&to_activate, now) {
+            if let Err(status) = outcome {
+                step.failed = Some(status);
+                finished.retain(|change| change.vb != vb);
+            }
+        }
+        self.finish_all(finished)
+    }
+
+    /// Has copies go, all of a call together; whether that changed what this node wishes for.
+    fn leave(&mut self, changes: Vec<Change>, copies: &impl Copies, step: &mut Step, now: Now) -> bool {
+        let mut to_drop = Vec::new();
+        for change in &changes {
+            let copy = copies.copy(change.vb);
+            if copy.role != VbRole::Dead
+                && let Err(status) = copies.make_dead(change.vb, change.term)
+            {
+                step.failed = Some(status);
+            } else if copy.has_contents {
+                to_drop.push(change.vb);
+            }
+        }
+        let outcome = if to_drop.is_empty() { Ok(()) } else { copies.drop_contents(&to_drop, now) };
+        if let Some(status) = step.failed.or(outcome.err()) {
+            // All of them again, with the next call.
+            step.failed = Some(status);
+            return false;
+        }
+        self.finish_all(changes)
+    }
+
+    fn finish_all(&mut self, changes: Vec<Change>) -> bool {
+        let mut wishes_changed = false;
+        for change in changes {
+            wishes_changed |= self.finish(change);
+        }
+        wishes_changed
+    }
+
+    /// Whether a copy that is to serve, or to hand over, must not: it may have lost what others of its chain have. It
+    /// waits until the leader, who is told, has had the copies compared.
+    fn holds_back(&mut self, vb: VbId, copies: &impl Copies) -> bool {
+        let is_alone = self.plans.get(usize::from(vb.get())).is_none_or(|plan| plan.chain.len() < 2);
+        let is_lost = self.is_volatile && self.duty_done(vb).is_none();
+        if is_alone || !(is_lost || copies.copy(vb).unconfirmed) {
+            return false;
+        }
+        self.todo.remove(&vb);
+        self.unconfirmed.insert(vb);
+        true
+    }
+
+    fn duty_done(&self, vb: VbId) -> Option<&Duty> {
+        self.done.get(usize::from(vb.get())).and_then(Option::as_ref).map(|done| &done.1)
+    }
+
+    /// Notes that a change has been made; whether it changed what this node wishes for.
+    fn finish(&mut self, change: Change) -> bool {
+        let Change { vb, term, duty } = change;
+        self.todo.remove(&vb);
+        self.unconfirmed.remove(&vb);
+        let Some(done) = self.done.get_mut(usize::from(vb.get())) else { return false };
+        let is_stream = |duty: &Duty| matches!(duty, Duty::Follow(_));
+        let has_changed = is_stream(&duty) || done.as_ref().is_some_and(|done| is_stream(&done.1));
+        *done = Some((term, duty));
+        has_changed
+    }
+
+    /// By peer, what is followed.
+    fn streams(&self) -> BTreeMap<NodeId, Vec<StreamWish>> {
+        let mut streams: BTreeMap<NodeId, Vec<StreamWish>> = BTreeMap::new();
+        for (index, done) in self.done.iter().enumerate() {
+            if let Some((term, Duty::Follow(peer))) = done {
+                let wish = StreamWish { vb: VbId(index as u16), term: *term };
+                streams.entry(*peer).or_default().push(wish);
+            }
+        }
+        streams
+    }
+
+    fn report(&self, copies: &impl Copies, following: impl Fn(VbId) -> Option<u64>) -> Vec<VbReport> {
+        let vbs: BTreeSet<VbId> =
+            [&self.unsettled, &self.todo, &self.unconfirmed].into_iter().flatten().copied().collect();
+        let report = |vb: VbId| {
+            let copy = copies.copy(vb);
+            VbReport {
+                vb,
+                term: copy.term,
+                role: copy.role,
+                unconfirmed: copy.unconfirmed || self.unconfirmed.contains(&vb),
+                vb_uuid: copy.vb_uuid,
+                high_seqno: copy.high_seqno,
+                high_prepared: copy.high_prepared,
+                persisted: copy.persisted,
+                complete: copy.complete,
+                following: copy.role == VbRole::Replica && following(vb) == Some(copy.term),
+            }
+        };
+        vbs.into_iter().map(report).collect()
+    }
+}

@@ -1,0 +1,108 @@
+//! What the agent needs of a bucket: the state of a copy, and the ways to change what it is.
+
+use base::{Now, Seqno, Status, VbId, VbRole, VbUuid};
+use engine::{Activation, Bucket};
+
+/// The state of one copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copy {
+    /// What it is.
+    pub role: VbRole,
+    /// The term of its role.
+    pub term: u64,
+    /// It was found after an unclean stop and may have lost what others have.
+    pub unconfirmed: bool,
+    /// There is something to drop.
+    pub has_contents: bool,
+    /// It holds everything up to some point of the vBucket's history.
+    pub complete: bool,
+    /// The branch of history it is on.
+    pub vb_uuid: VbUuid,
+    /// Up to where it can be made the active copy: the last mutation, but for one of a snapshot that is not whole.
+    pub high_seqno: Seqno,
+    /// Up to where durable writes are prepared at the level they asked for.
+    pub high_prepared: Seqno,
+    /// Up to where everything is on disk.
+    pub persisted: Seqno,
+}
+
+/// One bucket's copies on this node. Every change is idempotent: asked for again, it is done.
+pub trait Copies {
+    /// The state of a copy.
+    fn copy(&self, vb: VbId) -> Copy;
+
+    /// Has copies serve, from the next branch of their history on; of each, whether it does.
+    fn activate(&self, copies: &[Activation], now: Now) -> Vec<(VbId, Result<(), Status>)>;
+
+    /// Changes the term and the chain of an active copy.
+    ///
+    /// # Errors
+    /// When it is none.
+    fn set_topology(&self, copy: &Activation, now: Now) -> Result<(), Status>;
+
+    /// Ends an active copy's service for good; feeds go on to its end.
+    ///
+    /// # Errors
+    /// When it is neither active nor was at the last stop.
+    fn seal(&self, vb: VbId, term: u64) -> Result<(), Status>;
+
+    /// Has a copy hold still until it is told whom to follow.
+    ///
+    /// # Errors
+    /// When that could not be recorded.
+    fn make_replica(&self, vb: VbId, term: u64) -> Result<(), Status>;
+
+    /// Has a copy serve nobody; it stays.
+    ///
+    /// # Errors
+    /// When that could not be recorded.
+    fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status>;
+
+    /// Drops what copies hold that serve nobody.
+    ///
+    /// # Errors
+    /// When that could not be recorded: any number of them may be gone, the call is to be repeated.
+    fn drop_contents(&self, vbs: &[VbId], now: Now) -> Result<(), Status>;
+}
+
+impl Copies for Bucket {
+    fn copy(&self, vb: VbId) -> Copy {
+        let Ok(status) = self.vb_status(vb) else { return Copy::default() };
+        Copy {
+            role: status.role,
+            term: status.term,
+            unconfirmed: status.unconfirmed,
+            has_contents: status.history.high_seqno > Seqno(0),
+            complete: status.complete,
+            vb_uuid: status.history.uuid,
+            high_seqno: status.promotable,
+            high_prepared: status.high_prepared,
+            persisted: status.history.persisted,
+        }
+    }
+
+    fn activate(&self, copies: &[Activation], now: Now) -> Vec<(VbId, Result<(), Status>)> {
+        self.activate_all(copies, now)
+    }
+
+    fn set_topology(&self, copy: &Activation, now: Now) -> Result<(), Status> {
+        let Activation { vb, term, topology } = copy;
+        Bucket::set_topology(self, *vb, *term, topology.clone(), now)
+    }
+
+    fn seal(&self, vb: VbId, term: u64) -> Result<(), Status> {
+        Bucket::seal(self, vb, term).map(drop)
+    }
+
+    fn make_replica(&self, vb: VbId, term: u64) -> Result<(), Status> {
+        Bucket::make_replica(self, vb, term)
+    }
+
+    fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status> {
+        Bucket::make_dead(self, vb, term)
+    }
+
+    fn drop_contents(&self, vbs: &[VbId], now: Now) -> Result<(), Status> {
+        self.drop_vbs(vbs, now)
+    }
+}

@@ -1,0 +1,130 @@
+//! What the plan of one vBucket asks of one node. Pure, and the only place that reads plans.
+
+use base::NodeId;
+use cluster::{VbPhase, VbPlan};
+use engine::Topology;
+
+/// What a node has to be to a vBucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Serve clients and feed the others.
+    Lead(Topology),
+    /// Take nothing more, feed the others to the end: another node takes over.
+    Seal,
+    /// Follow that node's copy.
+    Follow(NodeId),
+    /// Hold still while it is found out whose copy is the most advanced.
+    Stand,
+    /// Serve nobody, keep what there is.
+    Keep,
+    /// Have no copy.
+    Leave,
+}
+
+/// What `plan` asks of `node`. `keeps`: what the node has outside of any chain may be of use yet. `copies`: how many the
+/// bucket is configured to have, the active one included.
+#[must_use]
+pub fn duty(plan: &VbPlan, node: NodeId, keeps: bool, copies: u8) -> Duty {
+    let outside = || if keeps || plan.chain.is_empty() { Duty::Keep } else { Duty::Leave };
+    match plan.chain.first() {
+        _ if matches!(plan.phase, VbPhase::Electing { .. }) => {
+            if is_part(plan, node) {
+                Duty::Stand
+            } else {
+                outside()
+            }
+        }
+        Some(&first) if first == node => match &plan.phase {
+            VbPhase::Handover { .. } => Duty::Seal,
+            _ => Duty::Lead(topology(plan, copies)),
+        },
+        Some(&first) if is_part(plan, node) => Duty::Follow(first),
+        _ => outside(),
+    }
+}
+
+/// Whether `node` holds a copy of the vBucket, or is getting one.
+#[must_use]
+pub(crate) fn is_part(plan: &VbPlan, node: NodeId) -> bool {
+    let joint = plan.joint.as_deref().unwrap_or_default();
+    let others = match &plan.phase {
+        VbPhase::Settled => joint,
+        VbPhase::Handover { after, .. } => after,
+        // During an election the joint chain is the one that is counted by; it may name nodes that were failed over.
+        VbPhase::Electing { among } => among,
+    };
+    [&plan.chain, &plan.building, others].iter().any(|nodes| nodes.contains(&node))
+}
+
+fn topology(plan: &VbPlan, copies: u8) -> Topology {
+    // After an election the active is known to hold what the chain before held: it is all that is left of that.
+    let joint =
+        plan.joint.iter().filter(|&joint| joint.as_slice() != plan.chain.get(..1).unwrap_or_default());
+    Topology { chains: std::iter::once(&plan.chain).chain(joint).cloned().collect(), copies }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(0);
+    const B: NodeId = NodeId(1);
+    const C: NodeId = NodeId(2);
+
+    fn settled(chain: &[NodeId]) -> VbPlan {
+        VbPlan { chain: chain.to_vec(), joint: None, building: Vec::new(), phase: VbPhase::Settled, term: 3 }
+    }
+
+    #[test]
+    fn the_first_of_a_settled_chain_leads_and_the_others_follow_it() {
+        let plan = settled(&[A, B]);
+        let topology = Topology { chains: vec![vec![A, B]], copies: 2 };
+        assert_eq!(duty(&plan, A, false, 2), Duty::Lead(topology));
+        assert_eq!(duty(&plan, B, false, 2), Duty::Follow(A));
+        assert_eq!(duty(&plan, C, false, 2), Duty::Leave);
+        assert_eq!(duty(&plan, C, true, 2), Duty::Keep);
+    }
+
+    #[test]
+    fn who_builds_or_still_counts_follows_too() {
+        let plan = VbPlan { joint: Some(vec![A, B]), building: vec![NodeId(3)], ..settled(&[A, C]) };
+        let topology = Topology { chains: vec![vec![A, C], vec![A, B]], copies: 2 };
+        assert_eq!(duty(&plan, A, false, 2), Duty::Lead(topology));
+        for node in [B, C, NodeId(3)] {
+            assert_eq!(duty(&plan, node, false, 2), Duty::Follow(A));
+        }
+    }
+
+    #[test]
+    fn who_hands_over_seals_and_feeds_all_that_come_after() {
+        let phase = VbPhase::Handover { to: C, after: vec![C, B] };
+        let plan = VbPlan { phase, ..settled(&[A, B]) };
+        assert_eq!(duty(&plan, A, false, 2), Duty::Seal);
+        assert_eq!(duty(&plan, B, false, 2), Duty::Follow(A));
+        assert_eq!(duty(&plan, C, false, 2), Duty::Follow(A));
+    }
+
+    #[test]
+    fn an_election_has_everybody_hold_still() {
+        let plan = VbPlan { phase: VbPhase::Electing { among: vec![B, C] }, ..settled(&[B, C]) };
+        assert_eq!(duty(&plan, B, false, 2), Duty::Stand);
+        assert_eq!(duty(&plan, C, false, 2), Duty::Stand);
+        assert_eq!(duty(&plan, A, true, 2), Duty::Keep);
+    }
+
+    #[test]
+    fn whoever_was_failed_over_does_not_stand_for_election() {
+        let plan =
+            VbPlan { phase: VbPhase::Electing { among: vec![B] }, joint: Some(vec![A, B]), ..settled(&[B]) };
+        assert_eq!(duty(&plan, A, true, 2), Duty::Keep);
+        assert_eq!(duty(&plan, B, false, 2), Duty::Stand);
+        let elected = VbPlan { joint: Some(vec![B]), ..settled(&[B]) };
+        let topology = Topology { chains: vec![vec![B]], copies: 2 };
+        assert_eq!(duty(&elected, B, false, 2), Duty::Lead(topology));
+    }
+
+    #[test]
+    fn nothing_is_dropped_while_nobody_has_the_vbucket() {
+        assert_eq!(duty(&settled(&[]), A, false, 2), Duty::Keep);
+    }
+}

@@ -1,0 +1,25 @@
+//! Carries out on one node what the cluster has decided: which of the node's copies serve clients, follow another
+//! node's, wait for an election, or go.
+//!
+//! Level-triggered: an [`Agent`] compares what shall be (replicated metadata) with what it has done so far and does the
+//! difference. Nothing relies on a message; a step that fails is tried again at the next call, a step that is done is
+//! not repeated. What is left to others comes out as values: the streams this node wants from its peers
+//! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]).
+//!
+//! Invariants:
+//! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
+//!   and others could know better (a chain longer than one).
+//! - A copy stops being active, and stops following, before anything of a later term is done with it.
+//! - Contents go only when the metadata names who has the vBucket now, and this node is not among them, has not been
+//!   failed over, and is not coming back to use what it has.
+//!
+//! Deliberately absent: sockets, clocks, threads, randomness. A call does a bounded amount of work, and what is settled
+//! costs nothing: a vBucket is only looked at while its plan changes or has not been carried out yet.
+
+mod agent;
+mod copies;
+mod duty;
+
+pub use agent::{Agent, Buckets, Step, StreamWish, Wish};
+pub use copies::{Copies, Copy};
+pub use duty::{Duty, duty};

@@ -1,0 +1,404 @@
+//! The agent against copies that remember what was asked of them.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+    sync::Arc,
+};
+
+use base::{BucketUuid, NodeId, Now, Seqno, Status, VbId, VbRole, bucket::BucketKind};
+use cluster::{Command, Membership, Metadata, NodeInfo, Ports, Recovery, VbPhase, VbPlan, report::VbReport};
+use engine::Activation;
+use settee_node::{Agent, Buckets, Copies, Copy, Step, StreamWish, Wish};
+
+const A: NodeId = NodeId(0);
+const B: NodeId = NodeId(1);
+const C: NodeId = NodeId(2);
+const VBS: u16 = 16;
+
+/// One bucket's copies, and what was done to them since it was last looked.
+#[derive(Default)]
+struct Fake {
+    copies: RefCell<BTreeMap<VbId, Copy>>,
+    calls: RefCell<Vec<String>>,
+    is_broken: Cell<bool>,
+}
+
+impl Fake {
+    fn change(&self, what: &str, vb: VbId, role: VbRole, term: u64) -> Result<(), Status> {
+        self.calls.borrow_mut().push(format!("{what} {vb}@{term}"));
+        if self.is_broken.get() {
+            return Err(Status::TemporaryFailure);
+        }
+        let mut copies = self.copies.borrow_mut();
+        let copy = copies.entry(vb).or_default();
+        (copy.role, copy.term) = (role, term);
+        copy.unconfirmed &= role == VbRole::Dead;
+        Ok(())
+    }
+
+    fn set(&self, vb: u16, copy: Copy) {
+        self.copies.borrow_mut().insert(VbId(vb), copy);
+    }
+
+    fn took(&self) -> Vec<String> {
+        self.calls.take()
+    }
+}
+
+impl Copies for Fake {
+    fn copy(&self, vb: VbId) -> Copy {
+        self.copies.borrow().get(&vb).copied().unwrap_or_default()
+    }
+
+    fn activate(&self, copies: &[Activation], _: Now) -> Vec<(VbId, Result<(), Status>)> {
+        let activate =
+            |copy: &Activation| (copy.vb, self.change("activate", copy.vb, VbRole::Active, copy.term));
+        copies.iter().map(activate).collect()
+    }
+
+    fn set_topology(&self, copy: &Activation, _: Now) -> Result<(), Status> {
+        self.change(&format!("chain {:?}", copy.topology.chains.len()), copy.vb, VbRole::Active, copy.term)
+    }
+
+    fn seal(&self, vb: VbId, term: u64) -> Result<(), Status> {
+        self.change("seal", vb, VbRole::Sealed, term)
+    }
+
+    fn make_replica(&self, vb: VbId, term: u64) -> Result<(), Status> {
+        self.change("replica", vb, VbRole::Replica, term)
+    }
+
+    fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status> {
+        self.change("dead", vb, VbRole::Dead, term)
+    }
+
+    fn drop_contents(&self, vbs: &[VbId], _: Now) -> Result<(), Status> {
+        vbs.iter().try_for_each(|&vb| {
+            self.change("drop", vb, VbRole::Dead, 0)?;
+            self.copies.borrow_mut().remove(&vb);
+            Ok(())
+        })
+    }
+}
+
+/// The one bucket of a node.
+struct OneBucket<'a> {
+    fake: &'a Rc<Fake>,
+    is_open: bool,
+    streams: &'a BTreeMap<VbId, u64>,
+}
+
+/// A node with one bucket, in a cluster of three.
+struct Node {
+    agent: Agent,
+    metadata: Metadata,
+    fake: Rc<Fake>,
+    is_open: bool,
+    /// Terms of open streams.
+    streams: BTreeMap<VbId, u64>,
+}
+
+impl Buckets for OneBucket<'_> {
+    type Bucket = Rc<Fake>;
+
+    fn copies(&self, _: &BucketUuid) -> Option<Rc<Fake>> {
+        self.is_open.then(|| Rc::clone(self.fake))
+    }
+
+    fn following(&self, _: &BucketUuid, vb: VbId) -> Option<u64> {
+        self.streams.get(&vb).copied()
+    }
+}
+
+impl Node {
+    /// The node that is `this`; every vBucket has `chain`.
+    fn new(this: NodeId, kind: BucketKind, chain: &[NodeId]) -> Self {
+        let mut metadata = Metadata::new("c".into(), 1024);
+        for id in [A, B, C] {
+            let node = NodeInfo::first(format!("n{id}"), "127.0.0.1".into(), Ports::default());
+            metadata.nodes.push(NodeInfo { id, ..node });
+        }
+        let params = cluster::BucketParams {
+            ram_quota_mb: Some(100),
+            kind: Some(kind),
+            replicas: Some(1),
+            vbuckets: Some(VBS),
+            ..Default::default()
+        };
+        let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u".into()), params };
+        let (metadata, _) = metadata.apply(&create).unwrap();
+        let agent = Agent::new(format!("n{this}"));
+        let mut node = Self { agent, metadata, fake: Rc::default(), is_open: true, streams: BTreeMap::new() };
+        node.plan_all(|plan| *plan = VbPlan::settled(chain.to_vec(), 1));
+        node
+    }
+
+    fn plan_all(&mut self, change: impl Fn(&mut VbPlan)) {
+        let bucket = self.metadata.buckets.get_mut("b").unwrap();
+        Arc::make_mut(&mut bucket.vbs).iter_mut().for_each(change);
+    }
+
+    fn plan(&mut self, vb: u16, plan: VbPlan) {
+        let bucket = self.metadata.buckets.get_mut("b").unwrap();
+        Arc::make_mut(&mut bucket.vbs)[usize::from(vb)] = plan;
+    }
+
+    fn step(&mut self) -> Step {
+        let buckets = OneBucket { fake: &self.fake, is_open: self.is_open, streams: &self.streams };
+        self.agent.step(&self.metadata, &buckets, Now::default())
+    }
+
+    /// Steps until nothing is left to do; what was asked of the copies.
+    fn settle(&mut self) -> Vec<String> {
+        while self.step().more {}
+        self.fake.took()
+    }
+
+    fn report(&self) -> Vec<VbReport> {
+        let buckets = OneBucket { fake: &self.fake, is_open: self.is_open, streams: &self.streams };
+        self.agent.report(&buckets).remove(0).vbs
+    }
+}
+
+fn handover(chain: &[NodeId], after: &[NodeId], term: u64) -> VbPlan {
+    let phase = VbPhase::Handover { to: after[0], after: after.to_vec() };
+    VbPlan { phase, ..VbPlan::settled(chain.to_vec(), term) }
+}
+
+fn electing(among: &[NodeId], term: u64) -> VbPlan {
+    let phase = VbPhase::Electing { among: among.to_vec() };
+    VbPlan { phase, ..VbPlan::settled(among.to_vec(), term) }
+}
+
+#[test]
+fn a_new_bucket_comes_into_service_at_once_and_then_costs_nothing() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    let calls = node.settle();
+    assert_eq!(calls.len(), usize::from(VBS));
+    assert!(calls.iter().all(|call| call.starts_with("activate")), "{calls:?}");
+    assert!(node.settle().is_empty());
+    // Another version of the metadata with the same plans.
+    node.metadata.version += 1;
+    assert!(node.settle().is_empty());
+    assert!(!node.agent.is_busy());
+    assert_eq!(node.report(), []);
+}
+
+#[test]
+fn a_copy_that_already_serves_is_told_its_term_and_chain_only() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A]);
+    for vb in 0..VBS {
+        node.fake.set(vb, Copy { role: VbRole::Active, ..Copy::default() });
+    }
+    let calls = node.settle();
+    assert!(calls.iter().all(|call| call.starts_with("chain 1") && call.ends_with("@1")), "{calls:?}");
+}
+
+#[test]
+fn replicas_are_wished_for_from_the_active_node_at_the_term_of_the_plan() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
+    node.plan(3, VbPlan::settled(vec![C, B], 7));
+    let step = node.step();
+    assert!(step.wishes_changed);
+    let wishes = node.agent.wishes();
+    assert_eq!(wishes.iter().map(|wish| wish.peer).collect::<Vec<_>>(), [A, C]);
+    assert_eq!(wishes[1].streams, [StreamWish { vb: VbId(3), term: 7 }]);
+    assert_eq!(wishes[0].streams.len(), usize::from(VBS) - 1);
+    assert!(!node.step().wishes_changed);
+}
+
+#[test]
+fn nothing_is_done_before_the_bucket_is_open_and_all_of_it_then() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A]);
+    node.is_open = false;
+    assert!(node.settle().is_empty());
+    assert!(node.agent.is_busy());
+    node.is_open = true;
+    assert_eq!(node.settle().len(), usize::from(VBS));
+}
+
+#[test]
+fn what_was_refused_is_tried_again_and_does_not_spin() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
+    node.fake.is_broken.set(true);
+    let step = node.step();
+    assert_eq!((step.failed, step.more), (Some(Status::TemporaryFailure), false));
+    assert!(node.agent.wishes().is_empty());
+    node.fake.is_broken.set(false);
+    node.fake.took();
+    assert_eq!(node.settle().len(), usize::from(VBS));
+    assert_eq!(node.agent.wishes().len(), 1);
+}
+
+#[test]
+fn an_unconfirmed_copy_is_not_served_but_by_election() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    let unclean = Copy { unconfirmed: true, high_seqno: Seqno(9), ..Copy::default() };
+    node.fake.set(5, unclean);
+    assert!(!node.settle().contains(&"activate 5@1".into()));
+    let reported = node.report();
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].unconfirmed && reported[0].vb == VbId(5) && reported[0].role == VbRole::Dead);
+    // Again, and when others of its plans change.
+    node.plan(6, VbPlan::settled(vec![A, B], 2));
+    assert_eq!(node.settle(), ["chain 1 6@2"]);
+
+    node.plan(5, electing(&[A, B], 2));
+    assert_eq!(node.settle(), ["replica 5@2"]);
+    let reported = node.report();
+    assert_eq!((reported[0].role, reported[0].term, reported[0].unconfirmed), (VbRole::Replica, 2, false));
+    node.plan(5, VbPlan::settled(vec![A, B], 3));
+    assert_eq!(node.settle(), ["activate 5@3"]);
+    assert_eq!(node.report(), []);
+}
+
+#[test]
+fn a_copy_alone_confirms_itself() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A]);
+    node.fake.set(5, Copy { unconfirmed: true, ..Copy::default() });
+    assert!(node.settle().contains(&"activate 5@1".into()));
+}
+
+#[test]
+fn what_memory_has_lost_over_a_restart_is_for_an_election_too() {
+    let mut node = Node::new(A, BucketKind::Ephemeral, &[A, B]);
+    assert!(node.settle().is_empty());
+    assert_eq!(node.report().len(), usize::from(VBS));
+    node.plan_all(|plan| *plan = electing(&[A, B], 2));
+    node.settle();
+    node.plan_all(|plan| *plan = VbPlan::settled(vec![B, A], 3));
+    node.settle();
+    assert_eq!(node.agent.wishes()[0].peer, B);
+
+    // A bucket that appears while the node runs is new, and needs nobody's word.
+    let mut node = Node::new(A, BucketKind::Ephemeral, &[A, B]);
+    let bucket = node.metadata.buckets.remove("b").unwrap();
+    node.settle();
+    node.metadata.buckets.insert("b".into(), bucket);
+    assert_eq!(node.settle().len(), usize::from(VBS));
+}
+
+#[test]
+fn the_old_active_seals_follows_its_successor_and_says_so() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.settle();
+    node.plan(2, handover(&[A, B], &[B, A], 1));
+    assert_eq!(node.settle(), ["seal 2@1"]);
+    assert_eq!(node.report()[0].role, VbRole::Sealed);
+    node.plan(2, VbPlan::settled(vec![B, A], 2));
+    assert_eq!(node.settle(), ["replica 2@2"]);
+    let streams = vec![StreamWish { vb: VbId(2), term: 2 }];
+    assert_eq!(node.agent.wishes(), [Wish { bucket: BucketUuid("u".into()), peer: B, streams }]);
+    assert_eq!(node.report(), []);
+}
+
+#[test]
+fn an_unconfirmed_copy_has_nothing_to_hand_over() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.fake.set(2, Copy { unconfirmed: true, ..Copy::default() });
+    node.plan(2, handover(&[A, B], &[B], 1));
+    assert!(!node.settle().contains(&"seal 2@1".into()));
+    assert!(node.report().iter().any(|report| report.vb == VbId(2) && report.unconfirmed));
+}
+
+#[test]
+fn who_builds_reports_how_far_it_is() {
+    let mut node = Node::new(C, BucketKind::Couchbase, &[A, B]);
+    node.plan(1, VbPlan { building: vec![C], ..VbPlan::settled(vec![A, B], 1) });
+    node.settle();
+    node.fake.set(
+        1,
+        Copy { role: VbRole::Replica, term: 1, complete: true, high_seqno: Seqno(4), ..Copy::default() },
+    );
+    assert!(!node.report()[0].following);
+    node.streams.insert(VbId(1), 1);
+    let report = node.report()[0];
+    assert!(report.following && report.complete && report.high_seqno == Seqno(4));
+    // The stream of another term does not count.
+    node.streams.insert(VbId(1), 0);
+    assert!(!node.report()[0].following);
+}
+
+#[test]
+fn a_plan_counts_as_applied_once_nothing_is_served_that_others_have() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.metadata.version = 7;
+    node.settle();
+    assert_eq!(node.agent.applied(), 7);
+    node.metadata.version = 8;
+    node.plan(4, VbPlan::settled(vec![B], 2));
+    node.fake.set(4, Copy { role: VbRole::Active, term: 1, ..Copy::default() });
+    node.fake.is_broken.set(true);
+    assert!(node.step().failed.is_some());
+    assert_eq!(node.agent.applied(), 7);
+    node.fake.is_broken.set(false);
+    node.settle();
+    assert_eq!(node.agent.applied(), 8);
+}
+
+#[test]
+fn what_moved_away_is_dropped_once() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.settle();
+    node.fake.set(4, Copy { role: VbRole::Active, term: 1, has_contents: true, ..Copy::default() });
+    node.plan(4, VbPlan::settled(vec![C, B], 2));
+    assert_eq!(node.settle(), ["dead 4@2", "drop 4@0"]);
+    node.plan(4, VbPlan::settled(vec![B, C], 3));
+    assert!(node.settle().is_empty());
+}
+
+#[test]
+fn what_a_failed_node_has_stays_until_it_comes_back_from_nothing() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.settle();
+    for vb in 0..VBS {
+        node.fake.set(vb, Copy { role: VbRole::Active, term: 1, has_contents: true, ..Copy::default() });
+    }
+    node.metadata.nodes[0].membership = Membership::InactiveFailed;
+    node.plan_all(|plan| *plan = VbPlan::settled(vec![B], 3));
+    let calls = node.settle();
+    assert!(
+        calls.len() == usize::from(VBS) && calls.iter().all(|call| call.starts_with("dead")),
+        "{calls:?}"
+    );
+
+    // It comes back with what it has: one vBucket is built upon, the others stay until all is done.
+    node.metadata.nodes[0].membership = Membership::Active;
+    node.metadata.nodes[0].recovery = Some(Recovery::Delta);
+    node.plan(0, VbPlan { building: vec![A], ..VbPlan::settled(vec![B], 3) });
+    assert_eq!(node.settle(), ["replica 0@3"]);
+    node.metadata.nodes[0].recovery = None;
+    let calls = node.settle();
+    assert_eq!(calls.iter().filter(|call| call.starts_with("drop")).count(), usize::from(VBS) - 1);
+
+    // From nothing: what it has goes before anything is built.
+    let mut node = Node::new(A, BucketKind::Couchbase, &[B]);
+    node.fake.set(0, Copy { has_contents: true, ..Copy::default() });
+    node.metadata.nodes[0].membership = Membership::InactiveFailed;
+    node.settle();
+    assert!(node.fake.copies.borrow().contains_key(&VbId(0)));
+    node.metadata.nodes[0].recovery = Some(Recovery::Full);
+    assert_eq!(node.settle(), ["drop 0@0"]);
+}
+
+#[test]
+fn more_changes_than_one_call_makes_are_made_in_several() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
+    let bucket = node.metadata.buckets.get_mut("b").unwrap();
+    bucket.vbs = Arc::new(vec![VbPlan::settled(vec![A, B], 1); 1024]);
+    assert!(node.step().more);
+    assert!(node.fake.took().len() < 1024);
+    node.settle();
+    assert_eq!(node.agent.wishes()[0].streams.len(), 1024);
+}
+
+#[test]
+fn a_bucket_that_is_gone_is_not_wished_for() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
+    node.settle();
+    node.metadata.buckets.clear();
+    assert!(node.step().wishes_changed);
+    assert!(node.agent.wishes().is_empty());
+}
