@@ -361,6 +361,28 @@ impl VBucket {
         Ok(tombstone.map_or(Found::Nothing, Found::Gone))
     }
 
+    /// As [`VBucket::settle`], of a replica: nothing changes. What has expired is not there, and stays as it is until the
+    /// active says that it is gone.
+    ///
+    /// # Errors
+    /// [`Refusal::Fetch`] while only the disk can tell; `TemporaryFailure` when the copy is in the making and the document
+    /// may be still to come.
+    pub(crate) fn settle_replica(&mut self, env: &Env<'_>, key: HashedKey<'_>) -> Result<Found, Refusal> {
+        let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
+        if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
+            return Err(self.missing(key));
+        }
+        let found = match found {
+            None => self.settle_absent(key)?,
+            Some(current) if current.meta.deleted || is_due(current.meta.expiry, env.now) => Found::Gone(current),
+            Some(current) => Found::Live(current),
+        };
+        if found.live().is_none() && self.following.is_partial {
+            return Err(Status::TemporaryFailure.into());
+        }
+        Ok(found)
+    }
+
     /// As [`VBucket::settle`], for an operation that is going to change the key.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ fn look(rig: &Rig, lookup: &Lookup<'_>) -> Result<(LookedUp, Answers), Status> {
 
 fn lookup<'a>(specs: &'a [LookupSpec<'a>]) -> Lookup<'a> {
     let rights = XattrRights { denied: false, lists_system: true };
-    Lookup { specs, access_deleted: false, cas: Cas::NONE, rights }
+    Lookup { specs, access_deleted: false, from_replica: false, cas: Cas::NONE, rights }
 }
 
 fn at(what: Look, path: &str, in_xattrs: bool) -> LookupSpec<'_> {

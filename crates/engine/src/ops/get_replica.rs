@@ -22,17 +22,10 @@ impl Bucket {
         let door = self.door(vb, key, now)?;
         let mut guard = door.enter_as(VbRole::Replica)?;
         let v = &mut *guard;
-        let found = v.table.find(key.hash, key.key.encoded()).map(|item| item.seqno());
-        if !v.vouches_for(key.hash, found) {
-            return Err(v.missing(key));
-        }
-        if found.is_none() {
-            v.settle_absent(key)?;
-        }
+        v.settle_replica(&door.env, key)?;
         let Some(item) = v.shown(&door.env, key) else {
             v.ops.get_misses += 1;
-            let is_whole = !v.following.is_partial;
-            return Err(if is_whole { Status::KeyNotFound } else { Status::TemporaryFailure }.into());
+            return Err(Status::KeyNotFound.into());
         };
         debug_assert!(!is_due(item.expiry(), now));
         if !item.is_resident() {

@@ -9,15 +9,21 @@ use crate::{
 };
 
 impl Bucket {
-    /// OBSERVE for one key. A tombstone that is on disk has left memory and counts as not found.
+    /// OBSERVE for one key, on replicas too. A tombstone that is on disk has left memory and counts as not found.
     ///
     /// # Errors
     /// `NotMyVbucket`, `UnknownCollection`; absence is a state, not an error.
     pub fn observe(&self, vb: VbId, key: HashedKey<'_>, now: Now) -> Result<Observed, Refusal> {
         let door = self.door(vb, key, now)?;
         let mut after = door.aftermath();
-        let mut v = door.enter()?;
-        v.settle(&door.env, key, &mut after)?;
+        let (mut v, role) = match door.enter_as(VbRole::Replica) {
+            Ok(v) => (v, VbRole::Replica),
+            Err(_) => (door.enter()?, VbRole::Active),
+        };
+        match role {
+            VbRole::Replica => v.settle_replica(&door.env, key)?,
+            _ => v.settle(&door.env, key, &mut after)?,
+        };
         if let Some(item) = v.shown(&door.env, key) {
             let synced = door.env.is_persistent() && !item.is_dirty();
             let state = if synced { ObservedState::Persisted } else { ObservedState::InMemory };

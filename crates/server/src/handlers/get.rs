@@ -25,11 +25,15 @@ pub(crate) fn get(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     finish(call, &form, later)
 }
 
-/// `GET_REPLICA`: this node holds no replicas.
+/// `GET_REPLICA`: as GET, from a copy that follows the active one.
 pub(crate) fn get_replica(call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    call.session.bucket()?;
+    let bucket = call.session.bucket()?;
     call.session.require(Privilege::Read, call.request.key.key)?;
-    Err(Stop::Status(Status::NotMyVbucket))
+    let form = Form::of(call, false);
+    let out = &mut *call.out;
+    let (vb, key, now) = (call.request.vb, call.request.key, call.context.now);
+    let later = bucket.engine.get_replica(vb, key, now, |doc| form.write(doc, out))?;
+    finish(call, &form, later)
 }
 
 /// How a document is written for this request, decided before its vBucket is locked.

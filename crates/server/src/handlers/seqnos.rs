@@ -13,8 +13,8 @@ use protocol::{
 use super::observe::require_somewhere;
 use crate::call::{Call, Stop};
 
-/// `GET_ALL_VB_SEQNOS`. Every vBucket of a node without replicas is active. Who does not know collections is told the
-/// last seqno of the default one: nothing behind it will ever be streamed to them.
+/// `GET_ALL_VB_SEQNOS`. Who does not know collections is told the last seqno of the default one: nothing behind it will
+/// ever be streamed to them.
 pub(crate) fn all_vb_seqnos(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let bucket = call.session.bucket()?;
     let extras = decode_all_vb_seqnos(call.request.frame.extras);
@@ -32,11 +32,20 @@ pub(crate) fn all_vb_seqnos(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     }
     let collection = if knows_collections { collection } else { Some(CollectionId::DEFAULT) };
     let mut answer = Vec::new();
-    if matches!(filter, VbStateFilter::Alive | VbStateFilter::Active) {
-        append_vb_seqnos(&bucket.engine.seqnos(collection, &[VbRole::Active]), &mut answer);
-    }
+    append_vb_seqnos(&bucket.engine.seqnos(collection, roles(filter)), &mut answer);
     call.answer(Cas::NONE, Datatype::RAW, &[], &[], &answer);
     Ok(())
+}
+
+/// The roles that are asked for. Nothing here is what Couchbase calls pending.
+fn roles(filter: VbStateFilter) -> &'static [VbRole] {
+    match filter {
+        VbStateFilter::Alive => &[VbRole::Active, VbRole::Replica],
+        VbStateFilter::Active => &[VbRole::Active],
+        VbStateFilter::Replica => &[VbRole::Replica],
+        VbStateFilter::Pending => &[],
+        VbStateFilter::Dead => &[VbRole::Dead, VbRole::Sealed],
+    }
 }
 
 /// `GET_FAILOVER_LOG`.

@@ -2,7 +2,7 @@
 //!
 //! Groups and names are those Couchbase publishes. A group that does not exist is "not found", as there.
 
-use base::{Datatype, Now, Status, VbId};
+use base::{Datatype, Now, Seqno, Status, VbId, VbRole};
 use cluster::auth::Privilege;
 use engine::{BucketStats, Pool, VbInfo, WarmupState};
 use protocol::binary::write_response;
@@ -66,11 +66,12 @@ pub(crate) fn of_rest(shared: &Shared, bucket: &BucketEntry, group: &str) -> Pai
 /// `KeyNotFound` for a group that does not exist; `NotSupported` for setting counters back.
 pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Result<Pairs, Status> {
     match group {
-        "vbucket" => vbuckets(bucket, argument, |info, out| {
-            out.push((format!("vb_{}", info.vb), "active".into()));
-        }),
+        "vbucket" => vbuckets(bucket, argument, vbucket_role),
         "vbucket-seqno" => vbuckets(bucket, argument, vbucket_seqnos),
-        "vbucket-details" => vbuckets(bucket, argument, vbucket_details),
+        "vbucket-details" => vbuckets(bucket, argument, |info, out| {
+            vbucket_role(info, out);
+            vbucket_details(info, out);
+        }),
         "failovers" => failovers(bucket, argument),
         "memory" => {
             let stats = bucket.engine.stats();
@@ -336,7 +337,12 @@ fn vbuckets(
 ) -> Result<Pairs, Status> {
     let mut pairs = Pairs::new();
     for vb in wanted(bucket, argument)? {
-        describe(&bucket.engine.vb_state(vb)?, &mut pairs);
+        let info = bucket.engine.vb_state(vb)?;
+        // Whoever asks for all wants those that are here.
+        if argument.is_empty() && info.role == VbRole::Dead && info.high_seqno == Seqno(0) {
+            continue;
+        }
+        describe(&info, &mut pairs);
     }
     Ok(pairs)
 }
@@ -355,6 +361,10 @@ fn wanted(bucket: &BucketEntry, argument: &str) -> Result<Vec<VbId>, Status> {
     }
     let number: u16 = argument.parse().map_err(|_| Status::Invalid)?;
     if number < bucket.engine.vbuckets() { Ok(vec![VbId(number)]) } else { Err(Status::NotMyVbucket) }
+}
+
+fn vbucket_role(info: &VbInfo, out: &mut Pairs) {
+    out.push((format!("vb_{}", info.vb), info.role.name().into()));
 }
 
 fn vbucket_seqnos(info: &VbInfo, out: &mut Pairs) {
@@ -376,7 +386,6 @@ fn vbucket_seqnos(info: &VbInfo, out: &mut Pairs) {
 
 fn vbucket_details(info: &VbInfo, out: &mut Pairs) {
     let vb = info.vb;
-    out.push((format!("vb_{vb}"), "active".into()));
     let facts = [
         ("num_items", info.items),
         ("num_non_resident", info.non_resident),

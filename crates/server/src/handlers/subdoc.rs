@@ -28,14 +28,12 @@ use crate::{
 pub(crate) fn lookup(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let request = decode(call)?;
     call.session.require(Privilege::Read, call.request.key.key)?;
-    if request.doc.has(DocFlags::REPLICA_READ) {
-        // This node holds no replicas.
-        return Err(Stop::Status(Status::NotMyVbucket));
-    }
+    let from_replica = request.doc.has(DocFlags::REPLICA_READ);
     let specs: Vec<LookupSpec<'_>> = request.specs().map(|spec| lookup_spec(&spec)).collect();
     let lookup = Lookup {
         specs: &specs,
         access_deleted: request.doc.has(DocFlags::ACCESS_DELETED),
+        from_replica,
         cas: call.request.frame.header.cas,
         rights: rights(call, &request, Privilege::SystemXattrRead),
     };

@@ -3,7 +3,7 @@
 //! A small document is looked at under the vBucket's lock; a large or compressed one is held by reference and looked
 //! at without it.
 
-use base::{Cas, HashedKey, Now, Status, VbId};
+use base::{Cas, HashedKey, Now, Status, VbId, VbRole};
 
 use super::{
     binary,
@@ -69,7 +69,8 @@ impl Bucket {
     ) -> Result<Seen, Refusal> {
         let now = door.env.now;
         let mut after = door.aftermath();
-        let mut guard = door.enter()?;
+        let role = if lookup.from_replica { VbRole::Replica } else { VbRole::Active };
+        let mut guard = door.enter_as(role)?;
         let v = &mut *guard;
         // Nothing unusual about the vBucket or the document.
         if v.warming.is_none()
@@ -81,7 +82,10 @@ impl Bucket {
             v.ops.get_hits += 1;
             return self.see_item(v, door, key, item, lookup, answer);
         }
-        let found = v.settle(&door.env, key, &mut after)?;
+        let found = match lookup.from_replica {
+            true => v.settle_replica(&door.env, key)?,
+            false => v.settle(&door.env, key, &mut after)?,
+        };
         if let Some(item) = v.shown(&door.env, key) {
             if !item.is_resident() {
                 return Err(v.missing(key));

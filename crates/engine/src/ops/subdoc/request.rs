@@ -37,6 +37,8 @@ pub struct Lookup<'a> {
     pub specs: &'a [LookupSpec<'a>],
     /// Look at a tombstone where there is no document.
     pub access_deleted: bool,
+    /// Look into a replica instead of the active copy.
+    pub from_replica: bool,
     /// The version it has to be, or [`Cas::NONE`].
     pub cas: Cas,
     /// What the caller may see of the extended attributes.
