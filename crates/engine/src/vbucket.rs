@@ -374,7 +374,9 @@ impl VBucket {
         }
         let found = match found {
             None => self.settle_absent(key)?,
-            Some(current) if current.meta.deleted || is_due(current.meta.expiry, env.now) => Found::Gone(current),
+            Some(current) if current.meta.deleted || is_due(current.meta.expiry, env.now) => {
+                Found::Gone(current)
+            }
             Some(current) => Found::Live(current),
         };
         if found.live().is_none() && self.following.is_partial {

@@ -252,8 +252,13 @@ impl World {
             })
             .collect();
         specs.push(LookupSpec { what: Look::Body, path: b"", in_xattrs: false, is_binary: false });
-        let lookup =
-            Lookup { specs: &specs, access_deleted: true, from_replica: false, cas: Cas::NONE, rights: XattrRights::default() };
+        let lookup = Lookup {
+            specs: &specs,
+            access_deleted: true,
+            from_replica: false,
+            cas: Cas::NONE,
+            rights: XattrRights::default(),
+        };
         let now = self.rig.now();
         let found = self.rig.run(key, |bucket, vb, key| {
             let mut answers: Vec<Option<Value>> = Vec::new();
