@@ -5,7 +5,7 @@
 //! that is not in the state (uuids, salts, hashed passwords, times) travels inside the command.
 //!
 //! From the state are derived: the configurations clients route by ([`config`]), who somebody is and what he may do
-//! ([`auth`]). The state is kept in one file by [`MetadataStore`], the only I/O here.
+//! ([`auth`]). The nodes of a cluster agree on it by [`consensus`], whose log is the only I/O here.
 //!
 //! Deliberately absent: sockets, clocks, threads, documents. `server` carries out what is decided here.
 
@@ -20,6 +20,7 @@ pub mod invariants;
 mod maps;
 mod members;
 mod metadata;
+mod metadata_file;
 mod migration;
 pub mod moves;
 pub mod orchestrator;
@@ -28,7 +29,6 @@ pub mod rebalancing;
 pub mod report;
 pub mod roles;
 mod shared;
-mod store;
 pub mod topology;
 pub mod users;
 
@@ -38,11 +38,11 @@ pub use error::{ClusterError, FieldErrors};
 pub use metadata::{
     Admin, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
 };
+pub use metadata_file::{METADATA_FILE, MetadataFileError, read_metadata_file};
 pub use moves::{VbChange, VbStep};
 pub use orchestrator::{Health, NodeProgress, Orchestrator, RebalanceProgress};
 pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
 pub use report::{BucketReport, LatencyReport, NodeReport, VbReport};
-pub use store::{MetadataStore, StoreError};
 pub use topology::{
     AutoFailover, Membership, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult, Recovery,
     ServerGroup, VbPhase, VbPlan,

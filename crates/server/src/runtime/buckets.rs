@@ -18,6 +18,7 @@ use super::{
     data_dir::DataDir,
     disk::Disk,
     housekeeping::Patient,
+    identity::ThisNode,
 };
 use crate::{
     BucketMeter, Shared, Wakes,
@@ -63,7 +64,7 @@ pub(crate) struct OpenBuckets {
     shared: Arc<Shared>,
     wakes: Wakes,
     workers: usize,
-    this_node: String,
+    this_node: Arc<ThisNode>,
     bells: NodeBells,
     open: Mutex<HashMap<String, OpenBucket>>,
 }
@@ -74,7 +75,7 @@ impl OpenBuckets {
         shared: Arc<Shared>,
         wakes: Wakes,
         workers: usize,
-        this_node: String,
+        this_node: Arc<ThisNode>,
     ) -> Self {
         let bells = NodeBells::default();
         Self { data_dir, disk, shared, wakes, workers, this_node, bells, open: Mutex::default() }
@@ -152,6 +153,15 @@ impl OpenBuckets {
         }
     }
 
+    /// Removes the files of buckets that `metadata` does not know: what a crash left behind. Only where it is known to be
+    /// no older than this node's start; a bucket might be too new for it otherwise.
+    pub(crate) fn remove_unknown(&self, metadata: &Metadata) -> io::Result<()> {
+        // Nothing is opened or dropped meanwhile.
+        let _open = self.open.lock();
+        self.data_dir
+            .remove_unknown_buckets(|uuid| metadata.buckets.values().any(|bucket| bucket.uuid.0 == uuid))
+    }
+
     /// Takes out buckets that the metadata has no longer, or has under another uuid.
     fn take_gone(
         &self,
@@ -217,10 +227,11 @@ impl OpenBuckets {
     }
 
     fn publish(&self, open: &HashMap<String, OpenBucket>, metadata: &Arc<Metadata>) {
+        let this_node = self.this_node.uuid();
         let version = ConfigVersion { epoch: metadata.rev_epoch, rev: metadata.rev };
         let entries = open.iter().filter_map(|(name, bucket)| {
             let info = metadata.buckets.get(name)?;
-            let config = cluster::config::bucket_config(metadata, name, &self.this_node)?;
+            let config = cluster::config::bucket_config(metadata, name, &this_node)?;
             let entry = BucketEntry {
                 name: name.as_str().into(),
                 uuid: bucket.uuid.clone(),
@@ -232,9 +243,9 @@ impl OpenBuckets {
             };
             Some((name.clone(), Arc::new(entry)))
         });
-        let cluster_config = metadata.initialized.then(|| {
-            ConfigDocument::new(version, cluster::config::cluster_config(metadata, &self.this_node))
-        });
+        let cluster_config = metadata
+            .initialized
+            .then(|| ConfigDocument::new(version, cluster::config::cluster_config(metadata, &this_node)));
         self.shared.publish(Snapshot::new(Arc::clone(metadata), entries.collect(), cluster_config));
     }
 

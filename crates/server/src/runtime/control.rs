@@ -1,14 +1,19 @@
-//! The control plane's hand on the node: takes commands from REST, has `cluster` decide, makes the decision durable,
-//! carries it out and publishes it.
+//! The control plane's hand on the node: takes commands from REST, has the cluster agree on them, carries out what was
+//! agreed on and publishes it.
 //!
-//! Commands are carried out one at a time on a thread that may block; readers never wait for them. Order matters:
-//! the metadata is on disk before anything is done about it, so that a crash in between is repaired by the next
-//! start; it is published after the buckets have followed, so that "created" means "serving".
+//! What was agreed on is carried out in order on a thread that may block; readers never wait for it. Where several changes
+//! wait, the buckets go straight to the last: they compare what is with what shall be. Order matters: a change is on the
+//! disks of a majority before anything is done about it, so that a crash in between is repaired by the next start; it is
+//! published after the buckets have followed, so that "created" means "serving".
 
 use std::{
     net::{IpAddr, TcpListener},
-    sync::{Arc, Weak, atomic::Ordering},
-    time::Duration,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
+    },
+    time::{Duration, Instant},
 };
 
 use admin::{
@@ -16,23 +21,30 @@ use admin::{
     PhaseView, SystemStats, Views,
 };
 use arc_swap::ArcSwap;
-use base::{BucketUuid, bucket::BucketKind};
+use base::{BucketUuid, NodeId, bucket::BucketKind};
 use cluster::{
-    Admin, Applied, BucketParams, ClusterError, Command, Initialize, LegacyParams, Metadata, MetadataStore,
-    QuotaChange,
+    Admin, Applied as CommandApplied, BucketParams, ClusterError, Command, Initialize, LegacyParams,
+    Metadata, QuotaChange,
     auth::{Credentials, SALT_BYTES},
+    consensus::{Member, ProposalId, join},
 };
 use engine::Pressure;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 use super::{
     ServeError,
+    agreement::{Agreement, Applied},
     audit::{self, AuditLog},
     buckets::OpenBuckets,
     compaction,
     gauges::Gauges,
-    options::{InitBucket, InitOptions},
+    http::{Address, Ask, Connection, basic},
+    identity::{ThisNode, change_of_address},
+    internal::InternalRoutes,
+    options::{InitBucket, InitOptions, PortsInUse},
+    peers::{MESSAGES, Peers, REMOVED, decode_messages},
+    proposals::Proposals,
     random_uuid,
 };
 use crate::{
@@ -45,18 +57,34 @@ use crate::{
 
 /// How often a bucket that could not be opened is tried again.
 const REOPEN_EVERY: Duration = Duration::from_secs(5);
+/// How long a command may take to be agreed on.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a request to another node may take: one that has it join takes as long as that.
+const CALL_PATIENCE: Duration = Duration::from_secs(20);
+/// How soon a proposal is repeated that was taken, and one that was not.
+const TAKEN_AGAIN: Duration = Duration::from_secs(2);
+const UNTAKEN_AGAIN: Duration = Duration::from_millis(50);
+/// How soon a node looks again whether the cluster knows where it listens.
+const ADDRESS_AGAIN: Duration = Duration::from_secs(1);
+/// Where proposals of other nodes go, and the answer when they were taken.
+const PROPOSE: &str = "propose";
+const TAKEN: &[u8] = b"taken";
 
 /// What the control plane is made of.
 pub(crate) struct Parts {
     pub(crate) metadata: Arc<Metadata>,
-    pub(crate) store: MetadataStore,
+    pub(crate) agreement: Arc<Agreement>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) caught_up: bool,
+    /// Random; names this start in proposals.
+    pub(crate) origin: u64,
     pub(crate) buckets: Arc<OpenBuckets>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) wakes: Wakes,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) certificate: String,
-    pub(crate) this_node: String,
+    pub(crate) this_node: Arc<ThisNode>,
     pub(crate) listen: IpAddr,
 }
 
@@ -66,15 +94,21 @@ pub(crate) struct Control {
     me: Weak<Control>,
     metadata: ArcSwap<Metadata>,
     rev: watch::Sender<i64>,
-    /// Held while a command is decided and carried out.
-    store: Mutex<MetadataStore>,
+    agreement: Arc<Agreement>,
+    peers: Arc<Peers>,
+    routes: InternalRoutes,
+    proposals: Proposals,
+    /// See [`Applied::caught_up`]; true once that much was carried out as well.
+    caught_up: AtomicBool,
+    /// Held while something is carried out.
+    carrying_out: Mutex<()>,
     buckets: Arc<OpenBuckets>,
     shared: Arc<Shared>,
     wakes: Wakes,
     audit: Arc<AuditLog>,
     gauges: Arc<Gauges>,
     certificate: String,
-    this_node: String,
+    this_node: Arc<ThisNode>,
     listen: IpAddr,
 }
 
@@ -85,7 +119,12 @@ impl Control {
             me: Weak::clone(me),
             rev: watch::Sender::new(parts.metadata.rev),
             metadata: ArcSwap::new(parts.metadata),
-            store: Mutex::new(parts.store),
+            agreement: parts.agreement,
+            peers: parts.peers,
+            routes: InternalRoutes::default(),
+            proposals: Proposals::new(parts.origin),
+            caught_up: AtomicBool::new(parts.caught_up),
+            carrying_out: Mutex::default(),
             buckets: parts.buckets,
             shared: parts.shared,
             wakes: parts.wakes,
@@ -98,18 +137,23 @@ impl Control {
     }
 
     /// What `POST /clusterInit` would do on a node that is new, and a first bucket on one that has none.
-    pub(crate) fn initialize_unattended(&self, init: &InitOptions) -> Result<(), ServeError> {
+    pub(crate) async fn initialize_unattended(&self, init: &InitOptions) -> Result<(), ServeError> {
+        if self.metadata.load().nodes.len() > 1 {
+            // A member of a cluster is set up, and what it has is not for this node to say.
+            return Ok(());
+        }
         if !self.metadata.load().initialized {
-            self.carry_out(&Command::Initialize(Initialize {
+            let initialize = Command::Initialize(Initialize {
                 admin: Admin { name: init.username.clone(), credentials: credentials(&init.password)? },
                 cluster_name: Some(init.cluster_name.clone()).filter(|name| !name.is_empty()),
                 quotas: QuotaChange::default(),
-            }))?;
+            });
+            self.propose(initialize).await?;
         }
         // Asked again at every start: the one before may have ended between the two commands.
         match &init.bucket {
             Some(bucket) if self.metadata.load().buckets.is_empty() => {
-                self.carry_out(&create_bucket(bucket)?)?;
+                self.propose(create_bucket(bucket)?).await?;
             }
             _ => {}
         }
@@ -142,19 +186,202 @@ impl Control {
         Ok(())
     }
 
-    /// Decides, records, carries out and publishes; blocks on disk and on threads that have to end.
-    fn carry_out(&self, command: &Command) -> Result<Applied, ClusterError> {
-        let store = self.store.lock();
-        let (next, applied) = self.metadata.load().apply(command)?;
-        let next = Arc::new(next);
-        store.save(&next).map_err(|error| ClusterError::Failed(error.to_string()))?;
-        self.metadata.store(Arc::clone(&next));
-        self.audit.obey(&next.audit_policy());
-        let outcome = self.buckets.reconcile(&next);
-        self.rev.send_replace(next.rev);
-        self.wakes.config_changed();
-        outcome?;
-        Ok(applied)
+    /// Carries out what was agreed on, on this thread, until the node stops.
+    pub(crate) fn follow(me: &Weak<Self>, applied: &Receiver<Applied>) {
+        while let Ok(mut next) = applied.recv() {
+            while let Ok(more) = applied.try_recv() {
+                next.commits.extend(more.commits);
+                next.caught_up = more.caught_up;
+            }
+            let Some(me) = me.upgrade() else { return };
+            me.carry_out(next);
+        }
+    }
+
+    /// Carries out and publishes; blocks on disk and on threads that have to end.
+    fn carry_out(&self, applied: Applied) {
+        let _turn = self.carrying_out.lock();
+        if let Some(last) = applied.commits.last() {
+            let next = Arc::clone(&last.metadata);
+            self.metadata.store(Arc::clone(&next));
+            self.audit.obey(&next.audit_policy());
+            let outcome = self.buckets.reconcile(&next);
+            if let Err(error) = &outcome {
+                tracing::error!(%error, "a bucket is not available");
+            }
+            self.rev.send_replace(next.rev);
+            self.wakes.config_changed();
+            let outcome = outcome.map_err(ClusterError::from);
+            for (id, ended) in applied.commits.into_iter().flat_map(|commit| commit.outcomes) {
+                self.proposals.ended(id, || ended.and_then(|applied| outcome.clone().map(|()| applied)));
+            }
+        }
+        let had = self.caught_up.swap(applied.caught_up, Ordering::AcqRel);
+        if applied.caught_up
+            && !had
+            && let Err(error) = self.buckets.remove_unknown(&self.metadata.load())
+        {
+            tracing::error!(%error, "files of dropped buckets stay until the next start");
+        }
+    }
+
+    /// Has the cluster agree on a command, wherever its leader is; when it resolves with success, it was carried out
+    /// here.
+    pub(crate) async fn propose(&self, command: Command) -> Result<CommandApplied, ClusterError> {
+        let until = Instant::now() + PATIENCE;
+        let (id, mut ended) = self.proposals.begin();
+        loop {
+            let taken = self.propose_once(id, &command).await;
+            // What was taken is proposed again only if nothing is heard of it: its leader may be gone.
+            let pause = if taken { TAKEN_AGAIN } else { UNTAKEN_AGAIN };
+            if let Ok(outcome) = timeout(pause, &mut ended).await {
+                return outcome.unwrap_or_else(|_| Err(stopping()));
+            }
+            if Instant::now() >= until {
+                let trouble = self.agreement.trouble().unwrap_or_else(|| {
+                    "the nodes that vote on changes are not in the majority, or cannot be reached; the change may \
+                     still be made"
+                        .into()
+                });
+                return Err(ClusterError::Failed(trouble));
+            }
+        }
+    }
+
+    /// Hands a proposal to the leader; whether he took it.
+    async fn propose_once(&self, id: ProposalId, command: &Command) -> bool {
+        if self.leads() {
+            return self.agreement.propose(id, command.clone()).await.is_ok();
+        }
+        match self.leader().filter(|leader| *leader != self.this_id()) {
+            Some(leader) => {
+                let Ok(body) = serde_json::to_vec(&(id, command)) else { return false };
+                match self.peers().post(leader, PROPOSE, body).await {
+                    Ok(answer) => answer == TAKEN,
+                    Err(error) => {
+                        tracing::debug!(%error, "the leader has not taken a proposal");
+                        false
+                    }
+                }
+            }
+            None => false,
+        }
+    }
+
+    /// Joins another cluster, of which this node knows nothing yet but its members.
+    async fn become_member(&self, offer: JoinOffer) -> Result<(), ClusterError> {
+        let metadata = self.metadata.load_full();
+        if metadata.nodes.len() > 1 || !metadata.buckets.is_empty() {
+            let text = "a node that has buckets, or belongs to a cluster, cannot join another one";
+            return Err(ClusterError::Failed(text.into()));
+        }
+        let member = Member {
+            uuid: self.this_node.uuid(),
+            node: offer.node,
+            cluster_uuid: offer.cluster_uuid,
+            secret: offer.secret,
+            peers: offer.members,
+        };
+        let first = join(&member).map_err(|error| ClusterError::Failed(error.to_string()))?;
+        let (cluster_uuid, node) = (member.cluster_uuid.clone(), member.node);
+        self.agreement.become_member(member, first);
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            tokio::time::sleep(UNTAKEN_AGAIN).await;
+            let metadata = self.metadata.load();
+            // Until the cluster's own metadata is here no number has been given.
+            if metadata.cluster_uuid == cluster_uuid && metadata.next_node > node.get() {
+                return Ok(());
+            }
+        }
+        self.agreement.forget_cluster();
+        let text = "the nodes of the cluster have not sent its metadata in time; can they reach this node?";
+        Err(ClusterError::Failed(text.into()))
+    }
+
+    /// Answers what other nodes ask of the consensus.
+    pub(crate) fn answer_peers(self: &Arc<Self>) {
+        let me = Weak::clone(&self.me);
+        self.routes().add(MESSAGES, move |body| {
+            let me = me.upgrade();
+            async move { me.map_or_else(|| Err(stopping()), |me| me.take_messages(&body)) }
+        });
+        let me = Weak::clone(&self.me);
+        self.routes().add(PROPOSE, move |body| {
+            let me = me.upgrade();
+            async move {
+                let me = me.ok_or_else(stopping)?;
+                let (id, command) = serde_json::from_slice(&body)
+                    .map_err(|error| ClusterError::Failed(format!("a proposal cannot be read: {error}")))?;
+                let taken = me.agreement.propose(id, command).await.is_ok();
+                Ok(if taken { TAKEN.to_vec() } else { Vec::new() })
+            }
+        });
+    }
+
+    fn take_messages(&self, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
+        let (from, messages) =
+            decode_messages(body).ok_or_else(|| ClusterError::Failed("malformed messages".into()))?;
+        let metadata = self.metadata.load();
+        if from.get() < metadata.next_node && metadata.node_by_id(from).is_none() {
+            // Numbers are never given again, so this holds however old the metadata here is.
+            return Ok(REMOVED.to_vec());
+        }
+        messages.into_iter().for_each(|message| self.agreement.step(message.to_vec()));
+        Ok(Vec::new())
+    }
+
+    /// Tells the cluster where this node listens, if that has changed since it was a member last.
+    pub(crate) async fn note_address(self: Arc<Self>, ports: PortsInUse, mut ended: watch::Receiver<bool>) {
+        loop {
+            let change =
+                change_of_address(&self.metadata.load(), &self.this_node.uuid(), self.listen, &ports);
+            if self.caught_up() {
+                match change {
+                    None => return,
+                    Some(command) => {
+                        if let Err(error) = self.propose(command).await {
+                            tracing::warn!(%error, "the cluster does not know yet where this node listens");
+                        }
+                    }
+                }
+            }
+            tokio::select! {
+                _ = ended.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(ADDRESS_AGAIN) => {}
+            }
+        }
+    }
+
+    /// What other nodes may ask.
+    pub(crate) fn routes(&self) -> &InternalRoutes {
+        &self.routes
+    }
+
+    /// The other nodes.
+    pub(crate) fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// Who leads, as far as is known here.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.agreement.leader()
+    }
+
+    /// Whether this node leads.
+    pub(crate) fn leads(&self) -> bool {
+        self.agreement.leads()
+    }
+
+    /// This node's number in its cluster.
+    pub(crate) fn this_id(&self) -> NodeId {
+        self.this_node.id()
+    }
+
+    /// Whether everything was carried out here that was agreed on when this node started or joined, so that acting on it
+    /// undoes nothing.
+    pub(crate) fn caught_up(&self) -> bool {
+        self.caught_up.load(Ordering::Acquire)
     }
 
     /// Tries again and again to open buckets that could not be opened, until the node stops: what was in the way of one at
@@ -178,7 +405,7 @@ impl Control {
 
     /// Brings reality to where the metadata has been for a while.
     fn reconcile_again(&self) -> Result<(), ClusterError> {
-        let _store = self.store.lock();
+        let _turn = self.carrying_out.lock();
         let metadata = self.metadata.load_full();
         let outcome = self.buckets.reconcile(&metadata);
         self.rev.send_replace(metadata.rev);
@@ -257,7 +484,7 @@ impl NodeControl for Control {
     }
 
     fn this_node(&self) -> String {
-        self.this_node.clone()
+        self.this_node.uuid()
     }
 
     fn allows_setup_from(&self, peer: IpAddr) -> bool {
@@ -265,22 +492,44 @@ impl NodeControl for Control {
         peer.is_loopback() || peer == self.listen
     }
 
-    fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
-        self.blocking(move |me| me.carry_out(&command))
+    fn submit(&self, command: Command) -> BoxFuture<'_, Result<CommandApplied, ClusterError>> {
+        Box::pin(self.propose(command))
     }
 
-    fn offer(&self, _: &str) -> Result<JoinOffer, ClusterError> {
-        Err(ClusterError::NotSupported("Clusters of several nodes are not supported yet.".into()))
+    fn internal<'a>(&'a self, name: &'a str, body: Vec<u8>) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
+        self.routes.answer(name, body)
     }
 
-    fn join(&self, _: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
-        let refusal = "Clusters of several nodes are not supported yet.";
-        Box::pin(std::future::ready(Err(ClusterError::NotSupported(refusal.into()))))
+    fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError> {
+        let metadata = self.metadata.load();
+        let node = metadata.node(uuid).ok_or(ClusterError::NodeNotFound)?;
+        Ok(JoinOffer {
+            cluster_uuid: metadata.cluster_uuid.clone(),
+            node: node.id,
+            secret: metadata.secret.clone(),
+            members: metadata.nodes.clone(),
+        })
     }
 
-    fn call_node(&self, _: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
-        let refusal = "Clusters of several nodes are not supported yet.";
-        Box::pin(std::future::ready(Err(ClusterError::NotSupported(refusal.into()))))
+    fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
+        Box::pin(self.become_member(offer))
+    }
+
+    fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
+        Box::pin(async move {
+            let address = Address { host: call.host.clone(), port: call.port };
+            let failed =
+                |error: std::io::Error| ClusterError::Failed(format!("{}:{}: {error}", call.host, call.port));
+            let ask = Ask {
+                method: call.method.parse().map_err(|_| ClusterError::Failed("no such method".into()))?,
+                path: &call.path,
+                authorization: call.credentials.as_ref().map(|(name, password)| basic(name, password)),
+                content_type: &call.content_type,
+                body: call.body,
+            };
+            let mut connection = Connection::open(&address).await.map_err(failed)?;
+            connection.exchange(ask, CALL_PATIENCE).await.map_err(failed)
+        })
     }
 
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
@@ -395,6 +644,10 @@ impl NodeControl for Control {
 pub(crate) fn data_plane_audit(audit: &Arc<AuditLog>) -> impl Fn(shared::AuditEvent) + Send + Sync + 'static {
     let audit = Arc::clone(audit);
     move |event| audit.record(audit::of_data_plane(&event))
+}
+
+fn stopping() -> ClusterError {
+    ClusterError::Failed("the node is stopping".into())
 }
 
 fn create_bucket(bucket: &InitBucket) -> Result<Command, ServeError> {

@@ -5,6 +5,7 @@
 //! → "ready" reported. A client that can connect therefore meets buckets that answer. Stop: REST and workers first,
 //! then each bucket writes and syncs what is dirty, then the audit trail is closed.
 
+mod agreement;
 mod attendant;
 mod audit;
 mod audit_trail;
@@ -19,24 +20,33 @@ mod disk;
 mod disk_guard;
 mod gauges;
 mod housekeeping;
+mod http;
+mod identity;
+mod internal;
 mod listeners;
 mod machine;
 mod options;
 mod pacing;
+mod peers;
+mod proposals;
 mod standing;
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use cluster::{ClusterError, Metadata, MetadataStore, NodeInfo, Ports};
+use cluster::{ClusterError, consensus::LogError};
 
 use self::{
+    agreement::{Agreement, Inbox},
     attendant::Attendant,
     audit::AuditLog,
+    background::spawn,
     buckets::OpenBuckets,
     control::{Control, ControlListeners},
     data_dir::DataDir,
     gauges::Gauges,
+    identity::{Beginning, ThisNode, fresh_node},
     listeners::Listeners,
+    peers::Peers,
 };
 pub use self::{
     data_dir::DataDirError,
@@ -64,9 +74,12 @@ pub enum ServeError {
     /// See [`ListenError`].
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The recorded metadata cannot be read or written.
+    /// The metadata of an earlier version cannot be read.
     #[error(transparent)]
-    Metadata(#[from] cluster::StoreError),
+    MetadataFile(#[from] cluster::MetadataFileError),
+    /// The log of the metadata cannot be read or written.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// The certificate cannot be read or made.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -108,6 +121,7 @@ pub struct Node {
     compaction: Attendant,
     disk_guard: Attendant,
     pacing: Attendant,
+    agreement: Arc<Agreement>,
     control_plane: tokio::runtime::Runtime,
     shutdown: tokio::sync::watch::Sender<bool>,
     // Last: dropped after everything that reports to it.
@@ -121,15 +135,11 @@ impl Node {
     /// See [`ServeError`].
     pub fn start(options: ServeOptions) -> Result<Self, ServeError> {
         let data_dir = Arc::new(DataDir::open(&options.data_dir)?);
-        let (store, recorded) = MetadataStore::open(&data_dir.metadata())?;
-        if recorded.is_none() {
-            data_dir.require_no_buckets()?;
-        }
         let listeners = Listeners::bind(options.listen, &options.ports)?;
         let ports = listeners.ports()?;
-        let (metadata, this_node) = with_this_node(recorded, &options, &ports)?;
-        store.save(&metadata)?;
-        let metadata = Arc::new(metadata);
+        let Beginning { group, store, seed } = Beginning::of(&data_dir, &options, &ports)?;
+        let metadata = Arc::clone(group.metadata());
+        let this_node = Arc::new(ThisNode::new(group.member().uuid.clone(), group.member().node));
         let certificate = certificate(&options, &data_dir)?;
         let tls = certificate.server_config()?;
 
@@ -143,8 +153,6 @@ impl Node {
             ..WorkerOptions::default()
         };
         let workers = Workers::start(&worker_options, Arc::clone(&shared))?;
-        data_dir
-            .remove_unknown_buckets(|uuid| metadata.buckets.values().any(|bucket| bucket.uuid.0 == uuid))?;
         let wakes = workers.notifier();
         let disk = disk::Disk::new(options.disk.limits);
         let buckets = Arc::new(OpenBuckets::new(
@@ -152,8 +160,11 @@ impl Node {
             Arc::clone(&shared),
             wakes.clone(),
             options.workers,
-            this_node.clone(),
+            Arc::clone(&this_node),
         ));
+        if group.has_caught_up() {
+            buckets.remove_unknown(&metadata)?;
+        }
         if let Err(error) = buckets.reconcile(&metadata) {
             // The other buckets must not suffer: the node serves them and says what is wrong.
             tracing::error!(%error, "a bucket is not available");
@@ -174,9 +185,37 @@ impl Node {
             disk_guard::start(disk.files(), guarded, move || list.patients(), Arc::clone(&shared))?;
         let list = Arc::clone(&buckets);
         let pacing = pacing::start(move || list.patients(), bells.pacing, Arc::clone(&shared))?;
+        let control_plane = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("control")
+            .enable_all()
+            .build()?;
+        let inbox = Inbox::new();
+        let peers = Arc::new(Peers::new(control_plane.handle().clone(), inbox.on_removal()));
+        let caught_up = group.has_caught_up();
+        let (applied, to_carry_out) = std::sync::mpsc::channel();
+        let (listen, memory_quota_mb) = (options.listen, options.memory_quota_mb);
+        let agreement = Agreement::start(
+            inbox,
+            agreement::Parts {
+                group,
+                store: Box::new(store),
+                peers: Arc::clone(&peers),
+                this_node: Arc::clone(&this_node),
+                seed,
+                fresh: Box::new(move || {
+                    fresh_node(listen, &ports, memory_quota_mb)
+                        .map_err(|error| LogError::Unreadable(error.to_string()))
+                }),
+                applied,
+            },
+        )?;
         let control = Control::new(control::Parts {
             metadata,
-            store,
+            agreement: Arc::clone(&agreement),
+            peers,
+            caught_up,
+            origin: seed,
             buckets: Arc::clone(&buckets),
             shared,
             wakes,
@@ -186,8 +225,11 @@ impl Node {
             this_node,
             listen: options.listen,
         });
+        let me = Arc::downgrade(&control);
+        agreement.join_at_stop(spawn("metadata", move || Control::follow(&me, &to_carry_out))?);
+        control.answer_peers();
         if let Some(init) = &options.init {
-            control.initialize_unattended(init)?;
+            control_plane.block_on(control.initialize_unattended(init))?;
         }
 
         workers.add_listener(listeners.kv, ListenerKind::Kv)?;
@@ -195,14 +237,10 @@ impl Node {
         if let Some(memcached) = listeners.memcached {
             workers.add_listener(memcached, ListenerKind::Memcached)?;
         }
-        let control_plane = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("control")
-            .enable_all()
-            .build()?;
         let (shutdown, _) = tokio::sync::watch::channel(false);
         let Listeners { mgmt, mgmt_tls, capi, .. } = listeners;
         control.serve(&control_plane, ControlListeners { mgmt, mgmt_tls, capi, tls }, &shutdown)?;
+        control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
 
         let node = Self {
             ports,
@@ -213,6 +251,7 @@ impl Node {
             compaction,
             disk_guard,
             pacing,
+            agreement,
             control_plane,
             shutdown,
             _audit: audit,
@@ -256,8 +295,11 @@ impl Node {
     /// Stops serving, then writes and syncs everything that is dirty.
     pub fn stop(self) {
         tracing::info!("stopping");
+        // While the others can still be reached.
+        self.agreement.hand_over();
         self.shutdown.send_replace(true);
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
+        self.agreement.stop();
         self.housekeeping.stop();
         self.compaction.stop();
         self.disk_guard.stop();
@@ -266,43 +308,6 @@ impl Node {
         self.buckets.close();
         tracing::info!("stopped; everything is on disk");
     }
-}
-
-/// The metadata with this node as it is started now: new on the first start, with today's address and ports later.
-fn with_this_node(
-    recorded: Option<Metadata>,
-    options: &ServeOptions,
-    ports: &PortsInUse,
-) -> Result<(Metadata, String), ServeError> {
-    let mut metadata = match recorded {
-        Some(metadata) => metadata,
-        None => Metadata::new(random_uuid()?, options.memory_quota_mb),
-    };
-    let uuid = match metadata.nodes.first() {
-        Some(node) => node.uuid.clone(),
-        None => random_uuid()?,
-    };
-    let host = metadata.nodes.first().map_or_else(|| options.listen.to_string(), |node| node.host.clone());
-    let host = if host.parse::<IpAddr>().is_ok() { options.listen.to_string() } else { host };
-    let in_use = Ports {
-        mgmt: ports.mgmt,
-        mgmt_tls: ports.mgmt_tls,
-        kv: ports.kv,
-        kv_tls: ports.kv_tls,
-        capi: ports.capi,
-        capi_tls: 0,
-        memcached: ports.memcached,
-    };
-    let known = metadata.nodes.first().is_some_and(|node| node.host == host && node.ports == in_use);
-    if !known {
-        let node = NodeInfo::first(uuid.clone(), host, in_use);
-        metadata = metadata.apply(&cluster::Command::SetNode(node))?.0;
-    }
-    if metadata.secret.is_empty() {
-        let secret = [random_uuid()?, random_uuid()?].concat();
-        metadata = metadata.apply(&cluster::Command::SetSecret(secret))?.0;
-    }
-    Ok((metadata, uuid))
 }
 
 fn certificate(options: &ServeOptions, data_dir: &DataDir) -> Result<Certificate, TlsError> {

@@ -1,0 +1,412 @@
+//! Drives [`Consensus`]: gives it time, messages and proposals, and carries its batches to the disk, its messages to the
+//! other nodes and its commits to [`super::control`].
+//!
+//! | thread | does | never |
+//! |---|---|---|
+//! | consensus | ticks, steps and takes turns | waits for the disk, the network or a bucket |
+//! | consensus-log | writes batches, synced | |
+//! | metadata | carries out commits, in order (in `control`) | |
+//!
+//! A slow disk delays what relies on it, a slow bucket delays what is carried out, and neither delays a heartbeat. A node
+//! that is its own cluster has nobody to send heartbeats to: its consensus thread sleeps until something comes in.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use base::NodeId;
+use cluster::{
+    Command, Metadata,
+    consensus::{
+        Batch, Commit, Consensus, LogError, LogStore, Member, ProposalId, ProposeError, Stored, found,
+    },
+};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{background::spawn, identity::ThisNode, peers::Peers};
+
+/// Raft's unit of time.
+const TICK: Duration = Duration::from_millis(100);
+/// Messages that may wait to be stepped; what is beyond is dropped, as by a network.
+const MESSAGES_WAITING: usize = 1024;
+/// How long it rests after a write that failed.
+const WRITE_RETRY: Duration = Duration::from_millis(500);
+/// How long a stopping leader waits for somebody to take over.
+const HAND_OVER: Duration = Duration::from_secs(1);
+
+/// What goes into the consensus thread.
+enum Event {
+    Message(Vec<u8>),
+    Propose(ProposalId, Box<Command>, oneshot::Sender<Result<(), ProposeError>>),
+    /// Batches of that life up to that number are durable.
+    Written(u64, u64),
+    /// The answer says whether somebody was asked to take over.
+    HandOver(Sender<bool>),
+    /// Joins another cluster with that first batch.
+    Become(Box<Member>, Batch),
+    /// This node belongs to its cluster no more.
+    Removed,
+    Stop,
+}
+
+/// What is to be carried out.
+pub(crate) struct Applied {
+    /// In order.
+    pub(crate) commits: Vec<Commit>,
+    /// Whether everything is here that was agreed on when this node started or joined.
+    pub(crate) caught_up: bool,
+}
+
+/// Batches of one life of this node in a cluster.
+struct Write {
+    life: u64,
+    number: u64,
+    batches: Vec<Batch>,
+}
+
+/// What anybody may know.
+#[derive(Default)]
+struct Status {
+    /// Its number and one; 0 for nobody.
+    leader: AtomicU32,
+    leads: AtomicBool,
+    /// Why metadata cannot change now.
+    trouble: Mutex<Option<String>>,
+    messages: AtomicUsize,
+    /// Whether the node stops, and a disk that refuses is waited for no longer.
+    stopping: AtomicBool,
+}
+
+/// The running consensus of this node.
+pub(crate) struct Agreement {
+    inbox: Sender<Event>,
+    status: Arc<Status>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A way in before there is an [`Agreement`].
+pub(crate) struct Inbox {
+    sender: Sender<Event>,
+    receiver: Receiver<Event>,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        let (sender, receiver) = mpsc::channel();
+        Self { sender, receiver }
+    }
+
+    /// What [`Peers`] calls when another node says that this one was removed.
+    pub(crate) fn on_removal(&self) -> impl Fn() + Send + Sync + 'static {
+        let sender = self.sender.clone();
+        // An error means that the node stops.
+        move || drop(sender.send(Event::Removed))
+    }
+}
+
+/// What a node consists of that belongs to no cluster: who it is, and its metadata.
+pub(crate) type Fresh = Box<dyn Fn() -> Result<(Member, Metadata), LogError> + Send>;
+
+/// What the consensus thread is made of.
+pub(crate) struct Parts {
+    pub(crate) group: Consensus,
+    pub(crate) store: Box<dyn LogStore>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) this_node: Arc<ThisNode>,
+    /// For elections' timeouts.
+    pub(crate) seed: u64,
+    /// For when this node is removed from its cluster.
+    pub(crate) fresh: Fresh,
+    pub(crate) applied: Sender<Applied>,
+}
+
+impl Agreement {
+    /// Starts the threads.
+    pub(crate) fn start(inbox: Inbox, parts: Parts) -> io::Result<Arc<Self>> {
+        let status = Arc::<Status>::default();
+        let (writes, jobs) = mpsc::channel();
+        let (written, troubled) = (inbox.sender.clone(), Arc::clone(&status));
+        let store = parts.store;
+        let log = spawn("consensus-log", move || write_all(store, &jobs, &written, &troubled))?;
+        let mut driver = Driver {
+            caught_up: parts.group.has_caught_up(),
+            group: parts.group,
+            inbox: inbox.receiver,
+            status: Arc::clone(&status),
+            writes,
+            peers: parts.peers,
+            this_node: parts.this_node,
+            seed: parts.seed,
+            fresh: parts.fresh,
+            applied: parts.applied,
+            life: 0,
+        };
+        driver.publish();
+        driver.peers.know(driver.group.member().node, driver.group.metadata());
+        let thread = spawn("consensus", move || driver.run())?;
+        Ok(Arc::new(Self { inbox: inbox.sender, status, threads: Mutex::new(vec![thread, log]) }))
+    }
+
+    /// Who leads, as far as is known here.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        let leader = self.status.leader.load(Ordering::Acquire);
+        leader.checked_sub(1).and_then(|id| u16::try_from(id).ok()).map(NodeId)
+    }
+
+    /// Whether this node leads.
+    pub(crate) fn leads(&self) -> bool {
+        self.status.leads.load(Ordering::Acquire)
+    }
+
+    /// Why metadata cannot change now, if that is known here.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.status.trouble.lock().clone()
+    }
+
+    /// Takes a message of another node, unless too many wait.
+    pub(crate) fn step(&self, message: Vec<u8>) {
+        if self.status.messages.load(Ordering::Relaxed) < MESSAGES_WAITING {
+            self.status.messages.fetch_add(1, Ordering::Relaxed);
+            self.put(Event::Message(message));
+        }
+    }
+
+    /// Proposes; the answer says whether it was taken, not how it ended.
+    pub(crate) async fn propose(&self, id: ProposalId, command: Command) -> Result<(), ProposeError> {
+        let (answer, answered) = oneshot::channel();
+        self.put(Event::Propose(id, Box::new(command), answer));
+        answered.await.unwrap_or(Err(ProposeError::Busy))
+    }
+
+    /// Makes this node a member of another cluster; `first` is what its log begins with.
+    pub(crate) fn become_member(&self, member: Member, first: Batch) {
+        self.put(Event::Become(Box::new(member), first));
+    }
+
+    /// Makes this node its own cluster again, and new.
+    pub(crate) fn forget_cluster(&self) {
+        self.put(Event::Removed);
+    }
+
+    /// Lets somebody else lead, if there is somebody, and waits a moment for it.
+    pub(crate) fn hand_over(&self) {
+        let (answer, answered) = mpsc::channel();
+        self.put(Event::HandOver(answer));
+        let until = Instant::now() + HAND_OVER;
+        let asked = answered.recv_timeout(HAND_OVER).unwrap_or(false);
+        while asked && self.leads() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends the threads, after what there was to write.
+    pub(crate) fn stop(&self) {
+        self.status.stopping.store(true, Ordering::Release);
+        self.put(Event::Stop);
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+    }
+
+    /// Has [`Agreement::stop`] wait for that thread as well, which ends when nothing can be applied any more.
+    pub(crate) fn join_at_stop(&self, thread: JoinHandle<()>) {
+        self.threads.lock().push(thread);
+    }
+
+    fn put(&self, event: Event) {
+        // An error means that the node stops.
+        let _ = self.inbox.send(event);
+    }
+}
+
+struct Driver {
+    group: Consensus,
+    inbox: Receiver<Event>,
+    status: Arc<Status>,
+    writes: Sender<Write>,
+    peers: Arc<Peers>,
+    this_node: Arc<ThisNode>,
+    seed: u64,
+    fresh: Fresh,
+    applied: Sender<Applied>,
+    caught_up: bool,
+    /// Counts clusters that this node belonged to: what was written for an earlier one is of no interest.
+    life: u64,
+}
+
+impl Driver {
+    fn run(&mut self) {
+        let mut next = Instant::now() + TICK;
+        loop {
+            let event = if self.group.is_alone() {
+                next = Instant::now() + TICK;
+                self.inbox.recv().ok()
+            } else {
+                match self.inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                    Ok(event) => Some(event),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            };
+            let more = std::iter::from_fn(|| self.inbox.try_recv().ok());
+            for event in event.into_iter().chain(more.collect::<Vec<_>>()) {
+                if matches!(event, Event::Stop) {
+                    return;
+                }
+                self.handle(event);
+            }
+            let now = Instant::now();
+            if now >= next && !self.group.is_alone() {
+                // After a pause of the whole process one tick is enough: others have waited as long.
+                next = (next + TICK).max(now);
+                self.group.tick();
+            }
+            self.take_turn();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Message(message) => {
+                self.status.messages.fetch_sub(1, Ordering::Relaxed);
+                if let Err(error) = self.group.step(&message) {
+                    tracing::debug!(%error, "a message of another node was refused");
+                }
+            }
+            Event::Propose(id, command, answer) => {
+                let taken = match self.group.outcome(id) {
+                    // Carried out before; who proposes it again has yet to hear of it.
+                    Some(_) => Ok(()),
+                    None => self.group.propose(id, *command),
+                };
+                // Whoever asked may be gone.
+                let _ = answer.send(taken);
+            }
+            Event::Written(life, number) => {
+                if life == self.life {
+                    self.group.written(number);
+                }
+            }
+            Event::HandOver(answer) => {
+                // Whoever asked may have given up.
+                let _ = answer.send(self.group.hand_over().is_some());
+            }
+            Event::Become(member, first) => self.begin_again(&member, first),
+            Event::Removed => self.leave(),
+            Event::Stop => {}
+        }
+    }
+
+    fn take_turn(&mut self) {
+        let turn = self.group.turn();
+        for (to, message) in turn.messages {
+            self.peers.send(to, message);
+        }
+        if !turn.batches.is_empty() {
+            let write = Write { life: self.life, number: turn.number, batches: turn.batches };
+            // An error means that the node stops.
+            let _ = self.writes.send(write);
+        }
+        let caught_up = self.group.has_caught_up();
+        if !turn.commits.is_empty() {
+            self.peers.know(self.group.member().node, self.group.metadata());
+        }
+        if !turn.commits.is_empty() || caught_up != self.caught_up {
+            self.caught_up = caught_up;
+            let _ = self.applied.send(Applied { commits: turn.commits, caught_up });
+        }
+        self.publish();
+        let metadata = self.group.metadata();
+        let me = self.group.member().node;
+        if me.get() < metadata.next_node && metadata.node_by_id(me).is_none() {
+            self.leave();
+        }
+    }
+
+    fn publish(&self) {
+        let leader = self.group.leader().map_or(0, |leader| u32::from(leader.get()) + 1);
+        self.status.leader.store(leader, Ordering::Release);
+        self.status.leads.store(self.group.leads(), Ordering::Release);
+        if let Some(broken) = self.group.broken() {
+            let mut trouble = self.status.trouble.lock();
+            if trouble.as_deref() != Some(broken) {
+                tracing::error!("the metadata cannot change any more: {broken}");
+                *trouble = Some(broken.to_owned());
+            }
+        }
+    }
+
+    /// This node becomes its own cluster again, and new.
+    fn leave(&mut self) {
+        tracing::warn!("this node belongs to its cluster no more; it forgets what it held");
+        let fresh = (self.fresh)().and_then(|(member, metadata)| {
+            let first = found(&member, &Arc::new(metadata))?;
+            Ok((member, first))
+        });
+        match fresh {
+            Ok((member, first)) => self.begin_again(&member, first),
+            Err(error) => tracing::error!(%error, "this node cannot begin anew"),
+        }
+    }
+
+    /// Goes on as another member; `first` is what its log begins with.
+    fn begin_again(&mut self, member: &Member, first: Batch) {
+        let mut stored = Stored::default();
+        stored.apply(&first);
+        self.seed = self.seed.wrapping_add(1);
+        match Consensus::open(&stored, self.seed) {
+            Ok(group) => self.group = group,
+            Err(error) => {
+                tracing::error!(%error, "this node cannot join or leave a cluster");
+                return;
+            }
+        }
+        self.life += 1;
+        self.this_node.set(member.uuid.clone(), member.node);
+        // Written before everything that comes after it: what relies on that relies on this as well.
+        let _ = self.writes.send(Write { life: self.life, number: 0, batches: vec![first] });
+        self.caught_up = false;
+        let metadata = Arc::clone(self.group.metadata());
+        let beginning = Commit { index: self.group.applied(), metadata, outcomes: Vec::new() };
+        let _ = self.applied.send(Applied { commits: vec![beginning], caught_up: false });
+        self.peers.know(member.node, self.group.metadata());
+        *self.status.trouble.lock() = None;
+    }
+}
+
+/// Writes what comes in, all that waits at once, again and again until it succeeds.
+fn write_all(mut store: Box<dyn LogStore>, jobs: &Receiver<Write>, written: &Sender<Event>, status: &Status) {
+    while let Ok(first) = jobs.recv() {
+        let waiting: Vec<Write> =
+            std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok())).collect();
+        let (life, number) = waiting.last().map_or((0, 0), |last| (last.life, last.number));
+        let number = waiting
+            .iter()
+            .filter(|write| write.life == life)
+            .fold(number, |most, write| most.max(write.number));
+        let batches: Vec<Batch> = waiting.into_iter().flat_map(|write| write.batches).collect();
+        let mut failed = false;
+        while let Err(error) = store.write(&batches) {
+            tracing::error!(%error, "the metadata cannot be written");
+            *status.trouble.lock() = Some(error.to_string());
+            failed = true;
+            if status.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            std::thread::sleep(WRITE_RETRY);
+        }
+        if failed {
+            *status.trouble.lock() = None;
+        }
+        // An error means that the node stops.
+        let _ = written.send(Event::Written(life, number));
+    }
+}

@@ -1,0 +1,295 @@
+//! The other nodes of the cluster: HTTP/1.1 kept alive to their management ports, as the internal user.
+//!
+//! Two ways: Raft's messages go through one bounded queue and one connection per node, of which the newest win, because
+//! Raft sends again what matters; questions with an answer ([`Peers::post`]) have connections of their own, so that
+//! nothing long stands before a heartbeat. A node that is slow, silent or gone costs its own queue and nothing else.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use base::NodeId;
+use cluster::{Metadata, auth::INTERNAL_USER};
+use hyper::Method;
+use parking_lot::{Mutex, RwLock};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, Semaphore},
+};
+
+use super::http::{Address, Ask, Connection, basic};
+
+/// Messages that wait for one node.
+const QUEUE: usize = 128;
+/// Bytes of messages in one request, but for a single message that is longer.
+const REQUEST_BYTES: usize = 1024 * 1024;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Questions to one node at the same time.
+const QUESTIONS: usize = 16;
+/// Connections kept for questions to one node.
+const IDLE: usize = 2;
+/// First and longest wait before a node that could not be reached is tried again.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The answer to messages of a node that was removed.
+pub(crate) const REMOVED: &[u8] = b"removed";
+/// Where Raft's messages go.
+pub(crate) const MESSAGES: &str = "consensus";
+
+/// Why another node has not answered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PeerError {
+    #[error("node {0} is not known")]
+    Unknown(NodeId),
+    #[error("too many questions to node {0}")]
+    Busy(NodeId),
+    #[error("node {node}: {source}")]
+    Io { node: NodeId, source: io::Error },
+    #[error("node {node} answered {status}: {text}")]
+    Refused { node: NodeId, status: u16, text: String },
+}
+
+/// See the module.
+pub(crate) struct Peers {
+    runtime: Handle,
+    /// This node's number; questions and messages say whose they are.
+    me: Mutex<NodeId>,
+    authorization: Arc<ArcSwap<String>>,
+    known: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
+    /// Called when another node says that this one was removed.
+    removed: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// One other node.
+struct Peer {
+    node: NodeId,
+    address: Address,
+    queue: Mutex<VecDeque<Vec<u8>>>,
+    queued: Notify,
+    gone: AtomicBool,
+    idle: Mutex<Vec<Connection>>,
+    questions: Semaphore,
+}
+
+impl Peers {
+    pub(crate) fn new(runtime: Handle, removed: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            runtime,
+            me: Mutex::default(),
+            authorization: Arc::default(),
+            known: RwLock::default(),
+            removed: Arc::new(removed),
+        }
+    }
+
+    /// Who this node is and where the others are, from now on.
+    pub(crate) fn know(&self, me: NodeId, metadata: &Metadata) {
+        *self.me.lock() = me;
+        self.authorization.store(Arc::new(basic(INTERNAL_USER, &metadata.secret)));
+        let mut known = self.known.write();
+        let others = || metadata.nodes.iter().filter(|node| node.id != me);
+        known.retain(|id, peer| {
+            let stays = others().any(|node| {
+                node.id == *id && node.host == peer.address.host && node.ports.mgmt == peer.address.port
+            });
+            if !stays {
+                peer.gone.store(true, Ordering::Release);
+                peer.queued.notify_one();
+            }
+            stays
+        });
+        for node in others() {
+            known.entry(node.id).or_insert_with(|| {
+                let address = Address { host: node.host.clone(), port: node.ports.mgmt };
+                let peer = Arc::new(Peer::new(node.id, address));
+                let (own, authorization) = (Arc::clone(&peer), Arc::clone(&self.authorization));
+                let removed = Arc::clone(&self.removed);
+                self.runtime.spawn(async move { own.deliver(me, &authorization, removed.as_ref()).await });
+                peer
+            });
+        }
+    }
+
+    /// Has a message delivered, or not.
+    pub(crate) fn send(&self, to: NodeId, message: Vec<u8>) {
+        if let Some(peer) = self.known.read().get(&to) {
+            let mut queue = peer.queue.lock();
+            if queue.len() == QUEUE {
+                queue.pop_front();
+            }
+            queue.push_back(message);
+            drop(queue);
+            peer.queued.notify_one();
+        }
+    }
+
+    /// Asks another node: `POST /_settee/<name>`. What was sent over a connection that then failed may have been heard.
+    pub(crate) async fn post(&self, to: NodeId, name: &str, body: Vec<u8>) -> Result<Vec<u8>, PeerError> {
+        let peer = self.known.read().get(&to).cloned().ok_or(PeerError::Unknown(to))?;
+        let _place = peer.questions.try_acquire().map_err(|_| PeerError::Busy(to))?;
+        let authorization = self.authorization.load_full();
+        let ask = peer.ask(name, body, &authorization).await;
+        let (status, body) = ask.map_err(|source| PeerError::Io { node: to, source })?;
+        if status == 200 {
+            return Ok(body);
+        }
+        Err(PeerError::Refused { node: to, status, text: String::from_utf8_lossy(&body).into_owned() })
+    }
+}
+
+impl Peer {
+    fn new(node: NodeId, address: Address) -> Self {
+        Self {
+            node,
+            address,
+            queue: Mutex::default(),
+            queued: Notify::new(),
+            gone: AtomicBool::new(false),
+            idle: Mutex::default(),
+            questions: Semaphore::new(QUESTIONS),
+        }
+    }
+
+    async fn ask(&self, name: &str, body: Vec<u8>, authorization: &str) -> io::Result<(u16, Vec<u8>)> {
+        let kept = self.idle.lock().pop().filter(Connection::is_open);
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => Connection::open(&self.address).await?,
+        };
+        let answer =
+            connection.exchange(question(&format!("/_settee/{name}"), body, authorization), PATIENCE).await?;
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE && connection.is_open() {
+            idle.push(connection);
+        }
+        Ok(answer)
+    }
+
+    /// Delivers messages until the node is gone.
+    async fn deliver(&self, me: NodeId, authorization: &ArcSwap<String>, removed: &(dyn Fn() + Send + Sync)) {
+        let path = format!("/_settee/{MESSAGES}");
+        let mut connection: Option<Connection> = None;
+        let mut pause = BACK_OFF.0;
+        while !self.gone.load(Ordering::Acquire) {
+            let messages = self.take();
+            if messages.is_empty() {
+                self.queued.notified().await;
+                continue;
+            }
+            let login = authorization.load_full();
+            let body = encode_messages(me, &messages);
+            let outcome = async {
+                let open = match connection.take().filter(Connection::is_open) {
+                    Some(open) => open,
+                    None => Connection::open(&self.address).await?,
+                };
+                let answer =
+                    connection.insert(open).exchange(question(&path, body, &login), PATIENCE).await?;
+                Ok::<_, io::Error>(answer)
+            };
+            match outcome.await {
+                Ok((200, answer)) => {
+                    pause = BACK_OFF.0;
+                    if answer == REMOVED {
+                        removed();
+                    }
+                    continue;
+                }
+                Ok((status, _)) => tracing::debug!(node = %self.node, status, "messages were refused"),
+                Err(error) => {
+                    tracing::debug!(node = %self.node, %error, "messages could not be delivered");
+                    connection = None;
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACK_OFF.1);
+        }
+    }
+
+    /// The next messages for one request.
+    fn take(&self) -> Vec<Vec<u8>> {
+        let mut queue = self.queue.lock();
+        let mut bytes = 0;
+        let mut taken = Vec::new();
+        while let Some(message) =
+            queue.pop_front_if(|next| taken.is_empty() || bytes + next.len() <= REQUEST_BYTES)
+        {
+            bytes += message.len();
+            taken.push(message);
+        }
+        taken
+    }
+}
+
+fn question<'a>(path: &'a str, body: Vec<u8>, authorization: &str) -> Ask<'a> {
+    Ask {
+        method: Method::POST,
+        path,
+        authorization: Some(authorization.to_owned()),
+        content_type: "application/octet-stream",
+        body,
+    }
+}
+
+/// Messages with their sender: its number, then each with its length.
+fn encode_messages(from: NodeId, messages: &[Vec<u8>]) -> Vec<u8> {
+    let mut body = from.get().to_le_bytes().to_vec();
+    for message in messages {
+        body.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_le_bytes());
+        body.extend(message);
+    }
+    body
+}
+
+/// Reads what [`encode_messages`] wrote.
+pub(crate) fn decode_messages(body: &[u8]) -> Option<(NodeId, Vec<&[u8]>)> {
+    let (from, mut rest) = body.split_first_chunk()?;
+    let mut messages = Vec::new();
+    while !rest.is_empty() {
+        let (length, behind) = rest.split_first_chunk()?;
+        let (message, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        messages.push(message);
+        rest = behind;
+    }
+    Some((NodeId(u16::from_le_bytes(*from)), messages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_with_their_sender() {
+        let messages = vec![b"one".to_vec(), Vec::new(), vec![7; 1000]];
+        let body = encode_messages(NodeId(3), &messages);
+        let (from, decoded) = decode_messages(&body).unwrap();
+        assert_eq!(from, NodeId(3));
+        assert_eq!(decoded, messages);
+        for cut in [0, 1, 4, body.len() - 1] {
+            assert!(decode_messages(&body[..cut]).is_none());
+        }
+    }
+
+    #[test]
+    fn the_newest_messages_win() {
+        let peer = Peer::new(NodeId(1), Address { host: "127.0.0.1".into(), port: 1 });
+        let peers = Peers {
+            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap().handle().clone(),
+            me: Mutex::default(),
+            authorization: Arc::default(),
+            known: RwLock::new(BTreeMap::from([(NodeId(1), Arc::new(peer))])),
+            removed: Arc::new(|| {}),
+        };
+        (0..=QUEUE as u64).for_each(|number| peers.send(NodeId(1), number.to_le_bytes().to_vec()));
+        let taken = peers.known.read()[&NodeId(1)].take();
+        assert_eq!(taken.len(), QUEUE);
+        assert_eq!(taken[0], 1u64.to_le_bytes());
+    }
+}
