@@ -246,9 +246,11 @@ impl Bucket {
             shard.gate.want_ceiling(v.hlc.last());
         }
         let mut state = v.synced_state();
+        let open = v.following.snapshots.open().map(|open| (open.start, open.end));
+        // What has come of the open one is part of the history from here on.
+        state.snapshot = state.snapshot.filter(|range| Some(*range) != open);
         state.failover_log = failover.log().to_vec();
         state.is_partial = false;
-        state.max_cas = shard.recorded_cas(wanted.vb, state.max_cas, now);
         Ok(Some((failover, shard.store.is_some().then_some(state))))
     }
 
@@ -256,8 +258,16 @@ impl Bucket {
     fn record_branches(&self, shard: &Shard, states: &[(VbId, VbState)], now: Now) -> Result<(), Status> {
         let Some(store) = shard.store.as_ref().filter(|_| !states.is_empty()) else { return Ok(()) };
         shard.gate.admits_deletes()?;
-        store.put_states(states).map_err(|error| flusher::refused(shard, &error))?;
-        self.keep_ceiling_ahead(shard, &**store, now).map_err(|_| Status::TemporaryFailure)
+        // First: what it records with the ceiling is the history before.
+        self.keep_ceiling_ahead(shard, &**store, now).map_err(|_| Status::TemporaryFailure)?;
+        let states: Vec<_> = states
+            .iter()
+            .map(|(vb, state)| {
+                let max_cas = shard.recorded_cas(*vb, state.max_cas, now);
+                (*vb, VbState { max_cas, ..state.clone() })
+            })
+            .collect();
+        store.put_states(&states).map_err(|error| flusher::refused(shard, &error))
     }
 
     fn begin_to_serve(&self, shard: &Shard, wanted: &Activation, failover: FailoverTable, now: Now) {
@@ -367,6 +377,11 @@ impl Bucket {
         }
         if (v.role, v.term) == (role, term) {
             return Ok(());
+        }
+        if v.feeds() {
+            // What it has prepared itself it holds, like what it was told.
+            v.note_whole();
+            v.raise_high_prepared(shard.store.is_some(), &mut after);
         }
         v.locks = Locks::default();
         v.events.hand_over();

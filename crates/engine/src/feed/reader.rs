@@ -183,12 +183,14 @@ impl Feed {
             }
             after.release_all(v.checkpoint.place(id, shard, self.seqno, false));
         }
-        let options = &*self.options;
+        let (options, through) = (&*self.options, self.through);
         let visit = |item: ItemRef<'_>, commits: Seqno| {
             let is_wanted = options.prepares || !kind_of(item).is_prepared();
             if is_wanted && options.filter.passes(DocKey::trusted(item.key())) {
                 let mut told = FeedItem::of_version(item, &shard.arena, options.keys_only);
-                if options.prepares && commits != Seqno(0) {
+                // In a snapshot whose beginning was told from disk, the prepare need not have been: there a commit is a version
+                // like any other.
+                if options.prepares && commits != Seqno(0) && item.seqno() > through {
                     told.prepared = commits;
                 }
                 items.push(told);

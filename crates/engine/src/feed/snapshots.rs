@@ -58,12 +58,14 @@ fn first_conflict(items: &[FeedItem], through: Seqno) -> Option<usize> {
     })
 }
 
-/// Of each key, leaves the last version (of those that a durable write had a part in, all).
+/// Of each key, leaves the last version (of those that a durable write had a part in, all). A prepare or abort is none.
 fn keep_newest(items: &mut Vec<FeedItem>) {
     if items.len() < 2 {
         return;
     }
-    let repeated = repeated_later(items.iter().map(|item| item.key().encoded()));
+    let is_version = |item: &FeedItem| !matches!(item.kind, FeedKind::Prepare | FeedKind::Abort);
+    let versions = items.iter().filter(|item| is_version(item));
+    let repeated = repeated_later(versions.map(|item| item.key().encoded()));
     let mut repeated = repeated.into_iter();
-    items.retain(|item| repeated.next() != Some(true) || item.is_of_durable_write());
+    items.retain(|item| !is_version(item) || repeated.next() != Some(true) || item.is_of_durable_write());
 }

@@ -32,6 +32,10 @@ impl Bucket {
         let mut v = slot.vb.lock();
         check_follower(&v, term)?;
         let inflow = v.following.begin(vb);
+        if v.following.snapshots.open().is_some_and(|open| open.start == v.high_seqno) {
+            // Nothing of it has come: what is asked for now may be told in another one, which may end earlier.
+            v.following.snapshots.give_up();
+        }
         let open = v.following.snapshots.open().map(|open| (open.start, open.end));
         let (snap_start, snap_end) = open.unwrap_or((v.high_seqno, v.high_seqno));
         Ok(ReplicaStart {

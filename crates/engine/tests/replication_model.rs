@@ -1,0 +1,414 @@
+//! Three copies of a vBucket, told from one seed: writes of every durability, streams that break, nodes that die with what
+//! they have not synced, promotions of the most advanced copy, handovers, partitions that leave an active behind. After
+//! quiet all copies are equal to the byte, and what was acknowledged at majority is there.
+//!
+//! `REPLICATION_SEEDS` says how many seeds to run.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{
+    NodeId, Seqno, Status, VbRole,
+    bucket::{BucketKind, DurabilityLevel},
+};
+use settee_engine::{BucketOptions, Budget, Delete, Durable, Mutated, Store, Topology, Waiter};
+use storage::RecordKind;
+use support::{
+    Clock, Disk, FaultDisk, Rig, options,
+    pipe::{Pipe, Step, VB},
+};
+
+const KEYS: u8 = 9;
+const STEPS: usize = 500;
+const WAITER: Waiter = Waiter { worker: 1, connection: 1, ticket: 1 };
+const LEVELS: [DurabilityLevel; 4] = [
+    DurabilityLevel::None,
+    DurabilityLevel::Majority,
+    DurabilityLevel::MajorityAndPersistActive,
+    DurabilityLevel::PersistToMajority,
+];
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+/// What one key has been through: attempts are numbered, and a document says which one wrote it.
+#[derive(Default)]
+struct History {
+    /// Which attempts were deletions.
+    deletions: Vec<bool>,
+    /// The last one that was acknowledged at majority.
+    acknowledged: Option<usize>,
+}
+
+/// A durable write that has not been answered.
+struct InProgress {
+    key: u8,
+    attempt: usize,
+    mutated: Mutated,
+    asked: usize,
+}
+
+struct World {
+    dice: Dice,
+    nodes: Vec<Option<Rig>>,
+    pipes: Vec<Option<Pipe>>,
+    active: usize,
+    term: u64,
+    /// What the active before still takes for its own.
+    left_behind: Option<usize>,
+    /// Somebody has lost what it held in memory, and perhaps has not got it back.
+    is_fragile: bool,
+    keys: Vec<History>,
+    in_progress: Vec<InProgress>,
+    acknowledged: usize,
+}
+
+fn key(number: u8) -> [u8; 2] {
+    [0, number]
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let clock = Clock(0);
+        let node = |index: u64| {
+            let options = BucketOptions {
+                vbuckets: 1,
+                shards: 1,
+                replicas: 2,
+                role: VbRole::Dead,
+                seed: seed * 10 + index,
+                part_bytes_max: if seed.is_multiple_of(2) { 300 } else { 1 << 20 },
+                cursor_bytes_max: if seed.is_multiple_of(3) { Some(200) } else { None },
+                ..options(BucketKind::Couchbase)
+            };
+            let disk = Arc::new(FaultDisk::new(seed * 7 + index, 0)) as Arc<dyn Disk>;
+            Some(Rig::over(options, Arc::default(), vec![disk], clock))
+        };
+        let mut world = Self {
+            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 77),
+            nodes: (0..3).map(node).collect(),
+            pipes: vec![None, None, None],
+            active: 0,
+            term: 1,
+            left_behind: None,
+            is_fragile: false,
+            keys: (0..KEYS).map(|_| History::default()).collect(),
+            in_progress: Vec::new(),
+            acknowledged: 0,
+        };
+        world.lead(0);
+        world
+    }
+
+    fn rig(&self, node: usize) -> &Rig {
+        self.nodes[node].as_ref().unwrap()
+    }
+
+    fn rig_mut(&mut self, node: usize) -> &mut Rig {
+        self.nodes[node].as_mut().unwrap()
+    }
+
+    /// A node becomes the active of the present term, the others follow but for the one that is left behind.
+    fn lead(&mut self, active: usize) {
+        let mut chain = vec![NodeId(active as u16)];
+        chain.extend((0..3).filter(|&node| node != active).map(|node| NodeId(node as u16)));
+        let topology = Topology { chains: vec![chain], copies: 3 };
+        self.pipes = vec![None, None, None];
+        self.active = active;
+        let rig = self.rig(active);
+        rig.bucket.activate(VB, self.term, topology, rig.now()).unwrap();
+        for node in (0..3).filter(|&node| node != active && Some(node) != self.left_behind) {
+            self.rig(node).bucket.make_replica(VB, self.term).unwrap();
+        }
+    }
+
+    /// The most advanced of these copies takes over.
+    fn elect(&mut self, among: &[usize]) {
+        self.term += 1;
+        for &node in among {
+            self.rig(node).bucket.make_replica(VB, self.term).unwrap();
+        }
+        let standing = |node: usize| {
+            let status = self.rig(node).bucket.vb_status(VB).unwrap();
+            status.complete.then_some((status.high_prepared, status.promotable, node))
+        };
+        let best = among.iter().filter_map(|&node| standing(node)).max().expect("somebody is whole");
+        self.lead(best.2);
+    }
+
+    fn write(&mut self) {
+        let number = self.dice.below(KEYS.into()) as u8;
+        let level = LEVELS[self.dice.below(4)];
+        let is_deletion = self.dice.below(5) == 0;
+        let attempt = self.keys[usize::from(number)].deletions.len();
+        // Whoever was left behind takes writes too, which will not stay.
+        let node = match self.left_behind {
+            Some(node) if self.dice.below(3) == 0 => node,
+            _ => self.active,
+        };
+        let rig = self.rig(node);
+        let value = format!("{attempt}:{}", "x".repeat(attempt % 40)).into_bytes();
+        let written = rig.run(&key(number), |bucket, vb, key| {
+            if is_deletion {
+                bucket.delete(vb, key, &Delete { durability: level, ..Delete::default() }, rig.now())
+            } else {
+                bucket.store(vb, key, &Store { durability: level, ..Store::set(&value) }, rig.now())
+            }
+        });
+        let mutated = match written {
+            Ok(mutated) => mutated,
+            Err(Status::KeyNotFound | Status::SyncWriteInProgress | Status::TemporaryFailure) => return,
+            Err(status) => panic!("{status:?}"),
+        };
+        self.keys[usize::from(number)].deletions.push(is_deletion);
+        if level != DurabilityLevel::None {
+            assert!(mutated.wait, "of three copies one is no majority");
+            self.in_progress.push(InProgress { key: number, attempt, mutated, asked: node });
+        }
+    }
+
+    /// Clients ask what became of their durable writes.
+    fn ask(&mut self) {
+        let waiting = std::mem::take(&mut self.in_progress);
+        for write in waiting {
+            let rig = self.rig(write.asked);
+            match rig.complete(&key(write.key), &write.mutated, WAITER) {
+                Ok(Durable::Parked) => self.in_progress.push(write),
+                Ok(Durable::Committed(_)) => {
+                    let history = &mut self.keys[usize::from(write.key)];
+                    history.acknowledged = history.acknowledged.max(Some(write.attempt));
+                    self.acknowledged += 1;
+                }
+                Err(Status::SyncWriteAmbiguous | Status::NotMyVbucket) => {}
+                Err(status) => panic!("{status:?}"),
+            }
+        }
+    }
+
+    fn stream(&mut self, node: usize) {
+        if node == self.active || Some(node) == self.left_behind {
+            return;
+        }
+        let (bytes, items) = (1 + self.dice.below(400), 1 + self.dice.below(6));
+        let open = self.pipes[node].take();
+        let (active, replica) = (self.rig(self.active), self.rig(node));
+        let mut pipe = match open {
+            Some(pipe) => Some(pipe),
+            None => Pipe::connect(active, replica, NodeId(node as u16), self.term),
+        };
+        if pipe.as_mut().is_some_and(|pipe| pipe.step(active, replica, bytes, items) == Step::Broken) {
+            pipe = None;
+        }
+        self.pipes[node] = pipe;
+    }
+
+    /// Everybody hears everything.
+    fn catch_up(&mut self) {
+        self.left_behind = None;
+        for _ in 0..50 {
+            for node in (0..3).filter(|&node| node != self.active) {
+                if self.rig(node).bucket.vb_role(VB) != Ok((VbRole::Replica, self.term)) {
+                    self.rig(node).bucket.make_replica(VB, self.term).unwrap();
+                    self.pipes[node] = None;
+                }
+                let pipe = self.pipes[node].take();
+                let (active, replica) = (self.rig(self.active), self.rig(node));
+                let mut pipe = pipe.unwrap_or_else(|| {
+                    Pipe::connect(active, replica, NodeId(node as u16), self.term).unwrap()
+                });
+                let step = pipe.drain(active, replica);
+                pipe.acknowledge(active, replica);
+                self.pipes[node] = (step != Step::Broken).then_some(pipe);
+            }
+            (0..3).for_each(|node| self.rig_mut(node).flush());
+        }
+        self.ask();
+        self.is_fragile = false;
+    }
+
+    /// A node dies with what it has not synced, and comes back.
+    fn crash(&mut self, node: usize) {
+        self.is_fragile = true;
+        self.pipes = vec![None, None, None];
+        let rig = self.nodes[node].take().unwrap().crash();
+        self.nodes[node] = Some(rig);
+        let is_warmed = self.dice.below(2) == 0;
+        let rig = self.rig(node);
+        assert_eq!(rig.bucket.vb_role(VB), Ok((VbRole::Dead, 0)));
+        if is_warmed {
+            rig.warm_up();
+        }
+        let (was_active, dies_for_others) = (node == self.active, self.dice.below(2) == 0);
+        self.in_progress.retain(|write| write.asked != node);
+        if was_active {
+            let others: Vec<usize> = (0..3).filter(|&other| other != node || !dies_for_others).collect();
+            self.elect(&others);
+        }
+        if node != self.active {
+            self.rig(node).bucket.make_replica(VB, self.term).unwrap();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let to = (self.active + 1 + self.dice.below(2)) % 3;
+        if self.rig(to).bucket.vb_role(VB) != Ok((VbRole::Replica, self.term)) {
+            return;
+        }
+        let last = self.rig(self.active).bucket.seal(VB, self.term).unwrap();
+        for _ in 0..200 {
+            self.stream(to);
+            if self.rig(to).bucket.vb_status(VB).unwrap().promotable >= last {
+                break;
+            }
+            self.rig_mut(self.active).flush();
+        }
+        if self.rig(to).bucket.vb_status(VB).unwrap().promotable >= last {
+            self.term += 1;
+            self.lead(to);
+        } else {
+            self.term += 1;
+            self.lead(self.active);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(100) {
+            0..40 => self.write(),
+            40..65 => {
+                let node = self.dice.below(3);
+                self.stream(node);
+            }
+            65..80 => {
+                let node = self.dice.below(3);
+                self.rig_mut(node).clock.0 += 1_000;
+                let rig = self.rig(node);
+                rig.bucket.flush(0, rig.now());
+            }
+            80..84 => {
+                let node = self.dice.below(3);
+                self.pipes[node] = None;
+            }
+            84..87 => {
+                let rig = self.rig(self.dice.0 as usize % 3);
+                rig.bucket.compact_eagerly(0, rig.now()).unwrap();
+                rig.bucket.page(rig.now(), Budget::default());
+            }
+            87..89 => {
+                (0..3).for_each(|node| self.rig_mut(node).clock.advance_secs(31));
+                (0..3).for_each(|node| self.rig(node).bucket.time_out_durable(self.rig(node).now()));
+            }
+            89..92 if !self.is_fragile && self.left_behind.is_none() => {
+                let node = self.dice.below(3);
+                self.crash(node);
+            }
+            92..94 if !self.is_fragile && self.left_behind.is_none() => {
+                // The active is cut off and does not know.
+                self.is_fragile = true;
+                let cut_off = self.active;
+                self.left_behind = Some(cut_off);
+                let others: Vec<usize> = (0..3).filter(|&node| node != cut_off).collect();
+                self.elect(&others);
+            }
+            94..97 if self.left_behind.is_none() => self.hand_over(),
+            97.. if self.is_fragile => self.catch_up(),
+            _ => {}
+        }
+        self.ask();
+    }
+
+    /// The newest of every key as it lies on a node's disk.
+    fn contents(&self, node: usize) -> BTreeMap<Vec<u8>, (Seqno, RecordKind, u64, u64, Vec<u8>)> {
+        let mut newest = BTreeMap::new();
+        let visit = &mut |_, record: &storage::Record<'_>, _| {
+            let meta = record.meta;
+            if !meta.kind.is_prepared() {
+                let found = (meta.seqno, meta.kind, meta.cas.get(), meta.rev, record.value.to_vec());
+                let slot = newest.entry(record.key.to_vec()).or_insert_with(|| found.clone());
+                if slot.0 < found.0 {
+                    *slot = found;
+                }
+            }
+            true
+        };
+        self.rig(node).open[0].scan(Some(VB), Seqno(0), true, visit).unwrap();
+        newest
+    }
+
+    fn check(&mut self) {
+        self.catch_up();
+        (0..3).for_each(|node| self.rig(node).warm_up());
+        let history = self.rig(self.active).bucket.vb_status(VB).unwrap();
+        assert_eq!(history.prepares, 0, "a majority has them all");
+        let contents = self.contents(self.active);
+        for node in (0..3).filter(|&node| node != self.active) {
+            let copy = self.rig(node).bucket.vb_status(VB).unwrap();
+            assert_eq!((copy.complete, copy.snapshot, copy.prepares), (true, None, 0));
+            assert_eq!(copy.history.high_seqno, history.history.high_seqno);
+            assert_eq!(copy.history.log, history.history.log);
+            assert_eq!(self.contents(node), contents, "node {node}");
+            for number in 0..KEYS {
+                let (active, replica) = (self.rig(self.active), self.rig(node));
+                let read =
+                    |view: &settee_engine::DocView<'_>| (view.value.to_vec(), view.cas, view.seqno, view.rev);
+                let there = active.run(&key(number), |b, vb, key| b.get(vb, key, active.now(), read));
+                let here =
+                    replica.run(&key(number), |b, vb, key| b.get_replica(vb, key, replica.now(), read));
+                assert_eq!(there, here, "key {number}");
+            }
+            let (here, there) = (self.rig(node).bucket.stats(), self.rig(self.active).bucket.stats());
+            assert_eq!(here.replica.items, there.active.items);
+        }
+        for number in 0..KEYS {
+            let active = self.rig(self.active);
+            let found = active
+                .run(&key(number), |b, vb, key| b.get(vb, key, active.now(), |view| view.value.to_vec()));
+            let history = &self.keys[usize::from(number)];
+            let Some(acknowledged) = history.acknowledged else { continue };
+            match found {
+                Ok(value) => {
+                    let text = String::from_utf8(value).unwrap();
+                    let attempt: usize = text.split(':').next().unwrap().parse().unwrap();
+                    assert!(
+                        attempt >= acknowledged,
+                        "key {number}: {attempt}, and {acknowledged} was promised"
+                    );
+                }
+                Err(Status::KeyNotFound) => {
+                    let since = history.deletions.get(acknowledged..).unwrap_or_default();
+                    assert!(since.contains(&true), "key {number}: gone, and {acknowledged} was promised");
+                }
+                Err(status) => panic!("{status:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
+    let seeds = std::env::var("REPLICATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
+    let first = std::env::var("REPLICATION_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
+    let mut acknowledged = 0;
+    for seed in first..first + seeds {
+        println!("seed {seed}");
+        let mut world = World::new(seed);
+        for _ in 0..3 {
+            (0..STEPS / 3).for_each(|_| world.step());
+            world.check();
+        }
+        acknowledged += world.acknowledged;
+    }
+    assert!(
+        acknowledged > seeds as usize * 5,
+        "{acknowledged} durable writes of {seeds} seeds were acknowledged"
+    );
+}

@@ -1,0 +1,175 @@
+//! A stream from one bucket to another in the same process: a feed on one side, a replica's input on the other, and the rule
+//! by which an active has a replica roll back.
+
+use base::{NodeId, Seqno, Status, VbId};
+use settee_engine::{
+    Bucket, Feed, FeedBatch, FeedOptions, FeedStep, Inflow, Refusal, ReplicaItem, ReplicaKind, ReplicaMarker,
+    ReplicaStart, VbHistory, Waiter,
+};
+
+use super::Rig;
+
+/// The one vBucket of these buckets.
+pub(crate) const VB: VbId = VbId(0);
+const WAITER: Waiter = Waiter { worker: 9, connection: 9, ticket: 9 };
+
+/// See the module header.
+pub(crate) struct Pipe {
+    feed: Feed,
+    inflow: Inflow,
+    term: u64,
+    /// Who reads.
+    node: NodeId,
+    /// Told and not taken.
+    rest: Option<(FeedBatch, usize, Option<Seqno>)>,
+    end: Seqno,
+}
+
+/// What one step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Something came.
+    Moved,
+    /// There is nothing.
+    Idle,
+    /// The stream is over.
+    Broken,
+}
+
+impl Pipe {
+    /// Connects; what the replica has too much of is rolled back. `None` when the active does not feed.
+    pub(crate) fn connect(active: &Rig, replica: &Rig, node: NodeId, term: u64) -> Option<Self> {
+        for _ in 0..2 {
+            let start = replica.bucket.replica_begin(VB, term, replica.now()).unwrap();
+            let options = FeedOptions {
+                from: start.start,
+                through: if start.snap_end > start.start { start.snap_end } else { Seqno(0) },
+                prepares: true,
+                ..FeedOptions::default()
+            };
+            let history = active.bucket.vb_history(VB).unwrap();
+            if let Some(to) = rollback_of(&start, &history) {
+                replica.bucket.replica_rollback(start.inflow, to, replica.now()).unwrap();
+                continue;
+            }
+            let feed = active.bucket.feed(VB, options, WAITER).ok()?;
+            replica.bucket.replica_accept_log(start.inflow, &history.log, replica.now()).unwrap();
+            let pipe = Self { feed, inflow: start.inflow, term, node, rest: None, end: start.start };
+            pipe.acknowledge(active, replica);
+            return Some(pipe);
+        }
+        panic!("rolled back twice");
+    }
+
+    /// Moves about so many bytes, one item at least; at most so many items.
+    pub(crate) fn step(&mut self, active: &Rig, replica: &Rig, bytes: usize, items: usize) -> Step {
+        if self.rest.is_none() {
+            let mut told = self.feed.next(bytes, active.now());
+            if matches!(told, Ok(FeedStep::Wait)) {
+                // It may wait for what is to be read.
+                while active.bucket.run_backfills(0, active.now()).more {}
+                told = self.feed.next(bytes, active.now());
+            }
+            match told {
+                Ok(FeedStep::Wait) => return Step::Idle,
+                Err(_) => return Step::Broken,
+                Ok(FeedStep::Batch(batch)) => {
+                    if let Some(snapshot) = &batch.snapshot {
+                        self.end = snapshot.end;
+                        let marker = ReplicaMarker::from(snapshot);
+                        if replica.bucket.replica_marker(self.inflow, &marker, replica.now()).is_err() {
+                            return Step::Broken;
+                        }
+                    }
+                    let end = batch.ends_snapshot.then_some(self.end);
+                    self.rest = Some((batch, 0, end));
+                }
+            }
+        }
+        let Some((batch, done, end)) = &mut self.rest else { return Step::Idle };
+        for item in batch.items.iter().skip(*done).take(items) {
+            match take(&replica.bucket, self.inflow, &ReplicaItem::of_feed(item), replica) {
+                Ok(()) => *done += 1,
+                Err(Status::TemporaryFailure) => return Step::Idle,
+                Err(Status::NotMyVbucket) => return Step::Broken,
+                Err(status) => panic!("{status:?} for {item:?}"),
+            }
+        }
+        if *done == batch.items.len() {
+            if let Some(end) = *end
+                && replica.bucket.vb_status(VB).unwrap().history.high_seqno < end
+            {
+                let advance = advance_to(end);
+                if take(&replica.bucket, self.inflow, &advance, replica).is_err() {
+                    return Step::Broken;
+                }
+            }
+            self.rest = None;
+        }
+        self.acknowledge(active, replica);
+        Step::Moved
+    }
+
+    /// Moves everything that there is.
+    pub(crate) fn drain(&mut self, active: &Rig, replica: &Rig) -> Step {
+        loop {
+            match self.step(active, replica, 1 << 20, usize::MAX) {
+                Step::Moved => {}
+                step => return step,
+            }
+        }
+    }
+
+    /// The replica says what it holds.
+    pub(crate) fn acknowledge(&self, active: &Rig, replica: &Rig) {
+        let held = replica.bucket.high_prepared(VB).unwrap();
+        // Not taken by one that is the active no more.
+        let _ = active.bucket.acknowledge(VB, self.term, self.node, held, active.now());
+    }
+}
+
+fn advance_to(end: Seqno) -> ReplicaItem<'static> {
+    ReplicaItem {
+        kind: ReplicaKind::Advance,
+        key: base::DocKey::trusted(b"\0"),
+        seqno: end,
+        cas: base::Cas(0),
+        rev: 0,
+        flags: 0,
+        expiry: 0,
+        datatype: base::Datatype::RAW,
+        value: &[],
+    }
+}
+
+fn take(bucket: &Bucket, inflow: Inflow, item: &ReplicaItem<'_>, rig: &Rig) -> Result<(), Status> {
+    for _ in 0..10 {
+        match bucket.replica_item(inflow, item, rig.now()) {
+            Ok(()) => return Ok(()),
+            Err(Refusal::Status(status)) => return Err(status),
+            Err(Refusal::Fetch) => {
+                bucket.fetch(VB, base::HashedKey::new(item.key), WAITER)?;
+                while bucket.run_fetches(0, 16, rig.now()) > 0 {}
+            }
+        }
+    }
+    panic!("fetches without end for {item:?}");
+}
+
+/// Where the replica has to go back to, if it has to.
+fn rollback_of(start: &ReplicaStart, history: &VbHistory) -> Option<Seqno> {
+    if start.start == Seqno(0) {
+        return None;
+    }
+    let Some(branch) = history.log.iter().position(|entry| entry.0 == start.vb_uuid) else {
+        return Some(Seqno(0));
+    };
+    let upper = branch.checked_sub(1).map_or(history.high_seqno, |younger| history.log[younger].1);
+    if start.snap_start < history.purge_seqno {
+        return Some(Seqno(0));
+    }
+    if start.start > upper || start.snap_end > upper {
+        return Some(start.snap_start.min(upper).min(Seqno(start.start.get() - 1)));
+    }
+    None
+}
