@@ -25,6 +25,8 @@ use support::{
 const KEYS: u8 = 9;
 const STEPS: usize = 500;
 const WAITER: Waiter = Waiter { worker: 1, connection: 1, ticket: 1 };
+/// What lies on disk for a key: seqno, kind, CAS, revision, value.
+type Version = (Seqno, RecordKind, u64, u64, Vec<u8>);
 const LEVELS: [DurabilityLevel; 4] = [
     DurabilityLevel::None,
     DurabilityLevel::Majority,
@@ -327,7 +329,7 @@ impl World {
     }
 
     /// The newest of every key as it lies on a node's disk.
-    fn contents(&self, node: usize) -> BTreeMap<Vec<u8>, (Seqno, RecordKind, u64, u64, Vec<u8>)> {
+    fn contents(&self, node: usize) -> BTreeMap<Vec<u8>, Version> {
         let mut newest = BTreeMap::new();
         let visit = &mut |_, record: &storage::Record<'_>, _| {
             let meta = record.meta;
