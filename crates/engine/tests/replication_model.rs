@@ -397,7 +397,7 @@ impl World {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
-    let seeds = std::env::var("REPLICATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
+    let seeds = std::env::var("REPLICATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
     let first = std::env::var("REPLICATION_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
     let mut acknowledged = 0;
     for seed in first..first + seeds {
