@@ -72,6 +72,12 @@ def load(directory):
     return [sys.executable, str(directory / "run.py")]
 
 
+def chaos(directory):
+    _tool("go", "golang")
+    _run(["go", "test", "./..."], directory.parent / "linearizability", "The judge of the histories is wrong itself.")
+    return [sys.executable, str(directory / "run.py")]
+
+
 def node(directory):
     _tool("npm", "nodejs npm")
     stamp = directory / "node_modules" / ".settee-stamp"

@@ -71,6 +71,8 @@ pub struct Target {
     collection: Option<CollectionId>,
     /// Whether responses are to say how long the server took.
     traced: bool,
+    /// Whether responses are to come in the order of requests.
+    ordered: bool,
 }
 
 impl Target {
@@ -83,7 +85,15 @@ impl Target {
             Protocol::Couchbase => Some(KvConnection::open(address, &login)?.cluster_map()?),
             Protocol::Binary | Protocol::Text | Protocol::Resp => None,
         };
-        Ok(Target { protocol, address: address.to_owned(), login, map, collection: None, traced: false })
+        Ok(Target {
+            protocol,
+            address: address.to_owned(),
+            login,
+            map,
+            collection: None,
+            traced: false,
+            ordered: false,
+        })
     }
 
     /// Has the server say how long it took, in every response. Plain memcached cannot.
@@ -91,6 +101,20 @@ impl Target {
     pub fn traced(mut self, traced: bool) -> Target {
         self.traced = traced && self.protocol == Protocol::Couchbase;
         self
+    }
+
+    /// Has responses come in the order of requests. SDKs do not ask for that, so neither does this unless told: a request
+    /// that waits for the disk then holds up what is behind it on its connection.
+    #[must_use]
+    pub fn in_order(mut self, ordered: bool) -> Target {
+        self.ordered = ordered;
+        self
+    }
+
+    /// Whether responses may overtake each other.
+    #[must_use]
+    pub fn is_unordered(&self) -> bool {
+        self.protocol == Protocol::Couchbase && !self.ordered
     }
 
     /// Negotiates collections, without which a consumer sees the default one only.
@@ -198,14 +222,19 @@ impl Target {
         let Some(map) = &self.map else {
             return Err(LoadError::Plan("this needs the couchbase protocol".to_owned()));
         };
-        self.open_at(&map.nodes[node])
+        self.open_at(&map.nodes[node], false)
     }
 
-    fn open_at(&self, address: &str) -> Result<KvConnection, LoadError> {
+    /// One `for_load` takes replies in any order; any other use of a connection asks one thing at a time, or for DCP.
+    fn open_at(&self, address: &str, for_load: bool) -> Result<KvConnection, LoadError> {
         let mut connection = KvConnection::open_within(address, &self.login, CONNECT)?;
-        if self.traced {
-            let features: FeatureSet = connection.features();
-            connection.hello(features.with(Feature::Tracing))?;
+        let granted: FeatureSet = connection.features();
+        let mut wanted = if self.traced { granted.with(Feature::Tracing) } else { granted };
+        if for_load && self.is_unordered() {
+            wanted = wanted.with(Feature::UnorderedExecution);
+        }
+        if wanted != granted {
+            connection.hello(wanted)?;
         }
         Ok(connection)
     }
@@ -216,7 +245,7 @@ impl Target {
     /// The node cannot be reached, or refuses.
     pub fn connect(&self, address: &str) -> Result<TcpStream, LoadError> {
         let stream = match &self.map {
-            Some(_) => self.open_at(address)?.into_stream(),
+            Some(_) => self.open_at(address, true)?.into_stream(),
             None => {
                 let failed = |source| ClientError::Connect { address: address.to_owned(), source };
                 let resolved = address.to_socket_addrs().map_err(failed)?.next();

@@ -1,17 +1,25 @@
 //! Many requests under way to the nodes that serve their keys, over one connection per node, as SDKs do it.
 //!
 //! Blocking: whoever wants the next answer waits for it. Answers may overtake each other (unordered execution is
-//! negotiated), so every request carries a tag of its sender's. Statuses are reported, never acted upon; a connection
-//! that broke is an error, and what was under way on it is handed back as of unknown outcome.
+//! negotiated), so every request carries a tag of its sender's. Statuses are reported and not acted upon, but for "not my
+//! vBucket", which SDKs hide from their users; a connection that broke is an error, and what was under way on it is
+//! handed back as of unknown outcome.
 
 use crate::target::Target;
 use base::{Status, VbId};
 use client::{ClientError, ClusterMap, KvConnection, Login};
 use protocol::binary::extras::MutationToken;
-use protocol::binary::{Opaque, Request};
+use protocol::binary::{Opaque, Opcode, Request};
 use protocol::hello::Feature;
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::time::{Duration, Instant};
+
+/// How long a request is sent where newer maps say.
+const MOVES: Duration = Duration::from_secs(10);
+/// Before a map is fetched anew: what comes back sooner would still be the old one.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A reply.
 #[derive(Debug)]
@@ -36,18 +44,46 @@ impl<T> Answer<T> {
     }
 }
 
+/// A request that may have to be sent again.
+struct Kept {
+    opcode: Opcode,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    extras: Vec<u8>,
+}
+
+impl Kept {
+    fn request(&self, vbucket: VbId) -> Request<'_> {
+        Request {
+            vbucket,
+            key: &self.key,
+            value: &self.value,
+            extras: &self.extras,
+            ..Request::new(self.opcode)
+        }
+    }
+}
+
+/// What is under way: for whom, since when, and what.
+struct Asked<T> {
+    tag: T,
+    since: Instant,
+    kept: Kept,
+}
+
 struct Lane<T> {
     connection: KvConnection,
-    under_way: HashMap<Opaque, (T, Instant)>,
+    under_way: HashMap<Opaque, Asked<T>>,
 }
 
 /// The connections of one client.
 pub struct Pipeline<T> {
     map: ClusterMap,
     login: Login,
-    lanes: Vec<Option<Lane<T>>>,
-    /// Lane that is asked first for the next answer.
-    turn: usize,
+    /// By the node's address, which outlives its place in the map.
+    lanes: BTreeMap<String, Lane<T>>,
+    /// Lane that was asked last for an answer.
+    turn: String,
 }
 
 impl<T> Pipeline<T> {
@@ -58,14 +94,13 @@ impl<T> Pipeline<T> {
     pub fn open(target: &dyn Target) -> Result<Pipeline<T>, ClientError> {
         let login = target.login();
         let map = KvConnection::open(&target.seed(), &login)?.cluster_map()?;
-        let lanes = map.nodes.iter().map(|_| None).collect();
-        Ok(Pipeline { map, login, lanes, turn: 0 })
+        Ok(Pipeline { map, login, lanes: BTreeMap::new(), turn: String::new() })
     }
 
     /// How many requests are unanswered.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.lanes.iter().flatten().map(|lane| lane.under_way.len()).sum()
+        self.lanes.values().map(|lane| lane.under_way.len()).sum()
     }
 
     /// The vBucket of a key.
@@ -79,21 +114,33 @@ impl<T> Pipeline<T> {
     /// # Errors
     /// Nobody serves it, or the node cannot be reached. Nothing was sent then.
     pub fn push(&mut self, request: &Request<'_>, tag: T) -> Result<(), ClientError> {
-        let vbucket = self.map.vbucket_of(request.key);
+        let kept = Kept {
+            opcode: request.opcode,
+            key: request.key.to_vec(),
+            value: request.value.to_vec(),
+            extras: request.extras.to_vec(),
+        };
+        self.queue(Asked { tag, since: Instant::now(), kept }).map(|_| ())
+    }
+
+    /// Queues it on the lane whose address is returned.
+    fn queue(&mut self, asked: Asked<T>) -> Result<String, ClientError> {
+        let vbucket = self.map.vbucket_of(&asked.kept.key);
         let node = self.map.active_node(vbucket);
         let node =
             node.ok_or_else(|| ClientError::Protocol(format!("no node serves vBucket {}", vbucket.get())))?;
-        let lane = match &mut self.lanes[node] {
-            Some(lane) => lane,
-            empty => {
-                let mut connection = KvConnection::open(&self.map.nodes[node], &self.login)?;
+        let address = self.map.nodes[node].clone();
+        let lane = match self.lanes.entry(address.clone()) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(empty) => {
+                let mut connection = KvConnection::open(&address, &self.login)?;
                 connection.hello(connection.features().with(Feature::UnorderedExecution))?;
                 empty.insert(Lane { connection, under_way: HashMap::new() })
             }
         };
-        let opaque = lane.connection.queue(&Request { vbucket, ..*request })?;
-        lane.under_way.insert(opaque, (tag, Instant::now()));
-        Ok(())
+        let opaque = lane.connection.queue(&asked.kept.request(vbucket))?;
+        lane.under_way.insert(opaque, asked);
+        Ok(address)
     }
 
     /// Sends what is queued.
@@ -101,36 +148,62 @@ impl<T> Pipeline<T> {
     /// # Errors
     /// A connection broke.
     pub fn send(&mut self) -> Result<(), ClientError> {
-        self.lanes.iter_mut().flatten().try_for_each(|lane| lane.connection.send())
+        self.lanes.values_mut().try_for_each(|lane| lane.connection.send())
     }
 
-    /// Waits for the next answer; `None` if nothing is under way. What is queued must have been sent.
+    /// Waits for the next answer; `None` if nothing is under way. What is queued must have been sent. "Not my vBucket" is no
+    /// answer for long: the request goes where a newer map says.
     ///
     /// # Errors
     /// A connection broke.
     pub fn pull(&mut self) -> Result<Option<Answer<T>>, ClientError> {
-        let lanes = self.lanes.len();
-        let busy = |lane: &usize| self.lanes[*lane].as_ref().is_some_and(|lane| !lane.under_way.is_empty());
-        let Some(node) = (0..lanes).map(|step| (self.turn + step) % lanes).find(busy) else {
-            return Ok(None);
-        };
-        self.turn = node + 1;
-        let Some(lane) = &mut self.lanes[node] else { return Ok(None) };
-        let frame = lane.connection.receive()?;
-        let opaque = frame.header.opaque;
-        let (code, value) = (frame.header.vbucket_or_status, frame.value.to_vec());
-        let seqno = MutationToken::decode(frame.extras).map(|token| token.seqno.get());
-        let (tag, queued) = lane
-            .under_way
-            .remove(&opaque)
-            .ok_or_else(|| ClientError::Protocol("an answer to a request that was not made".to_owned()))?;
-        Ok(Some(Answer { tag, code, took: queued.elapsed(), seqno, value }))
+        loop {
+            let busy = |lane: &(&String, &Lane<T>)| !lane.1.under_way.is_empty();
+            let after = (Bound::Excluded(self.turn.clone()), Bound::Unbounded);
+            let next = self.lanes.range(after).find(busy).or_else(|| self.lanes.iter().find(busy));
+            let Some(address) = next.map(|(address, _)| address.clone()) else { return Ok(None) };
+            self.turn.clone_from(&address);
+            let Some(lane) = self.lanes.get_mut(&address) else { return Ok(None) };
+            let frame = lane.connection.receive()?;
+            let opaque = frame.header.opaque;
+            let (code, value) = (frame.header.vbucket_or_status, frame.value.to_vec());
+            let seqno = MutationToken::decode(frame.extras).map(|token| token.seqno.get());
+            let asked = lane.under_way.remove(&opaque).ok_or_else(|| {
+                ClientError::Protocol("an answer to a request that was not made".to_owned())
+            })?;
+            if code != Status::NotMyVbucket.code() || asked.since.elapsed() > MOVES {
+                return Ok(Some(Answer { tag: asked.tag, code, took: asked.since.elapsed(), seqno, value }));
+            }
+            self.follow()?;
+            let address = self.queue(asked)?;
+            if let Some(lane) = self.lanes.get_mut(&address) {
+                lane.connection.send()?;
+            }
+        }
+    }
+
+    /// Fetches the map anew, from whichever node gives one.
+    fn follow(&mut self) -> Result<(), ClientError> {
+        std::thread::sleep(PAUSE);
+        let mut last = None;
+        for node in &self.map.nodes {
+            match KvConnection::open(node, &self.login).and_then(|mut node| node.cluster_map()) {
+                Ok(map) => {
+                    if map.version >= self.map.version {
+                        self.map = map;
+                    }
+                    return Ok(());
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        last.map_or(Ok(()), Err)
     }
 
     /// Whether an answer is there already.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.lanes.iter().flatten().any(|lane| lane.connection.has_reply())
+        self.lanes.values().any(|lane| lane.connection.has_reply())
     }
 
     /// Sends one request and waits for its answer. Nothing else may be under way.
@@ -145,7 +218,7 @@ impl<T> Pipeline<T> {
 
     /// Drops all connections; returns what was under way on them, whose outcome nobody knows.
     pub fn abandon(&mut self) -> Vec<T> {
-        let lanes = self.lanes.iter_mut().filter_map(Option::take);
-        lanes.flat_map(|lane| lane.under_way.into_values()).map(|(tag, _)| tag).collect()
+        let lanes = std::mem::take(&mut self.lanes);
+        lanes.into_values().flat_map(|lane| lane.under_way.into_values()).map(|asked| asked.tag).collect()
     }
 }

@@ -48,6 +48,14 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// It does not.
     fn restart(&mut self, node: usize) -> Result<(), TortureError>;
+
+    /// Adds a node that was spared, and waits until it has its share.
+    ///
+    /// # Errors
+    /// There is none, or it does not come to that.
+    fn add_node(&mut self) -> Result<(), TortureError> {
+        Err(TortureError::Node("there is no node to be added".to_owned()))
+    }
 }
 
 /// What a node of our own is started with.

@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::homes::Homes;
 use super::journal::Journal;
-use super::supply::{Job, Supply};
+use super::supply::{Job, Parts, Supply};
 use super::{GRACE, Phase};
 use crate::choose::Part;
 use crate::op::{Class, Op};
@@ -38,6 +38,8 @@ pub(super) struct Run<'a> {
     /// Operations that have ended.
     pub(super) finished: u64,
     protocol: Protocol,
+    /// Replies may overtake each other and say by their number what they answer.
+    unordered: bool,
     homes: &'a mut Homes,
     /// Sent to the wrong node; waiting for a newer map.
     moved: Vec<Job>,
@@ -85,6 +87,7 @@ impl<'a> Run<'a> {
             answers: 0,
             finished: 0,
             protocol: target.protocol,
+            unordered: target.is_unordered(),
             homes,
             moved: Vec::new(),
             down: false,
@@ -343,6 +346,7 @@ impl<'a> Run<'a> {
         connection.claimed |= self.protocol.claims_connection(job.verb);
         connection.number = connection.number.wrapping_add(self.protocol.numbers(job.verb, job.keys.len()));
         if job.verb == Verb::MultiGet {
+            job.parts = Parts::default();
             self.write_many(&job, &mut connection.out);
         } else {
             job.value_bytes = self.write_one(&job, &mut connection.out);
@@ -409,8 +413,9 @@ impl<'a> Run<'a> {
             let now = self.now();
             let mut used = 0;
             while used < input.len() {
+                let Some(place) = self.answered(connection, &input[used..]) else { break };
                 // Without a pending request only something unasked can follow; any verb parses it.
-                let next = connection.pending.front();
+                let next = connection.pending.get(place);
                 let expected = Expected {
                     verb: next.map_or(Verb::Get, |job| job.verb),
                     number: next.map_or(0, |job| job.number),
@@ -423,8 +428,14 @@ impl<'a> Run<'a> {
                     Parsed::Incomplete => break,
                     Parsed::Unasked(length) => used += length,
                     Parsed::Broken(reason) => return Err(reason),
+                    Parsed::Part(key, outcome, length) => {
+                        if let Some(job) = connection.pending.get_mut(place) {
+                            self.take_part(job, key, &outcome, now);
+                        }
+                        used += length;
+                    }
                     Parsed::Reply(outcome, length, server_us) => {
-                        let job = connection.pending.pop_front();
+                        let job = connection.pending.remove(place);
                         let job = job.ok_or_else(|| "a reply to nothing".to_owned())?;
                         connection.answered += 1;
                         self.answers += 1;
@@ -437,6 +448,36 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Which of the pending requests the next reply answers; `None` while that cannot be seen.
+    fn answered(&self, connection: &Connection, input: &[u8]) -> Option<usize> {
+        if !self.unordered {
+            return Some(0);
+        }
+        let number = self.protocol.number(input)?;
+        let asked =
+            |job: &Job| number.wrapping_sub(job.number) < self.protocol.numbers(job.verb, job.keys.len());
+        Some(connection.pending.iter().position(asked).unwrap_or(connection.pending.len()))
+    }
+
+    /// Notes what has become of one key of a multi-get.
+    fn take_part(&mut self, job: &mut Job, key: usize, outcome: &Outcome<'_>, now: u64) {
+        match outcome {
+            Outcome::Hit(value, _) => {
+                job.parts.found += 1;
+                job.parts.bytes += value.len() as u64;
+                if let Some(&index) = job.keys.get(key) {
+                    // Validation has no multi-gets, so this compares with what is stored at most.
+                    let one =
+                        Job { index, op: Op::Get, verb: Verb::Get, keys: Box::default(), ..job.clone() };
+                    self.check(&one, value, now);
+                }
+            }
+            Outcome::Temporary => job.parts.temporary = true,
+            Outcome::Moved => job.parts.moved = true,
+            _ => {}
+        }
+    }
+
     /// What a reply means for its operation: the end, another request, or another try.
     fn answer(
         &mut self,
@@ -447,6 +488,11 @@ impl<'a> Run<'a> {
         server_us: Option<u32>,
         now: u64,
     ) {
+        let outcome = match outcome {
+            Outcome::Many if job.parts.moved => Outcome::Moved,
+            Outcome::Many if job.parts.temporary => Outcome::Temporary,
+            other => other,
+        };
         let class = match outcome {
             Outcome::Hit(value, cas) => {
                 self.tally.bytes += value.len() as u64;
@@ -543,9 +589,11 @@ impl<'a> Run<'a> {
                 self.check(&Job { index, op: Op::Get, verb: Verb::Get, ..job.clone() }, value, now);
             }
         }
-        self.tally.keys_found += found.len() as u64;
-        self.tally.keys_missed += (job.keys.len() - found.len().min(job.keys.len())) as u64;
-        let class = if found.len() >= job.keys.len() { Class::Success } else { Class::Miss };
+        let hits = found.len() + job.parts.found;
+        self.tally.bytes += job.parts.bytes;
+        self.tally.keys_found += hits as u64;
+        self.tally.keys_missed += (job.keys.len() - hits.min(job.keys.len())) as u64;
+        let class = if hits >= job.keys.len() { Class::Success } else { Class::Miss };
         self.found = found;
         class
     }

@@ -42,8 +42,20 @@ pub(super) struct Job {
     pub(super) floor: Floor,
     /// Records of a multi-get.
     pub(super) keys: Box<[u64]>,
+    /// What has come of a multi-get whose replies come one by one.
+    pub(super) parts: Parts,
     /// How often a node has said that its vBucket is elsewhere.
     pub(super) moves: u16,
+}
+
+/// What has come of a multi-get so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parts {
+    pub(super) found: usize,
+    pub(super) bytes: u64,
+    /// A key was refused for now, or by the wrong node: all of it is to be tried again.
+    pub(super) temporary: bool,
+    pub(super) moved: bool,
 }
 
 pub(super) struct Supply {
@@ -229,6 +241,7 @@ impl Supply {
             cas: 0,
             floor: Floor::default(),
             keys,
+            parts: Parts::default(),
             moves: 0,
         })
     }

@@ -1,10 +1,12 @@
 //! Frames of the binary protocol, with Couchbase's extensions where [`Settings`] asks for them.
 
-use super::{Command, Expected, Found, Outcome, Parsed, Settings, Verb};
+use super::{Command, Expected, Outcome, Parsed, Settings, Verb};
 use base::{Cas, Status};
 use protocol::binary::extras::{CounterExtras, NumberExtras, StoreExtras};
 use protocol::binary::{Decoded, Durability, Frame, Magic, Opaque, Opcode, Request, decode_frame};
 
+/// Bytes of a packet's header, which ends with its number and its version.
+const HEADER_BYTES: usize = 24;
 /// Sub-document flag: make the fields in between too.
 const SUBDOC_MKDIR_P: u8 = 1;
 
@@ -75,66 +77,35 @@ fn subdoc_extras(settings: &Settings, flags: u8) -> [u8; 3] {
     [high, low, flags]
 }
 
-/// Reads a reply; a multi-get's is complete with its NOOP.
-pub(super) fn read<'a>(expected: Expected, input: &'a [u8], found: &mut Vec<Found>) -> Parsed<'a> {
-    if expected.verb == Verb::MultiGet {
-        return read_many(expected, input, found);
-    }
-    let frame = match next(input) {
-        Ok(frame) => frame,
-        Err(parsed) => return parsed,
+/// The number of the request that the reply at the beginning answers; `None` while its header is not all there.
+pub(super) fn number(input: &[u8]) -> Option<u32> {
+    let header = input.first_chunk::<HEADER_BYTES>()?;
+    header[12..].first_chunk().map(|opaque| u32::from(Opaque(*opaque)))
+}
+
+/// Reads a reply; a multi-get's come one by one and are complete with its NOOP.
+pub(super) fn read<'a>(expected: Expected, input: &'a [u8]) -> Parsed<'a> {
+    let frame = match decode_frame(input) {
+        Decoded::Frame(frame) => frame,
+        Decoded::Incomplete { .. } => return Parsed::Incomplete,
+        Decoded::Invalid(_) => {
+            return Parsed::Broken("a packet whose lengths contradict each other".to_owned());
+        }
+        Decoded::Fatal(fatal) => return Parsed::Broken(fatal.to_string()),
     };
     let length = frame.packet_len();
     if frame.header.magic == Magic::ServerRequest {
         return Parsed::Unasked(length);
     }
-    if frame.header.opaque != Opaque::from(expected.number) {
-        return Parsed::Broken("a reply that is not the next one".to_owned());
-    }
-    Parsed::Reply(outcome(expected.verb, frame), length, server_micros(&frame))
-}
-
-/// The frame at the beginning, or what to say instead.
-fn next(input: &[u8]) -> Result<Frame<'_>, Parsed<'_>> {
-    match decode_frame(input) {
-        Decoded::Frame(frame) => Ok(frame),
-        Decoded::Incomplete { .. } => Err(Parsed::Incomplete),
-        Decoded::Invalid(_) => Err(Parsed::Broken("a packet whose lengths contradict each other".to_owned())),
-        Decoded::Fatal(fatal) => Err(Parsed::Broken(fatal.to_string())),
-    }
-}
-
-fn read_many<'a>(expected: Expected, input: &'a [u8], found: &mut Vec<Found>) -> Parsed<'a> {
-    found.clear();
-    let mut at = 0;
-    let (mut temporary, mut moved) = (false, false);
-    loop {
-        let frame = match next(&input[at..]) {
-            Ok(frame) => frame,
-            Err(parsed) => return parsed,
-        };
-        let end = at + frame.packet_len();
-        if frame.header.magic != Magic::ServerRequest {
-            let place = u32::from(frame.header.opaque).wrapping_sub(expected.number) as usize;
-            if place == expected.keys {
-                let outcome = match (moved, temporary) {
-                    (true, _) => Outcome::Moved,
-                    (false, true) => Outcome::Temporary,
-                    (false, false) => Outcome::Many,
-                };
-                return Parsed::Reply(outcome, end, server_micros(&frame));
-            }
-            if place > expected.keys {
-                return Parsed::Broken("a reply that is not the next one".to_owned());
-            }
-            match outcome(Verb::Get, frame) {
-                Outcome::Hit(value, _) => found.push((Some(place), end - value.len()..end)),
-                Outcome::Temporary => temporary = true,
-                Outcome::Moved => moved = true,
-                _ => {}
-            }
+    let place = u32::from(frame.header.opaque).wrapping_sub(expected.number) as usize;
+    let many = expected.verb == Verb::MultiGet;
+    match (many, place) {
+        (false, 0) => Parsed::Reply(outcome(expected.verb, frame), length, server_micros(&frame)),
+        (true, place) if place < expected.keys => Parsed::Part(place, outcome(Verb::Get, frame), length),
+        (true, place) if place == expected.keys => {
+            Parsed::Reply(Outcome::Many, length, server_micros(&frame))
         }
-        at = end;
+        _ => Parsed::Broken("a reply that is not the next one".to_owned()),
     }
 }
 

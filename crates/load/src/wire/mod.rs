@@ -4,7 +4,8 @@
 //! addressed to its vBucket), the same frames as plain memcached understands them, memcached's text protocol, and
 //! Redis' RESP. What a protocol has no words for is refused before the run ([`Protocol::lacks`]).
 //!
-//! Replies come in the order of requests; the caller says what the next one answers.
+//! Replies come in the order of requests, or with the request's number where unordered execution is negotiated; the caller
+//! says what the next one answers.
 
 mod binary;
 mod resp;
@@ -140,7 +141,7 @@ pub enum Outcome<'a> {
     Done,
     /// Done as asked, and the answer is no.
     Miss,
-    /// The answer to a multi-get; what was found is in the caller's list.
+    /// The answer to a multi-get is complete; what was found is in the caller's list, or came before as [`Parsed::Part`].
     Many,
     /// "Temporary failure": to be tried again.
     Temporary,
@@ -157,6 +158,8 @@ pub enum Parsed<'a> {
     Incomplete,
     /// A reply, the bytes it takes, and the microseconds that the server says it took.
     Reply(Outcome<'a>, usize, Option<u32>),
+    /// What became of the key at this place of a multi-get, and the bytes it takes; the reply follows.
+    Part(usize, Outcome<'a>, usize),
     /// Something the server sent unasked, and the bytes it takes.
     Unasked(usize),
     /// No reply of this protocol: the connection is of no more use.
@@ -231,6 +234,16 @@ impl Protocol {
         }
     }
 
+    /// The number of the request that the reply at the beginning of `input` answers, where replies have one; `None` while
+    /// that cannot be seen.
+    #[must_use]
+    pub fn number(self, input: &[u8]) -> Option<u32> {
+        match self {
+            Protocol::Couchbase | Protocol::Binary => binary::number(input),
+            Protocol::Text | Protocol::Resp => None,
+        }
+    }
+
     /// How many numbers a request takes.
     #[must_use]
     pub const fn numbers(self, verb: Verb, keys: usize) -> u32 {
@@ -243,7 +256,10 @@ impl Protocol {
     /// Reads the reply at the beginning of `input`. What a multi-get found is put into `found`.
     pub fn read<'a>(self, expected: Expected, input: &'a [u8], found: &mut Vec<Found>) -> Parsed<'a> {
         match self {
-            Protocol::Couchbase | Protocol::Binary => binary::read(expected, input, found),
+            Protocol::Couchbase | Protocol::Binary => {
+                found.clear();
+                binary::read(expected, input)
+            }
             Protocol::Text => text::read(expected, input, found),
             Protocol::Resp => resp::read(expected, input, found),
         }

@@ -85,10 +85,14 @@ fn many_are_found_by_their_place() {
         bytes.extend_from_slice(body);
         bytes
     };
-    let binary = [frame(9, 6, 4, b"\0\0\0\0v"), frame(10, 7, 0, b"")].concat();
-    let parsed = Protocol::Binary.read(expected(Verb::MultiGet, 2), &binary, &mut found);
-    assert_eq!(parsed, Parsed::Reply(Outcome::Many, binary.len(), None));
-    assert_eq!(found, [(Some(1), 28..29)]);
+    let (hit, done) = (frame(9, 6, 4, b"\0\0\0\0v"), frame(10, 7, 0, b""));
+    let part = Protocol::Binary.read(expected(Verb::MultiGet, 2), &hit, &mut found);
+    assert_eq!(part, Parsed::Part(1, Outcome::Hit(b"v", 0), hit.len()));
+    let parsed = Protocol::Binary.read(expected(Verb::MultiGet, 2), &done, &mut found);
+    assert_eq!((parsed, found.len()), (Parsed::Reply(Outcome::Many, done.len(), None), 0));
+    let other = Protocol::Binary.read(expected(Verb::MultiGet, 1), &done, &mut found);
+    assert!(matches!(other, Parsed::Broken(_)), "no number of this request's");
+    assert_eq!((Protocol::Binary.number(&done), Protocol::Binary.number(&done[..23])), (Some(7), None));
 }
 
 #[test]

@@ -107,6 +107,7 @@ impl Event {
             Event::RebalanceIn => spares > 0,
             Event::RebalanceOut => members > 3,
             Event::Swap | Event::StopRebalance | Event::KillInRebalance => spares > 0,
+            Event::Kill | Event::Pause => members > 0,
             _ => members >= 3,
         }
     }

@@ -22,6 +22,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// How many clients, and keys of each kind.
+const CLIENTS: u64 = 6;
+const KEYS: u64 = 4;
 /// An answer that takes longer is taken for lost.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long an operation is tried while nodes say that it is not theirs, or not now.
@@ -51,21 +54,20 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Starts so many clients on so many keys of each kind.
+    /// Starts the clients; their writes are durable at `level`.
     ///
     /// # Errors
     /// A thread cannot be started.
     pub fn start(
         seeds: &[String],
         login: &Login,
-        clients: u64,
-        keys: u64,
+        level: DurabilityLevel,
         random: u64,
     ) -> Result<Recorder, TortureError> {
         let (over, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
         let (outbox, lines) = channel();
         let mut threads = Vec::new();
-        for number in 0..clients {
+        for number in 0..CLIENTS {
             let client = Historian {
                 number,
                 router: Router {
@@ -75,7 +77,7 @@ impl Recorder {
                     connections: HashMap::new(),
                 },
                 rng: fastrand::Rng::with_seed(random ^ (number + 1)),
-                keys,
+                level,
                 lost: HashMap::new(),
                 written: 0,
                 began,
@@ -117,7 +119,7 @@ struct Historian {
     number: u64,
     router: Router,
     rng: fastrand::Rng,
-    keys: u64,
+    level: DurabilityLevel,
     /// Lost answers by key.
     lost: HashMap<String, u32>,
     /// Values are distinct over all clients.
@@ -149,8 +151,7 @@ impl Historian {
         let is_counter = self.rng.bool();
         let reads = self.rng.u8(..3) == 0;
         let kind = if is_counter { "counter" } else { "register" };
-        let generation = self.rng.u64(..self.keys);
-        let base = format!("{kind}-{generation}");
+        let base = format!("{kind}-{}", self.rng.u64(..KEYS));
         // A key with too many lost answers is left for a new one; what the others do to the old one goes on to count.
         let retired = self.lost.get(&base).copied().unwrap_or(0) / LOST_MAX;
         let key = format!("{base}-{}-{retired}", self.number % 2);
@@ -208,14 +209,19 @@ impl Historian {
     fn write(&mut self, key: &str, value: u64) -> Ended {
         let extras = StoreExtras { flags: 0, expiry: 0 }.encode();
         let value = value.to_string();
-        let request =
-            Request { key: key.as_bytes(), value: value.as_bytes(), extras: &extras, ..durable(Opcode::Set) };
+        let request = Request {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+            extras: &extras,
+            ..durable(Opcode::Set, self.level)
+        };
         self.router.ask(&request).map_or_else(|ended| ended, |response| written(&response, Value::Null))
     }
 
     fn add(&mut self, key: &str) -> Ended {
         let extras = CounterExtras { delta: 1, initial: 1, expiry: 0 }.encode();
-        let request = Request { key: key.as_bytes(), extras: &extras, ..durable(Opcode::Increment) };
+        let request =
+            Request { key: key.as_bytes(), extras: &extras, ..durable(Opcode::Increment, self.level) };
         self.router.ask(&request).map_or_else(
             |ended| ended,
             |response| {
@@ -226,9 +232,9 @@ impl Historian {
     }
 }
 
-fn durable(opcode: Opcode) -> Request<'static> {
+fn durable(opcode: Opcode, level: DurabilityLevel) -> Request<'static> {
     let mut request = Request::new(opcode);
-    request.info.durability = Some(Durability { level: DurabilityLevel::Majority, timeout_ms: Some(2_000) });
+    request.info.durability = Some(Durability { level, timeout_ms: Some(2_000) });
     request
 }
 

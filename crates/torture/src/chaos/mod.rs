@@ -15,6 +15,7 @@ use crate::TortureError;
 use crate::checks::Checks;
 use crate::cluster::{LocalCluster, admin};
 use crate::target::Target;
+use base::bucket::DurabilityLevel;
 use event::{Event, Schedule};
 use history::Recorder;
 use serde_json::{Value, json};
@@ -41,6 +42,8 @@ pub struct Plan {
     pub time: Duration,
     /// The kinds of events.
     pub kinds: Vec<Event>,
+    /// When durable writes are acknowledged.
+    pub level: DurabilityLevel,
     /// Operations per second of the durable and the plain load.
     pub rates: (f64, f64),
     /// Documents of each.
@@ -79,15 +82,21 @@ pub fn run(plan: &Plan, cluster: LocalCluster) -> Result<Outcome, TortureError> 
     let login = cluster.login();
     let seeds: Vec<String> = (0..cluster.len()).map(|node| cluster.data_address(node)).collect();
     let kinds_of_load = [
-        Kind { name: "durable", durable: true, rate: plan.rates.0, records: plan.records, connections: 8 },
-        Kind { name: "plain", durable: false, rate: plan.rates.1, records: plan.records, connections: 8 },
+        Kind {
+            name: "durable",
+            level: Some(plan.level),
+            rate: plan.rates.0,
+            records: plan.records,
+            connections: 8,
+        },
+        Kind { name: "plain", level: None, rate: plan.rates.1, records: plan.records, connections: 8 },
     ];
     let mut traffic = Vec::new();
     for kind in &kinds_of_load {
         traffic.push(Traffic::start(kind, &cluster.seed(), login.clone(), plan.seed)?);
     }
     let recorder = match &plan.history {
-        Some(_) => Some(Recorder::start(&seeds, &login, 6, 4, plan.seed)?),
+        Some(_) => Some(Recorder::start(&seeds, &login, plan.level, plan.seed)?),
         None => None,
     };
     let mut chaos = Chaos {
@@ -373,7 +382,7 @@ impl Chaos {
     fn finish(mut self) -> Result<Outcome, TortureError> {
         self.say("reading everything back");
         for traffic in std::mem::take(&mut self.traffic) {
-            let (name, durable) = (traffic.kind.name, traffic.kind.durable);
+            let (name, durable) = (traffic.kind.name, traffic.kind.level.is_some());
             let outcome = traffic.finish()?;
             let violations = outcome.violations();
             let what = if durable {

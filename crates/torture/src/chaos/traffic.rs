@@ -28,8 +28,8 @@ const TICK: Duration = Duration::from_millis(1);
 pub struct Kind {
     /// In reports and in front of its keys.
     pub name: &'static str,
-    /// Whether writes are durable to a majority.
-    pub durable: bool,
+    /// When its writes are acknowledged; without, nothing but the active's memory stands for them.
+    pub level: Option<DurabilityLevel>,
     /// Operations per second.
     pub rate: f64,
     /// Documents.
@@ -111,7 +111,7 @@ impl Traffic {
             Arc::new(Dataset::new(&prefix, KeyForm::Hex(24), ValueKind::Random(sizes)));
         let mut crew = Crew::connect(&target, &records, kind.connections, 1, Part::WHOLE).map_err(failed)?;
         let mix: Mix = "get=50,set=40,cas=5,delete=3,add=2".parse().map_err(TortureError::Node)?;
-        let level = kind.durable.then_some((DurabilityLevel::Majority, None));
+        let level = kind.level.map(|level| (level, None));
         let phase = Phase {
             mix,
             pace: Pace::Even,
@@ -153,7 +153,7 @@ impl Traffic {
 
     /// Whether what a plain one is acknowledged may be lost; a durable one has no doubts.
     pub fn set_doubt(&self, doubt: bool) {
-        self.control.set_doubt(doubt && !self.kind.durable);
+        self.control.set_doubt(doubt && self.kind.level.is_none());
     }
 
     /// Whether it has ended by itself, which it never should.

@@ -291,4 +291,11 @@ impl Target for LocalCluster {
     fn restart(&mut self, node: usize) -> Result<(), TortureError> {
         self.nodes[node].start(&[]).map(|_| ())
     }
+
+    fn add_node(&mut self) -> Result<(), TortureError> {
+        let spare = self.spares().first().copied();
+        let spare = spare.ok_or_else(|| TortureError::Node("there is no node to be added".to_owned()))?;
+        self.change([self.members(), &[spare]].concat())?;
+        self.await_rest()
+    }
 }

@@ -28,6 +28,8 @@ pub enum Rescue {
     Delete,
     /// kill -9 and restart while the loaders go on.
     Kill,
+    /// A node is added to a pressed cluster while the loaders go on.
+    AddNode,
     /// Keys and metadata are more than the quota; half of the documents are deleted.
     MetadataDelete,
     /// Keys and metadata are more than the quota; the bucket is switched to full eviction.
@@ -36,8 +38,14 @@ pub enum Rescue {
 
 impl Rescue {
     /// All of them, in the order in which they are tried.
-    pub const ALL: [Rescue; 5] =
-        [Rescue::Idle, Rescue::Delete, Rescue::Kill, Rescue::MetadataDelete, Rescue::MetadataFullEviction];
+    pub const ALL: [Rescue; 6] = [
+        Rescue::Idle,
+        Rescue::Delete,
+        Rescue::Kill,
+        Rescue::AddNode,
+        Rescue::MetadataDelete,
+        Rescue::MetadataFullEviction,
+    ];
 
     /// The word on the command line.
     #[must_use]
@@ -46,6 +54,7 @@ impl Rescue {
             Rescue::Idle => "idle",
             Rescue::Delete => "delete",
             Rescue::Kill => "kill",
+            Rescue::AddNode => "add-node",
             Rescue::MetadataDelete => "metadata-delete",
             Rescue::MetadataFullEviction => "metadata-full-eviction",
         }
@@ -55,6 +64,12 @@ impl Rescue {
     #[must_use]
     pub fn named(name: &str) -> Option<Rescue> {
         Rescue::ALL.into_iter().find(|rescue| rescue.name() == name)
+    }
+
+    /// Whether it takes a cluster.
+    #[must_use]
+    pub const fn needs_cluster(self) -> bool {
+        matches!(self, Rescue::AddNode)
     }
 
     const fn fills_with_metadata(self) -> bool {
@@ -67,7 +82,7 @@ impl Rescue {
 pub struct Plan {
     /// Repeats the run's choice of documents.
     pub seed: u64,
-    /// Memory quota of the bucket.
+    /// Memory quota of the bucket, of all nodes together.
     pub quota_bytes: u64,
     /// The quota is filled so many times over.
     pub fill: f64,
@@ -137,6 +152,7 @@ fn carry_out(
     match rescue {
         Rescue::Delete => rescues::delete(plan, press, checks),
         Rescue::Kill => rescues::kill(plan, press, checks),
+        Rescue::AddNode => rescues::add_node(plan, press, checks),
         _ => rescues::idle(plan, press, checks),
     }
 }
@@ -146,6 +162,7 @@ fn headline(rescue: Rescue) -> &'static str {
         Rescue::Idle => "idle: press, then stop the loaders and wait",
         Rescue::Delete => "delete: press, then delete half of the documents while the loaders go on",
         Rescue::Kill => "kill: press, then kill -9 and restart while the loaders go on",
+        Rescue::AddNode => "add-node: press, then add a node while the loaders go on",
         Rescue::MetadataDelete => {
             "metadata-delete: keys and metadata over the quota, then delete half of the documents"
         }

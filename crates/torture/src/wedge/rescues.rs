@@ -1,4 +1,4 @@
-//! The three rescues that did not help in the report. The quota stays what it was.
+//! The rescues that did not help in the report. The quota of each node stays what it was.
 
 use super::Plan;
 use super::press::{Press, found_or_none};
@@ -103,6 +103,30 @@ pub fn kill(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), T
     press.served(plan.served_seconds, checks)?;
     press.drain(checks)?;
     press.judge_memory(checks);
+    finish(press, checks)
+}
+
+/// One more node gets its share while the loaders go on; adding nodes is what did not complete in the report.
+///
+/// # Errors
+/// A node cannot be reached.
+pub fn add_node(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
+    press.served(plan.served_seconds.min(PRESS_ON), checks)?;
+    press.watch.say("adding a node");
+    press.crew.set(Task::GoOn);
+    let (began, before) = (Instant::now(), press.crew.tally().count(Status::Success));
+    let added = press.target.add_node();
+    press.watch.forget_connections();
+    let accepted = press.crew.tally().count(Status::Success) - before;
+    let found = match &added {
+        Ok(()) => {
+            format!("after {:.1} s; {accepted} writes were accepted meanwhile", began.elapsed().as_secs_f64())
+        }
+        Err(error) => error.to_string(),
+    };
+    checks.add("a node that is added gets its share", added.is_ok() && accepted > 0, found);
+    press.served(plan.served_seconds, checks)?;
+    press.drain(checks)?;
     finish(press, checks)
 }
 

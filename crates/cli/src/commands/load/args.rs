@@ -51,6 +51,10 @@ pub(crate) struct TargetArgs {
     /// Collection (couchbase protocol)
     #[arg(long, value_name = "SCOPE.COLLECTION")]
     pub(crate) collection: Option<String>,
+    /// Have replies come in the order of requests (couchbase protocol), which SDKs do not ask for: what waits for the disk
+    /// then holds up what is behind it
+    #[arg(long)]
+    pub(crate) ordered: bool,
 }
 
 /// What is spoken.
@@ -127,7 +131,7 @@ impl TargetArgs {
     pub(crate) fn discover(&self, traced: bool) -> Result<Target, Failure> {
         let failed = |error: load::LoadError| Failure(error.to_string());
         let target = Target::discover(self.protocol(), &self.address(), self.login()).map_err(failed)?;
-        let target = target.traced(traced);
+        let target = target.traced(traced).in_order(self.ordered);
         let Some(path) = &self.collection else { return Ok(target) };
         let (scope, collection) = path.split_once('.').unwrap_or(("_default", path));
         target.in_collection(scope, collection).map_err(failed)

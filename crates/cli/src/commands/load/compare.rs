@@ -131,6 +131,7 @@ impl Contender {
             password: args.password.clone(),
             bucket: spec.bucket.clone(),
             collection: None,
+            ordered: false,
         };
         let (records, count) = args.records.records()?;
         let phase = args.pace.phase(&args.work, count, target.protocol())?;

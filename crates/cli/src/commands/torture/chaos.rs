@@ -2,6 +2,7 @@
 
 use super::super::Failure;
 use super::remove;
+use base::bucket::DurabilityLevel;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub(super) struct ChaosArgs {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=10))]
     spares: u8,
 
-    /// Replicas of the bucket
+    /// Replicas of the bucket; without any, durable writes are those that are on disk
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=3))]
     replicas: u8,
 
@@ -118,6 +119,12 @@ pub(super) fn run(args: &ChaosArgs) -> Result<(), Failure> {
         events,
         time: Duration::from_secs_f64(args.minutes.unwrap_or(60.0).clamp(0.1, 100_000.0) * 60.0),
         kinds,
+        // Of a single copy only the disk outlives a kill.
+        level: if args.replicas == 0 {
+            DurabilityLevel::PersistToMajority
+        } else {
+            DurabilityLevel::Majority
+        },
         rates: (
             args.durable_rate.unwrap_or(by_length(1_000.0, 200.0)),
             args.plain_rate.unwrap_or(by_length(4_000.0, 800.0)),

@@ -5,7 +5,8 @@ use super::remove;
 use clap::Args as ClapArgs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use torture::target::{LocalNode, NodeOptions, Target};
+use torture::cluster::{ClusterOptions, LocalCluster};
+use torture::target::{BUCKET, LocalNode, NodeOptions, Target};
 use torture::wedge::{self, Plan, Rescue};
 
 /// Far more documents than memory, a slow disk, loaders that never pause; then the rescues
@@ -20,6 +21,7 @@ tight loop, refusals sent again at once, until --fill times the quota is in. The
   idle                    the loaders stop, and nothing else is done\n\
   delete                  half of the documents are deleted while the loaders go on\n\
   kill                    kill -9 and restart while the loaders go on\n\
+  add-node                a node is added while the loaders go on (--nodes 2 and more)\n\
   metadata-delete         small documents until keys and metadata alone exceed the quota; half of them are deleted\n\
   metadata-full-eviction  the same, and the bucket is switched to full eviction while it runs\n\n\
 Each line of the timeline is a second: what the loaders got, documents, what is dirty, memory against the watermarks, \
@@ -36,6 +38,7 @@ Examples:
   settee torture wedge                            all of it: about a quarter of an hour, 5 GiB of disk
   settee torture wedge --short                    the same with a small quota: a minute or two
   settee torture wedge --rescues idle,kill --json wedge.json
+  settee torture wedge --nodes 4 --rescues add-node           a pressed cluster gets a fifth node
   settee torture wedge --disk-mb-per-sec 8 --disk-iops 200 --rescues idle     a much slower disk
 
 With --keep the node's directory stays, its log in it; a run that fails keeps it anyway.")]
@@ -55,6 +58,14 @@ pub(super) struct WedgeArgs {
     /// Fill the quota so many times over
     #[arg(long, value_name = "TIMES")]
     fill: Option<f64>,
+
+    /// Nodes; more than one form a cluster, each with the quota and the disk
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=20))]
+    nodes: u8,
+
+    /// Replicas of the bucket (of a cluster)
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=3))]
+    replicas: u8,
 
     /// The node's disk does so much and no more, reads and writes together
     #[arg(long, default_value_t = 32, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..100_000))]
@@ -96,7 +107,7 @@ pub(super) struct WedgeArgs {
     #[arg(long)]
     keep: bool,
 
-    /// Loopback address of the node; its ports are free ones
+    /// Loopback address of a single node; its ports are free ones
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "ADDR")]
     listen: IpAddr,
 
@@ -113,14 +124,14 @@ pub(super) fn run(args: &WedgeArgs) -> Result<(), Failure> {
     let quota_mb = args.quota_mb.unwrap_or(if args.short { 32 } else { 208 });
     let plan = Plan {
         seed: args.seed,
-        quota_bytes: quota_mb << 20,
+        quota_bytes: (quota_mb << 20) * u64::from(args.nodes),
         fill: args.fill.unwrap_or(if args.short { 4.0 } else { 10.0 }),
         value_bytes: args.value_bytes,
         small_value_bytes: args.small_value_bytes,
         loaders: args.loaders.max(1),
         window: args.window.max(1),
         served_seconds: args.served_seconds.unwrap_or(if args.short { 3 } else { 10 }).max(1),
-        rescues: if args.rescues.is_empty() { Rescue::ALL.to_vec() } else { args.rescues.clone() },
+        rescues: rescues(args)?,
     };
     let options = NodeOptions {
         binary: std::env::current_exe().map_err(|error| Failure::doing("cannot find this binary", error))?,
@@ -140,9 +151,13 @@ pub(super) fn run(args: &WedgeArgs) -> Result<(), Failure> {
             std::fs::remove_dir_all(last)?;
         }
         let own = dir.join(name);
-        let node = LocalNode::start(&options, &own)?;
+        let target: Box<dyn Target> = if args.nodes == 1 {
+            Box::new(LocalNode::start(&options, &own)?)
+        } else {
+            Box::new(LocalCluster::start(&cluster_of(args, &options), &own)?)
+        };
         last = Some(own);
-        Ok(Box::new(node) as Box<dyn Target>)
+        Ok(target)
     });
     let outcome =
         outcome.map_err(|error| Failure(format!("{error}; the node's directory is in {}", dir.display())))?;
@@ -158,6 +173,35 @@ pub(super) fn run(args: &WedgeArgs) -> Result<(), Failure> {
         )));
     }
     remove(&dir, args.keep)
+}
+
+/// What is tried: what was asked for, or all that the target can do.
+fn rescues(args: &WedgeArgs) -> Result<Vec<Rescue>, Failure> {
+    let possible = |rescue: &Rescue| args.nodes > 1 || !rescue.needs_cluster();
+    if args.rescues.is_empty() {
+        return Ok(Rescue::ALL.into_iter().filter(possible).collect());
+    }
+    match args.rescues.iter().find(|rescue| !possible(rescue)) {
+        Some(rescue) => Err(Failure(format!("{} takes --nodes 2 or more", rescue.name()))),
+        None => Ok(args.rescues.clone()),
+    }
+}
+
+/// A cluster of such nodes, and one beside it that can be added.
+fn cluster_of(args: &WedgeArgs, node: &NodeOptions) -> ClusterOptions {
+    ClusterOptions {
+        binary: node.binary.clone(),
+        members: usize::from(args.nodes),
+        spares: 1,
+        bucket: BUCKET,
+        replicas: args.replicas,
+        quota_mb: node.quota_mb,
+        eviction_policy: node.eviction_policy,
+        disk_bytes_per_sec: node.disk_bytes_per_sec,
+        disk_iops: node.disk_iops,
+        auto_failover: None,
+        namespaces: false,
+    }
 }
 
 fn rescue(name: &str) -> Result<Rescue, String> {
