@@ -27,7 +27,7 @@ use crate::records::{Records, mix};
 use crate::tally::{Interval, Tally};
 use crate::target::{LoadError, Target};
 use crate::validate::Ledger;
-use crate::wire::Settings;
+use crate::wire::{Settings, Verb};
 use connection::Connection;
 use homes::Homes;
 use journal::Journal;
@@ -52,6 +52,8 @@ const HOPE: Duration = Duration::from_secs(120);
 const GRACE: Duration = Duration::from_secs(5);
 /// Marks the timer among what has happened; connections have their numbers.
 const TIMER: Token = Token(usize::MAX);
+/// Longest that replies are left lying: an operation that is due later is waited for together with them.
+const REST_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep: how fast a changed rate or a stop is seen.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
@@ -119,7 +121,7 @@ pub struct Phase {
     pub settings: Settings,
     /// What APPEND and PREPEND add.
     pub additions: (Vec<u8>, Vec<u8>),
-    /// Have the kernel say when it received each reply.
+    /// Have the kernel say when it received each reply, and tell how long it lay there; latency goes on until it is read.
     pub stamped: bool,
     /// Hold every read against what this run has written. Only reads of whole documents, writes and deletions can be.
     pub validate: bool,
@@ -166,6 +168,17 @@ impl Phase {
             interval: Duration::from_secs(1),
             seed: 1,
         }
+    }
+
+    /// Whether replies may lie until the next operation is due: the kernel says when they came, so latencies do not have to
+    /// end with a wake-up of the client for each of them. Not where a reply makes another request due.
+    fn gathers(&self) -> bool {
+        let follows = |op: Op| Verb::of(op).1.is_some() || op.is_counter();
+        self.pace.is_open()
+            && !self.tick.is_zero()
+            && !self.spin
+            && !self.stamped
+            && !self.mix.ops().any(follows)
     }
 
     fn rng(&self, part: Part) -> fastrand::Rng {
@@ -302,7 +315,7 @@ impl Wheel<'_> {
         let mut events = Events::with_capacity(1024);
         for connection in connections.iter_mut() {
             connection.listed = false;
-            connection.stamp(run.phase.stamped);
+            connection.stamp(run.stamps);
             run.list(connection);
             // Broken by the end of the phase before.
             if connection.stream.is_none() {
@@ -320,8 +333,13 @@ impl Wheel<'_> {
                 return Ok(());
             }
             patience.check(run, connections, now)?;
-            let sleep = if run.phase.spin { Duration::ZERO } else { LOOK_UP };
-            if let Some(at) = run.wake_at(now).filter(|_| !run.phase.spin) {
+            let mut sleep = if run.phase.spin { Duration::ZERO } else { LOOK_UP };
+            let rest = run.rest(now);
+            run.rested = rest.is_some();
+            if let Some(rest) = rest {
+                std::thread::sleep(rest);
+                sleep = Duration::ZERO;
+            } else if let Some(at) = run.wake_at(now).filter(|_| !run.phase.spin) {
                 self.timer.arm(at, now);
             }
             match self.poll.poll(&mut events, Some(sleep)) {
@@ -373,7 +391,7 @@ impl Wheel<'_> {
             self.poll.registry().register(&mut stream, Token(id), interest)?;
             let connection = &mut connections[id];
             connection.stream = Some(stream);
-            connection.stamp(run.phase.stamped);
+            connection.stamp(run.stamps);
             run.list(connection);
             run.see_down(connections);
         }

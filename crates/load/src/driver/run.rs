@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::homes::Homes;
 use super::journal::Journal;
 use super::supply::{Job, Parts, Supply};
-use super::{GRACE, Phase};
+use super::{GRACE, Phase, REST_MAX};
 use crate::choose::Part;
 use crate::op::{Class, Op};
 use crate::pace::Control;
@@ -65,6 +65,10 @@ pub(super) struct Run<'a> {
     scratch: Vec<u8>,
     found: Vec<Found>,
     next_timeout_check: u64,
+    /// Whether the kernel is to say when it received what.
+    pub(super) stamps: bool,
+    /// Whether what is read now was left lying on purpose: its latency ended when it came.
+    pub(super) rested: bool,
     /// How often the control has asked to give up what is late.
     skips: u64,
 }
@@ -106,6 +110,8 @@ impl<'a> Run<'a> {
             scratch: Vec::new(),
             found: Vec::new(),
             next_timeout_check: 0,
+            stamps: phase.stamped || phase.gathers(),
+            rested: false,
             skips: control.skips(),
         }
     }
@@ -153,6 +159,18 @@ impl<'a> Run<'a> {
         self.see(now);
         let begun = self.phase.interval * self.interval as u32;
         self.hand_out(Duration::from_nanos(now).saturating_sub(begun));
+    }
+
+    /// How long everything may rest, replies included, because there are free connections for what is due next and nothing
+    /// else to be done before.
+    pub(super) fn rest(&self, now: u64) -> Option<Duration> {
+        let is_calm = self.paused == 0 && !self.down && self.moved.is_empty();
+        let due = self.supply.due().filter(|_| is_calm && self.stamps && !self.phase.stamped)?;
+        let rest = due.checked_sub(now).filter(|rest| *rest <= REST_MAX.as_nanos() as u64)?;
+        // As many as are due within a tick, whichever node they are for.
+        let wanted = self.control.rate() * self.phase.tick.as_secs_f64() + 1.0;
+        let is_roomy = self.ready.iter().all(|list| list.len() as f64 >= wanted);
+        is_roomy.then(|| Duration::from_nanos(rest))
     }
 
     /// When there is something to do even if nothing arrives, sooner than the poll looks up anyway.
@@ -410,7 +428,8 @@ impl<'a> Run<'a> {
         to_end: bool,
     ) -> Result<(), String> {
         connection.read(buffer, to_end, |connection, input| {
-            let now = self.now();
+            let lay = connection.lay.filter(|_| self.rested).unwrap_or(0);
+            let now = self.now().saturating_sub(lay);
             let mut used = 0;
             while used < input.len() {
                 let Some(place) = self.answered(connection, &input[used..]) else { break };
@@ -551,7 +570,7 @@ impl<'a> Run<'a> {
         if self.protocol.claims_connection(Verb::of(job.op).0) {
             connection.claimed = false;
         }
-        if let Some(lay) = connection.lay.filter(|_| class == Class::Success) {
+        if let Some(lay) = connection.lay.filter(|_| class == Class::Success && self.phase.stamped) {
             self.tally.split.receive.record(lay);
         }
         self.finish(&job, class, server_us, now);

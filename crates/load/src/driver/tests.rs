@@ -234,8 +234,10 @@ fn a_closed_connection_ends_the_phase_or_is_made_again() {
 #[test]
 fn an_open_loop_does_what_is_due_and_nothing_else() {
     let mut driver = driver(&serve(Mischief::default()), 4);
-    for pace in [Pace::Even, Pace::Poisson] {
-        let phase = Phase { pace, stop: Stop::Time(Duration::from_millis(500)), ..Phase::of(Op::Set, 100) };
+    let ticks = [Duration::ZERO, Duration::from_micros(200), Duration::from_millis(5)];
+    for (pace, tick) in ticks.into_iter().flat_map(|tick| [(Pace::Even, tick), (Pace::Poisson, tick)]) {
+        let phase =
+            Phase { pace, tick, stop: Stop::Time(Duration::from_millis(500)), ..Phase::of(Op::Set, 100) };
         let (mut tally, mut intervals) = (Tally::default(), 0);
         let phase = Phase { interval: Duration::from_millis(100), ..phase };
         let mut sink = |interval: Interval| {
