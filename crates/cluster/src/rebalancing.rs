@@ -279,10 +279,18 @@ impl Metadata {
             bucket.vbs = Arc::new(bucket.vbs.iter().map(|plan| plan.without(&failed)).collect());
         }
         self.note_leases();
-        if let Some(rebalance) = &mut self.rebalance {
-            rebalance.keep.retain(|&node| !failed(node));
-            self.aim();
+        let Some(rebalance) = &mut self.rebalance else { return };
+        rebalance.keep.retain(|&node| !failed(node));
+        if rebalance.keep.is_empty() {
+            // Those that are left were to leave: they stay instead.
+            let kept = std::mem::take(&mut rebalance.eject);
+            let active: Vec<NodeId> = self.active_nodes().map(|node| node.id).collect();
+            let (keep, eject) = kept.into_iter().partition(|node| active.contains(node));
+            if let Some(rebalance) = &mut self.rebalance {
+                (rebalance.keep, rebalance.eject) = (keep, eject);
+            }
         }
+        self.aim();
     }
 
     pub(crate) fn change_vbs(&mut self, changes: &[VbChange]) {

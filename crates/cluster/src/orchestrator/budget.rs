@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{NodeId, VbId};
+use base::{BucketUuid, NodeId, VbId};
 use serde_json::Value;
 
 use super::heard::Heard;
@@ -56,7 +56,7 @@ impl Budget {
             for (at, plan) in bucket.vbs.iter().enumerate().filter(|(_, plan)| !plan.is_quiet()) {
                 let Some(&active) = plan.chain.first() else { continue };
                 let vb = VbId(at as u16);
-                let bytes = heard.weight(active, &bucket.uuid, vb).unwrap_or(0);
+                let bytes = weight(heard, active, &bucket.uuid, vb);
                 let arrived = |node: NodeId| {
                     heard
                         .copy(node, &bucket.uuid, vb)
@@ -123,6 +123,11 @@ impl Budget {
             *self.handovers.entry(node).or_default() += 1;
         }
     }
+}
+
+/// Bytes of a copy as far as its node has said; one of unknown size may be large.
+pub(super) fn weight(heard: &Heard, active: NodeId, bucket: &BucketUuid, vb: VbId) -> u64 {
+    heard.weight(active, bucket, vb).unwrap_or(SMALL_MOVES_BYTES)
 }
 
 fn is_strained(heard: &Heard, node: NodeId) -> bool {

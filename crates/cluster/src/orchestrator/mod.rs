@@ -22,11 +22,13 @@ pub use heard::Health;
 pub use progress::{NodeProgress, RebalanceProgress};
 
 use self::{budget::Budget, heard::Heard, progress::Tracker, vb::Scene};
-use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPlan};
+use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};
 
 /// Part of the failover delay for which actives may serve without being heard: the rest is for what clocks and networks
 /// do in between.
 const LEASE_PERCENT: u64 = 70;
+/// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause.
+const COOLING_MS: u64 = 30_000;
 
 /// The leader's view of the cluster. One per leadership.
 #[derive(Debug, Default)]
@@ -34,16 +36,20 @@ pub struct Orchestrator {
     heard: Heard,
     notes: Notes,
     tracker: Tracker,
+    /// Until when vBuckets are left alone.
+    cooling: BTreeMap<(BucketUuid, VbId), u64>,
 }
 
 /// What is remembered of vBuckets that are on their way.
 type Notes = BTreeMap<BucketUuid, BTreeMap<VbId, Note>>;
 
-/// What is remembered of a vBucket for the time of one term.
+/// What is remembered of a vBucket for the time of one term, or of one handover in it.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     term: u64,
-    /// When it was first seen in this term.
+    /// A handover begins in the term of what came before it.
+    hands_over: bool,
+    /// When it was first seen like this.
     since_ms: u64,
     /// Version of the metadata then: a node that acts by that one knows of the term.
     version: u64,
@@ -70,6 +76,10 @@ impl Orchestrator {
         self.tracker.observe(meta, &self.heard, now_ms);
         let mut commands = Vec::new();
         let changes = self.changes(meta, now_ms);
+        self.cooling.retain(|_, until_ms| *until_ms > now_ms);
+        for change in changes.iter().filter(|change| change.step == VbStep::CancelHandover) {
+            self.cooling.insert((change.bucket.clone(), change.vb), now_ms + COOLING_MS);
+        }
         if !changes.is_empty() {
             commands.push(Command::ChangeVbs(changes));
         }
@@ -129,8 +139,11 @@ impl Orchestrator {
                     continue;
                 }
                 let active = plan.active().and_then(|node| self.heard.copy(node, &bucket.uuid, vb));
-                let new = Note { term: plan.term, since_ms: now_ms, version: meta.version, floor: None };
-                let mut note = before.get(&vb).copied().filter(|note| note.term == plan.term).unwrap_or(new);
+                let hands_over = matches!(plan.phase, VbPhase::Handover { .. });
+                let term = plan.term;
+                let new = Note { term, hands_over, since_ms: now_ms, version: meta.version, floor: None };
+                let same = |note: &Note| (note.term, note.hands_over) == (term, hands_over);
+                let mut note = before.get(&vb).copied().filter(same).unwrap_or(new);
                 if plan.joint.is_none() {
                     note.floor = None;
                 } else if note.floor.is_none() {
@@ -148,7 +161,10 @@ impl Orchestrator {
         let mut changes = Vec::new();
         for (bucket, vb, plan, target) in self.in_order(meta) {
             let note = self.note(&bucket.uuid, vb);
-            let scene = Scene { meta, heard: &self.heard, bucket, vb, plan, target, note, now_ms };
+            let is_cooling =
+                !self.cooling.is_empty() && self.cooling.contains_key(&(bucket.uuid.clone(), vb));
+            let heard = &self.heard;
+            let scene = Scene { meta, heard, bucket, vb, plan, target, note, is_cooling, now_ms };
             if let Some(step) = scene.next_step(&mut budget) {
                 changes.push(VbChange { bucket: bucket.uuid.clone(), vb, term: plan.term, step });
             }

@@ -3,13 +3,17 @@
 
 use base::{NodeId, Seqno, VbId, VbRole, bucket::BucketKind};
 
-use super::{Note, Orchestrator, budget::Budget, heard::Heard};
-use crate::{BucketInfo, Metadata, VbPhase, VbPlan, VbReport, VbStep, moves::answers_needed};
+use super::{
+    Note, Orchestrator,
+    budget::{self, Budget},
+    heard::Heard,
+};
+use crate::{BucketInfo, Membership, Metadata, VbPhase, VbPlan, VbReport, VbStep, moves::answers_needed};
 
 /// Mutations that a copy may be behind when it is to count: what it takes to send them is what writers wait for.
 const CLOSE_BEHIND: u64 = 2_000;
 /// How long a vBucket may be without an active copy for the sake of a handover.
-const HANDOVER_PATIENCE_MS: u64 = 10_000;
+const HANDOVER_PATIENCE_MS: u64 = 5_000;
 /// How long an active copy is given to say that it is in doubt no longer, before its chain is asked.
 const DOUBT_PATIENCE_MS: u64 = 300;
 /// The same right after an election.
@@ -23,6 +27,8 @@ pub(super) struct Scene<'a> {
     pub(super) plan: &'a VbPlan,
     pub(super) target: Option<&'a [NodeId]>,
     pub(super) note: Option<&'a Note>,
+    /// Whether a handover was given up not long ago.
+    pub(super) is_cooling: bool,
     pub(super) now_ms: u64,
 }
 
@@ -82,7 +88,7 @@ impl Scene<'_> {
     /// The most advanced complete copy, once all who may have it, and enough of those who count, have said what they
     /// have.
     fn elect(&self, among: &[NodeId]) -> Option<VbStep> {
-        if !self.is_fenced(among) {
+        if !self.is_fenced() {
             return None;
         }
         let answers: Vec<(NodeId, &VbReport)> =
@@ -100,8 +106,10 @@ impl Scene<'_> {
         let place =
             |node: NodeId| self.plan.chain.iter().position(|&other| other == node).unwrap_or(usize::MAX);
         let complete = answers.iter().filter(|(_, copy)| copy.complete);
+        // A copy that is being built may be what an earlier life of the node has left: it is a last resort.
+        let counts = |node: NodeId| place(node) != usize::MAX || counted.contains(&node);
         let best = complete.max_by_key(|(node, copy)| {
-            (copy.high_prepared, copy.high_seqno, std::cmp::Reverse(place(*node)))
+            (counts(*node), copy.high_prepared, copy.high_seqno, std::cmp::Reverse(place(*node)))
         });
         match best {
             Some(&(winner, _)) => {
@@ -114,20 +122,19 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether the one that was active before cannot be serving any more: it takes part, it has said that it knows, or it
-    /// has been silent for longer than it may serve unheard.
-    fn is_fenced(&self, among: &[NodeId]) -> bool {
-        let Some(&before) = self.plan.counted().first().filter(|node| !among.contains(node)) else {
-            return true;
-        };
-        if self.meta.node_by_id(before).is_none() {
-            return true;
-        }
-        let knows = |note: &Note| self.heard.report(before).is_some_and(|said| said.applied >= note.version);
-        let lease_ms = Orchestrator::lease_ms(self.meta).unwrap_or(0);
-        self.note.is_some_and(knows)
-            || (self.heard.is_silent(before, self.now_ms)
-                && self.heard.silence_ms(before, self.now_ms) >= lease_ms)
+    /// Whether nobody who was failed over can be serving any more: each has said that it knows, or has been silent for
+    /// longer than it may serve unheard.
+    fn is_fenced(&self) -> bool {
+        let Some(note) = self.note else { return false };
+        let failed = self.meta.nodes.iter().filter(|node| node.membership == Membership::InactiveFailed);
+        failed.map(|node| node.id).all(|node| {
+            let knows = self.heard.report(node).is_some_and(|said| said.applied >= note.version);
+            let silent = match Orchestrator::lease_ms(self.meta) {
+                Some(lease_ms) => self.heard.silence_ms(node, self.now_ms) >= lease_ms,
+                None => self.heard.is_silent(node, self.now_ms),
+            };
+            knows || silent
+        })
     }
 
     fn hand_over(&self, active: NodeId, to: NodeId, after: &[NodeId]) -> Option<VbStep> {
@@ -177,8 +184,9 @@ impl Scene<'_> {
         let missing: Vec<NodeId> = target.iter().copied().filter(|node| !chain.contains(node)).collect();
         if missing != self.plan.building {
             let new = missing.iter().filter(|node| !self.plan.building.contains(node));
+            let bytes = budget::weight(self.heard, active, &self.bucket.uuid, self.vb);
             let admitted = new.clone().next().is_none()
-                || budget.admit_build(active, &new.copied().collect::<Vec<_>>(), self.weight());
+                || budget.admit_build(active, &new.copied().collect::<Vec<_>>(), bytes);
             return admitted.then_some(VbStep::Build(missing));
         }
         if target == chain {
@@ -194,7 +202,8 @@ impl Scene<'_> {
         if leader == active {
             return budget.admit_change(active).then(|| VbStep::SetChain(target.to_vec()));
         }
-        let can = self.heard.is_heard(active, self.now_ms) && self.heard.is_heard(leader, self.now_ms);
+        let heard = |node| self.heard.is_heard(node, self.now_ms);
+        let can = !self.is_cooling && heard(active) && heard(leader);
         (can && budget.admit_handover(active, leader)).then(|| VbStep::StartHandover(target.to_vec()))
     }
 
@@ -202,10 +211,6 @@ impl Scene<'_> {
     fn is_close(&self, active: NodeId, node: NodeId) -> bool {
         let Some(leading) = self.copy(active) else { return false };
         self.has(node, Seqno(leading.high_seqno.get().saturating_sub(CLOSE_BEHIND)))
-    }
-
-    fn weight(&self) -> u64 {
-        self.plan.active().and_then(|node| self.heard.weight(node, &self.bucket.uuid, self.vb)).unwrap_or(0)
     }
 
     /// Somebody serves a vBucket that nobody has: one of the target, if somebody wants it served at all.

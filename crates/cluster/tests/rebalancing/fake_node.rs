@@ -1,0 +1,200 @@
+//! A node that does what plans say, as slowly and unreliably as nodes do. Of documents it has only their order: a copy is
+//! a list of the numbers of its writes.
+
+use std::collections::BTreeMap;
+
+use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
+use settee_cluster::{
+    BucketInfo, BucketReport, Membership, Metadata, NodeReport, Recovery, VbPhase, VbPlan, VbReport,
+};
+
+pub(crate) type CopyId = (BucketUuid, VbId);
+
+/// One copy of a vBucket.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Copy {
+    pub(crate) role: VbRole,
+    pub(crate) term: u64,
+    pub(crate) log: Vec<u64>,
+    /// How much of it a crash leaves.
+    pub(crate) synced: usize,
+    /// How much there must be of an initial copy for it to count as complete; 0 for one that was there from the start.
+    pub(crate) initial: usize,
+    pub(crate) complete: bool,
+    pub(crate) unconfirmed: bool,
+    pub(crate) following: bool,
+}
+
+impl Copy {
+    /// Takes something of what the active copy has, after going back to what both have.
+    pub(crate) fn follow(&mut self, active: &Copy, most: usize) {
+        let common = self.log.iter().zip(&active.log).take_while(|(mine, theirs)| mine == theirs).count();
+        self.log.truncate(common);
+        self.synced = self.synced.min(common);
+        if !self.following {
+            self.following = true;
+            if !self.complete {
+                self.initial = active.log.len();
+            }
+        }
+        let end = active.log.len().min(common + most);
+        self.log.extend_from_slice(&active.log[common..end]);
+        self.complete |= self.log.len() >= self.initial;
+    }
+
+    fn crash(&mut self) {
+        self.log.truncate(self.synced);
+        self.complete &= self.log.len() >= self.initial;
+        (self.role, self.following, self.unconfirmed) = (VbRole::Dead, false, true);
+    }
+}
+
+pub(crate) struct FakeNode {
+    pub(crate) id: NodeId,
+    pub(crate) uuid: String,
+    pub(crate) up: bool,
+    /// Up, but doing nothing until then.
+    pub(crate) paused_until_ms: u64,
+    /// Index of the metadata it has.
+    pub(crate) applied: usize,
+    /// It acts once it has these.
+    pub(crate) acts_from: usize,
+    pub(crate) lease_until_ms: u64,
+    pub(crate) copies: BTreeMap<CopyId, Copy>,
+    boot: u64,
+}
+
+impl FakeNode {
+    pub(crate) fn new(id: NodeId, uuid: String) -> Self {
+        let copies = BTreeMap::new();
+        Self {
+            id,
+            uuid,
+            up: true,
+            paused_until_ms: 0,
+            applied: 0,
+            acts_from: 0,
+            lease_until_ms: 0,
+            copies,
+            boot: 0,
+        }
+    }
+
+    pub(crate) fn is_running(&self, now_ms: u64) -> bool {
+        self.up && self.paused_until_ms <= now_ms
+    }
+
+    pub(crate) fn stop(&mut self, clean: bool) {
+        self.up = false;
+        self.boot += 1;
+        self.lease_until_ms = 0;
+        for copy in self.copies.values_mut() {
+            if clean {
+                (copy.role, copy.following, copy.synced) = (VbRole::Dead, false, copy.log.len());
+            } else {
+                copy.crash();
+            }
+        }
+    }
+
+    /// Does what the metadata it has ask for.
+    pub(crate) fn act(&mut self, meta: &Metadata) {
+        if self.applied < self.acts_from {
+            return;
+        }
+        let Some(this) = meta.node(&self.uuid) else {
+            self.copies.clear();
+            return;
+        };
+        let keeps = (this.membership == Membership::InactiveFailed && this.recovery != Some(Recovery::Full))
+            || this.recovery == Some(Recovery::Delta);
+        self.copies.retain(|(uuid, _), _| meta.bucket_by_uuid(uuid).is_some());
+        for bucket in meta.buckets.values() {
+            for (at, plan) in bucket.vbs.iter().enumerate() {
+                self.carry_out((bucket.uuid.clone(), VbId(at as u16)), plan, keeps);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, id: CopyId, plan: &VbPlan, keeps: bool) {
+        let leads = plan.chain.first() == Some(&self.id);
+        let is_new = |copy: &Copy| copy.role == VbRole::Dead && copy.log.is_empty() && !copy.unconfirmed;
+        let electing = match &plan.phase {
+            VbPhase::Electing { among } => Some(among.contains(&self.id)),
+            _ => None,
+        };
+        let takes_part = electing.unwrap_or_else(|| plan.nodes().contains(&self.id));
+        if !takes_part {
+            if keeps {
+                if let Some(copy) = self.copies.get_mut(&id) {
+                    (copy.role, copy.following) = (VbRole::Dead, false);
+                }
+            } else {
+                self.copies.remove(&id);
+            }
+            return;
+        }
+        let copy = self.copies.entry(id).or_default();
+        if leads && electing.is_none() {
+            if copy.unconfirmed && plan.chain.len() > 1 {
+                return;
+            }
+            if copy.role != VbRole::Active && plan.phase.is_settled() {
+                copy.complete |= is_new(copy);
+                copy.unconfirmed = false;
+            }
+            copy.role = if plan.phase.is_settled() { VbRole::Active } else { VbRole::Sealed };
+        } else if copy.term != plan.term || copy.role != VbRole::Replica {
+            (copy.role, copy.following, copy.unconfirmed) = (VbRole::Replica, false, false);
+        }
+        copy.term = plan.term;
+    }
+
+    pub(crate) fn report(&self, meta: &Metadata) -> NodeReport {
+        let acts = self.applied >= self.acts_from;
+        NodeReport {
+            node: self.id,
+            uuid: self.uuid.clone(),
+            boot: self.boot,
+            applied: if acts { meta.version } else { 0 },
+            data_quota: u64::MAX,
+            data_used: 0,
+            disk_total: 0,
+            disk_free: 0,
+            buckets: meta
+                .buckets
+                .values()
+                .filter(|_| acts)
+                .map(|bucket| self.bucket_report(meta, bucket))
+                .collect(),
+        }
+    }
+
+    fn bucket_report(&self, meta: &Metadata, bucket: &BucketInfo) -> BucketReport {
+        let mut vbs = Vec::new();
+        let mut weights = Vec::new();
+        for (at, plan) in bucket.vbs.iter().enumerate() {
+            let vb = VbId(at as u16);
+            let Some(copy) = self.copies.get(&(bucket.uuid.clone(), vb)) else { continue };
+            if copy.role == VbRole::Active && meta.rebalance.is_some() {
+                weights.push((vb, copy.log.len() as u64 * 1_000_000));
+            }
+            if !plan.is_quiet() || copy.unconfirmed {
+                vbs.push(VbReport {
+                    vb,
+                    term: copy.term,
+                    role: copy.role,
+                    unconfirmed: copy.unconfirmed,
+                    vb_uuid: VbUuid(0),
+                    high_seqno: Seqno(copy.log.len() as u64),
+                    high_prepared: Seqno(copy.synced as u64),
+                    persisted: Seqno(copy.synced as u64),
+                    complete: copy.complete,
+                    following: copy.role == VbRole::Replica && copy.following,
+                });
+            }
+        }
+        let (uuid, ready) = (bucket.uuid.clone(), true);
+        BucketReport { uuid, ready, vbs, items: 0, bytes: 0, weights, latency: None }
+    }
+}

@@ -1,0 +1,580 @@
+//! A cluster of fake nodes around real metadata and a real orchestrator, in virtual time.
+//!
+//! Metadata is one list of states, as consensus makes it: whoever leads hears a majority and appends; others come to know
+//! later. What must hold is checked after each step: the states' invariants, at most one serving copy per vBucket
+//! while leases are asked for, and that whoever becomes active has every write that was acknowledged on disk by a majority.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use base::{BucketUuid, NodeId, VbId, VbRole};
+use settee_cluster::{
+    BucketInfo, BucketParams, Command, FailOver, Membership, Metadata, NodeInfo, Orchestrator, Ports,
+    Recovery, StartGracefulFailover, StartRebalance, invariants,
+};
+
+use crate::{
+    fake_node::{Copy, CopyId, FakeNode},
+    rng::Rng,
+};
+
+const TICK_MS: u64 = 50;
+const REPORT_MS: u64 = 250;
+const ELECTION_MS: u64 = 1_000;
+
+pub(crate) struct World {
+    pub(crate) now_ms: u64,
+    pub(crate) rng: Rng,
+    pub(crate) states: Vec<Arc<Metadata>>,
+    pub(crate) nodes: BTreeMap<NodeId, FakeNode>,
+    /// Who cannot send to whom.
+    cuts: BTreeSet<(NodeId, NodeId)>,
+    leader: Option<(NodeId, Orchestrator)>,
+    leaderless_since_ms: u64,
+    proposals: Vec<(u64, Command)>,
+    acknowledged: BTreeMap<CopyId, Vec<u64>>,
+    /// What was done to the metadata, and when: for whoever looks into a failure.
+    history: Vec<(u64, String)>,
+    next_write: u64,
+    names: u64,
+    /// How many writes there are per tick and active copy, one in so many.
+    pub(crate) write_one_in: u64,
+    /// Copies that were begun from nothing.
+    pub(crate) copies_begun: u64,
+    /// Writes that a copy takes per tick, at most.
+    pub(crate) speed: u64,
+    /// Whether nodes dawdle and messages get lost.
+    pub(crate) is_rough: bool,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, nodes: u16) -> Self {
+        let mut meta = Metadata::new("c".repeat(32), 100_000);
+        meta.secret = "s".into();
+        let mut world = Self {
+            now_ms: 1_000_000,
+            rng: Rng::new(seed),
+            states: vec![Arc::new(meta)],
+            nodes: BTreeMap::new(),
+            cuts: BTreeSet::new(),
+            leader: None,
+            leaderless_since_ms: 0,
+            proposals: Vec::new(),
+            acknowledged: BTreeMap::new(),
+            history: Vec::new(),
+            next_write: 0,
+            names: 0,
+            write_one_in: 8,
+            copies_begun: 0,
+            speed: 8,
+            is_rough: true,
+        };
+        world.apply(&Command::SetNode(node_info(0))).unwrap();
+        world.nodes.insert(NodeId(0), FakeNode::new(NodeId(0), node_info(0).uuid));
+        for _ in 1..nodes {
+            world.add_node();
+        }
+        world.start_rebalance(&[]);
+        world.apply(&Command::FinishRebalance { id: world.rebalance_id(), now_ms: 0 }).unwrap();
+        world
+    }
+
+    pub(crate) fn meta(&self) -> Arc<Metadata> {
+        Arc::clone(self.states.last().unwrap())
+    }
+
+    fn rebalance_id(&self) -> String {
+        self.meta().rebalance.as_ref().map_or(String::new(), |rebalance| rebalance.id.clone())
+    }
+
+    /// Appends to the list of states what a command makes of the last one; a refusal is an answer too.
+    pub(crate) fn apply(&mut self, command: &Command) -> Result<(), String> {
+        let before = self.meta();
+        if let Command::FailOver(failing) = command
+            && before.unsafe_without(&failing.nodes).is_some()
+        {
+            assert!(!failing.auto || before.apply(command).is_err(), "an automatic failover loses something");
+            // Somebody has taken the risk: nothing is promised of these vBuckets any more.
+            self.acknowledged.clear();
+        }
+        let (after, _) = before.apply(command).map_err(|error| error.to_string())?;
+        let checked = invariants::check(&after).and_then(|()| invariants::check_change(&before, &after));
+        checked.unwrap_or_else(|text| panic!("after {command:?}: {text}"));
+        self.states.push(Arc::new(after));
+        self.history.push((self.now_ms, format!("{command:?}")));
+        Ok(())
+    }
+
+    pub(crate) fn add_node(&mut self) -> NodeId {
+        let id = NodeId(self.meta().next_node);
+        self.apply(&Command::AddNode(node_info(id.get()))).unwrap();
+        let mut node = FakeNode::new(id, node_info(id.get()).uuid);
+        node.acts_from = self.states.len() - 1;
+        self.nodes.insert(id, node);
+        id
+    }
+
+    pub(crate) fn create_bucket(&mut self, vbuckets: u16, replicas: u8) -> Result<(), String> {
+        self.names += 1;
+        let name = format!("b{}", self.names);
+        let params = BucketParams {
+            ram_quota_mb: Some(100),
+            replicas: Some(replicas),
+            vbuckets: Some(vbuckets),
+            ..BucketParams::default()
+        };
+        self.apply(&Command::CreateBucket { uuid: BucketUuid(format!("u-{name}")), name, params })
+    }
+
+    /// Starts a rebalance over all nodes but those; failed nodes come back if that was asked for.
+    pub(crate) fn start_rebalance(&mut self, eject: &[NodeId]) -> bool {
+        self.names += 1;
+        let all: Vec<NodeId> = self.meta().nodes.iter().map(|node| node.id).collect();
+        let keep = all.iter().copied().filter(|node| !eject.contains(node)).collect();
+        let (id, now_ms) = (format!("r{}", self.names), self.now_ms);
+        self.apply(&Command::StartRebalance(StartRebalance { id, keep, eject: eject.to_vec(), now_ms }))
+            .is_ok()
+    }
+
+    fn reaches(&self, from: NodeId, to: NodeId) -> bool {
+        !self.cuts.contains(&(from, to))
+    }
+
+    fn talk(&self, one: NodeId, other: NodeId) -> bool {
+        self.reaches(one, other) && self.reaches(other, one)
+    }
+
+    pub(crate) fn tick(&mut self) {
+        self.now_ms += TICK_MS;
+        self.lead();
+        self.learn_and_act();
+        self.replicate();
+        self.write();
+        self.report();
+        self.orchestrate();
+        self.check_serving();
+    }
+
+    /// Sees to it that somebody leads who hears a majority; whoever begins knows nothing but metadata.
+    fn lead(&mut self) {
+        let members: Vec<NodeId> = self.meta().nodes.iter().map(|node| node.id).collect();
+        let can = |world: &Self, id: NodeId| {
+            let running = |id: NodeId| world.nodes.get(&id).is_some_and(|node| node.is_running(world.now_ms));
+            let heard = members.iter().filter(|&&other| running(other) && world.talk(id, other)).count();
+            members.contains(&id) && running(id) && heard * 2 > members.len()
+        };
+        if self.leader.as_ref().is_some_and(|(id, _)| can(self, *id)) {
+            return;
+        }
+        if self.leader.take().is_some() {
+            self.leaderless_since_ms = self.now_ms;
+            self.proposals.clear();
+        }
+        if self.now_ms >= self.leaderless_since_ms + ELECTION_MS {
+            let able: Vec<NodeId> = members.iter().copied().filter(|&id| can(self, id)).collect();
+            let chosen = self.rng.pick(&able).copied();
+            self.leader = chosen.map(|id| (id, Orchestrator::new()));
+        }
+    }
+
+    pub(crate) fn change_leader(&mut self) {
+        self.leader = None;
+        self.proposals.clear();
+        self.leaderless_since_ms = self.now_ms;
+    }
+
+    fn learn_and_act(&mut self) {
+        let last = self.states.len() - 1;
+        let leader = self.leader.as_ref().map(|(id, _)| *id);
+        let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+        for id in ids {
+            let hears = leader.is_some_and(|leader| self.talk(leader, id));
+            let dawdles = self.is_rough && self.rng.one_in(3);
+            let partly = self.rng.below(4) as usize;
+            let now_ms = self.now_ms;
+            let Some(node) = self.nodes.get_mut(&id).filter(|node| node.is_running(now_ms) && !dawdles)
+            else {
+                continue;
+            };
+            if hears {
+                let far = if self.is_rough { last.min(node.applied + 1 + partly * 8) } else { last };
+                node.applied = node.applied.max(far);
+            }
+            let before: BTreeSet<CopyId> = node.copies.keys().cloned().collect();
+            node.act(&self.states[node.applied]);
+            self.copies_begun += node
+                .copies
+                .iter()
+                .filter(|(copy, held)| !before.contains(*copy) && held.role == VbRole::Replica)
+                .count() as u64;
+            let active: Vec<(CopyId, Vec<u64>)> = node
+                .copies
+                .iter()
+                .filter(|(_, copy)| copy.role == VbRole::Active)
+                .map(|(id, copy)| (id.clone(), copy.log.clone()))
+                .collect();
+            for (copy, log) in active {
+                if let Some(acknowledged) = self.acknowledged.get(&copy)
+                    && self.states[self.nodes[&id].applied].bucket_by_uuid(&copy.0).is_some_and(
+                        |(_, bucket)| bucket.vbs[usize::from(copy.1.get())].term == self.newest_term(&copy),
+                    )
+                {
+                    let plan = self.plan(&copy);
+                    assert!(
+                        log.starts_with(acknowledged),
+                        "{copy:?} on {id} lost acknowledged writes: {log:?} {acknowledged:?} {plan:?}"
+                    );
+                }
+            }
+        }
+        let gone: Vec<NodeId> =
+            self.nodes.keys().copied().filter(|&id| self.meta().node_by_id(id).is_none()).collect();
+        for id in gone {
+            self.nodes.remove(&id);
+        }
+    }
+
+    fn newest_term(&self, copy: &CopyId) -> u64 {
+        self.plan(copy).map_or(0, |plan| plan.term)
+    }
+
+    fn plan(&self, copy: &CopyId) -> Option<settee_cluster::VbPlan> {
+        let meta = self.meta();
+        meta.bucket_by_uuid(&copy.0).map(|(_, bucket)| bucket.vbs[usize::from(copy.1.get())].clone())
+    }
+
+    fn replicate(&mut self) {
+        let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+        for id in ids {
+            if !self.nodes[&id].is_running(self.now_ms) {
+                continue;
+            }
+            let meta = Arc::clone(&self.states[self.nodes[&id].applied]);
+            let mut copies = std::mem::take(&mut self.nodes.get_mut(&id).unwrap().copies);
+            for (copy, held) in &mut copies {
+                let most = self.rng.below(self.speed * 2) as usize;
+                let syncs = self.rng.one_in(3);
+                match self.source(&meta, id, copy, held) {
+                    Some(source) => held.follow(source, most),
+                    None => held.following = false,
+                }
+                if syncs {
+                    held.synced = held.log.len();
+                }
+            }
+            self.nodes.get_mut(&id).unwrap().copies = copies;
+        }
+    }
+
+    /// The copy that a replica follows, if it can be reached and is of the same term.
+    fn source(&self, meta: &Metadata, id: NodeId, copy: &CopyId, held: &Copy) -> Option<&Copy> {
+        if held.role != VbRole::Replica {
+            return None;
+        }
+        let (_, bucket) = meta.bucket_by_uuid(&copy.0)?;
+        let active = bucket.vbs[usize::from(copy.1.get())].active()?;
+        let node =
+            self.nodes.get(&active).filter(|node| node.is_running(self.now_ms) && self.talk(active, id))?;
+        let feeds =
+            |copy: &&Copy| matches!(copy.role, VbRole::Active | VbRole::Sealed) && copy.term == held.term;
+        node.copies.get(copy).filter(feeds)
+    }
+
+    /// Whether a copy that is active answers clients.
+    fn serves(&self, node: &FakeNode) -> bool {
+        let needs_lease = self.states[node.applied].needs_leases();
+        node.is_running(self.now_ms) && (!needs_lease || node.lease_until_ms > self.now_ms)
+    }
+
+    fn write(&mut self) {
+        let serving: Vec<NodeId> =
+            self.nodes.values().filter(|node| self.serves(node)).map(|node| node.id).collect();
+        for id in serving {
+            let active: Vec<CopyId> = self.nodes[&id]
+                .copies
+                .iter()
+                .filter(|(_, copy)| copy.role == VbRole::Active)
+                .map(|(copy, _)| copy.clone())
+                .collect();
+            for copy in active {
+                let writes = self.rng.one_in(self.write_one_in);
+                self.next_write += 1;
+                if let Some(held) = self.nodes.get_mut(&id).and_then(|node| node.copies.get_mut(&copy))
+                    && writes
+                {
+                    held.log.push(self.next_write);
+                }
+                self.acknowledge(id, &copy);
+            }
+        }
+    }
+
+    /// Notes what a majority of every chain that counts has on disk, by the plan that the active one acts by.
+    fn acknowledge(&mut self, id: NodeId, copy: &CopyId) {
+        let meta = &self.states[self.nodes[&id].applied];
+        let Some((_, bucket)) = meta.bucket_by_uuid(&copy.0) else { return };
+        let plan = &bucket.vbs[usize::from(copy.1.get())];
+        let active = &self.nodes[&id].copies[copy];
+        if plan.term != active.term || plan.active() != Some(id) {
+            return;
+        }
+        let majority = bucket.copies() / 2 + 1;
+        let synced = |member: &NodeId| {
+            if *member == id {
+                return active.synced;
+            }
+            let node =
+                self.nodes.get(member).filter(|node| node.is_running(self.now_ms) && self.talk(id, *member));
+            let held = node.and_then(|node| node.copies.get(copy));
+            held.filter(|held| held.term == active.term && held.following).map_or(0, |held| held.synced)
+        };
+        let of_chain = |chain: &Vec<NodeId>| {
+            let mut all: Vec<usize> = chain.iter().map(synced).collect();
+            all.sort_unstable_by(|one, other| other.cmp(one));
+            all.get(majority - 1).copied().unwrap_or(0)
+        };
+        let joint = plan.joint.as_ref().filter(|joint| **joint != [id]);
+        let until = joint.map_or(usize::MAX, of_chain).min(of_chain(&plan.chain)).min(active.log.len());
+        let acknowledged = self.acknowledged.entry(copy.clone()).or_default();
+        if until > acknowledged.len() {
+            *acknowledged = active.log[..until].to_vec();
+        }
+    }
+
+    fn report(&mut self) {
+        if !self.now_ms.is_multiple_of(REPORT_MS) {
+            return;
+        }
+        let Some(leader) = self.leader.as_ref().map(|(id, _)| *id) else { return };
+        let lease_of = |node: &FakeNode| Orchestrator::lease_ms(&self.states[node.applied]);
+        let reporting: Vec<(NodeId, Option<u64>)> = self
+            .nodes
+            .values()
+            .filter(|node| node.is_running(self.now_ms) && self.reaches(node.id, leader))
+            .map(|node| (node.id, lease_of(node)))
+            .collect();
+        for (id, lease_ms) in reporting {
+            if self.is_rough && self.rng.one_in(10) {
+                continue;
+            }
+            let node = &self.nodes[&id];
+            let report = node.report(&self.states[node.applied]);
+            let answered = self.reaches(leader, id);
+            if let Some((_, orchestrator)) = &mut self.leader {
+                orchestrator.report(report, self.now_ms);
+            }
+            if let Some(lease_ms) = lease_ms
+                && answered
+            {
+                self.nodes.get_mut(&id).unwrap().lease_until_ms = self.now_ms + lease_ms;
+            }
+        }
+    }
+
+    fn orchestrate(&mut self) {
+        let now_ms = self.now_ms;
+        let due: Vec<Command> = {
+            let (due, later) =
+                std::mem::take(&mut self.proposals).into_iter().partition(|(at, _)| *at <= now_ms);
+            self.proposals = later;
+            let due: Vec<(u64, Command)> = due;
+            due.into_iter().map(|(_, command)| command).collect()
+        };
+        for command in due {
+            // A proposal that comes late, or twice, is refused or changes nothing.
+            drop(self.apply(&command));
+        }
+        let meta = self.meta();
+        let Some((_, orchestrator)) = &mut self.leader else { return };
+        for command in orchestrator.step(&meta, now_ms) {
+            let delay = if self.is_rough { self.rng.below(4) * TICK_MS } else { 0 };
+            self.proposals.push((now_ms + delay, command));
+        }
+    }
+
+    fn check_serving(&self) {
+        if !self.states.iter().rev().take(200).all(|state| state.needs_leases()) {
+            return;
+        }
+        let mut serving: BTreeMap<CopyId, NodeId> = BTreeMap::new();
+        for node in self.nodes.values().filter(|node| self.serves(node)) {
+            for (copy, _) in node.copies.iter().filter(|(_, copy)| copy.role == VbRole::Active) {
+                let other = serving.insert(copy.clone(), node.id);
+                assert_eq!(other, None, "{copy:?} is served by {} too: {:?}", node.id, self.plan(copy));
+            }
+        }
+    }
+
+    /// Something happens to the cluster.
+    pub(crate) fn disturb(&mut self) {
+        let meta = self.meta();
+        let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+        let id = *self.rng.pick(&ids).unwrap();
+        match self.rng.below(16) {
+            0 | 1 => {
+                let clean = self.rng.one_in(3);
+                self.nodes.get_mut(&id).unwrap().stop(clean);
+            }
+            2..=4 => self.restart_all(),
+            5 => self.nodes.get_mut(&id).unwrap().paused_until_ms = self.now_ms + self.rng.below(12_000),
+            6 => {
+                let one_way = self.rng.one_in(2);
+                for &other in ids.iter().filter(|&&other| other != id) {
+                    self.cuts.insert((id, other));
+                    if !one_way {
+                        self.cuts.insert((other, id));
+                    }
+                }
+            }
+            7 | 8 => self.cuts.clear(),
+            9 => self.change_leader(),
+            10 if ids.len() < 12 => drop(self.add_node()),
+            11 => {
+                let eject: Vec<NodeId> =
+                    if self.rng.one_in(2) && meta.nodes.len() > 2 { vec![id] } else { Vec::new() };
+                self.recover_some();
+                self.start_rebalance(&eject);
+            }
+            12 => drop(self.apply(&Command::StopRebalance { now_ms: self.now_ms })),
+            13 => {
+                let (nodes, name) = (vec![id], format!("g{}", self.now_ms));
+                let command = if self.rng.one_in(2) {
+                    Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: false })
+                } else {
+                    let now_ms = self.now_ms;
+                    Command::StartGracefulFailover(StartGracefulFailover { id: name, nodes, now_ms })
+                };
+                drop(self.apply(&command));
+            }
+            14 if meta.buckets.len() < 4 => {
+                let replicas = self.rng.below(4) as u8;
+                drop(self.create_bucket(16, replicas));
+            }
+            14 => {
+                let names: Vec<String> = meta.buckets.keys().cloned().collect();
+                let name = self.rng.pick(&names).unwrap().clone();
+                drop(self.apply(&Command::DeleteBucket { name }));
+            }
+            _ => {
+                let names: Vec<String> = meta.buckets.keys().cloned().collect();
+                if let Some(name) = self.rng.pick(&names).cloned() {
+                    let replicas = Some(self.rng.below(4) as u8);
+                    let params = BucketParams { replicas, ..BucketParams::default() };
+                    drop(self.apply(&Command::UpdateBucket { name, params }));
+                }
+            }
+        }
+    }
+
+    fn recover_some(&mut self) {
+        let failed: Vec<NodeId> = self
+            .meta()
+            .nodes
+            .iter()
+            .filter(|node| node.membership == Membership::InactiveFailed)
+            .map(|node| node.id)
+            .collect();
+        for node in failed {
+            let recovery = [Some(Recovery::Full), Some(Recovery::Delta), None][self.rng.below(3) as usize];
+            drop(self.apply(&Command::SetRecovery { node, recovery }));
+        }
+    }
+
+    pub(crate) fn restart_all(&mut self) {
+        let last = self.states.len() - 1;
+        for node in self.nodes.values_mut().filter(|node| !node.up) {
+            node.up = true;
+            node.acts_from = last;
+        }
+    }
+
+    /// Every node runs and hears every other.
+    pub(crate) fn heal(&mut self) {
+        self.cuts.clear();
+        self.restart_all();
+        self.nodes.values_mut().for_each(|node| node.paused_until_ms = 0);
+    }
+
+    /// Runs until nothing is on its way, as it must within `most_ms`.
+    pub(crate) fn settle(&mut self, most_ms: u64) {
+        let until = self.now_ms + most_ms;
+        while !self.is_settled() {
+            self.tick();
+            if self.now_ms >= until {
+                let meta = self.meta();
+                let now_ms = self.now_ms;
+                let proposes = self.leader.as_mut().map(|(_, orchestrator)| orchestrator.step(&meta, now_ms));
+                let last = &self.history[self.history.len().saturating_sub(12)..];
+                panic!(
+                    "does not come to an end at {now_ms}: {}\nproposes {proposes:?} after {last:#?}",
+                    self.what_is_left()
+                );
+            }
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        let meta = self.meta();
+        let quiet = |bucket: &BucketInfo| bucket.vbs.iter().all(settee_cluster::VbPlan::is_quiet);
+        meta.rebalance.is_none() && self.proposals.is_empty() && meta.buckets.values().all(quiet)
+    }
+
+    fn what_is_left(&self) -> String {
+        let meta = self.meta();
+        let mut text = format!("rebalance {:?}\n", meta.rebalance);
+        for (name, bucket) in &meta.buckets {
+            for (at, plan) in bucket.vbs.iter().enumerate() {
+                let target = bucket.target.as_ref().map(|target| target[at].clone());
+                if !plan.is_quiet() || target.as_ref().is_some_and(|target| *target != plan.chain) {
+                    text += &format!("{name}/{at}: {plan:?} wants {target:?}\n");
+                    for node in self.nodes.values() {
+                        if let Some(copy) = node.copies.get(&(bucket.uuid.clone(), VbId(at as u16))) {
+                            text += &format!(
+                                "  node {} (applied {}/{}): {:?} len {} {}\n",
+                                node.id,
+                                node.applied,
+                                self.states.len() - 1,
+                                copy.role,
+                                copy.log.len(),
+                                format_args!(
+                                    "term {} synced {} complete {} unconfirmed {} following {}",
+                                    copy.term, copy.synced, copy.complete, copy.unconfirmed, copy.following
+                                )
+                            );
+                        }
+                    }
+                    break;
+                }
+            }
+        }
+        text + &format!("leader {:?}", self.leader.as_ref().map(|(id, _)| *id))
+    }
+
+    /// After quiet every vBucket has all its copies, and they are the same.
+    pub(crate) fn check_copies(&self) {
+        let meta = self.meta();
+        let holding = meta.active_nodes().count();
+        for (name, bucket) in &meta.buckets {
+            for (at, plan) in bucket.vbs.iter().enumerate() {
+                assert_eq!(plan.chain.len(), bucket.copies().min(holding), "{name}/{at}: {plan:?}");
+                let copy = (bucket.uuid.clone(), VbId(at as u16));
+                let log = |node: &NodeId| self.nodes[node].copies.get(&copy).map(|held| held.log.clone());
+                let active = log(&plan.chain[0]);
+                assert!(active.is_some(), "{name}/{at}: nothing on {:?}", plan.chain[0]);
+                assert!(
+                    plan.chain.iter().all(|node| log(node) == active),
+                    "{name}/{at}: copies differ: {plan:?}"
+                );
+            }
+        }
+    }
+}
+
+fn node_info(id: u16) -> NodeInfo {
+    let ports = Ports { mgmt: 8091, kv: 11210, ..Ports::default() };
+    let mut node = NodeInfo::first(format!("{id:032x}"), format!("10.0.0.{id}"), ports);
+    node.id = NodeId(id);
+    node
+}
