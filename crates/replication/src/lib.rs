@@ -1,10 +1,13 @@
 //! DCP as state machines: decoded requests, engine buckets and the time go in, packets come out.
 //!
 //! [`producer::Producer`] is one consumer's connection: its settings, its streams, flow control and dead-connection
-//! detection. It owns no socket, thread or clock. Whoever drives it passes on requests, calls
-//! [`producer::Producer::pump`] when there is room for output, when a waiter of one of its streams is woken, and when
-//! [`producer::Producer::due_at`] has come.
-//!
-//! Only the producing side exists.
+//! detection. [`consumer::Consumer`] is the other side of such a connection: what follows a producer on another node and feeds
+//! the replicas here. Neither owns a socket, thread or clock. Whoever drives them passes on packets, calls
+//! [`producer::Producer::pump`] or [`consumer::Consumer::tend`] when there is room for output, when one of their waiters is
+//! woken, and when they are due.
 
+pub mod consumer;
+mod link_name;
 pub mod producer;
+
+pub use link_name::LinkName;

@@ -25,7 +25,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::{
     handshake::Handshaker,
-    mailbox::{Mailbox, NewConnection},
+    mailbox::{Mailbox, NewConnection, Purpose},
     transport::Transport,
     workers::ListenerKind,
 };
@@ -233,7 +233,7 @@ impl Accepting {
 /// Sends a connection to a worker.
 pub(crate) fn deliver(mailbox: &Mailbox, transport: Transport, kind: ListenerKind) {
     mailbox.add_load();
-    mailbox.post(|mail| mail.connections.push(NewConnection { transport, kind }));
+    mailbox.post(|mail| mail.connections.push(NewConnection { transport, purpose: Purpose::Client(kind) }));
 }
 
 fn prepare_socket(socket: &TcpStream) {

@@ -28,6 +28,7 @@ use crate::{
     context::Context,
     fetch, handlers,
     helper::Completion,
+    links::{Inbound, LinkOrder},
     output::Output,
     reply::{self, HangUp},
     session::{Session, Standing},
@@ -78,6 +79,8 @@ enum Speech {
     Undecided,
     Binary,
     Text(Box<TextState>),
+    /// The other way round: a node that we follow speaks.
+    Link(Box<Inbound>),
 }
 
 #[derive(Debug)]
@@ -136,8 +139,18 @@ impl Connection {
         Self::with_session(Session::new(kind, Some(transport), &context.snapshot))
     }
 
+    /// A connection to a node that is followed.
+    pub(crate) fn of_link(order: LinkOrder, transport: &Transport, context: &Context) -> Self {
+        let link = Inbound::new(order, context.waiter(0), context);
+        Self::speaking(Session::of_link(transport, &context.snapshot), Speech::Link(Box::new(link)))
+    }
+
     pub(crate) fn with_session(session: Session) -> Self {
         let speech = if session.kind == ListenerKind::Memcached { Speech::Undecided } else { Speech::Binary };
+        Self::speaking(session, speech)
+    }
+
+    fn speaking(session: Session, speech: Speech) -> Self {
         Self {
             session,
             speech,
@@ -167,7 +180,14 @@ impl Connection {
 
     /// Whether nothing more may be executed, and so nothing be read, until a parked request is done.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked
+        self.blocked || self.link().is_some_and(Inbound::is_blocked)
+    }
+
+    fn link(&self) -> Option<&Inbound> {
+        match &self.speech {
+            Speech::Link(link) => Some(link),
+            _ => None,
+        }
     }
 
     /// It is about to be closed: what waits for its turn is to take none from others.
@@ -180,15 +200,21 @@ impl Connection {
 
     /// Marks a parked request for execution. Unknown tickets were answered already.
     pub(crate) fn wake(&mut self, ticket: u64) {
-        match &mut self.session.dcp {
-            Some(dcp) if ticket >= STREAM_TICKETS => dcp.wake(ticket),
+        match (&mut self.speech, &mut self.session.dcp) {
+            (Speech::Link(link), _) => link.wake(ticket),
+            (_, Some(dcp)) if ticket >= STREAM_TICKETS => dcp.wake(ticket),
             _ => self.mark(ticket, |_| {}),
         }
     }
 
-    /// Whether it streams.
-    pub(crate) fn is_dcp(&self) -> bool {
+    /// Whether it streams to its peer.
+    pub(crate) fn is_producer(&self) -> bool {
         self.session.dcp.is_some()
+    }
+
+    /// Whether there are streams on it, in either direction.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.is_producer() || self.link().is_some()
     }
 
     /// Whether it streamed under a name that another connection has now.
@@ -198,11 +224,17 @@ impl Connection {
 
     /// Whether streams could go on at once.
     pub(crate) fn has_streams_ready(&self) -> bool {
+        if let Some(link) = self.link() {
+            return link.has_more();
+        }
         self.session.dcp.as_ref().is_some_and(|dcp| dcp.producer.has_more())
     }
 
     /// Lets streams say what they have; false if the connection is to be closed.
     pub(crate) fn pump(&mut self, out: &mut Output, context: &mut Context) -> bool {
+        if let Speech::Link(link) = &mut self.speech {
+            return link.tend(out, context);
+        }
         self.session.dcp.as_mut().is_none_or(|dcp| out.is_full() || dcp.pump(out, context))
     }
 
@@ -236,6 +268,9 @@ impl Connection {
 
     /// Follows the node's state, answers parked requests that can be, pushes a newer cluster map.
     pub(crate) fn catch_up(&mut self, out: &mut Output, context: &mut Context) -> After {
+        if let Speech::Link(link) = &mut self.speech {
+            return link.catch_up(out, context);
+        }
         if self.session.refresh(&context.snapshot) == Standing::BucketGone {
             return After::Close;
         }
@@ -306,6 +341,9 @@ impl Connection {
         out: &mut Output,
         context: &mut Context,
     ) -> (usize, After) {
+        if let Speech::Link(link) = &mut self.speech {
+            return link.consume(input, out, context);
+        }
         if let Speech::Undecided = self.speech {
             match input.first() {
                 None => return (0, After::Need(1)),

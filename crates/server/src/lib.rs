@@ -17,6 +17,7 @@ mod handlers;
 mod handshake;
 mod helper;
 pub mod limits;
+pub mod links;
 mod mailbox;
 pub mod meter;
 mod output;

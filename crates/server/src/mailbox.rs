@@ -1,6 +1,6 @@
 //! How other threads reach a worker: a mailbox with a waker.
 //!
-//! The acceptor and the TLS handshaker post connections, the engine's flusher and fetcher threads post wake-ups
+//! The acceptor, the TLS handshaker and replication links post connections, the engine's flusher and fetcher threads post wake-ups
 //! for parked requests, the helper thread posts the results of slow work, the runtime posts configuration changes
 //! and the order to stop. A post costs one short mutex and, only when the worker is not already due to look, one
 //! `eventfd` write. Queues are bounded by what they name: one wake-up per parked request, one message per socket.
@@ -14,15 +14,24 @@ use engine::Waiter;
 use mio::Waker;
 use parking_lot::Mutex;
 
-use crate::{helper::Completion, transport::Transport, workers::ListenerKind};
+use crate::{helper::Completion, links::LinkOrder, transport::Transport, workers::ListenerKind};
 
 /// A socket on its way to a worker.
 #[derive(Debug)]
 pub(crate) struct NewConnection {
     /// The socket, handshake done where there is one.
     pub(crate) transport: Transport,
-    /// Which kind of listener accepted it.
-    pub(crate) kind: ListenerKind,
+    /// What it is for.
+    pub(crate) purpose: Purpose,
+}
+
+/// What a connection is for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// A client's, accepted by a listener of this kind.
+    Client(ListenerKind),
+    /// Ours, to a node that is followed.
+    Link(Box<LinkOrder>),
 }
 
 /// What a worker finds when it looks.

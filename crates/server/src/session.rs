@@ -60,8 +60,19 @@ pub(crate) enum Standing {
 
 impl Session {
     pub(crate) fn new(kind: ListenerKind, transport: Option<&Transport>, snapshot: &Snapshot) -> Self {
+        let mut session = Self::bare(kind, transport, snapshot);
+        session.attach_unasked(snapshot);
+        session
+    }
+
+    /// Of a connection that we opened: nobody asks for anything on it.
+    pub(crate) fn of_link(transport: &Transport, snapshot: &Snapshot) -> Self {
+        Self::bare(ListenerKind::Kv, Some(transport), snapshot)
+    }
+
+    fn bare(kind: ListenerKind, transport: Option<&Transport>, snapshot: &Snapshot) -> Self {
         let socket = transport.map(Transport::socket);
-        let mut session = Self {
+        Self {
             kind,
             features: FeatureSet::default(),
             identity: Identity::anonymous(),
@@ -77,9 +88,7 @@ impl Session {
             agent: None,
             peer: socket.and_then(|socket| socket.peer_addr().ok()),
             local: socket.and_then(|socket| socket.local_addr().ok()),
-        };
-        session.attach_unasked(snapshot);
-        session
+        }
     }
 
     /// Connections that never log in belong to the bucket that is open to them, if there is one.

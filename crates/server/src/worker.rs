@@ -21,7 +21,7 @@ use crate::{
     connection::{Connection, Located},
     context::Context,
     helper::Helper,
-    mailbox::{Mail, Mailbox, NewConnection},
+    mailbox::{Mail, Mailbox, NewConnection, Purpose},
     output::Output,
     shared::Shared,
     workers::WorkerOptions,
@@ -203,11 +203,17 @@ impl Worker {
     }
 
     fn adopt(&mut self, new: NewConnection) {
-        let NewConnection { mut transport, kind } = new;
+        let NewConnection { mut transport, purpose } = new;
         let (registry, context) = (self.poll.registry(), &mut self.context);
         let made = self.connections.insert(|id| {
             transport.register(registry, Token(id as usize))?;
-            let connection = Connection::new(kind, &transport, context);
+            let connection = match purpose {
+                Purpose::Client(kind) => Connection::new(kind, &transport, context),
+                Purpose::Link(order) => {
+                    context.connection = id;
+                    Connection::of_link(*order, &transport, context)
+                }
+            };
             Ok::<_, io::Error>(Live::new(id, transport, connection))
         });
         match made {
@@ -337,7 +343,7 @@ impl Worker {
         }
         self.next_sweep = now + SWEEP_MILLIS;
         let overdue = |live: &Live| {
-            let patience = if live.connection.is_dcp() { DCP_STALL_MILLIS } else { 0 };
+            let patience = if live.connection.is_producer() { DCP_STALL_MILLIS } else { 0 };
             let stalled_for = now.saturating_sub(live.progress_at);
             live.is_stalled() && stalled_for > self.stall_millis.max(patience)
         };

@@ -130,6 +130,11 @@ impl Workers {
         Wakes::new(Arc::clone(&self.mailboxes))
     }
 
+    /// How connections reach the loops.
+    pub(crate) fn mailboxes(&self) -> Arc<[Arc<Mailbox>]> {
+        Arc::clone(&self.mailboxes)
+    }
+
     /// Uses another certificate for handshakes to come.
     pub fn replace_tls(&self, config: Arc<ServerConfig>) {
         if let Some((_, current)) = &self.handshaker {

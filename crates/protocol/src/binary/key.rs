@@ -23,6 +23,15 @@ pub fn document_key<'a>(
     if !collections {
         return key::encode_key(CollectionId::DEFAULT, key, scratch).map_err(explain);
     }
+    encoded_document_key(key)
+}
+
+/// As [`document_key`], of a connection that negotiated collections.
+///
+/// # Errors
+/// As [`document_key`].
+#[inline]
+pub fn encoded_document_key(key: &[u8]) -> Result<DocKey<'_>, Violation> {
     let document = DocKey::from_encoded(key).map_err(explain)?;
     if key.first() != Some(&0) && RESERVED.contains(&document.collection().get()) {
         return Err(Violation::invalid("The collection id is reserved"));

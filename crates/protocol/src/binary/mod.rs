@@ -27,7 +27,7 @@ pub use duration::ServerDuration;
 pub use frame::{Decoded, Fatal, Frame, decode_frame, decode_frame_within};
 pub use framing::{Durability, FrameInfos, Impersonate, RequestInfo, ResponseInfo};
 pub use header::{HEADER_BYTES, Header, Magic, Opaque};
-pub use key::document_key;
+pub use key::{document_key, encoded_document_key};
 pub use opcode::{Opcode, ServerOpcode};
 pub use request::Request;
 pub use response::{Response, ResponseWriter, write_response, write_status};

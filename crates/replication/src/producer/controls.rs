@@ -3,7 +3,7 @@
 //!
 //! A setting that merely permits something is accepted even where we make no use of it. What asks for something that is not built is refused, as change history (`change_streams`).
 
-use base::Status;
+use base::{NodeId, Status};
 use protocol::binary::{Violation, dcp::OpenFlags};
 
 /// Shortest interval between two NOOPs, in seconds.
@@ -20,6 +20,8 @@ pub struct Negotiated {
     pub collections: bool,
     /// Values may be compressed.
     pub snappy: bool,
+    /// The node of this cluster that follows, if it is one.
+    pub replica: Option<NodeId>,
 }
 
 /// Out-of-order snapshots.
@@ -200,7 +202,7 @@ mod tests {
 
     fn set(controls: &mut Controls, key: &str, value: &str) -> Result<Change, Status> {
         let flags = OpenFlags::PRODUCER.with(OpenFlags::INCLUDE_DELETE_TIMES);
-        let negotiated = Negotiated { flags, collections: true, snappy: true };
+        let negotiated = Negotiated { flags, collections: true, snappy: true, replica: None };
         controls.set(key.as_bytes(), value.as_bytes(), &negotiated).map_err(|violation| violation.status)
     }
 

@@ -17,6 +17,7 @@ mod opening;
 mod outbox;
 pub mod rollback;
 mod script;
+mod standing;
 pub mod stats;
 mod stream;
 pub mod value;
@@ -26,7 +27,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use base::{Now, Status, VbId};
+use base::{Now, Seqno, Status, VbId};
 use engine::{Bucket, Waiter};
 use protocol::binary::{
     Opaque, Violation,
@@ -139,6 +140,25 @@ impl Producer {
         self.flow.acknowledge(bytes);
     }
 
+    /// `SEQNO_ACKNOWLEDGED`: the node that follows has every durable write up to a seqno, as durably as each asks for.
+    ///
+    /// # Errors
+    /// "Not supported" where it is not a node that follows, `KeyNotFound` where there is no such stream (any more), "invalid
+    /// arguments" for what it cannot have.
+    pub fn acknowledge_durable(&self, vb: VbId, seqno: Seqno, now: Now) -> Result<(), Violation> {
+        let words = "Acknowledgements are for the nodes of a cluster";
+        let node = self.negotiated.replica.ok_or(refused(Status::NotSupported, words))?;
+        let slot = self.live.get(&(vb, None));
+        let stream = slot.and_then(|slot| self.slots.get(*slot as usize)).and_then(Option::as_ref);
+        let no_stream = refused(Status::KeyNotFound, "There is no such stream");
+        let (stream, term) = stream.and_then(|stream| Some((stream, stream.term()?))).ok_or(no_stream)?;
+        if seqno > stream.told() {
+            return Err(Violation::invalid("What was never sent cannot be acknowledged"));
+        }
+        // Its term is over: it ends as soon as it is looked at.
+        self.bucket.acknowledge(vb, term, node, seqno, now).map_err(|_| no_stream)
+    }
+
     /// The answer to a NOOP; false if it is none of ours.
     pub fn noop_answered(&mut self, opaque: Opaque) -> bool {
         self.noop.answered(opaque.into())
@@ -208,7 +228,7 @@ impl Producer {
             }
             Due::Silent => return false,
         }
-        let manner = Manner::new(self.negotiated.collections, &self.controls);
+        let manner = Manner::new(&self.negotiated, &self.controls);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut out = Outbox {
             sink,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use base::{Seqno, Status, VbId, VbUuid};
+use base::{Seqno, Status, VbId, VbRole, VbUuid};
 use engine::{
     Waiter,
     feed::{FeedOptions, VbHistory},
@@ -21,6 +21,7 @@ use super::{
     filter::{Filter, Part},
     rollback::{History, Position, rollback},
     script::{Script, Unfinished},
+    standing::Standing,
     stats::StreamStats,
     stream::Stream,
     value::ValueMode,
@@ -53,7 +54,7 @@ pub struct StreamAsk {
     pub at: Position,
     /// Where the stream ends.
     pub end: Seqno,
-    /// What it is about.
+    /// What it is about; between nodes also the term that it is for.
     pub filter: StreamFilter,
 }
 
@@ -103,6 +104,7 @@ impl Producer {
     pub fn stream_request(&mut self, mut ask: StreamAsk, access: Access<'_>) -> Result<FailoverLog, Refused> {
         let bucket = self.bucket.clone();
         let history = bucket.vb_history(ask.vb)?;
+        let standing = self.standing(&ask)?;
         self.check(&mut ask, &history)?;
         let filter = Filter::new(&ask.filter, self.negotiated.collections, &bucket.manifest())?;
         let stream_id = self.check_stream_id(ask.filter.stream_id)?;
@@ -123,7 +125,7 @@ impl Producer {
         self.check_rollback(&ask, &history)?;
         self.settle_end(&mut ask, &history, &filter)?;
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let opened = self.open(&ask, stream_id, filter, history, slot);
+        let opened = self.open(&ask, stream_id, filter, history, (slot, standing));
         let (stream, log) = match opened {
             Ok(opened) => opened,
             Err(refused) => {
@@ -144,6 +146,27 @@ impl Producer {
         }
         self.enqueue(slot);
         Ok(log)
+    }
+
+    /// What the vBucket has to be for the stream, which is what it is now.
+    fn standing(&self, ask: &StreamAsk) -> Result<Standing, Refused> {
+        let standing = match (self.negotiated.replica, ask.filter.term) {
+            (None, None) => Standing::Served,
+            (Some(_), Some(term)) => Standing::AtTerm(term),
+            (Some(_), None) => {
+                return Err(refused(Status::Invalid, "A node follows a vBucket at a term").into());
+            }
+            (None, Some(_)) => {
+                return Err(refused(Status::Invalid, "Terms are for the nodes of a cluster").into());
+            }
+        };
+        let active_only = ask.flags.has(StreamFlags::ACTIVE_ONLY);
+        let serves = !active_only || self.bucket.vb_role(ask.vb)?.0 == VbRole::Active;
+        if serves && standing.holds(&self.bucket, ask.vb) {
+            Ok(standing)
+        } else {
+            Err(Status::NotMyVbucket.into())
+        }
     }
 
     /// What can be said about a request without its filter.
@@ -217,7 +240,7 @@ impl Producer {
         stream_id: Option<u16>,
         filter: Filter,
         history: VbHistory,
-        slot: u32,
+        (slot, standing): (u32, Standing),
     ) -> Result<(Stream, FailoverLog), Refused> {
         let Position { start, snap_start, snap_end, .. } = ask.at;
         let head = StreamHead { vb: ask.vb, opaque: ask.opaque, stream_id };
@@ -232,7 +255,7 @@ impl Producer {
         let script = Script::new(start, unfinished, skip_deletions);
         if start >= ask.end || filter.is_empty() {
             let reason = if start >= ask.end { StreamEndReason::Ok } else { StreamEndReason::FilterEmpty };
-            return Ok((Stream::ended(reason, head, filter, script, stats), history.log));
+            return Ok((Stream::ended(reason, head, filter, script, standing, stats), history.log));
         }
         let options = FeedOptions {
             from: start,
@@ -249,8 +272,11 @@ impl Producer {
         let waiter = Waiter { ticket: STREAM_TICKETS | u64::from(slot), ..self.waiter };
         let feed = self.bucket.feed(ask.vb, options, waiter)?;
         // From here on the history that is needed is kept. Whether the consumer may go on has to be asked again.
+        if !standing.holds(&self.bucket, ask.vb) {
+            return Err(Status::NotMyVbucket.into());
+        }
         let history = self.bucket.vb_history(ask.vb)?;
         self.check_rollback(ask, &history)?;
-        Ok((Stream::new(head, filter, feed, script, ask.end, stats), history.log))
+        Ok((Stream::new(head, filter, feed, script, (ask.end, standing), stats), history.log))
     }
 }

@@ -139,7 +139,11 @@ impl Outbox<'_> {
             FeedKind::Deletion | FeedKind::Expiration => {
                 DcpMessage::Deletion { document, delete_time: with_times.then_some(item.expiry) }
             }
-            // System events and aborts do not come this way.
+            // To a node of ours: the end of a scope or collection.
+            FeedKind::System if item.deleted => {
+                DcpMessage::Deletion { document, delete_time: Some(item.expiry) }
+            }
+            // Aborts do not come this way, nor system events to others.
             FeedKind::Mutation | FeedKind::System | FeedKind::Abort => {
                 DcpMessage::Mutation { document, flags: item.flags, expiry: item.expiry }
             }

@@ -19,7 +19,7 @@ use engine::{
 use protocol::binary::dcp::{MarkerFlags, MarkerVersion, SnapshotMarker, StreamEndReason, SystemEvent};
 
 use super::{
-    controls::{Controls, OutOfOrder},
+    controls::{Controls, Negotiated, OutOfOrder},
     events,
     filter::Filter,
 };
@@ -60,12 +60,15 @@ pub(super) struct Manner {
     /// Wants markers of V2.0 at least: it would acknowledge durable writes.
     pub(super) replicates: bool,
     pub(super) out_of_order: OutOfOrder,
+    /// Is another node of ours: system events are told as they are stored.
+    pub(super) is_node: bool,
 }
 
 impl Manner {
-    pub(super) const fn new(collections: bool, controls: &Controls) -> Self {
+    pub(super) const fn new(negotiated: &Negotiated, controls: &Controls) -> Self {
         Self {
-            advances: collections,
+            is_node: negotiated.replica.is_some(),
+            advances: negotiated.collections,
             modifications: controls.flatbuffer_events,
             marker_v22: controls.marker_v22,
             prepares: controls.sync_writes,
@@ -169,7 +172,7 @@ impl Script {
         for item in items {
             let seqno = item.seqno;
             let say = match item.kind {
-                FeedKind::System => {
+                FeedKind::System if !manner.is_node => {
                     let Some(recorded) = Recorded::of(&item) else { continue };
                     let event = events::in_protocol(&recorded);
                     if !filter.admits_event(&event) {
@@ -201,7 +204,10 @@ impl Script {
     ) {
         let hidden = admitted.hidden.filter(|seqno| manner.advances && *seqno > admitted.last);
         let filled = self.unfinished.is_some_and(|begun| self.read < begun.end && snapshot.end >= begun.end);
-        let end = if !admitted.says.is_empty() {
+        let end = if manner.is_node {
+            // Without gaps, so that the follower can tell that it has everything.
+            snapshot.end
+        } else if !admitted.says.is_empty() {
             hidden.unwrap_or(admitted.last)
         } else if manner.advances && filled {
             // It waits for the rest of a snapshot, of which nothing is for it.
@@ -300,6 +306,7 @@ mod tests {
         prepares: false,
         replicates: false,
         out_of_order: OutOfOrder::Yes,
+        is_node: false,
     };
     const LEGACY: Manner = Manner { advances: false, ..ALL };
 

@@ -20,6 +20,7 @@ use super::{
     filter::Filter,
     outbox::Outbox,
     script::{Manner, Say, Script},
+    standing::Standing,
     stats::{StreamPhase, StreamStats},
 };
 
@@ -37,6 +38,7 @@ pub(super) struct Stream {
     /// Said when there is room.
     pending: VecDeque<Say>,
     end: Seqno,
+    standing: Standing,
     /// It is among those that will be looked at.
     pub(super) is_queued: bool,
     pub(super) stats: Arc<StreamStats>,
@@ -61,7 +63,7 @@ impl Stream {
         filter: Filter,
         feed: Feed,
         script: Script,
-        end: Seqno,
+        (end, standing): (Seqno, Standing),
         stats: Arc<StreamStats>,
     ) -> Self {
         Self {
@@ -71,6 +73,7 @@ impl Stream {
             script,
             pending: VecDeque::new(),
             end,
+            standing,
             is_queued: false,
             stats,
         }
@@ -82,10 +85,11 @@ impl Stream {
         head: StreamHead,
         filter: Filter,
         script: Script,
+        standing: Standing,
         stats: Arc<StreamStats>,
     ) -> Self {
         let (feed, pending, end, is_queued) = (None, VecDeque::new(), Seqno(0), false);
-        let mut stream = Self { head, filter, feed, script, pending, end, is_queued, stats };
+        let mut stream = Self { head, filter, feed, script, pending, end, standing, is_queued, stats };
         stream.finish(reason);
         stream
     }
@@ -93,6 +97,19 @@ impl Stream {
     /// Whether it will tell more than its end.
     pub(super) const fn is_live(&self) -> bool {
         self.feed.is_some()
+    }
+
+    /// The term that it is for, if it is a node's.
+    pub(super) const fn term(&self) -> Option<u64> {
+        match self.standing {
+            Standing::AtTerm(term) => Some(term),
+            Standing::Served => None,
+        }
+    }
+
+    /// Up to where its follower may have everything.
+    pub(super) fn told(&self) -> Seqno {
+        self.script.read().max(self.stats.start)
     }
 
     /// Ends it: what it has not said yet is not said any more.
@@ -120,7 +137,12 @@ impl Stream {
                 break Progress::More;
             }
             let Some(feed) = &mut self.feed else { break Progress::Ended };
-            match feed.next(BATCH_BYTES, now) {
+            let step = feed.next(BATCH_BYTES, now);
+            if !self.standing.holds(bucket, self.head.vb) {
+                self.finish(StreamEndReason::StateChanged);
+                continue;
+            }
+            match step {
                 Ok(FeedStep::Wait) => break Progress::Waiting,
                 Ok(FeedStep::Batch(batch)) => {
                     let vb = self.head.vb;

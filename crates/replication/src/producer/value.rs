@@ -162,7 +162,8 @@ mod tests {
     use super::*;
 
     fn mode(flags: OpenFlags, snappy: bool, compress: bool) -> ValueMode {
-        let negotiated = Negotiated { flags: flags.with(OpenFlags::PRODUCER), collections: true, snappy };
+        let negotiated =
+            Negotiated { flags: flags.with(OpenFlags::PRODUCER), collections: true, snappy, replica: None };
         ValueMode::new(&negotiated, &Controls { force_compression: compress, ..Controls::default() })
     }
 

@@ -127,7 +127,8 @@ impl Consumer {
             Kind::WithoutOldDeletions => flags = flags.with(OpenFlags::SKIP_DELETES_IN_BACKFILL),
             _ => {}
         }
-        let negotiated = Negotiated { flags, collections: self.kind != Kind::Legacy, snappy: true };
+        let negotiated =
+            Negotiated { flags, collections: self.kind != Kind::Legacy, snappy: true, replica: None };
         let waiter = Waiter { worker: 0, connection: self.id, ticket: 0 };
         let mut producer = Producer::new("model", negotiated, Arc::clone(bucket), waiter, now);
         producer.control(b"enable_noop", b"true").unwrap();

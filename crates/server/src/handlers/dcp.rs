@@ -1,19 +1,24 @@
-//! DCP requests. Only the producing side exists: the server streams, it is not streamed to.
+//! DCP requests: the server streams to whoever asks. What it is streamed by other nodes comes on connections that it has
+//! opened itself ([`crate::links`]).
 //!
 //! Conditions and their order follow kv_engine (`daemon/mcbp_validators.cc`, `verify_common_dcp_restrictions`).
 
-use base::{Cas, Datatype, Status, bucket::BucketKind};
+use base::{Cas, Datatype, NodeId, Status, bucket::BucketKind};
 use cluster::auth::Privilege;
 use protocol::{
     binary::{
         Opcode, Violation,
         dcp::{OpenFlags, StreamFilter, StreamFlags, StreamRequest, request},
-        extras::NumberExtras,
+        extras::{NumberExtras, SeqnoExtras},
         observe::append_failover_log,
     },
     hello::Feature,
 };
-use replication::producer::{Producer, Refused, StreamAsk, controls::Negotiated};
+use replication::{
+    LinkName,
+    consumer::BUCKET_CONTROL,
+    producer::{Producer, Refused, StreamAsk, controls::Negotiated},
+};
 
 use crate::{
     call::{Call, Stop},
@@ -52,7 +57,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         Opcode::DcpCloseStream => close_stream(call),
         Opcode::DcpGetFailoverLog => failover_log(call),
         Opcode::DcpBufferAcknowledgement => acknowledge(call),
-        // What consumers of ours would be sent, and what only replicas ask for.
+        Opcode::DcpSeqnoAcknowledged => acknowledge_durable(call),
+        // What consumers of ours are sent on connections that they have opened.
         _ => Err(Stop::Status(Status::NotSupported)),
     }
 }
@@ -78,6 +84,7 @@ fn open(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         flags,
         collections: call.session.has(Feature::Collections),
         snappy: call.session.features.datatypes().contains(Datatype::SNAPPY),
+        replica: follower(call, name)?,
     };
     let bucket = call.session.bucket()?;
     let waiter = call.waiter();
@@ -90,8 +97,27 @@ fn open(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Which node of the cluster wants to follow, if it is one.
+fn follower(call: &Call<'_, '_>, name: &str) -> Result<Option<NodeId>, Stop> {
+    if !call.session.identity.is_internal() {
+        return Ok(None);
+    }
+    let words = "A node of the cluster has to say which it is, and what it follows";
+    let link = LinkName::parse(name)
+        .filter(|link| call.session.attached().is_some_and(|on| *on.name == *link.bucket));
+    link.map(|link| Some(link.to)).ok_or(Stop::Refused(Status::Invalid, words))
+}
+
 fn control(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let frame = call.request.frame;
+    if frame.key == BUCKET_CONTROL {
+        // The bucket that it means may have been dropped and created anew.
+        if frame.value != call.session.bucket()?.uuid.0.as_bytes() {
+            return Err(Stop::Refused(Status::KeyNotFound, "There is no such bucket any more"));
+        }
+        call.answer_empty();
+        return Ok(());
+    }
     link(call)?.producer.control(frame.key, frame.value)?;
     call.answer_empty();
     Ok(())
@@ -146,6 +172,13 @@ fn acknowledge(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let extras = NumberExtras::decode(call.request.frame.extras).ok_or(Stop::Status(Status::Invalid))?;
     link(call)?.producer.acknowledge(extras.number);
     Ok(())
+}
+
+/// Answered only when it is refused.
+fn acknowledge_durable(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let extras = SeqnoExtras::decode(call.request.frame.extras).ok_or(Stop::Status(Status::Invalid))?;
+    let (vb, now) = (call.request.vb, call.context.now);
+    Ok(link(call)?.producer.acknowledge_durable(vb, extras.seqno, now)?)
 }
 
 fn link<'c>(call: &'c mut Call<'_, '_>) -> Result<&'c mut DcpLink, Stop> {

@@ -117,6 +117,11 @@ impl Node {
         node
     }
 
+    /// The documents of a bucket.
+    pub(super) fn bucket(&self, name: &str) -> Arc<Bucket> {
+        Arc::clone(&self.buckets[name].0)
+    }
+
     fn disk(&self) -> &Arc<Bucket> {
         &self.buckets["disk"].0
     }

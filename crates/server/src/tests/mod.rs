@@ -5,6 +5,7 @@ mod binary;
 mod dcp;
 mod garbage;
 mod harness;
+mod links;
 mod logins;
 mod pacing;
 mod phases;

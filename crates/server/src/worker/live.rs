@@ -204,7 +204,7 @@ impl Live {
             Some(_) if self.is_stalled() => self.owed = owed,
             Some(owed) => self.settle(owed, context),
             // What streams took is not the next connection's.
-            None if self.connection.is_dcp() => _ = context.stopwatch.lap(Instant::now()),
+            None if self.connection.has_streams() => _ = context.stopwatch.lap(Instant::now()),
             None => {}
         }
         Ok(self.verdict(after, reading))

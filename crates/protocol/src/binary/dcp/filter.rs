@@ -11,6 +11,9 @@ use crate::binary::Violation;
 /// sixteen times as much.
 const FILTER_BYTES_MAX: usize = 256 << 10;
 
+/// The key of [`StreamFilter::term`].
+const TERM: &str = "settee_term";
+
 /// What the value of a stream request says. All absent for an empty value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamFilter {
@@ -24,6 +27,14 @@ pub struct StreamFilter {
     pub stream_id: Option<u16>,
     /// The consumer has been told that tombstones up to here are gone.
     pub purge_seqno: Option<Seqno>,
+    /// Between nodes of a cluster: the term of the vBucket that the stream is for. Settee's own.
+    pub term: Option<u64>,
+}
+
+/// The value of the stream request of a node that follows a vBucket at a term.
+#[must_use]
+pub fn value_for_term(term: u64) -> String {
+    format!(r#"{{"{TERM}":"{term}"}}"#)
 }
 
 impl StreamFilter {
@@ -46,6 +57,7 @@ impl StreamFilter {
             scope: json.get("scope").map(id).transpose()?.map(ScopeId),
             stream_id: json.get("sid").map(stream_id).transpose()?,
             purge_seqno: json.get("purge_seqno").map(decimal).transpose()?.map(Seqno),
+            term: json.get(TERM).map(decimal).transpose()?,
         };
         if filter == Self::default() {
             return Err(Violation::invalid("No sid, uid, scope, collections or purge_seqno in the value"));
@@ -83,7 +95,7 @@ fn ids(value: &Value) -> Result<Box<[CollectionId]>, Violation> {
 
 fn decimal(value: &Value) -> Result<u64, Violation> {
     let number = text(value)?.parse();
-    number.map_err(|_| Violation::invalid("The purge seqno must be a decimal number"))
+    number.map_err(|_| Violation::invalid("Purge seqno and term must be decimal numbers"))
 }
 
 fn stream_id(value: &Value) -> Result<u16, Violation> {
@@ -114,6 +126,8 @@ mod tests {
         assert_eq!(filter, Ok(expected));
         let filter = StreamFilter::decode(br#"{"scope":"9","purge_seqno":"81021"}"#).unwrap();
         assert_eq!((filter.scope, filter.purge_seqno), (Some(ScopeId(9)), Some(Seqno(81_021))));
+        let filter = StreamFilter::decode(value_for_term(u64::MAX).as_bytes());
+        assert_eq!(filter, Ok(StreamFilter { term: Some(u64::MAX), ..StreamFilter::default() }));
         assert_eq!(StreamFilter::decode(b""), Ok(StreamFilter::default()));
         assert_eq!(StreamFilter::decode(br#"{"collections":[]}"#).unwrap().collections, Some([].into()));
     }
@@ -146,6 +160,8 @@ mod tests {
             r#"{"sid":-1}"#,
             r#"{"purge_seqno":5}"#,
             r#"{"purge_seqno":"5x"}"#,
+            r#"{"settee_term":5}"#,
+            r#"{"settee_term":"-1"}"#,
         ] {
             assert_eq!(refusal(bad), Status::Invalid, "{bad}");
         }

@@ -1,0 +1,405 @@
+//! A DCP consumer: one bucket of this node follows the vBuckets that another node has.
+//!
+//! It is told which vBuckets to follow, and at which term of each, and opens a stream for each from where the replica is, going
+//! back first if the producer says so. What it hears goes straight into the replica: the consumer holds no message, so its
+//! memory is bounded by what it is given, and what is under way by the window. When the replica has no room, the message is
+//! handed back, and whoever drives the consumer reads nothing until it is taken: the producer notices by its window and slows
+//! down. A stream that ends or goes wrong is asked for again after a while, for as long as it is wished for; a
+//! producer that says what none says is left.
+//!
+//! Invariants: a vBucket has at most one stream that is asked for or open; nothing of a stream reaches the replica that was not
+//! granted, or after it was given up; a stream that is open is one that the producer opened at the wished term.
+
+mod asks;
+mod fault;
+mod inbound;
+pub mod replica;
+pub mod stats;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::{Arc, atomic::Ordering},
+};
+
+use base::{Now, Seqno, Status, VbId};
+use engine::Waiter;
+use protocol::binary::{Frame, Opcode, dcp::DcpMessage, observe::decode_failover_log};
+
+pub use asks::{BUCKET_CONTROL, append_opening};
+pub use fault::{Broken, Fault};
+pub use inbound::Taken;
+pub use window::WINDOW_BYTES;
+
+use inbound::{Inbound, Phase};
+use replica::Replica;
+use stats::ConsumerStats;
+use window::Window;
+
+/// Tickets of vBuckets have this bit set.
+pub const VB_TICKETS: u64 = 1 << 62;
+
+/// Streams that are asked for at once: each answer is a failover log, and each grant may be a backfill for the producer.
+const ASKED_MAX: usize = 64;
+
+/// A producer that says nothing for so long is gone: it was asked for a sign of life every second.
+const SILENCE_MILLIS: u64 = 10_000;
+
+/// The first pause after a stream that went wrong; the next ones double it.
+const PAUSE_MILLIS_MIN: u64 = 50;
+const PAUSE_DOUBLINGS_MAX: u32 = 4;
+
+/// A vBucket to be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamWish {
+    /// Which.
+    pub vb: VbId,
+    /// At which term: a stream of another one is of no use.
+    pub term: u64,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub struct Consumer<R: Replica> {
+    replica: R,
+    /// Names the connection to the engine; the ticket names a vBucket.
+    waiter: Waiter,
+    /// By vBucket.
+    streams: BTreeMap<VbId, Box<Inbound<R::Inflow>>>,
+    /// Streams that will be asked for, by when.
+    due: BTreeSet<(u64, VbId)>,
+    /// Streams asked for and not answered, by opaque.
+    asked: BTreeMap<u32, VbId>,
+    /// Streams given up whose end the producer has not confirmed, by opaque: what still comes of them is of no interest.
+    closing: BTreeMap<u32, VbId>,
+    /// Their high prepared seqno may have risen.
+    woken: Vec<VbId>,
+    /// Streams were opened or given up for these since last asked.
+    changed: Vec<VbId>,
+    window: Window,
+    heard_at: u64,
+    next_opaque: u32,
+    stats: Arc<ConsumerStats>,
+}
+
+impl<R: Replica> Consumer<R> {
+    /// A connection that is open (see [`append_opening`]) and has no streams. `waiter` is whom the replica wakes; its ticket
+    /// does not matter.
+    #[must_use]
+    pub fn new(replica: R, waiter: Waiter, now: Now, stats: Arc<ConsumerStats>) -> Self {
+        Self {
+            replica,
+            waiter,
+            streams: BTreeMap::new(),
+            due: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            woken: Vec::new(),
+            changed: Vec::new(),
+            window: Window::default(),
+            heard_at: now.mono_millis,
+            next_opaque: 0,
+            stats,
+        }
+    }
+
+    /// These vBuckets are to be followed, and no others. Streams are asked for by [`Consumer::tend`].
+    pub fn want(&mut self, wishes: &[StreamWish], now: Now, out: &mut Vec<u8>) {
+        let wanted: BTreeMap<VbId, u64> = wishes.iter().map(|wish| (wish.vb, wish.term)).collect();
+        let stale = self.streams.iter().filter(|(vb, stream)| wanted.get(vb) != Some(&stream.term));
+        for vb in stale.map(|(vb, _)| *vb).collect::<Vec<_>>() {
+            self.leave(vb, out);
+            self.streams.remove(&vb);
+        }
+        for (vb, term) in wanted {
+            if let Entry::Vacant(place) = self.streams.entry(vb) {
+                place.insert(Box::new(Inbound::new(term, now.mono_millis)));
+                self.due.insert((now.mono_millis, vb));
+            }
+        }
+    }
+
+    /// Takes one packet. With [`Taken::NoRoom`] the same packet is to be given again, before any other.
+    ///
+    /// # Errors
+    /// When the connection cannot go on.
+    pub fn receive(&mut self, frame: &Frame<'_>, now: Now, out: &mut Vec<u8>) -> Result<Taken, Broken> {
+        self.heard_at = now.mono_millis;
+        if frame.header.magic.is_client_response() {
+            self.answered(frame, now, out)?;
+            return Ok(Taken::Done);
+        }
+        let unreadable = Broken::Unreadable { opcode: frame.header.opcode };
+        let (head, message) = DcpMessage::decode(frame).ok_or(unreadable)?;
+        if message == DcpMessage::Noop {
+            asks::noop_answer(head.opaque, out);
+            return Ok(Taken::Done);
+        }
+        let taken = self.hear(frame, head.vb, &message, now, out)?;
+        if taken == Taken::Done {
+            self.window.took(frame.packet_len(), out);
+            self.stats.took(frame.packet_len());
+        } else {
+            self.stats.pauses.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(taken)
+    }
+
+    /// The replica has woken the waiter with that ticket.
+    pub fn wake(&mut self, ticket: u64) {
+        let vb = VbId((ticket & 0xffff) as u16);
+        if self.streams.contains_key(&vb) && !self.woken.contains(&vb) {
+            self.woken.push(vb);
+        }
+    }
+
+    /// Asks for the streams that are due and acknowledges what has become durable here. Time in which nothing was read counts
+    /// as the producer's silence unless `reading` says that it is ours.
+    ///
+    /// # Errors
+    /// When the producer is gone.
+    pub fn tend(&mut self, now: Now, reading: bool, out: &mut Vec<u8>) -> Result<(), Broken> {
+        if !reading {
+            self.heard_at = now.mono_millis;
+        } else if now.mono_millis >= self.silent_at() {
+            return Err(Broken::Silent);
+        }
+        while self.asked.len() < ASKED_MAX
+            && let Some(&(at, vb)) = self.due.first()
+            && at <= now.mono_millis
+        {
+            self.due.pop_first();
+            self.ask(vb, now, out);
+        }
+        for vb in std::mem::take(&mut self.woken) {
+            self.acknowledge(vb, out);
+        }
+        Ok(())
+    }
+
+    /// When [`Consumer::tend`] has something to do of its own accord (monotonic milliseconds).
+    #[must_use]
+    pub fn due_at(&self) -> u64 {
+        let ask = self.due.first().filter(|_| self.asked.len() < ASKED_MAX).map(|(at, _)| *at);
+        ask.unwrap_or(u64::MAX).min(self.silent_at())
+    }
+
+    /// Whether [`Consumer::tend`] has something to do now.
+    #[must_use]
+    pub fn has_more(&self, now: Now) -> bool {
+        !self.woken.is_empty() || self.due_at() <= now.mono_millis
+    }
+
+    /// The term at which a vBucket is being followed, if it is.
+    #[must_use]
+    pub fn following(&self, vb: VbId) -> Option<u64> {
+        self.streams.get(&vb).filter(|stream| stream.phase == Phase::Open).map(|stream| stream.term)
+    }
+
+    /// The last seqno that the replica has of a stream that is open.
+    #[must_use]
+    pub fn last(&self, vb: VbId) -> Option<Seqno> {
+        self.streams.get(&vb).filter(|stream| stream.phase == Phase::Open).map(|stream| stream.last())
+    }
+
+    /// The vBuckets for which [`Consumer::following`] may have changed since the last call.
+    pub fn take_changed(&mut self) -> Vec<VbId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    // ---- inside ---------------------------------------------------------------------------------------------------
+
+    const fn waiter_of(&self, vb: VbId) -> Waiter {
+        Waiter { ticket: VB_TICKETS | vb.get() as u64, ..self.waiter }
+    }
+
+    const fn silent_at(&self) -> u64 {
+        self.heard_at + SILENCE_MILLIS
+    }
+
+    fn ask(&mut self, vb: VbId, now: Now, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get_mut(&vb) else { return };
+        match self.replica.begin(vb, stream.term, now) {
+            Ok(mut start) => {
+                if start.start <= start.snap_start {
+                    // It has nothing of the snapshot that was announced: that is being at the end of the one before.
+                    (start.snap_start, start.snap_end) = (start.start, start.start);
+                }
+                self.next_opaque = self.next_opaque.wrapping_add(1);
+                stream.ask(self.next_opaque, &start);
+                self.asked.insert(self.next_opaque, vb);
+                asks::stream_request(vb, self.next_opaque, stream.term, &start, out);
+            }
+            Err(status) => self.rest(vb, &Fault::NotTaken(status), now),
+        }
+    }
+
+    fn hear(
+        &mut self,
+        frame: &Frame<'_>,
+        vb: VbId,
+        message: &DcpMessage<'_>,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Result<Taken, Broken> {
+        let opaque = u32::from(frame.header.opaque);
+        let waiter = self.waiter_of(vb);
+        let stream = self.streams.get_mut(&vb);
+        let Some(stream) = stream.filter(|stream| stream.opaque == opaque && stream.phase == Phase::Open)
+        else {
+            return if self.closing.get(&opaque) == Some(&vb) { Ok(Taken::Done) } else { Err(stray(frame)) };
+        };
+        let heard = match message {
+            DcpMessage::StreamEnd(reason) => {
+                self.stop(vb, &Fault::Ended(*reason), now);
+                return Ok(Taken::Done);
+            }
+            message => stream.hear(&self.replica, message, waiter, now),
+        };
+        match heard {
+            Ok(taken) => {
+                if taken == Taken::Done && stream.may_acknowledge() {
+                    self.acknowledge(vb, out);
+                }
+                Ok(taken)
+            }
+            Err(fault) => {
+                self.give_up(vb, &fault, now, out);
+                Ok(Taken::Done)
+            }
+        }
+    }
+
+    /// An answer to one of our requests.
+    fn answered(&mut self, frame: &Frame<'_>, now: Now, out: &mut Vec<u8>) -> Result<(), Broken> {
+        let (opaque, status) = (u32::from(frame.header.opaque), frame.header.status());
+        match Opcode::from_wire(frame.header.opcode) {
+            Some(Opcode::DcpStreamReq) => self.stream_answered(opaque, status, frame, now, out),
+            Some(Opcode::DcpCloseStream) => match self.closing.remove(&opaque) {
+                // It may have ended by itself meanwhile.
+                Some(_) => Ok(()),
+                None => Err(stray(frame)),
+            },
+            // Answered only when they are refused: of a stream that has ended meanwhile.
+            Some(Opcode::DcpSeqnoAcknowledged) => Ok(()),
+            _ => Err(Broken::Refused { opcode: frame.header.opcode, status }),
+        }
+    }
+
+    fn stream_answered(
+        &mut self,
+        opaque: u32,
+        status: Option<Status>,
+        frame: &Frame<'_>,
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken> {
+        if self.closing.contains_key(&opaque) {
+            // Given up before it was granted; the answer to that is still to come.
+            return Ok(());
+        }
+        let asked = self.asked.remove(&opaque);
+        let Some((vb, stream)) = asked.and_then(|vb| Some((vb, self.streams.get_mut(&vb)?))) else {
+            return Err(stray(frame));
+        };
+        match status {
+            Some(Status::Success) => match stream.grant(&self.replica, decode_failover_log(frame.value), now)
+            {
+                Ok(()) => {
+                    self.changed.push(vb);
+                    self.acknowledge(vb, out);
+                }
+                Err(fault) => {
+                    // The producer has opened it.
+                    stream.phase = Phase::Open;
+                    self.give_up(vb, &fault, now, out);
+                }
+            },
+            Some(Status::Rollback) => {
+                let to = frame.value.try_into().map(u64::from_be_bytes).map(Seqno);
+                let gone_back = match to {
+                    Ok(to) => stream.go_back(&self.replica, to, now).map(|()| to),
+                    Err(_) => Err(Fault::BadLog),
+                };
+                match gone_back {
+                    Ok(to) => {
+                        tracing::info!(
+                            vb = vb.get(),
+                            from = stream.last().get(),
+                            to = to.get(),
+                            "a replica goes back"
+                        );
+                        self.stats.rollbacks.fetch_add(1, Ordering::Relaxed);
+                        stream.phase = Phase::Due(now.mono_millis);
+                        self.due.insert((now.mono_millis, vb));
+                    }
+                    Err(fault) => self.rest(vb, &fault, now),
+                }
+            }
+            refusal => self.rest(vb, &Fault::NotGranted(refusal), now),
+        }
+        Ok(())
+    }
+
+    /// Tells the producer what durable writes are here, and asks to be woken when there are more.
+    fn acknowledge(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        let waiter = self.waiter_of(vb);
+        let Some(stream) = self.streams.get_mut(&vb).filter(|stream| stream.phase == Phase::Open) else {
+            return;
+        };
+        let seqno = self.replica.await_high_prepared(vb, stream.acknowledged(), waiter);
+        if stream.acknowledge(seqno) {
+            asks::seqno_acknowledged(vb, stream.opaque, seqno, out);
+        }
+    }
+
+    /// Gives a stream up for now, and tells the producer.
+    fn give_up(&mut self, vb: VbId, fault: &Fault, now: Now, out: &mut Vec<u8>) {
+        self.leave(vb, out);
+        self.rest(vb, fault, now);
+    }
+
+    /// A stream has ended.
+    fn stop(&mut self, vb: VbId, fault: &Fault, now: Now) {
+        self.changed.push(vb);
+        self.rest(vb, fault, now);
+    }
+
+    /// Tells the producer that a stream, if there is one, is not wanted any more.
+    fn leave(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get_mut(&vb) else { return };
+        match stream.phase {
+            Phase::Due(at) => {
+                self.due.remove(&(at, vb));
+                return;
+            }
+            Phase::Asked => _ = self.asked.remove(&stream.opaque),
+            Phase::Open => self.changed.push(vb),
+        }
+        asks::close_stream(vb, stream.opaque, out);
+        self.closing.insert(stream.opaque, vb);
+    }
+
+    /// Has a vBucket's stream asked for again after a while.
+    fn rest(&mut self, vb: VbId, fault: &Fault, now: Now) {
+        let Some(stream) = self.streams.get_mut(&vb) else { return };
+        let (vb_number, term) = (vb.get(), stream.term);
+        if fault.is_ordinary() {
+            tracing::debug!(vb = vb_number, term, %fault, "a replication stream has ended");
+        } else {
+            tracing::warn!(vb = vb_number, term, %fault, "a replication stream is given up: its producer is wrong");
+            self.stats.faults.fetch_add(1, Ordering::Relaxed);
+        }
+        let at = now.mono_millis + (PAUSE_MILLIS_MIN << stream.failures.min(PAUSE_DOUBLINGS_MAX));
+        stream.failures = stream.failures.saturating_add(1);
+        stream.phase = Phase::Due(at);
+        self.due.insert((at, vb));
+    }
+}
+
+fn stray(frame: &Frame<'_>) -> Broken {
+    let header = &frame.header;
+    Broken::Stray { opcode: header.opcode, vb: header.vbucket_or_status, opaque: header.opaque.into() }
+}

@@ -1,0 +1,41 @@
+//! A consumer against the real producer over a real bucket.
+//!
+//! One seed decides everything: mutations, durable writes, collections, flushes, backfills; how many bytes of either
+//! direction arrive; links cut at any byte; streams closed and opened; restarts and crashes of the active; replicas
+//! without room. In the end the replica is what the active is.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+// By the name that the engine's own tests use.
+extern crate engine as settee_engine;
+
+mod copies;
+mod link;
+mod shelf;
+#[path = "../../../engine/tests/support/mod.rs"]
+mod support;
+mod world;
+
+use copies::Copies;
+use shelf::Shelf;
+use world::World;
+
+/// Rounds per seed.
+const STEPS: usize = 2_500;
+
+fn seeds<C: Copies>(first: u64) {
+    let count: u64 = std::env::var("SETTEE_MODEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    for seed in first..first + count {
+        println!("seed {seed}");
+        let mut world = World::<C>::new(seed);
+        for _ in 0..STEPS {
+            world.step();
+        }
+        world.settle();
+    }
+}
+
+#[test]
+fn a_model_becomes_what_the_active_is_whatever_happens_on_the_way() {
+    seeds::<Shelf>(1);
+}

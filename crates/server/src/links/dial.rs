@@ -1,0 +1,117 @@
+//! From an address to a connection that is open for streams: TCP, HELLO, login as the cluster's own user, the bucket, DCP_OPEN
+//! and its settings. Everything is asked for in one write, and every answer has to be "success".
+//!
+//! The login is plain, as between nodes over REST: whoever can read along between nodes can read the documents too.
+
+use std::fmt;
+
+use base::Status;
+use cluster::auth::INTERNAL_USER;
+use mio::net::TcpStream as MioStream;
+use protocol::{
+    binary::{Decoded, HEADER_BYTES, Opcode, Request, decode_frame_within},
+    hello::{Feature, FeatureSet, decode_features},
+};
+use replication::consumer::append_opening;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::{Link, LinkWish};
+
+/// Without these a replica would not be what the active is.
+const NEEDED: [Feature; 4] = [Feature::Collections, Feature::Xattr, Feature::Snappy, Feature::Json];
+
+/// Largest answer of a handshake: errors come with a few words.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Why a node cannot be followed, in words for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reason(String);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(words: &str) -> Self {
+        Self(words.to_owned())
+    }
+}
+
+impl From<std::io::Error> for Reason {
+    fn from(error: std::io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A connection that is open for streams. The caller limits how long that may take.
+pub(super) async fn dial(link: &Link, wish: &LinkWish) -> Result<MioStream, Reason> {
+    let mut socket = TcpStream::connect((wish.peer.host.as_str(), wish.peer.kv_port)).await?;
+    socket.set_nodelay(true)?;
+    let mut asks = Vec::new();
+    let expected =
+        append_handshake(link, wish, &mut asks).map_err(|_| "the secret or the name is too long")?;
+    socket.write_all(&asks).await?;
+    for opcode in expected {
+        expect_success(&mut socket, opcode).await?;
+    }
+    // Only what was answered has been read: what the node says from here on is the loop's.
+    Ok(MioStream::from_std(socket.into_std()?))
+}
+
+/// Appends all requests; returns what the answers are going to be to.
+fn append_handshake(
+    link: &Link,
+    wish: &LinkWish,
+    out: &mut Vec<u8>,
+) -> Result<Vec<Opcode>, protocol::binary::request::TooLong> {
+    let mut features = Vec::new();
+    let wanted: FeatureSet = NEEDED.into_iter().chain([Feature::TcpNoDelay, Feature::Xerror]).collect();
+    wanted.encode(&mut features);
+    let agent = concat!("{\"a\":\"settee/", env!("CARGO_PKG_VERSION"), "\"}");
+    Request { key: agent.as_bytes(), value: &features, ..Request::new(Opcode::Hello) }.encode(out)?;
+    let metadata = &link.shared.snapshot().metadata;
+    let login = format!("\0{INTERNAL_USER}\0{}", metadata.secret);
+    Request { key: b"PLAIN", value: login.as_bytes(), ..Request::new(Opcode::SaslAuth) }.encode(out)?;
+    Request { key: wish.name.as_bytes(), ..Request::new(Opcode::SelectBucket) }.encode(out)?;
+    let controls = append_opening(wish.peer.node, link.me, &wish.name, &wish.bucket.0, out) - 1;
+    let mut expected = vec![Opcode::Hello, Opcode::SaslAuth, Opcode::SelectBucket, Opcode::DcpOpen];
+    expected.extend(std::iter::repeat_n(Opcode::DcpControl, controls));
+    Ok(expected)
+}
+
+/// Reads one answer.
+async fn expect_success(socket: &mut TcpStream, opcode: Opcode) -> Result<(), Reason> {
+    let mut packet = vec![0; HEADER_BYTES];
+    socket.read_exact(&mut packet).await?;
+    if let Decoded::Incomplete { need } = decode_frame_within(&packet, ANSWER_BYTES_MAX) {
+        packet.resize(need, 0);
+        let body = packet.get_mut(HEADER_BYTES..).unwrap_or_default();
+        socket.read_exact(body).await?;
+    }
+    let Decoded::Frame(frame) = decode_frame_within(&packet, ANSWER_BYTES_MAX) else {
+        return Err("it does not speak the protocol".into());
+    };
+    let header = &frame.header;
+    if !header.magic.is_client_response() || header.opcode != opcode.code() {
+        return Err("it answers something else".into());
+    }
+    if header.status() != Some(Status::Success) {
+        let status = header.status().map_or("an unknown status", Status::text);
+        return Err(Reason(format!(
+            "{opcode:?} was refused: {status} {}",
+            String::from_utf8_lossy(frame.value)
+        )));
+    }
+    if opcode == Opcode::Hello {
+        let granted = decode_features(frame.value).map_err(|_| "HELLO was not answered with features")?;
+        if !NEEDED.into_iter().all(|feature| granted.contains(feature)) {
+            return Err("it lacks features that replication needs".into());
+        }
+    }
+    Ok(())
+}

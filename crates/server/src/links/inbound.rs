@@ -1,0 +1,180 @@
+//! A link's connection in a data-plane loop: bytes in, replica fed, answers out.
+//!
+//! It is driven as any connection is: [`Inbound::consume`] takes the complete packets of what was read, [`Inbound::tend`] runs
+//! once per turn. While the replica has no room nothing is executed, so nothing is read either, and the node that
+//! is followed notices by its window: there is no message for it.
+
+use std::{fmt, mem, sync::Arc};
+
+use base::limits::FRAME_BODY_BYTES_MAX;
+use engine::{Bucket, Waiter};
+use protocol::binary::{Decoded, decode_frame_within};
+use replication::consumer::{Broken, Consumer, Taken};
+
+use super::{LinkOrder, LinkWish, WISHES};
+use crate::{connection::After, context::Context, output::Output};
+
+/// How long a message waits before the replica is asked again whether there is room.
+const ROOM_MILLIS: u64 = 10;
+
+/// See the module header.
+pub(crate) struct Inbound {
+    order: LinkOrder,
+    consumer: Consumer<Arc<Bucket>>,
+    /// What the consumer was told to follow.
+    wish: Arc<LinkWish>,
+    /// There may be other wishes.
+    look: bool,
+    /// The replica has no room; until then (monotonic milliseconds).
+    blocked: Option<u64>,
+    /// When the worker will look after the connection (monotonic milliseconds).
+    timer: Option<u64>,
+    /// The consumer has something to do that needs no input.
+    has_more: bool,
+}
+
+impl fmt::Debug for Inbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbound").field("link", &self.order.link).finish_non_exhaustive()
+    }
+}
+
+impl Inbound {
+    /// Takes a connection over. `waiter` names it.
+    pub(crate) fn new(order: LinkOrder, waiter: Waiter, context: &Context) -> Self {
+        let wish = order.link.wish();
+        let stats = Arc::clone(&order.link.stats);
+        let consumer = Consumer::new(Arc::clone(&wish.engine), waiter, context.now, stats);
+        *order.link.seat.lock() = Some(waiter);
+        // What has been wished for since is looked up in the first turn.
+        Self { order, consumer, wish, look: true, blocked: None, timer: None, has_more: true }
+    }
+
+    /// Woken by the engine or by new wishes.
+    pub(crate) fn wake(&mut self, ticket: u64) {
+        if ticket == WISHES {
+            self.look = true;
+        } else {
+            self.consumer.wake(ticket);
+            self.has_more = true;
+            // It may be that there is room.
+            self.blocked = None;
+        }
+    }
+
+    /// Whether nothing may be read.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    /// Whether [`Self::tend`] has something to do at once.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// The beginning of a turn.
+    pub(crate) fn catch_up(&mut self, out: &mut Output, context: &Context) -> After {
+        if self.order.link.is_over() {
+            return After::Close;
+        }
+        if mem::take(&mut self.look) {
+            let wish = self.order.link.wish();
+            if wish.peer != self.wish.peer || wish.name != self.wish.name {
+                return After::Close;
+            }
+            self.consumer.want(&wish.streams, context.now, &mut out.bytes);
+            self.wish = wish;
+            self.has_more = true;
+        }
+        if self.blocked.is_some_and(|until| context.now.mono_millis < until) {
+            return After::Blocked;
+        }
+        self.blocked = None;
+        After::Ready
+    }
+
+    /// Takes the complete packets at the beginning of `input`; returns how many bytes they were.
+    pub(crate) fn consume(&mut self, input: &[u8], out: &mut Output, context: &Context) -> (usize, After) {
+        let mut at = 0;
+        loop {
+            if out.is_full() {
+                return (at, After::Again);
+            }
+            let frame = match decode_frame_within(input.get(at..).unwrap_or_default(), FRAME_BODY_BYTES_MAX) {
+                Decoded::Frame(frame) => frame,
+                Decoded::Incomplete { need } => return (at, After::Need(need)),
+                Decoded::Invalid(header) => {
+                    self.log(&format_args!(
+                        "a packet (opcode {:#04x}) whose parts are longer than it",
+                        header.opcode
+                    ));
+                    return (at, After::Close);
+                }
+                Decoded::Fatal(fatal) => {
+                    self.log(&fatal);
+                    return (at, After::Close);
+                }
+            };
+            match self.consumer.receive(&frame, context.now, &mut out.bytes) {
+                Ok(Taken::Done) => at += frame.packet_len(),
+                Ok(Taken::NoRoom) => {
+                    self.blocked = Some(context.now.mono_millis + ROOM_MILLIS);
+                    return (at, After::Blocked);
+                }
+                Err(broken) => {
+                    self.log(&broken);
+                    return (at, After::Close);
+                }
+            }
+        }
+    }
+
+    /// Once per turn; false if the connection is to be closed.
+    pub(crate) fn tend(&mut self, out: &mut Output, context: &mut Context) -> bool {
+        let tended: Result<(), Broken> =
+            self.consumer.tend(context.now, self.blocked.is_none(), &mut out.bytes);
+        self.publish();
+        if let Err(broken) = tended {
+            self.log(&broken);
+            return false;
+        }
+        self.has_more = self.consumer.has_more(context.now);
+        self.set_timer(context);
+        true
+    }
+
+    fn set_timer(&mut self, context: &mut Context) {
+        let due = self.blocked.unwrap_or(u64::MAX).min(self.consumer.due_at());
+        let now = context.now.mono_millis;
+        if self.timer.is_none_or(|timer| timer <= now || due < timer) {
+            self.timer = Some(due);
+            context.wake_at(due);
+        }
+    }
+
+    /// Tells what is being followed, where that has changed.
+    fn publish(&mut self) {
+        let changed = self.consumer.take_changed();
+        for vb in &changed {
+            self.order.link.set_following(*vb, self.consumer.following(*vb));
+        }
+        if !changed.is_empty() {
+            (self.order.link.on_change)();
+        }
+    }
+
+    fn log(&self, reason: &dyn fmt::Display) {
+        let (bucket, node) = (&self.wish.name, self.wish.peer.node.get());
+        tracing::warn!(bucket, node, %reason, "leaving a node that is followed");
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        *self.order.link.seat.lock() = None;
+        for vb in 0..self.wish.engine.vbuckets() {
+            self.order.link.set_following(base::VbId(vb), None);
+        }
+        (self.order.link.on_change)();
+    }
+}

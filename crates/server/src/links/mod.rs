@@ -1,0 +1,318 @@
+//! Replication links: outgoing connections to the nodes whose vBuckets this node follows, one per bucket and node.
+//!
+//! What is wished for is said as a whole, as often as one likes; links compare it with what they have. A link is dialled by a
+//! task of the control plane ([`dial`]), which makes the whole handshake, and then belongs to a data-plane loop like any
+//! connection ([`inbound`]), until it breaks or is not wanted any more. The task waits for that and dials again, after a
+//! pause that grows while nothing works. Nothing here decides what is followed.
+
+mod dial;
+mod inbound;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use base::{BucketUuid, NodeId, VbId};
+use engine::{Bucket, Waiter};
+use mio::net::TcpStream;
+use parking_lot::Mutex;
+use replication::consumer::{StreamWish, stats::ConsumerStats};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+    time,
+};
+
+pub(crate) use inbound::Inbound;
+
+use crate::{
+    mailbox::{Mailbox, NewConnection, Purpose},
+    shared::Shared,
+    transport::Transport,
+    workers::Workers,
+};
+
+/// Wakes a connection to look at what is wished for. No vBucket has this ticket.
+const WISHES: u64 = u64::MAX;
+
+/// "Not followed" in the table of terms.
+const NO_TERM: u64 = u64::MAX;
+
+/// A dialling that has not ended by then has failed.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after a connection that broke, or a dialling that failed; each failure in a row doubles it.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// A connection that has lived this long was a success.
+const SUCCESS: Duration = Duration::from_secs(3);
+
+/// Where another node's data service is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    /// The node.
+    pub node: NodeId,
+    /// Its host name or address.
+    pub host: String,
+    /// Its port for the binary protocol.
+    pub kv_port: u16,
+}
+
+/// What is to be followed of one bucket on one node.
+#[derive(Clone)]
+pub struct LinkWish {
+    /// The bucket.
+    pub bucket: BucketUuid,
+    /// Its name.
+    pub name: String,
+    /// The replicas here.
+    pub engine: Arc<Bucket>,
+    /// The node.
+    pub peer: PeerAddress,
+    /// The vBuckets; a vBucket is in one wish at most.
+    pub streams: Vec<StreamWish>,
+}
+
+impl fmt::Debug for LinkWish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkWish")
+            .field("bucket", &self.name)
+            .field("peer", &self.peer)
+            .field("streams", &self.streams.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// See the module header.
+pub struct Links {
+    shared: Arc<Shared>,
+    mailboxes: Arc<[Arc<Mailbox>]>,
+    runtime: Handle,
+    on_change: Arc<dyn Fn() + Send + Sync>,
+    links: Mutex<BTreeMap<(BucketUuid, NodeId), Arc<Link>>>,
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Links").field("links", &self.links.lock().len()).finish_non_exhaustive()
+    }
+}
+
+impl Links {
+    /// No links yet. `on_change` is called, on any thread, when a vBucket has begun to be followed or is followed no
+    /// longer; it must not block.
+    #[must_use]
+    pub fn start(
+        shared: Arc<Shared>,
+        workers: &Workers,
+        runtime: Handle,
+        on_change: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shared,
+            mailboxes: workers.mailboxes(),
+            runtime,
+            on_change: Arc::new(on_change),
+            links: Mutex::default(),
+        })
+    }
+
+    /// This is wished for, and nothing else. `me` is this node.
+    pub fn want(&self, me: NodeId, wishes: Vec<LinkWish>) {
+        let mut links = self.links.lock();
+        let mut wanted: BTreeMap<_, _> =
+            wishes.into_iter().map(|wish| ((wish.bucket.clone(), wish.peer.node), wish)).collect();
+        links.retain(|key, link| {
+            let stays = wanted.contains_key(key) && link.me == me;
+            if !stays {
+                link.end();
+            }
+            stays
+        });
+        for (key, link) in links.iter() {
+            if let Some(wish) = wanted.remove(key) {
+                link.follow(wish);
+            }
+        }
+        for (key, wish) in wanted {
+            let link = Arc::new(Link::new(me, wish, self));
+            self.runtime.spawn(keep(Arc::clone(&link)));
+            links.insert(key, link);
+        }
+    }
+
+    /// The term at which a vBucket is being followed, if it is: a stream is open, and what it says reaches the replica.
+    #[must_use]
+    pub fn following(&self, bucket: &BucketUuid, vb: VbId) -> Option<u64> {
+        let links = self.links.lock();
+        let of_bucket = links.iter().filter(|((uuid, _), _)| uuid == bucket);
+        of_bucket.filter_map(|(_, link)| link.following(vb)).max()
+    }
+
+    /// The counters of a bucket's links, by the node followed.
+    #[must_use]
+    pub fn stats(&self, bucket: &BucketUuid) -> Vec<(NodeId, Arc<ConsumerStats>)> {
+        let links = self.links.lock();
+        let of_bucket = links.iter().filter(|((uuid, _), _)| uuid == bucket);
+        of_bucket.map(|((_, node), link)| (*node, Arc::clone(&link.stats))).collect()
+    }
+
+    /// Ends every link.
+    pub fn stop(&self) {
+        for link in std::mem::take(&mut *self.links.lock()).into_values() {
+            link.end();
+        }
+    }
+}
+
+/// One bucket here follows one node.
+pub(crate) struct Link {
+    me: NodeId,
+    shared: Arc<Shared>,
+    mailboxes: Arc<[Arc<Mailbox>]>,
+    on_change: Arc<dyn Fn() + Send + Sync>,
+    wish: Mutex<Arc<LinkWish>>,
+    /// The connection, while a loop has it.
+    seat: Mutex<Option<Waiter>>,
+    /// The address is another, or it is over: the task need not rest.
+    news: Notify,
+    over: AtomicBool,
+    /// The terms at which vBuckets are being followed.
+    terms: Box<[AtomicU64]>,
+    pub(crate) stats: Arc<ConsumerStats>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wish = self.wish();
+        f.debug_struct("Link").field("bucket", &wish.name).field("peer", &wish.peer).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    fn new(me: NodeId, wish: LinkWish, links: &Links) -> Self {
+        let vbuckets = wish.engine.vbuckets();
+        Self {
+            me,
+            shared: Arc::clone(&links.shared),
+            mailboxes: Arc::clone(&links.mailboxes),
+            on_change: Arc::clone(&links.on_change),
+            wish: Mutex::new(Arc::new(wish)),
+            seat: Mutex::default(),
+            news: Notify::new(),
+            over: AtomicBool::new(false),
+            terms: (0..vbuckets).map(|_| AtomicU64::new(NO_TERM)).collect(),
+            stats: Arc::default(),
+        }
+    }
+
+    /// What is wished for now.
+    fn wish(&self) -> Arc<LinkWish> {
+        Arc::clone(&self.wish.lock())
+    }
+
+    fn follow(&self, wish: LinkWish) {
+        let mut current = self.wish.lock();
+        if current.streams == wish.streams && current.peer == wish.peer && current.name == wish.name {
+            return;
+        }
+        let moved = current.peer != wish.peer;
+        *current = Arc::new(wish);
+        drop(current);
+        if moved {
+            self.news.notify_one();
+        }
+        self.wake();
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.news.notify_one();
+        self.wake();
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Has the connection look at what is wished for.
+    fn wake(&self) {
+        let seat = *self.seat.lock();
+        if let Some(seat) = seat
+            && let Some(mailbox) = self.mailboxes.get(seat.worker as usize)
+        {
+            mailbox.post(|mail| mail.wakes.push(Waiter { ticket: WISHES, ..seat }));
+        }
+    }
+
+    fn following(&self, vb: VbId) -> Option<u64> {
+        let term = self.terms.get(usize::from(vb.get()))?.load(Ordering::Acquire);
+        (term != NO_TERM).then_some(term)
+    }
+
+    fn set_following(&self, vb: VbId, term: Option<u64>) {
+        if let Some(place) = self.terms.get(usize::from(vb.get())) {
+            place.store(term.unwrap_or(NO_TERM), Ordering::Release);
+        }
+    }
+
+    /// Gives an open connection to the loop that has fewest. What is returned fails when it is closed.
+    fn hand_over(self: &Arc<Self>, socket: TcpStream) -> oneshot::Receiver<()> {
+        let (lives, closed) = oneshot::channel();
+        if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) {
+            mailbox.add_load();
+            let order = Box::new(LinkOrder { link: Arc::clone(self), _lives: lives });
+            let new = NewConnection { transport: Transport::Plain(socket), purpose: Purpose::Link(order) };
+            mailbox.post(|mail| mail.connections.push(new));
+        }
+        closed
+    }
+}
+
+/// A link's connection on its way to a loop, and for as long as that has it.
+#[derive(Debug)]
+pub(crate) struct LinkOrder {
+    link: Arc<Link>,
+    /// Dropped with the connection.
+    _lives: oneshot::Sender<()>,
+}
+
+/// Keeps a link up until it is over.
+async fn keep(link: Arc<Link>) {
+    let mut pause = PAUSE_MIN;
+    let mut complained = None;
+    while !link.is_over() {
+        let wish = link.wish();
+        let dialled = time::timeout(DIAL_TIMEOUT, dial::dial(&link, &wish)).await;
+        match dialled.unwrap_or_else(|_| Err("it did not answer in time".into())) {
+            Ok(socket) => {
+                tracing::info!(bucket = wish.name, node = wish.peer.node.get(), "following a node");
+                complained = None;
+                let since = time::Instant::now();
+                // Ends when whoever has the connection has dropped it.
+                let _ = link.hand_over(socket).await;
+                if since.elapsed() >= SUCCESS {
+                    pause = PAUSE_MIN;
+                }
+            }
+            Err(reason) => {
+                // Once per reason: it is tried again every other second for as long as it takes.
+                if complained.as_ref() != Some(&reason) {
+                    let (bucket, node) = (&wish.name, wish.peer.node.get());
+                    tracing::warn!(bucket, node, host = wish.peer.host, port = wish.peer.kv_port, %reason, "cannot follow a node");
+                    complained = Some(reason);
+                }
+            }
+        }
+        if !link.is_over() {
+            // An address that changes is tried at once.
+            let _ = time::timeout(pause, link.news.notified()).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! One node follows another over loopback sockets: logs in, keeps up, acknowledges durable writes, and lets go when told to.
+//! What is said on streams is tested in `replication`.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use base::{BucketUuid, NodeId, Status, VbId};
+use cluster::Command;
+use engine::Topology;
+use protocol::{
+    binary::{Opcode, Request},
+    hello::Feature,
+};
+use replication::consumer::StreamWish;
+
+use super::{
+    harness::{Node, options},
+    sockets::eventually,
+    waiting::{durable_set, wire},
+};
+use crate::{
+    ListenerKind, Workers,
+    links::{LinkWish, Links, PeerAddress},
+};
+
+const BUCKET: &str = "disk";
+const ACTIVE: NodeId = NodeId(0);
+const REPLICA: NodeId = NodeId(1);
+const TERM: u64 = 3;
+
+/// Two nodes of a cluster, the second of which has replicas of the first one's vBuckets.
+struct Pair {
+    active: Node,
+    replica: Node,
+    workers: Vec<Workers>,
+    address: SocketAddr,
+    links: Arc<Links>,
+    changes: Arc<AtomicU64>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Pair {
+    fn new(secrets: [&str; 2]) -> Self {
+        let [active, replica] = secrets.map(|secret| {
+            let mut node = Node::with_disk();
+            node.apply(&Command::SetSecret(secret.into()));
+            node
+        });
+        let (workers, address) = active.serve(ListenerKind::Kv, &options());
+        let (followers, _) = replica.serve(ListenerKind::Kv, &options());
+        let now = active.shared.now();
+        let topology = Topology { chains: vec![vec![ACTIVE, REPLICA]], copies: 2 };
+        for vb in vbs() {
+            active.bucket(BUCKET).set_topology(vb, TERM, topology.clone(), now).unwrap();
+            replica.bucket(BUCKET).make_replica(vb, TERM).unwrap();
+        }
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let changes = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&changes);
+        let links =
+            Links::start(Arc::clone(&replica.shared), &followers, runtime.handle().clone(), move || {
+                _ = counted.fetch_add(1, Relaxed)
+            });
+        let workers = vec![workers, followers];
+        Self { active, replica, workers, address, links, changes, _runtime: runtime }
+    }
+
+    /// The replica's node is to follow these, all at one term.
+    fn want(&self, vbs: impl Iterator<Item = VbId>, term: u64) {
+        let wish = LinkWish {
+            bucket: self.uuid(),
+            name: BUCKET.into(),
+            engine: self.replica.bucket(BUCKET),
+            peer: PeerAddress {
+                node: ACTIVE,
+                host: self.address.ip().to_string(),
+                kv_port: self.address.port(),
+            },
+            streams: vbs.map(|vb| StreamWish { vb, term }).collect(),
+        };
+        self.links.want(REPLICA, vec![wish]);
+    }
+
+    fn uuid(&self) -> BucketUuid {
+        BucketUuid(self.active.bucket_uuid(BUCKET))
+    }
+
+    fn following(&self) -> usize {
+        vbs().filter(|vb| self.links.following(&self.uuid(), *vb).is_some()).count()
+    }
+
+    /// Does what threads do, and says whether the replica has what the active has.
+    fn is_level(&self) -> bool {
+        self.active.backfill(BUCKET);
+        vbs().all(|vb| self.active.high_seqno(BUCKET, vb) == self.replica.high_seqno(BUCKET, vb))
+    }
+
+    fn stop(self) {
+        self.links.stop();
+        self.workers.into_iter().for_each(|workers| workers.stop(Duration::from_secs(1)));
+    }
+}
+
+fn vbs() -> impl Iterator<Item = VbId> {
+    (0..64).map(VbId)
+}
+
+/// Writes a document to each of the first vBuckets.
+fn write(node: &Node, value: &[u8]) {
+    let mut writer = wire(node, &[Feature::Collections]);
+    for vb in vbs().take(8) {
+        let set = Request { vbucket: vb, key: b"\0k", value, extras: &[0; 8], ..Request::new(Opcode::Set) };
+        assert_eq!(writer.ask(&set).status, Status::Success);
+    }
+}
+
+#[test]
+fn a_replica_follows_its_active_and_catches_up_when_it_follows_again() {
+    let pair = Pair::new(["one secret", "one secret"]);
+    write(&pair.active, b"before");
+    pair.active.flush();
+    pair.want(vbs(), TERM);
+    eventually("everything is followed", || pair.following() == 64);
+    eventually("the replica is level", || pair.is_level());
+    assert!(pair.changes.load(Relaxed) > 0);
+    write(&pair.active, &vec![b'v'; 40_000]);
+    eventually("the replica is level", || pair.is_level());
+    let taken = pair.links.stats(&pair.uuid())[0].1.messages.load(Relaxed);
+    assert!(taken >= 2 * 2 * 8, "{taken}: a marker and a document each time");
+    // Some are not wanted any more: the others go on.
+    pair.want(vbs().skip(4), TERM);
+    eventually("some are followed no longer", || pair.following() == 60);
+    write(&pair.active, b"meanwhile");
+    eventually("the others are level", || {
+        pair.active.backfill(BUCKET);
+        vbs().skip(4).all(|vb| pair.active.high_seqno(BUCKET, vb) == pair.replica.high_seqno(BUCKET, vb))
+    });
+    assert!(!pair.is_level());
+    // Nobody is followed, and everybody again: from where each is.
+    pair.links.want(REPLICA, Vec::new());
+    eventually("nothing is followed", || pair.following() == 0);
+    pair.want(vbs(), TERM);
+    eventually("the replica is level again", || pair.following() == 64 && pair.is_level());
+    pair.stop();
+}
+
+#[test]
+fn a_durable_write_is_answered_when_the_other_node_has_it() {
+    let pair = Pair::new(["one secret", "one secret"]);
+    let mut writer = wire(&pair.active, &[Feature::AltRequest, Feature::SyncReplication]);
+    assert!(writer.feed(&durable_set(1, None)).is_empty());
+    pair.want(vbs(), TERM);
+    eventually("the write is committed", || {
+        pair.active.backfill(BUCKET);
+        pair.active.flush();
+        pair.replica.flush();
+        pair.is_level() && pair.active.bucket(BUCKET).vb_status(VbId(0)).unwrap().prepares == 0
+    });
+    pair.stop();
+}
+
+#[test]
+fn another_term_is_not_followed() {
+    let pair = Pair::new(["one secret", "one secret"]);
+    pair.want(vbs().take(1), TERM);
+    eventually("one is followed", || pair.following() == 1);
+    // The active's term is over: what it says from here on is for another one.
+    let topology = Topology { chains: vec![vec![ACTIVE, REPLICA]], copies: 2 };
+    pair.active.bucket(BUCKET).set_topology(VbId(0), TERM + 1, topology, pair.active.shared.now()).unwrap();
+    write(&pair.active, b"of the next term");
+    eventually("nothing is followed", || pair.following() == 0);
+    assert_ne!(
+        pair.active.high_seqno(BUCKET, VbId(0)),
+        pair.replica.high_seqno(BUCKET, VbId(0)),
+        "told at a term that is over"
+    );
+    pair.replica.bucket(BUCKET).make_replica(VbId(0), TERM + 1).unwrap();
+    pair.want(vbs().take(1), TERM + 1);
+    eventually("the next term is followed", || {
+        pair.active.backfill(BUCKET);
+        pair.links.following(&pair.uuid(), VbId(0)) == Some(TERM + 1)
+            && pair.active.high_seqno(BUCKET, VbId(0)) == pair.replica.high_seqno(BUCKET, VbId(0))
+    });
+    pair.stop();
+}
+
+#[test]
+fn only_the_cluster_s_own_nodes_are_followed_and_follow() {
+    let pair = Pair::new(["one secret", "another"]);
+    pair.want(vbs(), TERM);
+    eventually("the node is turned away", || pair.active.shared.totals.auth_errors.load(Relaxed) > 1);
+    assert_eq!(pair.following(), 0);
+    pair.stop();
+}
