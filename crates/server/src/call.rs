@@ -7,6 +7,7 @@ use protocol::binary::{Frame, Opcode, RequestInfo, Violation};
 
 use crate::{
     context::Context,
+    forward::Forwarding,
     handlers::{range_scan::ScanStage, store::Acknowledgement},
     helper::Completion,
     output::Output,
@@ -95,6 +96,8 @@ pub(crate) enum Stage {
     Persistence(u64),
     /// The helper thread works for it.
     Helper,
+    /// Another node is asked, or the map is changing and it will be.
+    Forward(Forwarding),
     /// In the middle of a long answer, to let the client take what there is of it.
     More,
     /// A range scan is being created or read.
@@ -123,7 +126,7 @@ impl Stage {
             Self::Fetch { .. } => Some(Phase::Fetch),
             Self::Durable { .. } => Some(Phase::Durability),
             Self::Persistence(_) => Some(Phase::Persistence),
-            Self::Helper => Some(Phase::OtherWait),
+            Self::Helper | Self::Forward(_) => Some(Phase::OtherWait),
             Self::RangeScan(stage) => (!stage.is_ready()).then_some(Phase::OtherWait),
             Self::More => None,
         }

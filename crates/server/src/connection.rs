@@ -26,7 +26,7 @@ use crate::{
     admission,
     call::{Call, Request, Resumed, Stage, Stop},
     context::Context,
-    fetch, handlers,
+    fetch, forward, handlers,
     helper::Completion,
     links::{Inbound, LinkOrder},
     output::Output,
@@ -580,9 +580,26 @@ impl Connection {
         let ticket = self.ticket_for(resumed.as_ref());
         let mark = out.mark();
         let mut call = Call { session: &mut self.session, request, out, context, ticket, resumed };
-        let mut result = admit(&mut call, packet.len()).and_then(|()| handlers::handle(&mut call));
+        let mut result = match forward::answer(&mut call) {
+            Ok(true) => Ok(()),
+            Ok(false) => admit(&mut call, packet.len()).and_then(|()| handlers::handle(&mut call)),
+            Err(stop) => Err(stop),
+        };
         if let Err(Stop::Fetch) = result {
             result = Err(fetch(&call));
+        }
+        if let Err(Stop::Status(base::Status::NotMyVbucket)) = result
+            && call.session.kind == ListenerKind::Memcached
+        {
+            let (sent, waiter) = (forward::packet_of(request), call.waiter());
+            result = Err(forward::ask(
+                call.session,
+                request.vb,
+                sent,
+                waiter,
+                call.resumed.as_ref(),
+                call.context,
+            ));
         }
         context.laboured |= handlers::may_take_long(request.loud);
         let Err(stop) = result else {

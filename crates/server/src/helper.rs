@@ -14,18 +14,20 @@ use base::Status;
 use cluster::auth::Identity;
 use engine::Waiter;
 
-use crate::mailbox::Wakes;
+use crate::{forward::Unanswered, mailbox::Wakes};
 
 /// Jobs that may wait. At ~5 ms of hashing each, the last one is answered within the clients' time-outs.
 const QUEUED_MAX: usize = 1024;
 
-/// What a job found out.
+/// What became of work done elsewhere.
 #[derive(Debug)]
 pub(crate) enum Completion {
     /// Whose password it was, if anybody's.
     Login(Option<Identity>),
     /// How a slow command ended.
     Done(Result<(), Status>),
+    /// What another node answered to a request: a whole packet.
+    Forwarded(Result<Box<[u8]>, Unanswered>),
 }
 
 type Work = Box<dyn FnOnce() -> Completion + Send>;

@@ -13,6 +13,7 @@ mod connection;
 mod context;
 mod dcp;
 mod fetch;
+mod forward;
 mod handlers;
 mod handshake;
 mod helper;

@@ -20,7 +20,7 @@ use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
 use engine::Bucket;
 use parking_lot::Mutex;
 
-use crate::{dcp::DcpConnections, meter::BucketMeter};
+use crate::{dcp::DcpConnections, forward::Forwarder, meter::BucketMeter};
 
 /// Version of a cluster map: epoch first, then revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,6 +160,8 @@ pub struct Shared {
     passwords: PasswordCache,
     /// Who streams what.
     pub(crate) dcp: Arc<DcpConnections>,
+    /// Requests for other nodes.
+    pub(crate) forward: Forwarder,
     /// Totals of the data plane, for statistics.
     pub totals: Totals,
     /// The disk at the last look.
@@ -223,6 +225,7 @@ impl Shared {
             secret,
             passwords: PasswordCache::new(cache_secret),
             dcp: Arc::default(),
+            forward: Forwarder::default(),
             totals: Totals::default(),
             disk: Mutex::default(),
         }))

@@ -12,7 +12,7 @@ use crate::{
     admission,
     call::{Resumed, Stage, Stop},
     context::Context,
-    fetch,
+    fetch, forward,
     handlers::{get::plain_body, node, stats},
     helper::Completion,
     meter::OpKind,
@@ -90,24 +90,24 @@ impl TextCall<'_> {
             Command::Get { keys, with_cas } => self.retrieve(keys, with_cas, None),
             Command::GetAndTouch { keys, with_cas, expiry } => self.retrieve(keys, with_cas, Some(expiry)),
             Command::Store { verb, noreply, .. } => {
-                let outcome = self.store(command);
+                let outcome = self.change(command, Self::store);
                 self.answer(outcome, noreply, |out, _, status| reply::append_store_outcome(out, verb, status))
             }
             Command::Delete { key, noreply } => {
-                let outcome = self.delete(key);
+                let outcome = self.change(command, |call, _| call.delete(key));
                 self.answer(outcome, noreply, |out, _, status| {
                     reply::append_outcome(out, reply::DELETED, status)
                 })
             }
             Command::Counter { key, delta, decrement, noreply } => {
-                let outcome = self.count(key, delta, decrement);
+                let outcome = self.change(command, |call, _| call.count(key, delta, decrement));
                 self.answer(outcome, noreply, |out, number, status| match (status, number) {
                     (Status::Success, Some(number)) => reply::append_counter(out, number),
                     _ => reply::append_outcome(out, reply::OK, status),
                 })
             }
             Command::Touch { key, expiry, noreply } => {
-                let outcome = self.touch(key, expiry);
+                let outcome = self.change(command, |call, _| call.touch(key, expiry));
                 self.answer(outcome, noreply, |out, _, status| {
                     reply::append_outcome(out, reply::TOUCHED, status)
                 })
@@ -153,6 +153,24 @@ impl TextCall<'_> {
             words(&mut self.out.bytes, number, status);
         }
         Ok(())
+    }
+
+    /// Makes a change here, or has it made where its vBucket is.
+    fn change(
+        &mut self,
+        command: &Command<'_>,
+        here: impl FnOnce(&mut Self, &Command<'_>) -> Result<Option<u64>, Stop>,
+    ) -> Result<Option<u64>, Stop> {
+        if let Some(packet) = forward::arrived(&mut self.resumed, false)? {
+            return forward::text::number(&packet, command);
+        }
+        match here(self, command) {
+            Err(Stop::Status(Status::NotMyVbucket)) => {
+                let vb = self.session.vbucket_of(forward::text::key_of(command));
+                Err(self.forward(vb, forward::text::change(vb, command)))
+            }
+            other => other,
+        }
     }
 
     fn retrieve(&mut self, keys: Keys<'_>, with_cas: bool, expiry: Option<i64>) -> Result<(), Stop> {
@@ -201,6 +219,15 @@ impl TextCall<'_> {
         expiry: Option<i64>,
         scratch: &mut Vec<u8>,
     ) -> Result<(), Stop> {
+        // Touching again what has been touched changes nothing more.
+        if let Some(packet) = forward::arrived(&mut self.resumed, true)? {
+            let found = forward::text::found(&packet)?;
+            let cas = with_cas.then_some(found.cas);
+            reply::append_value_line(&mut self.out.bytes, logical, found.flags, found.value.len(), cas);
+            self.out.bytes.extend_from_slice(found.value);
+            self.out.bytes.extend_from_slice(reply::VALUE_END);
+            return Ok(());
+        }
         let (vb, key) = self.locate(logical, scratch)?;
         let bucket = self.session.bucket()?;
         self.session.require(Privilege::Read, key.key)?;
@@ -222,6 +249,9 @@ impl TextCall<'_> {
         }
         match found {
             Err(Stop::Fetch) => Err(self.fetch(vb, key)),
+            Err(Stop::Status(Status::NotMyVbucket)) => {
+                Err(self.forward(vb, forward::text::retrieval(vb, logical, expiry)))
+            }
             other => other,
         }
     }
@@ -236,6 +266,12 @@ impl TextCall<'_> {
     fn fetch(&self, vb: VbId, key: HashedKey<'_>) -> Stop {
         let waiter = self.context.waiter(self.ticket);
         fetch::ask(self.session, vb, key, waiter, self.resumed.as_ref(), self.context)
+    }
+
+    /// Has the owner of a vBucket asked.
+    fn forward(&self, vb: VbId, packet: Option<Vec<u8>>) -> Stop {
+        let waiter = self.context.waiter(self.ticket);
+        forward::ask(self.session, vb, packet, waiter, self.resumed.as_ref(), self.context)
     }
 
     /// Lets a mutation wait for its turn when the bucket is paced.

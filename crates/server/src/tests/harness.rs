@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::{BucketUuid, Datatype, Seqno, Status, VbId, VbUuid, bucket::BucketKind};
+use base::{BucketUuid, Datatype, NodeId, Seqno, Status, VbId, VbUuid, bucket::BucketKind};
 use cluster::{
     Admin, BucketParams, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports, QuotaChange,
-    UserChange, UserDomain, auth::Credentials, config, roles::RoleGrant,
+    UserChange, UserDomain, VbPlan, auth::Credentials, config, roles::RoleGrant,
 };
-use engine::{Bucket, BucketOptions, Notifier, Pressure, Waiter, Work};
+use engine::{Bucket, BucketOptions, Notifier, Pressure, Topology, Waiter, Work};
 use protocol::{
     binary::{Decoded, Opcode, Request, decode_frame},
     hello::{Feature, FeatureSet},
@@ -245,6 +245,35 @@ impl Node {
         }
         let cluster = ConfigDocument::new(self.version(), config::cluster_config(&self.metadata, NODE));
         self.shared.publish(Snapshot::new(Arc::new(self.metadata.clone()), entries, Some(cluster)));
+    }
+
+    /// Has every second vBucket of a bucket, the odd ones, served by another node.
+    pub(super) fn give_half_to(&mut self, bucket: &str, to: std::net::SocketAddr) {
+        let ports = Ports { kv: to.port(), ..Ports::default() };
+        let other = NodeInfo::first("2".repeat(32), to.ip().to_string(), ports);
+        self.metadata.nodes.push(NodeInfo { id: NodeId(1), ..other });
+        let plans = Arc::make_mut(&mut self.metadata.buckets.get_mut(bucket).unwrap().vbs);
+        for (vb, plan) in (0_u16..).zip(plans).filter(|(vb, _)| vb % 2 == 1) {
+            *plan = VbPlan::settled(vec![NodeId(1)], plan.term + 1);
+            self.buckets[bucket].0.make_dead(VbId(vb), plan.term).unwrap();
+        }
+        self.apply(&Command::SetClusterName("of two".into()));
+    }
+
+    /// Has a vBucket served by nobody, or by this node.
+    pub(super) fn switch(&self, bucket: &str, vb: VbId, serve: bool) {
+        let engine = &self.buckets[bucket].0;
+        let (_, term) = engine.vb_role(vb).unwrap();
+        if serve {
+            let topology = Topology { chains: vec![vec![NodeId(1)]], copies: 1 };
+            engine.activate(vb, term + 1, topology, self.shared.now()).unwrap();
+        } else {
+            engine.make_dead(vb, term + 1).unwrap();
+        }
+    }
+
+    pub(super) fn vbucket_of(&self, bucket: &str, key: &[u8]) -> VbId {
+        base::hash::vbucket_of(key, self.buckets[bucket].0.vbuckets())
     }
 
     pub(super) fn version(&self) -> ConfigVersion {

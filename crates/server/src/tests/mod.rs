@@ -3,6 +3,7 @@
 
 mod binary;
 mod dcp;
+mod forward;
 mod garbage;
 mod harness;
 mod links;

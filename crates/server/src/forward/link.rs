@@ -1,0 +1,208 @@
+//! A connection to a peer's document port, with a thread of its own: what has gathered in its queue is sent in one write
+//! and answered before the next, so that requests of many clients share a round trip.
+//!
+//! Every job is completed exactly once. A batch is small enough to lie in the sockets' buffers while nobody reads, or it
+//! is a single packet: so neither side can wait for the other to read first.
+
+use std::{
+    io::{self, BufReader, Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use base::Status;
+use cluster::auth::INTERNAL_USER;
+use engine::Waiter;
+use protocol::{
+    binary::{Decoded, HEADER_BYTES, Opcode, Request as Packet, decode_frame},
+    hello::{Feature, FeatureSet},
+};
+
+use super::Unanswered;
+use crate::{helper::Completion, mailbox::Wakes};
+
+/// Requests that may wait for a link.
+const QUEUED_MAX: usize = 1024;
+/// Bytes sent before answers are read.
+const BATCH_BYTES: usize = 32 * 1024;
+/// Requests sent before answers are read.
+const BATCH_JOBS: usize = 128;
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(1);
+/// How long a peer may be silent over a request. It may have to wait for its disk, or be paced.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Where a link leads, and for which bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Peer {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) bucket: String,
+    /// Password of the internal user.
+    pub(super) secret: String,
+}
+
+impl Peer {
+    /// Whether `other` is where this one was.
+    pub(super) fn is_replaced_by(&self, other: &Self) -> bool {
+        self != other && (&self.host, self.port, &self.bucket) == (&other.host, other.port, &other.bucket)
+    }
+}
+
+/// A packet to be answered.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) waiter: Waiter,
+    pub(super) packet: Vec<u8>,
+}
+
+/// The sending end of a link; its thread ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Link {
+    queue: SyncSender<Job>,
+}
+
+impl Link {
+    /// # Errors
+    /// `TemporaryFailure` when there is no thread to be had.
+    pub(super) fn start(peer: Peer, wakes: Wakes) -> Result<Self, Status> {
+        let (queue, jobs) = sync_channel(QUEUED_MAX);
+        let run = move || run(&peer, &jobs, &wakes);
+        match thread::Builder::new().name("settee-forward".into()).spawn(run) {
+            Ok(_) => Ok(Self { queue }),
+            Err(error) => {
+                tracing::error!(%error, "no thread to forward requests with");
+                Err(Status::TemporaryFailure)
+            }
+        }
+    }
+
+    /// # Errors
+    /// `TemporaryFailure` when too many wait already.
+    pub(super) fn submit(&self, job: Job) -> Result<(), Status> {
+        self.queue.try_send(job).map_err(|_| Status::TemporaryFailure)
+    }
+}
+
+fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes) {
+    let mut connection = None;
+    let mut kept_for_later = None;
+    while let Some(batch) = gather(jobs, &mut kept_for_later) {
+        let open = match connection.take() {
+            Some(open) => Ok(open),
+            None => connect(peer),
+        };
+        match open {
+            Ok(mut open) => {
+                if exchange(&mut open, &batch, wakes) {
+                    connection = Some(open);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, host = peer.host, port = peer.port, "cannot forward to a node");
+                complete(wakes, &batch, Unanswered::Unsent);
+            }
+        }
+    }
+}
+
+/// Waits for a job, and takes what else there is; `None` at the end.
+fn gather(jobs: &Receiver<Job>, kept_for_later: &mut Option<Job>) -> Option<Vec<Job>> {
+    let first = match kept_for_later.take() {
+        Some(job) => job,
+        None => jobs.recv().ok()?,
+    };
+    let mut bytes = first.packet.len();
+    let mut batch = vec![first];
+    while batch.len() < BATCH_JOBS && bytes < BATCH_BYTES {
+        match jobs.try_recv() {
+            Ok(job) if bytes + job.packet.len() > BATCH_BYTES => {
+                *kept_for_later = Some(job);
+                break;
+            }
+            Ok(job) => {
+                bytes += job.packet.len();
+                batch.push(job);
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+        }
+    }
+    Some(batch)
+}
+
+fn complete(wakes: &Wakes, jobs: &[Job], how: Unanswered) {
+    for job in jobs {
+        wakes.complete(job.waiter, Completion::Forwarded(Err(how)));
+    }
+}
+
+/// Sends a batch and delivers its answers; false if the connection is of no use any more.
+fn exchange(connection: &mut BufReader<TcpStream>, batch: &[Job], wakes: &Wakes) -> bool {
+    let bytes: Vec<u8> = batch.iter().flat_map(|job| job.packet.iter().copied()).collect();
+    if let Err(error) = connection.get_mut().write_all(&bytes) {
+        tracing::debug!(%error, "a link to another node broke");
+        complete(wakes, batch, Unanswered::Lost);
+        return false;
+    }
+    for (at, job) in batch.iter().enumerate() {
+        match read_packet(connection) {
+            Ok(packet) => wakes.complete(job.waiter, Completion::Forwarded(Ok(packet))),
+            Err(error) => {
+                tracing::debug!(%error, "a link to another node broke");
+                complete(wakes, batch.get(at..).unwrap_or_default(), Unanswered::Lost);
+                return false;
+            }
+        }
+    }
+    true
+}
+
+fn read_packet(from: &mut impl Read) -> io::Result<Box<[u8]>> {
+    let mut packet = vec![0; HEADER_BYTES];
+    from.read_exact(&mut packet)?;
+    while let Decoded::Incomplete { need } = decode_frame(&packet) {
+        let have = packet.len();
+        packet.resize(need, 0);
+        from.read_exact(packet.get_mut(have..).unwrap_or_default())?;
+    }
+    match decode_frame(&packet) {
+        Decoded::Frame(_) => Ok(packet.into()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a node sent what is no packet")),
+    }
+}
+
+/// A connection of the internal user, attached to the bucket.
+fn connect(peer: &Peer) -> io::Result<BufReader<TcpStream>> {
+    let address = (peer.host.as_str(), peer.port).to_socket_addrs()?.next();
+    let stream = TcpStream::connect_timeout(&address.ok_or(io::ErrorKind::NotFound)?, CONNECT)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_write_timeout(Some(SILENCE))?;
+    let mut connection = BufReader::new(stream);
+    // Statuses as they are, and no cluster map with each "not mine".
+    let wanted = [Feature::Xerror, Feature::SelectBucket, Feature::DedupeNotMyVbucketMap];
+    let mut features = Vec::new();
+    wanted.into_iter().fold(FeatureSet::EMPTY, FeatureSet::with).encode(&mut features);
+    let login = [b"\0", INTERNAL_USER.as_bytes(), b"\0", peer.secret.as_bytes()].concat();
+    for packet in [
+        Packet { key: b"settee forward", value: &features, ..Packet::new(Opcode::Hello) },
+        Packet { key: b"PLAIN", value: &login, ..Packet::new(Opcode::SaslAuth) },
+        Packet { key: peer.bucket.as_bytes(), ..Packet::new(Opcode::SelectBucket) },
+    ] {
+        converse(&mut connection, &packet)?;
+    }
+    Ok(connection)
+}
+
+fn converse(connection: &mut BufReader<TcpStream>, packet: &Packet<'_>) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    packet.encode(&mut bytes).map_err(io::Error::other)?;
+    connection.get_mut().write_all(&bytes)?;
+    let answer = read_packet(connection)?;
+    match super::status_of(&answer) {
+        Status::Success => Ok(()),
+        status => Err(io::Error::other(format!("{:?} was refused: {status:?}", packet.opcode))),
+    }
+}

@@ -1,0 +1,217 @@
+//! Port 11211 serves the whole bucket: what a plain memcached client asks of a vBucket that is elsewhere is asked of its
+//! owner, and the client never knows.
+//!
+//! A request is first tried here. Where the engine says that the vBucket is not its own, the request is parked, and goes
+//! as a binary packet to the node that the map names ([`link`]). Its answer is that of the request; if the owner says
+//! that it is not the owner either, a change of the map is under way, and the request is tried again in a moment, here
+//! first. So a client rides through rebalance and failover, up to [`FORWARD_MILLIS`].
+//!
+//! What is never repeated: a change of which it is not known whether it was made. Order per client is that of its
+//! requests, since a connection waits for whatever it has parked. Queues are bounded; a full one is a temporary failure.
+
+mod link;
+pub(crate) mod text;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
+
+use base::{Status, VbId};
+use engine::Waiter;
+use parking_lot::Mutex;
+use protocol::binary::{Decoded, Frame, Opcode, Request as Packet, Response, decode_frame, write_response};
+
+use crate::{
+    call::{Call, Request, Resumed, Stage, Stop},
+    context::Context,
+    helper::Completion,
+    mailbox::Wakes,
+    session::Session,
+};
+use link::{Job, Link, Peer};
+
+/// How long a request looks for its owner.
+const FORWARD_MILLIS: u64 = 2_500;
+/// Between two tries while the map changes.
+const AGAIN_MILLIS: u64 = 10;
+/// By then a link has said what became of a request; it is only a safeguard.
+const ANSWER_MILLIS: u64 = 15_000;
+/// Connections to each peer, for each bucket. A client's requests always take the same one.
+const LINKS_PER_PEER: u64 = 2;
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// It was not sent: the peer cannot be reached.
+    Unsent,
+    /// It was sent, and the connection is gone: it may have been carried out.
+    Lost,
+}
+
+/// How far a forwarded request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forwarding {
+    /// When it is given up (monotonic milliseconds).
+    until: u64,
+    /// Whether it is with a peer; otherwise it rests before the next try.
+    sent: bool,
+}
+
+/// Links to the other nodes, made when they are first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Forwarder {
+    wakes: OnceLock<Wakes>,
+    links: Mutex<HashMap<(Peer, u64), Arc<Link>>>,
+}
+
+impl Forwarder {
+    /// From now on the workers can be reached.
+    pub(crate) fn reach(&self, wakes: Wakes) {
+        // Set once, before the first connection.
+        let _ = self.wakes.set(wakes);
+    }
+
+    /// Sends a packet to a peer; its answer comes as a completion for `waiter`.
+    fn submit(&self, peer: Peer, job: Job) -> Result<(), Status> {
+        let Some(wakes) = self.wakes.get() else { return Err(Status::TemporaryFailure) };
+        let lane = job.waiter.connection % LINKS_PER_PEER;
+        let mut links = self.links.lock();
+        let link = match links.get(&(peer.clone(), lane)) {
+            Some(link) => Arc::clone(link),
+            None => {
+                // Whoever has another password or address is another peer: what is left of the old one ends.
+                links.retain(|(known, _), _| !known.is_replaced_by(&peer));
+                let link = Arc::new(Link::start(peer.clone(), wakes.clone())?);
+                links.insert((peer, lane), Arc::clone(&link));
+                link
+            }
+        };
+        drop(links);
+        link.submit(job)
+    }
+}
+
+/// Where a vBucket of the session's bucket is, by the map.
+fn owner(session: &Session, vb: VbId, context: &Context) -> Option<Peer> {
+    let meta = &context.snapshot.metadata;
+    let name = &session.attached()?.name;
+    let plan = meta.buckets.get(&**name)?.vbs.get(usize::from(vb.get()))?;
+    let node = meta.node_by_id(plan.active()?)?;
+    Some(Peer {
+        host: node.host.clone(),
+        port: node.ports.kv,
+        bucket: name.to_string(),
+        secret: meta.secret.clone(),
+    })
+}
+
+/// Asks the owner of a vBucket that is not here, or rests before that is tried again; says how the request ends for now.
+/// `packet` is the request in binary.
+pub(crate) fn ask(
+    session: &Session,
+    vb: VbId,
+    packet: Option<Vec<u8>>,
+    waiter: Waiter,
+    resumed: Option<&Resumed>,
+    context: &Context,
+) -> Stop {
+    let now = context.now.mono_millis;
+    let before = resumed.and_then(|resumed| match resumed.stage {
+        Stage::Forward(forwarding) => Some((forwarding, resumed.timed_out)),
+        _ => None,
+    });
+    let until = before.map_or(now + FORWARD_MILLIS, |(forwarding, _)| forwarding.until);
+    if now >= until {
+        return Stop::Status(Status::TemporaryFailure);
+    }
+    let rest = Stop::Park(Stage::Forward(Forwarding { until, sent: false }), Some(now + AGAIN_MILLIS));
+    let came_back = before.is_some_and(|(forwarding, _)| forwarding.sent);
+    let Some(peer) = owner(session, vb, context).filter(|_| !came_back) else { return rest };
+    let Some(packet) = packet else { return Stop::Status(Status::Invalid) };
+    match context.shared.forward.submit(peer, Job { waiter, packet }) {
+        Ok(()) => Stop::Park(Stage::Forward(Forwarding { until, sent: true }), Some(now + ANSWER_MILLIS)),
+        Err(status) => Stop::Status(status),
+    }
+}
+
+/// The answer of the owner, if there is one that ends the request: a packet that says success. Without one the request is
+/// tried here.
+///
+/// # Errors
+/// What the owner refused it with; that nobody knows what became of it (`repeatable` requests are just tried again).
+pub(crate) fn arrived(resumed: &mut Option<Resumed>, repeatable: bool) -> Result<Option<Box<[u8]>>, Stop> {
+    let Some(Resumed { stage: Stage::Forward(Forwarding { sent: true, .. }), completion, timed_out, .. }) =
+        resumed
+    else {
+        return Ok(None);
+    };
+    let unknown = if repeatable { Ok(None) } else { Err(Stop::Status(Status::Internal)) };
+    match completion.take() {
+        Some(Completion::Forwarded(Ok(packet))) => match status_of(&packet) {
+            Status::Success => Ok(Some(packet)),
+            Status::NotMyVbucket => Ok(None),
+            status => Err(Stop::Status(status)),
+        },
+        Some(Completion::Forwarded(Err(Unanswered::Unsent))) => Ok(None),
+        Some(_) => unknown,
+        None if *timed_out => unknown,
+        None => Ok(None),
+    }
+}
+
+fn status_of(packet: &[u8]) -> Status {
+    match decode_frame(packet) {
+        Decoded::Frame(frame) => frame.header.status().unwrap_or(Status::Internal),
+        _ => Status::Internal,
+    }
+}
+
+/// The frame of an answer.
+fn frame_of(packet: &[u8]) -> Result<Frame<'_>, Stop> {
+    match decode_frame(packet) {
+        Decoded::Frame(frame) => Ok(frame),
+        _ => Err(Stop::Status(Status::Internal)),
+    }
+}
+
+/// Answers a binary request that was forwarded, if its owner has.
+pub(crate) fn answer(call: &mut Call<'_, '_>) -> Result<bool, Stop> {
+    let Some(packet) = arrived(&mut call.resumed, is_repeatable(call.request.loud))? else {
+        return Ok(false);
+    };
+    let frame = frame_of(&packet)?;
+    // Quiet reads say what they have found, quiet changes that they failed.
+    if !call.request.is_quiet() || is_retrieval(call.request.loud) {
+        let response = Response::new(Status::Success).with_cas(frame.header.cas);
+        let header = &call.request.frame.header;
+        write_response(&mut call.out.bytes, header, false, &response, frame.extras, frame.key, frame.value);
+    }
+    Ok(true)
+}
+
+/// A binary request as it goes to its owner: never quiet, since every packet has its answer.
+pub(crate) fn packet_of(request: &Request<'_>) -> Option<Vec<u8>> {
+    let frame = request.frame;
+    let mut packet = Vec::with_capacity(frame.packet_len());
+    let sent = Packet {
+        vbucket: request.vb,
+        cas: frame.header.cas,
+        datatype: frame.header.datatype,
+        extras: frame.extras,
+        key: frame.key,
+        value: frame.value,
+        ..Packet::new(request.loud)
+    };
+    sent.encode(&mut packet).ok()?;
+    Some(packet)
+}
+
+/// Whether doing it twice is doing it once.
+fn is_repeatable(loud: Opcode) -> bool {
+    matches!(loud, Opcode::Get | Opcode::Getk)
+}
+
+fn is_retrieval(loud: Opcode) -> bool {
+    matches!(loud, Opcode::Get | Opcode::Getk | Opcode::Gat)
+}

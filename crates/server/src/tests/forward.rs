@@ -1,0 +1,170 @@
+//! A plain memcached client of one node uses a bucket of which another node serves half.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::mpsc,
+    time::Duration,
+};
+
+use base::{Status, VbId};
+use cluster::Command;
+use protocol::binary::{Opcode, Request};
+
+use super::harness::{Client, Node, encode, options};
+use crate::{ListenerKind, Workers};
+
+const BUCKET: &str = "cache";
+
+/// Two nodes; the first serves the memcached port and half of the bucket, the second the other half.
+struct Pair {
+    first: Node,
+    second: Node,
+    address: SocketAddr,
+    workers: [Workers; 2],
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (mut first, mut second) = (Node::new(), Node::new());
+        for node in [&mut first, &mut second] {
+            node.apply(&Command::SetSecret("between nodes".into()));
+        }
+        let (serving, kv) = second.serve(ListenerKind::Kv, &options());
+        first.give_half_to(BUCKET, kv);
+        let (facing, address) = first.serve(ListenerKind::Memcached, &options());
+        Self { first, second, address, workers: [facing, serving] }
+    }
+
+    fn stop(self) {
+        self.workers.into_iter().for_each(|workers| workers.stop(Duration::from_secs(5)));
+    }
+}
+
+/// Says something in the text protocol, and waits until so many bytes have come back.
+fn say(socket: &mut TcpStream, words: &str, expected: &str) {
+    socket.write_all(words.as_bytes()).unwrap();
+    let mut answer = vec![0; expected.len()];
+    socket.read_exact(&mut answer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), expected, "{words}");
+}
+
+fn client(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+/// A key of an odd vBucket, which the second node has.
+fn far_key(node: &Node) -> String {
+    let mut keys = (0..).map(|number| format!("far {number}").replace(' ', "-"));
+    keys.find(|key| node.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 1).unwrap()
+}
+
+#[test]
+fn every_text_command_reaches_the_half_that_is_elsewhere() {
+    let pair = Pair::new();
+    let mut socket = client(pair.address);
+    for number in 0..40 {
+        let key = format!("key{number}");
+        say(&mut socket, &format!("set {key} 7 0 5\r\nvalue\r\n"), "STORED\r\n");
+        say(&mut socket, &format!("add {key} 0 0 1\r\nx\r\n"), "NOT_STORED\r\n");
+        say(&mut socket, &format!("append {key} 0 0 2\r\n++\r\n"), "STORED\r\n");
+        say(&mut socket, &format!("get {key}\r\n"), &format!("VALUE {key} 7 7\r\nvalue++\r\nEND\r\n"));
+        say(&mut socket, &format!("touch {key} 1000\r\n"), "TOUCHED\r\n");
+        say(&mut socket, &format!("gat 1000 {key}\r\n"), &format!("VALUE {key} 7 7\r\nvalue++\r\nEND\r\n"));
+        say(&mut socket, &format!("cas {key} 0 0 1 1\r\nx\r\n"), "EXISTS\r\n");
+        say(&mut socket, &format!("set n{number} 0 0 2\r\n41\r\n"), "STORED\r\n");
+        say(&mut socket, &format!("incr n{number} 1\r\n"), "42\r\n");
+        say(&mut socket, &format!("decr n{number} 2\r\n"), "40\r\n");
+        say(&mut socket, &format!("incr absent{number} 2\r\n"), "NOT_FOUND\r\n");
+        say(&mut socket, &format!("delete n{number}\r\n"), "DELETED\r\n");
+        say(&mut socket, &format!("get n{number}\r\n"), "END\r\n");
+    }
+    let (all, values): (Vec<_>, Vec<_>) = (0..40)
+        .map(|number| (format!("key{number}"), format!("VALUE key{number} 7 7\r\nvalue++\r\n")))
+        .unzip();
+    say(&mut socket, &format!("get {}\r\n", all.join(" ")), &format!("{}END\r\n", values.concat()));
+    // What says nothing comes in its turn all the same.
+    say(
+        &mut socket,
+        "set key1 0 0 1 noreply\r\na\r\nset key2 0 0 1 noreply\r\nb\r\nget key1 key2\r\n",
+        "VALUE key1 0 1\r\na\r\nVALUE key2 0 1\r\nb\r\nEND\r\n",
+    );
+    let here = pair.first.stats(BUCKET).curr_items;
+    let there = pair.second.stats(BUCKET).curr_items;
+    assert_eq!(here + there, 40);
+    assert!(here > 5 && there > 5, "{here} here, {there} there");
+    pair.stop();
+}
+
+#[test]
+fn binary_requests_keep_their_order_and_their_silence() {
+    let pair = Pair::new();
+    let mut client = Client::connect(pair.address);
+    let keys: Vec<String> = (0..60).map(|number| format!("key{number}")).collect();
+    let mut bytes = Vec::new();
+    for (key, opaque) in keys.iter().zip(0_u32..) {
+        let set = Request {
+            key: key.as_bytes(),
+            value: key.as_bytes(),
+            extras: &[0, 0, 0, 9, 0, 0, 0, 0],
+            ..Request::new(Opcode::Setq)
+        };
+        bytes.extend(encode(&Request { opaque: opaque.into(), ..set }));
+        let get = Request { key: key.as_bytes(), ..Request::new(Opcode::Getk) };
+        bytes.extend(encode(&Request { opaque: (1000 + opaque).into(), ..get }));
+        let absent = Request { key: b"never stored", ..Request::new(Opcode::Getq) };
+        bytes.extend(encode(&absent));
+        let again =
+            Request { key: key.as_bytes(), value: b"x", extras: &[0; 8], ..Request::new(Opcode::Addq) };
+        bytes.extend(encode(&Request { opaque: (2000 + opaque).into(), ..again }));
+    }
+    client.send(&bytes);
+    for (key, opaque) in keys.iter().zip(0_u32..) {
+        let read = client.receive();
+        assert_eq!((read.opaque, read.status), (1000 + opaque, Status::Success));
+        assert_eq!(
+            (read.key, read.value, read.extras),
+            (key.clone().into(), key.clone().into(), vec![0, 0, 0, 9])
+        );
+        let refused = client.receive();
+        assert_eq!((refused.opaque, refused.status), (2000 + opaque, Status::KeyExists));
+        assert_eq!(refused.opcode, Opcode::Addq.code());
+    }
+    pair.stop();
+}
+
+#[test]
+fn a_request_finds_its_vbucket_when_the_map_settles() {
+    let pair = Pair::new();
+    let key = far_key(&pair.first);
+    let vb: VbId = pair.first.vbucket_of(BUCKET, key.as_bytes());
+    pair.second.switch(BUCKET, vb, false);
+    let (address, words) = (pair.address, format!("set {key} 0 0 1\r\nx\r\n"));
+    let (done, answered) = mpsc::channel();
+    let asking = std::thread::spawn(move || {
+        say(&mut client(address), &words, "STORED\r\n");
+        done.send(()).unwrap();
+    });
+    assert!(answered.recv_timeout(Duration::from_millis(300)).is_err(), "nobody serves it yet");
+    pair.second.switch(BUCKET, vb, true);
+    asking.join().unwrap();
+    assert_eq!(pair.second.stats(BUCKET).curr_items, 1);
+    pair.stop();
+}
+
+#[test]
+fn what_nobody_serves_is_refused_in_the_end_and_the_rest_goes_on() {
+    let pair = Pair::new();
+    let key = far_key(&pair.first);
+    let Pair { first, workers: [facing, serving], address, .. } = pair;
+    serving.stop(Duration::from_secs(5));
+    let mut socket = client(address);
+    say(&mut socket, &format!("get {key}\r\n"), "SERVER_ERROR");
+    let mut other = client(address);
+    let near = (0..).map(|number| format!("near{number}"));
+    let near = near.into_iter().find(|key| first.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 0).unwrap();
+    say(&mut other, &format!("set {near} 0 0 1\r\nx\r\n"), "STORED\r\n");
+    facing.stop(Duration::from_secs(5));
+}
