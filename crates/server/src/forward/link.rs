@@ -90,7 +90,7 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes) {
     let mut connection = None;
     let mut kept_for_later = None;
     while let Some(batch) = gather(jobs, &mut kept_for_later) {
-        let open = match connection.take() {
+        let open = match connection.take().filter(is_open) {
             Some(open) => Ok(open),
             None => connect(peer),
         };
@@ -106,6 +106,15 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes) {
             }
         }
     }
+}
+
+/// Whether a connection that has rested is still there: a peer that was restarted meanwhile has closed it, and what would be
+/// sent on it now would be lost without need.
+fn is_open(connection: &BufReader<TcpStream>) -> bool {
+    let stream = connection.get_ref();
+    let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let nothing_yet = matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+    nothing_yet && stream.set_nonblocking(false).is_ok()
 }
 
 /// Waits for a job, and takes what else there is; `None` at the end.
@@ -204,5 +213,28 @@ fn converse(connection: &mut BufReader<TcpStream>, packet: &Packet<'_>) -> io::R
     match super::status_of(&answer) {
         Status::Success => Ok(()),
         status => Err(io::Error::other(format!("{:?} was refused: {status:?}", packet.opcode))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_was_closed_meanwhile_is_not_used() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other_end, _) = listener.accept().unwrap();
+        let connection = BufReader::new(stream);
+        assert!(is_open(&connection));
+        drop(other_end);
+        // The end is on its way through the kernel.
+        let gone = (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(5));
+            !is_open(&connection)
+        });
+        assert!(gone);
     }
 }

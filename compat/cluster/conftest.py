@@ -1,0 +1,25 @@
+"""A cluster for each file of tests: four nodes, as many of them members as the file asks for."""
+
+import os
+
+import pytest
+from settee.cluster import Cluster
+from settee.node import scratch
+
+ADDRESS = os.environ.get("SETTEE_ADDRESS", "127.0.31.30")
+NODES = 4
+VBUCKETS = 64
+
+
+@pytest.fixture(scope="module")
+def cluster(request):
+    name = request.module.__name__.removeprefix("test_")
+    nodes = Cluster(ADDRESS, scratch(f"cluster-{name}"), NODES)
+    failed = request.session.testsfailed
+    try:
+        nodes.form(members=request.module.MEMBERS)
+        yield nodes
+        if request.session.testsfailed == failed:
+            nodes.stop()
+    finally:
+        nodes.kill()

@@ -1,0 +1,71 @@
+"""Nodes are added, die, come back and leave, and what was written stays."""
+
+import pytest
+from conftest import VBUCKETS
+from settee import documents, kv
+
+MEMBERS = 1
+BUCKET = "main"
+COUNT = 500
+
+
+@pytest.fixture(scope="module")
+def bucket(cluster):
+    cluster.rest.create_bucket(BUCKET, replicas=1, numVBuckets=VBUCKETS)
+    stored = [(kv.SET, 0, f"doc-{n}".encode(), {"extras": bytes(8), "value": str(n).encode()}) for n in range(COUNT)]
+    with documents.connect(cluster[0], BUCKET, vbuckets=VBUCKETS) as client:
+        for request, response in documents.pipeline(client, stored):
+            client.must(f"store {request[2]!r}", response)
+
+
+def items(cluster):
+    return cluster.rest.get(f"/pools/default/buckets/{BUCKET}").json["basicStats"]["itemCount"]
+
+
+def test_two_nodes_are_taken_in(cluster, bucket):
+    for node in cluster.nodes[1:3]:
+        cluster.add(node)
+    assert {m["clusterMembership"] for m in cluster.members().values()} == {"active", "inactiveAdded"}
+    assert not cluster.pool()["balanced"]
+    cluster.rebalance()
+    cluster.wait_healthy(BUCKET)
+    assert cluster.pool()["balanced"]
+    cluster.wait("every document is counted", lambda: items(cluster) == COUNT, 30)
+    chains = cluster.rest.get(f"/pools/default/b/{BUCKET}").json["vBucketServerMap"]["vBucketMap"]
+    assert all(len(set(chain)) == 2 and -1 not in chain for chain in chains)
+    actives = [sum(chain[0] == node for chain in chains) for node in range(3)]
+    assert max(actives) - min(actives) <= 1, actives
+
+
+def test_every_node_tells_the_same(cluster, bucket):
+    told = [node.rest.get("/pools/default").json for node in cluster.nodes[:3]]
+    names = [sorted(node["otpNode"] for node in pool["nodes"]) for pool in told]
+    assert names[0] == names[1] == names[2]
+    assert len({pool["clusterName"] for pool in told}) == 1
+
+
+def test_a_dead_node_is_failed_over_and_recovered(cluster, bucket):
+    dead = cluster[2]
+    dead.kill()
+    cluster.wait_member(dead, status="unhealthy")
+    cluster.fail_over(dead)
+    cluster.wait_member(dead, clusterMembership="inactiveFailed")
+    cluster.wait("every document is still there", lambda: items(cluster) == COUNT, 30)
+    dead.start()
+    cluster.wait_member(dead, status="healthy")
+    cluster.recover(dead, "delta")
+    cluster.rebalance()
+    cluster.wait_healthy(BUCKET)
+    assert items(cluster) == COUNT
+
+
+def test_a_node_leaves_gracefully_and_can_join_again(cluster, bucket):
+    leaves = cluster[2]
+    cluster.rebalance(remove=[leaves])
+    assert len(cluster.members()) == 2
+    assert items(cluster) == COUNT
+    cluster.wait("it is nobody's", lambda: leaves.rest.request("GET", "/pools/default").status == 404, 30)
+    cluster.add(leaves)
+    cluster.rebalance()
+    cluster.wait_healthy(BUCKET)
+    assert items(cluster) == COUNT
