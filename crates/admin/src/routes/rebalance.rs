@@ -132,6 +132,7 @@ pub(super) fn task(call: &Call) -> Value {
         if let Some(last) = &meta.last_rebalance {
             task["statusId"] = last.id.as_str().into();
             task["subtype"] = subtype(last.kind).into();
+            task["settee"] = json!({ "result": result(&last.result) });
         }
         if let Some(text) = error_message(meta) {
             task["errorMessage"] = text.into();
@@ -153,6 +154,14 @@ pub(super) fn task(call: &Call) -> Value {
             "waitsFor": view.waits_for, "startedMs": running.started_ms,
         },
     })
+}
+
+fn result(result: &RebalanceResult) -> &'static str {
+    match result {
+        RebalanceResult::Completed => "completed",
+        RebalanceResult::Stopped => "stopped",
+        RebalanceResult::Failed(_) => "failed",
+    }
 }
 
 fn subtype(kind: RebalanceKind) -> &'static str {

@@ -207,7 +207,18 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
 }
 
 /// Starts a rebalance without `remove`, and waits for its end if asked to.
-pub(super) fn start(session: &Session, remove: &[String], force: bool, wait: bool) -> Result<(), Failure> {
+fn start(session: &Session, remove: &[String], force: bool, wait: bool) -> Result<(), Failure> {
+    begin(session, remove, force)?;
+    if wait {
+        watch::until_done(session, "rebalance", &|| false)
+    } else {
+        println!("the rebalance runs; `settee cluster status` shows how far it is");
+        Ok(())
+    }
+}
+
+/// Starts a rebalance without `remove`.
+pub(super) fn begin(session: &Session, remove: &[String], force: bool) -> Result<(), Failure> {
     let nodes = session.nodes()?;
     let (known, ejected) = (otp_list(&nodes), otp_list(&find(&nodes, remove)?));
     let force = if force { "true" } else { "false" };
@@ -216,13 +227,7 @@ pub(super) fn start(session: &Session, remove: &[String], force: bool, wait: boo
         ("ejectedNodes", ejected.as_str()),
         ("allowUnderProvisioned", force),
     ];
-    session.post("/controller/rebalance", &form, "the rebalance was not started")?;
-    if wait {
-        watch::until_done(session, "rebalance")
-    } else {
-        println!("the rebalance runs; `settee cluster status` shows how far it is");
-        Ok(())
-    }
+    session.post("/controller/rebalance", &form, "the rebalance was not started").map(|_| ())
 }
 
 pub(super) fn stop(args: &StopArgs) -> Result<(), Failure> {
@@ -245,7 +250,7 @@ pub(super) fn failover(args: &FailoverArgs) -> Result<(), Failure> {
     match (args.hard, args.no_wait) {
         (true, _) => println!("failed over: {names}"),
         (false, true) => println!("{names}: the graceful failover runs"),
-        (false, false) => watch::until_done(&session, "graceful failover")?,
+        (false, false) => watch::until_done(&session, "graceful failover", &|| false)?,
     }
     Ok(())
 }

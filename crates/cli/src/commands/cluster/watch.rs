@@ -20,12 +20,12 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// How long the node that is asked may be silent: it may be the one that is being restarted.
 const SILENT_MAX: Duration = Duration::from_secs(60);
 
-/// Waits for the end of what is running. `what` is a noun: "rebalance".
-pub(super) fn until_done(session: &Session, what: &str) -> Result<(), Failure> {
+/// Waits for the end of what is running, or until nobody wants to know any more. `what` is a noun: "rebalance".
+pub(super) fn until_done(session: &Session, what: &str, given_up: &dyn Fn() -> bool) -> Result<(), Failure> {
     let started = Instant::now();
     let mut line = Line::new();
     let mut heard = Instant::now();
-    loop {
+    while !given_up() {
         match session.rest.get_json("/pools/default/tasks") {
             Ok(tasks) => {
                 heard = Instant::now();
@@ -48,12 +48,15 @@ pub(super) fn until_done(session: &Session, what: &str) -> Result<(), Failure> {
         }
         sleep(LOOK_EVERY);
     }
+    line.finish();
+    Ok(())
 }
 
 fn ended(task: &Value, what: &str, took: Duration) -> Result<(), Failure> {
-    match task["errorMessage"].as_str() {
-        Some(reason) => Err(Failure(format!("the {what} ended without success: {reason}"))),
-        None => {
+    match (task["errorMessage"].as_str(), task["settee"]["result"].as_str()) {
+        (Some(reason), _) => Err(Failure(format!("the {what} ended without success: {reason}"))),
+        (None, Some("stopped")) => Err(Failure(format!("somebody stopped the {what}"))),
+        (None, _) => {
             println!("{what} complete after {}", duration(took.as_secs()));
             Ok(())
         }

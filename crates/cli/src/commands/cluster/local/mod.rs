@@ -17,6 +17,7 @@ use client::Rest;
 use super::{
     Access, change,
     session::{Session, failed},
+    watch,
 };
 use crate::commands::Failure;
 use child::Child;
@@ -152,7 +153,8 @@ fn form(args: &Args, first: &Place, places: &[Place], stop: &signals::Stop) -> R
         change::add_one(&session, &place.rest(), session.login(), None)?;
     }
     if !missing.is_empty() {
-        change::start(&session, &[], false, true)?;
+        change::begin(&session, &[], false)?;
+        watch::until_done(&session, "rebalance", &|| stop.is_wanted())?;
     }
     if !args.no_bucket {
         ensure_bucket(args, &session, places.len())?;
