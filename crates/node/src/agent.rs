@@ -13,6 +13,7 @@ use cluster::{
     report::{BucketReport, VbReport},
 };
 use engine::Activation;
+use replication::consumer::StreamWish;
 
 use crate::{
     copies::Copies,
@@ -56,15 +57,6 @@ pub struct Wish {
     pub peer: NodeId,
     /// By vBucket.
     pub streams: Vec<StreamWish>,
-}
-
-/// A vBucket to follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamWish {
-    /// Which.
-    pub vb: VbId,
-    /// The stream counts for this term only.
-    pub term: u64,
 }
 
 /// See the module. One per node.

@@ -20,6 +20,6 @@ mod agent;
 mod copies;
 mod duty;
 
-pub use agent::{Agent, Buckets, Step, StreamWish, Wish};
+pub use agent::{Agent, Buckets, Step, Wish};
 pub use copies::{Copies, Copy};
 pub use duty::{Duty, duty};

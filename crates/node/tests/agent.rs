@@ -1,5 +1,7 @@
 //! The agent against copies that remember what was asked of them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -10,7 +12,8 @@ use std::{
 use base::{BucketUuid, NodeId, Now, Seqno, Status, VbId, VbRole, bucket::BucketKind};
 use cluster::{Command, Membership, Metadata, NodeInfo, Ports, Recovery, VbPhase, VbPlan, report::VbReport};
 use engine::Activation;
-use settee_node::{Agent, Buckets, Copies, Copy, Step, StreamWish, Wish};
+use replication::consumer::StreamWish;
+use settee_node::{Agent, Buckets, Copies, Copy, Step, Wish};
 
 const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);

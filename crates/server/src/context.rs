@@ -8,10 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::Now;
+use base::{Now, Status};
 use engine::Waiter;
 
 use crate::{
+    call::Stop,
     connection::Located,
     helper::Helper,
     meter::{BucketMeter, OpKind},
@@ -38,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) helper: Helper,
     pub(crate) now: Now,
+    /// Active copies must not serve in this turn: see [`crate::lease`].
+    pub(crate) lease_has_run_out: bool,
     /// When the input being executed was read.
     pub(crate) read_at: Instant,
     pub(crate) stopwatch: Stopwatch,
@@ -72,6 +75,7 @@ impl Context {
             snapshot,
             helper,
             now,
+            lease_has_run_out: false,
             read_at: begun,
             stopwatch: Stopwatch::new(begun),
             connection: 0,
@@ -86,6 +90,21 @@ impl Context {
             bytes_read: 0,
             bytes_written: 0,
         }
+    }
+
+    /// Reads the clocks at the beginning of a turn.
+    pub(crate) fn begin_turn(&mut self) {
+        self.now = self.shared.now();
+        self.lease_has_run_out = self.shared.lease.has_run_out();
+    }
+
+    /// Refuses what needs an active copy while none may serve.
+    ///
+    /// # Errors
+    /// `TemporaryFailure`: the client tries again, here or where a newer map sends it.
+    #[inline]
+    pub(crate) fn require_lease(&self) -> Result<(), Stop> {
+        if self.lease_has_run_out { Err(lease_has_run_out()) } else { Ok(()) }
     }
 
     /// Names a parked request of the current connection.
@@ -159,6 +178,14 @@ impl Context {
     pub(crate) fn micros_until(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.read_at).as_micros()).unwrap_or(u64::MAX)
     }
+}
+
+#[cold]
+fn lease_has_run_out() -> Stop {
+    Stop::Refused(
+        Status::TemporaryFailure,
+        "The node has lost touch with its cluster and serves nothing until it is back",
+    )
 }
 
 /// Cheap randomness for choices that need no secrecy (xorshift64*).

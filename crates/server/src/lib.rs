@@ -17,6 +17,7 @@ mod forward;
 mod handlers;
 mod handshake;
 mod helper;
+mod lease;
 pub mod limits;
 pub mod links;
 mod mailbox;

@@ -20,7 +20,7 @@ use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
 use engine::Bucket;
 use parking_lot::Mutex;
 
-use crate::{dcp::DcpConnections, forward::Forwarder, meter::BucketMeter};
+use crate::{dcp::DcpConnections, forward::Forwarder, lease::Lease, meter::BucketMeter};
 
 /// Version of a cluster map: epoch first, then revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,6 +166,8 @@ pub struct Shared {
     pub totals: Totals,
     /// The disk at the last look.
     pub(crate) disk: Mutex<DiskLevel>,
+    /// Until when active copies may serve.
+    pub(crate) lease: Lease,
 }
 
 /// How full the disk is.
@@ -228,6 +230,7 @@ impl Shared {
             forward: Forwarder::default(),
             totals: Totals::default(),
             disk: Mutex::default(),
+            lease: Lease::default(),
         }))
     }
 

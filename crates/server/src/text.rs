@@ -230,6 +230,7 @@ impl TextCall<'_> {
         }
         let (vb, key) = self.locate(logical, scratch)?;
         let bucket = self.session.bucket()?;
+        self.context.require_lease()?;
         self.session.require(Privilege::Read, key.key)?;
         let (out, now) = (&mut *self.out, self.context.now);
         let kind = if expiry.is_some() { OpKind::GetAndTouch } else { OpKind::Get };
@@ -312,6 +313,7 @@ impl TextCall<'_> {
                 (acknowledgement.number(), *mutated, deadline, *timed_out)
             }
             _ => {
+                self.context.require_lease()?;
                 self.session.require(privilege, key.key)?;
                 let applied = apply(self, vb, key);
                 self.context.ran(kind);

@@ -132,7 +132,7 @@ impl Worker {
                 tracing::error!(%error, "a data-plane loop cannot poll");
                 return;
             }
-            self.context.now = self.context.shared.now();
+            self.context.begin_turn();
             let woke_at = Instant::now();
             self.context.stopwatch.lap(woke_at);
             self.follow_snapshot();

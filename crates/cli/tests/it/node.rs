@@ -25,10 +25,16 @@ pub(crate) fn settee() -> Command {
 
 /// `settee serve` on free ports; the ports file lies beside the data.
 pub(crate) fn serve(dir: &Path) -> Command {
+    serve_on(dir, &Value::Null)
+}
+
+/// The same on the ports that an earlier start reported, as far as it did.
+fn serve_on(dir: &Path, ports: &Value) -> Command {
     let mut command = settee();
     command.args(["serve", "--listen", "127.0.0.1", "--log-level", "error", "--memory-quota-mb", "512"]);
     for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "memcached"] {
-        command.args([format!("--port-{port}"), "0".into()]);
+        let number = ports[port.replace('-', "_")].as_u64().unwrap_or(0);
+        command.args([format!("--port-{port}"), number.to_string()]);
     }
     command.arg("--data-dir").arg(dir.join("data")).arg("--ports-file").arg(dir.join("ports.json"));
     command
@@ -36,9 +42,17 @@ pub(crate) fn serve(dir: &Path) -> Command {
 
 impl Node {
     pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
+        Self::start_with(dir, serve(dir), more)
+    }
+
+    /// Starts a node again that was stopped or killed, on the ports that it had.
+    pub(crate) fn restart(&mut self, dir: &Path) {
+        *self = Self::start_with(dir, serve_on(dir, &self.ports), &[]);
+    }
+
+    fn start_with(dir: &Path, mut command: Command, more: &[&str]) -> Self {
         let file = dir.join("ports.json");
         let _ = std::fs::remove_file(&file);
-        let mut command = serve(dir);
         if more.contains(&"--init-username") {
             command.env("SETTEE_INIT_PASSWORD", PASSWORD);
         }

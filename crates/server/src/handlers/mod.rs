@@ -42,6 +42,9 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     if let Some(Resumed { stage: Stage::Durable { .. }, .. }) = call.resumed {
         return store::resume_durable(call);
     }
+    if needs_active(call.request.loud) {
+        call.context.require_lease()?;
+    }
     use Opcode as O;
     match call.request.loud {
         O::Get | O::Getk => get::get(call),
@@ -107,6 +110,17 @@ pub(crate) fn needs_value(loud: Opcode) -> bool {
     use Opcode as O;
     let reads = [O::Get, O::Getk, O::Gat, O::GetLocked, O::Append, O::Prepend, O::Increment, O::Decrement];
     reads.contains(&loud) || SpecOp::is_opcode(loud)
+}
+
+/// Whether a command is for active copies only. Lookups within documents say themselves whether they are.
+#[inline]
+fn needs_active(loud: Opcode) -> bool {
+    use Opcode as O;
+    match loud {
+        O::GetReplica | O::SubdocGet | O::SubdocExists | O::SubdocGetCount | O::SubdocMultiLookup => false,
+        O::Observe | O::RangeScanCreate | O::RangeScanContinue | O::SeqnoPersistence => true,
+        other => other.has_document_key(),
+    }
 }
 
 /// Whether the work may be out of proportion to the bytes that ask for it and the bytes that answer: these are searched,

@@ -123,6 +123,8 @@ fn process(shared: &Shared) -> Pairs {
         pair("settee_disk_free_min", disk.free_min),
         pair("settee_disk_low", disk.low),
     ]);
+    // Present where actives serve only under a lease.
+    pairs.extend(shared.lease.left_millis().map(|millis| pair("settee_lease_ms", millis)));
     pairs
 }
 

@@ -29,6 +29,9 @@ pub(crate) fn lookup(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let request = decode(call)?;
     call.session.require(Privilege::Read, call.request.key.key)?;
     let from_replica = request.doc.has(DocFlags::REPLICA_READ);
+    if !from_replica {
+        call.context.require_lease()?;
+    }
     let specs: Vec<LookupSpec<'_>> = request.specs().map(|spec| lookup_spec(&spec)).collect();
     let lookup = Lookup {
         specs: &specs,

@@ -49,6 +49,8 @@ pub(crate) struct NodeBells {
     pub(crate) housekeeping: Arc<Bell>,
     /// Mutations are to be paced.
     pub(crate) pacing: Arc<Bell>,
+    /// Metadata were applied, or a copy of a vBucket has changed.
+    pub(crate) steward: Arc<Bell>,
 }
 
 /// Rings that are kept: as many as there are listeners, at least. Who works without ever waiting hears none, and is not

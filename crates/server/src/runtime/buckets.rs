@@ -4,9 +4,18 @@
 //! Order matters. A bucket is opened before it is published, and unpublished before its threads are stopped and
 //! its files removed, so that a worker never meets a bucket that cannot answer.
 
-use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use base::{BucketUuid, Now, bucket::BucketKind, limits};
+use base::{BucketUuid, Now, VbRole, bucket::BucketKind, limits};
 use cluster::{BucketInfo, ClusterError, Metadata};
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError};
 use parking_lot::Mutex;
@@ -67,6 +76,8 @@ pub(crate) struct OpenBuckets {
     this_node: Arc<ThisNode>,
     bells: NodeBells,
     open: Mutex<HashMap<String, OpenBucket>>,
+    /// Grows whenever a bucket was opened or closed.
+    generation: AtomicU64,
 }
 
 impl OpenBuckets {
@@ -78,7 +89,8 @@ impl OpenBuckets {
         this_node: Arc<ThisNode>,
     ) -> Self {
         let bells = NodeBells::default();
-        Self { data_dir, disk, shared, wakes, workers, this_node, bells, open: Mutex::default() }
+        let generation = AtomicU64::new(0);
+        Self { data_dir, disk, shared, wakes, workers, this_node, bells, open: Mutex::default(), generation }
     }
 
     /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
@@ -93,14 +105,18 @@ impl OpenBuckets {
                     change(&bucket.engine, info, self.shared.now());
                     Ok(())
                 }
-                None => self.open_bucket(name, info).map(|bucket| {
+                None => self.open_bucket(name, info, first_role(metadata, info)).map(|bucket| {
                     open.insert(name.clone(), bucket);
+                    self.generation.fetch_add(1, Ordering::Release);
                 }),
             };
             outcome = outcome.and(carried_out);
         }
         self.publish(&open, metadata);
         drop(open);
+        if !gone.is_empty() {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
         for (name, bucket) in gone {
             outcome = outcome.and(self.remove(&name, bucket));
         }
@@ -122,6 +138,23 @@ impl OpenBuckets {
     pub(crate) fn patients(&self) -> Vec<Patient> {
         let open = self.open.lock();
         open.values().map(|bucket| (Arc::clone(&bucket.engine), Arc::clone(&bucket.meter))).collect()
+    }
+
+    /// Grows whenever a bucket was opened or closed.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The engines of all open buckets.
+    pub(crate) fn list(&self) -> Vec<(BucketUuid, Arc<Bucket>)> {
+        let open = self.open.lock();
+        open.values().map(|bucket| (bucket.uuid.clone(), Arc::clone(&bucket.engine))).collect()
+    }
+
+    /// The engine of the open bucket with that uuid.
+    pub(crate) fn engine_of(&self, uuid: &BucketUuid) -> Option<Arc<Bucket>> {
+        let open = self.open.lock();
+        open.values().find(|bucket| bucket.uuid == *uuid).map(|bucket| Arc::clone(&bucket.engine))
     }
 
     /// The engine of an open bucket.
@@ -179,7 +212,7 @@ impl OpenBuckets {
         names.into_iter().filter_map(|name| open.remove_entry(&name)).collect()
     }
 
-    fn open_bucket(&self, name: &str, info: &BucketInfo) -> Result<OpenBucket, BucketError> {
+    fn open_bucket(&self, name: &str, info: &BucketInfo, role: VbRole) -> Result<OpenBucket, BucketError> {
         let folder = self.data_dir.bucket(&info.uuid);
         let persistent = info.kind == BucketKind::Couchbase;
         let stores = if persistent { self.open_stores(name, &folder)? } else { Vec::new() };
@@ -189,7 +222,7 @@ impl OpenBuckets {
         let bells = Arc::new(BucketBells::new(shards, bells, self.wakes.clone(), counted));
         let notifier = Arc::clone(&bells) as Arc<dyn Notifier>;
         let manifest = Arc::new(info.manifest.clone());
-        let options = options(name, info, shards);
+        let options = BucketOptions { role, ..options(name, info, shards) };
         let engine = Bucket::open(options, stores, manifest, notifier, self.shared.now())
             .map_err(|source| BucketError::Open { name: name.into(), source })?;
         let (shared, counted) = (Arc::clone(&self.shared), Arc::clone(&meter));
@@ -247,6 +280,7 @@ impl OpenBuckets {
             .initialized
             .then(|| ConfigDocument::new(version, cluster::config::cluster_config(metadata, &this_node)));
         self.shared.publish(Snapshot::new(Arc::clone(metadata), entries.collect(), cluster_config));
+        self.bells.steward.ring();
     }
 
     /// Ends a bucket that is no longer published. Connections and housekeeping let go of it one by one; whoever is last
@@ -271,6 +305,13 @@ impl OpenBuckets {
         });
         waiter.map(drop).map_err(|source| BucketError::Io { name: name.into(), source })
     }
+}
+
+/// What copies are when their bucket has been opened. On a node that is alone they serve at once, as there is nobody to
+/// ask; elsewhere the steward decides, who knows whether the metadata is the newest. Every node has a cache of its own.
+fn first_role(metadata: &Metadata, info: &BucketInfo) -> VbRole {
+    let is_alone = metadata.nodes.len() < 2;
+    if is_alone || info.kind == BucketKind::Memcached { VbRole::Active } else { VbRole::Dead }
 }
 
 fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {

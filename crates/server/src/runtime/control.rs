@@ -17,8 +17,8 @@ use std::{
 };
 
 use admin::{
-    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, JoinOffer, Limits, NodeCall, NodeControl,
-    PhaseView, SystemStats, Views,
+    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, ClusterStatus, JoinOffer, Limits, NodeCall,
+    NodeControl, PhaseView, SystemStats, Views,
 };
 use arc_swap::ArcSwap;
 use base::{BucketUuid, NodeId, bucket::BucketKind};
@@ -50,6 +50,7 @@ use super::{
 use crate::{
     Shared, Wakes,
     handlers::{dcp_stats, stats},
+    lease,
     meter::OpKind,
     phases::Phase,
     shared,
@@ -110,6 +111,8 @@ pub(crate) struct Control {
     certificate: String,
     this_node: Arc<ThisNode>,
     listen: IpAddr,
+    /// How the cluster is, as its leader told last, and when.
+    cluster: ArcSwap<(Arc<ClusterStatus>, u64)>,
 }
 
 impl Control {
@@ -133,6 +136,7 @@ impl Control {
             certificate: parts.certificate,
             this_node: parts.this_node,
             listen: parts.listen,
+            cluster: ArcSwap::default(),
         })
     }
 
@@ -368,6 +372,11 @@ impl Control {
         self.agreement.leader()
     }
 
+    /// Takes note of how the cluster is, as its leader says.
+    pub(crate) fn heard_of_cluster(&self, status: ClusterStatus) {
+        self.cluster.store(Arc::new((Arc::new(status), lease::clock_millis())));
+    }
+
     /// Whether this node leads.
     pub(crate) fn leads(&self) -> bool {
         self.agreement.leads()
@@ -429,10 +438,19 @@ impl Control {
     }
 }
 
+/// What the leader said of the cluster is good for so long: every report is answered with it.
+const STATUS_GOOD_MILLIS: u64 = 2_000;
 /// Percent of a quota that keys and metadata may take without a warning (ns_server).
 const OVERHEAD_PERCENT: u64 = 50;
 
 impl Control {
+    fn lease_alert(&self) -> Option<String> {
+        self.shared.lease.has_run_out().then(|| {
+            let node = self.listen;
+            format!("Node {node} has lost touch with its cluster: it serves nothing until a majority hears it again.")
+        })
+    }
+
     /// What the memory of buckets makes an administrator's business: before clients see errors, then while they do.
     fn pressure_alerts(&self) -> Vec<String> {
         let node = self.listen;
@@ -494,6 +512,17 @@ impl NodeControl for Control {
 
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<CommandApplied, ClusterError>> {
         Box::pin(self.propose(command))
+    }
+
+    fn cluster_status(&self) -> Arc<ClusterStatus> {
+        let heard = self.cluster.load();
+        let (status, at) = &**heard;
+        let is_old = lease::clock_millis().saturating_sub(*at) > STATUS_GOOD_MILLIS;
+        if is_old || status.leader != self.leader() {
+            Arc::new(ClusterStatus { stale: true, ..ClusterStatus::clone(status) })
+        } else {
+            Arc::clone(status)
+        }
     }
 
     fn internal<'a>(&'a self, name: &'a str, body: Vec<u8>) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
@@ -573,7 +602,7 @@ impl NodeControl for Control {
         Some(BucketStatsView {
             items: stats.curr_items,
             // There are none as long as every vBucket is active.
-            replica_items: 0,
+            replica_items: stats.replica.items,
             mem_used: stats.mem_used,
             quota_min: stats.quota_min(),
             disk_used: stats.disk_bytes,
@@ -624,7 +653,7 @@ impl NodeControl for Control {
                 self.listen
             )
         };
-        disk.low.then(text).into_iter().chain(self.pressure_alerts()).collect()
+        disk.low.then(text).into_iter().chain(self.lease_alert()).chain(self.pressure_alerts()).collect()
     }
 
     fn certificate_pem(&self) -> Option<String> {

@@ -26,10 +26,12 @@ mod internal;
 mod listeners;
 mod machine;
 mod options;
+mod orchestration;
 mod pacing;
 mod peers;
 mod proposals;
 mod standing;
+mod steward;
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -46,6 +48,7 @@ use self::{
     gauges::Gauges,
     identity::{Beginning, ThisNode, fresh_node},
     listeners::Listeners,
+    orchestration::Orchestration,
     peers::Peers,
 };
 pub use self::{
@@ -58,6 +61,7 @@ pub use storage::DiskLimits;
 
 use crate::{
     ListenerKind, Shared, WorkerOptions, Workers,
+    links::Links,
     shared::Snapshot,
     tls::{Certificate, TlsError},
 };
@@ -121,6 +125,8 @@ pub struct Node {
     compaction: Attendant,
     disk_guard: Attendant,
     pacing: Attendant,
+    steward: Attendant,
+    links: Arc<Links>,
     agreement: Arc<Agreement>,
     control_plane: tokio::runtime::Runtime,
     shutdown: tokio::sync::watch::Sender<bool>,
@@ -217,7 +223,7 @@ impl Node {
             caught_up,
             origin: seed,
             buckets: Arc::clone(&buckets),
-            shared,
+            shared: Arc::clone(&shared),
             wakes,
             audit: Arc::clone(&audit),
             gauges: Arc::new(Gauges::new(&options.data_dir)),
@@ -232,12 +238,35 @@ impl Node {
             control_plane.block_on(control.initialize_unattended(init))?;
         }
 
+        let (shutdown, _) = tokio::sync::watch::channel(false);
+        let links = Links::start(Arc::clone(&shared), &workers, control_plane.handle().clone(), {
+            let bell = bells.steward;
+            move || bell.ring()
+        });
+        let orchestration = Orchestration::new(&control);
+        let (reports, newest) = tokio::sync::watch::channel(None);
+        let reporting = steward::reporting::Parts {
+            control: Arc::clone(&control),
+            orchestration: Arc::clone(&orchestration),
+            shared: Arc::clone(&shared),
+            reports: newest,
+        };
+        control_plane.spawn(steward::reporting::run(reporting, shutdown.subscribe()));
+        control_plane.spawn(orchestration.run(shutdown.subscribe()));
+        let steward = steward::start(steward::Parts {
+            control: Arc::clone(&control),
+            buckets: Arc::clone(&buckets),
+            links: Arc::clone(&links),
+            shared,
+            reports,
+            boot: seed,
+        })?;
+
         workers.add_listener(listeners.kv, ListenerKind::Kv)?;
         workers.add_listener(listeners.kv_tls, ListenerKind::KvTls)?;
         if let Some(memcached) = listeners.memcached {
             workers.add_listener(memcached, ListenerKind::Memcached)?;
         }
-        let (shutdown, _) = tokio::sync::watch::channel(false);
         let Listeners { mgmt, mgmt_tls, capi, .. } = listeners;
         control.serve(&control_plane, ControlListeners { mgmt, mgmt_tls, capi, tls }, &shutdown)?;
         control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
@@ -251,6 +280,8 @@ impl Node {
             compaction,
             disk_guard,
             pacing,
+            steward,
+            links,
             agreement,
             control_plane,
             shutdown,
@@ -298,6 +329,8 @@ impl Node {
         // While the others can still be reached.
         self.agreement.hand_over();
         self.shutdown.send_replace(true);
+        self.steward.stop();
+        self.links.stop();
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
         self.agreement.stop();
         self.housekeeping.stop();

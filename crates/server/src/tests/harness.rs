@@ -342,7 +342,7 @@ pub(super) struct Wire {
 impl Wire {
     /// Feeds bytes and returns what comes back.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
-        self.context.now = self.context.shared.now();
+        self.context.begin_turn();
         self.context.snapshot = self.context.shared.snapshot();
         self.rest.extend_from_slice(bytes);
         self.after = self.connection.catch_up(&mut self.out, &mut self.context);

@@ -1,0 +1,156 @@
+//! Several nodes as one cluster: replication, the loss of a node, its return, and rebalancing, through the commands that
+//! people use.
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+
+use base::bucket::DurabilityLevel;
+use client::{Client, Login, Rest};
+use protocol::binary::Opcode;
+use tempfile::TempDir;
+
+use crate::node::{Node, PASSWORD, USERNAME, settee};
+
+/// Whatever a cluster does by itself it has done by then, on a busy machine too.
+const SOON: Duration = Duration::from_secs(60);
+const VBUCKETS: &str = "64";
+
+/// Nodes with their folders. The first one is initialised; it is the one that is asked.
+struct Cluster {
+    nodes: Vec<Node>,
+    dirs: Vec<TempDir>,
+}
+
+impl Cluster {
+    /// So many nodes as one cluster with a bucket `app`, of which there is one replica.
+    fn form(count: usize) -> Self {
+        let dirs: Vec<TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let start = |(index, dir): (usize, &TempDir)| {
+            let init: &[&str] = if index == 0 { &["--init-username", USERNAME] } else { &[] };
+            Node::start(dir.path(), init)
+        };
+        let cluster = Self { nodes: dirs.iter().enumerate().map(start).collect(), dirs };
+        let others: Vec<String> = cluster.nodes[1..].iter().map(Node::rest).collect();
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        cluster.command(&[&["add"], &others[..], &["--rebalance"]].concat());
+        let bucket =
+            [("name", "app"), ("ramQuotaMB", "100"), ("replicaNumber", "1"), ("numVBuckets", VBUCKETS)];
+        cluster.rest().post("/pools/default/buckets", &bucket).unwrap();
+        cluster
+    }
+
+    fn rest(&self) -> Rest {
+        Rest::new(self.nodes[0].rest(), Some((USERNAME, PASSWORD)))
+    }
+
+    fn client(&self) -> Client {
+        let user = Some((USERNAME.into(), PASSWORD.into()));
+        let login = Login { user, bucket: Some("app".into()), collections: false };
+        Client::connect(&self.nodes[0].kv(), &login).unwrap()
+    }
+
+    /// `settee cluster …`, which has to succeed.
+    fn command(&self, args: &[&str]) {
+        let host = self.nodes[0].rest();
+        let output = settee()
+            .arg("cluster")
+            .args(args)
+            .args(["--host", &host, "--username", USERNAME])
+            .env("SETTEE_PASSWORD", PASSWORD)
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&said));
+    }
+}
+
+/// Writes documents that have to be on a majority of copies when that is said; what they are.
+fn write_durably(client: &mut Client, prefix: &str, count: usize) -> BTreeMap<String, String> {
+    let write = |index| {
+        let (key, value) = (format!("{prefix}-{index}"), format!("value of {prefix}-{index}"));
+        let written = store(client, &key, &value, Some(DurabilityLevel::Majority));
+        written.unwrap_or_else(|error| panic!("{key}: {error}"));
+        (key, value)
+    };
+    (0..count).map(write).collect()
+}
+
+fn store(
+    client: &mut Client,
+    key: &str,
+    value: &str,
+    durability: Option<DurabilityLevel>,
+) -> client::Result<client::Mutation> {
+    let options = client::WriteOptions { durability, ..Default::default() };
+    client.store(Opcode::Set, key.as_bytes(), value.as_bytes(), &options)
+}
+
+fn assert_has(client: &mut Client, documents: &BTreeMap<String, String>) {
+    for (key, value) in documents {
+        let found = client.get(key.as_bytes()).unwrap_or_else(|error| panic!("{key}: {error}"));
+        let found = found.unwrap_or_else(|| panic!("{key} is lost"));
+        assert_eq!(String::from_utf8_lossy(&found.value), *value);
+    }
+}
+
+/// Repeats something until it answers.
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < SOON, "{what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn durable_writes_survive_the_loss_of_a_node_and_all_that_follows() {
+    let mut cluster = Cluster::form(3);
+    let mut client = cluster.client();
+    let mut written = write_durably(&mut client, "before", 300);
+
+    cluster.nodes[1].kill();
+    let lost = cluster.nodes[1].rest();
+    cluster.command(&["failover", "--hard", &lost]);
+    let mut client = cluster.client();
+    assert_has(&mut client, &written);
+    assert!(!client.map().nodes.contains(&cluster.nodes[1].kv()));
+
+    // It comes back with what it had.
+    let dir = cluster.dirs[1].path().to_owned();
+    cluster.nodes[1].restart(&dir);
+    cluster.command(&["recover", "--delta", &lost, "--rebalance"]);
+    let mut client = cluster.client();
+    assert!(client.map().nodes.contains(&cluster.nodes[1].kv()));
+    assert_has(&mut client, &written);
+    written.append(&mut write_durably(&mut client, "after", 300));
+
+    // Another one leaves in peace.
+    let leaving = cluster.nodes[2].rest();
+    cluster.command(&["remove", &leaving]);
+    let mut client = cluster.client();
+    assert_eq!(client.map().nodes.len(), 2);
+    assert_has(&mut client, &written);
+    write_durably(&mut client, "last", 100);
+}
+
+#[test]
+fn a_node_that_restarts_uncleanly_serves_what_its_replicas_have() {
+    let mut cluster = Cluster::form(3);
+    let mut client = cluster.client();
+    let written = write_durably(&mut client, "key", 300);
+    let dir = cluster.dirs[2].path().to_owned();
+    cluster.nodes[2].kill();
+    cluster.nodes[2].restart(&dir);
+    eventually("every document is served again", || {
+        let mut client = cluster.client();
+        client.patience = Duration::from_secs(2);
+        written.keys().all(|key| client.get(key.as_bytes()).is_ok_and(|found| found.is_some())).then_some(())
+    });
+    assert_has(&mut cluster.client(), &written);
+}

@@ -1,0 +1,170 @@
+//! Drives [`cluster::orchestrator`] on the node that leads: reports in, the next changes of the metadata out.
+//!
+//! What the orchestrator knows is lost with the leadership, and wherever this process was held up for long: who leads
+//! next, or goes on, finds the rest of the plan in the metadata, and counts everybody's silence anew.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock, Weak},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use admin::{ClusterStatus, NodeControl, NodeShare, RebalanceView};
+use base::NodeId;
+use cluster::{
+    ClusterError, Command, Metadata, NodeReport,
+    orchestrator::{Health, Orchestrator, RebalanceProgress},
+};
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, watch},
+    time,
+};
+
+use super::{control::Control, steward::reporting::Reply};
+use crate::lease;
+
+/// Between two looks when nobody reports anything.
+const IDLE: Duration = Duration::from_millis(250);
+/// Between two looks at least.
+const AT_MOST: Duration = Duration::from_millis(10);
+/// The question by which nodes report.
+pub(super) const REPORT: &str = "report";
+/// A node is not called silent before it has had so long to report.
+const FIRST_REPORT_MILLIS: u64 = 3_000;
+/// Whoever has not looked for so long cannot tell who else was silent.
+const HELD_UP_MILLIS: u64 = 1_000;
+
+/// See the module. One per node, at work on the leader only.
+pub(super) struct Orchestration {
+    control: Weak<Control>,
+    state: Mutex<State>,
+    reported: Notify,
+    /// When time was first asked for: by the wall clock, and by the one that never jumps.
+    began: OnceLock<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Present while this node leads.
+    orchestrator: Option<Orchestrator>,
+    looked_at: u64,
+    /// Since when which nodes could have reported.
+    awaited: BTreeMap<NodeId, u64>,
+}
+
+impl Orchestration {
+    /// Hears what nodes report from now on.
+    pub(super) fn new(control: &Arc<Control>) -> Arc<Self> {
+        let (state, reported, began) = Default::default();
+        let me = Arc::new(Self { control: Arc::downgrade(control), state, reported, began });
+        let listener = Arc::clone(&me);
+        control.routes().add(REPORT, move |body| {
+            let reply = listener.take_encoded(&body);
+            async move { reply }
+        });
+        me
+    }
+
+    /// Orchestrates while this node leads, until `ended`.
+    pub(super) async fn run(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
+        while let Some(control) = self.control.upgrade() {
+            tokio::select! {
+                // An error means that the sender is gone: the node stops as well.
+                _ = ended.wait_for(|stop| *stop) => return,
+                _ = time::timeout(IDLE, self.reported.notified()) => {}
+            }
+            for command in self.look(&control) {
+                if let Err(error) = control.propose(command).await {
+                    // Whoever leads then looks again.
+                    tracing::debug!(%error, "a change of the map was not accepted");
+                }
+            }
+            time::sleep(AT_MOST).await;
+        }
+    }
+
+    /// What is to be changed now.
+    fn look(&self, control: &Control) -> Vec<Command> {
+        let mut state = self.state.lock();
+        if !control.leads() || !control.caught_up() {
+            state.orchestrator = None;
+            return Vec::new();
+        }
+        let now = self.now_millis();
+        if now.saturating_sub(state.looked_at) > HELD_UP_MILLIS {
+            state.orchestrator = None;
+        }
+        let metadata = control.metadata();
+        let State { orchestrator, looked_at, awaited } = &mut *state;
+        if orchestrator.is_none() {
+            awaited.clear();
+        }
+        awaited.retain(|id, _| metadata.node_by_id(*id).is_some());
+        for node in &metadata.nodes {
+            awaited.entry(node.id).or_insert(now);
+        }
+        *looked_at = now;
+        orchestrator.get_or_insert_with(Orchestrator::new).step(&metadata, now)
+    }
+
+    /// Unix milliseconds that never jump, as counted since the start of this process.
+    fn now_millis(&self) -> u64 {
+        let unix = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        let &(unix, clock) = self.began.get_or_init(|| (unix(), lease::clock_millis()));
+        unix + (lease::clock_millis() - clock)
+    }
+
+    fn take_encoded(&self, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
+        let unreadable = |error: serde_json::Error| ClusterError::Failed(error.to_string());
+        let reply = self.take(serde_json::from_slice(body).map_err(unreadable)?)?;
+        serde_json::to_vec(&reply).map_err(unreadable)
+    }
+
+    /// Takes a node's report.
+    ///
+    /// # Errors
+    /// When this node does not lead.
+    pub(super) fn take(&self, report: NodeReport) -> Result<Reply, ClusterError> {
+        let refused = || ClusterError::Failed("this node does not lead".into());
+        let control = self.control.upgrade().filter(|control| control.leads()).ok_or_else(refused)?;
+        let now = self.now_millis();
+        let metadata = control.metadata();
+        let mut state = self.state.lock();
+        state.orchestrator.as_mut().ok_or_else(refused)?.report(report, now);
+        let status = status(&state, &metadata, control.leader(), now);
+        drop(state);
+        self.reported.notify_one();
+        Ok(Reply { lease_millis: Orchestrator::lease_ms(&metadata), status })
+    }
+}
+
+/// How the cluster is, for REST on every node.
+fn status(state: &State, metadata: &Metadata, leader: Option<NodeId>, now_millis: u64) -> ClusterStatus {
+    let Some(orchestrator) = &state.orchestrator else {
+        return ClusterStatus { stale: true, ..ClusterStatus::default() };
+    };
+    let is_silent = |id: &NodeId| {
+        let is_new = state.awaited.get(id).is_none_or(|since| now_millis - since < FIRST_REPORT_MILLIS);
+        !is_new && orchestrator.health(*id, now_millis) == Health::Unhealthy
+    };
+    let view = |progress: RebalanceProgress| RebalanceView {
+        done: progress.total,
+        moves_done: progress.moves_done,
+        moves_total: progress.moves_total,
+        eta_secs: progress.eta_secs,
+        waits_for: progress.waits_for,
+        bucket: None,
+        nodes: progress
+            .nodes
+            .into_iter()
+            .map(|(id, node)| (id, NodeShare { done: node.done, ..NodeShare::default() }))
+            .collect(),
+    };
+    ClusterStatus {
+        stale: false,
+        leader,
+        silent: metadata.nodes.iter().map(|node| node.id).filter(is_silent).collect(),
+        progress: orchestrator.progress(metadata, now_millis).map(view),
+    }
+}

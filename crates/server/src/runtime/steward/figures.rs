@@ -1,0 +1,90 @@
+//! The figures of a report that are gathered from every vBucket, and so only now and then.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use base::{BucketUuid, VbId, VbRole};
+use cluster::NodeReport;
+use engine::{Bucket, VbInfo};
+
+use super::OpenBuckets;
+use crate::shared::DiskLevel;
+
+/// While nothing moves.
+const EVERY: Duration = Duration::from_secs(5);
+/// While the leader decides by them what to move next.
+const EVERY_WHILE_MOVING: Duration = Duration::from_secs(1);
+
+/// What a document counts as where none is in memory.
+const UNSEEN_BYTES: u64 = 1024;
+
+/// Figures of one bucket.
+#[derive(Clone, Debug, Default)]
+struct OfBucket {
+    items: u64,
+    bytes: u64,
+    mem_used: u64,
+    /// By active vBucket, what copying it would send; while vBuckets move.
+    weights: Vec<(VbId, u64)>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    buckets: HashMap<BucketUuid, OfBucket>,
+    gathered: Option<Instant>,
+    with_weights: bool,
+}
+
+impl Figures {
+    /// Gathers them anew if they are old.
+    pub(super) fn refresh(&mut self, open: &OpenBuckets, is_moving: bool) {
+        let every = if is_moving { EVERY_WHILE_MOVING } else { EVERY };
+        let is_fresh = self.gathered.is_some_and(|gathered| gathered.elapsed() < every);
+        if is_fresh && self.with_weights == is_moving {
+            return;
+        }
+        let figures = open.list().into_iter().map(|(uuid, engine)| (uuid, gather(&engine, is_moving)));
+        self.buckets = figures.collect();
+        (self.gathered, self.with_weights) = (Some(Instant::now()), is_moving);
+    }
+
+    /// Completes a report.
+    pub(super) fn fill_in(&self, report: &mut NodeReport, disk: DiskLevel) {
+        (report.disk_total, report.disk_free) = (disk.total, disk.free);
+        report.data_used = self.buckets.values().map(|figures| figures.mem_used).sum();
+        for bucket in &mut report.buckets {
+            if let Some(figures) = self.buckets.get(&bucket.uuid) {
+                (bucket.items, bucket.bytes) = (figures.items, figures.bytes);
+                bucket.weights.clone_from(&figures.weights);
+            }
+        }
+    }
+}
+
+fn gather(engine: &Bucket, with_weights: bool) -> OfBucket {
+    let stats = engine.stats();
+    let mut figures = OfBucket {
+        items: stats.curr_items,
+        bytes: stats.kv_bytes.max(stats.disk_live_bytes),
+        mem_used: stats.mem_used,
+        weights: Vec::new(),
+    };
+    if with_weights {
+        let infos = (0..engine.vbuckets()).filter_map(|vb| engine.vb_state(VbId(vb)).ok());
+        let active = infos.filter(|info| info.role == VbRole::Active);
+        figures.weights = active.map(|info| (info.vb, weight(&info))).collect();
+    }
+    figures
+}
+
+/// What copying a vBucket would send, about: what is on disk only is taken to be like what is in memory.
+fn weight(info: &VbInfo) -> u64 {
+    let resident = info.items.saturating_sub(info.non_resident);
+    match info.item_bytes.checked_div(resident) {
+        Some(bytes_each) => bytes_each * info.items,
+        None => info.items * UNSEEN_BYTES,
+    }
+}

@@ -1,0 +1,85 @@
+//! Carries this node's reports to whoever leads, and brings leases and the state of the cluster back.
+//!
+//! The newest report counts: one that could not be delivered is not kept. One is sent as soon as it says something new,
+//! and at a steady pace to show that the node is there, whatever its steward is busy with.
+
+use std::{sync::Arc, time::Duration};
+
+use admin::ClusterStatus;
+use cluster::{ClusterError, NodeReport};
+use serde::{Deserialize, Serialize};
+use tokio::{sync::watch, time};
+
+use super::super::{
+    control::Control,
+    orchestration::{Orchestration, REPORT},
+};
+use crate::{Shared, lease};
+
+/// Between two reports that say the same.
+const STEADY: Duration = Duration::from_millis(250);
+/// Between two reports at least: what happens meanwhile goes with the next one.
+const AT_MOST: Duration = Duration::from_millis(10);
+/// A leader that has not answered by then is asked again, or another one.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the leader answers to a report.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in super::super) struct Reply {
+    /// From when the report was sent, so long may the node's actives serve; absent where no lease is needed.
+    pub(in super::super) lease_millis: Option<u64>,
+    /// How the cluster is.
+    pub(in super::super) status: ClusterStatus,
+}
+
+/// Who is reported to, and what.
+pub(in super::super) struct Parts {
+    pub(in super::super) control: Arc<Control>,
+    /// For while this node leads itself.
+    pub(in super::super) orchestration: Arc<Orchestration>,
+    pub(in super::super) shared: Arc<Shared>,
+    /// The newest report.
+    pub(in super::super) reports: watch::Receiver<Option<NodeReport>>,
+}
+
+/// Reports until `ended`.
+pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>) {
+    let Parts { control, orchestration, shared, mut reports } = parts;
+    loop {
+        tokio::select! {
+            // An error means that the sender is gone: the node stops as well.
+            _ = ended.wait_for(|stop| *stop) => return,
+            _ = time::timeout(STEADY, reports.changed()) => {}
+        }
+        let report = reports.borrow_and_update().clone();
+        let Some(report) = report else { continue };
+        let sent_at = lease::clock_millis();
+        match time::timeout(PATIENCE, deliver(&control, &orchestration, report)).await {
+            Ok(Ok(reply)) => {
+                if let Some(millis) = reply.lease_millis {
+                    shared.lease.extend(sent_at + millis);
+                }
+                control.heard_of_cluster(reply.status);
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "the leader did not take a report"),
+            Err(_) => tracing::debug!("the leader did not answer a report in time"),
+        }
+        time::sleep(AT_MOST).await;
+    }
+}
+
+async fn deliver(
+    control: &Control,
+    orchestration: &Orchestration,
+    report: NodeReport,
+) -> Result<Reply, ClusterError> {
+    let failed = |text: String| ClusterError::Failed(text);
+    let leader = control.leader().ok_or_else(|| failed("nobody leads".into()))?;
+    if leader == report.node {
+        return orchestration.take(report);
+    }
+    let body = serde_json::to_vec(&report).map_err(|error| failed(error.to_string()))?;
+    let answer = control.peers().post(leader, REPORT, body).await;
+    let answer = answer.map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&answer).map_err(|error| failed(error.to_string()))
+}
