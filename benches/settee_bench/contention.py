@@ -19,16 +19,20 @@ COMPACTION_SHARE = 0.5
 # A second in which compaction used less of a core than this was one without.
 COMPACTION_BUSY = 0.02
 QUIET_RATE = 2_000
-QUIET_RECORDS = 20_000
 QUIET_MB = 100
+# Quiet buckets: what kind, and how many records. Of the last one's values about half fit its memory.
+QUIET = {"quiet persistent": ("couchbase", 20_000), "quiet cache": ("ephemeral", 20_000), "half on disk": ("couchbase", 140_000)}
 TORTURED_MB = 100
 # Operations/s beside the documents that expire, and the records that those are about.
 EXPIRY_RATE = 10_000
 EXPIRY_RECORDS = 20_000
 # Filling them takes less than this for a million, and so they all expire in the same second.
 EXPIRY_FILL_SECONDS_PER_MILLION = 90
+# Before that second, and after the last is gone.
 EXPIRY_CALM_SECONDS = 10
-EXPIRY_TIMEOUT = 300
+# Seconds that a million may take to go.
+EXPIRY_TIMEOUT = 60
+# What STAT `runtimes` tells of.
 HOUSEKEEPING = ("ItemPager", "ExpiredItemPager", "DefragmenterTask", "Commit")
 # Records of the writers: what fits, and what does not.
 NEIGHBOURS = {"a busy bucket": 20_000, "a tortured bucket": 10_000_000}
@@ -114,17 +118,17 @@ def beside_compaction(intervals, samples):
 
 
 def neighbours(options):
-    """Two quiet buckets, one of them a cache: by themselves, beside a busy bucket that has room, and beside one that the
-    same writers fill far beyond its memory. Whatever the second and the third differ in is not the processor's doing."""
-    quiet = {"quiet persistent": "couchbase", "quiet cache": "ephemeral"}
+    """Quiet buckets, one of them a cache, one with half of its values on disk: by themselves, beside a busy bucket that has
+    room, and beside one that the same writers fill far beyond its memory. Whatever the second and the third differ in is
+    not the processor's doing."""
     with Pressed(options, 1.0, name="neighbours") as server:
         rest = server.node.rest
         rest.delete_bucket(BUCKET)
-        rest.ok("POST", "/pools/default", {"memoryQuota": 2 * QUIET_MB + TORTURED_MB + 256})
-        for name, kind in quiet.items():
+        rest.ok("POST", "/pools/default", {"memoryQuota": len(QUIET) * QUIET_MB + TORTURED_MB + 256})
+        for name, (kind, records) in QUIET.items():
             rest.create_bucket(name.replace(" ", "-"), quota_mb=QUIET_MB, kind=kind)
-            attempt(options, server, "--populate", *shape(QUIET_RECORDS), bucket=name.replace(" ", "-"))
-        sides = {"nothing": {"quiet": both(options, server, quiet)}}
+            attempt(options, server, "--populate", *shape(records), bucket=name.replace(" ", "-"))
+        sides = {"nothing": {"quiet": all_quiet(options, server)}}
         for side, records in NEIGHBOURS.items():
             progress(f"beside it: {side}")
             rest.create_bucket(BUCKET, quota_mb=TORTURED_MB, kind="couchbase")
@@ -134,7 +138,7 @@ def neighbours(options):
                        for seed in range(WRITERS)]
             # Until it has filled up, it is like any other.
             time.sleep(options.step_seconds / 4)
-            measured = both(options, server, quiet)
+            measured = all_quiet(options, server)
             done = [finish(writer) for writer in writers]
             sides[side] = {"quiet": measured, "sets_per_sec": sum(one["ops"] for one in done) / options.step_seconds,
                            "temporary": sum(one["temporary_failures"] for one in done)}
@@ -142,11 +146,11 @@ def neighbours(options):
         return {"rate": QUIET_RATE, "quota_mb": TORTURED_MB, "sides": sides}
 
 
-def both(options, server, quiet):
+def all_quiet(options, server):
     """The quiet buckets at the same time."""
-    runs = {name: attempt(options, server, "--rate", QUIET_RATE, "--gets", 80, "--connections", 10, *shape(QUIET_RECORDS),
+    runs = {name: attempt(options, server, "--rate", QUIET_RATE, "--gets", 80, "--connections", 10, *shape(records),
                           "--seconds", options.step_seconds / 2, bucket=name.replace(" ", "-"), start=True)
-            for name in quiet}
+            for name, (_, records) in QUIET.items()}
     results = {name: finish(run) for name, run in runs.items()}
     return {name: {"get_us": one["read_us"], "set_us": one["write_us"], "errors": one["errors"] + one["unsent"],
                    "temporary": one["temporary_failures"]} for name, one in results.items()}
