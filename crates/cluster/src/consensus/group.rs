@@ -287,6 +287,15 @@ impl Consensus {
         (ids(&conf.voters), ids(&conf.learners))
     }
 
+    /// Whether a node was a member and is one no more. One that the metadata knows no longer stays a member until the
+    /// group has changed: that may need its consent.
+    #[must_use]
+    pub fn was_removed(&self, node: NodeId) -> bool {
+        let metadata = &self.state.metadata;
+        let is_member = || self.raw.raft.prs().get(raft_id(node)).is_some();
+        node.get() < metadata.next_node && metadata.node_by_id(node).is_none() && !is_member()
+    }
+
     /// Whether the group consists of this member: nobody to talk to, no need to tick.
     #[must_use]
     pub fn is_alone(&self) -> bool {
@@ -342,8 +351,7 @@ impl Consensus {
             return refused("a message for another node");
         }
         let Some(sender) = node_id(message.from) else { return refused("a message from nobody") };
-        let metadata = &self.state.metadata;
-        if sender.get() < metadata.next_node && metadata.node_by_id(sender).is_none() {
+        if self.was_removed(sender) {
             return Err(StepError::SenderRemoved(sender));
         }
         self.check(&message)?;
@@ -630,7 +638,8 @@ impl Consensus {
         let members = Members { voters: &voters, learners: &learners, leader: raft.id };
         let last = raft.raft_log.last_index();
         let has_caught_up = |id| {
-            let at = raft.prs().get(id).filter(|at| at.recent_active && at.state == ProgressState::Replicate);
+            // One that is behind but has something is at most a message away; an idle log would never show more.
+            let at = raft.prs().get(id).filter(|at| at.recent_active && at.matched > 0);
             at.is_some_and(|at| at.matched + KEEP_ENTRIES >= last)
         };
         match members::next_step(&self.state.metadata, &members, has_caught_up) {

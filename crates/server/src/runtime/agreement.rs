@@ -11,6 +11,7 @@
 //! that is its own cluster has nobody to send heartbeats to: its consensus thread sleeps until something comes in.
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{
         Arc,
@@ -21,6 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwap;
 use base::NodeId;
 use cluster::{
     Command, Metadata,
@@ -52,8 +54,8 @@ enum Event {
     HandOver(Sender<bool>),
     /// Joins another cluster with that first batch.
     Become(Box<Member>, Batch),
-    /// This node belongs to its cluster no more.
-    Removed,
+    /// This node belongs no more to the cluster in which it had that number.
+    Removed(NodeId),
     Stop,
 }
 
@@ -78,6 +80,8 @@ struct Status {
     /// Its number and one; 0 for nobody.
     leader: AtomicU32,
     leads: AtomicBool,
+    /// Who belongs to the group.
+    members: ArcSwap<BTreeSet<NodeId>>,
     /// Why metadata cannot change now.
     trouble: Mutex<Option<String>>,
     messages: AtomicUsize,
@@ -105,10 +109,10 @@ impl Inbox {
     }
 
     /// What [`Peers`] calls when another node says that this one was removed.
-    pub(crate) fn on_removal(&self) -> impl Fn() + Send + Sync + 'static {
+    pub(crate) fn on_removal(&self) -> impl Fn(NodeId) + Send + Sync + 'static {
         let sender = self.sender.clone();
         // An error means that the node stops.
-        move || drop(sender.send(Event::Removed))
+        move |me| drop(sender.send(Event::Removed(me)))
     }
 }
 
@@ -147,10 +151,11 @@ impl Agreement {
             seed: parts.seed,
             fresh: parts.fresh,
             applied: parts.applied,
+            known: None,
+            members: Default::default(),
             life: 0,
         };
         driver.publish();
-        driver.peers.know(driver.group.member().node, driver.group.metadata());
         let thread = spawn("consensus", move || driver.run())?;
         Ok(Arc::new(Self { inbox: inbox.sender, status, threads: Mutex::new(vec![thread, log]) }))
     }
@@ -164,6 +169,11 @@ impl Agreement {
     /// Whether this node leads.
     pub(crate) fn leads(&self) -> bool {
         self.status.leads.load(Ordering::Acquire)
+    }
+
+    /// Whether a node belongs to the group, whatever the metadata says.
+    pub(crate) fn has_member(&self, node: NodeId) -> bool {
+        self.status.members.load().contains(&node)
     }
 
     /// Why metadata cannot change now, if that is known here.
@@ -191,9 +201,9 @@ impl Agreement {
         self.put(Event::Become(Box::new(member), first));
     }
 
-    /// Makes this node its own cluster again, and new.
-    pub(crate) fn forget_cluster(&self) {
-        self.put(Event::Removed);
+    /// Makes this node its own cluster again, and new, if it still is that member.
+    pub(crate) fn forget_cluster(&self, me: NodeId) {
+        self.put(Event::Removed(me));
     }
 
     /// Lets somebody else lead, if there is somebody, and waits a moment for it.
@@ -238,6 +248,9 @@ struct Driver {
     fresh: Fresh,
     applied: Sender<Applied>,
     caught_up: bool,
+    /// As last told.
+    known: Option<Arc<Metadata>>,
+    members: (BTreeSet<NodeId>, BTreeSet<NodeId>),
     /// Counts clusters that this node belonged to: what was written for an earlier one is of no interest.
     life: u64,
 }
@@ -300,13 +313,16 @@ impl Driver {
                 let _ = answer.send(self.group.hand_over().is_some());
             }
             Event::Become(member, first) => self.begin_again(&member, first),
-            Event::Removed => self.leave(),
+            // What is said of an earlier life comes late.
+            Event::Removed(me) if me == self.group.member().node && !self.group.is_alone() => self.leave(),
+            Event::Removed(_) => {}
             Event::Stop => {}
         }
     }
 
     fn take_turn(&mut self) {
         let turn = self.group.turn();
+        self.publish();
         for (to, message) in turn.messages {
             self.peers.send(to, message);
         }
@@ -316,25 +332,36 @@ impl Driver {
             let _ = self.writes.send(write);
         }
         let caught_up = self.group.has_caught_up();
-        if !turn.commits.is_empty() {
-            self.peers.know(self.group.member().node, self.group.metadata());
-        }
         if !turn.commits.is_empty() || caught_up != self.caught_up {
             self.caught_up = caught_up;
             let _ = self.applied.send(Applied { commits: turn.commits, caught_up });
         }
-        self.publish();
-        let metadata = self.group.metadata();
-        let me = self.group.member().node;
-        if me.get() < metadata.next_node && metadata.node_by_id(me).is_none() {
+        if self.group.was_removed(self.group.member().node) {
             self.leave();
         }
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let metadata = self.group.metadata();
+        let is_known = self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, metadata));
+        if !is_known || self.members != self.group.members() {
+            let (voters, learners) = self.group.members();
+            let members = voters.union(&learners).copied().collect();
+            self.peers.know(self.group.member().node, metadata, &members);
+            self.known = Some(Arc::clone(metadata));
+        }
         let leader = self.group.leader().map_or(0, |leader| u32::from(leader.get()) + 1);
-        self.status.leader.store(leader, Ordering::Release);
+        if self.status.leader.swap(leader, Ordering::AcqRel) != leader {
+            tracing::info!(leader = leader.checked_sub(1), term = self.group.term(), "who leads");
+        }
         self.status.leads.store(self.group.leads(), Ordering::Release);
+        let members = self.group.members();
+        if members != self.members {
+            let ids = |nodes: &BTreeSet<NodeId>| nodes.iter().map(|node| node.get()).collect::<Vec<_>>();
+            tracing::info!(voters = ?ids(&members.0), learners = ?ids(&members.1), "who agrees on the metadata");
+            self.status.members.store(Arc::new(members.0.union(&members.1).copied().collect()));
+            self.members = members;
+        }
         if let Some(broken) = self.group.broken() {
             let mut trouble = self.status.trouble.lock();
             if trouble.as_deref() != Some(broken) {
@@ -377,7 +404,6 @@ impl Driver {
         let metadata = Arc::clone(self.group.metadata());
         let beginning = Commit { index: self.group.applied(), metadata, outcomes: Vec::new() };
         let _ = self.applied.send(Applied { commits: vec![beginning], caught_up: false });
-        self.peers.know(member.node, self.group.metadata());
         *self.status.trouble.lock() = None;
     }
 }

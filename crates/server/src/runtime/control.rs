@@ -298,7 +298,7 @@ impl Control {
                 return Ok(());
             }
         }
-        self.agreement.forget_cluster();
+        self.agreement.forget_cluster(node);
         let text = "the nodes of the cluster have not sent its metadata in time; can they reach this node?";
         Err(ClusterError::Failed(text.into()))
     }
@@ -327,7 +327,8 @@ impl Control {
         let (from, messages) =
             decode_messages(body).ok_or_else(|| ClusterError::Failed("malformed messages".into()))?;
         let metadata = self.metadata.load();
-        if from.get() < metadata.next_node && metadata.node_by_id(from).is_none() {
+        let is_unknown = from.get() < metadata.next_node && metadata.node_by_id(from).is_none();
+        if is_unknown && !self.agreement.has_member(from) {
             // Numbers are never given again, so this holds however old the metadata here is.
             return Ok(REMOVED.to_vec());
         }

@@ -5,7 +5,7 @@
 //! nothing long stands before a heartbeat. A node that is slow, silent or gone costs its own queue and nothing else.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     sync::{
         Arc,
@@ -63,8 +63,8 @@ pub(crate) struct Peers {
     me: Mutex<NodeId>,
     authorization: Arc<ArcSwap<String>>,
     known: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
-    /// Called when another node says that this one was removed.
-    removed: Arc<dyn Fn() + Send + Sync>,
+    /// Called when another node says that this one, of that number, was removed.
+    removed: Arc<dyn Fn(NodeId) + Send + Sync>,
 }
 
 /// One other node.
@@ -79,7 +79,7 @@ struct Peer {
 }
 
 impl Peers {
-    pub(crate) fn new(runtime: Handle, removed: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(runtime: Handle, removed: impl Fn(NodeId) + Send + Sync + 'static) -> Self {
         Self {
             runtime,
             me: Mutex::default(),
@@ -89,16 +89,18 @@ impl Peers {
         }
     }
 
-    /// Who this node is and where the others are, from now on.
-    pub(crate) fn know(&self, me: NodeId, metadata: &Metadata) {
+    /// Who this node is and where the others are, from now on. A node that the metadata knows no longer stays known while
+    /// it is one of `members`: it has yet to hear of that.
+    pub(crate) fn know(&self, me: NodeId, metadata: &Metadata, members: &BTreeSet<NodeId>) {
         *self.me.lock() = me;
         self.authorization.store(Arc::new(basic(INTERNAL_USER, &metadata.secret)));
         let mut known = self.known.write();
         let others = || metadata.nodes.iter().filter(|node| node.id != me);
         known.retain(|id, peer| {
-            let stays = others().any(|node| {
-                node.id == *id && node.host == peer.address.host && node.ports.mgmt == peer.address.port
-            });
+            let stays = match others().find(|node| node.id == *id) {
+                Some(node) => node.host == peer.address.host && node.ports.mgmt == peer.address.port,
+                None => *id != me && members.contains(id),
+            };
             if !stays {
                 peer.gone.store(true, Ordering::Release);
                 peer.queued.notify_one();
@@ -173,7 +175,12 @@ impl Peer {
     }
 
     /// Delivers messages until the node is gone.
-    async fn deliver(&self, me: NodeId, authorization: &ArcSwap<String>, removed: &(dyn Fn() + Send + Sync)) {
+    async fn deliver(
+        &self,
+        me: NodeId,
+        authorization: &ArcSwap<String>,
+        removed: &(dyn Fn(NodeId) + Send + Sync),
+    ) {
         let path = format!("/_settee/{MESSAGES}");
         let mut connection: Option<Connection> = None;
         let mut pause = BACK_OFF.0;
@@ -198,7 +205,7 @@ impl Peer {
                 Ok((200, answer)) => {
                     pause = BACK_OFF.0;
                     if answer == REMOVED {
-                        removed();
+                        removed(me);
                     }
                     continue;
                 }
@@ -285,7 +292,7 @@ mod tests {
             me: Mutex::default(),
             authorization: Arc::default(),
             known: RwLock::new(BTreeMap::from([(NodeId(1), Arc::new(peer))])),
-            removed: Arc::new(|| {}),
+            removed: Arc::new(|_| {}),
         };
         (0..=QUEUE as u64).for_each(|number| peers.send(NodeId(1), number.to_le_bytes().to_vec()));
         let taken = peers.known.read()[&NodeId(1)].take();
