@@ -17,6 +17,7 @@
 //! than it adds. (A deletion behind an unwritten document of the same vBucket cannot go before it.) Any other failure poisons the shard: everything stays in memory and readable, nothing is written any
 //! more.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use base::{Cas, DocKey, HashedKey, Now, Status, VbId, hash::key_hash};
@@ -30,6 +31,7 @@ use crate::{
     key_map::repeated_later,
     notify::Work,
     pools::Pool,
+    prepares,
     shard::{FLUSH_BYTES, Shard},
     stats::{FlushFailure, FlushReport},
     system_events::is_system_key,
@@ -509,12 +511,19 @@ fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {
 }
 
 /// Which entries of a checkpoint's prefix are not to be written: of a key all but its last version there, superseded or
-/// not; and prepares that have been aborted.
+/// not; and prepares whose abort is in it. (Without that, whoever has only the prefix after a crash would lack a prepare
+/// that others may hold and commit.)
 fn superseded_within(shard: &Shard, taken: &[ItemLoan]) -> Vec<bool> {
     let is_version = |item: ItemRef<'_>| !kind_of(item).is_prepared();
+    let aborts =
+        taken.iter().map(|&item| shard.lent(item)).filter(|&item| kind_of(item) == RecordKind::Abort);
+    let aborted: BTreeSet<_> = aborts.map(|abort| prepares::aborted(abort.value())).collect();
     let versions = taken.iter().map(|&item| shard.lent(item)).filter(|&item| is_version(item));
     let mut repeated = repeated_later(versions.map(ItemRef::key)).into_iter();
-    let is_superseded = |item| if is_version(item) { repeated.next() == Some(true) } else { item.is_stale() };
+    let is_superseded = |item: ItemRef<'_>| match is_version(item) {
+        true => repeated.next() == Some(true),
+        false => item.is_stale() && aborted.contains(&item.seqno()),
+    };
     taken.iter().map(|&item| shard.lent(item)).map(is_superseded).collect()
 }
 

@@ -182,6 +182,7 @@ impl Bucket {
         let flusher = shard.flusher.lock();
         let mut begun: Vec<(&Activation, FailoverTable)> = Vec::new();
         let mut states: Vec<(VbId, VbState)> = Vec::new();
+        let mut activated = Vec::new();
         for &activation in wanted {
             let answer = self.prepare_activation(shard, activation, now);
             match answer {
@@ -189,12 +190,14 @@ impl Bucket {
                     begun.push((activation, failover));
                     states.extend(state.map(|state| (activation.vb, state)));
                 }
-                Ok(None) => answers.push((activation.vb, Ok(()))),
+                Ok(None) => {
+                    activated.push(activation.vb);
+                    answers.push((activation.vb, Ok(())));
+                }
                 Err(status) => answers.push((activation.vb, Err(status))),
             }
         }
         let recorded = self.record_branches(shard, &states, now);
-        let mut activated = Vec::new();
         for (activation, failover) in begun {
             if recorded.is_ok() || !states.iter().any(|state| state.0 == activation.vb) {
                 self.begin_to_serve(shard, activation, failover, now);

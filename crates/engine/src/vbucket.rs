@@ -264,7 +264,11 @@ impl VBucket {
         if self.role != VbRole::Active {
             self.failover.cut(state.high_seqno);
             self.is_unconfirmed = !was_clean && state.high_seqno > Seqno(0);
-        } else if !was_clean && self.failover.uuid() != new_branch {
+            return;
+        }
+        // Served at once: whatever it is, it is all that there is.
+        self.following.restart(false);
+        if !was_clean && self.failover.uuid() != new_branch {
             self.failover.begin(new_branch, state.high_seqno);
         }
     }

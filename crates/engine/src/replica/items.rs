@@ -1,6 +1,6 @@
 //! Items: each put where the active has put it.
 
-use base::{HashedKey, Now, Seqno, Status, VbId, VbRole};
+use base::{HashedKey, Now, Seqno, Status, VbId, VbRole, bucket::DurabilityLevel};
 use storage::{Locator, RecordKind};
 
 use super::{Inflow, ReplicaItem, ReplicaKind};
@@ -120,9 +120,16 @@ impl VBucket {
                 // One that is open still has ended in what a snapshot from disk leaves out.
                 self.close_prepare_of(key, Outcome::Aborted, env.now, after);
                 self.prepare_at(env, key, new, item.seqno, after)?;
+                if matches!(item.kind, ReplicaKind::Prepare { level: DurabilityLevel::PersistToMajority, .. })
+                {
+                    // The client waits for this disk too.
+                    after.flush_durable();
+                }
             }
             (ReplicaKind::Abort { prepared }, Some(new)) => {
                 self.abort_at(env, prepared, new, item.seqno, after);
+                // From disk only a key's last abort is told: an earlier prepare of the key has ended before.
+                self.close_prepare_of(key, Outcome::Aborted, env.now, after);
             }
             (_, Some(new)) => {
                 let (old, is_lost) = self.replaced_on_replica(key)?;
@@ -184,6 +191,10 @@ impl VBucket {
             .map_or(Seqno(0), |open| open.high_completed.min(open.end));
         if completed > Seqno(0) {
             self.close_prepares_up_to(completed, env.now, after);
+        }
+        if completed > Seqno(0) && env.is_persistent() {
+            // Nothing of it is acknowledged before it is synced.
+            after.flush();
         }
         self.close_snapshot(env.is_persistent(), after);
     }
