@@ -148,7 +148,7 @@ impl Bucket {
         answers.into_iter().next().map_or(Err(Status::Internal), |answer| answer.1)
     }
 
-    /// Makes this node the active of vBuckets: each begins a branch (but one that was never written), is synced, and is
+    /// Makes this node the active of vBuckets: each begins a branch (but for one whose branch nobody has heard of), is synced, and is
     /// served then. One sync serves all vBuckets of a shard. Of one that is active already, term and topology change.
     ///
     /// Each vBucket's answer is `Invalid` when a later term is known, `NotMyVbucket` when there is no such vBucket or it is a
@@ -239,7 +239,7 @@ impl Bucket {
         // Nothing comes in from here on, whatever becomes of this.
         v.following.shut();
         let mut failover = v.failover.clone();
-        if v.high_seqno == Seqno(0) && v.failover.log().len() == 1 {
+        if v.high_seqno == Seqno(0) && v.is_unheard {
             return Ok(Some((failover, None)));
         }
         let salt = now.wall_nanos ^ mix(wanted.term.wrapping_add(1));
@@ -278,7 +278,7 @@ impl Bucket {
         let env = Env { shard, kind: self.options.kind, now };
         {
             let mut v = slot.vb.lock();
-            v.failover = failover;
+            (v.failover, v.is_unheard) = (failover, false);
             v.following.snapshots.give_up();
             v.following.is_partial = false;
             v.is_unconfirmed = false;

@@ -63,6 +63,8 @@ pub(crate) struct VBucket {
     pub(crate) purge_seqno: Seqno,
     pub(crate) max_deleted_rev: u64,
     pub(crate) failover: FailoverTable,
+    /// Nobody but this node has ever heard of its branch, and this one has not been the active on it.
+    pub(crate) is_unheard: bool,
     /// The manifest this vBucket has been brought up to.
     pub(crate) manifest_uid: ManifestUid,
     pub(crate) events: Events,
@@ -199,6 +201,7 @@ impl VBucket {
             purge_seqno: Seqno(0),
             max_deleted_rev: 0,
             failover: FailoverTable::new(uuid),
+            is_unheard: true,
             manifest_uid: ManifestUid(0),
             events: Events::default(),
             incarnation: 0,
@@ -259,11 +262,13 @@ impl VBucket {
         self.purge_seqno = state.purge_seqno;
         self.max_deleted_rev = state.max_deleted_rev;
         self.failover = FailoverTable::recovered(&state.failover_log, new_branch);
+        self.is_unheard = false;
         self.following.snapshots = Snapshots::recovered(state.snapshot);
         self.following.is_partial = state.is_partial;
         if self.role != VbRole::Active {
             self.failover.cut(state.high_seqno);
-            self.is_unconfirmed = !was_clean && state.high_seqno > Seqno(0);
+            // Empty or not: what was acknowledged by others may have been lost here to the last mutation.
+            self.is_unconfirmed = !was_clean;
             return;
         }
         // Served at once: whatever it is, it is all that there is.
@@ -292,6 +297,7 @@ impl VBucket {
         self.purge_seqno = Seqno(0);
         self.max_deleted_rev = 0;
         self.failover = FailoverTable::new(uuid);
+        self.is_unheard = true;
         self.events = Events::default();
         self.incarnation += 1;
         self.following.restart(self.role != VbRole::Active);

@@ -545,3 +545,20 @@ fn a_new_active_tells_what_the_one_before_did_not_come_to() {
     active.bucket.activate(VB, 3, both(), active.now()).unwrap();
     assert_eq!(status(&active).history.high_seqno, status(&replica).history.high_seqno);
 }
+
+#[test]
+fn two_actives_never_write_on_one_branch() {
+    let (active, replica, mut pipe) = pair(BucketKind::Couchbase);
+    pipe.drain(&active, &replica);
+    assert_eq!(
+        status(&replica).history.uuid,
+        status(&active).history.uuid,
+        "nothing was written, but it is heard of"
+    );
+    replica.bucket.activate(VB, 2, turned(), replica.now()).unwrap();
+    assert_ne!(status(&replica).history.uuid, status(&active).history.uuid);
+    let before = status(&replica).history.uuid;
+    replica.bucket.make_replica(VB, 3).unwrap();
+    replica.bucket.activate(VB, 4, turned(), replica.now()).unwrap();
+    assert_ne!(status(&replica).history.uuid, before);
+}

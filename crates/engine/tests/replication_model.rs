@@ -261,6 +261,12 @@ impl World {
         }
     }
 
+    /// Nobody has lost anything, in a crash or by a rollback, that he has not got back.
+    fn is_sound(&self) -> bool {
+        let is_whole = |node: usize| self.rig(node).bucket.vb_status(VB).unwrap().complete;
+        !self.is_fragile && self.left_behind.is_none() && (0..3).all(is_whole)
+    }
+
     fn hand_over(&mut self) {
         let to = (self.active + 1 + self.dice.below(2)) % 3;
         if self.rig(to).bucket.vb_role(VB) != Ok((VbRole::Replica, self.term)) {
@@ -309,11 +315,11 @@ impl World {
                 (0..3).for_each(|node| self.rig_mut(node).clock.advance_secs(31));
                 (0..3).for_each(|node| self.rig(node).bucket.time_out_durable(self.rig(node).now()));
             }
-            89..92 if !self.is_fragile && self.left_behind.is_none() => {
+            89..92 if self.is_sound() => {
                 let node = self.dice.below(3);
                 self.crash(node);
             }
-            92..94 if !self.is_fragile && self.left_behind.is_none() => {
+            92..94 if self.is_sound() => {
                 // The active is cut off and does not know.
                 self.is_fragile = true;
                 let cut_off = self.active;

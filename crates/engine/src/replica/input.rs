@@ -61,6 +61,7 @@ impl Bucket {
     ) -> Result<(), Status> {
         let Some(failover) = FailoverTable::adopted(log) else { return Err(Status::Invalid) };
         let (mut v, shard) = self.follower(inflow)?;
+        v.is_unheard = false;
         if v.failover != failover {
             v.failover = failover;
             if shard.store.is_some() {
