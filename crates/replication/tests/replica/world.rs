@@ -117,6 +117,8 @@ impl<C: Copies> World<C> {
         for _ in 0..200 {
             // Time passes, so that streams that went wrong are asked for again, and what is durable is committed.
             self.flush();
+            let rig = self.rig();
+            rig.bucket.time_out_durable(rig.now());
             self.copies.tend(500);
             self.backfill();
             self.deliver();
@@ -212,6 +214,7 @@ impl<C: Copies> World<C> {
             rig.bucket.compact_eagerly(shard, rig.now()).unwrap();
         }
         rig.bucket.expire(rig.now(), Budget { items: 1_000, ..Budget::default() });
+        rig.bucket.time_out_durable(rig.now());
     }
 
     fn connect(&mut self) {

@@ -100,7 +100,9 @@ fn open(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 /// Which node of the cluster wants to follow, if it is one.
 fn follower(call: &Call<'_, '_>, name: &str) -> Result<Option<NodeId>, Stop> {
     if !call.session.identity.is_internal() {
-        return Ok(None);
+        // Whoever takes a name closes the connection that had it.
+        let words = "Names of this form are for the nodes of the cluster";
+        return LinkName::parse(name).map_or(Ok(None), |_| Err(Stop::Refused(Status::Invalid, words)));
     }
     let words = "A node of the cluster has to say which it is, and what it follows";
     let link = LinkName::parse(name)

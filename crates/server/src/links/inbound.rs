@@ -79,7 +79,7 @@ impl Inbound {
         }
         if mem::take(&mut self.look) {
             let wish = self.order.link.wish();
-            if wish.peer != self.wish.peer || wish.name != self.wish.name {
+            if !wish.is_of_same_connection(&self.wish) {
                 return After::Close;
             }
             self.consumer.want(&wish.streams, context.now, &mut out.bytes);

@@ -78,6 +78,14 @@ pub struct LinkWish {
     pub streams: Vec<StreamWish>,
 }
 
+impl LinkWish {
+    /// Whether a connection made for the one serves the other: it goes to the same place, and feeds the same replicas, which a
+    /// bucket that was opened anew does not have.
+    fn is_of_same_connection(&self, other: &Self) -> bool {
+        self.peer == other.peer && self.name == other.name && Arc::ptr_eq(&self.engine, &other.engine)
+    }
+}
+
 impl fmt::Debug for LinkWish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LinkWish")
@@ -218,13 +226,13 @@ impl Link {
 
     fn follow(&self, wish: LinkWish) {
         let mut current = self.wish.lock();
-        if current.streams == wish.streams && current.peer == wish.peer && current.name == wish.name {
+        let stays = current.is_of_same_connection(&wish);
+        if stays && current.streams == wish.streams {
             return;
         }
-        let moved = current.peer != wish.peer;
         *current = Arc::new(wish);
         drop(current);
-        if moved {
+        if !stays {
             self.news.notify_one();
         }
         self.wake();

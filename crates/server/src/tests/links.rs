@@ -14,7 +14,10 @@ use base::{BucketUuid, NodeId, Status, VbId};
 use cluster::Command;
 use engine::Topology;
 use protocol::{
-    binary::{Opcode, Request},
+    binary::{
+        Opcode, Request,
+        dcp::{OpenFlags, request::OpenExtras},
+    },
     hello::Feature,
 };
 use replication::consumer::StreamWish;
@@ -189,6 +192,18 @@ fn another_term_is_not_followed() {
             && pair.active.high_seqno(BUCKET, VbId(0)) == pair.replica.high_seqno(BUCKET, VbId(0))
     });
     pair.stop();
+}
+
+#[test]
+fn nobody_else_takes_a_node_s_name_or_acknowledges_for_it() {
+    let node = Node::with_disk();
+    let mut client = wire(&node, &[Feature::Collections]);
+    let extras = OpenExtras { seqno: 0, flags: OpenFlags::PRODUCER.0 }.encode();
+    let open = |name: &'static [u8]| Request { key: name, extras: &extras, ..Request::new(Opcode::DcpOpen) };
+    assert_eq!(client.ask(&open(b"replication:0->1:disk")).status, Status::Invalid);
+    assert_eq!(client.ask(&open(b"replication:of something")).status, Status::Success);
+    let acknowledged = Request { extras: &[0; 8], ..Request::new(Opcode::DcpSeqnoAcknowledged) };
+    assert_eq!(client.ask(&acknowledged).status, Status::NotSupported);
 }
 
 #[test]
