@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/lock              held for as long as the process runs
-//! DIR/metadata/         cluster metadata (crate `cluster`)
+//! DIR/metadata/         the log of the cluster's metadata (`cluster::consensus`)
 //! DIR/tls/              self-signed certificate and key, when none were given
 //! DIR/audit.log         logins and administrative changes, one JSON object a line; older ones in audit-TIME.log
 //! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`)
