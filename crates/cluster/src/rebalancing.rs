@@ -12,7 +12,7 @@ use crate::{
     BucketInfo, ClusterError, Membership, Metadata, Rebalance, RebalanceKind, RebalanceOutcome,
     RebalanceResult, Recovery, VbPlan, maps,
     members::refused,
-    moves::{VbChange, answers_needed},
+    moves::{VbChange, VbStep, answers_needed},
 };
 
 /// A rebalance to start.
@@ -377,7 +377,15 @@ impl BucketInfo {
     fn change_vb(&mut self, change: &VbChange, may_hold: &dyn Fn(NodeId) -> bool) {
         let at = usize::from(change.vb.get());
         let Some(plan) = self.vbs.get(at).filter(|plan| plan.term == change.term) else { return };
-        let Some(next) = plan.after(&change.step, may_hold) else { return };
+        // What was proposed for a rebalance that has been stopped, or that aims elsewhere by now, comes too late as well.
+        let wanted = self.target.as_ref().and_then(|target| target.get(at));
+        let is_wanted = match &change.step {
+            VbStep::Build(nodes) => nodes.iter().all(|node| wanted.is_some_and(|chain| chain.contains(node))),
+            VbStep::SetChain(chain) | VbStep::StartHandover(chain) => wanted == Some(chain),
+            VbStep::Revive(node) => wanted.is_some_and(|chain| chain.contains(node)),
+            _ => true,
+        };
+        let Some(next) = plan.after(&change.step, may_hold).filter(|_| is_wanted) else { return };
         if next.chain.is_empty()
             && let Some(target) = &mut self.target
             && let Some(chain) = Arc::make_mut(target).get_mut(at)

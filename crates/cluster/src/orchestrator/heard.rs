@@ -8,6 +8,9 @@ use crate::{Metadata, NodeReport, VbReport};
 
 /// A node that has not been heard of for so long is not counted on for anything new.
 const SILENT_AFTER_MS: u64 = 3_000;
+/// How long an earlier leader may go on to hear nodes, and to let them serve, after a new one has begun: until it finds
+/// that it has no majority any more.
+const TAKEOVER_MS: u64 = 1_500;
 
 /// How a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub enum Health {
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     voices: BTreeMap<NodeId, Voice>,
-    /// When this leader began to listen: nobody has been silent for longer, as far as it knows.
+    /// When this leader began to listen.
     since_ms: Option<u64>,
 }
 
@@ -81,7 +84,8 @@ impl Heard {
 
     /// How long nothing has been heard of a node.
     pub(super) fn silence_ms(&self, node: NodeId, now_ms: u64) -> u64 {
-        let since = self.voices.get(&node).map(|voice| voice.at_ms).or(self.since_ms).unwrap_or(now_ms);
+        let unheard = || self.since_ms.map(|since_ms| since_ms + TAKEOVER_MS);
+        let since = self.voices.get(&node).map(|voice| voice.at_ms).or_else(unheard).unwrap_or(now_ms);
         now_ms.saturating_sub(since)
     }
 

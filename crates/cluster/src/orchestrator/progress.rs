@@ -1,7 +1,7 @@
 //! How far a rebalance has come, and when it will be done.
 //!
-//! What is left is counted in bytes per node that sends or takes them; how fast it goes is measured. The node that would
-//! be last at its own pace decides. The rate counts from when this leader first saw the rebalance; how much there was in
+//! What is left is counted in bytes per node that sends or takes them; how fast it goes is measured. The node with the
+//! most left is the one that others wait for: its pace decides where it is slower than that of all. The rate counts from when this leader first saw the rebalance; how much there was in
 //! all follows from the number of copies that were to move when it started.
 
 use std::collections::BTreeMap;
@@ -139,20 +139,22 @@ impl Tracked {
         self.now = now;
     }
 
-    /// The longest that any node takes at its pace so far.
+    /// The longer of what the node with the most left and all together take, at their pace so far.
     fn eta_secs(&self, now_ms: u64) -> Option<u64> {
         if now_ms.saturating_sub(self.moved_ms) >= STALLED_AFTER_MS {
             return None;
         }
         let elapsed = now_ms.saturating_sub(self.began_ms) as f64 / 1000.0;
-        let need = |(node, left): (&NodeId, &NodeLeft)| {
-            let done = self.first.nodes.get(node).map_or(0.0, |first| first.cost) - left.cost;
-            (done > 0.0).then(|| left.cost * elapsed / done)
+        let need = |left: f64, first: f64| (first > left).then(|| left * elapsed / (first - left));
+        let by_load = |(_, one): &(&NodeId, &NodeLeft), (_, other): &(&NodeId, &NodeLeft)| {
+            one.cost.total_cmp(&other.cost)
         };
-        let longest =
-            self.now.nodes.iter().filter_map(need).fold(None, |longest: Option<f64>, secs| {
-                Some(longest.map_or(secs, |longest| longest.max(secs)))
-            });
+        // Others send and take as they are asked to: their pace says nothing.
+        let busiest = self.now.nodes.iter().max_by(by_load).and_then(|(node, left)| {
+            need(left.cost, self.first.nodes.get(node).map_or(0.0, |first| first.cost))
+        });
+        let all = need(self.now.cost, self.first.cost);
+        let longest = busiest.into_iter().chain(all).max_by(f64::total_cmp);
         longest.map(|secs| secs.round() as u64)
     }
 }

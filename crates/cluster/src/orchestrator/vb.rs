@@ -60,7 +60,11 @@ impl Scene<'_> {
         match &self.plan.phase {
             VbPhase::Handover { to, after } => self.hand_over(active, *to, after),
             _ if self.plan.joint.is_some() => self.has_caught_up().then_some(VbStep::DropJoint),
-            _ => self.approach(active, self.target?, budget),
+            _ => match self.target {
+                Some(target) => self.approach(active, target, budget),
+                // Nobody wants these copies any more.
+                None => (!self.plan.building.is_empty()).then(|| VbStep::Build(Vec::new())),
+            },
         }
     }
 
@@ -183,11 +187,7 @@ impl Scene<'_> {
         let &leader = target.first()?;
         let missing: Vec<NodeId> = target.iter().copied().filter(|node| !chain.contains(node)).collect();
         if missing != self.plan.building {
-            let new = missing.iter().filter(|node| !self.plan.building.contains(node));
-            let bytes = budget::weight(self.heard, active, &self.bucket.uuid, self.vb);
-            let admitted = new.clone().next().is_none()
-                || budget.admit_build(active, &new.copied().collect::<Vec<_>>(), bytes);
-            return admitted.then_some(VbStep::Build(missing));
+            return self.may_build(active, &missing, budget).then_some(VbStep::Build(missing));
         }
         if target == chain {
             return None;
@@ -205,6 +205,15 @@ impl Scene<'_> {
         let heard = |node| self.heard.is_heard(node, self.now_ms);
         let can = !self.is_cooling && heard(active) && heard(leader);
         (can && budget.admit_handover(active, leader)).then(|| VbStep::StartHandover(target.to_vec()))
+    }
+
+    /// Whether copies may begin to travel: to nodes that are there to take them, as far as there is room for more.
+    fn may_build(&self, active: NodeId, missing: &[NodeId], budget: &mut Budget) -> bool {
+        let building = &self.plan.building;
+        let new: Vec<NodeId> = missing.iter().copied().filter(|node| !building.contains(node)).collect();
+        let heard = |&node: &NodeId| self.heard.is_heard(node, self.now_ms);
+        let bytes = budget::weight(self.heard, active, &self.bucket.uuid, self.vb);
+        new.is_empty() || (heard(&active) && new.iter().all(heard) && budget.admit_build(active, &new, bytes))
     }
 
     /// Whether a copy that is being built is complete and follows closely.

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use base::NodeId;
 use settee_cluster::Command;
-use world::World;
+use world::{TICK_MS, World};
 
 /// Seeds that every run of the tests goes through.
 const SEEDS: u64 = 40;
@@ -116,4 +116,37 @@ fn fifty_nodes_take_in_and_give_up_nodes() {
     world.settle(600_000);
     assert_eq!(world.meta().nodes.len(), 48);
     assert!((world.copies_begun - before) * 10 <= ideal * 11);
+}
+
+#[test]
+fn the_time_left_is_right_within_a_fifth_after_the_first_tenth() {
+    let mut world = World::new(11, 3);
+    world.is_rough = false;
+    world.create_bucket(64, 1).unwrap();
+    world.write_one_in = 2;
+    (0..200).for_each(|_| world.tick());
+    (world.write_one_in, world.speed) = (200, 2);
+    world.add_node();
+    assert!(world.start_rebalance(&[]));
+    let began = world.now_ms;
+    let mut guesses = Vec::new();
+    while world.meta().rebalance.is_some() {
+        world.tick();
+        if let Some(progress) = world.progress() {
+            guesses.push((world.now_ms, progress.total, progress.eta_secs));
+        }
+    }
+    let took = world.now_ms - began;
+    let checked = guesses.iter().filter(|(at, total, _)| *total >= 0.1 && *at < began + took * 9 / 10);
+    for (at, total, eta) in checked {
+        let guess = (at - began + eta.unwrap() * 1000) as f64;
+        let off = guess / took as f64 - 1.0;
+        assert!(
+            off.abs() <= 0.2,
+            "at {} s of {} s, {total:.2} done, it says {eta:?} s",
+            (at - began) / 1000,
+            took / 1000
+        );
+    }
+    assert!(guesses.len() as u64 > 10_000 / TICK_MS);
 }

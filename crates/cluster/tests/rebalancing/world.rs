@@ -20,7 +20,7 @@ use crate::{
     rng::Rng,
 };
 
-const TICK_MS: u64 = 50;
+pub(crate) const TICK_MS: u64 = 50;
 const REPORT_MS: u64 = 250;
 const ELECTION_MS: u64 = 1_000;
 
@@ -569,6 +569,11 @@ impl World {
                 );
             }
         }
+    }
+
+    pub(crate) fn progress(&self) -> Option<settee_cluster::RebalanceProgress> {
+        let (_, orchestrator) = self.leader.as_ref()?;
+        orchestrator.progress(&self.meta(), self.now_ms)
     }
 }
 
