@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import VBUCKETS
+from pymemcache.client.base import Client
 from settee import documents, kv
 
 MEMBERS = 1
@@ -11,15 +12,26 @@ COUNT = 500
 
 @pytest.fixture(scope="module")
 def bucket(cluster):
-    cluster.rest.create_bucket(BUCKET, replicas=1, numVBuckets=VBUCKETS)
+    cluster.rest.create_bucket(
+        BUCKET, replicas=1, numVBuckets=VBUCKETS, legacyMemcachedPort=1, legacyPasswordless=1
+    )
     stored = [(kv.SET, 0, f"doc-{n}".encode(), {"extras": bytes(8), "value": str(n).encode()}) for n in range(COUNT)]
     with documents.connect(cluster[0], BUCKET, vbuckets=VBUCKETS) as client:
         for request, response in documents.pipeline(client, stored):
             client.must(f"store {request[2]!r}", response)
 
 
-def items(cluster):
-    return cluster.rest.get(f"/pools/default/buckets/{BUCKET}").json["basicStats"]["itemCount"]
+def check_documents(cluster):
+    """All are there, read through one node, and REST comes to count them (nodes tell their figures once a second)."""
+    client = Client((cluster.any_node().address, 11211), timeout=10, connect_timeout=5)
+    found = client.get_many([f"doc-{number}" for number in range(COUNT)])
+    client.close()
+    assert found == {f"doc-{number}": str(number).encode() for number in range(COUNT)}
+
+    def counted():
+        return cluster.rest.get(f"/pools/default/buckets/{BUCKET}").json["basicStats"]["itemCount"] == COUNT
+
+    cluster.wait("every document is counted", counted, 30)
 
 
 def test_two_nodes_are_taken_in(cluster, bucket):
@@ -30,7 +42,7 @@ def test_two_nodes_are_taken_in(cluster, bucket):
     cluster.rebalance()
     cluster.wait_healthy(BUCKET)
     assert cluster.pool()["balanced"]
-    cluster.wait("every document is counted", lambda: items(cluster) == COUNT, 30)
+    check_documents(cluster)
     chains = cluster.rest.get(f"/pools/default/b/{BUCKET}").json["vBucketServerMap"]["vBucketMap"]
     assert all(len(set(chain)) == 2 and -1 not in chain for chain in chains)
     actives = [sum(chain[0] == node for chain in chains) for node in range(3)]
@@ -50,22 +62,22 @@ def test_a_dead_node_is_failed_over_and_recovered(cluster, bucket):
     cluster.wait_member(dead, status="unhealthy")
     cluster.fail_over(dead)
     cluster.wait_member(dead, clusterMembership="inactiveFailed")
-    cluster.wait("every document is still there", lambda: items(cluster) == COUNT, 30)
+    check_documents(cluster)
     dead.start()
     cluster.wait_member(dead, status="healthy")
     cluster.recover(dead, "delta")
     cluster.rebalance()
     cluster.wait_healthy(BUCKET)
-    assert items(cluster) == COUNT
+    check_documents(cluster)
 
 
 def test_a_node_leaves_gracefully_and_can_join_again(cluster, bucket):
     leaves = cluster[2]
     cluster.rebalance(remove=[leaves])
     assert len(cluster.members()) == 2
-    assert items(cluster) == COUNT
+    check_documents(cluster)
     cluster.wait("it is nobody's", lambda: leaves.rest.request("GET", "/pools/default").status == 404, 30)
     cluster.add(leaves)
     cluster.rebalance()
     cluster.wait_healthy(BUCKET)
-    assert items(cluster) == COUNT
+    check_documents(cluster)
