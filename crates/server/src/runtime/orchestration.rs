@@ -131,10 +131,15 @@ impl Orchestration {
         let now = self.now_millis();
         let metadata = control.metadata();
         let mut state = self.state.lock();
-        state.orchestrator.as_mut().ok_or_else(refused)?.report(report, now);
+        let orchestrator = state.orchestrator.as_mut().ok_or_else(refused)?;
+        // That a node is still there is reason enough to look at the next occasion.
+        let is_news = orchestrator.last_report(report.node) != Some(&report);
+        orchestrator.report(report, now);
         let status = status(&state, &metadata, control.leader(), now);
         drop(state);
-        self.reported.notify_one();
+        if is_news {
+            self.reported.notify_one();
+        }
         Ok(Reply { lease_millis: Orchestrator::lease_ms(&metadata), status })
     }
 }
