@@ -114,7 +114,7 @@ impl Agent {
         let keeps = this.membership == Membership::InactiveFailed && this.recovery != Some(Recovery::Full)
             || this.recovery == Some(Recovery::Delta);
         for info in infos() {
-            let new = || Held::new(was_there && info.kind == BucketKind::Ephemeral);
+            let new = || Held::new(was_there, info.kind == BucketKind::Ephemeral);
             let held = self.buckets.entry(info.uuid.clone()).or_insert_with(new);
             held.follow(info, this.id, keeps);
         }
@@ -184,7 +184,10 @@ struct Held {
     unsettled: BTreeSet<VbId>,
     /// Copies that may have lost what others have: they are not served unless an election says so.
     unconfirmed: BTreeSet<VbId>,
-    /// The contents did not survive the last stop, which the engine cannot tell from a bucket that is new.
+    /// It was there at the last stop: a copy with nothing in it may have lost all it had, which the engine cannot tell
+    /// from one that is new.
+    was_there: bool,
+    /// Nothing of it survives a stop.
     is_volatile: bool,
     /// Where the next call begins.
     next: VbId,
@@ -206,8 +209,8 @@ struct Changes {
 }
 
 impl Held {
-    fn new(is_volatile: bool) -> Self {
-        Self { is_volatile, ..Self::default() }
+    fn new(was_there: bool, is_volatile: bool) -> Self {
+        Self { was_there, is_volatile, ..Self::default() }
     }
 
     /// Takes note of the plans; compares them only when they are others than before.
@@ -371,8 +374,10 @@ impl Held {
     /// waits until the leader, who is told, has had the copies compared.
     fn holds_back(&mut self, vb: VbId, copies: &impl Copies) -> bool {
         let is_alone = self.plans.get(usize::from(vb.get())).is_none_or(|plan| plan.chain.len() < 2);
-        let is_lost = self.is_volatile && self.duty_done(vb).is_none();
-        if is_alone || !(is_lost || copies.copy(vb).unconfirmed) {
+        let copy = copies.copy(vb);
+        let is_untouched = self.duty_done(vb).is_none() && copy.role == VbRole::Dead;
+        let is_lost = self.was_there && is_untouched && (self.is_volatile || !copy.has_contents);
+        if is_alone || !(is_lost || copy.unconfirmed) {
             return false;
         }
         self.todo.remove(&vb);

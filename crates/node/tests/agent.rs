@@ -116,8 +116,17 @@ impl Buckets for OneBucket<'_> {
 }
 
 impl Node {
-    /// The node that is `this`; every vBucket has `chain`.
+    /// The node that is `this`, running when the bucket was created; every vBucket has `chain`.
     fn new(this: NodeId, kind: BucketKind, chain: &[NodeId]) -> Self {
+        let mut node = Self::restarted(this, kind, chain);
+        let bucket = node.metadata.buckets.remove("b").unwrap();
+        assert!(node.settle().is_empty());
+        node.metadata.buckets.insert("b".into(), bucket);
+        node
+    }
+
+    /// The same, with the bucket there from before its last stop.
+    fn restarted(this: NodeId, kind: BucketKind, chain: &[NodeId]) -> Self {
         let mut metadata = Metadata::new("c".into(), 1024);
         for id in [A, B, C] {
             let node = NodeInfo::first(format!("n{id}"), "127.0.0.1".into(), Ports::default());
@@ -266,7 +275,8 @@ fn a_copy_alone_confirms_itself() {
 
 #[test]
 fn what_memory_has_lost_over_a_restart_is_for_an_election_too() {
-    let mut node = Node::new(A, BucketKind::Ephemeral, &[A, B]);
+    let mut node = Node::restarted(A, BucketKind::Ephemeral, &[A, B]);
+    node.fake.set(0, Copy { has_contents: true, ..Copy::default() });
     assert!(node.settle().is_empty());
     assert_eq!(node.report().len(), usize::from(VBS));
     node.plan_all(|plan| *plan = electing(&[A, B], 2));
@@ -277,9 +287,20 @@ fn what_memory_has_lost_over_a_restart_is_for_an_election_too() {
 
     // A bucket that appears while the node runs is new, and needs nobody's word.
     let mut node = Node::new(A, BucketKind::Ephemeral, &[A, B]);
-    let bucket = node.metadata.buckets.remove("b").unwrap();
-    node.settle();
-    node.metadata.buckets.insert("b".into(), bucket);
+    assert_eq!(node.settle().len(), usize::from(VBS));
+}
+
+#[test]
+fn a_copy_that_is_empty_after_a_restart_may_have_lost_everything() {
+    let mut node = Node::restarted(A, BucketKind::Couchbase, &[A, B]);
+    node.fake.set(3, Copy { has_contents: true, ..Copy::default() });
+    assert_eq!(node.settle(), ["activate 3@1"]);
+    let reported = node.report();
+    assert_eq!(reported.len(), usize::from(VBS) - 1);
+    assert!(reported.iter().all(|report| report.unconfirmed));
+
+    // Unless there is nobody else who could have it.
+    let mut node = Node::restarted(A, BucketKind::Couchbase, &[A]);
     assert_eq!(node.settle().len(), usize::from(VBS));
 }
 
