@@ -87,15 +87,7 @@ impl NodeProcess {
         // One of an earlier run says nothing about this one.
         let _ = fs::remove_file(&ports_file);
         let log = File::options().create(true).append(true).open(self.log())?;
-        let mut command = match &self.namespace {
-            Some(namespace) => {
-                // It becomes the program, so that the process that is killed is the node.
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", namespace]).arg(&self.binary);
-                command
-            }
-            None => Command::new(&self.binary),
-        };
+        let mut command = self.command();
         command.arg("serve").arg("--data-dir").arg(self.dir.join("data"));
         command.arg("--ports-file").arg(&ports_file).args(&self.flags).args(more);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -103,6 +95,26 @@ impl NodeProcess {
         die_with_parent(&mut command);
         self.process = Some(command.spawn()?);
         self.wait_for_ports(&ports_file)
+    }
+
+    /// The binary, where the node lives.
+    fn command(&self) -> Command {
+        let Some(namespace) = &self.namespace else { return Command::new(&self.binary) };
+        // It becomes the program, so that the process that is killed is the node.
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]).arg(&self.binary);
+        command
+    }
+
+    /// Runs another of the binary's commands where the node lives; what it says and how it ends is its own affair.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn run_beside(&self, words: &[&str], variable: (&str, &str)) -> Result<(), TortureError> {
+        let mut command = self.command();
+        command.args(words).env(variable.0, variable.1).stdin(Stdio::null());
+        command.output()?;
+        Ok(())
     }
 
     fn wait_for_ports(&mut self, file: &Path) -> Result<Ports, TortureError> {

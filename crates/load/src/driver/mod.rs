@@ -383,7 +383,7 @@ impl Wheel<'_> {
                 }
             }
         }
-        run.follow_moves();
+        run.follow_moves(now);
         self.follow_growth(run, connections);
         while let Some((id, stream)) = self.reconnector.made() {
             let mut stream = mio::net::TcpStream::from_std(stream);

@@ -23,6 +23,9 @@ const COUNTER_START: &[u8] = b"4294967296";
 /// A vBucket that is nowhere after so many maps is given up: ten seconds at least.
 const MOVES_MAX: u16 = 100;
 
+/// While a node is missed, how often the map is fetched: each time every node checks a password.
+const MAP_EVERY: Duration = Duration::from_millis(500);
+
 /// Whether an operation changes its record.
 const fn writes(op: Op) -> bool {
     matches!(op, Op::Set | Op::Add | Op::Replace | Op::Cas | Op::Rmw | Op::Delete)
@@ -45,6 +48,8 @@ pub(super) struct Run<'a> {
     moved: Vec<Job>,
     /// Connections that are being made again, to nodes that serve something as far as is known.
     down: bool,
+    /// When the map is fetched next because of them.
+    next_map: u64,
     records: &'a dyn Records,
     settings: Settings,
     /// What validation knows, if this run validates.
@@ -95,6 +100,7 @@ impl<'a> Run<'a> {
             homes,
             moved: Vec::new(),
             down: false,
+            next_map: 0,
             records,
             ledger: None,
             journal: None,
@@ -286,8 +292,9 @@ impl<'a> Run<'a> {
     }
 
     /// With a newer map everything that waits goes where that says, and what went to the wrong node before anything new.
-    pub(super) fn follow_moves(&mut self) {
-        if self.down {
+    pub(super) fn follow_moves(&mut self, now: u64) {
+        if self.down && now >= self.next_map {
+            self.next_map = now + MAP_EVERY.as_nanos() as u64;
             self.homes.refresh();
         }
         if !self.homes.see() {

@@ -9,6 +9,7 @@ use crate::TortureError;
 use base::bucket::DurabilityLevel;
 use base::{Status, VbId};
 use client::{ClientError, ClusterMap, KvConnection, Login, Response};
+use load::{LoadError, Protocol, Target};
 use protocol::binary::extras::{CounterExtras, StoreExtras};
 use protocol::binary::{Durability, Opcode, Request};
 use serde_json::{Value, json};
@@ -54,16 +55,20 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Starts the clients; their writes are durable at `level`.
+    /// Starts the clients; their writes are durable at `level`. The first of `seeds` has to answer now, later any of them.
     ///
     /// # Errors
-    /// A thread cannot be started.
+    /// The cluster cannot be reached, or a thread not be started.
     pub fn start(
         seeds: &[String],
         login: &Login,
         level: DurabilityLevel,
         random: u64,
     ) -> Result<Recorder, TortureError> {
+        let seed = seeds.first().map_or("", String::as_str);
+        let target = Target::discover(Protocol::Couchbase, seed, login.clone());
+        let failed = |error: LoadError| TortureError::Node(format!("histories: {error}"));
+        let target = Arc::new(target.map_err(failed)?);
         let (over, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
         let (outbox, lines) = channel();
         let mut threads = Vec::new();
@@ -73,6 +78,7 @@ impl Recorder {
                 router: Router {
                     seeds: seeds.to_vec(),
                     login: login.clone(),
+                    target: target.clone(),
                     map: None,
                     connections: HashMap::new(),
                 },
@@ -250,6 +256,7 @@ fn written(response: &Response, result: Value) -> Ended {
 struct Router {
     seeds: Vec<String>,
     login: Login,
+    target: Arc<Target>,
     map: Option<ClusterMap>,
     connections: HashMap<String, KvConnection>,
 }
@@ -296,13 +303,7 @@ impl Router {
     /// vBucket and node of a key; the map is fetched if there is none.
     fn home(&mut self, key: &[u8]) -> Option<(VbId, String)> {
         if self.map.is_none() {
-            let maps = self.seeds.iter().filter_map(|seed| {
-                KvConnection::open_within(seed, &self.login, Duration::from_millis(500))
-                    .ok()?
-                    .cluster_map()
-                    .ok()
-            });
-            self.map = maps.max_by_key(|map| map.version);
+            self.map = self.target.newest_map(&self.seeds);
         }
         let map = self.map.as_ref()?;
         let vbucket = map.vbucket_of(key);

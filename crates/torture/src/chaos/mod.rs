@@ -391,14 +391,16 @@ impl Chaos {
                 "plain: nothing that was acknowledged while nodes were treated gracefully is lost"
             };
             let found = if violations.is_empty() { "none".to_owned() } else { violations.join(", ") };
-            self.checks.add(what, violations.is_empty() && outcome.failure.is_none(), format!(
-                "{found}; {} operations, {} failed, {} tried again elsewhere, {} connections made again, {} documents read back, {} absent{}",
+            let is_fine = violations.is_empty() && outcome.failure.is_none() && outcome.is_whole;
+            self.checks.add(what, is_fine, format!(
+                "{found}; {} operations, {} failed, {} tried again elsewhere, {} connections made again, {} documents read back, {} absent{}{}",
                 outcome.tally.done(),
                 outcome.tally.failed(),
                 outcome.tally.moved,
                 outcome.tally.reconnects,
                 outcome.sweep.ok(),
                 outcome.sweep.misses(),
+                if outcome.is_whole { "" } else { "; NOT ALL could be read back" },
                 outcome.failure.as_deref().map_or_else(String::new, |failure| format!("; it ended early: {failure}"))
             ));
             for (failure, count) in &outcome.tally.failures {

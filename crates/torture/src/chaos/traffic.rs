@@ -13,6 +13,7 @@ use load::{
     Choice, Control, Crew, Interval, Mix, OnBreak, Op, Pace, Part, Phase, Protocol, Records, Settings, Stop,
     Tally, Target,
 };
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 const GRAIN: Duration = Duration::from_millis(100);
 /// An operation that takes longer has failed: what SDKs allow a durable one, and a little.
 const TIMEOUT: Duration = Duration::from_secs(4);
+/// How long reading everything back may take.
+const SWEEP: Duration = Duration::from_secs(120);
 const TICK: Duration = Duration::from_millis(1);
 
 /// What one of them does.
@@ -76,6 +79,8 @@ pub struct Outcome {
     pub tally: Tally,
     /// Reading everything back.
     pub sweep: Tally,
+    /// Whether that was possible.
+    pub is_whole: bool,
     /// Why it ended early, if it did.
     pub failure: Option<String>,
 }
@@ -185,9 +190,18 @@ impl Traffic {
             stop: Stop::All,
             ..self.phase
         };
-        let swept = crew.total(&sweep, &Control::new(0.0));
+        let control = Arc::new(Control::new(0.0));
+        // A cluster that has not come to rest would never let it end.
+        let ((done, waits), patience) = (channel::<()>(), control.clone());
+        std::thread::spawn(move || {
+            if waits.recv_timeout(SWEEP) == Err(RecvTimeoutError::Timeout) {
+                patience.stop();
+            }
+        });
+        let swept = crew.total(&sweep, &control);
+        drop(done);
         let sweep = swept.map_err(|error| TortureError::Node(format!("{}: {error}", self.kind.name)))?;
-        Ok(Outcome { tally, sweep, failure })
+        Ok(Outcome { tally, is_whole: sweep.done() == self.kind.records, sweep, failure })
     }
 }
 

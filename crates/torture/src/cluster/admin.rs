@@ -89,22 +89,11 @@ impl Admin {
         Err(failure)
     }
 
-    /// Gives a node that nobody has initialised a login, so that it can be added from anywhere.
-    pub fn prepare(&self, node: usize) {
-        let Some(rest) = self.nodes.get(node) else { return };
-        let Some((user, password)) = rest.login.clone() else { return };
-        let open = Rest::new(rest.address.clone(), None);
-        let form = [("username", user.as_str()), ("password", password.as_str()), ("port", "SAME")];
-        // One that has a login refuses, which is as good.
-        let _ = open.within(QUESTION).post("/settings/web", &form);
-    }
-
-    /// Adds a node; a rebalance gives it data.
+    /// Adds a node that has the same login; a rebalance gives it data.
     ///
     /// # Errors
     /// It is refused.
     pub fn add(&self, through: &Rest, node: usize) -> Result<(), TortureError> {
-        self.prepare(node);
         let (user, password) = through.login.clone().unwrap_or_default();
         let hostname = format!("http://{}", self.nodes[node].address);
         let form = [

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How long a cluster may take to come to rest after whatever was done to it.
 const REST: Duration = Duration::from_secs(240);
+/// How long a node that was just added may take to be known as healthy.
+const HEARD: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(200);
 const MGMT: u16 = 8091;
 const KV: u16 = 11210;
@@ -78,16 +80,13 @@ impl LocalCluster {
         let mut nodes = Vec::new();
         for (node, address) in addresses.iter().enumerate() {
             let flags = flags(options, *address);
-            let process = NodeProcess::new(&options.binary, &dir.join(format!("node-{node}")), flags)?
-                .with("SETTEE_INIT_PASSWORD", PASSWORD)
-                .within(network.as_ref().ok().map(|network| network.namespace(node)));
-            nodes.push(process);
+            let process = NodeProcess::new(&options.binary, &dir.join(format!("node-{node}")), flags)?;
+            let namespace = network.as_ref().ok().map(|network| network.namespace(node));
+            nodes.push(process.within(namespace));
         }
         let members = (0..options.members).collect();
         let mut cluster = LocalCluster { options: options.clone(), nodes, addresses, network, members };
-        // The first one begins a cluster; the others are asked to join it.
-        cluster.nodes[0].start(&["--init-username".to_owned(), USER.to_owned()])?;
-        for node in &mut cluster.nodes[1..] {
+        for node in &mut cluster.nodes {
             node.start(&[])?;
         }
         cluster.form()?;
@@ -97,12 +96,10 @@ impl LocalCluster {
     fn form(&mut self) -> Result<(), TortureError> {
         let admin = self.admin();
         let first = self.rest_of(0);
+        self.initialise(0)?;
         for node in 1..self.options.members {
+            self.initialise(node)?;
             admin.add(&first, node)?;
-        }
-        if self.options.members > 1 {
-            let (state, rest) = admin.state(&[])?;
-            admin::rebalance(&rest, &state, &[])?;
         }
         self.await_rest()?;
         if let Some(seconds) = self.options.auto_failover {
@@ -121,6 +118,13 @@ impl LocalCluster {
         ];
         first.post("/pools/default/buckets", &form)?;
         self.await_rest()
+    }
+
+    /// Gives a node a login, as its own machine alone may. One that has it already is left as it is.
+    fn initialise(&self, node: usize) -> Result<(), TortureError> {
+        let hostname = self.hostname(node);
+        let words = ["init", "--host", &hostname, "--username", USER];
+        self.nodes[node].run_beside(&words, ("SETTEE_PASSWORD", PASSWORD))
     }
 
     /// How many nodes run, members or not.
@@ -192,14 +196,21 @@ impl LocalCluster {
         let admin = self.admin();
         let (_, rest) = admin.state(&self.spares())?;
         for &node in members.iter().filter(|node| !self.members.contains(node)) {
+            self.initialise(node)?;
             admin.add(&rest, node)?;
         }
         let leaving: Vec<_> = self.members.iter().filter(|node| !members.contains(node)).copied().collect();
         let eject: Vec<String> = leaving.iter().map(|&node| self.hostname(node)).collect();
-        let (state, _) = admin.state(&[self.spares(), leaving].concat())?;
-        admin::rebalance(&rest, &state, &eject)?;
         self.members = members;
-        Ok(())
+        let began = Instant::now();
+        loop {
+            let (state, _) = admin.state(&[self.spares(), leaving.clone()].concat())?;
+            match admin::rebalance(&rest, &state, &eject) {
+                // A node that was just added has not been heard of yet.
+                Err(_) if began.elapsed() < HEARD => std::thread::sleep(LOOK),
+                other => return other,
+            }
+        }
     }
 
     /// Lets whoever was failed over come back, and waits until the cluster is at rest with its members.

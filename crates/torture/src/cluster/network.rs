@@ -6,11 +6,14 @@
 
 use crate::TortureError;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Link-layer address that nobody has.
 const NOBODY: &str = "02:00:00:00:00:fe";
 const LINK: &str = "eth0";
+/// In front of the process id in all names.
+const PREFIX: &str = "st";
 
 /// The namespaces of one cluster. They are gone when this is dropped.
 pub struct Network {
@@ -26,8 +29,9 @@ impl Network {
     /// # Errors
     /// This machine or this user may not; what was made until then is removed.
     pub fn new(nodes: usize) -> Result<Network, TortureError> {
+        sweep();
         let pid = std::process::id();
-        let network = Network { name: format!("st{pid}"), subnet: (pid % 250) as u8, nodes };
+        let network = Network { name: format!("{PREFIX}{pid}"), subnet: (pid % 250) as u8, nodes };
         let bridge = network.bridge();
         ip(&["link", "add", &bridge, "type", "bridge"])?;
         ip(&["addr", "add", &format!("10.213.{}.254/24", network.subnet), "dev", &bridge])?;
@@ -96,10 +100,32 @@ impl Drop for Network {
     }
 }
 
+/// Removes what runs have left behind that were killed.
+fn sweep() {
+    let list = |words: &[&str]| ask(words).unwrap_or_default();
+    let is_left = |name: &str, end: char| {
+        let pid = name.strip_prefix(PREFIX)?.split_once(end)?.0;
+        let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number && !Path::new("/proc").join(pid).exists()).then(|| name.to_owned())
+    };
+    let (namespaces, bridges) = (list(&["netns", "list"]), list(&["-o", "link", "show", "type", "bridge"]));
+    for name in namespaces.lines().filter_map(|line| is_left(line.split_whitespace().next()?, 'n')) {
+        let _ = ip(&["netns", "del", &name]);
+    }
+    for name in bridges.lines().filter_map(|line| is_left(line.split(": ").nth(1)?, 'b')) {
+        let _ = ip(&["link", "del", &name]);
+    }
+}
+
 fn ip(words: &[&str]) -> Result<(), TortureError> {
+    ask(words).map(|_| ())
+}
+
+/// What the program says.
+fn ask(words: &[&str]) -> Result<String, TortureError> {
     let done = Command::new("ip").args(words).stdin(Stdio::null()).output()?;
     if done.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
     Err(TortureError::Node(format!("ip {}: {said}", words.join(" "))))

@@ -6,7 +6,7 @@ use super::stages::{check_files, failed};
 use load::compare::{Median, Round, settle, write_back};
 use load::process::own_cpu_seconds;
 use load::report::Report;
-use load::{Control, Crew, Op, Part, Phase, Stop, Usage};
+use load::{Control, Crew, LoadError, Op, Part, Phase, Stop, Usage};
 use serde_json::json;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl Contender {
             settings: self.phase.settings.clone(),
             ..Phase::each(Op::Set, self.phase.records, FILL_PIPELINE)
         };
-        let tally = self.crew.total(&fill, &Control::new(0.0)).map_err(failed)?;
+        let tally = self.crew.total(&fill, &Control::new(0.0)).map_err(|error| self.failed(&error))?;
         self.judge(tally.failed(), tally.corrupt, tally.main_failure())?;
         self.rest();
         Ok(())
@@ -155,13 +155,15 @@ impl Contender {
         let control = Control::new(args.pace.rate(false).unwrap_or(0.0));
         if args.pace.warmup > 0.0 {
             let stop = Stop::Time(Duration::from_secs_f64(args.pace.warmup));
-            self.crew.total(&Phase { stop, ..self.phase.clone() }, &control).map_err(failed)?;
+            let warm = self.crew.total(&Phase { stop, ..self.phase.clone() }, &control);
+            warm.map_err(|error| self.failed(&error))?;
         }
         let usage = || self.spec.pid.and_then(Usage::of);
         let (before, own) = (usage(), own_cpu_seconds());
         // Every round draws other records.
         let seed = self.phase.seed.wrapping_add(self.rounds.len() as u64 + 1);
-        let tally = self.crew.total(&Phase { seed, ..self.phase.clone() }, &control).map_err(failed)?;
+        let measured = self.crew.total(&Phase { seed, ..self.phase.clone() }, &control);
+        let tally = measured.map_err(|error| self.failed(&error))?;
         let usage = before.zip(self.spec.pid.and_then(Usage::of));
         self.judge(tally.failed(), tally.corrupt, tally.main_failure())?;
         let client_cpu = own_cpu_seconds() - own;
@@ -176,6 +178,10 @@ impl Contender {
         let used = self.spec.pid.map_or(0.0, settle);
         write_back();
         used
+    }
+
+    fn failed(&self, error: &LoadError) -> Failure {
+        Failure(format!("{}: {error}", self.spec.name))
     }
 
     fn judge(&self, failures: u64, corrupt: u64, text: Option<&str>) -> Result<(), Failure> {

@@ -92,6 +92,10 @@ pub(super) struct ChaosArgs {
     #[arg(long)]
     loopback: bool,
 
+    /// What the nodes run [default: this binary]
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+
     /// Write what further clients asked and were told to this file, a JSON object per operation
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -133,8 +137,9 @@ pub(super) fn run(args: &ChaosArgs) -> Result<(), Failure> {
         auto_failover: args.auto_failover.max(1),
         history: args.history.clone(),
     };
+    let own = || std::env::current_exe().map_err(|error| Failure::doing("cannot find this binary", error));
     let options = ClusterOptions {
-        binary: std::env::current_exe().map_err(|error| Failure::doing("cannot find this binary", error))?,
+        binary: args.binary.clone().map_or_else(own, Ok)?,
         members: usize::from(args.nodes),
         spares: usize::from(args.spares),
         bucket: "chaos",
