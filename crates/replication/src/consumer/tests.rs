@@ -397,8 +397,9 @@ fn durable_writes_are_acknowledged_as_they_become_durable() {
     let said = |seqno: u64| {
         (Opcode::DcpSeqnoAcknowledged, VB.get(), 1, SeqnoExtras { seqno: Seqno(seqno) }.encode().to_vec())
     };
-    // What is there already may be news to this active.
+    // What is there already may be news to this active, and so is what becomes durable without another message.
     assert_eq!(talk.said(), [said(7)]);
+    assert!(taker.waiting.get().is_some());
     talk.hear(1, &marker(8, 9)).unwrap();
     talk.hear(1, &prepare(8)).unwrap();
     assert!(talk.said().is_empty(), "inside the snapshot");

@@ -1,7 +1,9 @@
-//! What follows the active.
+//! What follows the active: a model of a replica, or the replica that a bucket has.
 
-use base::VbId;
-use engine::{BucketOptions, FeedOptions, FeedStep, ReplicaItem, Waiter};
+use std::sync::Arc;
+
+use base::{NodeId, VbId};
+use engine::{Bucket, BucketOptions, FeedOptions, FeedStep, ReplicaItem, Topology, Waiter};
 use fastrand::Rng;
 use settee_replication::consumer::replica::Replica;
 
@@ -59,6 +61,85 @@ impl Copies for Shelf {
     fn contents(&mut self, vb: VbId) -> Contents {
         assert!(self.is_consistent(vb));
         Shelf::contents(self, vb)
+    }
+}
+
+/// A bucket whose vBuckets are replicas.
+pub(crate) struct Node {
+    rig: Option<Rig>,
+    term: u64,
+}
+
+impl Node {
+    fn rig(&mut self) -> &mut Rig {
+        self.rig.as_mut().unwrap()
+    }
+}
+
+impl Copies for Node {
+    type R = Arc<Bucket>;
+
+    fn new(options: &BucketOptions) -> Self {
+        let mut node = Self { rig: Some(Rig::new(options.clone())), term: 0 };
+        node.rig().warm_up();
+        node
+    }
+
+    fn replica(&self) -> Arc<Bucket> {
+        Arc::clone(&self.rig.as_ref().unwrap().bucket)
+    }
+
+    fn follow(&mut self, term: u64) {
+        self.term = term;
+        let bucket = self.replica();
+        for vb in (0..bucket.vbuckets()).map(VbId) {
+            bucket.make_replica(vb, term).unwrap();
+        }
+    }
+
+    fn disturb(&mut self, rng: &mut Rng) -> bool {
+        match rng.u8(0..8) {
+            0 => {
+                let rig = self.rig.take().unwrap();
+                self.rig = Some(if rng.bool() { rig.crash() } else { rig.restart() });
+                self.rig().warm_up();
+                let term = self.term;
+                self.follow(term);
+                true
+            }
+            1..=5 => {
+                self.rig().flush();
+                false
+            }
+            _ => {
+                self.rig().clock.advance_secs(1);
+                false
+            }
+        }
+    }
+
+    fn tend(&mut self, millis: u64) {
+        self.rig().clock.0 += millis;
+        self.rig().flush();
+        let rig = self.rig();
+        for shard in 0..rig.bucket.shards() {
+            while rig.bucket.run_fetches(shard, 16, rig.now()) > 0 {}
+        }
+    }
+
+    fn woken(&mut self) -> Vec<Waiter> {
+        std::mem::take(&mut *self.rig().recorder.woken.lock())
+    }
+
+    fn contents(&mut self, vb: VbId) -> Contents {
+        let status = self.rig().bucket.vb_status(vb).unwrap();
+        assert!(status.snapshot.is_none() && status.complete, "{vb}: {status:?}");
+        // Feeds are for actives, which commit what they find prepared.
+        let topology = Topology { chains: vec![vec![NodeId(2)]], copies: 1 };
+        let (term, now) = (self.term + 1, self.rig().now());
+        self.rig().bucket.activate(vb, term, topology, now).unwrap();
+        let contents = contents_of(self.rig(), vb);
+        Contents { seqno: status.history.high_seqno, ..contents }
     }
 }
 

@@ -16,7 +16,7 @@ mod shelf;
 mod support;
 mod world;
 
-use copies::Copies;
+use copies::{Copies, Node};
 use shelf::Shelf;
 use world::World;
 
@@ -38,4 +38,9 @@ fn seeds<C: Copies>(first: u64) {
 #[test]
 fn a_model_becomes_what_the_active_is_whatever_happens_on_the_way() {
     seeds::<Shelf>(1);
+}
+
+#[test]
+fn a_replica_becomes_what_the_active_is_whatever_happens_on_the_way() {
+    seeds::<Node>(1_000);
 }
