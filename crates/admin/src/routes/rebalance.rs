@@ -1,7 +1,10 @@
 //! Rebalancing: starting, stopping, and how far it is, in the three forms tools ask for it (`tasks`,
 //! `rebalanceProgress`, `rebalanceStatus`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use axum::http::StatusCode;
 use base::NodeId;
@@ -20,6 +23,10 @@ use crate::{
     reply::{self, Outcome, Refusal, json_ok},
 };
 
+/// How long nodes are given to be heard of before a rebalance is refused for their absence.
+const HEARD_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often tools should look.
 const REFRESH_SECS: f64 = 0.25;
 
@@ -31,11 +38,7 @@ pub(super) async fn start(call: &Call) -> Outcome {
     if let Some(running) = &call.meta.rebalance {
         return Err(already_running(running.kind));
     }
-    let absent: Vec<String> = keep
-        .iter()
-        .filter(|node| call.status.silent.contains(&node.id))
-        .map(|node| nodes::otp_node(call, node))
-        .collect();
+    let absent = absent(call, &keep).await;
     if !absent.is_empty() {
         let text = format!("Cannot contact the following nodes: [{}]", absent.join(","));
         return Ok(reply::text(StatusCode::SERVICE_UNAVAILABLE, text));
@@ -55,6 +58,20 @@ pub(super) async fn start(call: &Call) -> Outcome {
         .await?;
     call.audit(AuditKind::ClusterChanged, "rebalance", format!("started {id}"));
     Ok(json_ok(&json!({ "rebalance_id": id })))
+}
+
+/// The nodes nobody hears of. One that was just added, or has just come back, is given a moment to be heard.
+async fn absent(call: &Call, wanted: &[&NodeInfo]) -> Vec<String> {
+    let began = tokio::time::Instant::now();
+    loop {
+        let silent = &call.api.control.cluster_status().silent;
+        let absent = wanted.iter().filter(|node| silent.contains(&node.id));
+        let absent: Vec<String> = absent.map(|node| nodes::otp_node(call, node)).collect();
+        if absent.is_empty() || began.elapsed() >= HEARD_WITHIN {
+            return absent;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 fn already_running(kind: RebalanceKind) -> Refusal {
