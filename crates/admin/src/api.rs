@@ -16,7 +16,7 @@ use crate::{
     call::{Call, Connection},
     control::{BoxFuture, NodeControl},
     events::Events,
-    figures::Figures,
+    figures::{ClusterFigures, Figures},
     form::{self, Form},
     passes::Passes,
     reply::{self, Refusal, Reply},
@@ -127,9 +127,11 @@ impl Api {
         let body = read_body(&parts, body, limit).await?;
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
         let status = self.control.cluster_status();
-        let figures = match routes::shows_figures(&path) && user.domain != Domain::Anonymous {
-            true => self.figures.fresh(&self.control, &meta).await,
-            false => self.figures.known(self.control.as_ref(), &meta),
+        let figures = match (routes::shows_figures(&path), user.domain) {
+            (false, _) => ClusterFigures::default(),
+            // Whoever has not said who he is makes nobody ask anything.
+            (true, Domain::Anonymous) => self.figures.known(self.control.as_ref(), &meta),
+            (true, _) => self.figures.fresh(&self.control, &meta).await,
         };
         let figures = Arc::new(figures);
         let call =

@@ -18,6 +18,7 @@ use crate::{
     form::Form,
     permissions,
     reply::{self, Refusal},
+    routes,
 };
 
 /// Where a request came in.
@@ -39,7 +40,7 @@ pub(crate) struct Call {
     pub(crate) meta: Arc<Metadata>,
     /// How the cluster was then.
     pub(crate) status: Arc<ClusterStatus>,
-    /// What was known then of every node.
+    /// What was known then of every node, where the path shows any of it.
     pub(crate) figures: Arc<ClusterFigures>,
     pub(crate) method: Method,
     /// Decoded path segments.
@@ -140,7 +141,10 @@ impl Call {
     pub(crate) fn now(&self) -> Call {
         let control = &self.api.control;
         let meta = control.metadata();
-        let figures = Arc::new(self.api.figures.known(control.as_ref(), &meta));
+        let figures = match routes::shows_figures(&self.path) {
+            true => Arc::new(self.api.figures.known(control.as_ref(), &meta)),
+            false => Arc::default(),
+        };
         Call { status: control.cluster_status(), figures, meta, ..self.clone() }
     }
 

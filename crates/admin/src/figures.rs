@@ -23,6 +23,9 @@ pub(crate) const PATH: &str = "/_settee/figures";
 const FRESH: Duration = Duration::from_secs(1);
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a node that is too busy to answer is still taken for what it was last: longer than it takes the leader to
+/// find out that a node is gone.
+const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// What a node knows about itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,22 +49,40 @@ impl NodeFigures {
     }
 }
 
-/// What is known of every node now. Nodes that did not answer are missing.
+/// What is known of every node now. Nodes that have not answered for long are missing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ClusterFigures(BTreeMap<NodeId, Arc<NodeFigures>>);
+pub(crate) struct ClusterFigures(BTreeMap<NodeId, Known>);
+
+/// What a node has said, and whether that is recent enough to be added up.
+#[derive(Clone, Debug)]
+struct Known {
+    figures: Arc<NodeFigures>,
+    counts: bool,
+}
+
+impl Known {
+    /// What was said so long ago; nothing after a while.
+    fn said(figures: &Arc<NodeFigures>, age: Duration) -> Option<Self> {
+        let counts = age < FRESH + PATIENCE;
+        (age < REMEMBERED).then(|| Self { figures: Arc::clone(figures), counts })
+    }
+}
 
 impl ClusterFigures {
+    /// What a node said last.
     pub(crate) fn node(&self, node: NodeId) -> Option<&NodeFigures> {
-        self.0.get(&node).map(Arc::as_ref)
+        self.0.get(&node).map(|known| known.figures.as_ref())
     }
 
+    /// What counts now of every node.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeFigures)> {
-        self.0.iter().map(|(&node, figures)| (node, figures.as_ref()))
+        let counting = self.0.iter().filter(|(_, known)| known.counts);
+        counting.map(|(&node, known)| (node, known.figures.as_ref()))
     }
 
-    /// A bucket's figures on each node that told them.
+    /// A bucket's figures on each node, as far as they count.
     pub(crate) fn of_bucket<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a BucketStatsView> {
-        self.0.values().filter_map(move |figures| figures.buckets.get(name))
+        self.nodes().filter_map(move |(_, figures)| figures.buckets.get(name))
     }
 
     /// A bucket's figures over all nodes.
@@ -132,11 +153,14 @@ impl Figures {
     /// What is known without asking anybody.
     pub(crate) fn known(&self, control: &dyn NodeControl, meta: &Metadata) -> ClusterFigures {
         let mut known = self.lock();
-        known.retain(|node, (at, _)| at.elapsed() < FRESH + PATIENCE && meta.node_by_id(*node).is_some());
-        let mut all: BTreeMap<_, _> =
-            known.iter().map(|(&node, (_, figures))| (node, Arc::clone(figures))).collect();
+        known.retain(|node, (at, _)| at.elapsed() < REMEMBERED && meta.node_by_id(*node).is_some());
+        let said = known
+            .iter()
+            .filter_map(|(&node, (at, figures))| Some((node, Known::said(figures, at.elapsed())?)));
+        let mut all: BTreeMap<_, _> = said.collect();
         if let Some(this) = meta.node(&control.this_node()) {
-            all.insert(this.id, Arc::new(NodeFigures::own(control, meta)));
+            let own = Arc::new(NodeFigures::own(control, meta));
+            all.insert(this.id, Known { figures: own, counts: true });
         }
         ClusterFigures(all)
     }
@@ -195,6 +219,21 @@ pub(crate) fn show(call: &Call) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_is_slow_to_answer_is_remembered_and_not_added_up() {
+        let mut figures = NodeFigures::default();
+        figures.buckets.insert("b".into(), BucketStatsView { items: 3, ..Default::default() });
+        let figures = Arc::new(figures);
+        let told = |age: u64| {
+            let known = Known::said(&figures, Duration::from_millis(age));
+            ClusterFigures(known.into_iter().map(|known| (NodeId(1), known)).collect())
+        };
+        for (age, is_known, items) in [(0, true, 3), (1_900, true, 3), (2_000, true, 0), (10_000, false, 0)] {
+            let told = told(age);
+            assert_eq!((told.node(NodeId(1)).is_some(), told.sum("b").items), (is_known, items), "{age} ms");
+        }
+    }
 
     #[test]
     fn figures_add_up_and_shares_are_weighted() {

@@ -89,12 +89,13 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
     }
 }
 
-/// Whether what a path shows includes figures of all nodes: they are asked before it is answered.
+/// Whether what a path shows, or is decided by, includes figures of all nodes: they are asked before it is answered. What
+/// comes often, configurations and messages between nodes, does not.
 pub(crate) fn shows_figures(path: &[String]) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match path.as_slice() {
         ["pools", "default", "b" | "bs" | "nodeServices" | "nodeServicesStreaming", ..] => false,
-        ["pools" | "poolsStreaming" | "nodes" | "nodeStatuses", ..] => true,
+        ["pools" | "poolsStreaming" | "nodes" | "nodeStatuses" | "clusterInit", ..] => true,
         ["controller", "rebalance"] => true,
         _ => false,
     }
