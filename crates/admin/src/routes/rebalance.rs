@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How long nodes are given to be heard of before a rebalance is refused for their absence.
-const HEARD_WITHIN: Duration = Duration::from_secs(5);
+const HEARD_WITHIN: Duration = Duration::from_secs(10);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often tools should look.
