@@ -59,6 +59,11 @@ impl Chains {
         self.topology.chains.is_empty()
     }
 
+    /// No other copy is configured.
+    pub(crate) fn is_only_copy(&self) -> bool {
+        self.topology.copies <= 1
+    }
+
     /// How many copies have to hold a write.
     pub(crate) fn majority(&self) -> usize {
         usize::from(self.topology.copies) / 2 + 1

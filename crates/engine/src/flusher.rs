@@ -378,9 +378,9 @@ impl Bucket {
             // Under the lock, so that nothing turns stale between looking and the state it is written with. Of a prefix
             // also what is stale may be its key's last version.
             let stale = is_whole.then(|| taken.iter().map(|&item| shard.lent(item).is_stale()).collect());
-            (taken, stale)
+            (taken, stale.ok_or(v.chains.is_only_copy()))
         });
-        let stale: Vec<bool> = stale.unwrap_or_else(|| superseded_within(shard, &taken));
+        let stale: Vec<bool> = stale.unwrap_or_else(|alone| superseded_within(shard, &taken, alone));
         part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas, now);
         for (item, _) in taken.into_iter().zip(stale).filter(|(_, is_stale)| !is_stale) {
             let view = shard.lent(item);
@@ -511,9 +511,10 @@ fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {
 }
 
 /// Which entries of a checkpoint's prefix are not to be written: of a key all but its last version there, superseded or
-/// not; and prepares whose abort is in it. (Without that, whoever has only the prefix after a crash would lack a prepare
-/// that others may hold and commit.)
-fn superseded_within(shard: &Shard, taken: &[ItemLoan]) -> Vec<bool> {
+/// not; and prepares whose abort is in it, or, where there is no other copy, anywhere. (Where there are others they may hold
+/// and commit a prepare, which whoever has only the prefix after a crash must not lack. An only copy would commit what its
+/// clients were told had failed.)
+fn superseded_within(shard: &Shard, taken: &[ItemLoan], alone: bool) -> Vec<bool> {
     let is_version = |item: ItemRef<'_>| !kind_of(item).is_prepared();
     let aborts =
         taken.iter().map(|&item| shard.lent(item)).filter(|&item| kind_of(item) == RecordKind::Abort);
@@ -522,7 +523,7 @@ fn superseded_within(shard: &Shard, taken: &[ItemLoan]) -> Vec<bool> {
     let mut repeated = repeated_later(versions.map(ItemRef::key)).into_iter();
     let is_superseded = |item: ItemRef<'_>| match is_version(item) {
         true => repeated.next() == Some(true),
-        false => item.is_stale() && aborted.contains(&item.seqno()),
+        false => item.is_stale() && (alone || aborted.contains(&item.seqno())),
     };
     taken.iter().map(|&item| shard.lent(item)).map(is_superseded).collect()
 }
