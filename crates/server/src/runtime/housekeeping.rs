@@ -19,7 +19,6 @@ use super::{
     attendant::{Attendant, Duty},
     bell::Bell,
     machine::thread_cpu,
-    standing::give_way,
 };
 use crate::{BucketMeter, Shared, meter::Chore};
 
@@ -47,7 +46,6 @@ pub(super) fn start(
 ) -> io::Result<Attendant> {
     let shared = Arc::clone(shared);
     Attendant::start("housekeeping", bell, move |duty| {
-        give_way();
         let mut tidier = Tidier { shared, duty, second: 0, is_unfinished: false };
         while !duty.is_over() {
             let pause = tidier.round(&buckets());
