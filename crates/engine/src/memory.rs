@@ -108,9 +108,9 @@ impl Bucket {
         self.mem_used() > self.watermarks().1
     }
 
-    /// Memory is above the high watermark: has the pager called, unless it has been already.
+    /// Has the pager called, unless it has been already: it then brings memory below the low watermark.
     #[cold]
-    fn call_pager(&self) {
+    pub(crate) fn call_pager(&self) {
         if !self.pager_called.load(Ordering::Relaxed) && !self.pager_called.swap(true, Ordering::AcqRel) {
             self.notifier.work(Work::Room);
         }

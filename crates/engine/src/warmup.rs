@@ -68,6 +68,10 @@ impl Bucket {
         store.scan(None, Seqno(0), true, &mut |vb, record, locator| {
             if count.is_multiple_of(MEMORY_CHECK_RECORDS) {
                 with_values = self.mem_used() < low_watermark;
+                if !with_values {
+                    // For the keys that are still to come; without this memory stands between the watermarks till the end.
+                    self.call_pager();
+                }
                 shard.warmed_items.store(count, Ordering::Relaxed);
                 pause();
             }
