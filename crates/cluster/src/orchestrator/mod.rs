@@ -11,7 +11,6 @@ mod auto;
 mod budget;
 mod heard;
 mod progress;
-mod sizing;
 mod vb;
 
 use std::collections::BTreeMap;
@@ -116,14 +115,6 @@ impl Orchestrator {
     #[must_use]
     pub fn progress(&self, meta: &Metadata, now_ms: u64) -> Option<RebalanceProgress> {
         self.tracker.progress(meta, &self.heard, now_ms)
-    }
-
-    /// Whether nodes are large enough for the buckets, by what they have reported.
-    ///
-    /// # Errors
-    /// The arithmetic of what does not fit, for people.
-    pub fn check_sizing(&self, meta: &Metadata, keep: &[NodeId]) -> Result<(), String> {
-        sizing::check(meta, &self.heard, keep)
     }
 
     /// Keeps notes of what is on its way, and of nothing else.
