@@ -7,11 +7,14 @@ import { connect, sleep } from './connect.mjs'
 /** So many that a client can be killed before it has finished all of them. */
 export const DOCUMENTS = 300
 
-/** On disk when acknowledged. Half the window and two seconds later others may consider this client dead. */
-export const TRANSACTIONS = {
-  durabilityLevel: couchbase.DurabilityLevel.PersistToMajority,
-  cleanupConfig: { cleanupWindow: 2000 },
-}
+/** On disk when acknowledged. */
+const { PersistToMajority: DURABILITY } = couchbase.DurabilityLevel
+
+/** Half the window and two seconds later others may consider this client dead. */
+export const TRANSACTIONS = { durabilityLevel: DURABILITY, cleanupConfig: { cleanupWindow: 2000 } }
+
+/** Options of one transaction. The SDK takes a level that is not given here for none, whatever the cluster's says. */
+export const within = (timeout) => ({ timeout, durabilityLevel: DURABILITY })
 
 async function main(mode, prefix, timeout) {
   const cluster = await connect('couchbase', undefined, undefined, { transactions: TRANSACTIONS })
@@ -24,7 +27,7 @@ async function main(mode, prefix, timeout) {
     console.log('staged')
     if (mode === 'stage') await sleep(3_600_000)
   }
-  await cluster.transactions().run(logic, { timeout: Number(timeout) })
+  await cluster.transactions().run(logic, within(Number(timeout)))
   await sleep(3_600_000)
 }
 

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import couchbase from 'couchbase'
 import { PASSWORD, USERNAME, eventually, newKey, sleep } from './connect.mjs'
-import { TRANSACTIONS } from './doomed.mjs'
+import { TRANSACTIONS, within } from './doomed.mjs'
 import { startNode } from './own-node.mjs'
 
 // Of the server that is killed; the one of the suite goes on.
@@ -52,7 +52,7 @@ describe('a server that is killed', () => {
           await attempt.insert(collection, receipt, {})
         }
         try {
-          await cluster.transactions().run(logic, { timeout: 10_000 })
+          await cluster.transactions().run(logic, within(10_000))
           receipts.push(receipt)
         } catch (error) {
           if (!(error instanceof couchbase.CouchbaseError)) throw error
