@@ -78,13 +78,17 @@ def chaos(directory):
     return [sys.executable, str(directory / "run.py")]
 
 
-def node(directory):
+def _npm(directory):
     _tool("npm", "nodejs npm")
     stamp = directory / "node_modules" / ".settee-stamp"
     wanted = _changed(stamp, directory / "package-lock.json")
     if wanted:
         _run(["npm", "ci", "--no-audit", "--no-fund"], directory, "Is the npm registry reachable?")
         stamp.write_text(wanted)
+
+
+def node(directory):
+    _npm(directory)
     return ["npm", "test", "--silent", "--"]
 
 
@@ -92,6 +96,49 @@ def go(directory):
     _tool("go", "golang")
     _run(["go", "vet", "./..."], directory, "Is the Go module proxy reachable?")
     return ["go", "test", "-count=1", "-v", "-timeout", "300s", "./..."]
+
+
+def _steady_python():
+    return [interpreter(), str(ROOT / "compat" / "python" / "steady.py")]
+
+
+def _steady_node():
+    directory = ROOT / "compat" / "node"
+    _npm(directory)
+    return ["node", str(directory / "steady.mjs")]
+
+
+def _steady_go():
+    _tool("go", "golang")
+    program = ROOT / ".cache" / "compat-go-steady"
+    program.parent.mkdir(exist_ok=True)
+    _run(["go", "build", "-o", str(program), "./steady"], ROOT / "compat" / "go", "Is the Go module proxy reachable?")
+    return [str(program)]
+
+
+def _steady_java():
+    _tool("mvn", "maven default-jdk-headless")
+    directory = ROOT / "compat" / "java"
+    build = ["mvn", "-B", "-ntp", "-q", "test-compile", "dependency:build-classpath"]
+    _run(build, directory, "Is the Maven repository reachable?")
+    classpath = (directory / "target" / "classpath").read_text().strip()
+    java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [*java, "-cp", f"{directory / 'target' / 'test-classes'}:{classpath}", "settee.Steady"]
+
+
+STEADY = {"python": _steady_python, "node": _steady_node, "go": _steady_go, "java": _steady_java}
+
+
+def steady_commands(names):
+    """How the steady clients of these SDKs are run, or of all."""
+    unknown = set(names) - set(STEADY)
+    if unknown:
+        raise InstallError(f"no steady client for {', '.join(unknown)}; there are {', '.join(STEADY)}")
+    return {name: STEADY[name]() for name in names or STEADY}
+
+
+def steady(directory):
+    return [sys.executable, str(directory / "run.py")]
 
 
 def suite_gocb(directory):

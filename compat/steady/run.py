@@ -1,0 +1,188 @@
+"""Official SDKs at work, with nothing set but what they come with, while a cluster changes: a node is added and rebalanced
+in, one is rebalanced out, one gets kill -9 and is failed over, and comes back.
+
+    compat/run steady [python|node|go|java ...]
+
+A steady client is a small program beside the suite of its SDK (`steady.*`). Called with seeds, user, password and bucket it
+has four workers write and read back a few dozen keys each, about 25 times a second, two of them durably to a majority. It
+says, a JSON object per line, `ready`; every `error`, with when the operation began and ended; everything `wrong`, which is
+a read that finds neither what was acknowledged last nor what was left in doubt since; and `done`, after the end of its input
+and one more reading of all keys.
+
+Errors are allowed from the kill until the failover, and for as long as it takes to hear of that. Nothing durable is ever
+wrong; nothing is, but for what was acknowledged right before the kill, by one node.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+
+from install import InstallError, steady_commands
+from settee.cluster import Cluster
+from settee.node import PASSWORD, USERNAME, scratch
+
+BUCKET = "steady"
+NODES, MEMBERS, REPLICAS = 4, 3, 2
+CALM_SECONDS = 2.0
+# From the kill to the failover by hand: an administrator who looks twice.
+HESITATION_SECONDS = 2.0
+# The longest that SDKs may take to notice that the map has changed; they ask for it every 2.5 s if they are not told.
+NOTICE_SECONDS = 5.0
+# Acknowledged so long before the kill, a plain write is on other nodes.
+REPLICATION_SECONDS = 1.0
+READY_SECONDS = 60.0
+DONE_SECONDS = 60.0
+SHOWN = 5
+
+
+def now():
+    return int(time.time() * 1000)
+
+
+class Client:
+    """A steady client's process, and all that it has said."""
+
+    def __init__(self, name, command, seeds, log):
+        self.name, self.log = name, log
+        self.said = {"ready": [], "error": [], "wrong": [], "done": []}
+        with open(log, "wb") as errors:
+            self.process = subprocess.Popen(
+                [*command, ",".join(seeds), USERNAME, PASSWORD, BUCKET],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            )  # fmt: skip
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            try:
+                told = json.loads(line)
+                self.said[told["what"]].append(told)
+            except (json.JSONDecodeError, KeyError, TypeError):
+                # An SDK that logs where programs answer.
+                continue
+
+    def wait_ready(self):
+        until = time.monotonic() + READY_SECONDS
+        while not self.said["ready"]:
+            if time.monotonic() > until or self.process.poll() is not None:
+                raise SystemExit(f"{self.name} does not get ready:\n{self.log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.05)
+
+    def finish(self):
+        self.process.stdin.close()
+        try:
+            code = self.process.wait(DONE_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = "no end"
+        self.listener.join(5)
+        if code != 0 or not self.said["done"]:
+            raise SystemExit(f"{self.name} ended with {code}:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+class Windows:
+    """When errors are allowed, and which acknowledgements a kill may undo."""
+
+    def __init__(self):
+        self.killed = self.failed_over = self.heard = 0
+
+    def allows(self, error):
+        return error["at"] >= self.killed and error["began"] <= self.heard
+
+    def undoes(self, wrong):
+        early = self.killed - REPLICATION_SECONDS * 1000
+        return wrong["kind"] == "plain" and early <= wrong["acknowledged"] <= self.heard
+
+
+def step(name, action):
+    began = time.monotonic()
+    action()
+    print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
+    time.sleep(CALM_SECONDS)
+
+
+def change(cluster, windows):
+    """Everything that is done to the cluster."""
+    first, leaves, dies, comes = cluster.nodes
+
+    def take_in():
+        cluster.add(comes)
+        cluster.rebalance()
+
+    def kill():
+        windows.killed = now()
+        dies.kill()
+        time.sleep(HESITATION_SECONDS)
+        cluster.fail_over(dies)
+        windows.failed_over = now()
+        windows.heard = windows.failed_over + NOTICE_SECONDS * 1000
+        time.sleep(NOTICE_SECONDS)
+
+    def come_back():
+        dies.start()
+        cluster.wait_member(dies, status="healthy")
+        cluster.recover(dies, "delta")
+        cluster.rebalance()
+
+    step("calm", lambda: time.sleep(CALM_SECONDS))
+    step("a node is added and rebalanced in", take_in)
+    step("a node is rebalanced out", lambda: cluster.rebalance(remove=[leaves]))
+    step("a node is killed and failed over", kill)
+    step("it comes back", come_back)
+
+
+def judged(client, windows):
+    """What this client has to complain about, in words."""
+    errors = [error for error in client.said["error"] if not windows.allows(error)]
+    wrong = [wrong for wrong in client.said["wrong"] if not windows.undoes(wrong)]
+    allowed = [error for error in client.said["error"] if windows.allows(error)]
+    undone = len(client.said["wrong"]) - len(wrong)
+    operations = client.said["done"][0]["operations"]
+    ends = max((error["at"] - windows.killed for error in allowed), default=0) / 1000
+    print(
+        f"{client.name}: {operations} writes and reads; {len(allowed)} errors, the last {ends:.1f} s after the kill; "
+        f"{undone} plain writes undone by it; {len(errors)} other errors, {len(wrong)} wrong"
+    )
+    for complaint in (errors + wrong)[:SHOWN]:
+        after = {name: complaint["at"] - getattr(windows, name) for name in ("killed", "failed_over")}
+        print(f"   {json.dumps(complaint)[:600]} (ms after: {after})")
+    return operations > 0 and not errors and not wrong
+
+
+def main():
+    try:
+        commands = steady_commands(sys.argv[1:])
+    except InstallError as error:
+        sys.exit(str(error))
+    folder = scratch("steady")
+    windows = Windows()
+    with Cluster(os.environ["SETTEE_ADDRESS"], folder, NODES).form(members=MEMBERS) as cluster:
+        cluster.rest.create_bucket(BUCKET, replicas=REPLICAS)
+        cluster.wait_healthy(BUCKET)
+        seeds = cluster.addresses[:MEMBERS]
+        with ExitStack() as stack:
+            clients = [
+                stack.enter_context(Client(name, command, seeds, folder / f"{name}.log"))
+                for name, command in commands.items()
+            ]
+            for client in clients:
+                client.wait_ready()
+            change(cluster, windows)
+            for client in clients:
+                client.finish()
+        sys.exit(0 if all([judged(client, windows) for client in clients]) else 1)
+
+
+if __name__ == "__main__":
+    main()
