@@ -40,6 +40,9 @@ use crate::{
     window::Extent,
 };
 
+/// The share of compaction's reserve that is left for the manifests without which its inputs cannot go: one in so many.
+const MANIFEST_SHARE: u64 = 8;
+
 /// A record that will be copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
@@ -81,9 +84,10 @@ pub(crate) fn step(
     key_index::maintain(core, &mut Effort::new(core, liveness));
     // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what
     // was gained beyond that is for deletions, and only what is left then for everything else.
-    if core.compaction_reserve.claim() && core.reserve.restore() {
+    let needed = victims::largest_output(core);
+    if core.compaction_reserve.claim_what_is(needed) && core.reserve.restore() {
         core.reserve.note_full(false);
-        core.compaction_reserve.grow(victims::largest_output(core));
+        core.compaction_reserve.grow(needed);
     }
     match outcome {
         Err(StoreError::Stopped) => Ok(CompactReport { more: true, ..CompactReport::default() }),
@@ -97,20 +101,30 @@ fn clean(core: &Core, liveness: &dyn Liveness, budget: &CompactBudget) -> Result
     if !dead.is_empty() {
         retire(core, &dead, &mut report).inspect_err(|_| core.resets.store(true, Ordering::Relaxed))?;
     }
-    let inputs = victims::choose(core, budget);
+    let inputs = victims::choose(core, budget, u64::MAX);
     if !inputs.is_empty() {
         match compact(core, &inputs, liveness, budget, &mut report) {
-            Ok(()) => {}
-            // The damage is noted and the victim quarantined: the next step chooses others.
-            Err(StoreError::Corrupt { .. }) => {}
             Err(StoreError::NoSpace) if core.compaction_reserve.release() => {
-                compact(core, &inputs, liveness, budget, &mut report)?;
+                let room = core.compaction_reserve.bytes();
+                let inputs = victims::choose(core, budget, room - room / MANIFEST_SHARE);
+                if inputs.is_empty() {
+                    return Err(StoreError::NoSpace);
+                }
+                unless_damaged(compact(core, &inputs, liveness, budget, &mut report))?;
             }
-            Err(cause) => return Err(cause),
+            outcome => unless_damaged(outcome)?,
         }
-        report.more = !victims::choose(core, budget).is_empty();
+        report.more = !victims::choose(core, budget, u64::MAX).is_empty();
     }
     Ok(report)
+}
+
+/// The damage is noted and the victim quarantined: the next step chooses others.
+fn unless_damaged(outcome: Result<(), StoreError>) -> Result<(), StoreError> {
+    match outcome {
+        Err(StoreError::Corrupt { .. }) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 fn compact(
@@ -163,7 +177,11 @@ fn compact(
 fn retire(core: &Core, segments: &[Arc<Segment>], report: &mut CompactReport) -> Result<(), StoreError> {
     let ids: Vec<u32> = segments.iter().map(|segment| segment.id).collect();
     // Order matters: a file must not go while a manifest that survives a crash still needs it.
-    core.write_manifest(&ids)?;
+    match core.write_manifest(&ids) {
+        // What is going to be freed is more.
+        Err(StoreError::NoSpace) if core.compaction_reserve.release() => core.write_manifest(&ids)?,
+        written => written?,
+    }
     for segment in segments {
         core.remove_file(&segment.name);
         report.segments_removed += 1;

@@ -284,13 +284,18 @@ impl Core {
         }
     }
 
+    /// Sets aside what deletions and compaction need on a full disk. Returns whether it is: then the rest is for anybody.
+    pub(crate) fn set_aside(&self) -> bool {
+        // What compaction has given up it takes back by itself.
+        self.compaction_reserve.settle() && !self.compaction_reserve.is_released() && self.reserve.restore()
+    }
+
     fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {
         self.counters.check()?;
         self.publish();
         writer::validate(batches)?;
         let frees = writer::frees_space(batches);
-        // What compaction has given up it takes back by itself.
-        if !frees && (self.compaction_reserve.is_released() || !self.reserve.restore()) {
+        if !frees && !self.set_aside() {
             self.reserve.note_full(true);
             return Err(StoreError::NoSpace);
         }

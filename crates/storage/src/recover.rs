@@ -162,6 +162,10 @@ impl Opening<'_> {
                 core.remove_file(name);
             }
         }
+        if !set.is_empty() {
+            // Somebody else may fill the disk before the first write. That it is full already only the first write says.
+            core.set_aside();
+        }
         Ok(core)
     }
 

@@ -26,8 +26,12 @@ pub(crate) struct Reserve {
     fs: Arc<dyn Fs>,
     /// How much is to be held, and whether it is.
     size: Mutex<Size>,
+    /// What it began with, and never is less than.
+    bytes_min: u64,
     /// The reserve has been given up: ordinary writes are refused. Read without the lock on every commit.
     released: AtomicBool,
+    /// It has not been set aside since the store was opened, and nobody has given it up. Read as `released` is.
+    owed: AtomicBool,
     /// The last ordinary write was refused. A statistic.
     full: AtomicBool,
 }
@@ -40,26 +44,28 @@ struct Size {
 
 impl Reserve {
     /// For deletions and metadata. Takes over what an earlier process set aside: on a disk that is still full there is
-    /// nothing else. Otherwise nothing is allocated before the first [`Reserve::restore`].
+    /// nothing else. Otherwise nothing is allocated before the first [`Reserve::restore`]. Of a fixed size.
     pub(crate) fn for_deletions(dir: &Path, fs: Arc<dyn Fs>, options: &Options) -> Self {
         let (path, bytes) = (dir.join("reserve"), options.reserve_bytes);
         let found = fs.open(&path).and_then(|file| file.length());
         let held = bytes > 0 && found.is_ok_and(|length| length == bytes);
-        Self::new(path, fs, Size { bytes, held }, bytes > 0 && !held)
+        Self::new(path, fs, options, Size { bytes, held }, bytes > 0 && !held)
     }
 
-    /// For compaction. Takes over what there is, whatever its size; what there is not yet refuses nothing.
+    /// For compaction. Takes over what there is, whatever its size; what there is not yet is owed.
     pub(crate) fn for_compaction(dir: &Path, fs: Arc<dyn Fs>, options: &Options) -> Self {
         let path = dir.join("reserve.compaction");
         let found = fs.open(&path).and_then(|file| file.length()).unwrap_or(0);
         let size = Size { bytes: if found > 0 { found } else { options.reserve_bytes }, held: found > 0 };
-        Self::new(path, fs, size, false)
+        Self::new(path, fs, options, size, false)
     }
 
-    fn new(path: PathBuf, fs: Arc<dyn Fs>, size: Size, released: bool) -> Self {
+    fn new(path: PathBuf, fs: Arc<dyn Fs>, options: &Options, size: Size, released: bool) -> Self {
         Self {
             path,
             fs,
+            bytes_min: options.reserve_bytes,
+            owed: AtomicBool::new(size.bytes > 0 && !size.held),
             size: Mutex::new(size),
             released: AtomicBool::new(released),
             full: AtomicBool::new(false),
@@ -94,6 +100,12 @@ impl Reserve {
         }
     }
 
+    /// Takes the space if that has not been done since the store was opened: who writes first might leave none. Returns
+    /// whether ordinary writes may proceed as far as that goes.
+    pub(crate) fn settle(&self) -> bool {
+        !self.owed.load(Ordering::Acquire) || self.claim()
+    }
+
     /// Takes the space back if it was given up. Returns whether ordinary writes may proceed.
     pub(crate) fn restore(&self) -> bool {
         !self.is_released() || self.claim()
@@ -104,8 +116,19 @@ impl Reserve {
         self.released.load(Ordering::Acquire)
     }
 
+    /// As [`Reserve::claim`], where `needed` bytes would do by now: what has grown and was given up need not be had whole.
+    pub(crate) fn claim_what_is(&self, needed: u64) -> bool {
+        {
+            let mut size = self.size.lock();
+            if !size.held {
+                size.bytes = size.bytes.min(needed.max(self.bytes_min));
+            }
+        }
+        self.claim()
+    }
+
     /// Takes the space unless it is held. Returns whether it is now.
-    pub(crate) fn claim(&self) -> bool {
+    fn claim(&self) -> bool {
         let mut size = self.size.lock();
         if !size.held && size.bytes > 0 {
             let file = self.fs.create(&self.path);
@@ -118,6 +141,7 @@ impl Reserve {
             size.held = true;
         }
         self.released.store(false, Ordering::Release);
+        self.owed.store(false, Ordering::Release);
         true
     }
 

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use super::MANIFEST_SHARE;
 use crate::{api::CompactBudget, format::UNIT, log::Core, segment::Segment};
 
 /// So many segments far below the usual size are merged.
@@ -32,8 +33,8 @@ pub(super) fn wholly_dead(core: &Core) -> Vec<Arc<Segment>> {
     set.values().filter(dead).cloned().collect()
 }
 
-/// What this step compacts; nothing when the store is compact enough.
-pub(super) fn choose(core: &Core, budget: &CompactBudget) -> Vec<Arc<Segment>> {
+/// What this step compacts; nothing when the store is compact enough. There are so many bytes of `room` for what is copied.
+pub(super) fn choose(core: &Core, budget: &CompactBudget, room: u64) -> Vec<Arc<Segment>> {
     let set = core.segments();
     let removed = core.removed.load(Ordering::Relaxed);
     let patience = if budget.space_ratio <= 1.0 { 0 } else { set.len() as u64 / 4 };
@@ -61,32 +62,43 @@ pub(super) fn choose(core: &Core, budget: &CompactBudget) -> Vec<Arc<Segment>> {
         // A segment that is more alive than the store may be has too little to gain.
         let ratio = budget.space_ratio.max(1.0);
         candidates.retain(|candidate| (candidate.live as f64 * ratio) < candidate.units as f64);
-        take(candidates, core, budget)
+        take(candidates, core, budget, room)
     } else {
         let small = core.segment_bytes() / 4 / UNIT;
         candidates.retain(|candidate| candidate.units < small);
         if candidates.len() < SMALL_SEGMENTS_MAX {
             return Vec::new();
         }
-        take(candidates, core, budget)
+        take(candidates, core, budget, room)
     }
 }
 
-/// Space that compacting any one segment takes for a while, its footer included.
+/// Space that compacting any one segment takes for a while, and the manifest afterwards.
 pub(super) fn largest_output(core: &Core) -> u64 {
-    let live = core.segments().values().map(|segment| segment.live_units() * UNIT).max();
-    live.map_or(0, |bytes| bytes + bytes / 8)
+    let live = core.segments().values().map(|segment| segment.live_units()).max();
+    live.map_or(0, |units| {
+        let bytes = space_for(units);
+        bytes + bytes / (MANIFEST_SHARE - 1)
+    })
 }
 
-/// As many as the budget allows and one output segment holds.
-fn take(candidates: Vec<Candidate>, core: &Core, budget: &CompactBudget) -> Vec<Arc<Segment>> {
+/// What so many units take when they are copied, their share of a footer included.
+fn space_for(units: u64) -> u64 {
+    let bytes = units * UNIT;
+    bytes + bytes / 8
+}
+
+/// As many as the budget and the room allow and one output segment holds.
+fn take(candidates: Vec<Candidate>, core: &Core, budget: &CompactBudget, room: u64) -> Vec<Arc<Segment>> {
     let (mut input, mut output) = (0, 0);
     let mut taken = Vec::new();
-    for candidate in candidates {
+    for candidate in candidates.into_iter().filter(|candidate| space_for(candidate.live) <= room) {
         input += candidate.segment.data_end();
-        output += candidate.live * UNIT;
-        let first = taken.is_empty();
-        if !first && (input > budget.input_bytes_max || output > core.segment_bytes()) {
+        output += candidate.live;
+        let is_too_much = input > budget.input_bytes_max
+            || output * UNIT > core.segment_bytes()
+            || space_for(output) > room;
+        if is_too_much && !taken.is_empty() {
             break;
         }
         taken.push(candidate.segment);

@@ -80,30 +80,78 @@ fn the_reserve_lets_deletes_and_compaction_proceed_until_there_is_space_again() 
     let store = place.open_with(with_reserve).unwrap();
     disk(&place).set_capacity(Some(1_500_000));
     let mut written = Vec::new();
-    let refused = loop {
+    loop {
         let n = written.len() as u64 + 1;
         match commit(&store, &filler(n)) {
             Ok(locators) => written.push(locators),
-            Err(StoreError::NoSpace) => break n,
+            Err(StoreError::NoSpace) => break,
             Err(error) => panic!("{error}"),
         }
-    };
+    }
     store.sync().unwrap();
-    for (n, locators) in (1..refused).zip(&written) {
-        let deletes: Vec<Version> = (0..8u16)
-            .map(|i| Version {
-                replaces: locators[usize::from(i)],
-                ..tombstone(i, &format!("k{n}"), 1000 + n, 5)
-            })
-            .collect();
-        commit(&store, &deletes).unwrap_or_else(|error| panic!("delete {n}: {error}"));
+    delete_of_each(&store, &written, 8);
+    compact_all(&store);
+    commit(&store, &filler(2000)).expect("compaction made room");
+    assert!(!store.stats().full);
+}
+
+/// Deletes the first `count` of eight documents of each round.
+fn delete_of_each(store: &dyn KvStore, rounds: &[Vec<Locator>], count: u16) {
+    for (n, locators) in (1..).zip(rounds) {
+        let delete = |i: u16| Version {
+            replaces: locators[usize::from(i)],
+            ..tombstone(i, &format!("k{n}"), 1000 + n, 5)
+        };
+        let deletes: Vec<Version> = (0..count).map(delete).collect();
+        commit(store, &deletes).unwrap_or_else(|error| panic!("delete {n}: {error}"));
     }
     store.sync().unwrap();
     store.sync().unwrap();
+}
+
+fn compact_all(store: &dyn KvStore) {
     let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
     while store.compact(&Amnesia, budget).unwrap().more {}
+}
+
+#[test]
+fn a_disk_that_fills_up_before_anything_was_compacted_can_be_compacted() {
+    for restarted in [false, true] {
+        let place = Place::fault(7);
+        let with_reserve = Options { reserve_bytes: 300_000, ..options() };
+        let mut store = place.open_with(with_reserve.clone()).unwrap();
+        let written: Vec<_> = (1..=60).map(|n| commit(&store, &filler(n)).unwrap()).collect();
+        if restarted {
+            drop(store);
+            // Nothing has made their names durable: a crash may have taken them.
+            for name in ["reserve", "reserve.compaction"] {
+                place.fs.remove(&place.dir.join(name)).unwrap();
+            }
+            store = place.open_with(with_reserve).unwrap();
+        }
+        disk(&place).set_capacity(Some(disk(&place).used_bytes()));
+        // One of eight is left of each: something has to be copied.
+        delete_of_each(&store, &written, 7);
+        compact_all(&store);
+        commit(&store, &filler(2000)).expect("compaction made room");
+    }
+}
+
+#[test]
+fn compaction_on_a_full_disk_copies_no_more_at_once_than_it_has_set_aside() {
+    let place = Place::fault(7);
+    let small =
+        Options { reserve_bytes: 300_000, segment_bytes: 100_000, segment_bytes_min: 100_000, ..options() };
+    let store = place.open_with(small.clone()).unwrap();
+    let written: Vec<_> = (1..=300).map(|n| commit(&store, &filler(n)).unwrap()).collect();
+    delete_of_each(&store, &written, 4);
+    drop(store);
+    // What is left of all of them would fit one segment now, and is several times the reserve.
+    let large = Options { segment_bytes: 4 << 20, segment_bytes_min: 4 << 20, ..small };
+    let store = place.open_with(large).unwrap();
+    disk(&place).set_capacity(Some(disk(&place).used_bytes()));
+    compact_all(&store);
     commit(&store, &filler(2000)).expect("compaction made room");
-    assert!(!store.stats().full);
 }
 
 #[test]
