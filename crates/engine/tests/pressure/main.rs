@@ -1,16 +1,20 @@
 //! A bucket under pressure, simulated from one seed: writers that offer more than the quota and the disk can take,
-//! deletions, evictions, compaction, a disk that fills up, power that fails. One thread; time moves only when somebody
-//! waits for the disk or has nothing to do.
+//! deletions, evictions, durable writes, slow followers, compaction, a disk that fills up or dies, power that fails. One
+//! thread; time moves only when somebody waits for the disk or has nothing to do.
 //!
-//! After every step: memory is bounded and its pools add up; a deletion was never refused; what was acknowledged is read
-//! back; a mutation was refused only for a reason. Every now and then: an idle bucket drains in the time its disk needs,
-//! a full disk is healed by deletions, and a crash takes back nothing that was reported to be on disk.
+//! After every step: memory is bounded and its pools add up; a deletion was never refused but by a dead disk; what was
+//! acknowledged is read back; a mutation was refused only for a reason. Every now and then: an idle bucket drains in the
+//! time its disk needs, a full disk is healed by deletions, a bucket with a dead disk goes on serving what is in memory,
+//! and a crash takes back nothing that was reported to be on disk, durable writes above all. In the end followers hold
+//! what the bucket does.
 //!
 //! A failure prints its seed. `PRESSURE_SEEDS=1000 cargo test --release -p settee-engine --test pressure` runs many;
 //! `PRESSURE_FIRST=17` begins with another one, `PRESSURE_STEPS` changes how long each is.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod durable;
+mod followers;
 mod promises;
 mod slow_disk;
 #[path = "../support/mod.rs"]
@@ -18,11 +22,16 @@ mod support;
 
 use std::sync::Arc;
 
-use base::{Status, VbId, bucket::BucketKind, bucket::EvictionPolicy};
+use base::{
+    Status, VbId,
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
+};
+use durable::DurableWrites;
 use fastrand::Rng;
+use followers::Follower;
 use promises::Promises;
 use settee_engine::{
-    Admission, BucketChange, BucketOptions, Budget, Delete, DocView, PACED_MILLIS_MAX, Store, Waiter,
+    Admission, BucketChange, BucketOptions, Budget, Delete, DocView, Durable, PACED_MILLIS_MAX, Store, Waiter,
 };
 use slow_disk::{SimClock, budget, slow_disk};
 use storage::DiskClock;
@@ -34,6 +43,12 @@ const MEMORY_MAX: u64 = QUOTA / 100 * 105;
 const DISK_BYTES_PER_SEC: u64 = 8 << 20;
 const DOCUMENTS: u32 = 16_000;
 const VALUE_MAX: usize = 4_000;
+/// Documents beyond those that only durable writes write.
+const DURABLE_DOCUMENTS: u32 = 64;
+/// vBuckets that somebody follows.
+const FOLLOWED: u16 = 3;
+/// Steps on a disk that has died before somebody restarts the node.
+const DEAD_STEPS: u32 = 12;
 /// Connections that the writers share.
 const CONNECTIONS: u32 = 8;
 /// What writers offer is this many times what the disk can take.
@@ -63,6 +78,10 @@ struct World {
     promises: Promises,
     rng: Rng,
     is_full: bool,
+    /// A disk has died, and its shard is not going to write any more.
+    is_dead: bool,
+    durable: DurableWrites,
+    followers: Vec<Follower>,
     /// Whether writers ask to be admitted, as the server has them do. The bucket must hold either way.
     asks: bool,
     parked: Vec<Parked>,
@@ -85,6 +104,9 @@ struct Tally {
     full: u64,
     healed: u64,
     drained: u64,
+    durable: u64,
+    served_dead: u64,
+    anew: u64,
 }
 
 fn value(index: u32, version: u32) -> Vec<u8> {
@@ -126,6 +148,9 @@ impl World {
             promises: Promises::default(),
             rng: Rng::with_seed(seed),
             is_full: false,
+            is_dead: false,
+            durable: DurableWrites::default(),
+            followers: (0..FOLLOWED).map(|vb| Follower::new(VbId(vb))).collect(),
             asks: !seed.is_multiple_of(4),
             parked: Vec::new(),
             tickets: 0,
@@ -151,7 +176,9 @@ impl World {
 
     fn step(&mut self) {
         match self.rng.u32(0..1_000) {
-            0..420 => self.write(),
+            0..360 => self.write(),
+            360..390 => self.write_durably(),
+            390..420 => self.follow(),
             420..500 => self.delete(),
             500..600 => self.read(),
             600..800 => {
@@ -172,6 +199,13 @@ impl World {
         self.clock.sleep(self.rng.u64(0..5_000_000));
         self.catch_up();
         self.pace();
+        self.housekeeping();
+    }
+
+    fn housekeeping(&mut self) {
+        self.rig.bucket.drop_slow_cursors();
+        self.rig.bucket.time_out_durable(self.rig.now());
+        self.complete_durable();
     }
 
     /// What waits is admitted, or has waited long enough.
@@ -254,7 +288,7 @@ impl World {
         let reason = (self.rig.bucket.shortage(), self.rig.bucket.disk_shortage());
         let (used, dirty) = (stats.mem_used, stats.diskqueue_bytes);
         assert!(
-            short || self.is_full,
+            short || self.is_full || self.is_dead,
             "refused with {used} of {QUOTA} bytes used, {dirty} dirty: {reason:?}"
         );
     }
@@ -266,7 +300,50 @@ impl World {
         }
     }
 
-    /// A deletion is never refused, whatever state the bucket is in.
+    /// A few durable writes, of documents of their own.
+    fn write_durably(&mut self) {
+        for _ in 0..self.rng.u32(1..20) {
+            let index = DOCUMENTS + self.rng.u32(0..DURABLE_DOCUMENTS);
+            let (key, now) = (key(index), self.rig.now());
+            let version = self.promises.next_version(index);
+            let value = value(index, version);
+            let store = Store { durability: DurabilityLevel::PersistToMajority, ..Store::set(&value) };
+            match self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now)) {
+                Ok(mutated) => self.durable.began(index, version, mutated),
+                Err(Status::SyncWriteInProgress) => {}
+                Err(status) => {
+                    assert_eq!(status, Status::TemporaryFailure);
+                    self.check_reason();
+                }
+            }
+        }
+    }
+
+    fn complete_durable(&mut self) {
+        let waiter = Waiter { worker: 3, connection: 0, ticket: 0 };
+        for (index, version, mutated) in std::mem::take(&mut self.durable.in_progress) {
+            match self.rig.complete(&key(index), &mutated, waiter) {
+                Ok(Durable::Parked) => self.durable.in_progress.push((index, version, mutated)),
+                Ok(Durable::Committed(_)) => {
+                    self.durable.committed(index, version);
+                    self.tally.durable += 1;
+                }
+                Err(status) => assert_eq!(status, Status::SyncWriteAmbiguous),
+            }
+        }
+    }
+
+    /// Who follows takes a little of what there is, or nothing for a while.
+    fn follow(&mut self) {
+        for shard in 0..self.rig.bucket.shards() {
+            self.rig.bucket.run_backfills(shard, self.rig.now());
+        }
+        for follower in &mut self.followers {
+            follower.read(&self.rig, self.rng.usize(0..8));
+        }
+    }
+
+    /// A deletion is never refused, whatever state the bucket is in, unless its disk is dead.
     fn delete_one(&mut self, index: u32) {
         let (key, vb, now) = (key(index), self.vb(index), self.rig.now());
         let done = self.rig.run(&key, |bucket, vb, key| bucket.delete(vb, key, &Delete::default(), now));
@@ -276,6 +353,7 @@ impl World {
                 self.tally.deleted += 1;
             }
             (Err(Status::KeyNotFound), None) => {}
+            (Err(Status::TemporaryFailure), _) if self.is_dead => {}
             (done, expected) => panic!("delete of document {index}: {done:?}, it is {expected:?}"),
         }
     }
@@ -296,6 +374,8 @@ impl World {
                 assert!(found == value(index, version), "document {index}, version {version}")
             }
             (Err(Status::KeyNotFound), None) => {}
+            // What only a dead disk has.
+            (Err(Status::TemporaryFailure), _) if self.is_dead => {}
             (found, expected) => {
                 panic!("read of document {index}: {:?}, it is {expected:?}", found.map(|value| value.len()))
             }
@@ -305,7 +385,7 @@ impl World {
 
     fn flush(&mut self, shard: usize) {
         let report = self.rig.bucket.flush(shard, self.rig.now());
-        assert!(report.failed.is_none() || self.is_full, "{report:?}");
+        assert!(report.failed.is_none() || self.is_full || self.is_dead, "{report:?}");
         self.learn_persisted();
     }
 
@@ -361,15 +441,20 @@ impl World {
         if enough && self.rng.u8(0..4) > 0 {
             self.heal_by_deletions();
         }
+        self.give_space();
+    }
+
+    /// The disk has space again, which the bucket notices by itself.
+    fn give_space(&mut self) {
         self.disks.iter().for_each(|disk| disk.fs.set_capacity(None));
-        self.is_full = false;
-        // The bucket notices by itself.
         let mut rounds = 0;
-        while self.rig.bucket.disk_shortage().is_some() {
+        // Until compaction has taken back what it keeps for itself, nothing else is written.
+        while self.is_full && self.rig.bucket.disk_shortage().is_some() {
             rounds += 1;
             assert!(rounds < ROUNDS_MAX, "the disk has space again: {:?}", self.rig.bucket.stats());
             self.background();
         }
+        self.is_full = false;
     }
 
     fn heal_by_deletions(&mut self) {
@@ -394,6 +479,7 @@ impl World {
         self.pace();
         for shard in 0..self.rig.bucket.shards() {
             self.flush(shard);
+            self.rig.bucket.run_backfills(shard, self.rig.now());
         }
         // In one thread compaction would hold up what it runs beside in a server; a full disk needs it.
         if self.is_full || self.rig.bucket.stats().diskqueue_items == 0 {
@@ -434,7 +520,7 @@ impl World {
         assert_eq!(self.tally.stored, before + 1, "writers are served again");
     }
 
-    /// Power fails in the middle of a step.
+    /// Power fails in the middle of a step; or only the disk does, and the node is left alone with it for a while.
     fn crash(&mut self) {
         self.disks.iter().for_each(|disk| disk.fs.set_capacity(None));
         self.is_full = false;
@@ -445,8 +531,14 @@ impl World {
             self.rig.bucket.flush(shard, self.rig.now());
             let _ = self.rig.bucket.compact_eagerly(shard, self.rig.now());
         }
+        if self.rng.bool() {
+            self.serve_dead();
+        }
         self.learn_persisted();
+        self.complete_durable();
         self.parked.clear();
+        self.durable.crashed();
+        self.followers.iter_mut().for_each(Follower::leave);
         let persisted: Vec<_> = self.vb_states().map(|(_, seqno)| seqno).collect();
         let placeholder = Rig::new(options(BucketKind::Memcached));
         self.rig = std::mem::replace(&mut self.rig, placeholder).crash();
@@ -455,7 +547,54 @@ impl World {
             assert!(recovered >= persisted, "{vb}: {persisted} was on disk, {recovered} is");
             self.promises.crashed(vb, recovered);
         }
+        self.followers.iter_mut().for_each(|follower| follower.connect(&self.rig));
+        self.check_durable();
         self.tally.crashes += 1;
+    }
+
+    /// Nothing more reaches the disk: memory stays within its bounds, and what is in it is served.
+    fn serve_dead(&mut self) {
+        self.is_dead = true;
+        for _ in 0..DEAD_STEPS {
+            match self.rng.u32(0..6) {
+                0 => self.write(),
+                1 => self.delete(),
+                2 => self.write_durably(),
+                3 => self.follow(),
+                4 => self.page(),
+                _ => self.read(),
+            }
+            for shard in 0..self.rig.bucket.shards() {
+                self.flush(shard);
+            }
+            self.clock.sleep(50_000_000);
+            self.catch_up();
+            self.pace();
+            self.housekeeping();
+            self.check();
+        }
+        self.is_dead = false;
+        self.tally.served_dead += 1;
+    }
+
+    /// Documents that were written durably are what they may be.
+    fn check_durable(&self) -> u64 {
+        let mut live = 0;
+        for index in self.durable.documents() {
+            let copy = |view: &DocView<'_>| view.value.to_vec();
+            let found =
+                self.rig.run(&key(index), |bucket, vb, key| bucket.get(vb, key, self.rig.now(), copy));
+            let found = match found {
+                Ok(found) => Some(found),
+                Err(status) => {
+                    assert_eq!(status, Status::KeyNotFound, "durable document {index}");
+                    None
+                }
+            };
+            self.durable.check(index, found.as_deref(), |version| value(index, version));
+            live += u64::from(found.is_some());
+        }
+        live
     }
 
     fn vb_states(&self) -> impl Iterator<Item = (VbId, base::Seqno)> + '_ {
@@ -471,14 +610,30 @@ impl World {
 
     /// Every document is what was promised, before and after one more crash.
     fn check_everything(&mut self) {
-        self.disks.iter().for_each(|disk| disk.fs.set_capacity(None));
-        self.is_full = false;
+        self.give_space();
         self.idle();
         self.check_documents();
         self.crash();
         self.rig.warm_up();
         self.check_documents();
-        assert_eq!(self.rig.bucket.stats().curr_items, self.promises.live().len() as u64);
+        let durable = self.check_durable();
+        assert_eq!(self.rig.bucket.stats().curr_items, self.promises.live().len() as u64 + durable);
+        self.check_followers();
+    }
+
+    /// Who follows comes to hold what is there.
+    fn check_followers(&mut self) {
+        self.idle();
+        let copy = |view: &DocView<'_>| view.value.to_vec();
+        let value_of =
+            |key: &[u8]| self.rig.run(key, |bucket, vb, key| bucket.get(vb, key, self.rig.now(), copy)).ok();
+        for (vb, follower) in (0..FOLLOWED).map(VbId).zip(&mut self.followers) {
+            let durable = (DOCUMENTS..DOCUMENTS + DURABLE_DOCUMENTS).map(key);
+            let durable = durable.filter(|key| self.rig.key(key).0 == vb && value_of(key).is_some()).count();
+            let others = self.promises.live().iter().filter(|live| live.0 == vb).count();
+            follower.check(&self.rig, value_of, durable + others);
+            self.tally.anew += follower.anew;
+        }
     }
 
     fn check_documents(&mut self) {
@@ -510,6 +665,7 @@ impl Drop for Announce {
 fn a_bucket_under_pressure_keeps_its_promises() {
     let (first, seeds, steps) =
         (number("PRESSURE_FIRST", 6), number("PRESSURE_SEEDS", 3), number("PRESSURE_STEPS", 250));
+    let mut durable = 0;
     for seed in first..first + seeds {
         let mut world = World::new(seed);
         let mut announce = Announce(seed, 0);
@@ -523,5 +679,7 @@ fn a_bucket_under_pressure_keeps_its_promises() {
         println!("seed {seed}: {:?}", world.tally);
         let Tally { stored, refused, reads, drained, .. } = world.tally;
         assert!(stored > 0 && refused > 0 && reads > 0 && drained > 0, "no pressure: {:?}", world.tally);
+        durable += world.tally.durable;
     }
+    assert!(durable > 0, "no durable write was committed");
 }
