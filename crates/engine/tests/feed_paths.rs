@@ -301,6 +301,33 @@ fn an_idle_consumer_loses_its_scan_and_takes_it_up_again() {
     }
 }
 
+/// On a disk that is short of space nobody keeps any of it who does not read.
+#[test]
+fn an_idle_consumer_makes_way_for_what_is_to_be_freed() {
+    let mut rig = rig(BucketKind::Couchbase);
+    for number in 0..40 {
+        put(&rig, &format!("key{number}"), &vec![1; 50_000]);
+    }
+    rig.flush();
+    let mut feed = open(&rig, 1, FeedOptions::default());
+    assert!(batch(&rig, &mut feed, 1).is_none());
+    run_backfills(&rig);
+    let mut items = batch(&rig, &mut feed, 1).unwrap().items.len();
+    rig.clock.0 += 3_000;
+    run_backfills(&rig);
+    assert!(rig.bucket.stats().backfill_bytes > 0, "there is no hurry");
+    rig.bucket.set_disk_low(true);
+    run_backfills(&rig);
+    assert_eq!(rig.bucket.stats().backfill_bytes, 0);
+    for _ in 0..1_000 {
+        match batch(&rig, &mut feed, 1 << 20) {
+            Some(got) => items += got.items.len(),
+            None => run_backfills(&rig),
+        }
+    }
+    assert_eq!(items, 40, "it gets the rest when it is back");
+}
+
 /// What is synced, and leaves the checkpoint, while the disk is being read behind it.
 #[test]
 fn nothing_is_lost_between_disk_and_checkpoint() {

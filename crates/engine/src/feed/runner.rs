@@ -32,9 +32,9 @@ const READING_MAX: usize = 4;
 const PLACES_MAX: usize = 8;
 /// A consumer that lets its buffer lie for so long loses its place.
 const IDLE_MILLIS_MAX: u64 = 60_000;
-/// The same while others wait for one.
+/// The same while others wait for one, or the disk is short of the space that it keeps from being freed.
 const IDLE_MILLIS_CONTENDED: u64 = 2_000;
-/// A backfill that has been reading for so long, and waits for its consumer, makes way for others that wait.
+/// A backfill that has been reading for so long, and waits for its consumer, makes way then.
 const TURN_MILLIS: u64 = 10_000;
 /// Nothing is kept from being freed for longer than this.
 const READING_MILLIS_MAX: u64 = 30 * 60_000;
@@ -116,7 +116,7 @@ impl Bucket {
             waiting.retain(|job| !job.is_abandoned());
             waiting.is_waited_in()
         };
-        let is_full = !backfiller.has_room();
+        let is_pressed = is_contended && !backfiller.has_room() || shard.gate.is_short_of_space();
         let gone: Vec<Place> = backfiller
             .places
             .extract_if(.., |place| {
@@ -130,7 +130,7 @@ impl Bucket {
                 let idle = progress.idle_millis;
                 let ordered = !job.options.unordered;
                 let is_late = idle >= IDLE_MILLIS_MAX || age >= READING_MILLIS_MAX;
-                let makes_way = is_contended && is_full && ordered && idle > 0;
+                let makes_way = is_pressed && ordered && idle > 0;
                 if !is_late && !(makes_way && (idle >= IDLE_MILLIS_CONTENDED || age >= TURN_MILLIS)) {
                     return false;
                 }
