@@ -184,16 +184,21 @@ impl Checkpoint {
     // ---- the persistence cursor -----------------------------------------------------------------------------------
 
     /// Lends the flusher the oldest entries that it has not taken, about `bytes_max` of them (by `bytes_of`) but at least
-    /// one; usually that is everything.
-    pub(crate) fn take(&mut self, bytes_max: u64, bytes_of: impl Fn(&ItemPtr) -> u64) -> Vec<ItemLoan> {
+    /// one and no more than `items_max`; usually that is everything.
+    pub(crate) fn take(
+        &mut self,
+        bytes_max: u64,
+        items_max: usize,
+        bytes_of: impl Fn(&ItemPtr) -> u64,
+    ) -> Vec<ItemLoan> {
         let first = (self.taken.entries - self.base.entries) as usize;
-        if self.dirty_bytes() <= bytes_max {
+        if self.dirty_bytes() <= bytes_max && self.queue.len() - first <= items_max {
             self.taken = self.tail();
             return self.queue.range(first..).map(ItemPtr::lend).collect();
         }
         let mut loans = Vec::new();
         let mut sum = 0;
-        for item in self.queue.range(first..) {
+        for item in self.queue.range(first..).take(items_max) {
             let bytes = bytes_of(item);
             if !loans.is_empty() && sum + bytes > bytes_max {
                 break;

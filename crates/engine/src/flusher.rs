@@ -46,6 +46,10 @@ const ITEM_LIST_BYTES: usize =
 /// Bytes written by a flush after which it is told what the store's indexes take by now; after less than that it is what it
 /// was, and statistics tell in any case.
 const ACCOUNT_BYTES: u64 = 1 << 20;
+/// Items of one part at most: as many as can be counted in a hold of their vBucket's lock of about a millisecond.
+const PART_ITEMS_MAX: usize = 16 * 1024;
+/// Items looked at per lock hold: of more it is found out afterwards which are superseded, by their keys.
+const LOOK_ITEMS_MAX: usize = 2048;
 /// Items published per lock hold.
 const PUBLISH_ITEMS: usize = 256;
 
@@ -362,7 +366,7 @@ impl Bucket {
             part.reported_bytes = v.take_reported_bytes();
             let queued_bytes = v.checkpoint.dirty_bytes();
             let bytes_max = self.options.part_bytes_max.min(self.gatekeeper.sync_bytes());
-            let taken = v.checkpoint.take(bytes_max, bytes_of);
+            let taken = v.checkpoint.take(bytes_max, PART_ITEMS_MAX, bytes_of);
             part.taken_bytes = queued_bytes - v.checkpoint.dirty_bytes();
             let is_whole = v.checkpoint.is_clean();
             if !is_whole {
@@ -376,8 +380,9 @@ impl Bucket {
                 shard.gate.want_flush();
             }
             // Under the lock, so that nothing turns stale between looking and the state it is written with. Of a prefix
-            // also what is stale may be its key's last version.
-            let stale = is_whole.then(|| taken.iter().map(|&item| shard.lent(item).is_stale()).collect());
+            // also what is stale may be its key's last version; and many take longer than a lock is to be held.
+            let asks_table = is_whole && taken.len() <= LOOK_ITEMS_MAX;
+            let stale = asks_table.then(|| taken.iter().map(|&item| shard.lent(item).is_stale()).collect());
             (taken, stale.ok_or(v.chains.is_only_copy()))
         });
         let stale: Vec<bool> = stale.unwrap_or_else(|alone| superseded_within(shard, &taken, alone));
@@ -510,8 +515,8 @@ fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {
     Record { meta, key: item.key(), hash, value: item.value(), replaces: item.locator() }
 }
 
-/// Which entries of a checkpoint's prefix are not to be written: of a key all but its last version there, superseded or
-/// not; and prepares whose abort is in it, or, where there is no other copy, anywhere. (Where there are others they may hold
+/// Which entries of a checkpoint, or its prefix, are not to be written: of a key all but its last version there, superseded
+/// or not; and prepares whose abort is in it, or, where there is no other copy, anywhere. (Where there are others they may hold
 /// and commit a prepare, which whoever has only the prefix after a crash must not lack. An only copy would commit what its
 /// clients were told had failed.)
 fn superseded_within(shard: &Shard, taken: &[ItemLoan], alone: bool) -> Vec<bool> {

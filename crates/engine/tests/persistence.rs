@@ -87,6 +87,29 @@ fn a_branch_begins_with_every_crash_and_goes_on_over_a_clean_stop() {
 }
 
 #[test]
+fn of_a_key_that_was_written_often_between_two_flushes_only_the_last_version_is_written() {
+    // Few; more than are looked at under a lock; more than one part takes, of which each writes its last versions.
+    for (keys, records_max) in [(100_u32, 100), (3_000, 3_000), (7_000, 14_000)] {
+        let mut rig = Rig::new(BucketOptions { vbuckets: 1, shards: 1, ..options(BucketKind::Couchbase) });
+        let key = |number: u32| format!("\0key-{number}").into_bytes();
+        for round in 0..3_u32 {
+            for number in 0..keys {
+                store(&rig, &key(number), Store::set(&(number + round).to_le_bytes())).unwrap();
+            }
+        }
+        delete(&rig, &key(7)).unwrap();
+        rig.flush();
+        assert!((keys as usize..=records_max).contains(&rig.on_disk(VbId(0)).len()));
+        let rig = rig.crash();
+        for number in 0..keys {
+            let expected = (number + 2).to_le_bytes().to_vec();
+            let expected = if number == 7 { Err(Status::KeyNotFound) } else { Ok(expected) };
+            assert_eq!(get(&rig, &key(number)), expected);
+        }
+    }
+}
+
+#[test]
 fn the_deleted_does_not_come_back() {
     let mut rig = rig();
     for n in 0..50 {
