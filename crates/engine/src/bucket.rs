@@ -27,6 +27,7 @@ use crate::{
     hlc::Hlc,
     hot_keys::HotKeys,
     item_pager::ItemPager,
+    memory,
     notify::{Notifier, Wait, Waiter},
     options::{BucketChange, BucketOptions, OpenError},
     pools::Pools,
@@ -117,7 +118,8 @@ impl Bucket {
             }
             shards.push(shard);
         }
-        let settings = Settings::new(&options);
+        let memory_max = shards.iter().map(|shard| memory::usable(shard.arena.reserve_bytes())).sum();
+        let settings = Settings::new(&options, memory_max);
         let bucket = Bucket {
             settings,
             collections: ArcSwap::from_pointee(CollectionTable::new(manifest.clone())),

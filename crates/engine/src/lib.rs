@@ -72,6 +72,7 @@ pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState,
 pub use feed::{
     Feed, FeedBatch, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions, FeedSnapshot, FeedStep, VbHistory,
 };
+pub use memory::SHARD_QUOTA_MAX;
 pub use notify::{Notifier, Refusal, Wait, Waiter, Work};
 pub use ops::subdoc::request::{
     Change, Look, LookedUp, Lookup, LookupSpec, MutationSpec, Precondition, SubdocMutated, SubdocMutation,

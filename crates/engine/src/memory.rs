@@ -17,6 +17,7 @@ use base::{
 
 use crate::{
     admission::Pressure,
+    arena::RESERVE_BYTES_MAX,
     bucket::Bucket,
     notify::Work,
     pools::Pool,
@@ -26,6 +27,15 @@ use crate::{
 
 /// Documents that a mutation looks at when it helps the pager.
 const HELP: Budget = Budget { items: 512, bytes: 4 << 20 };
+
+/// Bytes of a quota that one shard can make use of: what its arena reaches, less what a quota may be overdrawn by, and by what
+/// one shard may have more than others.
+pub const SHARD_QUOTA_MAX: u64 = usable(RESERVE_BYTES_MAX);
+
+/// Of an arena that reaches so far.
+pub(crate) const fn usable(arena_bytes: usize) -> u64 {
+    arena_bytes as u64 / 8 * 7
+}
 
 /// Bytes of memory, and of what is dirty per shard, at which something begins.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +160,7 @@ impl Bucket {
     /// Whether so many bytes fit into the reserve; what never waits for room asks this. Has the pager make up for them.
     #[inline]
     pub(crate) fn fits_reserve(&self, env: &Env<'_>, bytes: usize) -> bool {
-        self.is_at_ease(env, bytes) || self.make_room_up_to(self.settings.quota_bytes(), env, bytes)
+        self.is_at_ease(env, bytes) || self.make_room_up_to(self.settings.usable_bytes(), env, bytes)
     }
 
     /// The same for what puts another version in the place of one that is there: that may overdraw the quota a little, and
@@ -171,7 +181,7 @@ impl Bucket {
     }
 
     fn overdraft(&self) -> u64 {
-        self.settings.quota_bytes() / 100 * Room::OVERDRAFT
+        self.settings.usable_bytes() / 100 * Room::OVERDRAFT
     }
 
     /// Bytes that no ejection frees: a quota that leaves no room above them could not be kept.

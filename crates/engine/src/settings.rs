@@ -15,6 +15,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Settings {
     quota_bytes: AtomicU64,
+    /// What the bucket's memory can hold, whatever its quota is.
+    memory_max: u64,
     shards: usize,
     is_cache: bool,
     /// See [`Settings::ease`].
@@ -46,9 +48,10 @@ fn number_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
 }
 
 impl Settings {
-    pub(crate) fn new(options: &BucketOptions) -> Self {
+    pub(crate) fn new(options: &BucketOptions, memory_max: u64) -> Self {
         let settings = Self {
             quota_bytes: options.quota_bytes.into(),
+            memory_max,
             shards: options.shards,
             is_cache: options.kind == BucketKind::Memcached,
             ease: Default::default(),
@@ -93,9 +96,14 @@ impl Settings {
         self.quota_bytes.load(Ordering::Relaxed)
     }
 
-    /// How the quota is divided.
+    /// What of the quota can be used: what goes by how much there is goes by this.
+    pub(crate) fn usable_bytes(&self) -> u64 {
+        self.quota_bytes().min(self.memory_max)
+    }
+
+    /// How that is divided.
     pub(crate) fn room(&self) -> Room {
-        Room::of(self.quota_bytes(), self.shards, self.is_cache)
+        Room::of(self.usable_bytes(), self.shards, self.is_cache)
     }
 
     fn divide(&self) {

@@ -6,7 +6,8 @@ mod support;
 
 use base::{Cas, Status, bucket::BucketKind};
 use settee_engine::{
-    Admission, BucketChange, BucketOptions, Budget, Delete, Pool, Pressure, Store, Waiter, WithMeta, Work,
+    Admission, BucketChange, BucketOptions, Budget, Delete, Pool, Pressure, SHARD_QUOTA_MAX, Store, Waiter,
+    WithMeta, Work,
 };
 use support::{Rig, options};
 
@@ -208,4 +209,17 @@ fn the_sum_of_the_pools_is_what_is_used() {
     let stats = rig.bucket.stats();
     assert_eq!((stats.pools.of(Pool::Items), stats.curr_items), (0, 0));
     assert!(stats.mem_used < empty.mem_used + 64 * 1024, "{stats:?}");
+}
+
+#[test]
+fn of_a_quota_beyond_what_memory_can_hold_so_much_is_used_as_it_can() {
+    let stats = rig(1 << 40).bucket.stats();
+    let usable = 2 * SHARD_QUOTA_MAX;
+    assert_eq!(stats.quota_bytes, 1 << 40);
+    // Else nothing would be ejected before memory has run out.
+    assert!(stats.mem_limit < usable && stats.mem_low_wat < stats.mem_high_wat, "{stats:?}");
+    let change = BucketChange { quota_bytes: Some(100 * MIB), ..BucketChange::default() };
+    let rig = rig(1 << 40);
+    rig.bucket.reconfigure(change);
+    assert_eq!(rig.bucket.stats().mem_high_wat, 100 * MIB / 100 * 85);
 }

@@ -87,6 +87,11 @@ impl Arena {
         }))
     }
 
+    /// What handles reach, and the operating system has let us have.
+    pub(crate) fn reserve_bytes(&self) -> usize {
+        self.region.bytes()
+    }
+
     /// Bytes of all slots and blocks that are taken, rounding included.
     #[must_use]
     pub fn used_bytes(&self) -> usize {

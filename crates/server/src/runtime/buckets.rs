@@ -17,7 +17,7 @@ use std::{
 
 use base::{BucketUuid, Now, VbRole, bucket::BucketKind, limits};
 use cluster::{BucketInfo, ClusterError, Metadata};
-use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError};
+use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError, SHARD_QUOTA_MAX};
 use parking_lot::Mutex;
 use storage::{KvStore, StoreError};
 
@@ -215,8 +215,15 @@ impl OpenBuckets {
     fn open_bucket(&self, name: &str, info: &BucketInfo, role: VbRole) -> Result<OpenBucket, BucketError> {
         let folder = self.data_dir.bucket(&info.uuid);
         let persistent = info.kind == BucketKind::Couchbase;
-        let stores = if persistent { self.open_stores(name, &folder)? } else { Vec::new() };
-        let shards = if persistent { stores.len() } else { self.default_shards() };
+        let stores = if persistent { self.open_stores(name, info, &folder)? } else { Vec::new() };
+        let shards = if persistent { stores.len() } else { self.shards_of_new(info) };
+        if quota_bytes(info) > shards as u64 * SHARD_QUOTA_MAX {
+            tracing::warn!(
+                bucket = name,
+                shards,
+                "not all of the quota can be used: the bucket has too few shards for it"
+            );
+        }
         let meter = Arc::new(BucketMeter::new(self.workers));
         let (bells, counted) = (self.bells.clone(), Arc::clone(&meter));
         let bells = Arc::new(BucketBells::new(shards, bells, self.wakes.clone(), counted));
@@ -237,10 +244,15 @@ impl OpenBuckets {
 
     /// Opens one store per shard. How many there are is decided when the bucket is new and kept for its life,
     /// whatever the number of cores later.
-    fn open_stores(&self, name: &str, folder: &Path) -> Result<Vec<Arc<dyn KvStore>>, BucketError> {
+    fn open_stores(
+        &self,
+        name: &str,
+        info: &BucketInfo,
+        folder: &Path,
+    ) -> Result<Vec<Arc<dyn KvStore>>, BucketError> {
         let io = |source| BucketError::Io { name: name.into(), source };
         let found = count_shards(folder).map_err(io)?;
-        let shards = if found > 0 { found } else { self.default_shards() };
+        let shards = if found > 0 { found } else { self.shards_of_new(info) };
         if found == 0 {
             create_shards(folder, shards).map_err(io)?;
         }
@@ -255,8 +267,10 @@ impl OpenBuckets {
             .collect()
     }
 
-    fn default_shards(&self) -> usize {
-        self.workers.clamp(1, SHARDS_MAX)
+    /// How many shards a new bucket gets: few, but so many that its quota could be doubled.
+    fn shards_of_new(&self, info: &BucketInfo) -> usize {
+        let for_memory = quota_bytes(info).saturating_mul(2).div_ceil(SHARD_QUOTA_MAX) as usize;
+        self.workers.clamp(1, SHARDS_MAX).max(for_memory).min(usize::from(info.vbuckets))
     }
 
     fn publish(&self, open: &HashMap<String, OpenBucket>, metadata: &Arc<Metadata>) {
@@ -314,6 +328,10 @@ fn first_role(metadata: &Metadata, info: &BucketInfo) -> VbRole {
     if is_alone || info.kind == BucketKind::Memcached { VbRole::Active } else { VbRole::Dead }
 }
 
+fn quota_bytes(info: &BucketInfo) -> u64 {
+    info.ram_quota_mb.saturating_mul(1024 * 1024)
+}
+
 fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
     BucketOptions {
         kind: info.kind,
@@ -329,14 +347,14 @@ fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
         hot_keys: info.warmup_hot_keys(),
         seed: random_seed(),
         codec: value::codec(),
-        ..BucketOptions::new(name, info.ram_quota_mb * 1024 * 1024)
+        ..BucketOptions::new(name, quota_bytes(info))
     }
 }
 
 /// Carries changed settings and the collections manifest over to a running bucket.
 fn change(engine: &Bucket, info: &BucketInfo, now: Now) {
     engine.reconfigure(BucketChange {
-        quota_bytes: Some(info.ram_quota_mb * 1024 * 1024),
+        quota_bytes: Some(quota_bytes(info)),
         eviction: Some(info.eviction),
         max_ttl_secs: Some(info.max_ttl_secs),
         replicas: Some(info.replicas),
