@@ -12,6 +12,7 @@
 //! What the node does for all buckets is in [`super::housekeeping`].
 
 use std::{
+    cell::Cell,
     io,
     sync::{
         Arc,
@@ -38,8 +39,11 @@ const FLUSH_EVERY: Duration = Duration::from_millis(25);
 const FLUSH_IDLE: Duration = Duration::from_secs(1);
 /// A shard that could not write tries again after this long.
 const FLUSH_RETRY: Duration = Duration::from_millis(200);
-/// How long warm-up makes way at a time for requests that wait for the disk.
-const WARM_UP_PAUSE: Duration = Duration::from_millis(2);
+/// While requests wait for the disk warm-up rests so many times as long as it has worked, within bounds: it reads large
+/// pieces, of which each is worth many of theirs on a slow disk.
+const WARM_UP_REST: u32 = 3;
+const WARM_UP_REST_MIN: Duration = Duration::from_millis(2);
+const WARM_UP_REST_MAX: Duration = Duration::from_millis(200);
 /// How often it is looked whether what is used most is to be noted, how much of that is done at a time, and how many
 /// times as long it rests.
 const RECORD_LOOK: Duration = Duration::from_secs(60);
@@ -270,11 +274,15 @@ impl Steps {
         let bucket = self.bucket.name();
         self.meter.warm_up_begins();
         for shard in 0..self.bucket.shards() {
-            // Whoever waits for a document goes first, but does not stop this for good.
+            let working_since = Cell::new(Instant::now());
+            // Whoever waits for a document goes first, in whatever shard, but does not stop this for good.
             let pause = || {
-                if self.bucket.fetches_waiting(shard) > 0 {
-                    std::thread::sleep(WARM_UP_PAUSE);
+                let is_awaited =
+                    (0..self.bucket.shards()).any(|shard| self.bucket.fetches_waiting(shard) > 0);
+                if is_awaited {
+                    std::thread::sleep(rest_after(working_since.get().elapsed()));
                 }
+                working_since.set(Instant::now());
             };
             while !self.stopping() {
                 match self.bucket.warm_up_pausing(shard, self.shared.now(), &pause) {
@@ -319,6 +327,11 @@ impl Steps {
             }
         }
     }
+}
+
+/// How long warm-up rests that has worked for so long.
+fn rest_after(worked: Duration) -> Duration {
+    (worked * WARM_UP_REST).clamp(WARM_UP_REST_MIN, WARM_UP_REST_MAX)
 }
 
 fn log_flush_state(bucket: &str, shard: usize, report: &FlushReport) {
