@@ -184,6 +184,50 @@ pub struct SystemStats {
     pub process_resident: u64,
     /// Client connections to the data ports.
     pub connections: u64,
+    /// Who holds the process's memory.
+    #[serde(default)]
+    pub memory: NodeMemory,
+}
+
+/// Who holds a node's memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMemory {
+    /// The buckets: `mem_used` of all of them.
+    pub buckets: u64,
+    /// What their arenas have beyond that: holes that documents will fill.
+    pub arena_holes: u64,
+    /// Buffers that connections share.
+    pub loops: u64,
+    /// Connections, of clients and of other nodes: half-read requests, answers that nobody has taken.
+    pub connections: u64,
+    /// Requests on their way to other nodes.
+    pub forwarding: u64,
+    /// The log of the metadata, and messages about it.
+    pub consensus: u64,
+    /// The rest of what is resident: code, stacks, holes of the allocator.
+    pub other: u64,
+}
+
+impl NodeMemory {
+    /// All of them, with the words for statistics.
+    #[must_use]
+    pub fn pools(&self) -> [(&'static str, u64); 7] {
+        [
+            ("buckets", self.buckets),
+            ("arena_holes", self.arena_holes),
+            ("loops", self.loops),
+            ("connections", self.connections),
+            ("forwarding", self.forwarding),
+            ("consensus", self.consensus),
+            ("other", self.other),
+        ]
+    }
+
+    /// Their sum.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.pools().iter().map(|pool| pool.1).sum()
+    }
 }
 
 /// Something an auditor wants to know.

@@ -30,8 +30,8 @@ mod views;
 pub use api::Api;
 pub use cluster_status::{BucketAt, ClusterStatus, NodeShare, RebalanceView};
 pub use control::{
-    AuditEvent, AuditKind, BoxFuture, BucketStatsView, JoinOffer, NodeCall, NodeControl, PhaseView,
-    SystemStats,
+    AuditEvent, AuditKind, BoxFuture, BucketStatsView, JoinOffer, NodeCall, NodeControl, NodeMemory,
+    PhaseView, SystemStats,
 };
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION};
 pub use serve::{Limits, serve};

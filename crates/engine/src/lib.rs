@@ -79,7 +79,7 @@ pub use ops::subdoc::request::{
     ValueForm, XattrRights,
 };
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
-pub use pools::{Pool, PoolBytes};
+pub use pools::{HeldMemory, Pool, PoolBytes};
 pub use prepares::Durable;
 pub use range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSelection, ScanStep};
 pub use replica::{Inflow, ReplicaItem, ReplicaKind, ReplicaMarker, ReplicaStart};

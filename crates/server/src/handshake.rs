@@ -160,7 +160,7 @@ impl Handshaking {
         // Wraps after 2^63 handshakes; the waker's token is never reached.
         self.next_token = (token + 1) & (usize::MAX >> 1);
         self.poll.registry().register(&mut socket, Token(token), Interest::READABLE | Interest::WRITABLE)?;
-        let stream = Box::new(TlsStream { socket, tls });
+        let stream = Box::new(TlsStream::new(socket, tls));
         self.running.insert(token, Shake { stream, deadline: Instant::now() + HANDSHAKE_TIMEOUT });
         Ok(token)
     }

@@ -7,6 +7,7 @@
 //! [`acceptor`].
 
 mod acceptor;
+mod account;
 mod admission;
 mod call;
 mod connection;

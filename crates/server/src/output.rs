@@ -162,6 +162,15 @@ impl Pending {
         self.remaining
     }
 
+    /// Of those, about how many are held by reference.
+    pub(crate) fn lent_bytes(&self) -> usize {
+        let lent = |segment: &Segment| match segment {
+            Segment::Bytes(_) => 0,
+            Segment::Value(value) => value.len(),
+        };
+        self.segments.iter().map(lent).sum::<usize>().min(self.remaining)
+    }
+
     /// Drops what has been written.
     pub(crate) fn advance(&mut self, written: usize) {
         self.remaining = self.remaining.saturating_sub(written);

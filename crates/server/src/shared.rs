@@ -20,7 +20,9 @@ use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
 use engine::Bucket;
 use parking_lot::Mutex;
 
-use crate::{dcp::DcpConnections, forward::Forwarder, lease::Lease, meter::BucketMeter};
+use crate::{
+    account::NodeAccount, dcp::DcpConnections, forward::Forwarder, lease::Lease, meter::BucketMeter,
+};
 
 /// Version of a cluster map: epoch first, then revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -164,6 +166,8 @@ pub struct Shared {
     pub(crate) forward: Forwarder,
     /// Totals of the data plane, for statistics.
     pub totals: Totals,
+    /// Memory that belongs to no bucket.
+    pub(crate) account: Arc<NodeAccount>,
     /// The disk at the last look.
     pub(crate) disk: Mutex<DiskLevel>,
     /// Until when active copies may serve.
@@ -229,6 +233,7 @@ impl Shared {
             dcp: Arc::default(),
             forward: Forwarder::default(),
             totals: Totals::default(),
+            account: Arc::default(),
             disk: Mutex::default(),
             lease: Lease::default(),
         }))

@@ -421,7 +421,7 @@ impl TextCall<'_> {
         let (group, argument) = group.split_once(' ').unwrap_or((group, ""));
         let pairs = match (group, self.session.bucket()) {
             ("", Ok(bucket)) => Ok(stats::general(&self.context.shared, bucket)),
-            (_, Ok(bucket)) => stats::group_of(bucket, group, argument),
+            (_, Ok(bucket)) => stats::group_of(&self.context.shared, bucket, group, argument),
             (_, Err(_)) => Err(Status::NoBucket),
         };
         match pairs {

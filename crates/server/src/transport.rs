@@ -39,6 +39,14 @@ pub(crate) enum Transport {
 pub(crate) struct TlsStream {
     pub(crate) socket: TcpStream,
     pub(crate) tls: ServerConnection,
+    /// Ciphertext that waits for the socket, about: the plaintext it was made of, less what has been written.
+    unsent_bytes: usize,
+}
+
+impl TlsStream {
+    pub(crate) fn new(socket: TcpStream, tls: ServerConnection) -> Self {
+        Self { socket, tls, unsent_bytes: 0 }
+    }
 }
 
 impl Transport {
@@ -107,6 +115,14 @@ impl Transport {
         match self {
             Self::Plain(_) => false,
             Self::Tls(stream) => stream.tls.wants_write(),
+        }
+    }
+
+    /// Bytes that were taken for writing and wait for the socket.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(stream) => stream.unsent_bytes,
         }
     }
 
@@ -188,6 +204,7 @@ impl TlsStream {
             self.tls.writer().write_all(slice)?;
             total += slice.len();
         }
+        self.unsent_bytes += total;
         self.flush()?;
         Ok(total)
     }
@@ -195,10 +212,13 @@ impl TlsStream {
     /// Writes waiting ciphertext as far as the socket takes it.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while self.tls.wants_write() {
-            if would_block_as(self.tls.write_tls(&mut self.socket), 0)? == 0 {
-                break;
+            let written = would_block_as(self.tls.write_tls(&mut self.socket), 0)?;
+            if written == 0 {
+                return Ok(());
             }
+            self.unsent_bytes = self.unsent_bytes.saturating_sub(written);
         }
+        self.unsent_bytes = 0;
         Ok(())
     }
 }

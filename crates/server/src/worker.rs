@@ -18,6 +18,7 @@ use std::{
 use mio::{Events, Poll, Token, Waker};
 
 use crate::{
+    account::{Accounted, NodePool},
     connection::{Connection, Located},
     context::Context,
     helper::Helper,
@@ -30,7 +31,7 @@ use crate::{
 pub(crate) mod live;
 pub(crate) mod slab;
 
-use live::{Buffers, Live, Verdict};
+use live::{Buffers, Held, Live, Verdict};
 use slab::{ConnectionId, Slab};
 
 const WAKER: Token = Token(usize::MAX);
@@ -74,7 +75,10 @@ pub(crate) struct Worker {
     stall_millis: u64,
     held_bytes_max: usize,
     /// Bytes held for slow clients, all connections together.
-    held: usize,
+    held: Held,
+    /// What the node's account was told of that, and of the buffers that connections share.
+    told_connections: Accounted,
+    told_buffers: Accounted,
     /// Some connection has output pending.
     stalled: bool,
     next_sweep: u64,
@@ -98,7 +102,10 @@ impl Worker {
         helper: Helper,
         options: &WorkerOptions,
     ) -> Self {
+        let account = &shared.account;
         Self {
+            told_connections: Accounted::new(account, NodePool::Connections, 0),
+            told_buffers: Accounted::new(account, NodePool::Loops, 0),
             poll,
             mailbox,
             mail: Mail::default(),
@@ -113,7 +120,7 @@ impl Worker {
             context: Context::new(index, shared, helper),
             stall_millis: u64::try_from(options.stall_timeout.as_millis()).unwrap_or(u64::MAX),
             held_bytes_max: options.held_bytes_max,
-            held: 0,
+            held: Held::default(),
             stalled: false,
             next_sweep: 0,
             totals_at: 0,
@@ -152,6 +159,7 @@ impl Worker {
             self.take_turns();
             self.sweep();
             self.publish_totals();
+            self.tell_memory();
             if self.should_end() {
                 return;
             }
@@ -318,9 +326,9 @@ impl Worker {
     }
 
     fn account(&mut self, live: &mut Live) {
-        let held = live.held_now();
-        self.held = self.held + held - live.held;
-        live.held = held;
+        self.held.subtract(live.held);
+        live.held = live.held_now();
+        self.held.add(live.held);
         self.stalled |= live.is_stalled();
     }
 
@@ -328,7 +336,7 @@ impl Worker {
         live.transport.deregister(self.poll.registry());
         self.context.connection = id;
         live.connection.leave(&self.context);
-        self.held -= live.held;
+        self.held.subtract(live.held);
         self.connections.retire(id);
         self.mailbox.remove_load();
         self.context.shared.totals.connections.fetch_sub(1, Ordering::Relaxed);
@@ -337,7 +345,7 @@ impl Worker {
     /// Closes clients that take nothing of their answers, and the holders of most when too much is held.
     fn sweep(&mut self) {
         let now = self.context.now.mono_millis;
-        let pressed = self.held > self.held_bytes_max;
+        let pressed = self.held.bytes > self.held_bytes_max;
         if !pressed && (!self.stalled || now < self.next_sweep) {
             return;
         }
@@ -349,14 +357,14 @@ impl Worker {
         };
         let mut doomed: Vec<_> =
             self.connections.iter_mut().filter(|live| overdue(live)).map(|l| l.id).collect();
-        if pressed && let Some(most) = self.connections.iter_mut().max_by_key(|live| live.held) {
+        if pressed && let Some(most) = self.connections.iter_mut().max_by_key(|live| live.held.bytes) {
             doomed.push(most.id);
         }
         for id in doomed {
             if let Some(live) = self.connections.take(id) {
                 tracing::warn!(
                     connection = id,
-                    held_bytes = live.held,
+                    held_bytes = live.held.bytes,
                     "closing a client that does not read"
                 );
                 self.close(id, live);
@@ -375,6 +383,14 @@ impl Worker {
         let totals = &self.context.shared.totals;
         totals.bytes_read.fetch_add(std::mem::take(&mut self.context.bytes_read), Ordering::Relaxed);
         totals.bytes_written.fetch_add(std::mem::take(&mut self.context.bytes_written), Ordering::Relaxed);
+    }
+
+    /// Tells the node's account what this loop has, before it may wait for long.
+    fn tell_memory(&mut self) {
+        let connections = self.connections.len() * size_of::<Live>();
+        self.told_connections.set(connections + self.held.bytes - self.held.lent);
+        let own = self.input.len() + self.buffers.scratch.len() + self.buffers.output.bytes.capacity();
+        self.told_buffers.set(own + self.context.scratch.capacity());
     }
 
     fn should_end(&mut self) -> bool {

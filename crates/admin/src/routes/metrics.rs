@@ -113,6 +113,10 @@ pub(super) fn show(call: &Call) -> Outcome {
     for (metric, kind, figure) in SYSTEM_FIGURES {
         let _ = writeln!(text, "# TYPE {metric} {kind}\n{metric} {}", figure(&system));
     }
+    let _ = writeln!(text, "# TYPE settee_node_memory_bytes gauge");
+    for (pool, bytes) in system.memory.pools() {
+        let _ = writeln!(text, "settee_node_memory_bytes{{pool=\"{pool}\"}} {bytes}");
+    }
     Ok(reply::with_body(StatusCode::OK, "text/plain; version=0.0.4", text.into()))
 }
 

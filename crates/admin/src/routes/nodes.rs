@@ -149,7 +149,10 @@ pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value 
         "interestingStats": interesting_stats(call, node),
         "systemStats": system_stats(&system),
         "replication": replication(call, node),
-        "settee": { "version": SETTEE_VERSION, "id": node.id.get(), "leads": call.status.leader == Some(node.id) },
+        "settee": {
+            "version": SETTEE_VERSION, "id": node.id.get(), "leads": call.status.leader == Some(node.id),
+            "memory": system.memory,
+        },
     });
     if node.uuid == call.api.control.this_node() {
         view["thisNode"] = true.into();

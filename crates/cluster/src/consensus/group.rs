@@ -395,6 +395,12 @@ impl Consensus {
         self.with_raft(|raw| raw.on_persist_ready(number));
     }
 
+    /// Memory that the log takes, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.raw.store().memory_bytes()
+    }
+
     /// What there is to do now.
     pub fn turn(&mut self) -> Turn {
         loop {

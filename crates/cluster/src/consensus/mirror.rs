@@ -86,6 +86,11 @@ impl Mirror {
         }
     }
 
+    /// Memory it takes, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.bytes + self.snapshot.get_data().len()
+    }
+
     /// Entries up to `index`, and bytes of all.
     pub(super) fn weight(&self, index: u64) -> (u64, usize) {
         (index.saturating_sub(self.start.0), self.bytes)

@@ -21,7 +21,7 @@ use protocol::{
 };
 
 use super::Unanswered;
-use crate::{helper::Completion, mailbox::Wakes};
+use crate::{account::Accounted, helper::Completion, mailbox::Wakes};
 
 /// Requests that may wait for a link.
 const QUEUED_MAX: usize = 1024;
@@ -56,6 +56,8 @@ impl Peer {
 pub(super) struct Job {
     pub(super) waiter: Waiter,
     pub(super) packet: Vec<u8>,
+    /// Of the packet.
+    pub(super) _held: Accounted,
 }
 
 /// The sending end of a link; its thread ends when this is dropped.

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use protocol::binary::{Decoded, Frame, Opcode, Request as Packet, Response, decode_frame, write_response};
 
 use crate::{
+    account::{Accounted, NodePool},
     call::{Call, Request, Resumed, Stage, Stop},
     context::Context,
     helper::Completion,
@@ -129,7 +130,8 @@ pub(crate) fn ask(
     let came_back = before.is_some_and(|(forwarding, _)| forwarding.sent);
     let Some(peer) = owner(session, vb, context).filter(|_| !came_back) else { return rest };
     let Some(packet) = packet else { return Stop::Status(Status::Invalid) };
-    match context.shared.forward.submit(peer, Job { waiter, packet }) {
+    let held = Accounted::new(&context.shared.account, NodePool::Forwarding, packet.len());
+    match context.shared.forward.submit(peer, Job { waiter, packet, _held: held }) {
         Ok(()) => Stop::Park(Stage::Forward(Forwarding { until, sent: true }), Some(now + ANSWER_MILLIS)),
         Err(status) => Stop::Status(status),
     }

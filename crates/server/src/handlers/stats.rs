@@ -9,6 +9,7 @@ use protocol::binary::write_response;
 use storage::StoreStats;
 
 use crate::{
+    account::node_memory,
     call::{Call, Stop},
     handlers::{dcp_stats, node, range_scan},
     meter::{Chore, LatencyStep, OpKind},
@@ -41,7 +42,7 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
             dcp_stats::aggregated(shared, call.session.bucket()?, argument)
         }
         "range-scans" => range_scans(call.session.bucket()?, argument, shared.now())?,
-        _ => group_of(call.session.bucket()?, group, argument)?,
+        _ => group_of(shared, call.session.bucket()?, group, argument)?,
     };
     for (name, value) in pairs {
         let response = call.response();
@@ -56,7 +57,7 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 pub(crate) fn of_rest(shared: &Shared, bucket: &BucketEntry, group: &str) -> Pairs {
     match group {
         "" => general(shared, bucket),
-        _ => group_of(bucket, group, "").unwrap_or_default(),
+        _ => group_of(shared, bucket, group, "").unwrap_or_default(),
     }
 }
 
@@ -64,7 +65,12 @@ pub(crate) fn of_rest(shared: &Shared, bucket: &BucketEntry, group: &str) -> Pai
 ///
 /// # Errors
 /// `KeyNotFound` for a group that does not exist; `NotSupported` for setting counters back.
-pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Result<Pairs, Status> {
+pub(crate) fn group_of(
+    shared: &Shared,
+    bucket: &BucketEntry,
+    group: &str,
+    argument: &str,
+) -> Result<Pairs, Status> {
     match group {
         "vbucket" => vbuckets(bucket, argument, vbucket_role),
         "vbucket-seqno" => vbuckets(bucket, argument, vbucket_seqnos),
@@ -75,7 +81,7 @@ pub(crate) fn group_of(bucket: &BucketEntry, group: &str, argument: &str) -> Res
         "failovers" => failovers(bucket, argument),
         "memory" => {
             let stats = bucket.engine.stats();
-            Ok([memory(&stats), pools(&stats), pacing(&stats)].concat())
+            Ok([memory(&stats), pools(&stats), pacing(&stats), node_pools(shared)].concat())
         }
         "collections" => Ok(collections(bucket)),
         "scopes" => Ok(scopes(bucket)),
@@ -123,6 +129,7 @@ fn process(shared: &Shared) -> Pairs {
         pair("settee_disk_free_min", disk.free_min),
         pair("settee_disk_low", disk.low),
     ]);
+    pairs.extend(node_pools(shared));
     // Present where actives serve only under a lease.
     pairs.extend(shared.lease.left_millis().map(|millis| pair("settee_lease_ms", millis)));
     pairs
@@ -299,6 +306,12 @@ fn pools(stats: &BucketStats) -> Pairs {
     let holes =
         pair("settee_arena_holes", stats.arena_committed - stats.arena_used.min(stats.arena_committed));
     Pool::ALL.map(pool).into_iter().chain([holes]).collect()
+}
+
+/// Who holds the memory of the process.
+fn node_pools(shared: &Shared) -> Pairs {
+    let pools = node_memory(shared).pools();
+    pools.map(|(name, bytes)| (format!("settee_node_mem_{name}"), bytes.to_string())).into()
 }
 
 fn disk(stats: &BucketStats) -> Pairs {

@@ -34,6 +34,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{background::spawn, identity::ThisNode, peers::Peers};
+use crate::account::Accounted;
 
 /// Raft's unit of time.
 const TICK: Duration = Duration::from_millis(100);
@@ -130,6 +131,8 @@ pub(crate) struct Parts {
     /// For when this node is removed from its cluster.
     pub(crate) fresh: Fresh,
     pub(crate) applied: Sender<Applied>,
+    /// Of the log.
+    pub(crate) memory: Accounted,
 }
 
 impl Agreement {
@@ -151,6 +154,7 @@ impl Agreement {
             seed: parts.seed,
             fresh: parts.fresh,
             applied: parts.applied,
+            memory: parts.memory,
             known: None,
             members: Default::default(),
             life: 0,
@@ -247,6 +251,7 @@ struct Driver {
     seed: u64,
     fresh: Fresh,
     applied: Sender<Applied>,
+    memory: Accounted,
     caught_up: bool,
     /// As last told.
     known: Option<Arc<Metadata>>,
@@ -342,6 +347,7 @@ impl Driver {
     }
 
     fn publish(&mut self) {
+        self.memory.set(self.group.memory_bytes());
         let metadata = self.group.metadata();
         let is_known = self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, metadata));
         if !is_known || self.members != self.group.members() {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{buckets::OpenBuckets, machine};
-use crate::Shared;
+use crate::{Shared, account::node_memory};
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -71,6 +71,7 @@ impl Gauges {
             disk_used: disk.used,
             process_resident: machine::resident_bytes(),
             connections: shared.totals.connections.load(std::sync::atomic::Ordering::Relaxed),
+            memory: node_memory(shared),
         }
     }
 

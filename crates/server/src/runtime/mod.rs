@@ -24,7 +24,7 @@ mod http;
 mod identity;
 mod internal;
 mod listeners;
-mod machine;
+pub(crate) mod machine;
 mod options;
 mod orchestration;
 mod pacing;
@@ -61,6 +61,7 @@ pub use storage::DiskLimits;
 
 use crate::{
     ListenerKind, Shared, WorkerOptions, Workers,
+    account::{Accounted, NodePool},
     links::Links,
     shared::Snapshot,
     tls::{Certificate, TlsError},
@@ -197,7 +198,11 @@ impl Node {
             .enable_all()
             .build()?;
         let inbox = Inbox::new();
-        let peers = Arc::new(Peers::new(control_plane.handle().clone(), inbox.on_removal()));
+        let peers = Arc::new(Peers::new(
+            control_plane.handle().clone(),
+            Arc::clone(&shared.account),
+            inbox.on_removal(),
+        ));
         let caught_up = group.has_caught_up();
         let (applied, to_carry_out) = std::sync::mpsc::channel();
         let (listen, memory_quota_mb) = (options.listen, options.memory_quota_mb);
@@ -214,6 +219,7 @@ impl Node {
                         .map_err(|error| LogError::Unreadable(error.to_string()))
                 }),
                 applied,
+                memory: Accounted::new(&shared.account, NodePool::Consensus, 0),
             },
         )?;
         let control = Control::new(control::Parts {

@@ -25,6 +25,7 @@ use tokio::{
 };
 
 use super::http::{Address, Ask, Connection, basic};
+use crate::account::{Accounted, NodeAccount, NodePool};
 
 /// Messages that wait for one node.
 const QUEUE: usize = 128;
@@ -63,6 +64,7 @@ pub(crate) struct Peers {
     me: Mutex<NodeId>,
     authorization: Arc<ArcSwap<String>>,
     known: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
+    account: Arc<NodeAccount>,
     /// Called when another node says that this one, of that number, was removed.
     removed: Arc<dyn Fn(NodeId) + Send + Sync>,
 }
@@ -71,20 +73,39 @@ pub(crate) struct Peers {
 struct Peer {
     node: NodeId,
     address: Address,
-    queue: Mutex<VecDeque<Vec<u8>>>,
+    queue: Mutex<Queue>,
     queued: Notify,
     gone: AtomicBool,
     idle: Mutex<Vec<Connection>>,
     questions: Semaphore,
 }
 
+/// Messages that wait, oldest first.
+struct Queue {
+    messages: VecDeque<Vec<u8>>,
+    /// Of the messages.
+    held: Accounted,
+}
+
+impl Queue {
+    /// Something was added or taken.
+    fn account(&mut self) {
+        self.held.set(self.messages.iter().map(Vec::capacity).sum());
+    }
+}
+
 impl Peers {
-    pub(crate) fn new(runtime: Handle, removed: impl Fn(NodeId) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        runtime: Handle,
+        account: Arc<NodeAccount>,
+        removed: impl Fn(NodeId) + Send + Sync + 'static,
+    ) -> Self {
         Self {
             runtime,
             me: Mutex::default(),
             authorization: Arc::default(),
             known: RwLock::default(),
+            account,
             removed: Arc::new(removed),
         }
     }
@@ -110,7 +131,7 @@ impl Peers {
         for node in others() {
             known.entry(node.id).or_insert_with(|| {
                 let address = Address { host: node.host.clone(), port: node.ports.mgmt };
-                let peer = Arc::new(Peer::new(node.id, address));
+                let peer = Arc::new(Peer::new(node.id, address, &self.account));
                 let (own, authorization) = (Arc::clone(&peer), Arc::clone(&self.authorization));
                 let removed = Arc::clone(&self.removed);
                 self.runtime.spawn(async move { own.deliver(me, &authorization, removed.as_ref()).await });
@@ -123,10 +144,11 @@ impl Peers {
     pub(crate) fn send(&self, to: NodeId, message: Vec<u8>) {
         if let Some(peer) = self.known.read().get(&to) {
             let mut queue = peer.queue.lock();
-            if queue.len() == QUEUE {
-                queue.pop_front();
+            if queue.messages.len() == QUEUE {
+                queue.messages.pop_front();
             }
-            queue.push_back(message);
+            queue.messages.push_back(message);
+            queue.account();
             drop(queue);
             peer.queued.notify_one();
         }
@@ -147,11 +169,12 @@ impl Peers {
 }
 
 impl Peer {
-    fn new(node: NodeId, address: Address) -> Self {
+    fn new(node: NodeId, address: Address, account: &Arc<NodeAccount>) -> Self {
+        let held = Accounted::new(account, NodePool::Consensus, 0);
         Self {
             node,
             address,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue { messages: VecDeque::new(), held }),
             queued: Notify::new(),
             gone: AtomicBool::new(false),
             idle: Mutex::default(),
@@ -226,11 +249,12 @@ impl Peer {
         let mut bytes = 0;
         let mut taken = Vec::new();
         while let Some(message) =
-            queue.pop_front_if(|next| taken.is_empty() || bytes + next.len() <= REQUEST_BYTES)
+            queue.messages.pop_front_if(|next| taken.is_empty() || bytes + next.len() <= REQUEST_BYTES)
         {
             bytes += message.len();
             taken.push(message);
         }
+        queue.account();
         taken
     }
 }
@@ -286,12 +310,13 @@ mod tests {
 
     #[test]
     fn the_newest_messages_win() {
-        let peer = Peer::new(NodeId(1), Address { host: "127.0.0.1".into(), port: 1 });
+        let peer = Peer::new(NodeId(1), Address { host: "127.0.0.1".into(), port: 1 }, &Arc::default());
         let peers = Peers {
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap().handle().clone(),
             me: Mutex::default(),
             authorization: Arc::default(),
             known: RwLock::new(BTreeMap::from([(NodeId(1), Arc::new(peer))])),
+            account: Arc::default(),
             removed: Arc::new(|_| {}),
         };
         (0..=QUEUE as u64).for_each(|number| peers.send(NodeId(1), number.to_le_bytes().to_vec()));

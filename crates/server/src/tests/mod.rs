@@ -1,6 +1,7 @@
 //! Tests of the data plane over real in-memory buckets: the state machine fed by hand, and whole loops over
 //! loopback sockets.
 
+mod account;
 mod binary;
 mod dcp;
 mod forward;

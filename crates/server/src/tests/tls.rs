@@ -17,12 +17,12 @@ use rustls::{
 use super::harness::{Node, encode, options, replies};
 use crate::{ListenerKind, WorkerOptions, tls::Certificate};
 
-fn certificate() -> Certificate {
+pub(super) fn certificate() -> Certificate {
     let directory = tempfile::tempdir().unwrap();
     Certificate::self_signed(directory.path(), &[]).unwrap()
 }
 
-fn connect(
+pub(super) fn connect(
     address: std::net::SocketAddr,
     certificate: &Certificate,
 ) -> StreamOwned<ClientConnection, TcpStream> {

@@ -1,0 +1,112 @@
+//! The node's account: memory that belongs to no bucket, by who holds it.
+//!
+//! A bucket knows what it holds (`engine::Pool`). What is left is the data plane's and the control plane's: whoever holds
+//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`] adds the buckets' and the
+//! process's size when somebody asks; what nobody has told is the rest of that: code, stacks, the allocator's holes.
+//!
+//! Invariant: nothing is counted twice. Of a connection's pending output only what is its own counts here, not documents
+//! that it refers to; and requests that wait to be admitted are in their bucket's account.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use admin::NodeMemory;
+
+use crate::{runtime::machine, shared::Shared};
+
+/// Whose bytes they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodePool {
+    /// Buffers that a loop's connections share.
+    Loops,
+    /// Connections, in either direction: half-read requests, parked ones, output that nobody has taken.
+    Connections,
+    /// Requests on their way to other nodes.
+    Forwarding,
+    /// The log of the metadata, and messages about it.
+    Consensus,
+}
+
+/// How many pools there are.
+const POOLS: usize = NodePool::Consensus as usize + 1;
+
+/// See the module. Counters are statistics: relaxed, they order nothing.
+#[derive(Debug, Default)]
+pub(crate) struct NodeAccount([AtomicU64; POOLS]);
+
+impl NodeAccount {
+    fn of(&self, pool: NodePool) -> u64 {
+        self.0[pool as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes that a pool has until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Accounted {
+    account: Arc<NodeAccount>,
+    pool: NodePool,
+    bytes: u64,
+}
+
+impl Accounted {
+    pub(crate) fn new(account: &Arc<NodeAccount>, pool: NodePool, bytes: usize) -> Self {
+        let mut accounted = Self { account: Arc::clone(account), pool, bytes: 0 };
+        accounted.set(bytes);
+        accounted
+    }
+
+    /// There are so many now.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let bytes = bytes as u64;
+        if bytes != self.bytes {
+            // One addition, which wraps where there are fewer, so that nobody sees neither.
+            self.account.0[self.pool as usize].fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+            self.bytes = bytes;
+        }
+    }
+}
+
+impl Drop for Accounted {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Who holds the memory of this process.
+pub(crate) fn node_memory(shared: &Shared) -> NodeMemory {
+    let snapshot = shared.snapshot();
+    let buckets = || snapshot.buckets.values().map(|bucket| bucket.engine.held_memory());
+    let waiting: u64 = buckets().map(|held| held.waiting).sum();
+    let mut memory = NodeMemory {
+        buckets: buckets().map(|held| held.used).sum(),
+        arena_holes: buckets().map(|held| held.holes).sum(),
+        loops: shared.account.of(NodePool::Loops),
+        connections: shared.account.of(NodePool::Connections).saturating_sub(waiting),
+        forwarding: shared.account.of(NodePool::Forwarding),
+        consensus: shared.account.of(NodePool::Consensus),
+        other: 0,
+    };
+    memory.other = machine::resident_bytes().saturating_sub(memory.sum());
+    memory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_no_longer_is_given_back() {
+        let account = Arc::<NodeAccount>::default();
+        let mut one = Accounted::new(&account, NodePool::Forwarding, 100);
+        let other = Accounted::new(&account, NodePool::Forwarding, 30);
+        one.set(40);
+        assert_eq!((account.of(NodePool::Forwarding), account.of(NodePool::Loops)), (70, 0));
+        drop(one);
+        assert_eq!(account.of(NodePool::Forwarding), 30);
+        drop(other);
+        assert_eq!(account.of(NodePool::Forwarding), 0);
+    }
+}
