@@ -38,6 +38,13 @@ impl ClusterMap {
         Ok(ClusterMap { version, nodes, active })
     }
 
+    /// The map that the node at `address` has refused a request with ("not my vBucket"), if it gave one.
+    #[must_use]
+    pub fn of_refusal(value: &[u8], address: &str) -> Option<ClusterMap> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        ClusterMap::parse(value, host).ok()
+    }
+
     /// How many vBuckets the bucket has.
     #[must_use]
     pub fn vbuckets(&self) -> u16 {
@@ -109,6 +116,13 @@ mod tests {
         let json = r#"{"vBucketServerMap":{"serverList":["$HOST:11210"],"vBucketMap":[[0],[0]]}}"#;
         let map = ClusterMap::parse(json.as_bytes(), "::1").expect("a map");
         assert_eq!(map.nodes, ["[::1]:11210"]);
+    }
+
+    #[test]
+    fn a_refusal_may_bring_a_map() {
+        let map = ClusterMap::of_refusal(CONFIG.as_bytes(), "127.0.0.9:11210").expect("a map");
+        assert_eq!(map.nodes[0], "127.0.0.9:11210");
+        assert_eq!(ClusterMap::of_refusal(b"", "127.0.0.9:11210"), None);
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub struct Pipeline<T> {
     lanes: BTreeMap<String, Lane<T>>,
     /// Lane that was asked last for an answer.
     turn: String,
+    /// Of requests that were refused where they were sent, and that no other node could be given.
+    stranded: Vec<T>,
 }
 
 impl<T> Pipeline<T> {
@@ -94,7 +96,7 @@ impl<T> Pipeline<T> {
     pub fn open(target: &dyn Target) -> Result<Pipeline<T>, ClientError> {
         let login = target.login();
         let map = KvConnection::open(&target.seed(), &login)?.cluster_map()?;
-        Ok(Pipeline { map, login, lanes: BTreeMap::new(), turn: String::new() })
+        Ok(Pipeline { map, login, lanes: BTreeMap::new(), turn: String::new(), stranded: Vec::new() })
     }
 
     /// How many requests are unanswered.
@@ -120,27 +122,27 @@ impl<T> Pipeline<T> {
             value: request.value.to_vec(),
             extras: request.extras.to_vec(),
         };
-        self.queue(Asked { tag, since: Instant::now(), kept }).map(|_| ())
+        let (lane, opaque) = self.queue(&kept)?;
+        lane.under_way.insert(opaque, Asked { tag, since: Instant::now(), kept });
+        Ok(())
     }
 
-    /// Queues it on the lane whose address is returned.
-    fn queue(&mut self, asked: Asked<T>) -> Result<String, ClientError> {
-        let vbucket = self.map.vbucket_of(&asked.kept.key);
+    /// Queues it on the lane that is returned, with the number that its answer will have.
+    fn queue(&mut self, kept: &Kept) -> Result<(&mut Lane<T>, Opaque), ClientError> {
+        let vbucket = self.map.vbucket_of(&kept.key);
         let node = self.map.active_node(vbucket);
         let node =
             node.ok_or_else(|| ClientError::Protocol(format!("no node serves vBucket {}", vbucket.get())))?;
-        let address = self.map.nodes[node].clone();
-        let lane = match self.lanes.entry(address.clone()) {
+        let lane = match self.lanes.entry(self.map.nodes[node].clone()) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(empty) => {
-                let mut connection = KvConnection::open(&address, &self.login)?;
+                let mut connection = KvConnection::open(empty.key(), &self.login)?;
                 connection.hello(connection.features().with(Feature::UnorderedExecution))?;
                 empty.insert(Lane { connection, under_way: HashMap::new() })
             }
         };
-        let opaque = lane.connection.queue(&asked.kept.request(vbucket))?;
-        lane.under_way.insert(opaque, asked);
-        Ok(address)
+        let opaque = lane.connection.queue(&kept.request(vbucket))?;
+        Ok((lane, opaque))
     }
 
     /// Sends what is queued.
@@ -174,12 +176,34 @@ impl<T> Pipeline<T> {
             if code != Status::NotMyVbucket.code() || asked.since.elapsed() > MOVES {
                 return Ok(Some(Answer { tag: asked.tag, code, took: asked.since.elapsed(), seqno, value }));
             }
-            self.follow()?;
-            let address = self.queue(asked)?;
-            if let Some(lane) = self.lanes.get_mut(&address) {
-                lane.connection.send()?;
+            match self.queue_elsewhere(&asked.kept, &address, &value) {
+                Ok((lane, opaque)) => {
+                    lane.under_way.insert(opaque, asked);
+                    lane.connection.send()?;
+                }
+                Err(error) => {
+                    self.stranded.push(asked.tag);
+                    return Err(error);
+                }
             }
         }
+    }
+
+    /// Queues what the node at `address` has refused, with a map, where the newest map says.
+    fn queue_elsewhere(
+        &mut self,
+        kept: &Kept,
+        address: &str,
+        map: &[u8],
+    ) -> Result<(&mut Lane<T>, Opaque), ClientError> {
+        if let Some(map) = ClusterMap::of_refusal(map, address).filter(|map| map.version > self.map.version) {
+            self.map = map;
+        }
+        let node = self.map.active_node(self.map.vbucket_of(&kept.key));
+        if node.is_none_or(|node| self.map.nodes[node] == address) {
+            self.follow()?;
+        }
+        self.queue(kept)
     }
 
     /// Fetches the map anew, from whichever node gives one.
@@ -219,6 +243,7 @@ impl<T> Pipeline<T> {
     /// Drops all connections; returns what was under way on them, whose outcome nobody knows.
     pub fn abandon(&mut self) -> Vec<T> {
         let lanes = std::mem::take(&mut self.lanes);
-        lanes.into_values().flat_map(|lane| lane.under_way.into_values()).map(|asked| asked.tag).collect()
+        let lost = lanes.into_values().flat_map(|lane| lane.under_way.into_values()).map(|asked| asked.tag);
+        lost.chain(std::mem::take(&mut self.stranded)).collect()
     }
 }

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Before each fetch: what comes back sooner would still be the old map while vBuckets move.
 const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
 
+/// Between two looks at maps that come with refusals.
+const LESSON: Duration = Duration::from_millis(5);
+
 /// Whom to ask.
 type Order = Vec<String>;
 
@@ -27,12 +30,22 @@ pub(super) struct Homes {
     version: (i64, i64),
     thread: Option<(Sender<Order>, Receiver<Option<ClusterMap>>)>,
     asked: bool,
+    /// From when on a refusal's map is looked at again.
+    next_lesson: u64,
 }
 
 impl Homes {
     pub(super) fn new(target: Arc<Target>) -> Homes {
         let known = target.addresses();
-        Homes { target, known, nodes: None, version: (i64::MIN, 0), thread: None, asked: false }
+        Homes {
+            target,
+            known,
+            nodes: None,
+            version: (i64::MIN, 0),
+            thread: None,
+            asked: false,
+            next_lesson: 0,
+        }
     }
 
     /// How many nodes have numbers.
@@ -90,10 +103,30 @@ impl Homes {
         };
         self.asked = false;
         if let Some(map) = answer.filter(|map| map.version >= self.version) {
-            self.version = map.version;
-            self.nodes = Some(numbered(&map, &mut self.known));
+            self.adopt(&map);
         }
         true
+    }
+
+    /// Takes the map that a node has refused a request with, as SDKs do; says whether that is news. Each of many refusals
+    /// brings the same map, so not all of them are looked at.
+    pub(super) fn learn(&mut self, node: usize, map: &[u8], now: u64) -> bool {
+        if map.is_empty() || now < self.next_lesson {
+            return false;
+        }
+        self.next_lesson = now + LESSON.as_nanos() as u64;
+        let map = ClusterMap::of_refusal(map, &self.known[node]);
+        let Some(map) = map.filter(|map| map.version > self.version) else {
+            // Asking around will tell.
+            return false;
+        };
+        self.adopt(&map);
+        true
+    }
+
+    fn adopt(&mut self, map: &ClusterMap) {
+        self.version = map.version;
+        self.nodes = Some(numbered(map, &mut self.known));
     }
 }
 
@@ -114,6 +147,25 @@ fn numbered(map: &ClusterMap, known: &mut Vec<String>) -> Vec<Option<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_brings_the_map() {
+        let target = Target::discover(crate::Protocol::Binary, "a:11210", client::Login::default());
+        let mut homes = Homes::new(Arc::new(target.expect("a target")));
+        let map = |rev: u32, node: &str| {
+            format!(
+                r#"{{"rev": {rev}, "vBucketServerMap": {{"serverList": ["{node}:11210"], "vBucketMap": [[0]]}}}}"#
+            )
+        };
+        assert!(!homes.learn(0, b"", 0) && !homes.learn(0, b"no map", 0));
+        assert!(homes.learn(0, map(7, "b").as_bytes(), 10_000_000));
+        assert_eq!((homes.count(), homes.address(1)), (2, "b:11210"));
+        assert!(homes.has_left(0) && !homes.has_left(1));
+        assert!(!homes.learn(0, map(8, "c").as_bytes(), 10_000_001), "too soon");
+        assert!(!homes.learn(0, map(6, "c").as_bytes(), 90_000_000), "older");
+        assert!(homes.learn(1, map(8, "$HOST").as_bytes(), 95_000_001));
+        assert_eq!(homes.count(), 2, "the one that said it");
+    }
 
     #[test]
     fn nodes_keep_their_numbers_in_another_map_and_new_ones_get_the_next() {

@@ -297,9 +297,12 @@ impl<'a> Run<'a> {
             self.next_map = now + MAP_EVERY.as_nanos() as u64;
             self.homes.refresh();
         }
-        if !self.homes.see() {
-            return;
+        if self.homes.see() {
+            self.reroute();
         }
+    }
+
+    fn reroute(&mut self) {
         self.supply.grow(self.homes.count());
         self.ready.resize_with(self.homes.count(), VecDeque::new);
         let (records, homes, scratch) = (self.records, &*self.homes, &mut self.scratch);
@@ -499,7 +502,7 @@ impl<'a> Run<'a> {
                 }
             }
             Outcome::Temporary => job.parts.temporary = true,
-            Outcome::Moved => job.parts.moved = true,
+            Outcome::Moved(_) => job.parts.moved = true,
             _ => {}
         }
     }
@@ -515,7 +518,7 @@ impl<'a> Run<'a> {
         now: u64,
     ) {
         let outcome = match outcome {
-            Outcome::Many if job.parts.moved => Outcome::Moved,
+            Outcome::Many if job.parts.moved => Outcome::Moved(&[]),
             Outcome::Many if job.parts.temporary => Outcome::Temporary,
             other => other,
         };
@@ -557,12 +560,16 @@ impl<'a> Run<'a> {
                 connection.retry.push_back(job);
                 return;
             }
-            Outcome::Moved => {
+            Outcome::Moved(map) => {
                 self.tally.moved += 1;
                 if job.moves < MOVES_MAX {
                     job.moves += 1;
                     self.moved.push(job);
-                    self.homes.refresh();
+                    if self.homes.learn(connection.node, map, now) {
+                        self.reroute();
+                    } else {
+                        self.homes.refresh();
+                    }
                     return;
                 }
                 *self.tally.failures.entry("NotMyVbucket (0x07), again and again".to_owned()).or_default() +=

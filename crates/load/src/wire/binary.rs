@@ -126,7 +126,7 @@ fn outcome(verb: Verb, frame: Frame<'_>) -> Outcome<'_> {
         Some(Status::KeyNotFound | Status::NotStored | Status::SubdocPathNotFound) => Outcome::Miss,
         Some(Status::KeyExists) if matches!(verb, Verb::Add | Verb::SetCas) => Outcome::Miss,
         Some(Status::TemporaryFailure | Status::Busy | Status::SyncWriteInProgress) => Outcome::Temporary,
-        Some(Status::NotMyVbucket) => Outcome::Moved,
+        Some(Status::NotMyVbucket) => Outcome::Moved(frame.value),
         status => {
             let name = status.map_or_else(|| "unknown status".to_owned(), |status| format!("{status:?}"));
             Outcome::Failed(format!("{name} (0x{:02x})", frame.header.vbucket_or_status))

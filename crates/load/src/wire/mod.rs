@@ -145,8 +145,8 @@ pub enum Outcome<'a> {
     Many,
     /// "Temporary failure": to be tried again.
     Temporary,
-    /// "Not my vBucket": to be tried again where the cluster's map says by then.
-    Moved,
+    /// "Not my vBucket": to be tried again where the cluster's map says by then. It comes with that map, or with nothing.
+    Moved(&'a [u8]),
     /// Refused.
     Failed(String),
 }

@@ -285,7 +285,7 @@ impl Router {
             let answer = connection.call(&Request { vbucket, ..*request });
             match answer {
                 Ok(response) => match response.status {
-                    Some(Status::NotMyVbucket) => self.map = None,
+                    Some(Status::NotMyVbucket) => self.learn(&node, &response.value),
                     Some(Status::TemporaryFailure | Status::Busy | Status::SyncWriteInProgress) => {}
                     _ => return Ok(response),
                 },
@@ -298,6 +298,13 @@ impl Router {
             std::thread::sleep(PAUSE);
         }
         Err(Ended::Refused)
+    }
+
+    /// Takes the map that a node has refused a request with; without a newer one all nodes are asked.
+    fn learn(&mut self, node: &str, map: &[u8]) {
+        let known = self.map.as_ref().map(|map| map.version);
+        let told = ClusterMap::of_refusal(map, node);
+        self.map = told.filter(|map| known.is_none_or(|known| known < map.version));
     }
 
     /// vBucket and node of a key; the map is fetched if there is none.
