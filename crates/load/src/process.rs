@@ -20,6 +20,20 @@ impl Usage {
         let (cpu_seconds, waited_seconds) = scheduled(pid)?;
         Some(Usage { cpu_seconds, waited_seconds, rss_bytes: rss_bytes(&status)? })
     }
+
+    /// Of several processes together, the nodes of a cluster say; `None` without any, or if one of them is not there.
+    pub fn of_all(pids: &[u32]) -> Option<Usage> {
+        let mut all = pids.iter().map(|pid| Usage::of(*pid));
+        let first = all.next()??;
+        all.try_fold(first, |sum, usage| {
+            let usage = usage?;
+            Some(Usage {
+                cpu_seconds: sum.cpu_seconds + usage.cpu_seconds,
+                waited_seconds: sum.waited_seconds + usage.waited_seconds,
+                rss_bytes: sum.rss_bytes + usage.rss_bytes,
+            })
+        })
+    }
 }
 
 /// CPU seconds of this process so far, threads that have ended included.
@@ -72,6 +86,8 @@ fn rss_bytes(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
+    use std::time::Duration;
 
     #[test]
     fn the_numbers_are_found() {
@@ -81,15 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn this_process_can_be_read() {
-        let before = Usage::of(std::process::id()).expect("a running process");
-        assert!(before.rss_bytes > 0);
-        let mut sum = 0u64;
-        for i in 0..20_000_000u64 {
-            sum = std::hint::black_box(sum.wrapping_add(i));
-        }
-        let after = Usage::of(std::process::id()).expect("a running process");
-        assert!(after.cpu_seconds > before.cpu_seconds);
-        assert!(Usage::of(u32::MAX).is_none());
+    fn processes_can_be_read() {
+        // Not this one: its threads end with their tests, and take their time with them.
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a process");
+        let before = Usage::of(busy.id()).expect("it runs");
+        let has_grown = || Usage::of(busy.id()).is_some_and(|now| now.cpu_seconds > before.cpu_seconds);
+        let grows = (0..6_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            has_grown()
+        });
+        let twice = Usage::of_all(&[busy.id(), busy.id()]);
+        let with_a_stranger = Usage::of_all(&[busy.id(), u32::MAX]);
+        busy.kill().expect("it can be ended");
+        busy.wait().expect("it ends");
+        assert!(grows && before.rss_bytes > 0);
+        assert!(twice.is_some_and(|twice| twice.cpu_seconds >= 2.0 * before.cpu_seconds));
+        assert!(Usage::of_all(&[]).is_none() && with_a_stranger.is_none());
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     };
     let mut outputs = Outputs::begin(&args.answers, &plan)?;
     let mut watch = Watch::new(args, &plan);
-    let before = args.answers.server_pid.and_then(Usage::of);
+    let before = Usage::of_all(&args.answers.server_pid);
     let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
     let [timings, phases] = GROUPS.map(|group| histograms(&target, group));
     let mut conductor = args.pace.conductor(report.interval);
@@ -59,7 +59,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     outcome??;
     report.steps = conductor.map_or_else(Vec::new, |conductor| conductor.steps().to_vec());
     report.client_cpu = hands.cpu_seconds() - own;
-    report.server = before.zip(args.answers.server_pid.and_then(Usage::of));
+    report.server = before.zip(Usage::of_all(&args.answers.server_pid));
     if args.answers.explain {
         let threads = args.pace.threads as usize * hands.processes();
         report.findings = findings(&report.tally, &circumstances(&plan, &report, threads));

@@ -95,9 +95,9 @@ struct AnswerArgs {
     /// Afterwards read back this many random records and compare them
     #[arg(long, default_value_t = 1000)]
     verify: u64,
-    /// Also report what this process used meanwhile (CPU time per operation, memory)
-    #[arg(long, value_name = "PID")]
-    server_pid: Option<u32>,
+    /// Also report what this process, or these together, used meanwhile (CPU time per operation, memory)
+    #[arg(long, value_delimiter = ',', value_name = "PIDS")]
+    server_pid: Vec<u32>,
     /// Explain where the time went: the server says how long it took, the kernel when it received each reply, and what
     /// this machine did meanwhile is told in sentences
     #[arg(long)]
