@@ -48,6 +48,8 @@ pub enum Task {
     Fill,
     /// Insert new documents and overwrite old ones by turns, without end.
     GoOn,
+    /// Overwrite old documents, without end.
+    Update,
     /// End.
     Quit,
 }
@@ -292,7 +294,8 @@ impl Loader {
     }
 
     fn choose(&mut self, task: u8) -> Option<u64> {
-        let goes_on = task == Task::GoOn as u8;
+        let updates = task == Task::Update as u8;
+        let goes_on = updates || task == Task::GoOn as u8;
         if !goes_on && task != Task::Fill as u8 {
             return None;
         }
@@ -300,7 +303,7 @@ impl Loader {
             return Some(index);
         }
         let limit = if goes_on { self.shared.ledger.capacity() } else { self.shared.fill };
-        let is_full = self.next >= limit;
+        let is_full = updates || self.next >= limit;
         if goes_on && (is_full || self.rng.bool()) {
             for _ in 0..DRAWS_MAX {
                 let drawn = self.draw();

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// How long a request is sent where newer maps say.
 const MOVES: Duration = Duration::from_secs(10);
-/// Before a map is fetched anew: what comes back sooner would still be the old one.
+/// Between two fetches of the map: what comes back sooner would still be the old one.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A reply.
@@ -84,8 +84,10 @@ pub struct Pipeline<T> {
     lanes: BTreeMap<String, Lane<T>>,
     /// Lane that was asked last for an answer.
     turn: String,
-    /// Of requests that were refused where they were sent, and that no other node could be given.
-    stranded: Vec<T>,
+    /// Refused where they were sent, and no other node is known: sent again with the next map.
+    waiting: Vec<Asked<T>>,
+    /// When the map was asked for last on their account.
+    asked_map: Instant,
 }
 
 impl<T> Pipeline<T> {
@@ -96,13 +98,20 @@ impl<T> Pipeline<T> {
     pub fn open(target: &dyn Target) -> Result<Pipeline<T>, ClientError> {
         let login = target.login();
         let map = KvConnection::open(&target.seed(), &login)?.cluster_map()?;
-        Ok(Pipeline { map, login, lanes: BTreeMap::new(), turn: String::new(), stranded: Vec::new() })
+        Ok(Pipeline {
+            map,
+            login,
+            lanes: BTreeMap::new(),
+            turn: String::new(),
+            waiting: Vec::new(),
+            asked_map: Instant::now(),
+        })
     }
 
     /// How many requests are unanswered.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.lanes.values().map(|lane| lane.under_way.len()).sum()
+        self.lanes.values().map(|lane| lane.under_way.len()).sum::<usize>() + self.waiting.len()
     }
 
     /// The vBucket of a key.
@@ -127,17 +136,23 @@ impl<T> Pipeline<T> {
         Ok(())
     }
 
+    /// The address of the node that serves a key.
+    fn home(&self, key: &[u8]) -> Option<&str> {
+        self.map.active_node(self.map.vbucket_of(key)).map(|node| self.map.nodes[node].as_str())
+    }
+
     /// Queues it on the lane that is returned, with the number that its answer will have.
     fn queue(&mut self, kept: &Kept) -> Result<(&mut Lane<T>, Opaque), ClientError> {
         let vbucket = self.map.vbucket_of(&kept.key);
-        let node = self.map.active_node(vbucket);
-        let node =
-            node.ok_or_else(|| ClientError::Protocol(format!("no node serves vBucket {}", vbucket.get())))?;
-        let lane = match self.lanes.entry(self.map.nodes[node].clone()) {
+        let address = self.home(&kept.key).map(str::to_owned);
+        let address = address
+            .ok_or_else(|| ClientError::Protocol(format!("no node serves vBucket {}", vbucket.get())))?;
+        let lane = match self.lanes.entry(address) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(empty) => {
                 let mut connection = KvConnection::open(empty.key(), &self.login)?;
-                connection.hello(connection.features().with(Feature::UnorderedExecution))?;
+                let features = connection.features().with(Feature::UnorderedExecution);
+                connection.hello(features.with(Feature::DedupeNotMyVbucketMap))?;
                 empty.insert(Lane { connection, under_way: HashMap::new() })
             }
         };
@@ -160,10 +175,20 @@ impl<T> Pipeline<T> {
     /// A connection broke.
     pub fn pull(&mut self) -> Result<Option<Answer<T>>, ClientError> {
         loop {
+            if let Some(late) = self.waiting.iter().position(|asked| asked.since.elapsed() > MOVES) {
+                let asked = self.waiting.swap_remove(late);
+                let (code, took) = (Status::NotMyVbucket.code(), asked.since.elapsed());
+                return Ok(Some(Answer { tag: asked.tag, code, took, seqno: None, value: Vec::new() }));
+            }
             let busy = |lane: &(&String, &Lane<T>)| !lane.1.under_way.is_empty();
             let after = (Bound::Excluded(self.turn.clone()), Bound::Unbounded);
             let next = self.lanes.range(after).find(busy).or_else(|| self.lanes.iter().find(busy));
-            let Some(address) = next.map(|(address, _)| address.clone()) else { return Ok(None) };
+            let next = next.map(|(address, _)| address.clone());
+            if !self.waiting.is_empty() && (next.is_none() || self.asked_map.elapsed() >= PAUSE) {
+                self.send_waiting()?;
+                continue;
+            }
+            let Some(address) = next else { return Ok(None) };
             self.turn.clone_from(&address);
             let Some(lane) = self.lanes.get_mut(&address) else { return Ok(None) };
             let frame = lane.connection.receive()?;
@@ -173,47 +198,62 @@ impl<T> Pipeline<T> {
             let asked = lane.under_way.remove(&opaque).ok_or_else(|| {
                 ClientError::Protocol("an answer to a request that was not made".to_owned())
             })?;
-            if code != Status::NotMyVbucket.code() || asked.since.elapsed() > MOVES {
+            if code != Status::NotMyVbucket.code() {
                 return Ok(Some(Answer { tag: asked.tag, code, took: asked.since.elapsed(), seqno, value }));
             }
-            match self.queue_elsewhere(&asked.kept, &address, &value) {
-                Ok((lane, opaque)) => {
-                    lane.under_way.insert(opaque, asked);
-                    lane.connection.send()?;
-                }
-                Err(error) => {
-                    self.stranded.push(asked.tag);
-                    return Err(error);
-                }
+            if let Some(map) = ClusterMap::of_refusal(&value, &address).filter(|map| self.is_newer(map)) {
+                self.map = map;
+            }
+            if self.home(&asked.kept.key).is_some_and(|home| home != address) {
+                self.send_again(asked)?;
+            } else {
+                self.waiting.push(asked);
             }
         }
     }
 
-    /// Queues what the node at `address` has refused, with a map, where the newest map says.
-    fn queue_elsewhere(
-        &mut self,
-        kept: &Kept,
-        address: &str,
-        map: &[u8],
-    ) -> Result<(&mut Lane<T>, Opaque), ClientError> {
-        if let Some(map) = ClusterMap::of_refusal(map, address).filter(|map| map.version > self.map.version) {
-            self.map = map;
+    fn is_newer(&self, map: &ClusterMap) -> bool {
+        map.version > self.map.version
+    }
+
+    /// Fetches the map, not too soon after the last time, and sends what waits for it.
+    fn send_waiting(&mut self) -> Result<(), ClientError> {
+        std::thread::sleep(PAUSE.saturating_sub(self.asked_map.elapsed()));
+        self.asked_map = Instant::now();
+        self.follow()?;
+        let mut due = std::mem::take(&mut self.waiting);
+        while let Some(asked) = due.pop() {
+            if self.home(&asked.kept.key).is_none() {
+                self.waiting.push(asked);
+            } else if let Err(error) = self.send_again(asked) {
+                self.waiting.append(&mut due);
+                return Err(error);
+            }
         }
-        let node = self.map.active_node(self.map.vbucket_of(&kept.key));
-        if node.is_none_or(|node| self.map.nodes[node] == address) {
-            self.follow()?;
+        Ok(())
+    }
+
+    /// Sends it where the map says; what cannot be sent waits.
+    fn send_again(&mut self, asked: Asked<T>) -> Result<(), ClientError> {
+        match self.queue(&asked.kept) {
+            Ok((lane, opaque)) => {
+                lane.under_way.insert(opaque, asked);
+                lane.connection.send()
+            }
+            Err(error) => {
+                self.waiting.push(asked);
+                Err(error)
+            }
         }
-        self.queue(kept)
     }
 
     /// Fetches the map anew, from whichever node gives one.
     fn follow(&mut self) -> Result<(), ClientError> {
-        std::thread::sleep(PAUSE);
         let mut last = None;
         for node in &self.map.nodes {
             match KvConnection::open(node, &self.login).and_then(|mut node| node.cluster_map()) {
                 Ok(map) => {
-                    if map.version >= self.map.version {
+                    if self.is_newer(&map) {
                         self.map = map;
                     }
                     return Ok(());
@@ -243,7 +283,7 @@ impl<T> Pipeline<T> {
     /// Drops all connections; returns what was under way on them, whose outcome nobody knows.
     pub fn abandon(&mut self) -> Vec<T> {
         let lanes = std::mem::take(&mut self.lanes);
-        let lost = lanes.into_values().flat_map(|lane| lane.under_way.into_values()).map(|asked| asked.tag);
-        lost.chain(std::mem::take(&mut self.stranded)).collect()
+        let lost = lanes.into_values().flat_map(|lane| lane.under_way.into_values());
+        lost.chain(self.waiting.drain(..)).map(|asked| asked.tag).collect()
     }
 }

@@ -14,10 +14,24 @@ pub const BUCKET: &str = "wedge";
 pub(crate) const USER: &str = "torturer";
 pub(crate) const PASSWORD: &str = "iron maiden";
 
+/// How far a target is on its way to the nodes that it shall have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Settling {
+    /// It is there.
+    Done,
+    /// Data moves: so many percent.
+    Moving(f64),
+    /// It is not, and nothing moves: why.
+    Still(String),
+}
+
 /// A cluster of one or more nodes that the scenario may kill.
 pub trait Target: Send + Sync {
     /// `host:port` of a data port to learn the cluster map from.
     fn seed(&self) -> String;
+
+    /// `host:port` of a node's data port.
+    fn address(&self, node: usize) -> String;
 
     /// Credentials and bucket.
     fn login(&self) -> Login {
@@ -49,12 +63,17 @@ pub trait Target: Send + Sync {
     /// It does not.
     fn restart(&mut self, node: usize) -> Result<(), TortureError>;
 
-    /// Adds a node that was spared, and waits until it has its share.
+    /// Adds a node that was spared; [`Target::settling`] says when it has its share.
     ///
     /// # Errors
-    /// There is none, or it does not come to that.
+    /// There is none, or it is refused.
     fn add_node(&mut self) -> Result<(), TortureError> {
         Err(TortureError::Node("there is no node to be added".to_owned()))
+    }
+
+    /// How far the nodes are on their way to each having its share.
+    fn settling(&self) -> Settling {
+        Settling::Done
     }
 }
 
@@ -138,6 +157,10 @@ pub(crate) fn disk_flags(bytes_per_sec: u64, iops: u64) -> impl Iterator<Item = 
 
 impl Target for LocalNode {
     fn seed(&self) -> String {
+        self.address(0)
+    }
+
+    fn address(&self, _node: usize) -> String {
         format!("{}:{}", self.options.listen, self.ports.kv)
     }
 

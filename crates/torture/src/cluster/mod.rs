@@ -8,7 +8,7 @@ pub mod network;
 
 use crate::TortureError;
 use crate::process::NodeProcess;
-use crate::target::{PASSWORD, Target, USER, disk_flags};
+use crate::target::{PASSWORD, Settling, Target, USER, disk_flags};
 use admin::{Admin, State};
 use client::{Login, Rest};
 use network::Network;
@@ -139,6 +139,12 @@ impl LocalCluster {
         self.nodes.is_empty()
     }
 
+    /// Replicas of the bucket.
+    #[must_use]
+    pub fn replicas(&self) -> u8 {
+        self.options.replicas
+    }
+
     /// Which nodes shall be members.
     #[must_use]
     pub fn members(&self) -> &[usize] {
@@ -165,10 +171,9 @@ impl LocalCluster {
         format!("{}:{MGMT}", self.addresses[node])
     }
 
-    /// `host:port` of a node's data.
-    #[must_use]
-    pub fn data_address(&self, node: usize) -> String {
-        format!("{}:{KV}", self.addresses[node])
+    /// Those of all members.
+    fn hostnames(&self) -> Vec<String> {
+        self.members.iter().map(|&node| self.hostname(node)).collect()
     }
 
     /// A node's management interface.
@@ -219,7 +224,7 @@ impl LocalCluster {
     /// It is not within four minutes; the text says why not.
     pub fn mend(&mut self, delta: bool) -> Result<Duration, TortureError> {
         let began = Instant::now();
-        let wanted: Vec<String> = self.members.iter().map(|&node| self.hostname(node)).collect();
+        let wanted = self.hostnames();
         let mut reason = String::new();
         while began.elapsed() < REST {
             match self.look(&wanted, delta) {
@@ -272,7 +277,11 @@ fn flags(options: &ClusterOptions, address: IpAddr) -> Vec<String> {
 
 impl Target for LocalCluster {
     fn seed(&self) -> String {
-        self.data_address(self.members.first().copied().unwrap_or(0))
+        self.address(self.members.first().copied().unwrap_or(0))
+    }
+
+    fn address(&self, node: usize) -> String {
+        format!("{}:{KV}", self.addresses[node])
     }
 
     fn login(&self) -> Login {
@@ -306,7 +315,15 @@ impl Target for LocalCluster {
     fn add_node(&mut self) -> Result<(), TortureError> {
         let spare = self.spares().first().copied();
         let spare = spare.ok_or_else(|| TortureError::Node("there is no node to be added".to_owned()))?;
-        self.change([self.members(), &[spare]].concat())?;
-        self.await_rest()
+        self.change([self.members(), &[spare]].concat())
+    }
+
+    fn settling(&self) -> Settling {
+        let wanted = self.hostnames();
+        match self.admin().state(&self.spares()) {
+            Err(error) => Settling::Still(error.to_string()),
+            Ok((State { rebalancing: Some(percent), .. }, _)) => Settling::Moving(percent),
+            Ok((state, _)) => state.unrest(&wanted).map_or(Settling::Done, Settling::Still),
+        }
     }
 }

@@ -7,9 +7,10 @@
 //! are more than its quota.
 //!
 //! The scenario takes any [`Target`]: what it calls the node's numbers are sums over nodes, and keys are sent to where
-//! the cluster map says.
+//! the cluster map says. A cluster has one rescue more, a node that is added, and the report's second phase after it.
 
 pub mod metadata;
+mod pace;
 pub mod press;
 pub mod rescues;
 
@@ -28,7 +29,7 @@ pub enum Rescue {
     Delete,
     /// kill -9 and restart while the loaders go on.
     Kill,
-    /// A node is added to a pressed cluster while the loaders go on.
+    /// A node is added to a pressed cluster while the loaders go on; then everything is updated.
     AddNode,
     /// Keys and metadata are more than the quota; half of the documents are deleted.
     MetadataDelete,
@@ -162,7 +163,7 @@ fn headline(rescue: Rescue) -> &'static str {
         Rescue::Idle => "idle: press, then stop the loaders and wait",
         Rescue::Delete => "delete: press, then delete half of the documents while the loaders go on",
         Rescue::Kill => "kill: press, then kill -9 and restart while the loaders go on",
-        Rescue::AddNode => "add-node: press, then add a node while the loaders go on",
+        Rescue::AddNode => "add-node: press, then add a node while the loaders go on; then the update phase",
         Rescue::MetadataDelete => {
             "metadata-delete: keys and metadata over the quota, then delete half of the documents"
         }

@@ -1,19 +1,22 @@
 //! The rescues that did not help in the report. The quota of each node stays what it was.
 
 use super::Plan;
+use super::pace::Pace;
 use super::press::{Press, found_or_none};
 use crate::TortureError;
 use crate::checks::Checks;
 use crate::deleter::Deleter;
 use crate::loaders::Task;
-use base::Status;
+use crate::target::{Settling, Target};
+use base::{Status, VbId};
+use client::KvConnection;
 use std::time::{Duration, Instant};
 
 /// How long the loaders press on before the node is killed.
 const PRESS_ON: u64 = 3;
 /// While the node's progress on disk is noted before the kill.
 const NOTE_EVERY: Duration = Duration::from_millis(100);
-/// Deletions that get nothing done for so long are wedged.
+/// Deletions, updates and a rebalance that get nothing done for so long are wedged.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The load stops and nothing else is done.
@@ -87,6 +90,7 @@ pub fn kill(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), T
         press.watch.note_persisted(&*press.target, &press.ledger)?;
         std::thread::sleep(NOTE_EVERY);
     }
+    let lost = served_by(&*press.target, 0)?;
     press.watch.say("kill -9");
     press.expect_breaks();
     press.watch.forget_connections();
@@ -96,17 +100,20 @@ pub fn kill(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), T
     while !press.crew.is_idle() {
         std::thread::sleep(NOTE_EVERY);
     }
-    settle(press);
+    settle(press, &lost);
     let began = Instant::now();
     press.target.restart(0)?;
     press.watch.say(&format!("serves again {:.1} s after its start", began.elapsed().as_secs_f64()));
     press.served(plan.served_seconds, checks)?;
+    // What it loads takes the disk and memory as well.
+    press.await_warm_up(checks)?;
     press.drain(checks)?;
     press.judge_memory(checks);
     finish(press, checks)
 }
 
-/// One more node gets its share while the loaders go on; adding nodes is what did not complete in the report.
+/// One more node gets its share while the loaders go on; adding nodes is what did not complete in the report. Then the
+/// report's second phase: updates.
 ///
 /// # Errors
 /// A node cannot be reached.
@@ -114,30 +121,86 @@ pub fn add_node(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(
     press.served(plan.served_seconds.min(PRESS_ON), checks)?;
     press.watch.say("adding a node");
     press.crew.set(Task::GoOn);
-    let (began, before) = (Instant::now(), press.crew.tally().count(Status::Success));
+    let began = Instant::now();
+    let mut pace = Pace::begin(&press.crew);
     let added = press.target.add_node();
-    press.watch.forget_connections();
-    let accepted = press.crew.tally().count(Status::Success) - before;
-    let found = match &added {
-        Ok(()) => {
-            format!("after {:.1} s; {accepted} writes were accepted meanwhile", began.elapsed().as_secs_f64())
-        }
-        Err(error) => error.to_string(),
+    let hindrance = match added {
+        Ok(()) => await_share(press, &mut pace)?,
+        Err(error) => Some(error.to_string()),
     };
-    checks.add("a node that is added gets its share", added.is_ok() && accepted > 0, found);
+    // There is one more to be asked now.
+    press.watch.forget_connections();
+    let took = format!("after {:.1} s; {pace}", began.elapsed().as_secs_f64());
+    checks.add(
+        "a node that is added gets its share",
+        hindrance.is_none(),
+        hindrance.map_or(took.clone(), |hindrance| format!("{hindrance}, {took}")),
+    );
+    checks.add("the loaders are served meanwhile", pace.worst > 0, pace.to_string());
     press.served(plan.served_seconds, checks)?;
+    update(press, checks)?;
     press.drain(checks)?;
+    press.judge_memory(checks);
     finish(press, checks)
 }
 
-/// What was not known to be on disk may be lost.
-fn settle(press: &Press) {
+/// Watches until data has been moved to where it shall be; what keeps it, if nothing moves any more.
+fn await_share(press: &mut Press, pace: &mut Pace) -> Result<Option<String>, TortureError> {
+    let (mut progress, mut done) = (Instant::now(), 0.0);
+    loop {
+        press.tick()?;
+        pace.note(&press.crew);
+        let hindrance = match press.target.settling() {
+            Settling::Done => return Ok(None),
+            Settling::Moving(percent) => {
+                if percent > done {
+                    (progress, done) = (Instant::now(), percent);
+                }
+                format!("the rebalance stays at {percent:.1} %")
+            }
+            Settling::Still(reason) => reason,
+        };
+        if progress.elapsed() > PATIENCE {
+            return Ok(Some(hindrance));
+        }
+    }
+}
+
+/// Overwrites as many documents as there are.
+fn update(press: &mut Press, checks: &mut Checks) -> Result<(), TortureError> {
+    press.watch.say("the update phase");
+    press.crew.set(Task::Update);
+    let mut pace = Pace::begin(&press.crew);
+    let mut progress = Instant::now();
+    while pace.accepted() < press.fill && progress.elapsed() < PATIENCE {
+        press.tick()?;
+        if pace.note(&press.crew) > 0 {
+            progress = Instant::now();
+        }
+    }
+    let is_through = pace.accepted() >= press.fill && pace.worst > 0;
+    checks.add("the update phase goes through", is_through, pace.to_string());
+    Ok(())
+}
+
+/// The vBuckets that a node serves, in order.
+fn served_by(target: &dyn Target, node: usize) -> Result<Vec<VbId>, TortureError> {
+    let map = KvConnection::open(&target.seed(), &target.login())?.cluster_map()?;
+    let address = target.address(node);
+    let is_its = |vb: &VbId| map.active_node(*vb).is_some_and(|active| map.nodes[active] == address);
+    Ok((0..map.vbuckets()).map(VbId).filter(is_its).collect())
+}
+
+/// The node that served these vBuckets was killed: what was not known to be on disk may be lost.
+fn settle(press: &Press, served: &[VbId]) {
     let mut key = String::new();
     for index in 0..press.ledger.capacity() {
         if press.ledger.known(index).seqno() > 0 {
             press.documents.key(index, &mut key);
             let vb = base::hash::vbucket_of(key.as_bytes(), press.ledger.vbuckets());
-            press.ledger.killed(index, vb.get());
+            if served.binary_search(&vb).is_ok() {
+                press.ledger.killed(index, vb.get());
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `settee torture chaos`: a cluster of our own that is killed, cut up and rebalanced while it serves.
 
 use super::super::Failure;
-use super::remove;
+use super::{binary, remove};
 use base::bucket::DurabilityLevel;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
@@ -137,9 +137,8 @@ pub(super) fn run(args: &ChaosArgs) -> Result<(), Failure> {
         auto_failover: args.auto_failover.max(1),
         history: args.history.clone(),
     };
-    let own = || std::env::current_exe().map_err(|error| Failure::doing("cannot find this binary", error));
     let options = ClusterOptions {
-        binary: args.binary.clone().map_or_else(own, Ok)?,
+        binary: binary(args.binary.as_ref())?,
         members: usize::from(args.nodes),
         spares: usize::from(args.spares),
         bucket: "chaos",

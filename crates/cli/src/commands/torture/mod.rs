@@ -5,7 +5,7 @@ mod wedge;
 
 use super::Failure;
 use clap::{Args as ClapArgs, Subcommand};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Press, kill and cut up nodes of its own, and prove that they keep what they promised
 #[derive(ClapArgs)]
@@ -25,6 +25,12 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Scenario::Wedge(args) => wedge::run(&args),
         Scenario::Chaos(args) => chaos::run(&args),
     }
+}
+
+/// What nodes run: what was asked for, or this program.
+fn binary(asked: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+    let own = || std::env::current_exe().map_err(|error| Failure::doing("cannot find this binary", error));
+    asked.cloned().map_or_else(own, Ok)
 }
 
 fn remove(dir: &Path, keep: bool) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! `settee torture wedge`: presses a node or cluster of our own until it ought to wedge, and says whether it did.
 
 use super::super::Failure;
-use super::remove;
+use super::{binary, remove};
 use clap::Args as ClapArgs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ tight loop, refusals sent again at once, until --fill times the quota is in. The
   idle                    the loaders stop, and nothing else is done\n\
   delete                  half of the documents are deleted while the loaders go on\n\
   kill                    kill -9 and restart while the loaders go on\n\
-  add-node                a node is added while the loaders go on (--nodes 2 and more)\n\
+  add-node                a node is added while the loaders go on, then everything is updated (--nodes 2 and more)\n\
   metadata-delete         small documents until keys and metadata alone exceed the quota; half of them are deleted\n\
   metadata-full-eviction  the same, and the bucket is switched to full eviction while it runs\n\n\
 Each line of the timeline is a second: what the loaders got, documents, what is dirty, memory against the watermarks, \
@@ -103,6 +103,10 @@ pub(super) struct WedgeArgs {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
+    /// What the nodes run [default: this binary]
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+
     /// Keep the nodes' directories
     #[arg(long)]
     keep: bool,
@@ -134,7 +138,7 @@ pub(super) fn run(args: &WedgeArgs) -> Result<(), Failure> {
         rescues: rescues(args)?,
     };
     let options = NodeOptions {
-        binary: std::env::current_exe().map_err(|error| Failure::doing("cannot find this binary", error))?,
+        binary: binary(args.binary.as_ref())?,
         listen: args.listen,
         quota_mb,
         disk_bytes_per_sec: args.disk_mb_per_sec * 1_000_000,
