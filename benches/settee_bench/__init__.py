@@ -1,9 +1,11 @@
-"""What `benches/run` is made of.
+"""What `benches/run` and `benches/cluster` are made of.
 
 servers.py   the processes under test, pinned and observed from outside
 measure.py   the cases: rates and latencies, memory per item, churn
 pressed.py   a node with less memory than data, and its sampler
 pressure.py  steps of writes and reads, the sweep of resident ratios
 contention.py  scans, compaction, neighbours
-report.py, pressure_report.py  medians, spreads and ratios as tables
+nodes.py     clusters under test
+cluster.py   what nodes, copies, rebalances and failovers cost
+report.py, pressure_report.py, cluster_report.py  medians, spreads and ratios as tables
 """

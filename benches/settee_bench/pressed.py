@@ -10,6 +10,7 @@ import os
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 from settee.kv import Client
@@ -50,7 +51,32 @@ def quota_mb(records, ratio, policy):
     return max(QUOTA_MB_MIN, round((records * each / 2**20 + FIXED_MB) / share))
 
 
-class Pressed(SetteePersistent):
+class UnderPressure:
+    """What is asked of servers whose data does not fit their memory. `watched` is a context whose value tells figures."""
+
+    def fill(self):
+        """Every record once, then rest. Returns the resident share of the values."""
+        attempt(self.options, self, "--populate", "--pipeline", 16, *shape(self.options.pressure_records))
+        self.drain()
+        self.settle()
+        return self.stats()["resident"]
+
+    def stats(self):
+        with self.watched() as look:
+            return look()
+
+    def drain(self):
+        """Seconds until no mutation waits for the disk; None if that takes too long."""
+        began = time.monotonic()
+        with self.watched() as look:
+            while time.monotonic() - began < DRAIN_TIMEOUT:
+                if look()["queue"] == 0:
+                    return time.monotonic() - began
+                time.sleep(0.05)
+        return None
+
+
+class Pressed(UnderPressure, SetteePersistent):
     """`settee serve` with one bucket that has less memory than data."""
 
     def __init__(self, options, ratio, policy="valueOnly", name="settee pressed"):
@@ -67,19 +93,13 @@ class Pressed(SetteePersistent):
         self.process_id = self.node.pid
         wait_for_port(self.host, 11210)
 
-    def fill(self):
-        """Every record once, then rest. Returns the resident share of the values."""
-        attempt(self.options, self, "--populate", "--pipeline", 16, *shape(self.options.pressure_records))
-        self.drain()
-        self.settle()
-        return self.stats()["resident"]
-
     def client(self, bucket=BUCKET):
         return Client(self.host, 11210, USERNAME, PASSWORD, bucket)
 
-    def stats(self):
+    @contextmanager
+    def watched(self):
         with self.client() as client:
-            return figures(client.stats())
+            yield lambda: figures(client.stats())
 
     def items(self):
         with self.client() as client:
@@ -89,16 +109,6 @@ class Pressed(SetteePersistent):
         """The processor time of the steps of housekeeping, and of what holds locks, as the server tells it."""
         with self.client() as client:
             return client.stats(b"runtimes")
-
-    def drain(self):
-        """Seconds until no mutation waits for the disk; None if that takes too long."""
-        began = time.monotonic()
-        with self.client() as client:
-            while time.monotonic() - began < DRAIN_TIMEOUT:
-                if figures(client.stats())["queue"] == 0:
-                    return time.monotonic() - began
-                time.sleep(0.05)
-        return None
 
 
 def disk_flags(options):
@@ -128,15 +138,16 @@ def attempt(options, server, *flags, bucket=BUCKET, start=False, nice=0):
     With `start` the running process is returned; `finish` waits for it. With `nice` it stands back where others want to
     run on its core."""
     command = ["nice", "-n", nice, binary(), "load", *flags, "--json", "--verify", 0, "--host", server.host, "-u", USERNAME,
-               "-p", PASSWORD, "-b", bucket, "--server-pid", server.process_id]
+               "-p", PASSWORD, "-b", bucket, "--server-pid", ",".join(map(str, server.process_ids))]
     with pinned(options.client_core):
-        process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True)
+        process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
     return process if start else finish(process)
 
 
-def finish(process):
-    out, err = process.communicate()
+def finish(process, orders=None):
+    """Waits for the end of a run, after telling it these orders if it takes any (`--control -`)."""
+    out, err = process.communicate(orders)
     try:
         result = json.loads(out)
     except json.JSONDecodeError:
@@ -165,11 +176,11 @@ class Sampler:
         self.thread.join()
 
     def run(self):
-        with self.server.client() as client:
+        with self.server.watched() as look:
             while not self.over.is_set():
-                sample = figures(client.stats())
-                sample |= {"at": time.monotonic() - self.began,
-                           "compaction_cpu": thread_seconds(self.server.process_id, "compaction")}
+                sample = look()
+                compaction = sum(thread_seconds(pid, "compaction") for pid in self.server.process_ids)
+                sample |= {"at": time.monotonic() - self.began, "compaction_cpu": compaction}
                 self.samples.append(sample)
                 self.over.wait(self.EVERY)
 

@@ -62,19 +62,24 @@ def scaled_steps(options, server, steps):
 def writes(options):
     """Steps of sets, then half as much again as the largest, and what is left of it afterwards."""
     with half_resident(options) as server:
-        told = scaled_steps(options, server, WRITE_STEPS)
-        factor, rows = told["factor"], told["rows"]
-        # What 150 % leaves behind meets the first step again at once: does it recover without a rest?
-        over = step(options, server, factor, *OVERLOAD, rest=False)
-        after = step(options, server, factor, *WRITE_STEPS[0])
-        after["recovered_in"] = recovery(after, rows[0])
-        return {**told, "overload": over, "after": after}
+        return overloaded_steps(options, server, WRITE_STEPS, OVERLOAD)
 
 
 def reads(options):
     """Steps of gets of which half have to come from disk."""
     with half_resident(options) as server:
         return scaled_steps(options, server, READ_STEPS)
+
+
+def overloaded_steps(options, server, steps, overload):
+    """Scaled steps; what the overload leaves behind meets the first of them again at once: does it recover without a
+    rest?"""
+    told = scaled_steps(options, server, steps)
+    factor, rows = told["factor"], told["rows"]
+    over = step(options, server, factor, *overload, rest=False)
+    after = step(options, server, factor, *steps[0])
+    after["recovered_in"] = recovery(after, rows[0])
+    return {**told, "overload": over, "after": after}
 
 
 def recovery(after, calm):

@@ -3,6 +3,8 @@
 from .report import table
 
 PERCENTILES = ("p50", "p95", "p99", "p99.9")
+# More than any server that is offered it by the rule of scaling can do.
+OVERLOAD = "150"
 
 
 def latencies(summary):
@@ -36,8 +38,10 @@ def steps_table(results, names):
             f"{results['factor']:.2f}.")
     rows = [step_row(name, row) for name, row in zip(names, results["rows"])]
     if "overload" in results:
-        rows += [step_row("150", results["overload"], "not waited for"), step_row("40 at once after", results["after"])]
-        lead += f" After 150 the queue was as short as in the step 40 after {duration(results['after']['recovered_in'])}."
+        rows += [step_row(OVERLOAD, results["overload"], "not waited for"),
+                 step_row(f"{names[0]} at once after", results["after"])]
+        recovered = duration(results["after"]["recovered_in"])
+        lead += f" After {OVERLOAD} the queue was as short as in the step {names[0]} after {recovered}."
     return f"{lead}\n\n{table(STEP_HEADER, rows)}"
 
 

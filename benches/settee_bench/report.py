@@ -106,11 +106,11 @@ def markdown(results, more=()):
     return "\n\n".join(parts) + "\n"
 
 
-def update(path, tables):
-    """Replaces what is between the markers."""
+def update(path, tables, marker=BEGIN):
+    """Replaces what is between a marker and the next end."""
     text = path.read_text()
-    head, begin, rest = text.partition(BEGIN)
+    head, begin, rest = text.partition(marker)
     _, end, tail = rest.partition(END)
     if not (begin and end):
-        raise SystemExit(f"{path} lacks the markers {BEGIN} and {END}")
-    path.write_text(f"{head}{BEGIN}\n\n{tables}\n{END}{tail}")
+        raise SystemExit(f"{path} lacks the markers {marker} and {END}")
+    path.write_text(f"{head}{marker}\n\n{tables}\n{END}{tail}")

@@ -43,15 +43,16 @@ class Server:
         self.core = core
         self.process_id = None
 
+    @property
+    def process_ids(self):
+        return [self.process_id]
+
     def cpu_seconds(self):
         """User and system time of all threads, by the scheduler's account in nanoseconds."""
-        accounts = Path(f"/proc/{self.process_id}/task").glob("*/schedstat")
-        return sum(int(account.read_text().split()[0]) for account in accounts) / 1e9
+        return sum(cpu_seconds(pid) for pid in self.process_ids)
 
     def resident_bytes(self):
-        with open(f"/proc/{self.process_id}/status") as status:
-            line = next(line for line in status if line.startswith("VmRSS:"))
-        return int(line.split()[1]) * 1024
+        return sum(resident_bytes(pid) for pid in self.process_ids)
 
     def settle(self, timeout=120.0):
         """Wait until the process rests and the kernel's write-back has drained: the next figure must not pay
@@ -62,7 +63,8 @@ class Server:
         while quiet < 3 and time.monotonic() < until:
             before = self.cpu_seconds()
             time.sleep(0.2)
-            quiet = quiet + 1 if self.cpu_seconds() - before <= 0.2 * RESTING_SHARE else 0
+            resting = 0.2 * RESTING_SHARE * len(self.process_ids)
+            quiet = quiet + 1 if self.cpu_seconds() - before <= resting else 0
         os.sync()
         return self.cpu_seconds() - begin
 
@@ -151,6 +153,17 @@ DEFINITIONS = {
 }
 # Debian package of those that are not ours.
 PACKAGES = {"memcached": "memcached", "redis": "redis-server"}
+
+
+def cpu_seconds(pid):
+    accounts = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(account.read_text().split()[0]) for account in accounts) / 1e9
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status") as status:
+        line = next(line for line in status if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
 
 
 def wait_for_port(host, port, timeout=10.0):

@@ -1,0 +1,273 @@
+"""What a cluster costs and how it moves: more nodes, replicas, rebalances, failovers, steps of load with a replica, and
+nodes that have nothing to do.
+"""
+
+import os
+import socket
+import threading
+import time
+
+from settee import documents, kv
+from settee.node import scratch
+
+from .nodes import Nodes, PressedNodes
+from .pressed import attempt, finish, shape, sequential_write_mb_per_s
+from .pressed import KEY_BYTES, VALUE_BYTES_MEAN
+from .pressure import HALF, READ_STEPS, overloaded_steps, progress, scaled_steps
+from .servers import BUCKET, cpu_seconds, pinned, resident_bytes
+
+NODE_COUNTS = [1, 2, 4, 8]
+# The same for every number of nodes, and a multiple of each.
+SPREAD_CONNECTIONS = ["--connections", 48, "--gets", 90]
+SPREAD_RATES = [5_000, 20_000]
+# Of the sets whose price with and without replicas is compared.
+REPLICATION_RATE = 5_000
+REPLICATION_CASES = [
+    ("no replica", 0, []),
+    ("1 replica", 1, []),
+    ("2 replicas", 2, []),
+    ("1 replica, durable in the memory of a majority", 1, ["--durability", "majority"]),
+    ("2 replicas, durable in the memory of a majority", 2, ["--durability", "majority"]),
+]
+# Beside a rebalance.
+FRONT_RATE = 4_000
+FRONT = ["--rate", FRONT_RATE, "--gets", 90, "--connections", 48, "--warmup", 0]
+LONGEST_SECONDS = 3_600
+PIECE_BYTES = 1 << 20
+# The shortest that can be asked for, and what clusters come with.
+AUTO_FAILOVER_SECONDS, DEFAULT_FAILOVER_SECONDS = 1, 30
+# Until nodes that were just told to hold leases hold them.
+ARMING_SECONDS = 3.0
+FAILOVER_TIMEOUT = 60.0
+# No answer may fill a socket: pauses between two rounds of tries.
+TRY_EVERY = 0.001
+WRITE_STEPS = [(20_000, 0), (30_000, 0), (40_000, 0), (50_000, 0)]
+WRITE_OVERLOAD = (150_000, 0)
+IDLE_NODES, IDLE_REPLICAS = 10, 2
+
+
+def clean(result):
+    """A run that no error belongs into."""
+    if result["errors"] or result["misses"] or result["unsent"]:
+        raise SystemExit(f"errors, misses or operations that were not sent: {result['failures']}, {result['unsent']}")
+    return result
+
+
+def populate(options, server, bucket=BUCKET, records=None):
+    clean(attempt(options, server, "--populate", "--pipeline", 16, *shape(records or options.records), bucket=bucket))
+    server.settle()
+
+
+def spread(options):
+    """The same load on ever more nodes. Rounds are outermost, so that a noisy neighbour hits all numbers of nodes."""
+    cases = {(count, rate): [] for rate in options.spread_rates for count in options.node_counts}
+    idle = {count: [] for count in options.node_counts}
+    for number in range(options.rounds):
+        for count in options.node_counts:
+            progress(f"{count} nodes, round {number + 1}")
+            with Nodes(options, count, {BUCKET: {}}) as server:
+                populate(options, server)
+                idle[count].append(server.idle_cpu(options.seconds))
+                for rate in options.spread_rates:
+                    result = attempt(options, server, "--rate", rate, *SPREAD_CONNECTIONS, "--seconds", options.seconds,
+                                     *shape(options.records))
+                    cases[count, rate].append(cost(clean(result), idle[count][-1]))
+    return {"cases": [{"nodes": count, "rate": rate, "runs": runs} for (count, rate), runs in cases.items()],
+            "idle": [{"nodes": count, "shares": shares} for count, shares in idle.items()]}
+
+
+def cost(result, idle=0.0):
+    """What an operation took of the servers' processors, with and without what the nodes need for themselves, and of the
+    client's patience."""
+    operations = result["ops"]
+    reads = result["read_us"] if result["read_us"]["count"] else result["write_us"]
+    return {
+        "cpu_us": result["server_cpu_us_per_op"],
+        "net_cpu_us": result["server_cpu_us_per_op"] - idle * result["seconds"] / operations * 1e6,
+        "ops_per_sec": result["ops_per_sec"], "read": reads, "write": result["write_us"],
+    }
+
+
+def replication(options):
+    """Sets at one rate, with ever more copies; the cases take turns on one cluster."""
+    buckets = {f"copies-{replicas}": {"replicas": replicas, "quota_mb": options.quota_mb}
+               for replicas in sorted({replicas for _, replicas, _ in REPLICATION_CASES})}
+    runs = {name: [] for name, _, _ in REPLICATION_CASES}
+    with Nodes(options, 3, buckets) as server:
+        for bucket in buckets:
+            populate(options, server, bucket)
+        idle = server.idle_cpu(options.seconds)
+        for number in range(options.rounds):
+            for name, replicas, flags in REPLICATION_CASES:
+                progress(f"{name}, round {number + 1}")
+                result = attempt(options, server, "--rate", options.replication_rate, "--gets", 0, "--connections", 48,
+                                 "--seconds", options.seconds, *shape(options.records), *flags, bucket=f"copies-{replicas}")
+                runs[name].append(cost(clean(result), idle))
+                server.settle()
+    return {"cases": [{"case": name, "runs": column} for name, column in runs.items()],
+            "rate": options.replication_rate, "idle": idle}
+
+
+def rebalance(options):
+    """A fourth node comes, and goes again, under load; beside it, the same bytes through a socket into a file."""
+    records = options.rebalance_records
+    with Nodes(options, 4, {BUCKET: {"replicas": 1, "quota_mb": options.rebalance_quota_mb}}, members=3) as server:
+        progress(f"{records} records on three nodes: filling")
+        populate(options, server, records=records)
+        before = clean(attempt(options, server, *FRONT, "--seconds", options.seconds * 2, *shape(records)))
+        spare = server.cluster[3]
+        moves = [moved(options, server, "in", records, add=[spare])]
+        server.settle()
+        moves.append(moved(options, server, "out", records, remove=[spare]))
+        for move in moves:
+            move["plain_mb_per_s"] = plain_copy(options, server.directory, move["megabytes"])
+    disk = sequential_write_mb_per_s(scratch("bench-disk"))
+    return {"records": records, "rate": FRONT_RATE, "before": cost(before), "moves": moves, "disk_mb_per_s": disk}
+
+
+def moved(options, server, way, records, add=(), remove=()):
+    """One rebalance under load: how long, how many bytes, against how many it takes at least."""
+    progress(f"rebalance {way}")
+    chains = server.chains()
+    for node in add:
+        server.cluster.add(node)
+    load = attempt(options, server, *FRONT, "--seconds", LONGEST_SECONDS, "--control", "-", *shape(records), start=True)
+    began = time.monotonic()
+    server.cluster.rebalance(remove=remove, timeout=LONGEST_SECONDS)
+    seconds = time.monotonic() - began
+    result = finish(load, "stop\n")
+    after = server.chains()
+    new = sum(len(set(now) - set(was)) for was, now in zip(chains, after))
+    leaving = {node.address for node in remove}
+    copies = sum(len(chain) for chain in after)
+    least = sum(node in leaving for chain in chains for node in chain) or copies // len({n for c in after for n in c})
+    each = records * (KEY_BYTES + VALUE_BYTES_MEAN) / len(chains) / 1e6
+    return {"way": way, "seconds": seconds, "copies": new, "least": least, "megabytes": new * each,
+            "mb_per_s": new * each / seconds, "errors": result["errors"], "not_mine": result["not_my_vbucket"],
+            "during": cost(result)}
+
+
+def plain_copy(options, directory, megabytes):
+    """MB/s of so many bytes from a file through a socket into another file, synced at its end: what a rebalance could be."""
+    source, copy, size = directory / "source", directory / "copy", int(megabytes * 1e6)
+    with open(source, "wb") as file:
+        for at in range(0, size, PIECE_BYTES):
+            file.write(os.urandom(min(PIECE_BYTES, size - at)))
+    os.sync()
+
+    def send(listener):
+        connection, _ = listener.accept()
+        with connection, open(source, "rb") as file:
+            connection.sendfile(file)
+
+    try:
+        with pinned(options.server_core), socket.create_server(("127.0.0.1", 0)) as listener:
+            sender = threading.Thread(target=send, args=(listener,))
+            began = time.monotonic()
+            sender.start()
+            with socket.create_connection(listener.getsockname()) as connection, open(copy, "wb", buffering=0) as file:
+                while piece := connection.recv(PIECE_BYTES):
+                    file.write(piece)
+                os.fdatasync(file.fileno())
+            sender.join()
+            return size / 1e6 / (time.monotonic() - began)
+    finally:
+        source.unlink()
+        copy.unlink(missing_ok=True)
+
+
+def failover(options):
+    """kill -9 of a node, then failover at once by hand, or by the cluster: until the first write to one of the dead node's
+    vBuckets is taken, and until all of them take one."""
+    rows = {"by hand": [], "by the cluster": []}
+    with Nodes(options, 4, {BUCKET: {"replicas": 1, "quota_mb": options.quota_mb}}) as server:
+        populate(options, server)
+        for number in range(options.rounds):
+            for way, row in rows.items():
+                progress(f"failover {way}, round {number + 1}")
+                # Not always the same one: some are the leader.
+                row.append(failed_over(server, server.cluster[number % 4], by_hand=way == "by hand"))
+    return {"rows": rows, "timeout": AUTO_FAILOVER_SECONDS}
+
+
+def failed_over(server, dead, by_hand):
+    cluster = server.cluster
+    cluster.auto_failover(True, timeout=DEFAULT_FAILOVER_SECONDS if by_hand else AUTO_FAILOVER_SECONDS, max_count=100)
+    time.sleep(ARMING_SECONDS)
+    waiting = {vb: chain[1:] for vb, chain in enumerate(server.chains()) if chain[0] == dead.address}
+    keys = key_of_each(len(server.chains()))
+    survivors = {node.address: server.connect(node) for node in server.running if node is not dead}
+    ordered = threading.Thread(target=cluster.fail_over, args=(dead,)) if by_hand else None
+    began = time.monotonic()
+    dead.kill()
+    if ordered:
+        ordered.start()
+    first = None
+    while waiting:
+        if time.monotonic() - began > FAILOVER_TIMEOUT:
+            raise SystemExit(f"{len(waiting)} vBuckets take no write {FAILOVER_TIMEOUT:.0f} s after the kill")
+        for address, client in survivors.items():
+            tried = [vb for vb, replicas in waiting.items() if address in replicas]
+            requests = [(kv.SET, 0, keys[vb], {"extras": bytes(8), "value": b"after"}) for vb in tried]
+            answers = documents.pipeline(client, requests)
+            for vb in [vb for vb, (_, answer) in zip(tried, answers) if answer.status == kv.OK]:
+                first = first or time.monotonic() - began
+                del waiting[vb]
+        time.sleep(TRY_EVERY)
+    everywhere = time.monotonic() - began
+    for client in survivors.values():
+        client.close()
+    if ordered:
+        ordered.join()
+    bring_back(server, dead)
+    return {"first": first, "all": everywhere}
+
+
+def bring_back(server, node):
+    cluster = server.cluster
+    cluster.wait_member(node, clusterMembership="inactiveFailed")
+    server.restart(node)
+    # Both at once: whoever is asked may be the one that just came back and does not know yet.
+    cluster.wait_member(node, clusterMembership="inactiveFailed", status="healthy")
+    cluster.recover(node, "delta")
+    cluster.rebalance()
+    cluster.wait_healthy(BUCKET)
+    cluster.rest.ok("POST", "/settings/autoFailover/resetCount", {})
+
+
+def key_of_each(vbuckets):
+    """A key for each vBucket."""
+    keys, number = {}, 0
+    while len(keys) < vbuckets:
+        key = f"failover-{number}".encode()
+        keys.setdefault(kv.vbucket_of(key, vbuckets), key)
+        number += 1
+    return keys
+
+
+def writes(options):
+    """Steps of sets with a replica."""
+    with PressedNodes(options, HALF) as server:
+        progress(f"{options.pressure_records} records, each on two nodes of {server.quota} MiB: filling")
+        return overloaded_steps(options, server, WRITE_STEPS, WRITE_OVERLOAD)
+
+
+def reads(options):
+    """Steps of gets beside sets with a replica."""
+    with PressedNodes(options, HALF) as server:
+        progress(f"{options.pressure_records} records, each on two nodes of {server.quota} MiB: filling")
+        return scaled_steps(options, server, READ_STEPS)
+
+
+def idle(options):
+    """Nodes with nothing to do: processor and memory of each."""
+    with Nodes(options, options.idle_nodes, {BUCKET: {"replicas": IDLE_REPLICAS, "quota_mb": 100}}) as server:
+        server.settle()
+        progress(f"{options.idle_nodes} nodes at rest")
+        # By node: one of them leads.
+        before, began = [cpu_seconds(pid) for pid in server.process_ids], time.monotonic()
+        time.sleep(options.idle_seconds)
+        seconds, after = time.monotonic() - began, [cpu_seconds(pid) for pid in server.process_ids]
+        return {"nodes": options.idle_nodes, "vbuckets": len(server.chains()), "replicas": IDLE_REPLICAS,
+                "seconds": options.idle_seconds, "cpu": [(now - then) / seconds for then, now in zip(before, after)],
+                "resident_mb": [resident_bytes(pid) / 2**20 for pid in server.process_ids]}
