@@ -11,6 +11,7 @@ mod links;
 mod logins;
 mod pacing;
 mod phases;
+mod roles;
 mod sockets;
 mod text;
 mod tls;

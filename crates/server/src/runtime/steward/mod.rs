@@ -10,7 +10,7 @@ pub(super) mod reporting;
 use std::{io, sync::Arc, time::Duration};
 
 use admin::NodeControl;
-use base::{BucketUuid, VbId};
+use base::{BucketUuid, Status, VbId};
 use cluster::{Metadata, NodeInfo, NodeReport};
 use engine::Bucket;
 use node::{Agent, Buckets};
@@ -61,6 +61,8 @@ struct Steward {
     /// Buckets that were open then.
     open: u64,
     has_looked: bool,
+    /// What was refused at the last look.
+    failed: Option<Status>,
 }
 
 impl Steward {
@@ -73,6 +75,7 @@ impl Steward {
             nodes: Vec::new(),
             open: 0,
             has_looked: false,
+            failed: None,
         }
     }
 
@@ -96,9 +99,12 @@ impl Steward {
         self.look_after_lease(&metadata);
         let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
         let step = self.agent.step(&metadata, &view, self.parts.shared.now());
-        if let Some(status) = step.failed {
-            tracing::warn!(?status, "a copy cannot be made what it shall be; trying again");
+        if let Some(status) = step.failed
+            && self.failed != step.failed
+        {
+            tracing::warn!(?status, "a copy cannot be made what it shall be; it is tried again and again");
         }
+        self.failed = step.failed;
         let open = self.parts.buckets.generation();
         if step.wishes_changed || self.nodes != metadata.nodes || self.open != open {
             self.wish(&metadata);
