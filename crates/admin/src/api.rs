@@ -9,7 +9,7 @@ use axum::{
 use cluster::auth::Domain;
 use hyper::body::Incoming;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
     authenticate::Authenticator,
@@ -30,6 +30,8 @@ const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 const ANONYMOUS_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Longest body of a request of another node: a snapshot of the metadata.
 const INTERNAL_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How often it is looked how the cluster is, for the log.
+const STATUS_LOOK: Duration = Duration::from_secs(1);
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -66,7 +68,9 @@ impl Api {
     /// Keeps the log of cluster changes until the server stops.
     pub async fn keep_log(self: Arc<Self>, mut closing: watch::Receiver<bool>) {
         let mut changes = self.control.watch();
-        let mut seen = self.control.metadata();
+        let mut looks = tokio::time::interval(STATUS_LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut seen, mut status) = (self.control.metadata(), self.control.cluster_status());
         loop {
             tokio::select! {
                 changed = changes.changed() => {
@@ -74,11 +78,20 @@ impl Api {
                         return;
                     }
                 }
+                _ = looks.tick() => {}
                 _ = closing.wait_for(|closing| *closing) => return,
             }
             let now = self.control.metadata();
-            self.events.note(&seen, &now, routes::now_ms());
-            seen = now;
+            if !Arc::ptr_eq(&now, &seen) {
+                self.events.note(&seen, &now, routes::now_ms());
+                seen = now;
+            }
+            let now = self.control.cluster_status();
+            // While nobody leads, or knows yet, what was known last stands.
+            if !now.stale {
+                self.events.note_status(&seen, &status, &now, routes::now_ms());
+                status = now;
+            }
         }
     }
 

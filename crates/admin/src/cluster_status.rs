@@ -15,8 +15,24 @@ pub struct ClusterStatus {
     pub leader: Option<NodeId>,
     /// Nodes that have not been heard of for so long that they do not count as healthy.
     pub silent: BTreeSet<NodeId>,
+    /// Replicas that have not been kept up to date for long, though both nodes are there.
+    #[serde(default)]
+    pub cut_off: Vec<CutOff>,
     /// How far the rebalance (or graceful failover) that runs has come.
     pub progress: Option<RebalanceView>,
+}
+
+/// Replicas of a bucket that cannot follow the copies they shall follow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CutOff {
+    /// The bucket, by name.
+    pub bucket: String,
+    /// Who has the active copies.
+    pub from: NodeId,
+    /// Who has the replicas.
+    pub to: NodeId,
+    /// How many replicas.
+    pub copies: u32,
 }
 
 /// How far a rebalance has come.

@@ -105,8 +105,9 @@ pub struct NodeCall {
     pub body: Vec<u8>,
 }
 
-/// Figures of one bucket on this node.
+/// Figures of one bucket on this node. Nodes tell them to one another: one of another version may know fewer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct BucketStatsView {
     /// Documents of active vBuckets.
     pub items: u64,
@@ -146,6 +147,16 @@ pub struct BucketStatsView {
     pub dcp_items_remaining: u64,
     /// Bytes sent on them.
     pub dcp_bytes_sent: u64,
+    /// Connections between this node and others that follow its copies, or whose copies it follows.
+    pub links: u64,
+    /// What was said of `dcp_…`, of those connections alone.
+    pub links_items_sent: u64,
+    /// See `links_items_sent`.
+    pub links_items_remaining: u64,
+    /// See `links_items_sent`.
+    pub links_bytes_sent: u64,
+    /// Replicas that shall follow another node's copy now, and do not.
+    pub replicas_cut_off: u64,
 }
 
 /// A phase of requests: how many spent how long in it.

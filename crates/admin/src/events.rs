@@ -1,12 +1,15 @@
 //! The log of cluster changes that `/logs` shows: what this node has seen happen since it started, told from two states of
-//! the metadata, so that it is the same whoever did it and on whichever node.
+//! the cluster, so that it is the same whoever did it and on whichever node.
 
 use std::{
     collections::VecDeque,
     sync::{Mutex, PoisonError},
 };
 
+use base::NodeId;
 use cluster::{Membership, Metadata, NodeInfo, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult};
+
+use crate::cluster_status::{ClusterStatus, CutOff};
 
 /// Entries kept; the oldest go.
 const ENTRIES_MAX: usize = 1000;
@@ -46,10 +49,25 @@ impl Severity {
 pub(crate) struct Events(Mutex<VecDeque<Event>>);
 
 impl Events {
-    /// Takes note of what lies between two states.
+    /// Takes note of what lies between two states of what shall be.
     pub(crate) fn note(&self, before: &Metadata, after: &Metadata, now_ms: u64) {
+        self.add(between(before, after), now_ms);
+    }
+
+    /// Takes note of what lies between two states of what is.
+    pub(crate) fn note_status(
+        &self,
+        meta: &Metadata,
+        before: &ClusterStatus,
+        after: &ClusterStatus,
+        now_ms: u64,
+    ) {
+        self.add(replication(meta, before, after), now_ms);
+    }
+
+    fn add(&self, changes: Vec<Change>, now_ms: u64) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (module, severity, text) in between(before, after) {
+        for (module, severity, text) in changes {
             tracing::info!(module, "{text}");
             if kept.len() == ENTRIES_MAX {
                 kept.pop_front();
@@ -90,6 +108,40 @@ fn info(module: &'static str, text: String) -> Change {
 
 fn address(node: &NodeInfo) -> String {
     format!("{}:{}", node.host, node.ports.mgmt)
+}
+
+/// Which replicas are fed no longer, and which are again.
+fn replication(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -> Vec<Change> {
+    let is_in = |status: &ClusterStatus, cut: &CutOff| {
+        status.cut_off.iter().any(|one| (&one.bucket, one.from, one.to) == (&cut.bucket, cut.from, cut.to))
+    };
+    let begun = after.cut_off.iter().filter(|cut| !is_in(before, cut));
+    let begun = begun.map(|cut| ("ns_replication", Severity::Warning, outage(meta, cut)));
+    let over = before.cut_off.iter().filter(|cut| !is_in(after, cut)).map(|cut| {
+        let (from, to) = (name(meta, cut.from), name(meta, cut.to));
+        info(
+            "ns_replication",
+            format!("Replication of bucket \"{}\" from {from} to {to} goes on.", cut.bucket),
+        )
+    });
+    begun.chain(over).collect()
+}
+
+/// What an administrator must know of replicas that are not fed, one sentence for each pair of nodes and bucket.
+pub(crate) fn outages(meta: &Metadata, status: &ClusterStatus) -> Vec<String> {
+    status.cut_off.iter().map(|cut| outage(meta, cut)).collect()
+}
+
+fn outage(meta: &Metadata, cut: &CutOff) -> String {
+    let (from, to) = (name(meta, cut.from), name(meta, cut.to));
+    format!(
+        "Replication of bucket \"{}\" from {from} to {to} is interrupted: {} replicas are not kept up to date.",
+        cut.bucket, cut.copies
+    )
+}
+
+fn name(meta: &Metadata, node: NodeId) -> String {
+    meta.node_by_id(node).map_or_else(|| format!("node {node}"), address)
 }
 
 fn memberships(before: &Metadata, after: &Metadata) -> Vec<Change> {
@@ -176,6 +228,26 @@ mod tests {
         let node = NodeInfo { id, ..NodeInfo::first(number.to_string(), host, ports) };
         let command = if number == 0 { Command::SetNode(node) } else { Command::AddNode(node) };
         meta.apply(&command).unwrap().0
+    }
+
+    #[test]
+    fn replicas_that_are_not_fed_are_told_of_once_and_when_it_is_over() {
+        let meta = added(&added(&Metadata::new("c".into(), 1024), 0), 1);
+        let cut = |copies| CutOff { bucket: "b".into(), from: NodeId(0), to: NodeId(1), copies };
+        let status = |cut_off| ClusterStatus { cut_off, ..ClusterStatus::default() };
+        let states = [vec![], vec![cut(9)], vec![cut(4)], vec![]].map(status);
+        let events = Events::default();
+        for pair in states.windows(2) {
+            events.note_status(&meta, &pair[0], &pair[1], 7);
+        }
+        let told: Vec<String> = events.all().into_iter().map(|event| event.text).collect();
+        let between = "Replication of bucket \"b\" from 127.0.0.1:8091 to 127.0.0.2:8091";
+        let begun = format!("{between} is interrupted: 9 replicas are not kept up to date.");
+        assert_eq!(told, [begun, format!("{between} goes on.")]);
+        assert_eq!(
+            outages(&meta, &states[2])[0],
+            format!("{between} is interrupted: 4 replicas are not kept up to date.")
+        );
     }
 
     #[test]

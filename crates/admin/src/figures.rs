@@ -47,6 +47,11 @@ impl NodeFigures {
             ready: names().filter(|name| control.bucket_is_ready(name)).cloned().collect(),
         }
     }
+
+    /// All buckets together.
+    pub(crate) fn sum(&self) -> BucketStatsView {
+        self.buckets.values().fold(BucketStatsView::default(), add)
+    }
 }
 
 /// What is known of every node now. Nodes that have not answered for long are missing.
@@ -91,7 +96,7 @@ impl ClusterFigures {
     }
 }
 
-/// The sum of two nodes' figures; the resident share is weighted by documents, and a minimal quota is the larger of both.
+/// The sum of two figures; the resident share is weighted by documents, and a minimal quota is the larger of both.
 fn add(a: BucketStatsView, b: &BucketStatsView) -> BucketStatsView {
     BucketStatsView {
         items: a.items + b.items,
@@ -113,6 +118,11 @@ fn add(a: BucketStatsView, b: &BucketStatsView) -> BucketStatsView {
         dcp_items_sent: a.dcp_items_sent + b.dcp_items_sent,
         dcp_items_remaining: a.dcp_items_remaining + b.dcp_items_remaining,
         dcp_bytes_sent: a.dcp_bytes_sent + b.dcp_bytes_sent,
+        links: a.links + b.links,
+        links_items_sent: a.links_items_sent + b.links_items_sent,
+        links_items_remaining: a.links_items_remaining + b.links_items_remaining,
+        links_bytes_sent: a.links_bytes_sent + b.links_bytes_sent,
+        replicas_cut_off: a.replicas_cut_off + b.replicas_cut_off,
     }
 }
 

@@ -28,7 +28,7 @@ mod stream;
 mod views;
 
 pub use api::Api;
-pub use cluster_status::{BucketAt, ClusterStatus, NodeShare, RebalanceView};
+pub use cluster_status::{BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
 pub use control::{
     AuditEvent, AuditKind, BoxFuture, BucketStatsView, JoinOffer, NodeCall, NodeControl, NodeMemory,
     PhaseView, SystemStats,

@@ -1,6 +1,8 @@
 //! What nodes tell the leader about themselves. A report replaces the one before it; nothing relies on any single one
 //! arriving.
 
+use std::collections::BTreeMap;
+
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +46,9 @@ pub struct BucketReport {
     /// Bytes that copying a vBucket would send, for active ones; may be left out when nothing moves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<(VbId, u64)>,
+    /// By the node that they follow: replicas that shall be fed, settled ones too, and have not been for long.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cut_off: BTreeMap<NodeId, u32>,
     /// How operations fare against the bucket's objective, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyReport>,

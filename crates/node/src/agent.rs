@@ -147,7 +147,7 @@ impl Agent {
     }
 
     /// What the leader should know of a bucket's copies: those that are not plainly settled. Figures about the bucket as
-    /// a whole are left at zero.
+    /// a whole are left out.
     #[must_use]
     pub fn report(&self, buckets: &impl Buckets) -> Vec<BucketReport> {
         let report = |(uuid, held): (&BucketUuid, &Held)| {
@@ -160,6 +160,7 @@ impl Agent {
                 items: 0,
                 bytes: 0,
                 weights: Vec::new(),
+                cut_off: BTreeMap::new(),
                 latency: None,
             }
         };

@@ -8,7 +8,7 @@ use std::{
     fmt, io,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -21,7 +21,8 @@ use engine::Bucket;
 use parking_lot::Mutex;
 
 use crate::{
-    account::NodeAccount, dcp::DcpConnections, forward::Forwarder, lease::Lease, meter::BucketMeter,
+    account::NodeAccount, dcp::DcpConnections, forward::Forwarder, lease::Lease, links::Links,
+    meter::BucketMeter,
 };
 
 /// Version of a cluster map: epoch first, then revision.
@@ -162,6 +163,8 @@ pub struct Shared {
     passwords: PasswordCache,
     /// Who streams what.
     pub(crate) dcp: Arc<DcpConnections>,
+    /// Whom this node follows.
+    links: OnceLock<Weak<Links>>,
     /// Requests for other nodes.
     pub(crate) forward: Forwarder,
     /// Totals of the data plane, for statistics.
@@ -231,6 +234,7 @@ impl Shared {
             secret,
             passwords: PasswordCache::new(cache_secret),
             dcp: Arc::default(),
+            links: OnceLock::new(),
             forward: Forwarder::default(),
             totals: Totals::default(),
             account: Arc::default(),
@@ -279,6 +283,17 @@ impl Shared {
     #[must_use]
     pub fn passwords(&self) -> &PasswordCache {
         &self.passwords
+    }
+
+    /// From now on statistics show these links.
+    pub(crate) fn show_links(&self, links: &Arc<Links>) {
+        // A node has one set of links for its life.
+        let _ = self.links.set(Arc::downgrade(links));
+    }
+
+    /// The links to the nodes that this one follows; none before the node has begun to follow anybody.
+    pub(crate) fn links(&self) -> Option<Arc<Links>> {
+        self.links.get().and_then(Weak::upgrade)
     }
 
     /// Since the process began to serve.

@@ -35,6 +35,12 @@ const BUCKET_FIGURES: &[BucketFigure] = &[
     ("kv_dcp_items_sent", "gauge", |stats| float(stats.dcp_items_sent)),
     ("kv_dcp_items_remaining", "gauge", |stats| float(stats.dcp_items_remaining)),
     ("kv_dcp_total_data_size_bytes", "gauge", |stats| float(stats.dcp_bytes_sent)),
+    ("kv_ep_dcp_replica_count", "gauge", |stats| float(stats.links)),
+    ("kv_ep_dcp_replica_items_sent", "gauge", |stats| float(stats.links_items_sent)),
+    ("kv_ep_dcp_replica_items_remaining", "gauge", |stats| float(stats.links_items_remaining)),
+    ("kv_ep_dcp_replica_total_bytes", "gauge", |stats| float(stats.links_bytes_sent)),
+    ("kv_vb_replica_curr_items", "gauge", |stats| float(stats.replica_items)),
+    ("settee_replicas_cut_off", "gauge", |stats| float(stats.replicas_cut_off)),
     ("settee_bucket_ops_per_second", "gauge", |stats| stats.ops_per_sec),
 ];
 

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{PRODUCT_VERSION, SETTEE_VERSION, pools};
 use crate::{
     call::Call,
-    control::{BucketStatsView, SystemStats},
+    control::SystemStats,
+    figures::NodeFigures,
     reply::{self, Outcome, json_ok},
 };
 
@@ -173,17 +174,7 @@ fn system_stats(system: &SystemStats) -> Value {
 }
 
 fn interesting_stats(call: &Call, node: &NodeInfo) -> Value {
-    let buckets = call.figures.node(node.id).into_iter().flat_map(|figures| figures.buckets.values());
-    let sum = buckets.fold(BucketStatsView::default(), |sum, one| BucketStatsView {
-        items: sum.items + one.items,
-        replica_items: sum.replica_items + one.replica_items,
-        mem_used: sum.mem_used + one.mem_used,
-        disk_used: sum.disk_used + one.disk_used,
-        data_used: sum.data_used + one.data_used,
-        ops_per_sec: sum.ops_per_sec + one.ops_per_sec,
-        get_hits: sum.get_hits + one.get_hits,
-        ..sum
-    });
+    let sum = call.figures.node(node.id).map(NodeFigures::sum).unwrap_or_default();
     json!({
         "curr_items": sum.items, "curr_items_tot": sum.items + sum.replica_items, "mem_used": sum.mem_used,
         "couch_docs_actual_disk_size": sum.disk_used, "couch_docs_data_size": sum.data_used,
@@ -192,17 +183,20 @@ fn interesting_stats(call: &Call, node: &NodeInfo) -> Value {
 }
 
 /// The share of a node's active vBuckets that have all the replicas asked for: what tools look at before they fail a node
-/// over. 0 where nothing has replicas.
+/// over. One whose replica has not been fed for long counts as having none. 0 where nothing has replicas.
+#[allow(clippy::cast_precision_loss, reason = "a share")]
 fn replication(call: &Call, node: &NodeInfo) -> f64 {
-    let (mut copied, mut all) = (0.0, 0.0);
+    let (mut copied, mut all) = (0_u64, 0_u64);
     for bucket in call.meta.buckets.values().filter(|bucket| bucket.replicas > 0) {
         let here = bucket.vbs.iter().filter(|plan| plan.active() == Some(node.id));
         for plan in here {
-            all += 1.0;
-            copied += f64::from(u8::from(plan.chain.len() > usize::from(bucket.replicas)));
+            all += 1;
+            copied += u64::from(plan.chain.len() > usize::from(bucket.replicas));
         }
     }
-    if all > 0.0 { copied / all } else { 0.0 }
+    let cut_off = call.status.cut_off.iter().filter(|cut| cut.from == node.id);
+    let fed = copied.saturating_sub(cut_off.map(|cut| u64::from(cut.copies)).sum());
+    if all > 0 { fed as f64 / all as f64 } else { 0.0 }
 }
 
 /// Whether everything the node is active for has a copy elsewhere, so that it can hand over.

@@ -11,6 +11,7 @@ use super::{PRODUCT_VERSION, SETTEE_VERSION, groups, nodes, rebalance, users};
 use crate::{
     call::Call,
     control::SystemStats,
+    events,
     figures::NodeFigures,
     reply::{self, Outcome, Refusal, json_ok},
     stream::stream,
@@ -144,7 +145,7 @@ fn pool(call: &Call) -> Result<Value, Refusal> {
 
 fn alerts(call: &Call) -> Vec<Value> {
     let server_time = users::rfc3339(users::now_ms());
-    let alerts = call.api.control.alerts().into_iter();
+    let alerts = call.api.control.alerts().into_iter().chain(events::outages(&call.meta, &call.status));
     alerts.map(|msg| json!({ "msg": msg, "serverTime": server_time, "disableUIPopUp": false })).collect()
 }
 

@@ -42,7 +42,7 @@ pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcom
             }
         }
     }
-    let measured: [(&str, Value); 10] = [
+    let measured: [(&str, Value); 15] = [
         ("curr_items", stats.items.into()),
         ("vb_replica_curr_items", stats.replica_items.into()),
         ("mem_used", stats.mem_used.into()),
@@ -53,6 +53,11 @@ pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcom
         ("vb_active_resident_items_ratio", stats.resident_percent.into()),
         ("curr_connections", stats.connections.into()),
         ("ep_bg_fetched", stats.disk_fetches_per_sec.into()),
+        ("ep_dcp_replica_count", stats.links.into()),
+        ("ep_dcp_replica_items_sent", stats.links_items_sent.into()),
+        ("ep_dcp_replica_items_remaining", stats.links_items_remaining.into()),
+        ("ep_dcp_replica_total_bytes", stats.links_bytes_sent.into()),
+        ("settee_replicas_cut_off", stats.replicas_cut_off.into()),
     ];
     for (name, value) in measured {
         samples.insert(name.into(), json!([value]));

@@ -195,6 +195,15 @@ impl FakeNode {
             }
         }
         let (uuid, ready) = (bucket.uuid.clone(), true);
-        BucketReport { uuid, ready, vbs, items: 0, bytes: 0, weights, latency: None }
+        BucketReport {
+            uuid,
+            ready,
+            vbs,
+            items: 0,
+            bytes: 0,
+            weights,
+            cut_off: BTreeMap::new(),
+            latency: None,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! `STAT dcp` and `STAT dcpagg`: what producers tell of themselves, under the names Couchbase publishes
-//! (kv_engine `docs/dcp/documentation/statistics.md`).
+//! `STAT dcp` and `STAT dcpagg`: what producers, and the links by which this node follows others, tell of themselves, under
+//! the names Couchbase publishes (kv_engine `docs/dcp/documentation/statistics.md`).
 
 use std::{
     collections::BTreeMap,
@@ -11,13 +11,19 @@ use std::{
 
 use base::{Seqno, VbId, VbRole};
 use protocol::binary::dcp::OpenFlags;
-use replication::producer::{
-    controls::Priority,
-    stats::{ProducerStats, StreamStats},
+use replication::{
+    LinkName,
+    producer::{
+        controls::Priority,
+        stats::{ProducerStats, StreamStats},
+    },
 };
 
 use super::stats::Pairs;
-use crate::shared::{BucketEntry, Shared};
+use crate::{
+    links::LinkView,
+    shared::{BucketEntry, Shared},
+};
 
 /// In front of every connection's name.
 const PREFIX: &str = "eq_dcpq:";
@@ -27,45 +33,75 @@ const SEPARATOR: &str = ":";
 /// Sums over connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
-    pub(crate) connections: u64,
+    pub(crate) producers: u64,
+    pub(crate) consumers: u64,
     streams: u64,
     pub(crate) items_sent: u64,
     pub(crate) items_remaining: u64,
     pub(crate) bytes_sent: u64,
+    bytes_received: u64,
     pauses: u64,
     from_disk: u64,
+    /// How often replicas here had no room.
+    backoffs: u64,
+}
+
+/// A bucket's connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    /// All of them.
+    pub(crate) all: Sums,
+    /// Those between nodes.
+    pub(crate) replication: Sums,
 }
 
 /// All of a bucket's connections together.
-pub(crate) fn totals(shared: &Shared, bucket: &BucketEntry) -> Sums {
+pub(crate) fn totals(shared: &Shared, bucket: &BucketEntry) -> Totals {
     let high = bucket.engine.seqnos(None, &[VbRole::Active]);
-    let mut total = Sums::default();
-    shared.dcp.of_bucket(&bucket.uuid.0).iter().for_each(|stats| total.add(&sum(stats, &high)));
-    total
+    let mut totals = Totals::default();
+    for stats in shared.dcp.of_bucket(&bucket.uuid.0) {
+        totals.add(&stats.name, &sum(&stats, &high));
+    }
+    for link in links(shared, bucket) {
+        totals.add(&link.name, &sum_of_link(&link));
+    }
+    totals
+}
+
+fn links(shared: &Shared, bucket: &BucketEntry) -> Vec<LinkView> {
+    shared.links().map_or_else(Vec::new, |links| links.views(&bucket.uuid))
 }
 
 /// `dcp`: every connection with its streams, then the sums. `without_streams` leaves the streams out.
 pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams: bool) -> Pairs {
     let high = bucket.engine.seqnos(None, &[VbRole::Active]);
-    let producers = shared.dcp.of_bucket(&bucket.uuid.0);
     let mut pairs = Pairs::new();
-    let mut total = Sums::default();
-    for stats in &producers {
+    let mut totals = Totals::default();
+    for stats in &shared.dcp.of_bucket(&bucket.uuid.0) {
         let sums = sum(stats, &high);
-        connection(stats, &sums, &mut pairs);
+        producer(stats, &sums, &mut pairs);
         if !without_streams {
             stats.streams.lock().iter().for_each(|stream| stream_of(stats, stream, &high, &mut pairs));
         }
-        total.add(&sums);
+        totals.add(&stats.name, &sums);
     }
-    let mut say = |name: &str, value: u64| pairs.push((name.to_owned(), value.to_string()));
-    say("ep_dcp_count", total.connections);
-    say("ep_dcp_producer_count", total.connections);
-    say("ep_dcp_consumer_count", 0);
-    say("ep_dcp_items_sent", total.items_sent);
-    say("ep_dcp_items_remaining", total.items_remaining);
-    say("ep_dcp_total_bytes", total.bytes_sent);
-    say("ep_dcp_backfill_disk", total.from_disk);
+    for link in &links(shared, bucket) {
+        consumer(link, &mut pairs);
+        if !without_streams {
+            followed(bucket, link, &mut pairs);
+        }
+        totals.add(&link.name, &sum_of_link(link));
+    }
+    let mut say = |name: String, value: u64| pairs.push((name, value.to_string()));
+    for (prefix, sums) in [("ep_dcp", totals.all), ("ep_dcp_replica", totals.replication)] {
+        say(format!("{prefix}_count"), sums.producers + sums.consumers);
+        say(format!("{prefix}_producer_count"), sums.producers);
+        say(format!("{prefix}_consumer_count"), sums.consumers);
+        say(format!("{prefix}_items_sent"), sums.items_sent);
+        say(format!("{prefix}_items_remaining"), sums.items_remaining);
+        say(format!("{prefix}_total_bytes"), sums.bytes_sent + sums.bytes_received);
+        say(format!("{prefix}_backfill_disk"), sums.from_disk);
+    }
     pairs
 }
 
@@ -73,26 +109,32 @@ pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams
 pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str) -> Pairs {
     let separator = if separator.is_empty() { SEPARATOR } else { separator };
     let high = bucket.engine.seqnos(None, &[VbRole::Active]);
+    let producers = shared.dcp.of_bucket(&bucket.uuid.0);
+    let producers = producers.iter().map(|stats| (stats.name.to_string(), sum(stats, &high)));
+    let consumers = links(shared, bucket).into_iter().map(|link| {
+        let sums = sum_of_link(&link);
+        (link.name, sums)
+    });
     let mut groups: BTreeMap<String, Sums> = BTreeMap::new();
     let mut total = Sums::default();
-    for stats in shared.dcp.of_bucket(&bucket.uuid.0) {
-        let sums = sum(&stats, &high);
+    for (name, sums) in producers.chain(consumers) {
         total.add(&sums);
-        if let Some((group, _)) = stats.name.split_once(separator) {
+        if let Some((group, _)) = name.split_once(separator) {
             groups.entry(group.to_owned()).or_default().add(&sums);
         }
     }
     groups.insert(format!("{separator}total"), total);
     let facts = |(group, sums): (String, Sums)| {
         let facts = [
-            ("count", sums.connections),
-            ("producer_count", sums.connections),
-            ("consumer_count", 0),
+            ("count", sums.producers + sums.consumers),
+            ("producer_count", sums.producers),
+            ("consumer_count", sums.consumers),
             ("activestream_count", sums.streams),
             ("items_sent", sums.items_sent),
             ("items_remaining", sums.items_remaining),
-            ("total_bytes", sums.bytes_sent),
+            ("total_bytes", sums.bytes_sent + sums.bytes_received),
             ("paused_count", sums.pauses),
+            ("backoff", sums.backoffs),
             ("items_backfilled_disk", sums.from_disk),
         ];
         facts.map(|(name, value)| (format!("{group}:{name}"), value.to_string()))
@@ -100,15 +142,27 @@ pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str)
     groups.into_iter().flat_map(facts).collect()
 }
 
+impl Totals {
+    fn add(&mut self, name: &str, sums: &Sums) {
+        self.all.add(sums);
+        if LinkName::parse(name).is_some() {
+            self.replication.add(sums);
+        }
+    }
+}
+
 impl Sums {
     fn add(&mut self, other: &Self) {
-        self.connections += other.connections;
+        self.producers += other.producers;
+        self.consumers += other.consumers;
         self.streams += other.streams;
         self.items_sent += other.items_sent;
         self.items_remaining += other.items_remaining;
         self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
         self.pauses += other.pauses;
         self.from_disk += other.from_disk;
+        self.backoffs += other.backoffs;
     }
 }
 
@@ -128,7 +182,7 @@ fn remaining(stream: &StreamStats, high: &[(VbId, Seqno)]) -> u64 {
 
 fn sum(stats: &ProducerStats, high: &[(VbId, Seqno)]) -> Sums {
     let mut sums = Sums {
-        connections: 1,
+        producers: 1,
         items_sent: load(&stats.items_sent),
         bytes_sent: load(&stats.bytes_sent),
         pauses: load(&stats.pauses),
@@ -142,7 +196,16 @@ fn sum(stats: &ProducerStats, high: &[(VbId, Seqno)]) -> Sums {
     sums
 }
 
-fn connection(stats: &ProducerStats, sums: &Sums, pairs: &mut Pairs) {
+fn sum_of_link(link: &LinkView) -> Sums {
+    Sums {
+        consumers: 1,
+        bytes_received: load(&link.stats.bytes),
+        backoffs: load(&link.stats.pauses),
+        ..Sums::default()
+    }
+}
+
+fn producer(stats: &ProducerStats, sums: &Sums, pairs: &mut Pairs) {
     let controls = *stats.controls.lock();
     let mut say = |name: &str, value: &dyn ToString| {
         pairs.push((format!("{PREFIX}{}:{name}", stats.name), value.to_string()));
@@ -186,6 +249,43 @@ fn connection(stats: &ProducerStats, sums: &Sums, pairs: &mut Pairs) {
         say("total_acked_bytes", &load(&stats.acknowledged));
     }
     say("flow_control", &if window > 0 { "enabled" } else { "disabled" });
+}
+
+/// A link to a node that is followed. It is listed for as long as it is wished for, whether there is a connection or not.
+fn consumer(link: &LinkView, pairs: &mut Pairs) {
+    let mut say = |name: &str, value: &dyn ToString| {
+        pairs.push((format!("{PREFIX}{}:{name}", link.name), value.to_string()));
+    };
+    say("type", &"consumer");
+    say("created", &link.created);
+    say("connected", &link.is_up);
+    say("pending_disconnect", &false);
+    say("supports_ack", &true);
+    say("synchronous_replication", &true);
+    say("num_streams", &link.streams.iter().filter(|(_, is_open)| *is_open).count());
+    say("total_backoffs", &load(&link.stats.pauses));
+    say("total_bytes_received", &load(&link.stats.bytes));
+    say("settee_messages_received", &load(&link.stats.messages));
+    say("settee_connects", &link.connects);
+    say("settee_rollbacks", &load(&link.stats.rollbacks));
+    say("settee_faults", &load(&link.stats.faults));
+    if let Some(failure) = &link.failure {
+        say("settee_failure", failure);
+    }
+}
+
+/// The streams of a link.
+fn followed(bucket: &BucketEntry, link: &LinkView, pairs: &mut Pairs) {
+    for (vb, is_open) in &link.streams {
+        let mut say = |name: &str, value: &dyn ToString| {
+            pairs.push((format!("{PREFIX}{}:stream_{vb}_{name}", link.name), value.to_string()));
+        };
+        say("state", &if *is_open { "reading" } else { "dead" });
+        if let Ok(info) = bucket.engine.vb_state(*vb) {
+            say("vb_uuid", &info.uuid);
+            say("last_received_seqno", &info.high_seqno);
+        }
+    }
 }
 
 fn stream_of(stats: &ProducerStats, stream: &Arc<StreamStats>, high: &[(VbId, Seqno)], pairs: &mut Pairs) {

@@ -79,6 +79,7 @@ pub(crate) fn group_of(
             vbucket_details(info, out);
         }),
         "failovers" => failovers(bucket, argument),
+        "durability-monitor" => vbuckets(bucket, argument, vbucket_durability),
         "memory" => {
             let stats = bucket.engine.stats();
             Ok([memory(&stats), pools(&stats), pacing(&stats), node_pools(shared)].concat())
@@ -419,6 +420,18 @@ fn vbucket_details(info: &VbInfo, out: &mut Pairs) {
         ("ops_update", info.ops.updates),
         ("ops_delete", info.ops.deletes),
         ("num_ejects", info.ops.ejects),
+    ];
+    out.extend(facts.map(|(name, value)| (format!("vb_{vb}:{name}"), value.to_string())));
+}
+
+/// Durable writes in progress, and how far they have come.
+fn vbucket_durability(info: &VbInfo, out: &mut Pairs) {
+    let vb = info.vb;
+    out.push((format!("vb_{vb}:state"), info.role.name().into()));
+    let facts = [
+        ("num_tracked", info.prepares),
+        ("high_prepared_seqno", info.high_prepared_seqno.get()),
+        ("high_completed_seqno", info.high_completed_seqno.get()),
     ];
     out.extend(facts.map(|(name, value)| (format!("vb_{vb}:{name}"), value.to_string())));
 }

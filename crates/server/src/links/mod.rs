@@ -3,7 +3,10 @@
 //! What is wished for is said as a whole, as often as one likes; links compare it with what they have. A link is dialled by a
 //! task of the control plane ([`dial`]), which makes the whole handshake, and then belongs to a data-plane loop like any
 //! connection ([`inbound`]), until it breaks or is not wanted any more. The task waits for that and dials again, after a
-//! pause that grows while nothing works. Nothing here decides what is followed.
+//! pause that grows while nothing works, for as long as the link is wished for. Nothing here decides what is followed.
+//!
+//! How a link fares can be seen from outside at any time ([`Links::views`]), most of all when it does not: a replica that
+//! nobody feeds looks like one to which nothing is written.
 
 mod dial;
 mod inbound;
@@ -22,13 +25,17 @@ use base::{BucketUuid, NodeId, VbId};
 use engine::{Bucket, Waiter};
 use mio::net::TcpStream;
 use parking_lot::Mutex;
-use replication::consumer::{StreamWish, stats::ConsumerStats};
+use replication::{
+    LinkName,
+    consumer::{StreamWish, stats::ConsumerStats},
+};
 use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot},
     time,
 };
 
+use dial::Reason;
 pub(crate) use inbound::Inbound;
 
 use crate::{
@@ -121,13 +128,15 @@ impl Links {
         runtime: Handle,
         on_change: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            shared,
+        let links = Arc::new(Self {
+            shared: Arc::clone(&shared),
             mailboxes: workers.mailboxes(),
             runtime,
             on_change: Arc::new(on_change),
             links: Mutex::default(),
-        })
+        });
+        shared.show_links(&links);
+        links
     }
 
     /// This is wished for, and nothing else. `me` is this node.
@@ -162,12 +171,21 @@ impl Links {
         of_bucket.filter_map(|(_, link)| link.following(vb)).max()
     }
 
-    /// The counters of a bucket's links, by the node followed.
-    #[must_use]
-    pub fn stats(&self, bucket: &BucketUuid) -> Vec<(NodeId, Arc<ConsumerStats>)> {
+    /// What can be told of a bucket's links, by the node followed.
+    pub(crate) fn views(&self, bucket: &BucketUuid) -> Vec<LinkView> {
+        self.of_bucket(bucket).iter().map(|link| link.view()).collect()
+    }
+
+    /// By the node that a bucket follows: copies here that shall follow its copies now, and do not.
+    pub(crate) fn cut_off(&self, bucket: &BucketUuid) -> BTreeMap<NodeId, u32> {
+        let counts = self.of_bucket(bucket).into_iter().map(|link| (link.wish().peer.node, link.cut_off()));
+        counts.filter(|(_, copies)| *copies > 0).collect()
+    }
+
+    fn of_bucket(&self, bucket: &BucketUuid) -> Vec<Arc<Link>> {
         let links = self.links.lock();
         let of_bucket = links.iter().filter(|((uuid, _), _)| uuid == bucket);
-        of_bucket.map(|((_, node), link)| (*node, Arc::clone(&link.stats))).collect()
+        of_bucket.map(|(_, link)| Arc::clone(link)).collect()
     }
 
     /// Ends every link.
@@ -178,9 +196,43 @@ impl Links {
     }
 }
 
+/// How a link fares.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkView {
+    /// What the connection is called at both ends.
+    pub(crate) name: String,
+    /// Unix seconds at which it was first wished for.
+    pub(crate) created: u32,
+    /// Whether there is a connection.
+    pub(crate) is_up: bool,
+    /// How often there was a new one.
+    pub(crate) connects: u64,
+    /// Why the last try to have one failed, until one succeeds.
+    pub(crate) failure: Option<String>,
+    /// What shall be followed, and whether it is.
+    pub(crate) streams: Vec<(VbId, bool)>,
+    /// What has come over it.
+    pub(crate) stats: Arc<ConsumerStats>,
+}
+
+/// What has become of the tries to have a connection.
+#[derive(Clone, Debug, Default)]
+struct Dials {
+    connects: u64,
+    failure: Option<Reason>,
+}
+
+impl Dials {
+    fn succeed(&mut self) {
+        self.connects += 1;
+        self.failure = None;
+    }
+}
+
 /// One bucket here follows one node.
 pub(crate) struct Link {
     me: NodeId,
+    created: u32,
     shared: Arc<Shared>,
     mailboxes: Arc<[Arc<Mailbox>]>,
     on_change: Arc<dyn Fn() + Send + Sync>,
@@ -192,6 +244,7 @@ pub(crate) struct Link {
     over: AtomicBool,
     /// The terms at which vBuckets are being followed.
     terms: Box<[AtomicU64]>,
+    dials: Mutex<Dials>,
     pub(crate) stats: Arc<ConsumerStats>,
 }
 
@@ -207,6 +260,7 @@ impl Link {
         let vbuckets = wish.engine.vbuckets();
         Self {
             me,
+            created: links.shared.now().unix_secs(),
             shared: Arc::clone(&links.shared),
             mailboxes: Arc::clone(&links.mailboxes),
             on_change: Arc::clone(&links.on_change),
@@ -215,8 +269,34 @@ impl Link {
             news: Notify::new(),
             over: AtomicBool::new(false),
             terms: (0..vbuckets).map(|_| AtomicU64::new(NO_TERM)).collect(),
+            dials: Mutex::default(),
             stats: Arc::default(),
         }
+    }
+
+    fn view(&self) -> LinkView {
+        let (wish, dials) = (self.wish(), self.dials.lock().clone());
+        let name = LinkName { from: wish.peer.node, to: self.me, bucket: &wish.name }.to_string();
+        LinkView {
+            name,
+            created: self.created,
+            is_up: self.seat.lock().is_some(),
+            connects: dials.connects,
+            failure: dials.failure.map(|reason| reason.to_string()),
+            streams: wish.streams.iter().map(|stream| (stream.vb, self.is_open(stream))).collect(),
+            stats: Arc::clone(&self.stats),
+        }
+    }
+
+    /// How many of the streams that are wished for are not open.
+    fn cut_off(&self) -> u32 {
+        let wish = self.wish();
+        let closed = wish.streams.iter().filter(|stream| !self.is_open(stream));
+        u32::try_from(closed.count()).unwrap_or(u32::MAX)
+    }
+
+    fn is_open(&self, stream: &StreamWish) -> bool {
+        self.following(stream.vb) == Some(stream.term)
     }
 
     /// What is wished for now.
@@ -293,14 +373,13 @@ pub(crate) struct LinkOrder {
 /// Keeps a link up until it is over.
 async fn keep(link: Arc<Link>) {
     let mut pause = PAUSE_MIN;
-    let mut complained = None;
     while !link.is_over() {
         let wish = link.wish();
         let dialled = time::timeout(DIAL_TIMEOUT, dial::dial(&link, &wish)).await;
         match dialled.unwrap_or_else(|_| Err("it did not answer in time".into())) {
             Ok(socket) => {
                 tracing::info!(bucket = wish.name, node = wish.peer.node.get(), "following a node");
-                complained = None;
+                link.dials.lock().succeed();
                 let since = time::Instant::now();
                 // Ends when whoever has the connection has dropped it.
                 let _ = link.hand_over(socket).await;
@@ -310,10 +389,10 @@ async fn keep(link: Arc<Link>) {
             }
             Err(reason) => {
                 // Once per reason: it is tried again every other second for as long as it takes.
-                if complained.as_ref() != Some(&reason) {
+                let before = link.dials.lock().failure.replace(reason.clone());
+                if before.as_ref() != Some(&reason) {
                     let (bucket, node) = (&wish.name, wish.peer.node.get());
                     tracing::warn!(bucket, node, host = wish.peer.host, port = wish.peer.kv_port, %reason, "cannot follow a node");
-                    complained = Some(reason);
                 }
             }
         }

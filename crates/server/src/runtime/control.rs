@@ -53,7 +53,7 @@ use crate::{
     lease,
     meter::OpKind,
     phases::Phase,
-    shared,
+    shared::{self, BucketEntry},
 };
 
 /// How often a bucket that could not be opened is tried again.
@@ -445,6 +445,12 @@ const STATUS_GOOD_MILLIS: u64 = 2_000;
 const OVERHEAD_PERCENT: u64 = 50;
 
 impl Control {
+    /// Replicas of a bucket that shall follow other nodes' copies now, and do not.
+    fn cut_off(&self, bucket: &BucketEntry) -> u64 {
+        let links = self.shared.links();
+        links.map_or(0, |links| links.cut_off(&bucket.uuid).values().copied().map(u64::from).sum())
+    }
+
     fn lease_alert(&self) -> Option<String> {
         self.shared.lease.has_run_out().then(|| {
             let node = self.listen;
@@ -602,7 +608,6 @@ impl NodeControl for Control {
         let dcp = entry.map(|entry| dcp_stats::totals(&self.shared, entry)).unwrap_or_default();
         Some(BucketStatsView {
             items: stats.curr_items,
-            // There are none as long as every vBucket is active.
             replica_items: stats.replica.items,
             mem_used: stats.mem_used,
             quota_min: stats.quota_min(),
@@ -617,10 +622,15 @@ impl NodeControl for Control {
             get_hits: gets.saturating_sub(misses),
             sets,
             deletes: meter.operations(OpKind::Delete),
-            dcp_producers: dcp.connections,
-            dcp_items_sent: dcp.items_sent,
-            dcp_items_remaining: dcp.items_remaining,
-            dcp_bytes_sent: dcp.bytes_sent,
+            dcp_producers: dcp.all.producers,
+            dcp_items_sent: dcp.all.items_sent,
+            dcp_items_remaining: dcp.all.items_remaining,
+            dcp_bytes_sent: dcp.all.bytes_sent,
+            links: dcp.replication.producers + dcp.replication.consumers,
+            links_items_sent: dcp.replication.items_sent,
+            links_items_remaining: dcp.replication.items_remaining,
+            links_bytes_sent: dcp.replication.bytes_sent,
+            replicas_cut_off: entry.map_or(0, |entry| self.cut_off(entry)),
         })
     }
 

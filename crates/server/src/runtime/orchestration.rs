@@ -4,12 +4,12 @@
 //! next, or goes on, finds the rest of the plan in the metadata, and counts everybody's silence anew.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, OnceLock, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use admin::{ClusterStatus, NodeControl, NodeShare, RebalanceView};
+use admin::{ClusterStatus, CutOff, NodeControl, NodeShare, RebalanceView};
 use base::NodeId;
 use cluster::{
     ClusterError, Command, Metadata, NodeReport,
@@ -166,10 +166,29 @@ fn status(state: &State, metadata: &Metadata, leader: Option<NodeId>, now_millis
             .map(|(id, node)| (id, NodeShare { done: node.done, ..NodeShare::default() }))
             .collect(),
     };
+    let silent: BTreeSet<NodeId> = metadata.nodes.iter().map(|node| node.id).filter(is_silent).collect();
     ClusterStatus {
         stale: false,
         leader,
-        silent: metadata.nodes.iter().map(|node| node.id).filter(is_silent).collect(),
+        cut_off: cut_off(orchestrator, metadata, &silent),
+        silent,
         progress: orchestrator.progress(metadata, now_millis).map(view),
     }
+}
+
+/// The replicas that are not fed, where that cannot be put down to a node that is gone.
+fn cut_off(orchestrator: &Orchestrator, metadata: &Metadata, silent: &BTreeSet<NodeId>) -> Vec<CutOff> {
+    let heard = metadata.nodes.iter().map(|node| node.id).filter(|node| !silent.contains(node));
+    let reports = heard.filter_map(|node| orchestrator.last_report(node));
+    let pairs = reports.flat_map(|report| report.buckets.iter().map(move |bucket| (report.node, bucket)));
+    let outages = pairs.flat_map(|(to, bucket)| {
+        bucket.cut_off.iter().map(move |(&from, &copies)| (to, &bucket.uuid, from, copies))
+    });
+    outages
+        .filter(|(_, _, from, _)| !silent.contains(from))
+        .filter_map(|(to, bucket, from, copies)| {
+            let (name, _) = metadata.bucket_by_uuid(bucket)?;
+            Some(CutOff { bucket: name.to_owned(), from, to, copies })
+        })
+        .collect()
 }

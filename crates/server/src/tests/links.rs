@@ -23,7 +23,7 @@ use protocol::{
 use replication::consumer::StreamWish;
 
 use super::{
-    harness::{Node, options},
+    harness::{Node, Reply, options},
     sockets::eventually,
     waiting::{durable_set, wire},
 };
@@ -99,6 +99,14 @@ impl Pair {
         vbs().filter(|vb| self.links.following(&self.uuid(), *vb).is_some()).count()
     }
 
+    /// What the replica's node tells of the link.
+    fn told(&self, name: &str) -> Option<String> {
+        let mut client = wire(&self.replica, &[Feature::Collections]);
+        let stats = client.ask_all(&Request { key: b"dcp", ..Request::new(Opcode::Stat) });
+        let key = name.replace("LINK", "eq_dcpq:replication:0->1:disk");
+        stats.iter().find(|stat| stat.key == key.as_bytes()).map(Reply::text)
+    }
+
     /// Does what threads do, and says whether the replica has what the active has.
     fn is_level(&self) -> bool {
         self.active.backfill(BUCKET);
@@ -135,7 +143,7 @@ fn a_replica_follows_its_active_and_catches_up_when_it_follows_again() {
     assert!(pair.changes.load(Relaxed) > 0);
     write(&pair.active, &vec![b'v'; 40_000]);
     eventually("the replica is level", || pair.is_level());
-    let taken = pair.links.stats(&pair.uuid())[0].1.messages.load(Relaxed);
+    let taken = pair.links.views(&pair.uuid())[0].stats.messages.load(Relaxed);
     assert!(taken >= 2 * 2 * 8, "{taken}: a marker and a document each time");
     // Some are not wanted any more: the others go on.
     pair.want(vbs().skip(4), TERM);
@@ -151,6 +159,34 @@ fn a_replica_follows_its_active_and_catches_up_when_it_follows_again() {
     eventually("nothing is followed", || pair.following() == 0);
     pair.want(vbs(), TERM);
     eventually("the replica is level again", || pair.following() == 64 && pair.is_level());
+    pair.stop();
+}
+
+#[test]
+fn a_link_is_told_of_whether_it_works_or_not() {
+    let pair = Pair::new(["one secret", "another"]);
+    pair.want(vbs(), TERM);
+    eventually("it is said why there is no connection", || {
+        pair.told("LINK:settee_failure").is_some_and(|reason| reason.contains("SaslAuth"))
+    });
+    assert_eq!(pair.told("LINK:type").as_deref(), Some("consumer"));
+    assert_eq!(pair.told("LINK:connected").as_deref(), Some("false"));
+    assert_eq!(pair.told("LINK:stream_5_state").as_deref(), Some("dead"));
+    assert_eq!(pair.told("ep_dcp_replica_consumer_count").as_deref(), Some("1"));
+    assert_eq!(pair.links.cut_off(&pair.uuid()), [(ACTIVE, 64)].into());
+    pair.stop();
+
+    let pair = Pair::new(["one secret", "one secret"]);
+    pair.want(vbs(), TERM);
+    eventually("everything is followed", || pair.following() == 64);
+    assert!(pair.links.cut_off(&pair.uuid()).is_empty());
+    assert_eq!(pair.told("LINK:settee_failure"), None);
+    assert_eq!(pair.told("LINK:connected").as_deref(), Some("true"));
+    assert_eq!(pair.told("LINK:stream_5_state").as_deref(), Some("reading"));
+    assert_eq!(pair.told("LINK:num_streams").as_deref(), Some("64"));
+    // Terms that nobody serves are asked for again and again, and are no streams meanwhile.
+    pair.want(vbs(), TERM + 1);
+    eventually("nothing is followed", || pair.links.cut_off(&pair.uuid()) == [(ACTIVE, 64)].into());
     pair.stop();
 }
 

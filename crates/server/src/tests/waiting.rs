@@ -13,7 +13,7 @@ use protocol::{
 };
 
 use super::{
-    harness::{Node, Wire, encode, replies},
+    harness::{Node, Reply, Wire, encode, replies},
     logins::log_in,
 };
 use crate::{ListenerKind, connection::After};
@@ -90,6 +90,25 @@ fn others_overtake_a_waiting_write_where_that_was_negotiated_unless_there_is_a_b
     node.flush();
     wire.deliver(&node);
     assert_eq!(opaques(&wire.feed(b"")), [5, 6, 7]);
+}
+
+#[test]
+fn durable_writes_in_progress_are_counted_by_vbucket() {
+    let node = Node::with_disk();
+    let mut writer = wire(&node, &[Feature::AltRequest, Feature::SyncReplication]);
+    let mut reader = wire(&node, &[]);
+    let mut tracked = || {
+        let stats = reader.ask_all(&Request { key: b"durability-monitor 0", ..Request::new(Opcode::Stat) });
+        let of = |name: &str| stats.iter().find(|stat| stat.key == name.as_bytes()).map(Reply::text).unwrap();
+        assert_eq!(of("vb_0:state"), "active");
+        (of("vb_0:num_tracked"), of("vb_0:high_completed_seqno") == "0")
+    };
+    assert_eq!(tracked(), ("0".into(), true));
+    assert!(writer.feed(&durable_set(1, None)).is_empty());
+    assert_eq!(tracked(), ("1".into(), true));
+    node.flush();
+    writer.deliver(&node);
+    assert_eq!(tracked(), ("0".into(), false));
 }
 
 #[test]

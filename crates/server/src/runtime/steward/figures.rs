@@ -9,8 +9,8 @@ use base::{BucketUuid, VbId, VbRole};
 use cluster::NodeReport;
 use engine::{Bucket, VbInfo};
 
-use super::OpenBuckets;
-use crate::shared::DiskLevel;
+use super::{OpenBuckets, outages::Outages};
+use crate::{links::Links, shared::DiskLevel};
 
 /// While nothing moves.
 const EVERY: Duration = Duration::from_secs(5);
@@ -34,21 +34,28 @@ struct OfBucket {
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     buckets: HashMap<BucketUuid, OfBucket>,
+    outages: Outages,
     gathered: Option<Instant>,
     with_weights: bool,
 }
 
 impl Figures {
     /// Gathers them anew if they are old.
-    pub(super) fn refresh(&mut self, open: &OpenBuckets, is_moving: bool) {
+    pub(super) fn refresh(&mut self, open: &OpenBuckets, links: &Links, is_moving: bool) {
         let every = if is_moving { EVERY_WHILE_MOVING } else { EVERY };
         let is_fresh = self.gathered.is_some_and(|gathered| gathered.elapsed() < every);
         if is_fresh && self.with_weights == is_moving {
             return;
         }
+        let now = Instant::now();
         let figures = open.list().into_iter().map(|(uuid, engine)| (uuid, gather(&engine, is_moving)));
         self.buckets = figures.collect();
-        (self.gathered, self.with_weights) = (Some(Instant::now()), is_moving);
+        let cut_off = self.buckets.keys().flat_map(|bucket| {
+            let nodes = links.cut_off(bucket).into_iter();
+            nodes.map(move |(node, copies)| ((bucket.clone(), node), copies))
+        });
+        self.outages.look(now, cut_off.collect());
+        (self.gathered, self.with_weights) = (Some(now), is_moving);
     }
 
     /// Completes a report.
@@ -60,6 +67,7 @@ impl Figures {
                 (bucket.items, bucket.bytes) = (figures.items, figures.bytes);
                 bucket.weights.clone_from(&figures.weights);
             }
+            bucket.cut_off = self.outages.of(&bucket.uuid);
         }
     }
 }

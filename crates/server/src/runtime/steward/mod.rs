@@ -5,6 +5,7 @@
 //! while nothing is on its way such a look costs next to nothing, however many vBuckets there are.
 
 mod figures;
+mod outages;
 pub(super) mod reporting;
 
 use std::{io, sync::Arc, time::Duration};
@@ -164,7 +165,7 @@ impl Steward {
             return;
         };
         let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
-        self.figures.refresh(&self.parts.buckets, metadata.rebalance.is_some());
+        self.figures.refresh(&self.parts.buckets, &self.parts.links, metadata.rebalance.is_some());
         let mut report = NodeReport {
             node: this.id,
             uuid: self.uuid.clone(),
