@@ -17,7 +17,7 @@ DOCUMENTS = 400
 @pytest.fixture(scope="module")
 def bucket(cluster):
     cluster.rest.create_bucket(
-        BUCKET, replicas=1, legacyMemcachedPort=1, legacyPasswordless=1, numVBuckets=VBUCKETS
+        BUCKET, replicas=1, flushEnabled=1, legacyMemcachedPort=1, legacyPasswordless=1, numVBuckets=VBUCKETS
     )
     cluster.wait_healthy(BUCKET)
 
@@ -95,3 +95,15 @@ def test_a_rebalance_goes_unnoticed(cluster, bucket):
         assert writer.operations > 100
         assert not writer.wrong and not writer.failures
     assert len(cluster.members()) == 3
+
+
+def test_a_flush_through_one_node_empties_them_all(cluster, bucket):
+    members = cluster.nodes[:3]
+    clients = [text(node) for node in members]
+    for number, key in enumerate(keys("flushed")):
+        assert clients[number % len(clients)].set(key, "x")
+    for client in clients:
+        assert client.flush_all()
+        for other in clients:
+            assert other.get_many(keys("flushed")) == {}
+            assert other.set("after", "x") and other.get("after") == b"x"

@@ -86,6 +86,9 @@ pub enum Command {
     /// Changes a bucket; parameters that are absent stay.
     #[allow(missing_docs, reason = "names say it")]
     UpdateBucket { name: String, params: BucketParams },
+    /// Empties a bucket: it is another one from then on, which has all that the old one had but its documents.
+    #[allow(missing_docs, reason = "names say it")]
+    FlushBucket { name: String, uuid: BucketUuid },
     /// Drops a bucket with all it holds.
     #[allow(missing_docs, reason = "names say it")]
     DeleteBucket { name: String },
@@ -235,6 +238,7 @@ impl Metadata {
             Command::SetAdmin(admin) => self.admin = Some(admin.clone()),
             Command::CreateBucket { name, uuid, params } => bucket::create(self, name, uuid, params)?,
             Command::UpdateBucket { name, params } => bucket::update(self, name, params)?,
+            Command::FlushBucket { name, uuid } => bucket::flush(self, name, uuid)?,
             Command::DeleteBucket { name } => bucket::delete(self, name)?,
             Command::CreateScope { bucket, scope } => return collections::create_scope(self, bucket, scope),
             Command::DropScope { bucket, scope } => return collections::drop_scope(self, bucket, scope),
@@ -349,6 +353,7 @@ impl Command {
                 | Self::SetClusterName(_)
                 | Self::CreateBucket { .. }
                 | Self::UpdateBucket { .. }
+                | Self::FlushBucket { .. }
                 | Self::DeleteBucket { .. }
                 | Self::CreateScope { .. }
                 | Self::DropScope { .. }

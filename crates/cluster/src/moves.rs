@@ -122,6 +122,17 @@ impl VbPlan {
         }
     }
 
+    /// With nothing in it: nobody has anything that others lack.
+    pub(crate) fn emptied(&self) -> VbPlan {
+        VbPlan {
+            joint: None,
+            building: Vec::new(),
+            phase: VbPhase::Settled,
+            term: self.term + 1,
+            ..self.clone()
+        }
+    }
+
     fn counts(&self, node: NodeId) -> bool {
         self.chain.contains(&node) || self.joint.iter().flatten().any(|&other| other == node)
     }

@@ -8,7 +8,7 @@ use base::{BucketUuid, CollectionId, ManifestUid, NodeId, ScopeId};
 use serde_json::Value;
 use settee_cluster::{
     Admin, Applied, BucketParams, ClusterError, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports,
-    QuotaChange, UserChange, UserDomain,
+    QuotaChange, StartRebalance, UserChange, UserDomain,
     auth::{
         Credentials, Domain, INTERNAL_USER, Identity, PasswordCache, Privilege, check_cram_md5,
         check_password, privileges,
@@ -259,6 +259,34 @@ fn dropping_something_takes_the_rights_on_it_along() {
     assert_eq!(roles(&state), (2, 0));
     let state = state.apply(&Command::DeleteBucket { name: "b".into() }).unwrap().0;
     assert_eq!(roles(&state), (1, 0));
+}
+
+#[test]
+fn a_bucket_that_is_emptied_is_another_one_with_all_but_the_documents() {
+    let state = with(&[
+        create("b", &[]),
+        scope("b", "s"),
+        collection("b", "s", "c"),
+        user("u", Some("secret1"), "data_reader[b:s:c]", &[]),
+    ]);
+    let flush = |uuid: &str| Command::FlushBucket { name: "b".into(), uuid: BucketUuid(uuid.into()) };
+    let emptied = state.apply(&flush("another")).unwrap().0;
+    let (before, after) = (&state.buckets["b"], &emptied.buckets["b"]);
+    assert_eq!(after.uuid, BucketUuid("another".into()));
+    assert_eq!((&after.manifest, after.ram_quota_mb), (&before.manifest, before.ram_quota_mb));
+    assert_eq!(emptied.users["u"].roles.len(), 1);
+    assert!(emptied.rev > state.rev, "clients look where it is");
+    for (now, then) in after.vbs.iter().zip(before.vbs.iter()) {
+        assert_eq!((&now.chain, now.term), (&then.chain, then.term + 1));
+    }
+    let absent = Command::FlushBucket { name: "x".into(), uuid: BucketUuid("y".into()) };
+    assert_eq!(refusal(&state, &absent), "Requested resource not found.");
+    let other =
+        NodeInfo { id: NodeId(1), ..NodeInfo::first("2".repeat(32), "127.0.0.2".into(), Ports::default()) };
+    let two = state.apply(&Command::AddNode(other)).unwrap().0;
+    let start = StartRebalance { id: "r".into(), keep: vec![NodeId(0), NodeId(1)], eject: vec![], now_ms: 1 };
+    let moving = two.apply(&Command::StartRebalance(start)).unwrap().0;
+    assert_eq!(refusal(&moving, &flush("third")), "Cannot flush buckets during rebalance");
 }
 
 #[test]

@@ -114,6 +114,18 @@ impl Stage {
         }
     }
 
+    /// Whether it is for the bucket to say when the request goes on.
+    pub(crate) fn is_of_bucket(&self) -> bool {
+        match self {
+            Self::Paced { .. }
+            | Self::Fetch { .. }
+            | Self::Durable { .. }
+            | Self::Persistence(_)
+            | Self::RangeScan(_) => true,
+            Self::Helper | Self::Forward(_) | Self::More => false,
+        }
+    }
+
     /// Whether nothing more is to be read from the connection until the request goes on.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self, Self::Paced { alone: true, .. } | Self::Fetch { alone: true, .. })

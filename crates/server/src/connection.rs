@@ -271,8 +271,11 @@ impl Connection {
         if let Speech::Link(link) = &mut self.speech {
             return link.catch_up(out, context);
         }
-        if self.session.refresh(&context.snapshot) == Standing::BucketGone {
-            return After::Close;
+        match self.session.refresh(&context.snapshot) {
+            Standing::Good => {}
+            // What waits for something of the bucket that was there would wait for ever.
+            Standing::BucketReplaced if !self.parked.iter().any(|parked| parked.stage.is_of_bucket()) => {}
+            Standing::BucketReplaced | Standing::BucketGone => return After::Close,
         }
         if !self.session.follow_dcp(context) {
             return After::Close;

@@ -54,6 +54,8 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Good,
+    /// Another bucket is in the place of its own, which was emptied: the plain memcached port has to go on.
+    BucketReplaced,
     /// Its bucket has been dropped: the connection is closed, as clients expect.
     BucketGone,
 }
@@ -122,8 +124,9 @@ impl Session {
             }
             return Standing::Good;
         };
+        let is_plain = self.kind == ListenerKind::Memcached;
         let still = |new: &&Arc<BucketEntry>| {
-            new.uuid == old.uuid && (self.kind != ListenerKind::Memcached || new.legacy.memcached_port)
+            if is_plain { new.legacy.memcached_port } else { new.uuid == old.uuid }
         };
         let Some(new) = snapshot.buckets.get(&*old.name).filter(still) else { return Standing::BucketGone };
         self.bucket = Some(Arc::clone(new));
@@ -133,7 +136,7 @@ impl Session {
             // Legacy access was switched off: as if it had never been let in.
             self.attach(None, snapshot);
         }
-        Standing::Good
+        if new.uuid == old.uuid { Standing::Good } else { Standing::BucketReplaced }
     }
 
     fn attach(&mut self, bucket: Option<Arc<BucketEntry>>, snapshot: &Snapshot) {

@@ -15,9 +15,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use base::{BucketUuid, Now};
+use base::{BucketUuid, Now, Status};
 use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
-use engine::Bucket;
+use engine::{Bucket, Waiter};
 use parking_lot::Mutex;
 
 use crate::{
@@ -151,6 +151,8 @@ pub enum AuditEvent {
 }
 
 type AuditHook = Box<dyn Fn(AuditEvent) + Send + Sync>;
+/// Has the named bucket emptied on every node, and tells the waiter.
+type FlushHook = Box<dyn Fn(String, Waiter) + Send + Sync>;
 
 /// State shared between the runtime and the data-plane loops.
 pub struct Shared {
@@ -165,6 +167,8 @@ pub struct Shared {
     pub(crate) dcp: Arc<DcpConnections>,
     /// Whom this node follows.
     links: OnceLock<Weak<Links>>,
+    /// Empties buckets of several nodes.
+    flush: OnceLock<FlushHook>,
     /// Requests for other nodes.
     pub(crate) forward: Forwarder,
     /// Totals of the data plane, for statistics.
@@ -235,6 +239,7 @@ impl Shared {
             passwords: PasswordCache::new(cache_secret),
             dcp: Arc::default(),
             links: OnceLock::new(),
+            flush: OnceLock::new(),
             forward: Forwarder::default(),
             totals: Totals::default(),
             account: Arc::default(),
@@ -283,6 +288,22 @@ impl Shared {
     #[must_use]
     pub fn passwords(&self) -> &PasswordCache {
         &self.passwords
+    }
+
+    /// From now on buckets of several nodes can be emptied.
+    pub(crate) fn flush_with(&self, hook: impl Fn(String, Waiter) + Send + Sync + 'static) {
+        // Set once, before the first connection.
+        let _ = self.flush.set(Box::new(hook));
+    }
+
+    /// Has a bucket emptied on every node; `waiter` is told how that ended.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` while nobody can.
+    pub(crate) fn flush_everywhere(&self, bucket: &str, waiter: Waiter) -> Result<(), Status> {
+        let hook = self.flush.get().ok_or(Status::TemporaryFailure)?;
+        hook(bucket.to_owned(), waiter);
+        Ok(())
     }
 
     /// From now on statistics show these links.

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use cluster::{
-    BucketParams, Command, FieldErrors,
+    BucketParams, ClusterError, Command, FieldErrors,
     auth::{Credentials, Privilege},
     bucket, config,
 };
@@ -148,7 +148,13 @@ async fn flush(call: &Call, name: &str) -> Outcome {
         let body = json!({ "_": "Flush is disabled for the bucket" });
         return Ok(reply::with_status(StatusCode::BAD_REQUEST, &body));
     }
-    call.api.control.flush_bucket(name).await?;
+    match call.api.control.flush_bucket(name).await {
+        // Not now: a rebalance runs, or nodes are missing.
+        Err(ClusterError::MembersRefused(text)) => {
+            return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!({ "_": text })));
+        }
+        flushed => flushed?,
+    }
     call.audit(AuditKind::BucketChanged, name, "flushed");
     Ok(reply::empty_ok())
 }
@@ -164,7 +170,7 @@ async fn compact(call: &Call, name: &str) -> Outcome {
 async fn submit(call: &Call, name: &str, command: Command) -> Result<(), Refusal> {
     match call.api.control.submit(command).await {
         Ok(_) => Ok(()),
-        Err(cluster::ClusterError::Invalid(errors)) => Err(refused(call, name, None, errors)),
+        Err(ClusterError::Invalid(errors)) => Err(refused(call, name, None, errors)),
         Err(error) => Err(error.into()),
     }
 }

@@ -96,6 +96,13 @@ fn assert_has(client: &mut Client, documents: &BTreeMap<String, String>) {
     }
 }
 
+fn assert_lacks(client: &mut Client, documents: &BTreeMap<String, String>) {
+    for key in documents.keys() {
+        let found = client.get(key.as_bytes()).unwrap_or_else(|error| panic!("{key}: {error}"));
+        assert!(found.is_none(), "{key} is back");
+    }
+}
+
 /// Repeats something until it answers.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -153,4 +160,45 @@ fn a_node_that_restarts_uncleanly_serves_what_its_replicas_have() {
         written.keys().all(|key| client.get(key.as_bytes()).is_ok_and(|found| found.is_some())).then_some(())
     });
     assert_has(&mut cluster.client(), &written);
+}
+
+#[test]
+fn a_flush_empties_every_copy_for_good() {
+    let mut cluster = Cluster::form(3);
+    let rest = cluster.rest();
+    rest.post("/pools/default/buckets/app", &[("flushEnabled", "1")]).unwrap();
+    let gone = write_durably(&mut cluster.client(), "before", 300);
+    rest.post("/pools/default/buckets/app/controller/doFlush", &[]).unwrap();
+    let mut client = cluster.client();
+    assert_lacks(&mut client, &gone);
+    let kept = write_durably(&mut client, "after", 200);
+
+    // Replicas take the place of one node's copies, and what that node has on disk comes back with it.
+    cluster.nodes[1].kill();
+    let lost = cluster.nodes[1].rest();
+    cluster.command(&["failover", "--hard", &lost]);
+    let mut client = cluster.client();
+    assert_lacks(&mut client, &gone);
+    assert_has(&mut client, &kept);
+    let dir = cluster.dirs[1].path().to_owned();
+    cluster.nodes[1].restart(&dir);
+    cluster.command(&["recover", "--delta", &lost, "--rebalance"]);
+    let mut client = cluster.client();
+    assert_lacks(&mut client, &gone);
+    assert_has(&mut client, &kept);
+
+    // Documents are counted once, on whichever node they are.
+    eventually("every document is counted", || {
+        let bucket = rest.get_json("/pools/default/buckets/app").ok()?;
+        (bucket["basicStats"]["itemCount"] == kept.len()).then_some(())
+    });
+
+    // While a node is away it cannot say that it is empty.
+    cluster.nodes[2].kill();
+    eventually("the node is missed", || {
+        let pool = rest.get_json("/pools/default").ok()?;
+        pool["nodes"].as_array()?.iter().any(|node| node["status"] == "unhealthy").then_some(())
+    });
+    let refused = rest.post("/pools/default/buckets/app/controller/doFlush", &[]).unwrap_err();
+    assert!(refused.to_string().contains("not heard of"), "{refused}");
 }

@@ -16,7 +16,7 @@ use base::{
 
 pub use params::{BucketParams, LegacyParams};
 
-use crate::{BucketInfo, ClusterError, FieldErrors, LegacyAccess, Metadata, maps, users};
+use crate::{BucketInfo, ClusterError, FieldErrors, LegacyAccess, Metadata, VbPlan, maps, users};
 
 /// Longest bucket name (ns_server).
 const NAME_BYTES_MAX: usize = 100;
@@ -95,6 +95,19 @@ pub(crate) fn update(state: &mut Metadata, name: &str, params: &BucketParams) ->
         // Outside a rebalance the next one brings the copies there shall be.
         state.aim_bucket(name);
     }
+    Ok(())
+}
+
+/// Empties a bucket by putting another one in its place: wherever copies of its documents are left, on a node that is down
+/// or in a stream, they belong to a bucket that is gone.
+pub(crate) fn flush(state: &mut Metadata, name: &str, uuid: &BucketUuid) -> Result<(), ClusterError> {
+    if state.rebalance.is_some() {
+        return Err(ClusterError::MembersRefused("Cannot flush buckets during rebalance".into()));
+    }
+    let bucket = state.buckets.get_mut(name).ok_or(ClusterError::BucketNotFound)?;
+    bucket.uuid = uuid.clone();
+    bucket.former.clear();
+    bucket.vbs = Arc::new(bucket.vbs.iter().map(VbPlan::emptied).collect());
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use crate::{
     helper::Completion,
     session::Session,
     shared::AuditEvent,
+    workers::ListenerKind,
 };
 
 /// The version clients gate features on; Settee's own has its own field in the statistics.
@@ -24,7 +25,7 @@ pub(crate) fn version(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 
 /// VERBOSITY: accepted from administrators, and without effect, as logging is configured elsewhere.
 pub(crate) fn verbosity(call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    if call.session.kind != crate::workers::ListenerKind::Memcached {
+    if call.session.kind != ListenerKind::Memcached {
         call.session.require_everywhere(Privilege::NodeSupervisor)?;
     }
     call.answer_empty();
@@ -40,7 +41,8 @@ pub(crate) fn quit(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// FLUSH, where the bucket allows it: empties the bucket. The work is done elsewhere, it waits for the disk.
+/// FLUSH, where the bucket allows it: empties the bucket. The work is done elsewhere, it waits for the disk, or for other
+/// nodes: then connections that are the bucket's end, so that only the plain memcached port can be told how it went.
 pub(crate) fn flush(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     if let Some(resumed) = call.resumed.take() {
         return match resumed.completion {
@@ -59,6 +61,10 @@ pub(crate) fn flush(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     if !bucket.flush_enabled {
         return Err(Stop::Refused(Status::NotSupported, "Flush is disabled for the bucket"));
     }
+    if call.session.kind != ListenerKind::Memcached && is_shared(call.context) {
+        let words = "Buckets of several nodes are flushed over REST, or on the memcached port";
+        return Err(Stop::Refused(Status::NotSupported, words));
+    }
     if call.request.frame.extras.iter().any(|byte| *byte != 0) {
         return Err(Stop::Refused(Status::NotSupported, "A delayed flush is not supported"));
     }
@@ -66,11 +72,20 @@ pub(crate) fn flush(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     Err(Stop::Park(Stage::Helper, None))
 }
 
+/// Whether other nodes have parts of the buckets.
+fn is_shared(context: &Context) -> bool {
+    context.snapshot.metadata.nodes.len() > 1
+}
+
 /// Has the session's bucket emptied; whoever has the ticket is told.
 pub(crate) fn submit_flush(session: &Session, context: &Context, ticket: u64) -> Result<(), Stop> {
     let bucket = session.bucket()?;
-    let (engine, now) = (std::sync::Arc::clone(&bucket.engine), context.now);
-    context.helper.submit(context.waiter(ticket), move || Completion::Done(engine.flush_all(now)))?;
+    if is_shared(context) {
+        context.shared.flush_everywhere(&bucket.name, context.waiter(ticket))?;
+    } else {
+        let (engine, now) = (std::sync::Arc::clone(&bucket.engine), context.now);
+        context.helper.submit(context.waiter(ticket), move || Completion::Done(engine.flush_all(now)))?;
+    }
     let event =
         AuditEvent::BucketFlushed { bucket: bucket.name.to_string(), user: session.identity.name.clone() };
     context.shared.audit(event);

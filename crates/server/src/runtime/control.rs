@@ -37,7 +37,7 @@ use super::{
     agreement::{Agreement, Applied},
     audit::{self, AuditLog},
     buckets::OpenBuckets,
-    compaction,
+    compaction, flushing,
     gauges::Gauges,
     http::{Address, Ask, Connection, basic},
     identity::{ThisNode, change_of_address},
@@ -569,6 +569,9 @@ impl NodeControl for Control {
     }
 
     fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
+        if self.metadata.load().nodes.len() > 1 {
+            return Box::pin(flushing::flush(self, name));
+        }
         let name = name.to_owned();
         self.blocking(move |me| {
             let engine = me.buckets.engine(&name).ok_or(ClusterError::BucketNotFound)?;

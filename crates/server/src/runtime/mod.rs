@@ -18,6 +18,7 @@ mod control;
 mod data_dir;
 mod disk;
 mod disk_guard;
+mod flushing;
 mod gauges;
 mod housekeeping;
 mod http;
@@ -240,6 +241,7 @@ impl Node {
         let me = Arc::downgrade(&control);
         agreement.join_at_stop(spawn("metadata", move || Control::follow(&me, &to_carry_out))?);
         control.answer_peers();
+        flushing::answer(&control, &shared, &workers.notifier(), control_plane.handle());
         if let Some(init) = &options.init {
             control_plane.block_on(control.initialize_unattended(init))?;
         }

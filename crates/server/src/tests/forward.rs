@@ -12,7 +12,7 @@ use cluster::Command;
 use protocol::binary::{Opcode, Request};
 
 use super::harness::{Client, Node, encode, options};
-use crate::{ListenerKind, Workers};
+use crate::{ListenerKind, Workers, helper::Completion};
 
 const BUCKET: &str = "cache";
 
@@ -95,6 +95,23 @@ fn every_text_command_reaches_the_half_that_is_elsewhere() {
     let there = pair.second.stats(BUCKET).curr_items;
     assert_eq!(here + there, 40);
     assert!(here > 5 && there > 5, "{here} here, {there} there");
+    pair.stop();
+}
+
+#[test]
+fn a_flush_is_the_matter_of_all_nodes() {
+    let pair = Pair::new();
+    let wakes = pair.workers[0].notifier();
+    let (heard, hears) = mpsc::channel();
+    pair.first.shared.flush_with(move |bucket, waiter| {
+        heard.send(bucket).unwrap();
+        wakes.complete(waiter, Completion::Done(Ok(())));
+    });
+    let mut socket = client(pair.address);
+    say(&mut socket, "flush_all\r\nget a\r\n", "OK\r\nEND\r\n");
+    assert_eq!(hears.recv().unwrap(), BUCKET);
+    let mut kv = pair.first.connect(ListenerKind::Kv);
+    assert_eq!(kv.ask(&Request::new(Opcode::Flush)).status, Status::NotSupported);
     pair.stop();
 }
 

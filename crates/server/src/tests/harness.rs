@@ -209,8 +209,10 @@ impl Node {
 
     /// Applies a command, opens and closes buckets accordingly, publishes.
     pub(super) fn apply(&mut self, command: &Command) {
-        self.metadata = self.metadata.apply(command).unwrap().0;
-        self.buckets.retain(|name, _| self.metadata.buckets.contains_key(name));
+        let next = self.metadata.apply(command).unwrap().0;
+        let before = std::mem::replace(&mut self.metadata, next);
+        let uuid = |state: &Metadata, name: &str| state.buckets.get(name).map(|info| info.uuid.clone());
+        self.buckets.retain(|name, _| uuid(&self.metadata, name) == uuid(&before, name));
         let mut entries = HashMap::new();
         let version = self.version();
         for (name, info) in &self.metadata.buckets {

@@ -1,6 +1,6 @@
 //! Conversations in the memcached text protocol, and the plain memcached port's binary side.
 
-use base::Status;
+use base::{BucketUuid, Status};
 use cluster::{BucketParams, Command, LegacyParams};
 use protocol::binary::{Opcode, Request};
 
@@ -132,6 +132,23 @@ fn without_a_bucket_the_port_says_so() {
     let mut wire = node.connect(ListenerKind::Memcached);
     assert!(say(&mut wire, "get a\r\n").starts_with("SERVER_ERROR"));
     assert_eq!(wire.after, After::Close);
+}
+
+#[test]
+fn the_port_goes_on_with_the_bucket_that_is_in_the_place_of_one_that_was_emptied() {
+    let mut node = Node::new();
+    let mut wire = node.connect(ListenerKind::Memcached);
+    assert_eq!(say(&mut wire, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let mut kv = node.connect(ListenerKind::Kv);
+    super::logins::log_in(&mut kv, "Administrator", "password");
+    let select = Request { key: b"cache", ..Request::new(Opcode::SelectBucket) };
+    assert_eq!(kv.ask(&select).status, Status::Success);
+    let uuid = BucketUuid("f".repeat(32));
+    node.apply(&Command::FlushBucket { name: "cache".into(), uuid });
+    let words = "get a\r\nset a 0 0 1\r\ny\r\nget a\r\n";
+    assert_eq!(say(&mut wire, words), "END\r\nSTORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n");
+    assert!(kv.feed(&super::harness::encode(&Request::new(Opcode::Noop))).is_empty());
+    assert_eq!(kv.after, After::Close, "who knows of buckets knows that this is another one");
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! Emptying a bucket of several nodes.
+//!
+//! The cluster agrees that the bucket is another one from now on, and every node that hears of it closes and removes what it
+//! had, as if the bucket had been dropped: nothing that a node still holds, however late it comes back, is of the new one.
+//! Whoever asked is answered when every node has said that it has heard: what is written after that is there to stay.
+
+use std::{sync::Arc, time::Duration};
+
+use admin::NodeControl;
+use base::{BucketUuid, Status};
+use cluster::{ClusterError, Command, Membership};
+use tokio::{runtime::Handle, task::JoinSet, time::timeout};
+
+use super::{control::Control, random_uuid};
+use crate::{Shared, Wakes, helper::Completion};
+
+/// The question whether a bucket is open, and the answer when it is.
+const OPENED: &str = "opened";
+const YES: &[u8] = b"yes";
+/// How long a node waits for its own bucket before it says no.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Empties a bucket.
+///
+/// # Errors
+/// When it may not be emptied now, nobody agrees, or nodes have not said that they have heard of it.
+pub(super) async fn flush(control: &Control, bucket: &str) -> Result<(), ClusterError> {
+    let silent = &control.cluster_status().silent;
+    let metadata = control.metadata();
+    let absent = metadata.nodes.iter().filter(|node| node.membership == Membership::Active);
+    let absent: Vec<_> = absent.filter(|node| silent.contains(&node.id)).map(|node| &*node.host).collect();
+    if !absent.is_empty() {
+        // Replicas of what they have would be empty, and nobody could say so.
+        let text = format!("Cannot flush buckets while nodes are not heard of: {}", absent.join(", "));
+        return Err(ClusterError::MembersRefused(text));
+    }
+    let uuid = random_uuid().map_err(|error| ClusterError::Failed(error.to_string()))?;
+    let (name, uuid) = (bucket.to_owned(), BucketUuid(uuid));
+    control.propose(Command::FlushBucket { name, uuid: uuid.clone() }).await?;
+    wait_for_all(control, &uuid).await
+}
+
+async fn wait_for_all(control: &Control, bucket: &BucketUuid) -> Result<(), ClusterError> {
+    let metadata = control.metadata();
+    let mut asked = JoinSet::new();
+    let others = metadata.nodes.iter().filter(|node| node.id != control.this_id());
+    for node in others.filter(|node| node.membership == Membership::Active) {
+        let (peers, id, host) = (Arc::clone(control.peers()), node.id, node.host.clone());
+        let question = bucket.0.clone().into_bytes();
+        asked.spawn(async move {
+            let answer = peers.post(id, OPENED, question).await;
+            (!answer.is_ok_and(|answer| answer == YES)).then_some(host)
+        });
+    }
+    let late: Vec<String> = asked.join_all().await.into_iter().flatten().collect();
+    if late.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "The bucket is being flushed. Nodes that have not said yet that they know: {}",
+        late.join(", ")
+    );
+    Err(ClusterError::Failed(text))
+}
+
+/// Answers other nodes, and clients of the data ports.
+pub(super) fn answer(control: &Arc<Control>, shared: &Arc<Shared>, wakes: &Wakes, runtime: &Handle) {
+    let (me, here) = (Arc::downgrade(control), Arc::downgrade(shared));
+    control.routes().add(OPENED, move |body| {
+        let (control, shared) = (me.upgrade(), here.upgrade());
+        async move {
+            let (Some(control), Some(shared)) = (control, shared) else { return Ok(Vec::new()) };
+            let mut changes = control.watch();
+            let is_open =
+                |_: &i64| shared.snapshot().buckets.values().any(|bucket| bucket.uuid.0.as_bytes() == body);
+            let opened = timeout(PATIENCE, changes.wait_for(is_open)).await;
+            Ok(if matches!(opened, Ok(Ok(_))) { YES.to_vec() } else { Vec::new() })
+        }
+    });
+    let (me, wakes, runtime) = (Arc::downgrade(control), wakes.clone(), runtime.clone());
+    shared.flush_with(move |bucket, waiter| {
+        let (control, wakes) = (me.upgrade(), wakes.clone());
+        runtime.spawn(async move {
+            let outcome = match &control {
+                Some(control) => flush(control, &bucket).await.map_err(|error| {
+                    tracing::warn!(bucket, %error, "a client's flush was refused");
+                    Status::TemporaryFailure
+                }),
+                None => Err(Status::TemporaryFailure),
+            };
+            wakes.complete(waiter, Completion::Done(outcome));
+        });
+    });
+}
