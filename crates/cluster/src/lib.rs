@@ -40,9 +40,9 @@ pub use metadata::{
 };
 pub use metadata_file::{METADATA_FILE, MetadataFileError, read_metadata_file};
 pub use moves::{VbChange, VbStep};
-pub use orchestrator::{Health, NodeProgress, Orchestrator, RebalanceProgress};
+pub use orchestrator::{Documents, Health, NodeProgress, Orchestrator, RebalanceProgress};
 pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
-pub use report::{BucketReport, LatencyReport, NodeReport, VbReport};
+pub use report::{BucketReport, LatencyReport, NodeReport, VbReport, Weight};
 pub use topology::{
     AutoFailover, Membership, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult, Recovery,
     ServerGroup, VbPhase, VbPlan,

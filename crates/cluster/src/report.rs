@@ -43,15 +43,24 @@ pub struct BucketReport {
     pub items: u64,
     /// Bytes that copying every vBucket that is here would send.
     pub bytes: u64,
-    /// Bytes that copying a vBucket would send, for active ones; may be left out when nothing moves.
+    /// What copying a vBucket would send, for active ones; may be left out when nothing moves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub weights: Vec<(VbId, u64)>,
+    pub weights: Vec<(VbId, Weight)>,
     /// By the node that they follow: replicas that shall be fed, settled ones too, and have not been for long.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cut_off: BTreeMap<NodeId, u32>,
     /// How operations fare against the bucket's objective, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyReport>,
+}
+
+/// What copying a vBucket would send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weight {
+    /// So many bytes, about.
+    pub bytes: u64,
+    /// So many documents.
+    pub items: u64,
 }
 
 /// How operations of a bucket fare on a node.

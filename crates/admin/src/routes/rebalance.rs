@@ -207,13 +207,15 @@ fn detailed(view: &RebalanceView, shares: &BTreeMap<String, NodeShare>) -> Value
     detailed
 }
 
-/// Of every node that takes part, by name: as the leader says, or nothing yet.
+/// Of every node that takes part, by name: as the leader says, or nothing yet. A node that has nothing to send or to take
+/// is done.
 fn shares(call: &Call) -> BTreeMap<String, NodeShare> {
     let Some(running) = &call.meta.rebalance else { return BTreeMap::new() };
     let part = running.keep.iter().chain(&running.eject).filter_map(|&id| call.meta.node_by_id(id));
     let known = call.status.progress.as_ref().map(|view| &view.nodes);
     part.map(|node| {
-        let share = known.and_then(|known| known.get(&node.id)).copied().unwrap_or_default();
+        let idle = NodeShare { done: 1.0, ..NodeShare::default() };
+        let share = known.map(|known| known.get(&node.id).copied().unwrap_or(idle)).unwrap_or_default();
         (nodes::otp_node(call, node), share)
     })
     .collect()

@@ -127,7 +127,7 @@ impl Budget {
 
 /// Bytes of a copy as far as its node has said; one of unknown size may be large.
 pub(super) fn weight(heard: &Heard, active: NodeId, bucket: &BucketUuid, vb: VbId) -> u64 {
-    heard.weight(active, bucket, vb).unwrap_or(SMALL_MOVES_BYTES)
+    heard.weight(active, bucket, vb).map_or(SMALL_MOVES_BYTES, |weight| weight.bytes)
 }
 
 fn is_strained(heard: &Heard, node: NodeId) -> bool {

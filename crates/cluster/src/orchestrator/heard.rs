@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BucketUuid, NodeId, VbId};
 
-use crate::{Metadata, NodeReport, VbReport};
+use crate::{Metadata, NodeReport, VbReport, Weight};
 
 /// A node that has not been heard of for so long is not counted on for anything new.
 const SILENT_AFTER_MS: u64 = 3_000;
@@ -35,7 +35,7 @@ struct Voice {
     at_ms: u64,
     report: NodeReport,
     copies: BTreeMap<BucketUuid, BTreeMap<VbId, VbReport>>,
-    weights: BTreeMap<BucketUuid, BTreeMap<VbId, u64>>,
+    weights: BTreeMap<BucketUuid, BTreeMap<VbId, Weight>>,
 }
 
 impl Heard {
@@ -77,8 +77,8 @@ impl Heard {
         doubted.collect()
     }
 
-    /// Bytes that copying a vBucket from that node would send, as far as it has said.
-    pub(super) fn weight(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> Option<u64> {
+    /// What copying a vBucket from that node would send, as far as it has said.
+    pub(super) fn weight(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> Option<Weight> {
         self.voices.get(&node)?.weights.get(bucket)?.get(&vb).copied()
     }
 

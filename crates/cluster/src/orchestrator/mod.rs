@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use base::{BucketUuid, NodeId, Seqno, VbId};
 
 pub use heard::Health;
-pub use progress::{NodeProgress, RebalanceProgress};
+pub use progress::{Documents, NodeProgress, RebalanceProgress};
 
 use self::{budget::Budget, heard::Heard, progress::Tracker, vb::Scene};
 use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};

@@ -42,10 +42,26 @@ pub struct RebalanceProgress {
 pub struct NodeProgress {
     /// From 0 to 1.
     pub done: f64,
-    /// Copies that it is still to send.
-    pub outgoing: u64,
-    /// Copies that it is still to take.
-    pub incoming: u64,
+    /// Documents that it sends.
+    pub outgoing: Documents,
+    /// Documents that it takes.
+    pub incoming: Documents,
+}
+
+/// Documents that travel, as far as nodes have said how many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Documents {
+    /// In all.
+    pub total: u64,
+    /// Those that have arrived.
+    pub done: u64,
+}
+
+impl Documents {
+    fn of(all: f64, left: f64) -> Self {
+        let total = all.max(left);
+        Self { total: total.round() as u64, done: (total - left).round() as u64 }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -76,8 +92,10 @@ struct Left {
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeLeft {
     cost: f64,
-    outgoing: u64,
-    incoming: u64,
+    /// Documents.
+    outgoing: f64,
+    /// Documents.
+    incoming: f64,
 }
 
 impl Tracker {
@@ -106,10 +124,16 @@ impl Tracker {
             0 => 1.0,
             copies => moves_total as f64 / copies as f64,
         };
-        let nodes = tracked.now.nodes.iter().map(|(&node, left)| {
-            let first = tracked.first.nodes.get(&node).map_or(0.0, |first| first.cost);
-            let done = share_done(left.cost, first * scale);
-            (node, NodeProgress { done, outgoing: left.outgoing, incoming: left.incoming })
+        let of = |left: &Left, node| left.nodes.get(node).copied().unwrap_or_default();
+        let part = tracked.first.nodes.keys().chain(tracked.now.nodes.keys());
+        let nodes = part.map(|node| {
+            let (first, left) = (of(&tracked.first, node), of(&tracked.now, node));
+            let progress = NodeProgress {
+                done: share_done(left.cost, first.cost * scale),
+                outgoing: Documents::of(first.outgoing * scale, left.outgoing),
+                incoming: Documents::of(first.incoming * scale, left.incoming),
+            };
+            (*node, progress)
         });
         Some(RebalanceProgress {
             total: share_done(tracked.now.cost, tracked.first.cost * scale),
@@ -174,7 +198,8 @@ fn left(meta: &Metadata, heard: &Heard) -> Left {
 
 fn add_left(all: &mut Left, bucket: &BucketInfo, vb: VbId, plan: &VbPlan, target: &[NodeId], heard: &Heard) {
     let Some(&active) = plan.chain.first() else { return };
-    let bytes = heard.weight(active, &bucket.uuid, vb).unwrap_or(0) as f64;
+    let weight = heard.weight(active, &bucket.uuid, vb).unwrap_or_default();
+    let bytes = weight.bytes as f64;
     let cost = bytes + MOVE_COST;
     let seqno = |node: NodeId| heard.copy(node, &bucket.uuid, vb).map_or(0, |copy| copy.high_seqno.get());
     for &node in target.iter().filter(|node| !plan.chain.contains(node)) {
@@ -183,15 +208,15 @@ fn add_left(all: &mut Left, bucket: &BucketInfo, vb: VbId, plan: &VbPlan, target
             high if plan.building.contains(&node) => (seqno(node) as f64 / high as f64).min(1.0),
             _ => 0.0,
         };
-        let unsent = bytes * (1.0 - sent);
+        let (unsent, documents) = (bytes * (1.0 - sent), weight.items as f64 * (1.0 - sent));
         let left = cost * SWITCH_SHARE + cost * (1.0 - SWITCH_SHARE) * (1.0 - sent);
         all.copies += 1;
         all.bytes += unsent;
         all.cost += left;
         let from = all.nodes.entry(active).or_default();
-        (from.cost, from.outgoing) = (from.cost + left, from.outgoing + 1);
+        (from.cost, from.outgoing) = (from.cost + left, from.outgoing + documents);
         let to = all.nodes.entry(node).or_default();
-        (to.cost, to.incoming) = (to.cost + left, to.incoming + 1);
+        (to.cost, to.incoming) = (to.cost + left, to.incoming + documents);
     }
     if target.first() != Some(&active) || !matches!(plan.phase, VbPhase::Settled) {
         let left = MOVE_COST * SWITCH_SHARE;

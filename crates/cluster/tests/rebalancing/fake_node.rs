@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
 use settee_cluster::{
-    BucketInfo, BucketReport, Membership, Metadata, NodeReport, Recovery, VbPhase, VbPlan, VbReport,
+    BucketInfo, BucketReport, Membership, Metadata, NodeReport, Recovery, VbPhase, VbPlan, VbReport, Weight,
 };
 
 pub(crate) type CopyId = (BucketUuid, VbId);
@@ -177,7 +177,8 @@ impl FakeNode {
             let vb = VbId(at as u16);
             let Some(copy) = self.copies.get(&(bucket.uuid.clone(), vb)) else { continue };
             if copy.role == VbRole::Active && meta.rebalance.is_some() {
-                weights.push((vb, copy.log.len() as u64 * 1_000_000));
+                let items = copy.log.len() as u64;
+                weights.push((vb, Weight { bytes: items * 1_000_000, items }));
             }
             if !plan.is_quiet() || copy.unconfirmed {
                 vbs.push(VbReport {

@@ -129,13 +129,18 @@ fn the_time_left_is_right_within_a_fifth_after_the_first_tenth() {
     world.add_node();
     assert!(world.start_rebalance(&[]));
     let began = world.now_ms;
-    let mut guesses = Vec::new();
+    let (mut guesses, mut taken) = (Vec::new(), Vec::new());
     while world.meta().rebalance.is_some() {
         world.tick();
         if let Some(progress) = world.progress() {
+            // The node that was added has the highest number.
+            taken.extend(progress.nodes.last_key_value().map(|(_, node)| node.incoming));
             guesses.push((world.now_ms, progress.total, progress.eta_secs));
         }
     }
+    let last = taken.last().unwrap();
+    assert!(last.total > 0 && last.done > last.total * 9 / 10, "{last:?}");
+    assert!(taken.iter().any(|taken| taken.done < taken.total / 2), "it came bit by bit: {taken:?}");
     let took = world.now_ms - began;
     let checked = guesses.iter().filter(|(at, total, _)| *total >= 0.1 && *at < began + took * 9 / 10);
     for (at, total, eta) in checked {

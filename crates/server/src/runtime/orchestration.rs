@@ -12,7 +12,7 @@ use std::{
 use admin::{ClusterStatus, CutOff, NodeControl, NodeShare, RebalanceView};
 use base::NodeId;
 use cluster::{
-    ClusterError, Command, Metadata, NodeReport,
+    ClusterError, Command, Documents, Metadata, NodeReport,
     orchestrator::{Health, Orchestrator, RebalanceProgress},
 };
 use parking_lot::Mutex;
@@ -163,7 +163,11 @@ fn status(state: &State, metadata: &Metadata, leader: Option<NodeId>, now_millis
         nodes: progress
             .nodes
             .into_iter()
-            .map(|(id, node)| (id, NodeShare { done: node.done, ..NodeShare::default() }))
+            .map(|(id, node)| {
+                let documents = |documents: Documents| (documents.total, documents.done);
+                let (incoming, outgoing) = (documents(node.incoming), documents(node.outgoing));
+                (id, NodeShare { done: node.done, incoming, outgoing })
+            })
             .collect(),
     };
     let silent: BTreeSet<NodeId> = metadata.nodes.iter().map(|node| node.id).filter(is_silent).collect();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use base::{BucketUuid, VbId, VbRole};
-use cluster::NodeReport;
+use cluster::{NodeReport, Weight};
 use engine::{Bucket, VbInfo};
 
 use super::{OpenBuckets, outages::Outages};
@@ -27,7 +27,7 @@ struct OfBucket {
     bytes: u64,
     mem_used: u64,
     /// By active vBucket, what copying it would send; while vBuckets move.
-    weights: Vec<(VbId, u64)>,
+    weights: Vec<(VbId, Weight)>,
 }
 
 /// See the module.
@@ -89,10 +89,8 @@ fn gather(engine: &Bucket, with_weights: bool) -> OfBucket {
 }
 
 /// What copying a vBucket would send, about: what is on disk only is taken to be like what is in memory.
-fn weight(info: &VbInfo) -> u64 {
+fn weight(info: &VbInfo) -> Weight {
     let resident = info.items.saturating_sub(info.non_resident);
-    match info.item_bytes.checked_div(resident) {
-        Some(bytes_each) => bytes_each * info.items,
-        None => info.items * UNSEEN_BYTES,
-    }
+    let bytes_each = info.item_bytes.checked_div(resident).unwrap_or(UNSEEN_BYTES);
+    Weight { bytes: bytes_each * info.items, items: info.items }
 }
