@@ -83,6 +83,13 @@ enum Speech {
     Link(Box<Inbound>),
 }
 
+/// A packet, and what has been read behind it.
+#[derive(Clone, Copy, Debug)]
+struct Input<'a> {
+    packet: &'a [u8],
+    behind: &'a [u8],
+}
+
 #[derive(Debug)]
 struct Parked {
     ticket: u64,
@@ -203,7 +210,11 @@ impl Connection {
         match (&mut self.speech, &mut self.session.dcp) {
             (Speech::Link(link), _) => link.wake(ticket),
             (_, Some(dcp)) if ticket >= STREAM_TICKETS => dcp.wake(ticket),
-            _ => self.mark(ticket, |_| {}),
+            _ => {
+                if let Some(parked) = self.parked.iter_mut().find(|parked| parked.ticket == ticket) {
+                    parked.ready = true;
+                }
+            }
         }
     }
 
@@ -240,7 +251,15 @@ impl Connection {
 
     /// Marks a parked request whose slow work is done.
     pub(crate) fn complete(&mut self, ticket: u64, completion: Completion) {
-        self.mark(ticket, |parked| parked.completion = Some(completion));
+        let Some(parked) = self.parked.iter_mut().find(|parked| parked.ticket == ticket) else { return };
+        parked.ready = true;
+        parked.completion = Some(match completion {
+            Completion::Gathered { first, others } => {
+                self.session.ahead.fill(others);
+                Completion::Forwarded(first)
+            }
+            other => other,
+        });
     }
 
     /// Marks the parked requests whose deadline has passed; returns when to call again.
@@ -257,13 +276,6 @@ impl Connection {
         let waiting = self.parked.iter().filter(|parked| !parked.ready);
         self.timer = waiting.filter_map(|parked| parked.deadline).min();
         self.timer
-    }
-
-    fn mark(&mut self, ticket: u64, change: impl FnOnce(&mut Parked)) {
-        if let Some(parked) = self.parked.iter_mut().find(|parked| parked.ticket == ticket) {
-            parked.ready = true;
-            change(parked);
-        }
     }
 
     /// Follows the node's state, answers parked requests that can be, pushes a newer cluster map.
@@ -327,7 +339,8 @@ impl Connection {
                 _ => Flow::Close,
             }
         } else if let Decoded::Frame(frame) = decode_frame_within(&packet, usize::MAX) {
-            self.execute(&packet, &frame, None, Some(resumed), out, context)
+            let input = Input { packet: &packet, behind: &[] };
+            self.execute(input, &frame, None, Some(resumed), out, context)
         } else {
             // Only whole packets are parked.
             Flow::Close
@@ -389,8 +402,9 @@ impl Connection {
                         // Other commands may change what keys mean: look ahead anew behind them.
                         planned = if located.is_some() { planned - 1 } else { 0 };
                     }
-                    let packet = rest.get(..length).unwrap_or_default();
-                    (frame.header, self.execute(packet, &frame, located, None, out, context))
+                    let (packet, behind) = rest.split_at_checked(length).unwrap_or_default();
+                    let input = Input { packet, behind };
+                    (frame.header, self.execute(input, &frame, located, None, out, context))
                 }
                 Decoded::Incomplete { need } => return (at, After::Need(need)),
                 Decoded::Invalid(header) => {
@@ -501,7 +515,7 @@ impl Connection {
     /// Executes one packet. `located` says where its document is, if that was found out before.
     fn execute(
         &mut self,
-        packet: &[u8],
+        input: Input<'_>,
         frame: &Frame<'_>,
         located: Option<Located>,
         resumed: Option<Resumed>,
@@ -527,10 +541,10 @@ impl Connection {
                     self.blocked = true;
                     Flow::NotYet
                 } else {
-                    self.carry_out(packet, &request, resumed, out, context)
+                    self.carry_out(input, &request, resumed, out, context)
                 }
             }
-            Err(stop) => self.stop(packet, &frame.header, stop, 0, out, context),
+            Err(stop) => self.stop(input.packet, &frame.header, stop, 0, out, context),
         };
         context.keys = keys;
         flow
@@ -574,7 +588,7 @@ impl Connection {
 
     fn carry_out(
         &mut self,
-        packet: &[u8],
+        Input { packet, behind }: Input<'_>,
         request: &Request<'_>,
         resumed: Option<Resumed>,
         out: &mut Output,
@@ -601,6 +615,7 @@ impl Connection {
                 sent,
                 waiter,
                 call.resumed.as_ref(),
+                || forward::behind(call.session, request, behind),
                 call.context,
             ));
         }

@@ -14,7 +14,10 @@ use base::Status;
 use cluster::auth::Identity;
 use engine::Waiter;
 
-use crate::{forward::Unanswered, mailbox::Wakes};
+use crate::{
+    forward::together::{Answer, Answered},
+    mailbox::Wakes,
+};
 
 /// Jobs that may wait. At ~5 ms of hashing each, the last one is answered within the clients' time-outs.
 const QUEUED_MAX: usize = 1024;
@@ -26,8 +29,10 @@ pub(crate) enum Completion {
     Login(Option<Identity>),
     /// How a slow command ended.
     Done(Result<(), Status>),
-    /// What another node answered to a request: a whole packet.
-    Forwarded(Result<Box<[u8]>, Unanswered>),
+    /// What another node answered to a request.
+    Forwarded(Answer),
+    /// As before, and what was answered to retrievals behind the request: their keys and packets.
+    Gathered { first: Answer, others: Vec<Answered> },
 }
 
 type Work = Box<dyn FnOnce() -> Completion + Send>;

@@ -13,6 +13,7 @@ use crate::{
     call::Stop,
     context::Context,
     dcp::DcpLink,
+    forward::together::Ahead,
     sasl::Exchange,
     shared::{BucketEntry, ConfigDocument, ConfigVersion, Snapshot},
     transport::Transport,
@@ -42,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) exchange: Option<Exchange>,
     /// Present once the connection was opened for DCP.
     pub(crate) dcp: Option<Box<DcpLink>>,
+    /// Answers of other nodes to what is next on the plain memcached port.
+    pub(crate) ahead: Ahead,
     /// It said goodbye.
     pub(crate) quitting: bool,
     /// What the client calls itself.
@@ -86,6 +89,7 @@ impl Session {
             pushed: None,
             exchange: None,
             dcp: None,
+            ahead: Ahead::default(),
             quitting: false,
             agent: None,
             peer: socket.and_then(|socket| socket.peer_addr().ok()),
@@ -136,7 +140,11 @@ impl Session {
             // Legacy access was switched off: as if it had never been let in.
             self.attach(None, snapshot);
         }
-        if new.uuid == old.uuid { Standing::Good } else { Standing::BucketReplaced }
+        if new.uuid == old.uuid {
+            return Standing::Good;
+        }
+        self.ahead.clear();
+        Standing::BucketReplaced
     }
 
     fn attach(&mut self, bucket: Option<Arc<BucketEntry>>, snapshot: &Snapshot) {

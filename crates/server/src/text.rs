@@ -12,7 +12,11 @@ use crate::{
     admission,
     call::{Resumed, Stage, Stop},
     context::Context,
-    fetch, forward,
+    fetch,
+    forward::{
+        self,
+        together::{self, Retrieval},
+    },
     handlers::{get::plain_body, node, stats},
     helper::Completion,
     meter::OpKind,
@@ -167,7 +171,7 @@ impl TextCall<'_> {
         match here(self, command) {
             Err(Stop::Status(Status::NotMyVbucket)) => {
                 let vb = self.session.vbucket_of(forward::text::key_of(command));
-                Err(self.forward(vb, forward::text::change(vb, command)))
+                Err(self.forward(vb, forward::text::change(vb, command), Vec::new))
             }
             other => other,
         }
@@ -194,9 +198,11 @@ impl TextCall<'_> {
                 self.rest = Some(command_for(logical, remaining, with_cas, expiry));
                 return Err(Stop::Park(Stage::More, None));
             }
-            match self.retrieve_one(logical, with_cas, expiry, scratch).map_err(status_of) {
+            let others = remaining.clone();
+            match self.retrieve_one((logical, others), with_cas, expiry, scratch).map_err(status_of) {
                 Ok(()) | Err(Ok(Status::KeyNotFound)) => {}
                 Err(Ok(status)) => {
+                    self.session.ahead.clear();
                     reply::append_failure(&mut self.out.bytes, status);
                     return Ok(());
                 }
@@ -208,19 +214,27 @@ impl TextCall<'_> {
             // A key that was fetched has been given its try; the next one has its own.
             self.resumed = None;
         }
+        self.session.ahead.clear();
         self.out.bytes.extend_from_slice(reply::END);
         Ok(())
     }
 
-    fn retrieve_one(
+    /// One document; the keys behind it are asked for together with it, should another node have it.
+    fn retrieve_one<'k>(
         &mut self,
-        logical: &[u8],
+        (logical, others): (&[u8], impl Iterator<Item = &'k [u8]>),
         with_cas: bool,
         expiry: Option<i64>,
         scratch: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         // Touching again what has been touched changes nothing more.
-        if let Some(packet) = forward::arrived(&mut self.resumed, true)? {
+        let mut answered = forward::arrived(&mut self.resumed, true)?;
+        if answered.is_none()
+            && let Some(packet) = self.session.ahead.take(logical)
+        {
+            answered = forward::verdict(packet)?;
+        }
+        if let Some(packet) = answered {
             let found = forward::text::found(&packet)?;
             let cas = with_cas.then_some(found.cas);
             reply::append_value_line(&mut self.out.bytes, logical, found.flags, found.value.len(), cas);
@@ -251,7 +265,9 @@ impl TextCall<'_> {
         match found {
             Err(Stop::Fetch) => Err(self.fetch(vb, key)),
             Err(Stop::Status(Status::NotMyVbucket)) => {
-                Err(self.forward(vb, forward::text::retrieval(vb, logical, expiry)))
+                let retrieval = |vb, key: &[u8]| forward::text::retrieval(vb, key, expiry);
+                let packet = retrieval(vb, logical);
+                Err(self.forward(vb, packet, || together::far(self.session, others, retrieval)))
             }
             other => other,
         }
@@ -269,10 +285,10 @@ impl TextCall<'_> {
         fetch::ask(self.session, vb, key, waiter, self.resumed.as_ref(), self.context)
     }
 
-    /// Has the owner of a vBucket asked.
-    fn forward(&self, vb: VbId, packet: Option<Vec<u8>>) -> Stop {
+    /// Has the owner of a vBucket asked, and with it for what is behind.
+    fn forward(&self, vb: VbId, packet: Option<Vec<u8>>, behind: impl FnOnce() -> Vec<Retrieval>) -> Stop {
         let waiter = self.context.waiter(self.ticket);
-        forward::ask(self.session, vb, packet, waiter, self.resumed.as_ref(), self.context)
+        forward::ask(self.session, vb, packet, waiter, self.resumed.as_ref(), behind, self.context)
     }
 
     /// Lets a mutation wait for its turn when the bucket is paced.

@@ -112,7 +112,7 @@ pub struct Keys<'a>(pub(super) &'a [u8]);
 
 impl<'a> Keys<'a> {
     /// The keys; at least one unless the command was `gat` without any.
-    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> + Clone {
         line::words(self.0)
     }
 }

@@ -1,13 +1,16 @@
 //! A connection to a peer's document port, with a thread of its own: what has gathered in its queue is sent in one write
 //! and answered before the next, so that requests of many clients share a round trip.
 //!
-//! Every job is completed exactly once. A batch is small enough to lie in the sockets' buffers while nobody reads, or it
+//! Every packet's answer is delivered exactly once. A batch is small enough to lie in the sockets' buffers while nobody reads, or it
 //! is a single packet: so neither side can wait for the other to read first.
 
 use std::{
     io::{self, BufReader, Read, Write},
     net::{TcpStream, ToSocketAddrs},
-    sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
+    },
     thread,
     time::Duration,
 };
@@ -20,8 +23,15 @@ use protocol::{
     hello::{Feature, FeatureSet},
 };
 
-use super::Unanswered;
-use crate::{account::Accounted, helper::Completion, mailbox::Wakes};
+use super::{
+    Unanswered,
+    together::{Answer, Gathering},
+};
+use crate::{
+    account::{Accounted, NodeAccount, NodePool},
+    helper::Completion,
+    mailbox::Wakes,
+};
 
 /// Requests that may wait for a link.
 const QUEUED_MAX: usize = 1024;
@@ -51,13 +61,65 @@ impl Peer {
     }
 }
 
-/// A packet to be answered.
+/// Packets to be answered, in one go.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) waiter: Waiter,
-    pub(super) packet: Vec<u8>,
-    /// Of the packet.
-    pub(super) _held: Accounted,
+    bytes: Vec<u8>,
+    reader: Reader,
+    /// Of the packets.
+    _held: Accounted,
+}
+
+/// Who wants the answers.
+#[derive(Debug)]
+enum Reader {
+    /// Whoever asked for one thing.
+    One(Waiter),
+    /// Whoever asked for more; by packet, its place among that.
+    Many(Arc<Gathering>, Vec<usize>),
+}
+
+impl Job {
+    /// One packet.
+    pub(super) fn one(waiter: Waiter, packet: Vec<u8>, account: &Arc<NodeAccount>) -> Self {
+        Self::new(packet, Reader::One(waiter), account)
+    }
+
+    /// Those of a gathering's packets that go to one peer, with their places. Together they must fit a batch, but for a
+    /// single one.
+    pub(super) fn part(
+        gathering: &Arc<Gathering>,
+        packets: Vec<(usize, Vec<u8>)>,
+        account: &Arc<NodeAccount>,
+    ) -> Self {
+        let (places, packets): (Vec<_>, Vec<_>) = packets.into_iter().unzip();
+        Self::new(packets.concat(), Reader::Many(Arc::clone(gathering), places), account)
+    }
+
+    fn new(bytes: Vec<u8>, reader: Reader, account: &Arc<NodeAccount>) -> Self {
+        let _held = Accounted::new(account, NodePool::Forwarding, bytes.len());
+        Self { bytes, reader, _held }
+    }
+
+    fn packets(&self) -> usize {
+        match &self.reader {
+            Reader::One(_) => 1,
+            Reader::Many(_, places) => places.len(),
+        }
+    }
+
+    /// The answer to one of the packets, by its number.
+    fn answer(&self, number: usize, answer: Answer, wakes: &Wakes) {
+        let told = match &self.reader {
+            Reader::One(waiter) => Some((*waiter, Completion::Forwarded(answer))),
+            Reader::Many(gathering, places) => {
+                places.get(number).and_then(|place| gathering.put(*place, answer))
+            }
+        };
+        if let Some((waiter, completion)) = told {
+            wakes.complete(waiter, completion);
+        }
+    }
 }
 
 /// The sending end of a link; its thread ends when this is dropped.
@@ -104,7 +166,7 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes) {
             }
             Err(error) => {
                 tracing::debug!(%error, host = peer.host, port = peer.port, "cannot forward to a node");
-                complete(wakes, &batch, Unanswered::Unsent);
+                give_up(wakes, &batch, 0, Unanswered::Unsent);
             }
         }
     }
@@ -125,16 +187,16 @@ fn gather(jobs: &Receiver<Job>, kept_for_later: &mut Option<Job>) -> Option<Vec<
         Some(job) => job,
         None => jobs.recv().ok()?,
     };
-    let mut bytes = first.packet.len();
+    let mut bytes = first.bytes.len();
     let mut batch = vec![first];
     while batch.len() < BATCH_JOBS && bytes < BATCH_BYTES {
         match jobs.try_recv() {
-            Ok(job) if bytes + job.packet.len() > BATCH_BYTES => {
+            Ok(job) if bytes + job.bytes.len() > BATCH_BYTES => {
                 *kept_for_later = Some(job);
                 break;
             }
             Ok(job) => {
-                bytes += job.packet.len();
+                bytes += job.bytes.len();
                 batch.push(job);
             }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
@@ -143,26 +205,32 @@ fn gather(jobs: &Receiver<Job>, kept_for_later: &mut Option<Job>) -> Option<Vec<
     Some(batch)
 }
 
-fn complete(wakes: &Wakes, jobs: &[Job], how: Unanswered) {
-    for job in jobs {
-        wakes.complete(job.waiter, Completion::Forwarded(Err(how)));
+/// There will be no answers, but for so many packets of the first job that had theirs.
+fn give_up(wakes: &Wakes, jobs: &[Job], answered: usize, how: Unanswered) {
+    for (at, job) in jobs.iter().enumerate() {
+        let first = if at == 0 { answered } else { 0 };
+        (first..job.packets()).for_each(|number| job.answer(number, Err(how), wakes));
     }
 }
 
 /// Sends a batch and delivers its answers; false if the connection is of no use any more.
 fn exchange(connection: &mut BufReader<TcpStream>, batch: &[Job], wakes: &Wakes) -> bool {
-    let bytes: Vec<u8> = batch.iter().flat_map(|job| job.packet.iter().copied()).collect();
+    let bytes: Vec<u8> = batch.iter().flat_map(|job| job.bytes.iter().copied()).collect();
     if let Err(error) = connection.get_mut().write_all(&bytes) {
         tracing::debug!(%error, "a link to another node broke");
-        complete(wakes, batch, Unanswered::Lost);
+        give_up(wakes, batch, 0, Unanswered::Lost);
         return false;
     }
-    for (at, job) in batch.iter().enumerate() {
+    let packets = batch
+        .iter()
+        .enumerate()
+        .flat_map(|(at, job)| (0..job.packets()).map(move |number| (at, job, number)));
+    for (at, job, number) in packets {
         match read_packet(connection) {
-            Ok(packet) => wakes.complete(job.waiter, Completion::Forwarded(Ok(packet))),
+            Ok(packet) => job.answer(number, Ok(packet), wakes),
             Err(error) => {
                 tracing::debug!(%error, "a link to another node broke");
-                complete(wakes, batch.get(at..).unwrap_or_default(), Unanswered::Lost);
+                give_up(wakes, batch.get(at..).unwrap_or_default(), number, Unanswered::Lost);
                 return false;
             }
         }

@@ -4,13 +4,15 @@
 //! A request is first tried here. Where the engine says that the vBucket is not its own, the request is parked, and goes
 //! as a binary packet to the node that the map names ([`link`]). Its answer is that of the request; if the owner says
 //! that it is not the owner either, a change of the map is under way, and the request is tried again in a moment, here
-//! first. So a client rides through rebalance and failover, up to [`FORWARD_MILLIS`].
+//! first. So a client rides through rebalance and failover, up to [`FORWARD_MILLIS`]. Retrievals that stand one behind the
+//! other are asked for together ([`together`]).
 //!
 //! What is never repeated: a change of which it is not known whether it was made. Order per client is that of its
 //! requests, since a connection waits for whatever it has parked. Queues are bounded; a full one is a temporary failure.
 
 mod link;
 pub(crate) mod text;
+pub(crate) mod together;
 
 use std::{
     collections::HashMap,
@@ -23,7 +25,6 @@ use parking_lot::Mutex;
 use protocol::binary::{Decoded, Frame, Opcode, Request as Packet, Response, decode_frame, write_response};
 
 use crate::{
-    account::{Accounted, NodePool},
     call::{Call, Request, Resumed, Stage, Stop},
     context::Context,
     helper::Completion,
@@ -31,6 +32,7 @@ use crate::{
     session::Session,
 };
 use link::{Job, Link, Peer};
+use together::Retrieval;
 
 /// How long a request looks for its owner.
 const FORWARD_MILLIS: u64 = 2_500;
@@ -73,10 +75,10 @@ impl Forwarder {
         let _ = self.wakes.set(wakes);
     }
 
-    /// Sends a packet to a peer; its answer comes as a completion for `waiter`.
-    fn submit(&self, peer: Peer, job: Job) -> Result<(), Status> {
+    /// Has a peer asked for a client's connection; answers come as completions.
+    fn submit(&self, peer: Peer, connection: u64, job: Job) -> Result<(), Status> {
         let Some(wakes) = self.wakes.get() else { return Err(Status::TemporaryFailure) };
-        let lane = job.waiter.connection % LINKS_PER_PEER;
+        let lane = connection % LINKS_PER_PEER;
         let mut links = self.links.lock();
         let link = match links.get(&(peer.clone(), lane)) {
             Some(link) => Arc::clone(link),
@@ -90,6 +92,13 @@ impl Forwarder {
         };
         drop(links);
         link.submit(job)
+    }
+
+    /// Tells whoever is to be told, if anybody is.
+    fn complete(&self, told: Option<(Waiter, Completion)>) {
+        if let (Some(wakes), Some((waiter, completion))) = (self.wakes.get(), told) {
+            wakes.complete(waiter, completion);
+        }
     }
 }
 
@@ -108,13 +117,14 @@ fn owner(session: &Session, vb: VbId, context: &Context) -> Option<Peer> {
 }
 
 /// Asks the owner of a vBucket that is not here, or rests before that is tried again; says how the request ends for now.
-/// `packet` is the request in binary.
+/// `packet` is the request in binary; `behind` are retrievals that may be asked for with it, if it is one itself.
 pub(crate) fn ask(
     session: &Session,
     vb: VbId,
     packet: Option<Vec<u8>>,
     waiter: Waiter,
     resumed: Option<&Resumed>,
+    behind: impl FnOnce() -> Vec<Retrieval>,
     context: &Context,
 ) -> Stop {
     let now = context.now.mono_millis;
@@ -130,8 +140,14 @@ pub(crate) fn ask(
     let came_back = before.is_some_and(|(forwarding, _)| forwarding.sent);
     let Some(peer) = owner(session, vb, context).filter(|_| !came_back) else { return rest };
     let Some(packet) = packet else { return Stop::Status(Status::Invalid) };
-    let held = Accounted::new(&context.shared.account, NodePool::Forwarding, packet.len());
-    match context.shared.forward.submit(peer, Job { waiter, packet, _held: held }) {
+    let behind = behind();
+    let submitted = if behind.is_empty() {
+        let job = Job::one(waiter, packet, &context.shared.account);
+        context.shared.forward.submit(peer, waiter.connection, job)
+    } else {
+        together::ask(session, (peer, packet), behind, waiter, context)
+    };
+    match submitted {
         Ok(()) => Stop::Park(Stage::Forward(Forwarding { until, sent: true }), Some(now + ANSWER_MILLIS)),
         Err(status) => Stop::Status(status),
     }
@@ -150,15 +166,23 @@ pub(crate) fn arrived(resumed: &mut Option<Resumed>, repeatable: bool) -> Result
     };
     let unknown = if repeatable { Ok(None) } else { Err(Stop::Status(Status::Internal)) };
     match completion.take() {
-        Some(Completion::Forwarded(Ok(packet))) => match status_of(&packet) {
-            Status::Success => Ok(Some(packet)),
-            Status::NotMyVbucket => Ok(None),
-            status => Err(Stop::Status(status)),
-        },
+        Some(Completion::Forwarded(Ok(packet))) => verdict(packet),
         Some(Completion::Forwarded(Err(Unanswered::Unsent))) => Ok(None),
         Some(_) => unknown,
         None if *timed_out => unknown,
         None => Ok(None),
+    }
+}
+
+/// What an answer says: success, a refusal, or nothing if its sender turned out not to be the owner.
+///
+/// # Errors
+/// What the owner refused the request with.
+pub(crate) fn verdict(packet: Box<[u8]>) -> Result<Option<Box<[u8]>>, Stop> {
+    match status_of(&packet) {
+        Status::Success => Ok(Some(packet)),
+        Status::NotMyVbucket => Ok(None),
+        status => Err(Stop::Status(status)),
     }
 }
 
@@ -179,15 +203,24 @@ fn frame_of(packet: &[u8]) -> Result<Frame<'_>, Stop> {
 
 /// Answers a binary request that was forwarded, if its owner has.
 pub(crate) fn answer(call: &mut Call<'_, '_>) -> Result<bool, Stop> {
-    let Some(packet) = arrived(&mut call.resumed, is_repeatable(call.request.loud))? else {
-        return Ok(false);
-    };
+    let loud = call.request.loud;
+    let mut answered = arrived(&mut call.resumed, is_repeatable(loud))?;
+    if !is_repeatable(loud) {
+        call.session.ahead.clear();
+    } else if answered.is_none()
+        && let Some(packet) = call.session.ahead.take(call.request.frame.key)
+    {
+        answered = verdict(packet)?;
+    }
+    let Some(packet) = answered else { return Ok(false) };
     let frame = frame_of(&packet)?;
     // Quiet reads say what they have found, quiet changes that they failed.
     if !call.request.is_quiet() || is_retrieval(call.request.loud) {
         let response = Response::new(Status::Success).with_cas(frame.header.cas);
         let header = &call.request.frame.header;
-        write_response(&mut call.out.bytes, header, false, &response, frame.extras, frame.key, frame.value);
+        // It may have been asked for by another command.
+        let key = if loud == Opcode::Getk { call.request.frame.key } else { &[] };
+        write_response(&mut call.out.bytes, header, false, &response, frame.extras, key, frame.value);
     }
     Ok(true)
 }
@@ -207,6 +240,11 @@ pub(crate) fn packet_of(request: &Request<'_>) -> Option<Vec<u8>> {
     };
     sent.encode(&mut packet).ok()?;
     Some(packet)
+}
+
+/// The retrievals in the input behind a request that can be asked for together with it.
+pub(crate) fn behind(session: &Session, request: &Request<'_>, input: &[u8]) -> Vec<Retrieval> {
+    if is_repeatable(request.loud) { together::far_requests(session, input) } else { Vec::new() }
 }
 
 /// Whether doing it twice is doing it once.

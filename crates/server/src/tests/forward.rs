@@ -2,14 +2,14 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     sync::mpsc,
     time::Duration,
 };
 
 use base::{Status, VbId};
 use cluster::Command;
-use protocol::binary::{Opcode, Request};
+use protocol::binary::{Decoded, Opcode, Request, Response, decode_frame, write_response};
 
 use super::harness::{Client, Node, encode, options};
 use crate::{ListenerKind, Workers, helper::Completion};
@@ -148,6 +148,93 @@ fn binary_requests_keep_their_order_and_their_silence() {
         let refused = client.receive();
         assert_eq!((refused.opaque, refused.status), (2000 + opaque, Status::KeyExists));
         assert_eq!(refused.opcode, Opcode::Addq.code());
+    }
+    pair.stop();
+}
+
+/// A node that answers retrievals when it has been asked for so many, not before.
+fn patient_peer(expected: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let socket = socket.unwrap();
+            std::thread::spawn(move || answer_when_asked_for(expected, socket));
+        }
+    });
+    address
+}
+
+fn answer_when_asked_for(expected: usize, mut socket: TcpStream) {
+    let (mut bytes, mut chunk, mut held_back) = (Vec::new(), [0; 4096], Vec::new());
+    while let Ok(read @ 1..) = socket.read(&mut chunk) {
+        bytes.extend_from_slice(&chunk[..read]);
+        let (mut at, mut answers) = (0, Vec::new());
+        while let Decoded::Frame(frame) = decode_frame(&bytes[at..]) {
+            let is_get = [Opcode::Get, Opcode::Getk].map(Opcode::code).contains(&frame.header.opcode);
+            let (list, extras, value): (_, &[u8], _) =
+                if is_get { (&mut held_back, &[0; 4], frame.key) } else { (&mut answers, &[], &[][..]) };
+            let success = Response::new(Status::Success);
+            let mut answer = Vec::new();
+            write_response(&mut answer, &frame.header, false, &success, extras, &[], value);
+            list.push(answer);
+            at += frame.packet_len();
+        }
+        bytes.drain(..at);
+        if held_back.len() >= expected {
+            answers.append(&mut held_back);
+        }
+        socket.write_all(&answers.concat()).unwrap();
+    }
+}
+
+#[test]
+fn what_is_asked_for_together_costs_its_owner_one_round_trip() {
+    const FAR: usize = 30;
+    let mut node = Node::new();
+    let keys = (0..).map(|number| format!("key{number}"));
+    let is_far = |key: &String| node.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 1;
+    let mut left = FAR;
+    // Those that are here, and are not there, stand in between.
+    let keys: Vec<String> = keys
+        .take_while(|key| {
+            left -= usize::from(left > 0 && is_far(key));
+            left > 0
+        })
+        .collect();
+    let far: Vec<&String> = keys.iter().filter(|&key| is_far(key)).collect();
+    let peer = patient_peer(far.len());
+    node.give_half_to(BUCKET, peer);
+    let (facing, address) = node.serve(ListenerKind::Memcached, &options());
+
+    let found: String = far.iter().map(|key| format!("VALUE {key} 0 {}\r\n{key}\r\n", key.len())).collect();
+    say(&mut client(address), &format!("get {}\r\n", keys.join(" ")), &format!("{found}END\r\n"));
+
+    let mut binary = Client::connect(address);
+    let getkq = |key: &String| encode(&Request { key: key.as_bytes(), ..Request::new(Opcode::Getkq) });
+    let mut requests: Vec<Vec<u8>> = keys.iter().map(getkq).collect();
+    requests.push(encode(&Request::new(Opcode::Noop)));
+    binary.send(&requests.concat());
+    for key in &far {
+        let read = binary.receive();
+        assert_eq!((read.opcode, read.status), (Opcode::Getkq.code(), Status::Success));
+        assert_eq!((&read.key, &read.value), (&key.as_bytes().to_vec(), &key.as_bytes().to_vec()));
+    }
+    assert_eq!(binary.receive().opcode, Opcode::Noop.code());
+    facing.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn nothing_is_read_before_a_change_that_stands_in_front_of_it() {
+    let pair = Pair::new();
+    let key = far_key(&pair.first);
+    let get = Request { key: key.as_bytes(), ..Request::new(Opcode::Getq) };
+    let set = Request { key: key.as_bytes(), value: b"x", extras: &[0; 8], ..Request::new(Opcode::Setq) };
+    let mut client = Client::connect(pair.address);
+    client.send(&[encode(&get), encode(&set), encode(&get), encode(&get)].concat());
+    for _ in 0..2 {
+        let read = client.receive();
+        assert_eq!((read.status, read.text().as_str()), (Status::Success, "x"));
     }
     pair.stop();
 }
