@@ -8,23 +8,32 @@
 //! waits behind it. With unordered execution only commands that must not be reordered do, and a bound on parked
 //! requests keeps their memory bounded. While a connection is blocked nothing is read from it, but what has been read
 //! is looked through for more that the disk will be asked for ([`look_ahead`]).
+//!
+//! | module | job |
+//! |---|---|
+//! | this one | what the first byte decides; binary requests from packet to handler |
+//! | [`text`] | the same for the text protocol |
+//! | [`waiting`] | parked requests |
+//! | [`prefetch`], [`look_ahead`] | having what comes next fetched from memory, and from disk |
 
 mod look_ahead;
+mod prefetch;
+mod text;
+mod waiting;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use base::{DocKey, HashedKey, hash};
+use base::{DocKey, HashedKey};
 use protocol::{
     binary::{Decoded, Frame, Header, Magic, Opcode, decode_frame_within, document_key, validate},
     hello::Feature,
-    text::{Command, Parsed, parse},
+    text::{Parsed, parse},
 };
-
 use replication::producer::STREAM_TICKETS;
 
 use crate::{
     admission,
-    call::{Call, Request, Resumed, Stage, Stop},
+    call::{Call, Request, Resumed, Stop},
     context::Context,
     fetch, forward, handlers,
     helper::Completion,
@@ -32,10 +41,13 @@ use crate::{
     output::Output,
     reply::{self, HangUp},
     session::{Session, Standing},
-    text::{Step, TextCall, TextState},
+    text::TextState,
     transport::Transport,
     workers::ListenerKind,
 };
+
+pub(crate) use prefetch::Located;
+use waiting::{Parked, Waiting};
 
 /// Requests of one connection that are decoded ahead of execution.
 const BATCH: usize = 32;
@@ -43,10 +55,6 @@ const BATCH: usize = 32;
 const CHECKED_REQUESTS: usize = 16;
 /// Requests of one connection before others get their turn.
 const TURN_REQUESTS: usize = 256;
-/// Requests of one connection that may be parked, with unordered execution.
-const PARKED_MAX: usize = 128;
-/// Bytes of parked packets of one connection.
-const PARKED_BYTES_MAX: usize = 32 << 20;
 /// Largest packet body of a connection without bucket or identity: nothing it may send is longer.
 const STRANGER_BODY_BYTES_MAX: usize = 64 * 1024;
 
@@ -63,13 +71,6 @@ pub(crate) enum After {
     Blocked,
     /// To be closed once its output is written.
     Close,
-}
-
-/// Where a document is: its vBucket, and the hash of its encoded key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Located {
-    vb: base::VbId,
-    hash: u64,
 }
 
 /// What the first byte decided.
@@ -90,37 +91,16 @@ struct Input<'a> {
     behind: &'a [u8],
 }
 
-#[derive(Debug)]
-struct Parked {
-    ticket: u64,
-    packet: Box<[u8]>,
-    read_at: Instant,
-    /// When the batch began in which it was parked.
-    since: Instant,
-    stage: Stage,
-    completion: Option<Completion>,
-    /// When it is executed again whatever happens (monotonic milliseconds).
-    deadline: Option<u64>,
-    timed_out: bool,
-    /// To be executed again.
-    ready: bool,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) session: Session,
     speech: Speech,
-    parked: Vec<Parked>,
-    parked_bytes: usize,
-    next_ticket: u64,
+    waiting: Waiting,
     /// Nothing may be executed for now.
     blocked: bool,
     /// A parked request must not be overtaken.
     barrier: bool,
-    /// When the worker will call [`Connection::expire`]: no later than the first deadline of a parked request. One
-    /// for all of them, since most are done long before, and there may be many.
-    timer: Option<u64>,
 }
 
 /// What became of one request.
@@ -158,31 +138,22 @@ impl Connection {
     }
 
     fn speaking(session: Session, speech: Speech) -> Self {
-        Self {
-            session,
-            speech,
-            parked: Vec::new(),
-            parked_bytes: 0,
-            next_ticket: 0,
-            blocked: false,
-            barrier: false,
-            timer: None,
-        }
+        Self { session, speech, waiting: Waiting::default(), blocked: false, barrier: false }
     }
 
     /// Whether requests wait for something.
     pub(crate) fn has_parked(&self) -> bool {
-        !self.parked.is_empty()
+        !self.waiting.is_empty()
     }
 
     /// Whether a parked request can be executed.
     pub(crate) fn has_ready(&self) -> bool {
-        self.parked.iter().any(|parked| parked.ready)
+        self.waiting.has_ready()
     }
 
     /// Bytes of parked packets.
     pub(crate) fn parked_bytes(&self) -> usize {
-        self.parked_bytes
+        self.waiting.bytes()
     }
 
     /// Whether nothing more may be executed, and so nothing be read, until a parked request is done.
@@ -200,8 +171,8 @@ impl Connection {
     /// It is about to be closed: what waits for its turn is to take none from others.
     pub(crate) fn leave(&self, context: &Context) {
         let Some(bucket) = self.session.attached() else { return };
-        for parked in &self.parked {
-            admission::forget(bucket, &parked.stage, context.waiter(parked.ticket));
+        for (ticket, stage) in self.waiting.stages() {
+            admission::forget(bucket, stage, context.waiter(ticket));
         }
     }
 
@@ -210,11 +181,7 @@ impl Connection {
         match (&mut self.speech, &mut self.session.dcp) {
             (Speech::Link(link), _) => link.wake(ticket),
             (_, Some(dcp)) if ticket >= STREAM_TICKETS => dcp.wake(ticket),
-            _ => {
-                if let Some(parked) = self.parked.iter_mut().find(|parked| parked.ticket == ticket) {
-                    parked.ready = true;
-                }
-            }
+            _ => self.waiting.wake(ticket),
         }
     }
 
@@ -251,9 +218,8 @@ impl Connection {
 
     /// Marks a parked request whose slow work is done.
     pub(crate) fn complete(&mut self, ticket: u64, completion: Completion) {
-        let Some(parked) = self.parked.iter_mut().find(|parked| parked.ticket == ticket) else { return };
-        parked.ready = true;
-        parked.completion = Some(match completion {
+        let Some(completion_of) = self.waiting.wake_with(ticket) else { return };
+        *completion_of = Some(match completion {
             Completion::Gathered { first, others } => {
                 self.session.ahead.fill(others);
                 Completion::Forwarded(first)
@@ -264,18 +230,7 @@ impl Connection {
 
     /// Marks the parked requests whose deadline has passed; returns when to call again.
     pub(crate) fn expire(&mut self, now_millis: u64) -> Option<u64> {
-        if self.timer.is_some_and(|timer| timer > now_millis) {
-            // An earlier deadline was set after the one that brought us here; that call has been made or will be.
-            return None;
-        }
-        for parked in &mut self.parked {
-            if parked.deadline.is_some_and(|deadline| deadline <= now_millis) {
-                (parked.timed_out, parked.ready) = (true, true);
-            }
-        }
-        let waiting = self.parked.iter().filter(|parked| !parked.ready);
-        self.timer = waiting.filter_map(|parked| parked.deadline).min();
-        self.timer
+        self.waiting.expire(now_millis)
     }
 
     /// Follows the node's state, answers parked requests that can be, pushes a newer cluster map.
@@ -286,18 +241,18 @@ impl Connection {
         match self.session.refresh(&context.snapshot) {
             Standing::Good => {}
             // What waits for something of the bucket that was there would wait for ever.
-            Standing::BucketReplaced if !self.parked.iter().any(|parked| parked.stage.is_of_bucket()) => {}
+            Standing::BucketReplaced if !self.waiting.stages().any(|(_, stage)| stage.is_of_bucket()) => {}
             Standing::BucketReplaced | Standing::BucketGone => return After::Close,
         }
         if !self.session.follow_dcp(context) {
             return After::Close;
         }
         handlers::config::push(&mut self.session, out, context);
-        while let Some(index) = self.parked.iter().position(|parked| parked.ready) {
+        while self.waiting.has_ready() {
             if out.is_full() {
                 return After::Again;
             }
-            let parked = self.parked.swap_remove(index);
+            let Some(parked) = self.waiting.take_ready() else { break };
             if self.resume(parked, out, context) == Flow::Close {
                 return After::Close;
             }
@@ -305,8 +260,8 @@ impl Connection {
                 return After::Again;
             }
         }
-        self.barrier &= !self.parked.is_empty();
-        self.blocked &= self.barrier || self.is_crowded();
+        self.barrier &= !self.waiting.is_empty();
+        self.blocked &= self.barrier || self.waiting.is_crowded();
         After::Ready
     }
 
@@ -314,20 +269,13 @@ impl Connection {
         self.session.has(Feature::UnorderedExecution) && matches!(self.speech, Speech::Binary)
     }
 
-    fn is_crowded(&self) -> bool {
-        self.parked.len() >= PARKED_MAX
-            || self.parked_bytes >= PARKED_BYTES_MAX
-            || self.parked.iter().any(|parked| parked.stage.is_alone())
-    }
-
     fn resume(&mut self, parked: Parked, out: &mut Output, context: &mut Context) -> Flow {
-        self.parked_bytes -= parked.packet.len();
         let Parked { ticket, packet, read_at, since, stage, completion, timed_out, .. } = parked;
         if let (Some(phase), Some(bucket)) = (stage.phase(), self.session.attached()) {
             let waited = context.stopwatch.at().saturating_duration_since(since);
             bucket.meter.record_phase(context.worker, phase, 1, waited);
         }
-        let others = self.parked.len();
+        let others = self.waiting.len();
         let now_read_at = std::mem::replace(&mut context.read_at, read_at);
         let resumed = Resumed { ticket, stage, completion, timed_out };
         let flow = if let Speech::Text(_) = self.speech {
@@ -367,7 +315,7 @@ impl Connection {
                 Some(_) => self.speech = Speech::Text(Box::default()),
             }
         }
-        let (others, queued) = (self.parked.len(), context.stopwatch.queued());
+        let (others, queued) = (self.waiting.len(), context.stopwatch.queued());
         let result = match self.speech {
             Speech::Text(_) => self.consume_text(input, out, context),
             _ => self.consume_binary(input, out, context),
@@ -443,67 +391,6 @@ impl Connection {
         }
     }
 
-    /// Decodes a batch ahead: has the table lines of its keys fetched, then the documents these point to. Returns the
-    /// length of the batch.
-    fn plan(&self, input: &[u8], context: &mut Context) -> usize {
-        context.planned.clear();
-        let Some(bucket) = self.session.attached() else { return 0 };
-        let mut rest = input;
-        while context.planned.len() < BATCH {
-            let Decoded::Frame(frame) = decode_frame_within(rest, base::limits::FRAME_BODY_BYTES_MAX) else {
-                break;
-            };
-            rest = rest.get(frame.packet_len()..).unwrap_or_default();
-            let located = self.locate(&frame);
-            if let Some(Located { vb, hash }) = located {
-                bucket.engine.prefetch(vb, hash);
-            }
-            context.planned.push(located);
-        }
-        for Located { vb, hash } in context.planned.iter().flatten() {
-            bucket.engine.prefetch_item(*vb, *hash);
-        }
-        context.planned.len()
-    }
-
-    /// Where the document is if `input` is one request for one; its table line is fetched meanwhile. Pipelines look
-    /// ahead themselves.
-    pub(crate) fn preview(&self, input: &[u8]) -> Option<Located> {
-        let bucket = self.session.attached()?;
-        let Decoded::Frame(frame) = decode_frame_within(input, base::limits::FRAME_BODY_BYTES_MAX) else {
-            return None;
-        };
-        if frame.packet_len() < input.len() {
-            return None;
-        }
-        let located = self.locate(&frame)?;
-        bucket.engine.prefetch(located.vb, located.hash);
-        Some(located)
-    }
-
-    /// Has a document fetched from memory, its table line being there.
-    pub(crate) fn prefetch_document(&self, located: Located) {
-        if let Some(bucket) = self.session.attached() {
-            bucket.engine.prefetch_item(located.vb, located.hash);
-        }
-    }
-
-    fn locate(&self, frame: &Frame<'_>) -> Option<Located> {
-        let has_key = Opcode::from_wire(frame.header.opcode).is_some_and(Opcode::has_document_key);
-        if !has_key {
-            return None;
-        }
-        let collections = self.session.has(Feature::Collections);
-        let vb = match self.session.places_by_key() {
-            false => frame.header.vbucket(),
-            // The logical key is behind a prefix, which is decoded when the request's turn comes.
-            true if collections => return None,
-            true => self.session.vbucket_of(frame.key),
-        };
-        let hash = encoded_hash(frame.key, collections)?;
-        Some(Located { vb, hash })
-    }
-
     fn answer_invalid(&mut self, header: &Header, out: &mut Output, context: &mut Context) -> Flow {
         if !header.magic.is_client_request() {
             return Flow::Close;
@@ -536,7 +423,7 @@ impl Connection {
         let mut keys = std::mem::take(&mut context.keys);
         let flow = match self.decode(frame, located, &mut keys) {
             Ok(request) => {
-                let overtakes = resumed.is_none() && !self.parked.is_empty();
+                let overtakes = resumed.is_none() && !self.waiting.is_empty();
                 if overtakes && (request.info.barrier || !request.opcode.may_reorder()) {
                     self.blocked = true;
                     Flow::NotYet
@@ -594,7 +481,7 @@ impl Connection {
         out: &mut Output,
         context: &mut Context,
     ) -> Flow {
-        let ticket = self.ticket_for(resumed.as_ref());
+        let ticket = self.waiting.ticket_for(resumed.as_ref());
         let mark = out.mark();
         let mut call = Call { session: &mut self.session, request, out, context, ticket, resumed };
         let mut result = match forward::answer(&mut call) {
@@ -636,7 +523,7 @@ impl Connection {
         if flow == Flow::Parked {
             let may_go_on = self.is_unordered() && request.opcode.may_reorder() && !request.info.barrier;
             self.barrier |= !may_go_on;
-            self.blocked |= !may_go_on || self.is_crowded();
+            self.blocked |= !may_go_on || self.waiting.is_crowded();
             return if self.blocked { Flow::Parked } else { Flow::Next };
         }
         context.ran(handlers::kind_of(request.loud));
@@ -659,118 +546,17 @@ impl Connection {
             Stop::Fetch => (base::Status::TemporaryFailure, None),
             Stop::Close => return Flow::Close,
             Stop::Park(stage, deadline) => {
-                self.park(packet, stage, ticket, deadline, context);
+                self.waiting.park(packet, stage, ticket, deadline, context);
                 return Flow::Parked;
             }
         };
         reply::refuse(&mut self.session, header, out, context, status, words).into()
     }
 
-    /// What a request is parked under: what it was parked under before, or a new ticket.
-    fn ticket_for(&mut self, resumed: Option<&Resumed>) -> u64 {
-        let ticket = resumed.map_or(self.next_ticket, |resumed| resumed.ticket);
-        self.next_ticket = self.next_ticket.max(ticket + 1);
-        ticket
-    }
-
-    fn park(
-        &mut self,
-        packet: &[u8],
-        stage: Stage,
-        ticket: u64,
-        deadline: Option<u64>,
-        context: &mut Context,
-    ) {
-        if let Some(millis) = deadline
-            && self.timer.is_none_or(|timer| millis < timer)
-        {
-            self.timer = Some(millis);
-            context.wake_at(millis);
-        }
-        self.parked_bytes += packet.len();
-        let ready = stage.is_ready();
-        self.parked.push(Parked {
-            ticket,
-            packet: packet.into(),
-            read_at: context.read_at,
-            since: context.stopwatch.at(),
-            stage,
-            completion: None,
-            deadline,
-            timed_out: false,
-            ready,
-        });
-    }
-
     /// Records what was executed since `others` requests were parked; `queued` is how long it waited for its turn.
     fn record_batch(&self, others: usize, queued: Option<Duration>, context: &mut Context) {
-        let parked = self.parked.len().saturating_sub(others) as u64;
+        let parked = self.waiting.len().saturating_sub(others) as u64;
         context.record_batch(self.session.attached().map(|bucket| &*bucket.meter), parked, queued);
-    }
-
-    fn consume_text(&mut self, input: &[u8], out: &mut Output, context: &mut Context) -> (usize, After) {
-        let mut at = 0;
-        let mut executed = 0;
-        if self.session.attached().is_none() {
-            out.bytes.extend_from_slice(b"SERVER_ERROR no bucket is served on this port\r\n");
-            return (0, After::Close);
-        }
-        loop {
-            if self.blocked {
-                return (at, After::Blocked);
-            }
-            if out.is_full() || executed >= TURN_REQUESTS {
-                return (at, After::Again);
-            }
-            let rest = input.get(at..).unwrap_or_default();
-            let Speech::Text(state) = &mut self.speech else { return (at, After::Close) };
-            match state.step(rest, out) {
-                Step::Need(need) => return (at, After::Need(need)),
-                Step::Skip(length) => at += length,
-                Step::Close => return (at, After::Close),
-                Step::Command(command, length) => {
-                    let packet = rest.get(..length).unwrap_or_default();
-                    let flow = self.execute_text(packet, &command, None, out, context);
-                    if flow == Flow::Close {
-                        return (at, After::Close);
-                    }
-                    at += length;
-                    if flow == Flow::Parked {
-                        self.look_ahead_text(input.get(at..).unwrap_or_default(), context);
-                    }
-                    executed += 1;
-                    context.laboured |= executed % CHECKED_REQUESTS == 0;
-                }
-            }
-            if context.is_turn_over() {
-                return (at, After::Again);
-            }
-        }
-    }
-
-    fn execute_text(
-        &mut self,
-        packet: &[u8],
-        command: &Command<'_>,
-        resumed: Option<Resumed>,
-        out: &mut Output,
-        context: &mut Context,
-    ) -> Flow {
-        let ticket = self.ticket_for(resumed.as_ref());
-        let session = &mut self.session;
-        let mut call = TextCall { session, out, context, ticket, resumed, rest: None };
-        let outcome = call.execute(command);
-        let rest = call.rest.take();
-        match outcome {
-            Ok(()) => Flow::Next,
-            Err(Stop::Park(stage, deadline)) => {
-                self.park(rest.as_deref().unwrap_or(packet), stage, ticket, deadline, context);
-                self.barrier = true;
-                self.blocked = true;
-                Flow::Parked
-            }
-            Err(_) => Flow::Close,
-        }
     }
 }
 
@@ -793,14 +579,4 @@ fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
 fn fetch(call: &Call<'_, '_>) -> Stop {
     let (vb, key) = (call.request.vb, call.request.key);
     fetch::ask(call.session, vb, key, call.waiter(), call.resumed.as_ref(), call.context)
-}
-
-/// `None` for what is too long to be a key; it is refused when its turn comes.
-fn encoded_hash(key: &[u8], collections: bool) -> Option<u64> {
-    if collections {
-        return Some(hash::key_hash(key));
-    }
-    let mut encoded = [0; base::limits::ENCODED_KEY_BYTES_MAX];
-    encoded.get_mut(1..=key.len())?.copy_from_slice(key);
-    encoded.get(..=key.len()).map(hash::key_hash)
 }

@@ -17,7 +17,7 @@ use crate::{call::Stage, context::Context, handlers, text};
 impl Connection {
     /// Whether everything waits for a document to come from disk.
     fn waits_for_disk(&self) -> bool {
-        self.blocked && self.parked.iter().any(|parked| matches!(parked.stage, Stage::Fetch { .. }))
+        self.blocked && self.waiting.stages().any(|(_, stage)| matches!(stage, Stage::Fetch { .. }))
     }
 
     /// Asks for the documents of the requests in `input`, which are behind the one that waits.
@@ -49,8 +49,8 @@ impl Connection {
             }
         };
         // What waits itself may be the rest of a longer list.
-        for parked in &self.parked {
-            if let Parsed::Command { command, .. } = parse(&parked.packet, base::limits::VALUE_BYTES_MAX) {
+        for packet in self.waiting.packets() {
+            if let Parsed::Command { command, .. } = parse(packet, base::limits::VALUE_BYTES_MAX) {
                 keys_of(&command).take(BATCH).for_each(&mut ask);
             }
         }
