@@ -196,3 +196,60 @@ fn cut_off(orchestrator: &Orchestrator, metadata: &Metadata, silent: &BTreeSet<N
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use base::BucketUuid;
+    use cluster::{BucketParams, BucketReport, NodeInfo, Ports};
+
+    use super::*;
+
+    fn cluster_of_two() -> Metadata {
+        let node = |id: u16| {
+            let first = NodeInfo::first(id.to_string(), format!("127.0.0.{id}"), Ports::default());
+            NodeInfo { id: NodeId(id), ..first }
+        };
+        let params = BucketParams { ram_quota_mb: Some(100), ..BucketParams::default() };
+        let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u".into()), params };
+        let commands = [Command::SetNode(node(0)), create, Command::AddNode(node(1))];
+        commands
+            .iter()
+            .fold(Metadata::new("c".into(), 1024), |state, command| state.apply(command).unwrap().0)
+    }
+
+    #[test]
+    fn replicas_that_are_not_fed_are_those_of_nodes_that_are_there() {
+        let metadata = cluster_of_two();
+        let (uuid, cut_off_from) = (BucketUuid("u".into()), BTreeMap::from([(NodeId(0), 5)]));
+        let bucket = BucketReport {
+            uuid,
+            ready: true,
+            vbs: Vec::new(),
+            items: 0,
+            bytes: 0,
+            weights: Vec::new(),
+            cut_off: cut_off_from,
+            latency: None,
+        };
+        let mut orchestrator = Orchestrator::new();
+        orchestrator.report(
+            NodeReport {
+                node: NodeId(1),
+                uuid: "1".into(),
+                boot: 1,
+                applied: 1,
+                data_quota: 0,
+                data_used: 0,
+                disk_total: 0,
+                disk_free: 0,
+                buckets: vec![bucket],
+            },
+            7,
+        );
+        let told = |silent: &[NodeId]| cut_off(&orchestrator, &metadata, &silent.iter().copied().collect());
+        let expected = CutOff { bucket: "b".into(), from: NodeId(0), to: NodeId(1), copies: 5 };
+        assert_eq!(told(&[]), [expected]);
+        assert!(told(&[NodeId(0)]).is_empty(), "there is nobody to be fed by");
+        assert!(told(&[NodeId(1)]).is_empty(), "what it said last may be old");
+    }
+}

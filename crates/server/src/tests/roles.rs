@@ -93,6 +93,13 @@ fn a_replica_is_read_by_those_who_ask_for_one() {
     let found = wire.ask(&replica);
     assert_eq!((found.status, found.value.last()), (Status::Success, Some(&b'1')));
 
+    // What is asked of documents in general is asked of active copies.
+    assert_eq!(wire.ask(&Request::new(Opcode::GetRandomKey)).status, Status::KeyNotFound);
+    let stats = wire.ask_all(&Request::new(Opcode::Stat));
+    let of = |name: &[u8]| stats.iter().find(|stat| stat.key == name).map(|stat| stat.text());
+    assert_eq!(of(b"curr_items").as_deref(), Some("0"));
+    assert_eq!(of(b"vb_replica_curr_items").as_deref(), Some("1"));
+
     let list = [&[0, 0, 0, 2][..], KEY].concat();
     let observed = wire.ask(&Request { value: &list, ..Request::new(Opcode::Observe) });
     assert_eq!((observed.status, &observed.value[7..]), (Status::Success, &read.cas.to_be_bytes()[..]));
