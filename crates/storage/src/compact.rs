@@ -33,7 +33,7 @@ use crate::{
     api::{CompactBudget, CompactReport, Liveness},
     counters::count,
     error::StoreError,
-    format::UNIT,
+    format::{UNIT, padded},
     key_index,
     log::Core,
     segment::Segment,
@@ -147,7 +147,11 @@ fn compact(
     // A step that failed late, or a commit that was repeated, leaves copies of one version.
     kept.dedup_by_key(|record| (record.vb, record.seqno, record.hash));
     count(&core.counters.compaction_bytes_read, bytes_read);
-    let outputs = output::write(core, inputs, &kept, &mut effort)?;
+    let outputs = output::write(core, inputs, &kept, &mut effort).inspect_err(|cause| {
+        if matches!(cause, StoreError::NoSpace) {
+            recount(inputs, &kept);
+        }
+    })?;
     let written: u64 = outputs.iter().map(|output| output.data_end()).sum();
     count(&core.counters.compaction_bytes_written, written);
     let removed = core.removed.load(Ordering::Relaxed);
@@ -171,6 +175,18 @@ fn compact(
     report.tombstones_purged += purged.len() as u64;
     report.purged.extend(highest);
     Ok(())
+}
+
+/// There was no space for what is alive in victims: perhaps they were thought to have less of it, for what was committed twice, or
+/// was lost in a crash, has been accounted for as well. Now it is known, and the next choice goes by it.
+fn recount(inputs: &[Arc<Segment>], kept: &[Kept]) {
+    let mut live = vec![0; inputs.len()];
+    for record in kept {
+        if let Some(units) = live.get_mut(record.victim as usize) {
+            *units += padded(u64::from(record.length)) / UNIT;
+        }
+    }
+    inputs.iter().zip(live).for_each(|(victim, units)| victim.set_units(victim.units(), units));
 }
 
 /// Takes segments out of the store: first a synced manifest without them, with it the set, then the files.

@@ -139,12 +139,26 @@ fn a_disk_that_fills_up_before_anything_was_compacted_can_be_compacted() {
 
 #[test]
 fn compaction_on_a_full_disk_copies_no_more_at_once_than_it_has_set_aside() {
+    // What is alive may be known, or thought to be less than it is.
+    for is_known in [true, false] {
+        compact_with_small_reserve(is_known);
+    }
+}
+
+fn compact_with_small_reserve(is_known: bool) {
     let place = Place::fault(7);
     let small =
         Options { reserve_bytes: 300_000, segment_bytes: 100_000, segment_bytes_min: 100_000, ..options() };
     let store = place.open_with(small.clone()).unwrap();
     let written: Vec<_> = (1..=300).map(|n| commit(&store, &filler(n)).unwrap()).collect();
     delete_of_each(&store, &written, 4);
+    for (n, locators) in (1..).zip(&written).filter(|_| !is_known) {
+        let replaces = |i: u16| Version {
+            replaces: locators[usize::from(i)],
+            ..tombstone(i, &format!("other{n}"), 5000 + n, 5)
+        };
+        commit(&store, &(4..8).map(replaces).collect::<Vec<_>>()).unwrap();
+    }
     drop(store);
     // What is left of all of them would fit one segment now, and is several times the reserve.
     let large = Options { segment_bytes: 4 << 20, segment_bytes_min: 4 << 20, ..small };
