@@ -59,6 +59,8 @@ const GRACE_MILLIS: u64 = 5_000;
 const ROUNDS_MAX: u32 = 2_000;
 /// On a full disk with less than this, deletions have too little to free.
 const ENOUGH_TO_HEAL: u64 = 8 << 20;
+/// What is run unless told otherwise: two at random, and those in which a full disk was not healed once.
+const SEEDS: [u64; 5] = [6, 7, 11, 12, 24];
 /// So few dirty bytes are no reason to refuse a write.
 const FEW_DIRTY_BYTES: u64 = 1 << 20;
 
@@ -663,10 +665,11 @@ impl Drop for Announce {
 
 #[test]
 fn a_bucket_under_pressure_keeps_its_promises() {
-    let (first, seeds, steps) =
-        (number("PRESSURE_FIRST", 6), number("PRESSURE_SEEDS", 3), number("PRESSURE_STEPS", 250));
+    let (first, count) = (number("PRESSURE_FIRST", 0), number("PRESSURE_SEEDS", 0));
+    let seeds = if count > 0 { (first..first + count).collect() } else { SEEDS.to_vec() };
+    let steps = number("PRESSURE_STEPS", 250);
     let mut durable = 0;
-    for seed in first..first + seeds {
+    for seed in seeds {
         let mut world = World::new(seed);
         let mut announce = Announce(seed, 0);
         for step in 0..steps {
@@ -681,5 +684,6 @@ fn a_bucket_under_pressure_keeps_its_promises() {
         assert!(stored > 0 && refused > 0 && reads > 0 && drained > 0, "no pressure: {:?}", world.tally);
         durable += world.tally.durable;
     }
-    assert!(durable > 0, "no durable write was committed");
+    // One seed alone may have none.
+    assert!(durable > 0 || count == 1, "no durable write was committed");
 }
