@@ -318,7 +318,8 @@ impl VBucket {
     /// Commits a prepare, if it is still in progress; `new` is the version it becomes. Whether it did.
     ///
     /// # Errors
-    /// When there is no memory for it in the table: it goes on being in progress.
+    /// When there is no memory for it in the table, and [`Refusal::Fetch`] while only the disk knows what it replaces: it
+    /// goes on being in progress.
     fn commit<'e>(
         &mut self,
         env: &Env<'e>,
@@ -330,14 +331,32 @@ impl VBucket {
         let replaces_lost = prepare.replaces_lost;
         let key: Box<[u8]> = new.as_ref().key().into();
         let key = HashedKey::new(DocKey::trusted(&key));
-        let old = self.table.find(key.hash, key.key.encoded()).map(Current::of);
+        let (old, is_lost) = if replaces_lost { (None, true) } else { self.replaced_by_decree(key)? };
         let seqno = self.publish(env, key, old.as_ref(), new, after)?;
-        if replaces_lost {
+        if is_lost {
             self.give_up_lost(env.shard, key);
         }
         self.checkpoint.note_commit(prepared);
         self.complete(prepared, Outcome::Committed(seqno), env.now, after);
         Ok(true)
+    }
+
+    /// The version of a key that one replaces which is beyond question; or that there was one, lost to damage.
+    ///
+    /// # Errors
+    /// [`Refusal::Fetch`] when it may be on disk only: it is counted as long as nobody knows.
+    pub(crate) fn replaced_by_decree(
+        &mut self,
+        key: HashedKey<'_>,
+    ) -> Result<(Option<Current>, bool), Refusal> {
+        if let Some(found) = self.table.find(key.hash, key.key.encoded()) {
+            return Ok((Some(Current::of(found)), false));
+        }
+        match self.settle_absent(key) {
+            Ok(_) => Ok((None, false)),
+            Err(Refusal::Status(_)) => Ok((None, true)),
+            Err(Refusal::Fetch) => Err(Refusal::Fetch),
+        }
     }
 
     /// Aborts a prepare that is in progress. False when there is no memory for saying so.
@@ -578,8 +597,11 @@ impl Bucket {
         versions: Vec<(Seqno, Option<NewItem<'_>>)>,
     ) -> usize {
         let collections = self.collections.load();
+        // Taken over with a copy whose document is on disk only: it is brought first, and stays while this is in progress.
+        let mut wanted: Option<Box<[u8]>> = None;
         let mut after = self.aftermath(env.shard);
         let mut v = slot.vb.lock();
+        let vb = v.id;
         if v.incarnation != incarnation || v.role != VbRole::Active {
             // Emptied meanwhile: what has these seqnos now are other writes. Or not the active's any more.
             return 0;
@@ -593,12 +615,21 @@ impl Bucket {
             let completed = if is_dropped {
                 v.abort(env, prepared, &mut after)
             } else {
-                v.commit(env, prepared, version, &mut after).is_ok()
+                let committed = v.commit(env, prepared, version, &mut after);
+                if committed == Err(Refusal::Fetch) {
+                    wanted = v.pending.at(prepared).map(|prepare| env.shard.item(&prepare.item).key().into());
+                }
+                committed.is_ok()
             };
             if !completed {
                 break;
             }
             done += 1;
+        }
+        drop(v);
+        if let Some(key) = wanted {
+            // The housekeeper tries again in any case.
+            let _ = self.enqueue_fetch(vb, HashedKey::new(DocKey::trusted(&key)), None);
         }
         done
     }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use base::{
     Cas, Datatype, DocKey, HashedKey, NodeId, Seqno, Status, VbRole, VbUuid,
-    bucket::{BucketKind, DurabilityLevel},
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
 };
 use settee_engine::{
-    BucketOptions, Delete, Durable, Mutated, Refusal, ReplicaItem, ReplicaKind, ReplicaMarker, Store,
-    Topology, Waiter,
+    BucketChange, BucketOptions, Budget, Delete, Durable, Mutated, Refusal, ReplicaItem, ReplicaKind,
+    ReplicaMarker, Store, Topology, Waiter,
 };
 use support::{
     Clock, Disk, FaultDisk, MemDisk, MemStore, Rig, options,
@@ -496,6 +496,44 @@ fn a_replica_that_cannot_read_what_it_prepared_is_built_anew() {
     pipe.drain(&active, &replica);
     replica.warm_up();
     assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"prepared, and to be committed");
+}
+
+#[test]
+fn what_a_promoted_copy_commits_replaces_what_it_has_on_disk_only() {
+    let (active, mut replica) =
+        (node(BucketKind::Couchbase, VbRole::Dead), node_on(Arc::new(FaultDisk::new(5, 0)), VbRole::Dead));
+    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
+    replica.bucket.make_replica(VB, 1).unwrap();
+    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    set(&active, b"\0k", b"on disk only", DurabilityLevel::None).unwrap();
+    pipe.drain(&active, &replica);
+    replica.flush();
+    let change = |quota_bytes| BucketChange {
+        quota_bytes: Some(quota_bytes),
+        eviction: Some(EvictionPolicy::FullEviction),
+        ..BucketChange::default()
+    };
+    replica.bucket.reconfigure(change(0));
+    // The pager gives a document that was just written some turns.
+    (0..100).for_each(|_| _ = replica.bucket.page(replica.now(), Budget::default()));
+    replica.bucket.reconfigure(change(replica.options.quota_bytes));
+    assert_eq!(replica.bucket.stats().evicted, 1);
+    let prepared = set(&active, b"\0k", b"prepared", MAJORITY).unwrap();
+    while status(&replica).prepares == 0 {
+        assert_eq!(pipe.step(&active, &replica, 1 << 20, usize::MAX), Step::Moved);
+    }
+    drop(pipe);
+    replica.bucket.activate(VB, 2, turned(), replica.now()).unwrap();
+    replica.bucket.acknowledge(VB, 2, A, prepared.seqno, replica.now()).unwrap();
+    for _ in 0..3 {
+        while replica.bucket.run_fetches(0, 16, replica.now()) > 0 {}
+        replica.bucket.time_out_durable(replica.now());
+    }
+    assert_eq!(status(&replica).prepares, 0);
+    assert_eq!(
+        (get(&replica, b"\0k").unwrap(), replica.bucket.stats().curr_items),
+        (b"prepared".to_vec(), 1)
+    );
 }
 
 #[test]

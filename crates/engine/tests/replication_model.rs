@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use base::{
     NodeId, Seqno, Status, VbRole,
-    bucket::{BucketKind, DurabilityLevel},
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
 };
-use settee_engine::{BucketOptions, Budget, Delete, Durable, Mutated, Store, Topology, Waiter};
+use settee_engine::{BucketChange, BucketOptions, Budget, Delete, Durable, Mutated, Store, Topology, Waiter};
 use storage::RecordKind;
 use support::{
     Clock, Disk, FaultDisk, Rig, options,
@@ -73,6 +73,8 @@ struct World {
     keys: Vec<History>,
     in_progress: Vec<InProgress>,
     acknowledged: usize,
+    /// Values and documents that went to the disk only.
+    ejected: u64,
 }
 
 fn key(number: u8) -> [u8; 2] {
@@ -88,6 +90,11 @@ impl World {
                 shards: 1,
                 replicas: 2,
                 role: VbRole::Dead,
+                eviction: if seed % 5 == 1 {
+                    EvictionPolicy::FullEviction
+                } else {
+                    EvictionPolicy::ValueOnly
+                },
                 seed: seed * 10 + index,
                 part_bytes_max: if seed.is_multiple_of(2) { 300 } else { 1 << 20 },
                 cursor_bytes_max: if seed.is_multiple_of(3) { Some(200) } else { None },
@@ -107,6 +114,7 @@ impl World {
             keys: (0..KEYS).map(|_| History::default()).collect(),
             in_progress: Vec::new(),
             acknowledged: 0,
+            ejected: 0,
         };
         world.lead(0);
         world
@@ -233,6 +241,10 @@ impl World {
                 self.pipes[node] = (step != Step::Broken).then_some(pipe);
             }
             (0..3).for_each(|node| self.rig_mut(node).flush());
+            // A commit may wait for what it replaces.
+            let active = self.rig(self.active);
+            while active.bucket.run_fetches(0, 16, active.now()) > 0 {}
+            active.bucket.time_out_durable(active.now());
         }
         self.ask();
         self.is_fragile = false;
@@ -309,7 +321,12 @@ impl World {
             84..87 => {
                 let rig = self.rig(self.dice.0 as usize % 3);
                 rig.bucket.compact_eagerly(0, rig.now()).unwrap();
+                let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+                rig.bucket.reconfigure(quota(1));
                 rig.bucket.page(rig.now(), Budget::default());
+                rig.bucket.reconfigure(quota(rig.options.quota_bytes));
+                let gone = rig.bucket.stats().non_resident;
+                self.ejected += gone;
             }
             87..89 => {
                 (0..3).for_each(|node| self.rig_mut(node).clock.advance_secs(31));
@@ -405,7 +422,7 @@ impl World {
 fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
     let seeds = std::env::var("REPLICATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
     let first = std::env::var("REPLICATION_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
-    let mut acknowledged = 0;
+    let (mut acknowledged, mut ejected) = (0, 0);
     for seed in first..first + seeds {
         println!("seed {seed}");
         let mut world = World::new(seed);
@@ -414,7 +431,9 @@ fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
             world.check();
         }
         acknowledged += world.acknowledged;
+        ejected += world.ejected;
     }
+    assert!(ejected > 0, "nothing was ever on disk only");
     assert!(
         acknowledged > seeds as usize * 5,
         "{acknowledged} durable writes of {seeds} seeds were acknowledged"

@@ -14,7 +14,7 @@ use crate::{
     prepares::{Outcome, version_of},
     shard::Env,
     system_events::SystemEvent,
-    vbucket::{Current, VBucket},
+    vbucket::VBucket,
 };
 
 impl Bucket {
@@ -132,7 +132,7 @@ impl VBucket {
                 self.close_prepare_of(key, Outcome::Aborted, env.now, after);
             }
             (_, Some(new)) => {
-                let (old, is_lost) = self.replaced_on_replica(key)?;
+                let (old, is_lost) = self.replaced_by_decree(key)?;
                 self.publish_at(env, key, old.as_ref(), new, item.seqno, after)?;
                 if is_lost {
                     self.give_up_lost(env.shard, key);
@@ -155,21 +155,6 @@ impl VBucket {
             self.end_snapshot(env, after);
         }
         Ok(())
-    }
-
-    /// The version that a replica's item replaces, or that there was one, lost to damage.
-    ///
-    /// # Errors
-    /// [`Refusal::Fetch`] when it may be on disk only: it is counted as long as nobody knows.
-    fn replaced_on_replica(&mut self, key: HashedKey<'_>) -> Result<(Option<Current>, bool), Refusal> {
-        if let Some(found) = self.table.find(key.hash, key.key.encoded()) {
-            return Ok((Some(Current::of(found)), false));
-        }
-        match self.settle_absent(key) {
-            Ok(_) => Ok((None, false)),
-            Err(Refusal::Status(_)) => Ok((None, true)),
-            Err(Refusal::Fetch) => Err(Refusal::Fetch),
-        }
     }
 
     /// There is nothing up to a seqno.
