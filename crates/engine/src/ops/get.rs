@@ -1,12 +1,13 @@
 //! GET: the operation everything else is measured against.
 
-use base::{Cas, HashedKey, Now, Status, VbId};
+use base::{Cas, HashedKey, Now, Status, VbId, VbRole};
 
 use crate::{
     bucket::Bucket,
     doc::DocView,
     item::{FREQUENCY_MAX, FREQUENCY_OCTAVE, ItemRef},
     notify::Refusal,
+    shard::Env,
     vbucket::{VBucket, is_due},
 };
 
@@ -40,17 +41,48 @@ impl Bucket {
             return Ok(read(&DocView::of(item, cas, &door.env.shard.arena)));
         }
         v.settle(&door.env, key, &mut after)?;
-        let Some(item) = v.shown(&door.env, key) else {
-            v.ops.get_misses += 1;
+        v.read_shown(&door.env, key, read)
+    }
+
+    /// `GET_REPLICA`: reads a document where this node has a replica of it. Nothing changes by that: what has expired is not
+    /// there, and stays as it is until the active says that it is gone. `read` runs under the vBucket's lock.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when it has none, `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` when the copy is in the making
+    /// and the document may be still to come; [`Refusal::Fetch`] when it is not in memory.
+    pub fn get_replica<R>(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        now: Now,
+        read: impl FnOnce(&DocView<'_>) -> R,
+    ) -> Result<R, Refusal> {
+        let door = self.door(vb, key, now)?;
+        let mut guard = door.enter_as(VbRole::Replica)?;
+        guard.settle_replica(&door.env, key)?;
+        guard.read_shown(&door.env, key, read)
+    }
+}
+
+impl VBucket {
+    /// Reads the document that a reader is shown. The key has been settled.
+    fn read_shown<R>(
+        &mut self,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        read: impl FnOnce(&DocView<'_>) -> R,
+    ) -> Result<R, Refusal> {
+        let Some(item) = self.shown(env, key) else {
+            self.ops.get_misses += 1;
             return Err(Status::KeyNotFound.into());
         };
         if !item.is_resident() {
-            return Err(v.missing(key));
+            return Err(self.missing(key));
         }
-        count_use(item, v.ops.get_hits);
-        let cas = shown_cas(v, key, item, now);
-        let result = read(&DocView::of(item, cas, &door.env.shard.arena));
-        v.ops.get_hits += 1;
+        count_use(item, self.ops.get_hits);
+        let cas = shown_cas(self, key, item, env.now);
+        let result = read(&DocView::of(item, cas, &env.shard.arena));
+        self.ops.get_hits += 1;
         Ok(result)
     }
 }

@@ -5,7 +5,6 @@ mod concat;
 mod counter;
 mod delete;
 mod get;
-mod get_replica;
 mod lock;
 mod meta;
 mod observe;
