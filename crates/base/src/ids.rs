@@ -82,6 +82,28 @@ impl Seqno {
     }
 }
 
+impl VbUuid {
+    /// All bits that are used: no more than a number in JSON carries, as in kv_engine.
+    const MASK: u64 = (1 << 48) - 1;
+    /// Below the generation: what makes branches of one generation different.
+    const RANDOM_BITS: u32 = 30;
+    const GENERATION_MAX: u64 = Self::MASK >> Self::RANDOM_BITS;
+
+    /// Which of two branches was begun with more knowledge: one begins with everything that was acknowledged on those of
+    /// smaller generations. (Beyond a quarter of a million they are all the same.)
+    #[must_use]
+    pub const fn generation(self) -> u64 {
+        (self.0 & Self::MASK) >> Self::RANDOM_BITS
+    }
+
+    /// The same but for its generation.
+    #[must_use]
+    pub const fn of_generation(self, generation: u64) -> Self {
+        let generation = if generation < Self::GENERATION_MAX { generation } else { Self::GENERATION_MAX };
+        Self(self.0 & ((1 << Self::RANDOM_BITS) - 1) | generation << Self::RANDOM_BITS)
+    }
+}
+
 impl CollectionId {
     /// The default collection, which every bucket has until somebody drops it.
     pub const DEFAULT: CollectionId = CollectionId(0);

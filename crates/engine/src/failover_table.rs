@@ -1,15 +1,17 @@
 //! The branches of a vBucket's history.
 //!
-//! A branch begins when the vBucket is created, and whenever mutations that were handed out may have been lost: after
-//! an unclean stop. Clients hold (uuid, seqno) tokens; a token is still good if its seqno lies before the point where
-//! a younger branch took over. An entry is synced before anything is served under it.
+//! A branch begins when the vBucket is created, whenever mutations that were handed out may have been lost (after an
+//! unclean stop), and whenever another node takes over. Clients hold (uuid, seqno) tokens; a token is still good if its
+//! seqno lies before the point where a younger branch took over. An entry is synced before anything is served under it.
+//!
+//! A uuid tells its branch's generation ([`VbUuid::generation`]): later than those of all branches that it descends from,
+//! and no earlier than its term. So of two copies of a vBucket the one on the branch of the later generation holds
+//! everything that was ever acknowledged, whatever the other one has more.
 
 use base::{Seqno, VbUuid};
 
 /// How many branches are remembered (kv_engine, `max_failover_entries`).
 const ENTRIES_MAX: usize = 25;
-/// kv_engine keeps uuids within what a JSON number can carry.
-const UUID_MASK: u64 = (1 << 48) - 1;
 
 /// Never empty; newest branch first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +50,19 @@ impl FailoverTable {
         self.entries.first().map_or(VbUuid(0), |entry| entry.0)
     }
 
-    /// A new branch takes over behind `seqno`.
-    pub(crate) fn begin(&mut self, uuid: VbUuid, seqno: Seqno) {
+    /// A new branch takes over behind `seqno`, decided in a term; `uuid` is of no generation yet.
+    pub(crate) fn begin(&mut self, uuid: VbUuid, term: u64, seqno: Seqno) {
+        let generation = term.max(self.uuid().generation() + 1);
         self.entries.retain(|&(_, start)| start <= seqno);
-        self.entries.insert(0, (uuid, seqno));
+        self.entries.insert(0, (uuid.of_generation(generation), seqno));
         self.entries.truncate(ENTRIES_MAX);
+    }
+
+    /// The branch that a copy with everything up to a seqno is on. Where that is the very beginning of one, it has all that
+    /// there was when the branch began.
+    pub(crate) fn uuid_at(&self, seqno: Seqno) -> VbUuid {
+        let entry = self.entries.iter().find(|entry| entry.1 <= seqno).or(self.entries.last());
+        entry.map_or(VbUuid(0), |entry| entry.0)
     }
 
     /// All branches with the seqno each began at.
@@ -66,10 +76,10 @@ impl FailoverTable {
     }
 }
 
-/// A uuid for a branch, from the bucket's seed and whatever makes this branch different from others.
+/// A uuid for a branch that descends from none, from the bucket's seed and whatever makes it different from others.
 pub(crate) fn branch_uuid(seed: u64, vb: u16, salt: u64) -> VbUuid {
     let mixed = mix(seed ^ mix(u64::from(vb) + 1) ^ mix(salt).rotate_left(17));
-    VbUuid((mixed & UUID_MASK).max(1))
+    VbUuid(mixed.max(1)).of_generation(0)
 }
 
 /// The finaliser of SplitMix64: spreads whatever differs over all bits.
@@ -87,13 +97,31 @@ mod tests {
     #[test]
     fn an_older_branch_ends_where_the_next_one_began() {
         let mut table = FailoverTable::new(VbUuid(1));
-        table.begin(VbUuid(2), Seqno(10));
-        table.begin(VbUuid(3), Seqno(15));
-        assert_eq!(table.uuid(), VbUuid(3));
-        assert_eq!(table.end_of(VbUuid(1)), Some(Seqno(10)));
-        assert_eq!(table.end_of(VbUuid(2)), Some(Seqno(15)));
-        assert_eq!(table.end_of(VbUuid(3)), None);
+        table.begin(VbUuid(2), 0, Seqno(10));
+        table.begin(VbUuid(3), 0, Seqno(15));
+        let [third, second, first] = [0, 1, 2].map(|index: usize| table.log()[index].0);
+        assert_eq!((table.uuid(), first), (third, VbUuid(1)));
+        assert_eq!(table.end_of(first), Some(Seqno(10)));
+        assert_eq!(table.end_of(second), Some(Seqno(15)));
+        assert_eq!(table.end_of(third), None);
         assert_eq!(table.end_of(VbUuid(9)), None);
+        let at = [0, 9, 10, 14, 15, 99].map(|seqno| table.uuid_at(Seqno(seqno)));
+        assert_eq!(at, [first, first, second, second, third, third]);
+    }
+
+    #[test]
+    fn generations_rise_with_terms_and_with_each_branch() {
+        let mut table = FailoverTable::new(branch_uuid(1, 2, 3));
+        let mut generations = vec![table.uuid().generation()];
+        for term in [7, 7, 3, 20] {
+            table.begin(branch_uuid(1, 2, term), term, Seqno(5));
+            generations.push(table.uuid().generation());
+        }
+        assert_eq!(generations, [0, 7, 8, 9, 20]);
+        // What began elsewhere in a later term comes before what began here, and is not outdone by a failed attempt.
+        let mut elsewhere = FailoverTable::new(branch_uuid(1, 2, 3));
+        elsewhere.begin(branch_uuid(4, 2, 21), 21, Seqno(0));
+        assert!(elsewhere.uuid().generation() > table.uuid().generation());
     }
 
     #[test]
@@ -110,11 +138,12 @@ mod tests {
     #[test]
     fn branches_beyond_the_point_of_return_are_forgotten_and_the_log_is_bounded() {
         let mut table = FailoverTable::new(VbUuid(1));
-        table.begin(VbUuid(2), Seqno(10));
-        table.begin(VbUuid(3), Seqno(5));
-        assert_eq!(table.log(), [(VbUuid(3), Seqno(5)), (VbUuid(1), Seqno(0))]);
+        table.begin(VbUuid(2), 0, Seqno(10));
+        table.begin(VbUuid(3), 0, Seqno(5));
+        let third = table.uuid();
+        assert_eq!(table.log(), [(third, Seqno(5)), (VbUuid(1), Seqno(0))]);
         for index in 0..100 {
-            table.begin(VbUuid(100 + index), Seqno(5));
+            table.begin(VbUuid(100 + index), 0, Seqno(5));
         }
         assert_eq!(table.log().len(), ENTRIES_MAX);
     }

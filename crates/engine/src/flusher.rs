@@ -441,6 +441,9 @@ impl Bucket {
                 v.persisted_marks = v.persisted_marks.max(part.state.marks.or_all_visible(persisted));
                 let synced = v.persisted_seqno;
                 v.following.snapshots.synced(synced);
+                if v.failover.log() == part.state.failover_log {
+                    v.following.note_log_synced();
+                }
                 v.raise_high_prepared(true, &mut after);
                 passed = v.checkpoint.published();
                 v.persistence_waiters.extract_if(.., |entry| entry.0 <= persisted).for_each(|entry| {

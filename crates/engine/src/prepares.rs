@@ -120,6 +120,11 @@ impl Prepares {
         env.shard.item(&self.at(seqno)?.item).hold()
     }
 
+    /// The key of one that is in progress.
+    pub(crate) fn key_of<'a>(&'a self, env: &Env<'a>, seqno: Seqno) -> Option<DocKey<'a>> {
+        Some(DocKey::trusted(env.shard.item(&self.at(seqno)?.item).key()))
+    }
+
     /// All that are in progress, in no particular order.
     pub(crate) fn items(&self) -> impl Iterator<Item = &ItemPtr> {
         self.open.values().map(|prepare| &prepare.item)
@@ -647,10 +652,13 @@ impl Bucket {
                 self.recover_prepares_of(slot, shard, &**store, vb, marks)?;
             }
             let mut v = slot.vb.lock();
-            // Of what lies beyond the start of an open snapshot nobody knows how its prepares stand.
+            // Of what lies beyond the start of an open snapshot nobody knows how its prepares stand; and what cannot be read
+            // is not held.
             let open = v.following.snapshots.open().map(|open| open.start);
+            let readable = v.pending.damaged_from.map(|from| Seqno(from.get() - 1));
             let prepared = v.marks.prepared;
-            v.following.recovered(open.map_or(prepared, |start| start.min(prepared)));
+            let held = [open, readable].into_iter().flatten().fold(prepared, Seqno::min);
+            v.following.recovered(held);
         }
         Ok(())
     }

@@ -21,7 +21,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Now, Seqno, Status, VbId, VbRole, bucket::BucketKind};
+use base::{Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind};
+use parking_lot::MutexGuard;
 use storage::VbState;
 
 use crate::{
@@ -31,7 +32,7 @@ use crate::{
     chains::{Chains, Topology},
     failover_table::{FailoverTable, branch_uuid, mix},
     feed::VbHistory,
-    flusher,
+    flusher::{self, Flusher},
     locks::Locks,
     shard::{Env, Shard},
     vbucket::VBucket,
@@ -66,10 +67,13 @@ pub struct VbStatus {
     pub high_prepared: Seqno,
     /// The snapshot that its last seqno lies in, if that is not whole.
     pub snapshot: Option<(Seqno, Seqno)>,
-    /// It may become the active: it is no copy in the making.
+    /// It is no copy in the making, nor one that turned out to be damaged: it holds every durable write that it has ever
+    /// acknowledged. Only such a copy may become the active, or count when one is chosen.
     pub complete: bool,
     /// Up to here it is whole: where a new active would go on from.
     pub promotable: Seqno,
+    /// The branch that it is on there.
+    pub branch: VbUuid,
     /// Durable writes in progress.
     pub prepares: usize,
 }
@@ -135,6 +139,7 @@ impl Bucket {
             snapshot: v.following.snapshots.open().map(|open| (open.start, open.end)),
             complete: !v.following.is_partial,
             promotable: v.promotable(),
+            branch: v.failover.uuid_at(v.promotable()),
             prepares: v.pending.len(),
         })
     }
@@ -152,7 +157,7 @@ impl Bucket {
     /// served then. One sync serves all vBuckets of a shard. Of one that is active already, term and topology change.
     ///
     /// Each vBucket's answer is `Invalid` when a later term is known, `NotMyVbucket` when there is no such vBucket or it is a
-    /// copy in the making, `TemporaryFailure` when the disk refuses.
+    /// copy in the making and others may have a whole one, `TemporaryFailure` when the disk refuses.
     pub fn activate_all(&self, wanted: &[Activation], now: Now) -> Vec<(VbId, Result<(), Status>)> {
         let _one_at_a_time = self.role_changes.lock();
         // What the events of a vBucket are compared with. Before the flusher's lock, as everywhere.
@@ -233,7 +238,8 @@ impl Bucket {
             self.change_topology(slot, &mut v, wanted.term, wanted.topology.clone(), &mut after);
             return Ok(None);
         }
-        if v.following.is_partial && v.high_seqno > Seqno(0) {
+        let is_all_there_is = wanted.topology.chains.iter().all(|chain| chain.len() == 1);
+        if v.following.is_partial && v.high_seqno > Seqno(0) && !is_all_there_is {
             return Err(Status::NotMyVbucket);
         }
         // Nothing comes in from here on, whatever becomes of this.
@@ -243,7 +249,7 @@ impl Bucket {
             return Ok(Some((failover, None)));
         }
         let salt = now.wall_nanos ^ mix(wanted.term.wrapping_add(1));
-        failover.begin(branch_uuid(self.options.seed, wanted.vb.get(), salt), v.promotable());
+        failover.begin(branch_uuid(self.options.seed, wanted.vb.get(), salt), wanted.term, v.promotable());
         if ceiling::leads(v.hlc.last(), now) {
             // The active before had a clock that is ahead of this one's.
             shard.gate.want_ceiling(v.hlc.last());
@@ -281,6 +287,7 @@ impl Bucket {
             (v.failover, v.is_unheard) = (failover, false);
             v.following.snapshots.give_up();
             v.following.is_partial = false;
+            v.following.note_log_synced();
             v.is_unconfirmed = false;
             v.chains = Chains::new(wanted.topology.clone());
             v.pending.disown();
@@ -411,7 +418,10 @@ impl Bucket {
         for shard in &self.shards {
             let is_here = |vb: &VbId| self.slot(*vb).is_ok_and(|found| found.1.index == shard.index);
             let of_shard: Vec<VbId> = vbs.iter().copied().filter(is_here).collect();
-            self.drop_contents(shard, &of_shard, Some(VbRole::Dead), now)?;
+            if !of_shard.is_empty() {
+                let flusher = shard.flusher.lock();
+                self.drop_contents(shard, &flusher, &of_shard, Some(VbRole::Dead), now)?;
+            }
         }
         Ok(())
     }
@@ -424,25 +434,29 @@ impl Bucket {
         self.drop_vbs(&[vb], now)
     }
 
-    /// What a replica holds is no use: it begins again from nothing.
-    pub(crate) fn reset_replica(&self, vb: VbId, now: Now) -> Result<(), Status> {
-        let (_, shard) = self.slot(vb)?;
-        self.drop_contents(shard, &[vb], None, now)
+    /// What the replica of a term holds is no use: it begins again from nothing.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when the vBucket is no replica of that term any more, `TemporaryFailure` when the disk refuses.
+    pub(crate) fn reset_replica(&self, vb: VbId, term: u64, now: Now) -> Result<(), Status> {
+        let (slot, shard) = self.slot(vb)?;
+        let flusher = shard.flusher.lock();
+        // Asked only now: whoever waits for the flusher may find that the vBucket has become the active meanwhile. From
+        // here on it cannot, for that takes the flusher as well.
+        check_follower(&slot.vb.lock(), term)?;
+        self.drop_contents(shard, &flusher, &[vb], None, now)
     }
 
-    /// Begins a new, empty incarnation of vBuckets of a shard, with a role if one is given.
+    /// Begins a new, empty incarnation of vBuckets of a shard, with a role if one is given. The flusher is kept away: what
+    /// it has taken belongs to the history that ends here.
     fn drop_contents(
         &self,
         shard: &Shard,
+        _flusher: &MutexGuard<'_, Flusher>,
         vbs: &[VbId],
         role: Option<VbRole>,
         now: Now,
     ) -> Result<(), Status> {
-        if vbs.is_empty() {
-            return Ok(());
-        }
-        // Keeps the flusher away: what it has taken belongs to the history that ends here.
-        let flusher = shard.flusher.lock();
         let uuids: Vec<_> = vbs
             .iter()
             .map(|&vb| {
@@ -469,7 +483,6 @@ impl Bucket {
                 self.set_role(slot, &mut v, role, term, &mut after);
             }
         }
-        drop(flusher);
         Ok(())
     }
 
@@ -498,9 +511,54 @@ fn check_term(v: &VBucket, term: u64) -> Result<(), Status> {
     if term < v.term { Err(Status::Invalid) } else { Ok(()) }
 }
 
+/// Whether a vBucket is a replica of a term.
+///
+/// # Errors
+/// `NotMyVbucket` when it is none.
+pub(crate) fn check_follower(v: &VBucket, term: u64) -> Result<(), Status> {
+    if v.role == VbRole::Replica && v.term == term { Ok(()) } else { Err(Status::NotMyVbucket) }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use base::NodeId;
+
     use super::*;
+    use crate::{BucketOptions, Notifier, Waiter, Work};
+
+    struct Deaf;
+
+    impl Notifier for Deaf {
+        fn wake(&self, _: Waiter) {}
+
+        fn work(&self, _: Work) {}
+    }
+
+    /// Whoever has decided to empty a copy waits for the flusher before it does.
+    #[test]
+    fn what_was_promoted_meanwhile_is_not_emptied() {
+        let (now, vb) = (Now { wall_nanos: 1 << 60, mono_millis: 0 }, VbId(0));
+        let options = BucketOptions {
+            kind: BucketKind::Ephemeral,
+            vbuckets: 1,
+            role: VbRole::Dead,
+            ..BucketOptions::new("b", 64 << 20)
+        };
+        let bucket = Bucket::open(options, Vec::new(), Arc::default(), Arc::new(Deaf), now).unwrap();
+        bucket.make_replica(vb, 1).unwrap();
+        let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1 };
+        bucket.activate(vb, 2, topology, now).unwrap();
+        let before = bucket.vb_history(vb).unwrap();
+        assert_eq!(bucket.reset_replica(vb, 1, now), Err(Status::NotMyVbucket));
+        assert_eq!(bucket.reset_replica(vb, 2, now), Err(Status::NotMyVbucket));
+        bucket.make_replica(vb, 3).unwrap();
+        assert_eq!(bucket.reset_replica(vb, 1, now), Err(Status::NotMyVbucket));
+        assert_eq!(bucket.vb_history(vb).unwrap(), before);
+        assert_eq!(bucket.reset_replica(vb, 3, now), Ok(()));
+        assert!(!bucket.vb_status(vb).unwrap().complete);
+    }
 
     #[test]
     fn a_standing_tells_role_and_term() {

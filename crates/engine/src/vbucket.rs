@@ -273,8 +273,8 @@ impl VBucket {
         }
         // Served at once: whatever it is, it is all that there is.
         self.following.restart(false);
-        if !was_clean && self.failover.uuid() != new_branch {
-            self.failover.begin(new_branch, state.high_seqno);
+        if !was_clean && self.failover.uuid().of_generation(0) != new_branch {
+            self.failover.begin(new_branch, 0, state.high_seqno);
         }
     }
 

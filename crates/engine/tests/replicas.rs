@@ -12,7 +12,7 @@ use base::{
 };
 use settee_engine::{
     BucketChange, BucketOptions, Budget, Delete, Durable, Mutated, Refusal, ReplicaItem, ReplicaKind,
-    ReplicaMarker, Store, Topology, Waiter,
+    ReplicaMarker, Store, Topology, Waiter, Work,
 };
 use support::{
     Clock, Disk, FaultDisk, MemDisk, MemStore, Rig, options,
@@ -430,6 +430,61 @@ fn an_abort_that_a_snapshot_from_disk_leaves_out_is_an_abort_all_the_same() {
 }
 
 #[test]
+fn what_has_to_be_on_disk_is_not_held_before_the_branch_is() {
+    let (active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    let prepared = set(&active, b"\0k", b"v", EVERYWHERE).unwrap();
+    pipe.drain(&active, &replica);
+    replica.flush();
+    assert_eq!(replica.bucket.high_prepared(VB), Ok(prepared.seqno));
+    // The same active again, in a later term: it goes on behind the prepare, on a branch of its own.
+    active.bucket.seal(VB, 1).unwrap();
+    active.bucket.activate(VB, 2, both(), active.now()).unwrap();
+    replica.bucket.make_replica(VB, 2).unwrap();
+    replica.recorder.work.lock().clear();
+    pipe = Pipe::connect(&active, &replica, B, 2).unwrap();
+    assert_eq!(status(&replica).branch, status(&active).branch);
+    assert!(status(&replica).high_prepared < prepared.seqno);
+    assert!(
+        replica.recorder.work.lock().iter().any(|work| matches!(work, Work::Flush(_))),
+        "it asks for that"
+    );
+    replica.flush();
+    assert_eq!(replica.bucket.high_prepared(VB), Ok(prepared.seqno));
+    let branch = status(&replica).branch;
+    replica = replica.crash();
+    assert_eq!((status(&replica).branch, status(&replica).high_prepared), (branch, prepared.seqno));
+    drop(pipe);
+}
+
+#[test]
+fn a_copy_is_on_a_branch_once_it_has_everything_up_to_its_beginning() {
+    let (active, replica, mut pipe) = pair(BucketKind::Couchbase);
+    let third = node(BucketKind::Couchbase, VbRole::Dead);
+    set(&active, b"\0k", b"1", DurabilityLevel::None).unwrap();
+    pipe.drain(&active, &replica);
+    set(&active, b"\0l", b"2", DurabilityLevel::None).unwrap();
+    pipe.drain(&active, &replica);
+    third.bucket.make_replica(VB, 1).unwrap();
+    let mut slow = Pipe::connect(&active, &third, NodeId(2), 1).unwrap();
+    slow.step(&active, &third, 1, 1);
+    let before = status(&active).branch;
+    set(&active, b"\0m", b"never replicated", MAJORITY).unwrap();
+    replica.bucket.activate(VB, 2, turned(), replica.now()).unwrap();
+    let after = status(&replica).branch;
+    assert!(after.generation() > before.generation());
+    // The one before has more, of an older generation.
+    active.bucket.make_replica(VB, 2).unwrap();
+    assert_eq!(status(&active).branch, before);
+    assert!(status(&active).high_prepared > status(&replica).high_prepared);
+    third.bucket.make_replica(VB, 2).unwrap();
+    let mut slow = Pipe::connect(&replica, &third, NodeId(2), 2).unwrap();
+    assert_eq!(status(&third).history.uuid, after, "heard of it");
+    assert_eq!(status(&third).branch, before, "and is not there yet");
+    slow.drain(&replica, &third);
+    assert_eq!(status(&third).branch, after);
+}
+
+#[test]
 fn open_prepares_survive_a_restart_of_a_replica() {
     for level in [MAJORITY, EVERYWHERE] {
         let (mut active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
@@ -490,12 +545,136 @@ fn a_replica_that_cannot_read_what_it_prepared_is_built_anew() {
     drop(pipe);
     assert_eq!(disk.damage(b"prepared, and to be committed"), 1);
     replica = replica.crash();
+    assert!(status(&replica).high_prepared < prepared.seqno, "what it cannot read it does not hold");
     replica.bucket.make_replica(VB, 1).unwrap();
     let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
     assert!(!status(&replica).complete);
     pipe.drain(&active, &replica);
     replica.warm_up();
     assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"prepared, and to be committed");
+}
+
+#[test]
+fn a_copy_that_lacks_a_prepare_is_none_and_is_built_anew() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        let (active, mut replica, mut pipe) = pair(kind);
+        set(&active, b"\0k", b"1", DurabilityLevel::None).unwrap();
+        pipe.drain(&active, &replica);
+        let prepared = set(&active, b"\0k", b"2", MAJORITY).unwrap();
+        pipe.forget_prepares();
+        pipe.drain(&active, &replica);
+        let found = status(&replica);
+        assert_eq!((found.history.high_seqno, found.prepares), (prepared.seqno, 0));
+        assert!(found.complete, "it does not know");
+        active.bucket.acknowledge(VB, 1, B, prepared.seqno, active.now()).unwrap();
+        active.completed(b"\0k", &prepared);
+        assert_eq!(pipe.drain(&active, &replica), Step::Broken);
+        assert!(!status(&replica).complete, "what it has acknowledged it does not have");
+        assert_eq!(replica.bucket.activate(VB, 2, turned(), replica.now()), Err(Status::NotMyVbucket));
+        if kind == BucketKind::Couchbase {
+            replica.flush();
+            replica = replica.crash();
+            replica.warm_up();
+            assert!(!status(&replica).complete, "nor after a restart");
+            replica.bucket.make_replica(VB, 1).unwrap();
+        }
+        let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+        assert_eq!(status(&replica).history.high_seqno, Seqno(0));
+        assert_eq!(pipe.drain(&active, &replica), Step::Idle);
+        assert!(status(&replica).complete);
+        assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"2");
+        assert_eq!(status(&replica).history.high_seqno, status(&active).history.high_seqno);
+    }
+}
+
+#[test]
+fn an_abort_of_what_was_never_prepared_here_changes_nothing() {
+    let mut replica = node(BucketKind::Couchbase, VbRole::Dead);
+    replica.bucket.make_replica(VB, 1).unwrap();
+    told(&replica, &marker(0, 1, false), &[item(ReplicaKind::Mutation, b"\0k", 1)]);
+    let abort = |seqno| item(ReplicaKind::Abort { prepared: Seqno(2) }, b"\0k", seqno);
+    for from_disk in [false, true] {
+        let high = status(&replica).history.high_seqno.get();
+        told(&replica, &marker(high, high + 2, from_disk), &[abort(high + 2)]);
+        for _ in 0..2 {
+            let found = status(&replica);
+            assert_eq!((found.history.high_seqno, found.prepares), (Seqno(high + 2), 0));
+            assert!(found.complete && found.snapshot.is_none());
+            assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"told");
+            replica.flush();
+            replica = replica.crash();
+            replica.warm_up();
+            replica.bucket.make_replica(VB, 1).unwrap();
+        }
+    }
+    // One that names the prepare of another key is no abort of it.
+    let prepare = item(ReplicaKind::Prepare { level: MAJORITY, deleted: false }, b"\0l", 6);
+    told(&replica, &marker(5, 7, false), &[prepare]);
+    let inflow = replica.bucket.replica_begin(VB, 1, replica.now()).unwrap().inflow;
+    replica.bucket.replica_marker(inflow, &marker(5, 7, false), replica.now()).unwrap();
+    let stray = item(ReplicaKind::Abort { prepared: Seqno(6) }, b"\0k", 7);
+    let refused = Err(Refusal::Status(Status::Invalid));
+    assert_eq!(replica.bucket.replica_item(inflow, &stray, replica.now()), refused);
+    let found = status(&replica);
+    assert_eq!((found.complete, found.prepares), (false, 1));
+}
+
+#[test]
+fn a_copy_that_is_built_anew_counts_once_it_has_what_was_prepared_before() {
+    let (mut active, mut replica) =
+        (node(BucketKind::Couchbase, VbRole::Dead), node(BucketKind::Couchbase, VbRole::Dead));
+    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
+    set(&active, b"\0k", b"1", DurabilityLevel::None).unwrap();
+    active.flush();
+    let prepared = set(&active, b"\0l", b"2", MAJORITY).unwrap();
+    replica.bucket.make_replica(VB, 1).unwrap();
+    told(&replica, &marker(0, 2, false), &[item(ReplicaKind::Mutation, b"\0other", 2)]);
+    replica.flush();
+    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    assert!(!status(&replica).complete, "what it had is gone");
+    pipe.drain(&active, &replica);
+    assert!(!status(&replica).complete, "and what it may have acknowledged cannot be read yet");
+    replica.flush();
+    replica = replica.crash();
+    assert!(!status(&replica).complete, "a restart does not make it a copy");
+    replica.bucket.make_replica(VB, 1).unwrap();
+    pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    active.flush();
+    pipe.drain(&active, &replica);
+    let found = status(&replica);
+    assert!(found.complete && found.history.high_seqno >= prepared.seqno, "{found:?}");
+    replica.flush();
+    pipe.acknowledge(&active, &replica);
+    active.completed(b"\0l", &prepared);
+}
+
+#[test]
+fn a_copy_of_nothing_is_whole() {
+    let (active, mut replica) =
+        (node(BucketKind::Couchbase, VbRole::Dead), node(BucketKind::Couchbase, VbRole::Dead));
+    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
+    replica.bucket.make_replica(VB, 1).unwrap();
+    told(&replica, &marker(0, 2, false), &[item(ReplicaKind::Mutation, b"\0other", 2)]);
+    let inflow = replica.bucket.replica_begin(VB, 1, replica.now()).unwrap().inflow;
+    assert_eq!(replica.bucket.replica_rollback(inflow, Seqno(0), replica.now()), Ok(Seqno(0)));
+    assert!(!status(&replica).complete);
+    Pipe::connect(&active, &replica, B, 1).unwrap();
+    let found = |rig: &Rig| (status(rig).complete, status(rig).history.high_seqno);
+    assert_eq!(found(&replica), (true, Seqno(0)));
+    replica.flush();
+    assert_eq!(found(&replica.crash()), (true, Seqno(0)));
+}
+
+#[test]
+fn an_only_copy_in_the_making_is_all_there_is() {
+    let replica = node(BucketKind::Couchbase, VbRole::Dead);
+    replica.bucket.make_replica(VB, 1).unwrap();
+    told(&replica, &marker(0, 9, true), &[item(ReplicaKind::Mutation, b"\0k", 3)]);
+    assert_eq!(replica.bucket.activate(VB, 2, turned(), replica.now()), Err(Status::NotMyVbucket));
+    let alone = Topology { chains: vec![vec![B]], copies: 2 };
+    replica.bucket.activate(VB, 2, alone, replica.now()).unwrap();
+    assert!(status(&replica).complete);
+    assert_eq!(get(&replica, b"\0k").unwrap(), b"told");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub struct Copy {
     pub has_contents: bool,
     /// It holds everything up to some point of the vBucket's history.
     pub complete: bool,
-    /// The branch of history it is on.
+    /// The branch of history that `high_seqno` is on.
     pub vb_uuid: VbUuid,
     /// Up to where it can be made the active copy: the last mutation, but for one of a snapshot that is not whole.
     pub high_seqno: Seqno,
@@ -74,7 +74,7 @@ impl Copies for Bucket {
             unconfirmed: status.unconfirmed,
             has_contents: status.history.high_seqno > Seqno(0),
             complete: status.complete,
-            vb_uuid: status.history.uuid,
+            vb_uuid: status.branch,
             high_seqno: status.promotable,
             high_prepared: status.high_prepared,
             persisted: status.history.persisted,

@@ -60,7 +60,7 @@ pub struct FeedOptions {
     /// The last seqno that the consumer has.
     pub from: Seqno,
     /// The first snapshot reaches at least this seqno (zero: no matter): for a consumer that stopped inside a snapshot
-    /// that was to end there.
+    /// that was to end there, or that is no copy before it has everything up to there.
     pub through: Seqno,
     /// Which documents.
     pub filter: FeedFilter,
@@ -140,6 +140,8 @@ pub struct VbHistory {
     pub high_seqno: Seqno,
     /// The last mutation that is neither a prepare nor an abort.
     pub max_visible: Seqno,
+    /// The last prepare.
+    pub prepared: Seqno,
     /// The last mutation that is synced.
     pub persisted: Seqno,
     /// Tombstones up to here may be gone.
@@ -166,6 +168,7 @@ impl VBucket {
             log: self.failover.log().to_vec(),
             high_seqno: self.high_seqno,
             max_visible: self.marks.visible,
+            prepared: self.marks.prepared,
             persisted: self.persisted_seqno,
             purge_seqno: self.purge_seqno,
             manifest_uid: self.manifest_uid,

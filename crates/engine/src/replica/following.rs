@@ -16,8 +16,10 @@ pub(crate) struct Following {
     /// Its stream has told of the snapshot that is open.
     is_announced: bool,
     pub(crate) snapshots: Snapshots,
-    /// Not even the first snapshot is whole.
+    /// Not even the first snapshot is whole; or, with none open, the copy is damaged and to be built anew.
     pub(crate) is_partial: bool,
+    /// The branches that the active has told last are not synced yet.
+    has_new_log: bool,
     /// The last prepare in whole snapshots.
     prepared: Seqno,
     /// The last whole snapshot from disk ends here: it is acknowledged once that is synced.
@@ -64,6 +66,18 @@ impl Following {
         self.snapshots.begin(open);
     }
 
+    /// What is here is no copy: it lacks what it was told of. Recorded as a first snapshot of which nothing is to come.
+    pub(crate) fn damage(&mut self) {
+        self.shut();
+        self.snapshots.give_up();
+        self.is_partial = true;
+    }
+
+    /// The branches that it is on are synced.
+    pub(crate) fn note_log_synced(&mut self) {
+        self.has_new_log = false;
+    }
+
     pub(crate) fn await_above(&mut self, above: Seqno, waiter: Waiter) {
         self.waiter = Some((above, waiter));
     }
@@ -73,6 +87,13 @@ impl VBucket {
     /// What is whole of the copy: everything, or up to where the open snapshot began. What a new active goes on from.
     pub(crate) fn promotable(&self) -> Seqno {
         self.following.snapshots.open().map_or(self.high_seqno, |open| open.start)
+    }
+
+    /// What it holds cannot become whole by what is still to come: a prepare that cannot be read can be neither committed
+    /// nor acknowledged, and one that is missing is told of only once.
+    pub(crate) fn is_damaged_copy(&self) -> bool {
+        let is_given_up = self.following.is_partial && self.following.snapshots.open().is_none();
+        self.pending.is_damaged() || (is_given_up && self.high_seqno > Seqno(0))
     }
 
     /// Everything the vBucket holds is whole, and was prepared under the levels that it says.
@@ -96,9 +117,25 @@ impl VBucket {
         self.raise_high_prepared(is_persistent, after);
     }
 
+    /// The active has told of branches that are not synced here: until they are, no prepare is held that has to be on disk.
+    /// A copy that after a crash is taken to be on an older branch gives way to others on younger ones which may lack it.
+    /// Whether there is any.
+    pub(crate) fn hold_back(&mut self) -> bool {
+        self.following.has_new_log = true;
+        let Some(before) = self.pending.held_before(DurabilityLevel::PersistToMajority, Seqno(0)) else {
+            return false;
+        };
+        self.following.high_prepared = self.following.high_prepared.min(before);
+        true
+    }
+
     /// More may be acknowledged: a snapshot has become whole, or something was synced.
     pub(crate) fn raise_high_prepared(&mut self, is_persistent: bool, after: &mut Aftermath<'_>) {
-        let synced = if is_persistent { self.persisted_seqno } else { Seqno(u64::MAX) };
+        let synced = match (is_persistent, self.following.has_new_log) {
+            (false, _) => Seqno(u64::MAX),
+            (true, false) => self.persisted_seqno,
+            (true, true) => Seqno(0),
+        };
         if self.following.disk_end > synced {
             return;
         }

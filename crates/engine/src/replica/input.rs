@@ -8,6 +8,7 @@ use crate::{
     bucket::Bucket,
     failover_table::FailoverTable,
     notify::Waiter,
+    roles::check_follower,
     shard::{Env, Shard},
     vbucket::VBucket,
 };
@@ -23,11 +24,11 @@ impl Bucket {
         let is_damaged = {
             let v = slot.vb.lock();
             check_follower(&v, term)?;
-            v.pending.is_damaged()
+            v.is_damaged_copy()
         };
         if is_damaged {
-            // A prepare that cannot be read can be neither committed nor acknowledged. The active has it.
-            self.reset_replica(vb, now)?;
+            // The active has what it lacks.
+            self.reset_replica(vb, term, now)?;
         }
         let mut v = slot.vb.lock();
         check_follower(&v, term)?;
@@ -60,15 +61,17 @@ impl Bucket {
         now: Now,
     ) -> Result<(), Status> {
         let Some(failover) = FailoverTable::adopted(log) else { return Err(Status::Invalid) };
-        let (mut v, shard) = self.follower(inflow)?;
+        let (_, shard) = self.slot(inflow.vb)?;
+        let env = Env { shard, kind: self.options.kind, now };
+        let mut after = self.aftermath(shard);
+        let (mut v, _) = self.follower(inflow)?;
         v.is_unheard = false;
         if v.failover != failover {
             v.failover = failover;
-            if shard.store.is_some() {
-                // Recorded with the next batch: until then nothing is on disk that is not of the branches before.
-                let index = v.index_in_shard;
-                drop(v);
-                shard.gate.mark_dirty(index, now);
+            // Recorded with the next batch: until then nothing is on disk that is not of the branches before.
+            v.record_soon(&env, &mut after);
+            if env.is_persistent() && v.hold_back() {
+                after.flush();
             }
         }
         Ok(())
@@ -80,18 +83,19 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket` when the inflow is void; `TemporaryFailure` when the disk refuses.
     pub fn replica_rollback(&self, inflow: Inflow, to: Seqno, now: Now) -> Result<Seqno, Status> {
-        {
+        let term = {
             let (mut v, _) = self.follower(inflow)?;
             v.following.shut();
             if v.high_seqno <= to && v.high_seqno > Seqno(0) {
                 return Ok(v.high_seqno);
             }
-        }
-        self.reset_replica(inflow.vb, now)?;
+            v.term
+        };
+        self.reset_replica(inflow.vb, term, now)?;
         Ok(Seqno(0))
     }
 
-    /// A snapshot begins, or the open one goes on.
+    /// A snapshot begins, or the open one goes on. An empty one says to a copy with nothing in it that this is all there is.
     ///
     /// # Errors
     /// `NotMyVbucket` when the inflow is void; `Range` when it leaves a gap, or ends before what is there already.
@@ -107,6 +111,7 @@ impl Bucket {
         if marker.start > v.high_seqno || marker.end < end_min {
             return Err(Status::Range);
         }
+        let was_partial = v.following.is_partial;
         if v.high_seqno == Seqno(0) {
             // Whatever it was taken for while there was nothing: it is a copy in the making now.
             v.following.is_partial = true;
@@ -121,6 +126,9 @@ impl Bucket {
         });
         if v.high_seqno == marker.end {
             v.end_snapshot(&env, &mut after);
+            if was_partial {
+                v.record_soon(&env, &mut after);
+            }
         }
         Ok(())
     }
@@ -155,8 +163,4 @@ impl Bucket {
         let is_good = v.role == VbRole::Replica && v.following.is_current(inflow);
         if is_good { Ok((v, shard)) } else { Err(Status::NotMyVbucket) }
     }
-}
-
-fn check_follower(v: &VBucket, term: u64) -> Result<(), Status> {
-    if v.role == VbRole::Replica && v.term == term { Ok(()) } else { Err(Status::NotMyVbucket) }
 }

@@ -21,23 +21,29 @@ impl Bucket {
     /// The next item of the snapshot that is open. One that is there already is ignored.
     ///
     /// # Errors
-    /// `NotMyVbucket` when the inflow is void; `Range` when it is outside of the snapshot; `Invalid` when it commits what
-    /// was not prepared; `TemporaryFailure` and `NoMemory` when there is no room for it just now; [`Refusal::Fetch`] when
-    /// the disk has to be asked first. Nothing has changed then.
+    /// `NotMyVbucket` when the inflow is void; `Range` when it is outside of the snapshot; `TemporaryFailure` and `NoMemory`
+    /// when there is no room for it just now; [`Refusal::Fetch`] when the disk has to be asked first. Nothing has changed
+    /// then. `Invalid` when it completes what is not prepared here: the copy is damaged, its inflow void, and the next
+    /// [`Bucket::replica_begin`] begins from nothing.
     pub fn replica_item(&self, inflow: Inflow, item: &ReplicaItem<'_>, now: Now) -> Result<(), Refusal> {
         let (slot, shard) = self.slot(inflow.vb)?;
         let env = Env { shard, kind: self.options.kind, now };
+        let mut after = self.aftermath(shard);
         let commits = {
-            let (v, _) = self.follower(inflow)?;
+            let (mut v, _) = self.follower(inflow)?;
             if item.seqno <= v.high_seqno {
                 return Ok(());
             }
             if v.following.announced().is_none_or(|open| item.seqno > open.end) {
                 return Err(Status::Range.into());
             }
+            if v.contradicts(&env, item) {
+                v.note_damage(&env, &mut after);
+                return Err(Status::Invalid.into());
+            }
             match item.kind {
                 ReplicaKind::Commit { prepared } => {
-                    Some(v.pending.hold(&env, prepared).ok_or(Status::Invalid)?)
+                    Some(v.pending.hold(&env, prepared).ok_or(Status::TemporaryFailure)?)
                 }
                 _ => None,
             }
@@ -47,7 +53,6 @@ impl Bucket {
         let new = self.replica_version(&env, inflow.vb, item, commits.as_ref());
         commits.into_iter().for_each(|held| shard.release(held));
         let new = new?;
-        let mut after = self.aftermath(shard);
         let mut v = slot.vb.lock();
         if v.role != VbRole::Replica || !v.following.is_current(inflow) {
             return Err(Status::NotMyVbucket.into());
@@ -107,6 +112,24 @@ impl Bucket {
 }
 
 impl VBucket {
+    /// Whether an item completes a durable write that is not in progress here. (That one which was never here is aborted
+    /// changes nothing: from disk it is not told of.)
+    fn contradicts(&self, env: &Env<'_>, item: &ReplicaItem<'_>) -> bool {
+        match item.kind {
+            ReplicaKind::Commit { prepared } => self.pending.key_of(env, prepared) != Some(item.key),
+            ReplicaKind::Abort { prepared } => {
+                self.pending.key_of(env, prepared).is_some_and(|key| key != item.key)
+            }
+            _ => false,
+        }
+    }
+
+    /// The copy turned out not to hold what it should: it is none any more.
+    fn note_damage(&mut self, env: &Env<'_>, after: &mut Aftermath<'_>) {
+        self.following.damage();
+        self.record_soon(env, after);
+    }
+
     fn take_in<'e>(
         &mut self,
         env: &Env<'e>,
@@ -160,8 +183,12 @@ impl VBucket {
     /// There is nothing up to a seqno.
     fn advance(&mut self, env: &Env<'_>, seqno: Seqno, after: &mut Aftermath<'_>) {
         self.high_seqno = seqno;
+        self.record_soon(env, after);
+    }
+
+    /// Has the state recorded with the next batch, though no item carries it.
+    pub(super) fn record_soon(&mut self, env: &Env<'_>, after: &mut Aftermath<'_>) {
         if env.is_persistent() {
-            // So that it is recorded, though no item carries it.
             self.report_dirty(env, true, 0, after);
         }
     }

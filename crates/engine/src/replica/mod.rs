@@ -10,8 +10,10 @@
 //!   snapshot is whole, or synced ([`Bucket::high_prepared`]).
 //! * A commit is a version made of the prepare that is here. In a snapshot from disk it may be a plain version; and what
 //!   such a snapshot says is completed, and does not show, was aborted.
-//! * A history that is not the active's goes altogether: a new incarnation is built from zero. Going back to a point in the
-//!   middle is for later.
+//! * A history that is not the active's goes altogether, and so does a copy that lacks what it is told the outcome of: a new
+//!   incarnation is built from zero. (Only the newest version of a key is kept: there is nothing to go back to.) From there
+//!   to the end of its first snapshot it is no copy ([`crate::VbStatus::complete`]), in memory and on disk; whoever feeds it
+//!   sees to it that this snapshot has all that was ever prepared ([`crate::VbHistory::prepared`]).
 
 pub(crate) mod following;
 mod input;

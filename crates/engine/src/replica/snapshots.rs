@@ -45,7 +45,7 @@ pub(crate) struct Snapshots {
 
 impl Snapshots {
     pub(crate) fn recovered(range: Option<(Seqno, Seqno)>) -> Self {
-        Self { open: range.map(Open::recovered), ..Self::default() }
+        Self { open: range.map(Open::recovered), items: u32::from(range.is_some()), ..Self::default() }
     }
 
     pub(crate) fn open(&self) -> Option<&Open> {
@@ -127,6 +127,19 @@ mod tests {
         assert_eq!(snapshots.around(Seqno(7)), Some((Seqno(5), Seqno(9))));
         snapshots.give_up();
         assert_eq!(snapshots.around(Seqno(7)), None);
+    }
+
+    #[test]
+    fn one_that_a_restart_has_found_may_have_had_an_item_before() {
+        let mut snapshots = Snapshots::recovered(Some((Seqno(0), Seqno(9))));
+        snapshots.begin(open(0, 9));
+        snapshots.note_item();
+        assert!(snapshots.close(true).is_some());
+        assert_eq!(
+            snapshots.around(Seqno(5)),
+            Some((Seqno(0), Seqno(9))),
+            "what was synced before ends inside"
+        );
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use base::{NodeId, Seqno, Status, VbId};
 use settee_engine::{
-    Bucket, Feed, FeedBatch, FeedOptions, FeedStep, Inflow, Refusal, ReplicaItem, ReplicaKind, ReplicaMarker,
-    ReplicaStart, VbHistory, Waiter,
+    Bucket, Feed, FeedBatch, FeedKind, FeedOptions, FeedStep, Inflow, Refusal, ReplicaItem, ReplicaKind,
+    ReplicaMarker, ReplicaStart, VbHistory, Waiter,
 };
 
 use super::Rig;
@@ -23,6 +23,7 @@ pub(crate) struct Pipe {
     /// Told and not taken.
     rest: Option<(FeedBatch, usize, Option<Seqno>)>,
     end: Seqno,
+    forgets_prepares: bool,
 }
 
 /// What one step came to.
@@ -41,20 +42,32 @@ impl Pipe {
     pub(crate) fn connect(active: &Rig, replica: &Rig, node: NodeId, term: u64) -> Option<Self> {
         for _ in 0..2 {
             let start = replica.bucket.replica_begin(VB, term, replica.now()).unwrap();
-            let options = FeedOptions {
-                from: start.start,
-                through: if start.snap_end > start.start { start.snap_end } else { Seqno(0) },
-                prepares: true,
-                ..FeedOptions::default()
-            };
             let history = active.bucket.vb_history(VB).unwrap();
+            let through = match start.start {
+                Seqno(0) => history.prepared,
+                at if at < start.snap_end => start.snap_end,
+                _ => Seqno(0),
+            };
+            let options =
+                FeedOptions { from: start.start, through, prepares: true, ..FeedOptions::default() };
             if let Some(to) = rollback_of(&start, &history) {
                 replica.bucket.replica_rollback(start.inflow, to, replica.now()).unwrap();
                 continue;
             }
             let feed = active.bucket.feed(VB, options, WAITER).ok()?;
             replica.bucket.replica_accept_log(start.inflow, &history.log, replica.now()).unwrap();
-            let pipe = Self { feed, inflow: start.inflow, term, node, rest: None, end: start.start };
+            if history.high_seqno == Seqno(0) {
+                replica.bucket.replica_marker(start.inflow, &nothing(), replica.now()).unwrap();
+            }
+            let pipe = Self {
+                feed,
+                inflow: start.inflow,
+                term,
+                node,
+                rest: None,
+                end: start.start,
+                forgets_prepares: false,
+            };
             pipe.acknowledge(active, replica);
             return Some(pipe);
         }
@@ -88,10 +101,15 @@ impl Pipe {
         }
         let Some((batch, done, end)) = &mut self.rest else { return Step::Idle };
         for item in batch.items.iter().skip(*done).take(items) {
+            if self.forgets_prepares && item.kind == FeedKind::Prepare {
+                *done += 1;
+                continue;
+            }
             match take(&replica.bucket, self.inflow, &ReplicaItem::of_feed(item), replica) {
                 Ok(()) => *done += 1,
                 Err(Status::TemporaryFailure) => return Step::Idle,
-                Err(Status::NotMyVbucket) => return Step::Broken,
+                // It is no stream of the replica's any more, or the replica none of it.
+                Err(Status::NotMyVbucket | Status::Invalid) => return Step::Broken,
                 Err(status) => panic!("{status:?} for {item:?}"),
             }
         }
@@ -120,11 +138,32 @@ impl Pipe {
         }
     }
 
+    /// From here on prepares are lost on the way; and the replica, which does not know, says no more what it holds.
+    pub(crate) fn forget_prepares(&mut self) {
+        self.forgets_prepares = true;
+    }
+
     /// The replica says what it holds.
     pub(crate) fn acknowledge(&self, active: &Rig, replica: &Rig) {
+        if self.forgets_prepares {
+            return;
+        }
         let held = replica.bucket.high_prepared(VB).unwrap();
         // Not taken by one that is the active no more.
         let _ = active.bucket.acknowledge(VB, self.term, self.node, held, active.now());
+    }
+}
+
+/// What a replica is told by an active that has nothing.
+fn nothing() -> ReplicaMarker {
+    let none = Seqno(0);
+    ReplicaMarker {
+        start: none,
+        end: none,
+        from_disk: false,
+        max_visible: none,
+        high_completed: none,
+        purge_seqno: none,
     }
 }
 

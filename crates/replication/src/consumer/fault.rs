@@ -15,6 +15,9 @@ pub enum Fault {
     /// The replica does not take it (any more).
     #[error("the replica does not take it: {0:?}")]
     NotTaken(Status),
+    /// The replica lacks what it is told the outcome of.
+    #[error("the copy is damaged: what it is told does not fit what it has")]
+    Damaged,
     /// The producer wants it to go back to where it is, or beyond.
     #[error("asked to go back from {from} to {to}")]
     RollbackForward {

@@ -192,7 +192,8 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
         let is_unfinished = self.last < self.snapshot.1;
         // What is unfinished may be cut short, but only by a snapshot that ends no earlier: until then nothing is consistent.
         let follows = start <= self.last.next() && (!is_unfinished || end >= self.snapshot.1);
-        if !follows || start > end || end <= self.last {
+        let is_empty = end == Seqno(0) && self.last == Seqno(0);
+        if !follows || start > end || (end <= self.last && !is_empty) {
             return Err(bad);
         }
         if flags.has(MarkerFlags::HISTORY) || flags.has(MarkerFlags::MAY_CONTAIN_DUPLICATES) {
@@ -269,6 +270,7 @@ fn settle(result: Result<(), Status>) -> Result<Taken, Fault> {
     match result {
         Ok(()) => Ok(Taken::Done),
         Err(Status::TemporaryFailure | Status::NoMemory) => Ok(Taken::NoRoom),
+        Err(Status::Invalid) => Err(Fault::Damaged),
         Err(status) => Err(Fault::NotTaken(status)),
     }
 }

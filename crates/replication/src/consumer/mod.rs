@@ -390,6 +390,9 @@ impl<R: Replica> Consumer<R> {
         let (vb_number, term) = (vb.get(), stream.term);
         if fault.is_ordinary() {
             tracing::debug!(vb = vb_number, term, %fault, "a replication stream has ended");
+        } else if *fault == Fault::Damaged {
+            tracing::warn!(vb = vb_number, term, %fault, "a replica is built anew");
+            self.stats.rollbacks.fetch_add(1, Ordering::Relaxed);
         } else {
             tracing::warn!(vb = vb_number, term, %fault, "a replication stream is given up: its producer is wrong");
             self.stats.faults.fetch_add(1, Ordering::Relaxed);

@@ -24,8 +24,8 @@ pub struct Start<I> {
     pub snap_end: Seqno,
 }
 
-/// See the module header. "Temporary failure" and "out of memory" mean that there is no room now; any other refusal is for
-/// good.
+/// See the module header. "Temporary failure" and "out of memory" mean that there is no room now; "invalid arguments" that
+/// the copy is damaged, and begins from nothing when it is begun next; any other refusal is for good.
 pub trait Replica {
     /// What entitles a stream to feed a vBucket.
     type Inflow: Copy + std::fmt::Debug;

@@ -11,7 +11,7 @@ pub struct ConsumerStats {
     pub bytes: AtomicU64,
     /// How often the replica had no room.
     pub pauses: AtomicU64,
-    /// How often a vBucket went back in its history.
+    /// How often a vBucket went back in its history, or to nothing because its copy was damaged.
     pub rollbacks: AtomicU64,
     /// Streams given up because their producer was wrong.
     pub faults: AtomicU64,

@@ -239,6 +239,7 @@ fn lies() -> Vec<DcpMessage<'static>> {
         mutation(0),
         mutation(11),
         mutation(u64::MAX),
+        marker(0, 0),
         marker(6, 9),
         marker(7, 12),
         marker(6, 5),
@@ -386,6 +387,33 @@ fn a_message_without_room_is_taken_later_and_counted_once() {
     taker.refusal.set(Some(Status::NotMyVbucket));
     assert_eq!(talk.hear(1, &mutation(3)), Ok(Taken::Done));
     assert_eq!((talk.opcodes(), taker.taken.borrow().clone()), (vec![Opcode::DcpCloseStream], vec![2]));
+}
+
+#[test]
+fn an_empty_snapshot_is_for_who_has_nothing() {
+    let taker = Taker::default();
+    let mut talk = Talk::open(&taker);
+    for message in [marker(0, 0), marker(0, 3), mutation(3)] {
+        assert_eq!(talk.hear(1, &message), Ok(Taken::Done));
+    }
+    assert_eq!((talk.consumer.following(VB), talk.opcodes()), (Some(5), vec![]));
+    talk.hear(1, &marker(0, 0)).unwrap();
+    assert_eq!((talk.consumer.following(VB), talk.opcodes()), (None, vec![Opcode::DcpCloseStream]));
+}
+
+#[test]
+fn a_damaged_copy_is_begun_anew_and_nobody_is_blamed() {
+    let taker = Taker::default();
+    let mut talk = Talk::open(&taker);
+    talk.hear(1, &marker(0, 3)).unwrap();
+    taker.refusal.set(Some(Status::Invalid));
+    assert_eq!(talk.hear(1, &mutation(1)), Ok(Taken::Done));
+    taker.refusal.set(None);
+    assert_eq!((talk.consumer.following(VB), talk.opcodes()), (None, vec![Opcode::DcpCloseStream]));
+    let stats = &talk.consumer.stats;
+    assert_eq!((stats.rollbacks.load(Ordering::Relaxed), stats.faults.load(Ordering::Relaxed)), (1, 0));
+    talk.tend(PAUSE_MILLIS_MIN).unwrap();
+    assert_eq!(talk.opcodes(), [Opcode::DcpStreamReq]);
 }
 
 #[test]

@@ -257,9 +257,12 @@ impl Producer {
             let reason = if start >= ask.end { StreamEndReason::Ok } else { StreamEndReason::FilterEmpty };
             return Ok((Stream::ended(reason, head, filter, script, standing, stats), history.log));
         }
+        // A node that has nothing may have had, and acknowledged, whatever was prepared so far: its first snapshot brings
+        // all of that again, or it would take itself for a copy too early.
+        let is_new_copy = self.negotiated.replica.is_some() && start == Seqno(0);
         let options = FeedOptions {
             from: start,
-            through,
+            through: if is_new_copy { history.prepared } else { through },
             filter: filter.for_feed(),
             keys_only: ValueMode::new(&self.negotiated, &self.controls).needs_no_values(),
             disk_only: ask.flags.has(StreamFlags::DISK_ONLY),
@@ -277,6 +280,10 @@ impl Producer {
         }
         let history = self.bucket.vb_history(ask.vb)?;
         self.check_rollback(ask, &history)?;
-        Ok((Stream::new(head, filter, feed, script, (ask.end, standing), stats), history.log))
+        let mut stream = Stream::new(head, filter, feed, script, (ask.end, standing), stats);
+        if is_new_copy && history.high_seqno == Seqno(0) {
+            stream.tell_nothing();
+        }
+        Ok((stream, history.log))
     }
 }

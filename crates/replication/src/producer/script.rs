@@ -127,6 +127,12 @@ impl Script {
         Self { unfinished: Some(unfinished), open: None, skip_deletions, skipping: false, read: start }
     }
 
+    /// An empty snapshot at the beginning of a history: there is nothing yet.
+    pub(super) const fn nothing() -> SnapshotMarker {
+        let (start, end) = (Seqno(0), Seqno(0));
+        SnapshotMarker { start, end, flags: MarkerFlags::MEMORY, version: MarkerVersion::V1 }
+    }
+
     /// Up to where everything has been looked at.
     pub(super) const fn read(&self) -> Seqno {
         self.read

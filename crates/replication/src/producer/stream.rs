@@ -94,6 +94,11 @@ impl Stream {
         stream
     }
 
+    /// The vBucket has nothing in it, which a node cannot tell from there being more to come.
+    pub(super) fn tell_nothing(&mut self) {
+        self.pending.push_back(Say::Marker(Script::nothing()));
+    }
+
     /// Whether it will tell more than its end.
     pub(super) const fn is_live(&self) -> bool {
         self.feed.is_some()

@@ -180,6 +180,10 @@ impl Replica for Shelf {
     fn marker(&self, inflow: Self::Inflow, marker: &ReplicaMarker, _: Now) -> Result<(), Status> {
         self.has_room()?;
         self.with(inflow, |copy| {
+            if (marker.end, copy.now.seqno) == (Seqno(0), Seqno(0)) {
+                // There is nothing.
+                return Ok(());
+            }
             assert!(marker.start <= copy.now.seqno && marker.end > copy.now.seqno, "{marker:?}");
             if let Some(open) = copy.snapshot {
                 assert!(marker.start <= open.start && marker.end >= open.end, "{open:?} {marker:?}");
