@@ -150,6 +150,7 @@ pub(crate) fn contents_of(rig: &Rig, vb: VbId) -> Contents {
     let mut feed = rig.bucket.feed(vb, options, waiter).unwrap();
     let high = rig.bucket.vb_history(vb).unwrap().high_seqno;
     let mut contents = Contents::default();
+    let mut end = high;
     while contents.seqno < high {
         match feed.next(1 << 20, rig.now()).unwrap() {
             FeedStep::Wait => {
@@ -158,9 +159,11 @@ pub(crate) fn contents_of(rig: &Rig, vb: VbId) -> Contents {
                 }
             }
             FeedStep::Batch(batch) => {
+                end = batch.snapshot.map_or(end, |snapshot| snapshot.end);
                 batch.items.iter().for_each(|item| contents.apply(&ReplicaItem::of_feed(item)));
-                if batch.ends_snapshot && batch.items.is_empty() {
-                    contents.seqno = high;
+                if batch.ends_snapshot {
+                    // Its last seqno need not have an item: an abort may be compacted away, a collection dropped.
+                    contents.seqno = end;
                 }
             }
         }
