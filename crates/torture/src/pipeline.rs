@@ -88,6 +88,8 @@ pub struct Pipeline<T> {
     waiting: Vec<Asked<T>>,
     /// When the map was asked for last on their account.
     asked_map: Instant,
+    /// Who was asked: whoever proves a password anew each time does little else.
+    informant: Option<KvConnection>,
 }
 
 impl<T> Pipeline<T> {
@@ -105,6 +107,7 @@ impl<T> Pipeline<T> {
             turn: String::new(),
             waiting: Vec::new(),
             asked_map: Instant::now(),
+            informant: None,
         })
     }
 
@@ -249,19 +252,29 @@ impl<T> Pipeline<T> {
 
     /// Fetches the map anew, from whichever node gives one.
     fn follow(&mut self) -> Result<(), ClientError> {
-        let mut last = None;
+        let again = self.informant.take().map(|mut node| node.cluster_map().map(|map| (node, map)));
+        let (node, map) = match again {
+            Some(Ok(told)) => told,
+            _ => self.ask_around()?,
+        };
+        self.informant = Some(node);
+        if self.is_newer(&map) {
+            self.map = map;
+        }
+        Ok(())
+    }
+
+    /// The first node that gives a map.
+    fn ask_around(&self) -> Result<(KvConnection, ClusterMap), ClientError> {
+        let mut last = ClientError::Protocol("the map names no nodes".to_owned());
         for node in &self.map.nodes {
-            match KvConnection::open(node, &self.login).and_then(|mut node| node.cluster_map()) {
-                Ok(map) => {
-                    if self.is_newer(&map) {
-                        self.map = map;
-                    }
-                    return Ok(());
-                }
-                Err(error) => last = Some(error),
+            let asked = KvConnection::open(node, &self.login);
+            match asked.and_then(|mut node| node.cluster_map().map(|map| (node, map))) {
+                Ok(told) => return Ok(told),
+                Err(error) => last = error,
             }
         }
-        last.map_or(Ok(()), Err)
+        Err(last)
     }
 
     /// Whether an answer is there already.
