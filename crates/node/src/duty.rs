@@ -1,7 +1,7 @@
 //! What the plan of one vBucket asks of one node. Pure, and the only place that reads plans.
 
-use base::NodeId;
-use cluster::{VbPhase, VbPlan};
+use base::{NodeId, VbRole, bucket::BucketKind};
+use cluster::{BucketInfo, Metadata, VbPhase, VbPlan};
 use engine::Topology;
 
 /// What a node has to be to a vBucket.
@@ -41,6 +41,14 @@ pub fn duty(plan: &VbPlan, node: NodeId, keeps: bool, copies: u8) -> Duty {
         Some(&first) if is_part(plan, node) => Duty::Follow(first),
         _ => outside(),
     }
+}
+
+/// What copies are when their bucket has been opened. On a node that is alone they serve at once, as there is nobody to
+/// ask; elsewhere the agent decides, which knows whether the metadata is the newest. Every node has a cache of its own.
+#[must_use]
+pub fn first_role(metadata: &Metadata, info: &BucketInfo) -> VbRole {
+    let is_alone = metadata.nodes.len() < 2;
+    if is_alone || info.kind == BucketKind::Memcached { VbRole::Active } else { VbRole::Dead }
 }
 
 /// Whether `node` holds a copy of the vBucket, or is getting one.

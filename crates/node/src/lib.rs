@@ -4,7 +4,8 @@
 //! Level-triggered: an [`Agent`] compares what shall be (replicated metadata) with what it has done so far and does the
 //! difference. Nothing relies on a message; a step that fails is tried again at the next call, a step that is done is
 //! not repeated. What is left to others comes out as values: the streams this node wants from its peers
-//! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]).
+//! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]). Beside it are what decides whether an active copy
+//! may serve at all ([`Lease`]), and what the node does while it leads the others ([`Leadership`]).
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
@@ -19,7 +20,11 @@
 mod agent;
 mod copies;
 mod duty;
+mod leadership;
+mod lease;
 
 pub use agent::{Agent, Buckets, Step, Wish};
 pub use copies::{Copies, Copy};
-pub use duty::{Duty, duty};
+pub use duty::{Duty, duty, first_role};
+pub use leadership::Leadership;
+pub use lease::Lease;

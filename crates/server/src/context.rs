@@ -15,6 +15,7 @@ use crate::{
     call::Stop,
     connection::Located,
     helper::Helper,
+    lease,
     meter::{BucketMeter, OpKind},
     phases::{Phase, Stopwatch},
     shared::{Shared, Snapshot},
@@ -39,7 +40,7 @@ pub(crate) struct Context {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) helper: Helper,
     pub(crate) now: Now,
-    /// Active copies must not serve in this turn: see [`crate::lease`].
+    /// Active copies must not serve in this turn: see [`node::Lease`].
     pub(crate) lease_has_run_out: bool,
     /// When the input being executed was read.
     pub(crate) read_at: Instant,
@@ -95,7 +96,7 @@ impl Context {
     /// Reads the clocks at the beginning of a turn.
     pub(crate) fn begin_turn(&mut self) {
         self.now = self.shared.now();
-        self.lease_has_run_out = self.shared.lease.has_run_out();
+        self.lease_has_run_out = self.shared.lease.has_run_out(lease::clock_millis);
     }
 
     /// Refuses what needs an active copy while none may serve.

@@ -18,11 +18,11 @@ use arc_swap::ArcSwap;
 use base::{BucketUuid, Now, Status};
 use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
 use engine::{Bucket, Waiter};
+use node::Lease;
 use parking_lot::Mutex;
 
 use crate::{
-    account::NodeAccount, dcp::DcpConnections, forward::Forwarder, lease::Lease, links::Links,
-    meter::BucketMeter,
+    account::NodeAccount, dcp::DcpConnections, forward::Forwarder, links::Links, meter::BucketMeter,
 };
 
 /// Version of a cluster map: epoch first, then revision.

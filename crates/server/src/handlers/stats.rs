@@ -12,6 +12,7 @@ use crate::{
     account::node_memory,
     call::{Call, Stop},
     handlers::{dcp_stats, node, range_scan},
+    lease,
     meter::{Chore, LatencyStep, OpKind},
     phases::Phase,
     shared::{BucketEntry, Shared},
@@ -132,7 +133,9 @@ fn process(shared: &Shared) -> Pairs {
     ]);
     pairs.extend(node_pools(shared));
     // Present where actives serve only under a lease.
-    pairs.extend(shared.lease.left_millis().map(|millis| pair("settee_lease_ms", millis)));
+    pairs.extend(
+        shared.lease.left_millis(lease::clock_millis()).map(|millis| pair("settee_lease_ms", millis)),
+    );
     pairs
 }
 

@@ -105,7 +105,7 @@ impl OpenBuckets {
                     change(&bucket.engine, info, self.shared.now());
                     Ok(())
                 }
-                None => self.open_bucket(name, info, first_role(metadata, info)).map(|bucket| {
+                None => self.open_bucket(name, info, node::first_role(metadata, info)).map(|bucket| {
                     open.insert(name.clone(), bucket);
                     self.generation.fetch_add(1, Ordering::Release);
                 }),
@@ -319,13 +319,6 @@ impl OpenBuckets {
         });
         waiter.map(drop).map_err(|source| BucketError::Io { name: name.into(), source })
     }
-}
-
-/// What copies are when their bucket has been opened. On a node that is alone they serve at once, as there is nobody to
-/// ask; elsewhere the steward decides, who knows whether the metadata is the newest. Every node has a cache of its own.
-fn first_role(metadata: &Metadata, info: &BucketInfo) -> VbRole {
-    let is_alone = metadata.nodes.len() < 2;
-    if is_alone || info.kind == BucketKind::Memcached { VbRole::Active } else { VbRole::Dead }
 }
 
 fn quota_bytes(info: &BucketInfo) -> u64 {

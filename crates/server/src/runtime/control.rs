@@ -452,7 +452,7 @@ impl Control {
     }
 
     fn lease_alert(&self) -> Option<String> {
-        self.shared.lease.has_run_out().then(|| {
+        self.shared.lease.has_run_out(lease::clock_millis).then(|| {
             let node = self.listen;
             format!("Node {node} has lost touch with its cluster: it serves nothing until a majority hears it again.")
         })

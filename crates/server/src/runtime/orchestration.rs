@@ -1,10 +1,7 @@
-//! Drives [`cluster::orchestrator`] on the node that leads: reports in, the next changes of the metadata out.
-//!
-//! What the orchestrator knows is lost with the leadership, and wherever this process was held up for long: who leads
-//! next, or goes on, finds the rest of the plan in the metadata, and counts everybody's silence anew.
+//! Drives [`Leadership`] on the node that leads: reports in, the next changes of the metadata out.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, OnceLock, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -13,8 +10,9 @@ use admin::{ClusterStatus, CutOff, NodeControl, NodeShare, RebalanceView};
 use base::NodeId;
 use cluster::{
     ClusterError, Command, Documents, Metadata, NodeReport,
-    orchestrator::{Health, Orchestrator, RebalanceProgress},
+    orchestrator::{Orchestrator, RebalanceProgress},
 };
+use node::Leadership;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
@@ -30,34 +28,21 @@ const IDLE: Duration = Duration::from_millis(250);
 const AT_MOST: Duration = Duration::from_millis(10);
 /// The question by which nodes report.
 pub(super) const REPORT: &str = "report";
-/// A node is not called silent before it has had so long to report.
-const FIRST_REPORT_MILLIS: u64 = 3_000;
-/// Whoever has not looked for so long cannot tell who else was silent.
-const HELD_UP_MILLIS: u64 = 1_000;
 
 /// See the module. One per node, at work on the leader only.
 pub(super) struct Orchestration {
     control: Weak<Control>,
-    state: Mutex<State>,
+    leadership: Mutex<Leadership>,
     reported: Notify,
     /// When time was first asked for: by the wall clock, and by the one that never jumps.
     began: OnceLock<(u64, u64)>,
 }
 
-#[derive(Default)]
-struct State {
-    /// Present while this node leads.
-    orchestrator: Option<Orchestrator>,
-    looked_at: u64,
-    /// Since when which nodes could have reported.
-    awaited: BTreeMap<NodeId, u64>,
-}
-
 impl Orchestration {
     /// Hears what nodes report from now on.
     pub(super) fn new(control: &Arc<Control>) -> Arc<Self> {
-        let (state, reported, began) = Default::default();
-        let me = Arc::new(Self { control: Arc::downgrade(control), state, reported, began });
+        let (leadership, reported, began) = Default::default();
+        let me = Arc::new(Self { control: Arc::downgrade(control), leadership, reported, began });
         let listener = Arc::clone(&me);
         control.routes().add(REPORT, move |body| {
             let reply = listener.take_encoded(&body);
@@ -86,26 +71,8 @@ impl Orchestration {
 
     /// What is to be changed now.
     fn look(&self, control: &Control) -> Vec<Command> {
-        let mut state = self.state.lock();
-        if !control.leads() || !control.caught_up() {
-            state.orchestrator = None;
-            return Vec::new();
-        }
-        let now = self.now_millis();
-        if now.saturating_sub(state.looked_at) > HELD_UP_MILLIS {
-            state.orchestrator = None;
-        }
-        let metadata = control.metadata();
-        let State { orchestrator, looked_at, awaited } = &mut *state;
-        if orchestrator.is_none() {
-            awaited.clear();
-        }
-        awaited.retain(|id, _| metadata.node_by_id(*id).is_some());
-        for node in &metadata.nodes {
-            awaited.entry(node.id).or_insert(now);
-        }
-        *looked_at = now;
-        orchestrator.get_or_insert_with(Orchestrator::new).step(&metadata, now)
+        let leads = control.leads() && control.caught_up();
+        self.leadership.lock().look(leads, &control.metadata(), self.now_millis())
     }
 
     /// Unix milliseconds that never jump, as counted since the start of this process.
@@ -130,13 +97,10 @@ impl Orchestration {
         let control = self.control.upgrade().filter(|control| control.leads()).ok_or_else(refused)?;
         let now = self.now_millis();
         let metadata = control.metadata();
-        let mut state = self.state.lock();
-        let orchestrator = state.orchestrator.as_mut().ok_or_else(refused)?;
-        // That a node is still there is reason enough to look at the next occasion.
-        let is_news = orchestrator.last_report(report.node) != Some(&report);
-        orchestrator.report(report, now);
-        let status = status(&state, &metadata, control.leader(), now);
-        drop(state);
+        let mut leadership = self.leadership.lock();
+        let is_news = leadership.take(report, now).ok_or_else(refused)?;
+        let status = status(&leadership, &metadata, control.leader(), now);
+        drop(leadership);
         if is_news {
             self.reported.notify_one();
         }
@@ -145,14 +109,16 @@ impl Orchestration {
 }
 
 /// How the cluster is, for REST on every node.
-fn status(state: &State, metadata: &Metadata, leader: Option<NodeId>, now_millis: u64) -> ClusterStatus {
-    let Some(orchestrator) = &state.orchestrator else {
+fn status(
+    leadership: &Leadership,
+    metadata: &Metadata,
+    leader: Option<NodeId>,
+    now_millis: u64,
+) -> ClusterStatus {
+    let Some(orchestrator) = leadership.orchestrator() else {
         return ClusterStatus { stale: true, ..ClusterStatus::default() };
     };
-    let is_silent = |id: &NodeId| {
-        let is_new = state.awaited.get(id).is_none_or(|since| now_millis - since < FIRST_REPORT_MILLIS);
-        !is_new && orchestrator.health(*id, now_millis) == Health::Unhealthy
-    };
+    let is_silent = |id: &NodeId| leadership.is_silent(*id, now_millis);
     let view = |progress: RebalanceProgress| RebalanceView {
         done: progress.total,
         moves_done: progress.moves_done,
@@ -199,6 +165,8 @@ fn cut_off(orchestrator: &Orchestrator, metadata: &Metadata, silent: &BTreeSet<N
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use base::BucketUuid;
     use cluster::{BucketParams, BucketReport, NodeInfo, Ports};
 

@@ -8,7 +8,7 @@ mod figures;
 mod outages;
 pub(super) mod reporting;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, mem, sync::Arc, time::Duration};
 
 use admin::NodeControl;
 use base::{BucketUuid, Status, VbId};
@@ -97,7 +97,8 @@ impl Steward {
         // What the buckets that are open are by.
         let metadata = Arc::clone(&self.parts.shared.snapshot().metadata);
         self.become_who_we_are();
-        self.look_after_lease(&metadata);
+        let is_first = !mem::replace(&mut self.has_looked, true);
+        self.parts.shared.lease.follow(&metadata, is_first, lease::clock_millis());
         let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
         let step = self.agent.step(&metadata, &view, self.parts.shared.now());
         if let Some(status) = step.failed
@@ -123,20 +124,6 @@ impl Steward {
             self.uuid = uuid;
             self.nodes.clear();
         }
-    }
-
-    /// Where a lease is needed there is none at first after a start: this node may just be being replaced. When that
-    /// becomes so later, the node's silence counts from when it has said that it knows, and so from now at the earliest.
-    fn look_after_lease(&mut self, metadata: &Metadata) {
-        let lease = &self.parts.shared.lease;
-        if metadata.needs_leases() {
-            let half_of_silence = u64::from(metadata.auto_failover.timeout_secs) * 1000 / 2;
-            let grace = if self.has_looked { half_of_silence } else { 0 };
-            lease.require(lease::clock_millis() + grace);
-        } else {
-            lease.waive();
-        }
-        self.has_looked = true;
     }
 
     /// Tells the links what is wanted from whom, and where they are.

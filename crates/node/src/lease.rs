@@ -1,0 +1,120 @@
+//! Until when this node's active copies may serve.
+//!
+//! Where a node that has gone silent is replaced automatically ([`Metadata::needs_leases`]), it must stop by
+//! itself before that: whoever cannot hear the leader cannot hear that he has been replaced either. A lease runs from
+//! when the report was sent that it answers, by the node's own clock, and is shorter than the silence after which the
+//! leader acts; no two clocks are compared. The clock has to go on while the machine is suspended: a node that was put to
+//! sleep must not wake up believing that it is still what it was.
+//!
+//! One number, read once per turn by every data-plane loop and written by whoever hears from the leader. All times are
+//! milliseconds of that clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cluster::Metadata;
+
+/// No lease is needed.
+const UNBOUNDED: u64 = u64::MAX;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Lease {
+    until: AtomicU64,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self { until: AtomicU64::new(UNBOUNDED) }
+    }
+}
+
+impl Lease {
+    /// Whether actives must not serve now. The clock is read only where a lease is needed.
+    #[inline]
+    #[must_use]
+    pub fn has_run_out(&self, clock: impl FnOnce() -> u64) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        until != UNBOUNDED && clock() >= until
+    }
+
+    /// Milliseconds left; `None` where no lease is needed.
+    #[must_use]
+    pub fn left_millis(&self, now: u64) -> Option<u64> {
+        let until = self.until.load(Ordering::Relaxed);
+        (until != UNBOUNDED).then(|| until.saturating_sub(now))
+    }
+
+    /// Asks for a lease from now on if `metadata` do, or for none. Where one is needed there is none at first after a
+    /// start (`is_first`): this node may just be being replaced. When that becomes so later, the node's silence counts from
+    /// when it has said that it knows, and so from now at the earliest.
+    pub fn follow(&self, metadata: &Metadata, is_first: bool, now: u64) {
+        if metadata.needs_leases() {
+            let half_of_silence = u64::from(metadata.auto_failover.timeout_secs) * 1000 / 2;
+            self.require(now + if is_first { 0 } else { half_of_silence });
+        } else {
+            self.waive();
+        }
+    }
+
+    /// From now on a lease is needed; `until` it ends if there was none before.
+    pub fn require(&self, until: u64) {
+        let _ = self.until.compare_exchange(UNBOUNDED, until, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// No lease is needed any more.
+    pub fn waive(&self) {
+        self.until.store(UNBOUNDED, Ordering::Relaxed);
+    }
+
+    /// Makes a lease that is needed last until then at least.
+    pub fn extend(&self, until: u64) {
+        let later = |now: u64| (now < until).then_some(until);
+        let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::NodeId;
+    use cluster::{NodeInfo, Ports};
+
+    use super::*;
+
+    /// Three nodes, one of which is failed over after ten seconds of silence if that is `enabled`.
+    fn metadata(enabled: bool) -> Metadata {
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes = (0..3)
+            .map(|id| {
+                let node = NodeInfo::first(format!("n{id}"), "h".into(), Ports::default());
+                NodeInfo { id: NodeId(id), ..node }
+            })
+            .collect();
+        (metadata.auto_failover.enabled, metadata.auto_failover.timeout_secs) = (enabled, 10);
+        metadata
+    }
+
+    #[test]
+    fn a_lease_is_needed_from_when_that_is_said_and_only_grows() {
+        let lease = Lease::default();
+        lease.extend(1);
+        assert!(!lease.has_run_out(|| 1_000), "none is needed");
+        lease.follow(&metadata(true), false, 1_000);
+        lease.follow(&metadata(true), false, 4_000);
+        assert_eq!(lease.left_millis(1_000), Some(5_000), "the one in force stays");
+        lease.extend(2_000);
+        assert_eq!(lease.left_millis(1_000), Some(5_000), "an answer that comes late shortens nothing");
+        lease.extend(8_000);
+        assert!(!lease.has_run_out(|| 7_999) && lease.has_run_out(|| 8_000));
+        lease.follow(&metadata(false), false, 9_000);
+        assert_eq!(lease.left_millis(9_000), None);
+    }
+
+    #[test]
+    fn whoever_has_just_started_has_none() {
+        let lease = Lease::default();
+        lease.follow(&metadata(true), true, 1_000);
+        assert!(lease.has_run_out(|| 1_000));
+        lease.extend(2_000);
+        assert!(!lease.has_run_out(|| 1_000));
+    }
+}
