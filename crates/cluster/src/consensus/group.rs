@@ -296,11 +296,13 @@ impl Consensus {
         node.get() < metadata.next_node && metadata.node_by_id(node).is_none() && !is_member()
     }
 
-    /// Whether the group consists of this member: nobody to talk to, no need to tick.
+    /// Whether the group consists of this member and is to: nobody to talk to, no need to tick.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         let progress = self.raw.raft.prs();
-        progress.iter().len() == 1 && self.votes_alone() && self.leads()
+        // Whoever starts again between the addition of a node and the change of the group has that before it.
+        let is_to_grow = self.state.metadata.nodes.len() > 1;
+        progress.iter().len() == 1 && self.votes_alone() && self.leads() && !is_to_grow
     }
 
     /// Whether everything was applied that was agreed on when this member started, so that what it knows is no older
