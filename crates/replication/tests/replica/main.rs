@@ -10,6 +10,7 @@
 extern crate engine as settee_engine;
 
 mod copies;
+mod host;
 mod link;
 mod shelf;
 #[path = "../../../engine/tests/support/mod.rs"]

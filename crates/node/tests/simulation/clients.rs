@@ -1,0 +1,311 @@
+//! Clients: each does one thing after the other, asks whoever its map of the cluster says, gets a newer map and asks again
+//! when it is told to go elsewhere or to come back later, and gives up when there is no answer.
+
+use std::sync::Arc;
+
+use base::{BucketUuid, NodeId, Status, VbId, bucket::DurabilityLevel, hash::vbucket_of};
+use cluster::Metadata;
+use fastrand::Rng;
+
+use crate::{
+    invariants::{
+        Invariants,
+        histories::{Did, Moment},
+    },
+    operation::{Ended, Operation, Request, Token},
+};
+
+/// Keys of each bucket and level.
+const KEYS: usize = 3;
+const LEVELS: [DurabilityLevel; 4] = [
+    DurabilityLevel::None,
+    DurabilityLevel::Majority,
+    DurabilityLevel::MajorityAndPersistActive,
+    DurabilityLevel::PersistToMajority,
+];
+/// An answer that takes longer is taken for lost; longer than a durable write may take.
+const PATIENCE_MILLIS: u64 = 3_000;
+/// How long an operation is tried while nodes say that it is not theirs, or not now.
+const RIDE_MILLIS: u64 = 4_000;
+/// Between two tries.
+const PAUSE_MILLIS: u64 = 20;
+/// Between two operations of a client, at most.
+const REST_MILLIS: u64 = 30;
+
+/// An operation that has not ended.
+struct Pending {
+    request: Request,
+    level: DurabilityLevel,
+    generation: u64,
+    called: Moment,
+    /// The last write of the vBucket that had been acknowledged then.
+    after: Option<Token>,
+    /// By when it has to be done, or is left.
+    until: u64,
+    /// A try is under way since then.
+    asked_at: Option<u64>,
+    /// The next try.
+    ask_at: u64,
+}
+
+#[derive(Default)]
+struct Client {
+    map: Option<Arc<Metadata>>,
+    pending: Option<Pending>,
+    rests_until: u64,
+}
+
+/// What is promised about the run under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise {
+    /// Writes at this level, or above, stay once they are acknowledged.
+    pub(crate) level: DurabilityLevel,
+    /// Reads of nodes that need no lease are as good as others: nobody is failed over without knowing.
+    pub(crate) counts_unleased: bool,
+}
+
+/// See the module.
+pub(crate) struct Clients {
+    clients: Vec<Client>,
+    /// The number of the last try, and of the last value.
+    tries: u64,
+    values: u64,
+    /// The last moment.
+    moment: Moment,
+    /// Keys are given up when somebody takes a risk with what they hold.
+    generation: u64,
+    pub(crate) rest: bool,
+    /// Acknowledged writes by level, and reads.
+    pub(crate) written: [u64; LEVELS.len()],
+    pub(crate) read: u64,
+}
+
+/// What is found under a key.
+type Find<'a> = &'a dyn Fn(&BucketUuid, VbId, &[u8]) -> Option<u64>;
+
+/// Something to be sent to a node.
+pub(crate) struct Ask {
+    pub(crate) to: NodeId,
+    pub(crate) request: Request,
+}
+
+impl Clients {
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            clients: (0..count).map(|_| Client::default()).collect(),
+            tries: 0,
+            values: 0,
+            moment: 0,
+            generation: 0,
+            rest: false,
+            written: [0; LEVELS.len()],
+            read: 0,
+        }
+    }
+
+    /// Moments are for what happens, one each.
+    fn next_moment(&mut self) -> Moment {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// What they ask now. `newest` is the map that a client is given that needs one.
+    pub(crate) fn step(
+        &mut self,
+        now: u64,
+        rng: &mut Rng,
+        invariants: &mut Invariants,
+        newest: &dyn Fn(&mut Rng) -> Option<Arc<Metadata>>,
+    ) -> Vec<Ask> {
+        let mut asks = Vec::new();
+        for at in 0..self.clients.len() {
+            self.give_up(at, now, invariants);
+            if self.clients[at].pending.is_none() && !self.rest && now >= self.clients[at].rests_until {
+                self.begin(at, now, rng, invariants, newest);
+            }
+            self.tries += 1;
+            let id = self.tries;
+            let client = &mut self.clients[at];
+            let Some(pending) = &mut client.pending else { continue };
+            if pending.asked_at.is_some() || now < pending.ask_at {
+                continue;
+            }
+            if client.map.is_none() {
+                client.map = newest(rng);
+            }
+            let Some(to) = client.map.as_ref().and_then(|map| home(map, &pending.request)) else {
+                client.map = None;
+                pending.ask_at = now + PAUSE_MILLIS;
+                continue;
+            };
+            pending.request.id = id;
+            pending.asked_at = Some(now);
+            asks.push(Ask { to, request: pending.request.clone() });
+        }
+        asks
+    }
+
+    fn begin(
+        &mut self,
+        at: usize,
+        now: u64,
+        rng: &mut Rng,
+        invariants: &Invariants,
+        newest: &dyn Fn(&mut Rng) -> Option<Arc<Metadata>>,
+    ) {
+        let Some(map) = self.clients[at].map.clone().or_else(|| newest(rng)) else { return };
+        let buckets: Vec<_> = map.buckets.values().collect();
+        let Some(info) = rng.choice(buckets) else { return };
+        let (level, number) = (rng.usize(0..LEVELS.len()), rng.usize(0..KEYS));
+        let level = LEVELS[level];
+        let mut key = vec![0];
+        key.extend(format!("{level:?}.{number}.{}", self.generation).bytes());
+        let operation = if rng.u8(0..3) == 0 {
+            Operation::Read
+        } else {
+            self.values += 1;
+            // Now and then more durably than the key needs.
+            let level = if rng.u8(0..4) == 0 { DurabilityLevel::PersistToMajority } else { level };
+            Operation::Write(self.values, level)
+        };
+        let vb = vbucket_of(&key[1..], info.vbuckets);
+        let request = Request { id: 0, bucket: info.uuid.clone(), vb, key, operation };
+        let after = invariants.never_back.last(&(info.uuid.clone(), vb));
+        let (called, generation) = (self.next_moment(), self.generation);
+        let client = &mut self.clients[at];
+        client.map = Some(map);
+        client.pending = Some(Pending {
+            request,
+            level,
+            generation,
+            called,
+            after,
+            until: now + RIDE_MILLIS,
+            asked_at: None,
+            ask_at: now,
+        });
+    }
+
+    /// Leaves what takes too long. A write that was tried may have happened.
+    fn give_up(&mut self, at: usize, now: u64, invariants: &mut Invariants) {
+        let client = &mut self.clients[at];
+        let Some(pending) = &client.pending else { return };
+        let is_lost = pending.asked_at.is_some_and(|asked| now >= asked + PATIENCE_MILLIS);
+        let is_late = pending.asked_at.is_none() && now >= pending.until;
+        if !(is_lost || is_late) {
+            return;
+        }
+        let Some(pending) = client.pending.take() else { return };
+        client.map = None;
+        if is_lost {
+            self.note_lost(&pending, invariants);
+        }
+    }
+
+    fn note_lost(&self, pending: &Pending, invariants: &mut Invariants) {
+        if let Operation::Write(value, _) = pending.request.operation
+            && pending.generation == self.generation
+        {
+            let place = (&pending.request.bucket, &pending.request.key[..], pending.level);
+            invariants.histories.note(place, (pending.called, None), Did::Wrote(value));
+        }
+    }
+
+    /// An answer to a try, if anybody still waits for it.
+    pub(crate) fn answered(
+        &mut self,
+        (id, ended): (u64, Ended),
+        now: u64,
+        rng: &mut Rng,
+        invariants: &mut Invariants,
+        promise: Promise,
+    ) {
+        let waits = |client: &Client| {
+            client
+                .pending
+                .as_ref()
+                .is_some_and(|pending| pending.asked_at.is_some() && pending.request.id == id)
+        };
+        let Some(at) = self.clients.iter().position(waits) else { return };
+        let moment = self.next_moment();
+        let client = &mut self.clients[at];
+        let Some(mut pending) = client.pending.take() else { return };
+        let place = (&pending.request.bucket, &pending.request.key[..], pending.level);
+        let times = (pending.called, Some(moment));
+        let counts = pending.generation == self.generation;
+        match (ended, pending.request.operation) {
+            (Ended::Refused(status), _) => {
+                if status == Status::NotMyVbucket || rng.u8(0..4) == 0 {
+                    client.map = None;
+                }
+                pending.asked_at = None;
+                pending.ask_at = now + PAUSE_MILLIS;
+                client.pending = Some(pending);
+                return;
+            }
+            (Ended::Read { value, leased }, Operation::Read) => {
+                self.read += 1;
+                if counts && (leased || promise.counts_unleased) {
+                    invariants.histories.note(place, times, Did::Read(value));
+                }
+            }
+            (Ended::Written(token), Operation::Write(value, _)) => {
+                let level = LEVELS.iter().position(|level| *level == pending.level).unwrap_or_default();
+                self.written[level] += 1;
+                let vb = (pending.request.bucket.clone(), pending.request.vb);
+                if counts {
+                    let over_branches = promise.level == DurabilityLevel::None;
+                    invariants.never_back.acknowledged(&vb, (token, value), pending.after, over_branches);
+                    invariants.histories.note(place, times, Did::Wrote(value));
+                }
+            }
+            (Ended::Ambiguous, Operation::Write(..)) => self.note_lost(&pending, invariants),
+            (ended, operation) => panic!("{ended:?} answers {operation:?}"),
+        }
+        self.clients[at].rests_until = now + rng.u64(0..REST_MILLIS);
+    }
+
+    /// A try could not be sent.
+    pub(crate) fn unreachable(&mut self, id: u64, now: u64) {
+        for client in &mut self.clients {
+            if let Some(pending) = client.pending.as_mut().filter(|pending| pending.request.id == id) {
+                pending.asked_at = None;
+                pending.ask_at = now + PAUSE_MILLIS;
+                client.map = None;
+            }
+        }
+    }
+
+    /// Somebody takes a risk with all that is there.
+    pub(crate) fn forget(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Whether nobody waits for anything.
+    pub(crate) fn are_idle(&self) -> bool {
+        self.clients.iter().all(|client| client.pending.is_none())
+    }
+
+    /// Reads every key once more, from what `read` finds.
+    pub(crate) fn read_all(&mut self, metadata: &Metadata, invariants: &mut Invariants, read: Find<'_>) {
+        for info in metadata.buckets.values() {
+            for level in LEVELS {
+                for number in 0..KEYS {
+                    let mut key = vec![0];
+                    key.extend(format!("{level:?}.{number}.{}", self.generation).bytes());
+                    let called = self.next_moment();
+                    let value = read(&info.uuid, vbucket_of(&key[1..], info.vbuckets), &key);
+                    let returned = Some(self.next_moment());
+                    let place = (&info.uuid, &key[..], level);
+                    invariants.histories.note(place, (called, returned), Did::Read(value));
+                }
+            }
+        }
+    }
+}
+
+/// The node that a map says.
+fn home(map: &Metadata, request: &Request) -> Option<NodeId> {
+    let (_, info) = map.bucket_by_uuid(&request.bucket)?;
+    info.vbs.get(usize::from(request.vb.get()))?.chain.first().copied()
+}

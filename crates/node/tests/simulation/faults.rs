@@ -1,0 +1,130 @@
+//! What goes wrong in a kind of run, what operators do meanwhile, and what is promised all the same.
+
+use base::bucket::DurabilityLevel;
+
+use crate::clients::Promise;
+
+/// Chances are one in so many steps of the world; this is none.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+/// When something may go wrong that is a loss: a node ends, or is out of reach where it may be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Losses {
+    /// Only once every copy holds, on disk, what was acknowledged before the last one.
+    OneAtATime,
+    /// At any time, several at once.
+    AnyTime,
+}
+
+/// A kind of run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Faults {
+    pub(crate) losses: Losses,
+    /// Of a hundred letters so many get lost, and so many come twice.
+    pub(crate) loss: u32,
+    /// Milliseconds that anything is on its way at most.
+    pub(crate) delay_max: u64,
+    /// Connections between nodes break.
+    pub(crate) broken_link: u32,
+    /// A node ends, in whatever way, and comes back.
+    pub(crate) crash: u32,
+    /// Some cannot hear others for a while.
+    pub(crate) cut: u32,
+    /// A process does nothing for a while.
+    pub(crate) pause: u32,
+    /// A disk does hardly anything for a while.
+    pub(crate) slow_disk: u32,
+    /// A node's idea of the date jumps.
+    pub(crate) jump: u32,
+    /// A node is failed over by hand.
+    pub(crate) failover: u32,
+    /// Nodes are failed over without anybody asking after so many seconds.
+    pub(crate) auto_failover_secs: Option<u32>,
+    /// Nodes come, go, and are recovered.
+    pub(crate) rebalance: u32,
+    /// Buckets come and go.
+    pub(crate) bucket: u32,
+}
+
+impl Faults {
+    const CALM: Self = Self {
+        losses: Losses::AnyTime,
+        loss: 0,
+        delay_max: 3,
+        broken_link: NEVER,
+        crash: NEVER,
+        cut: NEVER,
+        pause: NEVER,
+        slow_disk: NEVER,
+        jump: NEVER,
+        failover: NEVER,
+        auto_failover_secs: None,
+        rebalance: NEVER,
+        bucket: NEVER,
+    };
+    /// Letters get lost, connections break, some cannot hear others, disks are slow; nobody is replaced.
+    pub(crate) const DELAYS: Self = Self {
+        loss: 5,
+        delay_max: 20,
+        broken_link: 300,
+        cut: 500,
+        pause: 500,
+        slow_disk: 500,
+        jump: 500,
+        ..Self::CALM
+    };
+    /// One node after the other loses what it has not synced.
+    pub(crate) const CRASHES: Self = Self {
+        losses: Losses::OneAtATime,
+        loss: 1,
+        delay_max: 10,
+        broken_link: 1_000,
+        crash: 200,
+        slow_disk: 1_000,
+        ..Self::CALM
+    };
+    /// Any number of nodes at any time.
+    pub(crate) const BLACKOUTS: Self =
+        Self { crash: 400, cut: 800, losses: Losses::AnyTime, ..Self::CRASHES };
+    /// Some cannot hear others, and are replaced, by hand or without.
+    pub(crate) const FAILOVERS: Self = Self {
+        loss: 2,
+        delay_max: 10,
+        broken_link: 1_000,
+        cut: 400,
+        pause: 600,
+        failover: 1_500,
+        auto_failover_secs: Some(3),
+        rebalance: 600,
+        ..Self::CALM
+    };
+    /// Nodes come and go while clients write.
+    pub(crate) const REBALANCES: Self =
+        Self { rebalance: 300, bucket: 1_500, broken_link: 500, cut: 1_500, ..Self::DELAYS };
+    /// Everything.
+    pub(crate) const ALL: Self = Self {
+        losses: Losses::OneAtATime,
+        crash: 300,
+        rebalance: 400,
+        bucket: 1_500,
+        slow_disk: 600,
+        jump: 800,
+        ..Self::FAILOVERS
+    };
+
+    /// Whether nodes may be replaced that do not know.
+    pub(crate) fn replaces(&self) -> bool {
+        self.failover != NEVER || self.auto_failover_secs.is_some()
+    }
+
+    /// What holds all the same.
+    pub(crate) fn promise(&self) -> Promise {
+        let crashes = self.crash != NEVER;
+        let level = match self.losses {
+            _ if !crashes && !self.replaces() => DurabilityLevel::None,
+            Losses::AnyTime if crashes => DurabilityLevel::PersistToMajority,
+            Losses::AnyTime | Losses::OneAtATime => DurabilityLevel::Majority,
+        };
+        Promise { level, counts_unleased: !self.replaces() }
+    }
+}

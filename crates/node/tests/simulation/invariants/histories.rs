@@ -1,0 +1,196 @@
+//! Each key is a register: what clients were told about it fits one order of all writes and reads, in which each has its
+//! place between its call and its answer. A write without an answer may have any place after its call, or none.
+//!
+//! Every write has a value of its own. So a history is linearisable exactly if no read ends before the write that it saw was
+//! called, and the times in which the register must have held its values do not contradict each other (Gibbons and Korach,
+//! "Testing shared memories", 1997): the *zone* of a value reaches from the first answer to the last call that belong to it.
+//! Where the answer comes first, it held the value all that time; otherwise it did at some moment between. Zones of the
+//! first kind must not overlap, and none of the second kind lies inside one of the first.
+
+use std::{collections::BTreeMap, fmt};
+
+use base::{BucketUuid, bucket::DurabilityLevel};
+
+/// Moments: no two things happen at the same one.
+pub(crate) type Moment = u64;
+
+const NEVER: Moment = u64::MAX;
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Did {
+    Wrote(u64),
+    Read(Option<u64>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    called: Moment,
+    returned: Moment,
+    did: Did,
+}
+
+/// One key's.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    /// The least durable that it is written.
+    level: DurabilityLevel,
+    events: Vec<Event>,
+}
+
+/// All keys'.
+#[derive(Default)]
+pub(crate) struct Histories {
+    keys: BTreeMap<(BucketUuid, Vec<u8>), History>,
+}
+
+impl Histories {
+    /// Takes note of an operation that was called, and answered if `returned`.
+    pub(crate) fn note(
+        &mut self,
+        (bucket, key, level): (&BucketUuid, &[u8], DurabilityLevel),
+        (called, returned): (Moment, Option<Moment>),
+        did: Did,
+    ) {
+        let place = (bucket.clone(), key.to_vec());
+        let history = self.keys.entry(place).or_insert(History { level, events: Vec::new() });
+        history.events.push(Event { called, returned: returned.unwrap_or(NEVER), did });
+    }
+
+    /// Checks the keys whose writes are as durable as `promised`.
+    pub(crate) fn check(&self, promised: DurabilityLevel) {
+        for ((bucket, key), history) in self.keys.iter().filter(|(_, history)| history.level >= promised) {
+            if let Err(text) = history.check() {
+                let key = String::from_utf8_lossy(key);
+                panic!("{key:?} of {} ({:?}): {text}\n{history:#?}", bucket.0, history.level);
+            }
+        }
+    }
+
+    /// Somebody has taken a risk: nothing is promised of the keys that there are, and clients go on with others.
+    pub(crate) fn forget(&mut self) {
+        self.keys.clear();
+    }
+
+    /// How many operations there were.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.values().map(|history| history.events.len()).sum()
+    }
+}
+
+/// From when to when a register is known to have held a value.
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    value: Option<u64>,
+    first_answer: Moment,
+    last_call: Moment,
+}
+
+impl Zone {
+    /// It held the value from the one to the other, rather than at some moment between.
+    fn is_lasting(&self) -> bool {
+        self.first_answer < self.last_call
+    }
+
+    fn begin(&self) -> Moment {
+        self.first_answer.min(self.last_call)
+    }
+
+    fn end(&self) -> Moment {
+        self.first_answer.max(self.last_call)
+    }
+
+    /// Two that cannot both be. (One that lasts, and another that lasts too or lies inside.)
+    fn contradicts(&self, other: &Zone) -> bool {
+        match (self.is_lasting(), other.is_lasting()) {
+            (true, true) => self.begin() < other.end() && other.begin() < self.end(),
+            (true, false) => self.begin() < other.begin() && other.end() < self.end(),
+            (false, true) => other.contradicts(self),
+            (false, false) => false,
+        }
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.is_lasting() { "all the time" } else { "at some moment" };
+        write!(f, "{:?} {how} from {} to {}", self.value, self.begin(), self.end())
+    }
+}
+
+impl History {
+    fn check(&self) -> Result<(), String> {
+        let mut zones: BTreeMap<Option<u64>, Zone> = BTreeMap::new();
+        // At first there is nothing, as if that had been written before all.
+        zones.insert(None, Zone { value: None, first_answer: 0, last_call: 0 });
+        let mut calls: BTreeMap<Option<u64>, Moment> = BTreeMap::from([(None, 0)]);
+        for event in &self.events {
+            if let Did::Wrote(value) = event.did {
+                let other = calls.insert(Some(value), event.called);
+                assert_eq!(other, None, "every write has a value of its own");
+            }
+        }
+        for event in &self.events {
+            let value = match event.did {
+                Did::Wrote(value) => Some(value),
+                Did::Read(value) => value,
+            };
+            match calls.get(&value) {
+                None => return Err(format!("{value:?} was read, and never written")),
+                Some(&called) if event.returned < called => {
+                    return Err(format!("{value:?} was read before it was written"));
+                }
+                Some(_) => {}
+            }
+            let new = Zone { value, first_answer: event.returned, last_call: event.called };
+            let zone = zones.entry(value).or_insert(new);
+            zone.first_answer = zone.first_answer.min(event.returned);
+            zone.last_call = zone.last_call.max(event.called);
+        }
+        // What was written, perhaps, and never seen has no place that matters.
+        let zones: Vec<Zone> = zones.into_values().filter(|zone| zone.first_answer != NEVER).collect();
+        for (at, zone) in zones.iter().enumerate() {
+            if let Some(other) = zones[at + 1..].iter().find(|other| zone.contradicts(other)) {
+                return Err(format!("{zone} contradicts {other}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(events: &[(Moment, Moment, Did)]) -> Result<(), String> {
+        let events = events.iter().map(|&(called, returned, did)| Event { called, returned, did });
+        History { level: DurabilityLevel::Majority, events: events.collect() }.check()
+    }
+
+    #[test]
+    fn what_fits_one_order_is_fine() {
+        let (one, two) = (Did::Wrote(1), Did::Wrote(2));
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[(1, 2, Did::Read(None)), (3, 4, one), (5, 6, Did::Read(Some(1)))]), Ok(()));
+        // Writes at the same time may come in any order, and reads meanwhile see either.
+        assert_eq!(check(&[(1, 9, one), (2, 8, two), (3, 4, Did::Read(Some(2)))]), Ok(()));
+        assert_eq!(check(&[(1, 9, one), (2, 8, two), (10, 11, Did::Read(Some(1)))]), Ok(()));
+        // One whose answer never came may take effect late, or never.
+        let late = [(1, NEVER, one), (2, 3, two), (4, 5, Did::Read(Some(2))), (6, 7, Did::Read(Some(1)))];
+        assert_eq!(check(&late), Ok(()));
+        assert_eq!(check(&late[..3]), Ok(()));
+    }
+
+    #[test]
+    fn what_was_written_and_is_gone_is_noticed() {
+        let (one, two) = (Did::Wrote(1), Did::Wrote(2));
+        assert!(check(&[(1, 2, one), (3, 4, Did::Read(None))]).is_err(), "lost");
+        assert!(check(&[(1, 2, one), (3, 4, two), (5, 6, Did::Read(Some(1)))]).is_err(), "stale");
+        assert!(check(&[(1, 2, Did::Read(Some(1))), (3, 4, one)]).is_err(), "foreseen");
+        assert!(check(&[(1, 2, Did::Read(Some(7)))]).is_err(), "made up");
+        let back = [(1, 9, one), (2, 8, two), (10, 11, Did::Read(Some(1))), (12, 13, Did::Read(Some(2)))];
+        assert!(check(&back).is_err(), "of two orders one");
+        let seen = [(1, NEVER, one), (2, 3, Did::Read(Some(1))), (4, 5, Did::Read(None))];
+        assert!(check(&seen).is_err(), "what was seen has happened");
+    }
+}

@@ -1,0 +1,108 @@
+//! A node's machine: what is left of the node when its process ends, and its clock.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base::{BucketUuid, NodeId, Now};
+use cluster::consensus::{Batch, LogStore as _, Member, MemoryLog};
+
+use crate::{
+    process::Process,
+    support::{Disk as _, FaultDisk, START_SECS},
+};
+
+/// A clock that is ahead or behind, and too fast or too slow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Clock {
+    /// What it showed when the world began.
+    pub(crate) began: u64,
+    /// Microseconds per second that it is too fast.
+    pub(crate) drift: i64,
+    /// Milliseconds that its idea of the date is ahead.
+    pub(crate) ahead: i64,
+}
+
+impl Clock {
+    pub(crate) fn now(self, at: u64) -> Now {
+        let passed = at as i64 + at as i64 * self.drift / 1_000_000;
+        let date = START_SECS as i64 * 1_000 + passed + self.ahead;
+        Now { wall_nanos: date as u64 * 1_000_000, mono_millis: (self.began as i64 + passed) as u64 }
+    }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// As asked to: everything is written.
+    Clean,
+    /// Killed: what was written stays.
+    Killed,
+    /// The machine fails: what was not synced is lost, or not, or half of it.
+    PowerLoss,
+}
+
+/// What lies on the disks.
+pub(crate) struct Shelf {
+    pub(crate) log: MemoryLog,
+    pub(crate) buckets: BTreeMap<BucketUuid, Vec<Arc<FaultDisk>>>,
+    pub(crate) shards: usize,
+    pub(crate) seed: u64,
+}
+
+/// See the module.
+pub(crate) struct Machine {
+    pub(crate) member: Member,
+    pub(crate) clock: Clock,
+    pub(crate) shelf: Shelf,
+    pub(crate) process: Option<Process>,
+    /// Its process does nothing until then.
+    pub(crate) paused_until: u64,
+    /// Its disks do something now and then only, until then.
+    pub(crate) slow_until: u64,
+    /// When somebody starts the process.
+    pub(crate) starts_at: u64,
+}
+
+impl Machine {
+    /// A machine that has never run; `first` is what its log begins with.
+    pub(crate) fn new(member: Member, first: Batch, clock: Clock, shelf: (usize, u64)) -> Self {
+        let mut log = MemoryLog::default();
+        log.write(&[first]).unwrap();
+        let shelf = Shelf { log, buckets: BTreeMap::new(), shards: shelf.0, seed: shelf.1 };
+        Self { member, clock, shelf, process: None, paused_until: 0, slow_until: 0, starts_at: 0 }
+    }
+
+    pub(crate) fn id(&self) -> NodeId {
+        self.member.node
+    }
+
+    /// The process, if it does anything at the moment.
+    pub(crate) fn running(&mut self, at: u64) -> Option<&mut Process> {
+        self.process.as_mut().filter(|_| self.paused_until <= at)
+    }
+
+    /// Starts the process; `boot` is its randomness.
+    pub(crate) fn start(&mut self, boot: u64, at: u64) {
+        let process = Process::start(&self.member, &mut self.shelf, boot, self.clock.now(at));
+        self.process = Some(process);
+        self.paused_until = 0;
+    }
+
+    /// Ends the process. Nobody else may hold on to its buckets any more. `written`: how many of the writes that the log
+    /// of the metadata waits for are made all the same.
+    pub(crate) fn stop(&mut self, end: End, written: usize, at: u64) {
+        let Some(process) = self.process.take() else { return };
+        let now = self.clock.now(at);
+        let unwritten = process.end(end == End::Clean, now);
+        let written = if end == End::Clean { unwritten.len() } else { written.min(unwritten.len()) };
+        for batches in unwritten.into_iter().take(written) {
+            self.shelf.log.write(&batches).unwrap();
+        }
+        for disk in self.shelf.buckets.values().flatten() {
+            match end {
+                End::Clean => {}
+                End::Killed => disk.fs.kill(),
+                End::PowerLoss => disk.crash(),
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The network: letters between nodes, and between nodes and clients, that come late, twice or not at all, and directions in
+//! which nothing arrives for a while. Connections ([`crate::connection`]) use its delays and cuts too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::NodeId;
+use cluster::{Command, NodeReport, consensus::ProposalId};
+use fastrand::Rng;
+
+use crate::operation::{Answer, Request};
+
+/// A node, or outside, where the clients are.
+pub(crate) type Place = Option<NodeId>;
+
+/// What is sent.
+pub(crate) enum Message {
+    /// Of one member of the consensus to another.
+    Consensus(Vec<u8>),
+    /// Of whoever has something to propose to whoever it takes for the leader.
+    Propose(ProposalId, Box<Command>),
+    /// To the leader; when it was sent, by the sender's clock, and in which of its lives.
+    Report { report: Box<NodeReport>, sent_at: u64 },
+    /// The answer: how long the sender's actives may serve from when it was sent.
+    Reported { boot: u64, sent_at: u64, lease_ms: Option<u64> },
+    /// Of a client.
+    Request(Request),
+    /// To a client.
+    Answer(Answer),
+}
+
+/// A message on its way.
+pub(crate) struct Letter {
+    pub(crate) from: Place,
+    pub(crate) to: Place,
+    pub(crate) message: Message,
+}
+
+/// See the module.
+pub(crate) struct Network {
+    /// By when they arrive, and in the order of sending.
+    letters: BTreeMap<(u64, u64), Letter>,
+    sent: u64,
+    cuts: BTreeSet<(NodeId, NodeId)>,
+    /// Of a hundred letters so many get lost, and so many come twice.
+    pub(crate) loss: u32,
+    pub(crate) repeats: u32,
+    /// Longest time on the way.
+    pub(crate) delay_max: u64,
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        let (letters, cuts) = (BTreeMap::new(), BTreeSet::new());
+        Self { letters, sent: 0, cuts, loss: 0, repeats: 0, delay_max: 3 }
+    }
+
+    /// How long something is on its way.
+    pub(crate) fn delay(&self, rng: &mut Rng) -> u64 {
+        rng.u64(1..=self.delay_max)
+    }
+
+    /// Whether it is one of those that get lost.
+    pub(crate) fn loses(&self, rng: &mut Rng) -> bool {
+        rng.u32(0..100) < self.loss
+    }
+
+    pub(crate) fn send(&mut self, rng: &mut Rng, now: u64, letter: Letter) {
+        if self.loses(rng) {
+            return;
+        }
+        if let Message::Consensus(bytes) = &letter.message
+            && rng.u32(0..100) < self.repeats
+        {
+            let message = Message::Consensus(bytes.clone());
+            self.put(now + self.delay(rng), Letter { message, ..letter });
+        }
+        self.put(now + self.delay(rng), letter);
+    }
+
+    /// Has a letter arrive at that moment.
+    pub(crate) fn put(&mut self, at: u64, letter: Letter) {
+        self.sent += 1;
+        self.letters.insert((at, self.sent), letter);
+    }
+
+    /// The next letter that has arrived. What arrives at a cut is lost.
+    pub(crate) fn receive(&mut self, now: u64) -> Option<Letter> {
+        while let Some(entry) = self.letters.first_entry().filter(|entry| entry.key().0 <= now) {
+            let letter = entry.remove();
+            if !matches!((letter.from, letter.to), (Some(from), Some(to)) if self.is_cut(from, to)) {
+                return Some(letter);
+            }
+        }
+        None
+    }
+
+    /// Nothing arrives in that direction any more.
+    pub(crate) fn cut(&mut self, from: NodeId, to: NodeId) {
+        self.cuts.insert((from, to));
+    }
+
+    pub(crate) fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
+        self.cuts.contains(&(from, to))
+    }
+
+    /// Whether somebody cannot hear that node.
+    pub(crate) fn is_unheard(&self, node: NodeId) -> bool {
+        self.cuts.iter().any(|(from, _)| *from == node)
+    }
+
+    /// It does again.
+    pub(crate) fn mend(&mut self, from: NodeId, to: NodeId) {
+        self.cuts.remove(&(from, to));
+    }
+
+    /// Everything arrives again.
+    pub(crate) fn mend_all(&mut self) {
+        self.cuts.clear();
+    }
+}

@@ -1,0 +1,661 @@
+//! A running node: the parts that the runtime of `server` puts together, driven by one thread and a clock that is told.
+//! What decides anything is the product's; what is here only carries things from one part to the next, as the runtime's
+//! threads do, and takes as long.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+    sync::Arc,
+};
+
+use base::{BucketUuid, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
+use cluster::{
+    Command, Metadata, NodeReport, Orchestrator,
+    consensus::{Batch, Commit, Consensus, LogStore as _, Member, Outcome, ProposalId},
+};
+use engine::{Bucket, Durable, Mutated, Refusal, Store, Waiter};
+use fastrand::Rng;
+use replication::consumer::StreamWish;
+use settee_node::{Agent, Buckets, Leadership, Lease};
+
+use crate::{
+    connection::REQUESTS,
+    journal::Journal,
+    machine::Shelf,
+    network::{Letter, Message, Network, Place},
+    open_bucket::{OpenBucket, new_disks},
+    operation::{Answer, Ended, Operation, Request, Token, decode_value, encode_value},
+};
+
+/// Raft's unit of time.
+const TICK_MILLIS: u64 = 100;
+/// Between two looks of the agent while copies are on their way, and while nothing is.
+const BUSY_MILLIS: u64 = 20;
+const IDLE_MILLIS: u64 = 100;
+/// Between two reports that say the same, and how long an answer is waited for.
+const REPORT_MILLIS: u64 = 250;
+const REPORT_PATIENCE_MILLIS: u64 = 1_000;
+/// Between two looks of the leader when nobody reports anything.
+const LEAD_MILLIS: u64 = 250;
+/// How soon a proposal is repeated, and for how long.
+const PROPOSE_AGAIN_MILLIS: u64 = 500;
+const PROPOSE_MILLIS: u64 = 15_000;
+/// How long a durable write may take.
+const DURABLE_MILLIS: u64 = 2_500;
+/// Pauses of a link that cannot be dialled, or does not hold.
+const PAUSE_MILLIS_MIN: u64 = 50;
+const PAUSE_MILLIS_MAX: u64 = 2_000;
+const SUCCESS_MILLIS: u64 = 3_000;
+
+/// What a process sees of the world in a step.
+pub(crate) struct Outside<'a> {
+    /// By the world's clock.
+    pub(crate) at: u64,
+    /// By the machine's.
+    pub(crate) now: Now,
+    pub(crate) rng: &'a mut Rng,
+    pub(crate) network: &'a mut Network,
+    pub(crate) journal: &'a mut Journal,
+    pub(crate) disk_works: bool,
+    /// Changes of the metadata that were applied here.
+    pub(crate) applied: Vec<Arc<Metadata>>,
+}
+
+impl Outside<'_> {
+    pub(crate) fn send(&mut self, from: NodeId, to: Place, message: Message) {
+        self.network.send(self.rng, self.at, Letter { from: Some(from), to, message });
+    }
+}
+
+/// A proposal of this process that has not ended.
+struct Proposed {
+    command: Command,
+    again_at: u64,
+    until: u64,
+    /// Of the orchestrator, which looks again once it has ended.
+    is_leaders: bool,
+}
+
+/// What is to be followed of one bucket on one node.
+#[derive(Default)]
+pub(crate) struct Link {
+    pub(crate) streams: Vec<StreamWish>,
+    /// The connection has not been told of them.
+    pub(crate) has_news: bool,
+    pub(crate) connection: Option<u64>,
+    /// When it is dialled next.
+    pub(crate) dial_at: u64,
+    since: u64,
+    pause: u64,
+    /// The terms at which vBuckets are being followed.
+    terms: BTreeMap<VbId, u64>,
+}
+
+impl Link {
+    /// It has a connection now.
+    pub(crate) fn connected(&mut self, connection: u64, now: u64) {
+        (self.connection, self.since) = (Some(connection), now);
+    }
+
+    /// It could not be dialled, or has none any more.
+    pub(crate) fn lost(&mut self, now: u64) {
+        if self.connection.take().is_some() && now >= self.since + SUCCESS_MILLIS {
+            self.pause = 0;
+        }
+        self.terms.clear();
+        self.pause = self.pause.clamp(PAUSE_MILLIS_MIN, PAUSE_MILLIS_MAX);
+        self.dial_at = now + self.pause;
+        self.pause *= 2;
+    }
+}
+
+/// A request that waits.
+struct Parked {
+    request: Request,
+    stage: Stage,
+    is_ready: bool,
+}
+
+enum Stage {
+    /// For its document.
+    Fetch,
+    /// For its level, until then.
+    Durable(Mutated, u64),
+}
+
+/// See the module.
+pub(crate) struct Process {
+    pub(crate) boot: u64,
+    id: NodeId,
+    uuid: String,
+    group: Consensus,
+    /// Turns whose batches are not written yet.
+    unwritten: VecDeque<(Vec<Batch>, u64)>,
+    /// What is to be carried out.
+    commits: Vec<Commit>,
+    /// Everything was carried out that was agreed on before this start.
+    pub(crate) caught_up: bool,
+    /// As carried out.
+    pub(crate) metadata: Arc<Metadata>,
+    proposals: u64,
+    proposed: BTreeMap<ProposalId, Proposed>,
+    pub(crate) buckets: BTreeMap<BucketUuid, OpenBucket>,
+    agent: Agent,
+    lease: Lease,
+    has_looked: bool,
+    pub(crate) links: BTreeMap<(BucketUuid, NodeId), Link>,
+    leadership: Leadership,
+    /// It did when last looked at.
+    led: bool,
+    report: Option<NodeReport>,
+    /// What was reported last, and until when an answer is waited for.
+    last_report: Option<NodeReport>,
+    answer_until: u64,
+    requests: BTreeMap<u64, Parked>,
+    /// When what is due next.
+    tick_at: u64,
+    look_at: u64,
+    report_at: u64,
+    lead_at: u64,
+}
+
+impl Process {
+    pub(crate) fn start(member: &Member, shelf: &mut Shelf, boot: u64, now: Now) -> Self {
+        let group = Consensus::open(&shelf.log.load().unwrap(), boot).unwrap();
+        let metadata = Arc::clone(group.metadata());
+        let ms = now.mono_millis;
+        let mut process = Self {
+            boot,
+            id: member.node,
+            uuid: member.uuid.clone(),
+            unwritten: VecDeque::new(),
+            commits: Vec::new(),
+            caught_up: group.has_caught_up(),
+            group,
+            metadata,
+            proposals: 0,
+            proposed: BTreeMap::new(),
+            buckets: BTreeMap::new(),
+            agent: Agent::new(member.uuid.clone()),
+            lease: Lease::default(),
+            has_looked: false,
+            links: BTreeMap::new(),
+            leadership: Leadership::default(),
+            led: false,
+            report: None,
+            last_report: None,
+            answer_until: 0,
+            requests: BTreeMap::new(),
+            tick_at: ms + TICK_MILLIS,
+            look_at: ms,
+            report_at: ms,
+            lead_at: ms,
+        };
+        process.reconcile(shelf, now);
+        process
+    }
+
+    /// Ends it; what the log of the metadata has not been given yet.
+    pub(crate) fn end(self, is_clean: bool, now: Now) -> Vec<Vec<Batch>> {
+        for bucket in self.buckets.values().filter(|_| is_clean) {
+            assert!(bucket.engine.close(now), "everything can be written");
+        }
+        self.unwritten.into_iter().map(|(batches, _)| batches).collect()
+    }
+
+    /// Does what is due; who else was woken meanwhile.
+    pub(crate) fn run(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) -> Vec<Waiter> {
+        let now = outside.now;
+        let ms = now.mono_millis;
+        if ms >= self.tick_at {
+            // After a pause of the whole process one tick is enough.
+            self.tick_at = (self.tick_at + TICK_MILLIS).max(ms);
+            if !self.group.is_alone() {
+                self.group.tick();
+            }
+        }
+        self.propose_again(outside);
+        self.take_turn(outside);
+        self.write(shelf, outside);
+        // What was agreed on is carried out by a thread of its own.
+        if outside.rng.u8(0..4) > 0 {
+            self.carry_out(shelf, outside);
+        }
+        if ms >= self.look_at {
+            let more = self.look(now);
+            let pause = if self.agent.is_busy() { BUSY_MILLIS } else { IDLE_MILLIS };
+            self.look_at = ms + if more { 0 } else { pause };
+        }
+        let woken = self.work(outside);
+        if ms >= self.lead_at {
+            self.lead(ms);
+        }
+        self.send_report(outside);
+        woken
+    }
+
+    // ---- agreement ------------------------------------------------------------------------------------------------
+
+    /// Another member says something.
+    pub(crate) fn step(&mut self, message: &[u8], outside: &mut Outside<'_>) {
+        // Refused is what comes of a node that was removed.
+        let _ = self.group.step(message);
+        assert_eq!(self.group.broken(), None, "{}", self.id);
+        self.take_turn(outside);
+    }
+
+    fn take_turn(&mut self, outside: &mut Outside<'_>) {
+        let turn = self.group.turn();
+        let led = mem::replace(&mut self.led, self.group.leads());
+        if self.led && !led {
+            outside.journal.note(format_args!("{} leads in term {}", self.id, self.group.term()));
+        }
+        for (to, bytes) in turn.messages {
+            outside.send(self.id, Some(to), Message::Consensus(bytes));
+        }
+        if !turn.batches.is_empty() {
+            self.unwritten.push_back((turn.batches, turn.number));
+        }
+        outside.applied.extend(turn.commits.iter().map(|commit| Arc::clone(&commit.metadata)));
+        self.commits.extend(turn.commits);
+    }
+
+    fn write(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
+        if !outside.disk_works {
+            return;
+        }
+        while let Some((batches, number)) = self.unwritten.pop_front() {
+            shelf.log.write(&batches).unwrap();
+            self.group.written(number);
+            self.take_turn(outside);
+        }
+    }
+
+    /// Has the cluster agree on a command, if it can.
+    pub(crate) fn propose(&mut self, command: Command, is_leaders: bool, ms: u64) {
+        self.proposals += 1;
+        let id = ProposalId { origin: self.boot, number: self.proposals };
+        let proposed = Proposed { command, again_at: ms, until: ms + PROPOSE_MILLIS, is_leaders };
+        self.proposed.insert(id, proposed);
+    }
+
+    /// Whether a proposal of this process has not ended.
+    pub(crate) fn has_proposed(&self) -> bool {
+        !self.proposed.is_empty()
+    }
+
+    fn propose_again(&mut self, outside: &mut Outside<'_>) {
+        let ms = outside.now.mono_millis;
+        self.proposed.retain(|_, proposed| ms < proposed.until);
+        let leader = self.group.leader();
+        let (mut mine, mut others) = (Vec::new(), Vec::new());
+        for (id, proposed) in self.proposed.iter_mut().filter(|(_, proposed)| ms >= proposed.again_at) {
+            proposed.again_at = ms + PROPOSE_AGAIN_MILLIS;
+            let list = if self.group.leads() { &mut mine } else { &mut others };
+            list.push((*id, proposed.command.clone()));
+        }
+        for (id, command) in mine {
+            self.take_proposal(id, command);
+        }
+        for (id, command) in others {
+            if let Some(leader) = leader.filter(|leader| *leader != self.id) {
+                outside.send(self.id, Some(leader), Message::Propose(id, Box::new(command)));
+            }
+        }
+    }
+
+    /// Somebody takes this node for the leader.
+    pub(crate) fn take_proposal(&mut self, id: ProposalId, command: Command) {
+        if self.group.outcome(id).is_none() {
+            // Whoever proposes it does so again.
+            let _ = self.group.propose(id, command);
+        }
+    }
+
+    fn carry_out(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
+        let commits = mem::take(&mut self.commits);
+        if let Some(last) = commits.last() {
+            self.metadata = Arc::clone(&last.metadata);
+            self.reconcile(shelf, outside.now);
+            for (id, outcome) in commits.into_iter().flat_map(|commit| commit.outcomes) {
+                self.proposal_ended(id, &outcome, outside);
+            }
+            self.look_at = 0;
+        }
+        self.caught_up = self.group.has_caught_up();
+    }
+
+    fn proposal_ended(&mut self, id: ProposalId, outcome: &Outcome, outside: &mut Outside<'_>) {
+        if let Some(proposed) = self.proposed.remove(&id) {
+            let name = command_name(&proposed.command);
+            match outcome {
+                Ok(_) => outside.journal.note(format_args!("{name}")),
+                Err(error) => outside.journal.note(format_args!("{name} is refused: {error}")),
+            }
+        }
+    }
+
+    /// Opens, changes and drops buckets until they are what the metadata say.
+    fn reconcile(&mut self, shelf: &mut Shelf, now: Now) {
+        let metadata = Arc::clone(&self.metadata);
+        let is_gone = |uuid: &BucketUuid| metadata.bucket_by_uuid(uuid).is_none();
+        for (_, open) in self.buckets.extract_if(.., |uuid, _| is_gone(uuid)) {
+            open.engine.begin_close();
+        }
+        for (name, info) in &metadata.buckets {
+            if let Some(open) = self.buckets.get(&info.uuid) {
+                open.change(info);
+                continue;
+            }
+            let (shards, seed) = (shelf.shards, shelf.seed);
+            let disks = shelf
+                .buckets
+                .entry(info.uuid.clone())
+                .or_insert_with(|| new_disks(&info.uuid, shards.min(usize::from(info.vbuckets)), seed));
+            let seed = self.boot ^ self.buckets.len() as u64;
+            let open = OpenBucket::open((name.as_str(), info), &metadata, disks, seed, now);
+            self.buckets.insert(info.uuid.clone(), open);
+        }
+    }
+
+    // ---- copies ---------------------------------------------------------------------------------------------------
+
+    /// Does some of what the metadata ask for; whether there is more.
+    fn look(&mut self, now: Now) -> bool {
+        if !self.caught_up {
+            return false;
+        }
+        let metadata = Arc::clone(&self.metadata);
+        let is_first = !mem::replace(&mut self.has_looked, true);
+        self.lease.follow(&metadata, is_first, now.mono_millis);
+        let view = View { buckets: &self.buckets, links: &self.links };
+        let step = self.agent.step(&metadata, &view, now);
+        self.wish(&metadata);
+        self.report = self.make_report(&metadata);
+        step.more
+    }
+
+    /// What is wanted from whom.
+    fn wish(&mut self, metadata: &Metadata) {
+        let mut wanted = BTreeMap::new();
+        for wish in self.agent.wishes() {
+            let is_open = self.buckets.contains_key(&wish.bucket);
+            if is_open && metadata.node_by_id(wish.peer).is_some() {
+                wanted.insert((wish.bucket, wish.peer), wish.streams);
+            }
+        }
+        self.links.retain(|key, _| wanted.contains_key(key));
+        for (key, streams) in wanted {
+            let link = self.links.entry(key).or_default();
+            if link.streams != streams {
+                (link.streams, link.has_news) = (streams, true);
+            }
+        }
+    }
+
+    /// A connection says what is being followed by it.
+    pub(crate) fn follows(&mut self, key: &(BucketUuid, NodeId), changes: Vec<(VbId, Option<u64>)>) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        for (vb, term) in changes {
+            if let Some(term) = term {
+                link.terms.insert(vb, term);
+            } else {
+                link.terms.remove(&vb);
+            }
+            self.look_at = 0;
+        }
+    }
+
+    fn make_report(&self, metadata: &Metadata) -> Option<NodeReport> {
+        let this = metadata.node(&self.uuid)?;
+        let view = View { buckets: &self.buckets, links: &self.links };
+        let mut buckets = self.agent.report(&view);
+        for bucket in buckets.iter_mut().filter(|_| metadata.rebalance.is_some()) {
+            if let Some(open) = self.buckets.get(&bucket.uuid) {
+                bucket.weights = open.weights();
+            }
+        }
+        Some(NodeReport {
+            node: this.id,
+            uuid: self.uuid.clone(),
+            boot: self.boot,
+            applied: self.agent.applied(),
+            data_quota: 0,
+            data_used: 0,
+            disk_total: 0,
+            disk_free: 0,
+            buckets,
+        })
+    }
+
+    /// Reports what is new at once, and that it is there at a steady pace.
+    fn send_report(&mut self, outside: &mut Outside<'_>) {
+        let ms = outside.now.mono_millis;
+        let is_due = ms >= self.report_at || self.report != self.last_report;
+        let Some(leader) = self.group.leader().filter(|_| is_due && ms >= self.answer_until) else { return };
+        let Some(report) = self.report.clone() else { return };
+        self.last_report = Some(report.clone());
+        self.report_at = ms + REPORT_MILLIS;
+        if leader == self.id {
+            if let Some(lease_ms) = self.hear(report, ms) {
+                self.lease_granted(ms, lease_ms);
+            }
+            return;
+        }
+        self.answer_until = ms + REPORT_PATIENCE_MILLIS;
+        let message = Message::Report { report: Box::new(report), sent_at: ms };
+        outside.send(self.id, Some(leader), message);
+    }
+
+    /// The leader has answered a report.
+    pub(crate) fn reported(&mut self, boot: u64, sent_at: u64, lease_ms: Option<u64>) {
+        if boot == self.boot {
+            self.lease_granted(sent_at, lease_ms);
+            self.answer_until = 0;
+        }
+    }
+
+    fn lease_granted(&self, sent_at: u64, lease_ms: Option<u64>) {
+        if let Some(lease_ms) = lease_ms {
+            self.lease.extend(sent_at + lease_ms);
+        }
+    }
+
+    /// What this node serves at the moment.
+    pub(crate) fn serves(&self, now: Now) -> Vec<(&BucketUuid, VbId)> {
+        if self.lease.has_run_out(|| now.mono_millis) {
+            return Vec::new();
+        }
+        let mut served = Vec::new();
+        for (uuid, bucket) in &self.buckets {
+            let is_active = |vb: &VbId| bucket.engine.vb_role(*vb).is_ok_and(|role| role.0 == VbRole::Active);
+            let active = (0..bucket.engine.vbuckets()).map(VbId).filter(is_active);
+            served.extend(active.map(|vb| (uuid, vb)));
+        }
+        served
+    }
+
+    /// Whether its actives serve under a lease.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.lease.left_millis(0).is_some()
+    }
+
+    // ---- leadership -----------------------------------------------------------------------------------------------
+
+    pub(crate) fn leads(&self) -> bool {
+        self.group.leads()
+    }
+
+    pub(crate) fn raft_term(&self) -> u64 {
+        self.group.term()
+    }
+
+    /// Whether a node still takes part in the agreement, as far as is known here.
+    pub(crate) fn has_member(&self, node: NodeId) -> bool {
+        let (voters, learners) = self.group.members();
+        voters.contains(&node) || learners.contains(&node)
+    }
+
+    fn lead(&mut self, ms: u64) {
+        self.lead_at = ms + LEAD_MILLIS;
+        if self.proposed.values().any(|proposed| proposed.is_leaders) {
+            return;
+        }
+        let leads = self.group.leads() && self.caught_up;
+        for command in self.leadership.look(leads, &self.metadata, ms) {
+            self.propose(command, true, ms);
+        }
+    }
+
+    /// A node reports; how long its actives may serve (if that is limited), or nothing where this node does not lead.
+    pub(crate) fn hear(&mut self, report: NodeReport, ms: u64) -> Option<Option<u64>> {
+        if !self.group.leads() {
+            return None;
+        }
+        if self.leadership.take(report, ms)? {
+            self.lead_at = ms;
+        }
+        Some(Orchestrator::lease_ms(&self.metadata))
+    }
+
+    // ---- clients --------------------------------------------------------------------------------------------------
+
+    /// What the threads of buckets do, and the requests that can go on.
+    fn work(&mut self, outside: &mut Outside<'_>) -> Vec<Waiter> {
+        let mut woken = Vec::new();
+        for bucket in self.buckets.values_mut() {
+            woken.extend(bucket.work(outside.rng, outside.disk_works, outside.now));
+        }
+        let ms = outside.now.mono_millis;
+        woken.retain(|waiter| {
+            if waiter.worker == REQUESTS
+                && let Some(parked) = self.requests.get_mut(&waiter.connection)
+            {
+                parked.is_ready = true;
+            }
+            waiter.worker != REQUESTS
+        });
+        let is_due = |parked: &Parked| match parked.stage {
+            Stage::Fetch => parked.is_ready,
+            Stage::Durable(_, deadline) => parked.is_ready || ms >= deadline,
+        };
+        let due: Vec<u64> = self.requests.iter().filter(|(_, p)| is_due(p)).map(|(id, _)| *id).collect();
+        for id in due {
+            let Some(parked) = self.requests.remove(&id) else { continue };
+            match parked.stage {
+                Stage::Fetch => self.take_request(parked.request, outside),
+                Stage::Durable(mutated, deadline) => {
+                    self.await_durability(parked.request, mutated, deadline, outside);
+                }
+            }
+        }
+        woken
+    }
+
+    /// A client asks for something.
+    pub(crate) fn take_request(&mut self, request: Request, outside: &mut Outside<'_>) {
+        let now = outside.now;
+        if self.lease.has_run_out(|| now.mono_millis) {
+            return self.answer(&request, Ended::Refused(Status::TemporaryFailure), outside);
+        }
+        let Some(bucket) = self.buckets.get(&request.bucket) else {
+            return self.answer(&request, Ended::Refused(Status::NotMyVbucket), outside);
+        };
+        let engine = Arc::clone(&bucket.engine);
+        let key = HashedKey::new(DocKey::trusted(&request.key));
+        let leased = self.is_leased();
+        let done = match request.operation {
+            Operation::Read => engine
+                .get(request.vb, key, now, |view| decode_value(view.value))
+                .map(|value| Ok(Ended::Read { value: Some(value), leased })),
+            Operation::Write(number, durability) => {
+                let value = encode_value(number);
+                let store = Store { durability, ..Store::set(&value) };
+                engine.store(request.vb, key, &store, now).map(Err)
+            }
+        };
+        match done {
+            Ok(Ok(ended)) => self.answer(&request, ended, outside),
+            Ok(Err(mutated)) if mutated.wait => {
+                self.await_durability(request, mutated, now.mono_millis + DURABLE_MILLIS, outside);
+            }
+            Ok(Err(mutated)) => self.answer(&request, written(&mutated), outside),
+            Err(Refusal::Status(Status::KeyNotFound)) => {
+                self.answer(&request, Ended::Read { value: None, leased }, outside);
+            }
+            Err(Refusal::Status(status)) => self.answer(&request, Ended::Refused(status), outside),
+            Err(Refusal::Fetch) => match engine.fetch(request.vb, key, waiter_of(&request)) {
+                Ok(_) => self.park(request, Stage::Fetch),
+                Err(status) => self.answer(&request, Ended::Refused(status), outside),
+            },
+        }
+    }
+
+    fn await_durability(
+        &mut self,
+        request: Request,
+        mutated: Mutated,
+        deadline: u64,
+        outside: &mut Outside<'_>,
+    ) {
+        // Who was connected to a bucket that is gone is so no more.
+        let Some(bucket) = self.buckets.get(&request.bucket) else { return };
+        let now = outside.now;
+        let key = HashedKey::new(DocKey::trusted(&request.key));
+        let is_over = now.mono_millis >= deadline;
+        let until = if is_over { 0 } else { deadline };
+        let waiter = waiter_of(&request);
+        match bucket.engine.complete_durable(request.vb, key, &mutated, waiter, until, now) {
+            Ok(Durable::Committed(mutated)) => self.answer(&request, written(&mutated), outside),
+            Ok(Durable::Parked) if !is_over => self.park(request, Stage::Durable(mutated, deadline)),
+            Ok(Durable::Parked) | Err(_) => self.answer(&request, Ended::Ambiguous, outside),
+        }
+    }
+
+    fn park(&mut self, request: Request, stage: Stage) {
+        self.requests.insert(request.id, Parked { request, stage, is_ready: false });
+    }
+
+    fn answer(&self, request: &Request, ended: Ended, outside: &mut Outside<'_>) {
+        outside.send(self.id, None, Message::Answer(Answer { id: request.id, ended }));
+    }
+
+    /// The name of an open bucket.
+    pub(crate) fn bucket(&self, uuid: &BucketUuid) -> Option<(&str, &Arc<Bucket>)> {
+        self.buckets.get(uuid).map(|bucket| (bucket.name.as_str(), &bucket.engine))
+    }
+}
+
+/// The buckets that are open, and the streams that are.
+struct View<'a> {
+    buckets: &'a BTreeMap<BucketUuid, OpenBucket>,
+    links: &'a BTreeMap<(BucketUuid, NodeId), Link>,
+}
+
+impl Buckets for View<'_> {
+    type Bucket = Arc<Bucket>;
+
+    fn copies(&self, bucket: &BucketUuid) -> Option<Arc<Bucket>> {
+        self.buckets.get(bucket).map(|open| Arc::clone(&open.engine))
+    }
+
+    fn following(&self, bucket: &BucketUuid, vb: VbId) -> Option<u64> {
+        let of_bucket = self.links.iter().filter(|((uuid, _), _)| uuid == bucket);
+        of_bucket.filter_map(|(_, link)| link.terms.get(&vb).copied()).max()
+    }
+}
+
+fn waiter_of(request: &Request) -> Waiter {
+    Waiter { worker: REQUESTS, connection: request.id, ticket: 0 }
+}
+
+fn written(mutated: &Mutated) -> Ended {
+    Ended::Written(Token { vb_uuid: mutated.vb_uuid, seqno: mutated.seqno })
+}
+
+/// What a command is called, for the journal.
+fn command_name(command: &Command) -> String {
+    let text = format!("{command:?}");
+    let most = text.char_indices().nth(160).map_or(text.len(), |(at, _)| at);
+    text[..most].to_owned()
+}

@@ -1,0 +1,168 @@
+//! What goes wrong, as often as the kind of run says, and for a while.
+
+use base::NodeId;
+
+use super::World;
+use crate::{
+    faults::{Losses, NEVER},
+    machine::End,
+};
+
+/// What ends something that went wrong.
+#[derive(Clone, Debug)]
+pub(super) enum Mend {
+    /// These directions are open again.
+    Cuts(Vec<(NodeId, NodeId)>),
+    /// They are cut, once more, until that moment.
+    CutAgain(Vec<(NodeId, NodeId)>, u64),
+}
+
+impl World {
+    /// Whether something happens that does so once in so many steps.
+    pub(super) fn happens(&mut self, one_in: u32) -> bool {
+        one_in != NEVER && self.rng.u32(0..one_in) == 0
+    }
+
+    /// One step's mishaps.
+    pub(super) fn go_wrong(&mut self) {
+        let faults = self.faults;
+        if self.happens(faults.crash) && self.may_lose_something() {
+            self.crash();
+        }
+        if self.happens(faults.cut) && self.may_lose_something() {
+            self.cut();
+        }
+        if self.happens(faults.pause) && self.may_lose_something() {
+            self.pause();
+        }
+        let now = self.journal.now;
+        if self.happens(faults.slow_disk)
+            && let Some(id) = self.any_node()
+        {
+            let until = now + self.rng.u64(100..4_000);
+            self.machine(id).slow_until = until;
+        }
+        if self.happens(faults.jump)
+            && let Some(id) = self.any_node()
+        {
+            let millis = self.rng.i64(-3_000..3_000);
+            self.journal.note(format_args!("the date of {id} jumps by {millis} ms"));
+            self.machine(id).clock.ahead += millis;
+        }
+    }
+
+    pub(super) fn any_node(&mut self) -> Option<NodeId> {
+        let ids = self.ids();
+        self.rng.choice(ids)
+    }
+
+    /// Whether there may be another loss. Where a node may lose memory, whatever else may have it replaced, or others go on
+    /// without it, counts as one too.
+    pub(super) fn may_lose_something(&self) -> bool {
+        self.faults.losses == Losses::AnyTime || !self.is_fragile
+    }
+
+    fn crash(&mut self) {
+        let Some(id) = self.any_node() else { return };
+        let end = [End::Clean, End::Killed, End::PowerLoss][self.rng.usize(0..3)];
+        let down = self.rng.u64(50..6_000);
+        self.stop(id, end);
+        self.machine(id).starts_at = self.journal.now + down;
+    }
+
+    fn stop(&mut self, id: NodeId, end: End) {
+        if self.machines[&id].process.is_none() {
+            return;
+        }
+        self.journal.note(format_args!("{id} ends: {end:?}"));
+        self.tally.crashes += 1;
+        self.lost_something();
+        // Nobody else may hold on to its buckets.
+        self.connections.values_mut().for_each(|connection| connection.lose_end_of(id));
+        let (written, at) = (self.rng.usize(0..4), self.journal.now);
+        self.machine(id).stop(end, written, at);
+    }
+
+    pub(super) fn start(&mut self, id: NodeId) {
+        let (boot, at) = (self.rng.u64(..), self.journal.now);
+        self.journal.note(format_args!("{id} starts"));
+        self.machine(id).start(boot, at);
+    }
+
+    /// Separates some from the others, in both directions or one, for a while or again and again.
+    fn cut(&mut self) {
+        let ids = self.ids();
+        let side: Vec<bool> = ids.iter().map(|_| self.rng.u8(0..3) == 0).collect();
+        let one_way = self.rng.u8(0..3) == 0;
+        let mut cuts = Vec::new();
+        for (a, from) in ids.iter().enumerate() {
+            for (b, to) in ids.iter().enumerate() {
+                if side[a] != side[b] && (!one_way || side[a]) {
+                    cuts.push((*from, *to));
+                }
+            }
+        }
+        if cuts.is_empty() {
+            return;
+        }
+        let now = self.journal.now;
+        let until = now + self.rng.u64(100..8_000);
+        self.journal.note(format_args!("until {until}: cut {cuts:?}"));
+        self.tally.cuts += 1;
+        self.lost_something();
+        if self.rng.u8(0..4) == 0 {
+            self.mends.push((now, Mend::CutAgain(cuts, until)));
+        } else {
+            cuts.iter().for_each(|(from, to)| self.network.cut(*from, *to));
+            self.mends.push((until, Mend::Cuts(cuts)));
+        }
+    }
+
+    fn pause(&mut self) {
+        let Some(id) = self.any_node() else { return };
+        let until = self.journal.now + self.rng.u64(100..6_000);
+        self.journal.note(format_args!("{id} pauses until {until}"));
+        self.tally.pauses += 1;
+        self.lost_something();
+        self.machine(id).paused_until = until;
+    }
+
+    pub(super) fn mend_what_is_due(&mut self) {
+        let now = self.journal.now;
+        let due: Vec<_> = self.mends.extract_if(.., |(at, _)| *at <= now).collect();
+        for (_, mend) in due {
+            match mend {
+                Mend::Cuts(cuts) => cuts.into_iter().for_each(|(from, to)| self.network.mend(from, to)),
+                Mend::CutAgain(cuts, until) => {
+                    for &(from, to) in &cuts {
+                        if self.network.is_cut(from, to) || now >= until {
+                            self.network.mend(from, to);
+                        } else {
+                            self.network.cut(from, to);
+                        }
+                    }
+                    if now < until {
+                        let again = now + self.rng.u64(50..800);
+                        self.mends.push((again.min(until), Mend::CutAgain(cuts, until)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing is wrong any more, and who does not run is started.
+    pub(super) fn mend_everything(&mut self) {
+        self.journal.note(format_args!("healing"));
+        (self.network.loss, self.network.repeats) = (0, 0);
+        self.network.mend_all();
+        self.mends.clear();
+        for id in self.ids() {
+            let now = self.journal.now;
+            let machine = self.machine(id);
+            (machine.paused_until, machine.slow_until) = (0, 0);
+            if machine.process.is_none() {
+                machine.starts_at = now;
+            }
+        }
+    }
+}

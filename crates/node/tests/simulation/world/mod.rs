@@ -1,0 +1,455 @@
+//! Machines, the network between them, clients, and what goes wrong: one thread, one clock, one seed.
+//!
+//! Here is how the world goes from one moment to the next; [`mishaps`] is what goes wrong in it, [`operator`] what people ask
+//! of the cluster, and [`verdict`] how it is judged.
+
+mod mishaps;
+mod operator;
+mod verdict;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base::{BucketUuid, NodeId, Seqno, VbId};
+use cluster::{
+    Membership, Metadata, NodeInfo, Ports,
+    consensus::{Member, found, join},
+};
+use engine::Waiter;
+use fastrand::Rng;
+
+use crate::{
+    clients::{Ask, Clients},
+    connection::{Connection, REQUESTS, Turn},
+    faults::Faults,
+    invariants::Invariants,
+    journal::Journal,
+    machine::{Clock, Machine, Shelf},
+    network::{Letter, Message, Network},
+    process::{Outside, Process},
+};
+use mishaps::Mend;
+
+/// Time goes by in steps of so many milliseconds.
+const STEP_MILLIS: u64 = 5;
+const CLUSTER: &str = "cluster";
+const CLIENTS: usize = 6;
+
+type CopyId = (BucketUuid, VbId);
+
+/// See the module.
+pub(crate) struct World {
+    rng: Rng,
+    faults: Faults,
+    machines: BTreeMap<NodeId, Machine>,
+    network: Network,
+    connections: BTreeMap<u64, Connection>,
+    connections_made: u64,
+    clients: Clients,
+    invariants: Invariants,
+    pub(crate) journal: Journal,
+    /// A copy has lost something, or may have, and perhaps not all of it is there again.
+    is_fragile: bool,
+    /// What active copies had when all was otherwise well: term and last seqno.
+    floors: Option<BTreeMap<CopyId, (u64, Seqno)>>,
+    /// What will be mended, and when.
+    mends: Vec<(u64, Mend)>,
+    /// Things made so far: buckets, rebalances.
+    made: u64,
+    tally: Tally,
+}
+
+/// What happened, in numbers.
+#[derive(Debug, Default)]
+struct Tally {
+    crashes: u64,
+    cuts: u64,
+    pauses: u64,
+    failovers: u64,
+    rebalances: u64,
+    joined: u64,
+    left: u64,
+}
+
+impl World {
+    /// The first node founds a cluster that consists of all of them.
+    pub(crate) fn new(seed: u64, nodes: u16, faults: Faults) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut metadata = Metadata::new(CLUSTER.into(), 1_024);
+        metadata.next_node = nodes;
+        metadata.nodes = (0..nodes).map(|id| info(NodeId(id))).collect();
+        let metadata = Arc::new(metadata);
+        let machines = (0..nodes).map(NodeId).map(|id| {
+            let member = member(id);
+            let first = if id == NodeId(0) { found(&member, &metadata) } else { join(&member) };
+            (id, Machine::new(member, first.unwrap(), clock(&mut rng), (rng.usize(1..=2), rng.u64(..))))
+        });
+        let machines = machines.collect();
+        let mut network = Network::new();
+        (network.loss, network.repeats, network.delay_max) = (faults.loss, faults.loss, faults.delay_max);
+        let mut world = Self {
+            rng,
+            faults,
+            machines,
+            network,
+            connections: BTreeMap::new(),
+            connections_made: 0,
+            clients: Clients::new(CLIENTS),
+            invariants: Invariants::default(),
+            journal: Journal::new(),
+            is_fragile: false,
+            floors: None,
+            mends: Vec::new(),
+            made: 0,
+            tally: Tally::default(),
+        };
+        world.invariants.states.applied(&metadata);
+        (0..nodes).map(NodeId).for_each(|id| world.start(id));
+        world
+    }
+
+    // ---- a step ---------------------------------------------------------------------------------------------------
+
+    fn step(&mut self) {
+        self.journal.now += STEP_MILLIS;
+        let now = self.journal.now;
+        self.mend_what_is_due();
+        self.follow_membership();
+        for id in self.ids() {
+            if self.machines[&id].process.is_none() && self.machines[&id].starts_at <= now {
+                self.start(id);
+            }
+        }
+        while let Some(letter) = self.network.receive(now) {
+            self.deliver(letter);
+        }
+        for id in self.ids() {
+            self.run(id);
+        }
+        let numbers: Vec<u64> = self.connections.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.carry(number));
+        for id in self.ids() {
+            self.dial(id);
+        }
+        self.ask();
+        self.check();
+    }
+
+    fn ids(&self) -> Vec<NodeId> {
+        self.machines.keys().copied().collect()
+    }
+
+    fn machine(&mut self, id: NodeId) -> &mut Machine {
+        self.machines.get_mut(&id).expect("one of the machines")
+    }
+
+    /// Those that there are.
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.machines.values().filter_map(|machine| machine.process.as_ref())
+    }
+
+    fn newest(&self) -> &Arc<Metadata> {
+        self.invariants.states.newest()
+    }
+
+    /// Lets a process do something, if it runs.
+    fn with<T>(
+        &mut self,
+        id: NodeId,
+        act: impl FnOnce(&mut Process, &mut Shelf, &mut Outside<'_>) -> T,
+    ) -> Option<T> {
+        let at = self.journal.now;
+        let machine = self.machines.get_mut(&id)?;
+        let now = machine.clock.now(at);
+        let disk_works = machine.slow_until <= at || self.rng.u8(0..50) == 0;
+        let process = machine.process.as_mut().filter(|_| machine.paused_until <= at)?;
+        let mut outside = Outside {
+            at,
+            now,
+            rng: &mut self.rng,
+            network: &mut self.network,
+            journal: &mut self.journal,
+            disk_works,
+            applied: Vec::new(),
+        };
+        let done = act(process, &mut machine.shelf, &mut outside);
+        let applied = std::mem::take(&mut outside.applied);
+        if process.leads() {
+            self.invariants.states.leads(process.raft_term(), id);
+        }
+        for state in applied {
+            if let Some(before) = self.invariants.states.applied(&state) {
+                self.changed(&before, &state);
+            }
+        }
+        Some(done)
+    }
+
+    /// The cluster has agreed on a change.
+    fn changed(&mut self, before: &Metadata, after: &Metadata) {
+        let failed = |state: &Metadata| -> Vec<NodeId> {
+            let failed = state.nodes.iter().filter(|node| node.membership == Membership::InactiveFailed);
+            failed.map(|node| node.id).collect()
+        };
+        let known = failed(before);
+        let news: Vec<NodeId> = failed(after).into_iter().filter(|id| !known.contains(id)).collect();
+        if news.is_empty() {
+            return;
+        }
+        self.journal.note(format_args!("{news:?} are failed over"));
+        self.tally.failovers += news.len() as u64;
+        self.lost_something();
+        if before.unsafe_without(&news).is_some() {
+            self.journal.note(format_args!("somebody takes a risk"));
+            self.clients.forget();
+            self.invariants.histories.forget();
+            self.invariants.never_back.forget();
+        }
+    }
+
+    /// A copy is gone, or may be.
+    fn lost_something(&mut self) {
+        (self.is_fragile, self.floors) = (true, None);
+    }
+
+    /// Nodes that were added begin; those that were removed, and let go by the others, are gone.
+    fn follow_membership(&mut self) {
+        let newest = Arc::clone(self.newest());
+        for node in &newest.nodes {
+            if !self.machines.contains_key(&node.id) {
+                let member = Member { peers: newest.nodes.clone(), ..member(node.id) };
+                let first = join(&member).unwrap();
+                let (shelf, clock) = ((self.rng.usize(1..=2), self.rng.u64(..)), clock(&mut self.rng));
+                self.machines.insert(node.id, Machine::new(member, first, clock, shelf));
+                self.tally.joined += 1;
+            }
+        }
+        for id in self.ids().into_iter().filter(|id| newest.node_by_id(*id).is_none()) {
+            let mut processes = self.machines.values().filter_map(|machine| machine.process.as_ref());
+            let is_let_go = processes.any(|process| {
+                process.leads() && process.metadata.version == newest.version && !process.has_member(id)
+            });
+            if is_let_go {
+                self.journal.note(format_args!("{id} is gone"));
+                self.connections.values_mut().for_each(|connection| connection.lose_end_of(id));
+                self.machines.remove(&id);
+                self.invariants.never_back.left(id);
+                self.tally.left += 1;
+            }
+        }
+    }
+
+    fn run(&mut self, id: NodeId) {
+        let woken = self.with(id, Process::run).unwrap_or_default();
+        for waiter in woken.into_iter().filter(|waiter| waiter.worker != REQUESTS) {
+            self.wake(waiter);
+        }
+    }
+
+    fn wake(&mut self, waiter: Waiter) {
+        if let Some(connection) = self.connections.get_mut(&waiter.connection) {
+            connection.wake(waiter);
+        }
+    }
+
+    fn deliver(&mut self, letter: Letter) {
+        let now = self.journal.now;
+        let Some(to) = letter.to else {
+            if let Message::Answer(answer) = letter.message {
+                let (rng, invariants) = (&mut self.rng, &mut self.invariants);
+                let promise = self.faults.promise();
+                self.clients.answered((answer.id, answer.ended), now, rng, invariants, promise);
+            }
+            return;
+        };
+        if let Some(machine) = self.machines.get(&to).filter(|machine| machine.paused_until > now) {
+            // It waits where the operating system keeps it.
+            self.network.put(machine.paused_until, letter);
+            return;
+        }
+        let from = letter.from;
+        self.with(to, |process, _, outside| match letter.message {
+            Message::Consensus(bytes) => process.step(&bytes, outside),
+            Message::Propose(id, command) => process.take_proposal(id, *command),
+            Message::Report { report, sent_at } => {
+                let boot = report.boot;
+                if let Some(lease_ms) = process.hear(*report, outside.now.mono_millis) {
+                    outside.send(to, from, Message::Reported { boot, sent_at, lease_ms });
+                }
+            }
+            Message::Reported { boot, sent_at, lease_ms } => process.reported(boot, sent_at, lease_ms),
+            Message::Request(request) => process.take_request(request, outside),
+            Message::Answer(_) => {}
+        });
+    }
+
+    fn ask(&mut self) {
+        let now = self.journal.now;
+        let machines = &self.machines;
+        let newest = |rng: &mut Rng| {
+            let running: Vec<_> = machines.values().filter_map(|machine| machine.process.as_ref()).collect();
+            rng.choice(running).map(|process| Arc::clone(&process.metadata))
+        };
+        let asks = self.clients.step(now, &mut self.rng, &mut self.invariants, &newest);
+        for Ask { to, request } in asks {
+            if self.machines.get(&to).is_none_or(|machine| machine.process.is_none()) {
+                self.clients.unreachable(request.id, now);
+                continue;
+            }
+            let letter = Letter { from: None, to: Some(to), message: Message::Request(request) };
+            self.network.send(&mut self.rng, now, letter);
+        }
+    }
+
+    // ---- connections ----------------------------------------------------------------------------------------------
+
+    /// Nodes dial whom they want to follow.
+    fn dial(&mut self, follower: NodeId) {
+        let at = self.journal.now;
+        let machine = self.machine(follower);
+        let now = machine.clock.now(at);
+        let Some(process) = machine.running(at) else { return };
+        let wanted: Vec<_> = process
+            .links
+            .iter()
+            .filter(|(_, link)| link.connection.is_none() && now.mono_millis >= link.dial_at)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for (bucket, followed) in wanted {
+            self.connect(follower, followed, &bucket);
+        }
+    }
+
+    fn connect(&mut self, follower: NodeId, followed: NodeId, bucket: &BucketUuid) {
+        let at = self.journal.now;
+        let is_cut = self.network.is_cut(follower, followed) || self.network.is_cut(followed, follower);
+        let open = |world: &Self, id: NodeId| {
+            let process = world.machines.get(&id)?.process.as_ref()?;
+            process.bucket(bucket).map(|(name, engine)| (name.to_owned(), Arc::clone(engine)))
+        };
+        let ends = open(self, follower).zip(open(self, followed)).filter(|_| !is_cut);
+        let arrives = at + self.network.delay(&mut self.rng);
+        let now = self.machine(follower).clock.now(at);
+        let number = self.connections_made + 1;
+        let key = (bucket.clone(), followed);
+        let machine = self.machine(follower);
+        let Some(link) = machine.process.as_mut().and_then(|process| process.links.get_mut(&key)) else {
+            return;
+        };
+        let Some(((name, replicas), (_, copies))) = ends else {
+            link.lost(now.mono_millis);
+            return;
+        };
+        link.connected(number, now.mono_millis);
+        self.connections_made = number;
+        // A second connection of a name closes the first.
+        for other in self.connections.values_mut() {
+            if (&other.bucket, other.follower, other.followed) == (bucket, follower, followed) {
+                other.lose_end_of(followed);
+            }
+        }
+        let turn = Turn { at, now, arrives, is_cut: false };
+        let connection = Connection::open(
+            (number, bucket, name.as_str()),
+            (follower, &replicas),
+            (followed, &copies),
+            turn,
+        );
+        self.connections.insert(number, connection);
+    }
+
+    /// Both ends of a connection do what there is to do.
+    fn carry(&mut self, number: u64) {
+        let Some(mut connection) = self.connections.remove(&number) else { return };
+        let at = self.journal.now;
+        self.carry_to_follower(number, &mut connection);
+        self.carry_to_followed(&mut connection);
+        if self.happens(self.faults.broken_link) {
+            let node = if self.rng.bool() { connection.follower } else { connection.followed };
+            self.lose_end(number, &mut connection, node);
+        }
+        // An end that is alone notices, unless nothing gets through.
+        let (follower, followed) = (connection.follower, connection.followed);
+        let is_alone = connection.has_following() != connection.has_host();
+        let is_cut = self.network.is_cut(follower, followed) || self.network.is_cut(followed, follower);
+        if is_alone && !is_cut {
+            let noticed_at = *connection.noticed_at.get_or_insert(at + self.rng.u64(0..1_000));
+            if at >= noticed_at {
+                self.lose_end(number, &mut connection, follower);
+                self.lose_end(number, &mut connection, followed);
+            }
+        }
+        if connection.has_following() || connection.has_host() {
+            self.connections.insert(number, connection);
+        }
+    }
+
+    fn turn(&mut self, id: NodeId, is_cut: bool) -> Option<Turn> {
+        let at = self.journal.now;
+        let arrives = at + self.network.delay(&mut self.rng);
+        let now = self.machines.get(&id)?.clock.now(at);
+        Some(Turn { at, now, arrives, is_cut })
+    }
+
+    fn carry_to_follower(&mut self, number: u64, connection: &mut Connection) {
+        let (follower, followed) = (connection.follower, connection.followed);
+        let is_cut = self.network.is_cut(followed, follower);
+        let Some(turn) = self.turn(follower, is_cut) else { return };
+        let key = (connection.bucket.clone(), followed);
+        let Some(process) = self.machine(follower).running(turn.at) else { return };
+        let engine = process.bucket(&key.0).map(|(_, engine)| Arc::clone(engine));
+        let link = process.links.get_mut(&key).filter(|link| link.connection == Some(number));
+        let Some(link) = link.filter(|_| engine.is_some_and(|engine| connection.feeds(&engine))) else {
+            return self.lose_end(number, connection, follower);
+        };
+        let is_news = std::mem::take(&mut link.has_news);
+        let goes_on = connection.follow(&link.streams, is_news, turn);
+        let changes = connection.changes();
+        process.follows(&key, changes);
+        if !goes_on {
+            self.lose_end(number, connection, follower);
+        }
+    }
+
+    fn carry_to_followed(&mut self, connection: &mut Connection) {
+        let (follower, followed) = (connection.follower, connection.followed);
+        let is_cut = self.network.is_cut(follower, followed);
+        let Some(turn) = self.turn(followed, is_cut) else { return };
+        let bucket = connection.bucket.clone();
+        let Some(process) = self.machine(followed).running(turn.at) else { return };
+        if process.bucket(&bucket).is_none() || !connection.be_followed(turn) {
+            connection.lose_end_of(followed);
+        }
+    }
+
+    /// An end is closed by its own node.
+    fn lose_end(&mut self, number: u64, connection: &mut Connection, node: NodeId) {
+        connection.lose_end_of(node);
+        let Some(machine) = self.machines.get_mut(&node) else { return };
+        let now = machine.clock.now(self.journal.now).mono_millis;
+        let key = (connection.bucket.clone(), connection.followed);
+        if node == connection.follower
+            && let Some(process) = &mut machine.process
+            && let Some(link) = process.links.get_mut(&key).filter(|link| link.connection == Some(number))
+        {
+            link.lost(now);
+        }
+    }
+}
+
+fn clock(rng: &mut Rng) -> Clock {
+    Clock { began: rng.u64(0..1_000_000), drift: rng.i64(-1_000..=1_000), ahead: rng.i64(-500..=500) }
+}
+
+fn info(id: NodeId) -> NodeInfo {
+    let node = NodeInfo::first(uuid(id), format!("10.0.0.{}", id.get()), Ports::default());
+    NodeInfo { id, ..node }
+}
+
+fn member(id: NodeId) -> Member {
+    let (cluster_uuid, secret) = (CLUSTER.into(), "secret".into());
+    Member { uuid: uuid(id), node: id, cluster_uuid, secret, peers: Vec::new() }
+}
+
+fn uuid(id: NodeId) -> String {
+    format!("{:032x}", id.get())
+}

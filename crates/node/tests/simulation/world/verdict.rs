@@ -1,0 +1,207 @@
+//! How a world is judged: what must hold at every step, and how it has to end.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+
+use base::{BucketUuid, DocKey, HashedKey, NodeId, Seqno, Status, VbId};
+use engine::Refusal;
+use settee_node::Copies as _;
+
+use super::{CopyId, World};
+use crate::{
+    invariants::{copies, one_active},
+    machine::Machine,
+    operation::decode_value,
+};
+
+/// Of a copy: its term, its last seqno, and the last one on disk.
+type Standing = (u64, Seqno, Seqno);
+
+/// How long a healed cluster may take to be as it shall be.
+const HEALING_MILLIS: u64 = 120_000;
+/// What is quiet to the eye may have something to write yet.
+const QUIET_MILLIS: u64 = 3_000;
+/// Between two looks whether everything that was lost is there again.
+const SOUNDNESS_MILLIS: u64 = 100;
+/// Writes at every level after which a cluster counts as serving.
+const WRITES: u64 = 3;
+
+impl World {
+    /// Lets so many milliseconds go by, with all that goes wrong meanwhile.
+    pub(crate) fn endure(&mut self, millis: u64) {
+        let until = self.journal.now + millis;
+        while self.journal.now < until {
+            self.go_wrong();
+            self.operate();
+            self.step();
+        }
+    }
+
+    /// Nothing goes wrong any more; the cluster has to become what it shall be, and serve, and hold what it has promised.
+    pub(crate) fn heal_and_check(&mut self) {
+        self.mend_everything();
+        self.until("quiet", Self::is_settled);
+        self.bring_everybody_in();
+        let before = self.clients.written;
+        self.until("writes at every level", |world| {
+            world.clients.written.iter().zip(before).all(|(now, before)| *now > before + WRITES)
+        });
+        self.clients.rest = true;
+        self.until("idle clients", |world| world.clients.are_idle());
+        let until = self.journal.now + QUIET_MILLIS;
+        while self.journal.now < until {
+            self.step();
+        }
+        self.until("quiet again", Self::is_settled);
+        self.check_in_the_end();
+    }
+
+    /// What happened, in numbers.
+    pub(crate) fn summary(&self) -> String {
+        format!(
+            "{} s, {:?}, written {:?}, read {}, in histories {}, {} connections, version {}, trace {:016x}",
+            self.journal.now / 1_000,
+            self.tally,
+            self.clients.written,
+            self.clients.read,
+            self.invariants.histories.len(),
+            self.connections_made,
+            self.newest().version,
+            self.journal.trace(),
+        )
+    }
+
+    /// Steps until something is so, as it has to be after a while.
+    pub(super) fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let until = self.journal.now + HEALING_MILLIS;
+        while !is_so(self) {
+            assert!(self.journal.now < until, "{what} is waited for in vain: {}", self.what_is_left());
+            self.step();
+        }
+        self.journal.note(format_args!("there is {what}"));
+    }
+
+    /// What must hold at every step.
+    pub(super) fn check(&mut self) {
+        let at = self.journal.now;
+        let serving = self.machines.values().filter_map(|machine| {
+            let process = machine.process.as_ref().filter(|_| machine.paused_until <= at)?;
+            Some((machine.id(), process.is_leased(), process.serves(machine.clock.now(at))))
+        });
+        one_active::check(serving);
+        for machine in self.machines.values() {
+            if let Some(process) = machine.process.as_ref().filter(|process| process.caught_up) {
+                self.invariants.never_back.shown(machine.id(), &process.metadata);
+            }
+        }
+        if self.is_fragile && at.is_multiple_of(SOUNDNESS_MILLIS) {
+            self.look_whether_all_is_there();
+        }
+    }
+
+    /// Whether every copy holds, on disk, what active copies held when all was well otherwise.
+    fn look_whether_all_is_there(&mut self) {
+        let Some(standings) = self.standings() else {
+            self.floors = None;
+            return;
+        };
+        let Some(floors) = &self.floors else {
+            let floors = standings.into_iter().map(|(id, all)| (id, (all[0].0, all[0].1)));
+            self.floors = Some(floors.collect());
+            return;
+        };
+        let same = floors.iter().all(|(id, floor)| standings.get(id).is_some_and(|all| all[0].0 == floor.0));
+        if !same || floors.len() != standings.len() {
+            self.floors = None;
+            return;
+        }
+        let holds = |(id, all): (&CopyId, &Vec<Standing>)| {
+            let floor = floors[id].1;
+            all.iter().all(|(_, high, persisted)| *high >= floor && *persisted >= floor)
+        };
+        if standings.iter().all(holds) {
+            (self.is_fragile, self.floors) = (false, None);
+            self.journal.note(format_args!("all is there again"));
+        }
+    }
+
+    /// By vBucket, of each copy, the active one first. Nothing while anything is on its way, or somebody does not run.
+    fn standings(&self) -> Option<BTreeMap<CopyId, Vec<Standing>>> {
+        if !self.is_settled() {
+            return None;
+        }
+        let mut standings = BTreeMap::new();
+        for bucket in self.newest().buckets.values() {
+            for (vb, plan) in bucket.vbs.iter().enumerate() {
+                let vb = VbId(vb as u16);
+                let standing = |id: &NodeId| {
+                    let process = self.machines.get(id)?.process.as_ref()?;
+                    let copy = process.bucket(&bucket.uuid)?.1.copy(vb);
+                    let is_whole = copy.complete && copy.term == plan.term;
+                    is_whole.then_some((copy.term, copy.high_seqno, copy.persisted))
+                };
+                let all: Option<Vec<_>> = plan.chain.iter().map(standing).collect();
+                standings.insert((bucket.uuid.clone(), vb), all.filter(|all| !all.is_empty())?);
+            }
+        }
+        Some(standings)
+    }
+
+    /// Whether everybody runs, hears everybody, knows the newest metadata, and nothing is on its way.
+    pub(super) fn is_settled(&self) -> bool {
+        let newest = self.newest();
+        let now = self.journal.now;
+        let knows = |machine: &Machine| {
+            let process = machine.process.as_ref().filter(|_| machine.paused_until <= now);
+            process.is_some_and(|process| process.caught_up && process.metadata.version == newest.version)
+        };
+        let quiet = newest.buckets.values().all(|bucket| bucket.vbs.iter().all(|plan| plan.is_quiet()));
+        let members = self.machines.keys().all(|id| newest.node_by_id(*id).is_some());
+        let mended = self.mends.is_empty() && members;
+        mended && quiet && newest.rebalance.is_none() && self.machines.values().all(knows)
+    }
+
+    fn what_is_left(&self) -> String {
+        let newest = self.newest();
+        let mut text = format!("version {}, rebalance {:?}\n", newest.version, newest.rebalance);
+        for machine in self.machines.values() {
+            let process = machine.process.as_ref();
+            let knows = process.map(|process| (process.metadata.version, process.caught_up, process.leads()));
+            let _ = writeln!(text, "node {}: (version, caught up, leads) {knows:?}", machine.id());
+        }
+        for (name, bucket) in &newest.buckets {
+            for (vb, plan) in bucket.vbs.iter().enumerate().filter(|(_, plan)| !plan.is_quiet()) {
+                let vb = VbId(vb as u16);
+                let target = bucket.target.as_ref().map(|target| &target[usize::from(vb.get())]);
+                let _ = writeln!(text, "{name}/{vb}: {plan:?} wants {target:?}");
+                for id in plan.nodes() {
+                    let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
+                    let copy = process.and_then(|process| Some(process.bucket(&bucket.uuid)?.1.copy(vb)));
+                    let _ = writeln!(text, "  node {id}: {copy:?}");
+                }
+            }
+        }
+        text + &format!("writes {:?}", self.clients.written)
+    }
+
+    fn check_in_the_end(&mut self) {
+        let metadata = Arc::clone(self.newest());
+        let process = |id: NodeId| self.machines.get(&id).and_then(|machine| machine.process.as_ref());
+        let at = self.journal.now;
+        let read = |bucket: &BucketUuid, vb: VbId, key: &[u8]| {
+            let (_, info) = metadata.bucket_by_uuid(bucket)?;
+            let active = *info.vbs[usize::from(vb.get())].chain.first()?;
+            let engine = process(active)?.bucket(bucket)?.1;
+            let key = HashedKey::new(DocKey::trusted(key));
+            let now = self.machines[&active].clock.now(at);
+            while (0..engine.shards()).any(|shard| engine.warm_up(shard, now).unwrap()) {}
+            match engine.get(vb, key, now, |view| decode_value(view.value)) {
+                Ok(value) => Some(value),
+                Err(Refusal::Status(Status::KeyNotFound)) => None,
+                Err(refusal) => panic!("{key:?} of {vb}: {refusal:?}"),
+            }
+        };
+        self.clients.read_all(&metadata, &mut self.invariants, &read);
+        copies::check(&metadata, &process);
+        self.invariants.histories.check(self.faults.promise().level);
+    }
+}
