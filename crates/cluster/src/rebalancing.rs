@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use base::{NodeId, bucket::BucketKind};
+use base::{BucketUuid, NodeId, VbId, bucket::BucketKind};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -179,6 +179,13 @@ impl Metadata {
     }
 
     pub(crate) fn fail_over(&mut self, command: &FailOver) -> Result<(), ClusterError> {
+        let has_failed = |id: &NodeId| {
+            self.node_by_id(*id).is_some_and(|node| node.membership == Membership::InactiveFailed)
+        };
+        // Asked for again, perhaps of a group that has been formed anew since.
+        if command.allow_unsafe && !command.nodes.is_empty() && command.nodes.iter().all(has_failed) {
+            return Ok(());
+        }
         self.check_failing(&command.nodes)?;
         if command.auto {
             self.check_automatic(&command.nodes)?;
@@ -228,11 +235,23 @@ impl Metadata {
         }
     }
 
-    /// A bucket of which something that was acknowledged might be lost without these nodes.
+    /// A bucket of which something that was acknowledged might be lost without these nodes, if every other copy is whole.
     #[must_use]
     pub fn unsafe_without(&self, nodes: &[NodeId]) -> Option<&str> {
+        self.unsafe_with(nodes, &|_, _, _| false)
+    }
+
+    /// The same where some copies are known to be parts only.
+    pub(crate) fn unsafe_with(
+        &self,
+        nodes: &[NodeId],
+        is_part: &dyn Fn(NodeId, &BucketUuid, VbId) -> bool,
+    ) -> Option<&str> {
         let is_unsafe = |bucket: &BucketInfo| {
-            bucket.vbs.iter().any(|plan| plan.is_unsafe_without(nodes, bucket.copies()))
+            bucket.vbs.iter().enumerate().any(|(at, plan)| {
+                let is_whole = |node| !is_part(node, &bucket.uuid, VbId(at as u16));
+                plan.is_unsafe_without(nodes, bucket.copies(), &is_whole)
+            })
         };
         self.buckets.iter().find(|(_, bucket)| is_unsafe(bucket)).map(|(name, _)| name.as_str())
     }
@@ -404,13 +423,14 @@ impl VbPlan {
     }
 
     /// Whether something that was acknowledged might be lost without these nodes.
-    fn is_unsafe_without(&self, nodes: &[NodeId], copies: usize) -> bool {
+    fn is_unsafe_without(&self, nodes: &[NodeId], copies: usize, is_whole: &dyn Fn(NodeId) -> bool) -> bool {
         let active_stays = self.active().is_some_and(|active| !nodes.contains(&active));
         let counted = self.counted();
         if active_stays || counted.is_empty() || !self.nodes().iter().any(|node| nodes.contains(node)) {
             return false;
         }
-        let left = counted.iter().filter(|&&node| !nodes.contains(&node) && !self.has_failed(node)).count();
+        let stays = |node: NodeId| !nodes.contains(&node) && !self.has_failed(node) && is_whole(node);
+        let left = counted.iter().filter(|&&node| stays(node)).count();
         left < answers_needed(counted.len(), copies)
     }
 }

@@ -83,7 +83,7 @@ pub struct VbReport {
     pub role: VbRole,
     /// Opened after an unclean stop and not confirmed yet: it serves nothing.
     pub unconfirmed: bool,
-    /// The branch of history it is on.
+    /// The branch of history that its last mutation lies on.
     pub vb_uuid: VbUuid,
     /// The last mutation it has.
     pub high_seqno: Seqno,

@@ -172,3 +172,54 @@ fn fifty_nodes() {
     assert!(spread(&counts(&map, 50, |_| true)) <= 1);
     assert!(spread(&counts(&map, 50, |position| position == 0)) <= 2);
 }
+
+/// The server groups of nodes that take turns.
+fn in_groups(nodes: impl Iterator<Item = usize>, groups: usize) -> Vec<u16> {
+    nodes.map(|node| (node % groups) as u16).collect()
+}
+
+#[test]
+fn up_to_fifty_nodes_in_groups_send_hardly_more_than_they_must() {
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    // Large and small vBuckets, as documents fall.
+    let bytes: Vec<usize> = (0..1024).map(|_| 50 + dice.roll(101)).collect();
+    for nodes in [3, 10, 25, 50] {
+        for groups in [1, 2, 5].into_iter().filter(|groups| *groups <= nodes) {
+            for replicas in 0..=3 {
+                let first = place(&VbMap::empty(1024), &in_groups(0..nodes, groups), replicas);
+                // A node comes, goes, is swapped; a whole rack's worth comes; some go and some come.
+                for (going, coming) in [(0, 1), (1, 0), (1, 1), (0, groups), (2, 1)] {
+                    if nodes + coming > 50 || going >= nodes {
+                        continue;
+                    }
+                    let leaving: Vec<usize> = (0..going).collect();
+                    let before = renumbered(&first, &leaving, nodes);
+                    let staying = nodes - going;
+                    let shifted =
+                        |node: &NodeIndex| if usize::from(*node) < staying { *node } else { node + 1000 };
+                    let before =
+                        VbMap(before.0.iter().map(|chain| chain.iter().map(shifted).collect()).collect());
+                    // Those that come take the places of those that go, in their groups.
+                    let group_of = in_groups((going..nodes).chain(0..coming), groups);
+                    let after = place(&before, &group_of, replicas);
+
+                    let what =
+                        format!("{nodes} nodes, {groups} groups, {replicas} replicas: -{going} +{coming}");
+                    check_chains(&after, &group_of, replicas);
+                    let stayed = before.0.iter().map(|c| c.iter().copied().filter(|n| *n < 1000).collect());
+                    let least = least_moves(&VbMap(stayed.collect()), &after, group_of.len());
+                    let came = |(vb, chain): (usize, &Vec<NodeIndex>)| {
+                        chain.iter().filter(|node| !before.0[vb].contains(node)).count() * bytes[vb]
+                    };
+                    let sent: usize = after.0.iter().enumerate().map(came).sum();
+                    let ideal = least * 100;
+                    println!(
+                        "{what}: {sent} bytes sent, {ideal} ideal, {:.3}",
+                        sent as f64 / ideal.max(1) as f64
+                    );
+                    assert!(sent * 10 <= ideal * 11 + 10 * 100 * group_of.len() / 4, "{what}");
+                }
+            }
+        }
+    }
+}

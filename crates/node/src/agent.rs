@@ -23,6 +23,8 @@ use crate::{
 /// Changes of one bucket's copies in one call, but for those that share their waits for the disk: each may wait for it,
 /// and others have to be reported meanwhile.
 const CHANGES_MAX: usize = 64;
+/// Copies of a bucket that are looked at in one call for whether they are whole.
+const LOOKS: usize = 32;
 
 /// The buckets of this node, and the streams that it has.
 pub trait Buckets {
@@ -94,6 +96,7 @@ impl Agent {
             for (uuid, held) in &mut self.buckets {
                 if let Some(copies) = buckets.copies(uuid) {
                     self.wishes_changed |= held.carry_out(&*copies, &mut step, now);
+                    held.look_for_parts(&*copies);
                     may_still_serve |= held.has_to_stop();
                 }
             }
@@ -185,6 +188,10 @@ struct Held {
     unsettled: BTreeSet<VbId>,
     /// Copies that may have lost what others have: they are not served unless an election says so.
     unconfirmed: BTreeSet<VbId>,
+    /// Copies that count and are parts only, begun anew: whoever is about to count on them should know.
+    parts: BTreeSet<VbId>,
+    /// Where the next look for those begins.
+    next_look: usize,
     /// It was there at the last stop: a copy with nothing in it may have lost all it had, which the engine cannot tell
     /// from one that is new.
     was_there: bool,
@@ -247,6 +254,21 @@ impl Held {
         [&self.todo, &self.unsettled, &self.unconfirmed].iter().any(|vbs| !vbs.is_empty())
     }
 
+    /// Finds out of a few copies whether they are whole. Nothing else tells: a copy is begun anew by its stream.
+    fn look_for_parts(&mut self, copies: &impl Copies) {
+        let vbs = self.plans.len();
+        for at in (self.next_look..self.next_look + LOOKS.min(vbs)).map(|at| at % vbs) {
+            let vb = VbId(at as u16);
+            let counts = self.plans.get(at).is_some_and(|plan| plan.chain.contains(&self.node));
+            if counts && matches!(self.duty_done(vb), Some(Duty::Follow(_))) && !copies.copy(vb).complete {
+                self.parts.insert(vb);
+            } else {
+                self.parts.remove(&vb);
+            }
+        }
+        self.next_look = (self.next_look + LOOKS) % vbs.max(1);
+    }
+
     /// Whether a copy is left that is to do anything but serve, and might serve yet.
     fn has_to_stop(&self) -> bool {
         self.todo.iter().any(|vb| self.duty_of(*vb).is_some_and(|(_, duty)| !matches!(duty, Duty::Lead(_))))
@@ -302,6 +324,9 @@ impl Held {
         let (vb, term) = (change.vb, change.term);
         let outcome = match change.duty {
             Duty::Seal if self.holds_back(vb, copies) => return false,
+            // It serves nobody, after a restart most likely: there is nothing to seal. The leader hears of it and has it
+            // serve first.
+            Duty::Seal if copies.copy(vb).role == VbRole::Dead => return false,
             Duty::Lead(_) | Duty::Seal => copies.seal(vb, term),
             Duty::Follow(_) | Duty::Stand => copies.make_replica(vb, term),
             Duty::Keep | Duty::Leave => copies.make_dead(vb, term),
@@ -415,8 +440,8 @@ impl Held {
     }
 
     fn report(&self, copies: &impl Copies, following: impl Fn(VbId) -> Option<u64>) -> Vec<VbReport> {
-        let vbs: BTreeSet<VbId> =
-            [&self.unsettled, &self.todo, &self.unconfirmed].into_iter().flatten().copied().collect();
+        let told = [&self.unsettled, &self.todo, &self.unconfirmed, &self.parts];
+        let vbs: BTreeSet<VbId> = told.into_iter().flatten().copied().collect();
         let report = |vb: VbId| {
             let copy = copies.copy(vb);
             VbReport {

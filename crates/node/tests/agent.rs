@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use base::{BucketUuid, NodeId, Now, Seqno, Status, VbId, VbRole, bucket::BucketKind};
+use base::{BucketUuid, NodeId, Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind};
 use cluster::{Command, Membership, Metadata, NodeInfo, Ports, Recovery, VbPhase, VbPlan, report::VbReport};
 use engine::Activation;
 use replication::consumer::StreamWish;
@@ -19,6 +19,18 @@ const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
 const C: NodeId = NodeId(2);
 const VBS: u16 = 16;
+/// A copy that nothing has been asked of yet.
+const WHOLE: Copy = Copy {
+    role: VbRole::Dead,
+    term: 0,
+    unconfirmed: false,
+    has_contents: false,
+    complete: true,
+    vb_uuid: VbUuid(0),
+    high_seqno: Seqno(0),
+    high_prepared: Seqno(0),
+    persisted: Seqno(0),
+};
 
 /// One bucket's copies, and what was done to them since it was last looked.
 #[derive(Default)]
@@ -35,7 +47,7 @@ impl Fake {
             return Err(Status::TemporaryFailure);
         }
         let mut copies = self.copies.borrow_mut();
-        let copy = copies.entry(vb).or_default();
+        let copy = copies.entry(vb).or_insert(WHOLE);
         (copy.role, copy.term) = (role, term);
         copy.unconfirmed &= role == VbRole::Dead;
         Ok(())
@@ -52,7 +64,7 @@ impl Fake {
 
 impl Copies for Fake {
     fn copy(&self, vb: VbId) -> Copy {
-        self.copies.borrow().get(&vb).copied().unwrap_or_default()
+        self.copies.borrow().get(&vb).copied().unwrap_or(WHOLE)
     }
 
     fn activate(&self, copies: &[Activation], _: Now) -> Vec<(VbId, Result<(), Status>)> {
@@ -325,6 +337,34 @@ fn an_unconfirmed_copy_has_nothing_to_hand_over() {
     node.plan(2, handover(&[A, B], &[B], 1));
     assert!(!node.settle().contains(&"seal 2@1".into()));
     assert!(node.report().iter().any(|report| report.vb == VbId(2) && report.unconfirmed));
+}
+
+#[test]
+fn a_copy_that_was_restarted_in_a_handover_waits_to_be_let_serve() {
+    let mut node = Node::restarted(A, BucketKind::Couchbase, &[A, B]);
+    for vb in 0..VBS {
+        node.fake.set(vb, Copy { has_contents: true, ..WHOLE });
+    }
+    node.plan(2, handover(&[A, B], &[B, A], 1));
+    assert!(!node.settle().contains(&"seal 2@1".into()));
+    assert!(node.report().iter().any(|report| report.vb == VbId(2) && report.role == VbRole::Dead));
+    assert_eq!(node.step().failed, None);
+    node.plan(2, VbPlan::settled(vec![A, B], 2));
+    assert_eq!(node.settle(), ["activate 2@2"]);
+}
+
+#[test]
+fn a_copy_that_counts_and_is_begun_anew_is_told_of() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[A, B]);
+    node.settle();
+    assert_eq!(node.report(), []);
+    let anew = Copy { role: VbRole::Replica, term: 1, complete: false, ..WHOLE };
+    node.fake.set(5, anew);
+    (0..VBS).for_each(|_| drop(node.settle()));
+    assert!(matches!(node.report().as_slice(), [report] if report.vb == VbId(5) && !report.complete));
+    node.fake.set(5, Copy { complete: true, ..anew });
+    (0..VBS).for_each(|_| drop(node.settle()));
+    assert_eq!(node.report(), []);
 }
 
 #[test]

@@ -3,10 +3,10 @@
 //!
 //! All of it must hold: it is on, and every node has said that it knows; the node has been silent for the whole timeout,
 //! which is longer than any lease; this leader hears a majority of the active nodes; the count allows it; if all of a
-//! server group are silent, failing over groups is on; and enough copies are left of every vBucket. What can be checked
+//! server group are silent, failing over groups is on; and enough whole copies are left of every vBucket. What can be checked
 //! without clocks and reports is checked again when the command is applied.
 
-use base::NodeId;
+use base::{BucketUuid, NodeId, VbId};
 
 use super::Orchestrator;
 use crate::{Command, FailOver, Metadata};
@@ -23,8 +23,13 @@ impl Orchestrator {
         let allowed = !nodes.is_empty()
             && meta.auto_failover.count.saturating_add(meta.events(&nodes)) <= meta.auto_failover.max_count
             && (meta.auto_failover.whole_groups || !empties_a_group(meta, &nodes))
-            && meta.unsafe_without(&nodes).is_none();
+            && meta.unsafe_with(&nodes, &|node, bucket, vb| self.is_part(node, bucket, vb)).is_none();
         allowed.then_some(Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: true }))
+    }
+
+    /// Whether a copy says that it is not whole: what it had acknowledged before it was begun anew it has not.
+    fn is_part(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> bool {
+        self.heard.copy(node, bucket, vb).is_some_and(|copy| !copy.complete)
     }
 
     /// Whether every active node acts by metadata in which leases are needed.

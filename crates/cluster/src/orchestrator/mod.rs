@@ -28,6 +28,9 @@ use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPhase, VbPlan
 const LEASE_PERCENT: u64 = 70;
 /// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause.
 const COOLING_MS: u64 = 30_000;
+/// How long nodes that leave stay after everything has left them: requests that were sent by the map before are still told
+/// where to go.
+const FAREWELL_MS: u64 = 3_000;
 
 /// The leader's view of the cluster. One per leadership.
 #[derive(Debug, Default)]
@@ -37,6 +40,8 @@ pub struct Orchestrator {
     tracker: Tracker,
     /// Until when vBuckets are left alone.
     cooling: BTreeMap<(BucketUuid, VbId), u64>,
+    /// Since when everything is where the rebalance under way wants it.
+    at_target_since_ms: Option<u64>,
 }
 
 /// What is remembered of vBuckets that are on their way.
@@ -83,12 +88,19 @@ impl Orchestrator {
             commands.push(Command::ChangeVbs(changes));
         }
         commands.extend(self.automatic(meta, now_ms));
-        if let Some(rebalance) = &meta.rebalance
-            && meta.is_at_target()
-        {
-            commands.push(Command::FinishRebalance { id: rebalance.id.clone(), now_ms });
-        }
+        commands.extend(self.finish(meta, now_ms));
         commands
+    }
+
+    fn finish(&mut self, meta: &Metadata, now_ms: u64) -> Option<Command> {
+        let Some(rebalance) = meta.rebalance.as_ref().filter(|_| meta.is_at_target()) else {
+            self.at_target_since_ms = None;
+            return None;
+        };
+        let since_ms = *self.at_target_since_ms.get_or_insert(now_ms);
+        let farewell_ms = if rebalance.eject.is_empty() { 0 } else { FAREWELL_MS };
+        let is_over = now_ms.saturating_sub(since_ms) >= farewell_ms;
+        is_over.then(|| Command::FinishRebalance { id: rebalance.id.clone(), now_ms })
     }
 
     /// How a node is.

@@ -1,6 +1,8 @@
 //! What is to be done about one vBucket next: at most one step, which follows from its plan, its target and what nodes
 //! say of their copies.
 
+use std::cmp::Reverse;
+
 use base::{NodeId, Seqno, VbId, VbRole, bucket::BucketKind};
 
 use super::{
@@ -102,9 +104,12 @@ impl Scene<'_> {
             return None;
         }
         let counted = self.plan.counted();
-        let left = counted.iter().filter(|node| among.contains(node)).count();
+        // A copy that was begun anew has not what it acknowledged before: it answers for nothing, as if it had failed.
+        let is_whole = |node: NodeId| answers.iter().any(|(other, copy)| *other == node && copy.complete);
+        let may_be_whole = |node: NodeId| is_whole(node) || !answered(node);
+        let left = counted.iter().filter(|&&node| among.contains(&node) && may_be_whole(node)).count();
         let needed = answers_needed(counted.len(), self.bucket.copies()).min(left);
-        if counted.iter().filter(|&&node| answered(node)).count() < needed {
+        if counted.iter().filter(|&&node| is_whole(node)).count() < needed {
             return None;
         }
         let place =
@@ -112,8 +117,10 @@ impl Scene<'_> {
         let complete = answers.iter().filter(|(_, copy)| copy.complete);
         // A copy that is being built may be what an earlier life of the node has left: it is a last resort.
         let counts = |node: NodeId| place(node) != usize::MAX || counted.contains(&node);
+        // Of two branches the later one has what was acknowledged before it began, however far the other one went on.
         let best = complete.max_by_key(|(node, copy)| {
-            (counts(*node), copy.high_prepared, copy.high_seqno, std::cmp::Reverse(place(*node)))
+            let generation = copy.vb_uuid.generation();
+            (counts(*node), generation, copy.high_prepared, copy.high_seqno, Reverse(place(*node)))
         });
         match best {
             Some(&(winner, _)) => {
@@ -151,7 +158,12 @@ impl Scene<'_> {
                 return Some(VbStep::FinishHandover);
             }
         }
-        let hopeless = self.heard.is_silent(to, self.now_ms) || self.waited_ms() >= HANDOVER_PATIENCE_MS;
+        // A copy that does not serve, after a restart most likely, has to before it can be sealed.
+        let serves_nobody =
+            self.any_copy(active).is_some_and(|copy| matches!(copy.role, VbRole::Dead | VbRole::Replica));
+        let hopeless = serves_nobody
+            || self.heard.is_silent(to, self.now_ms)
+            || self.waited_ms() >= HANDOVER_PATIENCE_MS;
         hopeless.then_some(VbStep::CancelHandover)
     }
 

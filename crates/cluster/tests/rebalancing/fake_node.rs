@@ -10,12 +10,17 @@ use settee_cluster::{
 
 pub(crate) type CopyId = (BucketUuid, VbId);
 
+/// Where a branch's name has its generation.
+const GENERATION_SHIFT: u32 = 30;
+
 /// One copy of a vBucket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Copy {
     pub(crate) role: VbRole,
     pub(crate) term: u64,
     pub(crate) log: Vec<u64>,
+    /// Where each of its history's branches begins, and the branch's generation.
+    branches: Vec<(usize, u64)>,
     /// How much of it a crash leaves.
     pub(crate) synced: usize,
     /// How much there must be of an initial copy for it to count as complete; 0 for one that was there from the start.
@@ -26,11 +31,13 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Takes something of what the active copy has, after going back to what both have.
+    /// Takes something of what the active copy has. With more than that, or other things, it begins again from nothing.
     pub(crate) fn follow(&mut self, active: &Copy, most: usize) {
-        let common = self.log.iter().zip(&active.log).take_while(|(mine, theirs)| mine == theirs).count();
-        self.log.truncate(common);
-        self.synced = self.synced.min(common);
+        if !active.log.starts_with(&self.log) {
+            self.log.clear();
+            (self.synced, self.complete, self.following) = (0, false, false);
+        }
+        let common = self.log.len();
         if !self.following {
             self.following = true;
             if !self.complete {
@@ -39,7 +46,22 @@ impl Copy {
         }
         let end = active.log.len().min(common + most);
         self.log.extend_from_slice(&active.log[common..end]);
+        self.branches.clone_from(&active.branches);
         self.complete |= self.log.len() >= self.initial;
+    }
+
+    /// Begins a branch of its own.
+    fn activate(&mut self) {
+        let generation = self.generation() + 1;
+        self.branches.retain(|branch| branch.0 <= self.log.len());
+        self.branches.push((self.log.len(), generation.max(self.term)));
+        (self.role, self.complete, self.unconfirmed) = (VbRole::Active, true, false);
+    }
+
+    /// The branch that the last write lies on.
+    fn generation(&self) -> u64 {
+        let begun = self.branches.iter().rev().find(|branch| branch.0 <= self.log.len());
+        begun.map_or(0, |branch| branch.1)
     }
 
     fn crash(&mut self) {
@@ -118,7 +140,6 @@ impl FakeNode {
 
     fn carry_out(&mut self, id: CopyId, plan: &VbPlan, keeps: bool) {
         let leads = plan.chain.first() == Some(&self.id);
-        let is_new = |copy: &Copy| copy.role == VbRole::Dead && copy.log.is_empty() && !copy.unconfirmed;
         let electing = match &plan.phase {
             VbPhase::Electing { among } => Some(among.contains(&self.id)),
             _ => None,
@@ -139,11 +160,20 @@ impl FakeNode {
             if copy.unconfirmed && plan.chain.len() > 1 {
                 return;
             }
-            if copy.role != VbRole::Active && plan.phase.is_settled() {
-                copy.complete |= is_new(copy);
-                copy.unconfirmed = false;
+            if !plan.phase.is_settled() {
+                if !matches!(copy.role, VbRole::Active | VbRole::Sealed) {
+                    // There is nothing to seal.
+                    return;
+                }
+                copy.role = VbRole::Sealed;
+            } else if copy.role != VbRole::Active {
+                if !copy.complete && !copy.log.is_empty() && plan.chain.len() > 1 {
+                    // A part is no copy, unless it is all that there is.
+                    return;
+                }
+                copy.term = plan.term;
+                copy.activate();
             }
-            copy.role = if plan.phase.is_settled() { VbRole::Active } else { VbRole::Sealed };
         } else if copy.term != plan.term || copy.role != VbRole::Replica {
             (copy.role, copy.following, copy.unconfirmed) = (VbRole::Replica, false, false);
         }
@@ -180,13 +210,13 @@ impl FakeNode {
                 let items = copy.log.len() as u64;
                 weights.push((vb, Weight { bytes: items * 1_000_000, items }));
             }
-            if !plan.is_quiet() || copy.unconfirmed {
+            if !plan.is_quiet() || copy.unconfirmed || !copy.complete {
                 vbs.push(VbReport {
                     vb,
                     term: copy.term,
                     role: copy.role,
                     unconfirmed: copy.unconfirmed,
-                    vb_uuid: VbUuid(0),
+                    vb_uuid: VbUuid(copy.generation() << GENERATION_SHIFT),
                     high_seqno: Seqno(copy.log.len() as u64),
                     high_prepared: Seqno(copy.synced as u64),
                     persisted: Seqno(copy.synced as u64),

@@ -99,12 +99,32 @@ impl World {
             // Somebody has taken the risk: nothing is promised of these vBuckets any more.
             self.acknowledged.clear();
         }
+        if let Command::FailOver(failing) = command
+            && !failing.auto
+        {
+            self.forget_what_only_the_failing_may_have(&before, &failing.nodes);
+        }
         let (after, _) = before.apply(command).map_err(|error| error.to_string())?;
         let checked = invariants::check(&after).and_then(|()| invariants::check_change(&before, &after));
         checked.unwrap_or_else(|text| panic!("after {command:?}: {text}"));
         self.states.push(Arc::new(after));
         self.history.push((self.now_ms, format!("{command:?}")));
         Ok(())
+    }
+
+    /// Whoever fails nodes over by hand is not asked whether the copies that are left are whole.
+    fn forget_what_only_the_failing_may_have(&mut self, meta: &Metadata, failing: &[NodeId]) {
+        let nodes = &self.nodes;
+        self.acknowledged.retain(|copy, _| {
+            let Some((_, bucket)) = meta.bucket_by_uuid(&copy.0) else { return false };
+            let plan = &bucket.vbs[usize::from(copy.1.get())];
+            let is_part = |node: &NodeId| {
+                let held = nodes.get(node).and_then(|node| node.copies.get(copy));
+                held.is_none_or(|held| !held.complete)
+            };
+            let loses_one = plan.nodes().iter().any(|node| failing.contains(node));
+            !loses_one || !plan.counted().iter().any(|node| !failing.contains(node) && is_part(node))
+        });
     }
 
     pub(crate) fn add_node(&mut self) -> NodeId {

@@ -1,0 +1,225 @@
+//! When nodes are failed over without anybody asking, and when not: one rule each.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
+use settee_cluster::{
+    BucketParams, BucketReport, Command, FailOver, Membership, Metadata, NodeInfo, NodeReport, Orchestrator,
+    Ports, StartRebalance, VbReport,
+};
+
+const TIMEOUT_MS: u64 = 5_000;
+
+/// A cluster that reports to a leader.
+struct Cluster {
+    meta: Metadata,
+    orchestrator: Orchestrator,
+    now_ms: u64,
+    /// A copy that says that it is not whole.
+    part: Option<(NodeId, VbId)>,
+}
+
+impl Cluster {
+    /// Nodes in the given server groups, a bucket with so many replicas, automatic failover on.
+    fn new(groups: &[&str], replicas: u8) -> Self {
+        let meta = Metadata::new("c".repeat(32), 100_000);
+        let mut cluster = Self { meta, orchestrator: Orchestrator::new(), now_ms: 1_000_000, part: None };
+        for group in ["a", "b", "c"] {
+            cluster.apply(&Command::CreateServerGroup { uuid: group.into(), name: group.into() });
+        }
+        for (id, group) in groups.iter().enumerate() {
+            let ports = Ports { mgmt: 8091, kv: 11210, ..Ports::default() };
+            let mut node = NodeInfo::first(format!("{id:032x}"), format!("10.0.0.{id}"), ports);
+            (node.id, node.group) = (NodeId(id as u16), (*group).into());
+            cluster.apply(&if id == 0 { Command::SetNode(node) } else { Command::AddNode(node) });
+        }
+        let keep = cluster.meta.nodes.iter().map(|node| node.id).collect();
+        let id = "r".to_owned();
+        cluster.apply(&Command::StartRebalance(StartRebalance {
+            id: id.clone(),
+            keep,
+            eject: vec![],
+            now_ms: 0,
+        }));
+        cluster.apply(&Command::FinishRebalance { id, now_ms: 0 });
+        let params = BucketParams {
+            ram_quota_mb: Some(100),
+            replicas: Some(replicas),
+            vbuckets: Some(64),
+            ..BucketParams::default()
+        };
+        cluster.apply(&Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u".into()), params });
+        cluster.allow(1, false);
+        cluster
+    }
+
+    fn apply(&mut self, command: &Command) {
+        self.meta = self.meta.apply(command).unwrap_or_else(|error| panic!("{command:?}: {error}")).0;
+    }
+
+    fn allow(&mut self, max_count: u32, whole_groups: bool) {
+        let timeout_secs = (TIMEOUT_MS / 1000) as u32;
+        self.apply(&Command::SetAutoFailover { enabled: true, timeout_secs, max_count, whole_groups });
+    }
+
+    /// For so long these nodes report; what the leader wants is done. Nodes that were failed over by that.
+    fn run(&mut self, ms: u64, reporting: &[u16]) -> Vec<u16> {
+        let until = self.now_ms + ms;
+        while self.now_ms < until {
+            self.now_ms += 250;
+            for &node in reporting {
+                self.orchestrator.report(self.report(node), self.now_ms);
+            }
+            for command in self.orchestrator.step(&self.meta, self.now_ms) {
+                self.apply(&command);
+            }
+        }
+        let failed = self.meta.nodes.iter().filter(|node| node.membership == Membership::InactiveFailed);
+        failed.map(|node| node.id.get()).collect()
+    }
+
+    fn report(&self, node: u16) -> NodeReport {
+        let parts = self.part.iter().filter(|(holder, _)| *holder == NodeId(node));
+        let vbs = parts.map(|&(_, vb)| VbReport {
+            vb,
+            term: self.meta.buckets["b"].vbs[usize::from(vb.get())].term,
+            role: VbRole::Replica,
+            unconfirmed: false,
+            vb_uuid: VbUuid(0),
+            high_seqno: Seqno(0),
+            high_prepared: Seqno(0),
+            persisted: Seqno(0),
+            complete: false,
+            following: true,
+        });
+        let bucket = BucketReport {
+            uuid: BucketUuid("u".into()),
+            ready: true,
+            vbs: vbs.collect(),
+            items: 0,
+            bytes: 0,
+            weights: Vec::new(),
+            cut_off: Default::default(),
+            latency: None,
+        };
+        NodeReport {
+            node: NodeId(node),
+            uuid: format!("{node:032x}"),
+            boot: 0,
+            applied: self.meta.version,
+            data_quota: 0,
+            data_used: 0,
+            disk_total: 0,
+            disk_free: 0,
+            buckets: vec![bucket],
+        }
+    }
+}
+
+#[test]
+fn a_node_is_failed_over_once_it_has_been_silent_for_the_timeout() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    assert!(cluster.run(10_000, &[0, 1, 2]).is_empty());
+    assert!(cluster.meta.auto_failover.armed);
+    assert!(cluster.run(TIMEOUT_MS - 500, &[0, 1]).is_empty());
+    assert_eq!(cluster.run(1_000, &[0, 1]), [2]);
+    assert_eq!(cluster.meta.auto_failover.count, 1);
+}
+
+#[test]
+fn nobody_is_failed_over_who_may_not_know_of_leases() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    assert!(cluster.run(60_000, &[0, 1]).is_empty());
+    assert!(!cluster.meta.auto_failover.armed);
+}
+
+#[test]
+fn a_new_leader_counts_silence_from_its_own_beginning() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    cluster.run(1_000, &[0, 1, 2]);
+    cluster.orchestrator = Orchestrator::new();
+    assert!(cluster.run(TIMEOUT_MS, &[0, 1]).is_empty());
+    assert_eq!(cluster.run(TIMEOUT_MS, &[0, 1]), [2]);
+}
+
+#[test]
+fn it_happens_as_often_as_it_may_and_again_after_a_reset() {
+    let mut cluster = Cluster::new(&["a", "a", "a", "a", "a"], 2);
+    cluster.run(1_000, &[0, 1, 2, 3, 4]);
+    assert_eq!(cluster.run(10_000, &[0, 1, 2, 3]), [4]);
+    // The copies that are left have not been compared: no reports of them come here. Those of node 3 do not matter then.
+    assert_eq!(cluster.run(30_000, &[0, 1, 2]), [4]);
+    let at_once = Cluster::new(&["a", "a", "a", "a", "a"], 2);
+    let mut both = at_once;
+    both.run(1_000, &[0, 1, 2, 3, 4]);
+    assert!(both.run(30_000, &[0, 1, 2]).is_empty(), "two at once are more than one");
+}
+
+#[test]
+fn a_minority_fails_nobody_over() {
+    let mut cluster = Cluster::new(&["a", "a", "a", "a"], 3);
+    cluster.allow(3, false);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    assert!(cluster.run(60_000, &[0, 1]).is_empty(), "half is no majority");
+}
+
+#[test]
+fn of_two_nodes_none_is_failed_over() {
+    let mut cluster = Cluster::new(&["a", "a"], 1);
+    cluster.run(1_000, &[0, 1]);
+    assert_eq!(Orchestrator::lease_ms(&cluster.meta), None);
+    assert!(cluster.run(60_000, &[0]).is_empty());
+}
+
+#[test]
+fn a_node_with_the_only_copy_is_waited_for() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 0);
+    cluster.run(1_000, &[0, 1, 2]);
+    assert!(cluster.run(60_000, &[0, 1]).is_empty());
+    let auto = FailOver { nodes: vec![NodeId(2)], allow_unsafe: false, auto: true };
+    assert!(cluster.meta.apply(&Command::FailOver(auto)).is_err(), "the command is refused as well");
+}
+
+#[test]
+fn a_node_is_waited_for_while_the_other_copy_is_a_part_only() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    cluster.run(1_000, &[0, 1, 2]);
+    let plans = &cluster.meta.buckets["b"].vbs;
+    let vb = plans.iter().position(|plan| plan.chain == [NodeId(2), NodeId(0)]).unwrap();
+    cluster.part = Some((NodeId(0), VbId(vb as u16)));
+    assert!(cluster.run(60_000, &[0, 1]).is_empty());
+    cluster.part = None;
+    assert_eq!(cluster.run(1_000, &[0, 1]), [2]);
+}
+
+#[test]
+fn failing_a_node_over_again_changes_nothing_where_it_may_be_unsafe() {
+    let mut cluster = Cluster::new(&["a", "a"], 1);
+    let lost =
+        |allow_unsafe| Command::FailOver(FailOver { nodes: vec![NodeId(1)], allow_unsafe, auto: false });
+    cluster.apply(&lost(true));
+    let before = cluster.meta.clone();
+    cluster.apply(&lost(true));
+    assert_eq!((before.nodes, before.buckets), (cluster.meta.nodes.clone(), cluster.meta.buckets.clone()));
+    assert!(cluster.meta.apply(&lost(false)).is_err());
+}
+
+#[test]
+fn a_whole_server_group_is_failed_over_only_where_that_is_wanted() {
+    let groups = ["a", "a", "b", "b", "c", "c"];
+    for wanted in [false, true] {
+        let mut cluster = Cluster::new(&groups, 1);
+        cluster.allow(1, wanted);
+        cluster.run(1_000, &[0, 1, 2, 3, 4, 5]);
+        let failed = cluster.run(10_000, &[0, 1, 2, 3]);
+        assert_eq!(failed, if wanted { vec![4, 5] } else { vec![] });
+        // All of a group are one failover.
+        assert_eq!(cluster.meta.auto_failover.count, u32::from(wanted));
+    }
+}
+
+#[test]
+fn leases_end_before_anybody_is_failed_over() {
+    let cluster = Cluster::new(&["a", "a", "a"], 1);
+    assert!(Orchestrator::lease_ms(&cluster.meta).is_some_and(|lease_ms| lease_ms < TIMEOUT_MS));
+}
