@@ -9,7 +9,7 @@ use std::{
 };
 
 use base::NodeId;
-use cluster::{Applied, ClusterError, Command, Metadata, NodeInfo, auth::Identity};
+use cluster::{Applied, ClusterError, Command, Metadata, NodeInfo, auth::Identity, consensus::Epoch};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster_status::ClusterStatus;
@@ -80,6 +80,9 @@ pub struct JoinOffer {
     pub cluster_uuid: String,
     /// The node's number in it.
     pub node: NodeId,
+    /// The life of the group that agrees on its metadata.
+    #[serde(default)]
+    pub epoch: Epoch,
     /// Password of the internal user by which nodes know each other.
     pub secret: String,
     /// Every member, the new one included.

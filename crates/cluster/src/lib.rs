@@ -26,6 +26,7 @@ pub mod moves;
 pub mod orchestrator;
 pub mod placement;
 pub mod rebalancing;
+mod reforming;
 pub mod report;
 pub mod roles;
 mod shared;

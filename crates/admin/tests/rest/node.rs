@@ -6,7 +6,9 @@ use std::{
 };
 
 use base::NodeId;
-use cluster::{Applied, ClusterError, Command, Membership, Metadata, NodeInfo, Ports, StartRebalance};
+use cluster::{
+    Applied, ClusterError, Command, Membership, Metadata, NodeInfo, Ports, StartRebalance, consensus::Epoch,
+};
 use settee_admin::{
     Api, AuditEvent, BoxFuture, BucketStatsView, ClusterStatus, JoinOffer, Limits, NodeCall, NodeControl,
     PhaseView, SystemStats, serve,
@@ -111,7 +113,7 @@ impl NodeControl for FakeNode {
         let meta = self.metadata();
         let node = meta.node(uuid).ok_or(ClusterError::NodeNotFound)?.id;
         let (cluster_uuid, secret) = (meta.cluster_uuid.clone(), meta.secret.clone());
-        Ok(JoinOffer { cluster_uuid, node, secret, members: meta.nodes.clone() })
+        Ok(JoinOffer { cluster_uuid, node, epoch: Epoch::default(), secret, members: meta.nodes.clone() })
     }
     fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
         Box::pin(async move {

@@ -47,9 +47,13 @@ impl Cluster {
     }
 
     fn client(&self) -> Client {
+        self.try_client().unwrap()
+    }
+
+    fn try_client(&self) -> client::Result<Client> {
         let user = Some((USERNAME.into(), PASSWORD.into()));
         let login = Login { user, bucket: Some("app".into()), collections: false };
-        Client::connect(&self.nodes[0].kv(), &login).unwrap()
+        Client::connect(&self.nodes[0].kv(), &login)
     }
 
     /// `settee cluster …`, which has to succeed.
@@ -201,4 +205,95 @@ fn a_flush_empties_every_copy_for_good() {
     });
     let refused = rest.post("/pools/default/buckets/app/controller/doFlush", &[]).unwrap_err();
     assert!(refused.to_string().contains("not heard of"), "{refused}");
+}
+
+#[test]
+fn the_cluster_goes_on_without_the_node_that_led_it() {
+    let mut cluster = Cluster::form(3);
+    let rest = |node: &Node| Rest::new(node.rest(), Some((USERNAME, PASSWORD)));
+    let change = |node: &Node, quota_mb: &str| {
+        rest(node).post("/pools/default/buckets/app", &[("ramQuotaMB", quota_mb)]).unwrap();
+    };
+    let has = |node: &Node, quota_mb: u64| {
+        eventually("the change arrives", || {
+            let bucket = rest(node).get_json("/pools/default/buckets/app").ok()?;
+            (bucket["quota"]["rawRAM"] == quota_mb * 1024 * 1024).then_some(())
+        });
+    };
+    // The others joined it, so it leads.
+    cluster.nodes[0].kill();
+    change(&cluster.nodes[1], "101");
+    has(&cluster.nodes[2], 101);
+    let dir = cluster.dirs[0].path().to_owned();
+    cluster.nodes[0].restart(&dir);
+    has(&cluster.nodes[0], 101);
+    // Any node takes a change, whoever leads now, and after every one of them has been away.
+    for index in 1..3 {
+        assert!(cluster.nodes[index].terminate().success());
+        change(&cluster.nodes[0], if index == 1 { "102" } else { "103" });
+        let dir = cluster.dirs[index].path().to_owned();
+        cluster.nodes[index].restart(&dir);
+    }
+    cluster.nodes.iter().for_each(|node| has(node, 103));
+}
+
+#[test]
+fn one_of_two_nodes_goes_on_where_that_is_allowed_and_the_lost_one_joins_it() {
+    let mut cluster = Cluster::form(2);
+    let mut client = cluster.client();
+    let mut written = write_durably(&mut client, "before", 200);
+
+    cluster.nodes[1].kill();
+    let lost = cluster.nodes[1].rest();
+    cluster.command(&["failover", "--hard", "--unsafe", &lost]);
+    let mut client = cluster.client();
+    client.patience = SOON;
+    assert_has(&mut client, &written);
+    for index in 0..50 {
+        let (key, value) = (format!("alone-{index}"), format!("value of alone-{index}"));
+        store(&mut client, &key, &value, None).unwrap_or_else(|error| panic!("{key}: {error}"));
+        written.insert(key, value);
+    }
+
+    // It comes back with a log in which it is one of two, and knows better soon.
+    let dir = cluster.dirs[1].path().to_owned();
+    cluster.nodes[1].restart(&dir);
+    let its_own_view = Rest::new(cluster.nodes[1].rest(), Some((USERNAME, PASSWORD)));
+    eventually("the lost node hears that it was failed over", || {
+        let pool = its_own_view.get_json("/pools/default").ok()?;
+        let nodes = pool["nodes"].as_array()?;
+        let failed = nodes.iter().filter(|node| node["clusterMembership"] == "inactiveFailed");
+        (nodes.len() == 2 && failed.count() == 1).then_some(())
+    });
+    let mut client = cluster.client();
+    assert!(!client.map().nodes.contains(&cluster.nodes[1].kv()));
+    assert_has(&mut client, &written);
+
+    // And it takes part again once somebody lets it.
+    cluster.command(&["recover", "--delta", &lost, "--rebalance"]);
+    let mut client = cluster.client();
+    assert!(client.map().nodes.contains(&cluster.nodes[1].kv()));
+    assert_has(&mut client, &written);
+    write_durably(&mut client, "after", 100);
+}
+
+#[test]
+fn a_node_that_starts_without_the_others_serves_nothing_until_somebody_decides() {
+    let mut cluster = Cluster::form(2);
+    let written = write_durably(&mut cluster.client(), "key", 100);
+    let dir = cluster.dirs[0].path().to_owned();
+    cluster.nodes[1].kill();
+    assert!(cluster.nodes[0].terminate().success());
+    cluster.nodes[0].restart(&dir);
+    // The other one may have been told to go on without it. What the last changes were, the bucket perhaps, it need not know.
+    if let Ok(mut client) = cluster.try_client() {
+        client.patience = Duration::from_secs(1);
+        assert!(written.keys().take(3).all(|key| client.get(key.as_bytes()).is_err()));
+    }
+
+    let lost = cluster.nodes[1].rest();
+    cluster.command(&["failover", "--hard", "--unsafe", &lost]);
+    let mut client = cluster.client();
+    client.patience = SOON;
+    assert_has(&mut client, &written);
 }

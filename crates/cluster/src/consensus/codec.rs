@@ -2,12 +2,17 @@
 //!
 //! Written by hand because what comes from outside must not reach the `protobuf` parser that `raft` brings along: it
 //! recurses without a bound. Integers are little-endian, byte strings carry a length of four bytes. A message begins
-//! with the version of this layout. Decoding never takes more memory than the input has bytes.
+//! with the version of this layout, its kind and the epoch it belongs to. Decoding never takes more memory than the input
+//! has bytes.
 
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType, Snapshot};
 
+use super::epoch::{Epoch, Notice};
+
 /// Version of the layout of messages.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The kind of a [`Notice`], which is none of Raft's messages.
+const NOTICE: u8 = 0x80;
 
 /// Why bytes could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,10 +38,19 @@ const KINDS: [(MessageType, u8); 12] = [
     (MessageType::MsgRequestPreVoteResponse, 12),
 ];
 
+/// What one member says to another.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Letter {
+    /// A message of Raft's, in an epoch.
+    Raft(Epoch, Box<Message>),
+    /// That the group was formed anew.
+    Notice(Notice),
+}
+
 /// A message to a peer; `None` for kinds that do not travel.
-pub(super) fn encode_message(message: &Message) -> Option<Vec<u8>> {
+pub(super) fn encode_message(epoch: Epoch, message: &Message) -> Option<Vec<u8>> {
     let (_, kind) = KINDS.iter().find(|(kind, _)| *kind == message.get_msg_type())?;
-    let mut out = vec![VERSION, *kind, u8::from(message.reject)];
+    let mut out = beginning(*kind, epoch);
     let numbers = [
         message.to,
         message.from,
@@ -49,6 +63,7 @@ pub(super) fn encode_message(message: &Message) -> Option<Vec<u8>> {
         message.reject_hint,
     ];
     numbers.into_iter().for_each(|number| put_u64(&mut out, number));
+    out.push(u8::from(message.reject));
     put_bytes(&mut out, &message.context);
     put_u32(&mut out, message.entries.len());
     message.entries.iter().for_each(|entry| put_bytes(&mut out, &encode_entry(entry)));
@@ -58,17 +73,52 @@ pub(super) fn encode_message(message: &Message) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Reads what [`encode_message`] wrote.
-pub(super) fn decode_message(bytes: &[u8]) -> Read<Message> {
+/// A notice to a peer; `None` when it cannot be serialised.
+pub(super) fn encode_notice(notice: &Notice) -> Option<Vec<u8>> {
+    let mut out = beginning(NOTICE, notice.epoch);
+    put_bytes(&mut out, &serde_json::to_vec(notice).ok()?);
+    Some(out)
+}
+
+/// The epoch that a letter belongs to.
+pub(super) fn epoch_of(bytes: &[u8]) -> Option<Epoch> {
+    begin(&mut Input(bytes)).ok().map(|(_, epoch)| epoch)
+}
+
+/// Reads what [`encode_message`] or [`encode_notice`] wrote.
+pub(super) fn decode(bytes: &[u8]) -> Read<Letter> {
     let mut input = Input(bytes);
+    let (kind, epoch) = begin(&mut input)?;
+    let letter = if kind == NOTICE {
+        let notice = serde_json::from_slice::<Notice>(input.bytes()?).map_err(|_| Malformed("notice"))?;
+        Letter::Notice(Notice { epoch, ..notice })
+    } else {
+        Letter::Raft(epoch, Box::new(read_message(kind, &mut input)?))
+    };
+    input.end()?;
+    Ok(letter)
+}
+
+fn beginning(kind: u8, epoch: Epoch) -> Vec<u8> {
+    let mut out = vec![VERSION, kind];
+    put_u64(&mut out, epoch.number);
+    put_u64(&mut out, epoch.lot);
+    out
+}
+
+/// Reads what [`beginning`] made.
+fn begin(input: &mut Input<'_>) -> Read<(u8, Epoch)> {
     if input.u8()? != VERSION {
         return Err(Malformed("a message of another version"));
     }
     let kind = input.u8()?;
+    Ok((kind, Epoch { number: input.u64()?, lot: input.u64()? }))
+}
+
+fn read_message(kind: u8, input: &mut Input<'_>) -> Read<Message> {
     let (kind, _) = KINDS.iter().find(|(_, number)| *number == kind).ok_or(Malformed("kind of message"))?;
     let mut message = Message::default();
     message.set_msg_type(*kind);
-    message.reject = input.u8()? != 0;
     message.to = input.u64()?;
     message.from = input.u64()?;
     message.term = input.u64()?;
@@ -78,14 +128,14 @@ pub(super) fn decode_message(bytes: &[u8]) -> Read<Message> {
     message.commit_term = input.u64()?;
     message.request_snapshot = input.u64()?;
     message.reject_hint = input.u64()?;
+    message.reject = input.u8()? != 0;
     message.context = input.bytes()?.to_vec().into();
     let count = input.u32()?;
     let entries: Read<Vec<Entry>> = (0..count).map(|_| decode_entry(input.bytes()?)).collect();
     message.set_entries(entries?.into());
     if *kind == MessageType::MsgSnapshot {
-        message.set_snapshot(read_snapshot(&mut input)?);
+        message.set_snapshot(read_snapshot(input)?);
     }
-    input.end()?;
     Ok(message)
 }
 
@@ -261,10 +311,17 @@ mod tests {
         message
     }
 
+    const EPOCH: Epoch = Epoch { number: 4, lot: 0xdead_beef };
+
     #[test]
     fn messages_survive_the_journey() {
-        let bytes = encode_message(&message()).unwrap();
-        assert_eq!(decode_message(&bytes).unwrap(), message());
+        let bytes = encode_message(EPOCH, &message()).unwrap();
+        assert_eq!(decode(&bytes).unwrap(), Letter::Raft(EPOCH, Box::new(message())));
+        assert_eq!(epoch_of(&bytes), Some(EPOCH));
+        let notice = Notice { epoch: EPOCH, secret: "secret".into(), nodes: Vec::new() };
+        let bytes = encode_notice(&notice).unwrap();
+        assert_eq!(decode(&bytes).unwrap(), Letter::Notice(notice));
+        assert_eq!(epoch_of(&bytes), Some(EPOCH));
     }
 
     #[test]
@@ -272,23 +329,23 @@ mod tests {
         for kind in [MessageType::MsgPropose, MessageType::MsgHup, MessageType::MsgSnapStatus] {
             let mut message = Message::default();
             message.set_msg_type(kind);
-            assert_eq!(encode_message(&message), None);
+            assert_eq!(encode_message(EPOCH, &message), None);
         }
-        assert!(decode_message(&[VERSION, 0]).is_err());
+        assert!(decode(&beginning(0, EPOCH)).is_err());
     }
 
     #[test]
     fn cut_or_changed_bytes_are_refused_or_read_as_something_else() {
-        let bytes = encode_message(&message()).unwrap();
+        let bytes = encode_message(EPOCH, &message()).unwrap();
         for cut in 0..bytes.len() {
-            assert!(decode_message(&bytes[..cut]).is_err());
+            assert!(decode(&bytes[..cut]).is_err());
         }
-        assert!(decode_message(&[bytes.clone(), vec![0]].concat()).is_err());
+        assert!(decode(&[bytes.clone(), vec![0]].concat()).is_err());
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 0xff;
             // Must not panic, and must not allocate what a length merely claims.
-            let _ = decode_message(&changed);
+            let _ = decode(&changed);
         }
     }
 }

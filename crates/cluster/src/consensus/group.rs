@@ -1,5 +1,7 @@
 //! One member of the group: Raft's state machine with ours behind it. See the module above for what it promises.
 
+mod epochs;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
@@ -12,8 +14,10 @@ use raft::{
 };
 
 use super::{
-    Batch, LogError, Member, Outcome, ProposalId, Record, Stored, codec,
+    Batch, LogError, Member, Outcome, ProposalId, Record, Stored,
+    codec::{self, Letter},
     entry::{MemberChange, Proposal},
+    hostile::{self, Objection},
     members::{self, Members, NextStep},
     mirror::Mirror,
     node_id, raft_id,
@@ -38,8 +42,17 @@ const KEEP_ENTRIES: u64 = 64;
 const SNAPSHOT_TICKS: u32 = 50;
 /// Ticks between two questions how far the leader is.
 const ASK_TICKS: u32 = 3;
+/// Ticks without a word after which a member that does not vote takes its leader for lost.
+const LOST_TICKS: u32 = 2 * ELECTION_TICKS as u32;
+/// Ticks without a word after which a member says to all nodes it knows that it is there. It may have been removed: one that
+/// does not vote asks nobody for anything, and those whom one that votes asks may be gone themselves.
+const SILENCE_TICKS: u32 = 30;
+/// Ticks after which a leader that waits for its disk lets somebody else lead.
+const STALLED_TICKS: u32 = 30;
 /// Index and term at which a group begins.
 const FOUNDED: (u64, u64) = (1, 1);
+
+pub use epochs::{epoch_of, rejoin};
 
 /// One member of the group.
 pub struct Consensus {
@@ -59,6 +72,10 @@ pub struct Consensus {
     /// Members that are sent a snapshot, and for how many ticks.
     snapshots: BTreeMap<u64, u32>,
     catching_up: CatchingUp,
+    /// Ticks since a message was taken.
+    silence: u32,
+    /// The ready that the disk is at, 0 for none, and for how many ticks it has been.
+    stalled: (u64, u32),
     /// Why this member cannot go on.
     broken: Option<String>,
     out: Turn,
@@ -75,13 +92,16 @@ pub struct Turn {
     pub number: u64,
     /// Changes of the metadata, in order.
     pub commits: Vec<Commit>,
+    /// The group was formed anew: this node goes on as that member, beginning with [`rejoin`].
+    pub successor: Option<Member>,
 }
 
 impl Turn {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.batches.is_empty() && self.commits.is_empty()
+        let Self { messages, batches, number: _, commits, successor } = self;
+        messages.is_empty() && batches.is_empty() && commits.is_empty() && successor.is_none()
     }
 }
 
@@ -142,9 +162,13 @@ enum CatchingUp {
 /// # Errors
 /// When the state cannot be serialised.
 pub fn found(member: &Member, metadata: &Arc<Metadata>) -> Result<Batch, LogError> {
+    begin(member, &State::new(Arc::clone(metadata)))
+}
+
+/// The beginning of a group of one.
+fn begin(member: &Member, state: &State) -> Result<Batch, LogError> {
     let (index, term) = FOUNDED;
-    let mut snapshot =
-        Snapshot { data: state_bytes(&State::new(Arc::clone(metadata)))?.into(), ..Snapshot::default() };
+    let mut snapshot = Snapshot { data: state_bytes(state)?.into(), ..Snapshot::default() };
     snapshot.mut_metadata().index = index;
     snapshot.mut_metadata().term = term;
     snapshot.mut_metadata().mut_conf_state().voters = vec![raft_id(member.node)];
@@ -173,21 +197,23 @@ impl Consensus {
     /// # Errors
     /// [`LogError::Unreadable`] when `stored` is not what this version writes.
     pub fn open(stored: &Stored, seed: u64) -> Result<Self, LogError> {
-        let unreadable = |what: &str| LogError::Unreadable(what.into());
+        let missing = |what: &str| LogError::Unreadable(what.into());
         let record = |record| stored.records.get(&record).map(Vec::as_slice);
-        let member = record(Record::Member).ok_or_else(|| unreadable("it does not say who this node is"))?;
-        let member: Member =
-            serde_json::from_slice(member).map_err(|error| LogError::Unreadable(error.to_string()))?;
-        let malformed = |error: codec::Malformed| LogError::Unreadable(error.to_string());
+        let member = record(Record::Member).ok_or_else(|| missing("it does not say who this node is"))?;
+        let member: Member = serde_json::from_slice(member).map_err(unreadable)?;
         let hard_state =
-            record(Record::HardState).map(codec::decode_hard_state).transpose().map_err(malformed)?;
-        let snapshot = record(Record::Snapshot).map(codec::decode_snapshot).transpose().map_err(malformed)?;
-        let start = record(Record::Start).map(codec::decode_place).transpose().map_err(malformed)?;
+            record(Record::HardState).map(codec::decode_hard_state).transpose().map_err(unreadable)?;
+        let snapshot =
+            record(Record::Snapshot).map(codec::decode_snapshot).transpose().map_err(unreadable)?;
+        let start = record(Record::Start).map(codec::decode_place).transpose().map_err(unreadable)?;
         let entries = stored.entries.values().map(|entry| codec::decode_entry(entry));
-        let entries = entries.collect::<Result<Vec<_>, _>>().map_err(malformed)?;
+        let entries = entries.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         let state = match &snapshot {
             Some(snapshot) => read_state(snapshot).map_err(LogError::Unreadable)?,
-            None => State::new(Arc::new(unknown_cluster(&member))),
+            None => State::new(Arc::new(match record(Record::Known) {
+                Some(known) => serde_json::from_slice(known).map_err(unreadable)?,
+                None => unknown_cluster(&member),
+            })),
         };
         let applied = snapshot.as_ref().map_or(0, |snapshot| snapshot.get_metadata().index);
         let mirror = Mirror::new(
@@ -196,7 +222,7 @@ impl Consensus {
             start.unwrap_or_default(),
             entries,
         );
-        let mirror = mirror.ok_or_else(|| unreadable("entries are missing"))?;
+        let mirror = mirror.ok_or_else(|| missing("entries are missing"))?;
         let config = Config {
             id: raft_id(member.node),
             election_tick: ELECTION_TICKS,
@@ -211,8 +237,7 @@ impl Consensus {
             ..Config::default()
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&config, mirror, &logger)
-            .map_err(|error| LogError::Unreadable(error.to_string()))?;
+        let raw = RawNode::new(&config, mirror, &logger).map_err(unreadable)?;
         let mut group = Self {
             member,
             seed,
@@ -225,14 +250,15 @@ impl Consensus {
             elections: 0,
             snapshots: BTreeMap::new(),
             catching_up: CatchingUp::Asking(0),
+            silence: 0,
+            stalled: (0, 0),
             broken: None,
             out: Turn::default(),
         };
         group.draw_timeout();
         if group.votes_alone() {
             // Nobody else could object, so there is nothing to wait for.
-            let campaign = group.with_raft(RawNode::campaign);
-            campaign.map_err(|error| LogError::Unreadable(error.to_string()))?;
+            group.with_raft(RawNode::campaign).map_err(unreadable)?;
         }
         Ok(group)
     }
@@ -258,7 +284,9 @@ impl Consensus {
     /// Who leads, as far as is known here.
     #[must_use]
     pub fn leader(&self) -> Option<NodeId> {
-        node_id(self.raw.raft.leader_id)
+        // Who votes would seek another leader in such a silence, and knows of none then.
+        let is_lost = !self.raw.raft.promotable() && self.silence > LOST_TICKS;
+        node_id(self.raw.raft.leader_id).filter(|_| !is_lost)
     }
 
     /// Whether this member leads.
@@ -324,6 +352,7 @@ impl Consensus {
         if self.broken.is_some() || !self.leads() && !self.pending.is_empty() {
             return;
         }
+        self.hand_over_if_stalled();
         self.with_raft(|raw| {
             raw.tick();
         });
@@ -335,6 +364,7 @@ impl Consensus {
         }
         self.give_up_lost_snapshots();
         self.ask_how_far_the_leader_is();
+        self.break_silence();
         self.adjust_members();
     }
 
@@ -344,19 +374,27 @@ impl Consensus {
     /// [`StepError`] when it was refused.
     pub fn step(&mut self, message: &[u8]) -> Result<(), StepError> {
         let refused = |what: &str| Err(StepError::Refused(what.into()));
-        if let Some(broken) = &self.broken {
-            return refused(broken);
-        }
-        let message =
-            codec::decode_message(message).map_err(|error| StepError::Refused(error.to_string()))?;
+        let letter = codec::decode(message).map_err(|error| StepError::Refused(error.to_string()))?;
+        let (epoch, message) = match letter {
+            Letter::Notice(notice) => {
+                self.take_notice(notice);
+                return Ok(());
+            }
+            Letter::Raft(epoch, message) => (epoch, *message),
+        };
         if message.to != self.raw.raft.id || message.from == message.to {
             return refused("a message for another node");
         }
         let Some(sender) = node_id(message.from) else { return refused("a message from nobody") };
+        self.check_epoch(epoch, sender)?;
+        if let Some(broken) = &self.broken {
+            return refused(broken);
+        }
         if self.was_removed(sender) {
             return Err(StepError::SenderRemoved(sender));
         }
         self.check(&message)?;
+        self.silence = 0;
         if message.get_msg_type() == MessageType::MsgSnapshot && !self.pending.is_empty() {
             self.held = Some(message);
             return Ok(());
@@ -444,42 +482,21 @@ impl Consensus {
         let _ = self.with_raft(|raw| raw.step(message));
     }
 
-    /// Refuses what Raft would answer by ending the process: messages that contradict what this member had confirmed,
-    /// as after a restore of an old copy of its log.
+    /// Refuses what must not reach Raft.
     fn check(&mut self, message: &Message) -> Result<(), StepError> {
-        let log = &self.raw.raft.raft_log;
-        if message.term < self.raw.raft.term {
-            return Ok(());
-        }
-        let kind = message.get_msg_type();
-        let is_append = kind == MessageType::MsgAppend;
-        let mut entries = message.entries.iter().zip(message.index.saturating_add(1)..);
-        if is_append && !entries.all(|(entry, index)| entry.index == index) {
-            return Err(StepError::Refused("entries out of order".into()));
-        }
-        if kind == MessageType::MsgReadIndex && message.entries.len() != 1 {
-            return Err(StepError::Refused("a question without content".into()));
-        }
-        let is_beyond = kind == MessageType::MsgHeartbeat && message.commit > log.last_index();
-        let contradicts = |entry: &Entry| {
-            entry.index <= log.committed
-                && log.term(entry.index).is_ok_and(|term| term != 0 && term != entry.term)
-        };
-        if is_beyond || is_append && message.entries.iter().any(contradicts) {
-            let text = "this node's log of the metadata lacks what the node had confirmed (was an old copy restored?); \
-                        remove the node from its cluster and add it again";
-            self.broken = Some(text.into());
-            return Err(StepError::Broken(text.into()));
-        }
-        if kind == MessageType::MsgSnapshot {
-            let snapshot = message.get_snapshot();
-            let metadata = snapshot.get_metadata();
-            if metadata.index == 0 || metadata.get_conf_state().voters.is_empty() {
-                return Err(StepError::Refused("a snapshot of nothing".into()));
+        match hostile::check(message, &self.raw.raft) {
+            Ok(()) if message.get_msg_type() == MessageType::MsgSnapshot => {
+                read_state(message.get_snapshot()).map(drop).map_err(StepError::Refused)
             }
-            read_state(snapshot).map_err(StepError::Refused)?;
+            Ok(()) => Ok(()),
+            Err(Objection::Nonsense(what)) => Err(StepError::Refused(what.into())),
+            Err(Objection::Contradiction) => {
+                let text = "this node's log of the metadata lacks what the node had confirmed (was an old copy restored?); \
+                            remove the node from its cluster and add it again";
+                self.broken = Some(text.into());
+                Err(StepError::Broken(text.into()))
+            }
         }
-        Ok(())
     }
 
     /// Collects what Raft wants written, sent and applied.
@@ -567,7 +584,7 @@ impl Consensus {
 
     fn send(&mut self, message: &Message) {
         let Some(to) = node_id(message.to) else { return };
-        if let Some(bytes) = codec::encode_message(message) {
+        if let Some(bytes) = codec::encode_message(self.member.epoch, message) {
             self.out.messages.push((to, bytes));
         }
     }
@@ -698,6 +715,26 @@ impl Consensus {
         }
     }
 
+    /// A leader that waits for its disk for long applies nothing meanwhile; the others may be luckier. One whose disk is
+    /// busy all the time but gets on is not meant.
+    fn hand_over_if_stalled(&mut self) {
+        let first = self.pending.front().map_or(0, |first| first.number);
+        let ticks = if first == self.stalled.0 { self.stalled.1.saturating_add(1) } else { 0 };
+        self.stalled = (first, ticks);
+        if first > 0 && ticks > 0 && ticks.is_multiple_of(STALLED_TICKS) {
+            self.hand_over();
+        }
+    }
+
+    fn break_silence(&mut self) {
+        self.silence = self.silence.saturating_add(1);
+        if self.leads() || !self.silence.is_multiple_of(SILENCE_TICKS) {
+            return;
+        }
+        let (metadata, me) = (Arc::clone(&self.state.metadata), self.member.node);
+        metadata.nodes.iter().filter(|node| node.id != me).for_each(|node| self.say_hello(node.id));
+    }
+
     /// Cuts the log once enough of it has been applied, or a member needs a newer snapshot than there is.
     fn compact(&mut self) {
         let (entries, bytes) = self.raw.store().weight(self.applied);
@@ -744,11 +781,15 @@ fn read_state(snapshot: &Snapshot) -> Result<State, String> {
 }
 
 fn state_bytes(state: &State) -> Result<Vec<u8>, LogError> {
-    serde_json::to_vec(state).map_err(|error| LogError::Unreadable(error.to_string()))
+    serde_json::to_vec(state).map_err(unreadable)
 }
 
 fn member_bytes(member: &Member) -> Result<Vec<u8>, LogError> {
-    serde_json::to_vec(member).map_err(|error| LogError::Unreadable(error.to_string()))
+    serde_json::to_vec(member).map_err(unreadable)
+}
+
+fn unreadable(error: impl std::fmt::Display) -> LogError {
+    LogError::Unreadable(error.to_string())
 }
 
 /// Spreads a number over all 64 bits (the finaliser of SplitMix64).

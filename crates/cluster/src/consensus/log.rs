@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use base::NodeId;
 use serde::{Deserialize, Serialize};
 
+use super::epoch::Epoch;
 use crate::NodeInfo;
 
 /// Why the log could not be read or written.
@@ -33,11 +34,13 @@ pub enum Record {
     Snapshot,
     /// Index and term of the entry before the first one kept.
     Start,
+    /// The metadata as last known to a member whose group was formed anew, until it hears of the new group's.
+    Known,
 }
 
 impl Record {
     /// All there are.
-    pub const ALL: [Self; 4] = [Self::Member, Self::HardState, Self::Snapshot, Self::Start];
+    pub const ALL: [Self; 5] = [Self::Member, Self::HardState, Self::Snapshot, Self::Start, Self::Known];
 
     /// Its name in a store.
     #[must_use]
@@ -47,6 +50,7 @@ impl Record {
             Self::HardState => "hard_state",
             Self::Snapshot => "snapshot",
             Self::Start => "start",
+            Self::Known => "known",
         }
     }
 }
@@ -139,6 +143,9 @@ pub struct Member {
     pub node: NodeId,
     /// The cluster's uuid.
     pub cluster_uuid: String,
+    /// The life of the group that it belongs to.
+    #[serde(default)]
+    pub epoch: Epoch,
     /// The cluster's secret and its nodes, for as long as the metadata has not arrived.
     pub secret: String,
     /// See `secret`; empty where the node has founded the cluster.

@@ -13,12 +13,16 @@
 //!   agree (`members`). A new node learns first and votes once it has caught up.
 //! - A change of the group is applied only after the commit index that covers it is durable, so that no restart goes back
 //!   to an older group.
+//! - A group that lost its majority for good can be formed anew by its survivors, in a new epoch; whoever belongs to an
+//!   earlier one is told to begin again as a member of the new one (`epoch`).
 //! - Nothing that came from a peer or a disk is given to the protobuf parser; `codec` is the only decoder.
 
 mod codec;
 mod disk;
 mod entry;
+mod epoch;
 mod group;
+mod hostile;
 mod log;
 mod members;
 mod mirror;
@@ -26,7 +30,8 @@ mod state;
 
 pub use disk::DiskLog;
 pub use entry::ProposalId;
-pub use group::{Commit, Consensus, ProposeError, StepError, Turn, found, join};
+pub use epoch::{Epoch, Position};
+pub use group::{Commit, Consensus, ProposeError, StepError, Turn, epoch_of, found, join, rejoin};
 pub use log::{Batch, LogError, LogStore, Member, MemoryLog, Record, Stored};
 pub use members::VOTERS_MAX;
 pub use state::Outcome;

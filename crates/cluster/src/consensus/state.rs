@@ -44,6 +44,18 @@ impl State {
         outcome
     }
 
+    /// What a group that is formed anew begins with: all of `left` carried out, then `last`, which has to be accepted.
+    pub(super) fn reformed(&self, left: &[Proposal], last: &Proposal) -> Result<Self, ClusterError> {
+        let mut state = self.clone();
+        for proposal in left {
+            // Refused or not: whoever proposed it is told.
+            let _ = state.apply(proposal);
+        }
+        state.metadata = Arc::new(state.metadata.reformed());
+        state.apply(last)?;
+        Ok(state)
+    }
+
     /// How a proposal ended, if it did lately.
     pub(super) fn outcome(&self, id: ProposalId) -> Option<&Outcome> {
         self.ended.iter().rev().find(|(ended, _)| *ended == id).map(|(_, outcome)| outcome)

@@ -8,26 +8,26 @@ use std::{
 use base::NodeId;
 use settee_cluster::{
     Metadata,
-    consensus::{Commit, ProposalId},
+    consensus::{Commit, Epoch, ProposalId},
 };
 
-/// What was seen so far, by all members together.
+/// What was seen so far, by all members together. A group that is formed anew begins a history of its own.
 #[derive(Default)]
 pub(crate) struct Checks {
-    leaders: BTreeMap<u64, NodeId>,
+    leaders: BTreeMap<(Epoch, u64), NodeId>,
     /// Of every version of the metadata.
-    states: BTreeMap<u64, u64>,
+    states: BTreeMap<(Epoch, u64), u64>,
     /// Of every index: the proposal and the version after it.
-    applied: BTreeMap<u64, (ProposalId, u64)>,
+    applied: BTreeMap<(Epoch, u64), (ProposalId, u64)>,
     /// Proposals whose proposer was told that they were carried out.
-    acknowledged: BTreeSet<ProposalId>,
+    acknowledged: BTreeMap<Epoch, BTreeSet<ProposalId>>,
     pub(crate) trace: DefaultHasher,
 }
 
 impl Checks {
     /// `node` leads in `term`.
-    pub(crate) fn leads(&mut self, term: u64, node: NodeId) {
-        let leader = *self.leaders.entry(term).or_insert(node);
+    pub(crate) fn leads(&mut self, epoch: Epoch, term: u64, node: NodeId) {
+        let leader = *self.leaders.entry((epoch, term)).or_insert(node);
         assert_eq!(leader, node, "two leaders in term {term}");
     }
 
@@ -37,38 +37,38 @@ impl Checks {
     }
 
     /// `node` has applied something; `before` is what it had applied before.
-    pub(crate) fn applied(&mut self, node: NodeId, before: (u64, u64), commit: &Commit) {
+    pub(crate) fn applied(&mut self, epoch: Epoch, node: NodeId, before: (u64, u64), commit: &Commit) {
         let version = commit.metadata.version;
         assert!(commit.index > before.0, "{node:?} goes back from {before:?} to {}", commit.index);
         assert!(version >= before.1);
         let fingerprint = fingerprint(&commit.metadata);
-        let known = *self.states.entry(version).or_insert(fingerprint);
+        let known = *self.states.entry((epoch, version)).or_insert(fingerprint);
         assert_eq!(known, fingerprint, "{node:?} has another version {version}");
         if let [(id, _)] = commit.outcomes.as_slice() {
-            let known = *self.applied.entry(commit.index).or_insert((*id, version));
+            let known = *self.applied.entry((epoch, commit.index)).or_insert((*id, version));
             assert_eq!(known, (*id, version), "{node:?} has something else at {}", commit.index);
         }
         (node, commit.index, version).hash(&mut self.trace);
     }
 
     /// The proposer of `id` was told that it was carried out.
-    pub(crate) fn acknowledged(&mut self, id: ProposalId) {
-        self.acknowledged.insert(id);
+    pub(crate) fn acknowledged(&mut self, epoch: Epoch, id: ProposalId) {
+        self.acknowledged.entry(epoch).or_default().insert(id);
     }
 
-    /// Everything acknowledged is in `metadata`.
-    pub(crate) fn nothing_is_lost(&self, metadata: &Metadata) {
-        for id in &self.acknowledged {
+    /// Everything acknowledged by that group is in `metadata`.
+    pub(crate) fn nothing_is_lost(&self, epoch: Epoch, metadata: &Metadata) {
+        for id in self.acknowledged.get(&epoch).into_iter().flatten() {
             assert!(metadata.settings.contains_key(&setting(*id)), "{id:?} was acknowledged and is lost");
         }
         // Each proposal was carried out at most once, whatever it was proposed more often.
         let carried_out = self.applied.values().map(|(id, _)| *id).collect::<BTreeSet<_>>().len() as u64;
-        assert!(metadata.version <= carried_out + 1);
+        assert!(epoch != Epoch::default() || metadata.version <= carried_out + 1);
     }
 
-    /// How many proposals were acknowledged.
-    pub(crate) fn acknowledgements(&self) -> usize {
-        self.acknowledged.len()
+    /// How many proposals that group has acknowledged.
+    pub(crate) fn acknowledgements(&self, epoch: Epoch) -> usize {
+        self.acknowledged.get(&epoch).map_or(0, BTreeSet::len)
     }
 }
 

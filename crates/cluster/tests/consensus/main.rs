@@ -11,14 +11,23 @@
 mod checks;
 mod simulation;
 
+use base::NodeId;
+use settee_cluster::{
+    Command,
+    consensus::{Epoch, ProposalId},
+};
 use simulation::{Faults, Simulation};
 
 /// Seeds of every run of the tests.
 const SEEDS: u64 = 12;
 
+/// Seeds that have found something. 13: a leader that was restarted had lost what a follower acknowledges. 26: the same with
+/// members that come and go.
+const FOUND: [u64; 2] = [13, 26];
+
 fn seeds() -> impl Iterator<Item = u64> {
     let count = std::env::var("CONSENSUS_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(SEEDS);
-    1..=count
+    (1..=count).chain(FOUND.into_iter().filter(move |seed| *seed > count))
 }
 
 /// Runs a group of `nodes` under `faults`, heals it and looks at what is left.
@@ -50,6 +59,14 @@ fn groups_survive_crashes_of_slow_disks() {
 fn groups_survive_partitions() {
     for seed in seeds() {
         endure(seed, 5, 1500, Faults { cut: 30, ..Faults::NONE });
+    }
+}
+
+#[test]
+fn groups_survive_members_that_come_and_go() {
+    for seed in seeds() {
+        endure(seed, 1 + (seed % 3) as u16, 1500, Faults { members: 60, ..Faults::NONE });
+        endure(seed, 3, 1500, Faults { members: 60, crash: 10, ..Faults::NONE });
     }
 }
 
@@ -96,6 +113,101 @@ fn a_leader_that_stops_hands_over_at_once() {
     (0..4).for_each(|_| simulation.step());
     let after = simulation.leader().unwrap();
     assert_ne!(before, after);
+}
+
+#[test]
+fn a_leader_whose_disk_stalls_lets_somebody_else_lead() {
+    let mut simulation = Simulation::new(9, 3, Faults::NONE);
+    (0..200).for_each(|_| simulation.step());
+    let before = simulation.leader().unwrap();
+    simulation.stall(before);
+    (0..100).for_each(|_| simulation.step());
+    assert_ne!(simulation.leader().unwrap(), before);
+    let epoch = simulation.epoch();
+    let acknowledged = simulation.checks.acknowledgements(epoch);
+    (0..50).for_each(|_| simulation.step());
+    assert!(simulation.checks.acknowledgements(epoch) > acknowledged);
+}
+
+/// Takes away half of the nodes or more, dead or merely out of reach, and lets the others form the group anew.
+#[test]
+fn survivors_form_the_group_anew_and_whoever_was_lost_joins_them() {
+    for seed in seeds() {
+        let nodes = 2 + (seed % 8) as usize;
+        let faults = Faults { drop: 3, delay: 5, slow_disk: true, ..Faults::NONE };
+        println!("seed {seed}, {nodes} nodes");
+        let mut simulation = Simulation::new(seed, nodes as u16, faults);
+        (0..300).for_each(|_| simulation.step());
+        // Of nine nodes seven vote: which, follows from the order in which they came.
+        let lost: Vec<usize> =
+            (0..nodes).filter(|node| (node + seed as usize) % nodes < nodes.div_ceil(2)).collect();
+        let (voters, _) = simulation.node(0).members();
+        let voting =
+            |nodes: &[usize]| nodes.iter().filter(|at| voters.contains(&NodeId(**at as u16))).count();
+        if voting(&lost) * 2 < voters.len() {
+            continue;
+        }
+        simulation.separate(&lost);
+        let are_dead = seed % 3 == 0;
+        if are_dead {
+            lost.iter().for_each(|node| simulation.stop(*node));
+        }
+        (0..100).for_each(|_| simulation.step());
+        let founder = simulation.reform(&lost);
+        if seed % 4 == 1 {
+            // What it has begun with may be on its disk, or not: then nobody has heard of it.
+            (0..seed % 7).for_each(|_| simulation.step());
+            simulation.stop(founder);
+            simulation.start(founder);
+            if simulation.node(founder).epoch() == Epoch::default() {
+                assert_eq!(
+                    simulation.epoch(),
+                    Epoch::default(),
+                    "somebody belongs to a group that nobody has founded"
+                );
+                (0..100).for_each(|_| simulation.step());
+                simulation.reform(&lost);
+            }
+        }
+        let epoch = simulation.epoch();
+        (0..200).for_each(|_| simulation.step());
+        assert!(simulation.checks.acknowledgements(epoch) > 0, "the survivors go on");
+        let left: Vec<usize> = (0..nodes).filter(|node| !lost.contains(node)).collect();
+        if !are_dead && voting(&left) * 2 >= voters.len() && seed % 2 == 0 {
+            // Somebody else thinks that it is the others who are lost.
+            simulation.reform(&left);
+            (0..100).for_each(|_| simulation.step());
+        }
+        simulation.heal();
+        simulation.check_after_healing();
+    }
+}
+
+#[test]
+fn a_group_with_a_majority_is_not_formed_anew() {
+    let mut simulation = Simulation::new(2, 3, Faults::NONE);
+    (0..100).for_each(|_| simulation.step());
+    let leader = simulation.leader().unwrap();
+    let id = ProposalId { origin: 9, number: 9 };
+    let epoch = Epoch::default().next(1);
+    assert!(simulation.node(leader).reform(epoch, id, Command::ResetAutoFailover).is_err());
+    let follower = (leader + 1) % 3;
+    let again = simulation.node(follower).epoch();
+    assert!(simulation.node(follower).reform(again, id, Command::ResetAutoFailover).is_err());
+    // What the administrator asks for has to be possible.
+    let nobody = Command::RemoveNode { node: NodeId(77) };
+    assert!(simulation.node(follower).reform(epoch, id, nobody).is_err());
+}
+
+#[test]
+fn nonsense_ends_nobody() {
+    for seed in seeds() {
+        let mut simulation = Simulation::new(seed, 3, Faults::NONE);
+        (0..100).for_each(|_| simulation.step());
+        let follower = (0..3).find(|node| simulation.leader() != Some(*node)).unwrap();
+        simulation.mislead(if seed % 2 == 0 { follower } else { simulation.leader().unwrap() });
+        (0..100).for_each(|_| simulation.step());
+    }
 }
 
 #[test]

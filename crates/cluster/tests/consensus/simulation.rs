@@ -9,13 +9,20 @@ use std::{
 use base::NodeId;
 use fastrand::Rng;
 use settee_cluster::{
-    Command, Metadata, NodeInfo, Ports,
+    Command, FailOver, Membership, Metadata, NodeInfo, Ports,
     consensus::{
-        Batch, Consensus, LogStore as _, Member, MemoryLog, ProposalId, Turn, VOTERS_MAX, found, join,
+        Batch, Consensus, Epoch, LogStore as _, Member, MemoryLog, ProposalId, StepError, Turn, VOTERS_MAX,
+        epoch_of, found, join, rejoin,
     },
 };
 
 use crate::checks::{Checks, setting};
+
+/// Most nodes at the same time: more than vote.
+const NODES_MAX: usize = 9;
+
+/// What a message begins with: version, kind, epoch and who it is for.
+const ADDRESS_BYTES: usize = 26;
 
 /// What goes wrong: probabilities in a thousandth per step, of messages in a hundredth.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +33,15 @@ pub(crate) struct Faults {
     pub(crate) repeat: u32,
     pub(crate) slow_disk: bool,
     pub(crate) delay: u64,
+    /// Nodes that are added or removed.
+    pub(crate) members: u32,
 }
 
 impl Faults {
-    pub(crate) const NONE: Self = Self { crash: 0, cut: 0, drop: 0, repeat: 0, slow_disk: false, delay: 0 };
-    pub(crate) const ALL: Self = Self { crash: 15, cut: 15, drop: 5, repeat: 3, slow_disk: true, delay: 8 };
+    pub(crate) const NONE: Self =
+        Self { crash: 0, cut: 0, drop: 0, repeat: 0, slow_disk: false, delay: 0, members: 0 };
+    pub(crate) const ALL: Self =
+        Self { crash: 15, cut: 15, drop: 5, repeat: 3, slow_disk: true, delay: 8, members: 15 };
 }
 
 struct Node {
@@ -38,15 +49,19 @@ struct Node {
     disk: MemoryLog,
     /// `None` while it is down.
     running: Option<Running>,
+    /// Removed from the cluster, and told so: it never comes back.
+    is_gone: bool,
 }
 
 struct Running {
     group: Consensus,
-    /// Turns whose batches are not written yet.
+    /// Turns whose batches are not written yet; those of an earlier life have the number 0.
     unwritten: Vec<(Vec<Batch>, u64)>,
     applied: (u64, u64),
     /// Proposed here, not known to be applied.
     waiting: BTreeMap<ProposalId, Command>,
+    /// Whether its disk takes nothing.
+    is_stalled: bool,
 }
 
 struct Letter {
@@ -54,6 +69,12 @@ struct Letter {
     from: NodeId,
     to: NodeId,
     bytes: Vec<u8>,
+}
+
+impl Letter {
+    fn is_foreign(&self, group: &Consensus) -> bool {
+        epoch_of(&self.bytes) != Some(group.epoch())
+    }
 }
 
 /// See the module.
@@ -70,6 +91,8 @@ pub(crate) struct Simulation {
     proposed: u64,
     writes: u64,
     snapshots: u64,
+    /// Who is sent nonsense.
+    misled: Option<usize>,
 }
 
 impl Simulation {
@@ -78,14 +101,17 @@ impl Simulation {
         let mut metadata = Metadata::new("cluster".into(), 256);
         metadata.next_node = nodes;
         metadata.nodes = (0..nodes).map(|id| info(NodeId(id))).collect();
+        // Only who does not count may be removed; the first one stays whatever happens.
+        let lasting = if faults.members == 0 { metadata.nodes.len() } else { 1 };
+        metadata.nodes[..lasting].iter_mut().for_each(|node| node.membership = Membership::Active);
         let metadata = Arc::new(metadata);
         let all = (0..nodes).map(NodeId);
         let nodes = all.map(|id| {
-            let member = member(id);
+            let member = Member { peers: metadata.nodes.clone(), ..member(id) };
             let first = if id == NodeId(0) { found(&member, &metadata) } else { join(&member) };
             let mut disk = MemoryLog::default();
             disk.write(&[first.unwrap()]).unwrap();
-            Node { id, disk, running: None }
+            Node { id, disk, running: None, is_gone: false }
         });
         let mut simulation = Self {
             rng: Rng::with_seed(seed),
@@ -99,6 +125,7 @@ impl Simulation {
             proposed: 0,
             writes: 0,
             snapshots: 0,
+            misled: None,
         };
         (0..simulation.nodes.len()).for_each(|node| simulation.start(node));
         simulation
@@ -110,7 +137,9 @@ impl Simulation {
         self.go_wrong();
         for _ in 0..self.proposals_per_step {
             if self.rng.u32(0..4) == 0 {
-                self.propose();
+                let at = self.rng.usize(0..self.nodes.len());
+                let id = ProposalId { origin: u64::from(self.nodes[at].id.get()), number: self.proposed + 1 };
+                self.propose(at, Command::PutSetting { path: setting(id), value: 1.into() });
             }
         }
         for node in 0..self.nodes.len() {
@@ -133,7 +162,13 @@ impl Simulation {
         let node = &mut self.nodes[node];
         let group = Consensus::open(&node.disk.load().unwrap(), seed).unwrap();
         let applied = (0, group.metadata().version);
-        node.running = Some(Running { group, unwritten: Vec::new(), applied, waiting: BTreeMap::new() });
+        node.running = Some(Running {
+            group,
+            unwritten: Vec::new(),
+            applied,
+            waiting: BTreeMap::new(),
+            is_stalled: false,
+        });
     }
 
     /// Ends a node as a failing machine does: of what was not written yet, any beginning is on its disk.
@@ -146,11 +181,23 @@ impl Simulation {
         }
     }
 
+    /// From now on the node's disk takes nothing.
+    pub(crate) fn stall(&mut self, node: usize) {
+        if let Some(running) = &mut self.nodes[node].running {
+            running.is_stalled = true;
+        }
+    }
+
+    /// From now on what the node is sent is spoiled on the way, and nobody listens to it any more.
+    pub(crate) fn mislead(&mut self, node: usize) {
+        self.misled = Some(node);
+    }
+
     pub(crate) fn heal(&mut self) {
         self.faults = Faults::NONE;
         self.cuts.clear();
         for node in 0..self.nodes.len() {
-            if self.nodes[node].running.is_none() {
+            if self.nodes[node].running.is_none() && !self.nodes[node].is_gone {
                 self.start(node);
             }
         }
@@ -160,24 +207,88 @@ impl Simulation {
     pub(crate) fn check_after_healing(&mut self) {
         self.proposals_per_step = 0;
         (0..200).for_each(|_| self.step());
-        let before = self.checks.acknowledgements();
+        let epoch = self.epoch();
+        let before = self.checks.acknowledgements(epoch);
         self.proposals_per_step = 4;
         (0..50).for_each(|_| self.step());
         self.proposals_per_step = 0;
         (0..150).for_each(|_| self.step());
-        assert!(self.checks.acknowledgements() > before, "no progress");
+        assert!(self.checks.acknowledgements(epoch) > before, "no progress");
         let first = Arc::clone(self.node(0).metadata());
-        self.checks.nothing_is_lost(&first);
-        let all: BTreeSet<NodeId> = self.nodes.iter().map(|node| node.id).collect();
-        for node in 0..self.nodes.len() {
+        self.checks.nothing_is_lost(epoch, &first);
+        let all: BTreeSet<NodeId> = first.nodes.iter().map(|node| node.id).collect();
+        let counted = first.nodes.iter().filter(|node| node.membership != Membership::InactiveFailed).count();
+        let there: Vec<usize> = (0..self.nodes.len()).filter(|node| !self.nodes[*node].is_gone).collect();
+        assert_eq!(there.iter().map(|node| self.nodes[*node].id).collect::<BTreeSet<_>>(), all);
+        for node in there {
             let group = self.node(node);
             assert_eq!(group.broken(), None);
+            assert_eq!(group.epoch(), epoch, "node {node} belongs to another group");
             assert_eq!(group.metadata().as_ref(), first.as_ref(), "node {node} differs");
             assert!(group.has_caught_up(), "node {node} does not know that it has caught up");
             let (voters, learners) = group.members();
-            assert_eq!(voters.len(), all.len().min(VOTERS_MAX));
+            assert_eq!(voters.len(), counted.min(VOTERS_MAX));
             assert_eq!(voters.union(&learners).copied().collect::<BTreeSet<_>>(), all);
         }
+    }
+
+    /// The latest one that anybody belongs to.
+    pub(crate) fn epoch(&self) -> Epoch {
+        let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
+        running.map(|running| running.group.epoch()).max().unwrap_or_default()
+    }
+
+    /// Has nobody of one side hear anybody of the other, from now on.
+    pub(crate) fn separate(&mut self, side: &[usize]) {
+        for a in 0..self.nodes.len() {
+            for b in (0..self.nodes.len()).filter(|b| side.contains(&a) != side.contains(b)) {
+                self.cuts.insert((self.nodes[a].id, self.nodes[b].id), u64::MAX);
+            }
+        }
+    }
+
+    /// Forms the group anew of those that are not `lost`, as an administrator would: whose log goes furthest begins, which
+    /// is returned. They lose nothing that one of them knew of.
+    pub(crate) fn reform(&mut self, lost: &[usize]) -> usize {
+        let left: Vec<usize> = (0..self.nodes.len()).filter(|node| !lost.contains(node)).collect();
+        assert!(left.iter().all(|node| !self.node(*node).leads()), "somebody leads");
+        let founder = *left.iter().max_by_key(|node| self.node(**node).position()).unwrap();
+        self.proposed += 1;
+        let id = ProposalId { origin: u64::from(self.nodes[founder].id.get()), number: self.proposed };
+        let nodes = lost.iter().map(|node| self.nodes[*node].id).collect();
+        let command = Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false });
+        let epoch = self.node(founder).epoch().next(self.rng.u64(..));
+        let (member, first) = self.node(founder).reform(epoch, id, command).unwrap();
+        let known: Vec<Arc<Metadata>> =
+            left.iter().map(|node| Arc::clone(self.node(*node).metadata())).collect();
+        self.begin_again(founder, &member, first);
+        let now = self.node(founder).metadata();
+        for metadata in known {
+            assert!(metadata.settings.keys().all(|setting| now.settings.contains_key(setting)));
+            assert!(metadata.version < now.version && metadata.rev_epoch < now.rev_epoch);
+        }
+        founder
+    }
+
+    /// A node goes on as another member; what it was writing is written first.
+    fn begin_again(&mut self, at: usize, member: &Member, first: Batch) {
+        let mut disk = MemoryLog::default();
+        disk.write(std::slice::from_ref(&first)).unwrap();
+        let group = Consensus::open(&disk.load().unwrap(), self.rng.u64(..)).unwrap();
+        assert_eq!(group.member(), member);
+        let Some(running) = &mut self.nodes[at].running else { return };
+        running.unwritten.iter_mut().for_each(|(_, number)| *number = 0);
+        running.unwritten.push((vec![first], 0));
+        let beginning = group.so_far();
+        // What versions another group had says nothing.
+        running.applied = (0, 0);
+        for (id, outcome) in &beginning.outcomes {
+            let waited_for = running.waiting.remove(id);
+            if matches!(waited_for, Some(Command::PutSetting { .. })) && outcome.is_ok() {
+                self.checks.acknowledged(member.epoch, *id);
+            }
+        }
+        running.group = group;
     }
 
     pub(crate) fn node(&self, node: usize) -> &Consensus {
@@ -225,12 +336,52 @@ impl Simulation {
             self.stop(node);
         }
         for node in 0..self.nodes.len() {
-            if self.nodes[node].running.is_none() && self.faults.crash > 0 && self.rng.u32(0..30) == 0 {
+            let is_down = self.nodes[node].running.is_none() && !self.nodes[node].is_gone;
+            if is_down && self.faults.crash > 0 && self.rng.u32(0..30) == 0 {
                 self.start(node);
             }
         }
         if self.rng.u32(0..1000) < self.faults.cut {
             self.cut();
+        }
+        if self.rng.u32(0..1000) < self.faults.members {
+            self.change_members();
+        }
+    }
+
+    /// Somebody has a node added or removed.
+    fn change_members(&mut self) {
+        let at = self.rng.usize(0..self.nodes.len());
+        let Some(running) = &self.nodes[at].running else { return };
+        let metadata = running.group.metadata();
+        let known: Vec<NodeId> = metadata.nodes.iter().map(|node| node.id).collect();
+        let command = if known.len() > 1 && self.rng.bool() {
+            Command::RemoveNode { node: known[self.rng.usize(1..known.len())] }
+        } else if known.len() < NODES_MAX {
+            Command::AddNode(info(NodeId(metadata.next_node)))
+        } else {
+            return;
+        };
+        self.propose(at, command);
+    }
+
+    /// A node that was added starts; it knows that it belongs to the group.
+    fn found_added(&mut self, metadata: &Metadata) {
+        for node in &metadata.nodes {
+            if self.nodes.iter().all(|known| known.id != node.id) {
+                let mut disk = MemoryLog::default();
+                disk.write(&[join(&Member { peers: metadata.nodes.clone(), ..member(node.id) }).unwrap()])
+                    .unwrap();
+                self.nodes.push(Node { id: node.id, disk, running: None, is_gone: false });
+                self.start(self.nodes.len() - 1);
+            }
+        }
+    }
+
+    fn remove(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.iter_mut().find(|known| known.id == node) {
+            node.is_gone = true;
+            node.running = None;
         }
     }
 
@@ -248,13 +399,11 @@ impl Simulation {
         }
     }
 
-    fn propose(&mut self) {
-        let at = self.rng.usize(0..self.nodes.len());
+    fn propose(&mut self, at: usize, command: Command) {
         let node = &mut self.nodes[at];
         let Some(running) = &mut node.running else { return };
         self.proposed += 1;
         let id = ProposalId { origin: u64::from(node.id.get()), number: self.proposed };
-        let command = Command::PutSetting { path: setting(id), value: self.proposed.into() };
         running.waiting.insert(id, command);
     }
 
@@ -295,30 +444,46 @@ impl Simulation {
     }
 
     fn take_turn(&mut self, at: usize) -> bool {
+        let id = self.nodes[at].id;
         let Some(running) = &mut self.nodes[at].running else { return false };
         let turn = running.group.turn();
         let (leads, term) = (running.group.leads(), running.group.term());
-        let id = self.nodes[at].id;
-        if leads {
-            self.checks.leads(term, id);
+        if running.group.was_removed(id) {
+            self.remove(id);
+            return true;
+        }
+        let epoch = running.group.epoch();
+        if leads && self.misled != Some(at) {
+            self.checks.leads(epoch, term, id);
         }
         if turn.is_empty() {
             return false;
         }
+        let successor = turn.successor.clone();
         self.carry_out(at, turn);
+        if let Some(member) = successor {
+            let first = rejoin(&member, self.node(at).metadata()).unwrap();
+            self.begin_again(at, &member, first);
+        }
         true
     }
 
     fn carry_out(&mut self, at: usize, turn: Turn) {
         let node = &mut self.nodes[at];
         let Some(running) = &mut node.running else { return };
+        if self.misled == Some(at) {
+            running.unwritten.push((turn.batches, turn.number));
+            return;
+        }
         for commit in &turn.commits {
-            self.checks.applied(node.id, running.applied, commit);
+            let epoch = running.group.epoch();
+            self.checks.applied(epoch, node.id, running.applied, commit);
             running.applied = (commit.index, commit.metadata.version);
             self.snapshots += u64::from(commit.outcomes.len() != 1);
             for (id, outcome) in &commit.outcomes {
-                if running.waiting.remove(id).is_some() && outcome.is_ok() {
-                    self.checks.acknowledged(*id);
+                let waited_for = running.waiting.remove(id);
+                if matches!(waited_for, Some(Command::PutSetting { .. })) && outcome.is_ok() {
+                    self.checks.acknowledged(epoch, *id);
                 }
             }
         }
@@ -326,6 +491,9 @@ impl Simulation {
             running.unwritten.push((turn.batches, turn.number));
         }
         let from = node.id;
+        if let Some(last) = turn.commits.last() {
+            self.found_added(&last.metadata);
+        }
         for (to, bytes) in turn.messages {
             let copies = 1 + u32::from(self.rng.u32(0..100) < self.faults.repeat);
             for _ in 0..copies {
@@ -342,7 +510,7 @@ impl Simulation {
         let slow = self.faults.slow_disk;
         let node = &mut self.nodes[at];
         let Some(running) = &mut node.running else { return false };
-        if running.unwritten.is_empty() || slow && self.rng.u32(0..4) > 0 {
+        if running.unwritten.is_empty() || running.is_stalled || slow && self.rng.u32(0..4) > 0 {
             return false;
         }
         let (batches, number) = running.unwritten.remove(0);
@@ -359,19 +527,55 @@ impl Simulation {
         let due: Vec<Letter> = due;
         let any = !due.is_empty();
         for letter in due {
+            if let Some(misled) = self.misled.filter(|misled| self.nodes[*misled].id == letter.to) {
+                self.deliver_spoiled(misled, &letter.bytes);
+                continue;
+            }
             let is_cut = self.cuts.contains_key(&(letter.from, letter.to));
             let to = self.nodes.iter_mut().find(|node| node.id == letter.to);
             let Some(running) = to.and_then(|node| node.running.as_mut()).filter(|_| !is_cut) else {
                 continue;
             };
-            running.group.step(&letter.bytes).unwrap();
+            match running.group.step(&letter.bytes) {
+                Ok(()) => {}
+                // The answer comes back the way the message came.
+                Err(StepError::SenderRemoved(sender))
+                    if !self.cuts.contains_key(&(letter.to, letter.from)) =>
+                {
+                    self.remove(sender);
+                }
+                Err(StepError::SenderRemoved(_)) => {}
+                // Of another epoch.
+                Err(StepError::Refused(_)) if letter.is_foreign(&running.group) => {}
+                Err(error) => panic!("{error}"),
+            }
         }
         any
     }
 }
 
+impl Simulation {
+    /// Delivers a message many times, with a few bytes changed behind version, kind and receiver.
+    fn deliver_spoiled(&mut self, node: usize, bytes: &[u8]) {
+        for _ in 0..20 {
+            let mut spoiled = bytes.to_vec();
+            for _ in 0..self.rng.usize(0..4) {
+                let at = self.rng.usize(ADDRESS_BYTES..spoiled.len());
+                spoiled[at] = if self.rng.bool() { self.rng.u8(..) } else { self.rng.u8(0..8) };
+            }
+            let Some(running) = &mut self.nodes[node].running else { return };
+            // Refused or believed: whatever it is, it goes on.
+            let _ = running.group.step(&spoiled);
+            let turn = running.group.turn();
+            running.group.written(turn.number);
+        }
+    }
+}
+
 fn info(id: NodeId) -> NodeInfo {
-    NodeInfo { id, ..NodeInfo::first(format!("node{}", id.get()), "127.0.0.1".into(), Ports::default()) }
+    let name = format!("node{}", id.get());
+    let membership = Membership::InactiveAdded;
+    NodeInfo { id, membership, ..NodeInfo::first(name.clone(), name, Ports::default()) }
 }
 
 fn member(id: NodeId) -> Member {
@@ -379,6 +583,7 @@ fn member(id: NodeId) -> Member {
         uuid: format!("node{}", id.get()),
         node: id,
         cluster_uuid: "cluster".into(),
+        epoch: Epoch::default(),
         secret: "secret".into(),
         peers: Vec::new(),
     }

@@ -25,12 +25,14 @@ use std::{
 use arc_swap::ArcSwap;
 use base::NodeId;
 use cluster::{
-    Command, Metadata,
+    ClusterError, Command, Metadata,
     consensus::{
-        Batch, Commit, Consensus, LogError, LogStore, Member, ProposalId, ProposeError, Stored, found,
+        Batch, Commit, Consensus, Epoch, LogError, LogStore, Member, Position, ProposalId, ProposeError,
+        Stored, found, rejoin,
     },
 };
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{background::spawn, identity::ThisNode, peers::Peers};
@@ -42,6 +44,8 @@ const TICK: Duration = Duration::from_millis(100);
 const MESSAGES_WAITING: usize = 1024;
 /// How long it rests after a write that failed.
 const WRITE_RETRY: Duration = Duration::from_millis(500);
+/// How long a node that was removed goes on telling clients where to go.
+const LINGER: Duration = Duration::from_secs(3);
 /// How long a stopping leader waits for somebody to take over.
 const HAND_OVER: Duration = Duration::from_secs(1);
 
@@ -55,9 +59,21 @@ enum Event {
     HandOver(Sender<bool>),
     /// Joins another cluster with that first batch.
     Become(Box<Member>, Batch),
+    /// Asks how far this member's log goes.
+    Position(oneshot::Sender<Position>),
+    /// Forms the group anew.
+    Reform(Box<Reform>, oneshot::Sender<Result<(), ClusterError>>),
     /// This node belongs no more to the cluster in which it had that number.
     Removed(NodeId),
     Stop,
+}
+
+/// A group to be formed anew, and what it begins with.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Reform {
+    pub(crate) epoch: Epoch,
+    pub(crate) id: ProposalId,
+    pub(crate) command: Command,
 }
 
 /// What is to be carried out.
@@ -83,6 +99,10 @@ struct Status {
     leads: AtomicBool,
     /// Who belongs to the group.
     members: ArcSwap<BTreeSet<NodeId>>,
+    /// Those of them that vote.
+    voters: ArcSwap<BTreeSet<NodeId>>,
+    /// The group's life.
+    epoch: ArcSwap<Epoch>,
     /// Why metadata cannot change now.
     trouble: Mutex<Option<String>>,
     messages: AtomicUsize,
@@ -157,6 +177,7 @@ impl Agreement {
             memory: parts.memory,
             known: None,
             members: Default::default(),
+            parts_at: None,
             life: 0,
         };
         driver.publish();
@@ -180,6 +201,16 @@ impl Agreement {
         self.status.members.load().contains(&node)
     }
 
+    /// Who votes, as far as is known here.
+    pub(crate) fn voters(&self) -> Arc<BTreeSet<NodeId>> {
+        self.status.voters.load_full()
+    }
+
+    /// The life of the group that this node belongs to.
+    pub(crate) fn epoch(&self) -> Epoch {
+        **self.status.epoch.load()
+    }
+
     /// Why metadata cannot change now, if that is known here.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.status.trouble.lock().clone()
@@ -198,6 +229,20 @@ impl Agreement {
         let (answer, answered) = oneshot::channel();
         self.put(Event::Propose(id, Box::new(command), answer));
         answered.await.unwrap_or(Err(ProposeError::Busy))
+    }
+
+    /// How far this node's log goes; `None` when the node stops.
+    pub(crate) async fn position(&self) -> Option<Position> {
+        let (answer, answered) = oneshot::channel();
+        self.put(Event::Position(answer));
+        answered.await.ok()
+    }
+
+    /// Forms the group anew, of this node at first.
+    pub(crate) async fn reform(&self, reform: Reform) -> Result<(), ClusterError> {
+        let (answer, answered) = oneshot::channel();
+        self.put(Event::Reform(Box::new(reform), answer));
+        answered.await.unwrap_or_else(|_| Err(ClusterError::Failed("the node is stopping".into())))
     }
 
     /// Makes this node a member of another cluster; `first` is what its log begins with.
@@ -256,6 +301,8 @@ struct Driver {
     /// As last told.
     known: Option<Arc<Metadata>>,
     members: (BTreeSet<NodeId>, BTreeSet<NodeId>),
+    /// When this node, which was removed from its cluster, begins anew.
+    parts_at: Option<Instant>,
     /// Counts clusters that this node belonged to: what was written for an earlier one is of no interest.
     life: u64,
 }
@@ -280,6 +327,9 @@ impl Driver {
                     return;
                 }
                 self.handle(event);
+            }
+            if self.parts_at.is_some() {
+                self.part();
             }
             let now = Instant::now();
             if now >= next && !self.group.is_alone() {
@@ -318,8 +368,16 @@ impl Driver {
                 let _ = answer.send(self.group.hand_over().is_some());
             }
             Event::Become(member, first) => self.begin_again(&member, first),
+            Event::Position(answer) => {
+                // Whoever asked may have given up.
+                let _ = answer.send(self.group.position());
+            }
+            Event::Reform(reform, answer) => {
+                // As above.
+                let _ = answer.send(self.reform(*reform));
+            }
             // What is said of an earlier life comes late.
-            Event::Removed(me) if me == self.group.member().node && !self.group.is_alone() => self.leave(),
+            Event::Removed(me) if me == self.group.member().node && !self.group.is_alone() => self.part(),
             Event::Removed(_) => {}
             Event::Stop => {}
         }
@@ -341,8 +399,29 @@ impl Driver {
             self.caught_up = caught_up;
             let _ = self.applied.send(Applied { commits: turn.commits, caught_up });
         }
+        if let Some(successor) = turn.successor {
+            self.rejoin(&successor);
+        }
         if self.group.was_removed(self.group.member().node) {
-            self.leave();
+            self.part();
+        }
+    }
+
+    /// Makes what this node knows the beginning of a new group.
+    fn reform(&mut self, reform: Reform) -> Result<(), ClusterError> {
+        let Reform { epoch, id, command } = reform;
+        let (member, first) = self.group.reform(epoch, id, command)?;
+        tracing::warn!(?epoch, "this node forms the group anew that agrees on the metadata");
+        self.begin_again(&member, first);
+        Ok(())
+    }
+
+    /// The group was formed anew by others: this node is one of it again, and keeps what it holds until it is told more.
+    fn rejoin(&mut self, member: &Member) {
+        tracing::warn!(epoch = ?member.epoch, "the group was formed anew; what this node knew of its own is void");
+        match rejoin(member, self.group.metadata()) {
+            Ok(first) => self.begin_again(member, first),
+            Err(error) => tracing::error!(%error, "this node cannot join the group that was formed anew"),
         }
     }
 
@@ -361,11 +440,15 @@ impl Driver {
             tracing::info!(leader = leader.checked_sub(1), term = self.group.term(), "who leads");
         }
         self.status.leads.store(self.group.leads(), Ordering::Release);
+        if **self.status.epoch.load() != self.group.epoch() {
+            self.status.epoch.store(Arc::new(self.group.epoch()));
+        }
         let members = self.group.members();
         if members != self.members {
             let ids = |nodes: &BTreeSet<NodeId>| nodes.iter().map(|node| node.get()).collect::<Vec<_>>();
             tracing::info!(voters = ?ids(&members.0), learners = ?ids(&members.1), "who agrees on the metadata");
             self.status.members.store(Arc::new(members.0.union(&members.1).copied().collect()));
+            self.status.voters.store(Arc::new(members.0.clone()));
             self.members = members;
         }
         if let Some(broken) = self.group.broken() {
@@ -374,6 +457,16 @@ impl Driver {
                 tracing::error!("the metadata cannot change any more: {broken}");
                 *trouble = Some(broken.to_owned());
             }
+        }
+    }
+
+    /// This node belongs to its cluster no more. One that has buckets stays as it is for a moment longer: clients that
+    /// have not heard of it are told where to go instead of losing their connection.
+    fn part(&mut self) {
+        let now = Instant::now();
+        let at = *self.parts_at.get_or_insert(now + LINGER);
+        if now >= at || self.group.metadata().buckets.is_empty() {
+            self.leave();
         }
     }
 
@@ -403,13 +496,12 @@ impl Driver {
             }
         }
         self.life += 1;
+        self.parts_at = None;
         self.this_node.set(member.uuid.clone(), member.node);
         // Written before everything that comes after it: what relies on that relies on this as well.
         let _ = self.writes.send(Write { life: self.life, number: 0, batches: vec![first] });
         self.caught_up = false;
-        let metadata = Arc::clone(self.group.metadata());
-        let beginning = Commit { index: self.group.applied(), metadata, outcomes: Vec::new() };
-        let _ = self.applied.send(Applied { commits: vec![beginning], caught_up: false });
+        let _ = self.applied.send(Applied { commits: vec![self.group.so_far()], caught_up: false });
         *self.status.trouble.lock() = None;
     }
 }

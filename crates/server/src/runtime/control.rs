@@ -6,6 +6,8 @@
 //! disks of a majority before anything is done about it, so that a crash in between is repaired by the next start; it is
 //! published after the buckets have followed, so that "created" means "serving".
 
+mod reforming;
+
 use std::{
     net::{IpAddr, TcpListener},
     sync::{
@@ -26,7 +28,7 @@ use cluster::{
     Admin, Applied as CommandApplied, BucketParams, ClusterError, Command, Initialize, LegacyParams,
     Metadata, QuotaChange,
     auth::{Credentials, SALT_BYTES},
-    consensus::{Member, ProposalId, join},
+    consensus::{Member, ProposalId, epoch_of, join},
 };
 use engine::Pressure;
 use parking_lot::Mutex;
@@ -283,6 +285,7 @@ impl Control {
             uuid: self.this_node.uuid(),
             node: offer.node,
             cluster_uuid: offer.cluster_uuid,
+            epoch: offer.epoch,
             secret: offer.secret,
             peers: offer.members,
         };
@@ -321,6 +324,7 @@ impl Control {
                 Ok(if taken { TAKEN.to_vec() } else { Vec::new() })
             }
         });
+        self.answer_survivors();
     }
 
     fn take_messages(&self, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
@@ -328,7 +332,9 @@ impl Control {
             decode_messages(body).ok_or_else(|| ClusterError::Failed("malformed messages".into()))?;
         let metadata = self.metadata.load();
         let is_unknown = from.get() < metadata.next_node && metadata.node_by_id(from).is_none();
-        if is_unknown && !self.agreement.has_member(from) {
+        // Where the group was formed anew without this node, it is not for this node to say who belongs to it.
+        let is_behind = messages.first().and_then(|message| epoch_of(message)) > Some(self.agreement.epoch());
+        if is_unknown && !is_behind && !self.agreement.has_member(from) {
             // Numbers are never given again, so this holds however old the metadata here is.
             return Ok(REMOVED.to_vec());
         }
@@ -518,7 +524,12 @@ impl NodeControl for Control {
     }
 
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<CommandApplied, ClusterError>> {
-        Box::pin(self.propose(command))
+        match command {
+            Command::FailOver(fail_over) if fail_over.allow_unsafe => {
+                Box::pin(self.fail_over_at_any_price(fail_over))
+            }
+            command => Box::pin(self.propose(command)),
+        }
     }
 
     fn cluster_status(&self) -> Arc<ClusterStatus> {
@@ -542,6 +553,7 @@ impl NodeControl for Control {
         Ok(JoinOffer {
             cluster_uuid: metadata.cluster_uuid.clone(),
             node: node.id,
+            epoch: self.agreement.epoch(),
             secret: metadata.secret.clone(),
             members: metadata.nodes.clone(),
         })

@@ -154,7 +154,8 @@ fn named(
     }
     let node = metadata.node(&uuid).map(|node| node.id).unwrap_or_default();
     let cluster_uuid = metadata.cluster_uuid.clone();
-    let member = Member { uuid, node, cluster_uuid, secret: String::new(), peers: Vec::new() };
+    let (epoch, secret, peers) = Default::default();
+    let member = Member { uuid, node, cluster_uuid, epoch, secret, peers };
     Ok((member, metadata))
 }
 

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use base::{BucketUuid, NodeId, Seqno, VbId};
 use cluster::{
     Membership, Metadata, NodeInfo, Ports,
-    consensus::{Member, found, join},
+    consensus::{Epoch, Member, found, join},
 };
 use engine::Waiter;
 use fastrand::Rng;
@@ -446,8 +446,8 @@ fn info(id: NodeId) -> NodeInfo {
 }
 
 fn member(id: NodeId) -> Member {
-    let (cluster_uuid, secret) = (CLUSTER.into(), "secret".into());
-    Member { uuid: uuid(id), node: id, cluster_uuid, secret, peers: Vec::new() }
+    let (cluster_uuid, epoch, secret) = (CLUSTER.into(), Epoch::default(), "secret".into());
+    Member { uuid: uuid(id), node: id, cluster_uuid, epoch, secret, peers: Vec::new() }
 }
 
 fn uuid(id: NodeId) -> String {

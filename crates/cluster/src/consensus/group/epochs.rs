@@ -1,0 +1,138 @@
+//! Forming the group anew, and joining one that was: see `epoch`.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use base::NodeId;
+use raft::{
+    GetEntriesContext,
+    eraftpb::{EntryType, Message, MessageType},
+};
+
+use super::{Commit, Consensus, StepError, begin, codec, member_bytes, raft_id, unreadable};
+use crate::{
+    ClusterError, Command, Metadata,
+    consensus::{
+        Batch, Epoch, LogError, Member, Position, ProposalId, Record, entry::Proposal, epoch::Notice,
+    },
+};
+
+/// What makes a member of a group that was formed anew one of the new group. Until that has told it everything, it goes by
+/// the metadata that it had.
+///
+/// # Errors
+/// When the metadata cannot be serialised.
+pub fn rejoin(member: &Member, known: &Metadata) -> Result<Batch, LogError> {
+    let known = serde_json::to_vec(known).map_err(unreadable)?;
+    let records = vec![(Record::Member, member_bytes(member)?), (Record::Known, known)];
+    Ok(Batch { clear: true, records, ..Batch::default() })
+}
+
+/// The epoch that a message belongs to, if it is one.
+#[must_use]
+pub fn epoch_of(message: &[u8]) -> Option<Epoch> {
+    codec::epoch_of(message)
+}
+
+impl Consensus {
+    /// The group's life, to which this member belongs.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.member.epoch
+    }
+
+    /// How far this member's log goes.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        let log = &self.raw.raft.raft_log;
+        Position { epoch: self.member.epoch, term: log.last_term(), index: log.last_index() }
+    }
+
+    /// What this member has applied, as if all of it were one change.
+    #[must_use]
+    pub fn so_far(&self) -> Commit {
+        let metadata = Arc::clone(&self.state.metadata);
+        Commit { index: self.applied, metadata, outcomes: self.state.outcomes() }
+    }
+
+    /// What makes this member a group of its own, in `epoch`, whose other members have to join it: for when a majority of
+    /// the voters is lost for good. Everything in this member's log counts as agreed on, whether or not a majority had it;
+    /// what only the lost ones had is lost. Then comes `command`.
+    ///
+    /// # Errors
+    /// When the command is refused, the group has a leader, or this member cannot tell what it knows.
+    pub fn reform(
+        &self,
+        epoch: Epoch,
+        id: ProposalId,
+        command: Command,
+    ) -> Result<(Member, Batch), ClusterError> {
+        let failed = |text: &str| ClusterError::Failed(text.into());
+        if self.leads() {
+            return Err(failed("this node leads: there is a majority"));
+        }
+        if epoch <= self.member.epoch || self.broken.is_some() {
+            return Err(failed("this node cannot form the group anew"));
+        }
+        let log = &self.raw.raft.raft_log;
+        let left = log.entries(self.applied + 1, None, GetEntriesContext::empty(false));
+        let left = left.map_err(|_| failed("this node is about to learn more; try again"))?;
+        // Who belonged to the old group does not matter to the new one.
+        let proposals = left
+            .iter()
+            .filter(|entry| entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty());
+        let proposals = proposals.map(|entry| serde_json::from_slice::<Proposal>(&entry.data));
+        let proposals = proposals.collect::<Result<Vec<_>, _>>();
+        let proposals = proposals.map_err(|error| failed(&error.to_string()))?;
+        let state = self.state.reformed(&proposals, &Proposal { id, command })?;
+        let member = Member { epoch, ..self.member.clone() };
+        let first = begin(&member, &state).map_err(|error| failed(&error.to_string()))?;
+        Ok((member, first))
+    }
+
+    /// Says that this member is there. A leader that knows it takes it for what it is: an answer to a heartbeat. Others
+    /// ignore it, or say that the sender is a member no more, or that the group was formed anew.
+    pub(super) fn say_hello(&mut self, to: NodeId) {
+        let (from, term) = (self.raw.raft.id, self.raw.raft.term);
+        // A member that knows of no term yet says that of the first one, which is over: one without a term is refused.
+        let mut message = Message { to: raft_id(to), from, term: term.max(1), ..Message::default() };
+        message.set_msg_type(MessageType::MsgHeartbeatResponse);
+        self.send(&message);
+    }
+
+    /// Deals with whoever is of another epoch than this member.
+    pub(super) fn check_epoch(&mut self, epoch: Epoch, sender: NodeId) -> Result<(), StepError> {
+        match epoch.cmp(&self.member.epoch) {
+            Ordering::Equal => return Ok(()),
+            Ordering::Less => self.give_notice(sender),
+            // Brings a notice back.
+            Ordering::Greater => self.say_hello(sender),
+        }
+        Err(StepError::Refused("a message of another epoch".into()))
+    }
+
+    /// Tells a node that its group was formed anew, if it still belongs to it and this member knows that the new one lasts:
+    /// whoever is told throws its log away.
+    fn give_notice(&mut self, to: NodeId) {
+        let metadata = &self.state.metadata;
+        if !self.has_caught_up() || metadata.node_by_id(to).is_none() {
+            return;
+        }
+        let (secret, nodes) = (metadata.secret.clone(), metadata.nodes.clone());
+        let notice = codec::encode_notice(&Notice { epoch: self.member.epoch, secret, nodes });
+        self.out.messages.extend(notice.map(|notice| (to, notice)));
+    }
+
+    /// The group was formed anew, and this node shall be one of it.
+    pub(super) fn take_notice(&mut self, notice: Notice) {
+        let Notice { epoch, secret, nodes } = notice;
+        // A number may have been given to another node in the meantime; an identity is not.
+        let Some(me) = nodes.iter().find(|node| node.uuid == self.member.uuid).map(|node| node.id) else {
+            return;
+        };
+        let newest = self.out.successor.as_ref().map_or(self.member.epoch, |successor| successor.epoch);
+        if epoch > newest {
+            let successor = Member { node: me, epoch, secret, peers: nodes, ..self.member.clone() };
+            self.out.successor = Some(successor);
+        }
+    }
+}
