@@ -9,7 +9,8 @@
 //! the answer makes no difference. Prepares are committed in their own order.
 //!
 //! A replica holds the prepares that it is told of until it is told what became of them. When it becomes the active, those
-//! that are open may have been acknowledged: they need a majority again, and are never aborted. The same goes for
+//! that are open may have been acknowledged: they need a majority again, and are never aborted. Until they have
+//! one their keys cannot be read ([`Prepares::is_doubtful`]): clients may have been told that they are written. The same goes for
 //! those that a restart finds; where one copy is a majority, they are committed before anything is served. So a write that
 //! was answered as ambiguous can still appear then.
 //!
@@ -93,6 +94,13 @@ impl Prepares {
     #[inline]
     pub(crate) fn contains(&self, key: HashedKey<'_>) -> bool {
         self.open.get(key.hash, key.key.encoded()).is_some()
+    }
+
+    /// Whether a durable write of the key is in progress that another node may have committed, and answered: what the key
+    /// says is not known before it is committed here.
+    #[inline]
+    pub(crate) fn is_doubtful(&self, key: HashedKey<'_>) -> bool {
+        self.open.get(key.hash, key.key.encoded()).is_some_and(|prepare| !prepare.is_own)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -338,13 +338,16 @@ impl VBucket {
     /// What memory says about a key, expired documents having become tombstones.
     ///
     /// # Errors
-    /// [`Refusal::Fetch`] while only the disk can tell.
+    /// [`Refusal::Fetch`] while only the disk can tell; `SyncWriteReCommitInProgress` while nobody can.
     pub(crate) fn settle(
         &mut self,
         env: &Env<'_>,
         key: HashedKey<'_>,
         after: &mut Aftermath<'_>,
     ) -> Result<Found, Refusal> {
+        if self.pending.is_doubtful(key) {
+            return Err(Status::SyncWriteReCommitInProgress.into());
+        }
         let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
         if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
             return Err(self.missing(key));
@@ -445,7 +448,7 @@ impl VBucket {
     /// Whether a durable write in progress creates the key: whoever needs a document to be there finds none, rather than a
     /// write in progress.
     pub(crate) fn is_unseen(&self, env: &Env<'_>, key: HashedKey<'_>) -> bool {
-        self.pending.contains(key) && self.shown(env, key).is_none()
+        self.pending.contains(key) && !self.pending.is_doubtful(key) && self.shown(env, key).is_none()
     }
 
     /// The document that a reader is shown: nothing in place of what is gone. Call [`VBucket::settle`] first.

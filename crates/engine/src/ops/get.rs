@@ -15,7 +15,8 @@ impl Bucket {
     /// Reads a document. `read` runs under the vBucket's lock.
     ///
     /// # Errors
-    /// `KeyNotFound`, `UnknownCollection`, `NotMyVbucket`; [`Refusal::Fetch`] when it is not in memory.
+    /// `KeyNotFound`, `UnknownCollection`, `NotMyVbucket`; `SyncWriteReCommitInProgress` while a durable write that was taken
+    /// over may be what it says; [`Refusal::Fetch`] when it is not in memory.
     #[inline]
     pub fn get<R>(
         &self,
@@ -30,6 +31,7 @@ impl Bucket {
         let v = &mut *guard;
         // Nothing unusual about the vBucket or the document: one probe, no copy.
         if v.warming.is_none()
+            && !v.pending.is_doubtful(key)
             && let Some(item) = v.table.find(key.hash, key.key.encoded())
             && item.is_resident()
             && !item.is_deleted()
