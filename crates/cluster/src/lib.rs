@@ -45,6 +45,6 @@ pub use orchestrator::{Documents, Health, NodeProgress, Orchestrator, RebalanceP
 pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
 pub use report::{BucketReport, LatencyReport, NodeReport, VbReport, Weight};
 pub use topology::{
-    AutoFailover, Membership, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult, Recovery,
-    ServerGroup, VbPhase, VbPlan,
+    AutoFailover, Exclusion, Membership, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult,
+    Recovery, ServerGroup, VbPhase, VbPlan,
 };

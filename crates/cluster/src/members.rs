@@ -5,7 +5,8 @@
 use base::NodeId;
 
 use crate::{
-    ClusterError, Membership, Metadata, NodeInfo, Recovery, ServerGroup, VbPlan, topology::AutoFailover,
+    ClusterError, Membership, Metadata, NodeInfo, NodeReport, Recovery, ServerGroup, VbPlan,
+    topology::AutoFailover,
 };
 
 /// Longest name of a server group (ns_server).
@@ -14,6 +15,11 @@ const GROUP_NAME_BYTES_MAX: usize = 64;
 const TIMEOUT_SECS: std::ops::RangeInclusive<u32> = 1..=3600;
 /// How many automatic failovers there may be in a row (ns_server).
 const FAILOVERS: std::ops::RangeInclusive<u32> = 1..=100;
+/// Part of the failover delay for which actives may serve without being heard: the rest is for what clocks and networks
+/// do in between.
+const LEASE_PERCENT: u64 = 70;
+/// The longest lease. Longer than it takes to elect another leader; who was failed over by hand is waited for as long.
+const LEASE_MAX_MS: u64 = 5_000;
 /// With fewer active nodes nobody is failed over automatically: no majority would be left to say so.
 const LEASES_FROM_NODES: usize = 3;
 
@@ -33,7 +39,8 @@ impl Metadata {
             .next_node
             .checked_add(1)
             .ok_or_else(|| refused("No node numbers are left in this cluster."))?;
-        self.nodes.push(NodeInfo { membership: Membership::InactiveAdded, recovery: None, ..node.clone() });
+        let membership = Membership::InactiveAdded;
+        self.nodes.push(NodeInfo { membership, recovery: None, excluded: None, ..node.clone() });
         Ok(())
     }
 
@@ -201,6 +208,28 @@ impl Metadata {
     #[must_use]
     pub fn needs_leases(&self) -> bool {
         self.auto_failover.enabled && self.active_nodes().count() >= LEASES_FROM_NODES
+    }
+
+    /// How long actives may serve from the moment in which they sent a report that was answered; `None` where they need
+    /// no lease.
+    #[must_use]
+    pub fn lease_ms(&self) -> Option<u64> {
+        self.longest_lease_ms().filter(|_| self.needs_leases())
+    }
+
+    /// How long a node could serve unheard that does not know how many nodes there are by now.
+    pub(crate) fn longest_lease_ms(&self) -> Option<u64> {
+        let delay_ms = u64::from(self.auto_failover.timeout_secs) * 1000;
+        self.auto_failover.enabled.then(|| (delay_ms * LEASE_PERCENT / 100).min(LEASE_MAX_MS))
+    }
+
+    /// The same for whoever sent that report. A node that was failed over gets no lease before it says that it knows, even
+    /// if it counts again by then: by what it still acts by it would serve what is somebody else's.
+    #[must_use]
+    pub fn lease_for(&self, report: &NodeReport) -> Option<u64> {
+        let node = self.node_by_id(report.node).filter(|node| node.uuid == report.uuid)?;
+        let knows = node.excluded.is_none_or(|excluded| report.applied >= excluded.version);
+        self.lease_ms().filter(|_| knows && node.membership == Membership::Active)
     }
 
     /// Nodes that hold data, or may.

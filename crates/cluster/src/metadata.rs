@@ -23,7 +23,8 @@ use crate::{
     roles::RoleGrant,
     shared,
     topology::{
-        AutoFailover, FIRST_GROUP, Membership, Rebalance, RebalanceOutcome, Recovery, ServerGroup, VbPlan,
+        AutoFailover, Exclusion, FIRST_GROUP, Membership, Rebalance, RebalanceOutcome, Recovery, ServerGroup,
+        VbPlan,
     },
 };
 
@@ -135,6 +136,9 @@ pub struct NodeInfo {
     /// How it comes back after a failover, once somebody has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<Recovery>,
+    /// How it was failed over last; stays when it comes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<Exclusion>,
 }
 
 impl NodeInfo {
@@ -150,6 +154,7 @@ impl NodeInfo {
             membership: Membership::Active,
             group: FIRST_GROUP.into(),
             recovery: None,
+            excluded: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use base::{BucketUuid, NodeId, VbId, bucket::BucketKind};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BucketInfo, ClusterError, Membership, Metadata, Rebalance, RebalanceKind, RebalanceOutcome,
+    BucketInfo, ClusterError, Exclusion, Membership, Metadata, Rebalance, RebalanceKind, RebalanceOutcome,
     RebalanceResult, Recovery, VbPlan, maps,
     members::refused,
     moves::{VbChange, VbStep, answers_needed},
@@ -286,9 +286,10 @@ impl Metadata {
     /// Takes nodes out of every plan.
     fn exclude(&mut self, nodes: &[NodeId]) {
         let failed = |node: NodeId| nodes.contains(&node);
+        let excluded = Exclusion { version: self.version + 1, lease_ms: self.longest_lease_ms() };
         for node in self.nodes.iter_mut().filter(|node| failed(node.id)) {
             node.membership = Membership::InactiveFailed;
-            node.recovery = None;
+            (node.recovery, node.excluded) = (None, Some(excluded));
         }
         for bucket in self.buckets.values_mut() {
             for &node in nodes {

@@ -36,6 +36,15 @@ pub enum Recovery {
     Delta,
 }
 
+/// How a node was failed over: what has to be so before others may take its place, and before it may serve again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exclusion {
+    /// Version of the metadata since then: a node that acts by that one knows.
+    pub version: u64,
+    /// How long the node could serve then without being heard; absent where nobody needed a lease.
+    pub lease_ms: Option<u64>,
+}
+
 /// Nodes that are likely to fail together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerGroup {

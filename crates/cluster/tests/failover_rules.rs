@@ -5,7 +5,7 @@
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
 use settee_cluster::{
     BucketParams, BucketReport, Command, FailOver, Membership, Metadata, NodeInfo, NodeReport, Orchestrator,
-    Ports, StartRebalance, VbReport,
+    Ports, Recovery, StartRebalance, VbPhase, VbPlan, VbReport,
 };
 
 const TIMEOUT_MS: u64 = 5_000;
@@ -79,18 +79,21 @@ impl Cluster {
     }
 
     fn report(&self, node: u16) -> NodeReport {
-        let parts = self.part.iter().filter(|(holder, _)| *holder == NodeId(node));
-        let vbs = parts.map(|&(_, vb)| VbReport {
+        // Whatever is elected anew, and whoever is not whole.
+        let plans = self.meta.buckets["b"].vbs.iter().enumerate().map(|(at, plan)| (VbId(at as u16), plan));
+        let is_part = |vb| self.part == Some((NodeId(node), vb));
+        let stands = |plan: &VbPlan| matches!(&plan.phase, VbPhase::Electing { among } if among.contains(&NodeId(node)));
+        let vbs = plans.filter(|(vb, plan)| is_part(*vb) || stands(plan)).map(|(vb, plan)| VbReport {
             vb,
-            term: self.meta.buckets["b"].vbs[usize::from(vb.get())].term,
+            term: plan.term,
             role: VbRole::Replica,
             unconfirmed: false,
             vb_uuid: VbUuid(0),
             high_seqno: Seqno(0),
             high_prepared: Seqno(0),
             persisted: Seqno(0),
-            complete: false,
-            following: true,
+            complete: !is_part(vb),
+            following: false,
         });
         let bucket = BucketReport {
             uuid: BucketUuid("u".into()),
@@ -167,7 +170,7 @@ fn a_minority_fails_nobody_over() {
 fn of_two_nodes_none_is_failed_over() {
     let mut cluster = Cluster::new(&["a", "a"], 1);
     cluster.run(1_000, &[0, 1]);
-    assert_eq!(Orchestrator::lease_ms(&cluster.meta), None);
+    assert_eq!(cluster.meta.lease_ms(), None);
     assert!(cluster.run(60_000, &[0]).is_empty());
 }
 
@@ -221,5 +224,42 @@ fn a_whole_server_group_is_failed_over_only_where_that_is_wanted() {
 #[test]
 fn leases_end_before_anybody_is_failed_over() {
     let cluster = Cluster::new(&["a", "a", "a"], 1);
-    assert!(Orchestrator::lease_ms(&cluster.meta).is_some_and(|lease_ms| lease_ms < TIMEOUT_MS));
+    assert!(cluster.meta.lease_ms().is_some_and(|lease_ms| lease_ms < TIMEOUT_MS));
+}
+
+#[test]
+fn whoever_was_failed_over_gets_no_lease_before_it_knows() {
+    let mut cluster = Cluster::new(&["a", "a", "a", "a"], 1);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    let late = cluster.report(3);
+    assert!(cluster.meta.lease_for(&late).is_some());
+    cluster.apply(&Command::FailOver(FailOver { nodes: vec![NodeId(3)], allow_unsafe: false, auto: false }));
+    assert_eq!(cluster.meta.lease_for(&late), None);
+    assert_eq!(cluster.meta.lease_for(&cluster.report(3)), None, "it serves nothing, whatever it knows");
+    // It counts again, and what it was told last is from before.
+    cluster.run(10_000, &[0, 1, 2]);
+    cluster.apply(&Command::SetRecovery { node: NodeId(3), recovery: Some(Recovery::Delta) });
+    let keep = cluster.meta.nodes.iter().map(|node| node.id).collect();
+    let start = StartRebalance { id: "again".into(), keep, eject: vec![], now_ms: 0 };
+    cluster.apply(&Command::StartRebalance(start));
+    assert_eq!(cluster.meta.lease_for(&late), None);
+    assert!(cluster.meta.lease_for(&cluster.report(3)).is_some());
+    assert!(cluster.meta.lease_for(&NodeReport { uuid: "another".into(), ..cluster.report(3) }).is_none());
+}
+
+/// Two nodes are left, which need no leases; the one that was failed over may still have one.
+#[test]
+fn who_was_failed_over_by_hand_is_waited_for_as_long_as_it_may_serve() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    cluster.run(1_000, &[0, 1, 2]);
+    let lease_ms = cluster.meta.lease_ms().unwrap();
+    cluster.apply(&Command::FailOver(FailOver { nodes: vec![NodeId(2)], allow_unsafe: false, auto: false }));
+    assert_eq!(cluster.meta.lease_ms(), None);
+    let is_electing = |cluster: &Cluster| {
+        cluster.meta.buckets["b"].vbs.iter().any(|plan| matches!(plan.phase, VbPhase::Electing { .. }))
+    };
+    cluster.run(lease_ms - 250, &[0, 1]);
+    assert!(is_electing(&cluster));
+    cluster.run(500, &[0, 1]);
+    assert!(!is_electing(&cluster));
 }

@@ -48,11 +48,14 @@ impl Lease {
     /// start (`is_first`): this node may just be being replaced. When that becomes so later, the node's silence counts from
     /// when it has said that it knows, and so from now at the earliest.
     pub fn follow(&self, metadata: &Metadata, is_first: bool, now: u64) {
-        if metadata.needs_leases() {
-            let half_of_silence = u64::from(metadata.auto_failover.timeout_secs) * 1000 / 2;
-            self.require(now + if is_first { 0 } else { half_of_silence });
-        } else {
-            self.waive();
+        match metadata.lease_ms() {
+            Some(lease_ms) => {
+                let half_of_silence = u64::from(metadata.auto_failover.timeout_secs) * 1000 / 2;
+                self.require(now + if is_first { 0 } else { half_of_silence.min(lease_ms) });
+                // One that was granted when nodes could be silent for longer.
+                self.until.fetch_min(now + lease_ms, Ordering::Relaxed);
+            }
+            None => self.waive(),
         }
     }
 
@@ -107,6 +110,19 @@ mod tests {
         assert!(!lease.has_run_out(|| 7_999) && lease.has_run_out(|| 8_000));
         lease.follow(&metadata(false), false, 9_000);
         assert_eq!(lease.left_millis(9_000), None);
+    }
+
+    #[test]
+    fn a_lease_is_shortened_with_the_silence_after_which_others_act() {
+        let lease = Lease::default();
+        lease.follow(&metadata(true), true, 1_000);
+        lease.extend(6_000);
+        let mut stricter = metadata(true);
+        stricter.auto_failover.timeout_secs = 1;
+        lease.follow(&stricter, false, 2_000);
+        assert_eq!(lease.left_millis(2_000), Some(700));
+        lease.follow(&stricter, false, 2_500);
+        assert_eq!(lease.left_millis(2_500), Some(200), "looking at it lengthens nothing");
     }
 
     #[test]

@@ -102,6 +102,7 @@ pub(super) async fn add_node(call: &Call, group: Option<&str>) -> Outcome {
         membership: Membership::InactiveAdded,
         group,
         recovery: None,
+        excluded: None,
         ..introduction.node
     };
     call.submit(Command::AddNode(node.clone())).await?;

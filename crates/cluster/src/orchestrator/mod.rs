@@ -23,9 +23,6 @@ pub use progress::{Documents, NodeProgress, RebalanceProgress};
 use self::{budget::Budget, heard::Heard, progress::Tracker, vb::Scene};
 use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};
 
-/// Part of the failover delay for which actives may serve without being heard: the rest is for what clocks and networks
-/// do in between.
-const LEASE_PERCENT: u64 = 70;
 /// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause.
 const COOLING_MS: u64 = 30_000;
 /// How long nodes that leave stay after everything has left them: requests that were sent by the map before are still told
@@ -55,8 +52,6 @@ struct Note {
     hands_over: bool,
     /// When it was first seen like this.
     since_ms: u64,
-    /// Version of the metadata then: a node that acts by that one knows of the term.
-    version: u64,
     /// What the active copy had when it was first heard of in this term, while two chains count.
     floor: Option<Seqno>,
 }
@@ -115,14 +110,6 @@ impl Orchestrator {
         self.heard.report(node)
     }
 
-    /// How long actives may serve from the moment in which they sent a report that was answered; `None` where they need
-    /// no lease.
-    #[must_use]
-    pub fn lease_ms(meta: &Metadata) -> Option<u64> {
-        let delay_ms = u64::from(meta.auto_failover.timeout_secs) * 1000;
-        meta.needs_leases().then_some(delay_ms * LEASE_PERCENT / 100)
-    }
-
     /// How far the rebalance under way has come.
     #[must_use]
     pub fn progress(&self, meta: &Metadata, now_ms: u64) -> Option<RebalanceProgress> {
@@ -144,7 +131,7 @@ impl Orchestrator {
                 let active = plan.active().and_then(|node| self.heard.copy(node, &bucket.uuid, vb));
                 let hands_over = matches!(plan.phase, VbPhase::Handover { .. });
                 let term = plan.term;
-                let new = Note { term, hands_over, since_ms: now_ms, version: meta.version, floor: None };
+                let new = Note { term, hands_over, since_ms: now_ms, floor: None };
                 let same = |note: &Note| (note.term, note.hands_over) == (term, hands_over);
                 let mut note = before.get(&vb).copied().filter(same).unwrap_or(new);
                 if plan.joint.is_none() {

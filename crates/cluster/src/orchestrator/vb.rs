@@ -6,11 +6,11 @@ use std::cmp::Reverse;
 use base::{NodeId, Seqno, VbId, VbRole, bucket::BucketKind};
 
 use super::{
-    Note, Orchestrator,
+    Note,
     budget::{self, Budget},
     heard::Heard,
 };
-use crate::{BucketInfo, Membership, Metadata, VbPhase, VbPlan, VbReport, VbStep, moves::answers_needed};
+use crate::{BucketInfo, Metadata, VbPhase, VbPlan, VbReport, VbStep, moves::answers_needed};
 
 /// Mutations that a copy may be behind when it is to count: what it takes to send them is what writers wait for.
 const CLOSE_BEHIND: u64 = 2_000;
@@ -134,13 +134,12 @@ impl Scene<'_> {
     }
 
     /// Whether nobody who was failed over can be serving any more: each has said that it knows, or has been silent for
-    /// longer than it may serve unheard.
+    /// longer than it could serve unheard when it was failed over. Whoever is coming back since is no exception. Plans do
+    /// not tell who has served last: one that took over with a chain that did not count yet is named nowhere once it is gone.
     fn is_fenced(&self) -> bool {
-        let Some(note) = self.note else { return false };
-        let failed = self.meta.nodes.iter().filter(|node| node.membership == Membership::InactiveFailed);
-        failed.map(|node| node.id).all(|node| {
-            let knows = self.heard.report(node).is_some_and(|said| said.applied >= note.version);
-            let silent = match Orchestrator::lease_ms(self.meta) {
+        self.meta.nodes.iter().filter_map(|node| Some((node.id, node.excluded?))).all(|(node, excluded)| {
+            let knows = self.heard.report(node).is_some_and(|said| said.applied >= excluded.version);
+            let silent = match excluded.lease_ms {
                 Some(lease_ms) => self.heard.silence_ms(node, self.now_ms) >= lease_ms,
                 None => self.heard.is_silent(node, self.now_ms),
             };

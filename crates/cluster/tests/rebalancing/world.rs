@@ -368,20 +368,19 @@ impl World {
             return;
         }
         let Some(leader) = self.leader.as_ref().map(|(id, _)| *id) else { return };
-        let lease_of = |node: &FakeNode| Orchestrator::lease_ms(&self.states[node.applied]);
-        let reporting: Vec<(NodeId, Option<u64>)> = self
+        let reporting: Vec<NodeId> = self
             .nodes
             .values()
             .filter(|node| node.is_running(self.now_ms) && self.reaches(node.id, leader))
-            .map(|node| (node.id, lease_of(node)))
+            .map(|node| node.id)
             .collect();
-        for (id, lease_ms) in reporting {
+        for id in reporting {
             if self.is_rough && self.rng.one_in(10) {
                 continue;
             }
             let node = &self.nodes[&id];
             let report = node.report(&self.states[node.applied]);
-            let answered = self.reaches(leader, id);
+            let (lease_ms, answered) = (self.meta().lease_for(&report), self.reaches(leader, id));
             if let Some((_, orchestrator)) = &mut self.leader {
                 orchestrator.report(report, self.now_ms);
             }
@@ -414,15 +413,23 @@ impl World {
         }
     }
 
+    /// Nobody serves beside somebody of a later term by metadata that ask for leases, and have for a while.
     fn check_serving(&self) {
-        if !self.states.iter().rev().take(200).all(|state| state.needs_leases()) {
-            return;
-        }
-        let mut serving: BTreeMap<CopyId, NodeId> = BTreeMap::new();
+        let is_bound = |node: &FakeNode| {
+            let known = &self.states[..=node.applied];
+            known.iter().rev().take(200).all(|state| state.needs_leases())
+        };
+        let mut serving: BTreeMap<CopyId, (u64, NodeId)> = BTreeMap::new();
         for node in self.nodes.values().filter(|node| self.serves(node)) {
-            for (copy, _) in node.copies.iter().filter(|(_, copy)| copy.role == VbRole::Active) {
-                let other = serving.insert(copy.clone(), node.id);
-                assert_eq!(other, None, "{copy:?} is served by {} too: {:?}", node.id, self.plan(copy));
+            for (copy, held) in node.copies.iter().filter(|(_, copy)| copy.role == VbRole::Active) {
+                let Some(other) = serving.insert(copy.clone(), (held.term, node.id)) else { continue };
+                let earlier = other.min((held.term, node.id)).1;
+                assert!(
+                    !is_bound(&self.nodes[&earlier]),
+                    "{copy:?} is served by {other:?} and {}: {:?}",
+                    node.id,
+                    self.plan(copy)
+                );
             }
         }
     }

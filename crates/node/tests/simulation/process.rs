@@ -10,7 +10,7 @@ use std::{
 
 use base::{BucketUuid, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
-    Command, Metadata, NodeReport, Orchestrator,
+    Command, Metadata, NodeReport,
     consensus::{Batch, Commit, Consensus, LogStore as _, Member, Outcome, ProposalId},
 };
 use engine::{Bucket, Durable, Mutated, Refusal, Store, Waiter};
@@ -512,10 +512,11 @@ impl Process {
         if !self.group.leads() {
             return None;
         }
+        let lease_ms = self.metadata.lease_for(&report);
         if self.leadership.take(report, ms)? {
             self.lead_at = ms;
         }
-        Some(Orchestrator::lease_ms(&self.metadata))
+        Some(lease_ms)
     }
 
     // ---- clients --------------------------------------------------------------------------------------------------

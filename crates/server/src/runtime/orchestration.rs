@@ -97,6 +97,7 @@ impl Orchestration {
         let control = self.control.upgrade().filter(|control| control.leads()).ok_or_else(refused)?;
         let now = self.now_millis();
         let metadata = control.metadata();
+        let lease_millis = metadata.lease_for(&report);
         let mut leadership = self.leadership.lock();
         let is_news = leadership.take(report, now).ok_or_else(refused)?;
         let status = status(&leadership, &metadata, control.leader(), now);
@@ -104,7 +105,7 @@ impl Orchestration {
         if is_news {
             self.reported.notify_one();
         }
-        Ok(Reply { lease_millis: Orchestrator::lease_ms(&metadata), status })
+        Ok(Reply { lease_millis, status })
     }
 }
 

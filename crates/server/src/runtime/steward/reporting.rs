@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What the leader answers to a report.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in super::super) struct Reply {
-    /// From when the report was sent, so long may the node's actives serve; absent where no lease is needed.
+    /// From when the report was sent, so long may the node's actives serve; absent where no lease is needed, or none granted.
     pub(in super::super) lease_millis: Option<u64>,
     /// How the cluster is.
     pub(in super::super) status: ClusterStatus,
