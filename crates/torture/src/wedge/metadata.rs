@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const FULL_AFTER: Duration = Duration::from_secs(8);
 /// Next to nothing: less than one answer in so many.
 const SCARCE: u64 = 4;
+/// Of what was inserted, half is deleted then; one in so many has to fit in again.
+const REFILLED: u64 = 4;
 /// How long the node may take until it serves again after the cure.
 const CURE: Duration = Duration::from_secs(60);
 
@@ -57,9 +59,12 @@ pub fn run(rescue: Rescue, plan: &Plan, press: &mut Press, checks: &mut Checks) 
         let found = switched.as_ref().map_or_else(ToString::to_string, |_| "accepted".to_owned());
         checks.add("the bucket is switched to full eviction", switched.is_ok(), found);
     }
+    let before = press.crew.tally().count(Status::Success);
     await_service(press, checks)?;
-    press.served(plan.served_seconds, checks)?;
-    if rescue == Rescue::MetadataFullEviction {
+    if rescue == Rescue::MetadataDelete {
+        refill(press, before, inserted / REFILLED, checks)?;
+    } else {
+        press.served(plan.served_seconds, checks)?;
         press.drain(checks)?;
     }
     press.judge_memory(checks);
@@ -102,5 +107,24 @@ fn await_service(press: &mut Press, checks: &mut Checks) -> Result<(), TortureEr
         before = now;
     }
     checks.add("the cure works", accepted, format!("after {:.1} s", began.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// The room that deletions have made is used again. The loaders fill all of it within seconds, so no rate is judged.
+fn refill(press: &mut Press, before: u64, wanted: u64, checks: &mut Checks) -> Result<(), TortureError> {
+    let began = Instant::now();
+    let accepted = |press: &Press| press.crew.tally().count(Status::Success) - before;
+    while accepted(press) < wanted && began.elapsed() < CURE {
+        press.tick()?;
+    }
+    let found = accepted(press);
+    checks.add(
+        "the loaders use the room that was made",
+        found >= wanted,
+        format!(
+            "{found} writes accepted, at least {wanted} had to be, {:.1} s",
+            began.elapsed().as_secs_f64()
+        ),
+    );
     Ok(())
 }
