@@ -65,7 +65,17 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Failure> {
     let get = phase(
         args,
         "get",
-        &["--closed", "--gets", "100", "--distribution", "each", "--warmup", "0"],
+        &[
+            "--closed",
+            "--gets",
+            "100",
+            "--distribution",
+            "each",
+            "--warmup",
+            "0",
+            "--ops",
+            &args.records.to_string(),
+        ],
         &mut csv,
     )?;
     rows.iter_mut().try_for_each(|rows| rows.gather(args.processes))?;
@@ -134,11 +144,17 @@ fn phase(args: &ScalingArgs, name: &str, flags: &[&str], csv: &mut String) -> Re
     if !output.status.success() {
         return Err(Failure(format!("phase {name} has failed: {} errors", report["errors"])));
     }
+    let done = report["ops"].as_u64().unwrap_or_default();
+    if done != args.records {
+        return Err(Failure(format!(
+            "phase {name} has failed: only {done} of {} songs were asked for",
+            args.records
+        )));
+    }
     let seconds = report["seconds"].as_f64().unwrap_or_default();
     let latencies = &report[if name == "put" { "write_us" } else { "read_us" }];
     println!(
-        "{name}: {} songs in {seconds:.3} s, {:.0} per second, {} not found; latency us p50 {:.0} p99 {:.0} max {:.0}",
-        report["ops"],
+        "{name}: {done} songs in {seconds:.3} s, {:.0} per second, {} not found; latency us p50 {:.0} p99 {:.0} max {:.0}",
         report["ops_per_sec"].as_f64().unwrap_or_default(),
         report["misses"],
         latencies["p50"].as_f64().unwrap_or_default(),
