@@ -1,5 +1,5 @@
-"""What a cluster costs and how it moves: more nodes, replicas, rebalances, failovers, steps of load with a replica, and
-nodes that have nothing to do.
+"""What a cluster costs and how it moves: more nodes, replicas, rebalances, steps of load with a replica, and nodes that have
+nothing to do.
 """
 
 import os
@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 
-from settee import documents, kv
 from settee.node import scratch
 
 from .nodes import Nodes, PressedNodes
@@ -34,15 +33,9 @@ FRONT_RATE = 4_000
 FRONT = ["--rate", FRONT_RATE, "--gets", 90, "--connections", 48, "--warmup", 0]
 LONGEST_SECONDS = 3_600
 PIECE_BYTES = 1 << 20
-# The shortest that can be asked for, and what clusters come with.
-AUTO_FAILOVER_SECONDS, DEFAULT_FAILOVER_SECONDS = 1, 30
-# Until nodes that were just told to hold leases hold them.
-ARMING_SECONDS = 3.0
-FAILOVER_TIMEOUT = 60.0
-# No answer may fill a socket: pauses between two rounds of tries.
-TRY_EVERY = 0.001
 WRITE_STEPS = [(20_000, 0), (30_000, 0), (40_000, 0), (50_000, 0)]
-WRITE_OVERLOAD = (150_000, 0)
+# Half as much again: every set is written twice.
+WRITE_OVERLOAD = (75_000, 0)
 IDLE_NODES, IDLE_REPLICAS = 10, 2
 
 
@@ -174,75 +167,6 @@ def plain_copy(options, directory, megabytes):
     finally:
         source.unlink()
         copy.unlink(missing_ok=True)
-
-
-def failover(options):
-    """kill -9 of a node, then failover at once by hand, or by the cluster: until the first write to one of the dead node's
-    vBuckets is taken, and until all of them take one."""
-    rows = {"by hand": [], "by the cluster": []}
-    with Nodes(options, 4, {BUCKET: {"replicas": 1, "quota_mb": options.quota_mb}}) as server:
-        populate(options, server)
-        for number in range(options.rounds):
-            for way, row in rows.items():
-                progress(f"failover {way}, round {number + 1}")
-                # Not always the same one: some are the leader.
-                row.append(failed_over(server, server.cluster[number % 4], by_hand=way == "by hand"))
-    return {"rows": rows, "timeout": AUTO_FAILOVER_SECONDS}
-
-
-def failed_over(server, dead, by_hand):
-    cluster = server.cluster
-    cluster.auto_failover(True, timeout=DEFAULT_FAILOVER_SECONDS if by_hand else AUTO_FAILOVER_SECONDS, max_count=100)
-    time.sleep(ARMING_SECONDS)
-    waiting = {vb: chain[1:] for vb, chain in enumerate(server.chains()) if chain[0] == dead.address}
-    keys = key_of_each(len(server.chains()))
-    survivors = {node.address: server.connect(node) for node in server.running if node is not dead}
-    ordered = threading.Thread(target=cluster.fail_over, args=(dead,)) if by_hand else None
-    began = time.monotonic()
-    dead.kill()
-    if ordered:
-        ordered.start()
-    first = None
-    while waiting:
-        if time.monotonic() - began > FAILOVER_TIMEOUT:
-            raise SystemExit(f"{len(waiting)} vBuckets take no write {FAILOVER_TIMEOUT:.0f} s after the kill")
-        for address, client in survivors.items():
-            tried = [vb for vb, replicas in waiting.items() if address in replicas]
-            requests = [(kv.SET, 0, keys[vb], {"extras": bytes(8), "value": b"after"}) for vb in tried]
-            answers = documents.pipeline(client, requests)
-            for vb in [vb for vb, (_, answer) in zip(tried, answers) if answer.status == kv.OK]:
-                first = first or time.monotonic() - began
-                del waiting[vb]
-        time.sleep(TRY_EVERY)
-    everywhere = time.monotonic() - began
-    for client in survivors.values():
-        client.close()
-    if ordered:
-        ordered.join()
-    bring_back(server, dead)
-    return {"first": first, "all": everywhere}
-
-
-def bring_back(server, node):
-    cluster = server.cluster
-    cluster.wait_member(node, clusterMembership="inactiveFailed")
-    server.restart(node)
-    # Both at once: whoever is asked may be the one that just came back and does not know yet.
-    cluster.wait_member(node, clusterMembership="inactiveFailed", status="healthy")
-    cluster.recover(node, "delta")
-    cluster.rebalance()
-    cluster.wait_healthy(BUCKET)
-    cluster.rest.ok("POST", "/settings/autoFailover/resetCount", {})
-
-
-def key_of_each(vbuckets):
-    """A key for each vBucket."""
-    keys, number = {}, 0
-    while len(keys) < vbuckets:
-        key = f"failover-{number}".encode()
-        keys.setdefault(kv.vbucket_of(key, vbuckets), key)
-        number += 1
-    return keys
 
 
 def writes(options):

@@ -65,8 +65,8 @@ def rebalance_table(results):
     return f"{lead}\n\n{table(header, rows)}"
 
 
-def failover_table(results):
-    header = ["failover", "rounds", "first write taken, ms", "slowest", "all vBuckets take writes, ms", "slowest"]
+def outages_table(subject, results):
+    header = ["rounds", "first write taken, ms", "slowest", "all vBuckets take writes, ms", "slowest"]
 
     def milliseconds(row, name):
         values = [round[name] * 1e3 for round in row]
@@ -74,13 +74,23 @@ def failover_table(results):
 
     rows = [[way, str(len(row)), *milliseconds(row, "first"), *milliseconds(row, "all")]
             for way, row in results["rows"].items()]
+    return table([subject, *header], rows)
+
+
+def failover_table(results):
     lead = (f"Since the kill -9 of one of four nodes (a quarter of the vBuckets, one replica); the cluster itself is told to "
             f"wait for {results['timeout']} s.")
-    return f"{lead}\n\n{table(header, rows)}"
+    return f"{lead}\n\n{outages_table('failover', results)}"
+
+
+def split_table(results):
+    lead = (f"One of three nodes (one replica) is cut off from the others and not from clients; the cluster is told to wait for "
+            f"{results['timeout']} s where it fails the node over, and for 30 s where the cut ends before.")
+    return f"{lead}\n\n{outages_table('split', results)}"
 
 
 def writes_table(results):
-    return steps_table(results, ["20", "30", "40", "50"])
+    return steps_table(results, ["20", "30", "40", "50"], overload="75")
 
 
 def reads_table(results):
@@ -99,18 +109,14 @@ TABLES = (
     ("replication", "What copies cost", replication_table),
     ("rebalance", "Rebalance", rebalance_table),
     ("failover", "Failover", failover_table),
+    ("split", "A split of the network", split_table),
     ("writes", "Steps of writes with a replica, half resident", writes_table),
     ("reads", "Steps of reads with a replica, half resident", reads_table),
     ("idle", "Nodes with nothing to do", idle_table),
 )
 
 
-def markdown(results):
-    """All tables of which there are results."""
-    env = results["environment"]
-    parts = [f"{env['date']}, commit {env['commit']}, {env['machine']}; {env['rounds']} rounds of {env['seconds']:g} s; load "
-             f"average before the run {env['load_average_before']:.1f}."]
-    for part, title, build in TABLES:
-        if part in results:
-            parts += [f"#### {title}", build(results[part])]
-    return "\n\n".join(parts) + "\n"
+def circumstances(env):
+    """When and where all of this was measured."""
+    return (f"{env['date']}, commit {env['commit']}, {env['machine']}; {env['rounds']} rounds of {env['seconds']:g} s; load "
+            f"average before the run {env['load_average_before']:.1f}.")

@@ -80,7 +80,7 @@ def rate(options):
     cases = []
     for value_bytes in VALUE_BYTES:
         with ExitStack() as stack:
-            servers = [stack.enter_context(DEFINITIONS[name](options.server_core)) for name in options.servers]
+            servers = [stack.enter_context(DEFINITIONS[name](options)) for name in options.servers]
             for server in servers:
                 progress(f"filling {server.name} with {options.records} x {value_bytes} B")
                 fill(options, server, options.records, value_bytes)
@@ -128,7 +128,7 @@ def memory(options):
     cases = []
     for value_bytes in VALUE_BYTES:
         for name in options.servers:
-            with DEFINITIONS[name](options.server_core) as server:
+            with DEFINITIONS[name](options) as server:
                 progress(f"memory: {server.name}, {options.items} x {value_bytes} B")
                 server.settle()
                 before = server.resident_bytes()
@@ -146,7 +146,7 @@ def churn(options):
     items, sizes = options.items // 2, f"{CHURN_SIZES[0]}-{CHURN_SIZES[1]}"
     live = items * (KEY_BYTES + statistics.mean(CHURN_SIZES))
     for name in options.servers:
-        with DEFINITIONS[name](options.server_core) as server:
+        with DEFINITIONS[name](options) as server:
             progress(f"churn: {server.name}, {items} x {sizes} B, overwritten {CHURN_ROUNDS} times")
             server.settle()
             before = server.resident_bytes()
@@ -170,7 +170,7 @@ def subdoc(options):
     for value_bytes in SUBDOC_BYTES:
         records = min(options.records, 2_000_000_000 // value_bytes // 20)
         shape = ["--records", records, "--value", "json", "--value-bytes", value_bytes]
-        with DEFINITIONS["settee"](options.server_core) as server:
+        with DEFINITIONS["settee"](options) as server:
             progress(f"sub-documents of {value_bytes} B: filling")
             couchbase(options, server, "--populate", "--pipeline", 16, *shape)
             server.settle()
@@ -190,7 +190,7 @@ def subdoc(options):
 def durable(options):
     """Writes that are acknowledged when they are durable: the more writers, the more of them share a sync."""
     cases = []
-    with DEFINITIONS["settee-persistent"](options.server_core) as server:
+    with DEFINITIONS["settee-persistent"](options) as server:
         records = ["--records", min(options.records, 100_000), "--value-bytes", 1000]
         couchbase(options, server, "--populate", "--pipeline", 16, *records)
         server.settle()
@@ -218,7 +218,7 @@ def drain(options):
         for name, source, flags in DRAIN_SOURCES:
             if options.cases not in source:
                 continue
-            with DEFINITIONS[name](options.server_core) as server:
+            with DEFINITIONS[name](options) as server:
                 progress(f"drain from {source}: filling with {options.records} x {value_bytes} B")
                 couchbase(options, server, "--populate", "--pipeline", 16, "--records", options.records,
                           "--value-bytes", value_bytes)
@@ -245,7 +245,7 @@ def span(options):
     """The whole range of a server: threads of the client, shares of the measured maximum, and almost nothing."""
     cases = []
     records = ["--records", min(options.records, 100_000), "--value-bytes", 1000]
-    with DEFINITIONS["settee"](options.server_core) as server:
+    with DEFINITIONS["settee"](options) as server:
         couchbase(options, server, "--populate", "--pipeline", 16, *records)
 
         def measure(name, *flags):

@@ -11,6 +11,7 @@ from settee.cluster import Cluster
 from settee.kv import Client
 from settee.node import PASSWORD, USERNAME, scratch
 
+from .network import Network
 from .pressed import UnderPressure, disk_flags, figures, quota_mb
 from .servers import BUCKET, Server, pinned
 
@@ -28,25 +29,42 @@ class Nodes(Server):
     name = "settee cluster"
 
     def __init__(self, options, count, buckets, members=None, flags=()):
-        super().__init__(options.server_core)
+        super().__init__(options)
         self.options, self.count, self.members, self.buckets, self.flags = options, count, members, buckets, flags
         self.cluster = None
 
     def start(self):
         self.directory = scratch("bench-cluster")
-        self.cluster = Cluster(FIRST, self.directory, self.count, self.flags)
+        self.cluster = self.made()
+        try:
+            self.form()
+        except BaseException:
+            self.remove()
+            raise
+
+    def form(self):
         quota = sum(bucket.get("quota_mb", QUOTA_MB) for bucket in self.buckets.values())
         self.cluster.form(self.members, memoryQuota=quota + SPARE_MB)
         for name, bucket in self.buckets.items():
             self.cluster.rest.create_bucket(name, **{"quota_mb": QUOTA_MB, **bucket})
             self.cluster.wait_healthy(name)
 
+    def made(self):
+        """The cluster, of which nothing runs yet."""
+        return Cluster(FIRST, self.directory, self.count, self.flags)
+
     def stop(self):
         try:
             self.cluster.stop()
         finally:
-            self.cluster.kill()
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self.remove()
+
+    def remove(self):
+        """Whatever there is of it, but for the logs."""
+        self.cluster.kill()
+        for node in self.cluster.nodes:
+            self.keep_log(node.log, node.address)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
     def running(self):
@@ -74,7 +92,8 @@ class Nodes(Server):
 
     def connect(self, node, bucket=BUCKET):
         """A connection that is told a map that it has not seen yet, and no other one, with each refusal."""
-        return documents.connect(node, bucket, features=(*documents.FEATURES, kv.F_DEDUPE), timeout=5.0)
+        features = (*documents.FEATURES, kv.F_DEDUPE, kv.F_ALT, kv.F_DURABILITY)
+        return documents.connect(node, bucket, features=features, timeout=5.0)
 
     def chains(self, bucket=BUCKET):
         """The addresses of each vBucket's copies, the active first."""
@@ -83,10 +102,34 @@ class Nodes(Server):
         return [[names[number] for number in chain if number >= 0] for chain in told["vBucketMap"]]
 
 
+class SplitNodes(Nodes):
+    """Nodes on a network of their own."""
+
+    def made(self):
+        self.network = Network(self.count)
+        cluster = Cluster(self.network.address(0), self.directory, self.count, self.flags)
+        for number, node in enumerate(cluster.nodes):
+            node.launcher = self.network.launcher(number)
+            node.give_login()
+        return cluster
+
+    def remove(self):
+        super().remove()
+        self.network.remove()
+
+    def cut_off(self, node):
+        """From all others; clients still reach it."""
+        self.network.cut_off(self.cluster.nodes.index(node))
+
+    def heal(self):
+        self.network.heal()
+
+
 class PressedNodes(UnderPressure, Nodes):
     """Two nodes that both have everything, one of them as the replica, in less memory than it takes."""
 
     COUNT, REPLICAS = 2, 1
+    copies = REPLICAS + 1
 
     def __init__(self, options, ratio):
         self.quota = quota_mb(options.pressure_records, ratio, options.policy)
@@ -97,15 +140,15 @@ class PressedNodes(UnderPressure, Nodes):
     def watched(self):
         with ExitStack() as stack:
             clients = [stack.enter_context(Client(node.address, 11210, USERNAME, PASSWORD, BUCKET)) for node in self.running]
-            yield lambda: together([figures(client.stats()) for client in clients])
+            yield lambda: together([figures(client.stats() | client.stats(b"dcpagg")) for client in clients], self.copies)
 
 
-def together(told):
-    """One set of figures of several nodes' ones."""
+def together(told, copies):
+    """One set of figures of several nodes' ones. A set waits once for each copy: the queue is told in sets."""
     def combined(name):
         column = [one[name] for one in told]
         if name in HIGHEST:
             return max(column)
         return sum(column) / len(column) if name in MEANS else sum(column)
 
-    return {name: combined(name) for name in told[0]}
+    return {name: combined(name) / (copies if name == "queue" else 1) for name in told[0]}

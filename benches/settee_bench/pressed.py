@@ -2,15 +2,16 @@
 
 Sizes follow the production reports: keys of 36 bytes, values of 750 to 1,250. The quota is computed from the share of
 the values that shall stay in memory; what really is resident is asked and told, never assumed. The sampler asks the
-server once a second, and the kernel about the server's threads.
+server once a second, and the kernel about the server's threads and its disk.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from settee.kv import Client
@@ -33,7 +34,8 @@ ROOMY_SHARE = 0.65
 FIXED_MB = 4
 # The least that a bucket can have.
 QUOTA_MB_MIN = 100
-QUEUES = ("ep_queue_size", "ep_flusher_todo")
+# What waits for the disk, and, of clusters, for a replica.
+QUEUES = ("ep_queue_size", "ep_flusher_todo", "replication:items_remaining")
 DRAIN_TIMEOUT = 180.0
 
 
@@ -53,6 +55,9 @@ def quota_mb(records, ratio, policy):
 
 class UnderPressure:
     """What is asked of servers whose data does not fit their memory. `watched` is a context whose value tells figures."""
+
+    # So many nodes write each document to their disks.
+    copies = 1
 
     def fill(self):
         """Every record once, then rest. Returns the resident share of the values."""
@@ -80,7 +85,7 @@ class Pressed(UnderPressure, SetteePersistent):
     """`settee serve` with one bucket that has less memory than data."""
 
     def __init__(self, options, ratio, policy="valueOnly", name="settee pressed"):
-        super().__init__(options.server_core)
+        super().__init__(options)
         self.options, self.ratio, self.policy, self.name = options, ratio, policy, name
         self.quota = quota_mb(options.pressure_records, ratio, policy)
 
@@ -180,7 +185,9 @@ class Sampler:
             while not self.over.is_set():
                 sample = look()
                 compaction = sum(thread_seconds(pid, "compaction") for pid in self.server.process_ids)
-                sample |= {"at": time.monotonic() - self.began, "compaction_cpu": compaction}
+                sample |= {"at": time.monotonic() - self.began, "compaction_cpu": compaction,
+                           "disk_free": shutil.disk_usage(self.server.directory).free,
+                           "disk_taken": taken_bytes(self.server.directory)}
                 self.samples.append(sample)
                 self.over.wait(self.EVERY)
 
@@ -204,6 +211,16 @@ def thread_seconds(pid, name):
         except (FileNotFoundError, ProcessLookupError):
             continue
     return total / 1e9
+
+
+def taken_bytes(directory):
+    """What the files of a directory take of the disk; those that go meanwhile take nothing."""
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(folder, name)).st_blocks * 512
+    return total
 
 
 def written_bytes(pid):

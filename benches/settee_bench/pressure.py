@@ -2,12 +2,14 @@
 
 The steps are those of a published test that no rate of it was accepted in: 40, 60, 80, 100 thousand sets/s with 10
 thousand gets/s, and 25, 50, 75, 100 thousand gets/s with 10 thousand sets/s. They are scaled by one factor, the
-measured maximum of persisted sets/s over 100,000, which is fixed before the first step. A step is accepted if at
-least 99 % of what was offered was carried out in its time, nothing was refused for good, and the queue for the disk did not grow.
+measured maximum of persisted sets/s over 100,000, which is fixed before the first step; a set that two nodes write to
+their disks is two persisted sets. A step is accepted if at least 99 % of what was offered was carried out in its time,
+nothing was refused for good, and the queue for the disk did not grow.
 """
 
 import statistics
 import sys
+from itertools import pairwise
 
 from .pressed import Pressed, Sampler, attempt, shape
 
@@ -34,7 +36,7 @@ def half_resident(options):
 
 
 def maximum(options, server):
-    """Persisted sets/s with everything that the client can offer, once the queue for the disk is as long as it gets;
+    """Sets/s that become persistent with everything that the client can offer, once the queue for the disk is as long as it gets;
     what it still grows by is taken off."""
     def fast(seconds):
         return attempt(options, server, "--closed", "--gets", 0, *CONNECTIONS, *shape(options.pressure_records),
@@ -45,7 +47,7 @@ def maximum(options, server):
     result = fast(options.step_seconds / 4)
     grown = server.stats()["queue"] - before
     most = (result["ops"] - max(0, grown)) / result["seconds"]
-    progress(f"maximum: {most:,.0f} persisted sets/s")
+    progress(f"maximum: {most:,.0f} sets/s, persisted by {server.copies}")
     return most
 
 
@@ -53,9 +55,12 @@ def scaled_steps(options, server, steps):
     """Steps whose rates are scaled to what this machine can do, fixed before the first."""
     resident = server.fill()
     most = maximum(options, server)
-    factor = most / SCALE
+    # What that has left behind, on the way to disk and on it, is none of the first step's.
+    server.drain()
+    server.settle()
+    factor = most * server.copies / SCALE
     rows = [step(options, server, factor, *rates) for rates in steps]
-    return {"maximum": most, "factor": factor, "resident": resident, "quota_mb": server.quota,
+    return {"maximum": most, "copies": server.copies, "factor": factor, "resident": resident, "quota_mb": server.quota,
             "records": options.pressure_records, "seconds": options.step_seconds, "rows": rows}
 
 
@@ -101,15 +106,40 @@ def step(options, server, factor, sets, gets, rest=True):
     sampler.align(result)
     after = server.stats()
     row = judged(result, sampler, rates, options.step_seconds)
-    row |= {
+    row |= circumstances(result, sampler.samples) | {
         "fetched_per_get": (after["fetched"] - before["fetched"]) / max(1, result["hits"]),
         "resident": (before["resident"], after["resident"]), "refused": after["refused"] - before["refused"],
         "pressure_step": max(sampler.column("step"), default=0),
         "series": [(sample["at"], sample["queue"]) for sample in sampler.samples],
+        "by_second": by_second(result["intervals"], sampler.samples),
         "drained_in": server.drain() if rest else None,
     }
     progress(f"  {verdict(row)}: {row['carried_out']:.1%}, queue {row['queue_first']:,.0f} -> {row['queue_last']:,.0f}")
     return row
+
+
+def circumstances(result, samples):
+    """What may explain a step that was not accepted: what refused operations were told, the disk, and of a core what
+    compaction took, on the average and in its busiest second. Nothing of the latter two where the server did not answer."""
+    told = {"failures": result["failures"], "temporary_reasons": result["temporary_failure_reasons"]}
+    if len(samples) < 2:
+        return {**told, "disk": None, "compaction": None}
+    free, shares = [sample["disk_free"] for sample in samples], compaction_shares(samples)
+    disk = {"free_first": free[0], "free_least": min(free), "taken_most": max(sample["disk_taken"] for sample in samples)}
+    return {**told, "disk": disk, "compaction": {"mean": statistics.mean(shares.values()), "most": max(shares.values())}}
+
+
+def by_second(intervals, samples):
+    """What each second was like, and how much of a core compaction took in it: where do the tails come from?"""
+    shares = compaction_shares(samples)
+    return [{**{name: interval[name] for name in ("second", "ops", "p50_us", "p99_us", "max_us")},
+             "compaction": shares.get(int(interval["second"]))} for interval in intervals]
+
+
+def compaction_shares(samples):
+    """How much of a core compaction took, by the second from which on it did."""
+    return {int(one["at"]): (two["compaction_cpu"] - one["compaction_cpu"]) / (two["at"] - one["at"])
+            for one, two in pairwise(samples)}
 
 
 def verdict(row):

@@ -3,7 +3,7 @@
 from .report import table
 
 PERCENTILES = ("p50", "p95", "p99", "p99.9")
-# More than any server that is offered it by the rule of scaling can do.
+# Half as much again as the machine can do.
 OVERLOAD = "150"
 
 
@@ -32,17 +32,52 @@ STEP_HEADER = [
 ]
 
 
-def steps_table(results, names):
+def steps_table(results, names, overload=OVERLOAD):
+    persisted = "once" if results["copies"] == 1 else f"by {results['copies']} nodes"
     lead = (f"{results['records']:,} records, quota {results['quota_mb']} MiB, {results['resident']:.0f} % resident after "
-            f"filling; {results['seconds']:g} s a step; maximum {results['maximum']:,.0f} persisted sets/s, so factor "
-            f"{results['factor']:.2f}.")
+            f"filling; {results['seconds']:g} s a step; maximum {results['maximum']:,.0f} sets/s, each "
+            f"persisted {persisted}, so factor {results['factor']:.2f}.")
     rows = [step_row(name, row) for name, row in zip(names, results["rows"])]
     if "overload" in results:
-        rows += [step_row(OVERLOAD, results["overload"], "not waited for"),
+        rows += [step_row(overload, results["overload"], "not waited for"),
                  step_row(f"{names[0]} at once after", results["after"])]
         recovered = duration(results["after"]["recovered_in"])
-        lead += f" After {OVERLOAD} the queue was as short as in the step {names[0]} after {recovered}."
-    return f"{lead}\n\n{table(STEP_HEADER, rows)}"
+        lead += f" After {overload} the queue was as short as in the step {names[0]} after {recovered}."
+    return "\n\n".join([lead, table(STEP_HEADER, rows), *explanations(results, names, overload)])
+
+
+def explanations(results, names, overload):
+    """A list of the steps that were not accepted, or nothing."""
+    steps = [*zip(names, results["rows"])]
+    if "overload" in results:
+        steps += [(overload, results["overload"]), (f"{names[0]} at once after", results["after"])]
+    refused = [f"- {name} was not accepted: {explanation(row)}." for name, row in steps if not row["accepted"]]
+    return ["\n".join(refused)] if refused else []
+
+
+def explanation(row):
+    """Why a step may not have been accepted, as far as was looked at."""
+    told = [f"{count:,} times \"{words}\"" for words, count in by_count(row["temporary_reasons"])]
+    parts = [f"temporary failures {'; '.join(told)}"] if told else []
+    parts += [f"{count:,} errors {name}" for name, count in by_count(row["failures"])]
+    if row["unsent"]:
+        parts.append(f"{row['unsent']:,} operations never sent")
+    if not row["flat"]:
+        parts.append("the queue for the disk grew")
+    if disk := row["disk"]:
+        parts.append(f"free disk space {gigabytes(disk['free_first'])} at first, {gigabytes(disk['free_least'])} at least, data "
+                     f"{gigabytes(disk['taken_most'])} at most")
+    if compaction := row["compaction"]:
+        parts.append(f"compaction took {compaction['mean']:.0%} of a core, {compaction['most']:.0%} in its busiest second")
+    return "; ".join(parts)
+
+
+def by_count(counts):
+    return sorted(counts.items(), key=lambda item: -item[1])
+
+
+def gigabytes(number):
+    return f"{number / 1e9:.1f} GB"
 
 
 def writes_table(results):

@@ -1,5 +1,7 @@
-"""Medians, spreads and ratios as Markdown tables."""
+"""Medians, spreads and ratios as Markdown tables, each in a section that says when and where it was measured."""
 
+import re
+from itertools import pairwise
 from statistics import median
 
 BEGIN, END = "<!-- results: written by benches/run --update-docs -->", "<!-- end of results -->"
@@ -88,29 +90,44 @@ def drain_table(cases):
     return table(header, rows)
 
 
-def markdown(results, more=()):
-    """All tables of which there are results; `more` are (part, title, builder) of other modules."""
-    env = results["environment"]
-    parts = [
-        f"{env['date']}, commit {env['commit']}, {env['memcached']}, {env['machine']}; {env['protocol']} protocol, "
-        f"{env['rounds']} rounds of {env['seconds']:g} s over {env['records']:,} records; load average before the "
-        f"run {env['load_average_before']:.1f}."
-    ]
-    for part, title, build in (
-        ("rate", "Rates", rate_table), ("memory", "Memory per item", memory_table), ("churn", "Churn", churn_table),
-        ("subdoc", "Sub-documents (memory only)", subdoc_table), ("durable", "Durable writes", durable_table),
-        ("drain", "DCP", drain_table), ("span", "The whole range (GET of 1,000 B)", span_table), *more,
-    ):
-        if results.get(part):
-            parts += [f"### {title}", build(results[part])]
-    return "\n\n".join(parts) + "\n"
+TABLES = (
+    ("rate", "Rates", rate_table), ("memory", "Memory per item", memory_table), ("churn", "Churn", churn_table),
+    ("subdoc", "Sub-documents (memory only)", subdoc_table), ("durable", "Durable writes", durable_table),
+    ("drain", "DCP", drain_table), ("span", "The whole range (GET of 1,000 B)", span_table),
+)
 
 
-def update(path, tables, marker=BEGIN):
-    """Replaces what is between a marker and the next end."""
-    text = path.read_text()
-    head, begin, rest = text.partition(marker)
-    _, end, tail = rest.partition(END)
+def circumstances(env):
+    """When and where all of this was measured."""
+    return (f"{env['date']}, commit {env['commit']}, {env['memcached']}, {env['machine']}; {env['protocol']} protocol, "
+            f"{env['rounds']} rounds of {env['seconds']:g} s over {env['records']:,} records; load average before the "
+            f"run {env['load_average_before']:.1f}.")
+
+
+def markdown(results, tables, measured, level):
+    """A section for each part of which there are results. `tables` are (part, title, builder), headings of this level."""
+    return "\n\n".join(
+        f"{'#' * level} {title}\n\n{measured}\n\n{build(results[part]).strip()}"
+        for part, title, build in tables if results.get(part)
+    ) + "\n"
+
+
+def sections(text, level):
+    """By title, each heading of this level with what follows it."""
+    heading = re.compile(rf"^#{{{level}}} (.*)$", re.MULTILINE)
+    starts = [found.start() for found in heading.finditer(text)]
+    parts = [text[start:end].strip() for start, end in pairwise([*starts, len(text)])]
+    return {heading.match(part)[1]: part for part in parts}
+
+
+def update(path, fresh, tables, level, marker=BEGIN):
+    """Puts fresh sections between a marker and the next end, in the order of `tables`. What was not measured this time
+    stays as it is."""
+    head, begin, rest = path.read_text().partition(marker)
+    before, end, tail = rest.partition(END)
     if not (begin and end):
         raise SystemExit(f"{path} lacks the markers {marker} and {END}")
-    path.write_text(f"{head}{marker}\n\n{tables}\n{END}{tail}")
+    parts = {**sections(before, level), **sections(fresh, level)}
+    titles = [title for _, title, _ in tables]
+    order = [title for title in titles if title in parts] + [title for title in parts if title not in titles]
+    path.write_text("\n\n".join([f"{head}{marker}", *(parts[title] for title in order), f"{END}{tail}"]))

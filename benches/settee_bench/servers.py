@@ -1,5 +1,6 @@
 """The processes under test. Each is pinned to the server's core with all its threads and seen from outside only:
-CPU time and resident memory from /proc, so that a server's own opinion never enters a figure.
+CPU time and resident memory from /proc, so that a server's own opinion never enters a figure. Their data goes with them; their
+logs stay, or nobody could tell afterwards what one meant by an error.
 """
 
 import os
@@ -17,6 +18,13 @@ BUCKET = "bench"
 CONNECTIONS = 4096
 # A process that rests still wakes up for its timers; more than this share of a core is work.
 RESTING_SHARE = 0.02
+
+
+def keep_logs(options, folder):
+    """Servers that are made with these options from now on leave their logs here, and nothing else is here."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    options.logs = folder
 
 
 @contextmanager
@@ -39,8 +47,8 @@ class Server:
     # What it speaks, if it does not speak what the command line says.
     protocol = None
 
-    def __init__(self, core):
-        self.core = core
+    def __init__(self, options):
+        self.core, self.logs = options.server_core, options.logs
         self.process_id = None
 
     @property
@@ -67,6 +75,12 @@ class Server:
             quiet = quiet + 1 if self.cpu_seconds() - before <= resting else 0
         os.sync()
         return self.cpu_seconds() - begin
+
+    def keep_log(self, log, name):
+        """Among those of this part of the measurement, in the order in which its servers ended."""
+        if log.exists():
+            number = len(list(self.logs.iterdir())) + 1
+            shutil.copy(log, self.logs / f"{number:02}-{name.replace(' ', '-')}.log")
 
     def __enter__(self):
         with pinned(self.core):
@@ -132,7 +146,10 @@ class Settee(Server):
         wait_for_port(self.host, self.port)
 
     def stop(self):
-        self.node.stop(timeout=120)
+        try:
+            self.node.stop(timeout=120)
+        finally:
+            self.keep_log(self.node.log, self.name)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

@@ -56,6 +56,16 @@ def test_every_node_tells_the_same(cluster, bucket):
     assert len({pool["clusterName"] for pool in told}) == 1
 
 
+def test_a_bucket_is_compacted_on_every_node(cluster, bucket):
+    path = f"/pools/default/buckets/{BUCKET}/controller/compactBucket"
+    cluster[1].rest.ok("POST", path)
+    cluster[2].pause()
+    answer = cluster[1].rest.request("POST", path)
+    cluster[2].resume()
+    assert (answer.status, cluster[2].address in answer.text) == (500, True), answer.text
+    cluster.wait_healthy(BUCKET)
+
+
 def test_a_dead_node_is_failed_over_and_recovered(cluster, bucket):
     dead = cluster[2]
     dead.kill()
@@ -64,8 +74,9 @@ def test_a_dead_node_is_failed_over_and_recovered(cluster, bucket):
     cluster.wait_member(dead, clusterMembership="inactiveFailed")
     check_documents(cluster)
     dead.start()
+    # It was active when it was last told anything.
+    dead.rest.ok("POST", "/controller/setRecoveryType", {"otpNode": dead.name, "recoveryType": "delta"})
     cluster.wait_member(dead, status="healthy")
-    cluster.recover(dead, "delta")
     cluster.rebalance()
     cluster.wait_healthy(BUCKET)
     check_documents(cluster)

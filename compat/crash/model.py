@@ -109,7 +109,8 @@ class Document:
     def settle(self, found):
         """What was found after a restart is on disk: a promise from here on."""
         if found is None:
-            self.versions = [Version(None, cas=self.matched.cas, seqno=self.matched.seqno_on_disk)]
+            # Of deletions that nobody promised, the last may have been lost with its seqno, which is then given anew.
+            self.versions = [Version(None, cas=self.matched.cas, seqno=self.vouches)]
         else:
             value, flags, expiry, cas = found
             self.cas_max = max(self.cas_max, cas)

@@ -81,6 +81,16 @@ class Judgement(unittest.TestCase):
         with self.assertRaises(Broken):
             second.judge((b"old", 1, 0, 20), NOW)
 
+    def test_a_deletion_that_may_have_been_lost_vouches_for_nothing_later(self):
+        made = Document(b"key", 7)
+        store(made, b"a", 1)
+        made.attempt(Version(None, seqno=2, cas=20))
+        made.judge(None, NOW)
+        made.settle(None)
+        store(made, b"b", 2)
+        made.judge(None, NOW)
+        judge_vbuckets([made])
+
     def test_cas_never_goes_back(self):
         with self.assertRaises(Broken):
             store(document(seqno=5), b"new", 4)

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 
 from install import InstallError, steady_commands
 from settee.cluster import Cluster
-from settee.node import PASSWORD, USERNAME, scratch
+from settee.node import PASSWORD, USERNAME, scratch, tail
 
 BUCKET = "steady"
 NODES, MEMBERS, REPLICAS = 4, 3, 2
@@ -36,7 +36,7 @@ NOTICE_SECONDS = 5.0
 REPLICATION_SECONDS = 1.0
 READY_SECONDS = 60.0
 DONE_SECONDS = 60.0
-SHOWN = 5
+SHOWN = 3
 
 
 def now():
@@ -70,7 +70,7 @@ class Client:
         until = time.monotonic() + READY_SECONDS
         while not self.said["ready"]:
             if time.monotonic() > until or self.process.poll() is not None:
-                raise SystemExit(f"{self.name} does not get ready:\n{self.log.read_text(errors='replace')[-3000:]}")
+                self.give_up("does not get ready")
             time.sleep(0.05)
 
     def finish(self):
@@ -81,7 +81,11 @@ class Client:
             code = "no end"
         self.listener.join(5)
         if code != 0 or not self.said["done"]:
-            raise SystemExit(f"{self.name} ended with {code}:\n{self.log.read_text(errors='replace')[-3000:]}")
+            self.give_up(f"ended with {code}, and has {'' if self.said['done'] else 'not '}come to its end")
+
+    def give_up(self, why):
+        print(f"-- what {self.name} said beside its answers ({self.log}):\n{tail(self.log)}")
+        raise SystemExit(f"{self.name} {why}")
 
     def __enter__(self):
         return self
@@ -143,7 +147,7 @@ def change(cluster, windows):
 
 
 def judged(client, windows):
-    """What this client has to complain about, in words."""
+    """Says how this client fared. The first of what it has to complain about, in words."""
     errors = [error for error in client.said["error"] if not windows.allows(error)]
     wrong = [wrong for wrong in client.said["wrong"] if not windows.undoes(wrong)]
     allowed = [error for error in client.said["error"] if windows.allows(error)]
@@ -154,10 +158,11 @@ def judged(client, windows):
         f"{client.name}: {operations} writes and reads; {len(allowed)} errors, the last {ends:.1f} s after the kill; "
         f"{undone} plain writes undone by it; {len(errors)} other errors, {len(wrong)} wrong"
     )
+    complaints = [] if operations else [f"{client.name}: no operations"]
     for complaint in (errors + wrong)[:SHOWN]:
         after = {name: complaint["at"] - getattr(windows, name) for name in ("killed", "failed_over")}
-        print(f"   {json.dumps(complaint)[:600]} (ms after: {after})")
-    return operations > 0 and not errors and not wrong
+        complaints.append(f"{client.name}: (ms after: {after}) {json.dumps(complaint)[:600]}")
+    return complaints
 
 
 def main():
@@ -181,7 +186,9 @@ def main():
             change(cluster, windows)
             for client in clients:
                 client.finish()
-        sys.exit(0 if all([judged(client, windows) for client in clients]) else 1)
+        complaints = [complaint for client in clients for complaint in judged(client, windows)]
+        # At the end, where what went well does not bury them; then the exit code is 1.
+        sys.exit("\n".join(complaints) or None)
 
 
 if __name__ == "__main__":

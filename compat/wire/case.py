@@ -1,6 +1,7 @@
 """Connections to the server that `compat/run wire` started."""
 
 import os
+import time
 import unittest
 import uuid
 
@@ -15,6 +16,13 @@ REST = Rest(ADDRESS, 8091, USERNAME, PASSWORD)
 
 def client(features=kv.Client.FEATURES, bucket=BUCKET, **options):
     return kv.Client(ADDRESS, 11210, USERNAME, PASSWORD, bucket, features, **options)
+
+
+def eventually(holds, seconds=20):
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it never came to be"
+        time.sleep(0.05)
 
 
 class WireCase(unittest.TestCase):

@@ -1,21 +1,12 @@
 """Quotas of buckets that hold something, changed over REST while they serve."""
 
-import time
-
-from case import REST, WireCase, client
+from case import REST, WireCase, client, eventually
 from settee import kv
 
 MIB = 1024 * 1024
 DOCUMENTS = 150
 # With 93 % of it in use a quota of so many holds them and what comes with them.
 NEEDED_MIB = range(DOCUMENTS, DOCUMENTS + 30)
-
-
-def eventually(holds, seconds=20):
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "it never came to be"
-        time.sleep(0.05)
 
 
 class Quotas(WireCase):

@@ -18,6 +18,19 @@ class ClusterNode(Node):
     """A node that can be stopped for a while."""
 
     paused = False
+    # What it asks for before it is part of a cluster.
+    login = ("", "")
+
+    def give_login(self):
+        """It is set up from its first start on; of one that is not, only its own machine may do that."""
+        self.login = (USERNAME, PASSWORD)
+        self.environment = {"SETTEE_INIT_USERNAME": USERNAME, "SETTEE_INIT_PASSWORD": PASSWORD}
+
+    def initialise(self, **changes):
+        if all(self.login):
+            self.rest.ok("POST", "/pools/default", changes)
+            return self
+        return super().initialise(**changes)
 
     def pause(self):
         """SIGSTOP: it is there, and says nothing."""
@@ -93,7 +106,8 @@ class Cluster:
         if group is not None:
             groups = self.rest.get("/pools/default/serverGroups").json["groups"]
             path = next(known["addNodeURI"] for known in groups if known["name"] == group)
-        form = {"hostname": f"http://{node.address}:8091", "user": "", "password": "", "services": "kv"}
+        user, password = node.login
+        form = {"hostname": f"http://{node.address}:8091", "user": user, "password": password, "services": "kv"}
         self.rest.ok("POST", path, form)
 
     def start_rebalance(self, remove=(), **more):

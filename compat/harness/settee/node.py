@@ -30,12 +30,24 @@ def binary():
     return Path(os.environ.get("SETTEE_BINARY", ROOT / target / "release" / "settee"))
 
 
+SCRATCH = ROOT / "target" / "compat"
+"""Where suites keep what their servers write."""
+
+
 def scratch(name):
     """An empty directory for one run; the previous run's is removed."""
-    path = ROOT / "target" / "compat" / name
+    path = SCRATCH / name
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     return path
+
+
+def tail(log, lines=6, alarms=8, characters=300):
+    """The end of a log, if there is one: its last lines, and of those before them the last that are more than information."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    told = text.splitlines()
+    before = [line for line in told[:-lines] if " INFO " not in line]
+    return "\n".join(line[:characters] for line in before[-alarms:] + told[-lines:])
 
 
 class Node:
@@ -49,6 +61,8 @@ class Node:
         self.ports_file = self.directory / "ports.json"
         self.options = list(options)
         self.environment = environment or {}
+        # What it is run by: `ip netns exec NAME`, say. It has to become the server, so that its process id is the server's.
+        self.launcher = []
         self.process = None
         self.killed = False
         self.ports = {}
@@ -65,7 +79,7 @@ class Node:
         """Start, and wait until the ports are served. Returns the seconds that took."""
         self.ports_file.unlink(missing_ok=True)
         self.killed = False
-        command = [binary(), "serve", "--data-dir", self.data, "--listen", self.address]
+        command = [*self.launcher, binary(), "serve", "--data-dir", self.data, "--listen", self.address]
         command += ["--ports-file", self.ports_file, *self.options]
         began = time.monotonic()
         with open(self.log, "ab") as log:
@@ -131,9 +145,8 @@ class Node:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return [line for line in text.splitlines() if "panicked at" in line]
 
-    def tail(self, lines=30):
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return "\n".join(text.splitlines()[-lines:])
+    def tail(self):
+        return tail(self.log)
 
     def __enter__(self):
         self.start()

@@ -123,7 +123,7 @@ impl Api {
         body: Incoming,
         from: Connection,
     ) -> Result<Reply, Refusal> {
-        let meta = self.control.metadata();
+        let mut meta = self.control.metadata();
         let bad_request = || reply::text(StatusCode::BAD_REQUEST, "Bad Request");
         let path = segments(parts.uri.path()).ok_or_else(bad_request)?;
         let query = Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).ok_or_else(bad_request)?;
@@ -139,6 +139,11 @@ impl Api {
         };
         let body = read_body(&parts, body, limit).await?;
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
+        if is_change(&method, user.domain) {
+            // Judged by what was known here, a change that follows on one made at another node would be refused.
+            self.control.catch_up().await;
+            meta = self.control.metadata();
+        }
         let status = self.control.cluster_status();
         let figures = match (routes::shows_figures(&path), user.domain) {
             (false, _) => ClusterFigures::default(),
@@ -162,6 +167,12 @@ impl Surface for Api {
             }
         })
     }
+}
+
+/// Whether a request may change the cluster. Nodes among themselves say what keeps the cluster together, and wait for
+/// nothing.
+fn is_change(method: &Method, domain: Domain) -> bool {
+    *method != Method::GET && !matches!(domain, Domain::Anonymous | Domain::Internal)
 }
 
 /// Path segments, decoded; `None` when an escape is malformed. Repeated slashes count as one.

@@ -9,7 +9,9 @@ use std::{
 };
 
 use base::NodeId;
-use cluster::{Applied, ClusterError, Command, Metadata, NodeInfo, auth::Identity, consensus::Epoch};
+use cluster::{
+    Applied, Authority, ClusterError, Command, Metadata, NodeInfo, auth::Identity, consensus::Epoch,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster_status::ClusterStatus;
@@ -28,6 +30,11 @@ pub trait NodeControl: Send + Sync + 'static {
     /// Decides, makes durable and carries out a command: when it resolves with success, a bucket that was created is
     /// being served and one that was dropped is gone.
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>>;
+    /// Waits until [`NodeControl::metadata`] has everything that anybody was told to be done before this was called; or for a
+    /// moment, where nobody can say what that is.
+    fn catch_up(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
     /// How the cluster is: never waits, and is a second old at most while there is a leader.
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::default()
@@ -42,6 +49,9 @@ pub trait NodeControl: Send + Sync + 'static {
     /// Makes this node part of another cluster, and forgets the one it had to itself: when it resolves with success, the
     /// metadata is that cluster's.
     fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>>;
+    /// Makes this node new, whatever it belongs to, without telling anybody: when it resolves with success, it serves
+    /// nothing, and nobody administers it.
+    fn reset(&self) -> BoxFuture<'_, Result<(), ClusterError>>;
     /// Sends a request to the REST interface of another node, and waits for the whole answer: its status and body.
     fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>>;
     /// Empties a bucket.
@@ -85,17 +95,34 @@ pub struct JoinOffer {
     pub epoch: Epoch,
     /// Password of the internal user by which nodes know each other.
     pub secret: String,
+    /// What vouches for nodes under TLS.
+    #[serde(default)]
+    pub authority: Option<Authority>,
     /// Every member, the new one included.
     pub members: Vec<NodeInfo>,
+}
+
+/// Another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Callee {
+    /// A member of this cluster, which is spoken to as the cluster says.
+    Member(NodeId),
+    /// One of which nothing is known but where it is.
+    Stranger {
+        /// Its name or address.
+        host: String,
+        /// Its REST port.
+        port: u16,
+        /// Whether that is the one for TLS.
+        tls: bool,
+    },
 }
 
 /// A request to another node's REST interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCall {
-    /// Its name or address.
-    pub host: String,
-    /// Its REST port.
-    pub port: u16,
+    /// To whom.
+    pub to: Callee,
     /// `GET`, `POST`.
     pub method: String,
     /// With its query.
@@ -158,6 +185,8 @@ pub struct BucketStatsView {
     pub links_items_remaining: u64,
     /// See `links_items_sent`.
     pub links_bytes_sent: u64,
+    /// What those bytes would be without compression.
+    pub links_inflated_bytes_sent: u64,
     /// Replicas that shall follow another node's copy now, and do not.
     pub replicas_cut_off: u64,
 }
@@ -218,14 +247,20 @@ pub struct NodeMemory {
     pub forwarding: u64,
     /// The log of the metadata, and messages about it.
     pub consensus: u64,
-    /// The rest of what is resident: code, stacks, holes of the allocator.
+    /// What the allocator has been given back and keeps.
+    #[serde(default)]
+    pub allocator: u64,
+    /// Pages of files that are mapped: the program itself.
+    #[serde(default)]
+    pub code: u64,
+    /// The rest of what is resident: stacks, and what nobody counts.
     pub other: u64,
 }
 
 impl NodeMemory {
     /// All of them, with the words for statistics.
     #[must_use]
-    pub fn pools(&self) -> [(&'static str, u64); 7] {
+    pub fn pools(&self) -> [(&'static str, u64); 9] {
         [
             ("buckets", self.buckets),
             ("arena_holes", self.arena_holes),
@@ -233,6 +268,8 @@ impl NodeMemory {
             ("connections", self.connections),
             ("forwarding", self.forwarding),
             ("consensus", self.consensus),
+            ("allocator", self.allocator),
+            ("code", self.code),
             ("other", self.other),
         ]
     }

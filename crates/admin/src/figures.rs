@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     call::Call,
-    control::{BucketStatsView, NodeCall, NodeControl, SystemStats},
+    control::{BucketStatsView, Callee, NodeCall, NodeControl, SystemStats},
     reply::{self, Outcome},
 };
 
@@ -35,6 +35,9 @@ pub(crate) struct NodeFigures {
     pub(crate) buckets: BTreeMap<String, BucketStatsView>,
     /// Buckets that serve.
     pub(crate) ready: BTreeSet<String>,
+    /// The certificate that its TLS ports show to clients, in PEM.
+    #[serde(default)]
+    pub(crate) certificate: Option<String>,
 }
 
 impl NodeFigures {
@@ -45,6 +48,7 @@ impl NodeFigures {
             system: control.system(),
             buckets: names().filter_map(|name| Some((name.clone(), control.bucket_stats(name)?))).collect(),
             ready: names().filter(|name| control.bucket_is_ready(name)).cloned().collect(),
+            certificate: control.certificate_pem(),
         }
     }
 
@@ -122,6 +126,7 @@ fn add(a: BucketStatsView, b: &BucketStatsView) -> BucketStatsView {
         links_items_sent: a.links_items_sent + b.links_items_sent,
         links_items_remaining: a.links_items_remaining + b.links_items_remaining,
         links_bytes_sent: a.links_bytes_sent + b.links_bytes_sent,
+        links_inflated_bytes_sent: a.links_inflated_bytes_sent + b.links_inflated_bytes_sent,
         replicas_cut_off: a.replicas_cut_off + b.replicas_cut_off,
     }
 }
@@ -207,8 +212,7 @@ async fn ask(control: &dyn NodeControl, question: NodeCall) -> Option<NodeFigure
 
 fn question(meta: &Metadata, node: &NodeInfo) -> NodeCall {
     NodeCall {
-        host: node.host.clone(),
-        port: node.ports.mgmt,
+        to: Callee::Member(node.id),
         method: "POST".into(),
         path: PATH.into(),
         credentials: Some((INTERNAL_USER.into(), meta.secret.clone())),

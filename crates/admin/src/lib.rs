@@ -30,7 +30,7 @@ mod views;
 pub use api::Api;
 pub use cluster_status::{BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
 pub use control::{
-    AuditEvent, AuditKind, BoxFuture, BucketStatsView, JoinOffer, NodeCall, NodeControl, NodeMemory,
+    AuditEvent, AuditKind, BoxFuture, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory,
     PhaseView, SystemStats,
 };
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION};

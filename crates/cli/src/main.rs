@@ -4,6 +4,7 @@
 //! error that says what to do next, and exit code 1 (2 for wrong usage, which clap reports).
 
 mod commands;
+mod log;
 mod progress;
 mod songs;
 

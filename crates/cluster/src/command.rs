@@ -16,6 +16,7 @@ use crate::{
     auth::{Credentials, Domain, Identity},
     bucket::{self, BucketParams},
     collections,
+    encryption::Authority,
     moves::VbChange,
     rebalancing::{FailOver, StartGracefulFailover, StartRebalance},
     roles::RoleGrant,
@@ -34,6 +35,8 @@ pub enum Command {
     /// A node leaves: one that never counted or does not any more.
     #[allow(missing_docs, reason = "names say it")]
     RemoveNode { node: NodeId },
+    /// Nodes that were failed over and have left serve nothing any more.
+    ForgetDeparted(Vec<NodeId>),
     /// Gives a node another host name.
     #[allow(missing_docs, reason = "names say it")]
     RenameNode { node: NodeId, host: String },
@@ -78,6 +81,11 @@ pub enum Command {
     ArmAutoFailover,
     /// Sets the password of the internal user by which nodes know each other.
     SetSecret(String),
+    /// Gives a cluster that has none what vouches for its nodes under TLS.
+    SetAuthority(Authority),
+    /// Whether others speak to a node under TLS.
+    #[allow(missing_docs, reason = "names say it")]
+    SetNodeEncryption { node: NodeId, on: bool },
     /// Replaces the full administrator.
     SetAdmin(Admin),
     /// Creates a bucket.
@@ -216,6 +224,7 @@ impl Metadata {
             Command::SetNode(node) => self.set_node(node)?,
             Command::AddNode(node) => self.add_node(node)?,
             Command::RemoveNode { node } => self.remove_node(*node)?,
+            Command::ForgetDeparted(nodes) => self.departed.retain(|gone| !nodes.contains(&gone.node)),
             Command::RenameNode { node, host } => self.rename_node(*node, host)?,
             Command::SetRecovery { node, recovery } => self.set_recovery(*node, *recovery)?,
             Command::ReAddNode { node } => self.re_add_node(*node)?,
@@ -235,6 +244,10 @@ impl Metadata {
             Command::ResetAutoFailover => self.auto_failover.count = 0,
             Command::ArmAutoFailover => self.auto_failover.armed = self.needs_leases(),
             Command::SetSecret(secret) => self.secret.clone_from(secret),
+            Command::SetAuthority(authority) => {
+                self.authority.get_or_insert_with(|| authority.clone());
+            }
+            Command::SetNodeEncryption { node, on } => self.set_node_encryption(*node, *on)?,
             Command::SetAdmin(admin) => self.admin = Some(admin.clone()),
             Command::CreateBucket { name, uuid, params } => bucket::create(self, name, uuid, params)?,
             Command::UpdateBucket { name, params } => bucket::update(self, name, params)?,
@@ -264,6 +277,7 @@ impl Metadata {
             Command::SetClusterName(name) => self.cluster_name.clone_from(name),
             Command::SetQuota(change) => self.set_quota(change)?,
             Command::PutSetting { path, value } => {
+                self.check_setting(path, value)?;
                 self.settings.insert(path.clone(), value.clone());
             }
         }

@@ -14,10 +14,16 @@ pub fn check(state: &Metadata) -> Result<(), String> {
     let ids: BTreeSet<NodeId> = state.nodes.iter().map(|node| node.id).collect();
     ensure(ids.len() == state.nodes.len(), || "two nodes have the same number".into())?;
     ensure(ids.iter().all(|id| id.get() < state.next_node), || "a number is about to be given twice".into())?;
+    ensure(!ids.iter().any(|id| state.knows_nothing_of(*id)), || {
+        "a number was given that is left out".into()
+    })?;
     for node in &state.nodes {
         ensure(state.server_group(&node.group).is_some(), || {
             format!("node {} is in no server group", node.id)
         })?;
+    }
+    for gone in &state.departed {
+        ensure(!ids.contains(&gone.node), || format!("node {} has left and is there", gone.node))?;
     }
     let holding: BTreeSet<NodeId> = state.active_nodes().map(|node| node.id).collect();
     for (name, bucket) in &state.buckets {
@@ -34,6 +40,8 @@ pub fn check(state: &Metadata) -> Result<(), String> {
 fn check_plan(plan: &VbPlan, holding: &BTreeSet<NodeId>) -> Result<(), String> {
     ensure(distinct(&plan.chain) && distinct(&plan.building), || "a node is named twice".into())?;
     ensure(plan.chain.iter().all(|node| !plan.building.contains(node)), || "counted and building".into())?;
+    ensure(plan.gone.is_empty() || plan.joint.is_some(), || "somebody is remembered for nothing".into())?;
+    ensure(plan.chain.iter().all(|node| !plan.gone.contains(node)), || "gone and counted".into())?;
     let named = plan.nodes().into_iter().filter(|&node| !plan.has_failed(node));
     let stranger = named.into_iter().find(|node| !holding.contains(node));
     ensure(stranger.is_none(), || format!("{stranger:?} holds no data"))?;

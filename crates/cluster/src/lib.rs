@@ -15,6 +15,7 @@ mod collections;
 mod command;
 pub mod config;
 pub mod consensus;
+pub mod encryption;
 mod error;
 pub mod invariants;
 mod maps;
@@ -35,6 +36,7 @@ pub mod users;
 
 pub use bucket::{BucketParams, LegacyParams};
 pub use command::{Applied, Command, Initialize, QuotaChange, UserChange};
+pub use encryption::{Authority, EncryptionLevel};
 pub use error::{ClusterError, FieldErrors};
 pub use metadata::{
     Admin, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
@@ -43,8 +45,8 @@ pub use metadata_file::{METADATA_FILE, MetadataFileError, read_metadata_file};
 pub use moves::{VbChange, VbStep};
 pub use orchestrator::{Documents, Health, NodeProgress, Orchestrator, RebalanceProgress};
 pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
-pub use report::{BucketReport, LatencyReport, NodeReport, VbReport, Weight};
+pub use report::{BucketReport, LatencyReport, NodeReport, Pressure, VbReport, Weight};
 pub use topology::{
-    AutoFailover, Exclusion, Membership, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult,
-    Recovery, ServerGroup, VbPhase, VbPlan,
+    AutoFailover, Departed, Exclusion, Membership, Rebalance, RebalanceKind, RebalanceOutcome,
+    RebalanceResult, Recovery, ServerGroup, VbPhase, VbPlan,
 };

@@ -5,7 +5,7 @@
 use base::NodeId;
 
 use crate::{
-    ClusterError, Membership, Metadata, NodeInfo, NodeReport, Recovery, ServerGroup, VbPlan,
+    ClusterError, Departed, Membership, Metadata, NodeInfo, NodeReport, Recovery, ServerGroup, VbPlan,
     topology::AutoFailover,
 };
 
@@ -39,8 +39,8 @@ impl Metadata {
             .next_node
             .checked_add(1)
             .ok_or_else(|| refused("No node numbers are left in this cluster."))?;
-        let membership = Membership::InactiveAdded;
-        self.nodes.push(NodeInfo { membership, recovery: None, excluded: None, ..node.clone() });
+        let (membership, encrypted) = (Membership::InactiveAdded, self.encrypts_new_nodes());
+        self.nodes.push(NodeInfo { membership, recovery: None, excluded: None, encrypted, ..node.clone() });
         Ok(())
     }
 
@@ -64,6 +64,10 @@ impl Metadata {
 
     /// Nodes that hold nothing that counts are gone.
     pub(crate) fn forget_nodes(&mut self, ids: &[NodeId]) {
+        // Whether one that was failed over has heard of it is not known here.
+        let leaving = self.nodes.iter().filter(|node| ids.contains(&node.id));
+        let departed = leaving.filter_map(|node| Some(Departed { node: node.id, excluded: node.excluded? }));
+        self.departed.extend(departed.collect::<Vec<_>>());
         self.nodes.retain(|node| !ids.contains(&node.id));
         for bucket in self.buckets.values_mut() {
             bucket.former.retain(|node, _| !ids.contains(node));
@@ -227,9 +231,16 @@ impl Metadata {
     /// if it counts again by then: by what it still acts by it would serve what is somebody else's.
     #[must_use]
     pub fn lease_for(&self, report: &NodeReport) -> Option<u64> {
-        let node = self.node_by_id(report.node).filter(|node| node.uuid == report.uuid)?;
+        let node = self.reporter(report)?;
         let knows = node.excluded.is_none_or(|excluded| report.applied >= excluded.version);
         self.lease_ms().filter(|_| knows && node.membership == Membership::Active)
+    }
+
+    /// The node that a report is of. One that joins reports for a moment as what it was in a cluster of its own, under a
+    /// number that is another's here: that is nobody's report.
+    #[must_use]
+    pub fn reporter(&self, report: &NodeReport) -> Option<&NodeInfo> {
+        self.node_by_id(report.node).filter(|node| node.uuid == report.uuid)
     }
 
     /// Nodes that hold data, or may.

@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     sync::Arc,
     time::Duration,
 };
@@ -20,11 +21,12 @@ use serde_json::Value;
 
 use crate::{
     auth::Credentials,
+    encryption::Authority,
     roles::RoleGrant,
     shared,
     topology::{
-        AutoFailover, Exclusion, FIRST_GROUP, Membership, Rebalance, RebalanceOutcome, Recovery, ServerGroup,
-        VbPlan,
+        AutoFailover, Departed, Exclusion, FIRST_GROUP, Membership, Rebalance, RebalanceOutcome, Recovery,
+        ServerGroup, VbPlan,
     },
 };
 
@@ -74,10 +76,19 @@ pub struct Metadata {
     pub admin: Option<Admin>,
     /// Password of the internal user by which nodes know each other; empty until the first node has made one.
     pub secret: String,
+    /// What vouches for nodes under TLS; absent until a node has made one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<Authority>,
     /// The number that the next node gets.
     pub next_node: u16,
+    /// Numbers that were left out each time the group was formed anew: lost nodes may have given them to others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numbers_left_out: Vec<Range<u16>>,
     /// In the order of the configuration.
     pub nodes: Vec<NodeInfo>,
+    /// Nodes that may still be doing what they did as members; remembered until they cannot be any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub departed: Vec<Departed>,
     /// In the order shown.
     pub server_groups: Vec<ServerGroup>,
     /// The change of the map that is under way.
@@ -139,6 +150,9 @@ pub struct NodeInfo {
     /// How it was failed over last; stays when it comes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<Exclusion>,
+    /// Whether others speak to it under TLS.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypted: bool,
 }
 
 impl NodeInfo {
@@ -155,6 +169,7 @@ impl NodeInfo {
             group: FIRST_GROUP.into(),
             recovery: None,
             excluded: None,
+            encrypted: false,
         }
     }
 }
@@ -246,6 +261,13 @@ impl BucketInfo {
     pub fn warmup_hot_keys(&self) -> bool {
         self.recorded.get("warmupHotKeys").and_then(Value::as_bool).unwrap_or(true)
     }
+
+    /// Microseconds that the 99th percentile of operations shall stay below while vBuckets move, where that was asked for.
+    #[must_use]
+    pub fn latency_objective_us(&self) -> Option<u32> {
+        let micros = self.recorded.get("latencyObjectiveUs").and_then(Value::as_u64)?;
+        u32::try_from(micros).ok().filter(|&micros| micros > 0)
+    }
 }
 
 impl LegacyAccess {
@@ -322,8 +344,11 @@ impl Metadata {
             quotas: Quotas { data_mb: data_quota_mb, others_mb: BTreeMap::new() },
             admin: None,
             secret: String::new(),
+            authority: None,
             next_node: 0,
+            numbers_left_out: Vec::new(),
             nodes: Vec::new(),
+            departed: Vec::new(),
             server_groups: vec![ServerGroup {
                 uuid: FIRST_GROUP.into(),
                 name: crate::config::SERVER_GROUP.into(),

@@ -62,6 +62,21 @@ impl VbPlan {
         self.joint.as_deref().unwrap_or(&self.chain)
     }
 
+    /// Whom else to ask where one copy counts alone, once it may have lost what it had in memory: everybody who may have acknowledged
+    /// that, those that were failed over named for the record.
+    pub(crate) fn witnesses(&self) -> Option<Vec<NodeId>> {
+        let [alone] = self.counted() else { return None };
+        (!self.has_failed(*alone)).then(|| self.chain.iter().chain(&self.gone).copied().collect())
+    }
+
+    /// Whether nobody but the active one has anything that counts: there is nobody to be asked what it may have lost. One that has taken
+    /// over alone is not, until it is known to have on disk what the one before had.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        let active = self.chain.first();
+        self.chain.len() < 2 && self.counted().iter().all(|node| Some(node) == active)
+    }
+
     /// The plan after a step; `None` when the step does not fit. `may_hold` says
     /// whether a node may get data at all.
     pub(crate) fn after(&self, step: &VbStep, may_hold: &dyn Fn(NodeId) -> bool) -> Option<VbPlan> {
@@ -86,7 +101,7 @@ impl VbPlan {
             }
             VbStep::DropJoint => {
                 let fits = self.phase.is_settled() && self.joint.is_some();
-                fits.then(|| VbPlan { joint: None, ..self.clone() })
+                fits.then(|| VbPlan { joint: None, gone: Vec::new(), ..self.clone() })
             }
             VbStep::StartHandover(after) => {
                 let fits = self.phase.is_settled()
@@ -124,13 +139,7 @@ impl VbPlan {
 
     /// With nothing in it: nobody has anything that others lack.
     pub(crate) fn emptied(&self) -> VbPlan {
-        VbPlan {
-            joint: None,
-            building: Vec::new(),
-            phase: VbPhase::Settled,
-            term: self.term + 1,
-            ..self.clone()
-        }
+        VbPlan::settled(self.chain.clone(), self.term + 1)
     }
 
     fn counts(&self, node: NodeId) -> bool {
@@ -149,6 +158,7 @@ impl VbPlan {
             chain: chain.to_vec(),
             // The same nodes in another order have what they have.
             joint: (!same).then(|| self.chain.clone()),
+            gone: Vec::new(),
             building,
             phase: VbPhase::Settled,
             term: self.term + 1,
@@ -180,10 +190,17 @@ impl VbPlan {
         VbPlan {
             chain: left(&self.chain),
             joint: Some(self.counted().to_vec()),
+            gone: self.remembered(failed),
             building: left(&self.building),
             phase: VbPhase::Electing { among },
             term,
         }
+    }
+
+    /// Those that are gone once these nodes have failed as well.
+    fn remembered(&self, failed: &dyn Fn(NodeId) -> bool) -> Vec<NodeId> {
+        let leaving = self.nodes().into_iter().filter(|&node| failed(node) && self.counts(node));
+        self.gone.iter().copied().chain(leaving).collect()
     }
 
     /// What the others hold of the winner's is not known, so the winner counts alone until it is.
@@ -194,6 +211,8 @@ impl VbPlan {
         VbPlan {
             chain: chain.to_vec(),
             joint: (chain.len() > 1).then(|| vec![winner]),
+            // Of those who were asked nobody has more on disk than the winner has.
+            gone: Vec::new(),
             building,
             phase: VbPhase::Settled,
             term,
@@ -215,21 +234,21 @@ impl VbPlan {
         if self.phase.is_settled() && !self.nodes().iter().any(|&node| failed(node) && self.counts(node)) {
             return VbPlan { building: left(&self.building), ..self.clone() };
         }
-        // The active one stays, and has all that the chain had: it counts alone until the others are known to.
+        // The active one stays, and has all that the chain had, unless it crashes: it counts alone until the others are known to.
         let chain = left(&self.chain);
         let joint = chain.first().filter(|_| chain.len() > 1).map(|&active| vec![active]);
-        VbPlan { joint, building: left(&self.building), chain, phase: VbPhase::Settled, term: self.term + 1 }
+        let gone = if joint.is_some() { self.remembered(failed) } else { Vec::new() };
+        let (building, term) = (left(&self.building), self.term + 1);
+        VbPlan { chain, joint, gone, building, phase: VbPhase::Settled, term }
     }
 }
 
-/// How many members of a chain that counts have to say what they have, so that whatever enough of them had
-/// acknowledged is among it. `copies` is what a majority was counted of; the chain may be shorter, or longer where
-/// fewer are asked for now.
+/// How many members of a chain that counts have to say what they have, so that whatever a majority of them has
+/// acknowledged is among it. How many copies are configured does not matter, now or when it was acknowledged: never has less than a majority of the
+/// chain's own members done so.
 #[must_use]
-pub fn answers_needed(counted: usize, copies: usize) -> usize {
-    // Every majority that writers may have had to reach has at least this many beside the active one.
-    let others = (copies / 2).min(counted / 2);
-    counted.saturating_sub(others).max(1)
+pub fn answers_needed(counted: usize) -> usize {
+    (counted - counted / 2).max(1)
 }
 
 fn distinct(nodes: &[NodeId]) -> bool {

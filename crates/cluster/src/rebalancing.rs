@@ -50,6 +50,15 @@ pub struct FailOver {
     pub auto: bool,
 }
 
+/// What may be wrong with a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// It was begun anew, and has not what it acknowledged before.
+    Part,
+    /// It was opened after an unclean stop: what it had in memory is gone.
+    Doubt,
+}
+
 impl Metadata {
     pub(crate) fn start_rebalance(&mut self, start: &StartRebalance) -> Result<(), ClusterError> {
         self.check_not_rebalancing()?;
@@ -235,22 +244,23 @@ impl Metadata {
         }
     }
 
-    /// A bucket of which something that was acknowledged might be lost without these nodes, if every other copy is whole.
+    /// A bucket of which something that was acknowledged might be lost without these nodes, if nothing is wrong with any other
+    /// copy.
     #[must_use]
     pub fn unsafe_without(&self, nodes: &[NodeId]) -> Option<&str> {
-        self.unsafe_with(nodes, &|_, _, _| false)
+        self.unsafe_with(nodes, &|_, _, _| None)
     }
 
-    /// The same where some copies are known to be parts only.
+    /// The same where something is known to be wrong with some copies.
     pub(crate) fn unsafe_with(
         &self,
         nodes: &[NodeId],
-        is_part: &dyn Fn(NodeId, &BucketUuid, VbId) -> bool,
+        flaw: &dyn Fn(NodeId, &BucketUuid, VbId) -> Option<Flaw>,
     ) -> Option<&str> {
         let is_unsafe = |bucket: &BucketInfo| {
             bucket.vbs.iter().enumerate().any(|(at, plan)| {
-                let is_whole = |node| !is_part(node, &bucket.uuid, VbId(at as u16));
-                plan.is_unsafe_without(nodes, bucket.copies(), &is_whole)
+                let flaw = |node| flaw(node, &bucket.uuid, VbId(at as u16));
+                plan.is_unsafe_without(nodes, &flaw)
             })
         };
         self.buckets.iter().find(|(_, bucket)| is_unsafe(bucket)).map(|(name, _)| name.as_str())
@@ -424,15 +434,21 @@ impl VbPlan {
     }
 
     /// Whether something that was acknowledged might be lost without these nodes.
-    fn is_unsafe_without(&self, nodes: &[NodeId], copies: usize, is_whole: &dyn Fn(NodeId) -> bool) -> bool {
-        let active_stays = self.active().is_some_and(|active| !nodes.contains(&active));
+    fn is_unsafe_without(&self, nodes: &[NodeId], flaw: &dyn Fn(NodeId) -> Option<Flaw>) -> bool {
+        let has_all = |active: NodeId| !nodes.contains(&active) && flaw(active).is_none();
+        let active_stays = self.active().is_some_and(has_all);
         let counted = self.counted();
         if active_stays || counted.is_empty() || !self.nodes().iter().any(|node| nodes.contains(node)) {
             return false;
         }
-        let stays = |node: NodeId| !nodes.contains(&node) && !self.has_failed(node) && is_whole(node);
-        let left = counted.iter().filter(|&&node| stays(node)).count();
-        left < answers_needed(counted.len(), copies)
+        let is_whole = |node: NodeId| flaw(node) != Some(Flaw::Part);
+        let is_there = |node: NodeId| !self.has_failed(node) && !self.gone.contains(&node);
+        let stays = |node: NodeId| !nodes.contains(&node) && is_there(node) && is_whole(node);
+        let are_too_few = |asked: &[NodeId]| {
+            let left = asked.iter().filter(|&&node| stays(node)).count();
+            left < answers_needed(asked.len())
+        };
+        are_too_few(counted) || self.witnesses().is_some_and(|asked| are_too_few(&asked))
     }
 }
 

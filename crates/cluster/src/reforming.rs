@@ -2,9 +2,12 @@
 //!
 //! The lost majority may have gone on for a while after the survivors last heard of it, and may come back with what it did.
 //! So everything that only ever grows makes a leap that it cannot have made in that time: whatever a node of the old group
-//! says, under whatever term, is older than everything that the new one says.
+//! says, under whatever term, is older than everything that the new one says; and a node that it has added since has a number that the
+//! new one gives to nobody.
 
 use std::sync::Arc;
+
+use base::NodeId;
 
 use crate::Metadata;
 
@@ -13,6 +16,8 @@ const VERSIONS: u64 = 1 << 32;
 /// How far the terms of vBuckets leap: more moves of one vBucket than there are between two looks of an administrator.
 /// Branches of histories are ordered by terms and have but 18 bits for that.
 const TERMS: u64 = 1 << 10;
+/// How far the numbers of nodes leap: more than are added between two looks. There are but 16 bits for them.
+const NUMBERS: u16 = 1 << 8;
 
 impl Metadata {
     /// The same in a group that was formed anew.
@@ -26,9 +31,25 @@ impl Metadata {
                 plan.term += TERMS;
             }
         }
+        let numbers = NUMBERS.min((u16::MAX - next.next_node) / 2);
+        next.numbers_left_out.push(next.next_node..next.next_node + numbers);
+        next.next_node += numbers;
         // Nobody has said yet that it knows.
         next.disarm();
         next
+    }
+
+    /// Whether a node of that number was one of the cluster's and is one no more. Numbers are never given again, so that
+    /// holds however old these metadata are.
+    #[must_use]
+    pub fn has_removed(&self, node: NodeId) -> bool {
+        node.get() < self.next_node && self.node_by_id(node).is_none() && !self.knows_nothing_of(node)
+    }
+
+    /// Whether a node has a number that lost nodes may have given to it, and nobody else.
+    #[must_use]
+    pub fn knows_nothing_of(&self, node: NodeId) -> bool {
+        self.numbers_left_out.iter().any(|numbers| numbers.contains(&node.get()))
     }
 }
 
@@ -58,5 +79,36 @@ mod tests {
         };
         assert_eq!(chains(&before), chains(&after));
         assert!(!after.auto_failover.armed);
+    }
+
+    fn add(metadata: &Metadata) -> (NodeId, Metadata) {
+        let id = NodeId(metadata.next_node);
+        let node = NodeInfo { id, ..NodeInfo::first(format!("n{id}"), format!("h{id}"), Ports::default()) };
+        (id, metadata.apply(&Command::AddNode(node)).unwrap().0)
+    }
+
+    #[test]
+    fn whom_lost_nodes_have_added_is_told_from_who_was_removed() {
+        let first = Command::SetNode(NodeInfo::first("n".into(), "h".into(), Ports::default()));
+        let before = Metadata::new("c".into(), 1_000).apply(&first).unwrap().0;
+        let (second, before) = add(&before);
+        let (third, by_lost_ones) = add(&before);
+        let (after, again) = (before.reformed(), by_lost_ones.reformed());
+        assert!(after.knows_nothing_of(third) && !after.has_removed(third));
+        assert!(!after.knows_nothing_of(second) && !again.knows_nothing_of(third));
+        let removed = after.apply(&Command::RemoveNode { node: second }).unwrap().0;
+        assert!(removed.has_removed(second) && !removed.knows_nothing_of(second));
+        // Nor is that number given to anybody else.
+        let (fourth, last) = add(&removed);
+        assert!(fourth > third && !last.knows_nothing_of(fourth) && !last.has_removed(fourth));
+    }
+
+    #[test]
+    fn where_few_numbers_are_left_fewer_are_left_out() {
+        let mut metadata = Metadata::new("c".into(), 1_000);
+        metadata.next_node = u16::MAX - 100;
+        assert_eq!(metadata.reformed().next_node, u16::MAX - 50);
+        metadata.next_node = u16::MAX;
+        assert_eq!(metadata.reformed().next_node, u16::MAX);
     }
 }

@@ -49,6 +49,9 @@ pub struct BucketReport {
     /// By the node that they follow: replicas that shall be fed, settled ones too, and have not been for long.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cut_off: BTreeMap<NodeId, u32>,
+    /// How those who write to it fare.
+    #[serde(default, skip_serializing_if = "Pressure::is_none")]
+    pub pressure: Pressure,
     /// How operations fare against the bucket's objective, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyReport>,
@@ -61,6 +64,25 @@ pub struct Weight {
     pub bytes: u64,
     /// So many documents.
     pub items: u64,
+}
+
+/// What a bucket's want of memory, or of a disk that keeps up, means to those who write to it on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Pressure {
+    /// Nothing.
+    #[default]
+    None,
+    /// What grows memory waits for the disk.
+    Pacing,
+    /// What grows memory is refused for now.
+    Refusing,
+}
+
+impl Pressure {
+    fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 /// How operations of a bucket fare on a node.

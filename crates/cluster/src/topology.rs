@@ -45,6 +45,16 @@ pub struct Exclusion {
     pub lease_ms: Option<u64>,
 }
 
+/// A node that was failed over and has left the cluster since: it may still be serving, until it hears of that or its lease
+/// has run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departed {
+    /// The number that it had.
+    pub node: NodeId,
+    /// How it was failed over.
+    pub excluded: Exclusion,
+}
+
 /// Nodes that are likely to fail together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerGroup {
@@ -63,6 +73,10 @@ pub struct VbPlan {
     /// of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joint: Option<Vec<NodeId>>,
+    /// Nodes that counted and were failed over, named for the record beside `joint`: should the active one crash before the
+    /// others are known to hold what it held, what these had may be with one of the others only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<NodeId>,
     /// Nodes that are getting a copy that does not count yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub building: Vec<NodeId>,
@@ -122,6 +136,18 @@ impl VbPlan {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.phase.is_settled() && self.building.is_empty() && self.joint.is_none()
+    }
+
+    /// Whether the next step to a target is that its first node becomes the active one: there are copies everywhere, or in the
+    /// making.
+    #[must_use]
+    pub fn awaits_handover(&self, target: &[NodeId]) -> bool {
+        let has = |node: &NodeId| self.chain.contains(node) || self.building.contains(node);
+        self.phase.is_settled()
+            && self.joint.is_none()
+            && self.active().is_some()
+            && target.first().is_some_and(|&first| self.active() != Some(first))
+            && target.iter().all(has)
     }
 
     /// Every node that has something of the vBucket, or is about to: in chain order, each once.

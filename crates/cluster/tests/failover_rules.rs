@@ -17,13 +17,16 @@ struct Cluster {
     now_ms: u64,
     /// A copy that says that it is not whole.
     part: Option<(NodeId, VbId)>,
+    /// An active copy that was opened after an unclean stop.
+    crashed: Option<(NodeId, VbId)>,
 }
 
 impl Cluster {
     /// Nodes in the given server groups, a bucket with so many replicas, automatic failover on.
     fn new(groups: &[&str], replicas: u8) -> Self {
         let meta = Metadata::new("c".repeat(32), 100_000);
-        let mut cluster = Self { meta, orchestrator: Orchestrator::new(), now_ms: 1_000_000, part: None };
+        let orchestrator = Orchestrator::new();
+        let mut cluster = Self { meta, orchestrator, now_ms: 1_000_000, part: None, crashed: None };
         for group in ["a", "b", "c"] {
             cluster.apply(&Command::CreateServerGroup { uuid: group.into(), name: group.into() });
         }
@@ -68,7 +71,7 @@ impl Cluster {
         while self.now_ms < until {
             self.now_ms += 250;
             for &node in reporting {
-                self.orchestrator.report(self.report(node), self.now_ms);
+                self.orchestrator.report(&self.meta, self.report(node), self.now_ms);
             }
             for command in self.orchestrator.step(&self.meta, self.now_ms) {
                 self.apply(&command);
@@ -78,16 +81,22 @@ impl Cluster {
         failed.map(|node| node.id.get()).collect()
     }
 
+    fn is_electing(&self) -> bool {
+        self.meta.buckets["b"].vbs.iter().any(|plan| matches!(plan.phase, VbPhase::Electing { .. }))
+    }
+
     fn report(&self, node: u16) -> NodeReport {
         // Whatever is elected anew, and whoever is not whole.
         let plans = self.meta.buckets["b"].vbs.iter().enumerate().map(|(at, plan)| (VbId(at as u16), plan));
         let is_part = |vb| self.part == Some((NodeId(node), vb));
         let stands = |plan: &VbPlan| matches!(&plan.phase, VbPhase::Electing { among } if among.contains(&NodeId(node)));
-        let vbs = plans.filter(|(vb, plan)| is_part(*vb) || stands(plan)).map(|(vb, plan)| VbReport {
+        let is_in_doubt = |vb, plan: &VbPlan| self.crashed == Some((NodeId(node), vb)) && !stands(plan);
+        let says = |(vb, plan): &(VbId, &VbPlan)| is_part(*vb) || is_in_doubt(*vb, plan) || stands(plan);
+        let vbs = plans.filter(says).map(|(vb, plan)| VbReport {
             vb,
             term: plan.term,
-            role: VbRole::Replica,
-            unconfirmed: false,
+            role: if is_in_doubt(vb, plan) { VbRole::Dead } else { VbRole::Replica },
+            unconfirmed: is_in_doubt(vb, plan),
             vb_uuid: VbUuid(0),
             high_seqno: Seqno(0),
             high_prepared: Seqno(0),
@@ -103,6 +112,7 @@ impl Cluster {
             bytes: 0,
             weights: Vec::new(),
             cut_off: Default::default(),
+            pressure: Default::default(),
             latency: None,
         };
         NodeReport {
@@ -145,6 +155,18 @@ fn a_new_leader_counts_silence_from_its_own_beginning() {
     assert_eq!(cluster.run(TIMEOUT_MS, &[0, 1]), [2]);
 }
 
+/// A node that joins may still report as what it was in a cluster of its own: number 0, for instance.
+#[test]
+fn a_stranger_that_reports_under_a_members_number_has_nobody_failed_over() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    // The leader has led for longer than anybody may be silent.
+    cluster.run(TIMEOUT_MS * 3, &[0, 1, 2]);
+    let stranger = NodeReport { uuid: "before".into(), ..cluster.report(0) };
+    assert!(!cluster.orchestrator.report(&cluster.meta, stranger, cluster.now_ms));
+    assert_eq!(cluster.orchestrator.step(&cluster.meta, cluster.now_ms), []);
+    assert!(cluster.run(TIMEOUT_MS, &[0, 1, 2]).is_empty());
+}
+
 #[test]
 fn it_happens_as_often_as_it_may_and_again_after_a_reset() {
     let mut cluster = Cluster::new(&["a", "a", "a", "a", "a"], 2);
@@ -181,6 +203,16 @@ fn a_node_with_the_only_copy_is_waited_for() {
     assert!(cluster.run(60_000, &[0, 1]).is_empty());
     let auto = FailOver { nodes: vec![NodeId(2)], allow_unsafe: false, auto: true };
     assert!(cluster.meta.apply(&Command::FailOver(auto)).is_err(), "the command is refused as well");
+}
+
+/// Until a rebalance they are there, and a majority of them has what was acknowledged.
+#[test]
+fn copies_beyond_those_that_are_asked_for_count() {
+    let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+    let params = BucketParams { replicas: Some(0), ..BucketParams::default() };
+    cluster.apply(&Command::UpdateBucket { name: "b".into(), params });
+    cluster.run(1_000, &[0, 1, 2]);
+    assert_eq!(cluster.run(10_000, &[0, 1]), [2]);
 }
 
 #[test]
@@ -247,19 +279,58 @@ fn whoever_was_failed_over_gets_no_lease_before_it_knows() {
     assert!(cluster.meta.lease_for(&NodeReport { uuid: "another".into(), ..cluster.report(3) }).is_none());
 }
 
-/// Two nodes are left, which need no leases; the one that was failed over may still have one.
+/// Two nodes are left, which need no leases; the one that was failed over may still have one, also when it has left.
 #[test]
 fn who_was_failed_over_by_hand_is_waited_for_as_long_as_it_may_serve() {
+    for leaves in [false, true] {
+        let mut cluster = Cluster::new(&["a", "a", "a"], 1);
+        cluster.run(1_000, &[0, 1, 2]);
+        let lease_ms = cluster.meta.lease_ms().unwrap();
+        let nodes = vec![NodeId(2)];
+        cluster.apply(&Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: false }));
+        assert_eq!(cluster.meta.lease_ms(), None);
+        if leaves {
+            cluster.apply(&Command::RemoveNode { node: NodeId(2) });
+        }
+        cluster.run(lease_ms - 250, &[0, 1]);
+        assert!(cluster.is_electing());
+        cluster.run(500, &[0, 1]);
+        assert!(!cluster.is_electing());
+        assert_eq!(cluster.meta.departed, [], "nobody needs to be remembered any more");
+    }
+}
+
+#[test]
+fn a_new_leader_waits_for_whoever_has_left_as_well() {
     let mut cluster = Cluster::new(&["a", "a", "a"], 1);
     cluster.run(1_000, &[0, 1, 2]);
     let lease_ms = cluster.meta.lease_ms().unwrap();
-    cluster.apply(&Command::FailOver(FailOver { nodes: vec![NodeId(2)], allow_unsafe: false, auto: false }));
-    assert_eq!(cluster.meta.lease_ms(), None);
-    let is_electing = |cluster: &Cluster| {
-        cluster.meta.buckets["b"].vbs.iter().any(|plan| matches!(plan.phase, VbPhase::Electing { .. }))
-    };
-    cluster.run(lease_ms - 250, &[0, 1]);
-    assert!(is_electing(&cluster));
-    cluster.run(500, &[0, 1]);
-    assert!(!is_electing(&cluster));
+    let nodes = vec![NodeId(2)];
+    cluster.apply(&Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: false }));
+    cluster.apply(&Command::RemoveNode { node: NodeId(2) });
+    cluster.orchestrator = Orchestrator::new();
+    cluster.run(lease_ms, &[0, 1]);
+    assert!(cluster.is_electing(), "the leader before may have let it serve until a moment ago");
+    cluster.run(lease_ms, &[0, 1]);
+    assert!(!cluster.is_electing());
+}
+
+/// What the node that was failed over and the third one had acknowledged, the active one may never have had on disk.
+#[test]
+fn who_counted_alone_and_crashed_is_not_elected_before_others_are_asked() {
+    let mut cluster = Cluster::new(&["a", "a", "a", "a"], 2);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    let nodes = vec![NodeId(3)];
+    cluster.apply(&Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: false }));
+    let plan = |cluster: &Cluster, vb: usize| cluster.meta.buckets["b"].vbs[vb].clone();
+    let vb =
+        (0..64).find(|vb| plan(&cluster, *vb).gone == [NodeId(3)] && plan(&cluster, *vb).phase.is_settled());
+    let vb = vb.unwrap();
+    let [active, third] = plan(&cluster, vb).chain[..] else { panic!("{:?}", plan(&cluster, vb)) };
+    cluster.crashed = Some((active, VbId(vb as u16)));
+    let others: Vec<u16> = (0..3).filter(|node| *node != third.get()).collect();
+    assert_eq!(cluster.run(60_000, &others), [3], "nor is the third one failed over by itself");
+    assert!(matches!(plan(&cluster, vb).phase, VbPhase::Electing { .. }));
+    cluster.run(1_000, &[0, 1, 2]);
+    assert!(plan(&cluster, vb).phase.is_settled());
 }

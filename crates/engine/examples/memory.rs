@@ -166,7 +166,9 @@ fn churn(items: u64) -> io::Result<()> {
             let started = cpu_nanos()?;
             let Tables { arena, tables } = &mut tables;
             let done = defragmenter.step(arena, BUDGET_BYTES, &mut |vb, slot| {
-                tables.get_mut(usize::from(vb.get())).map_or(Relocated::Kept, |table| table.relocate(&slot))
+                tables
+                    .get_mut(usize::from(vb.get()))
+                    .map_or(Relocated::Kept, |table| table.relocate(&slot, None))
             });
             spent += cpu_nanos()? - started;
             moved += done.moved_bytes;
@@ -203,7 +205,7 @@ fn churn(items: u64) -> io::Result<()> {
     for _ in 0..1_000 {
         let Tables { arena, tables } = &mut tables;
         let done = defragmenter.step(arena, BUDGET_BYTES, &mut |vb, slot| {
-            tables.get_mut(usize::from(vb.get())).map_or(Relocated::Kept, |table| table.relocate(&slot))
+            tables.get_mut(usize::from(vb.get())).map_or(Relocated::Kept, |table| table.relocate(&slot, None))
         });
         if !done.more {
             break;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 1 paging | memory above the high watermark | the item pager ejects what is clean |
 //! | 2 cursors | a little above it | feeds that are behind go on from disk, whatever their share |
-//! | 3 pacing | above that, or half of what may be dirty is | mutations that grow memory are taken in as fast as the disk drains |
+//! | 3 pacing | above that, or half of what may be dirty is, or too much on disk is dead | mutations that grow memory are taken in as fast as the disk drains, or compaction reclaims |
 //! | 4 refusing | at the limit | the same are answered with temporary failure |
 //!
 //! Deletions, reads, touches and whatever else does not grow memory pass at every step; the part of the quota above the
@@ -34,7 +34,7 @@ const SYNC_BYTES_MIN: u64 = 1 << 20;
 const SYNC_MILLIS: u64 = 250;
 /// Share of the quota that waiting mutations may take before their connections are not read any more.
 const WAITING_SHARE: u64 = 64;
-const WAITING_BYTES: (u64, u64) = (1 << 20, 64 << 20);
+const WAITING_BYTES_MAX: u64 = 64 << 20;
 /// With so many times more waiting than that, whoever comes is refused at once.
 const WAITING_REFUSED: u64 = 4;
 /// A refusal is still the state of things for so long.
@@ -87,10 +87,10 @@ pub enum Admission {
 /// What pacing a bucket came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaceReport {
-    /// The step now, and at the last report.
+    /// The step now.
     pub step: Pressure,
-    /// See `step`.
-    pub before: Pressure,
+    /// The disk has had the same piece of work for seconds.
+    pub still: bool,
     /// Call again within some milliseconds: somebody waits.
     pub more: bool,
     /// There is nothing to measure: nothing waits for the disk.
@@ -108,6 +108,8 @@ pub struct PacingStats {
     pub waiting_bytes: u64,
     /// Bytes per second that the disk takes.
     pub drain_rate: u64,
+    /// Bytes per second that compaction reclaims when it has to.
+    pub reclaim_rate: u64,
     /// Bytes per second that are taken in at most; 0: without bound.
     pub intake_rate: u64,
     /// Mutations that have waited, ever, and of those the ones refused in the end.
@@ -124,8 +126,6 @@ pub(crate) struct Gatekeeper {
     /// Asked by every mutation that grows memory, written when pacing begins and ends.
     is_paced: AtomicBool,
     step: AtomicU8,
-    /// The step at the last report.
-    reported: AtomicU8,
     /// When somebody was last refused, in monotonic milliseconds plus one; 0: never.
     refused_at: AtomicU64,
     sync_bytes: AtomicU64,
@@ -146,7 +146,6 @@ impl Default for Gatekeeper {
         Self {
             is_paced: AtomicBool::default(),
             step: AtomicU8::default(),
-            reported: AtomicU8::default(),
             refused_at: AtomicU64::default(),
             // Until it is known how the disk does.
             sync_bytes: SYNC_BYTES_MIN.into(),
@@ -189,8 +188,7 @@ impl Bucket {
 
     /// A mutation of about so many bytes asks to be executed.
     pub fn ask(&self, waiter: Waiter, bytes: u64, now: Now) -> Admission {
-        let share = self.settings.quota_bytes() / WAITING_SHARE;
-        let allowed = share.clamp(WAITING_BYTES.0, WAITING_BYTES.1);
+        let allowed = (self.settings.quota_bytes() / WAITING_SHARE).min(WAITING_BYTES_MAX);
         let mut pacing = self.gatekeeper.pacer.lock();
         let waiting = pacing.pacer.waiting_bytes();
         if waiting > WAITING_REFUSED * allowed {
@@ -251,9 +249,8 @@ impl Bucket {
     pub fn pace(&self, now: Now) -> PaceReport {
         let more = self.look(now);
         let step = self.gatekeeper.step();
-        let before = self.gatekeeper.reported.swap(step as u8, Ordering::Relaxed);
         let idle = step == Pressure::None && self.shards.iter().all(|shard| shard.gate.dirty_bytes() == 0);
-        PaceReport { step, before: Pressure::from_number(before), more, idle }
+        PaceReport { step, still: self.does_disk_stand_still(now), more, idle }
     }
 
     /// As [`Bucket::pace`], for whoever has changed how things stand; whether somebody waits.
@@ -287,7 +284,9 @@ impl Bucket {
 
     fn load_at(&self, pressure: f64) -> Load {
         let room = self.settings.room();
-        let mut load = Load { pressure, room: room.limit.saturating_sub(self.mem_used()), ..Load::default() };
+        let (space, reclaimed) = self.space();
+        let memory_room = room.limit.saturating_sub(self.mem_used());
+        let mut load = Load { pressure, room: memory_room, space, reclaimed, drained: 0, backlog: 0 };
         for shard in &self.shards {
             load.drained += shard.counters.drained_bytes.load(Ordering::Relaxed);
             let dirty = shard.gate.dirty_bytes();
@@ -299,6 +298,12 @@ impl Bucket {
 
     /// Zero where pacing begins, one where mutations are refused; of memory and of each shard's dirty bytes the worst.
     fn pressure(&self) -> f64 {
+        let (memory, dirty) = self.pressures();
+        memory.max(dirty)
+    }
+
+    /// The same of memory, and of the shard with the most dirty bytes.
+    pub(crate) fn pressures(&self) -> (f64, f64) {
         let between = |value: u64, from: u64, to: u64| {
             (value as f64 - from as f64) / to.saturating_sub(from).max(1) as f64
         };
@@ -308,7 +313,7 @@ impl Bucket {
             .shards
             .iter()
             .map(|shard| between(shard.gate.dirty_bytes(), room.dirty_paced, room.dirty_limit));
-        dirty.fold(memory, f64::max)
+        (memory, dirty.fold(f64::NEG_INFINITY, f64::max))
     }
 
     fn step(&self, is_paced: bool, pressure: f64, now: Now) -> Pressure {
@@ -344,6 +349,13 @@ impl Bucket {
         self.gatekeeper.step()
     }
 
+    /// Where the bucket stands between where mutations are paced (0, and below) and where they are refused (100, and above),
+    /// as of now, whatever step was last told.
+    #[must_use]
+    pub fn pressure_percent(&self) -> u8 {
+        (self.pressure() * 100.0).clamp(0.0, 100.0) as u8
+    }
+
     /// What there is to say about pacing.
     pub(crate) fn pacing_stats(&self) -> PacingStats {
         let pacing = self.gatekeeper.pacer.lock();
@@ -352,6 +364,7 @@ impl Bucket {
             waiting: pacing.pacer.waiting() as u64,
             waiting_bytes: pacing.pacer.waiting_bytes(),
             drain_rate: pacing.pacer.drain_rate(),
+            reclaim_rate: pacing.pacer.reclaim_rate(),
             intake_rate: pacing.pacer.intake_rate().unwrap_or(0),
             paced: self.gatekeeper.paced.load(Ordering::Relaxed),
             refused: self.gatekeeper.refused.load(Ordering::Relaxed),

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use base::{
-    Cas, CollectionId, Manifest, Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind, limits,
+    Cas, CollectionId, Manifest, Now, Seqno, Status, VbId, VbRole, VbUuid,
+    bucket::{BucketKind, CompressionMode},
+    limits,
 };
 use parking_lot::Mutex;
 use storage::{KvStore, StoreError, VbState};
@@ -178,6 +180,12 @@ impl Bucket {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.options.name
+    }
+
+    /// Whether values are compressed on their way to other nodes.
+    #[must_use]
+    pub fn compression(&self) -> CompressionMode {
+        self.settings.compression()
     }
 
     /// The kind it was opened with.
@@ -355,19 +363,6 @@ impl Bucket {
         self.shards.iter().map(|shard| shard.gate.dirty_bytes()).sum()
     }
 
-    /// Why mutations that grow are refused, in words for a client, when it is the disk that has no space for them.
-    #[must_use]
-    pub fn disk_shortage(&self) -> Option<&'static str> {
-        let gates = || self.shards.iter().map(|shard| &shard.gate);
-        if gates().any(|gate| gate.is_low()) {
-            return Some(
-                "The disk has less free space than must remain: only deletions are accepted until it has more",
-            );
-        }
-        let is_full = gates().any(|gate| gate.is_short_of_space());
-        is_full.then_some("The disk is full: only deletions are accepted until it has space again")
-    }
-
     /// Whether every shard has been loaded.
     #[must_use]
     pub fn is_warm(&self) -> bool {
@@ -381,7 +376,7 @@ impl Bucket {
         for shard in &self.shards {
             let Some(mut defragmenter) = shard.defragmenter.try_lock() else { continue };
             let step = defragmenter.step(&shard.arena, share, &mut |vb, sparse| match self.slot(vb) {
-                Ok((slot, _)) => slot.vb.lock().table.relocate(&sparse),
+                Ok((slot, shard)) => slot.vb.lock().relocate(&sparse, shard),
                 Err(_) => Relocated::Kept,
             });
             report.items += step.moved_items;
@@ -467,6 +462,7 @@ fn open_shard(
         store,
         gate,
         flusher: Mutex::default(),
+        to_reset: Mutex::default(),
         fetches: Mutex::default(),
         backfills: Mutex::default(),
         backfiller: Mutex::default(),

@@ -1,9 +1,12 @@
 //! Who has to hold a durable write before it is committed, and who says that he does.
 //!
 //! A majority is counted of the copies that are *configured*, not of those that exist just now: of three copies two have
-//! to hold a write, though only two exist; and where only one does, durable writes are impossible. While a vBucket's chain
-//! changes there are two, the one before and the one to be, and a write needs a majority of both: until the new one is
-//! known to hold what the old one had, either may be asked what was acknowledged.
+//! to hold a write, though only two exist; and where only one does, durable writes are impossible. A chain may also have more members
+//! than copies are configured, until a rebalance has taken some out. Then it is a majority of its members: whoever asks
+//! enough of them that no such majority is missed may make any of them the active.
+//!
+//! While a vBucket's chain changes there are two, the one before and the one to be, and a write needs a majority of both:
+//! until the new one is known to hold what the old one had, either may be asked what was acknowledged.
 //!
 //! An acknowledgement says that everything prepared up to a seqno is held as its level asks for. So the prepares that have
 //! a majority are always the first ones. Acknowledgements are good for one term: with the next one they are forgotten.
@@ -15,7 +18,7 @@ use base::{NodeId, Seqno};
 pub struct Topology {
     /// One chain, or two while it changes; each begins with the active.
     pub chains: Vec<Vec<NodeId>>,
-    /// Copies that are configured, the active among them: what a majority is counted of.
+    /// Copies that are configured, the active among them: what a majority is counted of where a chain has no more.
     pub copies: u8,
 }
 
@@ -59,22 +62,22 @@ impl Chains {
         self.topology.chains.is_empty()
     }
 
-    /// No other copy is configured.
+    /// No other copy is configured, and none is left of when more were.
     pub(crate) fn is_only_copy(&self) -> bool {
-        self.topology.copies <= 1
+        self.topology.copies <= 1 && self.topology.chains.iter().all(|chain| chain.len() <= 1)
     }
 
-    /// How many copies have to hold a write.
-    pub(crate) fn majority(&self) -> usize {
-        usize::from(self.topology.copies) / 2 + 1
+    /// How many members of a chain of so many have to hold a write.
+    fn majority(&self, members: usize) -> usize {
+        usize::from(self.topology.copies).max(members) / 2 + 1
     }
 
     /// Whether there are enough members for a majority.
     pub(crate) fn is_majority_possible(&self) -> bool {
-        let majority = self.majority();
+        let is_possible = |members| self.majority(members) <= members;
         match self.is_untold() {
-            true => majority <= 1,
-            false => self.topology.chains.iter().all(|chain| chain.len() >= majority),
+            true => is_possible(1),
+            false => self.topology.chains.iter().all(|chain| is_possible(chain.len())),
         }
     }
 
@@ -91,13 +94,13 @@ impl Chains {
     /// Up to which seqno a majority of every chain holds what is prepared, the active taken to hold everything.
     pub(crate) fn reached(&self) -> Seqno {
         const EVERYTHING: Seqno = Seqno(u64::MAX);
-        let needed = self.majority() - 1;
         if !self.is_majority_possible() {
             return Seqno(0);
         }
         let of_chain = |chain: &Vec<NodeId>| {
             let mut others: Vec<_> = chain.iter().skip(1).map(|&node| self.acknowledged_by(node)).collect();
             others.sort_unstable_by_key(|&seqno| std::cmp::Reverse(seqno));
+            let needed = self.majority(chain.len()) - 1;
             needed.checked_sub(1).map_or(EVERYTHING, |last| others.get(last).copied().unwrap_or_default())
         };
         self.topology.chains.iter().map(of_chain).min().unwrap_or(EVERYTHING)
@@ -122,10 +125,33 @@ mod tests {
             for members in 1..=4 {
                 let all: Vec<u16> = (0..members).collect();
                 let chains = chains(&[&all], copies);
-                assert_eq!(chains.majority(), needed);
                 assert_eq!(chains.is_majority_possible(), usize::from(members) >= needed);
             }
         }
+    }
+
+    #[test]
+    fn copies_that_are_no_longer_configured_count_until_they_are_gone() {
+        let mut chains = chains(&[&[5, 6, 7]], 1);
+        assert!(!chains.is_only_copy());
+        assert_eq!(chains.reached(), Seqno(0), "one of three is no majority");
+        assert!(chains.acknowledge(NodeId(7), Seqno(4)));
+        assert_eq!(chains.reached(), Seqno(4));
+        let mut chains = chains.followed_by(Topology { chains: vec![vec![NodeId(5), NodeId(7)]], copies: 1 });
+        assert!(chains.acknowledge(NodeId(7), Seqno(5)));
+        assert_eq!(chains.reached(), Seqno(5), "of two both");
+        let chains = chains.followed_by(Topology { chains: vec![vec![NodeId(5)]], copies: 1 });
+        assert!(chains.is_only_copy());
+        assert_eq!(chains.reached(), Seqno(u64::MAX));
+    }
+
+    #[test]
+    fn chains_are_counted_each_by_its_members() {
+        let mut chains = chains(&[&[1, 2], &[1, 2, 3, 4]], 2);
+        chains.acknowledge(NodeId(2), Seqno(9));
+        assert_eq!(chains.reached(), Seqno(0), "two of four are none");
+        chains.acknowledge(NodeId(4), Seqno(3));
+        assert_eq!(chains.reached(), Seqno(3));
     }
 
     #[test]

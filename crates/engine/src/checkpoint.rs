@@ -7,7 +7,8 @@
 //! The *persistence cursor* is part of the checkpoint. What it has not passed it never gives up; writers are refused
 //! instead when the shard's queues grow beyond their share of memory. The flusher is lent the entries that it takes; they
 //! stay queued until it has published them ([`Checkpoint::published`]) or failed to ([`Checkpoint::untake`]). Where there
-//! is no disk everything counts as persisted, and nothing is queued while there is no cursor.
+//! is no disk everything counts as persisted, and nothing is queued while there is no cursor. What is not on loan the
+//! defragmenter may move, and then changes the entry ([`Checkpoint::entry_of`]).
 //!
 //! Other *cursors* belong to feeds. One that is too far behind loses its place ([`Checkpoint::lose_slowest`]), but only
 //! for what is synced: its feed reads that from disk. A feed that reads from disk keeps its slot without a place.
@@ -20,7 +21,7 @@ use std::collections::VecDeque;
 use base::Seqno;
 
 use crate::{
-    item::{ItemLoan, ItemPtr, ItemRef},
+    item::{ItemId, ItemLoan, ItemPtr, ItemRef},
     notify::Waiter,
     shard::Shard,
 };
@@ -179,6 +180,25 @@ impl Checkpoint {
         }
         let found = self.commits.binary_search_by_key(&position, |commit| commit.0);
         found.ok().and_then(|index| self.commits.get(index)).map_or(Seqno(0), |commit| commit.1)
+    }
+
+    /// The queue's reference to an item with this seqno, unless there is none or the flusher has it on loan: so the item may
+    /// be moved, if whoever moves it changes the reference.
+    pub(crate) fn entry_of(
+        &mut self,
+        seqno: Seqno,
+        id: ItemId,
+        seqno_of: impl Fn(&ItemPtr) -> Seqno,
+    ) -> Option<&mut ItemPtr> {
+        // Seqnos mostly rise by one from entry to entry: the others need not be looked at.
+        let likely = seqno.get().checked_sub(seqno_of(self.queue.front()?).get())? as usize;
+        let place = match self.queue.get(likely) {
+            Some(entry) if entry.id() == id => likely,
+            _ => self.queue.binary_search_by_key(&seqno, seqno_of).ok()?,
+        };
+        let lent = self.persisted.entries..self.taken.entries;
+        let is_lent = lent.contains(&(self.base.entries + place as u64));
+        self.queue.get_mut(place).filter(|entry| entry.id() == id && !is_lent)
     }
 
     // ---- the persistence cursor -----------------------------------------------------------------------------------
@@ -424,5 +444,47 @@ impl Cursors {
             Place::At { mark, .. } => Some(mark),
             Place::Away => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        arena::Arena,
+        item::{ItemMeta, NewItem},
+    };
+
+    #[test]
+    fn an_entry_is_found_by_its_seqno_unless_the_flusher_has_it() {
+        let arena = Arena::with_reserve(1 << 26).unwrap();
+        // SAFETY: all items are of this arena, and the queue holds them.
+        let seqno_of = |entry: &ItemPtr| unsafe { entry.get(&arena) }.seqno();
+        let mut checkpoint = Checkpoint::default();
+        let seqnos = [5, 6, 7, 10, 11].map(Seqno);
+        let items = seqnos.map(|seqno| {
+            let new = NewItem::new(&arena, &ItemMeta { seqno, ..ItemMeta::default() }, b"\0k", b"v").unwrap();
+            let item = ItemPtr::from_handle(new.publish());
+            // SAFETY: as above.
+            assert!(checkpoint.push(unsafe { item.get(&arena) }, true));
+            item
+        });
+        let found = |checkpoint: &mut Checkpoint| {
+            let ids = seqnos.iter().zip(&items).map(|(&seqno, item)| (seqno, item.id()));
+            ids.map(|(seqno, id)| checkpoint.entry_of(seqno, id, seqno_of).is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&mut checkpoint), [true; 5]);
+        assert_eq!(checkpoint.take(u64::MAX, 2, |_| 1).len(), 2);
+        assert_eq!(found(&mut checkpoint), [false, false, true, true, true]);
+        checkpoint.untake();
+        assert_eq!(found(&mut checkpoint), [true; 5]);
+        assert_eq!(checkpoint.take(u64::MAX, 4, |_| 1).len(), 4);
+        let passed = checkpoint.published();
+        assert_eq!(found(&mut checkpoint), [false, false, false, false, true]);
+        assert_eq!(checkpoint.entry_of(Seqno(11), items[3].id(), seqno_of), None, "another version's");
+        let rest = checkpoint.clear().0;
+        // SAFETY: as above.
+        passed.into_iter().chain(rest).chain(items).for_each(|item| unsafe { item.release(&arena) });
+        assert_eq!(arena.used_bytes(), 0);
     }
 }

@@ -3,12 +3,14 @@
 //! A vBucket knows a time before which none of those that left for the disk expires. When it has come, the backfill thread
 //! reads the keys of the vBucket, a piece at a time, and asks for what is due to be fetched: in the table it is met by the
 //! expiry pager. Such a pass reads every key of the vBucket, so there is one per vBucket every ten minutes at most; who
-//! asks for an expired document does not wait for that.
+//! asks for an expired document does not wait for that. While clients wait for the disk a pass waits, and if that takes long
+//! it is ended, for compaction cannot remove the files that it reads from: it begins again when they do not wait any more,
+//! and passes over what it has brought into the table before.
 
 use base::{DocKey, HashedKey, Now, Seqno, VbId, VbRole};
 use storage::{Backfill, BackfillOptions, RecordKind};
 
-use crate::{bg_fetcher::Fetching, bucket::Bucket, shard::Shard, vbucket::is_due};
+use crate::{bg_fetcher::Fetching, bucket::Bucket, pools::Pool, shard::Shard, vbucket::is_due};
 
 /// Between two passes through a vBucket.
 const PASS_MILLIS: u64 = 600_000;
@@ -17,31 +19,68 @@ const STEP_BYTES: usize = 256 << 10;
 /// Fetches that are queued already, from which on a pass waits: clients go first.
 const QUEUED_MAX: usize = 1_000;
 
+/// For so long a pass that waits keeps its files.
+const WAIT_MILLIS_MAX: u64 = 5_000;
+
 /// The pass that a shard is in.
 #[derive(Default)]
-pub(crate) struct ColdExpiry(Option<Pass>);
+pub(crate) struct ColdExpiry {
+    pass: Option<Pass>,
+    /// Its memory, as the pools know it.
+    accounted: u64,
+}
 
 struct Pass {
     vb: VbId,
     backfill: Box<dyn Backfill>,
     /// The first expiry of what is not due, or could not be fetched.
     next_expiry: u32,
+    /// Since when it waits (monotonic milliseconds).
+    waits_since: Option<u64>,
+}
+
+impl ColdExpiry {
+    /// Tells the pools what the pass takes now.
+    fn account(&mut self, shard: &Shard) {
+        let now = self.pass.as_ref().map_or(0, |pass| pass.backfill.memory_bytes() as u64);
+        shard.pools.exchange(Pool::Fetch, std::mem::replace(&mut self.accounted, now), now);
+    }
 }
 
 impl Bucket {
     /// A step of looking for expired documents on disk; whether there is more to do at once.
     pub(crate) fn expire_cold(&self, shard: &Shard, now: Now) -> bool {
         let Some(mut expiry) = shard.cold_expiry.try_lock() else { return false };
-        if shard.queued_fetches() >= QUEUED_MAX {
-            return false;
-        }
-        let mut pass = match expiry.0.take() {
-            Some(pass) => pass,
-            None => match self.begin_pass(shard, now) {
-                Some(pass) => pass,
-                None => return false,
-            },
+        let pass = expiry.pass.take();
+        let (is_at_work, pass) = if shard.queued_fetches() < QUEUED_MAX {
+            let pass = pass.or_else(|| self.begin_pass(shard, now));
+            (pass.is_some(), pass.and_then(|pass| self.go_on(pass, now)))
+        } else {
+            (false, pass.and_then(|pass| self.wait(pass, now)))
         };
+        expiry.pass = pass;
+        expiry.account(shard);
+        is_at_work
+    }
+
+    /// Keeps a pass that cannot go on, but not for long.
+    fn wait(&self, mut pass: Pass, now: Now) -> Option<Pass> {
+        let since = *pass.waits_since.get_or_insert(now.mono_millis);
+        if now.mono_millis.saturating_sub(since) < WAIT_MILLIS_MAX {
+            return Some(pass);
+        }
+        if let Ok((slot, _)) = self.slot(pass.vb) {
+            let mut v = slot.vb.lock();
+            // From the beginning, and as soon as there are fewer fetches.
+            v.cold_next_expiry = v.cold_next_expiry.min(now.unix_secs());
+            v.cold_pass_after = now.mono_millis;
+        }
+        None
+    }
+
+    /// One step of a pass; none when it is over.
+    fn go_on(&self, mut pass: Pass, now: Now) -> Option<Pass> {
+        pass.waits_since = None;
         let mut due: Vec<Box<[u8]>> = Vec::new();
         let mut next_expiry = pass.next_expiry;
         let more = pass.backfill.next(STEP_BYTES, &mut |record| {
@@ -64,15 +103,11 @@ impl Bucket {
             pass.next_expiry = now.unix_secs();
             false
         });
-        if is_over {
-            if let Ok((slot, _)) = self.slot(pass.vb) {
-                let mut v = slot.vb.lock();
-                v.cold_next_expiry = v.cold_next_expiry.min(pass.next_expiry);
-            }
-        } else {
-            expiry.0 = Some(pass);
+        if is_over && let Ok((slot, _)) = self.slot(pass.vb) {
+            let mut v = slot.vb.lock();
+            v.cold_next_expiry = v.cold_next_expiry.min(pass.next_expiry);
         }
-        true
+        (!is_over).then_some(pass)
     }
 
     fn begin_pass(&self, shard: &Shard, now: Now) -> Option<Pass> {
@@ -93,7 +128,7 @@ impl Bucket {
         })?;
         let options = BackfillOptions { unordered: true, keys_only: true, ..BackfillOptions::default() };
         match store.backfill(vb, Seqno(0), options) {
-            Ok(backfill) => Some(Pass { vb, backfill, next_expiry: u32::MAX }),
+            Ok(backfill) => Some(Pass { vb, backfill, next_expiry: u32::MAX, waits_since: None }),
             Err(_) => {
                 if let Ok((slot, _)) = self.slot(vb) {
                     slot.vb.lock().cold_next_expiry = now.unix_secs();

@@ -17,8 +17,8 @@ use crate::{
 /// What is on disk may exceed what is alive by this much only, when the disk is short of space.
 const SPACE_RATIO_WHEN_SHORT: f64 = 1.02;
 
-/// Stores with less than this are as compact as need be.
-const SPACE_TOLERATED: u64 = 16 << 20;
+/// What the lists of a step may take of the bucket's memory: one part in so many.
+const MEMORY_SHARE: u64 = 32;
 
 /// Asked between two slices of a step: rests, and says whether to go on.
 pub type Pace<'a> = dyn Fn() -> bool + Sync + 'a;
@@ -69,19 +69,6 @@ impl Bucket {
         self.compact_within(shard, now, 1.0, pace)
     }
 
-    /// What is on disk over what of it is alive, of a shard; 1 where nothing can be gained.
-    #[must_use]
-    pub fn space_ratio(&self, shard: usize) -> f64 {
-        let store = self.shards.get(shard).and_then(|shard| shard.store.as_ref());
-        let Some(stats) = store.map(|store| store.stats()) else { return 1.0 };
-        // So little is not worth anybody's trouble.
-        if stats.bytes_used < SPACE_TOLERATED {
-            1.0
-        } else {
-            stats.bytes_used as f64 / stats.bytes_live.max(1) as f64
-        }
-    }
-
     /// Whether compaction is to take what it can get, since the disk has no space for anything else.
     #[must_use]
     pub fn is_short_of_space(&self) -> bool {
@@ -99,6 +86,7 @@ impl Bucket {
         let Some(store) = &shard.store else { return Ok(CompactReport::default()) };
         let budget = CompactBudget {
             purge_before: now.unix_secs().saturating_sub(self.settings.purge_interval_secs()),
+            memory_bytes_max: self.settings.usable_bytes() / MEMORY_SHARE,
             space_ratio,
             ..CompactBudget::default()
         };

@@ -1,21 +1,26 @@
 //! From checkpoint to disk. One call of [`Bucket::flush`] for a shard:
 //!
-//! 1. raises the shard's CAS ceiling when the clock comes near it;
+//! 1. empties the copies that are to begin anew or to go ([`Bucket::reset_copies`]), and raises the shard's CAS ceiling when the
+//!    clock comes near it;
 //! 2. returns, unless somebody waits for persistence, the oldest dirty mutation is old enough or there are many;
 //! 3. takes the checkpoint of every dirty vBucket *whole* (so a superseded version and its superseder are taken
 //!    together and only the newer is written), with the vBucket's state, and commits in groups, reading the items
 //!    without any lock: they are immutable and stay in the checkpoint until published. Of a checkpoint that is too large for
 //!    one part a prefix is taken, and of every key in it the last version, superseded or not: what is on disk is
 //!    always everything up to one seqno;
-//! 4. syncs once;
+//! 4. syncs once, what there is by then: no more of it is written where somebody waits for the flusher's lock whom clients wait
+//!    for ([`crate::shard::Gate::ask_for_way`]);
 //! 5. publishes, vBucket by vBucket under its lock: items are clean and have their locator, tombstones leave the table,
 //!    the persisted seqno rises, what no cursor needs leaves the checkpoint, waiters are woken, durable writes that were
 //!    prepared are committed (which the next batch writes).
 //!
-//! When the disk is full, what was taken counts as not taken and is tried again, but for vBuckets with deletions: they are
-//! tried at once, one by one, because what the store keeps for what frees space serves a part that makes more obsolete
+//! When the disk is full, what was taken and found no room counts as not taken and is tried again, but for vBuckets with
+//! deletions: they are tried at once, one by one, because what the store keeps for what frees space serves a part that makes more obsolete
 //! than it adds. (A deletion behind an unwritten document of the same vBucket cannot go before it.) Any other failure poisons the shard: everything stays in memory and readable, nothing is written any
 //! more.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -32,7 +37,7 @@ use crate::{
     notify::Work,
     pools::Pool,
     prepares,
-    shard::{FLUSH_BYTES, Shard},
+    shard::{Dirty, FLUSH_BYTES, Shard},
     stats::{FlushFailure, FlushReport},
     system_events::is_system_key,
     vbucket::VBucket,
@@ -40,13 +45,23 @@ use crate::{
 
 /// Bytes per commit.
 const COMMIT_BYTES: u64 = 8 << 20;
-/// What the lists of a batch take per item: loan, hash, locator, and the record while it is being written.
-const ITEM_LIST_BYTES: usize =
-    size_of::<ItemLoan>() + size_of::<u64>() + size_of::<Locator>() + size_of::<Record<'_>>();
+/// A sync is of about so many commits, where that makes them no smaller than this: between two of them the flusher can be
+/// interrupted.
+const COMMITS_PER_SYNC: u64 = 4;
+const COMMIT_BYTES_MIN: u64 = 1 << 20;
+/// What an item takes in the lists of a batch until it is synced: loan, hash, locator.
+const LISTED_BYTES: usize = size_of::<ItemLoan>() + size_of::<u64>() + size_of::<Locator>();
+/// What it takes beyond that while it is being written: the record, and its locator once more.
+const RECORD_BYTES: usize = size_of::<Record<'_>>() + size_of::<Locator>();
+/// What the one and what the other may come to, of a bucket's memory and over all its shards: one part in so many. Lists come
+/// on top of what mutations were let in up to, and of small documents they are more than the documents.
+const LISTS_SHARE: u64 = 64;
+/// However small the bucket is: for some thousand items.
+const LISTS_BYTES_MIN: u64 = 128 << 10;
 /// Bytes written by a flush after which it is told what the store's indexes take by now; after less than that it is what it
 /// was, and statistics tell in any case.
 const ACCOUNT_BYTES: u64 = 1 << 20;
-/// Items of one part at most: as many as can be counted in a hold of their vBucket's lock of about a millisecond.
+/// Items of one part at most, where lists may be so long: as many as can be counted in a hold of their vBucket's lock of about a millisecond.
 const PART_ITEMS_MAX: usize = 16 * 1024;
 /// Items looked at per lock hold: of more it is found out afterwards which are superseded, by their keys.
 const LOOK_ITEMS_MAX: usize = 2048;
@@ -56,6 +71,17 @@ const PUBLISH_ITEMS: usize = 256;
 /// Held by whoever writes a shard: the right to take from its checkpoints, and to drop what they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Flusher;
+
+/// How much is taken from checkpoints at once.
+#[derive(Clone, Copy, Debug)]
+struct BatchBounds {
+    /// Per sync.
+    sync_bytes: u64,
+    sync_items: usize,
+    /// Per commit; a part goes beyond by no more than as much again.
+    commit_bytes: u64,
+    commit_items: usize,
+}
 
 /// One vBucket's checkpoint on its way to disk.
 struct Part {
@@ -68,12 +94,27 @@ struct Part {
     bytes: u64,
     /// Bytes taken, what is not written because it was superseded included.
     taken_bytes: u64,
-    reported_bytes: u64,
+    reported: Dirty,
     /// Filled by the commit, one per item.
     locators: Vec<Locator>,
 }
 
 impl Part {
+    /// Of how many parts, from the front, a store has given all the locators. Of those without records none tells.
+    fn committed(group: &[Part], locators: usize) -> usize {
+        let (mut committed, mut records) = (0, 0);
+        for (number, part) in group.iter().enumerate() {
+            records += part.items.len();
+            if records > locators {
+                break;
+            }
+            if !part.items.is_empty() {
+                committed = number + 1;
+            }
+        }
+        committed
+    }
+
     fn has_deletions(&self, shard: &Shard) -> bool {
         self.items.iter().any(|&item| kind_of(shard.lent(item)).frees_space())
     }
@@ -167,10 +208,17 @@ impl Bucket {
     }
 
     fn flush_shard(&self, index: usize, now: Now, force: bool) -> FlushReport {
+        let Some(shard) = self.shards.get(index) else { return FlushReport::default() };
+        let Some(store) = &shard.store else { return FlushReport::default() };
+        shard.gate.set_busy(Some(now));
+        let report = self.flush_store(shard, &**store, now, force);
+        shard.gate.set_busy(None);
+        report
+    }
+
+    fn flush_store(&self, shard: &Shard, store: &dyn KvStore, now: Now, force: bool) -> FlushReport {
         let mut report = FlushReport::default();
-        let Some(shard) = self.shards.get(index) else { return report };
-        let Some(store) = &shard.store else { return report };
-        let _flusher = shard.flusher.lock();
+        let flusher = shard.flusher.lock();
         if shard.gate.is_poisoned() {
             // Not necessarily by a flush.
             self.wake_persistence_waiters(shard, now);
@@ -178,7 +226,10 @@ impl Bucket {
             return report;
         }
         let asked = shard.gate.begin_flush();
-        if let Err(failure) = self.keep_ceiling_ahead(shard, &**store, now) {
+        // Where the disk refuses, whoever wants it asks again; a broken one is told of by what is written below, or by the next
+        // flush.
+        let _ = self.reset_copies(shard, &flusher, now);
+        if let Err(failure) = self.keep_ceiling_ahead(shard, store, now) {
             report.failed = Some(failure);
             if failure == FlushFailure::Poisoned {
                 self.wake_persistence_waiters(shard, now);
@@ -196,7 +247,7 @@ impl Bucket {
             report.unsynced = waited.is_some();
             return report;
         }
-        self.write(shard, &**store, now, &mut report);
+        self.write(shard, store, now, &mut report);
         if report.failed == Some(FlushFailure::Poisoned) {
             self.wake_persistence_waiters(shard, now);
         }
@@ -253,23 +304,30 @@ impl Bucket {
         let mut bytes = 0;
         let mut held = shard.pools.hold(Pool::Write, 0);
         let mut taken_items = 0;
-        let sync_bytes = self.gatekeeper.sync_bytes();
-        while bytes < sync_bytes {
-            let mut group = self.take_group(shard, &mut dirty, now);
+        let bounds = self.batch_bounds();
+        while bytes < bounds.sync_bytes && taken_items < bounds.sync_items {
+            if !committed.is_empty() && shard.gate.is_in_the_way() {
+                break;
+            }
+            let mut group = self.take_group(shard, &mut dirty, &bounds, now);
             if group.is_empty() {
                 break;
             }
-            taken_items += group.iter().map(|part| part.items.len()).sum::<usize>();
-            held.set((taken_items * ITEM_LIST_BYTES) as u64);
-            if let Err(error) = commit(shard, store, &mut group) {
+            let items = group.iter().map(|part| part.items.len()).sum::<usize>();
+            taken_items += items;
+            held.set((taken_items * LISTED_BYTES + items * RECORD_BYTES) as u64);
+            let (found_room, written) = commit(shard, store, &mut group);
+            if let Err(error) = written {
                 let failure = failure_of(shard, &error);
                 report.failed = Some(failure);
                 if failure == FlushFailure::Poisoned {
                     self.untake(shard, group, now);
                     break;
                 }
-                group = self.commit_what_frees(shard, store, group, now);
+                let left = group.split_off(found_room);
+                group.append(&mut self.commit_what_frees(shard, store, left, now));
             }
+            held.set((taken_items * LISTED_BYTES) as u64);
             bytes += group.iter().map(|part| part.bytes).sum::<u64>();
             committed.append(&mut group);
         }
@@ -307,6 +365,18 @@ impl Bucket {
         }
     }
 
+    fn batch_bounds(&self) -> BatchBounds {
+        let share = self.settings.usable_bytes() / LISTS_SHARE / self.shards().max(1) as u64;
+        let lists_bytes = share.max(LISTS_BYTES_MIN) as usize;
+        let sync_bytes = self.gatekeeper.sync_bytes();
+        BatchBounds {
+            sync_bytes,
+            sync_items: lists_bytes / LISTED_BYTES,
+            commit_bytes: (sync_bytes / COMMITS_PER_SYNC).clamp(COMMIT_BYTES_MIN, COMMIT_BYTES),
+            commit_items: lists_bytes / RECORD_BYTES,
+        }
+    }
+
     /// The disk is full: commits those parts that free more space than they take, and gives the others back. Returns
     /// what was committed.
     fn commit_what_frees(&self, shard: &Shard, store: &dyn KvStore, group: Vec<Part>, now: Now) -> Vec<Part> {
@@ -317,7 +387,7 @@ impl Bucket {
         frees.sort_by_key(|part| part.bytes);
         let mut committed = Vec::new();
         for mut part in frees {
-            match commit(shard, store, std::slice::from_mut(&mut part)) {
+            match commit(shard, store, std::slice::from_mut(&mut part)).1 {
                 Ok(()) => committed.push(part),
                 Err(error) => {
                     if !matches!(error, StoreError::NoSpace) {
@@ -331,20 +401,26 @@ impl Bucket {
     }
 
     /// Takes the checkpoints of the next dirty vBuckets, about as much as makes one commit.
-    fn take_group(&self, shard: &Shard, dirty: &mut impl Iterator<Item = usize>, now: Now) -> Vec<Part> {
+    fn take_group(
+        &self,
+        shard: &Shard,
+        dirty: &mut impl Iterator<Item = usize>,
+        bounds: &BatchBounds,
+        now: Now,
+    ) -> Vec<Part> {
         let mut group: Vec<Part> = Vec::new();
-        let mut bytes = 0;
-        let commit_bytes = COMMIT_BYTES.min(self.gatekeeper.sync_bytes());
-        while bytes < commit_bytes {
+        let (mut bytes, mut items) = (0, 0);
+        while bytes < bounds.commit_bytes && items < bounds.commit_items {
             let Some(index) = dirty.next() else { break };
-            let part = self.take_part(shard, index, now);
+            let part = self.take_part(shard, index, bounds, now);
             bytes += part.bytes;
+            items += part.items.len();
             group.push(part);
         }
         group
     }
 
-    fn take_part(&self, shard: &Shard, index_in_shard: usize, now: Now) -> Part {
+    fn take_part(&self, shard: &Shard, index_in_shard: usize, bounds: &BatchBounds, now: Now) -> Part {
         let vb = VbId((index_in_shard * self.shards() + shard.index) as u16);
         let mut part = Part {
             vb,
@@ -354,7 +430,7 @@ impl Bucket {
             hashes: Vec::new(),
             bytes: 0,
             taken_bytes: 0,
-            reported_bytes: 0,
+            reported: Dirty::default(),
             locators: Vec::new(),
         };
         let Ok((slot, _)) = self.slot(vb) else { return part };
@@ -363,16 +439,16 @@ impl Bucket {
             let mut v = slot.vb.lock();
             part.incarnation = v.incarnation;
             part.state = v.state();
-            part.reported_bytes = v.take_reported_bytes();
+            part.reported = v.take_reported();
             let queued_bytes = v.checkpoint.dirty_bytes();
-            let bytes_max = self.options.part_bytes_max.min(self.gatekeeper.sync_bytes());
-            let taken = v.checkpoint.take(bytes_max, PART_ITEMS_MAX, bytes_of);
+            let bytes_max = self.options.part_bytes_max.min(bounds.sync_bytes);
+            let items_max = PART_ITEMS_MAX.min(bounds.commit_items);
+            let taken = v.checkpoint.take(bytes_max, items_max, bytes_of);
             part.taken_bytes = queued_bytes - v.checkpoint.dirty_bytes();
             let is_whole = v.checkpoint.is_clean();
             if !is_whole {
-                let left = v.checkpoint.dirty_bytes().min(part.reported_bytes);
-                v.return_reported_bytes(left);
-                part.reported_bytes -= left;
+                let gone = part.reported.split_above(v.checkpoint.dirty_bytes());
+                v.return_reported(std::mem::replace(&mut part.reported, gone));
                 let high_seqno = taken.last().map_or(v.persisted_seqno, |&last| shard.lent(last).seqno());
                 part.state = v.state_at(high_seqno, marks_after(v.persisted_marks, shard, &taken));
                 shard.gate.mark_dirty(index_in_shard, now);
@@ -387,6 +463,8 @@ impl Bucket {
         });
         let stale: Vec<bool> = stale.unwrap_or_else(|alone| superseded_within(shard, &taken, alone));
         part.state.max_cas = shard.recorded_cas(vb, part.state.max_cas, now);
+        part.items.reserve_exact(taken.len());
+        part.hashes.reserve_exact(taken.len());
         for (item, _) in taken.into_iter().zip(stale).filter(|(_, is_stale)| !is_stale) {
             let view = shard.lent(item);
             part.bytes += view.bytes() as u64;
@@ -410,14 +488,14 @@ impl Bucket {
             let Ok((slot, _)) = self.slot(part.vb) else { continue };
             let mut v = slot.vb.lock();
             v.checkpoint.untake();
-            v.return_reported_bytes(part.reported_bytes);
+            v.return_reported(part.reported);
             shard.gate.mark_dirty(v.index_in_shard, now);
         }
     }
 
     /// What a part holds is durable: tells the vBucket. Returns how many durable writes that completed.
     fn publish(&self, shard: &Shard, part: Part, now: Now) -> usize {
-        shard.gate.subtract_dirty_bytes(part.reported_bytes);
+        shard.gate.subtract_dirty(part.reported);
         let Ok((slot, _)) = self.slot(part.vb) else { return 0 };
         let written: Vec<_> = part.hashes.iter().zip(&part.items).zip(&part.locators).collect();
         let mut gone = Vec::new();
@@ -481,9 +559,10 @@ fn settle_written(v: &mut VBucket, item: ItemRef<'_>, hash: u64, locator: Locato
     v.drop_written(HashedKey { key: DocKey::trusted(item.key()), hash }, item)
 }
 
-fn commit(shard: &Shard, store: &dyn KvStore, group: &mut [Part]) -> Result<(), StoreError> {
-    let mut locators = Vec::new();
-    {
+/// Writes parts. How many of them, from the front, are written, and why the others are not.
+fn commit(shard: &Shard, store: &dyn KvStore, group: &mut [Part]) -> (usize, Result<(), StoreError>) {
+    let mut locators = Vec::with_capacity(group.iter().map(|part| part.items.len()).sum());
+    let written = {
         let records: Vec<Vec<Record<'_>>> = group
             .iter()
             .map(|part| {
@@ -496,13 +575,14 @@ fn commit(shard: &Shard, store: &dyn KvStore, group: &mut [Part]) -> Result<(), 
             .zip(&records)
             .map(|(part, records)| VbBatch { vb: part.vb, state: &part.state, records })
             .collect();
-        store.commit(&batches, &mut locators)?;
-    }
+        store.commit(&batches, &mut locators)
+    };
+    let committed = if written.is_ok() { group.len() } else { Part::committed(group, locators.len()) };
     let mut locators = locators.into_iter();
-    for part in group {
+    for part in group.iter_mut().take(committed) {
         part.locators = locators.by_ref().take(part.items.len()).collect();
     }
-    Ok(())
+    (committed, written)
 }
 
 fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {

@@ -57,6 +57,8 @@ pub mod request;
 mod roles;
 mod settings;
 mod shard;
+mod shortage;
+mod space;
 pub mod stats;
 pub mod subdoc;
 pub mod system_events;
@@ -85,6 +87,7 @@ pub use range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSe
 pub use replica::{Inflow, ReplicaItem, ReplicaKind, ReplicaMarker, ReplicaStart};
 pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
 pub use roles::{Activation, VbStatus};
+pub use shard::DiskRefusals;
 pub use stats::{
     BucketStats, Budget, FlushFailure, FlushReport, RoleStats, StepReport, VbInfo, VbOps, WarmupState,
 };

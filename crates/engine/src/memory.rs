@@ -16,7 +16,6 @@ use base::{
 };
 
 use crate::{
-    admission::Pressure,
     arena::RESERVE_BYTES_MAX,
     bucket::Bucket,
     notify::Work,
@@ -25,6 +24,8 @@ use crate::{
     stats::{BucketStats, Budget},
 };
 
+/// Where memory is short, copies are caught up with a part of what may be dirty otherwise at a time.
+const SHORT_SHARE: u64 = 16;
 /// Documents that a mutation looks at when it helps the pager.
 const HELP: Budget = Budget { items: 512, bytes: 4 << 20 };
 
@@ -54,6 +55,8 @@ pub(crate) struct Room {
     pub(crate) dirty_paced: u64,
     /// Dirty bytes at which they are refused.
     pub(crate) dirty_limit: u64,
+    /// Dirty bytes that copies may be caught up with.
+    pub(crate) history: u64,
 }
 
 impl Room {
@@ -83,6 +86,8 @@ impl Room {
             limit: if is_cache { quota } else { percent(Self::LIMIT) },
             dirty_paced: dirty_limit / 2,
             dirty_limit,
+            // With room for clients below where they are paced.
+            history: dirty_limit / 4,
         }
     }
 }
@@ -110,6 +115,15 @@ impl Bucket {
     #[must_use]
     pub fn wants_room(&self) -> bool {
         self.pager_called.load(Ordering::Acquire) || self.mem_used() > self.watermarks().0
+    }
+
+    /// How urgent it is to make room: 0 up to the high watermark, 1 from where on feeds that are behind are sent to the disk,
+    /// which is the next thing that is done for it.
+    #[must_use]
+    pub fn room_urgency(&self) -> f64 {
+        let room = self.settings.room();
+        let above = self.mem_used().saturating_sub(room.high) as f64;
+        (above / room.cursors.saturating_sub(room.high).max(1) as f64).min(1.0)
     }
 
     /// Whether memory is above the low watermark.
@@ -172,6 +186,28 @@ impl Bucket {
             || env.shard.gate.dirty_bytes() <= self.settings.room().dirty_paced
     }
 
+    /// Whether so many bytes more take memory to where clients are paced.
+    pub(crate) fn is_short_of_memory(&self, bytes: usize) -> bool {
+        self.mem_used() + bytes as u64 > self.settings.room().paced
+    }
+
+    /// Whether what a copy is being caught up with has to wait for the disk, which is called: as much of it is dirty as may
+    /// be, or some is and there is little memory left. Where nothing of it is dirty it never waits: what fills the memory
+    /// then is not the disk's to free.
+    pub(crate) fn holds_back_history(&self, env: &Env<'_>, bytes: usize) -> bool {
+        let room = self.settings.room();
+        let is_short = self.is_short_of_memory(bytes);
+        let limit = if is_short { room.history / SHORT_SHARE } else { room.history };
+        if is_short {
+            self.call_pager();
+        }
+        let waits = env.shard.gate.history_bytes() > limit;
+        if waits && env.shard.gate.want_flush() {
+            self.notifier.work(Work::Flush(env.shard.index));
+        }
+        waits
+    }
+
     #[cold]
     fn make_room_up_to(&self, limit: u64, env: &Env<'_>, bytes: usize) -> bool {
         if !self.has_room_for(env, bytes) {
@@ -193,18 +229,6 @@ impl Bucket {
             (BucketKind::Memcached, _) | (BucketKind::Ephemeral, EvictionPolicy::NruEviction) => 0,
             (BucketKind::Ephemeral, _) => stats.mem_used,
         }
-    }
-
-    /// What temporary failures are for at present, in words for the developer.
-    #[must_use]
-    pub fn shortage(&self) -> Option<&'static str> {
-        self.disk_shortage().or_else(|| match self.pressure_step() {
-            Pressure::Refusing => {
-                Some("The bucket's memory quota is used up by what the disk has not taken yet and what has to stay in memory")
-            }
-            Pressure::Pacing => Some("The bucket's memory fills faster than the disk takes what is written"),
-            Pressure::None | Pressure::Paging | Pressure::Cursors => None,
-        })
     }
 
     /// The answer to what does not fit.

@@ -20,7 +20,8 @@ pub struct Waiter {
 /// Something that a background thread should look at soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// This shard has someone waiting for persistence, or many dirty bytes: call [`crate::Bucket::flush`].
+    /// This shard has someone waiting for persistence, many dirty bytes, or replicas that are to begin anew: call
+    /// [`crate::Bucket::flush`].
     Flush(usize),
     /// This shard has fetches queued: call [`crate::Bucket::run_fetches`].
     Fetch(usize),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use base::{
     Datatype, Status, VbRole,
-    bucket::{BucketKind, ConflictResolution, DurabilityLevel, EvictionPolicy},
+    bucket::{BucketKind, CompressionMode, ConflictResolution, DurabilityLevel, EvictionPolicy},
     limits,
 };
 use storage::StoreError;
@@ -46,6 +46,8 @@ pub struct BucketOptions {
     pub vbuckets: u16,
     /// What gives way when the quota is reached.
     pub eviction: EvictionPolicy,
+    /// Whether values are compressed on their way to other nodes. (They are kept as they came.)
+    pub compression: CompressionMode,
     /// Who wins in with-meta writes.
     pub conflict: ConflictResolution,
     /// Cap on expiry for collections without one of their own; 0: none.
@@ -86,6 +88,7 @@ impl BucketOptions {
             quota_bytes,
             vbuckets: limits::VBUCKETS_MAX,
             eviction: EvictionPolicy::ValueOnly,
+            compression: CompressionMode::Passive,
             conflict: ConflictResolution::Seqno,
             max_ttl_secs: 0,
             shards: 1,
@@ -110,6 +113,8 @@ pub struct BucketChange {
     pub quota_bytes: Option<u64>,
     /// See [`BucketOptions::eviction`].
     pub eviction: Option<EvictionPolicy>,
+    /// See [`BucketOptions::compression`].
+    pub compression: Option<CompressionMode>,
     /// See [`BucketOptions::max_ttl_secs`].
     pub max_ttl_secs: Option<u32>,
     /// See [`BucketOptions::replicas`].

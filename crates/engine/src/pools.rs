@@ -195,6 +195,16 @@ impl Bucket {
         }
     }
 
+    /// Who holds most beside what is in the arenas, the documents and their tables, and how much.
+    pub(crate) fn largest_beside_documents(&self) -> (Pool, u64) {
+        let mut sum = PoolBytes::default();
+        self.pools.add_to(&mut sum);
+        self.shards.iter().for_each(|shard| shard.pools.add_to(&mut sum));
+        sum.add(Pool::RangeScans, self.range_scans.bytes());
+        let pools = Pool::ALL.map(|(pool, _)| (pool, sum.of(pool)));
+        pools.into_iter().max_by_key(|entry| entry.1).unwrap_or((Pool::Items, 0))
+    }
+
     /// All pools. Of what the arenas hold `table_bytes` are tables; `queued_bytes` of documents are in queues, of which
     /// whatever exceeds `item_bytes`, the documents in the tables, is there alone.
     pub(crate) fn pool_bytes(&self, table_bytes: u64, item_bytes: u64, queued_bytes: u64) -> PoolBytes {

@@ -6,7 +6,8 @@
 //! *committed*: the version enters the table, under the next seqno and the prepare's CAS, as an ordinary mutation. If its
 //! time is up first it is *aborted*: an abort is queued instead, and nobody ever sees the version. Which of the two it is
 //! gets decided once, by the active, under the vBucket's lock, by whoever comes first; and whether somebody still waits for
-//! the answer makes no difference. Prepares are committed in their own order.
+//! the answer makes no difference. Prepares are committed in their own order. Before another node takes over none begins any
+//! more, so that those there are end here ([`Bucket::drain`]).
 //!
 //! A replica holds the prepares that it is told of until it is told what became of them. When it becomes the active, those
 //! that are open may have been acknowledged: they need a majority again, and are never aborted. Until they have
@@ -14,12 +15,18 @@
 //! those that a restart finds; where one copy is a majority, they are committed before anything is served. So a write that
 //! was answered as ambiguous can still appear then.
 //!
+//! The end of a collection ends what is in progress in it, on every copy alike: at the event that tells of it, which is never
+//! left out of what a copy is told ([`VBucket::close_prepares_in`]). What else there is of a dropped collection, prepares and
+//! aborts too, may be left out from then on, and whoever becomes the active may never have heard of them.
+//!
 //! A prepare that a restart cannot read is neither: its key is unreadable until it is written again
 //! ([`Prepares::is_damaged`]).
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use base::{DocKey, HashedKey, NodeId, Now, Seqno, Status, VbId, VbRole, bucket::DurabilityLevel};
+use base::{
+    Cas, CollectionId, DocKey, HashedKey, NodeId, Now, Seqno, Status, VbId, VbRole, bucket::DurabilityLevel,
+};
 use storage::{KvStore, Locator, Marks, RecordKind, StoreError};
 
 use crate::{
@@ -31,6 +38,7 @@ use crate::{
     key_map::KeyMap,
     notify::{Refusal, Waiter},
     shard::{Env, Shard},
+    system_events::collection_of_key,
     vbucket::{Current, VBucket, Version},
     warmup,
 };
@@ -74,6 +82,7 @@ impl Prepare {
 pub(crate) enum Outcome {
     /// It is a version of its key, with this seqno.
     Committed(Seqno),
+    /// It is none; or this copy was not told what it became.
     Aborted,
 }
 
@@ -228,13 +237,13 @@ impl VBucket {
         if !self.chains.is_majority_possible() {
             return Err(Status::DurabilityImpossible);
         }
-        Ok((level.needs_disk() || self.chains.majority() > 1).then_some(level))
+        Ok((level.needs_disk() || !self.chains.is_only_copy()).then_some(level))
     }
 
     /// Queues a durable write that is to wait. The key has been found free of others.
     ///
     /// # Errors
-    /// As [`VBucket::put`].
+    /// As [`VBucket::put`], and `NotMyVbucket` while those in progress are to end before another node takes over.
     pub(crate) fn prepare<'e>(
         &mut self,
         env: &Env<'e>,
@@ -243,6 +252,9 @@ impl VBucket {
         (version, level): (Version, DurabilityLevel),
         after: &mut Aftermath<'_>,
     ) -> Result<Mutated, Refusal> {
+        if self.draining_since.is_some() {
+            return Err(Status::NotMyVbucket.into());
+        }
         if !self.pending.open.has_room_for(key) {
             return Err(Status::SyncWriteInProgress.into());
         }
@@ -403,6 +415,16 @@ impl VBucket {
         self.complete(prepared, Outcome::Aborted, env.now, after);
     }
 
+    /// What a version of a key that has come from the active says of its open prepare. In a snapshot from disk it need not be
+    /// what that became, but may have come after it: then that may have been aborted as well. A commit keeps the CAS.
+    pub(crate) fn outcome_by(&self, env: &Env<'_>, key: HashedKey<'_>, version: (Seqno, Cas)) -> Outcome {
+        let prepare = self.pending.open.get(key.hash, key.key.encoded());
+        match prepare.map(|prepare| env.shard.item(&prepare.item).cas()) {
+            Some(cas) if cas == version.1 => Outcome::Committed(version.0),
+            _ => Outcome::Aborted,
+        }
+    }
+
     /// What a key's open prepare became is known, if it has one.
     pub(crate) fn close_prepare_of(
         &mut self,
@@ -421,6 +443,21 @@ impl VBucket {
         open.into_iter().for_each(|seqno| self.complete(seqno, Outcome::Aborted, now, after));
         self.marks.prepared = self.marks.prepared.max(completed);
         self.marks.completed = self.marks.completed.max(completed);
+    }
+
+    /// A collection has ended, and what is in progress in it with it. Each copy does this where the event comes in its order
+    /// of mutations, and is told of no other abort.
+    pub(crate) fn close_prepares_in(
+        &mut self,
+        env: &Env<'_>,
+        collection: CollectionId,
+        after: &mut Aftermath<'_>,
+    ) {
+        let is_in = |seqno: &Seqno| {
+            self.pending.key_of(env, *seqno).is_some_and(|key| key.collection() == collection)
+        };
+        let open: Vec<Seqno> = self.pending.order.keys().copied().filter(is_in).collect();
+        open.into_iter().for_each(|seqno| self.complete(seqno, Outcome::Aborted, env.now, after));
     }
 
     fn complete(&mut self, prepared: Seqno, outcome: Outcome, now: Now, after: &mut Aftermath<'_>) {
@@ -467,7 +504,7 @@ impl Bucket {
     ///
     /// # Errors
     /// `SyncWriteAmbiguous` when its time is up, or when it can no longer be known (shard poisoned, bucket flushed or
-    /// closed).
+    /// closed; or this copy is none any more, and nobody tells it what becomes of what was in progress).
     pub fn complete_durable(
         &self,
         vb: VbId,
@@ -484,16 +521,16 @@ impl Bucket {
         // On another branch since: that one may hold it as well.
         let is_known = v.failover.uuid() == mutated.vb_uuid
             || v.failover.end_of(mutated.vb_uuid).is_some_and(|end| mutated.seqno <= end);
-        if !is_known || v.role == VbRole::Dead {
+        if !is_known {
             return Err(Status::SyncWriteAmbiguous);
         }
-        let may_abort = v.role == VbRole::Active;
+        let (may_abort, is_untold) = (v.role == VbRole::Active, v.role == VbRole::Dead);
         if let Some(prepare) = v.pending.open.get_mut(key.hash, key.key.encoded())
             && prepare.seqno == mutated.seqno
         {
             prepare.deadline = deadline;
             prepare.waiter = Some(waiter);
-            let is_over = now.mono_millis >= deadline || shard.gate.is_poisoned();
+            let is_over = now.mono_millis >= deadline || shard.gate.is_poisoned() || is_untold;
             if is_over && !(may_abort && prepare.is_own) {
                 // What becomes of it somebody else decides.
                 prepare.waiter = None;
@@ -714,8 +751,8 @@ impl Bucket {
     }
 }
 
-/// The prepares from a seqno on that nothing came after, in order: what they are and where. Only keys of prepares are held
-/// in memory, since any number of ordinary writes may lie between them.
+/// The prepares from a seqno on that nothing came after, not even the end of their collection, in order: what they are and
+/// where. Only keys of prepares are held in memory, since any number of ordinary writes may lie between them.
 fn open_prepares(
     store: &dyn KvStore,
     vb: VbId,
@@ -736,6 +773,12 @@ fn open_prepares(
         return Ok(Vec::new());
     }
     store.scan(Some(vb), from, false, &mut |_, record, _| {
+        if let Some(ended) = collection_of_key(record.key)
+            && record.meta.kind.is_tombstone()
+        {
+            let outlived = record.meta.seqno;
+            newest.retain(|key, found| found.0 > outlived || DocKey::trusted(key).collection() != ended);
+        }
         if newest.get(record.key).is_some_and(|prepare| prepare.0 < record.meta.seqno) {
             newest.remove(record.key);
         }

@@ -11,7 +11,9 @@
 //! | Sealed | refused | refused | told to the end | rests |
 //!
 //! Flushing, ejection, compaction and warm-up are the same whatever the role. A sealed vBucket gets no seqno any more: what
-//! is prepared stays so, and whoever waits for it learns from the next active, by replication, what became of it.
+//! is prepared stays so, and whoever waits for it learns from the next active, by replication, what became of it. Who is to
+//! be nothing to the vBucket then never hears of it, so an active that is about to be sealed is *drained* first: it takes no
+//! durable writes any more, goes on otherwise, and brings those in progress to their end, as nobody else can be active yet.
 //!
 //! An active begins with a branch of its own, behind what is whole of its copy, and that is synced before anything is
 //! served. What others have behind that point is no part of its history.
@@ -23,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind};
 use parking_lot::MutexGuard;
-use storage::VbState;
+use storage::{StoreError, VbBatch, VbState};
 
 use crate::{
     aftermath::Aftermath,
@@ -38,6 +40,11 @@ use crate::{
     vbucket::VBucket,
 };
 
+/// What copies hold that are none any more may stay for so long, or until there are so many of them: each time that some are
+/// emptied, a compaction that is under way is given up, and a manifest is written.
+const COMPANY_MILLIS: u64 = 2_000;
+const COMPANY: usize = 64;
+
 /// Bits of a slot's word that tell the role; the term is above them.
 const ROLE_BITS: u32 = 2;
 
@@ -50,6 +57,23 @@ pub struct Activation {
     pub term: u64,
     /// Whose copies count.
     pub topology: Topology,
+}
+
+/// That what a copy holds is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reset {
+    /// The role and term in which it is no use.
+    standing: (VbRole, u64),
+    /// When that was found (monotonic milliseconds).
+    since_millis: u64,
+}
+
+impl Reset {
+    /// Whether nobody waits for it.
+    fn may_wait(&self, now: Now) -> bool {
+        let waited = now.mono_millis.saturating_sub(self.since_millis);
+        self.standing.0 == VbRole::Dead && waited < COMPANY_MILLIS
+    }
 }
 
 /// How a vBucket stands on this node.
@@ -163,13 +187,16 @@ impl Bucket {
         // What the events of a vBucket are compared with. Before the flusher's lock, as everywhere.
         let _manifest_stays = self.manifest_changes.lock();
         let mut answers = Vec::with_capacity(wanted.len());
-        for shard in &self.shards {
+        let of_shards = self.shards.iter().filter_map(|shard| {
             let is_here =
                 |wanted: &&Activation| self.slot(wanted.vb).is_ok_and(|found| found.1.index == shard.index);
             let of_shard: Vec<_> = wanted.iter().filter(is_here).collect();
-            if !of_shard.is_empty() {
-                self.activate_in(shard, &of_shard, now, &mut answers);
-            }
+            // Asked of all of them at once: while one is waited for the others come to where they can be interrupted.
+            (!of_shard.is_empty()).then(|| (shard, of_shard, shard.gate.ask_for_way()))
+        });
+        for (shard, of_shard, way) in of_shards.collect::<Vec<_>>() {
+            self.activate_in(shard, &of_shard, now, &mut answers);
+            drop(way);
         }
         let unknown = wanted.iter().filter(|wanted| self.slot(wanted.vb).is_err());
         answers.extend(unknown.map(|wanted| (wanted.vb, Err(Status::NotMyVbucket))));
@@ -276,7 +303,15 @@ impl Bucket {
                 (*vb, VbState { max_cas, ..state.clone() })
             })
             .collect();
-        store.put_states(&states).map_err(|error| flusher::refused(shard, &error))
+        let parts: Vec<_> =
+            states.iter().map(|(vb, state)| VbBatch { vb: *vb, state, records: &[] }).collect();
+        // A batch is one write and one sync, a manifest several of each; that finds room on a full disk, though.
+        let recorded = store.commit(&parts, &mut Vec::new()).and_then(|()| store.sync());
+        let recorded = match recorded {
+            Err(StoreError::NoSpace) => store.put_states(&states),
+            other => other,
+        };
+        recorded.map_err(|error| flusher::refused(shard, &error))
     }
 
     fn begin_to_serve(&self, shard: &Shard, wanted: &Activation, failover: FailoverTable, now: Now) {
@@ -335,6 +370,22 @@ impl Bucket {
         } else if *v.chains.topology() != topology {
             v.chains = v.chains.followed_by(topology);
         }
+    }
+
+    /// An active vBucket takes no durable writes any more in this term: it is about to be sealed, and whatever is in progress
+    /// is to end before. As long as something is: for how many milliseconds that has been waited for. What must not be waited
+    /// for is one that is sealed already, or that knows an earlier term only, in which nobody follows it any more.
+    ///
+    /// # Errors
+    /// `Invalid` when a later term is known.
+    pub fn drain(&self, vb: VbId, term: u64, now: Now) -> Result<Option<u64>, Status> {
+        let mut v = self.slot(vb)?.0.vb.lock();
+        check_term(&v, term)?;
+        if (v.role, v.term) != (VbRole::Active, term) {
+            return Ok(None);
+        }
+        let since = *v.draining_since.get_or_insert(now.mono_millis);
+        Ok((v.pending.len() > 0).then(|| now.mono_millis.saturating_sub(since)))
     }
 
     /// An active vBucket takes nothing more: another node is about to take over. Returns its last seqno, which stays that.
@@ -403,58 +454,83 @@ impl Bucket {
         Ok(())
     }
 
-    /// Drops what vBuckets hold that this node does not serve: each is nothing then, and never was anything.
+    /// Has go what a dead vBucket holds: it is nothing then, and never was anything. Where there is a disk the flusher does it some
+    /// time, for several together; asked for again meanwhile nothing changes. A vBucket that is given another role before that, or a
+    /// later term, keeps what it holds.
     ///
     /// # Errors
-    /// `NotMyVbucket` when one of them is active, `TemporaryFailure` when the disk refuses: nothing was dropped of the
-    /// shard in question and those after it.
-    pub fn drop_vbs(&self, vbs: &[VbId], now: Now) -> Result<(), Status> {
-        let _one_at_a_time = self.role_changes.lock();
-        for &vb in vbs {
-            if self.slot(vb)?.0.vb.lock().role == VbRole::Active {
-                return Err(Status::NotMyVbucket);
+    /// `NotMyVbucket` when the vBucket is not dead.
+    pub fn drop_vb(&self, vb: VbId, now: Now) -> Result<(), Status> {
+        let term = self.slot(vb)?.0.vb.lock().term;
+        self.want_reset(vb, (VbRole::Dead, term), now)
+    }
+
+    /// What a vBucket holds in that role and term is no use, and is to go. That takes the flusher's lock and a sync, for which
+    /// neither whoever reads streams nor whoever gives out roles must wait: where there is a disk the flusher does it, and no
+    /// stream begins before it has.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when the vBucket stands otherwise by now.
+    pub(crate) fn want_reset(&self, vb: VbId, standing: (VbRole, u64), now: Now) -> Result<(), Status> {
+        let (slot, shard) = self.slot(vb)?;
+        let mut after = self.aftermath(shard);
+        {
+            let v = slot.vb.lock();
+            check_standing(&v, standing)?;
+            let mut to_reset = shard.to_reset.lock();
+            if to_reset.get(&vb).is_none_or(|reset| reset.standing != standing) {
+                to_reset.insert(vb, Reset { standing, since_millis: now.mono_millis });
             }
         }
-        for shard in &self.shards {
-            let is_here = |vb: &VbId| self.slot(*vb).is_ok_and(|found| found.1.index == shard.index);
-            let of_shard: Vec<VbId> = vbs.iter().copied().filter(is_here).collect();
-            if !of_shard.is_empty() {
-                let flusher = shard.flusher.lock();
-                self.drop_contents(shard, &flusher, &of_shard, Some(VbRole::Dead), now)?;
-            }
+        if shard.store.is_none() {
+            return self.reset_copies(shard, &shard.flusher.lock(), now);
+        }
+        if standing.0 == VbRole::Replica {
+            after.flush();
         }
         Ok(())
     }
 
-    /// As [`Bucket::drop_vbs`], of one vBucket.
+    /// Empties the copies of a shard that are to begin anew, or to go, all of them with one sync.
     ///
     /// # Errors
-    /// See there.
-    pub fn drop_vb(&self, vb: VbId, now: Now) -> Result<(), Status> {
-        self.drop_vbs(&[vb], now)
+    /// `TemporaryFailure` when the disk refuses: whoever asked for it finds them as they were, and asks for it again.
+    pub(crate) fn reset_copies(
+        &self,
+        shard: &Shard,
+        flusher: &MutexGuard<'_, Flusher>,
+        now: Now,
+    ) -> Result<(), Status> {
+        // One that has become the active meanwhile stays as it is. From here on none can, for that takes the flusher as well; nor
+        // does a stream begin of one that is noted.
+        let stands = |vb: VbId, reset: &Reset| {
+            self.slot(vb).is_ok_and(|(slot, _)| check_standing(&slot.vb.lock(), reset.standing).is_ok())
+        };
+        let noted: Vec<(VbId, Reset)> =
+            shard.to_reset.lock().iter().map(|(&vb, &reset)| (vb, reset)).collect();
+        let (wanted, void): (Vec<_>, Vec<_>) = noted.into_iter().partition(|(vb, reset)| stands(*vb, reset));
+        let waits_for_company = shard.store.is_some()
+            && wanted.len() < COMPANY
+            && wanted.iter().all(|(_, reset)| reset.may_wait(now));
+        let due = if waits_for_company { Vec::new() } else { wanted };
+        let vbs: Vec<VbId> = due.iter().map(|(vb, _)| *vb).collect();
+        let done = if vbs.is_empty() { Ok(()) } else { self.drop_contents(shard, flusher, &vbs, now) };
+        let mut to_reset = shard.to_reset.lock();
+        for (vb, reset) in due.into_iter().chain(void) {
+            if to_reset.get(&vb) == Some(&reset) {
+                to_reset.remove(&vb);
+            }
+        }
+        done
     }
 
-    /// What the replica of a term holds is no use: it begins again from nothing.
-    ///
-    /// # Errors
-    /// `NotMyVbucket` when the vBucket is no replica of that term any more, `TemporaryFailure` when the disk refuses.
-    pub(crate) fn reset_replica(&self, vb: VbId, term: u64, now: Now) -> Result<(), Status> {
-        let (slot, shard) = self.slot(vb)?;
-        let flusher = shard.flusher.lock();
-        // Asked only now: whoever waits for the flusher may find that the vBucket has become the active meanwhile. From
-        // here on it cannot, for that takes the flusher as well.
-        check_follower(&slot.vb.lock(), term)?;
-        self.drop_contents(shard, &flusher, &[vb], None, now)
-    }
-
-    /// Begins a new, empty incarnation of vBuckets of a shard, with a role if one is given. The flusher is kept away: what
-    /// it has taken belongs to the history that ends here.
+    /// Begins a new, empty incarnation of vBuckets of a shard. The flusher is kept away: what it has taken belongs to the
+    /// history that ends here.
     fn drop_contents(
         &self,
         shard: &Shard,
         _flusher: &MutexGuard<'_, Flusher>,
         vbs: &[VbId],
-        role: Option<VbRole>,
         now: Now,
     ) -> Result<(), Status> {
         let uuids: Vec<_> = vbs
@@ -478,16 +554,12 @@ impl Bucket {
             let mut v = slot.vb.lock();
             _documents = v.reset(shard, uuid, &mut after);
             v.is_unconfirmed = false;
-            if let Some(role) = role {
-                let term = v.term;
-                self.set_role(slot, &mut v, role, term, &mut after);
-            }
         }
         Ok(())
     }
 
     fn set_role(&self, slot: &Slot, v: &mut VBucket, role: VbRole, term: u64, after: &mut Aftermath<'_>) {
-        (v.role, v.term) = (role, term);
+        (v.role, v.term, v.draining_since) = (role, term, None);
         slot.standing.set(role, term);
         v.following.shut();
         // Feeds are to look who tells them what.
@@ -516,7 +588,11 @@ fn check_term(v: &VBucket, term: u64) -> Result<(), Status> {
 /// # Errors
 /// `NotMyVbucket` when it is none.
 pub(crate) fn check_follower(v: &VBucket, term: u64) -> Result<(), Status> {
-    if v.role == VbRole::Replica && v.term == term { Ok(()) } else { Err(Status::NotMyVbucket) }
+    check_standing(v, (VbRole::Replica, term))
+}
+
+fn check_standing(v: &VBucket, standing: (VbRole, u64)) -> Result<(), Status> {
+    if (v.role, v.term) == standing { Ok(()) } else { Err(Status::NotMyVbucket) }
 }
 
 #[cfg(test)]
@@ -536,7 +612,7 @@ mod tests {
         fn work(&self, _: Work) {}
     }
 
-    /// Whoever has decided to empty a copy waits for the flusher before it does.
+    /// What is to be emptied waits for the flusher.
     #[test]
     fn what_was_promoted_meanwhile_is_not_emptied() {
         let (now, vb) = (Now { wall_nanos: 1 << 60, mono_millis: 0 }, VbId(0));
@@ -551,12 +627,23 @@ mod tests {
         let topology = Topology { chains: vec![vec![NodeId(0)]], copies: 1 };
         bucket.activate(vb, 2, topology, now).unwrap();
         let before = bucket.vb_history(vb).unwrap();
-        assert_eq!(bucket.reset_replica(vb, 1, now), Err(Status::NotMyVbucket));
-        assert_eq!(bucket.reset_replica(vb, 2, now), Err(Status::NotMyVbucket));
+        let shard = &bucket.shards[0];
+        let wanted_at = |role, term| {
+            shard.to_reset.lock().insert(vb, Reset { standing: (role, term), since_millis: 0 });
+            bucket.reset_copies(shard, &shard.flusher.lock(), now).unwrap();
+            assert!(shard.to_reset.lock().is_empty());
+            bucket.vb_history(vb).unwrap()
+        };
+        for (role, term) in [VbRole::Replica, VbRole::Dead].into_iter().zip([1, 2]) {
+            assert_eq!(bucket.want_reset(vb, (role, term), now), Err(Status::NotMyVbucket));
+            assert_eq!(wanted_at(role, term), before);
+        }
         bucket.make_replica(vb, 3).unwrap();
-        assert_eq!(bucket.reset_replica(vb, 1, now), Err(Status::NotMyVbucket));
-        assert_eq!(bucket.vb_history(vb).unwrap(), before);
-        assert_eq!(bucket.reset_replica(vb, 3, now), Ok(()));
+        for (role, term) in [(VbRole::Replica, 1), (VbRole::Dead, 3)] {
+            assert_eq!(bucket.want_reset(vb, (role, term), now), Err(Status::NotMyVbucket));
+            assert_eq!(wanted_at(role, term), before);
+        }
+        assert_eq!(bucket.want_reset(vb, (VbRole::Replica, 3), now), Ok(()));
         assert!(!bucket.vb_status(vb).unwrap().complete);
     }
 

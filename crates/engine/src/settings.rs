@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use base::bucket::{BucketKind, DurabilityLevel, EvictionPolicy};
+use base::bucket::{BucketKind, CompressionMode, DurabilityLevel, EvictionPolicy};
 
 use crate::{
     item,
@@ -26,6 +26,7 @@ pub(crate) struct Settings {
     value_bytes_max: AtomicUsize,
     purge_interval_secs: AtomicU32,
     eviction: AtomicU8,
+    compression: AtomicU8,
     hot_keys: AtomicBool,
 }
 
@@ -42,6 +43,8 @@ const POLICIES: [EvictionPolicy; 4] = [
     EvictionPolicy::NoEviction,
     EvictionPolicy::NruEviction,
 ];
+
+const MODES: [CompressionMode; 3] = [CompressionMode::Off, CompressionMode::Passive, CompressionMode::Active];
 
 fn number_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|other| other == one).unwrap_or(0) as u8
@@ -60,6 +63,7 @@ impl Settings {
             value_bytes_max: options.value_bytes_max.into(),
             purge_interval_secs: options.purge_interval_secs.into(),
             eviction: number_of(&POLICIES, &options.eviction).into(),
+            compression: number_of(&MODES, &options.compression).into(),
             hot_keys: options.hot_keys.into(),
         };
         settings.divide();
@@ -88,6 +92,9 @@ impl Settings {
         }
         if let Some(policy) = &change.eviction {
             self.eviction.store(number_of(&POLICIES, policy), Ordering::Relaxed);
+        }
+        if let Some(mode) = &change.compression {
+            self.compression.store(number_of(&MODES, mode), Ordering::Relaxed);
         }
     }
 
@@ -137,6 +144,11 @@ impl Settings {
     pub(crate) fn durability_min(&self) -> DurabilityLevel {
         let level = usize::from(self.durability_min.load(Ordering::Relaxed));
         LEVELS.get(level).copied().unwrap_or(DurabilityLevel::None)
+    }
+
+    pub(crate) fn compression(&self) -> CompressionMode {
+        let mode = usize::from(self.compression.load(Ordering::Relaxed));
+        MODES.get(mode).copied().unwrap_or(CompressionMode::Passive)
     }
 
     pub(crate) fn eviction(&self) -> EvictionPolicy {

@@ -4,12 +4,13 @@
 //! Everything a writer looks at here is an atomic that background threads store to and writers load. Writers themselves
 //! touch shared lines only when a vBucket turns dirty or has gathered enough bytes to be worth reporting.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use base::{Cas, Now, Status, VbId, bucket::BucketKind};
 use parking_lot::Mutex;
-use storage::{KvStore, Record, StoreStats};
+use storage::{KvStore, Record, SpaceUse, StoreStats};
 
 use crate::{
     arena::Arena,
@@ -21,6 +22,7 @@ use crate::{
     flusher::Flusher,
     item::{ItemLoan, ItemPtr, ItemRef},
     pools::{Pool, Pools},
+    roles::Reset,
 };
 
 /// Bytes a vBucket gathers before it tells its shard.
@@ -43,6 +45,8 @@ pub(crate) struct Shard {
     pub(crate) store: Option<Arc<dyn KvStore>>,
     pub(crate) gate: Gate,
     pub(crate) flusher: Mutex<Flusher>,
+    /// Copies whose contents are to go. Entered under the vBucket's lock.
+    pub(crate) to_reset: Mutex<BTreeMap<VbId, Reset>>,
     pub(crate) fetches: Mutex<FetchQueue>,
     /// Backfills that nobody reads yet.
     pub(crate) backfills: Mutex<BackfillQueue>,
@@ -77,7 +81,7 @@ pub(crate) struct Counters {
     pub(crate) cursors_dropped: AtomicU64,
     /// Memory of the store, as last told to the pools.
     pub(crate) index_bytes: AtomicU64,
-    pub(crate) unsealed_index_bytes: AtomicU64,
+    pub(crate) writing_bytes: AtomicU64,
 }
 
 impl Shard {
@@ -110,7 +114,12 @@ impl Shard {
             self.pools.exchange(pool, told.swap(bytes, Ordering::Relaxed), bytes);
         };
         tell(Pool::ColdIndex, &self.counters.index_bytes, store.index_bytes);
-        tell(Pool::Write, &self.counters.unsealed_index_bytes, store.unsealed_index_bytes);
+        tell(Pool::Write, &self.counters.writing_bytes, store.writing_bytes);
+    }
+
+    /// What of its files is dead; nothing of a memory-only bucket.
+    pub(crate) fn space(&self) -> Option<SpaceUse> {
+        self.store.as_ref().map(|store| store.space())
     }
 
     /// Gives a reference back.
@@ -119,6 +128,31 @@ impl Shard {
         // SAFETY: as in `item`.
         unsafe { held.release(&self.arena) }
     }
+}
+
+/// Requests answered with temporary failure because of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskRefusals {
+    /// It is full, or has less free space than must remain.
+    pub space: u64,
+    /// A write has failed, or the bucket is being closed.
+    pub broken: u64,
+    /// It has not recorded in time how far CAS values may go.
+    pub ceiling: u64,
+}
+
+/// The same while it is counted.
+#[derive(Debug, Default)]
+struct Refused {
+    space: AtomicU64,
+    broken: AtomicU64,
+    ceiling: AtomicU64,
+}
+
+#[cold]
+fn count_refusal(counter: &AtomicU64) -> Status {
+    counter.fetch_add(1, Ordering::Relaxed);
+    Status::TemporaryFailure
 }
 
 /// What writers ask before they begin, and tell when they are done.
@@ -132,10 +166,15 @@ pub(crate) struct Gate {
     poisoned: AtomicBool,
     /// What the disk is short of: [`FULL`], [`LOW`].
     short: AtomicU8,
+    refused: Refused,
     /// The bucket is being closed.
     closed: AtomicBool,
     /// Somebody waits for the flusher, who has been told.
     flush_wanted: AtomicBool,
+    /// How many wait for the flusher's lock for the sake of those who wait to be served.
+    asked_for_way: AtomicUsize,
+    /// Since when the flusher has been at it, in monotonic milliseconds plus one; 0: it rests.
+    busy_since: AtomicU64,
     /// Durable writes since the flusher last began.
     durable: AtomicUsize,
     /// The flusher waits for so many of them and is not to be told of anything else; 0: it does not.
@@ -148,6 +187,8 @@ pub(crate) struct Gate {
     dirty_since: AtomicU64,
     /// Arena bytes of dirty items, as far as reported.
     dirty_bytes: AtomicU64,
+    /// Of those, what copies are being caught up with.
+    history_bytes: AtomicU64,
     /// Bit per vBucket of the shard whose checkpoint the flusher has not taken all of.
     dirty_vbs: Box<[AtomicU64]>,
     /// The vBucket (position in the shard) that the flusher takes first.
@@ -162,14 +203,18 @@ impl Gate {
             wanted_ceiling: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
             short: AtomicU8::new(0),
+            refused: Refused::default(),
             closed: AtomicBool::new(false),
             flush_wanted: AtomicBool::new(false),
+            asked_for_way: AtomicUsize::new(0),
+            busy_since: AtomicU64::new(0),
             durable: AtomicUsize::new(0),
             gathering: AtomicUsize::new(0),
             dozing: AtomicBool::new(false),
             next_deadline: AtomicU64::new(u64::MAX),
             dirty_since: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
+            history_bytes: AtomicU64::new(0),
             dirty_vbs: (0..vbuckets.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             first_vb: AtomicUsize::new(0),
         }
@@ -178,16 +223,27 @@ impl Gate {
     /// Whether mutations are accepted at all.
     #[inline]
     pub(crate) fn admits(&self) -> Result<(), Status> {
-        let refuses = self.poisoned.load(Ordering::Relaxed)
-            || self.is_short_of_space()
-            || self.closed.load(Ordering::Relaxed);
-        if refuses { Err(Status::TemporaryFailure) } else { Ok(()) }
+        self.admits_deletes()?;
+        if self.is_short_of_space() { Err(count_refusal(&self.refused.space)) } else { Ok(()) }
     }
 
     /// Whether deletions are: a full disk does not stop them, it needs them.
+    #[inline]
     pub(crate) fn admits_deletes(&self) -> Result<(), Status> {
         let refuses = self.poisoned.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed);
-        if refuses { Err(Status::TemporaryFailure) } else { Ok(()) }
+        if refuses { Err(count_refusal(&self.refused.broken)) } else { Ok(()) }
+    }
+
+    /// A CAS could not be given out, for the ceiling is not high enough.
+    pub(crate) fn refuse_for_ceiling(&self) -> Status {
+        count_refusal(&self.refused.ceiling)
+    }
+
+    /// How often something was refused because of the disk, by what was the matter with it.
+    pub(crate) fn refused(&self) -> DiskRefusals {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Refused { space, broken, ceiling } = &self.refused;
+        DiskRefusals { space: load(space), broken: load(broken), ceiling: load(ceiling) }
     }
 
     /// No CAS above this may be given out; none at all once the bucket is closed.
@@ -294,6 +350,32 @@ impl Gate {
         self.flush_wanted.swap(false, Ordering::AcqRel)
     }
 
+    /// Has the flusher write no more than it has to at once, for as long as the answer lives: somebody wants its lock whom clients
+    /// wait for.
+    pub(crate) fn ask_for_way(&self) -> Way<'_> {
+        self.asked_for_way.fetch_add(1, Ordering::Relaxed);
+        Way(&self.asked_for_way)
+    }
+
+    /// Whether the flusher is in somebody's way.
+    pub(crate) fn is_in_the_way(&self) -> bool {
+        self.asked_for_way.load(Ordering::Relaxed) > 0
+    }
+
+    /// The flusher has begun to work, or is done.
+    pub(crate) fn set_busy(&self, since: Option<Now>) {
+        let since = since.map_or(0, |now| now.mono_millis.saturating_add(1));
+        self.busy_since.store(since, Ordering::Relaxed);
+    }
+
+    /// How long the flusher has been at it.
+    pub(crate) fn busy_for_millis(&self, now: Now) -> u64 {
+        match self.busy_since.load(Ordering::Relaxed) {
+            0 => 0,
+            since => (now.mono_millis + 1).saturating_sub(since),
+        }
+    }
+
     /// A durable write has been made; true when the flusher has waited for just that one.
     pub(crate) fn count_durable(&self) -> bool {
         let count = self.durable.fetch_add(1, Ordering::SeqCst) + 1;
@@ -383,18 +465,63 @@ impl Gate {
         dirty
     }
 
-    /// Adds to the dirty bytes; returns the sum.
-    pub(crate) fn add_dirty_bytes(&self, bytes: u64) -> u64 {
-        self.dirty_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
+    /// Adds to what is dirty; returns the sum of its bytes.
+    pub(crate) fn add_dirty(&self, dirty: Dirty) -> u64 {
+        if dirty.history > 0 {
+            self.history_bytes.fetch_add(dirty.history, Ordering::Relaxed);
+        }
+        self.dirty_bytes.fetch_add(dirty.bytes, Ordering::Relaxed) + dirty.bytes
     }
 
-    pub(crate) fn subtract_dirty_bytes(&self, bytes: u64) {
-        self.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    pub(crate) fn subtract_dirty(&self, dirty: Dirty) {
+        if dirty.history > 0 {
+            self.history_bytes.fetch_sub(dirty.history, Ordering::Relaxed);
+        }
+        self.dirty_bytes.fetch_sub(dirty.bytes, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Of those, what copies are being caught up with ([`crate::replica`]).
+    pub(crate) fn history_bytes(&self) -> u64 {
+        self.history_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// See [`Gate::ask_for_way`].
+#[must_use]
+pub(crate) struct Way<'a>(&'a AtomicUsize);
+
+impl Drop for Way<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Arena bytes of dirty items that a shard is told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dirty {
+    /// All of them.
+    pub(crate) bytes: u64,
+    /// Of those, what a copy is being caught up with.
+    pub(crate) history: u64,
+}
+
+impl Dirty {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.history += other.history;
+    }
+
+    /// Takes out what is above so many bytes.
+    pub(crate) fn split_above(&mut self, bytes: u64) -> Self {
+        let stays = Self { bytes: self.bytes.min(bytes), history: self.history.min(bytes) };
+        let above = Self { bytes: self.bytes - stays.bytes, history: self.history - stays.history };
+        *self = stays;
+        above
     }
 }
 

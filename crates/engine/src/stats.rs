@@ -12,7 +12,7 @@ use crate::{
     bucket::Bucket,
     memory::Room,
     pools::{Pool, PoolBytes},
-    shard::Shard,
+    shard::{DiskRefusals, Shard},
     vbucket::VBucket,
 };
 
@@ -282,6 +282,8 @@ pub struct BucketStats {
     pub tmp_oom_errors: u64,
     /// `ep_oom_errors`: mutations that could not be allocated at all.
     pub oom_errors: u64,
+    /// Requests answered with temporary failure because of the disk.
+    pub disk_refusals: DiskRefusals,
     /// `ep_bg_fetched`: values read back from disk.
     pub bg_fetched: u64,
     /// Keys waiting for a fetch.
@@ -450,6 +452,10 @@ impl BucketStats {
         self.bg_errors += shard.counters.fetch_errors.load(Ordering::Relaxed);
         self.bg_queue += shard.queued_fetches() as u64;
         self.poisoned |= shard.gate.is_poisoned();
+        let DiskRefusals { space, broken, ceiling } = shard.gate.refused();
+        self.disk_refusals.space += space;
+        self.disk_refusals.broken += broken;
+        self.disk_refusals.ceiling += ceiling;
         self.add_warm_up(shard);
         self.warmup_hot += shard.warmed_hot.load(Ordering::Relaxed);
         self.warmup_items += shard.warmed_items.load(Ordering::Relaxed);

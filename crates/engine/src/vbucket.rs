@@ -15,6 +15,7 @@ use crate::{
     checkpoint::Checkpoint,
     cold_keys::ColdKeys,
     counts::{Counts, Weight},
+    defragmenter::{Relocated, SparseSlot},
     disk_answers::{DiskAnswer, DiskAnswers},
     doc::Mutated,
     failover_table::FailoverTable,
@@ -29,7 +30,7 @@ use crate::{
     overheads::Overheads,
     prepares::Prepares,
     replica::{following::Following, snapshots::Snapshots},
-    shard::{Env, REPORT_BYTES, Shard},
+    shard::{Dirty, Env, REPORT_BYTES, Shard},
     stats::VbOps,
     subdoc::xattr::{Blob, Builder},
     system_events::{Events, is_system_key},
@@ -47,6 +48,8 @@ pub(crate) struct VBucket {
     /// What clients and other nodes are to it. Changed by [`crate::roles`] only, as is the term.
     pub(crate) role: VbRole,
     pub(crate) term: u64,
+    /// Of an active that is about to be sealed: since when it takes no durable writes any more, in monotonic milliseconds.
+    pub(crate) draining_since: Option<u64>,
     /// It was found after a stop that was not clean: others may have more of its history.
     pub(crate) is_unconfirmed: bool,
     /// Of an active: who has to hold its durable writes.
@@ -95,9 +98,9 @@ pub(crate) struct VBucket {
     pub(crate) persistence_waiters: Vec<(Seqno, Waiter)>,
     /// What the pools know of.
     pub(crate) accounted: Overheads,
-    /// Dirty bytes not told to the shard yet, and those told since the checkpoint was last taken.
+    /// Dirty bytes not told to the shard yet, and what was told since the checkpoint was last taken.
     unreported_bytes: u64,
-    reported_bytes: u64,
+    reported: Dirty,
 }
 
 /// What a vBucket that is still being loaded knows.
@@ -189,6 +192,7 @@ impl VBucket {
             id,
             role: VbRole::Active,
             term: 0,
+            draining_since: None,
             is_unconfirmed: false,
             chains: Chains::alone(1),
             following: Following::default(),
@@ -222,7 +226,7 @@ impl VBucket {
             persistence_waiters: Vec::new(),
             accounted: Overheads::default(),
             unreported_bytes: 0,
-            reported_bytes: 0,
+            reported: Dirty::default(),
         }
     }
 
@@ -282,7 +286,7 @@ impl VBucket {
     /// returned are the documents: to be dropped once the lock is released.
     pub(crate) fn reset(&mut self, shard: &Shard, uuid: VbUuid, after: &mut Aftermath<'_>) -> HashTable {
         let documents = self.table.take();
-        shard.gate.subtract_dirty_bytes(self.take_reported_bytes());
+        shard.gate.subtract_dirty(self.take_reported());
         for (item, waiter) in self.pending.clear() {
             after.release(item);
             waiter.into_iter().for_each(|waiter| after.wake(waiter));
@@ -637,7 +641,7 @@ impl VBucket {
         };
         cas.ok_or_else(|| {
             after.flush();
-            Status::TemporaryFailure.into()
+            env.shard.gate.refuse_for_ceiling().into()
         })
     }
 
@@ -653,9 +657,10 @@ impl VBucket {
         }
         self.unreported_bytes += bytes;
         if self.unreported_bytes >= REPORT_BYTES {
-            let sum = env.shard.gate.add_dirty_bytes(self.unreported_bytes);
-            self.reported_bytes += self.unreported_bytes;
-            self.unreported_bytes = 0;
+            let bytes = std::mem::take(&mut self.unreported_bytes);
+            let dirty = Dirty { bytes, history: if self.is_catching_up() { bytes } else { 0 } };
+            let sum = env.shard.gate.add_dirty(dirty);
+            self.reported.add(dirty);
             self.account(env.shard);
             if sum >= crate::shard::FLUSH_BYTES {
                 after.flush();
@@ -663,15 +668,15 @@ impl VBucket {
         }
     }
 
-    /// Bytes reported as dirty since the last call; what was not reported is forgotten with them.
-    pub(crate) fn take_reported_bytes(&mut self) -> u64 {
+    /// What was reported as dirty since the last call; what was not reported is forgotten with it.
+    pub(crate) fn take_reported(&mut self) -> Dirty {
         self.unreported_bytes = 0;
-        std::mem::take(&mut self.reported_bytes)
+        std::mem::take(&mut self.reported)
     }
 
-    /// Counts bytes as reported again that were taken and could not be written.
-    pub(crate) fn return_reported_bytes(&mut self, bytes: u64) {
-        self.reported_bytes += bytes;
+    /// Counts as reported again what was taken and could not be written.
+    pub(crate) fn return_reported(&mut self, dirty: Dirty) {
+        self.reported.add(dirty);
     }
 
     /// Replaces a document by a tombstone, or by nothing where none are kept. System attributes stay with the tombstone.
@@ -737,6 +742,15 @@ impl VBucket {
         self.lookups.departed(key.hash);
         self.locks.release(key.hash, key.key.encoded());
         after.release(taken);
+    }
+
+    /// Moves an item out of a sparse slab if nobody holds it but the table and the checkpoint.
+    pub(crate) fn relocate(&mut self, from: &SparseSlot<'_>, shard: &Shard) -> Relocated {
+        let may_be_queued = from.look().filter(|found| found.references > 1 || found.is_stale);
+        let queued = may_be_queued.and_then(|found| {
+            self.checkpoint.entry_of(found.seqno, from.id(), |entry| shard.item(entry).seqno())
+        });
+        self.table.relocate(from, queued)
     }
 
     /// Puts a version that the disk has (or that lost its value to it) into the table. No mutation.

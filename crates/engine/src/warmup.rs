@@ -5,7 +5,8 @@
 //! believed only about keys written since the start and keys that were looked up individually; for all others a request
 //! fetches. Tombstones stay in the table until the end, so that an older version of the key read later does not come back.
 //! First come the documents that were used most before the stop ([`crate::hot_keys`]), looked up one by one; then values
-//! are loaded in the disk's order until memory reaches the low watermark, then metadata only.
+//! are loaded in the disk's order until memory reaches the low watermark, then metadata only. What is written meanwhile is in the
+//! table already and not read again: warm-up ends even where writers are faster.
 //!
 //! A shard in which something could not be read stays like that after the end: what was lost may have been the newest
 //! version of any key, so each key is looked up on disk once before the table is believed about it, and the lost ones
@@ -13,7 +14,7 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{DocKey, HashedKey, Now, Seqno, VbId, VbRole, bucket::EvictionPolicy};
+use base::{DocKey, HashedKey, Now, VbId, VbRole, bucket::EvictionPolicy};
 use storage::{Locator, OwnedRecord, Record, RecordKind, RecordMeta, StoreError};
 
 use crate::{
@@ -65,7 +66,7 @@ impl Bucket {
         let mut with_values = true;
         let mut complete = true;
         let mut count = 0_u64;
-        store.scan(None, Seqno(0), true, &mut |vb, record, locator| {
+        store.scan_recovered(&mut |vb, record, locator| {
             if count.is_multiple_of(MEMORY_CHECK_RECORDS) {
                 with_values = self.mem_used() < low_watermark;
                 if !with_values {

@@ -11,8 +11,10 @@ use base::{
     bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
     manifest::Collection,
 };
-use settee_engine::{BucketChange, BucketOptions, Budget, Delete, Pool, Refusal, Store, StoreMode};
-use support::{Clock, Disk, FaultDisk, Rig, options};
+use settee_engine::{
+    BucketChange, BucketOptions, Budget, Delete, Expiry, Pool, Refusal, Store, StoreMode, Waiter,
+};
+use support::{Clock, Disk, FaultDisk, Rig, START_SECS, options};
 
 const KEYS: usize = 20_000;
 
@@ -168,4 +170,47 @@ fn an_evicted_document_that_is_lost_to_damage_is_counted_once_when_it_is_replace
         rig.warm_up();
         assert_eq!(rig.bucket.stats().curr_items, 100, "and after a restart");
     }
+}
+
+/// A pass over what has expired on disk only waits while many wait for the disk; it must not keep files from being removed
+/// for as long as they do.
+#[test]
+fn what_looks_for_expired_documents_lets_go_of_the_disk_while_clients_wait_for_it() {
+    let mut rig = rig();
+    let expiry = Expiry::Wire((START_SECS + 1_000) as u32);
+    for number in 0..KEYS {
+        store(&rig, &key(number), Store { expiry, ..Store::set(b"value") }).unwrap();
+    }
+    rig.flush();
+    evict_everything(&rig);
+    rig.clock.advance_secs(2_000);
+    let is_first_shards = |rig: &Rig, number: usize| rig.key(&key(number)).0.get().is_multiple_of(2);
+    let backfills = |rig: &Rig| rig.open[0].stats().backfills;
+    let in_fetches = |rig: &Rig| rig.bucket.stats().pools.of(Pool::Fetch);
+    assert!(rig.bucket.run_backfills(0, rig.now()).more);
+    assert_eq!(backfills(&rig), 1, "a pass has begun");
+    assert!(in_fetches(&rig) > 0, "its list is counted");
+    for number in (0..KEYS).filter(|number| is_first_shards(&rig, *number)).take(1_000) {
+        let (key, waiter) = (key(number), Waiter { worker: 0, connection: number as u64, ticket: 0 });
+        let (vb, hashed) = rig.key(&key);
+        rig.bucket.fetch(vb, hashed, waiter).unwrap();
+    }
+    assert!(!rig.bucket.run_backfills(0, rig.now()).more);
+    assert_eq!(backfills(&rig), 1, "it waits a little");
+    rig.clock.advance_secs(6);
+    assert!(!rig.bucket.run_backfills(0, rig.now()).more);
+    assert_eq!(backfills(&rig), 0, "then it ends");
+    // And begins again.
+    let documents = |rig: &Rig| rig.bucket.stats().curr_items;
+    let others = (0..KEYS).filter(|number| !is_first_shards(&rig, *number)).count() as u64;
+    for _ in 0..1_000 {
+        while rig.bucket.run_fetches(0, 64, rig.now()) > 0 {}
+        while rig.bucket.expire(rig.now(), Budget::default()).more {}
+        rig.flush();
+        let more = rig.bucket.run_backfills(0, rig.now()).more;
+        if !more && documents(&rig) == others {
+            break;
+        }
+    }
+    assert_eq!((documents(&rig), backfills(&rig), in_fetches(&rig)), (others, 0, 0));
 }

@@ -4,30 +4,30 @@
 
 mod support;
 
-use base::{Cas, Status, bucket::BucketKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::{Cas, DocKey, HashedKey, Status, VbId, bucket::BucketKind, hash};
 use settee_engine::{
-    Admission, BucketChange, BucketOptions, Budget, Delete, Pool, Pressure, SHARD_QUOTA_MAX, Store, Waiter,
-    WithMeta, Work,
+    Admission, Bucket, BucketChange, BucketOptions, Budget, Delete, Feed, FeedOptions, FeedStep, Notifier,
+    Pool, Pressure, SHARD_QUOTA_MAX, Store, Waiter, WithMeta, Work,
 };
-use support::{Rig, options};
+use storage::KvStore;
+use support::{
+    Clock, Disk, FaultDisk, MemStore, Rig,
+    numbered::{key, rig, set},
+    options,
+};
 
 const MIB: u64 = 1 << 20;
 
-fn rig(quota_bytes: u64) -> Rig {
-    Rig::new(BucketOptions { quota_bytes, ..options(BucketKind::Couchbase) })
-}
-
-fn key(number: u32) -> Vec<u8> {
-    format!("\0key{number:08}").into_bytes()
-}
-
-fn set(rig: &Rig, number: u32, value: &[u8]) -> Result<(), Status> {
-    let now = rig.now();
-    rig.run(&key(number), |bucket, vb, key| bucket.store(vb, key, &Store::set(value), now)).map(drop)
-}
-
 fn step(rig: &Rig) -> Pressure {
     rig.bucket.pace(rig.now()).step
+}
+
+/// What clients are told that are refused.
+fn words(rig: &Rig) -> &'static str {
+    rig.bucket.shortage(rig.now()).unwrap()
 }
 
 const fn waiter(ticket: u64) -> Waiter {
@@ -51,8 +51,14 @@ fn steps_follow_one_another_and_what_frees_memory_passes_at_each() {
         if seen.last() != Some(&step) {
             seen.push(step);
         }
+        let urgency = rig.bucket.room_urgency();
+        match step {
+            Pressure::None => assert!(urgency == 0.0),
+            Pressure::Paging => assert!(urgency < 1.0),
+            Pressure::Cursors | Pressure::Pacing | Pressure::Refusing => assert!(urgency == 1.0),
+        }
         if step == Pressure::Pacing {
-            assert!(rig.bucket.is_paced() && rig.bucket.shortage().unwrap().contains("memory"));
+            assert!(rig.bucket.is_paced() && words(&rig).contains("memory"));
         }
         // Reads and deletions, whatever the step.
         let now = rig.now();
@@ -111,23 +117,77 @@ fn what_is_dirty_paces_writers_until_it_is_synced() {
 
 #[test]
 fn too_much_that_waits_is_bounded() {
-    let mut rig = rig(100 * MIB);
-    let value = vec![7; 100_000];
-    (0..250).for_each(|number| set(&rig, number, &value).unwrap());
-    assert_eq!(step(&rig), Pressure::Pacing);
-    let mut answers = Vec::new();
-    for ticket in 0..200 {
-        answers.push(rig.bucket.ask(waiter(ticket), 100_000, rig.now()));
+    // A small quota has not more room for it than a large one.
+    for quota in [32 * MIB, 100 * MIB] {
+        let mut rig = rig(quota);
+        let bytes = quota / 1_000;
+        let value = vec![7; bytes as usize];
+        (0..300).for_each(|number| set(&rig, number, &value).unwrap());
+        assert_eq!(step(&rig), Pressure::Pacing);
+        let mut answers = Vec::new();
+        for ticket in 0..200 {
+            answers.push(rig.bucket.ask(waiter(ticket), bytes, rig.now()));
+        }
+        // First any number per connection, then one each, then none.
+        let first = |wanted| answers.iter().position(|answer| *answer == wanted).unwrap();
+        assert!(first(Admission::Wait) < first(Admission::WaitAlone));
+        assert!(first(Admission::WaitAlone) < first(Admission::Refuse));
+        let stats = rig.bucket.stats().pacing;
+        assert!(stats.waiting_bytes < quota / 100 * 8 && stats.refused > 0, "{stats:?}");
+        rig.clock.advance_secs(1);
+        (0..200).for_each(|ticket| rig.bucket.give_up(waiter(ticket), rig.now()));
+        assert_eq!(rig.bucket.stats().pacing.waiting, 0);
     }
-    // First any number per connection, then one each, then none.
-    let first = |wanted| answers.iter().position(|answer| *answer == wanted).unwrap();
-    assert!(first(Admission::Wait) < first(Admission::WaitAlone));
-    assert!(first(Admission::WaitAlone) < first(Admission::Refuse));
-    let stats = rig.bucket.stats().pacing;
-    assert!(stats.waiting_bytes < 8 * MIB && stats.refused > 0, "{stats:?}");
-    rig.clock.advance_secs(1);
-    (0..200).for_each(|ticket| rig.bucket.give_up(waiter(ticket), rig.now()));
-    assert_eq!(rig.bucket.stats().pacing.waiting, 0);
+}
+
+/// Feeds of vBucket 0 from disk, each with as much read ahead for it as may be; and the memory that this takes.
+fn read_ahead(rig: &Rig) -> (Vec<Feed>, u64) {
+    let options = FeedOptions { disk_only: true, ..FeedOptions::default() };
+    let feeds: Vec<_> = (0..4)
+        .map(|ticket| {
+            let mut feed = rig.bucket.feed(VbId(0), options.clone(), waiter(ticket)).unwrap();
+            assert!(matches!(feed.next(1, rig.now()), Ok(FeedStep::Wait)), "nothing is read yet");
+            feed
+        })
+        .collect();
+    while rig.bucket.run_backfills(0, rig.now()).more {}
+    (feeds, rig.bucket.stats().pools.of(Pool::Replication))
+}
+
+#[test]
+fn little_is_read_ahead_for_streams_where_memory_is_short() {
+    const DOCUMENTS: u32 = 500;
+    const LITTLE: u64 = MIB / 4 * 3;
+    let options = BucketOptions { vbuckets: 1, shards: 1, ..options(BucketKind::Couchbase) };
+    let quota = options.quota_bytes;
+    let disk = Arc::new(FaultDisk::new(7, 0)) as Arc<dyn Disk>;
+    let mut rig = Rig::over(options, Arc::default(), vec![disk], Clock(0));
+    (0..DOCUMENTS).for_each(|number| set(&rig, number, &[7; 4_000]).unwrap());
+    rig.flush();
+    let (feeds, at_ease) = read_ahead(&rig);
+    assert!(at_ease > 2 * MIB, "{at_ease}");
+    drop(feeds);
+    rig.bucket.run_backfills(0, rig.now());
+    assert_eq!(rig.bucket.stats().pools.of(Pool::Replication), 0);
+
+    rig.bucket.hold_bytes(Pool::Connections, quota / 100 * 92);
+    let (feeds, short) = read_ahead(&rig);
+    assert!(short > 0 && short < LITTLE, "{short}");
+    // None stands still for that: whoever has taken everything calls for more.
+    for mut feed in feeds {
+        let mut told = 0;
+        while told < DOCUMENTS as usize {
+            rig.recorder.work.lock().clear();
+            while let FeedStep::Batch(batch) = feed.next(16 << 10, rig.now()).unwrap() {
+                told += batch.items.len();
+            }
+            assert!(rig.recorder.work.lock().contains(&Work::Backfill(0)), "after {told}");
+            while rig.bucket.run_backfills(0, rig.now()).more {}
+            let stats = rig.bucket.stats();
+            assert!(stats.pools.of(Pool::Replication) < LITTLE, "{stats:?}");
+        }
+        assert_eq!(told, DOCUMENTS as usize);
+    }
 }
 
 #[test]
@@ -222,4 +282,48 @@ fn of_a_quota_beyond_what_memory_can_hold_so_much_is_used_as_it_can() {
     let rig = rig(1 << 40);
     rig.bucket.reconfigure(change);
     assert_eq!(rig.bucket.stats().mem_high_wat, 100 * MIB / 100 * 85);
+}
+
+/// Looks at what writing takes whenever the flusher has let go of a lock.
+#[derive(Default)]
+struct Onlooker {
+    bucket: OnceLock<Weak<Bucket>>,
+    most: AtomicU64,
+}
+
+impl Notifier for Onlooker {
+    fn wake(&self, _: Waiter) {}
+
+    fn work(&self, _: Work) {}
+
+    fn held(&self, _: u64) {
+        if let Some(bucket) = self.bucket.get().and_then(Weak::upgrade) {
+            self.most.fetch_max(bucket.stats().pools.of(Pool::Write), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The lists of a batch of small documents are larger than the documents: they come on top of a quota that is full.
+#[test]
+fn writing_small_documents_takes_a_small_part_of_the_quota() {
+    const DOCUMENTS: u64 = 60_000;
+    let onlooker = Arc::new(Onlooker::default());
+    let options = BucketOptions { quota_bytes: 32 * MIB, ..options(BucketKind::Couchbase) };
+    let stores = (0..options.shards).map(|_| Arc::new(MemStore::default()) as Arc<dyn KvStore>).collect();
+    let mut clock = Clock(0);
+    let bucket = Bucket::open(options, stores, Arc::default(), onlooker.clone(), clock.now()).unwrap();
+    onlooker.bucket.set(Arc::downgrade(&bucket)).unwrap();
+    for number in 0..DOCUMENTS as u32 {
+        let key = key(number);
+        let hashed = HashedKey { key: DocKey::trusted(&key), hash: hash::key_hash(&key) };
+        let vb = hash::vbucket_of(hashed.key.logical(), bucket.vbuckets());
+        bucket.store(vb, hashed, &Store::set(b"v"), clock.now()).unwrap();
+    }
+    while bucket.stats().total_persisted < DOCUMENTS {
+        clock.0 += 200;
+        (0..bucket.shards()).for_each(|shard| assert_eq!(bucket.flush(shard, clock.now()).failed, None));
+    }
+    let most = onlooker.most.load(Ordering::Relaxed);
+    assert!((1..MIB).contains(&most), "{most}");
+    assert_eq!(bucket.stats().pools.of(Pool::Write), 0);
 }

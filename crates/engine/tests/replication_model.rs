@@ -66,6 +66,10 @@ struct World {
     pipes: Vec<Option<Pipe>>,
     active: usize,
     term: u64,
+    /// The active is about to hand over, and takes no durable writes.
+    is_draining: bool,
+    /// How often it had come to the end of those before.
+    drained: usize,
     /// What the active before still takes for its own.
     left_behind: Option<usize>,
     /// Somebody has lost what it held in memory, and perhaps has not got it back.
@@ -111,6 +115,8 @@ impl World {
             pipes: vec![None, None, None],
             active: 0,
             term: 1,
+            is_draining: false,
+            drained: 0,
             left_behind: None,
             is_fragile: false,
             misled: 0,
@@ -186,6 +192,7 @@ impl World {
         let mutated = match written {
             Ok(mutated) => mutated,
             Err(Status::KeyNotFound | Status::SyncWriteInProgress | Status::TemporaryFailure) => return,
+            Err(Status::NotMyVbucket) if self.is_draining && level != DurabilityLevel::None => return,
             Err(status) => panic!("{status:?}"),
         };
         self.keys[usize::from(number)].deletions.push(is_deletion);
@@ -324,10 +331,32 @@ impl World {
         !self.is_fragile && self.left_behind.is_none() && others.all(|node| self.is_whole(node))
     }
 
+    /// The active brings to its end what is in progress, if it can within a while.
+    fn drain(&mut self) {
+        self.is_draining = true;
+        for _ in 0..20 {
+            let rig = self.rig(self.active);
+            let had_some = self.in_progress.iter().any(|write| write.asked == self.active);
+            if rig.bucket.drain(VB, self.term, rig.now()).unwrap().is_none() {
+                self.ask();
+                assert!(self.in_progress.iter().all(|write| write.asked != self.active), "all are answered");
+                self.drained += usize::from(had_some);
+                break;
+            }
+            self.write();
+            (0..3).for_each(|node| self.stream(node));
+            (0..3).for_each(|node| self.rig_mut(node).flush());
+        }
+        self.is_draining = false;
+    }
+
     fn hand_over(&mut self) {
         let to = (self.active + 1 + self.dice.below(2)) % 3;
         if self.rig(to).bucket.vb_role(VB) != Ok((VbRole::Replica, self.term)) {
             return;
+        }
+        if self.dice.below(2) == 0 {
+            self.drain();
         }
         let last = self.rig(self.active).bucket.seal(VB, self.term).unwrap();
         for _ in 0..200 {
@@ -468,7 +497,7 @@ impl World {
 fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
     let seeds = std::env::var("REPLICATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
     let first = std::env::var("REPLICATION_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
-    let (mut acknowledged, mut ejected, mut misled) = (0, 0, 0);
+    let (mut acknowledged, mut ejected, mut misled, mut drained) = (0, 0, 0, 0);
     for seed in first..first + seeds {
         println!("seed {seed}");
         let mut world = World::new(seed);
@@ -479,10 +508,12 @@ fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
         acknowledged += world.acknowledged;
         ejected += world.ejected;
         misled += world.misled;
+        drained += world.drained;
     }
     if seeds >= 20 {
         assert!(ejected > 0, "nothing was ever on disk only");
         assert!(misled > 0, "no copy has ever lacked a prepare");
+        assert!(drained > 0, "no handover has ever waited for a durable write");
     }
     assert!(
         acknowledged > seeds as usize * 5,

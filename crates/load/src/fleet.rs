@@ -345,7 +345,7 @@ fn interval_to(interval: &Interval) -> Value {
     json!({
         "index": interval.index, "ops": ops, "split": parts.map(encode), "keys_found": tally.keys_found,
         "keys_missed": tally.keys_missed, "bytes": tally.bytes, "temporary": tally.temporary, "moved": tally.moved,
-        "failures": tally.failures, "corrupt": tally.corrupt, "violations": tally.violations,
+        "reasons": tally.reasons, "failures": tally.failures, "corrupt": tally.corrupt, "violations": tally.violations,
         "histories": tally.histories, "reconnects": tally.reconnects, "unsent": tally.unsent,
         "elapsed": tally.elapsed.as_secs_f64(),
     })
@@ -369,6 +369,7 @@ fn interval_from(value: &Value) -> Option<Interval> {
     tally.keys_missed = number("keys_missed")?;
     tally.bytes = number("bytes")?;
     tally.temporary = number("temporary")?;
+    tally.reasons = serde_json::from_value(value["reasons"].clone()).ok()?;
     tally.moved = number("moved")?;
     tally.failures = serde_json::from_value(value["failures"].clone()).ok()?;
     tally.corrupt = number("corrupt")?;
@@ -424,6 +425,7 @@ mod tests {
                 }
                 tally.bytes = control.rate() as u64;
                 tally.failures.insert("Busy".to_owned(), 7);
+                tally.reasons.extend((index == 1).then(|| ("no room".to_owned(), 2)));
                 sink(Interval { index, tally });
             }
             if stage == "wait" {
@@ -476,6 +478,7 @@ mod tests {
             }
             assert_eq!(total.split.queue.get(), whole.split.queue.get());
             assert_eq!((total.failures["Busy"], total.bytes), (63, 99));
+            assert_eq!((total.main_reason(), total.reasons["no room"]), (Some("no room"), 6));
         }
     }
 

@@ -31,7 +31,7 @@ pub mod wire;
 
 pub use choose::{Choice, Part};
 pub use crew::Crew;
-pub use driver::{Driver, OnBreak, Phase, Stop};
+pub use driver::{Advance, Driver, OnBreak, Phase, Stop};
 pub use op::{Class, Mix, Op};
 pub use pace::{Control, Pace};
 pub use process::Usage;

@@ -61,8 +61,8 @@ impl Control {
         }
     }
 
-    /// From now on, or not any more, what the server has acknowledged without durability may be lost: somebody kills its
-    /// nodes. See [`crate::validate::Ledger::set_doubt`].
+    /// From now on, or not any more, what the server acknowledges may be lost: somebody kills its nodes. Each thread looks at
+    /// it right after it has handed out an interval. See [`crate::validate::Ledger::set_doubt`].
     pub fn set_doubt(&self, doubts: bool) {
         self.doubts.store(doubts, Ordering::Relaxed);
     }

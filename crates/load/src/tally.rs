@@ -171,6 +171,8 @@ pub struct Tally {
     pub bytes: u64,
     /// "Temporary failure" answers; each was retried.
     pub temporary: u64,
+    /// Those of which the server said why it could not do something yet, by its words.
+    pub reasons: BTreeMap<String, u64>,
     /// "Not my vBucket" answers; each was tried again with a newer map.
     pub moved: u64,
     /// Failures by what the server called them.
@@ -220,14 +222,11 @@ impl Tally {
         self.keys_missed += other.keys_missed;
         self.bytes += other.bytes;
         self.temporary += other.temporary;
+        add_counts(&mut self.reasons, &other.reasons);
         self.moved += other.moved;
-        for (name, count) in &other.failures {
-            *self.failures.entry(name.clone()).or_default() += count;
-        }
+        add_counts(&mut self.failures, &other.failures);
         self.corrupt += other.corrupt;
-        for (name, count) in &other.violations {
-            *self.violations.entry(name.clone()).or_default() += count;
-        }
+        add_counts(&mut self.violations, &other.violations);
         let room = HISTORIES_MAX.saturating_sub(self.histories.len());
         self.histories.extend(other.histories.iter().take(room).cloned());
         self.reconnects += other.reconnects;
@@ -298,8 +297,24 @@ impl Tally {
     /// What the most frequent failure was, in the server's words.
     #[must_use]
     pub fn main_failure(&self) -> Option<&str> {
-        self.failures.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.as_str())
+        most_frequent(&self.failures)
     }
+
+    /// Why most temporary failures were, in the server's words.
+    #[must_use]
+    pub fn main_reason(&self) -> Option<&str> {
+        most_frequent(&self.reasons)
+    }
+}
+
+fn add_counts(counts: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    for (name, count) in more {
+        *counts.entry(name.clone()).or_default() += count;
+    }
+}
+
+fn most_frequent(counts: &BTreeMap<String, u64>) -> Option<&str> {
+    counts.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.as_str())
 }
 
 /// One thread's tally of one interval of the run. Interval `i` holds what ended from `i` to `i + 1` times the length.

@@ -16,6 +16,9 @@ const MAP: Duration = Duration::from_secs(1);
 /// After the first map, how long others are waited for: theirs may be newer.
 const OTHER_MAPS: Duration = Duration::from_millis(50);
 
+/// Why a server may have no room, where it does not say.
+const UNSAID: &str = "the bucket's memory quota may be too small for this data, or its disk too slow or full";
+
 /// Why a phase of load could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -36,11 +39,13 @@ pub enum LoadError {
     #[error("the server answered nothing for {0} s; {1} requests are outstanding")]
     Stalled(u64, usize),
     /// Nothing but "temporary failure" for a long time.
-    #[error(
-        "the server has answered \"temporary failure\" for {0} s: the bucket's memory quota may be too small for \
-         this data, or its disk too slow or full"
-    )]
-    NoProgress(u64),
+    #[error("the server has answered \"temporary failure\" for {seconds} s: {}", reason.as_deref().unwrap_or(UNSAID))]
+    NoProgress {
+        /// For how long.
+        seconds: u64,
+        /// What the server said last of why, if it said anything.
+        reason: Option<String>,
+    },
     /// The server refused requests for good.
     #[error("{count} requests were refused, most of them with: {text}")]
     Refused {

@@ -4,16 +4,20 @@
 //! A [`Ledger`] belongs to one part of a run, which alone writes its records and writes each of them one at a time, so
 //! the versions of a record have an order. A read may see the newest version that was acknowledged before it was sent,
 //! or any that was sent before its answer came: anything older is stale (or resurrected, if a deletion lies between),
-//! absence without a deletion is a loss, anything else is torn or never existed. A write whose answer never came may or
-//! may not have happened, until a later one is acknowledged.
+//! absence without a deletion is a loss, anything else is torn or never existed.
 //!
-//! While acknowledgements are in doubt ([`Ledger::set_doubt`]) every write is of unknown outcome, earlier ones included.
+//! A write whose answer never came is *at large*: it may have happened, or never will, or happen once at any time from now on,
+//! over what was acknowledged meanwhile. Its request may lie in a queue or socket that nobody looks at for now, and closing a
+//! connection takes nothing back. (One that names the CAS of what it replaces is not: what was written meanwhile keeps it
+//! out.) Once a read has seen it, it has happened; what is written after that and acknowledged has replaced it.
+//!
+//! While acknowledgements are in doubt ([`Ledger::set_doubt`]) every write is of unknown outcome; earlier ones go on to count.
 //!
 //! What it does not do: judge documents it has not written (they may be anything), or absence where documents expire.
 
 use crate::choose::Part;
 use crate::op::Op;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 
 const MAGIC: &[u8; 8] = b"settee 1";
@@ -73,8 +77,10 @@ pub enum Ended {
     Applied,
     /// The server said that nothing changed.
     Refused,
-    /// Nobody knows.
+    /// Nobody knows. It may even happen later.
     Unknown,
+    /// Nobody knows; but not after another write, because it names what it replaces.
+    UnknownUntilNext,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,8 +93,26 @@ struct State {
     delete_issued: u32,
     /// Whether the acknowledged version is a deletion.
     deleted: bool,
+    /// Newest version that was ever read.
+    seen: u32,
     /// A write is under way.
     busy: bool,
+}
+
+/// A write that may happen at any time, once.
+#[derive(Clone, Copy, Debug)]
+struct AtLarge {
+    version: u32,
+    deletes: bool,
+    /// It has happened before this version was sent; `None` as long as it has not been seen.
+    before: Option<u32>,
+}
+
+impl AtLarge {
+    /// Whether a read may see it that was sent when `floor` was known.
+    fn may_be_seen(&self, floor: Floor) -> bool {
+        self.before.is_none_or(|next| floor.acknowledged < next)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +128,8 @@ pub struct Ledger {
     run: u64,
     part: Part,
     states: Vec<State>,
+    /// By record.
+    at_large: HashMap<u64, Vec<AtLarge>>,
     events: VecDeque<Event>,
     /// Documents may disappear by themselves.
     expires: bool,
@@ -120,21 +146,16 @@ impl Ledger {
             run,
             part,
             states: vec![State::default(); own as usize],
+            at_large: HashMap::new(),
             events: VecDeque::new(),
             expires,
             doubts: false,
         }
     }
 
-    /// Whether what was and is acknowledged may be lost: a node that alone had it is being killed. What is acknowledged
-    /// after that counts again. A read that began before must not be judged by what was known then, so it is held against
-    /// what is known when its answer comes, too.
+    /// Whether what is acknowledged from now on may be lost: the node that alone has it is being killed. What was acknowledged
+    /// before must still be there, or something that was written over it since.
     pub fn set_doubt(&mut self, doubts: bool) {
-        if doubts && !self.doubts {
-            for state in &mut self.states {
-                (state.acknowledged, state.deleted) = (0, false);
-            }
-        }
         self.doubts = doubts;
     }
 
@@ -170,11 +191,15 @@ impl Ledger {
             if ended == Ended::Applied && !doubts {
                 (state.acknowledged, state.deleted) = (version, deletes);
             }
+            if ended == Ended::Unknown {
+                let before = (state.seen == version).then_some(version + 1);
+                self.at_large.entry(index).or_default().push(AtLarge { version, deletes, before });
+            }
         }
         let what = match ended {
             Ended::Applied => "acknowledged",
             Ended::Refused => "refused",
-            Ended::Unknown => "of unknown outcome",
+            Ended::Unknown | Ended::UnknownUntilNext => "of unknown outcome",
         };
         self.remember(nanos, index, version, what);
     }
@@ -202,12 +227,12 @@ impl Ledger {
     /// Holds what a read returned against what is known; `None` is absence.
     pub fn check(&mut self, index: u64, floor: Floor, value: Option<&[u8]>, nanos: u64) -> Option<Violation> {
         let known = self.state(index).copied().unwrap_or_default();
-        // Acknowledged versions only grow, unless they came into doubt after the read was sent.
-        let floor = if known.acknowledged < floor.acknowledged { Floor::default() } else { floor };
         let (violation, version) = match value {
             None => {
-                let explained =
-                    floor.acknowledged == 0 || floor.deleted || known.delete_issued > floor.acknowledged;
+                let explained = floor.acknowledged == 0
+                    || floor.deleted
+                    || known.delete_issued > floor.acknowledged
+                    || self.has_happened(index, floor, |write| write.deletes);
                 ((!explained && !self.expires).then_some(Violation::Lost), 0)
             }
             Some(value) => match read_stamp(value) {
@@ -218,16 +243,33 @@ impl Ledger {
                 }
                 Some((_, other, version)) if other != index => (Some(Violation::Foreign), version),
                 Some((_, _, version)) if version > known.issued => (Some(Violation::Foreign), version),
-                Some((_, _, version)) if version < floor.acknowledged => (Some(older(floor)), version),
-                Some((_, _, version)) if version == floor.acknowledged && floor.deleted => {
-                    (Some(Violation::Resurrected), version)
+                Some((_, _, version)) => {
+                    if let Some(state) = self.state(index) {
+                        state.seen = state.seen.max(version);
+                    }
+                    let was_at_large = self.has_happened(index, floor, |write| write.version == version);
+                    let is_old =
+                        version < floor.acknowledged || (version == floor.acknowledged && floor.deleted);
+                    ((is_old && !was_at_large).then_some(older(floor)), version)
                 }
-                Some((_, _, version)) => (None, version),
             },
         };
         let what = if value.is_some() { "read" } else { "read as absent" };
         self.remember(nanos, index, version, what);
         violation
+    }
+
+    /// Whether what a read has seen may be a write of that kind that is at large: then it has happened. Where deletions are
+    /// meant, which of them does not matter: one looks like the other.
+    fn has_happened(&mut self, index: u64, floor: Floor, is_meant: impl Fn(&AtLarge) -> bool) -> bool {
+        let next = self.state(index).map_or(0, |state| state.issued) + 1;
+        let mut at_large = self.at_large.get_mut(&index).into_iter().flatten();
+        let seen = at_large.find(|write| write.may_be_seen(floor) && is_meant(write));
+        if let Some(write) = seen {
+            write.before.get_or_insert(next);
+            return true;
+        }
+        false
     }
 
     /// What happened to a record, newest last, as far as it is remembered.
@@ -324,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_outcome_may_be_either_until_the_next_one_is_known() {
+    fn an_unknown_outcome_may_be_either() {
         let mut ledger = ledger();
         let first = write(&mut ledger, false, Ended::Applied);
         let second = write(&mut ledger, false, Ended::Unknown);
@@ -336,36 +378,110 @@ mod tests {
         write(&mut ledger, true, Ended::Unknown);
         assert_eq!(ledger.check(3, floor, None, 0), None, "perhaps deleted");
         write(&mut ledger, false, Ended::Applied);
+        let (floor, seen) = (ledger.floor(3), value(&ledger, 3, second));
+        assert_eq!(ledger.check(3, floor, Some(&seen), 0), Some(Violation::Stale), "it had been seen before");
+    }
+
+    /// The request of a connection that was given up may lie in the node's socket until the node gets round to it.
+    #[test]
+    fn an_unknown_outcome_may_come_about_once_and_late() {
+        let mut ledger = ledger();
+        let first = write(&mut ledger, false, Ended::Applied);
+        let second = write(&mut ledger, false, Ended::Unknown);
+        write(&mut ledger, true, Ended::Applied);
+        let deleted = ledger.floor(3);
+        let (old, late) = (value(&ledger, 3, first), value(&ledger, 3, second));
+        assert_eq!(ledger.check(3, deleted, None, 0), None);
+        assert_eq!(ledger.check(3, deleted, Some(&old), 0), Some(Violation::Resurrected));
+        assert_eq!(ledger.check(3, deleted, Some(&late), 0), None);
+        assert_eq!(ledger.check(3, deleted, Some(&late), 0), None, "and it stays");
+        // While this is under way, and for reads sent before its end.
+        let third = ledger.begin(3, false, 0).expect("not busy");
+        assert_eq!(ledger.check(3, deleted, Some(&late), 0), None);
+        ledger.end(3, third, false, Ended::Applied, 0);
+        assert_eq!(ledger.check(3, deleted, Some(&late), 0), None);
         let floor = ledger.floor(3);
-        let seen = value(&ledger, 3, second);
-        assert_eq!(ledger.check(3, floor, Some(&seen), 0), Some(Violation::Stale));
+        assert_eq!(ledger.check(3, floor, Some(&late), 0), Some(Violation::Stale), "not twice");
     }
 
     #[test]
-    fn what_is_in_doubt_may_be_lost_and_what_comes_after_may_not() {
+    fn what_a_read_has_seen_of_a_write_on_its_way_has_happened() {
         let mut ledger = ledger();
-        let first = write(&mut ledger, false, Ended::Applied);
-        let before = ledger.floor(3);
         write(&mut ledger, false, Ended::Applied);
-        let later = ledger.floor(3);
-        ledger.set_doubt(true);
-        let old = value(&ledger, 3, first);
-        for floor in [before, later, ledger.floor(3)] {
-            assert_eq!(ledger.check(3, floor, None, 0), None);
-            assert_eq!(ledger.check(3, floor, Some(&old), 0), None);
+        let second = ledger.begin(3, false, 0).expect("not busy");
+        let (floor, seen) = (ledger.floor(3), value(&ledger, 3, second));
+        assert_eq!(ledger.check(3, floor, Some(&seen), 0), None);
+        ledger.end(3, second, false, Ended::Unknown, 0);
+        write(&mut ledger, true, Ended::Applied);
+        let floor = ledger.floor(3);
+        assert_eq!(ledger.check(3, floor, Some(&seen), 0), Some(Violation::Resurrected));
+    }
+
+    #[test]
+    fn a_late_deletion_explains_one_absence() {
+        let mut ledger = ledger();
+        write(&mut ledger, true, Ended::Unknown);
+        for expected in [None, Some(Violation::Lost)] {
+            write(&mut ledger, false, Ended::Applied);
+            let floor = ledger.floor(3);
+            assert_eq!(ledger.check(3, floor, None, 0), expected);
         }
-        let mut damaged = old.clone();
-        *damaged.last_mut().expect("bytes") ^= 1;
+        let floor = ledger.floor(3);
+        write(&mut ledger, true, Ended::UnknownUntilNext);
+        assert_eq!(ledger.check(3, floor, None, 0), None);
+    }
+
+    #[test]
+    fn what_names_what_it_replaces_does_not_come_late() {
+        let mut ledger = ledger();
+        write(&mut ledger, false, Ended::Applied);
+        let second = write(&mut ledger, false, Ended::UnknownUntilNext);
+        let (floor, seen) = (ledger.floor(3), value(&ledger, 3, second));
+        assert_eq!(ledger.check(3, floor, Some(&seen), 0), None);
+        let third = write(&mut ledger, false, Ended::UnknownUntilNext);
+        let unseen = value(&ledger, 3, third);
         write(&mut ledger, false, Ended::Applied);
         let floor = ledger.floor(3);
-        assert_eq!(ledger.check(3, floor, Some(&old), 0), None, "still in doubt");
-        ledger.set_doubt(false);
+        for old in [seen, unseen] {
+            assert_eq!(ledger.check(3, floor, Some(&old), 0), Some(Violation::Stale));
+        }
+    }
+
+    #[test]
+    fn what_is_acknowledged_in_doubt_may_be_lost_and_what_was_before_or_comes_after_may_not() {
+        let mut ledger = ledger();
+        let first = write(&mut ledger, false, Ended::Applied);
+        let second = write(&mut ledger, false, Ended::Applied);
+        ledger.set_doubt(true);
+        let third = write(&mut ledger, false, Ended::Applied);
+        let old = value(&ledger, 3, first);
+        for doubts in [true, false] {
+            ledger.set_doubt(doubts);
+            let floor = ledger.floor(3);
+            for version in [second, third] {
+                let seen = value(&ledger, 3, version);
+                assert_eq!(ledger.check(3, floor, Some(&seen), 0), None, "{version}, {doubts}");
+            }
+            assert_eq!(ledger.check(3, floor, Some(&old), 0), Some(Violation::Stale), "{doubts}");
+            assert_eq!(ledger.check(3, floor, None, 0), Some(Violation::Lost), "{doubts}");
+        }
         let newest = write(&mut ledger, false, Ended::Applied);
         let (floor, new) = (ledger.floor(3), value(&ledger, 3, newest));
         assert_eq!(ledger.check(3, floor, Some(&new), 0), None);
-        assert_eq!(ledger.check(3, floor, Some(&old), 0), Some(Violation::Stale));
-        assert_eq!(ledger.check(3, floor, Some(&damaged), 0), Some(Violation::Torn));
-        assert_eq!(ledger.check(3, floor, None, 0), Some(Violation::Lost));
+        let doubtful = value(&ledger, 3, third);
+        assert_eq!(ledger.check(3, floor, Some(&doubtful), 0), Some(Violation::Stale));
+    }
+
+    #[test]
+    fn a_deletion_in_doubt_explains_absence_and_return() {
+        let mut ledger = ledger();
+        let first = write(&mut ledger, false, Ended::Applied);
+        ledger.set_doubt(true);
+        write(&mut ledger, true, Ended::Applied);
+        ledger.set_doubt(false);
+        let (floor, old) = (ledger.floor(3), value(&ledger, 3, first));
+        assert_eq!(ledger.check(3, floor, None, 0), None);
+        assert_eq!(ledger.check(3, floor, Some(&old), 0), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
 use base::{BucketUuid, NodeId, Now, Status, VbId, VbRole, bucket::BucketKind};
 use cluster::{
     BucketInfo, Membership, Metadata, NodeInfo, Recovery, VbPlan,
+    orchestrator::DRAIN_PATIENCE_MS,
     report::{BucketReport, VbReport},
 };
 use engine::Activation;
@@ -20,8 +21,8 @@ use crate::{
     duty::{self, Duty, duty},
 };
 
-/// Changes of one bucket's copies in one call, but for those that share their waits for the disk: each may wait for it,
-/// and others have to be reported meanwhile.
+/// Changes of one bucket's copies in one call, but for those that are brought into service together: what has been done has to be
+/// reported.
 const CHANGES_MAX: usize = 64;
 /// Copies of a bucket that are looked at in one call for whether they are whole.
 const LOOKS: usize = 32;
@@ -96,6 +97,7 @@ impl Agent {
             for (uuid, held) in &mut self.buckets {
                 if let Some(copies) = buckets.copies(uuid) {
                     self.wishes_changed |= held.carry_out(&*copies, &mut step, now);
+                    held.leave(&*copies, &mut step, now);
                     held.look_for_parts(&*copies);
                     may_still_serve |= held.has_to_stop();
                 }
@@ -164,6 +166,7 @@ impl Agent {
                 bytes: 0,
                 weights: Vec::new(),
                 cut_off: BTreeMap::new(),
+                pressure: Default::default(),
                 latency: None,
             }
         };
@@ -175,6 +178,8 @@ impl Agent {
 #[derive(Debug, Default)]
 struct Held {
     plans: Arc<Vec<VbPlan>>,
+    /// Where they shall come to, as last seen.
+    targets: Option<Arc<Vec<Vec<NodeId>>>>,
     /// How many copies there are to be.
     copies: u8,
     /// What this node has outside of chains is kept.
@@ -184,6 +189,8 @@ struct Held {
     done: Vec<Option<(u64, Duty)>>,
     /// vBuckets for which something is to be done.
     todo: BTreeSet<VbId>,
+    /// Copies that are none any more, serve nobody, and may hold something yet.
+    leaving: BTreeSet<VbId>,
     /// vBuckets that the leader waits to hear of.
     unsettled: BTreeSet<VbId>,
     /// Copies that may have lost what others have: they are not served unless an election says so.
@@ -208,11 +215,11 @@ struct Change {
     duty: Duty,
 }
 
-/// The changes of one call. Those that share their waits for the disk come in any number.
+/// The changes of one call.
 #[derive(Default)]
 struct Changes {
+    /// In any number: they wait for the disk, all of a shard together.
     to_lead: Vec<Change>,
-    to_leave: Vec<Change>,
     others: Vec<Change>,
 }
 
@@ -224,10 +231,12 @@ impl Held {
     /// Takes note of the plans; compares them only when they are others than before.
     fn follow(&mut self, info: &BucketInfo, node: NodeId, keeps: bool) {
         let copies = info.replicas.saturating_add(1);
-        let is_same = (self.copies, self.keeps, self.node) == (copies, keeps, node);
+        let targets = (self.targets.as_ref().map(Arc::as_ptr), info.target.as_ref().map(Arc::as_ptr));
+        let is_same = (self.copies, self.keeps, self.node) == (copies, keeps, node) && targets.0 == targets.1;
         if is_same && Arc::ptr_eq(&self.plans, &info.vbs) {
             return;
         }
+        self.targets.clone_from(&info.target);
         let before = mem::replace(&mut self.plans, Arc::clone(&info.vbs));
         (self.copies, self.keeps, self.node) = (copies, keeps, node);
         self.done.resize(self.plans.len(), None);
@@ -241,8 +250,13 @@ impl Held {
                 self.todo.remove(&vb);
             } else {
                 self.todo.insert(vb);
+                if !matches!(shall.1, Duty::Follow(_)) {
+                    self.leaving.remove(&vb);
+                }
             }
-            if !plan.is_quiet() && duty::is_part(plan, node) {
+            let target = self.targets.as_ref().and_then(|targets| targets.get(index));
+            let is_on_its_way = !plan.is_quiet() || target.is_some_and(|target| plan.awaits_handover(target));
+            if is_on_its_way && duty::is_part(plan, node) {
                 self.unsettled.insert(vb);
             } else {
                 self.unsettled.remove(&vb);
@@ -269,9 +283,11 @@ impl Held {
         self.next_look = (self.next_look + LOOKS) % vbs.max(1);
     }
 
-    /// Whether a copy is left that is to do anything but serve, and might serve yet.
+    /// Whether a copy is left that might serve what by now somebody else may: not one that is to hand over, which nobody
+    /// takes the place of before it has said that it is sealed.
     fn has_to_stop(&self) -> bool {
-        self.todo.iter().any(|vb| self.duty_of(*vb).is_some_and(|(_, duty)| !matches!(duty, Duty::Lead(_))))
+        let mut todo = self.todo.difference(&self.leaving);
+        todo.any(|vb| self.duty_of(*vb).is_some_and(|(_, duty)| !matches!(duty, Duty::Lead(_) | Duty::Seal)))
     }
 
     /// What is asked of this node, and for which term.
@@ -285,14 +301,18 @@ impl Held {
         if self.todo.is_empty() {
             return false;
         }
-        let Changes { to_lead, to_leave, others } = self.next_changes(step);
-        let mut wishes_changed = false;
+        let Changes { to_lead, others } = self.next_changes(step);
+        let (left, mut wishes_changed) = (self.todo.len(), false);
         // Whoever waits for this node to stop goes first.
         for change in others {
-            wishes_changed |= self.settle(change, copies, step);
+            wishes_changed |= self.settle(change, copies, step, now);
         }
-        wishes_changed |= self.lead(to_lead, copies, step, now);
-        self.leave(to_leave, copies, step, now) || wishes_changed
+        if self.todo.len() < left && !to_lead.is_empty() {
+            // And is told of it before the disk is waited for.
+            step.more = true;
+            return wishes_changed;
+        }
+        self.lead(to_lead, copies, step, now) || wishes_changed
     }
 
     /// What to do in this call.
@@ -305,7 +325,6 @@ impl Held {
             let Some((term, duty)) = self.duty_of(vb) else { continue };
             let list = match duty {
                 Duty::Lead(_) => &mut changes.to_lead,
-                Duty::Leave => &mut changes.to_leave,
                 _ => &mut changes.others,
             };
             list.push(Change { vb, term, duty });
@@ -320,15 +339,24 @@ impl Held {
     }
 
     /// Has a copy stop, or follow; whether that changed what this node wishes for.
-    fn settle(&mut self, change: Change, copies: &impl Copies, step: &mut Step) -> bool {
+    fn settle(&mut self, change: Change, copies: &impl Copies, step: &mut Step, now: Now) -> bool {
         let (vb, term) = (change.vb, change.term);
         let outcome = match change.duty {
             Duty::Seal if self.holds_back(vb, copies) => return false,
             // It serves nobody, after a restart most likely: there is nothing to seal. The leader hears of it and has it
             // serve first.
             Duty::Seal if copies.copy(vb).role == VbRole::Dead => return false,
-            Duty::Lead(_) | Duty::Seal => copies.seal(vb, term),
+            // What is to go has gone before a copy is made anew.
+            Duty::Follow(_) if self.leaving.contains(&vb) => return false,
+            Duty::Lead(_) | Duty::Seal => match copies.drain(vb, term, now) {
+                // The next look finds whether they have ended.
+                Ok(Some(millis)) if millis < DRAIN_PATIENCE_MS => return false,
+                Ok(_) => copies.seal(vb, term),
+                Err(status) => Err(status),
+            },
             Duty::Follow(_) | Duty::Stand => copies.make_replica(vb, term),
+            // As it was opened, most likely.
+            Duty::Leave if copies.copy(vb).role == VbRole::Dead => Ok(()),
             Duty::Keep | Duty::Leave => copies.make_dead(vb, term),
         };
         match outcome {
@@ -366,26 +394,16 @@ impl Held {
         self.finish_all(finished)
     }
 
-    /// Has copies go, all of a call together; whether that changed what this node wishes for.
-    fn leave(&mut self, changes: Vec<Change>, copies: &impl Copies, step: &mut Step, now: Now) -> bool {
-        let mut to_drop = Vec::new();
-        for change in &changes {
-            let copy = copies.copy(change.vb);
-            if copy.role != VbRole::Dead
-                && let Err(status) = copies.make_dead(change.vb, change.term)
+    /// Has go what is left of copies that are none any more, and forgets those of which nothing is.
+    fn leave(&mut self, copies: &impl Copies, step: &mut Step, now: Now) {
+        self.leaving.retain(|&vb| {
+            if copies.copy(vb).has_contents
+                && let Err(status) = copies.drop_contents(vb, now)
             {
                 step.failed = Some(status);
-            } else if copy.has_contents {
-                to_drop.push(change.vb);
             }
-        }
-        let outcome = if to_drop.is_empty() { Ok(()) } else { copies.drop_contents(&to_drop, now) };
-        if let Some(status) = step.failed.or(outcome.err()) {
-            // All of them again, with the next call.
-            step.failed = Some(status);
-            return false;
-        }
-        self.finish_all(changes)
+            copies.copy(vb).has_contents
+        });
     }
 
     fn finish_all(&mut self, changes: Vec<Change>) -> bool {
@@ -399,7 +417,7 @@ impl Held {
     /// Whether a copy that is to serve, or to hand over, must not: it may have lost what others of its chain have. It
     /// waits until the leader, who is told, has had the copies compared.
     fn holds_back(&mut self, vb: VbId, copies: &impl Copies) -> bool {
-        let is_alone = self.plans.get(usize::from(vb.get())).is_none_or(|plan| plan.chain.len() < 2);
+        let is_alone = self.plans.get(usize::from(vb.get())).is_none_or(VbPlan::is_alone);
         let copy = copies.copy(vb);
         let is_untouched = self.duty_done(vb).is_none() && copy.role == VbRole::Dead;
         let is_lost = self.was_there && is_untouched && (self.is_volatile || !copy.has_contents);
@@ -420,6 +438,9 @@ impl Held {
         let Change { vb, term, duty } = change;
         self.todo.remove(&vb);
         self.unconfirmed.remove(&vb);
+        if duty == Duty::Leave {
+            self.leaving.insert(vb);
+        }
         let Some(done) = self.done.get_mut(usize::from(vb.get())) else { return false };
         let is_stream = |duty: &Duty| matches!(duty, Duty::Follow(_));
         let has_changed = is_stream(&duty) || done.as_ref().is_some_and(|done| is_stream(&done.1));

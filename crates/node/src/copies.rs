@@ -40,6 +40,13 @@ pub trait Copies {
     /// When it is none.
     fn set_topology(&self, copy: &Activation, now: Now) -> Result<(), Status>;
 
+    /// An active copy takes no durable writes any more, for it is to be sealed; for how many milliseconds it has been waited
+    /// for those in progress, as long as some are.
+    ///
+    /// # Errors
+    /// When a later term is known.
+    fn drain(&self, vb: VbId, term: u64, now: Now) -> Result<Option<u64>, Status>;
+
     /// Ends an active copy's service for good; feeds go on to its end.
     ///
     /// # Errors
@@ -58,11 +65,11 @@ pub trait Copies {
     /// When that could not be recorded.
     fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status>;
 
-    /// Drops what copies hold that serve nobody.
+    /// Has go what a copy holds that serves nobody, now or soon: [`Copy::has_contents`] tells. Waits for no disk.
     ///
     /// # Errors
-    /// When that could not be recorded: any number of them may be gone, the call is to be repeated.
-    fn drop_contents(&self, vbs: &[VbId], now: Now) -> Result<(), Status>;
+    /// When it serves somebody.
+    fn drop_contents(&self, vb: VbId, now: Now) -> Result<(), Status>;
 }
 
 impl Copies for Bucket {
@@ -90,6 +97,10 @@ impl Copies for Bucket {
         Bucket::set_topology(self, *vb, *term, topology.clone(), now)
     }
 
+    fn drain(&self, vb: VbId, term: u64, now: Now) -> Result<Option<u64>, Status> {
+        Bucket::drain(self, vb, term, now)
+    }
+
     fn seal(&self, vb: VbId, term: u64) -> Result<(), Status> {
         Bucket::seal(self, vb, term).map(drop)
     }
@@ -102,7 +113,7 @@ impl Copies for Bucket {
         Bucket::make_dead(self, vb, term)
     }
 
-    fn drop_contents(&self, vbs: &[VbId], now: Now) -> Result<(), Status> {
-        self.drop_vbs(vbs, now)
+    fn drop_contents(&self, vb: VbId, now: Now) -> Result<(), Status> {
+        self.drop_vb(vb, now)
     }
 }

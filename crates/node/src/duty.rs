@@ -80,7 +80,7 @@ mod tests {
     const C: NodeId = NodeId(2);
 
     fn settled(chain: &[NodeId]) -> VbPlan {
-        VbPlan { chain: chain.to_vec(), joint: None, building: Vec::new(), phase: VbPhase::Settled, term: 3 }
+        VbPlan::settled(chain.to_vec(), 3)
     }
 
     #[test]

@@ -46,12 +46,12 @@ impl Leadership {
         self.orchestrator.get_or_insert_with(Orchestrator::new).step(metadata, now)
     }
 
-    /// Takes a node's report: whether it says anything that the last one did not, or `None` when nobody here listens.
-    pub fn take(&mut self, report: NodeReport, now: u64) -> Option<bool> {
+    /// Takes a node's report: whether it says anything that the last one did not, or `None` when nobody here listens, or
+    /// not to a node that is none of the cluster's.
+    pub fn take(&mut self, metadata: &Metadata, report: NodeReport, now: u64) -> Option<bool> {
         let orchestrator = self.orchestrator.as_mut()?;
         let is_news = orchestrator.last_report(report.node) != Some(&report);
-        orchestrator.report(report, now);
-        Some(is_news)
+        orchestrator.report(metadata, report, now).then_some(is_news)
     }
 
     /// What knows the nodes, while this one leads.
@@ -95,18 +95,35 @@ mod tests {
         let mut metadata = Metadata::new("c".into(), 256);
         metadata.nodes.push(NodeInfo::first("n".into(), "h".into(), Ports::default()));
         let mut leadership = Leadership::default();
-        assert_eq!(leadership.take(report(), 1), None);
+        assert_eq!(leadership.take(&metadata, report(), 1), None);
         leadership.look(true, &metadata, 10);
-        assert_eq!(leadership.take(report(), 11), Some(true));
-        assert_eq!(leadership.take(report(), 12), Some(false), "the same again");
+        assert_eq!(leadership.take(&metadata, report(), 11), Some(true));
+        assert_eq!(leadership.take(&metadata, report(), 12), Some(false), "the same again");
         leadership.look(true, &metadata, 1_000);
-        assert_eq!(leadership.take(report(), 1_001), Some(false));
+        assert_eq!(leadership.take(&metadata, report(), 1_001), Some(false));
         leadership.look(true, &metadata, 2_001);
-        assert_eq!(leadership.take(report(), 2_002), Some(true), "it has forgotten all");
+        assert_eq!(leadership.take(&metadata, report(), 2_002), Some(true), "it has forgotten all");
         assert!(!leadership.is_silent(NodeId(0), 5_000), "not yet");
         leadership.look(true, &metadata, 3_000);
         assert!(leadership.is_silent(NodeId(0), 9_000));
         leadership.look(false, &metadata, 9_001);
-        assert_eq!(leadership.take(report(), 9_002), None);
+        assert_eq!(leadership.take(&metadata, report(), 9_002), None);
+    }
+
+    #[test]
+    fn a_stranger_is_not_listened_to() {
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes.push(NodeInfo::first("n".into(), "h".into(), Ports::default()));
+        let mut leadership = Leadership::default();
+        leadership.look(true, &metadata, 10);
+        leadership.take(&metadata, report(), 11);
+        let stranger = NodeReport { uuid: "what it was before it joined".into(), ..report() };
+        assert_eq!(leadership.take(&metadata, stranger, 12), None);
+        leadership.look(true, &metadata, 13);
+        assert_eq!(
+            leadership.take(&metadata, report(), 14),
+            Some(false),
+            "what was said before still stands"
+        );
     }
 }

@@ -6,8 +6,8 @@
 //! leader acts; no two clocks are compared. The clock has to go on while the machine is suspended: a node that was put to
 //! sleep must not wake up believing that it is still what it was.
 //!
-//! One number, read once per turn by every data-plane loop and written by whoever hears from the leader. All times are
-//! milliseconds of that clock.
+//! One number, read once per turn by every data-plane loop, again where a turn gets long, and written by whoever hears from
+//! the leader. All times are milliseconds of that clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

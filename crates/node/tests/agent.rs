@@ -10,7 +10,10 @@ use std::{
 };
 
 use base::{BucketUuid, NodeId, Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind};
-use cluster::{Command, Membership, Metadata, NodeInfo, Ports, Recovery, VbPhase, VbPlan, report::VbReport};
+use cluster::{
+    Command, Membership, Metadata, NodeInfo, Ports, Recovery, VbPhase, VbPlan,
+    orchestrator::DRAIN_PATIENCE_MS, report::VbReport,
+};
 use engine::Activation;
 use replication::consumer::StreamWish;
 use settee_node::{Agent, Buckets, Copies, Copy, Step, Wish};
@@ -38,6 +41,10 @@ struct Fake {
     copies: RefCell<BTreeMap<VbId, Copy>>,
     calls: RefCell<Vec<String>>,
     is_broken: Cell<bool>,
+    /// What is to be dropped is so some time later.
+    drops_later: Cell<bool>,
+    /// Durable writes are in progress, and have been waited for so long.
+    drains_for: Cell<Option<u64>>,
 }
 
 impl Fake {
@@ -77,6 +84,10 @@ impl Copies for Fake {
         self.change(&format!("chain {:?}", copy.topology.chains.len()), copy.vb, VbRole::Active, copy.term)
     }
 
+    fn drain(&self, _: VbId, _: u64, _: Now) -> Result<Option<u64>, Status> {
+        Ok(self.drains_for.get())
+    }
+
     fn seal(&self, vb: VbId, term: u64) -> Result<(), Status> {
         self.change("seal", vb, VbRole::Sealed, term)
     }
@@ -89,12 +100,12 @@ impl Copies for Fake {
         self.change("dead", vb, VbRole::Dead, term)
     }
 
-    fn drop_contents(&self, vbs: &[VbId], _: Now) -> Result<(), Status> {
-        vbs.iter().try_for_each(|&vb| {
-            self.change("drop", vb, VbRole::Dead, 0)?;
+    fn drop_contents(&self, vb: VbId, _: Now) -> Result<(), Status> {
+        self.calls.borrow_mut().push(format!("drop {vb}"));
+        if !self.drops_later.get() {
             self.copies.borrow_mut().remove(&vb);
-            Ok(())
-        })
+        }
+        Ok(())
     }
 }
 
@@ -279,6 +290,18 @@ fn an_unconfirmed_copy_is_not_served_but_by_election() {
 }
 
 #[test]
+fn a_copy_that_has_just_taken_over_alone_does_not_confirm_itself() {
+    let mut node = Node::restarted(A, BucketKind::Couchbase, &[A]);
+    node.fake.set(3, Copy { has_contents: true, unconfirmed: true, ..WHOLE });
+    // The one before has on disk what this one was told and had not written when it was killed.
+    node.plan(3, VbPlan { joint: Some(vec![B]), ..VbPlan::settled(vec![A], 2) });
+    assert!(!node.settle().contains(&"activate 3@2".into()));
+    assert!(node.report().iter().any(|report| report.vb == VbId(3) && report.unconfirmed));
+    node.plan(3, VbPlan::settled(vec![A], 2));
+    assert_eq!(node.settle(), ["activate 3@2"]);
+}
+
+#[test]
 fn a_copy_alone_confirms_itself() {
     let mut node = Node::new(A, BucketKind::Couchbase, &[A]);
     node.fake.set(5, Copy { unconfirmed: true, ..Copy::default() });
@@ -328,6 +351,23 @@ fn the_old_active_seals_follows_its_successor_and_says_so() {
     let streams = vec![StreamWish { vb: VbId(2), term: 2 }];
     assert_eq!(node.agent.wishes(), [Wish { bucket: BucketUuid("u".into()), peer: B, streams }]);
     assert_eq!(node.report(), []);
+}
+
+#[test]
+fn a_copy_is_sealed_once_its_durable_writes_have_ended_or_have_been_waited_for() {
+    for over in [None, Some(DRAIN_PATIENCE_MS)] {
+        let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+        node.settle();
+        node.fake.drains_for.set(Some(DRAIN_PATIENCE_MS - 1));
+        node.metadata.version += 1;
+        node.plan(2, handover(&[A, B], &[B], 1));
+        assert!(node.settle().is_empty());
+        assert_eq!(node.report()[0].role, VbRole::Active);
+        assert!(node.agent.is_busy(), "somebody looks again soon");
+        assert_eq!(node.agent.applied(), node.metadata.version, "nobody else has it yet");
+        node.fake.drains_for.set(over);
+        assert_eq!(node.settle(), ["seal 2@1"]);
+    }
 }
 
 #[test]
@@ -408,9 +448,59 @@ fn what_moved_away_is_dropped_once() {
     node.settle();
     node.fake.set(4, Copy { role: VbRole::Active, term: 1, has_contents: true, ..Copy::default() });
     node.plan(4, VbPlan::settled(vec![C, B], 2));
-    assert_eq!(node.settle(), ["dead 4@2", "drop 4@0"]);
+    assert_eq!(node.settle(), ["dead 4@2", "drop 4"]);
     node.plan(4, VbPlan::settled(vec![B, C], 3));
     assert!(node.settle().is_empty());
+}
+
+#[test]
+fn nothing_waits_for_what_is_dropped_later() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.settle();
+    for vb in [4, 5] {
+        node.fake.set(vb, Copy { role: VbRole::Active, term: 1, has_contents: true, ..WHOLE });
+    }
+    node.fake.drops_later.set(true);
+    node.metadata.version = 8;
+    node.plan(4, VbPlan::settled(vec![C, B], 2));
+    node.plan(5, VbPlan::settled(vec![C, B], 2));
+    assert_eq!(node.settle(), ["dead 4@2", "dead 5@2", "drop 4", "drop 5"]);
+    assert_eq!((node.agent.applied(), node.agent.is_busy()), (8, false), "it serves nothing any more");
+    // It is asked for until it has happened, and before that nothing is built.
+    node.metadata.version = 9;
+    node.plan(5, VbPlan { building: vec![A], ..VbPlan::settled(vec![C, B], 2) });
+    assert_eq!(node.settle(), ["drop 4", "drop 5"]);
+    assert_eq!(node.agent.applied(), 9);
+    node.fake.drops_later.set(false);
+    assert_eq!(node.settle(), ["drop 4", "drop 5"]);
+    assert_eq!(node.settle(), ["replica 5@2"]);
+    // What is needed after all stays.
+    node.fake.drops_later.set(true);
+    node.fake.set(6, Copy { role: VbRole::Active, term: 1, has_contents: true, ..WHOLE });
+    node.plan(6, VbPlan::settled(vec![C, B], 2));
+    assert_eq!(node.settle(), ["dead 6@2", "drop 6"]);
+    node.plan(6, VbPlan::settled(vec![], 3));
+    assert_eq!(node.settle(), ["dead 6@3"]);
+}
+
+#[test]
+fn what_has_stopped_is_reported_before_anything_is_brought_into_service() {
+    let mut node = Node::new(A, BucketKind::Couchbase, &[A, B]);
+    node.settle();
+    node.plan(1, handover(&[A, B], &[B, A], 1));
+    node.plan(2, VbPlan::settled(vec![A, B], 2));
+    node.fake.set(2, Copy { role: VbRole::Replica, term: 1, ..WHOLE });
+    assert!(node.step().more);
+    assert_eq!(node.fake.took(), ["seal 1@1"]);
+    assert!(!node.step().more);
+    assert_eq!(node.fake.took(), ["activate 2@2"]);
+    // What cannot be stopped holds up nothing else.
+    node.plan(3, handover(&[A, B], &[B, A], 1));
+    node.plan(4, VbPlan::settled(vec![A, B], 2));
+    node.fake.set(4, Copy { role: VbRole::Replica, term: 1, ..WHOLE });
+    node.fake.is_broken.set(true);
+    assert!(!node.step().more);
+    assert_eq!(node.fake.took(), ["seal 3@1", "activate 4@2"]);
 }
 
 #[test]
@@ -444,7 +534,7 @@ fn what_a_failed_node_has_stays_until_it_comes_back_from_nothing() {
     node.settle();
     assert!(node.fake.copies.borrow().contains_key(&VbId(0)));
     node.metadata.nodes[0].recovery = Some(Recovery::Full);
-    assert_eq!(node.settle(), ["drop 0@0"]);
+    assert_eq!(node.settle(), ["drop 0"]);
 }
 
 #[test]

@@ -24,6 +24,12 @@ pub fn inflate(block: &[u8], out: &mut Vec<u8>) -> bool {
     done
 }
 
+/// The length of what a value is inflated to, as its head says; of what is no block, its own.
+#[must_use]
+pub fn inflated_len(block: &[u8]) -> usize {
+    snap::raw::decompress_len(block).unwrap_or(block.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,9 @@
 //! The node's account: memory that belongs to no bucket, by who holds it.
 //!
 //! A bucket knows what it holds (`engine::Pool`). What is left is the data plane's and the control plane's: whoever holds
-//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`] adds the buckets' and the
-//! process's size when somebody asks; what nobody has told is the rest of that: code, stacks, the allocator's holes.
+//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`] adds the buckets', what the
+//! allocator and the operating system say when somebody asks, and the process's size; what nobody has told is the rest of that:
+//! stacks, and many small things.
 //!
 //! Invariant: nothing is counted twice. Of a connection's pending output only what is its own counts here, not documents
 //! that it refers to; and requests that wait to be admitted are in their bucket's account.
@@ -87,9 +88,13 @@ pub(crate) fn node_memory(shared: &Shared) -> NodeMemory {
         connections: shared.account.of(NodePool::Connections).saturating_sub(waiting),
         forwarding: shared.account.of(NodePool::Forwarding),
         consensus: shared.account.of(NodePool::Consensus),
+        allocator: machine::allocator_free_bytes(),
+        code: 0,
         other: 0,
     };
-    memory.other = machine::resident_bytes().saturating_sub(memory.sum());
+    let resident = machine::Resident::read();
+    memory.code = resident.of_files;
+    memory.other = resident.all.saturating_sub(memory.sum());
     memory
 }
 

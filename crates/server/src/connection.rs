@@ -298,6 +298,13 @@ impl Connection {
         flow
     }
 
+    /// Something was read that is no whole packet yet.
+    pub(crate) fn hear_part(&mut self, context: &Context) {
+        if let Speech::Link(link) = &mut self.speech {
+            link.hear_part(context);
+        }
+    }
+
     /// Executes the complete requests at the beginning of `input`; returns how many bytes they took.
     pub(crate) fn consume(
         &mut self,

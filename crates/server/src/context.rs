@@ -32,6 +32,9 @@ const SCRATCH_BYTES_KEPT: usize = 1 << 20;
 /// for megabytes to be searched or rewritten.
 const TURN_TIME: Duration = Duration::from_millis(2);
 
+/// The clocks and the lease are looked at again in the middle of a turn that has taken so long.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// A turn's surroundings. One per worker.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -40,8 +43,10 @@ pub(crate) struct Context {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) helper: Helper,
     pub(crate) now: Now,
-    /// Active copies must not serve in this turn: see [`node::Lease`].
+    /// Active copies must not serve now: see [`node::Lease`].
     pub(crate) lease_has_run_out: bool,
+    /// As of when the two are.
+    looked_at: Instant,
     /// When the input being executed was read.
     pub(crate) read_at: Instant,
     pub(crate) stopwatch: Stopwatch,
@@ -77,6 +82,7 @@ impl Context {
             helper,
             now,
             lease_has_run_out: false,
+            looked_at: begun,
             read_at: begun,
             stopwatch: Stopwatch::new(begun),
             connection: 0,
@@ -94,9 +100,18 @@ impl Context {
     }
 
     /// Reads the clocks at the beginning of a turn.
-    pub(crate) fn begin_turn(&mut self) {
+    pub(crate) fn begin_turn(&mut self, at: Instant) {
+        self.looked_at = at;
         self.now = self.shared.now();
         self.lease_has_run_out = self.shared.lease.has_run_out(lease::clock_millis);
+    }
+
+    /// The same for what is left of a turn that has got long, because its connections had much to do or the process was
+    /// stopped in the middle of it: others may serve by now what was this node's when it began.
+    pub(crate) fn go_on_with_turn(&mut self, at: Instant) {
+        if at.saturating_duration_since(self.looked_at) >= LOOK_AGAIN {
+            self.begin_turn(at);
+        }
     }
 
     /// Refuses what needs an active copy while none may serve.

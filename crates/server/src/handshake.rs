@@ -154,13 +154,12 @@ impl Handshaking {
     }
 
     fn begin(&mut self, mut socket: TcpStream) -> io::Result<usize> {
-        let mut tls = ServerConnection::new(self.config.load_full()).map_err(io::Error::other)?;
-        tls.set_buffer_limit(None);
+        let tls = ServerConnection::new(self.config.load_full()).map_err(io::Error::other)?;
         let token = self.next_token;
         // Wraps after 2^63 handshakes; the waker's token is never reached.
         self.next_token = (token + 1) & (usize::MAX >> 1);
         self.poll.registry().register(&mut socket, Token(token), Interest::READABLE | Interest::WRITABLE)?;
-        let stream = Box::new(TlsStream::new(socket, tls));
+        let stream = Box::new(TlsStream::new(socket, tls.into()));
         self.running.insert(token, Shake { stream, deadline: Instant::now() + HANDSHAKE_TIMEOUT });
         Ok(token)
     }

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod links;
 mod mailbox;
 pub mod meter;
+mod node_tls;
 mod output;
 pub mod phases;
 mod reply;

@@ -307,6 +307,12 @@ impl BucketMeter {
         total_steps(self.rows.iter().filter_map(|row| row.latencies.get(kind as usize)))
     }
 
+    /// The histogram of all kinds together, empty steps left out.
+    #[must_use]
+    pub fn all_latencies(&self) -> Vec<LatencyStep> {
+        total_steps(self.rows.iter().flat_map(|row| row.latencies.iter()))
+    }
+
     /// What is known of one phase.
     #[must_use]
     pub fn phase(&self, phase: Phase) -> PhaseReport {

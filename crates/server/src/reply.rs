@@ -115,7 +115,7 @@ pub(crate) fn refuse(
             Some(extras::unknown_collection_context(bucket.engine.manifest().uid))
         }
         (Status::TemporaryFailure, Some(bucket)) if words.is_none() => {
-            bucket.engine.shortage().map(|words| extras::error_context(words, None))
+            bucket.engine.shortage(context.now).map(|words| extras::error_context(words, None))
         }
         _ => words.filter(|words| !words.is_empty()).map(|words| extras::error_context(words, None)),
     };

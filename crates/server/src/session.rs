@@ -233,7 +233,7 @@ impl Session {
     pub(crate) fn config<'a>(&'a self, context: &'a Context) -> Option<&'a ConfigDocument> {
         match &self.bucket {
             Some(bucket) => Some(&bucket.config),
-            None => context.snapshot.cluster_config.as_ref(),
+            None => context.snapshot.cluster_config.as_deref(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 
 use crate::{
     account::NodeAccount, dcp::DcpConnections, forward::Forwarder, links::Links, meter::BucketMeter,
+    node_tls::NodeTls,
 };
 
 /// Version of a cluster map: epoch first, then revision.
@@ -64,7 +65,7 @@ pub struct BucketEntry {
     /// The documents.
     pub engine: Arc<Bucket>,
     /// Its cluster map.
-    pub config: ConfigDocument,
+    pub config: Arc<ConfigDocument>,
     /// Access for clients older than users and roles.
     pub legacy: LegacyAccess,
     /// Whether the legacy FLUSH may empty it.
@@ -90,7 +91,7 @@ pub struct Snapshot {
     /// Buckets that are open, by name.
     pub buckets: HashMap<String, Arc<BucketEntry>>,
     /// The cluster-level map; `None` before the node is initialised.
-    pub cluster_config: Option<ConfigDocument>,
+    pub cluster_config: Option<Arc<ConfigDocument>>,
     /// Distinguishes snapshots; set by [`Shared::publish`].
     generation: u64,
 }
@@ -101,7 +102,7 @@ impl Snapshot {
     pub fn new(
         metadata: Arc<Metadata>,
         buckets: HashMap<String, Arc<BucketEntry>>,
-        cluster_config: Option<ConfigDocument>,
+        cluster_config: Option<Arc<ConfigDocument>>,
     ) -> Self {
         Self { metadata, buckets, cluster_config, generation: 0 }
     }
@@ -171,6 +172,8 @@ pub struct Shared {
     flush: OnceLock<FlushHook>,
     /// Requests for other nodes.
     pub(crate) forward: Forwarder,
+    /// Who this node is to others of its cluster, and they to it.
+    pub(crate) node_tls: Arc<NodeTls>,
     /// Totals of the data plane, for statistics.
     pub totals: Totals,
     /// Memory that belongs to no bucket.
@@ -179,6 +182,8 @@ pub struct Shared {
     pub(crate) disk: Mutex<DiskLevel>,
     /// Until when active copies may serve.
     pub(crate) lease: Lease,
+    /// The node has yet to hear what its cluster has agreed on: what it does not know may be there.
+    pub(crate) behind: AtomicBool,
 }
 
 /// How full the disk is.
@@ -241,10 +246,12 @@ impl Shared {
             links: OnceLock::new(),
             flush: OnceLock::new(),
             forward: Forwarder::default(),
+            node_tls: Arc::default(),
             totals: Totals::default(),
             account: Arc::default(),
             disk: Mutex::default(),
             lease: Lease::default(),
+            behind: AtomicBool::new(false),
         }))
     }
 

@@ -1,4 +1,5 @@
-//! The certificate a node shows, and the TLS configuration made from it.
+//! The certificate a node shows to clients, and the TLS configuration of its ports. Other nodes are shown another one
+//! ([`crate::node_tls`]).
 //!
 //! A given certificate chain and key are used as they are. Without them the node makes a self-signed certificate
 //! once and keeps it in its data directory, so that clients may pin it across restarts.
@@ -14,7 +15,11 @@ use std::{
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
 };
+
+use crate::node_tls::NodeTls;
 
 const CERTIFICATE_FILE: &str = "certificate.pem";
 const KEY_FILE: &str = "certificate.key";
@@ -81,11 +86,11 @@ impl Certificate {
         Self::load(&chain, &key)
     }
 
-    /// The server's side of TLS 1.2 and 1.3 with this certificate; clients need none.
+    /// The server's side of TLS 1.2 and 1.3 with this certificate, and `to_nodes` for other nodes; clients need none.
     ///
     /// # Errors
     /// When it is not a certificate with its key.
-    pub fn server_config(&self) -> Result<Arc<ServerConfig>, TlsError> {
+    pub(crate) fn server_config(&self, to_nodes: Arc<NodeTls>) -> Result<Arc<ServerConfig>, TlsError> {
         let pem = |error: rustls::pki_types::pem::Error| TlsError::Pem {
             path: self.path.clone(),
             reason: error.to_string(),
@@ -95,11 +100,26 @@ impl Certificate {
             .map_err(pem)?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(pem)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let to_clients = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(chain, key)?;
+            .with_cert_resolver(Arc::new(Shown { to_clients, to_nodes }));
         Ok(Arc::new(config))
+    }
+}
+
+/// What is shown to whom, by the name that is asked for.
+#[derive(Debug)]
+struct Shown {
+    to_clients: Arc<CertifiedKey>,
+    to_nodes: Arc<NodeTls>,
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let to_node = hello.server_name().and_then(|name| self.to_nodes.shown_as(name));
+        to_node.unwrap_or_else(|| Some(Arc::clone(&self.to_clients)))
     }
 }
 
@@ -123,7 +143,7 @@ mod tests {
         let first = Certificate::self_signed(directory.path(), &["node1.example".into()]).unwrap();
         let second = Certificate::self_signed(directory.path(), &[]).unwrap();
         assert_eq!(first.chain_pem, second.chain_pem);
-        assert!(second.server_config().is_ok());
+        assert!(second.server_config(Arc::default()).is_ok());
     }
 
     #[test]
@@ -131,7 +151,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("x.pem");
         fs::write(&file, "nonsense").unwrap();
-        let error = Certificate::load(&file, &file).unwrap().server_config().unwrap_err();
+        let error = Certificate::load(&file, &file).unwrap().server_config(Arc::default()).unwrap_err();
         assert!(error.to_string().contains("x.pem"), "{error}");
     }
 }

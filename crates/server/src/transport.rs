@@ -9,7 +9,7 @@
 use std::io::{self, IoSlice, Read, Write};
 
 use mio::{Interest, Registry, Token, event::Source, net::TcpStream};
-use rustls::ServerConnection;
+use rustls::Connection;
 
 /// Plaintext that one read of ciphertext can add beyond its own length: one record kept from earlier reads.
 const TLS_RECORD_BYTES_MAX: usize = 18 * 1024;
@@ -38,13 +38,16 @@ pub(crate) enum Transport {
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     pub(crate) socket: TcpStream,
-    pub(crate) tls: ServerConnection,
+    pub(crate) tls: Connection,
     /// Ciphertext that waits for the socket, about: the plaintext it was made of, less what has been written.
     unsent_bytes: usize,
 }
 
 impl TlsStream {
-    pub(crate) fn new(socket: TcpStream, tls: ServerConnection) -> Self {
+    /// Of either side, at any point of its handshake.
+    pub(crate) fn new(socket: TcpStream, mut tls: Connection) -> Self {
+        // What waits is bounded by whoever writes ([`Transport::unsent_bytes`]).
+        tls.set_buffer_limit(None);
         Self { socket, tls, unsent_bytes: 0 }
     }
 }

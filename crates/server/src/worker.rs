@@ -139,8 +139,8 @@ impl Worker {
                 tracing::error!(%error, "a data-plane loop cannot poll");
                 return;
             }
-            self.context.begin_turn();
             let woke_at = Instant::now();
+            self.context.begin_turn(woke_at);
             self.context.stopwatch.lap(woke_at);
             self.follow_snapshot();
             for event in &events {
@@ -274,7 +274,9 @@ impl Worker {
                     member.live.connection.prefetch_document(located);
                 }
             }
-            self.context.stopwatch.lap(Instant::now());
+            let at = Instant::now();
+            self.context.stopwatch.lap(at);
+            self.context.go_on_with_turn(at);
             let input = std::mem::take(&mut self.input);
             for (slot, member) in input.chunks(READ_BYTES).zip(group.drain(..)) {
                 self.context.previewed = member.located;

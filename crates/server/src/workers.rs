@@ -92,7 +92,7 @@ impl Workers {
         let mailboxes: Arc<[Arc<Mailbox>]> = mailboxes.into();
         let wakes = Wakes::new(Arc::clone(&mailboxes));
         shared.dcp.reach(wakes.clone());
-        shared.forward.reach(wakes.clone());
+        shared.forward.reach(wakes.clone(), Arc::clone(&shared.node_tls));
         let (helper, helper_thread) = Helper::start(wakes)?;
         let mut threads = vec![helper_thread];
         for (index, (poll, mailbox)) in polls.into_iter().zip(mailboxes.iter()).enumerate() {

@@ -229,6 +229,9 @@ pub struct CompactBudget {
     pub purge_before: u32,
     /// Most bytes of input segments read in this step; one segment is always allowed.
     pub input_bytes_max: u64,
+    /// Most bytes of memory for the list of what is kept and the index of where it goes, as far as is known beforehand; one
+    /// segment is always allowed.
+    pub memory_bytes_max: u64,
     /// Compact only when bytes on disk exceed live bytes by this factor. A value of 1 or less compacts whatever
     /// has anything to gain (a user asked for it).
     pub space_ratio: f64,
@@ -236,7 +239,7 @@ pub struct CompactBudget {
 
 impl Default for CompactBudget {
     fn default() -> Self {
-        Self { purge_before: 0, input_bytes_max: 256 << 20, space_ratio: 1.5 }
+        Self { purge_before: 0, input_bytes_max: 256 << 20, memory_bytes_max: u64::MAX, space_ratio: 1.5 }
     }
 }
 
@@ -287,7 +290,7 @@ pub trait Backfill: Send {
     fn marks(&self) -> Marks;
 
     /// Memory held now. At most 24 bytes per record of the vBucket (superseded ones included; twice that while the
-    /// list of them grows), 8 MiB, and one document.
+    /// list of them grows), 8 MiB (less where less is asked for at a time), and one document.
     fn memory_bytes(&self) -> usize;
 
     /// Reads on for about `bytes_max` bytes and visits records; false when there are no more. It may visit none and
@@ -369,12 +372,25 @@ pub struct StoreStats {
     pub corrupt_count: u64,
     /// Memory that finding keys takes: what is loaded of the indexes of sealed segments.
     pub index_bytes: u64,
-    /// Memory of the indexes that segments are to be sealed with.
-    pub unsealed_index_bytes: u64,
+    /// Memory for writing: the buffer of batches, and the indexes that segments are to be sealed with.
+    pub writing_bytes: u64,
     /// Whether a write or sync error stopped all writing.
     pub poisoned: bool,
     /// Whether the last write was refused for want of space.
     pub full: bool,
+}
+
+/// How much of a store is dead, and what compaction makes of that. Nothing where nothing can be reclaimed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceUse {
+    /// Bytes of segments that compaction may get at, without what its step in progress is as good as through with.
+    pub used: u64,
+    /// Bytes of those that are the newest version of their key, as far as accounting knows.
+    pub live: u64,
+    /// Bytes at which a segment is sealed; what is not is nothing for compaction.
+    pub segment_bytes: u64,
+    /// Bytes that compaction has given back, ever, the share of its step in progress included.
+    pub reclaimed: u64,
 }
 
 /// One shard's documents on disk.
@@ -383,12 +399,13 @@ pub trait KvStore: Send + Sync {
     fn vb_states(&self) -> Vec<(VbId, VbState)>;
 
     /// Appends batches: written, readable, not yet synced. `locators` is cleared and filled in record order over
-    /// all batches. Each vBucket's part is kept whole or not at all; when this fails no locator is returned, and
-    /// parts may or may not have been kept (committing them again is harmless).
+    /// all batches. Each vBucket's part is kept whole or not at all.
     ///
     /// # Errors
-    /// [`StoreError::NoSpace`] leaves everything as it was and may be retried; [`StoreError::Poisoned`],
-    /// [`StoreError::Io`]: nothing will be written any more.
+    /// [`StoreError::NoSpace`]: there was room for some of the parts at most, from the front. `locators` has theirs: they are
+    /// written, and what they replace counts as obsolete. The others may be retried. (So may those with them, but then there are
+    /// two copies, and what they replace is counted twice.) [`StoreError::Poisoned`], [`StoreError::Io`]: nothing will be
+    /// written any more, and no locator is returned.
     fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError>;
 
     /// Everything committed before the call is durable after it. One sync serves all who wait.
@@ -455,6 +472,18 @@ pub trait KvStore: Send + Sync {
         visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
     ) -> Result<(), StoreError>;
 
+    /// Visits, as [`KvStore::scan`] of the shard does, with values, what was committed before the store was opened. Of what has
+    /// been committed since it may leave out anything, so that it ends however fast the log grows meanwhile.
+    ///
+    /// # Errors
+    /// As there.
+    fn scan_recovered(
+        &self,
+        visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+    ) -> Result<(), StoreError> {
+        self.scan(None, Seqno(0), true, visit)
+    }
+
     /// Changes whenever a pin made now would keep other records than one made before. Whoever reads a document's locator
     /// from memory, under whatever lock keeps [`Liveness::relocate`] away from it, and finds the generation of a pin
     /// here before letting go of the lock, can read the record through that pin.
@@ -492,4 +521,9 @@ pub trait KvStore: Send + Sync {
 
     /// Counters and sizes.
     fn stats(&self) -> StoreStats;
+
+    /// What is dead; cheap enough to be asked every few milliseconds.
+    fn space(&self) -> SpaceUse {
+        SpaceUse::default()
+    }
 }

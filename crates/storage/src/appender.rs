@@ -15,13 +15,17 @@ use crate::{
         batch::{self, CommitHead},
         footer, frame, padded,
     },
-    index::Staged,
+    index::{Entry, Staged},
     position::Position,
     segment::Segment,
 };
 
-/// Pieces written at once: large enough to amortise the call, small enough to stay in the second-level cache.
-const WRITE_BYTES: usize = 512 << 10;
+/// Pieces written at once: large enough to amortise the call, small enough to stay in the second-level cache, and less than
+/// what the buffer has room for when it has grown to that, so that it does not double for a piece's last record.
+const WRITE_BYTES: usize = BUFFER_BYTES / 8 * 7;
+/// What is kept of the buffer, and of the list of entries, from batch to batch.
+const BUFFER_BYTES: usize = 512 << 10;
+const ENTRIES_KEPT: usize = 4096;
 /// Space is preallocated in pieces that double within these bounds.
 const ALLOCATE_BYTES_MIN: u64 = 256 << 10;
 const ALLOCATE_BYTES_MAX: u64 = 16 << 20;
@@ -153,6 +157,11 @@ impl Batch {
         self.staged.entries.len()
     }
 
+    /// Memory that it keeps for what is added.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.buffer.capacity() + self.staged.entries.capacity() * size_of::<Entry>()) as u64
+    }
+
     pub(crate) fn parts(&self) -> u16 {
         self.part_count
     }
@@ -227,6 +236,10 @@ impl Batch {
         self.write_out(to)?;
         to.segment.publish(&self.staged, self.buffer_start);
         to.touched = false;
+        // One huge document, or many small ones, must not keep their memory for ever.
+        self.staged.clear();
+        self.staged.entries.shrink_to(ENTRIES_KEPT);
+        self.buffer.shrink_to(BUFFER_BYTES);
         let bytes = self.buffer_start - self.start;
         debug_assert!(self.start >= DATA_START);
         Ok(bytes)
@@ -241,10 +254,6 @@ impl Batch {
         to.write(&self.buffer, self.buffer_start)?;
         self.buffer_start += self.buffer.len() as u64;
         self.buffer.clear();
-        // One huge document must not keep its memory for ever.
-        if self.buffer.capacity() > 4 * WRITE_BYTES {
-            self.buffer = Vec::new();
-        }
         Ok(())
     }
 }

@@ -61,9 +61,21 @@ pub(crate) struct Kept {
     pub(crate) purgeable: bool,
 }
 
+/// What a record that is kept takes in memory: in the list, and in the index of the segment that it is copied to, give or take
+/// what either has room for.
+const KEPT_BYTES: u64 = size_of::<Kept>() as u64 + 32;
+
 /// Memory that a list of what is kept takes.
 fn memory_of(kept: &Vec<Kept>) -> u64 {
     (kept.capacity() * size_of::<Kept>()) as u64
+}
+
+/// Adds to a list of what is kept, which is large and grows by less than its own size.
+fn keep(kept: &mut Vec<Kept>, record: Kept) {
+    if kept.len() == kept.capacity() {
+        kept.reserve_exact(kept.len() / 4 + 1024);
+    }
+    kept.push(record);
 }
 
 impl Kept {
@@ -136,6 +148,7 @@ fn compact(
 ) -> Result<(), StoreError> {
     let mut kept = Vec::new();
     let mut effort = Effort::new(core, liveness);
+    effort.expect(inputs);
     let (mut seen, mut bytes_read) = (0, 0);
     for (number, victim) in inputs.iter().enumerate() {
         seen += judge::judge(core, victim, number as u32, &mut effort, budget.purge_before, &mut kept)?;
@@ -160,6 +173,7 @@ fn compact(
         output.purge_tried.store(removed, Ordering::Relaxed);
         core.insert_segment(output.clone());
     }
+    effort.double(written);
     output::relocate(inputs, &outputs, &kept, &mut effort)?;
     let highest: BTreeMap<VbId, Seqno> = purged.iter().copied().collect();
     {
@@ -167,6 +181,7 @@ fn compact(
         highest.iter().for_each(|(vb, seqno)| writer.purge(*vb, *seqno));
     }
     retire(core, inputs, report)?;
+    effort.finish(inputs.iter().map(|input| input.data_end()).sum::<u64>().saturating_sub(written));
     report.bytes_read += bytes_read;
     report.bytes_written += written;
     report.bytes_freed = report.bytes_freed.saturating_sub(written);
@@ -177,8 +192,8 @@ fn compact(
     Ok(())
 }
 
-/// There was no space for what is alive in victims: perhaps they were thought to have less of it, for what was committed twice, or
-/// was lost in a crash, has been accounted for as well. Now it is known, and the next choice goes by it.
+/// There was no space for what is alive in victims: perhaps they were thought to have less of it, for what was lost in a crash
+/// has been accounted for as well. Now it is known, and the next choice goes by it.
 fn recount(inputs: &[Arc<Segment>], kept: &[Kept]) {
     let mut live = vec![0; inputs.len()];
     for record in kept {

@@ -21,12 +21,18 @@ pub(crate) struct Counters {
     pub(crate) bytes_written: AtomicU64,
     pub(crate) compaction_bytes_read: AtomicU64,
     pub(crate) compaction_bytes_written: AtomicU64,
+    /// Bytes that compaction has given back, what it wrote for that taken off.
+    pub(crate) reclaimed: AtomicU64,
+    /// What the step in progress is as good as through with, and still lies on disk twice or dead.
+    pub(crate) reclaiming: AtomicU64,
     pub(crate) manifest_writes: AtomicU64,
     pub(crate) records_read: AtomicU64,
     pub(crate) backfills: AtomicU64,
     pub(crate) pins: AtomicU64,
     pub(crate) backfill_records: AtomicU64,
     pub(crate) backfill_bytes: AtomicU64,
+    /// Memory that the writer keeps for batches, as of the last.
+    pub(crate) buffer_bytes: AtomicU64,
     corrupt: Mutex<BTreeSet<(String, u64)>>,
     corrupt_count: AtomicU64,
     poisoned: AtomicBool,

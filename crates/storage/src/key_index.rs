@@ -56,9 +56,11 @@ impl KeyIndexes {
     /// The index cannot be read: segments answer for themselves until there is a new one.
     pub(crate) fn discard(&self, core: &Core, damaged: &Arc<KeyIndex>, cause: &StoreError) {
         tracing::warn!(file = damaged.name(), error = %cause, "key index given up; it will be made again");
-        let mut current = self.current.write();
-        if current.as_ref().is_some_and(|now| Arc::ptr_eq(now, damaged)) {
-            *current = None;
+        let is_current = {
+            let mut current = self.current.write();
+            current.take_if(|now| Arc::ptr_eq(now, damaged)).is_some()
+        };
+        if is_current {
             core.remove_file(damaged.name());
         }
     }

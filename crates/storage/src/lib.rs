@@ -42,7 +42,7 @@ mod writer;
 
 pub use api::{
     Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, Marks, OwnedRecord,
-    Pin, Record, RecordKind, RecordMeta, StoreStats, VbBatch, VbState, Verdict,
+    Pin, Record, RecordKind, RecordMeta, SpaceUse, StoreStats, VbBatch, VbState, Verdict,
 };
 pub use error::StoreError;
 pub use fs::{

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     api::{
         Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, OwnedRecord,
-        Pin, Record, StoreStats, VbBatch, VbState,
+        Pin, Record, SpaceUse, StoreStats, VbBatch, VbState,
     },
     backfill::SegmentBackfill,
     compact,
@@ -86,6 +86,8 @@ pub(crate) struct Core {
     /// By vBucket; records of other incarnations are dead.
     pub(crate) incarnations: Arc<[AtomicU32]>,
     pub(crate) writer: Mutex<Writer>,
+    /// The first segment that this process has made; those before were recovered.
+    pub(crate) first_made: u32,
     /// The end of what was committed.
     pub(crate) end: AtomicPosition,
     /// The end of what is synced.
@@ -166,6 +168,7 @@ impl Core {
             counters,
             set: RwLock::new(Arc::new(set)),
             incarnations: (0..VBUCKETS as u16).map(incarnation).collect(),
+            first_made: writer.next_segment,
             end: recovered(),
             synced: recovered(),
             acknowledged: recovered(),
@@ -239,9 +242,13 @@ impl Core {
         self.incarnation(vb) == incarnation
     }
 
-    /// The size at which the active segment is sealed: a sixteenth of what is live, within bounds.
+    /// The size at which the active segment is sealed.
     pub(crate) fn segment_bytes(&self) -> u64 {
-        let live: u64 = self.set.read().values().map(|segment| segment.live_units() * UNIT).sum();
+        self.sealed_at(self.set.read().values().map(|segment| segment.live_units() * UNIT).sum())
+    }
+
+    /// The same where so much is live: a sixteenth of it, within bounds.
+    fn sealed_at(&self, live: u64) -> u64 {
         let (min, max) = (self.options.segment_bytes_min, self.options.segment_bytes);
         (live / 16).clamp(min.min(max), max)
     }
@@ -303,7 +310,7 @@ impl Core {
             self.write_manifest(&[])?;
         }
         let mut writer = self.writer.lock();
-        let first = writer.append(self, batches, locators);
+        let (committed, first) = writer.append(self, batches, locators);
         if !matches!(first, Err(StoreError::NoSpace)) {
             if !frees && first.is_ok() {
                 self.reserve.note_full(false);
@@ -311,9 +318,9 @@ impl Core {
             return first;
         }
         self.reserve.note_full(true);
-        if frees && writer::bytes(batches) <= self.reserve.bytes() && self.reserve.release() {
-            locators.clear();
-            return writer.append(self, batches, locators);
+        let rest = batches.get(committed..).unwrap_or_default();
+        if frees && writer::bytes(rest) <= self.reserve.bytes() && self.reserve.release() {
+            return writer.append(self, rest, locators).1;
         }
         first
     }
@@ -374,6 +381,21 @@ impl Core {
         }
     }
 
+    fn space(&self) -> SpaceUse {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let reclaiming = load(&self.counters.reclaiming);
+        let set = self.segments();
+        // Of what is quarantined nothing is going to be reclaimed.
+        let within_reach = || set.values().filter(|segment| !segment.is_quarantined());
+        let live = within_reach().map(|segment| segment.live_units() * UNIT).sum();
+        SpaceUse {
+            used: within_reach().map(|segment| segment.data_end()).sum::<u64>().saturating_sub(reclaiming),
+            live,
+            segment_bytes: self.sealed_at(live),
+            reclaimed: load(&self.counters.reclaimed) + reclaiming,
+        }
+    }
+
     fn stats(&self) -> StoreStats {
         let set = self.segments();
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -392,7 +414,8 @@ impl Core {
             backfill_records: load(&self.counters.backfill_records),
             backfill_bytes: load(&self.counters.backfill_bytes),
             index_bytes: self.keys.memory_bytes(&set),
-            unsealed_index_bytes: set.values().map(|segment| segment.footer_to_be_bytes()).sum(),
+            writing_bytes: load(&self.counters.buffer_bytes)
+                + set.values().map(|segment| segment.footer_to_be_bytes()).sum::<u64>(),
             bytes_used: set.values().map(|segment| segment.data_end()).sum(),
             bytes_live: set.values().map(|segment| segment.live_units() * UNIT).sum(),
             segments: set.len() as u32,
@@ -435,6 +458,8 @@ impl KvStore for SegmentLog {
         let result = self.core.commit(batches, locators);
         match result {
             Ok(()) => count(&self.core.counters.commits, 1),
+            // Some may have found room.
+            Err(StoreError::NoSpace) => {}
             Err(_) => locators.clear(),
         }
         result
@@ -491,6 +516,13 @@ impl KvStore for SegmentLog {
         lookup::scan(&self.core, vb, from, values, visit)
     }
 
+    fn scan_recovered(
+        &self,
+        visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+    ) -> Result<(), StoreError> {
+        lookup::scan_recovered(&self.core, visit)
+    }
+
     fn generation(&self) -> u64 {
         // Pairs with the release of whoever changes the set: who sees a locator that came with a change sees its
         // generation.
@@ -530,6 +562,10 @@ impl KvStore for SegmentLog {
 
     fn stats(&self) -> StoreStats {
         self.core.stats()
+    }
+
+    fn space(&self) -> SpaceUse {
+        self.core.space()
     }
 }
 

@@ -7,7 +7,7 @@ use base::{Seqno, VbId};
 use crate::{
     api::{Locator, OwnedRecord, Record},
     error::StoreError,
-    format::{DATA_START, frame::StoredRecord},
+    format::{DATA_START, frame::StoredRecord, header::Origin},
     frames::{Frames, Step},
     index::{Entry, fingerprint},
     key_index::{self, KeyIndex, LastBlock},
@@ -113,7 +113,29 @@ pub(crate) fn scan(
     values: bool,
     visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
 ) -> Result<(), StoreError> {
-    for segment in core.segments().values() {
+    scan_segments(core, core.segments().values(), vb, from, values, visit)
+}
+
+/// Visits what was there at open; see the trait.
+pub(crate) fn scan_recovered(
+    core: &Core,
+    visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+) -> Result<(), StoreError> {
+    let set = core.segments();
+    // What compaction has made since may hold older records, too.
+    let is_new = |segment: &Segment| segment.id >= core.first_made && segment.origin == Origin::Appended;
+    scan_segments(core, set.values().filter(|segment| !is_new(segment)), None, Seqno(0), true, visit)
+}
+
+fn scan_segments<'s>(
+    core: &Core,
+    segments: impl Iterator<Item = &'s Arc<Segment>>,
+    vb: Option<VbId>,
+    from: Seqno,
+    values: bool,
+    visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
+) -> Result<(), StoreError> {
+    for segment in segments {
         let ranges = match vb {
             Some(vb) if !has_since(segment, vb, from)? => continue,
             Some(vb) => segment.runs(vb)?,

@@ -4,12 +4,14 @@
 //! A store has two: one for deletions and metadata, of a fixed size, and one for compaction, which grows with the
 //! segments that compaction has to copy. They are apart because each needs the other: were deletions to use up all
 //! there is, nothing could make use of what they free.
+//!
+//! How much there is can be asked while somebody changes that: the disk may take any time for it.
 
 use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -24,8 +26,12 @@ use crate::{
 pub(crate) struct Reserve {
     path: PathBuf,
     fs: Arc<dyn Fs>,
-    /// How much is to be held, and whether it is.
-    size: Mutex<Size>,
+    /// Held by whoever changes `bytes` and `held`, for as long as the disk takes. Who only asks for them never waits for it.
+    changing: Mutex<()>,
+    /// How much is to be held.
+    bytes: AtomicU64,
+    /// Whether it is.
+    held: AtomicBool,
     /// What it began with, and never is less than.
     bytes_min: u64,
     /// The reserve has been given up: ordinary writes are refused. Read without the lock on every commit.
@@ -36,12 +42,6 @@ pub(crate) struct Reserve {
     full: AtomicBool,
 }
 
-#[derive(Clone, Copy)]
-struct Size {
-    bytes: u64,
-    held: bool,
-}
-
 impl Reserve {
     /// For deletions and metadata. Takes over what an earlier process set aside: on a disk that is still full there is
     /// nothing else. Otherwise nothing is allocated before the first [`Reserve::restore`]. Of a fixed size.
@@ -49,24 +49,32 @@ impl Reserve {
         let (path, bytes) = (dir.join("reserve"), options.reserve_bytes);
         let found = fs.open(&path).and_then(|file| file.length());
         let held = bytes > 0 && found.is_ok_and(|length| length == bytes);
-        Self::new(path, fs, options, Size { bytes, held }, bytes > 0 && !held)
+        Self::new(path, fs, options, (bytes, held), bytes > 0 && !held)
     }
 
     /// For compaction. Takes over what there is, whatever its size; what there is not yet is owed.
     pub(crate) fn for_compaction(dir: &Path, fs: Arc<dyn Fs>, options: &Options) -> Self {
         let path = dir.join("reserve.compaction");
         let found = fs.open(&path).and_then(|file| file.length()).unwrap_or(0);
-        let size = Size { bytes: if found > 0 { found } else { options.reserve_bytes }, held: found > 0 };
-        Self::new(path, fs, options, size, false)
+        let bytes = if found > 0 { found } else { options.reserve_bytes };
+        Self::new(path, fs, options, (bytes, found > 0), false)
     }
 
-    fn new(path: PathBuf, fs: Arc<dyn Fs>, options: &Options, size: Size, released: bool) -> Self {
+    fn new(
+        path: PathBuf,
+        fs: Arc<dyn Fs>,
+        options: &Options,
+        (bytes, held): (u64, bool),
+        released: bool,
+    ) -> Self {
         Self {
             path,
             fs,
             bytes_min: options.reserve_bytes,
-            owed: AtomicBool::new(size.bytes > 0 && !size.held),
-            size: Mutex::new(size),
+            owed: AtomicBool::new(bytes > 0 && !held),
+            changing: Mutex::new(()),
+            bytes: AtomicU64::new(bytes),
+            held: AtomicBool::new(held),
             released: AtomicBool::new(released),
             full: AtomicBool::new(false),
         }
@@ -74,29 +82,29 @@ impl Reserve {
 
     /// Gives the space up. Returns whether there was any.
     pub(crate) fn release(&self) -> bool {
-        let mut size = self.size.lock();
-        if !size.held || self.fs.remove(&self.path).is_err() {
+        let _changing = self.changing.lock();
+        if !self.is_held() || self.fs.remove(&self.path).is_err() {
             return false;
         }
-        size.held = false;
+        self.held.store(false, Ordering::Relaxed);
         self.released.store(true, Ordering::Release);
-        tracing::warn!(file = %self.path.display(), bytes = size.bytes, "disk full: reserve released");
+        tracing::warn!(file = %self.path.display(), bytes = self.bytes(), "disk full: reserve released");
         true
     }
 
     /// Sets aside more than is held, if `bytes` are more and there is as much.
     pub(crate) fn grow(&self, bytes: u64) {
-        let mut size = self.size.lock();
-        if !size.held || size.bytes >= bytes {
+        let _changing = self.changing.lock();
+        let held = self.held_bytes();
+        if held == 0 || held >= bytes {
             return;
         }
-        let held = size.bytes;
         let extend = |file: Box<dyn FsFile>| {
             // What could not be had whole is given back.
             file.allocate(0, bytes).or_else(|error| file.truncate(held).and(Err(error)))
         };
         if self.fs.open(&self.path).and_then(extend).is_ok() {
-            size.bytes = bytes;
+            self.bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
@@ -119,9 +127,9 @@ impl Reserve {
     /// As [`Reserve::claim`], where `needed` bytes would do by now: what has grown and was given up need not be had whole.
     pub(crate) fn claim_what_is(&self, needed: u64) -> bool {
         {
-            let mut size = self.size.lock();
-            if !size.held {
-                size.bytes = size.bytes.min(needed.max(self.bytes_min));
+            let _changing = self.changing.lock();
+            if !self.is_held() {
+                self.bytes.fetch_min(needed.max(self.bytes_min), Ordering::Relaxed);
             }
         }
         self.claim()
@@ -129,16 +137,17 @@ impl Reserve {
 
     /// Takes the space unless it is held. Returns whether it is now.
     fn claim(&self) -> bool {
-        let mut size = self.size.lock();
-        if !size.held && size.bytes > 0 {
+        let _changing = self.changing.lock();
+        let bytes = self.bytes();
+        if !self.is_held() && bytes > 0 {
             let file = self.fs.create(&self.path);
-            if file.and_then(|file| file.allocate(0, size.bytes)).is_err() {
+            if file.and_then(|file| file.allocate(0, bytes)).is_err() {
                 // What could not be taken whole is given back.
                 let _ = self.fs.remove(&self.path);
                 self.full.store(true, Ordering::Relaxed);
                 return false;
             }
-            size.held = true;
+            self.held.store(true, Ordering::Relaxed);
         }
         self.released.store(false, Ordering::Release);
         self.owed.store(false, Ordering::Release);
@@ -159,11 +168,14 @@ impl Reserve {
 
     /// How much there is when it is held.
     pub(crate) fn bytes(&self) -> u64 {
-        self.size.lock().bytes
+        self.bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn held_bytes(&self) -> u64 {
-        let size = *self.size.lock();
-        if size.held { size.bytes } else { 0 }
+        if self.is_held() { self.bytes() } else { 0 }
+    }
+
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
     }
 }

@@ -249,6 +249,14 @@ impl Segment {
         )
     }
 
+    /// How many records it has, dead ones included.
+    pub(crate) fn records(&self) -> u64 {
+        match &*self.index.read() {
+            Index::Sealed(index) => u64::from(index.trailer.entries),
+            Index::Memory(index) => index.entries().len() as u64,
+        }
+    }
+
     /// How many entries its footer has, if it has one.
     pub(crate) fn footer_entries(&self) -> Option<u64> {
         match &*self.index.read() {

@@ -39,13 +39,15 @@ impl Window {
         if place.offset >= self.start && wanted <= self.start + self.bytes.len() as u64 {
             return Ok(());
         }
-        if self.bytes.capacity() as u64 > 4 * most {
-            // One huge document must not keep its memory for ever.
+        let end = reach(place, next, most).min(segment.data_end());
+        let length = end.saturating_sub(place.offset) as usize;
+        let capacity = self.bytes.capacity();
+        if capacity as u64 > 2 * most || length > capacity {
+            // One huge document must not keep its memory for ever; and what grows would grow to twice what is needed.
             self.bytes = Vec::new();
         }
-        let end = reach(place, next, most).min(segment.data_end());
         self.start = place.offset;
-        self.bytes.resize(end.saturating_sub(place.offset) as usize, 0);
+        self.bytes.resize(length, 0);
         let count = segment.read(&mut self.bytes, place.offset)?;
         self.bytes.truncate(count);
         Ok(())

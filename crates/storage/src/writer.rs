@@ -3,7 +3,7 @@
 //! There is one writer per store, behind a mutex. What it holds is what commits change: the active segment,
 //! the numbers of the next segment and batch, the vBuckets' states, and which segments await a sync.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use base::{Seqno, VbId};
 
@@ -125,14 +125,18 @@ impl Writer {
         self.active.as_ref().map(|active| active.segment.id)
     }
 
-    /// Appends parts, in as few batches as segments allow.
+    /// Appends parts, in as few batches as segments allow, and adds the locators of those that are committed. Returns how many
+    /// are, from the front, and why not the others.
     pub(crate) fn append(
         &mut self,
         core: &Core,
         batches: &[VbBatch<'_>],
         locators: &mut Vec<Locator>,
-    ) -> Result<(), StoreError> {
-        let result = self.append_parts(core, batches, locators);
+    ) -> (usize, Result<(), StoreError>) {
+        let (before, mut committed) = (locators.len(), 0);
+        let result = self.append_parts(core, batches, locators, &mut committed);
+        let records = batches.iter().take(committed).map(|part| part.records.len()).sum::<usize>();
+        locators.truncate(before + records);
         if let (Err(cause), Some(active)) = (&result, &mut self.active) {
             let abandoned = active.abandon();
             // Without space the batch is given up; any other failure leaves the file in an unknown state.
@@ -140,7 +144,7 @@ impl Writer {
                 core.counters.poison(cause);
             }
         }
-        result
+        (committed, result)
     }
 
     fn append_parts(
@@ -148,8 +152,8 @@ impl Writer {
         core: &Core,
         batches: &[VbBatch<'_>],
         locators: &mut Vec<Locator>,
+        committed: &mut usize,
     ) -> Result<(), StoreError> {
-        let mut first_open = 0;
         self.segment_bytes = core.segment_bytes();
         if let Some(active) = &self.active {
             self.batch.begin(&active.segment);
@@ -157,13 +161,15 @@ impl Writer {
         for (number, part) in batches.iter().enumerate() {
             let bytes = part_bytes(part);
             if self.must_roll(bytes) {
-                self.finish(core, &batches[first_open..number])?;
-                first_open = number;
+                self.finish(core, &batches[*committed..number])?;
+                *committed = number;
                 self.roll(core)?;
             }
             self.append_part(core, part, locators)?;
         }
-        self.finish(core, &batches[first_open..])
+        self.finish(core, &batches[*committed..])?;
+        *committed = batches.len();
+        Ok(())
     }
 
     fn must_roll(&self, bytes: u64) -> bool {
@@ -213,13 +219,14 @@ impl Writer {
     /// Commits the open batch, whose parts are `parts`.
     fn finish(&mut self, core: &Core, parts: &[VbBatch<'_>]) -> Result<(), StoreError> {
         let Some(active) = self.active.as_mut().filter(|_| !self.batch.is_empty()) else { return Ok(()) };
-        let synced = core.synced.load();
+        let (synced, records) = (core.synced.load(), self.batch.records() as u64);
         let bytes = self.batch.finish(active, self.next_batch, synced)?;
         self.next_batch += 1;
         self.end = Position { segment: active.segment.id, offset: active.segment.data_end() };
         core.end.advance(self.end);
         count(&core.counters.bytes_written, bytes);
-        count(&core.counters.records_written, self.batch.records() as u64);
+        count(&core.counters.records_written, records);
+        core.counters.buffer_bytes.store(self.batch.memory_bytes(), Ordering::Relaxed);
         core.bury(self.batch.deaths());
         self.note_unsynced();
         for part in parts {

@@ -69,7 +69,7 @@ impl NodeProcess {
     /// Where its log goes.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.dir.join("node.log")
+        self.dir.join("server.log")
     }
 
     /// Its process, if it runs.

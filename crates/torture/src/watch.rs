@@ -317,6 +317,7 @@ fn is_telling(name: &str) -> bool {
     name.starts_with("ep_")
         || name.starts_with("vb_active")
         || name.starts_with("mem_used")
+        || name.starts_with("settee_mem_")
         || name == "curr_items"
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{nodes, setup};
 use crate::{
     call::Call,
-    control::{AuditKind, JoinOffer, NodeCall},
+    control::{AuditKind, Callee, JoinOffer, NodeCall},
     form::{self, Form},
     reply::{self, Outcome, Refusal, json_ok},
 };
@@ -43,7 +43,8 @@ struct Address {
 }
 
 impl Address {
-    fn parse(text: &str) -> Result<Self, String> {
+    /// `encrypted`: nodes of the cluster speak TLS to one another, so whoever says nothing else means that.
+    fn parse(text: &str, encrypted: bool) -> Result<Self, String> {
         let text = text.trim();
         if text.is_empty() {
             return Err("Hostname is required.".into());
@@ -57,12 +58,20 @@ impl Address {
             other => return Err(format!("Unsupported protocol {other}")),
         };
         let (host, port) = host_and_port(rest.trim_end_matches('/')).ok_or_else(malformed)?;
-        let tls = tls.unwrap_or(port == Some(STANDARD_TLS_PORT));
+        let tls = tls.unwrap_or(port == Some(STANDARD_TLS_PORT) || (encrypted && port.is_none()));
         let port = port.unwrap_or(if tls { STANDARD_TLS_PORT } else { STANDARD_PORT });
         if port <= 1023 {
             return Err("The port number must be greater than 1023 and less than 65536.".into());
         }
         setup::is_host(&host).then_some(Self { tls, host, port }).ok_or_else(malformed)
+    }
+
+    fn callee(&self) -> Callee {
+        Callee::Stranger { host: self.host.clone(), port: self.port, tls: self.tls }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls { "https" } else { "http" }
     }
 }
 
@@ -90,7 +99,13 @@ pub(super) async fn add_node(call: &Call, group: Option<&str>) -> Outcome {
     call.require(Privilege::ClusterAdmin, None)?;
     let group = chosen_group(call, group)?;
     let form = call.form()?;
-    let address = wanted(&form, false)?;
+    let encrypted = call.meta.encrypts_new_nodes();
+    let address = wanted(&form, false, encrypted)?;
+    if encrypted && !address.tls {
+        // What the new node is told makes it a member, and whoever read along would be one.
+        let text = "Encryption between nodes is on: name the node's REST port for TLS (https://HOST:18091).";
+        return Err(reply::bad_request(text));
+    }
     refuse_unless_addable(call)?;
     let login = login(&form)?;
     let introduction = introduce(call, &address, login.clone()).await?;
@@ -133,13 +148,13 @@ fn chosen_group(call: &Call, wanted: Option<&str>) -> Result<String, Refusal> {
 }
 
 /// The node that parameters name; every fault is told at once, as ns_server does.
-fn wanted(form: &Form, joins: bool) -> Result<Address, Refusal> {
+fn wanted(form: &Form, joins: bool, encrypted: bool) -> Result<Address, Refusal> {
     let mut faults = Vec::new();
     let missing = ["user", "password"].into_iter().filter(|name| form.get(name).is_none());
     faults.extend(missing.map(|name| format!("{name} is missing")));
     let older = || Some(format!("{}:{}", form.get("clusterMemberHostIp")?, form.get("clusterMemberPort")?));
     let host = form.get("hostname").map(str::to_owned).or_else(|| older().filter(|_| joins));
-    let address = Address::parse(host.as_deref().unwrap_or_default());
+    let address = Address::parse(host.as_deref().unwrap_or_default(), encrypted);
     if let Err(fault) = &address {
         faults.push(fault.clone());
     }
@@ -241,14 +256,8 @@ async fn tell(
     path: &str,
     body: Vec<u8>,
 ) -> Result<Vec<u8>, Refusal> {
-    if to.tls {
-        let text =
-            "Adding a node over https is not supported yet; name its plain REST port (http://HOST:8091).";
-        return Err(reply::bad_request(text));
-    }
     let question = NodeCall {
-        host: to.host.clone(),
-        port: to.port,
+        to: to.callee(),
         method: "POST".into(),
         path: path.into(),
         credentials,
@@ -286,16 +295,14 @@ pub(super) async fn join_cluster(call: &Call) -> Outcome {
         return Err(reply::bad_request(text));
     }
     let form = call.form()?;
-    let cluster = wanted(&form, true)?;
-    if cluster.tls {
-        let text = "Joining over https is not supported yet; name the plain REST port (http://HOST:8091).";
-        return Err(reply::bad_request(text));
-    }
+    let cluster = wanted(&form, true, false)?;
     let this = own(call)?;
     let host = form.get("newNodeHostname").map(str::trim).filter(|host| !host.is_empty());
     let host = host.unwrap_or(&this.host);
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let hostname = format!("http://{host}:{}", this.ports.mgmt);
+    // The cluster calls back as it was called.
+    let port = if cluster.tls { this.ports.mgmt_tls } else { this.ports.mgmt };
+    let hostname = format!("{}://{host}:{port}", cluster.scheme());
     let pass = call.api.passes.issue(crate::api::Api::new_uuid()?);
     let body = form::encode(&[
         ("hostname", hostname.as_str()),
@@ -304,8 +311,7 @@ pub(super) async fn join_cluster(call: &Call) -> Outcome {
         ("services", "kv"),
     ]);
     let question = NodeCall {
-        host: cluster.host.clone(),
-        port: cluster.port,
+        to: cluster.callee(),
         method: "POST".into(),
         path: "/controller/addNode".into(),
         credentials: login(&form)?,
@@ -315,7 +321,8 @@ pub(super) async fn join_cluster(call: &Call) -> Outcome {
     let answer = call.api.control.call_node(question).await;
     call.api.passes.revoke(&pass);
     let (status, answer) = answer.map_err(|error| {
-        reply::bad_request(&format!("Failed to connect to http://{}:{}. {error}", cluster.host, cluster.port))
+        let Address { host, port, .. } = &cluster;
+        reply::bad_request(&format!("Failed to connect to {}://{host}:{port}. {error}", cluster.scheme()))
     })?;
     match status {
         200 => Ok(reply::empty_ok()),
@@ -324,7 +331,8 @@ pub(super) async fn join_cluster(call: &Call) -> Outcome {
     }
 }
 
-fn own(call: &Call) -> Result<&NodeInfo, Refusal> {
+/// The node that answers.
+pub(super) fn own(call: &Call) -> Result<&NodeInfo, Refusal> {
     let this = call.api.control.this_node();
     call.meta.node(&this).ok_or_else(|| reply::bad_request("This node is not part of the cluster"))
 }
@@ -375,6 +383,17 @@ pub(super) async fn eject(call: &Call) -> Outcome {
     Ok(reply::empty_ok())
 }
 
+/// `POST /controller/hardResetNode`: the node that is asked becomes new. For one that its cluster cannot tell that it was
+/// removed; one that still belongs to a cluster is lost to it.
+pub(super) async fn reset(call: &Call) -> Outcome {
+    // What only full administrators have.
+    call.require(Privilege::ClusterAdmin, None)?;
+    call.require(Privilege::SecurityAdmin, None)?;
+    call.audit(AuditKind::ClusterChanged, "cluster", "this node is reset");
+    call.api.control.reset().await?;
+    Ok(reply::empty_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,7 +401,7 @@ mod tests {
     #[test]
     fn addresses_are_read_as_ns_server_reads_them() {
         let parsed =
-            |text: &str| Address::parse(text).map(|address| (address.tls, address.host, address.port));
+            |text: &str| Address::parse(text, false).map(|address| (address.tls, address.host, address.port));
         for (text, tls, host, port) in [
             (" \thttp://host:1025\n", false, "host", 1025),
             ("hTTp://host:8000", false, "host", 8000),
@@ -407,6 +426,16 @@ mod tests {
             (" ", "required"),
         ] {
             assert!(parsed(text).is_err_and(|error| error.contains(part)), "{text}: {:?}", parsed(text));
+        }
+    }
+
+    #[test]
+    fn where_nodes_speak_tls_a_bare_name_means_the_port_for_it() {
+        for (text, tls, port) in
+            [("host", true, 18091), ("host:8091", false, 8091), ("http://host", false, 8091)]
+        {
+            let address = Address::parse(text, true).unwrap();
+            assert_eq!((address.tls, address.port), (tls, port), "{text}");
         }
     }
 }

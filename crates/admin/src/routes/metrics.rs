@@ -39,6 +39,9 @@ const BUCKET_FIGURES: &[BucketFigure] = &[
     ("kv_ep_dcp_replica_items_sent", "gauge", |stats| float(stats.links_items_sent)),
     ("kv_ep_dcp_replica_items_remaining", "gauge", |stats| float(stats.links_items_remaining)),
     ("kv_ep_dcp_replica_total_bytes", "gauge", |stats| float(stats.links_bytes_sent)),
+    ("kv_ep_dcp_replica_total_uncompressed_data_size", "gauge", |stats| {
+        float(stats.links_inflated_bytes_sent)
+    }),
     ("kv_vb_replica_curr_items", "gauge", |stats| float(stats.replica_items)),
     ("settee_replicas_cut_off", "gauge", |stats| float(stats.replicas_cut_off)),
     ("settee_bucket_ops_per_second", "gauge", |stats| stats.ops_per_sec),
@@ -76,6 +79,9 @@ const STATISTICS: &[(&str, &str, &str)] = &[
     ("kv_ep_diskqueue_drain", "counter", "ep_diskqueue_drain"),
     ("kv_ep_tmp_oom_errors", "counter", "ep_tmp_oom_errors"),
     ("kv_ep_oom_errors", "counter", "ep_oom_errors"),
+    ("settee_refused_no_space_total", "counter", "settee_refused_no_space"),
+    ("settee_refused_disk_broken_total", "counter", "settee_refused_disk_broken"),
+    ("settee_refused_cas_ceiling_total", "counter", "settee_refused_cas_ceiling"),
     ("kv_ep_num_value_ejects", "counter", "ep_num_value_ejects"),
     ("kv_ep_num_non_resident", "gauge", "ep_num_non_resident"),
     ("kv_ep_bg_fetched", "counter", "ep_bg_fetched"),
@@ -85,6 +91,7 @@ const STATISTICS: &[(&str, &str, &str)] = &[
     ("settee_paced_total", "counter", "settee_paced_total"),
     ("settee_paced_refused_total", "counter", "settee_paced_refused"),
     ("settee_drain_bytes_per_second", "gauge", "settee_drain_bytes_per_sec"),
+    ("settee_reclaim_bytes_per_second", "gauge", "settee_reclaim_bytes_per_sec"),
     ("settee_intake_bytes_per_second", "gauge", "settee_intake_bytes_per_sec"),
 ];
 /// How the statistics of pools begin, which are one metric with labels.

@@ -76,6 +76,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["_settee", name] if post => internal(call, name).await,
         ["controller", "addNode" | "addNodeV2"] if post => membership::add_node(call, None).await,
         ["controller", "ejectNode"] if post => membership::eject(call).await,
+        ["controller", "hardResetNode"] if post => membership::reset(call).await,
         ["controller", "rebalance"] if post => rebalance::start(call).await,
         ["controller", "stopRebalance"] if post => rebalance::stop(call).await,
         ["controller", what] if failover::ROUTES.contains(what) && post => {

@@ -140,7 +140,7 @@ pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value 
         "serverGroup": group_name(call, node),
         "addressFamily": if node.host.contains(':') { "inet6" } else { "inet" },
         "addressFamilyOnly": false,
-        "nodeEncryption": false,
+        "nodeEncryption": node.encrypted,
         "cpuCount": system.cpu_cores,
         "uptime": system.uptime_secs.to_string(),
         "memoryTotal": system.memory_total,

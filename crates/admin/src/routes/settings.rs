@@ -60,6 +60,12 @@ fn shown(call: &Call, settings: &Settings) -> Value {
     if settings.path == "audit" {
         object["uid"] = call.meta.version.to_string().into();
     }
+    if let ("security", false, Some(members)) =
+        (settings.path, call.meta.is_encrypted(), object.as_object_mut())
+    {
+        // As in Couchbase: where nothing is encrypted there is no level.
+        members.remove("clusterEncryptionLevel");
+    }
     if settings.effect == Effect::RecordedOnly {
         object["settee"] = json!({ "effect": "recorded only" });
     }

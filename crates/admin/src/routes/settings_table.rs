@@ -192,7 +192,7 @@ pub(super) const SETTINGS: &[Settings] = &[
                 ("tlsMinVersion", Kind::OneOf(&["tlsv1.2"])),
                 ("honorCipherOrder", Kind::OneOf(&["true"])),
                 ("cipherSuites", Kind::OneOf(&["[]"])),
-                ("clusterEncryptionLevel", Kind::OneOf(&["control"])),
+                ("clusterEncryptionLevel", Kind::OneOf(&["control", "all"])),
             ],
         )
     },

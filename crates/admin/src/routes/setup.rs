@@ -6,7 +6,7 @@ use axum::http::{Method, StatusCode};
 use cluster::{Admin, ClusterError, Command, FieldErrors, Initialize, QuotaChange, auth::Privilege};
 use serde_json::json;
 
-use super::{buckets::hashed, password, unsupported};
+use super::{buckets::hashed, membership::own, password, unsupported};
 use crate::{
     call::Call,
     control::AuditKind,
@@ -42,13 +42,15 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
         ["nodeInit"] | ["nodes", "self", "controller", "settings"] => node_init(call).await,
         ["node", "controller", "setupServices"] => setup_services(call),
         ["node", "controller", "rename"] => rename(call).await,
-        [
-            "node",
-            "controller",
-            "enableExternalListener" | "setupNetConfig" | "disableUnusedExternalListeners",
-        ] => {
+        ["node", "controller", "setupNetConfig"] => {
             let form = call.form()?;
-            check_network(call, &form, &mut FieldErrors::new()).map(|()| reply::empty_ok())
+            let encryption = check_network(call, &form)?;
+            set_encryption(call, encryption).await?;
+            Ok(reply::empty_ok())
+        }
+        // A node listens for both at all times, so there is nothing to begin and nothing to end.
+        ["node", "controller", "enableExternalListener" | "disableUnusedExternalListeners"] => {
+            check_network(call, &call.form()?).map(|_| reply::empty_ok())
         }
         _ => unsupported::path(call, path),
     }
@@ -70,7 +72,7 @@ async fn cluster_init(call: &Call) -> Outcome {
     }
     check_port(call, &form, &mut errors);
     let quotas = quotas(call, &form, &mut errors);
-    check_network(call, &form, &mut errors)?;
+    let encryption = check_network(call, &form)?;
     ClusterError::unless_empty(errors)?;
     let (Some(name), Some(password)) = (name, password) else {
         return Err(reply::bad_request("username and password must be given"));
@@ -84,6 +86,7 @@ async fn cluster_init(call: &Call) -> Outcome {
     if let Some(host) = form.get("hostname") {
         set_host(call, host).await?;
     }
+    set_encryption(call, encryption).await?;
     call.submit(Command::Initialize(initialize)).await?;
     call.audit(AuditKind::ClusterChanged, "cluster", "initialized");
     Ok(new_base_uri(call))
@@ -165,24 +168,42 @@ fn quota_too_high(call: &Call, asked: u64) -> Option<String> {
     })
 }
 
-/// Network settings a node has anyway are accepted, others are refused: it does not rebind while running.
-fn check_network(call: &Call, form: &Form, errors: &mut FieldErrors) -> Result<(), Refusal> {
-    let this = call.api.control.this_node();
-    let six = call.meta.node(&this).is_some_and(|node| node.host.contains(':'));
-    let asked_six = form.get("afamily").map(|family| family == "ipv6");
-    let mut refuse = |name: &str, text: &str| {
-        errors.insert(name.into(), text.into());
+/// Network settings a node has anyway are accepted, others are refused: it does not rebind while running. What can be chosen is
+/// returned: whether other nodes speak to this one under TLS, if the form says so.
+fn check_network(call: &Call, form: &Form) -> Result<Option<bool>, Refusal> {
+    let mut errors = FieldErrors::new();
+    let six = own(call)?.host.contains(':');
+    if form.get("afamily").is_some_and(|family| (family == "ipv6") != six) {
+        let text = "The address family of a running node cannot be changed; start it on another address.";
+        errors.insert("afamily".into(), text.into());
+    }
+    let encryption = match form.get("nodeEncryption") {
+        None => None,
+        Some("on") => Some(true),
+        Some("off") => Some(false),
+        Some(_) => {
+            let text = "The value must be one of the following: [on,off]";
+            errors.insert("nodeEncryption".into(), text.into());
+            None
+        }
     };
-    if asked_six.is_some_and(|asked| asked != six) {
-        refuse(
-            "afamily",
-            "The address family of a running node cannot be changed; start it on another address.",
-        );
+    ClusterError::unless_empty(errors)?;
+    Ok(encryption)
+}
+
+/// Has other nodes speak to this one under TLS from now on, or not.
+async fn set_encryption(call: &Call, wanted: Option<bool>) -> Result<(), Refusal> {
+    let node = own(call)?;
+    let Some(on) = wanted.filter(|on| *on != node.encrypted) else { return Ok(()) };
+    if on && call.meta.authority.is_none() {
+        // Others would speak to it as to somebody who can prove who he is, and never be answered: so it is this node that has
+        // to know, not only the cluster.
+        return Err(reply::bad_request("The cluster has no certificate authority yet. Try again."));
     }
-    if form.get("nodeEncryption").is_some_and(|value| value == "on") {
-        refuse("nodeEncryption", "Encryption between nodes is not supported yet.");
-    }
-    ClusterError::unless_empty(errors.clone()).map_err(Refusal::from)
+    call.submit(Command::SetNodeEncryption { node: node.id, on }).await?;
+    let word = if on { "on" } else { "off" };
+    call.audit(AuditKind::NodeChanged, "self", format!("nodeEncryption {word}"));
+    Ok(())
 }
 
 /// `POST /nodeInit` and the older `/nodes/self/controller/settings`: folders stay, the host name can be set.
@@ -196,11 +217,12 @@ async fn node_init(call: &Call) -> Outcome {
             errors.insert(path.into(), "Folders are chosen when the node starts (--data-dir).".into());
         }
     }
-    check_network(call, &form, &mut FieldErrors::new())?;
+    let encryption = check_network(call, &form)?;
     ClusterError::unless_empty(errors)?;
     if let Some(host) = form.get("hostname") {
         set_host(call, host).await?;
     }
+    set_encryption(call, encryption).await?;
     call.audit(AuditKind::NodeChanged, "self", "nodeInit");
     Ok(reply::empty_ok())
 }
@@ -221,9 +243,7 @@ pub(super) fn is_host(text: &str) -> bool {
 }
 
 async fn set_host(call: &Call, host: &str) -> Result<(), Refusal> {
-    let this = call.api.control.this_node();
-    let node =
-        call.meta.node(&this).ok_or_else(|| reply::bad_request("This node is not part of the cluster"))?;
+    let node = own(call)?;
     let host = host.trim().trim_start_matches('[').trim_end_matches(']');
     if !is_host(host) {
         return Err(reply::invalid_field("hostname", "Invalid hostname"));

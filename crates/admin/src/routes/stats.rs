@@ -42,7 +42,7 @@ pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcom
             }
         }
     }
-    let measured: [(&str, Value); 15] = [
+    let measured: [(&str, Value); 16] = [
         ("curr_items", stats.items.into()),
         ("vb_replica_curr_items", stats.replica_items.into()),
         ("mem_used", stats.mem_used.into()),
@@ -57,6 +57,7 @@ pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcom
         ("ep_dcp_replica_items_sent", stats.links_items_sent.into()),
         ("ep_dcp_replica_items_remaining", stats.links_items_remaining.into()),
         ("ep_dcp_replica_total_bytes", stats.links_bytes_sent.into()),
+        ("ep_dcp_replica_total_uncompressed_data_size", stats.links_inflated_bytes_sent.into()),
         ("settee_replicas_cut_off", stats.replicas_cut_off.into()),
     ];
     for (name, value) in measured {

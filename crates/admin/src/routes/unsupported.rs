@@ -16,7 +16,6 @@ const CONTROLLERS: &[(&str, &str)] = &[
     ("uploadClusterCA", "Replacing the certificate is done when the node starts."),
     ("startLogsCollection", "Collecting logs is not supported yet."),
     ("cancelLogsCollection", "Collecting logs is not supported yet."),
-    ("hardResetNode", "Resetting a node is not supported: stop it and remove its data directory."),
     ("resetAdminPassword", "Resetting the administrator's password over REST is not supported."),
     ("lockAdmin", "Locking the administrator is not supported."),
     ("unlockAdmin", "Locking the administrator is not supported."),

@@ -1,6 +1,7 @@
 //! Forming a cluster: two nodes that are nothing but metadata, talking to each other over real sockets.
 
-use cluster::Command;
+use base::NodeId;
+use cluster::{Command, FailOver, Recovery};
 
 use crate::node::{ADMIN, NODE, TestNode};
 
@@ -89,6 +90,22 @@ fn a_node_asks_to_be_added_and_is_called_back() {
 }
 
 #[test]
+fn a_change_is_judged_by_what_was_agreed_on_before_wherever_that_was() {
+    let node = TestNode::initialized();
+    node.node.add_members(2);
+    let failed = FailOver { nodes: vec![NodeId(1)], allow_unsafe: false, auto: false };
+    node.node.unheard.lock().unwrap().push(Command::FailOver(failed));
+    let form = "otpNode=ns_1@127.99.0.2&recoveryType=full";
+    // Whoever may not change anything has nobody asked.
+    assert_eq!(node.send("POST", "/controller/setRecoveryType", None, Some(form)).status, 401);
+    assert_eq!(node.get("/pools/default").status, 200);
+    assert_eq!(node.node.unheard.lock().unwrap().len(), 1);
+    let recovered = node.post("/controller/setRecoveryType", form);
+    assert_eq!(recovered.status, 200, "{}", recovered.body);
+    assert_eq!(node.node.metadata_now().nodes[1].recovery, Some(Recovery::Full));
+}
+
+#[test]
 fn only_nodes_of_the_cluster_hear_each_others_figures() {
     let node = TestNode::initialized();
     assert_eq!(node.send("POST", "/_settee/figures", None, Some("")).status, 401);
@@ -98,4 +115,19 @@ fn only_nodes_of_the_cluster_hear_each_others_figures() {
     assert_eq!(figures.status, 200, "{}", figures.body);
     assert!(figures.json()["system"]["memory_total"].as_u64().unwrap() > 0);
     assert_eq!(node.get("/nodes/self").json()["nodeUUID"], NODE);
+}
+
+#[test]
+fn a_node_is_reset_by_full_administrators_and_as_often_as_they_like() {
+    let node = TestNode::initialized();
+    node.node.add_members(1);
+    let form = Some("password=password&roles=cluster_admin");
+    assert_eq!(node.send("PUT", "/settings/rbac/users/local/keeper", ADMIN, form).status, 200);
+    let reset = |user| node.send("POST", "/controller/hardResetNode", user, None).status;
+    assert_eq!([reset(None), reset(Some("keeper:password"))], [401, 403]);
+    assert_eq!(node.node.metadata_now().nodes.len(), 2);
+
+    assert_eq!(reset(ADMIN), 200);
+    assert_eq!(node.get("/pools").json()["pools"], serde_json::json!([]));
+    assert_eq!(reset(None), 200);
 }

@@ -7,11 +7,12 @@ use std::{
 
 use base::NodeId;
 use cluster::{
-    Applied, ClusterError, Command, Membership, Metadata, NodeInfo, Ports, StartRebalance, consensus::Epoch,
+    Applied, Authority, ClusterError, Command, Membership, Metadata, NodeInfo, Ports, StartRebalance,
+    consensus::Epoch,
 };
 use settee_admin::{
-    Api, AuditEvent, BoxFuture, BucketStatsView, ClusterStatus, JoinOffer, Limits, NodeCall, NodeControl,
-    PhaseView, SystemStats, serve,
+    Api, AuditEvent, BoxFuture, BucketStatsView, Callee, ClusterStatus, JoinOffer, Limits, NodeCall,
+    NodeControl, PhaseView, SystemStats, serve,
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
@@ -30,6 +31,8 @@ pub(crate) struct FakeNode {
     pub(crate) flushed: Mutex<Vec<String>>,
     /// What its leader is supposed to know.
     pub(crate) status: Mutex<ClusterStatus>,
+    /// What was decided at other nodes, and has not been heard of here.
+    pub(crate) unheard: Mutex<Vec<Command>>,
 }
 
 impl FakeNode {
@@ -46,6 +49,8 @@ impl FakeNode {
         };
         let node = NodeInfo::first(uuid.into(), "127.0.0.1".into(), ports);
         (meta, _) = meta.apply(&Command::SetNode(node)).unwrap();
+        let authority = Authority { certificate: "certificate".into(), key: "key".into() };
+        (meta, _) = meta.apply(&Command::SetAuthority(authority)).unwrap();
         Self {
             uuid: uuid.into(),
             meta: Mutex::new(Arc::new(meta)),
@@ -53,6 +58,7 @@ impl FakeNode {
             audited: Mutex::default(),
             flushed: Mutex::default(),
             status: Mutex::default(),
+            unheard: Mutex::default(),
         }
     }
 
@@ -106,6 +112,14 @@ impl NodeControl for FakeNode {
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
         Box::pin(async move { self.apply(&command) })
     }
+    fn catch_up(&self) -> BoxFuture<'_, ()> {
+        let unheard = std::mem::take(&mut *self.unheard.lock().unwrap());
+        Box::pin(async move {
+            for command in unheard {
+                self.apply(&command).unwrap();
+            }
+        })
+    }
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::new(self.status.lock().unwrap().clone())
     }
@@ -113,7 +127,8 @@ impl NodeControl for FakeNode {
         let meta = self.metadata();
         let node = meta.node(uuid).ok_or(ClusterError::NodeNotFound)?.id;
         let (cluster_uuid, secret) = (meta.cluster_uuid.clone(), meta.secret.clone());
-        Ok(JoinOffer { cluster_uuid, node, epoch: Epoch::default(), secret, members: meta.nodes.clone() })
+        let (epoch, authority) = (Epoch::default(), meta.authority.clone());
+        Ok(JoinOffer { cluster_uuid, node, epoch, secret, authority, members: meta.nodes.clone() })
     }
     fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
         Box::pin(async move {
@@ -123,11 +138,31 @@ impl NodeControl for FakeNode {
             Ok(())
         })
     }
+    fn reset(&self) -> BoxFuture<'_, Result<(), ClusterError>> {
+        Box::pin(async {
+            let this = self.metadata().node(&self.uuid).unwrap().clone();
+            let node = NodeInfo::first(this.uuid, this.host, this.ports);
+            let (meta, _) = Metadata::new(CLUSTER.into(), 1024).apply(&Command::SetNode(node)).unwrap();
+            self.become_part_of(meta);
+            Ok(())
+        })
+    }
     fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
         let failed = |error: std::io::Error| ClusterError::Failed(error.to_string());
+        let meta = self.metadata();
         Box::pin(async move {
+            let (host, port) = match call.to {
+                Callee::Stranger { tls: true, .. } => {
+                    return Err(ClusterError::Failed("this test speaks no TLS".into()));
+                }
+                Callee::Stranger { host, port, .. } => (host, port),
+                Callee::Member(node) => {
+                    let node = meta.node_by_id(node).ok_or(ClusterError::NodeNotFound)?;
+                    (node.host.clone(), node.ports.mgmt)
+                }
+            };
             let answer = tokio::task::spawn_blocking(move || {
-                let address = connect(&call.host, call.port).map_err(failed)?;
+                let address = connect(&host, port).map_err(failed)?;
                 let user = call.credentials.map(|(user, password)| format!("{user}:{password}"));
                 let body = String::from_utf8(call.body).unwrap();
                 let body = (call.content_type.as_str(), body.as_str());

@@ -51,7 +51,7 @@ pub(crate) fn run(args: QuickstartArgs) -> Result<(), Failure> {
             "the quick start listens on loopback only; use `settee serve` for a real address".into(),
         ));
     }
-    super::serve::start_log(LogLevel::Warn);
+    let _log = super::serve::start_log(LogLevel::Warn)?;
     let node = Node::start(options(&args)).map_err(|error| Failure(error.to_string()))?;
     println!("{}", node.report());
     let kv = format!("{}:{}", args.listen, node.ports().kv);

@@ -2,7 +2,6 @@
 //! the defaults.
 
 use std::{
-    io::IsTerminal,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
 };
@@ -14,6 +13,7 @@ use server::runtime::{
 };
 
 use super::Failure;
+use crate::log::Log;
 
 /// Share of the machine's memory that all buckets together may use unless told otherwise.
 const MEMORY_SHARE_PERCENT: u64 = 60;
@@ -154,7 +154,7 @@ pub(crate) struct ServeArgs {
 /// Merges the sources and runs the node.
 pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     let args = args.merged()?;
-    start_log(args.log_level.unwrap_or(LogLevel::Info));
+    let _log = start_log(args.log_level.unwrap_or(LogLevel::Info))?;
     let options = args.into_options()?;
     runtime::serve(options).map_err(|error| Failure(error.to_string()))
 }
@@ -273,8 +273,8 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
-/// Logs to standard error from here on; standard output belongs to the ready report.
-pub(crate) fn start_log(level: LogLevel) {
+/// Logs to standard error for as long as what is returned lives.
+pub(crate) fn start_log(level: LogLevel) -> Result<Log, Failure> {
     let level = match level {
         LogLevel::Error => tracing::Level::ERROR,
         LogLevel::Warn => tracing::Level::WARN,
@@ -282,8 +282,7 @@ pub(crate) fn start_log(level: LogLevel) {
         LogLevel::Debug => tracing::Level::DEBUG,
         LogLevel::Trace => tracing::Level::TRACE,
     };
-    let color = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(color).init();
+    Log::start(level).map_err(|error| Failure::doing("cannot start the log", error))
 }
 
 fn read_config(path: &Path) -> Result<ServeArgs, Failure> {

@@ -5,7 +5,7 @@ use super::Failure;
 use crate::progress::Progress;
 use crate::songs::{self, Effort, LoadSummary, Songs};
 use client::{Login, Rest};
-use load::{LoadError, Protocol};
+use load::{Advance, LoadError, Protocol};
 use serde_json::Value;
 use std::fmt;
 use std::thread::sleep;
@@ -42,7 +42,8 @@ pub(crate) fn verify(target: &Target) -> Result<LoadSummary, Failure> {
     drive(target, "verifying", songs::verify)
 }
 
-type Step = fn(load::Target, Songs, u64, Effort, &mut dyn FnMut(u64)) -> Result<LoadSummary, LoadError>;
+type Step =
+    fn(load::Target, Songs, u64, Effort, &mut dyn FnMut(Advance<'_>)) -> Result<LoadSummary, LoadError>;
 
 /// Loading and verifying differ in their direction only.
 fn drive(target: &Target, label: &'static str, step: Step) -> Result<LoadSummary, Failure> {
@@ -56,7 +57,7 @@ fn drive(target: &Target, label: &'static str, step: Step) -> Result<LoadSummary
     let cluster = load::Target::discover(Protocol::Couchbase, &target.kv, login).map_err(failed)?;
     let songs = Songs::new(target.seed);
     let mut progress = Progress::start(label, target.count);
-    let outcome = step(cluster, songs, target.count, Effort::default(), &mut |done| progress.set(done));
+    let outcome = step(cluster, songs, target.count, Effort::default(), &mut |advance| progress.set(advance));
     progress.finish();
     outcome.map_err(failed)
 }

@@ -2,7 +2,7 @@
 
 use super::Songs;
 use load::records::JSON_FLAGS;
-use load::{Driver, LoadError, Op, Part, Phase, Records, Tally, Target};
+use load::{Advance, Driver, LoadError, Op, Part, Phase, Records, Tally, Target};
 use std::fmt;
 use std::sync::Arc;
 
@@ -103,13 +103,13 @@ impl Records for Songs {
     }
 }
 
-/// Stores the first `count` documents. `progress` hears how many are done.
+/// Stores the first `count` documents. `progress` hears how far that is.
 pub(crate) fn load(
     target: Target,
     songs: Songs,
     count: u64,
     effort: Effort,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(Advance<'_>),
 ) -> Result<LoadSummary, LoadError> {
     run(target, songs, Op::Set, count, effort, progress)
 }
@@ -120,7 +120,7 @@ pub(crate) fn verify(
     songs: Songs,
     count: u64,
     effort: Effort,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(Advance<'_>),
 ) -> Result<LoadSummary, LoadError> {
     run(target, songs, Op::Get, count, effort, progress)
 }
@@ -131,10 +131,10 @@ fn run(
     op: Op,
     records: u64,
     effort: Effort,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(Advance<'_>),
 ) -> Result<LoadSummary, LoadError> {
     let mut driver = Driver::connect(Arc::new(target), Arc::new(songs), effort.connections, Part::WHOLE)?;
-    let tally = driver.run_all(&Phase::each(op, records, effort.pipeline), |tally| progress(tally.done()))?;
+    let tally = driver.run_all(&Phase::each(op, records, effort.pipeline), progress)?;
     if let Some(text) = tally.main_failure() {
         return Err(LoadError::Refused { count: tally.failed(), text: text.to_owned() });
     }

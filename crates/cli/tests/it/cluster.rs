@@ -19,14 +19,14 @@ const SOON: Duration = Duration::from_secs(60);
 const VBUCKETS: &str = "64";
 
 /// Nodes with their folders. The first one is initialised; it is the one that is asked.
-struct Cluster {
-    nodes: Vec<Node>,
-    dirs: Vec<TempDir>,
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) dirs: Vec<TempDir>,
 }
 
 impl Cluster {
     /// So many nodes as one cluster with a bucket `app`, of which there is one replica.
-    fn form(count: usize) -> Self {
+    pub(crate) fn form(count: usize) -> Self {
         let dirs: Vec<TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
         let start = |(index, dir): (usize, &TempDir)| {
             let init: &[&str] = if index == 0 { &["--init-username", USERNAME] } else { &[] };
@@ -42,22 +42,22 @@ impl Cluster {
         cluster
     }
 
-    fn rest(&self) -> Rest {
+    pub(crate) fn rest(&self) -> Rest {
         Rest::new(self.nodes[0].rest(), Some((USERNAME, PASSWORD)))
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.try_client().unwrap()
     }
 
-    fn try_client(&self) -> client::Result<Client> {
+    pub(crate) fn try_client(&self) -> client::Result<Client> {
         let user = Some((USERNAME.into(), PASSWORD.into()));
         let login = Login { user, bucket: Some("app".into()), collections: false };
         Client::connect(&self.nodes[0].kv(), &login)
     }
 
     /// `settee cluster …`, which has to succeed.
-    fn command(&self, args: &[&str]) {
+    pub(crate) fn command(&self, args: &[&str]) {
         let host = self.nodes[0].rest();
         let output = settee()
             .arg("cluster")
@@ -72,7 +72,7 @@ impl Cluster {
 }
 
 /// Writes documents that have to be on a majority of copies when that is said; what they are.
-fn write_durably(client: &mut Client, prefix: &str, count: usize) -> BTreeMap<String, String> {
+pub(crate) fn write_durably(client: &mut Client, prefix: &str, count: usize) -> BTreeMap<String, String> {
     let write = |index| {
         let (key, value) = (format!("{prefix}-{index}"), format!("value of {prefix}-{index}"));
         let written = store(client, &key, &value, Some(DurabilityLevel::Majority));
@@ -94,7 +94,7 @@ fn store(
 
 /// Every document is there. One whose commit the node that was lost had not passed on is neither shown nor denied until
 /// enough copies have it again.
-fn assert_has(client: &mut Client, documents: &BTreeMap<String, String>) {
+pub(crate) fn assert_has(client: &mut Client, documents: &BTreeMap<String, String>) {
     for (key, value) in documents {
         let found = eventually(key, || settled(client, key));
         assert_is(found, key, value);
@@ -131,7 +131,7 @@ fn assert_lacks(client: &mut Client, documents: &BTreeMap<String, String>) {
 }
 
 /// Repeats something until it answers.
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -326,4 +326,55 @@ fn a_node_that_starts_without_the_others_serves_nothing_until_somebody_decides()
     let mut client = cluster.client();
     client.patience = SOON;
     assert_has(&mut client, &written);
+}
+
+#[test]
+fn a_node_that_is_removed_while_it_is_away_begins_anew_once_it_hears_of_it() {
+    let mut cluster = Cluster::form(3);
+    let written = write_durably(&mut cluster.client(), "key", 200);
+    let removed = cluster.nodes[1].rest();
+    cluster.nodes[1].kill();
+    cluster.command(&["failover", "--hard", &removed]);
+    cluster.command(&["remove", &removed]);
+
+    // Nobody is there who could tell it.
+    let dirs: Vec<_> = cluster.dirs.iter().map(|dir| dir.path().to_owned()).collect();
+    for index in [0, 2] {
+        assert!(cluster.nodes[index].terminate().success());
+    }
+    cluster.nodes[1].restart(&dirs[1]);
+    let pool = Rest::new(removed.clone(), Some((USERNAME, PASSWORD))).get_json("/pools/default").unwrap();
+    assert_eq!(pool["nodes"].as_array().unwrap().len(), 3);
+
+    for index in [0, 2] {
+        cluster.nodes[index].restart(&dirs[index]);
+    }
+    eventually("the node belongs to nobody", || is_new(&cluster.nodes[1]).then_some(()));
+    cluster.command(&["add", &removed, "--rebalance"]);
+    let mut client = cluster.client();
+    assert!(client.map().nodes.contains(&cluster.nodes[1].kv()));
+    assert_has(&mut client, &written);
+}
+
+#[test]
+fn a_node_that_reaches_nobody_is_made_new_by_hand() {
+    let mut cluster = Cluster::form(2);
+    write_durably(&mut cluster.client(), "key", 100);
+    cluster.nodes[0].kill();
+    let rest = Rest::new(cluster.nodes[1].rest(), Some((USERNAME, PASSWORD)));
+    rest.post("/controller/hardResetNode", &[]).unwrap();
+    assert!(is_new(&cluster.nodes[1]));
+    let dir = cluster.dirs[1].path().to_owned();
+    eventually("the files are gone", || {
+        std::fs::read_dir(dir.join("data/buckets")).unwrap().next().is_none().then_some(())
+    });
+    cluster.nodes[1].kill();
+    cluster.nodes[1].restart(&dir);
+    assert!(is_new(&cluster.nodes[1]));
+}
+
+/// Whether a node waits to be set up, or added to a cluster.
+fn is_new(node: &Node) -> bool {
+    let pools = Rest::new(node.rest(), None).get_json("/pools");
+    pools.is_ok_and(|pools| pools["pools"].as_array().is_some_and(Vec::is_empty))
 }

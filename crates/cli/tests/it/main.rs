@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cluster;
+mod encryption;
 mod node;
+mod sockets;
+mod waiting;
 
 use client::{Client, Login, Rest};
 use node::{Node, PASSWORD, USERNAME};

@@ -76,6 +76,15 @@ impl Node {
         format!("127.0.0.1:{}", self.ports["mgmt"])
     }
 
+    /// The number of one of its ports, as the ports file calls it.
+    pub(crate) fn port(&self, name: &str) -> u16 {
+        self.ports[name].as_u64().and_then(|port| port.try_into().ok()).unwrap()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// SIGTERM, and how the process ended.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
         let pid = self.process.id().to_string();

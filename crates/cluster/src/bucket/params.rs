@@ -53,6 +53,9 @@ const RECORDED: &[(&str, u64, u64)] = &[
     ("driftBehindThresholdMs", 100, u64::MAX),
 ];
 
+/// A minute: whoever waits for longer has given up.
+const LATENCY_OBJECTIVE_US_MAX: u32 = 60_000_000;
+
 pub(super) fn max_ttl_text() -> String {
     format!("Max TTL must be an integer between 0 and {MAX_TTL_SECS_MAX}")
 }
@@ -100,6 +103,9 @@ impl BucketParams {
             "saslPassword" => self.legacy.sasl_password = Some(sasl_password(value)?),
             "warmupHotKeys" => {
                 self.recorded.insert(name.into(), switch(name, value)?.into());
+            }
+            "latencyObjectiveUs" => {
+                self.recorded.insert(name.into(), latency_objective(value)?.into());
             }
             "purgeInterval" => {
                 self.recorded.insert(name.into(), purge_interval(value)?.into());
@@ -221,6 +227,14 @@ fn durability(value: &str) -> Result<DurabilityLevel, String> {
         _ => Err("Durability minimum level must be one of 'none', 'majority', 'majorityAndPersistActive', \
                   or 'persistToMajority'"
             .into()),
+    }
+}
+
+/// Microseconds; none at all are no objective.
+fn latency_objective(value: &str) -> Result<u32, String> {
+    match value.trim().parse::<u32>() {
+        Ok(micros) if micros <= LATENCY_OBJECTIVE_US_MAX => Ok(micros),
+        _ => Err(format!("latencyObjectiveUs must be an integer between 0 and {LATENCY_OBJECTIVE_US_MAX}")),
     }
 }
 

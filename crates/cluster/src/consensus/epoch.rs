@@ -6,7 +6,9 @@
 //! - a message of an earlier epoch is answered by a [`Notice`], and nothing else is done about it;
 //! - a message of a later epoch is answered by a word of our own, which brings that notice back;
 //! - whoever gets the notice throws its log away and is a new member of the new group, which has to learn and to be
-//!   admitted as every other.
+//!   admitted as every other;
+//! - whoever was added by lost nodes, behind the back of the survivors, has a number that these leave out
+//!   (`crate::reforming`), and is told that it is not known.
 //!
 //! So whoever was lost or left behind forms no second group once it hears of the first one. Only one that hears of nobody
 //! can go on by itself, as before.

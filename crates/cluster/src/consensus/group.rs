@@ -1,6 +1,7 @@
 //! One member of the group: Raft's state machine with ours behind it. See the module above for what it promises.
 
 mod epochs;
+mod reads;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -53,6 +54,7 @@ const STALLED_TICKS: u32 = 30;
 const FOUNDED: (u64, u64) = (1, 1);
 
 pub use epochs::{epoch_of, rejoin};
+use reads::Reads;
 
 /// One member of the group.
 pub struct Consensus {
@@ -72,8 +74,11 @@ pub struct Consensus {
     /// Members that are sent a snapshot, and for how many ticks.
     snapshots: BTreeMap<u64, u32>,
     catching_up: CatchingUp,
+    reads: Reads,
     /// Ticks since a message was taken.
     silence: u32,
+    /// How far the group is, as leaders have said since this member started.
+    told: u64,
     /// The ready that the disk is at, 0 for none, and for how many ticks it has been.
     stalled: (u64, u32),
     /// Why this member cannot go on.
@@ -92,6 +97,8 @@ pub struct Turn {
     pub number: u64,
     /// Changes of the metadata, in order.
     pub commits: Vec<Commit>,
+    /// With these commits reads up to that number are due: see [`Consensus::read`].
+    pub read: Option<u64>,
     /// The group was formed anew: this node goes on as that member, beginning with [`rejoin`].
     pub successor: Option<Member>,
 }
@@ -100,8 +107,12 @@ impl Turn {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { messages, batches, number: _, commits, successor } = self;
-        messages.is_empty() && batches.is_empty() && commits.is_empty() && successor.is_none()
+        let Self { messages, batches, number: _, commits, read, successor } = self;
+        messages.is_empty()
+            && batches.is_empty()
+            && commits.is_empty()
+            && read.is_none()
+            && successor.is_none()
     }
 }
 
@@ -134,6 +145,9 @@ pub enum StepError {
     /// The sender belongs to the cluster no more.
     #[error("node {0} was removed from the cluster")]
     SenderRemoved(NodeId),
+    /// The sender was added by nodes that were lost when the group was formed anew: nobody else has heard of it.
+    #[error("node {0} is not known")]
+    SenderUnknown(NodeId),
     /// What a peer says contradicts what this member has: one of them lost a part of its log.
     #[error("{0}")]
     Broken(String),
@@ -142,6 +156,8 @@ pub enum StepError {
 struct Pending {
     number: u64,
     needs_write: bool,
+    /// Whether somebody joins or leaves the group by it.
+    changes_group: bool,
     messages: Vec<Message>,
     snapshot: Option<Snapshot>,
     entries: Vec<Entry>,
@@ -150,8 +166,8 @@ struct Pending {
 /// Whether this member has seen everything that was agreed on when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CatchingUp {
-    /// The leader is asked again and again; so many ticks have gone by.
-    Asking(u32),
+    /// The leader is asked again and again.
+    Asking,
     /// There the leader was.
     To(u64),
     Done,
@@ -249,8 +265,10 @@ impl Consensus {
             held: None,
             elections: 0,
             snapshots: BTreeMap::new(),
-            catching_up: CatchingUp::Asking(0),
+            catching_up: CatchingUp::Asking,
+            reads: Reads::default(),
             silence: 0,
+            told: 0,
             stalled: (0, 0),
             broken: None,
             out: Turn::default(),
@@ -319,9 +337,15 @@ impl Consensus {
     /// group has changed: that may need its consent.
     #[must_use]
     pub fn was_removed(&self, node: NodeId) -> bool {
-        let metadata = &self.state.metadata;
-        let is_member = || self.raw.raft.prs().get(raft_id(node)).is_some();
-        node.get() < metadata.next_node && metadata.node_by_id(node).is_none() && !is_member()
+        self.state.metadata.has_removed(node) && self.raw.raft.prs().get(raft_id(node)).is_none()
+    }
+
+    /// Whether this member was removed and somebody else knows that for good, so that it may be gone. Those who do not know may
+    /// still need its vote: one that has this from its own log only, as its leader or after a restart, waits until a
+    /// leader says so, or whoever it asks (see [`StepError::SenderRemoved`]).
+    #[must_use]
+    pub fn is_dismissed(&self) -> bool {
+        self.was_removed(self.member.node) && self.told >= self.applied
     }
 
     /// Whether the group consists of this member and is to: nobody to talk to, no need to tick.
@@ -348,8 +372,13 @@ impl Consensus {
 
     /// Time goes by: a tenth of a second, say.
     pub fn tick(&mut self) {
+        if self.broken.is_some() {
+            // The cure is to remove it, and it has to hear of that.
+            self.break_silence();
+            return;
+        }
         // Who waits for its own disk would campaign with a log that it may not have.
-        if self.broken.is_some() || !self.leads() && !self.pending.is_empty() {
+        if !self.leads() && !self.pending.is_empty() {
             return;
         }
         self.hand_over_if_stalled();
@@ -363,7 +392,7 @@ impl Consensus {
             self.draw_timeout();
         }
         self.give_up_lost_snapshots();
-        self.ask_how_far_the_leader_is();
+        self.repeat_questions();
         self.break_silence();
         self.adjust_members();
     }
@@ -382,8 +411,14 @@ impl Consensus {
             }
             Letter::Raft(epoch, message) => (epoch, *message),
         };
-        if message.to != self.raw.raft.id || message.from == message.to {
+        if message.to != self.raw.raft.id {
             return refused("a message for another node");
+        }
+        if message.from == message.to {
+            // A question comes back where it came from when whoever was asked has been told meanwhile that this member leads. It is
+            // asked again anyway; nothing else that a member says is passed on.
+            let is_question = message.get_msg_type() == MessageType::MsgReadIndex;
+            return if is_question { Ok(()) } else { refused("a message of this member's own") };
         }
         let Some(sender) = node_id(message.from) else { return refused("a message from nobody") };
         self.check_epoch(epoch, sender)?;
@@ -395,6 +430,9 @@ impl Consensus {
         }
         self.check(&message)?;
         self.silence = 0;
+        if matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat) {
+            self.told = self.told.max(message.commit);
+        }
         if message.get_msg_type() == MessageType::MsgSnapshot && !self.pending.is_empty() {
             self.held = Some(message);
             return Ok(());
@@ -414,6 +452,14 @@ impl Consensus {
         }
         let data = serde_json::to_vec(&Proposal { id, command }).map_err(|_| ProposeError::Busy)?;
         self.with_raft(|raw| raw.propose(Vec::new(), data)).map_err(|_| ProposeError::Busy)
+    }
+
+    /// Asks how far the group is. Once this member has applied that much a [`Turn`] says so, with the number that is returned
+    /// here: then its metadata has everything that anybody was told to be done before it asked. It may take for ever where
+    /// nobody leads.
+    pub fn read(&mut self) -> u64 {
+        self.ask_how_far_the_leader_is();
+        self.reads.want()
     }
 
     /// Has another member lead, if there is one that could: the one that has most. Returns which.
@@ -506,11 +552,12 @@ impl Consensus {
         if let Some(state) = ready.hs() {
             self.raw.mut_store().hard_state = state.clone();
         }
-        for message in ready.take_messages() {
-            self.send(&message);
-        }
         for read in ready.take_read_states() {
-            if let CatchingUp::Asking(_) = self.catching_up {
+            let question = std::str::from_utf8(&read.request_ctx).ok();
+            let question = question.and_then(|text| text.strip_prefix(&self.question_prefix())?.parse().ok());
+            let Some(question) = question else { continue };
+            self.reads.answer(question, read.index);
+            if self.catching_up == CatchingUp::Asking {
                 self.catching_up = CatchingUp::To(read.index);
             }
         }
@@ -519,6 +566,14 @@ impl Consensus {
         let changes_group = committed.iter().any(|entry| entry.get_entry_type() != EntryType::EntryNormal);
         // See the module above about changes of the group; an ordinary commit index need not survive.
         let needs_write = ready.must_sync() || changes_group;
+        // Whoever is told that it was removed is gone at once. Had this member forgotten by then, after a crash, it would go on
+        // waiting for the vote of somebody who is not there.
+        let is_held = changes_group || self.pending.iter().any(|pending| pending.changes_group);
+        let (mut messages, at_once) = match is_held {
+            true => (ready.take_messages(), Vec::new()),
+            false => (Vec::new(), ready.take_messages()),
+        };
+        at_once.iter().for_each(|message| self.send(message));
         if needs_write {
             let batch = self.batch(snapshot.as_ref(), ready.entries());
             self.out.batches.push(batch);
@@ -529,10 +584,11 @@ impl Consensus {
         }
         let entries = ready.take_entries();
         self.raw.mut_store().append(&entries);
-        let messages = ready.take_persisted_messages();
+        messages.extend(ready.take_persisted_messages());
         self.raw.advance_append_async(ready);
         self.draw_timeout();
-        self.pending.push_back(Pending { number, needs_write, messages, snapshot, entries: committed });
+        let entries = committed;
+        self.pending.push_back(Pending { number, needs_write, changes_group, messages, snapshot, entries });
     }
 
     fn batch(&self, snapshot: Option<&Snapshot>, entries: &[Entry]) -> Batch {
@@ -579,7 +635,13 @@ impl Consensus {
         }
         if self.leads() && self.raw.raft.apply_to_current_term() {
             self.catching_up = CatchingUp::Done;
+            if self.votes_alone() {
+                // There is nobody to ask, and nothing to be heard of.
+                self.reads.answer_all(self.raw.raft.raft_log.committed);
+            }
         }
+        let read = self.reads.settle(self.applied);
+        self.out.read = read.or(self.out.read);
     }
 
     fn send(&mut self, message: &Message) {
@@ -643,11 +705,21 @@ impl Consensus {
             Ok(change) => {
                 // Refused by every member alike, if at all: it depends on nothing but the group before.
                 let _ = self.with_raft(|raw| raw.apply_conf_change(&change.conf_change()));
+                self.step_down_if_removed();
             }
             Err(error) => {
                 let index = entry.index;
                 self.broken = Some(format!("change {index} of the group cannot be read ({error})"));
             }
+        }
+    }
+
+    /// Who was about to be removed may have become the leader. Raft counts on every leader to be a member, and the others elect
+    /// one of their own, with this member's vote where they do not know yet that they need it no more.
+    fn step_down_if_removed(&mut self) {
+        let raft = &self.raw.raft;
+        if self.leads() && raft.prs().get(raft.id).is_none() {
+            self.with_raft(|raw| raw.raft.become_follower(raw.raft.term, raft::INVALID_ID));
         }
     }
 
@@ -703,16 +775,22 @@ impl Consensus {
         }
     }
 
-    fn ask_how_far_the_leader_is(&mut self) {
-        if let CatchingUp::Asking(ticks) = &mut self.catching_up {
-            *ticks = ticks.wrapping_add(1);
-            let ticks = *ticks;
-            if ticks % ASK_TICKS == 0 {
-                // The leader tells questions apart by their content.
-                let question = format!("{}/{ticks}", self.raw.raft.id);
-                self.with_raft(|raw| raw.read_index(question.into()));
-            }
+    fn repeat_questions(&mut self) {
+        let is_waiting = self.catching_up == CatchingUp::Asking || self.reads.is_waiting();
+        if is_waiting && self.reads.wait_a_tick().is_multiple_of(ASK_TICKS) {
+            self.ask_how_far_the_leader_is();
         }
+    }
+
+    fn ask_how_far_the_leader_is(&mut self) {
+        let question = format!("{}{}", self.question_prefix(), self.reads.ask());
+        self.with_raft(|raw| raw.read_index(question.into()));
+    }
+
+    /// What questions of this member, since it started, begin with. The leader tells them apart by their content, and what
+    /// it answers to one that was asked before the start says nothing about what has happened since.
+    fn question_prefix(&self) -> String {
+        format!("{}/{:x}/", self.raw.raft.id, self.seed)
     }
 
     /// A leader that waits for its disk for long applies nothing meanwhile; the others may be luckier. One whose disk is
@@ -728,7 +806,9 @@ impl Consensus {
 
     fn break_silence(&mut self) {
         self.silence = self.silence.saturating_add(1);
-        if self.leads() || !self.silence.is_multiple_of(SILENCE_TICKS) {
+        // A leader that cannot go on has a successor by now, and hears nothing of him.
+        let is_heard = self.leads() && self.broken.is_none();
+        if is_heard || !self.silence.is_multiple_of(SILENCE_TICKS) {
             return;
         }
         let (metadata, me) = (Arc::clone(&self.state.metadata), self.member.node);
@@ -771,6 +851,7 @@ fn unknown_cluster(member: &Member) -> Metadata {
     let mut metadata = Metadata::new(member.cluster_uuid.clone(), 0);
     metadata.secret.clone_from(&member.secret);
     metadata.nodes.clone_from(&member.peers);
+    metadata.authority.clone_from(&member.authority);
     metadata
 }
 

@@ -9,7 +9,7 @@ use base::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::epoch::Epoch;
-use crate::NodeInfo;
+use crate::{Authority, NodeInfo};
 
 /// Why the log could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -150,4 +150,7 @@ pub struct Member {
     pub secret: String,
     /// See `secret`; empty where the node has founded the cluster.
     pub peers: Vec<NodeInfo>,
+    /// See `secret`; by it the node is known to the others before it knows anything itself.
+    #[serde(default)]
+    pub authority: Option<Authority>,
 }

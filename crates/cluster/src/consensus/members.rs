@@ -59,7 +59,7 @@ pub(super) fn next_step(
     {
         return Some(NextStep::Change(MemberChange::Voter(id)));
     }
-    let somebody_else_could = members.voters.len() > 1;
+    let somebody_else_could = others().next().is_some();
     (!counted.contains(&members.leader) && somebody_else_could).then_some(NextStep::HandOver)
 }
 
@@ -133,5 +133,16 @@ mod tests {
         let members = Members { voters: &voters, learners: &learners, leader: 2 };
         let step = next_step(&metadata, &members, |_| true);
         assert_eq!(step, Some(NextStep::Change(MemberChange::Remove(1))));
+    }
+
+    #[test]
+    fn a_leader_that_votes_no_more_hands_over_to_the_only_one_that_does() {
+        let metadata = cluster(&[(0, Membership::InactiveFailed), (1, Membership::Active)]);
+        let (voters, learners) = (BTreeSet::from([2]), BTreeSet::from([1]));
+        let members = Members { voters: &voters, learners: &learners, leader: 1 };
+        assert_eq!(next_step(&metadata, &members, |_| true), Some(NextStep::HandOver));
+        let (voters, learners) = (BTreeSet::from([1]), BTreeSet::from([2]));
+        let members = Members { voters: &voters, learners: &learners, leader: 1 };
+        assert_eq!(next_step(&metadata, &members, |_| false), None, "nobody else votes yet");
     }
 }

@@ -12,9 +12,11 @@
 //! - Who belongs to the group follows from the metadata: the leader changes the group, one member at a time, until they
 //!   agree (`members`). A new node learns first and votes once it has caught up.
 //! - A change of the group is applied only after the commit index that covers it is durable, so that no restart goes back
-//!   to an older group.
+//!   to an older group; and the leader tells nobody of it before that, since whoever is removed is gone when it hears.
+//! - A member that was removed stays, and votes if it is asked, until somebody else knows of the removal: those who do not may
+//!   need it to elect anybody. Members do not lead for longer than they belong to the group.
 //! - A group that lost its majority for good can be formed anew by its survivors, in a new epoch; whoever belongs to an
-//!   earlier one is told to begin again as a member of the new one (`epoch`).
+//!   earlier one is told to begin again as a member of the new one (`epoch`), or that nobody has heard of it.
 //! - Nothing that came from a peer or a disk is given to the protobuf parser; `codec` is the only decoder.
 
 mod codec;

@@ -6,10 +6,10 @@
 //! server group are silent, failing over groups is on; and enough whole copies are left of every vBucket. What can be checked
 //! without clocks and reports is checked again when the command is applied.
 
-use base::{BucketUuid, NodeId, VbId};
+use base::{BucketUuid, NodeId, VbId, VbRole};
 
 use super::Orchestrator;
-use crate::{Command, FailOver, Metadata};
+use crate::{Command, FailOver, Metadata, rebalancing::Flaw};
 
 impl Orchestrator {
     pub(super) fn automatic(&self, meta: &Metadata, now_ms: u64) -> Option<Command> {
@@ -23,13 +23,15 @@ impl Orchestrator {
         let allowed = !nodes.is_empty()
             && meta.auto_failover.count.saturating_add(meta.events(&nodes)) <= meta.auto_failover.max_count
             && (meta.auto_failover.whole_groups || !empties_a_group(meta, &nodes))
-            && meta.unsafe_with(&nodes, &|node, bucket, vb| self.is_part(node, bucket, vb)).is_none();
+            && meta.unsafe_with(&nodes, &|node, bucket, vb| self.flaw(node, bucket, vb)).is_none();
         allowed.then_some(Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: true }))
     }
 
-    /// Whether a copy says that it is not whole: what it had acknowledged before it was begun anew it has not.
-    fn is_part(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> bool {
-        self.heard.copy(node, bucket, vb).is_some_and(|copy| !copy.complete)
+    /// What a copy says is wrong with it.
+    fn flaw(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> Option<Flaw> {
+        let copy = self.heard.copy(node, bucket, vb)?;
+        let in_doubt = copy.unconfirmed && copy.role != VbRole::Active;
+        (!copy.complete).then_some(Flaw::Part).or(in_doubt.then_some(Flaw::Doubt))
     }
 
     /// Whether every active node acts by metadata in which leases are needed.

@@ -1,6 +1,7 @@
 //! How much may be on its way at once, per node.
 //!
-//! Copies cost the one that sends and the one that takes them; a role on its way costs clients a pause. Copies that wait
+//! Copies cost the one that sends and the one that takes them; a role on its way costs clients a pause: requests for that
+//! vBucket wait for its end, and as clients keep so many under way and no more, others wait behind them. Copies that wait
 //! for a silent node count for nothing, so that it does not hold up the others.
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ const MOVES_PER_NODE: u64 = 4;
 const SMALL_MOVES_BYTES: u64 = 16 << 20;
 const SMALL_MOVES: u64 = 64;
 /// Roles on their way to or from one node.
-const HANDOVERS_PER_NODE: u64 = 16;
+const HANDOVERS_PER_NODE: u64 = 4;
 /// Chains of one node's active copies that change at once.
 const CHANGES_PER_NODE: u64 = 64;
 
@@ -31,6 +32,22 @@ pub(super) struct Budget {
     strained: Vec<NodeId>,
 }
 
+/// How many roles may be on their way at once; the more cautious one is the lesser.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Manner {
+    OneByOne,
+    Freely,
+}
+
+impl Manner {
+    fn most(self) -> u64 {
+        match self {
+            Self::Freely => HANDOVERS_PER_NODE,
+            Self::OneByOne => 1,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Load {
     moves: u64,
@@ -42,8 +59,12 @@ impl Budget {
     pub(super) fn new(meta: &Metadata, heard: &Heard, now_ms: u64) -> Self {
         let setting = meta.settings.get("rebalance").and_then(|set| set.get("rebalanceMovesPerNode"));
         let moves_per_node = setting.and_then(Value::as_u64).unwrap_or(MOVES_PER_NODE).max(1);
-        let strained =
-            meta.nodes.iter().map(|node| node.id).filter(|&node| is_strained(heard, node)).collect();
+        let strained = meta
+            .nodes
+            .iter()
+            .map(|node| node.id)
+            .filter(|&node| heard.missed_objective(node).is_some())
+            .collect();
         let mut this = Self {
             moves_per_node,
             incoming: BTreeMap::new(),
@@ -86,8 +107,8 @@ impl Budget {
         free
     }
 
-    pub(super) fn admit_handover(&mut self, from: NodeId, to: NodeId) -> bool {
-        let busy = |node: &NodeId| self.handovers.get(node).copied().unwrap_or(0) >= HANDOVERS_PER_NODE;
+    pub(super) fn admit_handover(&mut self, from: NodeId, to: NodeId, manner: Manner) -> bool {
+        let busy = |node: &NodeId| self.handovers.get(node).copied().unwrap_or(0) >= manner.most();
         let free = ![from, to].iter().any(busy);
         if free {
             self.add_handover(from, to);
@@ -128,9 +149,4 @@ impl Budget {
 /// Bytes of a copy as far as its node has said; one of unknown size may be large.
 pub(super) fn weight(heard: &Heard, active: NodeId, bucket: &BucketUuid, vb: VbId) -> u64 {
     heard.weight(active, bucket, vb).map_or(SMALL_MOVES_BYTES, |weight| weight.bytes)
-}
-
-fn is_strained(heard: &Heard, node: NodeId) -> bool {
-    let buckets = heard.report(node).map_or(&[][..], |report| &report.buckets);
-    buckets.iter().filter_map(|bucket| bucket.latency).any(|latency| latency.p99_us > latency.objective_us)
 }

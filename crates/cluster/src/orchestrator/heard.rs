@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BucketUuid, NodeId, VbId};
 
-use crate::{Metadata, NodeReport, VbReport, Weight};
+use crate::{Exclusion, LatencyReport, Metadata, NodeReport, Pressure, VbReport, Weight};
 
 /// A node that has not been heard of for so long is not counted on for anything new.
 const SILENT_AFTER_MS: u64 = 3_000;
+/// A node that serves without a lease, was failed over, and has said nothing for so long most likely is not there: one that
+/// is there says within a round of messages that it knows.
+const UNLEASED_MS: u64 = 1_000;
 /// How long an earlier leader may go on to hear nodes, and to let them serve, after a new one has begun: until it finds
 /// that it has no majority any more.
 const TAKEOVER_MS: u64 = 1_500;
@@ -36,6 +39,8 @@ struct Voice {
     report: NodeReport,
     copies: BTreeMap<BucketUuid, BTreeMap<VbId, VbReport>>,
     weights: BTreeMap<BucketUuid, BTreeMap<VbId, Weight>>,
+    /// Buckets that press those who write to them: how much, and since when without a break.
+    pressed: BTreeMap<BucketUuid, (Pressure, u64)>,
 }
 
 impl Heard {
@@ -44,24 +49,45 @@ impl Heard {
         let copies = ready()
             .map(|bucket| (bucket.uuid.clone(), bucket.vbs.iter().map(|copy| (copy.vb, *copy)).collect()))
             .collect();
+        let before = self.voices.remove(&report.node);
+        let (mut weights, pressed_before) =
+            before.map(|voice| (voice.weights, voice.pressed)).unwrap_or_default();
+        let presses = ready().filter(|bucket| bucket.pressure > Pressure::None);
+        let pressed = presses
+            .map(|bucket| {
+                let since_ms = pressed_before.get(&bucket.uuid).map_or(now_ms, |&(_, since_ms)| since_ms);
+                (bucket.uuid.clone(), (bucket.pressure, since_ms))
+            })
+            .collect();
         // Sizes are not told every time; those told last will do.
-        let before = self.voices.remove(&report.node).map(|voice| voice.weights);
-        let mut weights = before.unwrap_or_default();
         for bucket in ready().filter(|bucket| !bucket.weights.is_empty()) {
             weights.insert(bucket.uuid.clone(), bucket.weights.iter().copied().collect());
         }
-        self.voices.insert(report.node, Voice { at_ms: now_ms, report, copies, weights });
+        self.voices.insert(report.node, Voice { at_ms: now_ms, report, copies, weights, pressed });
     }
 
-    /// Forgets who is no member, and when there was nobody before, begins to listen.
+    /// Forgets who is nobody's business any more, and when there was nobody before, begins to listen.
     pub(super) fn attend(&mut self, meta: &Metadata, now_ms: u64) {
         self.since_ms.get_or_insert(now_ms);
-        self.voices
-            .retain(|&id, voice| meta.node_by_id(id).is_some_and(|node| node.uuid == voice.report.uuid));
+        let has_departed = |node: NodeId| meta.departed.iter().any(|gone| gone.node == node);
+        self.voices.retain(|&node, voice| meta.reporter(&voice.report).is_some() || has_departed(node));
+    }
+
+    /// Whether a node that was failed over serves nothing any more: it has said that it knows, or has been silent for longer
+    /// than it could serve unheard when it was failed over.
+    pub(super) fn has_yielded(&self, node: NodeId, excluded: Exclusion, now_ms: u64) -> bool {
+        let knows = self.report(node).is_some_and(|said| said.applied >= excluded.version);
+        knows || self.silence_ms(node, now_ms) >= excluded.lease_ms.unwrap_or(UNLEASED_MS)
     }
 
     pub(super) fn report(&self, node: NodeId) -> Option<&NodeReport> {
         self.voices.get(&node).map(|voice| &voice.report)
+    }
+
+    /// Which life of a node has that bucket open.
+    pub(super) fn life(&self, node: NodeId, bucket: &BucketUuid) -> Option<u64> {
+        let voice = self.voices.get(&node).filter(|voice| voice.copies.contains_key(bucket))?;
+        Some(voice.report.boot)
     }
 
     pub(super) fn copy(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> Option<&VbReport> {
@@ -80,6 +106,21 @@ impl Heard {
     /// What copying a vBucket from that node would send, as far as it has said.
     pub(super) fn weight(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> Option<Weight> {
         self.voices.get(&node)?.weights.get(bucket)?.get(&vb).copied()
+    }
+
+    /// How a bucket's writers fare on a node, and for how long it has not been well.
+    pub(super) fn pressure(&self, node: NodeId, bucket: &BucketUuid, now_ms: u64) -> (Pressure, u64) {
+        let pressed = self.voices.get(&node).and_then(|voice| voice.pressed.get(bucket));
+        pressed.map_or_else(Default::default, |&(pressure, since_ms)| {
+            (pressure, now_ms.saturating_sub(since_ms))
+        })
+    }
+
+    /// A bucket whose operations on a node are slower than they shall be.
+    pub(super) fn missed_objective(&self, node: NodeId) -> Option<(&BucketUuid, LatencyReport)> {
+        let told =
+            self.report(node)?.buckets.iter().filter_map(|bucket| Some((&bucket.uuid, bucket.latency?)));
+        told.into_iter().find(|(_, latency)| latency.p99_us > latency.objective_us)
     }
 
     /// How long nothing has been heard of a node.

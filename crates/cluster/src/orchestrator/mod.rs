@@ -10,6 +10,7 @@
 mod auto;
 mod budget;
 mod heard;
+mod lag;
 mod progress;
 mod vb;
 
@@ -19,11 +20,13 @@ use base::{BucketUuid, NodeId, Seqno, VbId};
 
 pub use heard::Health;
 pub use progress::{Documents, NodeProgress, RebalanceProgress};
+pub use vb::DRAIN_PATIENCE_MS;
 
-use self::{budget::Budget, heard::Heard, progress::Tracker, vb::Scene};
+use self::{budget::Budget, heard::Heard, lag::Lags, progress::Tracker, vb::Scene};
 use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};
 
-/// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause.
+/// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause. Where one of both ends
+/// has been started anew since, that may well have been why, and the next try is another one.
 const COOLING_MS: u64 = 30_000;
 /// How long nodes that leave stay after everything has left them: requests that were sent by the map before are still told
 /// where to go.
@@ -34,9 +37,10 @@ const FAREWELL_MS: u64 = 3_000;
 pub struct Orchestrator {
     heard: Heard,
     notes: Notes,
+    lags: Lags,
     tracker: Tracker,
-    /// Until when vBuckets are left alone.
-    cooling: BTreeMap<(BucketUuid, VbId), u64>,
+    /// vBuckets that are left alone.
+    cooling: BTreeMap<(BucketUuid, VbId), Cooling>,
     /// Since when everything is where the rebalance under way wants it.
     at_target_since_ms: Option<u64>,
 }
@@ -49,11 +53,34 @@ type Notes = BTreeMap<BucketUuid, BTreeMap<VbId, Note>>;
 struct Note {
     term: u64,
     /// A handover begins in the term of what came before it.
-    hands_over: bool,
+    handover: Option<Ends>,
     /// When it was first seen like this.
     since_ms: u64,
+    /// How long a handover may take.
+    patience_ms: u64,
     /// What the active copy had when it was first heard of in this term, while two chains count.
     floor: Option<Seqno>,
+}
+
+/// Both ends of a handover, and what had been heard of them when it was first seen: in which of their lives the bucket was
+/// open there.
+type Ends = [(NodeId, Option<u64>); 2];
+
+/// Why a vBucket is left alone.
+#[derive(Debug)]
+struct Cooling {
+    until_ms: u64,
+    /// Of the handover that was given up; not known to a leader that had just begun.
+    ends: Option<Ends>,
+}
+
+impl Cooling {
+    fn is_over(&self, bucket: &BucketUuid, heard: &Heard, now_ms: u64) -> bool {
+        let is_new = |&(node, before): &(NodeId, Option<u64>)| {
+            heard.life(node, bucket).is_some_and(|life| Some(life) != before)
+        };
+        now_ms >= self.until_ms || self.ends.iter().flatten().any(is_new)
+    }
 }
 
 impl Orchestrator {
@@ -63,28 +90,44 @@ impl Orchestrator {
         Self::default()
     }
 
-    /// Takes note of what a node says about itself.
-    pub fn report(&mut self, report: NodeReport, now_ms: u64) {
-        self.heard.take(report, now_ms);
+    /// Takes note of what a node says about itself; returns whether it is one of the cluster's.
+    pub fn report(&mut self, meta: &Metadata, report: NodeReport, now_ms: u64) -> bool {
+        let is_ours = meta.reporter(&report).is_some();
+        if is_ours {
+            self.heard.take(report, now_ms);
+        }
+        is_ours
     }
 
     /// What to propose now. To be called whenever metadata have changed or reports have come, and now and then.
     pub fn step(&mut self, meta: &Metadata, now_ms: u64) -> Vec<Command> {
         self.heard.attend(meta, now_ms);
         self.take_notes(meta, now_ms);
+        self.lags.look(meta, &self.heard, now_ms);
         self.tracker.observe(meta, &self.heard, now_ms);
         let mut commands = Vec::new();
+        self.cooling.retain(|(bucket, _), cooling| !cooling.is_over(bucket, &self.heard, now_ms));
         let changes = self.changes(meta, now_ms);
-        self.cooling.retain(|_, until_ms| *until_ms > now_ms);
         for change in changes.iter().filter(|change| change.step == VbStep::CancelHandover) {
-            self.cooling.insert((change.bucket.clone(), change.vb), now_ms + COOLING_MS);
+            let ends = self.note(&change.bucket, change.vb).and_then(|note| note.handover);
+            let cooling = Cooling { until_ms: now_ms + COOLING_MS, ends };
+            self.cooling.insert((change.bucket.clone(), change.vb), cooling);
         }
         if !changes.is_empty() {
             commands.push(Command::ChangeVbs(changes));
         }
         commands.extend(self.automatic(meta, now_ms));
         commands.extend(self.finish(meta, now_ms));
+        commands.extend(self.forget(meta, now_ms));
         commands
+    }
+
+    /// Nodes that have left, and have nothing to do with anything any more.
+    fn forget(&self, meta: &Metadata, now_ms: u64) -> Option<Command> {
+        let yielded =
+            meta.departed.iter().filter(|gone| self.heard.has_yielded(gone.node, gone.excluded, now_ms));
+        let gone: Vec<NodeId> = yielded.map(|gone| gone.node).collect();
+        (!gone.is_empty()).then_some(Command::ForgetDeparted(gone))
     }
 
     fn finish(&mut self, meta: &Metadata, now_ms: u64) -> Option<Command> {
@@ -129,10 +172,16 @@ impl Orchestrator {
                     continue;
                 }
                 let active = plan.active().and_then(|node| self.heard.copy(node, &bucket.uuid, vb));
-                let hands_over = matches!(plan.phase, VbPhase::Handover { .. });
+                let end = |node| (node, self.heard.life(node, &bucket.uuid));
+                let handover = match (plan.active(), &plan.phase) {
+                    (Some(from), VbPhase::Handover { to, .. }) => Some([end(from), end(*to)]),
+                    _ => None,
+                };
                 let term = plan.term;
-                let new = Note { term, hands_over, since_ms: now_ms, floor: None };
-                let same = |note: &Note| (note.term, note.hands_over) == (term, hands_over);
+                // As it was when it was proposed.
+                let patience_ms = vb::patience_ms(self.lags.of(&bucket.uuid, vb, now_ms));
+                let new = Note { term, handover, since_ms: now_ms, patience_ms, floor: None };
+                let same = |note: &Note| note.term == term && note.handover.is_some() == handover.is_some();
                 let mut note = before.get(&vb).copied().filter(same).unwrap_or(new);
                 if plan.joint.is_none() {
                     note.floor = None;
@@ -150,11 +199,11 @@ impl Orchestrator {
         let mut budget = Budget::new(meta, &self.heard, now_ms);
         let mut changes = Vec::new();
         for (bucket, vb, plan, target) in self.in_order(meta) {
-            let note = self.note(&bucket.uuid, vb);
+            let (note, behind) = (self.note(&bucket.uuid, vb), self.lags.of(&bucket.uuid, vb, now_ms));
             let is_cooling =
                 !self.cooling.is_empty() && self.cooling.contains_key(&(bucket.uuid.clone(), vb));
             let heard = &self.heard;
-            let scene = Scene { meta, heard, bucket, vb, plan, target, note, is_cooling, now_ms };
+            let scene = Scene { meta, heard, bucket, vb, plan, target, note, behind, is_cooling, now_ms };
             if let Some(step) = scene.next_step(&mut budget) {
                 changes.push(VbChange { bucket: bucket.uuid.clone(), vb, term: plan.term, step });
             }

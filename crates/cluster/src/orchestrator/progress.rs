@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use base::{NodeId, VbId};
 
 use super::heard::Heard;
-use crate::{BucketInfo, Metadata, VbPhase, VbPlan};
+use crate::{BucketInfo, Metadata, NodeInfo, VbPhase, VbPlan};
 
 /// What a copy costs beside its bytes: the steps it takes, in bytes that could have been sent meanwhile.
 const MOVE_COST: f64 = 256.0 * 1024.0;
@@ -228,7 +228,34 @@ fn add_left(all: &mut Left, bucket: &BucketInfo, vb: VbId, plan: &VbPlan, target
 }
 
 fn waits_for(meta: &Metadata, heard: &Heard, now_ms: u64) -> Option<String> {
-    let silent = |node: &&crate::NodeInfo| heard.is_silent(node.id, now_ms) && meta.holds_copies(node.id);
-    let node = meta.nodes.iter().find(silent)?;
-    Some(format!("node {}:{} has not been heard of", node.host, node.ports.mgmt))
+    let named = |node: &NodeInfo| format!("node {}:{}", node.host, node.ports.mgmt);
+    let silent = |node: &&NodeInfo| heard.is_silent(node.id, now_ms) && meta.holds_copies(node.id);
+    if let Some(node) = meta.nodes.iter().find(silent) {
+        return Some(format!("{} has not been heard of", named(node)));
+    }
+    let pressed =
+        meta.buckets.iter().find_map(|(name, bucket)| Some((name, pressed(bucket, heard, now_ms)?)));
+    if let Some((bucket, node)) = pressed {
+        let node = meta.node_by_id(node)?;
+        return Some(format!("{} slows down those who write to bucket \"{bucket}\"", named(node)));
+    }
+    meta.nodes.iter().find_map(|node| {
+        let (uuid, latency) = heard.missed_objective(node.id)?;
+        let (bucket, _) = meta.buckets.iter().find(|(_, bucket)| bucket.uuid == *uuid)?;
+        Some(format!(
+            "one copy at a time: on {} operations on bucket \"{bucket}\" take {} us (p99), its objective is {}",
+            named(node),
+            latency.p99_us,
+            latency.objective_us
+        ))
+    })
+}
+
+/// A node that active roles have to go to, and where writers fare worse than where those are.
+fn pressed(bucket: &BucketInfo, heard: &Heard, now_ms: u64) -> Option<NodeId> {
+    let pressure = |node: NodeId| heard.pressure(node, &bucket.uuid, now_ms).0;
+    let aims = bucket.vbs.iter().zip(bucket.target.iter().flat_map(|target| target.iter()));
+    aims.filter_map(|(plan, target)| Some((plan.active()?, *target.first()?)))
+        .find(|&(active, leader)| pressure(leader) > pressure(active))
+        .map(|(_, leader)| leader)
 }

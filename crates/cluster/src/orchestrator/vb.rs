@@ -7,15 +7,28 @@ use base::{NodeId, Seqno, VbId, VbRole, bucket::BucketKind};
 
 use super::{
     Note,
-    budget::{self, Budget},
+    budget::{self, Budget, Manner},
     heard::Heard,
+    lag::Behind,
 };
 use crate::{BucketInfo, Metadata, VbPhase, VbPlan, VbReport, VbStep, moves::answers_needed};
 
-/// Mutations that a copy may be behind when it is to count: what it takes to send them is what writers wait for.
+/// Mutations that a copy may be behind when it is to count: what it takes to send them is what durable writes wait for.
 const CLOSE_BEHIND: u64 = 2_000;
-/// How long a vBucket may be without an active copy for the sake of a handover.
-const HANDOVER_PATIENCE_MS: u64 = 5_000;
+/// Milliseconds that copies may be behind when the active role is to go to one of them: whoever asks for the vBucket waits for
+/// that.
+const PROMPT_MS: u64 = 150;
+/// How long copies are given to get there, before the role goes there all the same: links may be no faster.
+const PROMPT_PATIENCE_MS: u64 = 15_000;
+/// How long an active copy that is to hand over brings the durable writes to their end that are in progress, and takes no
+/// others, before it seals all the same.
+pub const DRAIN_PATIENCE_MS: u64 = 500;
+/// How long a vBucket may be without an active copy after that, for the sake of a handover: by default clients wait two and a half
+/// seconds in all. Where the copies are known to be further behind it may be longer, as it could never go there otherwise.
+const HANDOVER_PATIENCE_MS: u64 = 1_500;
+const SLOW_HANDOVER_PATIENCE_MS: u64 = 5_000;
+/// How long a node is given to be in want of memory or disk no longer, before active roles go there all the same.
+const PRESSED_PATIENCE_MS: u64 = 30_000;
 /// How long an active copy is given to say that it is in doubt no longer, before its chain is asked.
 const DOUBT_PATIENCE_MS: u64 = 300;
 /// The same right after an election.
@@ -29,6 +42,8 @@ pub(super) struct Scene<'a> {
     pub(super) plan: &'a VbPlan,
     pub(super) target: Option<&'a [NodeId]>,
     pub(super) note: Option<&'a Note>,
+    /// How far those are behind to whom the active role is to go, once their copies are whole.
+    pub(super) behind: Option<Behind>,
     /// Whether a handover was given up not long ago.
     pub(super) is_cooling: bool,
     pub(super) now_ms: u64,
@@ -37,6 +52,17 @@ pub(super) struct Scene<'a> {
 /// Whether everything is where it shall be.
 pub(super) fn is_there(plan: &VbPlan, target: Option<&[NodeId]>) -> bool {
     plan.is_quiet() && target.is_none_or(|target| target == plan.chain)
+}
+
+/// Whether copies follow so closely that next to nobody notices when one of them becomes the active one.
+fn is_prompt(behind: Behind) -> bool {
+    behind.millis.is_some_and(|millis| millis <= PROMPT_MS)
+}
+
+/// How long a handover to copies that are so far behind may take; whoever leads since may not know.
+pub(super) fn patience_ms(behind: Option<Behind>) -> u64 {
+    let is_prompt = behind.is_some_and(is_prompt);
+    DRAIN_PATIENCE_MS + if is_prompt { HANDOVER_PATIENCE_MS } else { SLOW_HANDOVER_PATIENCE_MS }
 }
 
 /// Whether a copy serves clients by that plan.
@@ -51,7 +77,7 @@ impl Scene<'_> {
         }
         let Some(&active) = self.plan.chain.first() else { return self.revive() };
         if self.is_in_doubt(active) {
-            let alone = self.plan.chain.len() == 1;
+            let alone = self.plan.is_alone();
             return match self.plan.phase {
                 // Nobody could say better: once it need not hand over it confirms itself.
                 VbPhase::Handover { .. } if alone => Some(VbStep::CancelHandover),
@@ -107,9 +133,12 @@ impl Scene<'_> {
         // A copy that was begun anew has not what it acknowledged before: it answers for nothing, as if it had failed.
         let is_whole = |node: NodeId| answers.iter().any(|(other, copy)| *other == node && copy.complete);
         let may_be_whole = |node: NodeId| is_whole(node) || !answered(node);
-        let left = counted.iter().filter(|&&node| among.contains(&node) && may_be_whole(node)).count();
-        let needed = answers_needed(counted.len(), self.bucket.copies()).min(left);
-        if counted.iter().filter(|&&node| is_whole(node)).count() < needed {
+        let have_answered = |asked: &[NodeId]| {
+            let left = asked.iter().filter(|&&node| among.contains(&node) && may_be_whole(node)).count();
+            let needed = answers_needed(asked.len()).min(left);
+            asked.iter().filter(|&&node| is_whole(node)).count() >= needed
+        };
+        if !have_answered(counted) || self.plan.witnesses().is_some_and(|asked| !have_answered(&asked)) {
             return None;
         }
         let place =
@@ -133,18 +162,13 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether nobody who was failed over can be serving any more: each has said that it knows, or has been silent for
-    /// longer than it could serve unheard when it was failed over. Whoever is coming back since is no exception. Plans do
-    /// not tell who has served last: one that took over with a chain that did not count yet is named nowhere once it is gone.
+    /// Whether nobody who was failed over can be serving any more. Whoever is coming back since is no exception, nor is
+    /// whoever has left. Plans do not tell who has served last: one that took over with a chain that did not count yet is
+    /// named nowhere once it is gone.
     fn is_fenced(&self) -> bool {
-        self.meta.nodes.iter().filter_map(|node| Some((node.id, node.excluded?))).all(|(node, excluded)| {
-            let knows = self.heard.report(node).is_some_and(|said| said.applied >= excluded.version);
-            let silent = match excluded.lease_ms {
-                Some(lease_ms) => self.heard.silence_ms(node, self.now_ms) >= lease_ms,
-                None => self.heard.is_silent(node, self.now_ms),
-            };
-            knows || silent
-        })
+        let here = self.meta.nodes.iter().filter_map(|node| Some((node.id, node.excluded?)));
+        let gone = self.meta.departed.iter().map(|gone| (gone.node, gone.excluded));
+        here.chain(gone).all(|(node, excluded)| self.heard.has_yielded(node, excluded, self.now_ms))
     }
 
     fn hand_over(&self, active: NodeId, to: NodeId, after: &[NodeId]) -> Option<VbStep> {
@@ -162,7 +186,7 @@ impl Scene<'_> {
             self.any_copy(active).is_some_and(|copy| matches!(copy.role, VbRole::Dead | VbRole::Replica));
         let hopeless = serves_nobody
             || self.heard.is_silent(to, self.now_ms)
-            || self.waited_ms() >= HANDOVER_PATIENCE_MS;
+            || self.note.is_some_and(|note| self.waited_ms() >= note.patience_ms);
         hopeless.then_some(VbStep::CancelHandover)
     }
 
@@ -215,7 +239,29 @@ impl Scene<'_> {
         }
         let heard = |node| self.heard.is_heard(node, self.now_ms);
         let can = !self.is_cooling && heard(active) && heard(leader);
-        (can && budget.admit_handover(active, leader)).then(|| VbStep::StartHandover(target.to_vec()))
+        let manner = self.manner(active, leader).filter(|_| can)?.min(self.pace()?);
+        budget.admit_handover(active, leader, manner).then(|| VbStep::StartHandover(target.to_vec()))
+    }
+
+    /// How active roles may go from one node to another: freely to where writers fare no worse, so that leaving a node that
+    /// is overloaded waits for nothing. A node that is pressed harder, by the copies that it is getting perhaps, is waited for,
+    /// but not for ever: it may not get any better before they are there.
+    fn manner(&self, from: NodeId, to: NodeId) -> Option<Manner> {
+        let pressure = |node| self.heard.pressure(node, &self.bucket.uuid, self.now_ms);
+        let ((there, pressed_ms), (here, _)) = (pressure(to), pressure(from));
+        if there <= here {
+            return Some(Manner::Freely);
+        }
+        (pressed_ms >= PRESSED_PATIENCE_MS).then_some(Manner::OneByOne)
+    }
+
+    /// How the role may go by how far the copies are behind.
+    fn pace(&self) -> Option<Manner> {
+        let behind = self.behind?;
+        if is_prompt(behind) {
+            return Some(Manner::Freely);
+        }
+        (behind.watched_ms >= PROMPT_PATIENCE_MS).then_some(Manner::OneByOne)
     }
 
     /// Whether copies may begin to travel: to nodes that are there to take them, as far as there is room for more.

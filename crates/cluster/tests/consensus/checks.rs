@@ -21,6 +21,8 @@ pub(crate) struct Checks {
     applied: BTreeMap<(Epoch, u64), (ProposalId, u64)>,
     /// Proposals whose proposer was told that they were carried out.
     acknowledged: BTreeMap<Epoch, BTreeSet<ProposalId>>,
+    /// Reads that have ended.
+    pub(crate) reads: usize,
     pub(crate) trace: DefaultHasher,
 }
 
@@ -54,6 +56,18 @@ impl Checks {
     /// The proposer of `id` was told that it was carried out.
     pub(crate) fn acknowledged(&mut self, epoch: Epoch, id: ProposalId) {
         self.acknowledged.entry(epoch).or_default().insert(id);
+    }
+
+    /// What anybody was told to be carried out by now.
+    pub(crate) fn so_far(&self, epoch: Epoch) -> BTreeSet<ProposalId> {
+        self.acknowledged.get(&epoch).cloned().unwrap_or_default()
+    }
+
+    /// Somebody has read `metadata`, who began when this much was acknowledged.
+    pub(crate) fn read(&mut self, metadata: &Metadata, before: &BTreeSet<ProposalId>) {
+        let missing = before.iter().find(|id| !metadata.settings.contains_key(&setting(**id)));
+        assert_eq!(missing, None, "it was acknowledged before it was read");
+        self.reads += 1;
     }
 
     /// Everything acknowledged by that group is in `metadata`.

@@ -21,6 +21,9 @@ use crate::checks::{Checks, setting};
 /// Most nodes at the same time: more than vote.
 const NODES_MAX: usize = 9;
 
+/// Steps from one read to the next, where anybody reads.
+const READ_STEPS: u64 = 5;
+
 /// What a message begins with: version, kind, epoch and who it is for.
 const ADDRESS_BYTES: usize = 26;
 
@@ -60,6 +63,8 @@ struct Running {
     applied: (u64, u64),
     /// Proposed here, not known to be applied.
     waiting: BTreeMap<ProposalId, Command>,
+    /// Reads that have not ended, and what was acknowledged when they began.
+    reads: Vec<(u64, BTreeSet<ProposalId>)>,
     /// Whether its disk takes nothing.
     is_stalled: bool,
 }
@@ -88,11 +93,15 @@ pub(crate) struct Simulation {
     cuts: BTreeMap<(NodeId, NodeId), u64>,
     pub(crate) checks: Checks,
     pub(crate) proposals_per_step: u32,
+    /// Whether somebody reads now and then.
+    pub(crate) is_read: bool,
     proposed: u64,
     writes: u64,
     snapshots: u64,
     /// Who is sent nonsense.
     misled: Option<usize>,
+    /// Who lost a part of its log, and may find out.
+    restored: Option<NodeId>,
 }
 
 impl Simulation {
@@ -122,10 +131,12 @@ impl Simulation {
             cuts: BTreeMap::new(),
             checks: Checks::default(),
             proposals_per_step: 1,
+            is_read: false,
             proposed: 0,
             writes: 0,
             snapshots: 0,
             misled: None,
+            restored: None,
         };
         (0..simulation.nodes.len()).for_each(|node| simulation.start(node));
         simulation
@@ -138,9 +149,11 @@ impl Simulation {
         for _ in 0..self.proposals_per_step {
             if self.rng.u32(0..4) == 0 {
                 let at = self.rng.usize(0..self.nodes.len());
-                let id = ProposalId { origin: u64::from(self.nodes[at].id.get()), number: self.proposed + 1 };
-                self.propose(at, Command::PutSetting { path: setting(id), value: 1.into() });
+                self.propose_setting(at);
             }
+        }
+        if self.is_read && self.now.is_multiple_of(READ_STEPS) {
+            self.read((self.now / READ_STEPS) as usize % self.nodes.len());
         }
         for node in 0..self.nodes.len() {
             // Clocks do not run at the same speed.
@@ -150,6 +163,13 @@ impl Simulation {
         }
         self.propose_again();
         self.settle();
+    }
+
+    /// A member wants to know everything that anybody was told to be done.
+    pub(crate) fn read(&mut self, at: usize) {
+        let Some(running) = &mut self.nodes[at].running else { return };
+        let acknowledged = self.checks.so_far(running.group.epoch());
+        running.reads.push((running.group.read(), acknowledged));
     }
 
     /// Lets everything happen that needs no time.
@@ -167,6 +187,7 @@ impl Simulation {
             unwritten: Vec::new(),
             applied,
             waiting: BTreeMap::new(),
+            reads: Vec::new(),
             is_stalled: false,
         });
     }
@@ -193,6 +214,30 @@ impl Simulation {
         self.misled = Some(node);
     }
 
+    /// What is on the node's disk now.
+    pub(crate) fn copy_of(&self, node: usize) -> MemoryLog {
+        self.nodes[node].disk.clone()
+    }
+
+    /// The node starts again with what was on its disk once.
+    pub(crate) fn restore(&mut self, node: usize, copy: MemoryLog) {
+        self.stop(node);
+        self.nodes[node].disk = copy;
+        self.restored = Some(self.nodes[node].id);
+        self.start(node);
+    }
+
+    /// A node that nobody has heard of yet is added by that one, and is the last one.
+    pub(crate) fn add(&mut self, at: usize) {
+        let id = NodeId(self.node(at).metadata().next_node);
+        self.propose(at, Command::AddNode(info(id)));
+    }
+
+    /// Whether the node was told that it was removed, or is not known.
+    pub(crate) fn is_gone(&self, node: usize) -> bool {
+        self.nodes[node].is_gone
+    }
+
     pub(crate) fn heal(&mut self) {
         self.faults = Faults::NONE;
         self.cuts.clear();
@@ -210,6 +255,8 @@ impl Simulation {
         let epoch = self.epoch();
         let before = self.checks.acknowledgements(epoch);
         self.proposals_per_step = 4;
+        // Whoever is drawn to propose may be gone, every time where many have come and gone.
+        self.propose_setting(0);
         (0..50).for_each(|_| self.step());
         self.proposals_per_step = 0;
         (0..150).for_each(|_| self.step());
@@ -255,7 +302,9 @@ impl Simulation {
         let founder = *left.iter().max_by_key(|node| self.node(**node).position()).unwrap();
         self.proposed += 1;
         let id = ProposalId { origin: u64::from(self.nodes[founder].id.get()), number: self.proposed };
-        let nodes = lost.iter().map(|node| self.nodes[*node].id).collect();
+        // Nobody names whom he does not know.
+        let known = |node: &NodeId| self.node(founder).metadata().node_by_id(*node).is_some();
+        let nodes = lost.iter().map(|node| self.nodes[*node].id).filter(known).collect();
         let command = Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false });
         let epoch = self.node(founder).epoch().next(self.rng.u64(..));
         let (member, first) = self.node(founder).reform(epoch, id, command).unwrap();
@@ -282,6 +331,7 @@ impl Simulation {
         let beginning = group.so_far();
         // What versions another group had says nothing.
         running.applied = (0, 0);
+        running.reads.clear();
         for (id, outcome) in &beginning.outcomes {
             let waited_for = running.waiting.remove(id);
             if matches!(waited_for, Some(Command::PutSetting { .. })) && outcome.is_ok() {
@@ -399,7 +449,13 @@ impl Simulation {
         }
     }
 
-    fn propose(&mut self, at: usize, command: Command) {
+    fn propose_setting(&mut self, at: usize) {
+        let id = ProposalId { origin: u64::from(self.nodes[at].id.get()), number: self.proposed + 1 };
+        self.propose(at, Command::PutSetting { path: setting(id), value: 1.into() });
+    }
+
+    /// Has the group agree on a command that a member wants, if it can.
+    pub(crate) fn propose(&mut self, at: usize, command: Command) {
         let node = &mut self.nodes[at];
         let Some(running) = &mut node.running else { return };
         self.proposed += 1;
@@ -448,7 +504,7 @@ impl Simulation {
         let Some(running) = &mut self.nodes[at].running else { return false };
         let turn = running.group.turn();
         let (leads, term) = (running.group.leads(), running.group.term());
-        if running.group.was_removed(id) {
+        if running.group.is_dismissed() {
             self.remove(id);
             return true;
         }
@@ -486,6 +542,9 @@ impl Simulation {
                     self.checks.acknowledged(epoch, *id);
                 }
             }
+        }
+        for (_, acknowledged) in running.reads.extract_if(.., |(number, _)| Some(*number) <= turn.read) {
+            self.checks.read(running.group.metadata(), &acknowledged);
         }
         if !turn.batches.is_empty() {
             running.unwritten.push((turn.batches, turn.number));
@@ -539,14 +598,15 @@ impl Simulation {
             match running.group.step(&letter.bytes) {
                 Ok(()) => {}
                 // The answer comes back the way the message came.
-                Err(StepError::SenderRemoved(sender))
+                Err(StepError::SenderRemoved(sender) | StepError::SenderUnknown(sender))
                     if !self.cuts.contains_key(&(letter.to, letter.from)) =>
                 {
                     self.remove(sender);
                 }
-                Err(StepError::SenderRemoved(_)) => {}
+                Err(StepError::SenderRemoved(_) | StepError::SenderUnknown(_)) => {}
                 // Of another epoch.
                 Err(StepError::Refused(_)) if letter.is_foreign(&running.group) => {}
+                Err(_) if self.restored == Some(letter.to) && running.group.broken().is_some() => {}
                 Err(error) => panic!("{error}"),
             }
         }
@@ -586,5 +646,6 @@ fn member(id: NodeId) -> Member {
         epoch: Epoch::default(),
         secret: "secret".into(),
         peers: Vec::new(),
+        authority: None,
     }
 }

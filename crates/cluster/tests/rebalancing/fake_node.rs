@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
 use settee_cluster::{
-    BucketInfo, BucketReport, Membership, Metadata, NodeReport, Recovery, VbPhase, VbPlan, VbReport, Weight,
+    BucketInfo, BucketReport, Membership, Metadata, NodeReport, Pressure, Recovery, VbPhase, VbPlan,
+    VbReport, Weight,
 };
 
 pub(crate) type CopyId = (BucketUuid, VbId);
@@ -83,6 +84,8 @@ pub(crate) struct FakeNode {
     pub(crate) acts_from: usize,
     pub(crate) lease_until_ms: u64,
     pub(crate) copies: BTreeMap<CopyId, Copy>,
+    /// How those who write to it fare.
+    pub(crate) pressure: Pressure,
     boot: u64,
 }
 
@@ -98,6 +101,7 @@ impl FakeNode {
             acts_from: 0,
             lease_until_ms: 0,
             copies,
+            pressure: Pressure::None,
             boot: 0,
         }
     }
@@ -157,7 +161,7 @@ impl FakeNode {
         }
         let copy = self.copies.entry(id).or_default();
         if leads && electing.is_none() {
-            if copy.unconfirmed && plan.chain.len() > 1 {
+            if copy.unconfirmed && !plan.is_alone() {
                 return;
             }
             if !plan.phase.is_settled() {
@@ -167,7 +171,7 @@ impl FakeNode {
                 }
                 copy.role = VbRole::Sealed;
             } else if copy.role != VbRole::Active {
-                if !copy.complete && !copy.log.is_empty() && plan.chain.len() > 1 {
+                if !copy.complete && !copy.log.is_empty() && !plan.is_alone() {
                     // A part is no copy, unless it is all that there is.
                     return;
                 }
@@ -210,7 +214,9 @@ impl FakeNode {
                 let items = copy.log.len() as u64;
                 weights.push((vb, Weight { bytes: items * 1_000_000, items }));
             }
-            if !plan.is_quiet() || copy.unconfirmed || !copy.complete {
+            let target = bucket.target.as_ref().map(|target| &target[at]);
+            let moves = !plan.is_quiet() || target.is_some_and(|target| plan.awaits_handover(target));
+            if moves || copy.unconfirmed || !copy.complete {
                 vbs.push(VbReport {
                     vb,
                     term: copy.term,
@@ -234,6 +240,7 @@ impl FakeNode {
             bytes: 0,
             weights,
             cut_off: BTreeMap::new(),
+            pressure: self.pressure,
             latency: None,
         }
     }

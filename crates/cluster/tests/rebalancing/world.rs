@@ -12,7 +12,7 @@ use std::{
 use base::{BucketUuid, NodeId, VbId, VbRole};
 use settee_cluster::{
     BucketInfo, BucketParams, Command, FailOver, Membership, Metadata, NodeInfo, Orchestrator, Ports,
-    Recovery, StartGracefulFailover, StartRebalance, invariants,
+    Pressure, Recovery, StartGracefulFailover, StartRebalance, VbPhase, VbPlan, invariants,
 };
 
 use crate::{
@@ -21,7 +21,8 @@ use crate::{
 };
 
 pub(crate) const TICK_MS: u64 = 50;
-const REPORT_MS: u64 = 250;
+/// Nodes report when they have something to say, which is all the time.
+const REPORT_MS: u64 = 100;
 const ELECTION_MS: u64 = 1_000;
 
 pub(crate) struct World {
@@ -35,12 +36,16 @@ pub(crate) struct World {
     leaderless_since_ms: u64,
     proposals: Vec<(u64, Command)>,
     acknowledged: BTreeMap<CopyId, Vec<u64>>,
+    /// What is acknowledged of a copy in an earlier term is no promise: somebody has taken the risk that it is lost.
+    risked_before: BTreeMap<CopyId, u64>,
     /// What was done to the metadata, and when: for whoever looks into a failure.
     history: Vec<(u64, String)>,
     next_write: u64,
     names: u64,
     /// How many writes there are per tick and active copy, one in so many.
     pub(crate) write_one_in: u64,
+    /// To which vBuckets nothing is written, whatever there is.
+    pub(crate) is_idle: fn(VbId) -> bool,
     /// Copies that were begun from nothing.
     pub(crate) copies_begun: u64,
     /// Writes that a copy takes per tick, at most.
@@ -63,10 +68,12 @@ impl World {
             leaderless_since_ms: 0,
             proposals: Vec::new(),
             acknowledged: BTreeMap::new(),
+            risked_before: BTreeMap::new(),
             history: Vec::new(),
             next_write: 0,
             names: 0,
             write_one_in: 8,
+            is_idle: |_| false,
             copies_begun: 0,
             speed: 8,
             is_rough: true,
@@ -92,6 +99,7 @@ impl World {
     /// Appends to the list of states what a command makes of the last one; a refusal is an answer too.
     pub(crate) fn apply(&mut self, command: &Command) -> Result<(), String> {
         let before = self.meta();
+        let promised: BTreeSet<CopyId> = self.acknowledged.keys().cloned().collect();
         if let Command::FailOver(failing) = command
             && before.unsafe_without(&failing.nodes).is_some()
         {
@@ -108,6 +116,11 @@ impl World {
         let checked = invariants::check(&after).and_then(|()| invariants::check_change(&before, &after));
         checked.unwrap_or_else(|text| panic!("after {command:?}: {text}"));
         self.states.push(Arc::new(after));
+        // Whoever was failed over may acknowledge more until it hears of that.
+        for copy in promised.into_iter().filter(|copy| !self.acknowledged.contains_key(copy)) {
+            let term = self.newest_term(&copy);
+            self.risked_before.insert(copy, term);
+        }
         self.history.push((self.now_ms, format!("{command:?}")));
         Ok(())
     }
@@ -249,8 +262,11 @@ impl World {
                 }
             }
         }
-        let gone: Vec<NodeId> =
-            self.nodes.keys().copied().filter(|&id| self.meta().node_by_id(id).is_none()).collect();
+        // A node that was removed goes on by what it knows, until it hears of that.
+        let meta = self.meta();
+        let has_heard = |node: &FakeNode| !node.up || self.states[node.applied].node_by_id(node.id).is_none();
+        let left = self.nodes.values().filter(|node| meta.node_by_id(node.id).is_none() && has_heard(node));
+        let gone: Vec<NodeId> = left.map(|node| node.id).collect();
         for id in gone {
             self.nodes.remove(&id);
         }
@@ -260,7 +276,7 @@ impl World {
         self.plan(copy).map_or(0, |plan| plan.term)
     }
 
-    fn plan(&self, copy: &CopyId) -> Option<settee_cluster::VbPlan> {
+    fn plan(&self, copy: &CopyId) -> Option<VbPlan> {
         let meta = self.meta();
         meta.bucket_by_uuid(&copy.0).map(|(_, bucket)| bucket.vbs[usize::from(copy.1.get())].clone())
     }
@@ -319,7 +335,7 @@ impl World {
                 .map(|(copy, _)| copy.clone())
                 .collect();
             for copy in active {
-                let writes = self.rng.one_in(self.write_one_in);
+                let writes = self.rng.one_in(self.write_one_in) && !(self.is_idle)(copy.1);
                 self.next_write += 1;
                 if let Some(held) = self.nodes.get_mut(&id).and_then(|node| node.copies.get_mut(&copy))
                     && writes
@@ -337,10 +353,10 @@ impl World {
         let Some((_, bucket)) = meta.bucket_by_uuid(&copy.0) else { return };
         let plan = &bucket.vbs[usize::from(copy.1.get())];
         let active = &self.nodes[&id].copies[copy];
-        if plan.term != active.term || plan.active() != Some(id) {
+        let is_promise = self.risked_before.get(copy).is_none_or(|term| active.term >= *term);
+        if plan.term != active.term || plan.active() != Some(id) || !is_promise {
             return;
         }
-        let majority = bucket.copies() / 2 + 1;
         let synced = |member: &NodeId| {
             if *member == id {
                 return active.synced;
@@ -353,6 +369,7 @@ impl World {
         let of_chain = |chain: &Vec<NodeId>| {
             let mut all: Vec<usize> = chain.iter().map(synced).collect();
             all.sort_unstable_by(|one, other| other.cmp(one));
+            let majority = bucket.copies().max(chain.len()) / 2 + 1;
             all.get(majority - 1).copied().unwrap_or(0)
         };
         let joint = plan.joint.as_ref().filter(|joint| **joint != [id]);
@@ -380,9 +397,10 @@ impl World {
             }
             let node = &self.nodes[&id];
             let report = node.report(&self.states[node.applied]);
-            let (lease_ms, answered) = (self.meta().lease_for(&report), self.reaches(leader, id));
+            let meta = self.meta();
+            let (lease_ms, answered) = (meta.lease_for(&report), self.reaches(leader, id));
             if let Some((_, orchestrator)) = &mut self.leader {
-                orchestrator.report(report, self.now_ms);
+                orchestrator.report(&meta, report, self.now_ms);
             }
             if let Some(lease_ms) = lease_ms
                 && answered
@@ -439,7 +457,7 @@ impl World {
         let meta = self.meta();
         let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         let id = *self.rng.pick(&ids).unwrap();
-        match self.rng.below(16) {
+        match self.rng.below(17) {
             0 | 1 => {
                 let clean = self.rng.one_in(3);
                 self.nodes.get_mut(&id).unwrap().stop(clean);
@@ -474,6 +492,9 @@ impl World {
                     Command::StartGracefulFailover(StartGracefulFailover { id: name, nodes, now_ms })
                 };
                 drop(self.apply(&command));
+                if self.rng.one_in(3) {
+                    drop(self.apply(&Command::RemoveNode { node: id }));
+                }
             }
             14 if meta.buckets.len() < 4 => {
                 let replicas = self.rng.below(4) as u8;
@@ -483,6 +504,10 @@ impl World {
                 let names: Vec<String> = meta.buckets.keys().cloned().collect();
                 let name = self.rng.pick(&names).unwrap().clone();
                 drop(self.apply(&Command::DeleteBucket { name }));
+            }
+            15 => {
+                let levels = [Pressure::None, Pressure::Pacing, Pressure::Refusing];
+                self.nodes.get_mut(&id).unwrap().pressure = levels[self.rng.below(3) as usize];
             }
             _ => {
                 let names: Vec<String> = meta.buckets.keys().cloned().collect();
@@ -524,6 +549,19 @@ impl World {
         self.nodes.values_mut().for_each(|node| node.paused_until_ms = 0);
     }
 
+    /// Runs until it has come to that, as it must within `most_ms`.
+    pub(crate) fn tick_until(&mut self, most_ms: u64, is_so: impl Fn(&Self) -> bool) {
+        let until = self.now_ms + most_ms;
+        while !is_so(self) {
+            assert!(self.now_ms < until, "it does not come to that");
+            self.tick();
+        }
+    }
+
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.leader.as_ref().map(|(id, _)| *id)
+    }
+
     /// Runs until nothing is on its way, as it must within `most_ms`.
     pub(crate) fn settle(&mut self, most_ms: u64) {
         let until = self.now_ms + most_ms;
@@ -544,7 +582,7 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let meta = self.meta();
-        let quiet = |bucket: &BucketInfo| bucket.vbs.iter().all(settee_cluster::VbPlan::is_quiet);
+        let quiet = |bucket: &BucketInfo| bucket.vbs.iter().all(VbPlan::is_quiet);
         meta.rebalance.is_none() && self.proposals.is_empty() && meta.buckets.values().all(quiet)
     }
 
@@ -576,7 +614,7 @@ impl World {
                 }
             }
         }
-        text + &format!("leader {:?}", self.leader.as_ref().map(|(id, _)| *id))
+        text + &format!("leader {:?}", self.leader())
     }
 
     /// After quiet every vBucket has all its copies, and they are the same.
@@ -596,6 +634,14 @@ impl World {
                 );
             }
         }
+    }
+
+    /// vBuckets that a node is active for, and those that it is about to be.
+    pub(crate) fn active_on(&self, node: NodeId) -> (usize, usize) {
+        let meta = self.meta();
+        let plans = || meta.buckets.values().flat_map(|bucket| bucket.vbs.iter());
+        let is_coming = |plan: &&VbPlan| matches!(plan.phase, VbPhase::Handover { to, .. } if to == node);
+        (plans().filter(|plan| plan.active() == Some(node)).count(), plans().filter(is_coming).count())
     }
 
     pub(crate) fn progress(&self) -> Option<settee_cluster::RebalanceProgress> {

@@ -3,11 +3,15 @@
 //! 1. The arena picks a slab whose items have room elsewhere in their class, and stops handing out its slots.
 //! 2. Its taken slots are listed. From then on they may be freed, but not reused, until step 5.
 //! 3. For each, the caller is told the vBucket that the header names. It locks that vBucket and calls
-//!    [`HashTable::relocate`](crate::hash_table::HashTable::relocate).
-//! 4. There, under the lock, the slot is believed only if it holds a published item with one reference that this
-//!    table has an entry for: then the table is the only holder, and nobody can become another. The item is copied, the
-//!    entry switched, the old slot freed. Anything else stays; a later round tries again.
+//!    [`HashTable::relocate`](crate::hash_table::HashTable::relocate), with the entry of the vBucket's queue for the same
+//!    item, unless that is lent to the flusher.
+//! 4. There, under the lock, the slot is believed only if it holds a published item with as many references as that entry
+//!    and the table's are: then these two are the only holders, and nobody can become another. The item is copied, the
+//!    entries switched, the old slot freed. Anything else stays; a later round tries again.
 //! 5. The drain ends: an empty slab is returned, any other used again.
+//!
+//! What waits for the disk has to be movable: where a bucket is filled as fast as its disk takes it, most of what is
+//! resident waits, and every slab has some of it.
 //!
 //! Does not decide when to run or how much; takes no lock of a vBucket itself.
 
@@ -17,7 +21,7 @@ mod tests;
 use base::VbId;
 
 use crate::arena::{Arena, Handle};
-use crate::item;
+use crate::item::{self, Found, ItemId};
 
 /// Slots listed at a time.
 const BATCH: usize = 64;
@@ -35,8 +39,14 @@ impl SparseSlot<'_> {
         std::ptr::eq(self.arena, arena)
     }
 
-    pub(crate) fn handle(&self) -> Handle {
-        self.handle
+    pub(crate) fn id(&self) -> ItemId {
+        ItemId(self.handle)
+    }
+
+    /// The item that was there a moment ago, if there was one.
+    pub(crate) fn look(&self) -> Option<Found<'_>> {
+        // SAFETY: the slot lies in a draining slab: it stays a slot of items and is not reused while we look.
+        unsafe { item::published_in_slot(self.arena, self.handle) }
     }
 }
 
@@ -69,8 +79,9 @@ pub struct Defragmenter {
 }
 
 impl Defragmenter {
-    /// One step that looks at and copies about `budget_bytes` bytes at most, and gives as many slabs back as that allows. `relocate` locks the vBucket and passes
-    /// the slot to its table; for a vBucket that does not exist (any more) it answers [`Relocated::Kept`].
+    /// One step that looks at and copies about `budget_bytes` bytes at most, and gives as many slabs back as that allows.
+    /// `relocate` locks the vBucket and passes the slot to its table; for a vBucket that does not exist (any more) it answers
+    /// [`Relocated::Kept`].
     pub fn step(
         &mut self,
         arena: &Arena,

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::hash_table::HashTable;
-use crate::item::{ItemMeta, ItemRef, NewItem, SharedValue};
+use crate::item::{ItemMeta, ItemPtr, ItemRef, NewItem, SharedValue};
 
 fn key(number: u32) -> Vec<u8> {
     format!("\0key-{number}").into_bytes()
@@ -73,7 +73,7 @@ impl Tables {
 
     fn defragment(&self, defragmenter: &mut Defragmenter, budget: usize) -> DefragReport {
         defragmenter.step(&self.arena, budget, &mut |vb, slot| match self.tables.get(usize::from(vb.get())) {
-            Some(table) => table.lock().relocate(&slot),
+            Some(table) => table.lock().relocate(&slot, None),
             None => Relocated::Kept,
         })
     }
@@ -136,6 +136,45 @@ fn items_that_others_hold_stay_where_they_are() {
     // What could not be emptied is not tried again at once, but soon.
     let moved: usize = (0..20).map(|_| tables.defragment(&mut defragmenter, usize::MAX).moved_items).sum();
     assert!(moved > 0);
+}
+
+#[test]
+fn what_a_queue_holds_as_well_moves_with_its_entry() {
+    let count = if cfg!(miri) { 3_000 } else { 20_000 };
+    let tables = Tables::new(1);
+    (0..count).for_each(|number| tables.put(number, 1, &[7; 60]));
+    let survivors: Vec<u32> = (0..count).step_by(10).collect();
+    let mut queue: HashMap<ItemId, ItemPtr> = HashMap::new();
+    for &number in &survivors {
+        let (key, table) = (key(number), tables.tables[0].lock());
+        let item = table.find(key_hash(&key), &key).unwrap();
+        queue.insert(item.id(), item.hold().unwrap());
+    }
+    // Every other one is in the queue only; of some of both kinds, in one slab, somebody reads the value.
+    let read: Vec<_> = survivors.iter().take(20).map(|&number| tables.share(number).unwrap().1).collect();
+    let is_gone = |number: u32| number % 20 != 10;
+    (0..count).filter(|&number| is_gone(number)).for_each(|number| tables.remove(number));
+    let before: Vec<ItemId> = queue.keys().copied().collect();
+    let committed = tables.arena.committed_bytes();
+    let mut defragmenter = Defragmenter::default();
+    let report = defragmenter.step(&tables.arena, usize::MAX, &mut |_, slot| {
+        tables.tables[0].lock().relocate(&slot, queue.get_mut(&slot.id()))
+    });
+    let moved = before.iter().filter(|id| queue[*id].id() != **id).count();
+    assert!(report.moved_items == moved && moved > survivors.len() / 2, "{moved} moved: {report:?}");
+    assert!(tables.arena.committed_bytes() < committed);
+    for held in queue.into_values() {
+        // SAFETY: of this arena.
+        let item = unsafe { held.get(&tables.arena) };
+        let found = tables.tables[0].lock().find(key_hash(item.key()), item.key()).map(ItemRef::id);
+        assert_eq!((item.value(), found.is_none_or(|found| found == item.id())), (&[7; 60][..], true));
+        // SAFETY: as above.
+        unsafe { held.release(&tables.arena) };
+    }
+    assert!(read.iter().all(|value| **value == [7; 60]));
+    drop(read);
+    tables.tables.iter().for_each(|table| drop(table.lock().take()));
+    assert_eq!(tables.arena.used_bytes(), 0, "as many references as before");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! The reader fills a bounded buffer, the feed empties it. Each side tells the other when it can go on: the reader wakes
 //! the feed's waiter when there is something after there was nothing; the feed asks for the reader when the buffer has
-//! become half empty, or empty for good.
+//! become half empty, or empty, which is what the reader waits for where memory is short.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,10 +14,32 @@ use parking_lot::Mutex;
 use super::{CursorGuard, FeedBatch, FeedEnd, FeedItem, FeedOptions, FeedSnapshot};
 use crate::notify::Waiter;
 
-/// Bytes at which a buffer counts as full; one read more may be in it.
-pub(super) const BUFFER_BYTES: usize = 768 << 10;
+/// Bytes in a buffer up to which there is more to be read.
+const REFILL_BYTES: usize = 384 << 10;
 /// Bytes per read, more or less.
-pub(super) const READ_BYTES: usize = 256 << 10;
+const READ_BYTES: usize = 256 << 10;
+/// The same where memory is short.
+const SHORT_READ_BYTES: usize = 64 << 10;
+
+/// How far ahead of its consumer a backfill reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReadAhead {
+    /// There is more to be read with so many bytes in the buffer, but not with more.
+    pub(super) refill_bytes: usize,
+    /// Bytes per read, more or less.
+    pub(super) read_bytes: usize,
+}
+
+impl ReadAhead {
+    /// Memory that is short is for whoever makes room: little is read at a time, and nothing before that is taken. That
+    /// little always: a copy elsewhere may be what makes room in the end.
+    pub(super) const fn of(is_short: bool) -> Self {
+        match is_short {
+            true => Self { refill_bytes: 0, read_bytes: SHORT_READ_BYTES },
+            false => Self { refill_bytes: REFILL_BYTES, read_bytes: READ_BYTES },
+        }
+    }
+}
 
 /// See the module header.
 pub(crate) struct Backfill {
@@ -141,7 +163,7 @@ impl Backfill {
         state.idle_since = now.mono_millis;
         let ends_snapshot = state.stage == Stage::Read && state.buffer.is_empty();
         let snapshot = state.snapshot.filter(|_| !std::mem::replace(&mut state.is_announced, true));
-        let call = ends_snapshot || (bytes_before > BUFFER_BYTES / 2 && state.bytes <= BUFFER_BYTES / 2);
+        let call = state.buffer.is_empty() || (bytes_before > REFILL_BYTES && state.bytes <= REFILL_BYTES);
         Ok((Taken::Batch(FeedBatch { snapshot, items, ends_snapshot }), call))
     }
 

@@ -14,7 +14,7 @@ use storage::{BackfillOptions, KvStore, Marks, Record, StoreError};
 
 use super::{
     AtCursor, FeedEnd, FeedItem, FeedOptions, FeedSnapshot,
-    backfill::{BUFFER_BYTES, Backfill, READ_BYTES, Stage},
+    backfill::{Backfill, ReadAhead, Stage},
 };
 use crate::{
     Bucket, StepReport, Work,
@@ -82,15 +82,19 @@ impl Bucket {
         let errors_before = shard.counters.backfill_errors.load(Ordering::Relaxed);
         self.make_way(shard, &mut backfiller, now);
         while self.begin_next(shard, &mut backfiller, now) {}
+        // The pools are told of it in the end.
+        let mut brought = 0;
         for place in &mut backfiller.places {
             let Some(source) = &mut place.source else { continue };
-            if place.job.progress(now).bytes > BUFFER_BYTES / 2 {
+            let ahead = ReadAhead::of(self.is_short_of_memory(brought));
+            if place.job.progress(now).bytes > ahead.refill_bytes {
                 continue;
             }
-            let read = self.read(shard, &place.job, source);
+            let read = self.read(shard, &place.job, source, ahead.read_bytes);
             let waiter = match read {
                 Ok(Read { items, is_last }) => {
                     report.items += items.len();
+                    brought += items.iter().map(FeedItem::bytes).sum::<usize>();
                     report.more = true;
                     if is_last {
                         place.source = None;
@@ -236,8 +240,14 @@ impl Bucket {
         Ok(())
     }
 
-    /// Reads on.
-    fn read(&self, shard: &Shard, job: &Backfill, source: &mut Source) -> Result<Read, FeedEnd> {
+    /// Reads on, about so many bytes.
+    fn read(
+        &self,
+        shard: &Shard,
+        job: &Backfill,
+        source: &mut Source,
+        read_bytes: usize,
+    ) -> Result<Read, FeedEnd> {
         let mut items = Vec::new();
         let collections = self.collections.load_full();
         let is_last = match source {
@@ -247,7 +257,7 @@ impl Bucket {
                         items.push(FeedItem::of_record(record, job.options.keys_only));
                     }
                 };
-                !disk.next(READ_BYTES, &mut visit).map_err(|error| failed(shard, &error))?
+                !disk.next(read_bytes, &mut visit).map_err(|error| failed(shard, &error))?
             }
             Source::Gathering(gather) => {
                 let wanted = |item: ItemRef<'_>| is_wanted(&job.options, &collections, item.key());
@@ -265,7 +275,7 @@ impl Bucket {
             }
             Source::Table(rest) => {
                 let mut bytes = 0;
-                while bytes < READ_BYTES
+                while bytes < read_bytes
                     && let Some(held) = rest.pop()
                 {
                     let item = FeedItem::of_held(held, &shard.arena, job.options.keys_only);

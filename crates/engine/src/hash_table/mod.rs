@@ -283,27 +283,32 @@ impl HashTable {
         found.map(|handle| self.item(handle))
     }
 
-    /// Moves an item of this vBucket out of a sparse slab if nobody but the table holds it.
-    pub fn relocate(&mut self, from: &SparseSlot) -> Relocated {
+    /// Moves an item of this vBucket out of a sparse slab if nobody holds it but the table and the vBucket's queue, whose
+    /// reference to it, if it has one, is `queued`: not lent to anybody, and under the same lock as the table.
+    pub fn relocate(&mut self, from: &SparseSlot, queued: Option<&mut ItemPtr>) -> Relocated {
+        let queued = queued.filter(|queued| queued.id() == from.id());
         if !from.is_in(&self.arena) {
             return Relocated::Kept;
         }
-        // SAFETY: the slot lies in a draining slab: it stays a slot of items and is not reused while we look.
-        let Some(key) = (unsafe { item::sole_published_key(&self.arena, from.handle()) }) else {
-            return Relocated::Kept;
-        };
-        // The one reference may be somebody else's, to an item this table does not know (any more).
-        let fragment = fragment_of(key_hash(key));
+        let Some(found) = from.look() else { return Relocated::Kept };
+        // References may be others', to an item this table does not know (any more).
+        let fragment = fragment_of(key_hash(found.key));
         let array = self.side(fragment);
-        let Some((bucket, slot)) = place_of(self.lines(array), fragment, from.handle().get()) else {
+        let place = place_of(self.lines(array), fragment, from.id().0.get());
+        if found.references != u8::from(place.is_some()) + u8::from(queued.is_some()) {
+            return Relocated::Kept;
+        }
+        // SAFETY: the item has as many references as it has places in the table and in the queue, so they are those; nobody
+        // else can take one, because that needs the table or the queue.
+        let Some((handle, bytes)) = (unsafe { item::move_item(&self.arena, from.id().0) }) else {
             return Relocated::Kept;
         };
-        // SAFETY: the item is in the table and has one reference, so that is the table's; nobody else can take one,
-        // because that needs the table.
-        let Some((handle, bytes)) = (unsafe { item::move_item(&self.arena, from.handle()) }) else {
-            return Relocated::Kept;
-        };
-        self.lines_mut(array)[bucket].set_handle(slot, handle.get());
+        if let Some((bucket, slot)) = place {
+            self.lines_mut(array)[bucket].set_handle(slot, handle.get());
+        }
+        if let Some(queued) = queued {
+            *queued = ItemPtr::from_handle(handle);
+        }
         Relocated::Moved(bytes)
     }
 

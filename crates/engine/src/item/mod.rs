@@ -27,7 +27,7 @@ pub(crate) use held::HeldItems;
 pub use new::NewItem;
 pub(crate) use reference::ItemLoan;
 pub use reference::{ItemPtr, SharedValue};
-pub(crate) use relocation::{move_item, sole_published_key, vb_in_slot};
+pub(crate) use relocation::{Found, move_item, published_in_slot, vb_in_slot};
 
 /// Bytes of the header, in front of expiry, key and value.
 pub const HEADER_BYTES: usize = 40;

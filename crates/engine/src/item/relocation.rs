@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use base::VbId;
+use base::{Seqno, VbId};
 
 use super::{ItemRef, NewItem, REFERENCES_MASK};
 use crate::arena::{Arena, Handle};
@@ -16,24 +16,35 @@ pub(crate) unsafe fn vb_in_slot(arena: &Arena, handle: Handle) -> VbId {
     unsafe { ItemRef::new(arena, handle) }.vb()
 }
 
-/// The key in a slot, if it holds a published item with exactly one reference.
+/// What the header in a slot says of the item that is there.
+pub(crate) struct Found<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) seqno: Seqno,
+    /// How many references there were at the time.
+    pub(crate) references: u8,
+    /// Superseded while still queued: not in the table any more.
+    pub(crate) is_stale: bool,
+}
+
+/// The published item in a slot, if there is one. Whether it is still there is up to whoever knows who holds it.
 ///
 /// # Safety
 /// As for [`vb_in_slot`]; and for as long as the key is used, the slab stays draining.
-pub(crate) unsafe fn sole_published_key(arena: &Arena, handle: Handle) -> Option<&[u8]> {
+pub(crate) unsafe fn published_in_slot(arena: &Arena, handle: Handle) -> Option<Found<'_>> {
     // SAFETY: as in `vb_in_slot`.
     let item = unsafe { ItemRef::new(arena, handle) };
-    // Acquire: pairs with the Release of `publish`, so that all of the item is visible. Should the reference be
-    // dropped meanwhile, the bytes stay as they are: free slots of a draining slab are not reused.
+    // Acquire: pairs with the Release of `publish`, so that all of the item is visible, and with that of whoever gave a
+    // reference back. Should all be dropped meanwhile, the bytes stay as they are: free slots of a draining slab are not reused.
     let references = item.header.references.load(Ordering::Acquire) & REFERENCES_MASK;
-    (references == 1).then(|| item.key())
+    let found = || Found { key: item.key(), seqno: item.seqno(), references, is_stale: item.is_stale() };
+    (references > 0).then(found)
 }
 
-/// Copies an item into another slot, frees the old one and returns the new one with the bytes copied. `None` when
-/// there is no memory.
+/// Copies an item into another slot, with as many references as it has, frees the old one and returns the new one with
+/// the bytes copied. `None` when there is no memory.
 ///
 /// # Safety
-/// The item is published, the caller owns its only reference, and nobody else looks at more than its header.
+/// The item is published, the caller owns all of its references, and nobody else looks at more than its header.
 pub(crate) unsafe fn move_item(arena: &Arena, from: Handle) -> Option<(Handle, usize)> {
     // SAFETY: alive by the caller's promise.
     let old = unsafe { ItemRef::new(arena, from) };
@@ -46,8 +57,8 @@ pub(crate) unsafe fn move_item(arena: &Arena, from: Handle) -> Option<(Handle, u
     unsafe { moved.as_ref().value_start().copy_from_nonoverlapping(value.as_ptr(), value.len()) };
     let bytes = old.bytes();
     // A free slot reads as "not published".
-    from_header.references.store(0, Ordering::Relaxed);
-    // SAFETY: the caller's only reference is given up here.
+    let references = from_header.references.swap(0, Ordering::Relaxed) & REFERENCES_MASK;
+    // SAFETY: the caller's references, which are all there are, are given up here.
     unsafe { arena.free(from) };
-    Some((moved.publish(), bytes))
+    Some((moved.publish_with(references), bytes))
 }

@@ -2,24 +2,27 @@
 //! lock or thread; [`crate::admission`] is its place in a bucket.
 //!
 //! While pressure is above its threshold a mutation costs *credit*, in bytes. Credit comes at the rate at which the disk has
-//! lately been draining ([`DrainRate`]), times a factor that falls from two at the threshold to nothing at the limit: in the
-//! middle intake is what drains, and pressure stays where it is. Whoever finds no credit waits in a queue that gives
-//! connections their turns by bytes ([`queue`]).
+//! lately been draining ([`rate`]), times a factor that falls from two at the threshold to nothing at the limit: in the
+//! middle intake is what drains, and pressure stays where it is. Where it is space on disk that is short it is no more than
+//! compaction keeps up with ([`space`]). Whoever finds no credit waits in a queue that gives connections their turns by bytes
+//! ([`queue`]).
 //!
 //! Invariants: nobody waits longer than [`WAIT_MILLIS_MAX`], whatever happens to the disk; what was granted once is
 //! executed or forgotten, never granted twice; below the threshold nobody waits at all. Which mutations are paced, and that
 //! deletions never are, is not decided here.
 
-mod drain;
 mod queue;
+mod rate;
+mod space;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
 use crate::notify::Waiter;
-pub(crate) use drain::DrainRate;
 use queue::Queue;
+use rate::MeasuredRate;
+use space::SpacePacer;
 
 /// The longest that a mutation is held back. Clients give up after 2.5 seconds by default, on what they sent over one
 /// connection in order.
@@ -36,7 +39,7 @@ const RATE_MIN: f64 = 64.0 * 1024.0;
 const RATE_UNKNOWN: f64 = 4.0 * 1024.0 * 1024.0;
 
 /// How things stand, as the bucket sees them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     /// Bytes that have been synced, ever.
     pub(crate) drained: u64,
@@ -46,6 +49,10 @@ pub(crate) struct Load {
     pub(crate) pressure: f64,
     /// Bytes left until the limit.
     pub(crate) room: u64,
+    /// The same as pressure, of space on disk; the limit is where compaction has to gain on writers.
+    pub(crate) space: f64,
+    /// Bytes that compaction has reclaimed, ever.
+    pub(crate) reclaimed: u64,
 }
 
 /// What becomes of a mutation.
@@ -67,7 +74,8 @@ fn name_of(waiter: Waiter) -> Name {
 /// See the module header.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    drain: DrainRate,
+    drain: MeasuredRate,
+    space: SpacePacer,
     queue: Queue,
     /// Granted and not taken up, with the time of the grant.
     granted: BTreeMap<Name, u64>,
@@ -88,20 +96,22 @@ impl Pacer {
         // Several threads look at the clock, and come here in any order.
         let now_millis = now_millis.max(self.credited_at);
         self.drain.observe(now_millis, load.drained, load.backlog);
+        self.space.observe(now_millis, load.reclaimed, load.space);
         // Lower than where it began, so that it does not begin and end with every batch.
         if now_millis.saturating_sub(self.swept_at) >= GRANT_MILLIS_MAX {
             self.swept_at = now_millis;
             self.queue.forget_before(now_millis.saturating_sub(GRANT_MILLIS_MAX));
             self.granted.retain(|_, at| now_millis.saturating_sub(*at) <= GRANT_MILLIS_MAX);
         }
-        self.is_paced = load.pressure > if self.is_paced { -0.2 } else { 0.0 };
+        self.is_paced = load.pressure.max(load.space) > if self.is_paced { -0.2 } else { 0.0 };
         if !self.is_paced {
             self.credit = 0.0;
             self.credited_at = now_millis;
             return self.release_all(now_millis);
         }
         let factor = (2.0 * (1.0 - load.pressure)).clamp(0.0, 2.0);
-        self.rate = self.drain.known().unwrap_or(RATE_UNKNOWN).max(RATE_MIN) * factor;
+        let by_memory = self.drain.known().unwrap_or(RATE_UNKNOWN).max(RATE_MIN) * factor;
+        self.rate = by_memory.min(self.space.rate(load.space, self.drain.known()));
         let millis = now_millis.saturating_sub(self.credited_at) as f64;
         self.credited_at = now_millis;
         self.credit = (self.credit + self.rate * millis / 1e3).min(self.rate * SAVED_MILLIS / 1e3);
@@ -171,6 +181,11 @@ impl Pacer {
     /// Bytes per second that the disk takes.
     pub(crate) fn drain_rate(&self) -> u64 {
         self.drain.known().unwrap_or_default() as u64
+    }
+
+    /// Bytes per second that compaction reclaims when it has to.
+    pub(crate) fn reclaim_rate(&self) -> u64 {
+        self.space.reclaim_rate()
     }
 
     /// Bytes per second that are taken in; `None` while there is no bound.

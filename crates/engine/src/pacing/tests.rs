@@ -78,7 +78,14 @@ impl World {
         if self.now.is_multiple_of(5) {
             let pressure = (self.dirty as f64 - THRESHOLD as f64) / (LIMIT - THRESHOLD) as f64;
             let room = LIMIT.saturating_sub(self.dirty);
-            let load = Load { drained: self.drained, backlog: self.dirty, pressure, room };
+            let load = Load {
+                drained: self.drained,
+                backlog: self.dirty,
+                pressure,
+                room,
+                space: f64::NEG_INFINITY,
+                reclaimed: 0,
+            };
             for waiter in self.pacer.observe(self.now, &load) {
                 let client = waiter.connection as usize;
                 let at = self.clients[client].waiting.iter().position(|entry| entry.0 == waiter.ticket);
@@ -207,7 +214,14 @@ fn idle_drains_and_ends_pacing() {
 #[test]
 fn whoever_is_gone_is_forgotten() {
     let mut pacer = Pacer::default();
-    let load = |pressure| Load { drained: 0, backlog: 100, pressure, room: 1_000 };
+    let load = |pressure| Load {
+        drained: 0,
+        backlog: 100,
+        pressure,
+        room: 1_000,
+        space: f64::NEG_INFINITY,
+        reclaimed: 0,
+    };
     pacer.observe(0, &load(1.0));
     let waiter = |ticket| Waiter { worker: 0, connection: 1, ticket };
     assert_eq!(pacer.ask(1, waiter(1), 100), Answer::Wait);

@@ -89,6 +89,12 @@ impl VBucket {
         self.following.snapshots.open().map_or(self.high_seqno, |open| open.start)
     }
 
+    /// What comes in is history: it is a copy in the making, or far enough behind to be told from disk. That comes as fast as
+    /// the active reads it, and nobody waits for any of it: it may fill no more of the memory than it is given.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.following.is_partial || self.following.snapshots.open().is_some_and(|open| open.from_disk)
+    }
+
     /// What it holds cannot become whole by what is still to come: a prepare that cannot be read can be neither committed
     /// nor acknowledged, and one that is missing is told of only once.
     pub(crate) fn is_damaged_copy(&self) -> bool {

@@ -17,10 +17,10 @@ impl Bucket {
     /// Begins a stream of a term, in place of the one before.
     ///
     /// # Errors
-    /// `NotMyVbucket` when the vBucket is no replica of that term, `TemporaryFailure` when what is damaged beyond use could
-    /// not be dropped.
+    /// `NotMyVbucket` when the vBucket is no replica of that term, `TemporaryFailure` while what is no use is still to be
+    /// dropped ([`crate::Work::Flush`]).
     pub fn replica_begin(&self, vb: VbId, term: u64, now: Now) -> Result<ReplicaStart, Status> {
-        let (slot, _) = self.slot(vb)?;
+        let (slot, shard) = self.slot(vb)?;
         let is_damaged = {
             let v = slot.vb.lock();
             check_follower(&v, term)?;
@@ -28,10 +28,16 @@ impl Bucket {
         };
         if is_damaged {
             // The active has what it lacks.
-            self.reset_replica(vb, term, now)?;
+            self.want_reset(vb, (VbRole::Replica, term), now)?;
         }
+        let mut after = self.aftermath(shard);
         let mut v = slot.vb.lock();
         check_follower(&v, term)?;
+        if shard.to_reset.lock().contains_key(&vb) {
+            // What was to go of one that is a replica again may be noted without the flusher's having been called.
+            after.flush();
+            return Err(Status::TemporaryFailure);
+        }
         let inflow = v.following.begin(vb);
         if v.following.snapshots.open().is_some_and(|open| open.start == v.high_seqno) {
             // Nothing of it has come: what is asked for now may be told in another one, which may end earlier.
@@ -78,21 +84,20 @@ impl Bucket {
     }
 
     /// The active's history goes only up to `to` with the copy. Where it has more, it is dropped altogether, and what comes
-    /// then builds a new one. Returns what the copy goes on from. The inflow is void then.
+    /// then builds a new one. The inflow is void then. Waits for no disk: [`Bucket::replica_begin`] refuses until it is done.
     ///
     /// # Errors
-    /// `NotMyVbucket` when the inflow is void; `TemporaryFailure` when the disk refuses.
-    pub fn replica_rollback(&self, inflow: Inflow, to: Seqno, now: Now) -> Result<Seqno, Status> {
+    /// `NotMyVbucket` when the inflow is void.
+    pub fn replica_rollback(&self, inflow: Inflow, to: Seqno, now: Now) -> Result<(), Status> {
         let term = {
             let (mut v, _) = self.follower(inflow)?;
             v.following.shut();
             if v.high_seqno <= to && v.high_seqno > Seqno(0) {
-                return Ok(v.high_seqno);
+                return Ok(());
             }
             v.term
         };
-        self.reset_replica(inflow.vb, term, now)?;
-        Ok(Seqno(0))
+        self.want_reset(inflow.vb, (VbRole::Replica, term), now)
     }
 
     /// A snapshot begins, or the open one goes on. An empty one says to a copy with nothing in it that this is all there is.

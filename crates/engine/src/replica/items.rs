@@ -13,7 +13,7 @@ use crate::{
     ops::item_bytes,
     prepares::{Outcome, version_of},
     shard::Env,
-    system_events::SystemEvent,
+    system_events::{Happening, SystemEvent},
     vbucket::VBucket,
 };
 
@@ -29,7 +29,7 @@ impl Bucket {
         let (slot, shard) = self.slot(inflow.vb)?;
         let env = Env { shard, kind: self.options.kind, now };
         let mut after = self.aftermath(shard);
-        let commits = {
+        let (commits, is_history) = {
             let (mut v, _) = self.follower(inflow)?;
             if item.seqno <= v.high_seqno {
                 return Ok(());
@@ -41,16 +41,18 @@ impl Bucket {
                 v.note_damage(&env, &mut after);
                 return Err(Status::Invalid.into());
             }
-            match item.kind {
+            let is_history = v.is_catching_up();
+            let commits = match item.kind {
                 ReplicaKind::Commit { prepared } => {
                     Some(v.pending.hold(&env, prepared).ok_or(Status::TemporaryFailure)?)
                 }
                 _ => None,
-            }
+            };
+            (commits, is_history)
         };
         // Made without the lock: values may be large. Nobody else changes what a replica holds meanwhile but who voids the
         // inflow.
-        let new = self.replica_version(&env, inflow.vb, item, commits.as_ref());
+        let new = self.replica_version(&env, inflow.vb, item, commits.as_ref(), is_history);
         commits.into_iter().for_each(|held| shard.release(held));
         let new = new?;
         let mut v = slot.vb.lock();
@@ -67,7 +69,12 @@ impl Bucket {
         vb: VbId,
         item: &ReplicaItem<'_>,
         commits: Option<&ItemPtr>,
+        is_history: bool,
     ) -> Result<Option<NewItem<'e>>, Refusal> {
+        let admit = |bytes: usize, frees: bool| match is_history && self.holds_back_history(env, bytes) {
+            true => Err(Status::TemporaryFailure),
+            false => self.admit_replica(env, bytes, frees),
+        };
         let kind = match item.kind {
             ReplicaKind::Advance => return Ok(None),
             ReplicaKind::Mutation | ReplicaKind::System { deleted: false } => RecordKind::Document,
@@ -78,14 +85,14 @@ impl Bucket {
             ReplicaKind::Abort { .. } => RecordKind::Abort,
             ReplicaKind::Commit { .. } => {
                 let prepare = commits.map(|held| env.shard.item(held)).ok_or(Status::Internal)?;
-                self.admit_replica(env, item_bytes(item.key, prepare.value().len()), true)?;
+                admit(item_bytes(item.key, prepare.value().len()), true)?;
                 return Ok(Some(version_of(env, prepare).ok_or_else(|| self.out_of_memory())?));
             }
         };
         let prepared = if let ReplicaKind::Abort { prepared } = item.kind { prepared } else { Seqno(0) };
         let prepared = prepared.get().to_le_bytes();
         let value = if kind == RecordKind::Abort { &prepared[..] } else { item.value };
-        self.admit_replica(env, item_bytes(item.key, value.len()), kind.frees_space())?;
+        admit(item_bytes(item.key, value.len()), kind.frees_space())?;
         let meta = ItemMeta {
             vb,
             cas: item.cas,
@@ -160,14 +167,20 @@ impl VBucket {
                 if is_lost {
                     self.give_up_lost(env.shard, key);
                 }
-                if let ReplicaKind::Commit { prepared } = item.kind {
+                let outcome = if let ReplicaKind::Commit { prepared } = item.kind {
                     self.checkpoint.note_commit(prepared);
-                }
-                self.close_prepare_of(key, Outcome::Committed(item.seqno), env.now, after);
+                    Outcome::Committed(item.seqno)
+                } else {
+                    self.outcome_by(env, key, (item.seqno, item.cas))
+                };
+                self.close_prepare_of(key, outcome, env.now, after);
                 if matches!(item.kind, ReplicaKind::System { .. })
                     && let Some(event) = SystemEvent::decode(item.value)
                 {
                     self.events.follow(event.manifest_uid, item.seqno);
+                    if let Happening::CollectionEnd { collection, .. } = event.what {
+                        self.close_prepares_in(env, collection, after);
+                    }
                 }
             }
             (_, None) => self.advance(env, item.seqno, after),

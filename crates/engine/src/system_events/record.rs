@@ -162,7 +162,11 @@ impl VBucket {
         }
         let old = self.table.find(key.hash, key.key.encoded()).map(Current::of);
         let version = Version { cas: None, rev: EVENT_REV, durable: None };
-        self.put(env, key, old.as_ref(), item, version, after).map(|_| ())
+        self.put(env, key, old.as_ref(), item, version, after)?;
+        if let Happening::CollectionEnd { collection, .. } = event.what {
+            self.close_prepares_in(env, collection, after);
+        }
+        Ok(())
     }
 
     /// Records what the events in `found`, all that there are, do not tell of a manifest.

@@ -59,8 +59,9 @@ const GRACE_MILLIS: u64 = 5_000;
 const ROUNDS_MAX: u32 = 2_000;
 /// On a full disk with less than this, deletions have too little to free.
 const ENOUGH_TO_HEAL: u64 = 8 << 20;
-/// What is run unless told otherwise: two at random, and those in which a full disk was not healed once.
-const SEEDS: [u64; 5] = [6, 7, 11, 12, 24];
+/// What is run unless told otherwise: two at random, those in which a full disk was not healed once, and those in which the log's
+/// buffers, and what was read ahead for followers, passed the quota.
+const SEEDS: [u64; 7] = [6, 7, 11, 12, 24, 1003, 2206];
 /// So few dirty bytes are no reason to refuse a write.
 const FEW_DIRTY_BYTES: u64 = 1 << 20;
 
@@ -287,7 +288,7 @@ impl World {
     fn check_reason(&self) {
         let stats = self.rig.bucket.stats();
         let short = stats.mem_used > stats.mem_high_wat || stats.diskqueue_bytes > FEW_DIRTY_BYTES;
-        let reason = (self.rig.bucket.shortage(), self.rig.bucket.disk_shortage());
+        let reason = self.rig.bucket.shortage(self.rig.now());
         let (used, dirty) = (stats.mem_used, stats.diskqueue_bytes);
         assert!(
             short || self.is_full || self.is_dead,
@@ -450,13 +451,14 @@ impl World {
     fn give_space(&mut self) {
         self.disks.iter().for_each(|disk| disk.fs.set_capacity(None));
         let mut rounds = 0;
-        // Until compaction has taken back what it keeps for itself, nothing else is written.
-        while self.is_full && self.rig.bucket.disk_shortage().is_some() {
+        // Until compaction has taken back what it keeps for itself, nothing else is written. A store of which nothing was
+        // written since compaction gave that up has not noticed.
+        while self.is_full {
             rounds += 1;
             assert!(rounds < ROUNDS_MAX, "the disk has space again: {:?}", self.rig.bucket.stats());
             self.background();
+            self.is_full = self.rig.bucket.disk_shortage().is_some();
         }
-        self.is_full = false;
     }
 
     fn heal_by_deletions(&mut self) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use storage::{FaultFs, Fs, KvStore, Options};
+use storage::{FaultFs, Fs, KvStore, Options, StoreError};
 
 use super::MemStore;
 
@@ -78,6 +78,15 @@ impl FaultDisk {
         Self { fs, seen, options }
     }
 
+    /// Opens the store on it.
+    ///
+    /// # Errors
+    /// Where there is no space even for that.
+    pub(crate) fn try_open(&self) -> Result<Arc<dyn KvStore>, StoreError> {
+        let (seen, options) = (Arc::clone(&self.seen), self.options.clone());
+        Ok(Arc::new(storage::open(Path::new("/shard"), seen, options)?))
+    }
+
     /// Flips a bit of a value wherever it lies on the disk; says in how many places that was.
     pub(crate) fn damage(&self, value: &[u8]) -> usize {
         let segments = (0..100).map(|number| format!("/shard/{number:08}.seg"));
@@ -92,8 +101,7 @@ impl FaultDisk {
 
 impl Disk for FaultDisk {
     fn open(&self) -> Arc<dyn KvStore> {
-        let (seen, options) = (Arc::clone(&self.seen), self.options.clone());
-        Arc::new(storage::open(Path::new("/shard"), seen, options).unwrap())
+        self.try_open().unwrap()
     }
 
     fn crash(&self) {

@@ -269,6 +269,7 @@ impl KvStore for MemStore {
         }
         // Metadata is synced with everything before it.
         inner.synced = inner.written.clone();
+        inner.stats.syncs += 1;
         Ok(())
     }
 

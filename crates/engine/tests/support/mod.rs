@@ -12,6 +12,7 @@
 mod disk;
 mod mem_store;
 pub(crate) mod model;
+pub(crate) mod numbered;
 pub(crate) mod pipe;
 
 use std::sync::Arc;

@@ -41,7 +41,14 @@ impl Pipe {
     /// Connects; what the replica has too much of is rolled back. `None` when the active does not feed.
     pub(crate) fn connect(active: &Rig, replica: &Rig, node: NodeId, term: u64) -> Option<Self> {
         for _ in 0..2 {
-            let start = replica.bucket.replica_begin(VB, term, replica.now()).unwrap();
+            let start = match replica.bucket.replica_begin(VB, term, replica.now()) {
+                Err(Status::TemporaryFailure) => {
+                    // It is to be emptied first, which is the flusher's work.
+                    assert_eq!(replica.bucket.flush(0, replica.now()).failed, None);
+                    replica.bucket.replica_begin(VB, term, replica.now()).unwrap()
+                }
+                start => start.unwrap(),
+            };
             let history = active.bucket.vb_history(VB).unwrap();
             let through = match start.start {
                 Seqno(0) => history.prepared,

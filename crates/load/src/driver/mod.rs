@@ -46,8 +46,6 @@ use timer::Timer;
 const READ_BYTES: usize = 256 * 1024;
 /// After this long without any reply the server is taken to be stuck.
 const STALL: Duration = Duration::from_secs(30);
-/// After this long with "temporary failure" as the only answer there is no hope left.
-const HOPE: Duration = Duration::from_secs(120);
 /// What was due before the end of an open loop may still be sent for this long.
 const GRACE: Duration = Duration::from_secs(5);
 /// Marks the timer among what has happened; connections have their numbers.
@@ -127,6 +125,8 @@ pub struct Phase {
     pub validate: bool,
     /// An answer that takes longer breaks the connection.
     pub timeout: Option<Duration>,
+    /// After this long with "temporary failure" as the only answer there is no hope left.
+    pub hope: Duration,
     /// What a broken connection means.
     pub on_break: OnBreak,
     /// Where each thread writes a row per operation, with the number of its part behind the name.
@@ -163,6 +163,7 @@ impl Phase {
             stamped: false,
             validate: false,
             timeout: None,
+            hope: Duration::from_secs(120),
             on_break: OnBreak::Fail,
             journal: None,
             interval: Duration::from_secs(1),
@@ -184,6 +185,15 @@ impl Phase {
     fn rng(&self, part: Part) -> fastrand::Rng {
         fastrand::Rng::with_seed(mix(self.seed ^ mix(part.index + 1)))
     }
+}
+
+/// How far a phase is.
+#[derive(Clone, Copy, Debug)]
+pub struct Advance<'a> {
+    /// Operations carried out so far.
+    pub done: u64,
+    /// What the server has said just now of why it could not do something yet.
+    pub reason: Option<&'a str>,
 }
 
 /// Connections and buffers of one part of a run; runs one phase after the other.
@@ -244,16 +254,20 @@ impl Driver {
         self.connections.iter().filter_map(|connection| Some(connection.stream.as_ref()?.as_raw_fd()))
     }
 
-    /// Runs a phase alone and at once; `progress` hears the running total about ten times a second.
+    /// Runs a phase alone and at once; `progress` hears about ten times a second how far it is.
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn run_all(&mut self, phase: &Phase, mut progress: impl FnMut(&Tally)) -> Result<Tally, LoadError> {
+    pub fn run_all(
+        &mut self,
+        phase: &Phase,
+        mut progress: impl FnMut(Advance<'_>),
+    ) -> Result<Tally, LoadError> {
         let phase = Phase { interval: Duration::from_millis(100), ..phase.clone() };
         let mut total = Tally::default();
         let mut sink = |interval: Interval| {
             total.merge(&interval.tally);
-            progress(&total);
+            progress(Advance { done: total.done(), reason: interval.tally.main_reason() });
         };
         self.run(&phase, Instant::now(), &Control::new(0.0), &mut sink)?;
         Ok(total)
@@ -462,8 +476,9 @@ impl Patience {
                 return Err(LoadError::Stalled(STALL.as_secs(), in_flight));
             }
         }
-        if now - self.last_finish > HOPE.as_nanos() as u64 {
-            return Err(LoadError::NoProgress(HOPE.as_secs()));
+        let hope = run.phase.hope;
+        if now - self.last_finish > hope.as_nanos() as u64 {
+            return Err(LoadError::NoProgress { seconds: hope.as_secs(), reason: run.reason.clone() });
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub(super) struct Run<'a> {
     pub(super) answers: u64,
     /// Operations that have ended.
     pub(super) finished: u64,
+    /// What the server said last of why it could not do something yet.
+    pub(super) reason: Option<String>,
     protocol: Protocol,
     /// Replies may overtake each other and say by their number what they answer.
     unordered: bool,
@@ -95,6 +97,7 @@ impl<'a> Run<'a> {
             paused: 0,
             answers: 0,
             finished: 0,
+            reason: None,
             protocol: target.protocol,
             unordered: target.is_unordered(),
             homes,
@@ -345,10 +348,14 @@ impl<'a> Run<'a> {
         // What was never sent has not begun either.
         let has_begun = writes(job.op) && job.sent > 0;
         let Some(ledger) = self.ledger.as_mut().filter(|_| has_begun) else { return };
-        let ended = match class {
-            Class::Success => Ended::Applied,
-            Class::Miss => Ended::Refused,
-            Class::Failure => Ended::Unknown,
+        let ended = match (class, job.verb) {
+            (Class::Success, _) => Ended::Applied,
+            (Class::Miss, _) => Ended::Refused,
+            // It had come no further than to read, or to be sent away.
+            (Class::Failure, Verb::Get | Verb::GetCas) => Ended::Refused,
+            (Class::Failure, _) if !job.in_flight => Ended::Refused,
+            (Class::Failure, Verb::SetCas) => Ended::UnknownUntilNext,
+            (Class::Failure, _) => Ended::Unknown,
         };
         ledger.end(job.index, job.version as u32, job.op == Op::Delete, ended, now);
     }
@@ -370,6 +377,7 @@ impl<'a> Run<'a> {
         if job.sent == 0 {
             job.sent = now;
         }
+        job.in_flight = true;
         job.number = connection.number;
         connection.claimed |= self.protocol.claims_connection(job.verb);
         connection.number = connection.number.wrapping_add(self.protocol.numbers(job.verb, job.keys.len()));
@@ -459,7 +467,7 @@ impl<'a> Run<'a> {
                     Parsed::Broken(reason) => return Err(reason),
                     Parsed::Part(key, outcome, length) => {
                         if let Some(job) = connection.pending.get_mut(place) {
-                            self.take_part(job, key, &outcome, now);
+                            self.take_part(job, key, outcome, now);
                         }
                         used += length;
                     }
@@ -489,7 +497,7 @@ impl<'a> Run<'a> {
     }
 
     /// Notes what has become of one key of a multi-get.
-    fn take_part(&mut self, job: &mut Job, key: usize, outcome: &Outcome<'_>, now: u64) {
+    fn take_part(&mut self, job: &mut Job, key: usize, outcome: Outcome<'_>, now: u64) {
         match outcome {
             Outcome::Hit(value, _) => {
                 job.parts.found += 1;
@@ -501,10 +509,23 @@ impl<'a> Run<'a> {
                     self.check(&one, value, now);
                 }
             }
-            Outcome::Temporary => job.parts.temporary = true,
+            Outcome::Temporary(reason) => {
+                job.parts.temporary = true;
+                self.hear(reason);
+            }
             Outcome::Moved(_) => job.parts.moved = true,
             _ => {}
         }
+    }
+
+    /// Keeps what the server says of why it cannot do something yet.
+    fn hear(&mut self, reason: Option<String>) {
+        let Some(reason) = reason else { return };
+        match self.tally.reasons.get_mut(&reason) {
+            Some(count) => *count += 1,
+            None => _ = self.tally.reasons.insert(reason.clone(), 1),
+        }
+        self.reason = Some(reason);
     }
 
     /// What a reply means for its operation: the end, another request, or another try.
@@ -519,7 +540,8 @@ impl<'a> Run<'a> {
     ) {
         let outcome = match outcome {
             Outcome::Many if job.parts.moved => Outcome::Moved(&[]),
-            Outcome::Many if job.parts.temporary => Outcome::Temporary,
+            // Why was heard with its parts.
+            Outcome::Many if job.parts.temporary => Outcome::Temporary(None),
             other => other,
         };
         let class = match outcome {
@@ -553,8 +575,10 @@ impl<'a> Run<'a> {
                 }
                 Class::Miss
             }
-            Outcome::Temporary => {
+            Outcome::Temporary(reason) => {
                 self.tally.temporary += 1;
+                self.hear(reason);
+                job.in_flight = false;
                 self.paused += usize::from(connection.paused_until.is_none());
                 connection.pause(now);
                 connection.retry.push_back(job);
@@ -562,6 +586,7 @@ impl<'a> Run<'a> {
             }
             Outcome::Moved(map) => {
                 self.tally.moved += 1;
+                job.in_flight = false;
                 if job.moves < MOVES_MAX {
                     job.moves += 1;
                     self.moved.push(job);

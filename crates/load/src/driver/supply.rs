@@ -46,6 +46,8 @@ pub(super) struct Job {
     pub(super) parts: Parts,
     /// How often a node has said that its vBucket is elsewhere.
     pub(super) moves: u16,
+    /// Its last request has not been answered. Those before were refused.
+    pub(super) in_flight: bool,
 }
 
 /// What has come of a multi-get so far.
@@ -243,6 +245,7 @@ impl Supply {
             keys,
             parts: Parts::default(),
             moves: 0,
+            in_flight: false,
         })
     }
 

@@ -4,11 +4,14 @@ use super::*;
 use crate::keys::KeyForm;
 use crate::values::{Dataset, ValueKind};
 use crate::wire::Protocol;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why the test's server refuses, where it does.
+const REFUSAL: &str = "the disk is full";
 
 /// What the test's server does beyond storing.
 #[derive(Default)]
@@ -21,10 +24,13 @@ struct Mischief {
     disown_every: u64,
     /// The connection is closed with every so many writes, before their reply.
     close_every: u64,
+    /// What came with those is carried out after the next write of its key.
+    is_late: bool,
 }
 
 struct Server {
     store: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    late: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     writes: AtomicU64,
     reads: AtomicU64,
     disowned: AtomicU64,
@@ -36,7 +42,8 @@ fn serve(mischief: Mischief) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let [writes, reads, disowned] = [const { AtomicU64::new(0) }; 3];
-    let server = Server { store: Mutex::default(), writes, reads, disowned, mischief };
+    let (store, late) = (Mutex::default(), Mutex::default());
+    let server = Server { store, late, writes, reads, disowned, mischief };
     let server = Arc::new(server);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -77,7 +84,8 @@ impl Server {
             every > 0 && (counter.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every)
         };
         let mut store = self.store.lock().expect("the map");
-        Some(match opcode {
+        let mut late = self.late.lock().expect("what is late");
+        let answer = match opcode {
             0 if due(&self.disowned, self.mischief.disown_every) => (7, 0, b"Not my vBucket".to_vec()),
             0 => match store.get(key) {
                 None => (1, 0, b"Not found".to_vec()),
@@ -91,9 +99,12 @@ impl Server {
             },
             1 if due(&self.writes, self.mischief.refuse_every.max(self.mischief.close_every)) => {
                 if self.mischief.close_every > 0 {
+                    if self.mischief.is_late {
+                        late.insert(key.to_vec(), value.to_vec());
+                    }
                     return None;
                 }
-                (0x86, 0, b"Temporary failure".to_vec())
+                (0x86, 0, format!(r#"{{"error":{{"context":"{REFUSAL}"}}}}"#).into_bytes())
             }
             2 if store.contains_key(key) => (2, 0, Vec::new()),
             3 if !store.contains_key(key) => (1, 0, Vec::new()),
@@ -103,7 +114,13 @@ impl Server {
             }
             4 => (u8::from(store.remove(key).is_none()), 0, Vec::new()),
             _ => (0x81, 0, Vec::new()),
-        })
+        };
+        if matches!((opcode, answer.0), (1..=4, 0))
+            && let Some(value) = late.remove(key)
+        {
+            store.insert(key.to_vec(), value);
+        }
+        Some(answer)
     }
 }
 
@@ -159,8 +176,23 @@ fn temporary_failures_are_retried_until_stored() {
     let stored = driver.run_all(&fill(500), |_| ()).expect("a phase");
     assert_eq!((stored.ok(), stored.failed()), (500, 0));
     assert_eq!(stored.temporary, 10, "one in fifty attempts");
+    assert_eq!(stored.reasons, BTreeMap::from([(REFUSAL.to_owned(), 10)]));
     let each = driver.run_all(&read(500), |_| ()).expect("a phase");
     assert_eq!((each.ok(), each.corrupt), (500, 0));
+}
+
+#[test]
+fn a_server_without_room_is_quoted() {
+    let mut driver = driver(&serve(Mischief { refuse_every: 1, ..Mischief::default() }), 2);
+    let phase = Phase { hope: Duration::from_millis(300), ..fill(100) };
+    let mut heard = Vec::new();
+    let hopeless = driver.run_all(&phase, |advance| {
+        assert_eq!(advance.done, 0);
+        heard.extend(advance.reason.map(str::to_owned));
+    });
+    let said = hopeless.expect_err("nothing was stored").to_string();
+    assert!(said.contains("temporary failure") && said.ends_with(REFUSAL), "{said}");
+    assert!(!heard.is_empty() && heard.iter().all(|reason| reason == REFUSAL), "{heard:?}");
 }
 
 #[test]
@@ -283,5 +315,8 @@ fn validation_passes_an_honest_server_and_sees_a_damaged_value() {
     let mut breaking = driver(&serve(Mischief { close_every: 97, ..Mischief::default() }), 3);
     let broken = Phase { on_break: OnBreak::Reconnect, ..phase(50) };
     let tally = breaking.run_all(&broken, |_| ()).expect("a phase");
+    assert!(tally.reconnects > 0 && tally.violations.is_empty(), "{:?}", tally.histories);
+    let late = Mischief { close_every: 13, is_late: true, ..Mischief::default() };
+    let tally = driver(&serve(late), 3).run_all(&broken, |_| ()).expect("a phase");
     assert!(tally.reconnects > 0 && tally.violations.is_empty(), "{:?}", tally.histories);
 }

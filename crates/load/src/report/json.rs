@@ -26,6 +26,7 @@ pub fn json(report: &Report) -> Value {
         "keys_found": tally.keys_found,
         "keys_missed": tally.keys_missed,
         "temporary_failures": tally.temporary,
+        "temporary_failure_reasons": tally.reasons,
         "not_my_vbucket": tally.moved,
         "errors": tally.failed(),
         "failures": tally.failures,

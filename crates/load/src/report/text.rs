@@ -29,6 +29,9 @@ fn write(report: &Report, f: &mut String) -> fmt::Result {
         tally.failed(),
         tally.temporary
     )?;
+    for (reason, count) in &tally.reasons {
+        writeln!(f, "  temporary failure: {reason}: {count}")?;
+    }
     if tally.moved > 0 {
         writeln!(f, "  {} times not my vBucket (tried again with a newer map)", tally.moved)?;
     }

@@ -125,11 +125,24 @@ fn outcome(verb: Verb, frame: Frame<'_>) -> Outcome<'_> {
         },
         Some(Status::KeyNotFound | Status::NotStored | Status::SubdocPathNotFound) => Outcome::Miss,
         Some(Status::KeyExists) if matches!(verb, Verb::Add | Verb::SetCas) => Outcome::Miss,
-        Some(Status::TemporaryFailure | Status::Busy | Status::SyncWriteInProgress) => Outcome::Temporary,
-        Some(Status::NotMyVbucket) => Outcome::Moved(frame.value),
-        status => {
-            let name = status.map_or_else(|| "unknown status".to_owned(), |status| format!("{status:?}"));
-            Outcome::Failed(format!("{name} (0x{:02x})", frame.header.vbucket_or_status))
+        Some(status @ (Status::TemporaryFailure | Status::Busy | Status::SyncWriteInProgress)) => {
+            let other = (status != Status::TemporaryFailure).then(|| name(&frame));
+            Outcome::Temporary(error_context(frame.value).or(other))
         }
+        Some(Status::NotMyVbucket) => Outcome::Moved(frame.value),
+        _ => Outcome::Failed(name(&frame)),
     }
+}
+
+/// What a status is called.
+fn name(frame: &Frame<'_>) -> String {
+    let status = frame.header.status();
+    let name = status.map_or_else(|| "unknown status".to_owned(), |status| format!("{status:?}"));
+    format!("{name} (0x{:02x})", frame.header.vbucket_or_status)
+}
+
+/// The server's own words, as it gives them to those who know extended errors.
+fn error_context(body: &[u8]) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+    Some(body["error"]["context"].as_str()?.to_owned())
 }

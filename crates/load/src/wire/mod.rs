@@ -143,8 +143,8 @@ pub enum Outcome<'a> {
     Miss,
     /// The answer to a multi-get is complete; what was found is in the caller's list, or came before as [`Parsed::Part`].
     Many,
-    /// "Temporary failure": to be tried again.
-    Temporary,
+    /// "Temporary failure": to be tried again. With the server's words for why, where it has some.
+    Temporary(Option<String>),
     /// "Not my vBucket": to be tried again where the cluster's map says by then. It comes with that map, or with nothing.
     Moved(&'a [u8]),
     /// Refused.

@@ -134,7 +134,7 @@ fn read_one<'a>(
 
 fn refused<'a>(error: String) -> Outcome<'a> {
     let later = error.starts_with("LOADING") || error.starts_with("TRYAGAIN");
-    if later { Outcome::Temporary } else { Outcome::Failed(error) }
+    if later { Outcome::Temporary(Some(error)) } else { Outcome::Failed(error) }
 }
 
 /// The replies to UNWATCH, WATCH and GET.

@@ -36,7 +36,7 @@ fn text_replies_are_cut_at_their_last_byte() {
         Parsed::Reply(Outcome::Hit(b"x", 77), 24, None)
     );
     let refused = b"SERVER_ERROR temporary failure\r\n";
-    assert_eq!(read(Protocol::Text, Verb::Set, refused), Parsed::Reply(Outcome::Temporary, 32, None));
+    assert_eq!(read(Protocol::Text, Verb::Set, refused), Parsed::Reply(Outcome::Temporary(None), 32, None));
     for garbage in [&b"END\r\n"[..], b"ERROR\r\n", b"\r\n"] {
         assert!(matches!(read(Protocol::Text, Verb::Set, garbage), Parsed::Broken(_)));
     }
@@ -55,6 +55,25 @@ fn a_binary_reply_must_be_the_next_one() {
     assert_eq!(read(Protocol::Binary, Verb::Get, &reply(5)), Parsed::Reply(Outcome::Miss, 24, None));
     assert!(matches!(read(Protocol::Binary, Verb::Get, &reply(6)), Parsed::Broken(_)));
     assert!(matches!(read(Protocol::Binary, Verb::Get, b"HTTP"), Parsed::Broken(_)));
+}
+
+#[test]
+fn why_something_has_to_wait_is_told_in_the_server_s_words() {
+    let refused = |status: u8, body: &[u8]| {
+        let mut bytes = vec![0x81, 1, 0, 0, 0, 0, 0, status, 0, 0, 0, body.len() as u8, 0, 0, 0, 5];
+        bytes.extend_from_slice(&[0; 8]);
+        bytes.extend_from_slice(body);
+        match read(Protocol::Couchbase, Verb::Set, &bytes) {
+            Parsed::Reply(Outcome::Temporary(words), length, None) if length == bytes.len() => words,
+            other => panic!("{other:?}"),
+        }
+    };
+    let context = br#"{"error":{"context":"the \"disk\" is full","ref":"u"}}"#;
+    assert_eq!(refused(0x86, context).as_deref(), Some("the \"disk\" is full"));
+    for body in [&b""[..], b"Temporary failure", b"{\"error\":{\"context\":1}}", b"[]"] {
+        assert_eq!(refused(0x86, body), None);
+    }
+    assert_eq!(refused(0xa2, b"").as_deref(), Some("SyncWriteInProgress (0xa2)"));
 }
 
 #[test]
@@ -135,7 +154,8 @@ fn redis_compares_under_watch() {
     let refused = Outcome::Failed("OOM full".to_owned());
     assert_eq!(read(resp, Verb::SetCas, full), Parsed::Reply(refused, full.len(), None), "once, not thrice");
     let loading = b"+OK\r\n+OK\r\n-LOADING dataset\r\n";
-    assert_eq!(read(resp, Verb::GetCas, loading), Parsed::Reply(Outcome::Temporary, loading.len(), None));
+    let later = Outcome::Temporary(Some("LOADING dataset".to_owned()));
+    assert_eq!(read(resp, Verb::GetCas, loading), Parsed::Reply(later, loading.len(), None));
     let late = b"+OK\r\n-LOADING dataset\r\n-EXECABORT because\r\n";
     let Parsed::Reply(Outcome::Failed(_), ..) = read(resp, Verb::SetCas, late) else {
         panic!("without what was watched there is no second try");

@@ -92,7 +92,7 @@ pub(super) fn read<'a>(expected: Expected, input: &'a [u8], found: &mut Vec<Foun
                 return Parsed::Broken(text);
             }
             let temporary = text.to_ascii_lowercase().contains("temporary failure");
-            if temporary { Outcome::Temporary } else { Outcome::Failed(text) }
+            if temporary { Outcome::Temporary(None) } else { Outcome::Failed(text) }
         }
     };
     Parsed::Reply(outcome, length, None)

@@ -3,8 +3,13 @@
 
 use std::sync::Arc;
 
-use base::{BucketUuid, NodeId, Status, VbId, bucket::DurabilityLevel, hash::vbucket_of};
-use cluster::Metadata;
+use base::{
+    BucketUuid, CollectionId, DocKey, NodeId, Status, VbId,
+    bucket::{BucketKind, DurabilityLevel},
+    hash::vbucket_of,
+    key::encode_key,
+};
+use cluster::{BucketInfo, Metadata};
 use fastrand::Rng;
 
 use crate::{
@@ -13,10 +18,9 @@ use crate::{
         histories::{Did, Moment},
     },
     operation::{Ended, Operation, Request, Token},
+    setting::Setting,
 };
 
-/// Keys of each bucket and level.
-const KEYS: usize = 3;
 const LEVELS: [DurabilityLevel; 4] = [
     DurabilityLevel::None,
     DurabilityLevel::Majority,
@@ -66,6 +70,7 @@ pub(crate) struct Promise {
 
 /// See the module.
 pub(crate) struct Clients {
+    setting: Setting,
     clients: Vec<Client>,
     /// The number of the last try, and of the last value.
     tries: u64,
@@ -75,13 +80,22 @@ pub(crate) struct Clients {
     /// Keys are given up when somebody takes a risk with what they hold.
     generation: u64,
     pub(crate) rest: bool,
-    /// Acknowledged writes by level, and reads.
+    /// Acknowledged writes by level, removals, and reads.
     pub(crate) written: [u64; LEVELS.len()],
+    pub(crate) removed: u64,
     pub(crate) read: u64,
 }
 
 /// What is found under a key.
-type Find<'a> = &'a dyn Fn(&BucketUuid, VbId, &[u8]) -> Option<u64>;
+type Find<'a> = &'a dyn Fn(&BucketInfo, VbId, &[u8]) -> Option<u64>;
+
+/// What was found under a key of a bucket, which is written at that level.
+pub(crate) struct Found {
+    bucket: BucketUuid,
+    level: DurabilityLevel,
+    key: Vec<u8>,
+    value: Option<u64>,
+}
 
 /// Something to be sent to a node.
 pub(crate) struct Ask {
@@ -90,15 +104,17 @@ pub(crate) struct Ask {
 }
 
 impl Clients {
-    pub(crate) fn new(count: usize) -> Self {
+    pub(crate) fn new(setting: Setting) -> Self {
         Self {
-            clients: (0..count).map(|_| Client::default()).collect(),
+            setting,
+            clients: (0..setting.clients).map(|_| Client::default()).collect(),
             tries: 0,
             values: 0,
             moment: 0,
             generation: 0,
             rest: false,
             written: [0; LEVELS.len()],
+            removed: 0,
             read: 0,
         }
     }
@@ -156,19 +172,28 @@ impl Clients {
         let Some(map) = self.clients[at].map.clone().or_else(|| newest(rng)) else { return };
         let buckets: Vec<_> = map.buckets.values().collect();
         let Some(info) = rng.choice(buckets) else { return };
-        let (level, number) = (rng.usize(0..LEVELS.len()), rng.usize(0..KEYS));
-        let level = LEVELS[level];
-        let mut key = vec![0];
-        key.extend(format!("{level:?}.{number}.{}", self.generation).bytes());
+        let levels = levels_of(info);
+        let (level, number) = (rng.usize(0..levels.len()), rng.usize(0..self.setting.keys));
+        let level = levels[level];
+        let collections = collections_of(info);
+        let collection = if collections.len() > 1 { rng.usize(0..collections.len()) } else { 0 };
+        let key = key_of(collections[collection], level, number, self.generation);
         let operation = if rng.u8(0..3) == 0 {
             Operation::Read
         } else {
             self.values += 1;
             // Now and then more durably than the key needs.
-            let level = if rng.u8(0..4) == 0 { DurabilityLevel::PersistToMajority } else { level };
-            Operation::Write(self.values, level)
+            let level = if rng.u8(0..4) == 0 { levels[levels.len() - 1] } else { level };
+            if self.setting.removals && rng.u8(0..4) == 0 {
+                Operation::Remove { number: self.values, level }
+            } else {
+                // Of different lengths, so that replicas cannot be alike by chance.
+                let (lengths, step) = self.setting.lengths;
+                let filler = self.values as usize % lengths * step;
+                Operation::Write { value: self.values, filler, level }
+            }
         };
-        let vb = vbucket_of(&key[1..], info.vbuckets);
+        let vb = vb_of(info, &key);
         let request = Request { id: 0, bucket: info.uuid.clone(), vb, key, operation };
         let after = invariants.never_back.last(&(info.uuid.clone(), vb));
         let (called, generation) = (self.next_moment(), self.generation);
@@ -203,11 +228,15 @@ impl Clients {
     }
 
     fn note_lost(&self, pending: &Pending, invariants: &mut Invariants) {
-        if let Operation::Write(value, _) = pending.request.operation
-            && pending.generation == self.generation
-        {
+        let did = match pending.request.operation {
+            Operation::Write { value, .. } => Did::Wrote(value),
+            Operation::Remove { .. } => Did::Removed,
+            Operation::Read => return,
+        };
+        invariants.certainty.lost(&pending.request);
+        if pending.generation == self.generation {
             let place = (&pending.request.bucket, &pending.request.key[..], pending.level);
-            invariants.histories.note(place, (pending.called, None), Did::Wrote(value));
+            invariants.histories.note(place, (pending.called, None), did);
         }
     }
 
@@ -243,23 +272,36 @@ impl Clients {
                 client.pending = Some(pending);
                 return;
             }
-            (Ended::Read { value, leased }, Operation::Read) => {
+            // Who finds nothing to remove has read that there is nothing.
+            (Ended::Read { value, leased }, Operation::Read)
+            | (Ended::Read { value: value @ None, leased }, Operation::Remove { .. }) => {
                 self.read += 1;
                 if counts && (leased || promise.counts_unleased) {
                     invariants.histories.note(place, times, Did::Read(value));
                 }
             }
-            (Ended::Written(token), Operation::Write(value, _)) => {
-                let level = LEVELS.iter().position(|level| *level == pending.level).unwrap_or_default();
-                self.written[level] += 1;
+            (
+                Ended::Written(token),
+                Operation::Write { value: number, .. } | Operation::Remove { number, .. },
+            ) => {
+                let did = if let Operation::Write { value, .. } = pending.request.operation {
+                    let level = LEVELS.iter().position(|level| *level == pending.level).unwrap_or_default();
+                    self.written[level] += 1;
+                    Did::Wrote(value)
+                } else {
+                    self.removed += 1;
+                    Did::Removed
+                };
                 let vb = (pending.request.bucket.clone(), pending.request.vb);
                 if counts {
                     let over_branches = promise.level == DurabilityLevel::None;
-                    invariants.never_back.acknowledged(&vb, (token, value), pending.after, over_branches);
-                    invariants.histories.note(place, times, Did::Wrote(value));
+                    invariants.never_back.acknowledged(&vb, (token, number), pending.after, over_branches);
+                    invariants.histories.note(place, times, did);
                 }
             }
-            (Ended::Ambiguous, Operation::Write(..)) => self.note_lost(&pending, invariants),
+            (Ended::Ambiguous, Operation::Write { .. } | Operation::Remove { .. }) => {
+                self.note_lost(&pending, invariants);
+            }
             (ended, operation) => panic!("{ended:?} answers {operation:?}"),
         }
         self.clients[at].rests_until = now + rng.u64(0..REST_MILLIS);
@@ -286,26 +328,70 @@ impl Clients {
         self.clients.iter().all(|client| client.pending.is_none())
     }
 
-    /// Reads every key once more, from what `read` finds.
-    pub(crate) fn read_all(&mut self, metadata: &Metadata, invariants: &mut Invariants, read: Find<'_>) {
-        for info in metadata.buckets.values() {
-            for level in LEVELS {
-                for number in 0..KEYS {
-                    let mut key = vec![0];
-                    key.extend(format!("{level:?}.{number}.{}", self.generation).bytes());
-                    let called = self.next_moment();
-                    let value = read(&info.uuid, vbucket_of(&key[1..], info.vbuckets), &key);
-                    let returned = Some(self.next_moment());
-                    let place = (&info.uuid, &key[..], level);
-                    invariants.histories.note(place, (called, returned), Did::Read(value));
-                }
+    /// Every key that may be in a bucket, also of those that were given up.
+    pub(crate) fn keys(&self, info: &BucketInfo) -> Vec<Vec<u8>> {
+        let of_generation = |generation| self.keys_of(info, generation).into_iter().map(|(_, key)| key);
+        (0..=self.generation).flat_map(of_generation).collect()
+    }
+
+    fn keys_of(&self, info: &BucketInfo, generation: u64) -> Vec<(DurabilityLevel, Vec<u8>)> {
+        let mut keys = Vec::new();
+        for collection in collections_of(info) {
+            for &level in levels_of(info) {
+                let key = |number| (level, key_of(collection, level, number, generation));
+                keys.extend((0..self.setting.keys).map(key));
             }
         }
+        keys
     }
+
+    /// What there is under every key that counts.
+    pub(crate) fn find_all(&self, metadata: &Metadata, find: Find<'_>) -> Vec<Found> {
+        let mut all = Vec::new();
+        for info in metadata.buckets.values() {
+            for (level, key) in self.keys_of(info, self.generation) {
+                let value = find(info, vb_of(info, &key), &key);
+                all.push(Found { bucket: info.uuid.clone(), level, key, value });
+            }
+        }
+        all
+    }
+
+    /// Somebody has read all that.
+    pub(crate) fn note_found(&mut self, all: Vec<Found>, invariants: &mut Invariants) {
+        for Found { bucket, level, key, value } in all {
+            let (called, returned) = (self.next_moment(), self.next_moment());
+            let place = (&bucket, &key[..], level);
+            invariants.histories.note(place, (called, Some(returned)), Did::Read(value));
+        }
+    }
+}
+
+/// The levels at which keys of a bucket are written, the most durable one last.
+fn levels_of(info: &BucketInfo) -> &'static [DurabilityLevel] {
+    if info.kind == BucketKind::Couchbase { &LEVELS } else { &LEVELS[..2] }
+}
+
+fn collections_of(info: &BucketInfo) -> Vec<CollectionId> {
+    let collections = info.manifest.scopes.iter().flat_map(|scope| &scope.collections);
+    collections.map(|collection| collection.id).collect()
+}
+
+/// Encoded.
+fn key_of(collection: CollectionId, level: DurabilityLevel, number: usize, generation: u64) -> Vec<u8> {
+    let logical = format!("{level:?}.{number}.{generation}");
+    let mut encoded = Vec::new();
+    encode_key(collection, logical.as_bytes(), &mut encoded).expect("a short key");
+    encoded
+}
+
+fn vb_of(info: &BucketInfo, key: &[u8]) -> VbId {
+    vbucket_of(DocKey::trusted(key).logical(), info.vbuckets)
 }
 
 /// The node that a map says.
 fn home(map: &Metadata, request: &Request) -> Option<NodeId> {
     let (_, info) = map.bucket_by_uuid(&request.bucket)?;
+    info.manifest.collection(DocKey::trusted(&request.key).collection())?;
     info.vbs.get(usize::from(request.vb.get()))?.chain.first().copied()
 }

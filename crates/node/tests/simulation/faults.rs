@@ -32,8 +32,12 @@ pub(crate) struct Faults {
     pub(crate) cut: u32,
     /// A process does nothing for a while.
     pub(crate) pause: u32,
+    /// Everything between two nodes takes long for a while.
+    pub(crate) slow_link: u32,
     /// A disk does hardly anything for a while.
     pub(crate) slow_disk: u32,
+    /// A node's disks are full for a while.
+    pub(crate) full_disk: u32,
     /// A node's idea of the date jumps.
     pub(crate) jump: u32,
     /// A node is failed over by hand.
@@ -42,6 +46,8 @@ pub(crate) struct Faults {
     pub(crate) auto_failover_secs: Option<u32>,
     /// Nodes come, go, and are recovered.
     pub(crate) rebalance: u32,
+    /// Some that go are failed over in good order, which leaves fewer copies than durable writes may need.
+    pub(crate) graceful_failover: bool,
     /// Buckets come and go.
     pub(crate) bucket: u32,
 }
@@ -55,13 +61,18 @@ impl Faults {
         crash: NEVER,
         cut: NEVER,
         pause: NEVER,
+        slow_link: NEVER,
         slow_disk: NEVER,
+        full_disk: NEVER,
         jump: NEVER,
         failover: NEVER,
         auto_failover_secs: None,
         rebalance: NEVER,
+        graceful_failover: true,
         bucket: NEVER,
     };
+    /// Nothing goes wrong; nodes come and go.
+    pub(crate) const NONE: Self = Self { rebalance: 100, graceful_failover: false, ..Self::CALM };
     /// Letters get lost, connections break, some cannot hear others, disks are slow; nobody is replaced.
     pub(crate) const DELAYS: Self = Self {
         loss: 5,
@@ -101,6 +112,16 @@ impl Faults {
     /// Nodes come and go while clients write.
     pub(crate) const REBALANCES: Self =
         Self { rebalance: 300, bucket: 1_500, broken_link: 500, cut: 1_500, ..Self::DELAYS };
+    /// Disks are full for a while; nodes crash one after the other, come and go.
+    pub(crate) const FULL_DISKS: Self = Self {
+        losses: Losses::OneAtATime,
+        loss: 1,
+        delay_max: 10,
+        full_disk: 300,
+        crash: 600,
+        rebalance: 600,
+        ..Self::DELAYS
+    };
     /// Everything.
     pub(crate) const ALL: Self = Self {
         losses: Losses::OneAtATime,
@@ -111,6 +132,24 @@ impl Faults {
         jump: 800,
         ..Self::FAILOVERS
     };
+    /// And slow links, and full disks.
+    pub(crate) const ALL_AND_MORE: Self = Self { slow_link: 600, full_disk: 2_000, ..Self::ALL };
+
+    /// Whether nothing goes wrong, and there are always as many copies as there shall be.
+    pub(crate) fn are_none(&self) -> bool {
+        let mishaps = [
+            self.broken_link,
+            self.crash,
+            self.cut,
+            self.pause,
+            self.slow_link,
+            self.slow_disk,
+            self.full_disk,
+            self.jump,
+        ];
+        let happen = mishaps.iter().chain([&self.failover, &self.bucket]).any(|chance| *chance != NEVER);
+        !happen && self.loss == 0 && self.auto_failover_secs.is_none() && !self.graceful_failover
+    }
 
     /// Whether nodes may be replaced that do not know.
     pub(crate) fn replaces(&self) -> bool {

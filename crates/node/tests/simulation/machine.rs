@@ -43,9 +43,38 @@ pub(crate) enum End {
 /// What lies on the disks.
 pub(crate) struct Shelf {
     pub(crate) log: MemoryLog,
-    pub(crate) buckets: BTreeMap<BucketUuid, Vec<Arc<FaultDisk>>>,
+    buckets: BTreeMap<BucketUuid, Vec<Arc<FaultDisk>>>,
+    /// Nothing more fits. (The log of the metadata lies elsewhere.)
+    pub(crate) is_full: bool,
+    /// Of a new bucket, at most.
     pub(crate) shards: usize,
-    pub(crate) seed: u64,
+    /// What a bucket may take of the machine's memory.
+    pub(crate) quota_bytes: u64,
+    seed: u64,
+}
+
+impl Shelf {
+    pub(crate) fn new(shards: usize, quota_bytes: u64, seed: u64) -> Self {
+        let (log, buckets) = (MemoryLog::default(), BTreeMap::new());
+        Self { log, buckets, is_full: false, shards, quota_bytes, seed }
+    }
+
+    /// The disks of a bucket, which are new if it is.
+    pub(crate) fn disks(&mut self, bucket: &BucketUuid, shards: usize) -> &[Arc<FaultDisk>] {
+        self.buckets.entry(bucket.clone()).or_insert_with(|| {
+            let salt: u64 = bucket.0.bytes().map(u64::from).sum();
+            let new = |shard: usize| FaultDisk::new(self.seed ^ (salt << 8) ^ shard as u64, shard as u32);
+            let disks: Vec<_> = (0..shards).map(|shard| Arc::new(new(shard))).collect();
+            disks.iter().for_each(|disk| disk.set_full(self.is_full));
+            disks
+        })
+    }
+
+    /// Whether anything more fits.
+    pub(crate) fn set_full(&mut self, is_full: bool) {
+        self.is_full = is_full;
+        self.buckets.values().flatten().for_each(|disk| disk.set_full(is_full));
+    }
 }
 
 /// See the module.
@@ -64,10 +93,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// A machine that has never run; `first` is what its log begins with.
-    pub(crate) fn new(member: Member, first: Batch, clock: Clock, shelf: (usize, u64)) -> Self {
-        let mut log = MemoryLog::default();
-        log.write(&[first]).unwrap();
-        let shelf = Shelf { log, buckets: BTreeMap::new(), shards: shelf.0, seed: shelf.1 };
+    pub(crate) fn new(member: Member, first: Batch, clock: Clock, mut shelf: Shelf) -> Self {
+        shelf.log.write(&[first]).unwrap();
         Self { member, clock, shelf, process: None, paused_until: 0, slow_until: 0, starts_at: 0 }
     }
 
@@ -92,7 +119,7 @@ impl Machine {
     pub(crate) fn stop(&mut self, end: End, written: usize, at: u64) {
         let Some(process) = self.process.take() else { return };
         let now = self.clock.now(at);
-        let unwritten = process.end(end == End::Clean, now);
+        let unwritten = process.end(end == End::Clean, self.shelf.is_full, now);
         let written = if end == End::Clean { unwritten.len() } else { written.min(unwritten.len()) };
         for batches in unwritten.into_iter().take(written) {
             self.shelf.log.write(&batches).unwrap();

@@ -6,7 +6,9 @@
 //! node serves a vBucket, nothing goes back, and once nothing goes wrong any more the cluster comes to rest, serves, and all
 //! copies are equal ([`invariants`]).
 //!
-//! A failure prints its seed and what happened last. Many seeds, and one of them with all that happens:
+//! What there is ([`setting`]) and what goes wrong makes a kind of run ([`kinds`]). Every run of the tests goes through a few
+//! seeds of each, and those that have found something ([`found`]). A failure prints its seed and what happened last. Many
+//! seeds, and one of them with all that happens:
 //!
 //! ```sh
 //! CLUSTER_SEEDS=1000 cargo test --release -p settee-node --test simulation
@@ -22,95 +24,123 @@ extern crate replication as settee_replication;
 mod clients;
 mod connection;
 mod faults;
+mod found;
 #[path = "../../../replication/tests/replica/host.rs"]
 mod host;
 mod invariants;
 mod journal;
+mod kinds;
 mod machine;
 mod network;
 mod open_bucket;
 mod operation;
 mod process;
+mod setting;
 #[path = "../../../engine/tests/support/mod.rs"]
 mod support;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use faults::Faults;
+use found::FOUND;
+use kinds::Kind;
 use world::World;
 
-/// Seeds that every run of the tests goes through.
+/// Seeds of each kind that every run of the tests goes through, beside those that have found something.
 const SEEDS: u64 = 2;
 
-fn seeds() -> std::ops::Range<u64> {
+fn seeds(kind: &Kind) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let first = number("CLUSTER_SEED");
-    let count = number("CLUSTER_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
-    first.unwrap_or(1)..first.unwrap_or(1) + count
-}
-
-/// Runs a world; what happened last is printed if it fails.
-fn watch<T>(seed: u64, world: &mut World, run: impl FnOnce(&mut World) -> T) -> T {
-    match catch_unwind(AssertUnwindSafe(|| run(world))) {
-        Ok(done) => done,
-        Err(panic) => {
-            eprintln!("{}failed with CLUSTER_SEED={seed}", world.journal.tail());
-            resume_unwind(panic);
+    match (number("CLUSTER_SEED"), number("CLUSTER_SEEDS")) {
+        (None, None) => {
+            let found = FOUND.iter().filter(|found| found.kind.name == kind.name).map(|found| found.seed);
+            (1..=SEEDS).chain(found).collect()
+        }
+        (first, count) => {
+            let first = first.unwrap_or(1);
+            (first..first + count.unwrap_or(1)).collect()
         }
     }
 }
 
-/// A cluster with a bucket goes through `faults`, is healed, and looked at. Returns what stands for all that happened.
-fn endure(seed: u64, faults: Faults, millis: u64) -> u64 {
-    let mut world = World::new(seed, 3 + (seed % 3) as u16, faults);
-    watch(seed, &mut world, |world| {
+/// A cluster with a bucket goes through a kind of run, is healed, and looked at. Returns what stands for all that happened,
+/// unless it fails; what happened last is printed then.
+fn endure(seed: u64, kind: &Kind, millis: u64) -> Option<u64> {
+    let mut world = World::new(seed, kind);
+    let lived = catch_unwind(AssertUnwindSafe(|| {
         world.set_up(1 + (seed % 2) as u8);
         world.endure(millis);
         world.heal_and_check();
-    });
-    println!("seed {seed}: {}", world.summary());
-    world.journal.trace()
+    }));
+    let name = kind.name;
+    if lived.is_err() {
+        eprintln!("{}{name} failed with CLUSTER_SEED={seed}", world.journal.tail());
+        if let Some(found) = FOUND.iter().find(|found| (found.kind.name, found.seed) == (name, seed)) {
+            eprintln!("That seed has found before: {}", found.what);
+        }
+        return None;
+    }
+    println!("{name} {seed}: {}", world.summary());
+    Some(world.journal.trace())
 }
 
-fn endure_all(faults: Faults, millis: u64) {
-    for seed in seeds() {
-        endure(seed, faults, millis);
-    }
+fn endure_all(kind: &Kind) {
+    let seeds = seeds(kind);
+    let failed: Vec<u64> =
+        seeds.iter().copied().filter(|seed| endure(*seed, kind, kind.millis).is_none()).collect();
+    println!("{}: {} of {} seeds failed: {failed:?}", kind.name, failed.len(), seeds.len());
+    assert!(failed.is_empty(), "failed with CLUSTER_SEED={failed:?}");
 }
 
 #[test]
 fn delays_cost_time_only() {
-    endure_all(Faults::DELAYS, 15_000);
+    endure_all(&kinds::DELAYS);
 }
 
 #[test]
 fn what_a_majority_has_survives_one_node_after_the_other() {
-    endure_all(Faults::CRASHES, 20_000);
+    endure_all(&kinds::CRASHES);
 }
 
 #[test]
 fn what_a_majority_has_on_disk_survives_everything() {
-    endure_all(Faults::BLACKOUTS, 20_000);
+    endure_all(&kinds::BLACKOUTS);
 }
 
 #[test]
 fn whoever_is_replaced_is_so_without_a_loss() {
-    endure_all(Faults::FAILOVERS, 20_000);
+    endure_all(&kinds::FAILOVERS);
 }
 
 #[test]
 fn nodes_come_and_go_under_the_eyes_of_clients() {
-    endure_all(Faults::REBALANCES, 20_000);
+    endure_all(&kinds::REBALANCES);
+}
+
+#[test]
+fn what_is_planned_leaves_nobody_in_doubt() {
+    endure_all(&kinds::MOVES);
 }
 
 #[test]
 fn everything_at_once() {
-    endure_all(Faults::ALL, 20_000);
+    endure_all(&kinds::ALL);
+}
+
+#[test]
+fn everything_at_once_with_all_that_there_can_be() {
+    endure_all(&kinds::WIDE);
+}
+
+#[test]
+fn little_memory_and_full_disks_cost_patience_only() {
+    endure_all(&kinds::NARROW);
 }
 
 #[test]
 fn one_seed_is_one_run() {
-    let run = || endure(7, Faults::ALL, 5_000);
-    assert_eq!(run(), run());
+    for kind in [&kinds::ALL, &kinds::WIDE, &kinds::NARROW] {
+        let run = || endure(7, kind, 5_000).expect("a run that does not fail");
+        assert_eq!(run(), run(), "{}", kind.name);
+    }
 }

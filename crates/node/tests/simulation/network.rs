@@ -7,7 +7,10 @@ use base::NodeId;
 use cluster::{Command, NodeReport, consensus::ProposalId};
 use fastrand::Rng;
 
-use crate::operation::{Answer, Request};
+use crate::{
+    faults::NEVER,
+    operation::{Answer, Request},
+};
 
 /// A node, or outside, where the clients are.
 pub(crate) type Place = Option<NodeId>;
@@ -41,22 +44,27 @@ pub(crate) struct Network {
     letters: BTreeMap<(u64, u64), Letter>,
     sent: u64,
     cuts: BTreeSet<(NodeId, NodeId)>,
+    /// Directions in which everything takes so many milliseconds longer.
+    slow: BTreeMap<(NodeId, NodeId), u64>,
     /// Of a hundred letters so many get lost, and so many come twice.
     pub(crate) loss: u32,
     pub(crate) repeats: u32,
-    /// Longest time on the way.
+    /// Longest time on the way, where it is not slow.
     pub(crate) delay_max: u64,
+    /// A connection breaks once in so many steps.
+    pub(crate) breaks: u32,
 }
 
 impl Network {
     pub(crate) fn new() -> Self {
-        let (letters, cuts) = (BTreeMap::new(), BTreeSet::new());
-        Self { letters, sent: 0, cuts, loss: 0, repeats: 0, delay_max: 3 }
+        let (letters, cuts, slow) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { letters, sent: 0, cuts, slow, loss: 0, repeats: 0, delay_max: 3, breaks: NEVER }
     }
 
     /// How long something is on its way.
-    pub(crate) fn delay(&self, rng: &mut Rng) -> u64 {
-        rng.u64(1..=self.delay_max)
+    pub(crate) fn delay(&self, rng: &mut Rng, from: Place, to: Place) -> u64 {
+        let slow = from.zip(to).and_then(|direction| self.slow.get(&direction));
+        rng.u64(1..=self.delay_max) + slow.copied().unwrap_or_default()
     }
 
     /// Whether it is one of those that get lost.
@@ -68,13 +76,14 @@ impl Network {
         if self.loses(rng) {
             return;
         }
+        let (from, to) = (letter.from, letter.to);
         if let Message::Consensus(bytes) = &letter.message
             && rng.u32(0..100) < self.repeats
         {
             let message = Message::Consensus(bytes.clone());
-            self.put(now + self.delay(rng), Letter { message, ..letter });
+            self.put(now + self.delay(rng, from, to), Letter { message, from, to });
         }
-        self.put(now + self.delay(rng), letter);
+        self.put(now + self.delay(rng, from, to), letter);
     }
 
     /// Has a letter arrive at that moment.
@@ -113,8 +122,16 @@ impl Network {
         self.cuts.remove(&(from, to));
     }
 
-    /// Everything arrives again.
+    /// Between two nodes everything takes so much longer from now on.
+    pub(crate) fn slow_down(&mut self, (a, b): (NodeId, NodeId), millis: u64) {
+        for direction in [(a, b), (b, a)] {
+            self.slow.insert(direction, millis);
+        }
+    }
+
+    /// Everything arrives again, in time.
     pub(crate) fn mend_all(&mut self) {
         self.cuts.clear();
+        self.slow.clear();
     }
 }

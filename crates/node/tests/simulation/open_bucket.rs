@@ -2,16 +2,50 @@
 
 use std::sync::Arc;
 
-use base::{BucketUuid, Now, VbId};
+use base::{DocKey, HashedKey, Now, Seqno, Status, VbId, VbRole, bucket::BucketKind};
 use cluster::{BucketInfo, Metadata, Weight};
-use engine::{Bucket, BucketChange, BucketOptions, Waiter};
+use engine::{
+    Bucket, BucketChange, BucketOptions, Budget, DocView, FlushFailure, OpenError, Refusal, Waiter,
+};
 use fastrand::Rng;
-use storage::KvStore;
+use storage::{KvStore, StoreError};
 
-use crate::support::{Disk, FaultDisk, Recorder};
+use crate::{connection::REQUESTS, machine::Shelf, support::Recorder};
 
 /// Dirty documents wait for the disk at most this long.
 const FLUSH_EVERY_MILLIS: u64 = 25;
+/// How often somebody tidies up.
+const TIDY_EVERY_MILLIS: u64 = 50;
+/// What tidying up looks at in a step, and the steps that it makes in a row.
+const STEP: Budget = Budget { items: 64, bytes: 1 << 20 };
+const STEPS: usize = 64;
+
+/// Who fetches a document that no request waits for.
+const NOBODY: Waiter = Waiter { worker: REQUESTS, connection: u64::MAX, ticket: 0 };
+/// Fetches after which a document ought to be there.
+const FETCHES_MAX: usize = 100;
+
+/// A document as readers are shown it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Document {
+    pub(crate) seqno: Seqno,
+    pub(crate) cas: u64,
+    pub(crate) rev: u64,
+    pub(crate) value: Vec<u8>,
+}
+
+impl Document {
+    fn of(view: &DocView<'_>) -> Self {
+        Self { seqno: view.seqno, cas: view.cas.get(), rev: view.rev, value: view.value.to_vec() }
+    }
+}
+
+/// What a machine's disks do at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disks {
+    pub(crate) work: bool,
+    pub(crate) are_full: bool,
+}
 
 /// See the module.
 pub(crate) struct OpenBucket {
@@ -21,66 +55,131 @@ pub(crate) struct OpenBucket {
     pub(crate) stores: Vec<Arc<dyn KvStore>>,
     recorder: Arc<Recorder>,
     flush_at: u64,
+    tidy_at: u64,
 }
 
 impl OpenBucket {
     /// Opens a bucket as the runtime does, with `seed` in the place of its randomness.
+    ///
+    /// # Errors
+    /// Where the disks are full.
     pub(crate) fn open(
         (name, info): (&str, &BucketInfo),
         metadata: &Metadata,
-        disks: &[Arc<FaultDisk>],
+        shelf: &mut Shelf,
         seed: u64,
         now: Now,
-    ) -> Self {
+    ) -> Result<Self, OpenError> {
+        let (shards, quota_bytes) = (shelf.shards.min(usize::from(info.vbuckets)), shelf.quota_bytes);
         let options = BucketOptions {
             kind: info.kind,
             vbuckets: info.vbuckets,
             eviction: info.eviction,
-            shards: disks.len(),
+            shards,
             role: settee_node::first_role(metadata, info),
             replicas: info.replicas,
             durability_min: info.durability_min,
             seed,
-            ..BucketOptions::new(name, info.ram_quota_mb << 20)
+            ..BucketOptions::new(name, quota_bytes)
         };
-        let stores: Vec<_> = disks.iter().map(|disk| disk.open()).collect();
+        let mut stores = Vec::new();
+        if info.kind == BucketKind::Couchbase {
+            for disk in shelf.disks(&info.uuid, shards) {
+                stores.push(disk.try_open()?);
+            }
+        }
         let recorder = Arc::<Recorder>::default();
         let manifest = Arc::new(info.manifest.clone());
-        let engine = Bucket::open(options, stores.clone(), manifest, recorder.clone(), now).unwrap();
-        Self { name: name.to_owned(), engine, stores, recorder, flush_at: 0 }
+        let engine = Bucket::open(options, stores.clone(), manifest, recorder.clone(), now)?;
+        Ok(Self { name: name.to_owned(), engine, stores, recorder, flush_at: 0, tidy_at: 0 })
     }
 
-    /// Carries changed settings over.
-    pub(crate) fn change(&self, info: &BucketInfo) {
-        let replicas = Some(info.replicas);
-        self.engine.reconfigure(BucketChange { replicas, ..BucketChange::default() });
+    /// Carries changed settings and the collections manifest over.
+    pub(crate) fn change(&self, info: &BucketInfo, now: Now) {
+        let (replicas, eviction) = (Some(info.replicas), Some(info.eviction));
+        self.engine.reconfigure(BucketChange { replicas, eviction, ..BucketChange::default() });
+        if self.engine.manifest().uid != info.manifest.uid {
+            self.engine.set_manifest(Arc::new(info.manifest.clone()), now);
+        }
+    }
+
+    /// Whether anything of it outlives the process.
+    pub(crate) fn is_persistent(&self) -> bool {
+        !self.stores.is_empty()
     }
 
     /// What the bucket's threads do, where the disk lets them; who was woken.
-    pub(crate) fn work(&mut self, rng: &mut Rng, disk_works: bool, now: Now) -> Vec<Waiter> {
-        if disk_works {
+    pub(crate) fn work(&mut self, rng: &mut Rng, disks: Disks, now: Now) -> Vec<Waiter> {
+        if disks.work || !self.is_persistent() {
             let is_due = now.mono_millis >= self.flush_at;
             for shard in 0..self.engine.shards() {
-                if is_due || self.engine.is_flush_wanted(shard) {
-                    let report = self.engine.flush(shard, now);
-                    assert_eq!(report.failed, None, "this disk does not fail");
-                }
-                self.engine.run_fetches(shard, 16, now);
-                self.engine.run_backfills(shard, now);
-                if rng.u8(0..32) == 0 {
-                    self.engine.warm_up(shard, now).unwrap();
-                }
-                if self.engine.is_warm() && rng.u16(0..1_000) == 0 {
-                    self.engine.compact(shard, now).unwrap();
-                }
+                self.work_on(shard, is_due, rng, disks, now);
             }
             if is_due {
                 self.flush_at = now.mono_millis + FLUSH_EVERY_MILLIS;
-                self.engine.time_out_durable(now);
             }
+        }
+        if now.mono_millis >= self.tidy_at {
+            self.tidy_at = now.mono_millis + TIDY_EVERY_MILLIS;
+            self.tidy_up(now);
         }
         self.recorder.work.lock().clear();
         std::mem::take(&mut *self.recorder.woken.lock())
+    }
+
+    fn work_on(&self, shard: usize, is_due: bool, rng: &mut Rng, disks: Disks, now: Now) {
+        if is_due || self.engine.is_flush_wanted(shard) {
+            let failed = self.engine.flush(shard, now).failed;
+            let is_for_space = disks.are_full && failed == Some(FlushFailure::NoSpace);
+            assert!(failed.is_none() || is_for_space, "{failed:?}: this disk does not fail");
+        }
+        self.engine.run_fetches(shard, 16, now);
+        self.engine.run_backfills(shard, now);
+        if rng.u8(0..32) == 0 {
+            self.engine.warm_up(shard, now).unwrap();
+        }
+        if self.engine.is_warm() && (self.engine.is_short_of_space() || rng.u16(0..1_000) == 0) {
+            match self.engine.compact(shard, now) {
+                Err(StoreError::NoSpace) if disks.are_full => {}
+                done => _ = done.unwrap(),
+            }
+        }
+    }
+
+    /// As housekeeping does.
+    fn tidy_up(&self, now: Now) {
+        self.engine.drop_slow_cursors();
+        self.engine.time_out_durable(now);
+        for _ in 0..STEPS {
+            if !self.engine.wants_room() || self.engine.page(now, STEP).bytes == 0 {
+                break;
+            }
+        }
+    }
+
+    /// What is found under a key in a copy that is active or a replica.
+    pub(crate) fn read(&self, vb: VbId, key: &[u8], now: Now) -> Result<Option<Document>, Status> {
+        let key = HashedKey::new(DocKey::trusted(key));
+        let is_replica = self.engine.vb_role(vb)?.0 == VbRole::Replica;
+        for _ in 0..FETCHES_MAX {
+            let found = if is_replica {
+                self.engine.get_replica(vb, key, now, Document::of)
+            } else {
+                self.engine.get(vb, key, now, Document::of)
+            };
+            match found {
+                Ok(document) => return Ok(Some(document)),
+                Err(Refusal::Status(Status::KeyNotFound)) => return Ok(None),
+                Err(Refusal::Status(status)) => return Err(status),
+                Err(Refusal::Fetch) => {
+                    self.engine.fetch(vb, key, NOBODY)?;
+                    for shard in 0..self.engine.shards() {
+                        self.engine.run_fetches(shard, 16, now);
+                    }
+                }
+            }
+        }
+        panic!("{key:?} of {vb} is fetched again and again");
     }
 
     /// Bytes that copying each active vBucket would send, about.
@@ -89,11 +188,4 @@ impl OpenBucket {
         let active = infos.filter(|info| info.role == base::VbRole::Active);
         active.map(|info| (info.vb, Weight { bytes: info.items * 100, items: info.items })).collect()
     }
-}
-
-/// The disks of a new bucket on a node.
-pub(crate) fn new_disks(uuid: &BucketUuid, shards: usize, seed: u64) -> Vec<Arc<FaultDisk>> {
-    let salt: u64 = uuid.0.bytes().map(u64::from).sum();
-    let disk = |shard: usize| FaultDisk::new(seed ^ (salt << 8) ^ shard as u64, shard as u32);
-    (0..shards).map(|shard| Arc::new(disk(shard))).collect()
 }

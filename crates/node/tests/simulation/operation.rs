@@ -7,8 +7,10 @@ use base::{BucketUuid, Seqno, Status, VbId, VbUuid, bucket::DurabilityLevel};
 pub(crate) enum Operation {
     /// Its value.
     Read,
-    /// This value, which nobody else writes, at that level.
-    Write(u64, DurabilityLevel),
+    /// This value, which nobody else writes, filled up with so many bytes.
+    Write { value: u64, filler: usize, level: DurabilityLevel },
+    /// There shall be none. The number is that of a value which nobody writes.
+    Remove { number: u64, level: DurabilityLevel },
 }
 
 /// One try of an operation at one node.
@@ -35,7 +37,7 @@ pub(crate) struct Token {
 pub(crate) enum Ended {
     /// This was read (`None`: there is no such document). `leased`: whoever answered needed a lease, and had one.
     Read { value: Option<u64>, leased: bool },
-    /// It was written.
+    /// It was written, or removed.
     Written(Token),
     /// Nothing has happened, and nothing will.
     Refused(Status),
@@ -50,9 +52,9 @@ pub(crate) struct Answer {
     pub(crate) ended: Ended,
 }
 
-/// A document's value. Values are of different lengths, so that replicas cannot be alike by chance.
-pub(crate) fn encode_value(number: u64) -> Vec<u8> {
-    format!("{number}:{}", "x".repeat(number as usize % 60)).into_bytes()
+/// A document's value.
+pub(crate) fn encode_value(number: u64, filler: usize) -> Vec<u8> {
+    format!("{number}:{}", "x".repeat(filler)).into_bytes()
 }
 
 pub(crate) fn decode_value(value: &[u8]) -> u64 {

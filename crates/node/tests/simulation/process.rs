@@ -13,7 +13,7 @@ use cluster::{
     Command, Metadata, NodeReport,
     consensus::{Batch, Commit, Consensus, LogStore as _, Member, Outcome, ProposalId},
 };
-use engine::{Bucket, Durable, Mutated, Refusal, Store, Waiter};
+use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use replication::consumer::StreamWish;
 use settee_node::{Agent, Buckets, Leadership, Lease};
@@ -23,7 +23,7 @@ use crate::{
     journal::Journal,
     machine::Shelf,
     network::{Letter, Message, Network, Place},
-    open_bucket::{OpenBucket, new_disks},
+    open_bucket::{Disks, OpenBucket},
     operation::{Answer, Ended, Operation, Request, Token, decode_value, encode_value},
 };
 
@@ -196,9 +196,9 @@ impl Process {
     }
 
     /// Ends it; what the log of the metadata has not been given yet.
-    pub(crate) fn end(self, is_clean: bool, now: Now) -> Vec<Vec<Batch>> {
+    pub(crate) fn end(self, is_clean: bool, is_disk_full: bool, now: Now) -> Vec<Vec<Batch>> {
         for bucket in self.buckets.values().filter(|_| is_clean) {
-            assert!(bucket.engine.close(now), "everything can be written");
+            assert!(bucket.engine.close(now) || is_disk_full, "everything can be written");
         }
         self.unwritten.into_iter().map(|(batches, _)| batches).collect()
     }
@@ -222,11 +222,14 @@ impl Process {
             self.carry_out(shelf, outside);
         }
         if ms >= self.look_at {
+            if self.buckets.len() < self.metadata.buckets.len() {
+                self.reconcile(shelf, now);
+            }
             let more = self.look(now);
             let pause = if self.agent.is_busy() { BUSY_MILLIS } else { IDLE_MILLIS };
             self.look_at = ms + if more { 0 } else { pause };
         }
-        let woken = self.work(outside);
+        let woken = self.work(shelf, outside);
         if ms >= self.lead_at {
             self.lead(ms);
         }
@@ -335,7 +338,7 @@ impl Process {
         }
     }
 
-    /// Opens, changes and drops buckets until they are what the metadata say.
+    /// Opens, changes and drops buckets until they are what the metadata say. Those for which a disk has no space wait.
     fn reconcile(&mut self, shelf: &mut Shelf, now: Now) {
         let metadata = Arc::clone(&self.metadata);
         let is_gone = |uuid: &BucketUuid| metadata.bucket_by_uuid(uuid).is_none();
@@ -344,17 +347,14 @@ impl Process {
         }
         for (name, info) in &metadata.buckets {
             if let Some(open) = self.buckets.get(&info.uuid) {
-                open.change(info);
+                open.change(info, now);
                 continue;
             }
-            let (shards, seed) = (shelf.shards, shelf.seed);
-            let disks = shelf
-                .buckets
-                .entry(info.uuid.clone())
-                .or_insert_with(|| new_disks(&info.uuid, shards.min(usize::from(info.vbuckets)), seed));
             let seed = self.boot ^ self.buckets.len() as u64;
-            let open = OpenBucket::open((name.as_str(), info), &metadata, disks, seed, now);
-            self.buckets.insert(info.uuid.clone(), open);
+            match OpenBucket::open((name.as_str(), info), &metadata, shelf, seed, now) {
+                Ok(open) => drop(self.buckets.insert(info.uuid.clone(), open)),
+                Err(error) => assert!(shelf.is_full, "{name}: {error}"),
+            }
         }
     }
 
@@ -461,18 +461,22 @@ impl Process {
         }
     }
 
-    /// What this node serves at the moment.
-    pub(crate) fn serves(&self, now: Now) -> Vec<(&BucketUuid, VbId)> {
-        if self.lease.has_run_out(|| now.mono_millis) {
-            return Vec::new();
-        }
-        let mut served = Vec::new();
+    /// What is active on this node, and at which terms.
+    pub(crate) fn active(&self) -> Vec<(&BucketUuid, VbId, u64)> {
+        let mut active = Vec::new();
         for (uuid, bucket) in &self.buckets {
-            let is_active = |vb: &VbId| bucket.engine.vb_role(*vb).is_ok_and(|role| role.0 == VbRole::Active);
-            let active = (0..bucket.engine.vbuckets()).map(VbId).filter(is_active);
-            served.extend(active.map(|vb| (uuid, vb)));
+            for vb in (0..bucket.engine.vbuckets()).map(VbId) {
+                if let Ok((VbRole::Active, term)) = bucket.engine.vb_role(vb) {
+                    active.push((uuid, vb, term));
+                }
+            }
         }
-        served
+        active
+    }
+
+    /// Whether what is active here is served at the moment.
+    pub(crate) fn serves(&self, now: Now) -> bool {
+        !self.lease.has_run_out(|| now.mono_millis)
     }
 
     /// Whether its actives serve under a lease.
@@ -513,7 +517,7 @@ impl Process {
             return None;
         }
         let lease_ms = self.metadata.lease_for(&report);
-        if self.leadership.take(report, ms)? {
+        if self.leadership.take(&self.metadata, report, ms)? {
             self.lead_at = ms;
         }
         Some(lease_ms)
@@ -522,10 +526,11 @@ impl Process {
     // ---- clients --------------------------------------------------------------------------------------------------
 
     /// What the threads of buckets do, and the requests that can go on.
-    fn work(&mut self, outside: &mut Outside<'_>) -> Vec<Waiter> {
+    fn work(&mut self, shelf: &Shelf, outside: &mut Outside<'_>) -> Vec<Waiter> {
         let mut woken = Vec::new();
+        let disks = Disks { work: outside.disk_works, are_full: shelf.is_full };
         for bucket in self.buckets.values_mut() {
-            woken.extend(bucket.work(outside.rng, outside.disk_works, outside.now));
+            woken.extend(bucket.work(outside.rng, disks, outside.now));
         }
         let ms = outside.now.mono_millis;
         woken.retain(|waiter| {
@@ -569,10 +574,14 @@ impl Process {
             Operation::Read => engine
                 .get(request.vb, key, now, |view| decode_value(view.value))
                 .map(|value| Ok(Ended::Read { value: Some(value), leased })),
-            Operation::Write(number, durability) => {
-                let value = encode_value(number);
+            Operation::Write { value, filler, level: durability } => {
+                let value = encode_value(value, filler);
                 let store = Store { durability, ..Store::set(&value) };
                 engine.store(request.vb, key, &store, now).map(Err)
+            }
+            Operation::Remove { level: durability, .. } => {
+                let delete = Delete { durability, ..Delete::default() };
+                engine.delete(request.vb, key, &delete, now).map(Err)
             }
         };
         match done {

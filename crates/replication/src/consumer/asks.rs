@@ -8,7 +8,7 @@ use protocol::binary::{
 };
 
 use super::{replica::Start, window::WINDOW_BYTES};
-use crate::link_name::LinkName;
+use crate::{link_name::LinkName, producer::controls::UNPACKS_CONTROL};
 
 /// The control that names the bucket's uuid: a bucket of the same name may be another one.
 pub const BUCKET_CONTROL: &[u8] = b"settee_bucket";
@@ -34,7 +34,7 @@ pub fn append_opening(from: NodeId, to: NodeId, bucket: &str, bucket_uuid: &str,
     let extras = OpenExtras { seqno: 0, flags: flags.0 }.encode();
     append(&Request { key: name.as_bytes(), extras: &extras, ..Request::new(Opcode::DcpOpen) }, out);
     let (window, seconds) = (WINDOW_BYTES.to_string(), NOOP_SECONDS.to_string());
-    let controls: [(&[u8], &[u8]); 9] = [
+    let controls: [(&[u8], &[u8]); 10] = [
         (BUCKET_CONTROL, bucket_uuid.as_bytes()),
         (b"connection_buffer_size", window.as_bytes()),
         (b"enable_noop", b"true"),
@@ -44,6 +44,7 @@ pub fn append_opening(from: NodeId, to: NodeId, bucket: &str, bucket_uuid: &str,
         (b"supports_cursor_dropping_vulcan", b"true"),
         (b"enable_sync_writes", b"true"),
         (b"consumer_name", name.as_bytes()),
+        (UNPACKS_CONTROL, b"true"),
     ];
     for (key, value) in controls {
         append(&Request { key, value, ..Request::new(Opcode::DcpControl) }, out);

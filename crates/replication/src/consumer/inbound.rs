@@ -6,9 +6,12 @@
 
 use base::{Cas, Datatype, DocKey, Now, Seqno, Status, VbUuid, bucket::DurabilityLevel, limits};
 use engine::{ReplicaItem, ReplicaKind, ReplicaMarker, Waiter, system_events::SYSTEM_COLLECTION};
-use protocol::binary::{
-    dcp::{DcpMessage, Document, MarkerFlags, MarkerVersion, SnapshotMarker},
-    encoded_document_key,
+use protocol::{
+    binary::{
+        dcp::{DcpMessage, Document, MarkerFlags, MarkerVersion, PACKED, SnapshotMarker},
+        encoded_document_key,
+    },
+    snappy,
 };
 
 use super::{
@@ -121,11 +124,12 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
         replica.roll_back(self.inflow()?, to, now).map_err(Fault::NotTaken)
     }
 
-    /// Takes a message other than the stream's end.
+    /// Takes a message other than the stream's end. A value that was packed for the way is inflated into `unpacked`.
     pub(super) fn hear<R: Replica<Inflow = I>>(
         &mut self,
         replica: &R,
         message: &DcpMessage<'_>,
+        unpacked: &mut Vec<u8>,
         waiter: Waiter,
         now: Now,
     ) -> Result<Taken, Fault> {
@@ -135,13 +139,13 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
                 ReplicaItem { kind: ReplicaKind::Advance, seqno, ..item_about(DocKey::trusted(&[])) }
             }
             DcpMessage::Mutation { document, flags, expiry } => {
-                ReplicaItem { flags, expiry, ..version_of(ReplicaKind::Mutation, &document)? }
+                ReplicaItem { flags, expiry, ..version_of(ReplicaKind::Mutation, &document, unpacked)? }
             }
             DcpMessage::Deletion { document, delete_time: Some(expiry) } => {
-                ReplicaItem { expiry, ..version_of(ReplicaKind::Deletion, &document)? }
+                ReplicaItem { expiry, ..version_of(ReplicaKind::Deletion, &document, unpacked)? }
             }
             DcpMessage::Expiration { document, delete_time: expiry } => {
-                ReplicaItem { expiry, ..version_of(ReplicaKind::Expiration, &document)? }
+                ReplicaItem { expiry, ..version_of(ReplicaKind::Expiration, &document, unpacked)? }
             }
             DcpMessage::Prepare { document, flags, expiry, deleted, level } => {
                 if level == DurabilityLevel::None {
@@ -150,7 +154,7 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
                 ReplicaItem {
                     flags,
                     expiry,
-                    ..version_of(ReplicaKind::Prepare { level, deleted }, &document)?
+                    ..version_of(ReplicaKind::Prepare { level, deleted }, &document, unpacked)?
                 }
             }
             DcpMessage::Commit { key, prepared, seqno } => {
@@ -276,8 +280,13 @@ fn settle(result: Result<(), Status>) -> Result<Taken, Fault> {
 }
 
 /// A version of a document, or a system event.
-fn version_of<'a>(kind: ReplicaKind, document: &Document<'a>) -> Result<ReplicaItem<'a>, Fault> {
-    let &Document { seqno, value, datatype, .. } = document;
+fn version_of<'a>(
+    kind: ReplicaKind,
+    document: &Document<'a>,
+    unpacked: &'a mut Vec<u8>,
+) -> Result<ReplicaItem<'a>, Fault> {
+    let seqno = document.seqno;
+    let (value, datatype) = unpack(document, unpacked).ok_or(Fault::BadValue(seqno))?;
     let key = key_of(document.key, seqno)?;
     let kind = match kind {
         _ if key.collection() != SYSTEM_COLLECTION => kind,
@@ -291,6 +300,16 @@ fn version_of<'a>(kind: ReplicaKind, document: &Document<'a>) -> Result<ReplicaI
     }
     let (cas, rev) = (document.cas, document.rev);
     Ok(ReplicaItem { kind, seqno, cas, rev, datatype, value, ..item_about(key) })
+}
+
+/// A value and what it is, as it was stored; `None` when it was packed and cannot be inflated.
+fn unpack<'a>(document: &Document<'a>, unpacked: &'a mut Vec<u8>) -> Option<(&'a [u8], Datatype)> {
+    if !document.datatype.contains(PACKED) {
+        return Some((document.value, document.datatype));
+    }
+    unpacked.clear();
+    let inflates = snappy::inflate(document.value, unpacked);
+    inflates.then_some((unpacked.as_slice(), document.datatype.without(PACKED)))
 }
 
 /// What became of a durable write.

@@ -14,6 +14,7 @@ mod asks;
 mod fault;
 mod inbound;
 pub mod replica;
+mod silence;
 pub mod stats;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use window::WINDOW_BYTES;
 
 use inbound::{Inbound, Phase};
 use replica::Replica;
+use silence::Silence;
 use stats::ConsumerStats;
 use window::Window;
 
@@ -44,12 +46,12 @@ pub const VB_TICKETS: u64 = 1 << 62;
 /// Streams that are asked for at once: each answer is a failover log, and each grant may be a backfill for the producer.
 const ASKED_MAX: usize = 64;
 
-/// A producer that says nothing for so long is gone: it was asked for a sign of life every second.
-const SILENCE_MILLIS: u64 = 10_000;
-
 /// The first pause after a stream that went wrong; the next ones double it.
 const PAUSE_MILLIS_MIN: u64 = 50;
 const PAUSE_DOUBLINGS_MAX: u32 = 4;
+
+/// Capacity for inflated values that survives one.
+const UNPACKED_BYTES_KEPT: usize = 64 * 1024;
 
 /// A vBucket to be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +81,9 @@ pub struct Consumer<R: Replica> {
     /// Streams were opened or given up for these since last asked.
     changed: Vec<VbId>,
     window: Window,
-    heard_at: u64,
+    /// The last value that was packed for the way.
+    unpacked: Vec<u8>,
+    silence: Silence,
     next_opaque: u32,
     stats: Arc<ConsumerStats>,
 }
@@ -99,7 +103,8 @@ impl<R: Replica> Consumer<R> {
             woken: Vec::new(),
             changed: Vec::new(),
             window: Window::default(),
-            heard_at: now.mono_millis,
+            unpacked: Vec::new(),
+            silence: Silence::broken(now),
             next_opaque: 0,
             stats,
         }
@@ -126,7 +131,7 @@ impl<R: Replica> Consumer<R> {
     /// # Errors
     /// When the connection cannot go on.
     pub fn receive(&mut self, frame: &Frame<'_>, now: Now, out: &mut Vec<u8>) -> Result<Taken, Broken> {
-        self.heard_at = now.mono_millis;
+        self.hear_part(now);
         if frame.header.magic.is_client_response() {
             self.answered(frame, now, out)?;
             return Ok(Taken::Done);
@@ -147,6 +152,11 @@ impl<R: Replica> Consumer<R> {
         Ok(taken)
     }
 
+    /// Something was read that is no whole packet yet: a long one on a slow network is no silence.
+    pub fn hear_part(&mut self, now: Now) {
+        self.silence = Silence::broken(now);
+    }
+
     /// The replica has woken the waiter with that ticket.
     pub fn wake(&mut self, ticket: u64) {
         let vb = VbId((ticket & 0xffff) as u16);
@@ -162,8 +172,8 @@ impl<R: Replica> Consumer<R> {
     /// When the producer is gone.
     pub fn tend(&mut self, now: Now, reading: bool, out: &mut Vec<u8>) -> Result<(), Broken> {
         if !reading {
-            self.heard_at = now.mono_millis;
-        } else if now.mono_millis >= self.silent_at() {
+            self.silence = Silence::broken(now);
+        } else if self.silence.is_believed(now) {
             return Err(Broken::Silent);
         }
         while self.asked.len() < ASKED_MAX
@@ -183,7 +193,7 @@ impl<R: Replica> Consumer<R> {
     #[must_use]
     pub fn due_at(&self) -> u64 {
         let ask = self.due.first().filter(|_| self.asked.len() < ASKED_MAX).map(|(at, _)| *at);
-        ask.unwrap_or(u64::MAX).min(self.silent_at())
+        ask.unwrap_or(u64::MAX).min(self.silence.due_at())
     }
 
     /// Whether [`Consumer::tend`] has something to do now.
@@ -213,10 +223,6 @@ impl<R: Replica> Consumer<R> {
 
     const fn waiter_of(&self, vb: VbId) -> Waiter {
         Waiter { ticket: VB_TICKETS | vb.get() as u64, ..self.waiter }
-    }
-
-    const fn silent_at(&self) -> u64 {
-        self.heard_at + SILENCE_MILLIS
     }
 
     fn ask(&mut self, vb: VbId, now: Now, out: &mut Vec<u8>) {
@@ -256,8 +262,11 @@ impl<R: Replica> Consumer<R> {
                 self.stop(vb, &Fault::Ended(*reason), now);
                 return Ok(Taken::Done);
             }
-            message => stream.hear(&self.replica, message, waiter, now),
+            message => stream.hear(&self.replica, message, &mut self.unpacked, waiter, now),
         };
+        if self.unpacked.capacity() > UNPACKED_BYTES_KEPT {
+            self.unpacked = Vec::new();
+        }
         match heard {
             Ok(taken) => {
                 if taken == Taken::Done && stream.may_acknowledge() {

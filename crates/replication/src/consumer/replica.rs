@@ -33,7 +33,7 @@ pub trait Replica {
     /// A stream for the vBucket is about to be asked for; earlier ones may feed it no longer.
     ///
     /// # Errors
-    /// `NotMyVbucket` if it is not a replica at that term.
+    /// `NotMyVbucket` if it is not a replica at that term, `TemporaryFailure` while it is going back.
     fn begin(&self, vb: VbId, term: u64, now: Now) -> Result<Start<Self::Inflow>, Status>;
 
     /// The producer has granted the stream; its branches, newest first, are now those of the replica.
@@ -42,7 +42,7 @@ pub trait Replica {
     /// When the stream is no longer entitled.
     fn accept_log(&self, inflow: Self::Inflow, log: &[(VbUuid, Seqno)], now: Now) -> Result<(), Status>;
 
-    /// What is above `to` did not happen. [`Replica::begin`] tells afterwards how far back it went.
+    /// What is above `to` did not happen. Waits for no disk; [`Replica::begin`] tells afterwards how far back it went.
     ///
     /// # Errors
     /// When the stream is no longer entitled, or it cannot be done now.
@@ -90,7 +90,7 @@ impl Replica for Arc<Bucket> {
     }
 
     fn roll_back(&self, inflow: Inflow, to: Seqno, now: Now) -> Result<(), Status> {
-        self.replica_rollback(inflow, to, now).map(|_| ())
+        self.replica_rollback(inflow, to, now)
     }
 
     fn marker(&self, inflow: Inflow, marker: &ReplicaMarker, now: Now) -> Result<(), Status> {

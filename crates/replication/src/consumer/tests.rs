@@ -8,7 +8,10 @@ use base::{Cas, Datatype, VbUuid, bucket::DurabilityLevel};
 use engine::{ReplicaItem, ReplicaMarker};
 use protocol::binary::{
     Decoded, Header, Magic,
-    dcp::{Document, MarkerFlags, MarkerVersion, SnapshotMarker, StreamEndReason, StreamHead, StreamRequest},
+    dcp::{
+        Document, MarkerFlags, MarkerVersion, PACKED, SnapshotMarker, StreamEndReason, StreamHead,
+        StreamRequest,
+    },
     decode_frame,
     extras::SeqnoExtras,
     observe::append_failover_log,
@@ -26,6 +29,8 @@ struct Taker {
     start: Cell<u64>,
     /// Seqnos of what was brought.
     taken: RefCell<Vec<u64>>,
+    /// The value of the last one.
+    value: RefCell<(Vec<u8>, Datatype)>,
     refusal: Cell<Option<Status>>,
     prepared: Cell<u64>,
     waiting: Cell<Option<Waiter>>,
@@ -66,6 +71,7 @@ impl Replica for &Taker {
     fn item(&self, _: u32, item: &ReplicaItem<'_>, _: Waiter, _: Now) -> Result<(), Status> {
         self.answer()?;
         self.taken.borrow_mut().push(item.seqno.get());
+        self.value.replace((item.value.to_vec(), item.datatype));
         Ok(())
     }
 
@@ -221,6 +227,31 @@ fn what_is_said_in_order_reaches_the_replica() {
     assert_eq!((talk.consumer.last(VB), talk.opcodes()), (Some(Seqno(6)), vec![]));
 }
 
+#[test]
+fn what_was_packed_for_the_way_is_what_it_was_stored_as() {
+    let taker = Taker::default();
+    let mut talk = Talk::open(&taker);
+    let plain = vec![b'7'; 100_000];
+    let block = snap::raw::Encoder::new().compress_vec(&plain).unwrap();
+    let packed = |seqno, datatype: Datatype| Document {
+        value: &block,
+        datatype: datatype.with(PACKED),
+        ..document(seqno)
+    };
+    talk.hear(1, &marker(0, 4)).unwrap();
+    talk.hear(1, &DcpMessage::Mutation { document: packed(1, Datatype::JSON), flags: 0, expiry: 0 }).unwrap();
+    assert_eq!(*taker.value.borrow(), (plain.clone(), Datatype::JSON));
+    talk.hear(1, &mutation(2)).unwrap();
+    assert_eq!(*taker.value.borrow(), (b"{}".to_vec(), Datatype::RAW));
+    // Compressed by whoever wrote it, and not for the way.
+    let document = Document { datatype: Datatype::SNAPPY, ..packed(3, Datatype::RAW) };
+    talk.hear(1, &DcpMessage::Mutation { document, flags: 0, expiry: 0 }).unwrap();
+    assert_eq!(*taker.value.borrow(), (block.clone(), Datatype::SNAPPY));
+    let (document, level) = (packed(4, Datatype::RAW), DurabilityLevel::Majority);
+    talk.hear(1, &DcpMessage::Prepare { document, flags: 0, expiry: 0, deleted: false, level }).unwrap();
+    assert_eq!(*taker.value.borrow(), (plain, Datatype::RAW));
+}
+
 /// Each a lie by itself, behind a snapshot to 10 of which 5 is there.
 fn lies() -> Vec<DcpMessage<'static>> {
     let of = |document| DcpMessage::Mutation { document, flags: 0, expiry: 0 };
@@ -258,7 +289,8 @@ fn lies() -> Vec<DcpMessage<'static>> {
         of(Document { key: b"\x02k", ..document(6) }),
         of(Document { key: b"\x80", ..document(6) }),
         of(Document { key: long, ..document(6) }),
-        of(Document { datatype: Datatype(0x80), ..document(6) }),
+        of(Document { datatype: Datatype(0x40), ..document(6) }),
+        of(Document { datatype: PACKED, ..document(6) }),
         of(Document { value: b"", datatype: Datatype::SNAPPY, ..document(6) }),
         DcpMessage::Deletion { document: document(6), delete_time: None },
         DcpMessage::Commit { key: b"\0k", prepared: Seqno(6), seqno: Seqno(6) },
@@ -379,8 +411,10 @@ fn a_message_without_room_is_taken_later_and_counted_once() {
     }
     assert_eq!(talk.consumer.stats.bytes.load(Ordering::Relaxed), bytes);
     // For so long nothing is read, and it is not the producer that is silent.
-    talk.millis += 100 * SILENCE_MILLIS;
+    let patience = talk.consumer.due_at() - talk.millis;
+    talk.millis += 100 * patience;
     talk.consumer.tend(at(talk.millis), false, &mut talk.said).unwrap();
+    assert_eq!(talk.consumer.due_at() - talk.millis, patience);
     talk.tend(1).unwrap();
     taker.refusal.set(None);
     assert_eq!(talk.hear(1, &mutation(2)), Ok(Taken::Done));
@@ -496,11 +530,19 @@ fn streams_are_asked_for_a_few_at_a_time_and_again_for_as_long_as_they_are_wante
 fn a_silent_producer_is_left_and_one_that_asks_is_answered() {
     let taker = Taker::default();
     let mut talk = Talk::open(&taker);
-    talk.tend(SILENCE_MILLIS - 1).unwrap();
+    let doubted = |talk: &Talk<'_>| talk.consumer.due_at() - talk.millis;
+    let patience = doubted(&talk);
+    talk.tend(patience).unwrap();
+    assert!(doubted(&talk) < patience, "it is looked for again soon");
     assert_eq!(talk.hear(99, &DcpMessage::Noop), Ok(Taken::Done));
     let Decoded::Frame(frame) = decode_frame(&talk.said) else { panic!("no answer") };
     assert!(frame.header.magic.is_client_response() && frame.header.status() == Some(Status::Success));
     assert_eq!(u32::from(frame.header.opaque), 99);
-    talk.tend(SILENCE_MILLIS - 1).unwrap();
-    assert_eq!(talk.tend(1), Err(Broken::Silent));
+    assert_eq!(doubted(&talk), patience);
+    talk.tend(patience - 1).unwrap();
+    // A part of a packet is no silence.
+    talk.consumer.hear_part(at(talk.millis));
+    assert_eq!(doubted(&talk), patience);
+    talk.tend(patience).unwrap();
+    assert_eq!(talk.tend(doubted(&talk)), Err(Broken::Silent));
 }

@@ -9,8 +9,8 @@ use protocol::binary::{Opcode, Request, extras::NumberExtras};
 /// Bytes that may be under way on a link.
 pub const WINDOW_BYTES: u32 = 10 << 20;
 
-/// Dealt with and not told yet, at most.
-const UNTOLD_BYTES_MAX: u32 = WINDOW_BYTES / 5;
+/// Dealt with and not told yet, at most: far less than what a producer has under way of history alone.
+const UNTOLD_BYTES_MAX: u32 = WINDOW_BYTES / 40;
 
 /// See the module header.
 #[derive(Debug, Default)]

@@ -6,6 +6,9 @@
 use base::{NodeId, Status};
 use protocol::binary::{Violation, dcp::OpenFlags};
 
+/// By which a node of ours says that it inflates what is packed; nobody else can say so.
+pub const UNPACKS_CONTROL: &[u8] = b"settee_unpacks";
+
 /// Shortest interval between two NOOPs, in seconds.
 const NOOP_SECONDS_MIN: f32 = 1.0;
 /// Longest one: three hours.
@@ -77,6 +80,8 @@ pub struct Controls {
     pub sync_writes: bool,
     /// Has a name that it would acknowledge such writes under.
     pub is_named: bool,
+    /// Is a node of ours that inflates what is packed ([`super::packing`]).
+    pub unpacks: bool,
 }
 
 /// What a CONTROL changes.
@@ -171,6 +176,7 @@ impl Controls {
                 self.sync_writes = true;
             }
             b"consumer_name" if !value.is_empty() => self.is_named = true,
+            UNPACKS_CONTROL if negotiated.replica.is_some() => self.unpacks = on,
             b"change_streams" if on => return Err(unsupported("Change history is not supported")),
             b"stream_buffer_size" => return Err(unsupported("stream_buffer_size is not supported")),
             b"cache_transfer" => return Err(unsupported("Cache transfer is not supported")),
@@ -244,6 +250,7 @@ mod tests {
             no_cursor_dropping: false,
             sync_writes: false,
             is_named: true,
+            unpacks: false,
         };
         assert_eq!(controls, expected);
         assert_eq!(set(&mut controls, "send_stream_end_on_client_close_stream", "false"), Ok(Change::Noted));
@@ -274,6 +281,7 @@ mod tests {
             ("include_deleted_user_xattrs", "true"),
             ("v7_dcp_status_codes", "false"),
             ("enable_sync_writes", "false"),
+            ("settee_unpacks", "true"),
         ] {
             assert_eq!(set(&mut controls, key, value), Err(Status::Invalid), "{key}");
         }

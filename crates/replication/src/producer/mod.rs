@@ -5,8 +5,8 @@
 //! batch did not go out whole goes on first, so that a connection never holds more than one unfinished batch, whatever
 //! the number of its streams.
 //!
-//! Invariants: a (vBucket, id) has at most one stream that is not over; a stream is either queued or will be woken by the
-//! engine; nothing is sent on a stream after its end.
+//! Invariants: a (vBucket, id) has at most one stream that is not over; a stream is queued, held back until something is
+//! acknowledged, or will be woken by the engine; nothing is sent on a stream after its end.
 
 pub mod controls;
 mod events;
@@ -15,6 +15,7 @@ pub mod flow_control;
 pub mod noop;
 mod opening;
 mod outbox;
+mod packing;
 pub mod rollback;
 mod script;
 mod standing;
@@ -27,7 +28,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use base::{Now, Seqno, Status, VbId};
+use base::{Now, Seqno, Status, VbId, bucket::CompressionMode};
 use engine::{Bucket, Waiter};
 use protocol::binary::{
     Opaque, Violation,
@@ -39,6 +40,7 @@ use flow_control::FlowControl;
 use noop::{Due, Noop};
 use opening::refused;
 use outbox::{Outbox, Sent};
+use packing::Packer;
 use script::Manner;
 use stats::ProducerStats;
 use stream::{Progress, Stream};
@@ -71,9 +73,13 @@ pub struct Producer {
     live: BTreeMap<(VbId, Option<u16>), u32>,
     /// Slots of streams that may have something to say.
     ready: VecDeque<u32>,
+    /// Slots of streams with history for another node to tell, of which enough is under way.
+    held: VecDeque<u32>,
     /// The slot whose batch is not out yet.
     unfinished: Option<u32>,
     scratch: Vec<u8>,
+    /// Once values had to be compressed for the way to another node.
+    packer: Option<Box<Packer>>,
     stats: Arc<ProducerStats>,
 }
 
@@ -103,8 +109,10 @@ impl Producer {
             free: Vec::new(),
             live: BTreeMap::new(),
             ready: VecDeque::new(),
+            held: VecDeque::new(),
             unfinished: None,
             scratch: Vec::new(),
+            packer: None,
             stats: Arc::new(stats),
         }
     }
@@ -127,7 +135,10 @@ impl Producer {
     pub fn control(&mut self, key: &[u8], value: &[u8]) -> Result<(), Violation> {
         match self.controls.set(key, value, &self.negotiated)? {
             Change::Noted => *self.stats.controls.lock() = self.controls,
-            Change::Window(bytes) => self.flow.set_window(bytes),
+            Change::Window(bytes) => {
+                self.flow.set_window(bytes);
+                self.let_history_go_on();
+            }
             Change::Noop(enabled) => self.noop.enable(enabled),
             Change::NoopMillis(millis) => self.noop.set_interval(millis),
         }
@@ -135,9 +146,10 @@ impl Producer {
         Ok(())
     }
 
-    /// `BUFFER_ACKNOWLEDGEMENT`.
+    /// `BUFFER_ACKNOWLEDGEMENT`: what was held back may go on.
     pub fn acknowledge(&mut self, bytes: u32) {
         self.flow.acknowledge(bytes);
+        self.let_history_go_on();
     }
 
     /// `SEQNO_ACKNOWLEDGED`: the node that follows has every durable write up to a seqno, as durably as each asks for.
@@ -229,6 +241,9 @@ impl Producer {
             Due::Silent => return false,
         }
         let manner = Manner::new(&self.negotiated, &self.controls);
+        // Looked at in every turn: the bucket's mode may change.
+        let packs = self.controls.unpacks && self.bucket.compression() == CompressionMode::Active;
+        let mut packer = packs.then(|| self.packer.take().unwrap_or_else(|| Box::new(Packer::new())));
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut out = Outbox {
             sink,
@@ -236,7 +251,9 @@ impl Producer {
             negotiated: &self.negotiated,
             controls: &self.controls,
             mode: ValueMode::new(&self.negotiated, &self.controls),
+            packer: packer.as_deref_mut(),
             scratch: &mut scratch,
+            packed: 0,
             sent: Sent::default(),
         };
         let mut ended = Vec::new();
@@ -244,9 +261,20 @@ impl Producer {
             if !out.has_room() {
                 break;
             }
-            let Some(slot) = self.unfinished.take().or_else(|| self.ready.pop_front()) else { break };
+            let unfinished = self.unfinished.take();
+            let Some(slot) = unfinished.or_else(|| self.ready.pop_front()) else { break };
             let Some(Some(stream)) = self.slots.get_mut(slot as usize) else { continue };
-            match stream.pump(&self.bucket, manner, &mut out, now) {
+            let may_be_held = manner.is_node && unfinished.is_none();
+            if may_be_held && stream.tells_history() && !out.flow.has_room_for_history() {
+                self.held.push_back(slot);
+                continue;
+            }
+            let before = out.sent.bytes;
+            let progress = stream.pump(&self.bucket, manner, &mut out, now);
+            if stream.tells_history() {
+                out.flow.note_history(out.sent.bytes - before);
+            }
+            match progress {
                 Progress::More => self.ready.push_back(slot),
                 Progress::Blocked => self.unfinished = Some(slot),
                 Progress::Waiting => stream.is_queued = false,
@@ -260,6 +288,7 @@ impl Producer {
             }
         }
         let sent = out.sent;
+        self.packer = packer;
         if scratch.capacity() <= SCRATCH_BYTES_KEPT {
             self.scratch = scratch;
         }
@@ -277,6 +306,13 @@ impl Producer {
     }
 
     // ---- inside ---------------------------------------------------------------------------------------------------
+
+    /// The window may have room again.
+    fn let_history_go_on(&mut self) {
+        if self.flow.has_room_for_history() {
+            self.ready.append(&mut self.held);
+        }
+    }
 
     /// Ends a stream with a message.
     fn finish(&mut self, slot: u32, reason: StreamEndReason) {
@@ -299,6 +335,7 @@ impl Producer {
         let Some(stream) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
         self.stats.streams.lock().retain(|stats| !Arc::ptr_eq(stats, &stream.stats));
         self.ready.retain(|queued| *queued != slot);
+        self.held.retain(|queued| *queued != slot);
         if self.unfinished == Some(slot) {
             self.unfinished = None;
         }
@@ -310,6 +347,7 @@ impl Producer {
         let full = !self.flow.has_room();
         stats.items_sent.fetch_add(sent.items, Ordering::Relaxed);
         stats.bytes_sent.fetch_add(sent.bytes, Ordering::Relaxed);
+        stats.inflated_bytes_sent.fetch_add(sent.inflated_bytes, Ordering::Relaxed);
         stats.window.store(self.flow.window(), Ordering::Relaxed);
         stats.unacknowledged.store(self.flow.unacknowledged(), Ordering::Relaxed);
         stats.acknowledged.store(self.flow.acknowledged(), Ordering::Relaxed);

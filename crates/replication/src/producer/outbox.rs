@@ -5,11 +5,15 @@ use engine::{
     SharedValue,
     feed::{FeedItem, FeedKind},
 };
-use protocol::binary::dcp::{DcpMessage, Document, OpenFlags, StreamHead, SystemEvent, SystemEventFormat};
+use protocol::{
+    binary::dcp::{DcpMessage, Document, OpenFlags, PACKED, StreamHead, SystemEvent, SystemEventFormat},
+    snappy,
+};
 
 use super::{
     controls::{Controls, Negotiated},
     flow_control::FlowControl,
+    packing::{self, Packer},
     value::{Prepared, ValueMode},
 };
 
@@ -30,6 +34,8 @@ pub trait Sink {
 pub(super) struct Sent {
     pub(super) items: u64,
     pub(super) bytes: u64,
+    /// What that would have been without compression.
+    pub(super) inflated_bytes: u64,
 }
 
 /// See the module header. Made for one turn.
@@ -39,14 +45,18 @@ pub(super) struct Outbox<'a> {
     pub(super) negotiated: &'a Negotiated,
     pub(super) controls: &'a Controls,
     pub(super) mode: ValueMode,
+    /// Where values are compressed for the way to another node.
+    pub(super) packer: Option<&'a mut Packer>,
     pub(super) scratch: &'a mut Vec<u8>,
+    /// Bytes of values that the packer has looked at.
+    pub(super) packed: usize,
     pub(super) sent: Sent,
 }
 
 impl Outbox<'_> {
     /// Whether another message may go out.
     pub(super) fn has_room(&self) -> bool {
-        self.flow.has_room() && !self.sink.is_full()
+        self.flow.has_room() && !self.sink.is_full() && self.packed < packing::TURN_BYTES
     }
 
     /// Sends a message of a stream.
@@ -54,6 +64,7 @@ impl Outbox<'_> {
         let bytes = message.append(head, self.sink.buffer());
         self.flow.sent(bytes);
         self.sent.bytes += bytes as u64;
+        self.sent.inflated_bytes += bytes as u64;
     }
 
     /// Sends a system event.
@@ -95,7 +106,15 @@ impl Outbox<'_> {
     pub(super) fn send_document(&mut self, head: &StreamHead, item: &FeedItem) {
         let mut scratch = std::mem::take(self.scratch);
         let stored = item.value();
-        let prepared = self.mode.prepare(stored, item.datatype, item.deleted, &mut scratch);
+        let mut prepared = self.mode.prepare(stored, item.datatype, item.deleted, &mut scratch);
+        if prepared == Prepared::AsStored
+            && let Some(packer) = &mut self.packer
+        {
+            self.packed += stored.len();
+            if let Some(packed) = packer.pack(stored, item.datatype, &mut scratch) {
+                prepared = Prepared::Made(packed);
+            }
+        }
         let shared = prepared == Prepared::AsStored && self.sink.prefers_reference(stored.len());
         let (value, datatype): (&[u8], Datatype) = match prepared {
             Prepared::AsStored if shared => (&[], item.datatype),
@@ -116,6 +135,10 @@ impl Outbox<'_> {
         };
         let message = self.message_of(item, document);
         self.send(head, &message);
+        if datatype.contains(PACKED) || datatype.contains(Datatype::SNAPPY) {
+            let sent = if shared { stored } else { value };
+            self.sent.inflated_bytes += snappy::inflated_len(sent).saturating_sub(sent.len()) as u64;
+        }
         if shared {
             self.sink.attach(item.share());
         }

@@ -31,6 +31,8 @@ pub struct ProducerStats {
     pub items_sent: AtomicU64,
     /// Bytes of stream messages sent.
     pub bytes_sent: AtomicU64,
+    /// What those would have been had no value been compressed.
+    pub inflated_bytes_sent: AtomicU64,
     /// The window of flow control; 0 for none.
     pub window: AtomicU64,
     /// Bytes sent and not acknowledged.
@@ -60,6 +62,7 @@ impl ProducerStats {
             controls: Mutex::default(),
             items_sent: 0.into(),
             bytes_sent: 0.into(),
+            inflated_bytes_sent: 0.into(),
             window: 0.into(),
             unacknowledged: 0.into(),
             acknowledged: 0.into(),

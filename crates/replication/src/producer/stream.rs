@@ -104,6 +104,11 @@ impl Stream {
         self.feed.is_some()
     }
 
+    /// Whether what it tells is read from disk.
+    pub(super) fn tells_history(&self) -> bool {
+        self.stats.phase() == StreamPhase::Backfilling
+    }
+
     /// The term that it is for, if it is a node's.
     pub(super) const fn term(&self) -> Option<u64> {
         match self.standing {

@@ -94,6 +94,11 @@ impl<R: Replica> Link<R> {
         self.at_consumer = rest.to_vec();
     }
 
+    /// Bytes on their way to the consumer.
+    pub(crate) fn under_way(&self) -> usize {
+        self.downstream.len()
+    }
+
     pub(crate) fn follows(&self, vb: VbId) -> bool {
         self.consumer.following(vb).is_some()
     }

@@ -10,6 +10,7 @@
 extern crate engine as settee_engine;
 
 mod copies;
+mod crowded;
 mod host;
 mod link;
 mod shelf;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{
     CollectionId, Manifest, ManifestUid, NodeId, Status, VbId, VbRole,
-    bucket::{BucketKind, DurabilityLevel},
+    bucket::{BucketKind, CompressionMode, DurabilityLevel},
     manifest::Collection,
 };
 use engine::{BucketOptions, Budget, Delete, Mutated, Store, Topology, Waiter};
@@ -43,6 +43,11 @@ impl<C: Copies> World<C> {
             shards: 2,
             seed,
             purge_interval_secs: 60,
+            compression: if seed.is_multiple_of(2) {
+                CompressionMode::Active
+            } else {
+                CompressionMode::Passive
+            },
             role: VbRole::Dead,
             ..BucketOptions::new("model", 256 << 20)
         };

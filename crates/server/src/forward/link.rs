@@ -22,6 +22,7 @@ use protocol::{
     binary::{Decoded, HEADER_BYTES, Opcode, Request as Packet, decode_frame},
     hello::{Feature, FeatureSet},
 };
+use rustls::{ClientConnection, StreamOwned};
 
 use super::{
     Unanswered,
@@ -30,7 +31,9 @@ use super::{
 use crate::{
     account::{Accounted, NodeAccount, NodePool},
     helper::Completion,
+    links::PeerAddress,
     mailbox::Wakes,
+    node_tls::NodeTls,
 };
 
 /// Requests that may wait for a link.
@@ -47,17 +50,16 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Where a link leads, and for which bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Peer {
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) address: PeerAddress,
     pub(super) bucket: String,
     /// Password of the internal user.
     pub(super) secret: String,
 }
 
 impl Peer {
-    /// Whether `other` is where this one was.
+    /// Whether `other` is what this one was.
     pub(super) fn is_replaced_by(&self, other: &Self) -> bool {
-        self != other && (&self.host, self.port, &self.bucket) == (&other.host, other.port, &other.bucket)
+        self != other && (self.address.node, &self.bucket) == (other.address.node, &other.bucket)
     }
 }
 
@@ -131,9 +133,9 @@ pub(super) struct Link {
 impl Link {
     /// # Errors
     /// `TemporaryFailure` when there is no thread to be had.
-    pub(super) fn start(peer: Peer, wakes: Wakes) -> Result<Self, Status> {
+    pub(super) fn start(peer: Peer, wakes: Wakes, node_tls: Arc<NodeTls>) -> Result<Self, Status> {
         let (queue, jobs) = sync_channel(QUEUED_MAX);
-        let run = move || run(&peer, &jobs, &wakes);
+        let run = move || run(&peer, &jobs, &wakes, &node_tls);
         match thread::Builder::new().name("settee-forward".into()).spawn(run) {
             Ok(_) => Ok(Self { queue }),
             Err(error) => {
@@ -150,13 +152,13 @@ impl Link {
     }
 }
 
-fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes) {
+fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes, node_tls: &NodeTls) {
     let mut connection = None;
     let mut kept_for_later = None;
     while let Some(batch) = gather(jobs, &mut kept_for_later) {
         let open = match connection.take().filter(is_open) {
             Some(open) => Ok(open),
-            None => connect(peer),
+            None => connect(peer, node_tls),
         };
         match open {
             Ok(mut open) => {
@@ -165,7 +167,8 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes) {
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, host = peer.host, port = peer.port, "cannot forward to a node");
+                let PeerAddress { host, kv_port, .. } = &peer.address;
+                tracing::debug!(%error, host, port = kv_port, "cannot forward to a node");
                 give_up(wakes, &batch, 0, Unanswered::Unsent);
             }
         }
@@ -174,8 +177,8 @@ fn run(peer: &Peer, jobs: &Receiver<Job>, wakes: &Wakes) {
 
 /// Whether a connection that has rested is still there: a peer that was restarted meanwhile has closed it, and what would be
 /// sent on it now would be lost without need.
-fn is_open(connection: &BufReader<TcpStream>) -> bool {
-    let stream = connection.get_ref();
+fn is_open(connection: &Connection) -> bool {
+    let stream = connection.get_ref().socket();
     let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let nothing_yet = matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     nothing_yet && stream.set_nonblocking(false).is_ok()
@@ -214,9 +217,9 @@ fn give_up(wakes: &Wakes, jobs: &[Job], answered: usize, how: Unanswered) {
 }
 
 /// Sends a batch and delivers its answers; false if the connection is of no use any more.
-fn exchange(connection: &mut BufReader<TcpStream>, batch: &[Job], wakes: &Wakes) -> bool {
+fn exchange(connection: &mut Connection, batch: &[Job], wakes: &Wakes) -> bool {
     let bytes: Vec<u8> = batch.iter().flat_map(|job| job.bytes.iter().copied()).collect();
-    if let Err(error) = connection.get_mut().write_all(&bytes) {
+    if let Err(error) = connection.get_mut().send(&bytes) {
         tracing::debug!(%error, "a link to another node broke");
         give_up(wakes, batch, 0, Unanswered::Lost);
         return false;
@@ -252,13 +255,55 @@ fn read_packet(from: &mut impl Read) -> io::Result<Box<[u8]>> {
     }
 }
 
+/// What is between the two ends.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+
+    /// All of it, now.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.write_all(bytes),
+            Self::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+type Connection = BufReader<Stream>;
+
 /// A connection of the internal user, attached to the bucket.
-fn connect(peer: &Peer) -> io::Result<BufReader<TcpStream>> {
-    let address = (peer.host.as_str(), peer.port).to_socket_addrs()?.next();
-    let stream = TcpStream::connect_timeout(&address.ok_or(io::ErrorKind::NotFound)?, CONNECT)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SILENCE))?;
-    stream.set_write_timeout(Some(SILENCE))?;
+fn connect(peer: &Peer, node_tls: &NodeTls) -> io::Result<Connection> {
+    let PeerAddress { node, host, kv_port, tls } = &peer.address;
+    let address = (host.as_str(), *kv_port).to_socket_addrs()?.next();
+    let socket = TcpStream::connect_timeout(&address.ok_or(io::ErrorKind::NotFound)?, CONNECT)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(SILENCE))?;
+    socket.set_write_timeout(Some(SILENCE))?;
+    let stream = if *tls {
+        let (config, name) = node_tls.to_member(*node)?;
+        let tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        Stream::Tls(Box::new(StreamOwned::new(tls, socket)))
+    } else {
+        Stream::Plain(socket)
+    };
     let mut connection = BufReader::new(stream);
     // Statuses as they are, and no cluster map with each "not mine".
     let wanted = [Feature::Xerror, Feature::SelectBucket, Feature::DedupeNotMyVbucketMap];
@@ -275,10 +320,10 @@ fn connect(peer: &Peer) -> io::Result<BufReader<TcpStream>> {
     Ok(connection)
 }
 
-fn converse(connection: &mut BufReader<TcpStream>, packet: &Packet<'_>) -> io::Result<()> {
+fn converse(connection: &mut Connection, packet: &Packet<'_>) -> io::Result<()> {
     let mut bytes = Vec::new();
     packet.encode(&mut bytes).map_err(io::Error::other)?;
-    connection.get_mut().write_all(&bytes)?;
+    connection.get_mut().send(&bytes)?;
     let answer = read_packet(connection)?;
     match super::status_of(&answer) {
         Status::Success => Ok(()),
@@ -297,7 +342,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (other_end, _) = listener.accept().unwrap();
-        let connection = BufReader::new(stream);
+        let connection = BufReader::new(Stream::Plain(stream));
         assert!(is_open(&connection));
         drop(other_end);
         // The end is on its way through the kernel.

@@ -16,7 +16,7 @@ pub(crate) mod together;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use base::{Status, VbId};
@@ -28,7 +28,9 @@ use crate::{
     call::{Call, Request, Resumed, Stage, Stop},
     context::Context,
     helper::Completion,
+    links::PeerAddress,
     mailbox::Wakes,
+    node_tls::NodeTls,
     session::Session,
 };
 use link::{Job, Link, Peer};
@@ -64,20 +66,20 @@ pub(crate) struct Forwarding {
 /// Links to the other nodes, made when they are first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarder {
-    wakes: OnceLock<Wakes>,
+    reach: OnceLock<(Wakes, Arc<NodeTls>)>,
     links: Mutex<HashMap<(Peer, u64), Arc<Link>>>,
 }
 
 impl Forwarder {
-    /// From now on the workers can be reached.
-    pub(crate) fn reach(&self, wakes: Wakes) {
+    /// From now on the workers can be reached, and other nodes under TLS.
+    pub(crate) fn reach(&self, wakes: Wakes, node_tls: Arc<NodeTls>) {
         // Set once, before the first connection.
-        let _ = self.wakes.set(wakes);
+        let _ = self.reach.set((wakes, node_tls));
     }
 
     /// Has a peer asked for a client's connection; answers come as completions.
     fn submit(&self, peer: Peer, connection: u64, job: Job) -> Result<(), Status> {
-        let Some(wakes) = self.wakes.get() else { return Err(Status::TemporaryFailure) };
+        let Some((wakes, node_tls)) = self.reach.get() else { return Err(Status::TemporaryFailure) };
         let lane = connection % LINKS_PER_PEER;
         let mut links = self.links.lock();
         let link = match links.get(&(peer.clone(), lane)) {
@@ -85,7 +87,7 @@ impl Forwarder {
             None => {
                 // Whoever has another password or address is another peer: what is left of the old one ends.
                 links.retain(|(known, _), _| !known.is_replaced_by(&peer));
-                let link = Arc::new(Link::start(peer.clone(), wakes.clone())?);
+                let link = Arc::new(Link::start(peer.clone(), wakes.clone(), Arc::clone(node_tls))?);
                 links.insert((peer, lane), Arc::clone(&link));
                 link
             }
@@ -96,24 +98,23 @@ impl Forwarder {
 
     /// Tells whoever is to be told, if anybody is.
     fn complete(&self, told: Option<(Waiter, Completion)>) {
-        if let (Some(wakes), Some((waiter, completion))) = (self.wakes.get(), told) {
+        if let (Some((wakes, _)), Some((waiter, completion))) = (self.reach.get(), told) {
             wakes.complete(waiter, completion);
         }
     }
 }
 
-/// Where a vBucket of the session's bucket is, by the map.
+/// Where a vBucket of the session's bucket is, by the map; a node that is behind does not know.
 fn owner(session: &Session, vb: VbId, context: &Context) -> Option<Peer> {
+    if context.shared.behind.load(Ordering::Acquire) {
+        return None;
+    }
     let meta = &context.snapshot.metadata;
     let name = &session.attached()?.name;
     let plan = meta.buckets.get(&**name)?.vbs.get(usize::from(vb.get()))?;
     let node = meta.node_by_id(plan.active()?)?;
-    Some(Peer {
-        host: node.host.clone(),
-        port: node.ports.kv,
-        bucket: name.to_string(),
-        secret: meta.secret.clone(),
-    })
+    let address = PeerAddress::of(node, meta);
+    Some(Peer { address, bucket: name.to_string(), secret: meta.secret.clone() })
 }
 
 /// Asks the owner of a vBucket that is not here, or rests before that is tried again; says how the request ends for now.

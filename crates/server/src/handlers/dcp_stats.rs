@@ -39,6 +39,8 @@ pub(crate) struct Sums {
     pub(crate) items_sent: u64,
     pub(crate) items_remaining: u64,
     pub(crate) bytes_sent: u64,
+    /// What those would be without compression.
+    pub(crate) inflated_bytes_sent: u64,
     bytes_received: u64,
     pauses: u64,
     from_disk: u64,
@@ -57,7 +59,7 @@ pub(crate) struct Totals {
 
 /// All of a bucket's connections together.
 pub(crate) fn totals(shared: &Shared, bucket: &BucketEntry) -> Totals {
-    let high = bucket.engine.seqnos(None, &[VbRole::Active]);
+    let high = Highs::of(bucket);
     let mut totals = Totals::default();
     for stats in shared.dcp.of_bucket(&bucket.uuid.0) {
         totals.add(&stats.name, &sum(&stats, &high));
@@ -74,7 +76,7 @@ fn links(shared: &Shared, bucket: &BucketEntry) -> Vec<LinkView> {
 
 /// `dcp`: every connection with its streams, then the sums. `without_streams` leaves the streams out.
 pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams: bool) -> Pairs {
-    let high = bucket.engine.seqnos(None, &[VbRole::Active]);
+    let high = Highs::of(bucket);
     let mut pairs = Pairs::new();
     let mut totals = Totals::default();
     for stats in &shared.dcp.of_bucket(&bucket.uuid.0) {
@@ -100,6 +102,7 @@ pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams
         say(format!("{prefix}_items_sent"), sums.items_sent);
         say(format!("{prefix}_items_remaining"), sums.items_remaining);
         say(format!("{prefix}_total_bytes"), sums.bytes_sent + sums.bytes_received);
+        say(format!("{prefix}_total_uncompressed_data_size"), sums.inflated_bytes_sent);
         say(format!("{prefix}_backfill_disk"), sums.from_disk);
     }
     pairs
@@ -108,7 +111,7 @@ pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams
 /// `dcpagg`: sums over connections whose names begin alike, up to `separator`.
 pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str) -> Pairs {
     let separator = if separator.is_empty() { SEPARATOR } else { separator };
-    let high = bucket.engine.seqnos(None, &[VbRole::Active]);
+    let high = Highs::of(bucket);
     let producers = shared.dcp.of_bucket(&bucket.uuid.0);
     let producers = producers.iter().map(|stats| (stats.name.to_string(), sum(stats, &high)));
     let consumers = links(shared, bucket).into_iter().map(|link| {
@@ -133,6 +136,7 @@ pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str)
             ("items_sent", sums.items_sent),
             ("items_remaining", sums.items_remaining),
             ("total_bytes", sums.bytes_sent + sums.bytes_received),
+            ("total_uncompressed_data_size", sums.inflated_bytes_sent),
             ("paused_count", sums.pauses),
             ("backoff", sums.backoffs),
             ("items_backfilled_disk", sums.from_disk),
@@ -159,6 +163,7 @@ impl Sums {
         self.items_sent += other.items_sent;
         self.items_remaining += other.items_remaining;
         self.bytes_sent += other.bytes_sent;
+        self.inflated_bytes_sent += other.inflated_bytes_sent;
         self.bytes_received += other.bytes_received;
         self.pauses += other.pauses;
         self.from_disk += other.from_disk;
@@ -174,23 +179,33 @@ fn is(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }
 
-/// Seqnos that a stream has not looked at yet: no fewer than the items it has still to send.
-fn remaining(stream: &StreamStats, high: &[(VbId, Seqno)]) -> u64 {
-    let high = high.get(usize::from(stream.vb.get())).map_or(0, |(_, high)| high.get());
-    high.min(stream.end.get()).saturating_sub(load(&stream.last_read))
+/// How far the history goes of each vBucket that streams are fed from here, by vBucket: on a node of many not all are there.
+struct Highs(Vec<(VbId, Seqno)>);
+
+impl Highs {
+    fn of(bucket: &BucketEntry) -> Self {
+        Self(bucket.engine.seqnos(None, &[VbRole::Active, VbRole::Sealed]))
+    }
+
+    /// Seqnos that a stream has not looked at yet: no fewer than the items it has still to send.
+    fn remaining(&self, stream: &StreamStats) -> u64 {
+        let Ok(at) = self.0.binary_search_by_key(&stream.vb, |&(vb, _)| vb) else { return 0 };
+        self.0[at].1.min(stream.end).get().saturating_sub(load(&stream.last_read))
+    }
 }
 
-fn sum(stats: &ProducerStats, high: &[(VbId, Seqno)]) -> Sums {
+fn sum(stats: &ProducerStats, high: &Highs) -> Sums {
     let mut sums = Sums {
         producers: 1,
         items_sent: load(&stats.items_sent),
         bytes_sent: load(&stats.bytes_sent),
+        inflated_bytes_sent: load(&stats.inflated_bytes_sent),
         pauses: load(&stats.pauses),
         ..Sums::default()
     };
     for stream in stats.streams.lock().iter() {
         sums.streams += 1;
-        sums.items_remaining += remaining(stream, high);
+        sums.items_remaining += high.remaining(stream);
         sums.from_disk += load(&stream.from_disk);
     }
     sums
@@ -228,6 +243,7 @@ fn producer(stats: &ProducerStats, sums: &Sums, pairs: &mut Pairs) {
     say("items_sent", &sums.items_sent);
     say("items_remaining", &sums.items_remaining);
     say("total_bytes_sent", &sums.bytes_sent);
+    say("total_uncompressed_data_size", &sums.inflated_bytes_sent);
     say("noop_enabled", &is(&stats.noop_enabled));
     say("noop_tx_interval", &(load(&stats.noop_interval_millis) / 1000));
     say("noop_wait", &is(&stats.noop_waiting));
@@ -288,7 +304,7 @@ fn followed(bucket: &BucketEntry, link: &LinkView, pairs: &mut Pairs) {
     }
 }
 
-fn stream_of(stats: &ProducerStats, stream: &Arc<StreamStats>, high: &[(VbId, Seqno)], pairs: &mut Pairs) {
+fn stream_of(stats: &ProducerStats, stream: &Arc<StreamStats>, high: &Highs, pairs: &mut Pairs) {
     let id = stream.stream_id.map_or(String::new(), |id| format!("sid:{id}_"));
     let prefix = format!("{PREFIX}{}:stream_{}_{id}", stats.name, stream.vb);
     let mut say = |name: &str, value: &dyn ToString| {
@@ -306,5 +322,5 @@ fn stream_of(stats: &ProducerStats, stream: &Arc<StreamStats>, high: &[(VbId, Se
     say("memory_phase", &load(&stream.from_memory));
     say("last_sent_seqno", &load(&stream.last_sent));
     say("last_read_seqno", &load(&stream.last_read));
-    say("items_remaining", &remaining(stream, high));
+    say("items_remaining", &high.remaining(stream));
 }

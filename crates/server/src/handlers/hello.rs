@@ -1,6 +1,6 @@
 //! How a connection begins: what it can, what errors mean, which bucket it uses.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::atomic::Ordering};
 
 use base::{Cas, Datatype, Status};
 use protocol::{
@@ -86,7 +86,13 @@ pub(crate) fn select_bucket(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         call.session.deselect(&call.context.snapshot);
     } else {
         let name = std::str::from_utf8(key).map_err(|_| Stop::Status(Status::NoAccess))?;
-        call.session.select(name, &call.context.snapshot)?;
+        let selected = call.session.select(name, &call.context.snapshot);
+        // For clients this is the status that means "not yet", as for a bucket that is being opened.
+        let is_behind = || call.context.shared.behind.load(Ordering::Acquire);
+        selected.map_err(|status| match status {
+            Status::NoAccess if is_behind() => Status::KeyNotFound,
+            status => status,
+        })?;
     }
     call.answer_empty();
     Ok(())

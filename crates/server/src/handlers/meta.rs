@@ -1,8 +1,8 @@
 //! Metadata read, and documents written with metadata that another cluster gave them.
 
-use base::{Cas, Datatype, Status, limits};
+use base::{Cas, Datatype, Status, bucket::CompressionMode, limits};
 use cluster::auth::Privilege;
-use engine::{Mutated, WithMeta, subdoc::xattr::Blob};
+use engine::{Bucket, Mutated, WithMeta, subdoc::xattr::Blob};
 use protocol::binary::{Opcode, extras::MetaExtras, with_meta};
 
 use super::store::{Acknowledgement, acknowledge};
@@ -51,7 +51,9 @@ fn apply_with_meta(
     scratch: &mut Vec<u8>,
 ) -> Result<Mutated, Stop> {
     let frame = call.request.frame;
-    let (value, datatype) = checked_value(decoded.value, frame.header.datatype, is_deletion, scratch)?;
+    let engine = &call.session.bucket()?.engine;
+    let (value, datatype) =
+        checked_value(engine, decoded.value, frame.header.datatype, is_deletion, scratch)?;
     let incoming = WithMeta {
         cas: Cas(decoded.meta.cas),
         rev: decoded.meta.rev,
@@ -67,7 +69,6 @@ fn apply_with_meta(
         is_expiration: decoded.options.is_expiration,
     };
     let (vb, key, now) = (call.request.vb, call.request.key, call.context.now);
-    let engine = &call.session.bucket()?.engine;
     Ok(if is_deletion {
         engine.delete_with_meta(vb, key, &incoming, now)?
     } else {
@@ -75,10 +76,11 @@ fn apply_with_meta(
     })
 }
 
-/// What to store, and what it is: attributes as claimed if they are well-formed, JSON as found. Values stay compressed,
-/// but for attributes, which have to be found without inflating what they belong to. Of what comes with a deletion
-/// only attributes are kept.
+/// What to store, and what it is: attributes as claimed if they are well-formed, JSON as found. Values stay compressed
+/// unless the bucket keeps none, but for attributes, which have to be found without inflating what they belong to. Of what
+/// comes with a deletion only attributes are kept.
 fn checked_value<'a>(
+    engine: &Bucket,
     value: &'a [u8],
     claimed: Datatype,
     is_deletion: bool,
@@ -99,7 +101,8 @@ fn checked_value<'a>(
         return Ok((section, datatype));
     }
     let detected = value::detect(body);
-    Ok(match (section.is_empty(), is_compressed) {
+    let keeps_compressed = is_compressed && engine.compression() != CompressionMode::Off;
+    Ok(match (section.is_empty(), keeps_compressed) {
         (false, _) => (plain, detected.with(Datatype::XATTR)),
         (true, true) if body.len() == plain.len() => (value, detected.with(Datatype::SNAPPY)),
         (true, _) => (body, detected),

@@ -271,6 +271,9 @@ fn memory(stats: &BucketStats) -> Pairs {
         pair("ep_mutation_mem_ratio", share(stats.mem_limit, stats)),
         pair("ep_oom_errors", stats.oom_errors),
         pair("ep_tmp_oom_errors", stats.tmp_oom_errors),
+        pair("settee_refused_no_space", stats.disk_refusals.space),
+        pair("settee_refused_disk_broken", stats.disk_refusals.broken),
+        pair("settee_refused_cas_ceiling", stats.disk_refusals.ceiling),
         pair("ep_num_non_resident", stats.non_resident),
         pair("settee_num_evicted", stats.evicted),
         pair("ep_num_value_ejects", stats.ops.ejects),
@@ -299,6 +302,7 @@ fn pacing(stats: &BucketStats) -> Pairs {
         pair("settee_paced_total", pacing.paced),
         pair("settee_paced_refused", pacing.refused),
         pair("settee_drain_bytes_per_sec", pacing.drain_rate),
+        pair("settee_reclaim_bytes_per_sec", pacing.reclaim_rate),
         pair("settee_intake_bytes_per_sec", pacing.intake_rate),
         pair("settee_drained_bytes", pacing.drained_bytes),
     ]

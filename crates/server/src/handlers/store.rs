@@ -1,8 +1,12 @@
 //! Writing documents: SET, ADD, REPLACE, APPEND, PREPEND and DELETE, and how every mutation is acknowledged.
 
-use base::{Datatype, Status, bucket::DurabilityLevel, limits};
+use base::{
+    Datatype, Status,
+    bucket::{CompressionMode, DurabilityLevel},
+    limits,
+};
 use cluster::auth::Privilege;
-use engine::{Delete, Durable, Expiry, Mutated, Store, StoreMode};
+use engine::{Bucket, Delete, Durable, Expiry, Mutated, Store, StoreMode};
 use protocol::{
     binary::{
         Opcode, RequestInfo, Response,
@@ -37,7 +41,8 @@ pub(crate) fn store(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         StoreExtras::decode(frame.extras).unwrap_or(StoreExtras { flags: 0, expiry: 0 });
     let mut scratch = std::mem::take(&mut call.context.scratch);
     scratch.clear();
-    let result = checked_value(frame.value, frame.header.datatype, mode, &mut scratch).and_then(
+    let engine = &call.session.bucket()?.engine;
+    let result = checked_value(engine, frame.value, frame.header.datatype, mode, &mut scratch).and_then(
         |(value, datatype)| {
             let store = Store {
                 mode,
@@ -48,8 +53,7 @@ pub(crate) fn store(call: &mut Call<'_, '_>) -> Result<(), Stop> {
                 cas: frame.header.cas,
                 durability: durability_of(&call.request.info),
             };
-            let bucket = call.session.bucket()?;
-            Ok(bucket.engine.store(call.request.vb, call.request.key, &store, call.context.now)?)
+            Ok(engine.store(call.request.vb, call.request.key, &store, call.context.now)?)
         },
     );
     call.context.keep_scratch(scratch);
@@ -65,8 +69,9 @@ fn require_write(call: &Call<'_, '_>, mode: StoreMode) -> Result<(), Stop> {
 }
 
 /// The value as it is stored, and what it is. Compressed values are inflated to be looked at, and stay compressed
-/// unless they are to be joined to another.
+/// unless they are to be joined to another, or the bucket keeps none.
 fn checked_value<'a>(
+    engine: &Bucket,
     value: &'a [u8],
     claimed: Datatype,
     mode: StoreMode,
@@ -92,7 +97,11 @@ fn checked_value<'a>(
     if joins {
         return Ok((scratch, Datatype::RAW));
     }
-    Ok((value, value::detect(scratch).with(Datatype::SNAPPY)))
+    let detected = value::detect(scratch);
+    Ok(match engine.compression() {
+        CompressionMode::Off => (scratch.as_slice(), detected),
+        CompressionMode::Passive | CompressionMode::Active => (value, detected.with(Datatype::SNAPPY)),
+    })
 }
 
 /// DELETE.

@@ -1,9 +1,10 @@
-//! From an address to a connection that is open for streams: TCP, HELLO, login as the cluster's own user, the bucket, DCP_OPEN
-//! and its settings. Everything is asked for in one write, and every answer has to be "success".
+//! From an address to a connection that is open for streams: TCP, TLS where the cluster wants it, HELLO, login as the cluster's own
+//! user, the bucket, DCP_OPEN and its settings. Everything is asked for in one write, and every answer has to be "success".
 //!
-//! The login is plain, as between nodes over REST: whoever can read along between nodes can read the documents too.
+//! The login is plain, as between nodes over REST: whoever can read along between nodes can read the documents too. Where that
+//! may be, encryption between nodes is for.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use base::Status;
 use cluster::auth::INTERNAL_USER;
@@ -14,11 +15,18 @@ use protocol::{
 };
 use replication::consumer::append_opening;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
+    time::timeout,
 };
+use tokio_rustls::TlsConnector;
 
 use super::{Link, LinkWish};
+use crate::transport::{TlsStream, Transport};
+
+/// A node that does not answer TCP by then cannot be reached. The kernel asks after a second once more, then more and more rarely: one
+/// that has become reachable would be noticed late.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Without these a replica would not be what the active is.
 const NEEDED: [Feature; 4] = [Feature::Collections, Feature::Xattr, Feature::Snappy, Feature::Json];
@@ -48,19 +56,37 @@ impl From<std::io::Error> for Reason {
     }
 }
 
-/// A connection that is open for streams. The caller limits how long that may take.
-pub(super) async fn dial(link: &Link, wish: &LinkWish) -> Result<MioStream, Reason> {
-    let mut socket = TcpStream::connect((wish.peer.host.as_str(), wish.peer.kv_port)).await?;
+/// A connection that is open for streams. The caller limits how long that may take altogether.
+pub(super) async fn dial(link: &Link, wish: &LinkWish) -> Result<Transport, Reason> {
+    let connecting = TcpStream::connect((wish.peer.host.as_str(), wish.peer.kv_port));
+    let mut socket = timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| "it cannot be reached")??;
     socket.set_nodelay(true)?;
+    if !wish.peer.tls {
+        open(&mut socket, link, wish).await?;
+        return Ok(Transport::Plain(MioStream::from_std(socket.into_std()?)));
+    }
+    let (config, name) = link.shared.node_tls.to_member(wish.peer.node)?;
+    let mut stream = TlsConnector::from(config).connect(name, socket).await?;
+    open(&mut stream, link, wish).await?;
+    let (socket, tls) = stream.into_inner();
+    let stream = TlsStream::new(MioStream::from_std(socket.into_std()?), tls.into());
+    Ok(Transport::Tls(Box::new(stream)))
+}
+
+/// Has the connection opened for streams. Of what the node says only what was answered is taken: the rest is the loop's.
+async fn open<S>(stream: &mut S, link: &Link, wish: &LinkWish) -> Result<(), Reason>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let mut asks = Vec::new();
     let expected =
         append_handshake(link, wish, &mut asks).map_err(|_| "the secret or the name is too long")?;
-    socket.write_all(&asks).await?;
+    stream.write_all(&asks).await?;
+    stream.flush().await?;
     for opcode in expected {
-        expect_success(&mut socket, opcode).await?;
+        expect_success(stream, opcode).await?;
     }
-    // Only what was answered has been read: what the node says from here on is the loop's.
-    Ok(MioStream::from_std(socket.into_std()?))
+    Ok(())
 }
 
 /// Appends all requests; returns what the answers are going to be to.
@@ -85,13 +111,13 @@ fn append_handshake(
 }
 
 /// Reads one answer.
-async fn expect_success(socket: &mut TcpStream, opcode: Opcode) -> Result<(), Reason> {
+async fn expect_success(stream: &mut (impl AsyncRead + Unpin), opcode: Opcode) -> Result<(), Reason> {
     let mut packet = vec![0; HEADER_BYTES];
-    socket.read_exact(&mut packet).await?;
+    stream.read_exact(&mut packet).await?;
     if let Decoded::Incomplete { need } = decode_frame_within(&packet, ANSWER_BYTES_MAX) {
         packet.resize(need, 0);
         let body = packet.get_mut(HEADER_BYTES..).unwrap_or_default();
-        socket.read_exact(body).await?;
+        stream.read_exact(body).await?;
     }
     let Decoded::Frame(frame) = decode_frame_within(&packet, ANSWER_BYTES_MAX) else {
         return Err("it does not speak the protocol".into());

@@ -102,7 +102,10 @@ impl Inbound {
             }
             let frame = match decode_frame_within(input.get(at..).unwrap_or_default(), FRAME_BODY_BYTES_MAX) {
                 Decoded::Frame(frame) => frame,
-                Decoded::Incomplete { need } => return (at, After::Need(need)),
+                Decoded::Incomplete { need } => {
+                    self.hear_part(context);
+                    return (at, After::Need(need));
+                }
                 Decoded::Invalid(header) => {
                     self.log(&format_args!(
                         "a packet (opcode {:#04x}) whose parts are longer than it",
@@ -127,6 +130,11 @@ impl Inbound {
                 }
             }
         }
+    }
+
+    /// Something was read that is no whole packet yet.
+    pub(crate) fn hear_part(&mut self, context: &Context) {
+        self.consumer.hear_part(context.now);
     }
 
     /// Once per turn; false if the connection is to be closed.

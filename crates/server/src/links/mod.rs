@@ -22,8 +22,8 @@ use std::{
 };
 
 use base::{BucketUuid, NodeId, VbId};
+use cluster::{Metadata, NodeInfo};
 use engine::{Bucket, Waiter};
-use mio::net::TcpStream;
 use parking_lot::Mutex;
 use replication::{
     LinkName,
@@ -53,14 +53,15 @@ const NO_TERM: u64 = u64::MAX;
 
 /// A dialling that has not ended by then has failed.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause after a connection that broke, or a dialling that failed; each failure in a row doubles it.
+/// The pause after a connection that broke, or since the beginning of a dialling that failed; each failure in a row doubles it. A
+/// network that has healed is noticed by the next try.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A connection that has lived this long was a success.
 const SUCCESS: Duration = Duration::from_secs(3);
 
 /// Where another node's data service is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddress {
     /// The node.
     pub node: NodeId,
@@ -68,6 +69,18 @@ pub struct PeerAddress {
     pub host: String,
     /// Its port for the binary protocol.
     pub kv_port: u16,
+    /// Whether that is the port for TLS.
+    pub tls: bool,
+}
+
+impl PeerAddress {
+    /// Where documents come from that this node has.
+    #[must_use]
+    pub fn of(node: &NodeInfo, metadata: &Metadata) -> Self {
+        let tls = metadata.encrypts_data_to(node);
+        let kv_port = if tls { node.ports.kv_tls } else { node.ports.kv };
+        Self { node: node.id, host: node.host.clone(), kv_port, tls }
+    }
 }
 
 /// What is to be followed of one bucket on one node.
@@ -350,12 +363,12 @@ impl Link {
     }
 
     /// Gives an open connection to the loop that has fewest. What is returned fails when it is closed.
-    fn hand_over(self: &Arc<Self>, socket: TcpStream) -> oneshot::Receiver<()> {
+    fn hand_over(self: &Arc<Self>, transport: Transport) -> oneshot::Receiver<()> {
         let (lives, closed) = oneshot::channel();
         if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) {
             mailbox.add_load();
             let order = Box::new(LinkOrder { link: Arc::clone(self), _lives: lives });
-            let new = NewConnection { transport: Transport::Plain(socket), purpose: Purpose::Link(order) };
+            let new = NewConnection { transport, purpose: Purpose::Link(order) };
             mailbox.post(|mail| mail.connections.push(new));
         }
         closed
@@ -375,15 +388,17 @@ async fn keep(link: Arc<Link>) {
     let mut pause = PAUSE_MIN;
     while !link.is_over() {
         let wish = link.wish();
+        let mut since = time::Instant::now();
         let dialled = time::timeout(DIAL_TIMEOUT, dial::dial(&link, &wish)).await;
         match dialled.unwrap_or_else(|_| Err("it did not answer in time".into())) {
-            Ok(socket) => {
+            Ok(transport) => {
                 tracing::info!(bucket = wish.name, node = wish.peer.node.get(), "following a node");
                 link.dials.lock().succeed();
-                let since = time::Instant::now();
+                let opened = time::Instant::now();
                 // Ends when whoever has the connection has dropped it.
-                let _ = link.hand_over(socket).await;
-                if since.elapsed() >= SUCCESS {
+                let _ = link.hand_over(transport).await;
+                since = time::Instant::now();
+                if since - opened >= SUCCESS {
                     pause = PAUSE_MIN;
                 }
             }
@@ -398,7 +413,7 @@ async fn keep(link: Arc<Link>) {
         }
         if !link.is_over() {
             // An address that changes is tried at once.
-            let _ = time::timeout(pause, link.news.notified()).await;
+            let _ = time::timeout_at(since + pause, link.news.notified()).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }

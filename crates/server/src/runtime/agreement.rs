@@ -9,9 +9,12 @@
 //!
 //! A slow disk delays what relies on it, a slow bucket delays what is carried out, and neither delays a heartbeat. A node
 //! that is its own cluster has nobody to send heartbeats to: its consensus thread sleeps until something comes in.
+//!
+//! A node that joins, leaves or begins anew goes on by what it knew until what it begins with is on its disk, and acts on nothing
+//! meanwhile: files that go because of it must not be missed by who it was, after a crash.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     io,
     sync::{
         Arc,
@@ -25,7 +28,7 @@ use std::{
 use arc_swap::ArcSwap;
 use base::NodeId;
 use cluster::{
-    ClusterError, Command, Metadata,
+    ClusterError, Command, Membership, Metadata,
     consensus::{
         Batch, Commit, Consensus, Epoch, LogError, LogStore, Member, Position, ProposalId, ProposeError,
         Stored, found, rejoin,
@@ -35,7 +38,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::{background::spawn, identity::ThisNode, peers::Peers};
+use super::{
+    background::spawn,
+    identity::ThisNode,
+    peers::{Peers, Verdict},
+};
 use crate::account::Accounted;
 
 /// Raft's unit of time.
@@ -48,23 +55,30 @@ const WRITE_RETRY: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_secs(3);
 /// How long a stopping leader waits for somebody to take over.
 const HAND_OVER: Duration = Duration::from_secs(1);
+/// Why a node goes on with nothing that holds data which it was given by nodes that were lost.
+const UNKNOWN: &str = "nodes that were failed over since had this node take data, and their cluster, which was formed anew without them, \
+                       knows nothing of it; it keeps what it has until it is reset (POST /controller/hardResetNode)";
 
 /// What goes into the consensus thread.
 enum Event {
     Message(Vec<u8>),
     Propose(ProposalId, Box<Command>, oneshot::Sender<Result<(), ProposeError>>),
+    /// Asks for everything that was agreed on before to be carried out here.
+    Read(oneshot::Sender<()>),
     /// Batches of that life up to that number are durable.
     Written(u64, u64),
     /// The answer says whether somebody was asked to take over.
     HandOver(Sender<bool>),
     /// Joins another cluster with that first batch.
-    Become(Box<Member>, Batch),
+    Become(Batch),
     /// Asks how far this member's log goes.
     Position(oneshot::Sender<Position>),
     /// Forms the group anew.
     Reform(Box<Reform>, oneshot::Sender<Result<(), ClusterError>>),
-    /// This node belongs no more to the cluster in which it had that number.
-    Removed(NodeId),
+    /// What another node says of this one, which had that number in its cluster.
+    Judged(NodeId, Verdict),
+    /// Makes this node new, whatever it belongs to.
+    Reset(oneshot::Sender<Result<(), LogError>>),
     Stop,
 }
 
@@ -80,6 +94,8 @@ pub(crate) struct Reform {
 pub(crate) struct Applied {
     /// In order.
     pub(crate) commits: Vec<Commit>,
+    /// To be answered when that is done.
+    pub(crate) reads: Vec<oneshot::Sender<()>>,
     /// Whether everything is here that was agreed on when this node started or joined.
     pub(crate) caught_up: bool,
 }
@@ -129,11 +145,11 @@ impl Inbox {
         Self { sender, receiver }
     }
 
-    /// What [`Peers`] calls when another node says that this one was removed.
-    pub(crate) fn on_removal(&self) -> impl Fn(NodeId) + Send + Sync + 'static {
+    /// What [`Peers`] calls when another node says that this one is none of its cluster's.
+    pub(crate) fn on_verdict(&self) -> impl Fn(NodeId, Verdict) + Send + Sync + 'static {
         let sender = self.sender.clone();
         // An error means that the node stops.
-        move |me| drop(sender.send(Event::Removed(me)))
+        move |me, verdict| drop(sender.send(Event::Judged(me, verdict)))
     }
 }
 
@@ -179,6 +195,8 @@ impl Agreement {
             members: Default::default(),
             parts_at: None,
             life: 0,
+            beginning: None,
+            reads: VecDeque::new(),
         };
         driver.publish();
         let thread = spawn("consensus", move || driver.run())?;
@@ -231,6 +249,14 @@ impl Agreement {
         answered.await.unwrap_or(Err(ProposeError::Busy))
     }
 
+    /// Waits until everything is carried out here that was agreed on anywhere before this was asked; whether that is so by
+    /// now. It is not where nobody can say what was agreed on.
+    pub(crate) async fn read(&self, patience: Duration) -> bool {
+        let (answer, answered) = oneshot::channel();
+        self.put(Event::Read(answer));
+        matches!(tokio::time::timeout(patience, answered).await, Ok(Ok(())))
+    }
+
     /// How far this node's log goes; `None` when the node stops.
     pub(crate) async fn position(&self) -> Option<Position> {
         let (answer, answered) = oneshot::channel();
@@ -246,13 +272,23 @@ impl Agreement {
     }
 
     /// Makes this node a member of another cluster; `first` is what its log begins with.
-    pub(crate) fn become_member(&self, member: Member, first: Batch) {
-        self.put(Event::Become(Box::new(member), first));
+    pub(crate) fn become_member(&self, first: Batch) {
+        self.put(Event::Become(first));
     }
 
     /// Makes this node its own cluster again, and new, if it still is that member.
     pub(crate) fn forget_cluster(&self, me: NodeId) {
-        self.put(Event::Removed(me));
+        self.put(Event::Judged(me, Verdict::Removed));
+    }
+
+    /// Makes this node its own cluster again, and new, whatever it belongs to. To a cluster it belonged to it is lost, with its
+    /// disk; nobody is told.
+    pub(crate) async fn reset(&self) -> Result<(), ClusterError> {
+        let (answer, answered) = oneshot::channel();
+        self.put(Event::Reset(answer));
+        let failed = |text: String| ClusterError::Failed(text);
+        let reset = answered.await.map_err(|_| failed("the node is stopping".into()))?;
+        reset.map_err(|error| failed(error.to_string()))
     }
 
     /// Lets somebody else lead, if there is somebody, and waits a moment for it.
@@ -305,6 +341,10 @@ struct Driver {
     parts_at: Option<Instant>,
     /// Counts clusters that this node belonged to: what was written for an earlier one is of no interest.
     life: u64,
+    /// What this life begins with, until that is on disk.
+    beginning: Option<Commit>,
+    /// Reads that are not due yet, and who waits for them.
+    reads: VecDeque<(u64, oneshot::Sender<()>)>,
 }
 
 impl Driver {
@@ -358,8 +398,15 @@ impl Driver {
                 // Whoever asked may be gone.
                 let _ = answer.send(taken);
             }
+            Event::Read(answer) => {
+                // Whoever has given up is not answered, and there may be many while nobody leads.
+                self.reads.retain(|(_, waiting)| !waiting.is_closed());
+                let number = self.group.read();
+                self.reads.push_back((number, answer));
+            }
             Event::Written(life, number) => {
                 if life == self.life {
+                    self.begin();
                     self.group.written(number);
                 }
             }
@@ -367,7 +414,7 @@ impl Driver {
                 // Whoever asked may have given up.
                 let _ = answer.send(self.group.hand_over().is_some());
             }
-            Event::Become(member, first) => self.begin_again(&member, first),
+            Event::Become(first) => self.begin_again(first),
             Event::Position(answer) => {
                 // Whoever asked may have given up.
                 let _ = answer.send(self.group.position());
@@ -377,8 +424,15 @@ impl Driver {
                 let _ = answer.send(self.reform(*reform));
             }
             // What is said of an earlier life comes late.
-            Event::Removed(me) if me == self.group.member().node && !self.group.is_alone() => self.part(),
-            Event::Removed(_) => {}
+            Event::Judged(me, verdict) if me == self.group.member().node && !self.group.is_alone() => {
+                self.accept(verdict);
+            }
+            Event::Judged(..) => {}
+            Event::Reset(answer) => {
+                tracing::warn!("this node is reset; it forgets what it held");
+                // Whoever asked may have given up.
+                let _ = answer.send(self.begin_anew());
+            }
             Event::Stop => {}
         }
     }
@@ -395,24 +449,31 @@ impl Driver {
             let _ = self.writes.send(write);
         }
         let caught_up = self.group.has_caught_up();
-        if !turn.commits.is_empty() || caught_up != self.caught_up {
+        let reads = self.due_reads(turn.read);
+        if !turn.commits.is_empty() || !reads.is_empty() || caught_up != self.caught_up {
             self.caught_up = caught_up;
-            let _ = self.applied.send(Applied { commits: turn.commits, caught_up });
+            let _ = self.applied.send(Applied { commits: turn.commits, reads, caught_up });
         }
         if let Some(successor) = turn.successor {
             self.rejoin(&successor);
         }
-        if self.group.was_removed(self.group.member().node) {
+        if self.group.is_dismissed() {
             self.part();
         }
+    }
+
+    /// Whoever waits for reads up to that number.
+    fn due_reads(&mut self, read: Option<u64>) -> Vec<oneshot::Sender<()>> {
+        let due = self.reads.iter().take_while(|(number, _)| Some(*number) <= read).count();
+        self.reads.drain(..due).map(|(_, waiting)| waiting).collect()
     }
 
     /// Makes what this node knows the beginning of a new group.
     fn reform(&mut self, reform: Reform) -> Result<(), ClusterError> {
         let Reform { epoch, id, command } = reform;
-        let (member, first) = self.group.reform(epoch, id, command)?;
+        let (_, first) = self.group.reform(epoch, id, command)?;
         tracing::warn!(?epoch, "this node forms the group anew that agrees on the metadata");
-        self.begin_again(&member, first);
+        self.begin_again(first);
         Ok(())
     }
 
@@ -420,7 +481,7 @@ impl Driver {
     fn rejoin(&mut self, member: &Member) {
         tracing::warn!(epoch = ?member.epoch, "the group was formed anew; what this node knew of its own is void");
         match rejoin(member, self.group.metadata()) {
-            Ok(first) => self.begin_again(member, first),
+            Ok(first) => self.begin_again(first),
             Err(error) => tracing::error!(%error, "this node cannot join the group that was formed anew"),
         }
     }
@@ -452,11 +513,28 @@ impl Driver {
             self.members = members;
         }
         if let Some(broken) = self.group.broken() {
-            let mut trouble = self.status.trouble.lock();
-            if trouble.as_deref() != Some(broken) {
-                tracing::error!("the metadata cannot change any more: {broken}");
-                *trouble = Some(broken.to_owned());
-            }
+            self.admit(broken);
+        }
+    }
+
+    /// Says, once, why the metadata cannot change any more.
+    fn admit(&self, text: &str) {
+        let mut trouble = self.status.trouble.lock();
+        if trouble.as_deref() != Some(text) {
+            tracing::error!("the metadata cannot change any more: {text}");
+            *trouble = Some(text.to_owned());
+        }
+    }
+
+    /// Another node says that this one is none of its cluster's.
+    fn accept(&mut self, verdict: Verdict) {
+        let me = self.group.metadata().node(&self.group.member().uuid);
+        let holds_nothing = me.is_some_and(|me| me.membership == Membership::InactiveAdded);
+        match verdict {
+            Verdict::Removed => self.part(),
+            Verdict::Unknown if holds_nothing => self.part(),
+            // Nobody has decided that this is to go, and nobody else may have it.
+            Verdict::Unknown => self.admit(UNKNOWN),
         }
     }
 
@@ -470,21 +548,23 @@ impl Driver {
         }
     }
 
-    /// This node becomes its own cluster again, and new.
     fn leave(&mut self) {
         tracing::warn!("this node belongs to its cluster no more; it forgets what it held");
-        let fresh = (self.fresh)().and_then(|(member, metadata)| {
-            let first = found(&member, &Arc::new(metadata))?;
-            Ok((member, first))
-        });
-        match fresh {
-            Ok((member, first)) => self.begin_again(&member, first),
-            Err(error) => tracing::error!(%error, "this node cannot begin anew"),
+        if let Err(error) = self.begin_anew() {
+            tracing::error!(%error, "this node cannot begin anew");
         }
     }
 
+    /// This node becomes its own cluster again, and new.
+    fn begin_anew(&mut self) -> Result<(), LogError> {
+        let (member, metadata) = (self.fresh)()?;
+        let first = found(&member, &Arc::new(metadata))?;
+        self.begin_again(first);
+        Ok(())
+    }
+
     /// Goes on as another member; `first` is what its log begins with.
-    fn begin_again(&mut self, member: &Member, first: Batch) {
+    fn begin_again(&mut self, first: Batch) {
         let mut stored = Stored::default();
         stored.apply(&first);
         self.seed = self.seed.wrapping_add(1);
@@ -497,12 +577,22 @@ impl Driver {
         }
         self.life += 1;
         self.parts_at = None;
-        self.this_node.set(member.uuid.clone(), member.node);
+        self.beginning = Some(self.group.so_far());
         // Written before everything that comes after it: what relies on that relies on this as well.
         let _ = self.writes.send(Write { life: self.life, number: 0, batches: vec![first] });
         self.caught_up = false;
-        let _ = self.applied.send(Applied { commits: vec![self.group.so_far()], caught_up: false });
+        // What another group had agreed on is not for this one to say.
+        self.reads.clear();
+        let _ = self.applied.send(Applied { commits: Vec::new(), reads: Vec::new(), caught_up: false });
         *self.status.trouble.lock() = None;
+    }
+
+    /// No crash brings back what this node was before: it is what it begins with.
+    fn begin(&mut self) {
+        let Some(beginning) = self.beginning.take() else { return };
+        let member = self.group.member();
+        self.this_node.set(member.uuid.clone(), member.node);
+        let _ = self.applied.send(Applied { commits: vec![beginning], reads: Vec::new(), caught_up: false });
     }
 }
 
@@ -534,3 +624,6 @@ fn write_all(mut store: Box<dyn LogStore>, jobs: &Receiver<Write>, written: &Sen
         let _ = written.send(Event::Written(life, number));
     }
 }
+
+#[cfg(test)]
+mod tests;

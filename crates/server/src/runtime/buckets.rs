@@ -2,17 +2,19 @@
 //! data plane.
 //!
 //! Order matters. A bucket is opened before it is published, and unpublished before its threads are stopped and
-//! its files removed, so that a worker never meets a bucket that cannot answer.
+//! its files removed, so that a worker never meets a bucket that cannot answer. Files are removed by nobody while the
+//! bucket may still write them, and that is until everybody has let go of it. Until then the same bucket is not opened again,
+//! as a node would that has left the cluster and joins it at once: it would find, write and lose the same files.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs, io,
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use base::{BucketUuid, Now, VbRole, bucket::BucketKind, limits};
@@ -20,6 +22,7 @@ use cluster::{BucketInfo, ClusterError, Metadata};
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError, SHARD_QUOTA_MAX};
 use parking_lot::Mutex;
 use storage::{KvStore, StoreError};
+use tokio::sync::Notify;
 
 use super::{
     background::{self, BucketBells, BucketThreads},
@@ -28,6 +31,7 @@ use super::{
     disk::Disk,
     housekeeping::Patient,
     identity::ThisNode,
+    maps::Cadence,
 };
 use crate::{
     BucketMeter, Shared, Wakes,
@@ -37,6 +41,8 @@ use crate::{
 
 /// How often it is looked whether everybody has let go of a dropped bucket.
 const LET_GO_EVERY: Duration = Duration::from_millis(20);
+/// Behind the name of a bucket's folder while its files are removed.
+const GONE: &str = ".gone";
 /// More shards than this only cost syncs: one log keeps a disk busy.
 const SHARDS_MAX: usize = 4;
 
@@ -49,6 +55,8 @@ pub(crate) enum BucketError {
     Store { name: String, source: StoreError },
     #[error("bucket {name}: {source}")]
     Io { name: String, source: io::Error },
+    #[error("bucket {name} was dropped a moment ago, and its files are still being removed")]
+    Leaving { name: String },
 }
 
 impl From<BucketError> for ClusterError {
@@ -75,7 +83,17 @@ pub(crate) struct OpenBuckets {
     workers: usize,
     this_node: Arc<ThisNode>,
     bells: NodeBells,
+    /// Held by whoever opens or drops buckets, for as long as the disk takes. Taken before `open`.
+    changing: Mutex<()>,
+    /// Locked to look and to change what is in it, never while the disk or a bucket is asked for anything: the threads that
+    /// attend to all buckets begin here.
     open: Mutex<HashMap<String, OpenBucket>>,
+    /// Dropped buckets that somebody may still use: whoever waits for that removes their files. Filled with `changing` locked.
+    leaving: Arc<Mutex<BTreeSet<BucketUuid>>>,
+    /// Told when one of those is gone.
+    left: Arc<Notify>,
+    /// When the maps were published that are.
+    maps: Mutex<Cadence>,
     /// Grows whenever a bucket was opened or closed.
     generation: AtomicU64,
 }
@@ -88,32 +106,48 @@ impl OpenBuckets {
         workers: usize,
         this_node: Arc<ThisNode>,
     ) -> Self {
-        let bells = NodeBells::default();
-        let generation = AtomicU64::new(0);
-        Self { data_dir, disk, shared, wakes, workers, this_node, bells, open: Mutex::default(), generation }
+        Self {
+            data_dir,
+            disk,
+            shared,
+            wakes,
+            workers,
+            this_node,
+            bells: NodeBells::default(),
+            changing: Mutex::default(),
+            open: Mutex::default(),
+            leaving: Arc::default(),
+            left: Arc::default(),
+            maps: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
     }
 
     /// Opens, changes and drops buckets until they are what `metadata` says, then publishes. What fails is
     /// reported; everything else is carried out and published all the same.
     pub(crate) fn reconcile(&self, metadata: &Arc<Metadata>) -> Result<(), BucketError> {
-        let mut open = self.open.lock();
+        let changing = self.changing.lock();
         let mut outcome = Ok(());
-        let gone = self.take_gone(&mut open, metadata);
+        let gone = take_gone(&mut self.open.lock(), metadata);
+        self.leaving.lock().extend(gone.iter().map(|(_, bucket)| bucket.uuid.clone()));
         for (name, info) in &metadata.buckets {
-            let carried_out = match open.get(name) {
-                Some(bucket) => {
-                    change(&bucket.engine, info, self.shared.now());
+            let carried_out = match self.engine(name) {
+                Some(engine) => {
+                    change(&engine, info, self.shared.now());
                     Ok(())
                 }
+                None if self.leaving.lock().contains(&info.uuid) => {
+                    Err(BucketError::Leaving { name: name.clone() })
+                }
                 None => self.open_bucket(name, info, node::first_role(metadata, info)).map(|bucket| {
-                    open.insert(name.clone(), bucket);
+                    self.open.lock().insert(name.clone(), bucket);
                     self.generation.fetch_add(1, Ordering::Release);
                 }),
             };
             outcome = outcome.and(carried_out);
         }
-        self.publish(&open, metadata);
-        drop(open);
+        self.publish(&self.open.lock(), metadata);
+        drop(changing);
         if !gone.is_empty() {
             self.generation.fetch_add(1, Ordering::Release);
         }
@@ -121,6 +155,17 @@ impl OpenBuckets {
             outcome = outcome.and(self.remove(&name, bucket));
         }
         outcome
+    }
+
+    /// Publishes again, with the maps that were held back.
+    pub(crate) fn tell_maps(&self, metadata: &Arc<Metadata>) {
+        let _changing = self.changing.lock();
+        self.publish(&self.open.lock(), metadata);
+    }
+
+    /// When maps are to be told that are held back; none if clients are told of the newest.
+    pub(crate) fn maps_due(&self) -> Option<Instant> {
+        self.maps.lock().due()
     }
 
     /// What every bucket rings.
@@ -132,6 +177,11 @@ impl OpenBuckets {
     pub(crate) fn misses(&self, metadata: &Metadata) -> bool {
         let open = self.open.lock();
         metadata.buckets.keys().any(|name| !open.contains_key(name))
+    }
+
+    /// Waits until a dropped bucket is gone that may have been in the way of a new one.
+    pub(crate) async fn one_has_left(&self) {
+        self.left.notified().await;
     }
 
     /// All open buckets, for the housekeeper.
@@ -169,14 +219,19 @@ impl OpenBuckets {
 
     /// Per open bucket: its name, operations and background fetches since it was opened.
     pub(crate) fn totals(&self) -> Vec<(String, u64, u64)> {
-        let open = self.open.lock();
-        open.iter()
-            .map(|(name, bucket)| (name.clone(), bucket.meter.total(), bucket.engine.stats().bg_fetched))
-            .collect()
+        let open: Vec<_> = {
+            let open = self.open.lock();
+            let parts = |bucket: &OpenBucket| (Arc::clone(&bucket.engine), Arc::clone(&bucket.meter));
+            open.iter().map(|(name, bucket)| (name.clone(), parts(bucket))).collect()
+        };
+        let total =
+            |(name, (engine, meter)): (String, Patient)| (name, meter.total(), engine.stats().bg_fetched);
+        open.into_iter().map(total).collect()
     }
 
     /// Stops every bucket after writing and syncing what is dirty. The data plane must be stopped by now.
     pub(crate) fn close(&self) {
+        let _changing = self.changing.lock();
         let open: Vec<_> = self.open.lock().drain().collect();
         for (name, bucket) in open {
             bucket.threads.stop();
@@ -186,30 +241,16 @@ impl OpenBuckets {
         }
     }
 
-    /// Removes the files of buckets that `metadata` does not know: what a crash left behind. Only where it is known to be
-    /// no older than this node's start; a bucket might be too new for it otherwise.
+    /// Removes the files of buckets that `metadata` does not know: what a crash left behind, not what was dropped just now
+    /// and is still written to. Only where it is known to be no older than this node's start; a bucket might be too new for
+    /// it otherwise.
     pub(crate) fn remove_unknown(&self, metadata: &Metadata) -> io::Result<()> {
         // Nothing is opened or dropped meanwhile.
-        let _open = self.open.lock();
-        self.data_dir
-            .remove_unknown_buckets(|uuid| metadata.buckets.values().any(|bucket| bucket.uuid.0 == uuid))
-    }
-
-    /// Takes out buckets that the metadata has no longer, or has under another uuid.
-    fn take_gone(
-        &self,
-        open: &mut HashMap<String, OpenBucket>,
-        metadata: &Metadata,
-    ) -> Vec<(String, OpenBucket)> {
-        let is_gone = |name: &str, bucket: &OpenBucket| {
-            metadata.buckets.get(name).is_none_or(|info| info.uuid != bucket.uuid)
-        };
-        let names: Vec<String> = open
-            .iter()
-            .filter(|(name, bucket)| is_gone(name, bucket))
-            .map(|(name, _)| name.clone())
-            .collect();
-        names.into_iter().filter_map(|name| open.remove_entry(&name)).collect()
+        let _changing = self.changing.lock();
+        let leaving = self.leaving.lock().clone();
+        let is_leaving = |folder: &str| leaving.iter().any(|uuid| uuid.0 == folder.trim_end_matches(GONE));
+        let is_known = |folder: &str| metadata.buckets.values().any(|info| info.uuid.0 == folder);
+        self.data_dir.remove_unknown_buckets(|folder| is_known(folder) || is_leaving(folder))
     }
 
     fn open_bucket(&self, name: &str, info: &BucketInfo, role: VbRole) -> Result<OpenBucket, BucketError> {
@@ -276,23 +317,34 @@ impl OpenBuckets {
     fn publish(&self, open: &HashMap<String, OpenBucket>, metadata: &Arc<Metadata>) {
         let this_node = self.this_node.uuid();
         let version = ConfigVersion { epoch: metadata.rev_epoch, rev: metadata.rev };
+        let is_told = self.maps.lock().admits(metadata, Instant::now());
+        let former = (!is_told).then(|| self.shared.snapshot());
+        let former_of = |name: &str, uuid: &BucketUuid| {
+            let entry = former.as_ref()?.buckets.get(name).filter(|entry| entry.uuid == *uuid)?;
+            Some(Arc::clone(&entry.config))
+        };
         let entries = open.iter().filter_map(|(name, bucket)| {
             let info = metadata.buckets.get(name)?;
-            let config = cluster::config::bucket_config(metadata, name, &this_node)?;
+            let made = || {
+                let json = cluster::config::bucket_config(metadata, name, &this_node)?;
+                Some(Arc::new(ConfigDocument::new(version, json)))
+            };
             let entry = BucketEntry {
                 name: name.as_str().into(),
                 uuid: bucket.uuid.clone(),
                 engine: Arc::clone(&bucket.engine),
-                config: ConfigDocument::new(version, config),
+                config: former_of(name, &bucket.uuid).or_else(made)?,
                 legacy: info.legacy.clone(),
                 flush_enabled: info.flush_enabled,
                 meter: Arc::clone(&bucket.meter),
             };
             Some((name.clone(), Arc::new(entry)))
         });
-        let cluster_config = metadata
-            .initialized
-            .then(|| ConfigDocument::new(version, cluster::config::cluster_config(metadata, &this_node)));
+        let made = || {
+            let json = cluster::config::cluster_config(metadata, &this_node);
+            metadata.initialized.then(|| Arc::new(ConfigDocument::new(version, json)))
+        };
+        let cluster_config = former.as_ref().and_then(|former| former.cluster_config.clone()).or_else(made);
         self.shared.publish(Snapshot::new(Arc::clone(metadata), entries.collect(), cluster_config));
         self.bells.steward.ring();
     }
@@ -304,21 +356,32 @@ impl OpenBuckets {
         let OpenBucket { uuid, engine, threads, .. } = bucket;
         threads.stop();
         let folder = self.data_dir.bucket(&uuid);
+        let (leaving, left) = (Arc::clone(&self.leaving), Arc::clone(&self.left));
         let bucket = name.to_owned();
         let waiter = background::spawn("drop-bucket", move || {
             while Arc::strong_count(&engine) > 1 {
                 std::thread::sleep(LET_GO_EVERY);
             }
             drop(engine);
-            match fs::remove_dir_all(&folder) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            match remove_files(&folder) {
+                Err(error) => {
                     tracing::error!(bucket, %error, "the files of a dropped bucket stay until the next start");
                 }
-                _ => tracing::info!(bucket, "a dropped bucket is gone from memory and disk"),
+                Ok(()) => tracing::info!(bucket, "a dropped bucket is gone from memory and disk"),
             }
+            leaving.lock().remove(&uuid);
+            left.notify_one();
         });
         waiter.map(drop).map_err(|source| BucketError::Io { name: name.into(), source })
     }
+}
+
+/// Takes out buckets that the metadata has no longer, or has under another uuid.
+fn take_gone(open: &mut HashMap<String, OpenBucket>, metadata: &Metadata) -> Vec<(String, OpenBucket)> {
+    let is_gone = |name: &String, bucket: &mut OpenBucket| {
+        metadata.buckets.get(name).is_none_or(|info| info.uuid != bucket.uuid)
+    };
+    open.extract_if(is_gone).collect()
 }
 
 fn quota_bytes(info: &BucketInfo) -> u64 {
@@ -330,6 +393,7 @@ fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
         kind: info.kind,
         vbuckets: info.vbuckets,
         eviction: info.eviction,
+        compression: info.compression,
         conflict: info.conflict,
         max_ttl_secs: info.max_ttl_secs,
         shards,
@@ -349,6 +413,7 @@ fn change(engine: &Bucket, info: &BucketInfo, now: Now) {
     engine.reconfigure(BucketChange {
         quota_bytes: Some(quota_bytes(info)),
         eviction: Some(info.eviction),
+        compression: Some(info.compression),
         max_ttl_secs: Some(info.max_ttl_secs),
         replicas: Some(info.replicas),
         durability_min: Some(info.durability_min),
@@ -400,9 +465,135 @@ fn create_shards(folder: &Path, shards: usize) -> io::Result<()> {
     }
 }
 
+/// Removes all files of a bucket or, after a crash, none of those that it would be opened with: they are taken aside first.
+fn remove_files(folder: &Path) -> io::Result<()> {
+    let mut aside = folder.as_os_str().to_owned();
+    aside.push(GONE);
+    // What a crash has left there would be in the way.
+    ignore_missing(fs::remove_dir_all(&aside))?;
+    ignore_missing(fs::rename(folder, &aside))?;
+    ignore_missing(fs::remove_dir_all(&aside))
+}
+
+fn ignore_missing(outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use cluster::{
+        Admin, BucketParams, Command, Initialize, NodeInfo, Ports, QuotaChange, auth::Credentials,
+    };
+
     use super::*;
+
+    const NODE: &str = "00000000000000000000000000000001";
+
+    fn after(metadata: &Metadata, command: &Command) -> Arc<Metadata> {
+        Arc::new(metadata.apply(command).unwrap().0)
+    }
+
+    /// Of a node with one small bucket, `b`.
+    fn metadata_with_bucket(uuid: &BucketUuid) -> Arc<Metadata> {
+        let admin =
+            Admin { name: "Administrator".into(), credentials: Credentials::new("password", [0; 32]) };
+        let init = Initialize { admin, cluster_name: None, quotas: QuotaChange::default() };
+        let node = NodeInfo::first(NODE.into(), "127.0.0.1".into(), Ports::default());
+        let params = BucketParams {
+            ram_quota_mb: Some(100),
+            replicas: Some(0),
+            vbuckets: Some(16),
+            ..BucketParams::default()
+        };
+        let create = Command::CreateBucket { name: "b".into(), uuid: uuid.clone(), params };
+        let mut metadata = Arc::new(Metadata::new("0123456789abcdef0123456789abcdef".into(), 4096));
+        for command in [Command::Initialize(init), Command::SetNode(node), create] {
+            metadata = after(&metadata, &command);
+        }
+        metadata
+    }
+
+    /// With the buckets of `metadata` open.
+    fn open_buckets(dir: &Path, metadata: &Arc<Metadata>) -> OpenBuckets {
+        let unpublished = Snapshot::new(Arc::clone(metadata), HashMap::new(), None);
+        let buckets = OpenBuckets::new(
+            (Arc::new(DataDir::open(dir).unwrap()), Disk::new(storage::DiskLimits::default())),
+            Shared::new(unpublished, |_| {}).unwrap(),
+            Wakes::new(Arc::from([])),
+            1,
+            Arc::new(ThisNode::new(NODE.into(), base::NodeId(0))),
+        );
+        buckets.reconcile(metadata).unwrap();
+        buckets
+    }
+
+    #[test]
+    fn whoever_attends_to_open_buckets_does_not_wait_for_one_that_is_being_opened_or_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let buckets = open_buckets(dir.path(), &metadata_with_bucket(&BucketUuid("open".into())));
+        let changing = buckets.changing.lock();
+        assert_eq!((buckets.patients().len(), buckets.totals().len(), buckets.list().len()), (1, 1, 1));
+        drop(changing);
+        buckets.close();
+    }
+
+    #[test]
+    fn files_of_a_dropped_bucket_stay_until_nobody_can_write_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("dropped".into());
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let used = buckets.engine("b").unwrap();
+        let folder = buckets.data_dir.bucket(&uuid);
+        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
+        buckets.reconcile(&without).unwrap();
+        buckets.remove_unknown(&without).unwrap();
+        assert!(folder.join("0").exists(), "whoever has it may still write there");
+        drop(used);
+        while !buckets.leaving.lock().is_empty() {
+            std::thread::sleep(LET_GO_EVERY);
+        }
+        assert!(!folder.exists());
+        // What nobody has is what a crash has left.
+        fs::create_dir_all(&folder).unwrap();
+        buckets.remove_unknown(&without).unwrap();
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_bucket_that_comes_back_waits_until_its_old_files_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("returning".into());
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let used = buckets.engine("b").unwrap();
+        let old = buckets.data_dir.bucket(&uuid).join("old");
+        fs::write(&old, b"").unwrap();
+        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
+        buckets.reconcile(&without).unwrap();
+        assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
+        assert!(buckets.misses(&metadata) && old.exists(), "whoever has it may still write there");
+        drop(used);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
+        buckets.reconcile(&metadata).unwrap();
+        assert!(!buckets.misses(&metadata) && !old.exists());
+        buckets.close();
+    }
+
+    #[test]
+    fn files_are_removed_whatever_a_crash_has_left_of_an_earlier_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("uuid");
+        for left in ["uuid.gone/1", "uuid/0"] {
+            fs::create_dir_all(dir.path().join(left)).unwrap();
+        }
+        remove_files(&folder).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        remove_files(&folder).unwrap();
+    }
 
     #[test]
     fn shard_folders_come_all_at_once_and_are_counted() {

@@ -13,14 +13,14 @@ use std::{
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
-        mpsc::Receiver,
+        mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
 };
 
 use admin::{
-    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, ClusterStatus, JoinOffer, Limits, NodeCall,
-    NodeControl, PhaseView, SystemStats, Views,
+    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, Callee, ClusterStatus, JoinOffer, Limits,
+    NodeCall, NodeControl, PhaseView, SystemStats, Views,
 };
 use arc_swap::ArcSwap;
 use base::{BucketUuid, NodeId, bucket::BucketKind};
@@ -39,13 +39,13 @@ use super::{
     agreement::{Agreement, Applied},
     audit::{self, AuditLog},
     buckets::OpenBuckets,
-    compaction, flushing,
+    compacting, compaction, flushing,
     gauges::Gauges,
-    http::{Address, Ask, Connection, basic},
-    identity::{ThisNode, change_of_address},
+    http::{Address, Ask, Connection, Security, basic},
+    identity::{ThisNode, change_of_address, founding_of_authority},
     internal::InternalRoutes,
     options::{InitBucket, InitOptions, PortsInUse},
-    peers::{MESSAGES, Peers, REMOVED, decode_messages},
+    peers::{MESSAGES, Peers, Verdict, decode_messages},
     proposals::Proposals,
     random_uuid,
 };
@@ -62,6 +62,9 @@ use crate::{
 const REOPEN_EVERY: Duration = Duration::from_secs(5);
 /// How long a command may take to be agreed on.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a request waits for this node to have everything that was agreed on before: longer than it takes to elect
+/// somebody, and to hear of him.
+const READ_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a request to another node may take: one that has it join takes as long as that.
 const CALL_PATIENCE: Duration = Duration::from_secs(20);
 /// How soon a proposal is repeated that was taken, and one that was not.
@@ -120,6 +123,7 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         parts.audit.obey(&parts.metadata.audit_policy());
+        parts.shared.behind.store(!parts.caught_up, Ordering::Release);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             rev: watch::Sender::new(parts.metadata.rev),
@@ -194,9 +198,28 @@ impl Control {
 
     /// Carries out what was agreed on, on this thread, until the node stops.
     pub(crate) fn follow(me: &Weak<Self>, applied: &Receiver<Applied>) {
-        while let Ok(mut next) = applied.recv() {
+        loop {
+            let due = match me.upgrade() {
+                Some(me) => me.buckets.maps_due(),
+                None => return,
+            };
+            let next = match due {
+                Some(due) => applied.recv_timeout(due.saturating_duration_since(Instant::now())),
+                None => applied.recv().map_err(RecvTimeoutError::from),
+            };
+            let mut next = match next {
+                Ok(next) => next,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(me) = me.upgrade() {
+                        me.tell_maps();
+                    }
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             while let Ok(more) = applied.try_recv() {
                 next.commits.extend(more.commits);
+                next.reads.extend(more.reads);
                 next.caught_up = more.caught_up;
             }
             let Some(me) = me.upgrade() else { return };
@@ -215,20 +238,40 @@ impl Control {
             if let Err(error) = &outcome {
                 tracing::error!(%error, "a bucket is not available");
             }
-            self.rev.send_replace(next.rev);
-            self.wakes.config_changed();
+            self.wake_watchers(next.rev);
             let outcome = outcome.map_err(ClusterError::from);
             for (id, ended) in applied.commits.into_iter().flat_map(|commit| commit.outcomes) {
                 self.proposals.ended(id, || ended.and_then(|applied| outcome.clone().map(|()| applied)));
             }
         }
         let had = self.caught_up.swap(applied.caught_up, Ordering::AcqRel);
+        self.shared.behind.store(!applied.caught_up, Ordering::Release);
         if applied.caught_up
             && !had
             && let Err(error) = self.buckets.remove_unknown(&self.metadata.load())
         {
             tracing::error!(%error, "files of dropped buckets stay until the next start");
         }
+        // Whoever asked may have given up.
+        for waiting in applied.reads {
+            let _ = waiting.send(());
+        }
+    }
+
+    /// Tells clients of the maps that were held back.
+    fn tell_maps(&self) {
+        let _turn = self.carrying_out.lock();
+        let metadata = self.metadata.load_full();
+        self.buckets.tell_maps(&metadata);
+        self.wake_watchers(metadata.rev);
+    }
+
+    /// Wakes whoever is to be told of what was published.
+    fn wake_watchers(&self, rev: i64) {
+        if self.buckets.maps_due().is_none() {
+            self.rev.send_replace(rev);
+        }
+        self.wakes.config_changed();
     }
 
     /// Has the cluster agree on a command, wherever its leader is; when it resolves with success, it was carried out
@@ -288,10 +331,11 @@ impl Control {
             epoch: offer.epoch,
             secret: offer.secret,
             peers: offer.members,
+            authority: offer.authority,
         };
         let first = join(&member).map_err(|error| ClusterError::Failed(error.to_string()))?;
-        let (cluster_uuid, node) = (member.cluster_uuid.clone(), member.node);
-        self.agreement.become_member(member, first);
+        let (cluster_uuid, node) = (member.cluster_uuid, member.node);
+        self.agreement.become_member(first);
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             tokio::time::sleep(UNTAKEN_AGAIN).await;
@@ -304,6 +348,20 @@ impl Control {
         self.agreement.forget_cluster(node);
         let text = "the nodes of the cluster have not sent its metadata in time; can they reach this node?";
         Err(ClusterError::Failed(text.into()))
+    }
+
+    /// Makes this node new; when this resolves nothing that it held is served, and no crash brings that back.
+    async fn begin_anew(&self) -> Result<(), ClusterError> {
+        self.agreement.reset().await?;
+        // What is new is read once it is on disk and carried out.
+        if self.agreement.read(PATIENCE).await {
+            return Ok(());
+        }
+        let trouble = self.agreement.trouble();
+        Err(ClusterError::Failed(trouble.map_or_else(
+            || "the node is still letting go of what it held".into(),
+            |trouble| format!("the node is reset once that can be written: {trouble}"),
+        )))
     }
 
     /// Answers what other nodes ask of the consensus.
@@ -331,30 +389,29 @@ impl Control {
         let (from, messages) =
             decode_messages(body).ok_or_else(|| ClusterError::Failed("malformed messages".into()))?;
         let metadata = self.metadata.load();
-        let is_unknown = from.get() < metadata.next_node && metadata.node_by_id(from).is_none();
         // Where the group was formed anew without this node, it is not for this node to say who belongs to it.
         let is_behind = messages.first().and_then(|message| epoch_of(message)) > Some(self.agreement.epoch());
-        if is_unknown && !is_behind && !self.agreement.has_member(from) {
-            // Numbers are never given again, so this holds however old the metadata here is.
-            return Ok(REMOVED.to_vec());
+        if !is_behind && metadata.has_removed(from) && !self.agreement.has_member(from) {
+            return Ok(Verdict::Removed.answer().to_vec());
+        }
+        if !is_behind && metadata.knows_nothing_of(from) {
+            return Ok(Verdict::Unknown.answer().to_vec());
         }
         messages.into_iter().for_each(|message| self.agreement.step(message.to_vec()));
         Ok(Vec::new())
     }
 
-    /// Tells the cluster where this node listens, if that has changed since it was a member last.
+    /// Tells the cluster where this node listens, if that has changed since it was a member last, and gives it a
+    /// certificate authority, if it is older than that.
     pub(crate) async fn note_address(self: Arc<Self>, ports: PortsInUse, mut ended: watch::Receiver<bool>) {
         loop {
-            let change =
-                change_of_address(&self.metadata.load(), &self.this_node.uuid(), self.listen, &ports);
             if self.caught_up() {
-                match change {
-                    None => return,
-                    Some(command) => {
-                        if let Err(error) = self.propose(command).await {
-                            tracing::warn!(%error, "the cluster does not know yet where this node listens");
-                        }
-                    }
+                let metadata = self.metadata.load_full();
+                let change = change_of_address(&metadata, &self.this_node.uuid(), self.listen, &ports)
+                    .or_else(|| founding_of_authority(&metadata));
+                let Some(command) = change else { return };
+                if let Err(error) = self.propose(command).await {
+                    tracing::warn!(%error, "the cluster has not taken note of this node yet");
                 }
             }
             tokio::select! {
@@ -401,7 +458,7 @@ impl Control {
     }
 
     /// Tries again and again to open buckets that could not be opened, until the node stops: what was in the way of one at
-    /// the start, a disk that was not mounted or full, may be gone.
+    /// the start, a disk that was not mounted or full, may be gone. And at once when the same bucket, dropped before, is gone.
     async fn reopen(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
         let mut ticks = tokio::time::interval(REOPEN_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -410,6 +467,7 @@ impl Control {
                 // An error means that the sender is gone: the node stops as well.
                 _ = ended.wait_for(|stop| *stop) => return,
                 _ = ticks.tick() => {}
+                () = self.buckets.one_has_left() => {}
             }
             if self.buckets.misses(&self.metadata.load())
                 && let Err(error) = self.blocking(|me| me.reconcile_again()).await
@@ -424,11 +482,19 @@ impl Control {
         let _turn = self.carrying_out.lock();
         let metadata = self.metadata.load_full();
         let outcome = self.buckets.reconcile(&metadata);
-        self.rev.send_replace(metadata.rev);
-        self.wakes.config_changed();
+        self.wake_watchers(metadata.rev);
         outcome?;
         tracing::info!("every bucket is available again");
         Ok(())
+    }
+
+    /// Starts compacting a bucket on this node; whether it is open here.
+    pub(super) fn compact_here(&self, bucket: &BucketUuid) -> bool {
+        let Some(engine) = self.buckets.engine_of(bucket) else { return false };
+        let shared = Arc::clone(&self.shared);
+        // Not waited for: rewriting a large bucket takes longer than anybody waits for an answer.
+        tokio::task::spawn_blocking(move || compaction::compact_whole(&engine, &shared));
+        true
     }
 
     /// Runs `work` where blocking is allowed.
@@ -532,6 +598,14 @@ impl NodeControl for Control {
         }
     }
 
+    fn catch_up(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if !self.agreement.read(READ_PATIENCE).await {
+                tracing::debug!("nobody says what was agreed on; a request is judged by what is known here");
+            }
+        })
+    }
+
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         let heard = self.cluster.load();
         let (status, at) = &**heard;
@@ -555,6 +629,7 @@ impl NodeControl for Control {
             node: node.id,
             epoch: self.agreement.epoch(),
             secret: metadata.secret.clone(),
+            authority: metadata.authority.clone(),
             members: metadata.nodes.clone(),
         })
     }
@@ -563,11 +638,30 @@ impl NodeControl for Control {
         Box::pin(self.become_member(offer))
     }
 
+    fn reset(&self) -> BoxFuture<'_, Result<(), ClusterError>> {
+        Box::pin(self.begin_anew())
+    }
+
     fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
         Box::pin(async move {
-            let address = Address { host: call.host.clone(), port: call.port };
-            let failed =
-                |error: std::io::Error| ClusterError::Failed(format!("{}:{}: {error}", call.host, call.port));
+            let address = match call.to {
+                // What a node that is behind knows of the others may be old: how they are to be spoken to as well.
+                Callee::Member(_) if !self.caught_up() => {
+                    let text = "this node has yet to hear what its cluster has agreed on";
+                    return Err(ClusterError::Failed(text.into()));
+                }
+                Callee::Member(node) => {
+                    let metadata = self.metadata.load();
+                    Address::of(metadata.node_by_id(node).ok_or(ClusterError::NodeNotFound)?)
+                }
+                Callee::Stranger { host, port, tls } => {
+                    let security = if tls { Security::Stranger } else { Security::Plain };
+                    Address { host, port, security }
+                }
+            };
+            let failed = |error: std::io::Error| {
+                ClusterError::Failed(format!("{}:{}: {error}", address.host, address.port))
+            };
             let ask = Ask {
                 method: call.method.parse().map_err(|_| ClusterError::Failed("no such method".into()))?,
                 path: &call.path,
@@ -575,7 +669,7 @@ impl NodeControl for Control {
                 content_type: &call.content_type,
                 body: call.body,
             };
-            let mut connection = Connection::open(&address).await.map_err(failed)?;
+            let mut connection = Connection::open(&address, &self.shared.node_tls).await.map_err(failed)?;
             connection.exchange(ask, CALL_PATIENCE).await.map_err(failed)
         })
     }
@@ -595,13 +689,7 @@ impl NodeControl for Control {
     }
 
     fn compact_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
-        let Some(engine) = self.buckets.engine(name) else {
-            return Box::pin(std::future::ready(Err(ClusterError::BucketNotFound)));
-        };
-        let shared = Arc::clone(&self.shared);
-        // Started, not waited for: rewriting a large bucket takes longer than a client waits for an answer.
-        tokio::task::spawn_blocking(move || compaction::compact_whole(&engine, &shared));
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(compacting::start(self, name))
     }
 
     fn bucket_is_ready(&self, name: &str) -> bool {
@@ -645,6 +733,7 @@ impl NodeControl for Control {
             links_items_sent: dcp.replication.items_sent,
             links_items_remaining: dcp.replication.items_remaining,
             links_bytes_sent: dcp.replication.bytes_sent,
+            links_inflated_bytes_sent: dcp.replication.inflated_bytes_sent,
             replicas_cut_off: entry.map_or(0, |entry| self.cut_off(entry)),
         })
     }

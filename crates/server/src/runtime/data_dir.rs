@@ -5,7 +5,7 @@
 //! DIR/metadata/         the log of the cluster's metadata (`cluster::consensus`)
 //! DIR/tls/              self-signed certificate and key, when none were given
 //! DIR/audit.log         logins and administrative changes, one JSON object a line; older ones in audit-TIME.log
-//! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`)
+//! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`); UUID.new and UUID.gone: as it is made and removed
 //! ```
 
 use std::{

@@ -9,14 +9,17 @@ use std::{sync::Arc, time::Duration};
 use admin::NodeControl;
 use base::{BucketUuid, Status};
 use cluster::{ClusterError, Command, Membership};
-use tokio::{runtime::Handle, task::JoinSet, time::timeout};
+use tokio::{runtime::Handle, time::timeout};
 
-use super::{control::Control, random_uuid};
+use super::{
+    control::Control,
+    random_uuid,
+    roll_call::{YES, absentees},
+};
 use crate::{Shared, Wakes, helper::Completion};
 
-/// The question whether a bucket is open, and the answer when it is.
+/// The question whether a bucket is open.
 const OPENED: &str = "opened";
-const YES: &[u8] = b"yes";
 /// How long a node waits for its own bucket before it says no.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -41,18 +44,7 @@ pub(super) async fn flush(control: &Control, bucket: &str) -> Result<(), Cluster
 }
 
 async fn wait_for_all(control: &Control, bucket: &BucketUuid) -> Result<(), ClusterError> {
-    let metadata = control.metadata();
-    let mut asked = JoinSet::new();
-    let others = metadata.nodes.iter().filter(|node| node.id != control.this_id());
-    for node in others.filter(|node| node.membership == Membership::Active) {
-        let (peers, id, host) = (Arc::clone(control.peers()), node.id, node.host.clone());
-        let question = bucket.0.clone().into_bytes();
-        asked.spawn(async move {
-            let answer = peers.post(id, OPENED, question).await;
-            (!answer.is_ok_and(|answer| answer == YES)).then_some(host)
-        });
-    }
-    let late: Vec<String> = asked.join_all().await.into_iter().flatten().collect();
+    let late = absentees(control, OPENED, bucket.0.as_bytes()).await;
     if late.is_empty() {
         return Ok(());
     }

@@ -69,7 +69,7 @@ impl Gauges {
             cpu_utilization_percent: self.samples.lock().cpu_percent,
             disk_total: disk.total,
             disk_used: disk.used,
-            process_resident: machine::resident_bytes(),
+            process_resident: machine::Resident::read().all,
             connections: shared.totals.connections.load(std::sync::atomic::Ordering::Relaxed),
             memory: node_memory(shared),
         }

@@ -1,14 +1,23 @@
-//! A small HTTP/1.1 client for what nodes say to one another: one connection, one request at a time.
+//! A small HTTP/1.1 client for what nodes say to one another: one connection, plain or under TLS, one request at a time.
 
 use std::{io, time::Duration};
 
+use base::NodeId;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster::NodeInfo;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Method, Request, body::Bytes, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
 
-/// How long connecting may take.
+use crate::node_tls::{NodeTls, to_stranger};
+
+/// How long connecting may take, and how long a TLS handshake.
 const CONNECT: Duration = Duration::from_secs(2);
 /// For how long what was sent may stay unacknowledged: a node that was cut off is noticed by then.
 const STALLED: Duration = Duration::from_secs(5);
@@ -20,6 +29,29 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(crate) struct Address {
     pub(crate) host: String,
     pub(crate) port: u16,
+    pub(crate) security: Security,
+}
+
+/// What is between the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Security {
+    Plain,
+    /// TLS, with that member of the cluster and nobody else.
+    Member(NodeId),
+    /// TLS with whoever answers: nobody vouches for a node that is no member yet.
+    Stranger,
+}
+
+impl Address {
+    /// Where the other nodes of its cluster find a node.
+    pub(crate) fn of(node: &NodeInfo) -> Self {
+        let (port, security) = if node.encrypted {
+            (node.ports.mgmt_tls, Security::Member(node.id))
+        } else {
+            (node.ports.mgmt, Security::Plain)
+        };
+        Self { host: node.host.clone(), port, security }
+    }
 }
 
 /// A request without its connection.
@@ -44,19 +76,25 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects. The connection ends when this is dropped.
-    pub(crate) async fn open(address: &Address) -> io::Result<Self> {
-        let target = (address.host.trim_matches(['[', ']']), address.port);
-        let stream =
-            timeout(CONNECT, TcpStream::connect(target)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    pub(crate) async fn open(address: &Address, node_tls: &NodeTls) -> io::Result<Self> {
+        let host = address.host.trim_matches(['[', ']']);
+        let tls = match address.security {
+            Security::Plain => None,
+            Security::Member(node) => Some(node_tls.to_member(node)?),
+            Security::Stranger => Some(to_stranger(host)?),
+        };
+        let connecting = TcpStream::connect((host, address.port));
+        let stream = timeout(CONNECT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
         stream.set_nodelay(true)?;
         // Only shortens how long a dead peer is waited for; a kernel without it is no reason to fail.
         let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(STALLED));
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to another node ended");
+        let sender = match tls {
+            None => converse(stream).await?,
+            Some((config, name)) => {
+                let shaking = TlsConnector::from(config).connect(name, stream);
+                converse(timeout(CONNECT, shaking).await.map_err(|_| io::ErrorKind::TimedOut)??).await?
             }
-        });
+        };
         Ok(Self { host: format!("{}:{}", address.host, address.port), sender })
     }
 
@@ -85,4 +123,18 @@ impl Connection {
         };
         timeout(patience, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
+}
+
+/// Speaks HTTP over a stream until it ends, or the sender does.
+async fn converse<S>(stream: S) -> io::Result<http1::SendRequest<Full<Bytes>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to another node ended");
+        }
+    });
+    Ok(sender)
 }

@@ -16,6 +16,7 @@ use super::{
     options::{PortsInUse, ServeOptions},
     random_uuid,
 };
+use crate::node_tls::new_authority;
 
 /// The log of the metadata.
 const LOG: &str = "consensus.redb";
@@ -120,6 +121,14 @@ pub(crate) fn change_of_address(
     (node != *known).then_some(Command::SetNode(node))
 }
 
+/// A command that gives the cluster a certificate authority, unless it has one. If it cannot be made, that is for another start.
+pub(crate) fn founding_of_authority(metadata: &Metadata) -> Option<Command> {
+    let made = metadata.authority.is_none().then(new_authority)?;
+    made.inspect_err(|error| tracing::warn!(%error, "the cluster has no certificate authority"))
+        .ok()
+        .map(Command::SetAuthority)
+}
+
 /// A node that belongs to no cluster.
 pub(crate) fn fresh_node(
     listen: IpAddr,
@@ -130,7 +139,7 @@ pub(crate) fn fresh_node(
     named(metadata, listen, ports)
 }
 
-/// The metadata of one node with its name, address and secret in it, and who it is.
+/// The metadata of one node with its name, address, secret and certificate authority in it, and who it is.
 fn named(
     mut metadata: Metadata,
     listen: IpAddr,
@@ -152,10 +161,13 @@ fn named(
         let secret = [random_uuid()?, random_uuid()?].concat();
         metadata = metadata.apply(&Command::SetSecret(secret))?.0;
     }
+    if metadata.authority.is_none() {
+        metadata = metadata.apply(&Command::SetAuthority(new_authority()?))?.0;
+    }
     let node = metadata.node(&uuid).map(|node| node.id).unwrap_or_default();
     let cluster_uuid = metadata.cluster_uuid.clone();
-    let (epoch, secret, peers) = Default::default();
-    let member = Member { uuid, node, cluster_uuid, epoch, secret, peers };
+    let (epoch, secret, peers, authority) = Default::default();
+    let member = Member { uuid, node, cluster_uuid, epoch, secret, peers, authority };
     Ok((member, metadata))
 }
 

@@ -12,6 +12,7 @@ mod audit_trail;
 mod background;
 mod bell;
 mod buckets;
+mod compacting;
 mod compaction;
 mod company;
 mod control;
@@ -26,11 +27,14 @@ mod identity;
 mod internal;
 mod listeners;
 pub(crate) mod machine;
+mod maps;
 mod options;
 mod orchestration;
 mod pacing;
 mod peers;
+mod pressure_log;
 mod proposals;
+mod roll_call;
 mod standing;
 mod steward;
 
@@ -149,11 +153,11 @@ impl Node {
         let metadata = Arc::clone(group.metadata());
         let this_node = Arc::new(ThisNode::new(group.member().uuid.clone(), group.member().node));
         let certificate = certificate(&options, &data_dir)?;
-        let tls = certificate.server_config()?;
 
         let audit = Arc::new(AuditLog::open(&data_dir.audit_log())?);
         let unpublished = Snapshot::new(Arc::clone(&metadata), Default::default(), None);
         let shared = Shared::new(unpublished, control::data_plane_audit(&audit))?;
+        let tls = certificate.server_config(Arc::clone(&shared.node_tls))?;
         let worker_options = WorkerOptions {
             workers: options.workers,
             connections_max: options.connections_max,
@@ -202,7 +206,8 @@ impl Node {
         let peers = Arc::new(Peers::new(
             control_plane.handle().clone(),
             Arc::clone(&shared.account),
-            inbox.on_removal(),
+            Arc::clone(&shared.node_tls),
+            inbox.on_verdict(),
         ));
         let caught_up = group.has_caught_up();
         let (applied, to_carry_out) = std::sync::mpsc::channel();
@@ -241,6 +246,7 @@ impl Node {
         let me = Arc::downgrade(&control);
         agreement.join_at_stop(spawn("metadata", move || Control::follow(&me, &to_carry_out))?);
         control.answer_peers();
+        compacting::answer(&control);
         flushing::answer(&control, &shared, &workers.notifier(), control_plane.handle());
         if let Some(init) = &options.init {
             control_plane.block_on(control.initialize_unattended(init))?;

@@ -91,15 +91,15 @@ impl Orchestration {
     /// Takes a node's report.
     ///
     /// # Errors
-    /// When this node does not lead.
+    /// When this node does not lead, or knows of no such node.
     pub(super) fn take(&self, report: NodeReport) -> Result<Reply, ClusterError> {
-        let refused = || ClusterError::Failed("this node does not lead".into());
+        let refused = || ClusterError::Failed("this node does not lead, or not whoever reports".into());
         let control = self.control.upgrade().filter(|control| control.leads()).ok_or_else(refused)?;
         let now = self.now_millis();
         let metadata = control.metadata();
         let lease_millis = metadata.lease_for(&report);
         let mut leadership = self.leadership.lock();
-        let is_news = leadership.take(report, now).ok_or_else(refused)?;
+        let is_news = leadership.take(&metadata, report, now).ok_or_else(refused)?;
         let status = status(&leadership, &metadata, control.leader(), now);
         drop(leadership);
         if is_news {
@@ -198,10 +198,12 @@ mod tests {
             bytes: 0,
             weights: Vec::new(),
             cut_off: cut_off_from,
+            pressure: Default::default(),
             latency: None,
         };
         let mut orchestrator = Orchestrator::new();
         orchestrator.report(
+            &metadata,
             NodeReport {
                 node: NodeId(1),
                 uuid: "1".into(),

@@ -1,11 +1,14 @@
 //! The thread that paces buckets under pressure: it looks at each now and then, and every few milliseconds while one of
-//! them has mutations waiting. It also tells the log which step a bucket has come to.
+//! them has mutations waiting. It also tells the log which step a bucket has come to ([`super::pressure_log`]).
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use engine::{PaceReport, Pressure};
-
-use super::{attendant::Attendant, bell::Bell, housekeeping::Patient};
+use super::{attendant::Attendant, bell::Bell, housekeeping::Patient, pressure_log::PressureLog};
 use crate::Shared;
 
 /// While nobody waits: how well the disk does is measured all the same.
@@ -22,14 +25,25 @@ pub(super) fn start(
     shared: Arc<Shared>,
 ) -> io::Result<Attendant> {
     Attendant::start("pacing", bell, move |duty| {
+        let mut logs: HashMap<String, PressureLog> = HashMap::new();
         while !duty.is_over() {
             let (mut more, mut idle) = (false, true);
-            for (bucket, _) in buckets() {
-                let report = bucket.pace(shared.now());
-                tell(bucket.name(), &report);
+            let buckets = buckets();
+            logs.retain(|name, _| buckets.iter().any(|(bucket, _)| bucket.name() == name));
+            for (bucket, _) in &buckets {
+                let now = shared.now();
+                let report = bucket.pace(now);
+                let name = bucket.name();
+                // A name is copied for the first look only.
+                let log = match logs.get_mut(name) {
+                    Some(log) => log,
+                    None => logs.entry(name.to_owned()).or_default(),
+                };
+                log.tell(name, &report, || bucket.shortage(now), Instant::now());
                 more |= report.more;
                 idle &= report.idle;
             }
+            drop(buckets);
             if more {
                 std::thread::sleep(PACE_EVERY);
             } else {
@@ -37,28 +51,4 @@ pub(super) fn start(
             }
         }
     })
-}
-
-/// Every step that was entered, in order, or the one that was gone back to.
-fn tell(bucket: &str, report: &PaceReport) {
-    for (step, name) in Pressure::ALL {
-        if step <= report.before || step > report.step {
-            continue;
-        }
-        match step {
-            Pressure::None => {}
-            Pressure::Paging => tracing::info!(bucket, step = name, "memory is above the high watermark"),
-            Pressure::Cursors => tracing::warn!(bucket, step = name, "slow streams go on from disk"),
-            Pressure::Pacing => {
-                tracing::warn!(bucket, step = name, "writers are slowed down to what the disk takes");
-            }
-            Pressure::Refusing => {
-                tracing::error!(bucket, step = name, "mutations are refused until there is room again");
-            }
-        }
-    }
-    if report.step < report.before {
-        let name = Pressure::ALL.iter().find(|entry| entry.0 == report.step).map(|entry| entry.1);
-        tracing::info!(bucket, step = name, "pressure has eased");
-    }
 }

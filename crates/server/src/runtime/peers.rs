@@ -1,8 +1,12 @@
-//! The other nodes of the cluster: HTTP/1.1 kept alive to their management ports, as the internal user.
+//! The other nodes of the cluster: HTTP/1.1 kept alive to their management ports, as the internal user, under TLS to those that want it.
 //!
 //! Two ways: Raft's messages go through one bounded queue and one connection per node, of which the newest win, because
-//! Raft sends again what matters; questions with an answer ([`Peers::post`]) have connections of their own, so that
-//! nothing long stands before a heartbeat. A node that is slow, silent or gone costs its own queue and nothing else.
+//! Raft sends again what matters; questions with an answer ([`Peers::post`], [`Peers::report`]) have connections of their
+//! own, so that nothing long stands before a heartbeat. A node that is slow, silent or gone costs its own queue and nothing
+//! else.
+//!
+//! A connection that was cut does not come back soon after the network has: TCP waits the longer the longer it lasted. So what
+//! shows that a node is there gives its connection up after a second, and tries another one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -22,10 +26,14 @@ use parking_lot::{Mutex, RwLock};
 use tokio::{
     runtime::Handle,
     sync::{Notify, Semaphore},
+    time::timeout,
 };
 
 use super::http::{Address, Ask, Connection, basic};
-use crate::account::{Accounted, NodeAccount, NodePool};
+use crate::{
+    account::{Accounted, NodeAccount, NodePool},
+    node_tls::NodeTls,
+};
 
 /// Messages that wait for one node.
 const QUEUE: usize = 128;
@@ -33,16 +41,41 @@ const QUEUE: usize = 128;
 const REQUEST_BYTES: usize = 1024 * 1024;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a request with messages may take, and how many bytes of it take a second more.
+const DELIVERY: Duration = Duration::from_secs(1);
+const DELIVERY_BYTES: usize = 1024 * 1024;
 /// Questions to one node at the same time.
 const QUESTIONS: usize = 16;
 /// Connections kept for questions to one node.
 const IDLE: usize = 2;
 /// First and longest wait before a node that could not be reached is tried again.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// The answer to messages of a node that was removed.
-pub(crate) const REMOVED: &[u8] = b"removed";
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 /// Where Raft's messages go.
 pub(crate) const MESSAGES: &str = "consensus";
+
+/// What is answered to messages of a node that is none of the cluster's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It was one and was removed.
+    Removed,
+    /// Nobody has heard of it: nodes that were lost, when the group was formed anew, have added it.
+    Unknown,
+}
+
+impl Verdict {
+    const ALL: [Self; 2] = [Self::Removed, Self::Unknown];
+
+    pub(crate) fn answer(self) -> &'static [u8] {
+        match self {
+            Self::Removed => b"removed",
+            Self::Unknown => b"unknown",
+        }
+    }
+
+    fn of(answer: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|verdict| verdict.answer() == answer)
+    }
+}
 
 /// Why another node has not answered.
 #[derive(Debug, thiserror::Error)]
@@ -65,14 +98,16 @@ pub(crate) struct Peers {
     authorization: Arc<ArcSwap<String>>,
     known: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
     account: Arc<NodeAccount>,
-    /// Called when another node says that this one, of that number, was removed.
-    removed: Arc<dyn Fn(NodeId) + Send + Sync>,
+    node_tls: Arc<NodeTls>,
+    /// Called when another node says that this one, of that number, is none of its cluster's.
+    judged: Arc<dyn Fn(NodeId, Verdict) + Send + Sync>,
 }
 
 /// One other node.
 struct Peer {
     node: NodeId,
     address: Address,
+    node_tls: Arc<NodeTls>,
     queue: Mutex<Queue>,
     queued: Notify,
     gone: AtomicBool,
@@ -98,7 +133,8 @@ impl Peers {
     pub(crate) fn new(
         runtime: Handle,
         account: Arc<NodeAccount>,
-        removed: impl Fn(NodeId) + Send + Sync + 'static,
+        node_tls: Arc<NodeTls>,
+        judged: impl Fn(NodeId, Verdict) + Send + Sync + 'static,
     ) -> Self {
         Self {
             runtime,
@@ -106,7 +142,8 @@ impl Peers {
             authorization: Arc::default(),
             known: RwLock::default(),
             account,
-            removed: Arc::new(removed),
+            node_tls,
+            judged: Arc::new(judged),
         }
     }
 
@@ -114,12 +151,13 @@ impl Peers {
     /// it is one of `members`: it has yet to hear of that.
     pub(crate) fn know(&self, me: NodeId, metadata: &Metadata, members: &BTreeSet<NodeId>) {
         *self.me.lock() = me;
+        self.node_tls.know(me, metadata);
         self.authorization.store(Arc::new(basic(INTERNAL_USER, &metadata.secret)));
         let mut known = self.known.write();
         let others = || metadata.nodes.iter().filter(|node| node.id != me);
         known.retain(|id, peer| {
             let stays = match others().find(|node| node.id == *id) {
-                Some(node) => node.host == peer.address.host && node.ports.mgmt == peer.address.port,
+                Some(node) => peer.address == Address::of(node),
                 None => *id != me && members.contains(id),
             };
             if !stays {
@@ -130,11 +168,11 @@ impl Peers {
         });
         for node in others() {
             known.entry(node.id).or_insert_with(|| {
-                let address = Address { host: node.host.clone(), port: node.ports.mgmt };
-                let peer = Arc::new(Peer::new(node.id, address, &self.account));
+                let (address, node_tls) = (Address::of(node), Arc::clone(&self.node_tls));
+                let peer = Arc::new(Peer::new(node.id, address, node_tls, &self.account));
                 let (own, authorization) = (Arc::clone(&peer), Arc::clone(&self.authorization));
-                let removed = Arc::clone(&self.removed);
-                self.runtime.spawn(async move { own.deliver(me, &authorization, removed.as_ref()).await });
+                let judged = Arc::clone(&self.judged);
+                self.runtime.spawn(async move { own.deliver(me, &authorization, judged.as_ref()).await });
                 peer
             });
         }
@@ -156,10 +194,38 @@ impl Peers {
 
     /// Asks another node: `POST /_settee/<name>`. What was sent over a connection that then failed may have been heard.
     pub(crate) async fn post(&self, to: NodeId, name: &str, body: Vec<u8>) -> Result<Vec<u8>, PeerError> {
-        let peer = self.known.read().get(&to).cloned().ok_or(PeerError::Unknown(to))?;
+        let peer = self.peer(to)?;
         let _place = peer.questions.try_acquire().map_err(|_| PeerError::Busy(to))?;
+        self.ask(&peer, name, body, PATIENCE).await
+    }
+
+    /// The same for what this node says again and again, one after the other: questions that wait for their answers take no
+    /// place from it.
+    pub(crate) async fn report(
+        &self,
+        to: NodeId,
+        name: &str,
+        body: Vec<u8>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, PeerError> {
+        let peer = self.peer(to)?;
+        self.ask(&peer, name, body, patience).await
+    }
+
+    fn peer(&self, node: NodeId) -> Result<Arc<Peer>, PeerError> {
+        self.known.read().get(&node).cloned().ok_or(PeerError::Unknown(node))
+    }
+
+    async fn ask(
+        &self,
+        peer: &Peer,
+        name: &str,
+        body: Vec<u8>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, PeerError> {
+        let to = peer.node;
         let authorization = self.authorization.load_full();
-        let ask = peer.ask(name, body, &authorization).await;
+        let ask = peer.ask(name, body, &authorization, patience).await;
         let (status, body) = ask.map_err(|source| PeerError::Io { node: to, source })?;
         if status == 200 {
             return Ok(body);
@@ -169,11 +235,12 @@ impl Peers {
 }
 
 impl Peer {
-    fn new(node: NodeId, address: Address, account: &Arc<NodeAccount>) -> Self {
+    fn new(node: NodeId, address: Address, node_tls: Arc<NodeTls>, account: &Arc<NodeAccount>) -> Self {
         let held = Accounted::new(account, NodePool::Consensus, 0);
         Self {
             node,
             address,
+            node_tls,
             queue: Mutex::new(Queue { messages: VecDeque::new(), held }),
             queued: Notify::new(),
             gone: AtomicBool::new(false),
@@ -182,14 +249,35 @@ impl Peer {
         }
     }
 
-    async fn ask(&self, name: &str, body: Vec<u8>, authorization: &str) -> io::Result<(u16, Vec<u8>)> {
+    async fn ask(
+        &self,
+        name: &str,
+        body: Vec<u8>,
+        authorization: &str,
+        patience: Duration,
+    ) -> io::Result<(u16, Vec<u8>)> {
+        let answer = within(patience, self.ask_once(name, body, authorization, patience)).await;
+        if answer.is_err() {
+            // What befell this connection befell the others that were kept: to find out would take as long again.
+            self.idle.lock().clear();
+        }
+        answer
+    }
+
+    async fn ask_once(
+        &self,
+        name: &str,
+        body: Vec<u8>,
+        authorization: &str,
+        patience: Duration,
+    ) -> io::Result<(u16, Vec<u8>)> {
         let kept = self.idle.lock().pop().filter(Connection::is_open);
         let mut connection = match kept {
             Some(connection) => connection,
-            None => Connection::open(&self.address).await?,
+            None => Connection::open(&self.address, &self.node_tls).await?,
         };
         let answer =
-            connection.exchange(question(&format!("/_settee/{name}"), body, authorization), PATIENCE).await?;
+            connection.exchange(question(&format!("/_settee/{name}"), body, authorization), patience).await?;
         let mut idle = self.idle.lock();
         if idle.len() < IDLE && connection.is_open() {
             idle.push(connection);
@@ -202,7 +290,7 @@ impl Peer {
         &self,
         me: NodeId,
         authorization: &ArcSwap<String>,
-        removed: &(dyn Fn(NodeId) + Send + Sync),
+        judged: &(dyn Fn(NodeId, Verdict) + Send + Sync),
     ) {
         let path = format!("/_settee/{MESSAGES}");
         let mut connection: Option<Connection> = None;
@@ -215,20 +303,21 @@ impl Peer {
             }
             let login = authorization.load_full();
             let body = encode_messages(me, &messages);
+            let patience = DELIVERY * u32::try_from(1 + body.len() / DELIVERY_BYTES).unwrap_or(u32::MAX);
             let outcome = async {
                 let open = match connection.take().filter(Connection::is_open) {
                     Some(open) => open,
-                    None => Connection::open(&self.address).await?,
+                    None => Connection::open(&self.address, &self.node_tls).await?,
                 };
                 let answer =
-                    connection.insert(open).exchange(question(&path, body, &login), PATIENCE).await?;
+                    connection.insert(open).exchange(question(&path, body, &login), patience).await?;
                 Ok::<_, io::Error>(answer)
             };
-            match outcome.await {
+            match within(patience, outcome).await {
                 Ok((200, answer)) => {
                     pause = BACK_OFF.0;
-                    if answer == REMOVED {
-                        removed(me);
+                    if let Some(verdict) = Verdict::of(&answer) {
+                        judged(me, verdict);
                     }
                     continue;
                 }
@@ -257,6 +346,11 @@ impl Peer {
         queue.account();
         taken
     }
+}
+
+/// What `work` comes to, if it does in time.
+async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(patience, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 fn question<'a>(path: &'a str, body: Vec<u8>, authorization: &str) -> Ask<'a> {
@@ -295,6 +389,7 @@ pub(crate) fn decode_messages(body: &[u8]) -> Option<(NodeId, Vec<&[u8]>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::http::Security;
 
     #[test]
     fn messages_arrive_with_their_sender() {
@@ -308,20 +403,71 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_newest_messages_win() {
-        let peer = Peer::new(NodeId(1), Address { host: "127.0.0.1".into(), port: 1 }, &Arc::default());
-        let peers = Peers {
-            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap().handle().clone(),
+    fn peers_of(address: Address, runtime: &Handle) -> Peers {
+        let peer = Peer::new(NodeId(1), address, Arc::default(), &Arc::default());
+        Peers {
+            runtime: runtime.clone(),
             me: Mutex::default(),
             authorization: Arc::default(),
             known: RwLock::new(BTreeMap::from([(NodeId(1), Arc::new(peer))])),
             account: Arc::default(),
-            removed: Arc::new(|_| {}),
-        };
+            node_tls: Arc::default(),
+            judged: Arc::new(|_, _| {}),
+        }
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    fn plain(port: u16) -> Address {
+        Address { host: "127.0.0.1".into(), port, security: Security::Plain }
+    }
+
+    /// Where nobody listens.
+    fn nowhere() -> Address {
+        plain(1)
+    }
+
+    #[test]
+    fn the_newest_messages_win() {
+        let peers = peers_of(nowhere(), runtime().handle());
         (0..=QUEUE as u64).for_each(|number| peers.send(NodeId(1), number.to_le_bytes().to_vec()));
         let taken = peers.known.read()[&NodeId(1)].take();
         assert_eq!(taken.len(), QUEUE);
         assert_eq!(taken[0], 1u64.to_le_bytes());
+    }
+
+    #[test]
+    fn questions_that_wait_take_no_place_from_reports() {
+        let runtime = runtime();
+        let peers = peers_of(nowhere(), runtime.handle());
+        let peer = peers.peer(NodeId(1)).unwrap();
+        let _waiting = peer.questions.try_acquire_many(QUESTIONS as u32).unwrap();
+        runtime.block_on(async {
+            let asked = peers.post(NodeId(1), "name", Vec::new()).await;
+            assert!(matches!(asked, Err(PeerError::Busy(_))), "{asked:?}");
+            let reported = peers.report(NodeId(1), "name", Vec::new(), PATIENCE).await;
+            assert!(matches!(reported, Err(PeerError::Io { .. })), "{reported:?}");
+        });
+    }
+
+    #[test]
+    fn one_connection_that_is_cut_stands_for_all() {
+        let runtime = runtime();
+        runtime.block_on(async {
+            // It takes connections, and never says a word.
+            let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = plain(silent.local_addr().unwrap().port());
+            let peers = peers_of(address.clone(), runtime.handle());
+            let peer = peers.peer(NodeId(1)).unwrap();
+            for _ in 0..IDLE {
+                let kept = Connection::open(&address, &peers.node_tls).await.unwrap();
+                peer.idle.lock().push(kept);
+            }
+            let reported = peers.report(NodeId(1), "name", Vec::new(), Duration::from_millis(20)).await;
+            assert!(matches!(reported, Err(PeerError::Io { .. })), "{reported:?}");
+            assert!(peer.idle.lock().is_empty());
+        });
     }
 }

@@ -43,7 +43,8 @@ fn half_read_requests_count_for_as_long_as_their_connections_last() {
 fn answers_that_nobody_takes_count_under_tls_as_well() {
     let node = Node::new();
     let certificate = tls::certificate();
-    let options = WorkerOptions { tls: Some(certificate.server_config().unwrap()), ..options() };
+    let options =
+        WorkerOptions { tls: Some(certificate.server_config(Default::default()).unwrap()), ..options() };
     let (workers, address) = node.serve(ListenerKind::KvTls, &options);
     let mut stream = tls::connect(address, &certificate);
     let value = vec![7; 20 << 20];

@@ -1,7 +1,8 @@
 //! Commands of the binary protocol, request by request, over a connection without a socket.
 
-use base::{Cas, CollectionId, Datatype, Status, VbId};
+use base::{Cas, CollectionId, Datatype, Status, VbId, bucket::CompressionMode};
 use cluster::Command;
+use engine::BucketChange;
 use protocol::{
     binary::{Opcode, Request, RequestInfo},
     hello::Feature,
@@ -170,9 +171,18 @@ fn compressed_values_stay_so_for_those_who_understand_and_are_inflated_for_the_r
     let stored = with(&mut wire, Request { datatype: Datatype::SNAPPY, ..set(KEY, &block) });
     assert_eq!(stored.status, Status::Success);
     let read = with(&mut wire, get(KEY));
-    assert_eq!((read.datatype, read.value), (Datatype(3), block));
+    assert_eq!((read.datatype, read.value), (Datatype(3), block.clone()));
     let read = node.connect(ListenerKind::Kv).ask(&get(KEY));
-    assert_eq!((read.datatype, read.text()), (Datatype::RAW, json));
+    assert_eq!((read.datatype, read.text()), (Datatype::RAW, json.clone()));
+    let off = BucketChange { compression: Some(CompressionMode::Off), ..BucketChange::default() };
+    node.bucket("default").reconfigure(off);
+    with(&mut wire, Request { datatype: Datatype::SNAPPY, ..set(KEY, &block) });
+    let read = with(&mut wire, get(KEY));
+    assert_eq!(
+        (read.datatype, read.text()),
+        (Datatype::JSON, json),
+        "where the bucket keeps none compressed"
+    );
     let refused =
         with(&mut wire, Request { datatype: Datatype::SNAPPY, ..set(KEY, b"\xff\xff\xff\xff\xff\xff") });
     assert_eq!((refused.status, refused.datatype), (Status::Invalid, Datatype::JSON));

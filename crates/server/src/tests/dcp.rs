@@ -141,6 +141,32 @@ fn a_durable_write_is_told_as_prepare_and_commit_to_whoever_asked_for_that() {
     }
 }
 
+/// On a node of many there are vBuckets that it does not serve, and others that have more in them.
+#[test]
+fn a_stream_that_has_told_everything_has_nothing_left_wherever_its_vbucket_is_in_the_list() {
+    let node = Node::new();
+    node.switch("travel", VbId(VB.get() - 1), false);
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let mut writer = logged_in(address, "Administrator", "password");
+    for (vb, count) in [(VB, 3), (VbId(VB.get() + 1), 20)] {
+        for _ in 0..count {
+            let set = Request { vbucket: vb, key: b"\0k", extras: &[0; 8], ..Request::new(Opcode::Set) };
+            assert_eq!(writer.ask(&set).status, Status::Success);
+        }
+    }
+    let mut consumer = logged_in(address, "Administrator", "password");
+    assert_eq!(open(&mut consumer, "connector"), Status::Success);
+    assert_eq!(stream(&mut consumer, "").status, Status::Success);
+    let mut left = |group: &str, name: &str| {
+        writer.send(&encode(&Request { key: group.as_bytes(), ..Request::new(Opcode::Stat) }));
+        let told = std::iter::from_fn(|| Some(writer.receive()).filter(|stat| !stat.key.is_empty()));
+        told.filter(|stat| stat.key == name.as_bytes()).last().map(|stat| stat.text())
+    };
+    assert_eq!(left("dcp", "eq_dcpq:connector:stream_5_items_remaining").as_deref(), Some("0"));
+    assert_eq!(left("dcpagg", ":total:items_remaining").as_deref(), Some("0"));
+    workers.stop(Duration::from_secs(1));
+}
+
 /// What a stream says of documents.
 fn heard(consumer: &mut Wire, node: &Node) -> Vec<&'static str> {
     consumer.deliver(node);

@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use base::{Status, VbId};
+use base::{NodeId, Status, VbId};
 use cluster::Command;
 use protocol::binary::{Decoded, Opcode, Request, Response, decode_frame, write_response};
 
 use super::harness::{Client, Node, encode, options};
-use crate::{ListenerKind, Workers, helper::Completion};
+use crate::{ListenerKind, Workers, helper::Completion, node_tls::new_authority};
 
 const BUCKET: &str = "cache";
 
@@ -26,12 +26,22 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(false)
+    }
+
+    fn with(tls: bool) -> Self {
         let (mut first, mut second) = (Node::new(), Node::new());
         for node in [&mut first, &mut second] {
             node.apply(&Command::SetSecret("between nodes".into()));
         }
-        let (serving, kv) = second.serve(ListenerKind::Kv, &options());
+        let kind = if tls { ListenerKind::KvTls } else { ListenerKind::Kv };
+        let (serving, kv) = second.serve(kind, &second.tls_options());
         first.give_half_to(BUCKET, kv);
+        if tls {
+            let authority = new_authority().unwrap();
+            first.encrypt(NodeId(0), &authority);
+            second.encrypt(NodeId(1), &authority);
+        }
         let (facing, address) = first.serve(ListenerKind::Memcached, &options());
         Self { first, second, address, workers: [facing, serving] }
     }
@@ -95,6 +105,20 @@ fn every_text_command_reaches_the_half_that_is_elsewhere() {
     let there = pair.second.stats(BUCKET).curr_items;
     assert_eq!(here + there, 40);
     assert!(here > 5 && there > 5, "{here} here, {there} there");
+    pair.stop();
+}
+
+#[test]
+fn the_half_that_is_elsewhere_is_reached_under_tls() {
+    let pair = Pair::with(true);
+    let mut socket = client(pair.address);
+    let long = "v".repeat(100_000);
+    for number in 0..20 {
+        say(&mut socket, &format!("set key{number} 0 0 100000\r\n{long}\r\n"), "STORED\r\n");
+        let found = format!("VALUE key{number} 0 100000\r\n{long}\r\nEND\r\n");
+        say(&mut socket, &format!("get key{number}\r\n"), &found);
+    }
+    assert!(pair.second.stats(BUCKET).curr_items > 5);
     pair.stop();
 }
 

@@ -10,8 +10,8 @@ use std::{
 
 use base::{BucketUuid, Datatype, NodeId, Seqno, Status, VbId, VbUuid, bucket::BucketKind};
 use cluster::{
-    Admin, BucketParams, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports, QuotaChange,
-    UserChange, UserDomain, VbPlan, auth::Credentials, config, roles::RoleGrant,
+    Admin, Authority, BucketParams, Command, Initialize, LegacyParams, Metadata, NodeInfo, Ports,
+    QuotaChange, UserChange, UserDomain, VbPlan, auth::Credentials, config, roles::RoleGrant,
 };
 use engine::{Bucket, BucketOptions, Notifier, Pressure, Topology, Waiter, Work};
 use protocol::{
@@ -19,6 +19,7 @@ use protocol::{
     hello::{Feature, FeatureSet},
 };
 
+use super::tls::certificate;
 use crate::{
     AuditEvent, BucketEntry, BucketMeter, ConfigDocument, ConfigVersion, ListenerKind, Shared, Snapshot,
     Wakes, WorkerOptions, Workers,
@@ -238,7 +239,7 @@ impl Node {
                 name: name.as_str().into(),
                 uuid: info.uuid.clone(),
                 engine: Arc::clone(engine),
-                config: ConfigDocument::new(version, json),
+                config: Arc::new(ConfigDocument::new(version, json)),
                 legacy: info.legacy.clone(),
                 flush_enabled: info.flush_enabled,
                 meter: Arc::clone(meter),
@@ -246,12 +247,12 @@ impl Node {
             entries.insert(name.clone(), Arc::new(entry));
         }
         let cluster = ConfigDocument::new(self.version(), config::cluster_config(&self.metadata, NODE));
-        self.shared.publish(Snapshot::new(Arc::new(self.metadata.clone()), entries, Some(cluster)));
+        self.shared.publish(Snapshot::new(Arc::new(self.metadata.clone()), entries, Some(Arc::new(cluster))));
     }
 
     /// Has every second vBucket of a bucket, the odd ones, served by another node.
     pub(super) fn give_half_to(&mut self, bucket: &str, to: std::net::SocketAddr) {
-        let ports = Ports { kv: to.port(), ..Ports::default() };
+        let ports = Ports { kv: to.port(), kv_tls: to.port(), ..Ports::default() };
         let other = NodeInfo::first("2".repeat(32), to.ip().to_string(), ports);
         self.metadata.nodes.push(NodeInfo { id: NodeId(1), ..other });
         let plans = Arc::make_mut(&mut self.metadata.buckets.get_mut(bucket).unwrap().vbs);
@@ -260,6 +261,23 @@ impl Node {
             self.buckets[bucket].0.make_dead(VbId(vb), plan.term).unwrap();
         }
         self.apply(&Command::SetClusterName("of two".into()));
+    }
+
+    /// Makes this node the one of that number, and has all nodes that it knows of speak TLS to one another.
+    pub(super) fn encrypt(&mut self, me: NodeId, authority: &Authority) {
+        self.apply(&Command::SetAuthority(authority.clone()));
+        for node in self.metadata.nodes.clone() {
+            self.apply(&Command::SetNodeEncryption { node: node.id, on: true });
+        }
+        let level = serde_json::json!({ "clusterEncryptionLevel": "all" });
+        self.apply(&Command::PutSetting { path: "security".into(), value: level });
+        self.shared.node_tls.know(me, &self.metadata);
+    }
+
+    /// Those of a node that speaks TLS.
+    pub(super) fn tls_options(&self) -> WorkerOptions {
+        let config = certificate().server_config(Arc::clone(&self.shared.node_tls)).unwrap();
+        WorkerOptions { tls: Some(config), ..options() }
     }
 
     /// Has a vBucket served by nobody, or by this node.
@@ -344,7 +362,7 @@ pub(super) struct Wire {
 impl Wire {
     /// Feeds bytes and returns what comes back.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
-        self.context.begin_turn();
+        self.context.begin_turn(Instant::now());
         self.context.snapshot = self.context.shared.snapshot();
         self.rest.extend_from_slice(bytes);
         self.after = self.connection.catch_up(&mut self.out, &mut self.context);

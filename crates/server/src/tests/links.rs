@@ -2,17 +2,20 @@
 //! What is said on streams is tested in `replication`.
 
 use std::{
-    net::SocketAddr,
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::Duration,
 };
 
-use base::{BucketUuid, NodeId, Status, VbId};
-use cluster::Command;
-use engine::Topology;
+use base::{BucketUuid, Datatype, DocKey, HashedKey, NodeId, Status, VbId, bucket::CompressionMode};
+use cluster::{Authority, Command};
+use engine::{BucketChange, Topology};
+use parking_lot::Mutex;
 use protocol::{
     binary::{
         Opcode, Request,
@@ -30,6 +33,7 @@ use super::{
 use crate::{
     ListenerKind, Workers,
     links::{LinkWish, Links, PeerAddress},
+    node_tls::new_authority,
 };
 
 const BUCKET: &str = "disk";
@@ -43,6 +47,7 @@ struct Pair {
     replica: Node,
     workers: Vec<Workers>,
     address: SocketAddr,
+    tls: bool,
     links: Arc<Links>,
     changes: Arc<AtomicU64>,
     _runtime: tokio::runtime::Runtime,
@@ -50,13 +55,26 @@ struct Pair {
 
 impl Pair {
     fn new(secrets: [&str; 2]) -> Self {
-        let [active, replica] = secrets.map(|secret| {
+        Self::with(secrets, None)
+    }
+
+    /// With an authority for each of the two they speak TLS.
+    fn with(secrets: [&str; 2], authorities: Option<[&Authority; 2]>) -> Self {
+        let [mut active, mut replica] = secrets.map(|secret| {
             let mut node = Node::with_disk();
             node.apply(&Command::SetSecret(secret.into()));
             node
         });
-        let (workers, address) = active.serve(ListenerKind::Kv, &options());
-        let (followers, _) = replica.serve(ListenerKind::Kv, &options());
+        let (kind, options) = match authorities {
+            Some([of_active, of_replica]) => {
+                active.encrypt(ACTIVE, of_active);
+                replica.encrypt(REPLICA, of_replica);
+                (ListenerKind::KvTls, [active.tls_options(), replica.tls_options()])
+            }
+            None => (ListenerKind::Kv, [options(), options()]),
+        };
+        let (workers, address) = active.serve(kind, &options[0]);
+        let (followers, _) = replica.serve(kind, &options[1]);
         let now = active.shared.now();
         let topology = Topology { chains: vec![vec![ACTIVE, REPLICA]], copies: 2 };
         for vb in vbs() {
@@ -72,7 +90,8 @@ impl Pair {
                 _ = counted.fetch_add(1, Relaxed)
             });
         let workers = vec![workers, followers];
-        Self { active, replica, workers, address, links, changes, _runtime: runtime }
+        let tls = authorities.is_some();
+        Self { active, replica, workers, address, tls, links, changes, _runtime: runtime }
     }
 
     /// The replica's node is to follow these, all at one term.
@@ -85,6 +104,7 @@ impl Pair {
                 node: ACTIVE,
                 host: self.address.ip().to_string(),
                 kv_port: self.address.port(),
+                tls: self.tls,
             },
             streams: vbs.map(|vb| StreamWish { vb, term }).collect(),
         };
@@ -101,7 +121,12 @@ impl Pair {
 
     /// What the replica's node tells of the link.
     fn told(&self, name: &str) -> Option<String> {
-        let mut client = wire(&self.replica, &[Feature::Collections]);
+        Self::told_by(&self.replica, name)
+    }
+
+    /// What a node tells of the link.
+    fn told_by(node: &Node, name: &str) -> Option<String> {
+        let mut client = wire(node, &[Feature::Collections]);
         let stats = client.ask_all(&Request { key: b"dcp", ..Request::new(Opcode::Stat) });
         let key = name.replace("LINK", "eq_dcpq:replication:0->1:disk");
         stats.iter().find(|stat| stat.key == key.as_bytes()).map(Reply::text)
@@ -163,6 +188,63 @@ fn a_replica_follows_its_active_and_catches_up_when_it_follows_again() {
 }
 
 #[test]
+fn values_are_compressed_for_the_way_where_the_buckets_mode_says_so() {
+    let pair = Pair::new(["one secret", "one secret"]);
+    pair.want(vbs(), TERM);
+    eventually("everything is followed", || pair.following() == 64);
+    let received = || pair.links.views(&pair.uuid())[0].stats.bytes.load(Relaxed);
+    let value = vec![b'v'; 40_000];
+    write(&pair.active, &value);
+    eventually("the replica is level", || pair.is_level());
+    let as_they_are = received();
+    assert!(as_they_are > 8 * 40_000);
+    let change = BucketChange { compression: Some(CompressionMode::Active), ..BucketChange::default() };
+    pair.active.bucket(BUCKET).reconfigure(change);
+    write(&pair.active, &value);
+    eventually("the replica is level", || pair.is_level());
+    assert!(received() - as_they_are < 8 * 4_000);
+    let told = |name: &str| {
+        Pair::told_by(&pair.active, &format!("LINK:{name}")).and_then(|text| text.parse::<u64>().ok())
+    };
+    assert!(told("total_bytes_sent").unwrap() < 9 * 40_000);
+    assert!(told("total_uncompressed_data_size").unwrap() > 16 * 40_000);
+    let (key, now) = (HashedKey::new(DocKey::trusted(b"\0k")), pair.replica.shared.now());
+    let found = pair
+        .replica
+        .bucket(BUCKET)
+        .get_replica(VbId(0), key, now, |view| (view.value.to_vec(), view.datatype))
+        .unwrap();
+    assert_eq!(found, (value, Datatype::RAW), "it is kept as it came");
+    pair.stop();
+}
+
+#[test]
+fn under_tls_a_replica_follows_its_active_and_nobody_else() {
+    let authority = new_authority().unwrap();
+    let pair = Pair::with(["one secret", "one secret"], Some([&authority, &authority]));
+    write(&pair.active, b"before");
+    pair.active.flush();
+    pair.want(vbs(), TERM);
+    eventually("everything is followed", || pair.following() == 64);
+    eventually("the replica is level", || pair.is_level());
+    // More than the sockets take at once, with pauses for acknowledgements.
+    for size in [40_000, 500_000] {
+        write(&pair.active, &vec![b'v'; size]);
+        eventually("the replica is level", || pair.is_level());
+    }
+    pair.stop();
+
+    let other = new_authority().unwrap();
+    let pair = Pair::with(["one secret", "one secret"], Some([&other, &authority]));
+    pair.want(vbs(), TERM);
+    eventually("it is said why there is no connection", || {
+        pair.told("LINK:settee_failure").is_some_and(|reason| reason.contains("certificate"))
+    });
+    assert_eq!(pair.following(), 0);
+    pair.stop();
+}
+
+#[test]
 fn a_link_is_told_of_whether_it_works_or_not() {
     let pair = Pair::new(["one secret", "another"]);
     pair.want(vbs(), TERM);
@@ -202,6 +284,66 @@ fn a_durable_write_is_answered_when_the_other_node_has_it() {
         pair.replica.flush();
         pair.is_level() && pair.active.bucket(BUCKET).vb_status(VbId(0)).unwrap().prepares == 0
     });
+    pair.stop();
+}
+
+/// A way to an address, which loses what is sent over it from a moment on; who connects later has a way that works.
+struct Way {
+    address: SocketAddr,
+    /// Of the connections that there are.
+    is_cut: Arc<Mutex<Arc<AtomicBool>>>,
+}
+
+impl Way {
+    fn to(there: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_cut = Arc::<Mutex<Arc<AtomicBool>>>::default();
+        let current = Arc::clone(&is_cut);
+        thread::spawn(move || {
+            for near in listener.incoming() {
+                let (Ok(near), Ok(far)) = (near, TcpStream::connect(there)) else { continue };
+                let is_cut = current.lock().clone();
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let is_cut = Arc::clone(&is_cut);
+                    thread::spawn(move || carry(from, to, &is_cut));
+                }
+            }
+        });
+        Self { address, is_cut }
+    }
+
+    fn cut(&self) {
+        std::mem::take(&mut *self.is_cut.lock()).store(true, Relaxed);
+    }
+}
+
+/// Until one end is closed; neither learns of that from the other once it is cut.
+fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if !is_cut.load(Relaxed) && to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    if !is_cut.load(Relaxed) {
+        // It may be closed already.
+        let _ = to.shutdown(Shutdown::Both);
+    }
+}
+
+#[test]
+fn a_connection_over_which_nothing_comes_any_more_is_replaced() {
+    let mut pair = Pair::new(["one secret", "one secret"]);
+    let way = Way::to(pair.address);
+    pair.address = way.address;
+    pair.want(vbs(), TERM);
+    eventually("everything is followed", || pair.following() == 64);
+    way.cut();
+    write(&pair.active, b"over another way");
+    eventually("the replica is level", || pair.is_level());
+    assert_eq!(pair.links.views(&pair.uuid())[0].connects, 2);
     pair.stop();
 }
 

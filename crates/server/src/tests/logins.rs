@@ -1,6 +1,8 @@
 //! Who gets in, who does not, and what they may do then. SCRAM and CRAM-MD5 without a socket; PLAIN, whose password
 //! is hashed elsewhere, in `sockets`.
 
+use std::sync::atomic::Ordering;
+
 use base::{CollectionId, Status};
 use cluster::{
     BucketParams, Command, LegacyParams,
@@ -130,6 +132,21 @@ fn nobody_is_anybody_without_a_password() {
     let get = Request { key: b"k", ..Request::new(Opcode::Get) };
     assert_eq!(wire.ask(&get).status, Status::NoBucket);
     assert_eq!(wire.ask(&Request::new(Opcode::GetClusterConfig)).status, Status::NoAccess);
+}
+
+#[test]
+fn what_a_node_that_is_behind_does_not_know_is_not_there_yet() {
+    let node = Node::new();
+    let mut wire = node.connect(ListenerKind::Kv);
+    wire.hello(&[Feature::Xerror]);
+    log_in(&mut wire, "Administrator", "password");
+    node.shared.behind.store(true, Ordering::Release);
+    assert_eq!(select(&mut wire, "new"), Status::KeyNotFound);
+    assert_eq!(select(&mut wire, "travel"), Status::Success);
+    let mut nobody = node.connect(ListenerKind::Kv);
+    assert_eq!(select(&mut nobody, "travel"), Status::KeyNotFound, "whose right to it may be news");
+    node.shared.behind.store(false, Ordering::Release);
+    assert_eq!(select(&mut wire, "new"), Status::NoAccess);
 }
 
 #[test]

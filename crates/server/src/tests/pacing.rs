@@ -105,7 +105,7 @@ fn what_has_waited_long_enough_is_refused_and_has_not_happened() {
     let answers = replies(&wire.feed(b""));
     let answer = answers.iter().find(|reply| reply.opaque == 1).unwrap();
     assert_eq!(answer.status, Status::TemporaryFailure);
-    assert!(String::from_utf8_lossy(&answer.value).contains("memory"), "{answer:?}");
+    assert!(String::from_utf8_lossy(&answer.value).contains("waits for the disk"), "{answer:?}");
     assert_eq!(node.pace(), Pressure::Refusing);
     let stats = node.stats("disk");
     assert_eq!((stats.pacing.waiting, stats.pacing.refused, stats.tmp_oom_errors), (0, 2, 2));

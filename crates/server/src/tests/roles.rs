@@ -1,6 +1,8 @@
 //! What a node answers for vBuckets that it does not serve: the map, and what replicas may say; and what it answers while it
 //! has no lease.
 
+use std::time::{Duration, Instant};
+
 use base::{Status, VbId};
 use protocol::{
     binary::{
@@ -149,4 +151,20 @@ fn without_a_lease_nothing_is_served_but_replicas() {
     node.shared.lease.require(now);
     become_replica(&node);
     assert_eq!(wire.ask(&get(Opcode::GetReplica)).status, Status::Success);
+}
+
+#[test]
+fn a_lease_that_runs_out_in_a_long_turn_is_noticed_in_that_turn() {
+    let node = Node::new();
+    let mut wire = wire(&node);
+    let (now, began) = (lease::clock_millis(), Instant::now());
+    node.shared.lease.require(now + 3_600_000);
+    wire.context.begin_turn(began);
+    assert!(wire.context.require_lease().is_ok());
+    node.shared.lease.waive();
+    node.shared.lease.require(now);
+    wire.context.go_on_with_turn(began);
+    assert!(wire.context.require_lease().is_ok(), "as of the beginning of the turn");
+    wire.context.go_on_with_turn(began + Duration::from_secs(1));
+    assert!(wire.context.require_lease().is_err());
 }

@@ -43,7 +43,8 @@ pub(super) fn connect(
 fn documents_of_every_size_go_both_ways_under_tls() {
     let node = Node::new();
     let certificate = certificate();
-    let options = WorkerOptions { tls: Some(certificate.server_config().unwrap()), ..options() };
+    let options =
+        WorkerOptions { tls: Some(certificate.server_config(Arc::default()).unwrap()), ..options() };
     let (workers, address) = node.serve(ListenerKind::KvTls, &options);
     let mut stream = connect(address, &certificate);
     for size in [0_usize, 1, 100, 16_000, 16_384, 40_000, 70_000, 1_000_000, 9_000_000] {
@@ -63,7 +64,8 @@ fn documents_of_every_size_go_both_ways_under_tls() {
 fn a_tls_pipeline_is_answered_in_order() {
     let node = Node::new();
     let certificate = certificate();
-    let options = WorkerOptions { tls: Some(certificate.server_config().unwrap()), ..options() };
+    let options =
+        WorkerOptions { tls: Some(certificate.server_config(Arc::default()).unwrap()), ..options() };
     let (workers, address) = node.serve(ListenerKind::KvTls, &options);
     let mut stream = connect(address, &certificate);
     let noop = |opaque: u32| encode(&Request { opaque: opaque.into(), ..Request::new(Opcode::Noop) });
@@ -80,7 +82,8 @@ fn a_tls_pipeline_is_answered_in_order() {
 fn whoever_does_not_speak_tls_is_closed_and_whoever_hesitates_disturbs_nobody() {
     let node = Node::new();
     let certificate = certificate();
-    let options = WorkerOptions { tls: Some(certificate.server_config().unwrap()), ..options() };
+    let options =
+        WorkerOptions { tls: Some(certificate.server_config(Arc::default()).unwrap()), ..options() };
     let (workers, address) = node.serve(ListenerKind::KvTls, &options);
     let hesitating: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut plain = TcpStream::connect(address).unwrap();

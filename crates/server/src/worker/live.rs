@@ -285,8 +285,12 @@ impl Live {
         }
         let room = self.input.get_mut(self.filled..).unwrap_or_default();
         let outcome = self.transport.read(room, &mut buffers.scratch);
-        self.filled += self.note(outcome, context);
+        let count = self.note(outcome, context);
+        self.filled += count;
         if self.filled < self.need {
+            if count > 0 {
+                self.connection.hear_part(context);
+            }
             return Ok(After::Ready);
         }
         let input = std::mem::take(&mut self.input);

@@ -64,16 +64,18 @@ impl Delivery {
         self.newest.capacity() * size_of::<Found>() + self.slots.capacity() * size_of::<Slot>() + windows
     }
 
-    /// Delivers records of about `bytes_max` bytes, at least one; false when there are no more.
+    /// Delivers records of about `bytes_max` bytes, at least one; false when there are no more. Whoever asks for little at a
+    /// time is short of memory: no window is larger than that.
     pub(super) fn step(
         &mut self,
         pin: &mut Pin,
         bytes_max: u64,
         visit: &mut dyn FnMut(&Record<'_>, Locator),
     ) -> Result<bool, StoreError> {
+        let most = self.window_bytes.min(bytes_max.max(WINDOW_BYTES_MIN));
         let (mut bytes, mut records) = (0, 0);
         while self.delivered < self.newest.len() && (records == 0 || bytes < bytes_max) {
-            bytes += self.deliver(pin, visit)?;
+            bytes += self.deliver(pin, most, visit)?;
             records += 1;
         }
         count(&pin.counters.backfill_records, records);
@@ -81,10 +83,11 @@ impl Delivery {
         Ok(self.delivered < self.newest.len())
     }
 
-    /// Delivers the next record; returns how many of its bytes were wanted.
+    /// Delivers the next record, with a window of `most` bytes; returns how many of its bytes were wanted.
     fn deliver(
         &mut self,
         pin: &mut Pin,
+        most: u64,
         visit: &mut dyn FnMut(&Record<'_>, Locator),
     ) -> Result<u64, StoreError> {
         let Some((wanted, following)) = self.newest.get(self.delivered..).and_then(<[Found]>::split_first)
@@ -100,7 +103,7 @@ impl Delivery {
             let Extent { offset, length } = found.extent();
             Extent { offset, length: if keys_only { length.min(HEAD_AND_KEY_MAX) } else { length } }
         };
-        let (at, most) = (extent(wanted), self.window_bytes);
+        let at = extent(wanted);
         let following = following.iter().take(LOOK_AHEAD).filter(|next| next.segment() == number).map(extent);
         slot.window.hold(segment, at, following, most)?;
         let stored = check(segment, at.offset, slot.window.from(at.offset), keys_only)?;

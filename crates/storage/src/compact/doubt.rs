@@ -37,7 +37,7 @@ pub(super) fn settle(
     let set = core.segments();
     let mut candidates = Candidates::new(core, &set);
     for (_, number) in doubtful {
-        effort.spend(LOOKUP_BYTES, memory)?;
+        effort.spend(LOOKUP_BYTES, || memory)?;
         let Some(record) = kept.get_mut(number as usize) else { continue };
         let found = candidates.versions_of(record.vb, record.hash)?;
         record.doubtful = is_superseded(core, inputs, record, &found)?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base::{Seqno, VbId};
 
-use super::{Kept, effort::Effort, memory_of};
+use super::{Kept, effort::Effort, keep, memory_of};
 use crate::{
     api::Verdict,
     error::StoreError,
@@ -34,13 +34,13 @@ pub(super) fn judge(
         match frames.step()? {
             Step::Record(offset, stored) => {
                 seen += 1;
-                effort.spend(u64::from(stored.length), memory_of(kept))?;
+                effort.spend(u64::from(stored.length), || memory_of(kept))?;
                 if !core.is_current(stored.vb, stored.incarnation) {
                     continue;
                 }
                 if stored.meta.kind.is_prepared() {
                     if let Some(prepared) = judge_prepared(core, &stored, number, offset) {
-                        kept.push(prepared);
+                        keep(kept, prepared);
                     }
                     continue;
                 }
@@ -52,7 +52,7 @@ pub(super) fn judge(
                     Verdict::Unknown => false,
                 };
                 let purgeable = record.meta.kind.is_tombstone() && record.meta.expiry < purge_before;
-                kept.push(Kept {
+                let judged = Kept {
                     vb: stored.vb,
                     seqno: record.meta.seqno,
                     hash: record.hash,
@@ -62,7 +62,8 @@ pub(super) fn judge(
                     live,
                     doubtful: !live,
                     purgeable,
-                });
+                };
+                keep(kept, judged);
             }
             Step::Unreadable(offset, _, detail) | Step::Damaged(offset, detail) => {
                 victim.quarantine();

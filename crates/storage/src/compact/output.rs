@@ -57,7 +57,7 @@ pub(super) fn write(
                 input.corrupt(record.offset, "checksum does not match")
             })?;
             outputs.push(record, &stored)?;
-            effort.spend(2 * u64::from(record.length), memory)
+            effort.spend(2 * u64::from(record.length), || memory + outputs.memory_bytes())
         })
         .and_then(|()| outputs.close());
     match result {
@@ -84,6 +84,12 @@ struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
+    /// Memory of the open output's index, and of the batch that goes there.
+    fn memory_bytes(&self) -> u64 {
+        let index = self.open.as_ref().map_or(0, |open| open.segment.footer_to_be_bytes());
+        index + self.batch.memory_bytes()
+    }
+
     fn push(&mut self, kept: &Kept, record: &StoredRecord<'_>) -> Result<(), StoreError> {
         let bytes = padded(u64::from(record.length));
         let is_full = self.open.as_ref().is_some_and(|open| {
@@ -181,7 +187,7 @@ pub(super) fn relocate(
                 Step::Record(offset, record) => {
                     let Some(kept) = expected.next() else { return Ok(()) };
                     move_locator(inputs, output, kept, offset, &record, effort.liveness);
-                    effort.spend_unstoppably(u64::from(record.length), memory);
+                    effort.spend_unstoppably(u64::from(record.length), || memory);
                 }
                 // Left where it is: memory still knows the input, which then must not go.
                 Step::Unreadable(offset, _, detail) | Step::Damaged(offset, detail) => {

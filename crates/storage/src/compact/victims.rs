@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use super::MANIFEST_SHARE;
+use super::{KEPT_BYTES, MANIFEST_SHARE};
 use crate::{api::CompactBudget, format::UNIT, log::Core, segment::Segment};
 
 /// So many segments far below the usual size are merged.
@@ -88,14 +88,23 @@ fn space_for(units: u64) -> u64 {
     bytes + bytes / 8
 }
 
+impl Candidate {
+    /// Memory that its live records take while they are copied, were all of one size.
+    fn memory_bytes(&self) -> u64 {
+        (self.segment.records() * KEPT_BYTES).saturating_mul(self.live) / self.units.max(1)
+    }
+}
+
 /// As many as the budget and the room allow and one output segment holds.
 fn take(candidates: Vec<Candidate>, core: &Core, budget: &CompactBudget, room: u64) -> Vec<Arc<Segment>> {
-    let (mut input, mut output) = (0, 0);
+    let (mut input, mut output, mut memory) = (0, 0, 0);
     let mut taken = Vec::new();
     for candidate in candidates.into_iter().filter(|candidate| space_for(candidate.live) <= room) {
         input += candidate.segment.data_end();
         output += candidate.live;
+        memory += candidate.memory_bytes();
         let is_too_much = input > budget.input_bytes_max
+            || memory > budget.memory_bytes_max
             || output * UNIT > core.segment_bytes()
             || space_for(output) > room;
         if is_too_much && !taken.is_empty() {

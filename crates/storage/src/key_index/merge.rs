@@ -83,7 +83,7 @@ pub(super) fn merge(
     let is_covered = |id: u32| covered.binary_search_by_key(&id, |pair| pair.0).is_ok();
     let mut heads = Heads::new(sources)?;
     while let Some(entry) = heads.next()? {
-        effort.spend(ENTRY_BYTES, output.memory_bytes())?;
+        effort.spend(ENTRY_BYTES, || output.memory_bytes())?;
         // Of segments that are gone nothing is left to find.
         if is_covered(entry.1) {
             output.push(entry)?;

@@ -278,6 +278,19 @@ fn its_memory_is_24_bytes_a_record_and_windows() {
     let stats = store.stats();
     assert_eq!(stats.backfill_records, records);
     assert!(stats.backfill_bytes > 300 * records);
+    // Whoever asks for little at a time has little read ahead.
+    let while_delivering = |bytes_max: usize| {
+        let mut opened = store.backfill(VbId(1), Seqno(0), ORDERED).unwrap();
+        let (mut most, mut delivered) = (0, 0);
+        while opened.next(bytes_max, &mut |_| delivered += 1).unwrap() {
+            if delivered > 0 {
+                most = most.max(opened.memory_bytes());
+            }
+        }
+        most
+    };
+    let (little, much) = (while_delivering(16 << 10), while_delivering(256 << 10));
+    assert!(little > 24 * records as usize && little + (128 << 10) < much, "{little}, {much}");
 }
 
 /// Damages the one place on the disk that holds these bytes.

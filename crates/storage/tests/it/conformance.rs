@@ -1,7 +1,9 @@
 //! What every store does on every file system.
 
+use std::collections::BTreeSet;
+
 use base::{Seqno, VbId};
-use settee_storage::{CompactBudget, FaultFs, KvStore, Locator, StoreError};
+use settee_storage::{CompactBudget, FaultFs, KvStore, Locator, Record, StoreError};
 
 use crate::support::{Amnesia, Place, Version, commit, document, lookup, options, same, state, tombstone};
 
@@ -116,6 +118,35 @@ fn a_scan_can_be_of_one_vbucket_from_a_seqno_without_values_and_stopped() {
             })
             .unwrap();
         assert_eq!(visited, 10);
+    }
+}
+
+#[test]
+fn what_was_recovered_can_be_scanned_without_the_segments_made_since() {
+    for place in Place::each() {
+        let store = place.open();
+        let (old, new) = (versions(400, 600), versions(1200, 600));
+        old.chunks(50).for_each(|batch| drop(commit(&store, batch).unwrap()));
+        store.close().unwrap();
+        drop(store);
+        let store = place.open();
+        new[400..].chunks(50).for_each(|batch| drop(commit(&store, batch).unwrap()));
+        let recovered = || {
+            let mut seqnos = BTreeSet::new();
+            let visit = &mut |_, record: &Record<'_>, _| {
+                seqnos.insert(record.meta.seqno.get());
+                true
+            };
+            store.scan_recovered(visit).unwrap();
+            seqnos
+        };
+        let seqnos = recovered();
+        assert!((1..=400).all(|seqno| seqnos.contains(&seqno)), "all that was there");
+        // Of what came after only as much as fits into the segment that was begun before.
+        assert!(!seqnos.contains(&1200) && seqnos.len() < 800, "{} visited", seqnos.len());
+        while store.compact(&Amnesia, budget()).unwrap().more {}
+        let seqnos = recovered();
+        assert!((1..=400).all(|seqno| seqnos.contains(&seqno)), "also where compaction has put it");
     }
 }
 

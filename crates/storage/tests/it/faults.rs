@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use base::Seqno;
-use settee_storage::{CompactBudget, FaultFs, KvStore, Locator, Options, StoreError};
+use settee_storage::{CompactBudget, FaultFs, KvStore, Locator, Options, Record, StoreError, VbBatch};
 
-use crate::support::{Amnesia, Place, Version, commit, document, lookup, options, same, tombstone};
+use crate::support::{Amnesia, Place, Version, commit, document, lookup, options, same, state, tombstone};
 
 fn disk(place: &Place) -> &FaultFs {
     place.fault.as_ref().unwrap()
@@ -93,6 +93,77 @@ fn the_reserve_lets_deletes_and_compaction_proceed_until_there_is_space_again() 
     compact_all(&store);
     commit(&store, &filler(2000)).expect("compaction made room");
     assert!(!store.stats().full);
+}
+
+/// Commits versions of as many vBuckets, as far as there is room; the locators of those for which there was.
+fn commit_what_fits(store: &dyn KvStore, versions: &[Version]) -> (Vec<Locator>, Result<(), StoreError>) {
+    fn record(version: &Version) -> Record<'_> {
+        Record {
+            meta: version.meta,
+            key: &version.key,
+            hash: base::hash::key_hash(&version.key),
+            value: &version.value,
+            replaces: version.replaces,
+        }
+    }
+    let states: Vec<_> = versions.iter().map(|version| state(version.meta.seqno.get())).collect();
+    let records: Vec<_> = versions.iter().map(|version| [record(version)]).collect();
+    let batches: Vec<_> = versions
+        .iter()
+        .zip(&states)
+        .zip(&records)
+        .map(|((version, state), records)| VbBatch { vb: version.vb, state, records })
+        .collect();
+    let mut locators = vec![Locator::NONE; 3];
+    let result = store.commit(&batches, &mut locators);
+    (locators, result)
+}
+
+/// A commit that goes on in another segment may find room for its first parts only. Were they written again, what they
+/// replace would count as obsolete twice, and of themselves there would be a copy that never does.
+#[test]
+fn of_a_commit_that_found_room_for_some_parts_only_the_others_are_left() {
+    let mut partly = 0;
+    for headroom in 0..40 {
+        let place = Place::fault(headroom);
+        let store = place.open();
+        // Half of each vBucket stays as it is.
+        let before: Vec<_> = (0..8).map(|i| document(i, "kept", 1, vec![1; 900])).collect();
+        commit(&store, &before).unwrap();
+        let before: Vec<_> = (0..8).map(|i| document(i, "k", 2, vec![2; 900])).collect();
+        let places = commit(&store, &before).unwrap();
+        let after =
+            |i: u16| Version { replaces: places[usize::from(i)], ..document(i, "k", 3, vec![3; 20_000]) };
+        let after: Vec<_> = (0..8).map(after).collect();
+        store.sync().unwrap();
+        disk(&place).set_capacity(Some(disk(&place).used_bytes() + headroom * 5_000));
+        let (found, result) = commit_what_fits(&store, &after);
+        assert!(matches!(result, Err(StoreError::NoSpace)) == (found.len() < 8), "{result:?}");
+        for (version, at) in after.iter().zip(&found) {
+            assert!(same(&store.get_at(*at).unwrap(), version));
+        }
+        partly += u32::from(!found.is_empty() && found.len() < 8);
+        disk(&place).set_capacity(None);
+        let (rest, result) = commit_what_fits(&store, &after[found.len()..]);
+        result.unwrap();
+        assert_eq!(found.len() + rest.len(), 8);
+        store.sync().unwrap();
+
+        let undisturbed = Place::fault(headroom);
+        let reference = undisturbed.open();
+        commit(&reference, &(0..8).map(|i| document(i, "kept", 1, vec![1; 900])).collect::<Vec<_>>())
+            .unwrap();
+        commit(
+            &reference,
+            &after
+                .iter()
+                .map(|version| Version { replaces: Locator::NONE, ..version.clone() })
+                .collect::<Vec<_>>(),
+        )
+        .unwrap();
+        assert_eq!(store.stats().bytes_live, reference.stats().bytes_live, "headroom {headroom}");
+    }
+    assert!(partly > 0, "no commit was cut in two");
 }
 
 /// Deletes the first `count` of eight documents of each round.

@@ -1,4 +1,4 @@
-//! Compaction that is told to stop, at every place where it asks.
+//! Compaction that is told to stop, at every place where it asks; and what memory it may take.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,4 +61,52 @@ fn a_step_that_is_given_up_leaves_no_trace() {
         assert_eq!(files(&place), before, "no output is left behind after {patience} slices");
     }
     assert!(given_up > 5, "it asked {given_up} times");
+}
+
+/// Remembers the most memory that a step said it had.
+#[derive(Default)]
+struct Accountant(AtomicU64);
+
+impl Liveness for Accountant {
+    fn verdict(&self, _vb: VbId, _record: &Record<'_>, _at: Locator) -> Verdict {
+        Verdict::Unknown
+    }
+
+    fn relocate(&self, _: VbId, _: &[u8], _: u64, _: Seqno, _: Locator, _: Locator) -> bool {
+        false
+    }
+
+    fn go_on(&self, memory_bytes: u64) -> bool {
+        self.0.fetch_max(memory_bytes, Ordering::Relaxed);
+        true
+    }
+}
+
+#[test]
+fn a_step_takes_as_many_segments_as_its_memory_allows() {
+    let place = Place::fault(22);
+    let store = place.open();
+    let version = |n: u64, seqno: u64| document(3, &format!("k{n}"), seqno, vec![seqno as u8; 100]);
+    let write = |versions: Vec<Version>| -> Vec<Locator> {
+        versions.chunks(100).flat_map(|chunk| commit(&store, chunk).unwrap()).collect()
+    };
+    let first = write((1..=8_000).map(|n| version(n, n)).collect());
+    // Of each segment one record in ten stays alive.
+    let overwritten = (1..=8_000).filter(|n| n % 10 > 0);
+    write(
+        overwritten.map(|n| Version { replaces: first[n as usize - 1], ..version(n, 8_000 + n) }).collect(),
+    );
+    (0..3).for_each(|_| store.sync().unwrap());
+    let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+    let frugal = CompactBudget { memory_bytes_max: 1, ..budget };
+    let accountant = Accountant::default();
+    let report = store.compact(&accountant, frugal).unwrap();
+    assert_eq!(report.segments_removed, 1, "one is always allowed");
+    let little = accountant.0.into_inner();
+    let accountant = Accountant::default();
+    let report = store.compact(&accountant, budget).unwrap();
+    assert!(report.segments_removed > 5, "{report:?}");
+    let more = accountant.0.into_inner();
+    // What is kept by the first is less than a slice's work: it may not have been asked at all.
+    assert!(little < more && more > report.records_kept * 40, "{little} {more} {report:?}");
 }

@@ -324,6 +324,7 @@ impl Run {
         let budget = CompactBudget {
             purge_before,
             input_bytes_max: self.rng.u64(1..200_000),
+            memory_bytes_max: u64::MAX,
             space_ratio: [1.0, 1.0, 1.5][self.rng.usize(0..3)],
         };
         match self.store().compact(&self.memory, budget) {

@@ -15,12 +15,16 @@ pub enum Event {
     Pause,
     /// SIGSTOP until the cluster fails it over, then SIGCONT: it wakes up and believes that it is active still.
     PauseAutoFailover,
-    /// Cut off from all other nodes, but not from clients.
+    /// Cut off from all other nodes, but not from clients, until it is failed over.
     Isolate,
-    /// What it sends to other nodes is lost.
+    /// What it sends to other nodes is lost for a while.
     Mute,
-    /// What other nodes send to it is lost.
+    /// What other nodes send to it is lost for a while.
     Deaf,
+    /// It and one other node do not hear of each other for a while; all others hear both.
+    Unlink,
+    /// Two halves of the cluster do not hear of each other for a while.
+    Split,
     /// Graceful failover and recovery.
     GracefulFailover,
     /// One node more.
@@ -33,11 +37,13 @@ pub enum Event {
     StopRebalance,
     /// A rebalance in the middle of which a node gets kill -9 and starts again; it must go on by itself.
     KillInRebalance,
+    /// A rebalance in the middle of which a node gets kill -9 and is failed over.
+    FailoverInRebalance,
 }
 
 impl Event {
     /// All of them.
-    pub const ALL: [Event; 14] = [
+    pub const ALL: [Event; 17] = [
         Event::Kill,
         Event::KillFailover,
         Event::KillAutoFailover,
@@ -46,12 +52,15 @@ impl Event {
         Event::Isolate,
         Event::Mute,
         Event::Deaf,
+        Event::Unlink,
+        Event::Split,
         Event::GracefulFailover,
         Event::RebalanceIn,
         Event::RebalanceOut,
         Event::Swap,
         Event::StopRebalance,
         Event::KillInRebalance,
+        Event::FailoverInRebalance,
     ];
 
     /// The word on the command line.
@@ -66,12 +75,15 @@ impl Event {
             Event::Isolate => "isolate",
             Event::Mute => "mute",
             Event::Deaf => "deaf",
+            Event::Unlink => "unlink",
+            Event::Split => "split",
             Event::GracefulFailover => "graceful-failover",
             Event::RebalanceIn => "rebalance-in",
             Event::RebalanceOut => "rebalance-out",
             Event::Swap => "swap",
             Event::StopRebalance => "stop-rebalance",
             Event::KillInRebalance => "kill-in-rebalance",
+            Event::FailoverInRebalance => "failover-in-rebalance",
         }
     }
 
@@ -97,7 +109,7 @@ impl Event {
     /// Whether links have to be cut for it.
     #[must_use]
     pub const fn needs_network(self) -> bool {
-        matches!(self, Event::Isolate | Event::Mute | Event::Deaf)
+        matches!(self, Event::Isolate | Event::Mute | Event::Deaf | Event::Unlink | Event::Split)
     }
 
     /// Whether it is possible with so many members, and nodes beside them.
@@ -107,6 +119,7 @@ impl Event {
             Event::RebalanceIn => spares > 0,
             Event::RebalanceOut => members > 3,
             Event::Swap | Event::StopRebalance | Event::KillInRebalance => spares > 0,
+            Event::FailoverInRebalance => spares > 0 && members >= 3,
             Event::Kill | Event::Pause => members > 0,
             _ => members >= 3,
         }
@@ -151,6 +164,11 @@ impl Schedule {
         among[self.rng.usize(..among.len())]
     }
 
+    /// Puts them into another order.
+    pub fn shuffle(&mut self, nodes: &mut [usize]) {
+        self.rng.shuffle(nodes);
+    }
+
     /// A number of milliseconds.
     pub fn millis(&mut self, range: std::ops::Range<u64>) -> std::time::Duration {
         std::time::Duration::from_millis(self.rng.u64(range))
@@ -178,7 +196,7 @@ mod tests {
     fn a_schedule_repeats_itself_and_leaves_nothing_out() {
         let draw = |seed| {
             let mut schedule = Schedule::new(Event::ALL.to_vec(), seed);
-            (0..28).map(|_| schedule.draw(4, 1).expect("an event")).collect::<Vec<_>>()
+            (0..2 * Event::ALL.len()).map(|_| schedule.draw(4, 1).expect("an event")).collect::<Vec<_>>()
         };
         let events = draw(7);
         assert_eq!(events, draw(7));

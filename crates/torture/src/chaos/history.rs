@@ -15,7 +15,7 @@ use protocol::binary::{Durability, Opcode, Request};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,17 +32,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const RIDE: Duration = Duration::from_secs(3);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two operations of a client: histories of some ten thousand operations are what checkers can take.
+/// Between two operations of a client.
 const REST: Duration = Duration::from_millis(20);
 /// After so many lost answers a key is retired: each of them may have happened at any time since, and what a checker has to
 /// try doubles with it.
 const LOST_MAX: u32 = 3;
+/// And after this time: the work of a checker grows with the square of a key's operations. Longer than any event takes.
+const AGE_MAX: Duration = Duration::from_secs(120);
 
 /// Clients at work.
 pub struct Recorder {
     over: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
-    lines: Receiver<Value>,
+    scribe: JoinHandle<io::Result<Recorded>>,
 }
 
 /// What was recorded.
@@ -55,15 +57,17 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Starts the clients; their writes are durable at `level`. The first of `seeds` has to answer now, later any of them.
+    /// Starts the clients; their writes are durable at `level`. The first of `seeds` has to answer now, later any of them. The
+    /// history goes to the file `path`, a JSON object per line.
     ///
     /// # Errors
-    /// The cluster cannot be reached, or a thread not be started.
+    /// The cluster cannot be reached, the file cannot be made, or a thread not be started.
     pub fn start(
         seeds: &[String],
         login: &Login,
         level: DurabilityLevel,
         random: u64,
+        path: &Path,
     ) -> Result<Recorder, TortureError> {
         let seed = seeds.first().map_or("", String::as_str);
         let target = Target::discover(Protocol::Couchbase, seed, login.clone());
@@ -71,6 +75,9 @@ impl Recorder {
         let target = Arc::new(target.map_err(failed)?);
         let (over, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
         let (outbox, lines) = channel();
+        let file = File::create(path)?;
+        let scribe = std::thread::Builder::new().name("scribe".to_owned());
+        let scribe = scribe.spawn(move || write_down(&lines, file))?;
         let mut threads = Vec::new();
         for number in 0..CLIENTS {
             let client = Historian {
@@ -96,28 +103,32 @@ impl Recorder {
                     .spawn(move || client.work())?,
             );
         }
-        Ok(Recorder { over, clients: threads, lines })
+        Ok(Recorder { over, clients: threads, scribe })
     }
 
-    /// Ends them and writes the history, a JSON object per line.
+    /// Ends them; the history is whole then.
     ///
     /// # Errors
-    /// The file cannot be written, or a client had panicked.
-    pub fn finish(self, path: &Path) -> Result<Recorded, TortureError> {
+    /// The file could not be written, or a client had panicked.
+    pub fn finish(self) -> Result<Recorded, TortureError> {
         self.over.store(true, Ordering::Relaxed);
         for client in self.clients {
             client.join().map_err(|_| TortureError::Thread)?;
         }
-        let mut out = BufWriter::new(File::create(path)?);
-        let mut recorded = Recorded::default();
-        for line in self.lines.try_iter() {
-            recorded.operations += 1;
-            recorded.lost += u64::from(line["return"].is_null());
-            writeln!(out, "{line}")?;
-        }
-        out.flush()?;
-        Ok(recorded)
+        Ok(self.scribe.join().map_err(|_| TortureError::Thread)??)
     }
+}
+
+/// Writes lines for as long as there are clients.
+fn write_down(lines: &Receiver<Value>, file: File) -> io::Result<Recorded> {
+    let (mut out, mut recorded) = (BufWriter::new(file), Recorded::default());
+    for line in lines {
+        recorded.operations += 1;
+        recorded.lost += u64::from(line["return"].is_null());
+        writeln!(out, "{line}")?;
+    }
+    out.flush()?;
+    Ok(recorded)
 }
 
 /// One client.
@@ -158,9 +169,11 @@ impl Historian {
         let reads = self.rng.u8(..3) == 0;
         let kind = if is_counter { "counter" } else { "register" };
         let base = format!("{kind}-{}", self.rng.u64(..KEYS));
-        // A key with too many lost answers is left for a new one; what the others do to the old one goes on to count.
+        // A key that is old, or has too many lost answers, is left for a new one; what others do to the old one goes on to
+        // count.
+        let age = self.began.elapsed().as_secs() / AGE_MAX.as_secs();
         let retired = self.lost.get(&base).copied().unwrap_or(0) / LOST_MAX;
-        let key = format!("{base}-{}-{retired}", self.number % 2);
+        let key = format!("{base}-{}-{age}-{retired}", self.number % 2);
         let op = match (is_counter, reads) {
             (_, true) => "read",
             (true, false) => "add",
@@ -189,7 +202,7 @@ impl Historian {
                 line["result"] = result;
             }
         }
-        // The other end lives until all clients have ended.
+        // The other end lives until all clients have ended, or the file takes no more, which the end of the run tells.
         let _ = self.outbox.send(line);
     }
 

@@ -1,8 +1,8 @@
 //! Load with validation at a constant rate while the cluster is being hurt, and what of it was felt when.
 //!
 //! Two of them run side by side: one that writes durably to a majority, which must never lose anything, and a plain one,
-//! which must lose nothing as long as nodes are treated gracefully. While a node is killed or cut off what the plain one
-//! was acknowledged is in doubt ([`Control::set_doubt`]).
+//! which must lose nothing as long as nodes are treated gracefully. What the plain one is acknowledged while nodes are killed or
+//! cut off is in doubt ([`Control::set_doubt`]); what it was before that, and had reached the replicas, is not.
 
 use crate::TortureError;
 use base::bucket::DurabilityLevel;
@@ -14,14 +14,14 @@ use load::{
     Tally, Target,
 };
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Grain of what was felt.
 const GRAIN: Duration = Duration::from_millis(100);
-/// An operation that takes longer has failed: what SDKs allow a durable one, and a little.
-const TIMEOUT: Duration = Duration::from_secs(4);
+/// An operation that takes longer has failed: what SDKs allow a durable one. How long the others took is told as well.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long reading everything back may take.
 const SWEEP: Duration = Duration::from_secs(120);
 const TICK: Duration = Duration::from_millis(1);
@@ -46,6 +46,8 @@ pub struct Kind {
 struct Moment {
     ok: u64,
     failed: u64,
+    /// Seconds that the slowest operation took that was carried out.
+    slowest: f64,
 }
 
 /// What was felt in a stretch of time.
@@ -59,6 +61,8 @@ pub struct Felt {
     pub window: f64,
     /// The longest time in which nothing was carried out, in seconds.
     pub silence: f64,
+    /// The longest that anybody waited for an operation that was carried out, in seconds.
+    pub slowest: f64,
 }
 
 /// One of them, at work.
@@ -146,7 +150,7 @@ impl Traffic {
         let thread = std::thread::Builder::new().name(kind.name.to_owned()).spawn(move || {
             let mut total = Tally::default();
             let sink = |interval: Interval| {
-                let moment = Moment { ok: interval.tally.done(), failed: interval.tally.failed() };
+                let moment = Moment::of(&interval.tally);
                 noted.lock().unwrap_or_else(PoisonError::into_inner).push(moment);
                 total.merge(&interval.tally);
             };
@@ -156,9 +160,18 @@ impl Traffic {
         Ok(Traffic { kind: kind.clone(), control, began, moments, thread, phase })
     }
 
-    /// Whether what a plain one is acknowledged may be lost; a durable one has no doubts.
+    /// Whether what a plain one is acknowledged from now on may be lost; a durable one has no doubts. Returns when it goes by
+    /// that.
     pub fn set_doubt(&self, doubt: bool) {
-        self.control.set_doubt(doubt && self.kind.level.is_none());
+        if self.kind.level.is_some() {
+            return;
+        }
+        self.control.set_doubt(doubt);
+        // Its thread looks at the control when it has handed out an interval: one that ended after this moment.
+        let intervals = self.place(Instant::now()) + 1;
+        while !self.has_ended() && self.moments().len() < intervals {
+            std::thread::sleep(TICK);
+        }
     }
 
     /// Whether it has ended by itself, which it never should.
@@ -170,10 +183,16 @@ impl Traffic {
     /// What was felt since a moment.
     #[must_use]
     pub fn felt_since(&self, since: Instant) -> Felt {
-        let place =
-            |at: Instant| (at.saturating_duration_since(self.began).as_nanos() / GRAIN.as_nanos()) as usize;
-        let moments = self.moments.lock().unwrap_or_else(PoisonError::into_inner);
-        felt(moments.get(place(since)..).unwrap_or_default())
+        felt(self.moments().get(self.place(since)..).unwrap_or_default())
+    }
+
+    fn moments(&self) -> MutexGuard<'_, Vec<Moment>> {
+        self.moments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the interval that a moment is in.
+    fn place(&self, at: Instant) -> usize {
+        (at.saturating_duration_since(self.began).as_nanos() / GRAIN.as_nanos()) as usize
     }
 
     /// Ends it and reads everything back.
@@ -205,6 +224,13 @@ impl Traffic {
     }
 }
 
+impl Moment {
+    fn of(tally: &Tally) -> Moment {
+        let slowest = tally.ops().map(|(_, op)| op.ok.max_us().max(op.miss.max_us())).fold(0.0, f64::max);
+        Moment { ok: tally.done(), failed: tally.failed(), slowest: slowest / 1e6 }
+    }
+}
+
 fn felt(moments: &[Moment]) -> Felt {
     let seconds = |grains: usize| grains as f64 * GRAIN.as_secs_f64();
     let first = moments.iter().position(|moment| moment.failed > 0);
@@ -219,6 +245,7 @@ fn felt(moments: &[Moment]) -> Felt {
         failed: moments.iter().map(|moment| moment.failed).sum(),
         window: first.zip(last).map_or(0.0, |(first, last)| seconds(last - first + 1)),
         silence: seconds(longest),
+        slowest: moments.iter().map(|moment| moment.slowest).fold(0.0, f64::max),
     }
 }
 
@@ -228,13 +255,14 @@ mod tests {
 
     #[test]
     fn a_window_goes_from_the_first_failure_to_the_last() {
-        let quiet = Moment { ok: 10, failed: 0 };
-        let broken = Moment { ok: 4, failed: 6 };
-        let silent = Moment { ok: 0, failed: 0 };
+        let quiet = Moment { ok: 10, failed: 0, slowest: 0.01 };
+        let broken = Moment { ok: 4, failed: 6, slowest: 0.5 };
+        let silent = Moment { ok: 0, failed: 0, slowest: 0.0 };
         assert_eq!(felt(&[]), Felt::default());
-        assert_eq!(felt(&[quiet; 3]), Felt { done: 30, ..Felt::default() });
+        assert_eq!(felt(&[quiet; 3]), Felt { done: 30, slowest: 0.01, ..Felt::default() });
         let hurt = felt(&[quiet, broken, silent, silent, quiet, broken, quiet]);
         assert_eq!((hurt.done, hurt.failed), (38, 12));
         assert!((hurt.window - 0.5).abs() < 1e-9 && (hurt.silence - 0.2).abs() < 1e-9, "{hurt:?}");
+        assert!((hurt.slowest - 0.5).abs() < 1e-9, "{hurt:?}");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// How long a node may take to answer a question before another one is asked.
 const QUESTION: Duration = Duration::from_secs(3);
+const MGMT_TLS: u16 = 18091;
 
 /// A member of the cluster as its management shows it.
 #[derive(Clone, Debug)]
@@ -79,23 +80,36 @@ impl Admin {
     /// Nobody knows.
     pub fn state(&self, except: &[usize]) -> Result<(State, Rest), TortureError> {
         let mut failure = TortureError::Node("no node is left to be asked".to_owned());
-        for (_, rest) in self.nodes.iter().enumerate().filter(|(node, _)| !except.contains(node)) {
-            let asked = rest.within(QUESTION);
-            match state_of(&asked) {
-                Ok(state) => return Ok((state, rest.clone())),
-                Err(error) => failure = error.into(),
+        for node in (0..self.nodes.len()).filter(|node| !except.contains(node)) {
+            match self.state_of(node) {
+                Ok(state) => return Ok((state, self.nodes[node].clone())),
+                Err(error) => failure = error,
             }
         }
         Err(failure)
     }
 
-    /// Adds a node that has the same login; a rebalance gives it data.
+    /// What the cluster is like according to this node.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub fn state_of(&self, node: usize) -> Result<State, TortureError> {
+        Ok(state_of(&self.nodes[node].within(QUESTION))?)
+    }
+
+    /// Adds a node that has the same login, by its port for TLS or not; a rebalance gives it data.
     ///
     /// # Errors
     /// It is refused.
-    pub fn add(&self, through: &Rest, node: usize) -> Result<(), TortureError> {
+    pub fn add(&self, through: &Rest, node: usize, tls: bool) -> Result<(), TortureError> {
         let (user, password) = through.login.clone().unwrap_or_default();
-        let hostname = format!("http://{}", self.nodes[node].address);
+        let address = &self.nodes[node].address;
+        let hostname = if tls {
+            let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+            format!("https://{host}:{MGMT_TLS}")
+        } else {
+            format!("http://{address}")
+        };
         let form = [
             ("hostname", hostname.as_str()),
             ("user", user.as_str()),
@@ -126,6 +140,16 @@ fn state_of(rest: &Rest) -> Result<State, ClientError> {
         balanced: pool["balanced"] == true,
         rebalancing: running.map(|task| task["progress"].as_f64().unwrap_or(0.0)),
     })
+}
+
+/// Has a cluster of one node, and all that are added to it, speak TLS between nodes.
+///
+/// # Errors
+/// It is refused.
+pub fn encrypt(rest: &Rest) -> Result<(), TortureError> {
+    rest.post("/node/controller/setupNetConfig", &[("nodeEncryption", "on")])?;
+    rest.post("/settings/security", &[("clusterEncryptionLevel", "all")])?;
+    Ok(())
 }
 
 /// Starts a rebalance of all members without `eject`.

@@ -4,22 +4,30 @@
 //! a network namespace, so that links can be cut; elsewhere on loopback addresses.
 
 pub mod admin;
+pub mod copies;
 pub mod network;
 
 use crate::TortureError;
 use crate::process::NodeProcess;
 use crate::target::{PASSWORD, Settling, Target, USER, disk_flags};
 use admin::{Admin, State};
-use client::{Login, Rest};
+use base::Status;
+use client::{KvConnection, Login, Rest};
+use copies::Seqnos;
 use network::Network;
+use protocol::binary::extras::VbStateFilter;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a cluster may take to come to rest after whatever was done to it.
 const REST: Duration = Duration::from_secs(240);
-/// How long a node that was just added may take to be known as healthy.
-const HEARD: Duration = Duration::from_secs(15);
+/// How long replicas may take to have what their actives have, once the cluster is at rest.
+const FED: Duration = Duration::from_secs(60);
+/// How long the cluster may say "not now" to an administrator: it elects a leader, a node that was just added is not heard of
+/// yet, one that has just left says farewell.
+const NOT_NOW: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(200);
 const MGMT: u16 = 8091;
 const KV: u16 = 11210;
@@ -47,6 +55,8 @@ pub struct ClusterOptions {
     pub disk_iops: u64,
     /// Seconds without a sign of life until a node is failed over; without, nobody is.
     pub auto_failover: Option<u64>,
+    /// Whether nodes speak TLS to one another.
+    pub encrypted: bool,
     /// Whether to try for a network of its own.
     pub namespaces: bool,
 }
@@ -93,13 +103,16 @@ impl LocalCluster {
         Ok(cluster)
     }
 
-    fn form(&mut self) -> Result<(), TortureError> {
+    fn form(&self) -> Result<(), TortureError> {
         let admin = self.admin();
         let first = self.rest_of(0);
         self.initialise(0)?;
+        if self.options.encrypted {
+            // Whoever is added does as the others do.
+            admin::encrypt(&first)?;
+        }
         for node in 1..self.options.members {
-            self.initialise(node)?;
-            admin.add(&first, node)?;
+            self.add(&admin, node)?;
         }
         self.await_rest()?;
         if let Some(seconds) = self.options.auto_failover {
@@ -125,6 +138,19 @@ impl LocalCluster {
         let hostname = self.hostname(node);
         let words = ["init", "--host", &hostname, "--username", USER];
         self.nodes[node].run_beside(&words, ("SETTEE_PASSWORD", PASSWORD))
+    }
+
+    /// A node that was just started says of its buckets that they are not there, until it knows what the cluster has agreed on.
+    fn await_bucket(&self, node: usize) -> Result<(), TortureError> {
+        let (address, login, began) = (self.address(node), self.login(), Instant::now());
+        loop {
+            match KvConnection::open(&address, &login) {
+                Err(error) if error.status() == Some(Status::KeyNotFound) && began.elapsed() < NOT_NOW => {
+                    std::thread::sleep(LOOK);
+                }
+                opened => return Ok(opened.map(drop)?),
+            }
+        }
     }
 
     /// How many nodes run, members or not.
@@ -199,36 +225,89 @@ impl LocalCluster {
     /// The cluster refuses.
     pub fn change(&mut self, members: Vec<usize>) -> Result<(), TortureError> {
         let admin = self.admin();
-        let (_, rest) = admin.state(&self.spares())?;
         for &node in members.iter().filter(|node| !self.members.contains(node)) {
-            self.initialise(node)?;
-            admin.add(&rest, node)?;
+            self.add(&admin, node)?;
         }
         let leaving: Vec<_> = self.members.iter().filter(|node| !members.contains(node)).copied().collect();
         let eject: Vec<String> = leaving.iter().map(|&node| self.hostname(node)).collect();
         self.members = members;
-        let began = Instant::now();
-        loop {
-            let (state, _) = admin.state(&[self.spares(), leaving.clone()].concat())?;
-            match admin::rebalance(&rest, &state, &eject) {
-                // A node that was just added has not been heard of yet.
-                Err(_) if began.elapsed() < HEARD => std::thread::sleep(LOOK),
-                other => return other,
+        let except = [self.spares(), leaving].concat();
+        insist(|| {
+            let (state, rest) = admin.state(&except)?;
+            // An answer may have been lost.
+            if state.rebalancing.is_some() {
+                return Ok(());
             }
-        }
+            admin::rebalance(&rest, &state, &eject)
+        })
     }
 
-    /// Lets whoever was failed over come back, and waits until the cluster is at rest with its members.
+    /// Adds a node to those of the cluster; a rebalance gives it data.
+    fn add(&self, admin: &Admin, node: usize) -> Result<(), TortureError> {
+        insist(|| {
+            let (state, rest) = admin.state(&self.spares())?;
+            if state.at(&self.hostname(node)).is_some() {
+                return Ok(());
+            }
+            self.initialise(node)?;
+            admin.add(&rest, node, self.options.encrypted)
+        })
+    }
+
+    /// Fails a member over, with its help or without.
+    ///
+    /// # Errors
+    /// The cluster refuses.
+    pub fn fail_over(&self, node: usize, graceful: bool) -> Result<(), TortureError> {
+        let (admin, hostname) = (self.admin(), self.hostname(node));
+        let except = [if graceful { Vec::new() } else { vec![node] }, self.spares()].concat();
+        insist(|| {
+            let (state, rest) = admin.state(&except)?;
+            let member = state.at(&hostname);
+            let member = member.ok_or_else(|| TortureError::Node(format!("{hostname} is no member")))?;
+            // An answer may have been lost.
+            if (graceful && state.rebalancing.is_some()) || member.membership == "inactiveFailed" {
+                return Ok(());
+            }
+            admin::fail_over(&rest, member, graceful)
+        })
+    }
+
+    /// Waits until every replica has what its active has now.
+    ///
+    /// # Errors
+    /// They do not within a minute.
+    pub fn await_copies(&self) -> Result<(), TortureError> {
+        let addresses: Vec<String> = self.members.iter().map(|&node| self.address(node)).collect();
+        let seqnos = |role| Seqnos::of(&addresses, &self.login(), role);
+        let wanted = insist(|| seqnos(VbStateFilter::Active))?;
+        // A small cluster has not as many as were asked for.
+        let replicas = usize::from(self.options.replicas).min(self.members.len().saturating_sub(1));
+        let began = Instant::now();
+        let mut reason = String::new();
+        while began.elapsed() < FED {
+            match seqnos(VbStateFilter::Replica).map(|held| wanted.behind(&held, replicas)) {
+                Ok(0) => return Ok(()),
+                Ok(behind) => reason = format!("{behind} vBuckets' replicas are behind"),
+                Err(error) => reason = error.to_string(),
+            }
+            std::thread::sleep(LOOK / 4);
+        }
+        Err(TortureError::Node(format!("replicas do not catch up in a cluster at rest: {reason}")))
+    }
+
+    /// Lets whoever was failed over come back, and waits until the cluster is at rest with its members. Returns who had been
+    /// failed over.
     ///
     /// # Errors
     /// It is not within four minutes; the text says why not.
-    pub fn mend(&mut self, delta: bool) -> Result<Duration, TortureError> {
+    pub fn mend(&self, delta: bool) -> Result<BTreeSet<usize>, TortureError> {
         let began = Instant::now();
         let wanted = self.hostnames();
-        let mut reason = String::new();
+        let (mut failed_over, mut reason) = (BTreeSet::new(), String::new());
         while began.elapsed() < REST {
-            match self.look(&wanted, delta) {
-                Ok(None) => return Ok(began.elapsed()),
+            match self.look(&wanted, delta, &mut failed_over) {
+                Ok(None) => return Ok(failed_over),
                 Ok(Some(unrest)) => reason = unrest,
                 Err(error) => reason = error.to_string(),
             }
@@ -237,16 +316,27 @@ impl LocalCluster {
         Err(TortureError::Node(format!("the cluster does not come to rest: {reason}")))
     }
 
-    fn await_rest(&mut self) -> Result<(), TortureError> {
+    fn await_rest(&self) -> Result<(), TortureError> {
         self.mend(true).map(|_| ())
     }
 
-    /// One look at the cluster, and a hand where one is needed.
-    fn look(&self, wanted: &[String], delta: bool) -> Result<Option<String>, TortureError> {
-        let (state, rest) = self.admin().state(&self.spares())?;
+    /// One look at the cluster, and a hand where one is needed. Why it is not at rest, if it is not.
+    fn look(
+        &self,
+        wanted: &[String],
+        delta: bool,
+        failed_over: &mut BTreeSet<usize>,
+    ) -> Result<Option<String>, TortureError> {
+        let admin = self.admin();
+        let (state, rest) = admin.state(&self.spares())?;
+        let is_failed = |member: &&admin::Member| member.membership == "inactiveFailed";
+        let was = |node: &usize| state.at(&self.hostname(*node)).as_ref().is_some_and(is_failed);
+        failed_over.extend((0..self.len()).filter(was));
         let unrest = state.unrest(wanted);
-        if state.rebalancing.is_none() && unrest.is_some() && all_healthy(&state) {
-            for member in state.members.iter().filter(|member| member.membership == "inactiveFailed") {
+        // Whoever is no member any more is not brought back: nobody should have sent it away.
+        let is_whole = wanted.iter().all(|hostname| state.at(hostname).is_some());
+        if state.rebalancing.is_none() && unrest.is_some() && is_whole && all_healthy(&state) {
+            for member in state.members.iter().filter(is_failed) {
                 admin::recover(&rest, member, delta)?;
             }
             let known = |member: &&admin::Member| !wanted.contains(&member.hostname);
@@ -254,7 +344,27 @@ impl LocalCluster {
                 state.members.iter().filter(known).map(|member| member.hostname.clone()).collect();
             admin::rebalance(&rest, &state, &eject)?;
         }
-        Ok(unrest)
+        if unrest.is_some() {
+            return Ok(unrest);
+        }
+        // Whoever has just started may know no better than before.
+        for &node in &self.members {
+            if let Some(unrest) = admin.state_of(node)?.unrest(wanted) {
+                return Ok(Some(format!("node {node} says that {unrest}")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Tries until it is done, or has been refused for too long.
+fn insist<T>(mut tried: impl FnMut() -> Result<T, TortureError>) -> Result<T, TortureError> {
+    let began = Instant::now();
+    loop {
+        match tried() {
+            Err(_) if began.elapsed() < NOT_NOW => std::thread::sleep(LOOK),
+            other => return other,
+        }
     }
 }
 
@@ -309,7 +419,8 @@ impl Target for LocalCluster {
     }
 
     fn restart(&mut self, node: usize) -> Result<(), TortureError> {
-        self.nodes[node].start(&[]).map(|_| ())
+        self.nodes[node].start(&[])?;
+        self.await_bucket(node)
     }
 
     fn add_node(&mut self) -> Result<(), TortureError> {

@@ -27,11 +27,8 @@ const PER_DOCUMENT: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What is allowed on top of 1.5 times the time that the disk needs for what is dirty.
 const GRACE: Duration = Duration::from_secs(5);
-/// Memory is watched by second, and bounded by the quota with this much on top for what is on its way,
+/// Memory is watched by second, and bounded by the quota with this much on top for what is on its way.
 const MEMORY_SLACK: f64 = 1.05;
-/// and by this much more whatever the quota, as has been seen (up to 1.4 MiB above the twentieth) when small documents were
-/// inserted at 200,000 a second into the 32 MiB of the short form. Which bytes those are has not been found out.
-const BURST_BYTES: f64 = 4.0 * MIB;
 /// The process may grow by so much of the quota, and by what all buckets share: workers' buffers, indexes of segments.
 const RESIDENT_SLACK: f64 = 1.10;
 const SHARED_BYTES: f64 = 24.0 * MIB;
@@ -326,8 +323,8 @@ impl Press {
         let quota = self.quota_bytes as f64;
         let peaks = self.watch.peaks;
         checks.add(
-            "memory stays within the quota, but for a twentieth and a burst at moments",
-            peaks.fullness * quota <= quota * MEMORY_SLACK + BURST_BYTES,
+            "memory stays within the quota, but for a twentieth at moments",
+            peaks.fullness <= MEMORY_SLACK,
             format!("peak {:.1} MiB of {:.0}", peaks.fullness * quota / MIB, quota / MIB),
         );
         let nodes = self.target.pids().len() as u64;

@@ -105,7 +105,9 @@ pub fn kill(plan: &Plan, press: &mut Press, checks: &mut Checks) -> Result<(), T
     press.target.restart(0)?;
     press.watch.say(&format!("serves again {:.1} s after its start", began.elapsed().as_secs_f64()));
     press.served(plan.served_seconds, checks)?;
-    // What it loads takes the disk and memory as well.
+    // What it loads takes the disk and memory as well. Nothing is inserted any more: as long as this takes, keys alone could
+    // fill the memory, which is the matter of other rescues.
+    press.crew.set(Task::Update);
     press.await_warm_up(checks)?;
     press.drain(checks)?;
     press.judge_memory(checks);

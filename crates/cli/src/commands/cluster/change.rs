@@ -13,15 +13,17 @@ use crate::commands::Failure;
 #[derive(Args)]
 #[command(after_help = "\
 A new node that nobody has initialised can be added without a login from its own machine only; one on another machine
-is initialised first (`settee init`), and its login given here. Whatever it held is dropped.
+is initialised first (`settee init`), and its login given here. Whatever it held is dropped. Where nodes speak TLS to one
+another, name the node's REST port for TLS, with its scheme.
 
 EXAMPLES
   settee cluster add 127.0.0.2 127.0.0.3 -u admin
   SETTEE_NODE_PASSWORD=secret settee cluster add 10.0.0.4:8091 --group \"rack 2\" --node-username admin -u admin
-  settee cluster add 10.0.0.4 --rebalance -u admin")]
+  settee cluster add 10.0.0.4 --rebalance -u admin
+  settee cluster add https://10.0.0.4:18091 -u admin")]
 pub(super) struct AddArgs {
     /// The nodes' REST addresses
-    #[arg(required = true, value_name = "HOST[:PORT]")]
+    #[arg(required = true, value_name = "[https://]HOST[:PORT]")]
     nodes: Vec<String>,
 
     /// Server group to put them into [default: the first]
@@ -189,8 +191,11 @@ pub(super) fn add_one(
         None => "/controller/addNode".to_owned(),
         Some(name) => super::groups::find(session, name)?.add_node_path,
     };
-    let address = with_port(node);
-    let hostname = format!("http://{address}");
+    let (scheme, address) = match node.strip_prefix("https://") {
+        Some(address) => ("https", address.trim_end_matches('/').to_owned()),
+        None => ("http", with_port(node)),
+    };
+    let hostname = format!("{scheme}://{address}");
     let form =
         [("hostname", hostname.as_str()), ("user", login.0), ("password", login.1), ("services", "kv")];
     session.post(&path, &form, &format!("{address} was not added"))?;

@@ -2,6 +2,7 @@
 //! done with `couchbase-cli` as well; these commands wait for what they start and say how far it is.
 
 mod change;
+mod encryption;
 mod groups;
 mod local;
 mod session;
@@ -50,6 +51,7 @@ enum Command {
     Failover(change::FailoverArgs),
     Recover(change::RecoverArgs),
     Groups(groups::Args),
+    Encryption(encryption::Args),
     Local(local::Args),
 }
 
@@ -63,6 +65,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         Command::Failover(args) => change::failover(&args),
         Command::Recover(args) => change::recover(&args),
         Command::Groups(args) => groups::run(&args),
+        Command::Encryption(args) => encryption::run(&args),
         Command::Local(args) => local::run(&args),
     }
 }

@@ -53,7 +53,7 @@ impl Live {
         let (tally, second) = (&interval.tally, (interval.index + 1) as f64 * self.interval);
         let all = tally.latencies(None);
         format!(
-            "{second:.0} s: {:.0} ops/s, {} misses, {} errors, latency us p50 {:.0} p99 {:.0} p99.9 {:.0} max {:.0}{}\n",
+            "{second:.0} s: {:.0} ops/s, {} misses, {} errors, latency us p50 {:.0} p99 {:.0} p99.9 {:.0} max {:.0}{}{}\n",
             tally.done() as f64 / self.interval,
             tally.misses(),
             tally.failed(),
@@ -61,7 +61,8 @@ impl Live {
             all.percentile_us(99.0),
             all.percentile_us(99.9),
             all.max_us(),
-            self.left(second)
+            self.left(second),
+            tally.main_reason().map_or_else(String::new, |reason| format!("; waiting: {reason}"))
         )
     }
 

@@ -11,7 +11,7 @@ use crate::progress::Progress;
 use load::conduct;
 use load::doctor::{Circumstances, Histograms, by_operation, by_phase, findings};
 use load::report::Report;
-use load::{Control, Part, Tally, Target, Usage};
+use load::{Advance, Control, Part, Tally, Target, Usage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,8 +29,9 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     }
     let (mut hands, target, _workers) = hands(args, &plan)?;
     let control = Arc::new(Control::new(plan.rate.unwrap_or(0.0)));
+    let mut watch = Watch::new(args, &plan);
     if !plan.filling && args.pace.warmup > 0.0 {
-        hands.run(Stage::WarmUp, &control, |_| ())?;
+        hands.run(Stage::WarmUp, &control, |interval| watch.see_warm_up(&interval))?;
     }
     let steady = args.pace.steps.is_none() && args.pace.ramp.is_none() && args.pace.search.is_none();
     let mut report = Report {
@@ -40,7 +41,6 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         ..Report::default()
     };
     let mut outputs = Outputs::begin(&args.answers, &plan)?;
-    let mut watch = Watch::new(args, &plan);
     let before = Usage::of_all(&args.answers.server_pid);
     let (own, syncs_before) = (hands.cpu_seconds(), syncs(&target));
     let [timings, phases] = GROUPS.map(|group| histograms(&target, group));
@@ -169,11 +169,18 @@ impl Watch {
         }
     }
 
+    /// Nothing of warming up is shown but what it waits for.
+    fn see_warm_up(&self, interval: &load::Interval) {
+        if let (Watch::Measuring(_), Some(reason)) = (self, interval.tally.main_reason()) {
+            eprintln!("warming up, waiting: {reason}");
+        }
+    }
+
     fn see(&mut self, interval: &load::Interval) {
         match self {
             Watch::Filling(progress, done) => {
                 *done += interval.tally.done();
-                progress.set(*done);
+                progress.set(Advance { done: *done, reason: interval.tally.main_reason() });
             }
             Watch::Measuring(live) => live.show(interval),
             Watch::Quiet => {}

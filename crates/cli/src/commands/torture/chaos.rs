@@ -22,15 +22,21 @@ to the cluster, in an order that follows from --seed:\n\n\
   kill-auto-failover   kill -9, failover by the cluster itself, start, recovery\n\
   pause                SIGSTOP for less than it takes to be failed over\n\
   pause-auto-failover  SIGSTOP until the cluster fails it over, SIGCONT, recovery\n\
-  isolate, mute, deaf  cut off from the other nodes, in both directions or one, but not from clients\n\
+  isolate              cut off from the other nodes, but not from clients, until the cluster fails it over; recovery\n\
+  mute, deaf           what a node sends to the others, or they to it, is lost for a while\n\
+  unlink               two nodes do not hear of each other for a while\n\
+  split                two halves of the cluster do not hear of each other for a while\n\
   graceful-failover    and recovery\n\
   rebalance-in, rebalance-out, swap\n\
   stop-rebalance       stopped half-way and asked for again\n\
-  kill-in-rebalance    kill -9 and start of a node in the middle of a rebalance, which must go on by itself\n\n\
-Links are cut in network namespaces; where this machine or user may have none, those three are left out, and said so.\n\n\
-A line per event tells what users felt: failed operations, from the first to the last, and the longest silence. It fails, \
-with exit code 1, unless the cluster comes to rest after each event; no operation fails in graceful ones; in the end every \
-durable write that was acknowledged is there, and every plain one that was acknowledged while nodes were treated gracefully. \
+  kill-in-rebalance    kill -9 and start of a node in the middle of a rebalance, which must go on by itself\n\
+  failover-in-rebalance  kill -9 and failover by hand in the middle of a rebalance, start, recovery\n\n\
+Links are cut in network namespaces; where this machine or user may have none, those events are left out, and said so.\n\n\
+A line per event tells what users felt: failed operations, from the first to the last, and the slowest one. It fails, with \
+exit code 1, unless the cluster comes to rest after each event; nobody is failed over but who was hurt; no operation fails in \
+graceful events; in the end every durable write that was acknowledged is there, and every plain one that had reached the \
+replicas before a node was hurt, or was acknowledged while all were treated gracefully. What comes too late is not held \
+against the cluster if the machine itself stood still, which is measured and said. \
 --history writes down what further clients asked and were told, for a checker of linearisability."
 )]
 #[command(after_help = "\
@@ -68,8 +74,8 @@ pub(super) struct ChaosArgs {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=10))]
     spares: u8,
 
-    /// Replicas of the bucket; without any, durable writes are those that are on disk
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(0..=3))]
+    /// Replicas of the bucket
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=3))]
     replicas: u8,
 
     /// Durable operations per second [default: 1000, short 200]
@@ -87,6 +93,10 @@ pub(super) struct ChaosArgs {
     /// Seconds after which the cluster fails a silent node over
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     auto_failover: u64,
+
+    /// Nodes speak TLS to one another
+    #[arg(long)]
+    encrypted: bool,
 
     /// Everything on loopback addresses: no network namespaces, no cut links
     #[arg(long)]
@@ -118,17 +128,15 @@ pub(super) fn run(args: &ChaosArgs) -> Result<(), Failure> {
     let kinds = if args.only.is_empty() { Event::ALL.to_vec() } else { args.only.clone() };
     let events = args.events.unwrap_or(if args.short { kinds.len() as u64 } else { u64::MAX });
     let by_length = |long, short| if args.short { short } else { long };
+    // A directory of this run's own, since it is removed in the end.
+    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = dir.join(format!("settee-chaos-{}", std::process::id()));
     let plan = Plan {
         seed: args.seed,
         events,
         time: Duration::from_secs_f64(args.minutes.unwrap_or(60.0).clamp(0.1, 100_000.0) * 60.0),
         kinds,
-        // Of a single copy only the disk outlives a kill.
-        level: if args.replicas == 0 {
-            DurabilityLevel::PersistToMajority
-        } else {
-            DurabilityLevel::Majority
-        },
+        level: DurabilityLevel::Majority,
         rates: (
             args.durable_rate.unwrap_or(by_length(1_000.0, 200.0)),
             args.plain_rate.unwrap_or(by_length(4_000.0, 800.0)),
@@ -136,6 +144,7 @@ pub(super) fn run(args: &ChaosArgs) -> Result<(), Failure> {
         records: args.records.unwrap_or(if args.short { 2_000 } else { 20_000 }).max(1),
         auto_failover: args.auto_failover.max(1),
         history: args.history.clone(),
+        dir: dir.clone(),
     };
     let options = ClusterOptions {
         binary: binary(args.binary.as_ref())?,
@@ -148,11 +157,9 @@ pub(super) fn run(args: &ChaosArgs) -> Result<(), Failure> {
         disk_bytes_per_sec: 0,
         disk_iops: 0,
         auto_failover: (args.nodes >= 3).then_some(args.auto_failover.max(1)),
+        encrypted: args.encrypted,
         namespaces: !args.loopback,
     };
-    // A directory of this run's own, since it is removed in the end.
-    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let dir = dir.join(format!("settee-chaos-{}", std::process::id()));
     let failed = |error| Failure(format!("{error}; the nodes' directories are in {}", dir.display()));
     println!("seed {}: {} nodes, {} beside them", args.seed, args.nodes, args.spares);
     let cluster = LocalCluster::start(&options, &dir).map_err(failed)?;
@@ -163,9 +170,11 @@ pub(super) fn run(args: &ChaosArgs) -> Result<(), Failure> {
     }
     match outcome.checks.failed() {
         0 => remove(&dir, args.keep),
-        failed => {
-            Err(Failure(format!("{failed} checks failed; the nodes' directories are in {}", dir.display())))
-        }
+        failed => Err(Failure(format!(
+            "{failed} checks failed; the nodes' directories are in {}; the same events again: --seed {}",
+            dir.display(),
+            args.seed
+        ))),
     }
 }
 

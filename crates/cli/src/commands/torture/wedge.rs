@@ -204,6 +204,7 @@ fn cluster_of(args: &WedgeArgs, node: &NodeOptions) -> ClusterOptions {
         disk_bytes_per_sec: node.disk_bytes_per_sec,
         disk_iops: node.disk_iops,
         auto_failover: None,
+        encrypted: false,
         namespaces: false,
     }
 }

@@ -92,9 +92,12 @@ impl Consensus {
     /// Says that this member is there. A leader that knows it takes it for what it is: an answer to a heartbeat. Others
     /// ignore it, or say that the sender is a member no more, or that the group was formed anew.
     pub(super) fn say_hello(&mut self, to: NodeId) {
-        let (from, term) = (self.raw.raft.id, self.raw.raft.term);
-        // A member that knows of no term yet says that of the first one, which is over: one without a term is refused.
-        let mut message = Message { to: raft_id(to), from, term: term.max(1), ..Message::default() };
+        let from = self.raw.raft.id;
+        // A message without a term is refused; one of the first term, which is over, is taken for nothing but a sign of life.
+        // More than that cannot be said by a member that knows of no term yet, and is not to be by one that cannot go on:
+        // its leader would count on it.
+        let term = if self.broken.is_some() { 1 } else { self.raw.raft.term.max(1) };
+        let mut message = Message { to: raft_id(to), from, term, ..Message::default() };
         message.set_msg_type(MessageType::MsgHeartbeatResponse);
         self.send(&message);
     }
@@ -103,6 +106,12 @@ impl Consensus {
     pub(super) fn check_epoch(&mut self, epoch: Epoch, sender: NodeId) -> Result<(), StepError> {
         match epoch.cmp(&self.member.epoch) {
             Ordering::Equal => return Ok(()),
+            // Not before it is known that the new group lasts: whoever is told throws its log away.
+            Ordering::Less if !self.has_caught_up() => {}
+            Ordering::Less if self.was_removed(sender) => return Err(StepError::SenderRemoved(sender)),
+            Ordering::Less if self.state.metadata.knows_nothing_of(sender) => {
+                return Err(StepError::SenderUnknown(sender));
+            }
             Ordering::Less => self.give_notice(sender),
             // Brings a notice back.
             Ordering::Greater => self.say_hello(sender),
@@ -110,11 +119,10 @@ impl Consensus {
         Err(StepError::Refused("a message of another epoch".into()))
     }
 
-    /// Tells a node that its group was formed anew, if it still belongs to it and this member knows that the new one lasts:
-    /// whoever is told throws its log away.
+    /// Tells a node that its group was formed anew, if it still belongs to it.
     fn give_notice(&mut self, to: NodeId) {
         let metadata = &self.state.metadata;
-        if !self.has_caught_up() || metadata.node_by_id(to).is_none() {
+        if metadata.node_by_id(to).is_none() {
             return;
         }
         let (secret, nodes) = (metadata.secret.clone(), metadata.nodes.clone());

@@ -1,11 +1,15 @@
 //! Each key is a register: what clients were told about it fits one order of all writes and reads, in which each has its
 //! place between its call and its answer. A write without an answer may have any place after its call, or none.
 //!
-//! Every write has a value of its own. So a history is linearisable exactly if no read ends before the write that it saw was
-//! called, and the times in which the register must have held its values do not contradict each other (Gibbons and Korach,
-//! "Testing shared memories", 1997): the *zone* of a value reaches from the first answer to the last call that belong to it.
-//! Where the answer comes first, it held the value all that time; otherwise it did at some moment between. Zones of the
+//! Every write has a value of its own. So a history of writes is linearisable exactly if no read ends before the write that it
+//! saw was called, and the times in which the register must have held its values do not contradict each other (Gibbons and
+//! Korach, "Testing shared memories", 1997): the *zone* of a value reaches from the first answer to the last call that belong to
+//! it. Where the answer comes first, it held the value all that time; otherwise it did at some moment between. Zones of the
 //! first kind must not overlap, and none of the second kind lies inside one of the first.
+//!
+//! That there is nothing is no such value: documents are removed again and again. Each time that somebody saw it, or made it so,
+//! has a zone of its own, of the second kind; and who saw it needs somebody who may have made it so after the last value that
+//! surely was there before. A history in which one removal would have to have happened twice is let pass.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -20,6 +24,7 @@ const NEVER: Moment = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Did {
     Wrote(u64),
+    Removed,
     Read(Option<u64>),
 }
 
@@ -118,43 +123,80 @@ impl fmt::Display for Zone {
     }
 }
 
+impl Event {
+    /// The value that the register held at some moment between call and answer.
+    fn value(&self) -> Option<u64> {
+        match self.did {
+            Did::Wrote(value) => Some(value),
+            Did::Read(value) => value,
+            Did::Removed => None,
+        }
+    }
+}
+
 impl History {
     fn check(&self) -> Result<(), String> {
-        let mut zones: BTreeMap<Option<u64>, Zone> = BTreeMap::new();
-        // At first there is nothing, as if that had been written before all.
-        zones.insert(None, Zone { value: None, first_answer: 0, last_call: 0 });
-        let mut calls: BTreeMap<Option<u64>, Moment> = BTreeMap::from([(None, 0)]);
-        for event in &self.events {
-            if let Did::Wrote(value) = event.did {
-                let other = calls.insert(Some(value), event.called);
-                assert_eq!(other, None, "every write has a value of its own");
-            }
-        }
-        for event in &self.events {
-            let value = match event.did {
-                Did::Wrote(value) => Some(value),
-                Did::Read(value) => value,
-            };
-            match calls.get(&value) {
-                None => return Err(format!("{value:?} was read, and never written")),
-                Some(&called) if event.returned < called => {
-                    return Err(format!("{value:?} was read before it was written"));
-                }
-                Some(_) => {}
-            }
-            let new = Zone { value, first_answer: event.returned, last_call: event.called };
-            let zone = zones.entry(value).or_insert(new);
-            zone.first_answer = zone.first_answer.min(event.returned);
-            zone.last_call = zone.last_call.max(event.called);
-        }
-        // What was written, perhaps, and never seen has no place that matters.
-        let zones: Vec<Zone> = zones.into_values().filter(|zone| zone.first_answer != NEVER).collect();
+        let calls = self.calls();
+        let zones = self.zones_of_values(&calls)?;
         for (at, zone) in zones.iter().enumerate() {
             if let Some(other) = zones[at + 1..].iter().find(|other| zone.contradicts(other)) {
                 return Err(format!("{zone} contradicts {other}"));
             }
         }
+        // Who was not answered has seen nothing.
+        for event in self.events.iter().filter(|event| event.value().is_none() && event.returned != NEVER) {
+            let zone = Zone { value: None, first_answer: event.returned, last_call: event.called };
+            if let Some(other) = zones.iter().find(|other| zone.contradicts(other)) {
+                return Err(format!("{zone} contradicts {other}"));
+            }
+            if let Some(lost) = zones.iter().find(|lost| self.is_missed(event, lost, &calls)) {
+                return Err(format!("{zone} without a removal, after {lost}"));
+            }
+        }
         Ok(())
+    }
+
+    /// When each value was written, at the earliest.
+    fn calls(&self) -> BTreeMap<u64, Moment> {
+        let mut calls = BTreeMap::new();
+        for event in &self.events {
+            if let Did::Wrote(value) = event.did {
+                let other = calls.insert(value, event.called);
+                assert_eq!(other, None, "every write has a value of its own");
+            }
+        }
+        calls
+    }
+
+    /// Of those values that are known to have been there.
+    fn zones_of_values(&self, calls: &BTreeMap<u64, Moment>) -> Result<Vec<Zone>, String> {
+        let mut zones: BTreeMap<u64, Zone> = BTreeMap::new();
+        for event in &self.events {
+            let Some(value) = event.value() else { continue };
+            match calls.get(&value) {
+                None => return Err(format!("{value} was read, and never written")),
+                Some(&called) if event.returned < called => {
+                    return Err(format!("{value} was read before it was written"));
+                }
+                Some(_) => {}
+            }
+            let new = Zone { value: Some(value), first_answer: event.returned, last_call: event.called };
+            let zone = zones.entry(value).or_insert(new);
+            zone.first_answer = zone.first_answer.min(event.returned);
+            zone.last_call = zone.last_call.max(event.called);
+        }
+        // What was written, perhaps, and never seen has no place that matters.
+        Ok(zones.into_values().filter(|zone| zone.first_answer != NEVER).collect())
+    }
+
+    /// Whether `read` saw nothing although a value was there before that nobody can have removed by then.
+    fn is_missed(&self, read: &Event, there: &Zone, calls: &BTreeMap<u64, Moment>) -> bool {
+        let is_before = there.first_answer < read.called;
+        let written = there.value.and_then(|value| calls.get(&value)).copied().unwrap_or_default();
+        let removes = |event: &Event| {
+            event.did == Did::Removed && event.called < read.returned && event.returned > written
+        };
+        is_before && matches!(read.did, Did::Read(_)) && !self.events.iter().any(removes)
     }
 }
 
@@ -192,5 +234,32 @@ mod tests {
         assert!(check(&back).is_err(), "of two orders one");
         let seen = [(1, NEVER, one), (2, 3, Did::Read(Some(1))), (4, 5, Did::Read(None))];
         assert!(check(&seen).is_err(), "what was seen has happened");
+    }
+
+    #[test]
+    fn what_was_removed_is_gone_and_may_be_written_again() {
+        let (one, two, nothing) = (Did::Wrote(1), Did::Wrote(2), Did::Read(None));
+        let again = [(1, 2, one), (3, 4, Did::Removed), (5, 6, nothing), (7, 8, two), (9, 10, Did::Removed)];
+        assert_eq!(check(&again), Ok(()));
+        // A removal whose answer never came may take effect late, or never.
+        let late = [(1, NEVER, Did::Removed), (2, 3, one), (4, 5, Did::Read(Some(1))), (6, 7, nothing)];
+        assert_eq!(check(&late), Ok(()));
+        assert_eq!(check(&late[..3]), Ok(()));
+        // At the same time as a write it comes before or after it.
+        assert_eq!(check(&[(1, 9, one), (2, 8, Did::Removed), (10, 11, nothing)]), Ok(()));
+        assert_eq!(check(&[(1, 9, one), (2, 8, Did::Removed), (10, 11, Did::Read(Some(1)))]), Ok(()));
+    }
+
+    #[test]
+    fn what_comes_back_or_goes_by_itself_is_noticed() {
+        let (one, two, nothing) = (Did::Wrote(1), Did::Wrote(2), Did::Read(None));
+        let back = [(1, 2, one), (3, 4, Did::Removed), (5, 6, Did::Read(Some(1)))];
+        assert!(check(&back).is_err(), "a removal was lost");
+        let back = [(1, 2, one), (3, 4, nothing), (5, 6, Did::Removed)];
+        assert!(check(&back).is_err(), "removed before somebody asked for it");
+        let gone = [(1, 2, one), (3, 4, Did::Removed), (5, 6, two), (7, 8, nothing)];
+        assert!(check(&gone).is_err(), "the removal was before what is gone");
+        let between = [(1, 2, one), (3, 4, nothing), (5, 6, Did::Read(Some(1)))];
+        assert!(check(&between).is_err(), "gone for a moment");
     }
 }

@@ -15,6 +15,10 @@ pub(super) enum Mend {
     Cuts(Vec<(NodeId, NodeId)>),
     /// They are cut, once more, until that moment.
     CutAgain(Vec<(NodeId, NodeId)>, u64),
+    /// Between two nodes all is as it was.
+    SlowLink(NodeId, NodeId),
+    /// Its disks have space again.
+    FullDisk(NodeId),
 }
 
 impl World {
@@ -41,6 +45,14 @@ impl World {
         {
             let until = now + self.rng.u64(100..4_000);
             self.machine(id).slow_until = until;
+        }
+        if self.happens(faults.slow_link) {
+            self.slow_link();
+        }
+        if self.happens(faults.full_disk)
+            && let Some(id) = self.any_node()
+        {
+            self.fill_disk(id);
         }
         if self.happens(faults.jump)
             && let Some(id) = self.any_node()
@@ -127,12 +139,36 @@ impl World {
         self.machine(id).paused_until = until;
     }
 
+    fn slow_link(&mut self) {
+        let Some(between) = self.any_node().zip(self.any_node()).filter(|(a, b)| a != b) else { return };
+        let (until, millis) = (self.journal.now + self.rng.u64(200..6_000), self.rng.u64(20..500));
+        self.journal.note(format_args!("until {until}: {between:?} are {millis} ms apart"));
+        self.tally.slow_links += 1;
+        self.network.slow_down(between, millis);
+        self.mends.push((until, Mend::SlowLink(between.0, between.1)));
+    }
+
+    fn fill_disk(&mut self, id: NodeId) {
+        let until = self.journal.now + self.rng.u64(100..5_000);
+        self.journal.note(format_args!("the disks of {id} are full until {until}"));
+        self.tally.full_disks += 1;
+        self.machine(id).shelf.set_full(true);
+        self.mends.push((until, Mend::FullDisk(id)));
+    }
+
     pub(super) fn mend_what_is_due(&mut self) {
         let now = self.journal.now;
         let due: Vec<_> = self.mends.extract_if(.., |(at, _)| *at <= now).collect();
         for (_, mend) in due {
             match mend {
                 Mend::Cuts(cuts) => cuts.into_iter().for_each(|(from, to)| self.network.mend(from, to)),
+                Mend::SlowLink(a, b) => self.network.slow_down((a, b), 0),
+                // It may have left meanwhile.
+                Mend::FullDisk(id) => {
+                    if let Some(machine) = self.machines.get_mut(&id) {
+                        machine.shelf.set_full(false);
+                    }
+                }
                 Mend::CutAgain(cuts, until) => {
                     for &(from, to) in &cuts {
                         if self.network.is_cut(from, to) || now >= until {
@@ -153,13 +189,14 @@ impl World {
     /// Nothing is wrong any more, and who does not run is started.
     pub(super) fn mend_everything(&mut self) {
         self.journal.note(format_args!("healing"));
-        (self.network.loss, self.network.repeats) = (0, 0);
+        (self.network.loss, self.network.repeats, self.network.breaks) = (0, 0, NEVER);
         self.network.mend_all();
         self.mends.clear();
         for id in self.ids() {
             let now = self.journal.now;
             let machine = self.machine(id);
             (machine.paused_until, machine.slow_until) = (0, 0);
+            machine.shelf.set_full(false);
             if machine.process.is_none() {
                 machine.starts_at = now;
             }

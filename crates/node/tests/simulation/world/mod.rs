@@ -23,16 +23,19 @@ use crate::{
     faults::Faults,
     invariants::Invariants,
     journal::Journal,
+    kinds::Kind,
     machine::{Clock, Machine, Shelf},
     network::{Letter, Message, Network},
     process::{Outside, Process},
+    setting::Setting,
 };
 use mishaps::Mend;
 
 /// Time goes by in steps of so many milliseconds.
 const STEP_MILLIS: u64 = 5;
 const CLUSTER: &str = "cluster";
-const CLIENTS: usize = 6;
+/// Nodes that there are at least.
+const NODES_MIN: u16 = 3;
 
 type CopyId = (BucketUuid, VbId);
 
@@ -40,6 +43,7 @@ type CopyId = (BucketUuid, VbId);
 pub(crate) struct World {
     rng: Rng,
     faults: Faults,
+    setting: Setting,
     machines: BTreeMap<NodeId, Machine>,
     network: Network,
     connections: BTreeMap<u64, Connection>,
@@ -64,6 +68,8 @@ struct Tally {
     crashes: u64,
     cuts: u64,
     pauses: u64,
+    slow_links: u64,
+    full_disks: u64,
     failovers: u64,
     rebalances: u64,
     joined: u64,
@@ -72,7 +78,9 @@ struct Tally {
 
 impl World {
     /// The first node founds a cluster that consists of all of them.
-    pub(crate) fn new(seed: u64, nodes: u16, faults: Faults) -> Self {
+    pub(crate) fn new(seed: u64, kind: &Kind) -> Self {
+        let (faults, setting) = (kind.faults, kind.setting);
+        let nodes = NODES_MIN + (seed % u64::from(setting.more_nodes + 1)) as u16;
         let mut rng = Rng::with_seed(seed);
         let mut metadata = Metadata::new(CLUSTER.into(), 1_024);
         metadata.next_node = nodes;
@@ -81,19 +89,22 @@ impl World {
         let machines = (0..nodes).map(NodeId).map(|id| {
             let member = member(id);
             let first = if id == NodeId(0) { found(&member, &metadata) } else { join(&member) };
-            (id, Machine::new(member, first.unwrap(), clock(&mut rng), (rng.usize(1..=2), rng.u64(..))))
+            let clock = clock(&mut rng);
+            (id, Machine::new(member, first.unwrap(), clock, shelf(&mut rng, &setting)))
         });
         let machines = machines.collect();
         let mut network = Network::new();
-        (network.loss, network.repeats, network.delay_max) = (faults.loss, faults.loss, faults.delay_max);
+        (network.loss, network.repeats) = (faults.loss, faults.loss);
+        (network.delay_max, network.breaks) = (faults.delay_max, faults.broken_link);
         let mut world = Self {
             rng,
             faults,
+            setting,
             machines,
             network,
             connections: BTreeMap::new(),
             connections_made: 0,
-            clients: Clients::new(CLIENTS),
+            clients: Clients::new(setting),
             invariants: Invariants::default(),
             journal: Journal::new(),
             is_fragile: false,
@@ -102,6 +113,7 @@ impl World {
             made: 0,
             tally: Tally::default(),
         };
+        world.invariants.certainty.is_promised = faults.are_none();
         world.invariants.states.applied(&metadata);
         (0..nodes).map(NodeId).for_each(|id| world.start(id));
         world
@@ -186,6 +198,7 @@ impl World {
 
     /// The cluster has agreed on a change.
     fn changed(&mut self, before: &Metadata, after: &Metadata) {
+        self.invariants.rebalances.changed(before, after);
         let failed = |state: &Metadata| -> Vec<NodeId> {
             let failed = state.nodes.iter().filter(|node| node.membership == Membership::InactiveFailed);
             failed.map(|node| node.id).collect()
@@ -218,7 +231,8 @@ impl World {
             if !self.machines.contains_key(&node.id) {
                 let member = Member { peers: newest.nodes.clone(), ..member(node.id) };
                 let first = join(&member).unwrap();
-                let (shelf, clock) = ((self.rng.usize(1..=2), self.rng.u64(..)), clock(&mut self.rng));
+                let shelf = shelf(&mut self.rng, &self.setting);
+                let clock = clock(&mut self.rng);
                 self.machines.insert(node.id, Machine::new(member, first, clock, shelf));
                 self.tally.joined += 1;
             }
@@ -327,7 +341,7 @@ impl World {
             process.bucket(bucket).map(|(name, engine)| (name.to_owned(), Arc::clone(engine)))
         };
         let ends = open(self, follower).zip(open(self, followed)).filter(|_| !is_cut);
-        let arrives = at + self.network.delay(&mut self.rng);
+        let arrives = at + self.network.delay(&mut self.rng, Some(follower), Some(followed));
         let now = self.machine(follower).clock.now(at);
         let number = self.connections_made + 1;
         let key = (bucket.clone(), followed);
@@ -340,6 +354,7 @@ impl World {
             return;
         };
         link.connected(number, now.mono_millis);
+        self.journal.note(format_args!("{follower} follows {followed} by connection {number}"));
         self.connections_made = number;
         // A second connection of a name closes the first.
         for other in self.connections.values_mut() {
@@ -363,8 +378,9 @@ impl World {
         let at = self.journal.now;
         self.carry_to_follower(number, &mut connection);
         self.carry_to_followed(&mut connection);
-        if self.happens(self.faults.broken_link) {
+        if self.happens(self.network.breaks) {
             let node = if self.rng.bool() { connection.follower } else { connection.followed };
+            self.journal.note(format_args!("{node} closes connection {number}"));
             self.lose_end(number, &mut connection, node);
         }
         // An end that is alone notices, unless nothing gets through.
@@ -383,9 +399,10 @@ impl World {
         }
     }
 
-    fn turn(&mut self, id: NodeId, is_cut: bool) -> Option<Turn> {
+    /// Of the node at this end of a connection to another one.
+    fn turn(&mut self, id: NodeId, other: NodeId, is_cut: bool) -> Option<Turn> {
         let at = self.journal.now;
-        let arrives = at + self.network.delay(&mut self.rng);
+        let arrives = at + self.network.delay(&mut self.rng, Some(id), Some(other));
         let now = self.machines.get(&id)?.clock.now(at);
         Some(Turn { at, now, arrives, is_cut })
     }
@@ -393,7 +410,7 @@ impl World {
     fn carry_to_follower(&mut self, number: u64, connection: &mut Connection) {
         let (follower, followed) = (connection.follower, connection.followed);
         let is_cut = self.network.is_cut(followed, follower);
-        let Some(turn) = self.turn(follower, is_cut) else { return };
+        let Some(turn) = self.turn(follower, followed, is_cut) else { return };
         let key = (connection.bucket.clone(), followed);
         let Some(process) = self.machine(follower).running(turn.at) else { return };
         let engine = process.bucket(&key.0).map(|(_, engine)| Arc::clone(engine));
@@ -413,7 +430,7 @@ impl World {
     fn carry_to_followed(&mut self, connection: &mut Connection) {
         let (follower, followed) = (connection.follower, connection.followed);
         let is_cut = self.network.is_cut(follower, followed);
-        let Some(turn) = self.turn(followed, is_cut) else { return };
+        let Some(turn) = self.turn(followed, follower, is_cut) else { return };
         let bucket = connection.bucket.clone();
         let Some(process) = self.machine(followed).running(turn.at) else { return };
         if process.bucket(&bucket).is_none() || !connection.be_followed(turn) {
@@ -440,6 +457,10 @@ fn clock(rng: &mut Rng) -> Clock {
     Clock { began: rng.u64(0..1_000_000), drift: rng.i64(-1_000..=1_000), ahead: rng.i64(-500..=500) }
 }
 
+fn shelf(rng: &mut Rng, setting: &Setting) -> Shelf {
+    Shelf::new(rng.usize(1..=2), setting.quota_bytes, rng.u64(..))
+}
+
 fn info(id: NodeId) -> NodeInfo {
     let node = NodeInfo::first(uuid(id), format!("10.0.0.{}", id.get()), Ports::default());
     NodeInfo { id, ..node }
@@ -447,7 +468,7 @@ fn info(id: NodeId) -> NodeInfo {
 
 fn member(id: NodeId) -> Member {
     let (cluster_uuid, epoch, secret) = (CLUSTER.into(), Epoch::default(), "secret".into());
-    Member { uuid: uuid(id), node: id, cluster_uuid, epoch, secret, peers: Vec::new() }
+    Member { uuid: uuid(id), node: id, cluster_uuid, epoch, secret, peers: Vec::new(), authority: None }
 }
 
 fn uuid(id: NodeId) -> String {

@@ -1,42 +1,45 @@
-//! What operators ask of the cluster, at any of its nodes.
+//! What operators ask of the cluster, at any of its nodes. They wait for the answer where the next step needs it.
 
 use std::sync::Arc;
 
-use base::{BucketUuid, NodeId};
+use base::{BucketUuid, NodeId, bucket::BucketKind};
 use cluster::{
     BucketInfo, BucketParams, Command, FailOver, Membership, Metadata, NodeInfo, Recovery,
     StartGracefulFailover, StartRebalance,
 };
 
-use super::{World, info};
+use super::{NODES_MIN, World, info};
 use crate::{machine::Machine, process::Process};
 
 /// As many vBuckets as a bucket has at least.
 const VBUCKETS: u16 = 16;
-/// Nodes that there are at most, and that stay at least.
-const NODES_MAX: usize = 6;
-const NODES_MIN: usize = 3;
 const BUCKETS_MAX: usize = 3;
+/// Collections of a bucket, the default one included.
+const COLLECTIONS_MAX: usize = 4;
 /// A failover after so many seconds does not happen in the time of a run.
 const NO_FAILOVER_SECS: u32 = 3_600;
-/// Rebalances after which everybody has to take part, when nothing goes wrong any more.
-const TRIES_MAX: usize = 5;
+/// Requests after which everybody has to take part, when nothing goes wrong any more.
+const TRIES_MAX: usize = 10;
 
 impl World {
-    /// Settings of automatic failover, and a first bucket. Where nobody is replaced, half of the worlds have nodes serve under
-    /// leases all the same.
+    /// Server groups, settings of automatic failover, and a first bucket. Where nobody is replaced, half of the worlds have
+    /// nodes serve under leases all the same.
     pub(crate) fn set_up(&mut self, replicas: u8) {
+        let has_groups = self.setting.groups > 1;
+        if has_groups {
+            self.make_groups();
+        }
         // Long leases are a matter of their own: others may be failed over by hand meanwhile.
         let factor = if self.rng.bool() { 1 } else { 4 };
         let timeout_secs = self.faults.auto_failover_secs.map_or(NO_FAILOVER_SECS, |secs| secs * factor);
         let enabled = self.faults.auto_failover_secs.is_some() || self.rng.bool();
-        let set = Command::SetAutoFailover { enabled, timeout_secs, max_count: 100, whole_groups: false };
-        self.propose(set);
+        let whole_groups = has_groups && self.rng.bool();
+        self.propose(Command::SetAutoFailover { enabled, timeout_secs, max_count: 100, whole_groups });
         self.until("automatic failover as asked for", |world| {
             let settings = &world.newest().auto_failover;
             (settings.enabled, settings.timeout_secs) == (enabled, timeout_secs)
         });
-        let name = self.create_bucket(replicas);
+        let name = self.create_bucket(0, replicas);
         self.until("a bucket", |world| world.newest().buckets.contains_key(&name));
     }
 
@@ -51,21 +54,78 @@ impl World {
             self.change_nodes(&newest);
         }
         if self.happens(faults.bucket) {
-            if newest.buckets.len() < BUCKETS_MAX && self.rng.bool() {
-                let replicas = self.rng.u8(1..=2);
-                self.create_bucket(replicas);
-            } else if newest.buckets.len() > 1
-                && let Some(name) = self.rng.choice(newest.buckets.keys().collect::<Vec<_>>())
-            {
-                self.propose(Command::DeleteBucket { name: name.clone() });
-            }
+            self.change_buckets(&newest);
+        }
+        if self.happens(self.setting.collection) {
+            self.change_collections(&newest);
+        }
+        if self.happens(self.setting.regrouping) {
+            self.assign_groups();
         }
     }
 
-    fn create_bucket(&mut self, replicas: u8) -> String {
+    fn make_groups(&mut self) {
+        for number in 1..self.setting.groups {
+            let uuid = group(number);
+            let name = format!("group {number}");
+            self.propose(Command::CreateServerGroup { uuid, name });
+        }
+        let groups = self.setting.groups;
+        self.until("server groups", |world| world.newest().server_groups.len() == groups);
+        self.assign_groups();
+    }
+
+    /// Puts every node into some group. Data follows with the next rebalance.
+    fn assign_groups(&mut self) {
+        let nodes: Vec<NodeId> = self.newest().nodes.iter().map(|node| node.id).collect();
+        let groups = self.setting.groups;
+        let assign = |node| (node, group(self.rng.usize(0..groups)));
+        let assignments = nodes.into_iter().map(assign).collect();
+        self.propose(Command::AssignServerGroups { assignments });
+    }
+
+    fn change_buckets(&mut self, newest: &Metadata) {
+        if newest.buckets.len() < BUCKETS_MAX && self.rng.bool() {
+            let kinds = self.setting.buckets.len();
+            let kind = if kinds > 1 { self.rng.usize(0..kinds) } else { 0 };
+            let replicas = self.rng.u8(1..=self.setting.replicas_max);
+            self.create_bucket(kind, replicas);
+            return;
+        }
+        // One is to stay that is written at every level.
+        let is_persistent = |info: &BucketInfo| info.kind == BucketKind::Couchbase;
+        let may_go =
+            |name: &String| newest.buckets.iter().any(|(other, info)| other != name && is_persistent(info));
+        let names: Vec<_> = newest.buckets.keys().filter(|name| may_go(name)).collect();
+        if let Some(name) = self.rng.choice(names) {
+            self.propose(Command::DeleteBucket { name: name.clone() });
+        }
+    }
+
+    fn change_collections(&mut self, newest: &Metadata) {
+        let Some((bucket, info)) = self.rng.choice(newest.buckets.iter().collect::<Vec<_>>()) else { return };
+        let scope = "_default";
+        let known = info.manifest.scope(scope).map(|scope| scope.collections.as_slice()).unwrap_or_default();
+        if known.len() < COLLECTIONS_MAX && self.rng.bool() {
+            self.made += 1;
+            let collection = format!("c{}", self.made);
+            let (bucket, scope) = (bucket.clone(), scope.to_owned());
+            self.propose(Command::CreateCollection { bucket, scope, collection, max_ttl: 0 });
+        } else if known.len() > 1 {
+            let collection = known[self.rng.usize(1..known.len())].name.clone();
+            let (bucket, scope) = (bucket.clone(), scope.to_owned());
+            self.propose(Command::DropCollection { bucket, scope, collection });
+        }
+    }
+
+    /// Of which kind: the number of one that there is in this setting.
+    fn create_bucket(&mut self, kind: usize, replicas: u8) -> String {
         self.made += 1;
         let name = format!("b{}", self.made);
+        let (kind, eviction) = self.setting.buckets[kind];
         let params = BucketParams {
+            kind: Some(kind),
+            eviction: Some(eviction),
             ram_quota_mb: Some(100),
             replicas: Some(replicas),
             vbuckets: Some(VBUCKETS),
@@ -96,17 +156,14 @@ impl World {
         let active: Vec<NodeId> = newest.active_nodes().map(|node| node.id).collect();
         let now_ms = self.journal.now;
         match self.rng.u8(0..8) {
-            0 | 1 if newest.nodes.len() < NODES_MAX => {
-                let node = info(NodeId(newest.next_node));
-                self.propose(Command::AddNode(NodeInfo { membership: Membership::InactiveAdded, ..node }));
-            }
-            2 if active.len() > NODES_MIN => {
+            0 | 1 if newest.nodes.len() < self.setting.nodes_max => self.add_node(newest),
+            2 if active.len() > usize::from(NODES_MIN) => {
                 if let Some(id) = self.rng.choice(active) {
                     self.start_rebalance(newest, &[id]);
                 }
             }
             3 => self.propose(Command::StopRebalance { now_ms }),
-            4 if active.len() > NODES_MIN => {
+            4 if self.faults.graceful_failover && active.len() > usize::from(NODES_MIN) => {
                 if let Some(node) = self.rng.choice(active) {
                     let (id, nodes) = (self.name_rebalance(), vec![node]);
                     let start = StartGracefulFailover { id, nodes, now_ms };
@@ -114,10 +171,18 @@ impl World {
                 }
             }
             _ => {
-                self.recover_the_failed(newest);
-                self.start_rebalance(newest, &[]);
+                if !self.recover_the_failed(newest) {
+                    self.start_rebalance(newest, &[]);
+                }
             }
         }
+    }
+
+    fn add_node(&mut self, newest: &Metadata) {
+        let node = info(NodeId(newest.next_node));
+        let groups = self.setting.groups;
+        let group = group(if groups > 1 { self.rng.usize(0..groups) } else { 0 });
+        self.propose(Command::AddNode(NodeInfo { membership: Membership::InactiveAdded, group, ..node }));
     }
 
     fn name_rebalance(&mut self) -> String {
@@ -125,12 +190,17 @@ impl World {
         format!("r{}", self.made)
     }
 
-    /// Nodes that were failed over come back with the next rebalance, with or without what they have.
-    fn recover_the_failed(&mut self, newest: &Metadata) {
-        for node in newest.nodes.iter().filter(|node| node.membership == Membership::InactiveFailed) {
+    /// Nodes that were failed over come back with the next rebalance, with or without what they have. Whether that had to be
+    /// said: a rebalance that starts before it is agreed on takes them out instead.
+    fn recover_the_failed(&mut self, newest: &Metadata) -> bool {
+        let failed = |node: &&NodeInfo| node.membership == Membership::InactiveFailed;
+        let unsaid = newest.nodes.iter().filter(failed).filter(|node| node.recovery.is_none());
+        let unsaid: Vec<NodeId> = unsaid.map(|node| node.id).collect();
+        for &node in &unsaid {
             let recovery = Some(if self.rng.bool() { Recovery::Delta } else { Recovery::Full });
-            self.propose(Command::SetRecovery { node: node.id, recovery });
+            self.propose(Command::SetRecovery { node, recovery });
         }
+        !unsaid.is_empty()
     }
 
     fn start_rebalance(&mut self, newest: &Metadata, eject: &[NodeId]) -> String {
@@ -142,20 +212,31 @@ impl World {
         id
     }
 
-    /// Has everybody take part, and every copy be there. Rebalances that were asked for before may come first.
+    /// Has everybody take part, as many as it takes, and every copy be there, also of a bucket to write to. Rebalances that were
+    /// asked for before may come first.
     pub(super) fn bring_everybody_in(&mut self) {
         for _ in 0..TRIES_MAX {
             self.until("an end of all that was asked for", |world| {
                 world.is_settled() && !world.processes().any(Process::has_proposed)
             });
-            if self.is_everybody_in() {
+            if self.is_everybody_in() && self.has_persistent_bucket() {
                 return;
             }
             let newest = Arc::clone(self.newest());
-            self.recover_the_failed(&newest);
-            self.start_rebalance(&newest, &[]);
+            if !self.has_persistent_bucket() {
+                self.create_bucket(0, 1);
+            } else if newest.nodes.len() < usize::from(NODES_MIN) {
+                self.add_node(&newest);
+            } else if !self.recover_the_failed(&newest) {
+                self.start_rebalance(&newest, &[]);
+            }
         }
         panic!("rebalances end, and not everybody takes part: {:#?}", self.newest());
+    }
+
+    /// Whether there is a bucket that is written at every level. Two that were asked for at once may have been the last two.
+    fn has_persistent_bucket(&self) -> bool {
+        self.newest().buckets.values().any(|info| info.kind == BucketKind::Couchbase)
     }
 
     fn is_everybody_in(&self) -> bool {
@@ -164,7 +245,8 @@ impl World {
         let lacks = |bucket: &BucketInfo| {
             bucket.vbs.iter().any(|plan| plan.chain.len() != bucket.copies().min(active))
         };
-        active == newest.nodes.len() && !newest.buckets.values().any(lacks)
+        let are_enough = active == newest.nodes.len() && active >= usize::from(NODES_MIN);
+        are_enough && !newest.buckets.values().any(lacks)
     }
 
     /// Asks some node to have the cluster agree on something.
@@ -179,4 +261,9 @@ impl World {
             process.propose(command, false, ms);
         }
     }
+}
+
+/// The uuid of a server group; that of the one that there always is has number 0.
+fn group(number: usize) -> String {
+    number.to_string()
 }

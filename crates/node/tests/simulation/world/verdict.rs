@@ -2,18 +2,19 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
-use base::{BucketUuid, DocKey, HashedKey, NodeId, Seqno, Status, VbId};
-use engine::Refusal;
-use settee_node::Copies as _;
+use base::{BucketUuid, NodeId, Seqno, VbId};
+use cluster::BucketInfo;
+use settee_node::{Copies as _, Copy};
 
 use super::{CopyId, World};
 use crate::{
-    invariants::{copies, one_active},
+    invariants::{copies, one_active::Serving},
     machine::Machine,
+    open_bucket::OpenBucket,
     operation::decode_value,
 };
 
-/// Of a copy: its term, its last seqno, and the last one on disk.
+/// Of a copy: its term, its last seqno, and the last one that is on disk, if there is one.
 type Standing = (u64, Seqno, Seqno);
 
 /// How long a healed cluster may take to be as it shall be.
@@ -36,7 +37,8 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more; the cluster has to become what it shall be, and serve, and hold what it has promised.
+    /// Nothing goes wrong any more; the cluster has to become what it shall be, serve, come to rest, and hold what it has
+    /// promised.
     pub(crate) fn heal_and_check(&mut self) {
         self.mend_everything();
         self.until("quiet", Self::is_settled);
@@ -47,21 +49,28 @@ impl World {
         });
         self.clients.rest = true;
         self.until("idle clients", |world| world.clients.are_idle());
+        self.until("copies that have all that there is", Self::is_at_rest);
         let until = self.journal.now + QUIET_MILLIS;
         while self.journal.now < until {
             self.step();
         }
-        self.until("quiet again", Self::is_settled);
+        // Somebody's durable write may have timed out meanwhile.
+        self.until("rest again", Self::is_at_rest);
         self.check_in_the_end();
     }
 
     /// What happened, in numbers.
     pub(crate) fn summary(&self) -> String {
+        let buckets = self.processes().flat_map(|process| process.buckets.values());
+        let fetched: u64 = buckets.map(|open| open.engine.stats().bg_fetched).sum();
         format!(
-            "{} s, {:?}, written {:?}, read {}, in histories {}, {} connections, version {}, trace {:016x}",
+            "{} s, {:?}, {}, {}, written {:?}, removed {}, read {}, fetched {fetched}, in histories {}, {} connections, version {}, trace {:016x}",
             self.journal.now / 1_000,
             self.tally,
+            self.invariants.rebalances.summary(),
+            self.invariants.certainty.summary(),
             self.clients.written,
+            self.clients.removed,
             self.clients.read,
             self.invariants.histories.len(),
             self.connections_made,
@@ -85,9 +94,10 @@ impl World {
         let at = self.journal.now;
         let serving = self.machines.values().filter_map(|machine| {
             let process = machine.process.as_ref().filter(|_| machine.paused_until <= at)?;
-            Some((machine.id(), process.is_leased(), process.serves(machine.clock.now(at))))
+            let is_leased = process.is_leased() && process.serves(machine.clock.now(at));
+            Some(Serving { node: machine.id(), is_leased, active: process.active() })
         });
-        one_active::check(serving);
+        self.invariants.one_active.check(serving);
         for machine in self.machines.values() {
             if let Some(process) = machine.process.as_ref().filter(|process| process.caught_up) {
                 self.invariants.never_back.shown(machine.id(), &process.metadata);
@@ -135,15 +145,27 @@ impl World {
                 let vb = VbId(vb as u16);
                 let standing = |id: &NodeId| {
                     let process = self.machines.get(id)?.process.as_ref()?;
-                    let copy = process.bucket(&bucket.uuid)?.1.copy(vb);
+                    let open = process.buckets.get(&bucket.uuid)?;
+                    let copy = open.engine.copy(vb);
                     let is_whole = copy.complete && copy.term == plan.term;
-                    is_whole.then_some((copy.term, copy.high_seqno, copy.persisted))
+                    // What is in memory only is as safe there as it can be.
+                    let safe = if open.is_persistent() { copy.persisted } else { copy.high_seqno };
+                    is_whole.then_some((copy.term, copy.high_seqno, safe))
                 };
                 let all: Option<Vec<_>> = plan.chain.iter().map(standing).collect();
                 standings.insert((bucket.uuid.clone(), vb), all.filter(|all| !all.is_empty())?);
             }
         }
         Some(standings)
+    }
+
+    /// Whether every copy has what the active one has, as safe as it can be.
+    fn is_at_rest(&self) -> bool {
+        let has_all = |all: Vec<Standing>| {
+            let high = all[0].1;
+            all.iter().all(|(_, last, safe)| (*last, *safe) == (high, high))
+        };
+        self.standings().is_some_and(|standings| standings.into_values().all(has_all))
     }
 
     /// Whether everybody runs, hears everybody, knows the newest metadata, and nothing is on its way.
@@ -169,13 +191,18 @@ impl World {
             let _ = writeln!(text, "node {}: (version, caught up, leads) {knows:?}", machine.id());
         }
         for (name, bucket) in &newest.buckets {
-            for (vb, plan) in bucket.vbs.iter().enumerate().filter(|(_, plan)| !plan.is_quiet()) {
+            for (vb, plan) in bucket.vbs.iter().enumerate() {
                 let vb = VbId(vb as u16);
+                let copy = |id: NodeId| self.open(id, &bucket.uuid).map(|open| open.engine.copy(vb));
+                let copies: Vec<(NodeId, Option<Copy>)> =
+                    plan.nodes().into_iter().map(|id| (id, copy(id))).collect();
+                let last = |copy: &Option<Copy>| copy.map(|copy| (copy.high_seqno, copy.persisted));
+                if plan.is_quiet() && copies.iter().all(|(_, copy)| last(copy) == last(&copies[0].1)) {
+                    continue;
+                }
                 let target = bucket.target.as_ref().map(|target| &target[usize::from(vb.get())]);
                 let _ = writeln!(text, "{name}/{vb}: {plan:?} wants {target:?}");
-                for id in plan.nodes() {
-                    let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
-                    let copy = process.and_then(|process| Some(process.bucket(&bucket.uuid)?.1.copy(vb)));
+                for (id, copy) in copies {
                     let _ = writeln!(text, "  node {id}: {copy:?}");
                 }
             }
@@ -183,25 +210,26 @@ impl World {
         text + &format!("writes {:?}", self.clients.written)
     }
 
+    fn open(&self, id: NodeId, bucket: &BucketUuid) -> Option<&OpenBucket> {
+        self.machines.get(&id)?.process.as_ref()?.buckets.get(bucket)
+    }
+
     fn check_in_the_end(&mut self) {
         let metadata = Arc::clone(self.newest());
-        let process = |id: NodeId| self.machines.get(&id).and_then(|machine| machine.process.as_ref());
         let at = self.journal.now;
-        let read = |bucket: &BucketUuid, vb: VbId, key: &[u8]| {
-            let (_, info) = metadata.bucket_by_uuid(bucket)?;
-            let active = *info.vbs[usize::from(vb.get())].chain.first()?;
-            let engine = process(active)?.bucket(bucket)?.1;
-            let key = HashedKey::new(DocKey::trusted(key));
-            let now = self.machines[&active].clock.now(at);
-            while (0..engine.shards()).any(|shard| engine.warm_up(shard, now).unwrap()) {}
-            match engine.get(vb, key, now, |view| decode_value(view.value)) {
-                Ok(value) => Some(value),
-                Err(Refusal::Status(Status::KeyNotFound)) => None,
-                Err(refusal) => panic!("{key:?} of {vb}: {refusal:?}"),
-            }
+        let open = |id: NodeId, bucket: &BucketUuid| {
+            let now = self.machines.get(&id)?.clock.now(at);
+            self.open(id, bucket).map(|open| (open, now))
         };
-        self.clients.read_all(&metadata, &mut self.invariants, &read);
-        copies::check(&metadata, &process);
+        copies::check(&metadata, &open, &|info: &BucketInfo| self.clients.keys(info));
+        let read = |info: &BucketInfo, vb: VbId, key: &[u8]| {
+            let (open, now) = open(*info.vbs[usize::from(vb.get())].chain.first()?, &info.uuid)?;
+            let found =
+                open.read(vb, key, now).unwrap_or_else(|status| panic!("{key:?} of {vb}: {status:?}"));
+            found.map(|document| decode_value(&document.value))
+        };
+        let found = self.clients.find_all(&metadata, &read);
+        self.clients.note_found(found, &mut self.invariants);
         self.invariants.histories.check(self.faults.promise().level);
     }
 }

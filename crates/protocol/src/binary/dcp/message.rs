@@ -114,6 +114,9 @@ layout! {
     }
 }
 
+/// Between nodes of ours, beside what the value was stored as: it was compressed for the way, and is to be inflated again.
+pub const PACKED: Datatype = Datatype(0x80);
+
 /// What all messages of a stream have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamHead {

@@ -15,6 +15,6 @@ pub mod system_event;
 
 pub use filter::StreamFilter;
 pub use marker::{MarkerFlags, MarkerVersion, SnapshotMarker};
-pub use message::{DcpMessage, Document, StreamEndReason, StreamHead};
+pub use message::{DcpMessage, Document, PACKED, StreamEndReason, StreamHead};
 pub use request::{OpenFlags, StreamFlags, StreamRequest};
 pub use system_event::{SystemEvent, SystemEventFormat};

@@ -5,17 +5,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::{BucketUuid, VbId, VbRole};
-use cluster::{NodeReport, Weight};
+use base::{BucketUuid, VbId, VbRole, bucket::BucketKind};
+use cluster::{LatencyReport, Metadata, NodeReport, Pressure, Weight};
 use engine::{Bucket, VbInfo};
 
-use super::{OpenBuckets, outages::Outages};
+use super::{OpenBuckets, latencies::Latencies, outages::Outages};
 use crate::{links::Links, shared::DiskLevel};
 
 /// While nothing moves.
 const EVERY: Duration = Duration::from_secs(5);
 /// While the leader decides by them what to move next.
 const EVERY_WHILE_MOVING: Duration = Duration::from_secs(1);
+
+/// From here on pacing is felt, on the way from where it begins to where mutations are refused.
+const PRESSED_PERCENT: u8 = 25;
 
 /// What a document counts as where none is in memory.
 const UNSEEN_BYTES: u64 = 1024;
@@ -26,6 +29,7 @@ struct OfBucket {
     items: u64,
     bytes: u64,
     mem_used: u64,
+    pressure: Pressure,
     /// By active vBucket, what copying it would send; while vBuckets move.
     weights: Vec<(VbId, Weight)>,
 }
@@ -34,6 +38,8 @@ struct OfBucket {
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     buckets: HashMap<BucketUuid, OfBucket>,
+    latencies: HashMap<BucketUuid, LatencyReport>,
+    histograms: Latencies,
     outages: Outages,
     gathered: Option<Instant>,
     with_weights: bool,
@@ -41,7 +47,8 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Gathers them anew if they are old.
-    pub(super) fn refresh(&mut self, open: &OpenBuckets, links: &Links, is_moving: bool) {
+    pub(super) fn refresh(&mut self, open: &OpenBuckets, links: &Links, metadata: &Metadata) {
+        let is_moving = metadata.rebalance.is_some();
         let every = if is_moving { EVERY_WHILE_MOVING } else { EVERY };
         let is_fresh = self.gathered.is_some_and(|gathered| gathered.elapsed() < every);
         if is_fresh && self.with_weights == is_moving {
@@ -50,6 +57,7 @@ impl Figures {
         let now = Instant::now();
         let figures = open.list().into_iter().map(|(uuid, engine)| (uuid, gather(&engine, is_moving)));
         self.buckets = figures.collect();
+        self.latencies = self.histograms.look(open, metadata);
         let cut_off = self.buckets.keys().flat_map(|bucket| {
             let nodes = links.cut_off(bucket).into_iter();
             nodes.map(move |(node, copies)| ((bucket.clone(), node), copies))
@@ -65,10 +73,23 @@ impl Figures {
         for bucket in &mut report.buckets {
             if let Some(figures) = self.buckets.get(&bucket.uuid) {
                 (bucket.items, bucket.bytes) = (figures.items, figures.bytes);
+                bucket.pressure = figures.pressure;
                 bucket.weights.clone_from(&figures.weights);
             }
+            bucket.latency = self.latencies.get(&bucket.uuid).copied();
             bucket.cut_off = self.outages.of(&bucket.uuid);
         }
+    }
+}
+
+/// What the bucket's want of memory or disk means to those who write to it.
+fn pressure(engine: &Bucket) -> Pressure {
+    match (engine.kind(), engine.pressure_percent()) {
+        // It drops something instead.
+        (BucketKind::Memcached, _) => Pressure::None,
+        (_, 100..) => Pressure::Refusing,
+        (BucketKind::Couchbase, PRESSED_PERCENT..) => Pressure::Pacing,
+        _ => Pressure::None,
     }
 }
 
@@ -78,6 +99,7 @@ fn gather(engine: &Bucket, with_weights: bool) -> OfBucket {
         items: stats.curr_items,
         bytes: stats.kv_bytes.max(stats.disk_live_bytes),
         mem_used: stats.mem_used,
+        pressure: pressure(engine),
         weights: Vec::new(),
     };
     if with_weights {

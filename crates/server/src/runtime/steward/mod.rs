@@ -5,6 +5,7 @@
 //! while nothing is on its way such a look costs next to nothing, however many vBuckets there are.
 
 mod figures;
+mod latencies;
 mod outages;
 pub(super) mod reporting;
 
@@ -12,7 +13,7 @@ use std::{io, mem, sync::Arc, time::Duration};
 
 use admin::NodeControl;
 use base::{BucketUuid, Status, VbId};
-use cluster::{Metadata, NodeInfo, NodeReport};
+use cluster::{EncryptionLevel, Metadata, NodeInfo, NodeReport};
 use engine::Bucket;
 use node::{Agent, Buckets};
 use tokio::sync::watch;
@@ -57,8 +58,9 @@ struct Steward {
     uuid: String,
     agent: Agent,
     figures: Figures,
-    /// Nodes as they were when the links were last told where they are.
+    /// Nodes as they were when the links were last told where they are, and what of what is said to them was encrypted.
     nodes: Vec<NodeInfo>,
+    level: EncryptionLevel,
     /// Buckets that were open then.
     open: u64,
     has_looked: bool,
@@ -74,6 +76,7 @@ impl Steward {
             agent: Agent::default(),
             figures: Figures::default(),
             nodes: Vec::new(),
+            level: EncryptionLevel::Control,
             open: 0,
             has_looked: false,
             failed: None,
@@ -107,10 +110,11 @@ impl Steward {
             tracing::warn!(?status, "a copy cannot be made what it shall be; it is tried again and again");
         }
         self.failed = step.failed;
-        let open = self.parts.buckets.generation();
-        if step.wishes_changed || self.nodes != metadata.nodes || self.open != open {
+        let (level, open) = (metadata.encryption_level(), self.parts.buckets.generation());
+        let is_told = self.nodes == metadata.nodes && self.level == level && self.open == open;
+        if step.wishes_changed || !is_told {
             self.wish(&metadata);
-            (self.nodes, self.open) = (metadata.nodes.clone(), open);
+            (self.nodes, self.level, self.open) = (metadata.nodes.clone(), level, open);
         }
         self.report(&metadata);
         step.more
@@ -137,7 +141,7 @@ impl Steward {
             Some(LinkWish {
                 name: name.to_owned(),
                 engine: self.parts.buckets.engine_of(&wish.bucket)?,
-                peer: PeerAddress { node: peer.id, host: peer.host.clone(), kv_port: peer.ports.kv },
+                peer: PeerAddress::of(peer, metadata),
                 streams: wish.streams,
                 bucket: wish.bucket,
             })
@@ -152,7 +156,7 @@ impl Steward {
             return;
         };
         let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
-        self.figures.refresh(&self.parts.buckets, &self.parts.links, metadata.rebalance.is_some());
+        self.figures.refresh(&self.parts.buckets, &self.parts.links, metadata);
         let mut report = NodeReport {
             node: this.id,
             uuid: self.uuid.clone(),

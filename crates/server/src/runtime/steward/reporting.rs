@@ -54,15 +54,14 @@ pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>
         let report = reports.borrow_and_update().clone();
         let Some(report) = report else { continue };
         let sent_at = lease::clock_millis();
-        match time::timeout(PATIENCE, deliver(&control, &orchestration, report)).await {
-            Ok(Ok(reply)) => {
+        match deliver(&control, &orchestration, report).await {
+            Ok(reply) => {
                 if let Some(millis) = reply.lease_millis {
                     shared.lease.extend(sent_at + millis);
                 }
                 control.heard_of_cluster(reply.status);
             }
-            Ok(Err(error)) => tracing::debug!(%error, "the leader did not take a report"),
-            Err(_) => tracing::debug!("the leader did not answer a report in time"),
+            Err(error) => tracing::debug!(%error, "the leader did not take a report"),
         }
         time::sleep(AT_MOST).await;
     }
@@ -79,7 +78,7 @@ async fn deliver(
         return orchestration.take(report);
     }
     let body = serde_json::to_vec(&report).map_err(|error| failed(error.to_string()))?;
-    let answer = control.peers().post(leader, REPORT, body).await;
+    let answer = control.peers().report(leader, REPORT, body, PATIENCE).await;
     let answer = answer.map_err(|error| failed(error.to_string()))?;
     serde_json::from_slice(&answer).map_err(|error| failed(error.to_string()))
 }

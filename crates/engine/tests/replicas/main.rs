@@ -2,17 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod going_back;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::sync::Arc;
 
 use base::{
-    Cas, Datatype, DocKey, HashedKey, NodeId, Seqno, Status, VbRole, VbUuid,
+    Cas, CollectionId, Datatype, DocKey, HashedKey, Manifest, ManifestUid, NodeId, Seqno, Status, VbRole,
+    VbUuid,
     bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
+    manifest::Collection,
 };
 use settee_engine::{
-    BucketChange, BucketOptions, Budget, Delete, Durable, Mutated, Refusal, ReplicaItem, ReplicaKind,
-    ReplicaMarker, Store, StoreMode, Topology, Waiter, Work,
+    BucketChange, BucketOptions, Budget, Delete, Durable, FeedOptions, FeedStep, Mutated, Refusal,
+    ReplicaItem, ReplicaKind, ReplicaMarker, Store, StoreMode, Topology, Waiter, Work,
 };
 use support::{
     Clock, Disk, FaultDisk, MemDisk, MemStore, Rig, options,
@@ -74,6 +78,30 @@ fn get_replica(rig: &Rig, key: &[u8]) -> Result<Vec<u8>, Status> {
 
 fn status(rig: &Rig) -> settee_engine::VbStatus {
     rig.bucket.vb_status(VB).unwrap()
+}
+
+/// A manifest whose default scope has these collections beside the default one.
+fn manifest(uid: u64, collections: &[u32]) -> Arc<Manifest> {
+    let mut manifest = Manifest { uid: ManifestUid(uid), next_id: 20, ..Manifest::default() };
+    let scope = &mut manifest.scopes[0];
+    let default = scope.collections[0].clone();
+    let named = |&id: &u32| Collection { id: CollectionId(id), name: format!("c{id}"), ..default.clone() };
+    scope.collections.extend(collections.iter().map(named));
+    Arc::new(manifest)
+}
+
+/// What a client's feed tells from the beginning: keys and values.
+fn told_to_clients(rig: &Rig) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut feed = rig.bucket.feed(VB, FeedOptions::default(), WAITER).unwrap();
+    let mut told = Vec::new();
+    for _ in 0..10 {
+        while rig.bucket.run_backfills(0, rig.now()).more {}
+        if let FeedStep::Batch(batch) = feed.next(1 << 20, rig.now()).unwrap() {
+            let items = batch.items.iter();
+            told.extend(items.map(|item| (item.key().encoded().to_vec(), item.value().to_vec())));
+        }
+    }
+    told
 }
 
 /// An item told by hand.
@@ -279,6 +307,8 @@ fn promotion_takes_over_what_is_in_progress_and_neither_loses_nor_invents() {
             let replaced = replica.run(key, |bucket, vb, key| bucket.store(vb, key, &replace, replica.now()));
             assert_eq!(replaced, Err(Status::SyncWriteInProgress));
         }
+        // Feeds tell what is committed, in the order in which it is.
+        assert_eq!(told_to_clients(&replica), [(b"\0old".to_vec(), b"1".to_vec())]);
         replica.clock.advance_secs(1_000);
         replica.flush();
         replica.bucket.time_out_durable(replica.now());
@@ -290,29 +320,6 @@ fn promotion_takes_over_what_is_in_progress_and_neither_loses_nor_invents() {
         let cas = set(&replica, b"\0new", b"n", DurabilityLevel::None).unwrap().cas;
         assert!(cas > kept.cas && cas > deletion.cas);
     }
-}
-
-#[test]
-fn a_demoted_active_that_had_more_than_its_successor_begins_anew() {
-    let (active, replica, mut pipe) = pair(BucketKind::Couchbase);
-    set(&active, b"\0k", b"1", DurabilityLevel::None).unwrap();
-    pipe.drain(&active, &replica);
-    set(&active, b"\0k", b"2", DurabilityLevel::None).unwrap();
-    let waits = set(&active, b"\0l", b"2", MAJORITY).unwrap();
-    assert_eq!(active.complete(b"\0l", &waits, WAITER), Ok(Durable::Parked));
-    replica.bucket.activate(VB, 2, turned(), replica.now()).unwrap();
-    set(&replica, b"\0m", b"3", DurabilityLevel::None).unwrap();
-    active.bucket.make_replica(VB, 2).unwrap();
-    let incarnation = status(&active).complete;
-    let mut back = Pipe::connect(&replica, &active, A, 2).unwrap();
-    assert!(incarnation && !status(&active).complete, "what it builds is no copy yet");
-    assert!(active.recorder.woken.lock().contains(&WAITER));
-    assert_eq!(active.complete(b"\0l", &waits, WAITER), Err(Status::SyncWriteAmbiguous));
-    back.drain(&replica, &active);
-    assert!(status(&active).complete);
-    assert_eq!(get_replica(&active, b"\0k").unwrap(), b"1");
-    assert_eq!(get_replica(&active, b"\0l"), Err(Status::KeyNotFound));
-    assert_eq!(status(&active).history.log, status(&replica).history.log);
 }
 
 #[test]
@@ -332,6 +339,103 @@ fn who_waits_at_a_handover_is_answered_by_what_the_next_active_does() {
     let committed = active.completed(b"\0k", &prepared);
     assert_eq!((committed.cas, committed.vb_uuid), (prepared.cas, status(&replica).history.uuid));
     assert!(active.recorder.woken.lock().contains(&WAITER));
+}
+
+#[test]
+fn a_drained_active_brings_what_is_in_progress_to_its_end_before_it_leaves() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        let (mut active, mut replica, mut pipe) = pair(kind);
+        let prepared = set(&active, b"\0k", b"v", MAJORITY).unwrap();
+        assert_eq!(active.complete(b"\0k", &prepared, WAITER), Ok(Durable::Parked));
+        assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(Some(0)));
+        // Whatever is not durable goes on.
+        assert_eq!(set(&active, b"\0l", b"v", MAJORITY), Err(Status::NotMyVbucket));
+        set(&active, b"\0l", b"w", DurabilityLevel::None).unwrap();
+        assert_eq!(delete(&active, b"\0l", MAJORITY), Err(Status::NotMyVbucket));
+        assert_eq!(get(&active, b"\0l").unwrap(), b"w");
+        active.clock.advance_secs(1);
+        assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(Some(1_000)));
+        assert_eq!(active.bucket.vb_role(VB), Ok((VbRole::Active, 1)));
+        pipe.drain(&active, &replica);
+        assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(None));
+        let last = active.bucket.seal(VB, 1).unwrap();
+        pipe.drain(&active, &replica);
+        replica.bucket.activate(VB, 2, Topology { chains: vec![vec![B]], copies: 1 }, replica.now()).unwrap();
+        active.bucket.make_dead(VB, 2).unwrap();
+        assert!(active.recorder.woken.lock().contains(&WAITER));
+        let committed = active.completed(b"\0k", &prepared);
+        assert_eq!(committed, Mutated { seqno: committed.seqno, wait: false, ..prepared });
+        assert!(committed.seqno <= last);
+        assert_eq!(get(&replica, b"\0k").unwrap(), b"v");
+        assert_eq!((status(&replica).prepares, status(&replica).history.high_seqno), (0, last));
+        // It is told once, like everything else that waits.
+        assert_eq!(active.complete(b"\0k", &prepared, WAITER), Err(Status::SyncWriteAmbiguous));
+        [&mut active, &mut replica].into_iter().for_each(|rig| rig.clock.advance_secs(60));
+        replica.bucket.time_out_durable(replica.now());
+        assert_eq!(status(&replica).history.high_seqno, last);
+    }
+}
+
+#[test]
+fn what_is_not_drained_in_time_is_ambiguous_to_whoever_leaves_and_committed_once() {
+    let (active, replica, mut pipe) = pair(BucketKind::Couchbase);
+    let prepared = set(&active, b"\0k", b"v", MAJORITY).unwrap();
+    assert_eq!(active.complete(b"\0k", &prepared, WAITER), Ok(Durable::Parked));
+    assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(Some(0)));
+    let last = active.bucket.seal(VB, 1).unwrap();
+    assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(None), "sealed is sealed");
+    pipe.drain(&active, &replica);
+    assert_eq!((status(&active).prepares, status(&active).history.high_seqno), (1, last));
+    replica.bucket.activate(VB, 2, Topology { chains: vec![vec![B]], copies: 1 }, replica.now()).unwrap();
+    active.bucket.make_dead(VB, 2).unwrap();
+    assert!(active.recorder.woken.lock().contains(&WAITER));
+    assert_eq!(active.complete(b"\0k", &prepared, WAITER), Err(Status::SyncWriteAmbiguous));
+    assert_eq!(get(&replica, b"\0k").unwrap(), b"v");
+    assert_eq!((status(&replica).prepares, status(&replica).history.high_seqno), (0, last.next()));
+}
+
+#[test]
+fn an_active_is_drained_for_one_term() {
+    let (active, replica, _) = pair(BucketKind::Couchbase);
+    assert_eq!(active.bucket.drain(VB, 0, active.now()), Err(Status::Invalid));
+    // Nobody follows it in the term that it knows: waiting is in vain.
+    set(&active, b"\0k", b"v", MAJORITY).unwrap();
+    assert_eq!(active.bucket.drain(VB, 2, active.now()), Ok(None));
+    assert!(set(&active, b"\0l", b"v", MAJORITY).is_ok());
+    assert_eq!(replica.bucket.drain(VB, 1, replica.now()), Ok(None));
+    assert_eq!(active.bucket.drain(VB, 1, active.now()), Ok(Some(0)));
+    assert_eq!(set(&active, b"\0m", b"v", MAJORITY), Err(Status::NotMyVbucket));
+    // The handover was called off.
+    active.bucket.set_topology(VB, 2, both(), active.now()).unwrap();
+    assert!(set(&active, b"\0m", b"v", MAJORITY).is_ok());
+    assert_eq!(status(&active).prepares, 3);
+}
+
+#[test]
+fn who_waits_is_not_told_a_later_write_for_their_own() {
+    for is_their_own in [true, false] {
+        let (active, _, _) = pair(BucketKind::Couchbase);
+        let prepared = set(&active, b"\0k", b"v", MAJORITY).unwrap();
+        assert_eq!(active.complete(b"\0k", &prepared, WAITER), Ok(Durable::Parked));
+        let last = active.bucket.seal(VB, 1).unwrap();
+        active.bucket.make_replica(VB, 2).unwrap();
+        // The next active goes on from there; from its disk it tells of the key's newest version alone.
+        let inflow = active.bucket.replica_begin(VB, 2, active.now()).unwrap().inflow;
+        let mut log = vec![(VbUuid(77), last)];
+        log.extend(active.bucket.failover_log(VB).unwrap());
+        active.bucket.replica_accept_log(inflow, &log, active.now()).unwrap();
+        let (begin, end) = (last.get(), last.get() + 4);
+        let disk = ReplicaMarker { high_completed: last, ..marker(begin, end, true) };
+        active.bucket.replica_marker(inflow, &disk, active.now()).unwrap();
+        let newest = item(ReplicaKind::Mutation, b"\0k", end);
+        let cas = if is_their_own { prepared.cas } else { newest.cas };
+        active.bucket.replica_item(inflow, &ReplicaItem { cas, ..newest }, active.now()).unwrap();
+        match active.complete(b"\0k", &prepared, WAITER) {
+            Ok(Durable::Committed(committed)) => assert!(is_their_own && committed.seqno == Seqno(end)),
+            // It may have been aborted before that.
+            other => assert!(!is_their_own && other == Err(Status::SyncWriteAmbiguous), "{other:?}"),
+        }
+    }
 }
 
 #[test]
@@ -540,63 +644,6 @@ fn a_damaged_open_prepare_makes_its_key_unreadable_and_nothing_else() {
 }
 
 #[test]
-fn a_replica_that_cannot_read_what_it_prepared_is_built_anew() {
-    let disk = Arc::new(FaultDisk::new(4, 0));
-    let active = node(BucketKind::Couchbase, VbRole::Dead);
-    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
-    let mut replica = node_on(disk.clone(), VbRole::Dead);
-    replica.bucket.make_replica(VB, 1).unwrap();
-    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
-    let prepared = set(&active, b"\0k", b"prepared, and to be committed", MAJORITY).unwrap();
-    pipe.step(&active, &replica, 1 << 20, usize::MAX);
-    replica.flush();
-    active.completed(b"\0k", &prepared);
-    drop(pipe);
-    assert_eq!(disk.damage(b"prepared, and to be committed"), 1);
-    replica = replica.crash();
-    assert!(status(&replica).high_prepared < prepared.seqno, "what it cannot read it does not hold");
-    replica.bucket.make_replica(VB, 1).unwrap();
-    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
-    assert!(!status(&replica).complete);
-    pipe.drain(&active, &replica);
-    replica.warm_up();
-    assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"prepared, and to be committed");
-}
-
-#[test]
-fn a_copy_that_lacks_a_prepare_is_none_and_is_built_anew() {
-    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
-        let (active, mut replica, mut pipe) = pair(kind);
-        set(&active, b"\0k", b"1", DurabilityLevel::None).unwrap();
-        pipe.drain(&active, &replica);
-        let prepared = set(&active, b"\0k", b"2", MAJORITY).unwrap();
-        pipe.forget_prepares();
-        pipe.drain(&active, &replica);
-        let found = status(&replica);
-        assert_eq!((found.history.high_seqno, found.prepares), (prepared.seqno, 0));
-        assert!(found.complete, "it does not know");
-        active.bucket.acknowledge(VB, 1, B, prepared.seqno, active.now()).unwrap();
-        active.completed(b"\0k", &prepared);
-        assert_eq!(pipe.drain(&active, &replica), Step::Broken);
-        assert!(!status(&replica).complete, "what it has acknowledged it does not have");
-        assert_eq!(replica.bucket.activate(VB, 2, turned(), replica.now()), Err(Status::NotMyVbucket));
-        if kind == BucketKind::Couchbase {
-            replica.flush();
-            replica = replica.crash();
-            replica.warm_up();
-            assert!(!status(&replica).complete, "nor after a restart");
-            replica.bucket.make_replica(VB, 1).unwrap();
-        }
-        let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
-        assert_eq!(status(&replica).history.high_seqno, Seqno(0));
-        assert_eq!(pipe.drain(&active, &replica), Step::Idle);
-        assert!(status(&replica).complete);
-        assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"2");
-        assert_eq!(status(&replica).history.high_seqno, status(&active).history.high_seqno);
-    }
-}
-
-#[test]
 fn an_abort_of_what_was_never_prepared_here_changes_nothing() {
     let mut replica = node(BucketKind::Couchbase, VbRole::Dead);
     replica.bucket.make_replica(VB, 1).unwrap();
@@ -626,64 +673,6 @@ fn an_abort_of_what_was_never_prepared_here_changes_nothing() {
     assert_eq!(replica.bucket.replica_item(inflow, &stray, replica.now()), refused);
     let found = status(&replica);
     assert_eq!((found.complete, found.prepares), (false, 1));
-}
-
-#[test]
-fn a_copy_that_is_built_anew_counts_once_it_has_what_was_prepared_before() {
-    let (mut active, mut replica) =
-        (node(BucketKind::Couchbase, VbRole::Dead), node(BucketKind::Couchbase, VbRole::Dead));
-    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
-    set(&active, b"\0k", b"1", DurabilityLevel::None).unwrap();
-    active.flush();
-    let prepared = set(&active, b"\0l", b"2", MAJORITY).unwrap();
-    replica.bucket.make_replica(VB, 1).unwrap();
-    told(&replica, &marker(0, 2, false), &[item(ReplicaKind::Mutation, b"\0other", 2)]);
-    replica.flush();
-    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
-    assert!(!status(&replica).complete, "what it had is gone");
-    pipe.drain(&active, &replica);
-    assert!(!status(&replica).complete, "and what it may have acknowledged cannot be read yet");
-    replica.flush();
-    replica = replica.crash();
-    assert!(!status(&replica).complete, "a restart does not make it a copy");
-    replica.bucket.make_replica(VB, 1).unwrap();
-    pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
-    active.flush();
-    pipe.drain(&active, &replica);
-    let found = status(&replica);
-    assert!(found.complete && found.history.high_seqno >= prepared.seqno, "{found:?}");
-    replica.flush();
-    pipe.acknowledge(&active, &replica);
-    active.completed(b"\0l", &prepared);
-}
-
-#[test]
-fn a_copy_of_nothing_is_whole() {
-    let (active, mut replica) =
-        (node(BucketKind::Couchbase, VbRole::Dead), node(BucketKind::Couchbase, VbRole::Dead));
-    active.bucket.activate(VB, 1, both(), active.now()).unwrap();
-    replica.bucket.make_replica(VB, 1).unwrap();
-    told(&replica, &marker(0, 2, false), &[item(ReplicaKind::Mutation, b"\0other", 2)]);
-    let inflow = replica.bucket.replica_begin(VB, 1, replica.now()).unwrap().inflow;
-    assert_eq!(replica.bucket.replica_rollback(inflow, Seqno(0), replica.now()), Ok(Seqno(0)));
-    assert!(!status(&replica).complete);
-    Pipe::connect(&active, &replica, B, 1).unwrap();
-    let found = |rig: &Rig| (status(rig).complete, status(rig).history.high_seqno);
-    assert_eq!(found(&replica), (true, Seqno(0)));
-    replica.flush();
-    assert_eq!(found(&replica.crash()), (true, Seqno(0)));
-}
-
-#[test]
-fn an_only_copy_in_the_making_is_all_there_is() {
-    let replica = node(BucketKind::Couchbase, VbRole::Dead);
-    replica.bucket.make_replica(VB, 1).unwrap();
-    told(&replica, &marker(0, 9, true), &[item(ReplicaKind::Mutation, b"\0k", 3)]);
-    assert_eq!(replica.bucket.activate(VB, 2, turned(), replica.now()), Err(Status::NotMyVbucket));
-    let alone = Topology { chains: vec![vec![B]], copies: 2 };
-    replica.bucket.activate(VB, 2, alone, replica.now()).unwrap();
-    assert!(status(&replica).complete);
-    assert_eq!(get(&replica, b"\0k").unwrap(), b"told");
 }
 
 #[test]
@@ -725,6 +714,20 @@ fn what_a_promoted_copy_commits_replaces_what_it_has_on_disk_only() {
 }
 
 #[test]
+fn a_copy_is_promoted_though_the_disk_is_full() {
+    let (active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    set(&active, b"\0k", b"v", DurabilityLevel::None).unwrap();
+    pipe.drain(&active, &replica);
+    drop(pipe);
+    replica.flush();
+    replica.stores[0].set_full(true);
+    replica.bucket.activate(VB, 2, turned(), replica.now()).unwrap();
+    replica.stores[0].set_full(false);
+    replica = replica.crash();
+    assert_eq!(status(&replica).history.log[0].1, Seqno(1), "its branch is on disk");
+}
+
+#[test]
 fn dropped_contents_are_gone_for_good() {
     let store = Arc::new(MemStore::default());
     let disks = vec![Arc::new(MemDisk(store.clone())) as Arc<dyn Disk>];
@@ -737,7 +740,21 @@ fn dropped_contents_are_gone_for_good() {
     assert_eq!(rig.bucket.drop_vb(VB, rig.now()), Err(Status::NotMyVbucket), "not while it is served");
     rig.bucket.make_dead(VB, 2).unwrap();
     assert!(status(&rig).complete && status(&rig).history.high_seqno > Seqno(0), "dead is not dropped");
+    // Whoever asks for it does not wait for the disk, and the disk is not asked for every one of them.
     rig.bucket.drop_vb(VB, rig.now()).unwrap();
+    assert!(status(&rig).history.high_seqno > Seqno(0));
+    rig.flush();
+    assert!(status(&rig).history.high_seqno > Seqno(0));
+    // It is of use after all.
+    rig.bucket.make_replica(VB, 3).unwrap();
+    rig.clock.advance_secs(10);
+    rig.flush();
+    assert!(rig.bucket.replica_begin(VB, 3, rig.now()).is_ok());
+    assert!(status(&rig).history.high_seqno > Seqno(0));
+    rig.bucket.make_dead(VB, 3).unwrap();
+    rig.bucket.drop_vb(VB, rig.now()).unwrap();
+    rig.clock.advance_secs(10);
+    rig.flush();
     for _ in 0..2 {
         let found = status(&rig);
         assert_eq!((found.complete, found.history.high_seqno), (false, Seqno(0)));
@@ -751,11 +768,7 @@ fn dropped_contents_are_gone_for_good() {
 #[test]
 fn a_new_active_tells_what_the_one_before_did_not_come_to() {
     let (active, replica, mut pipe) = pair(BucketKind::Couchbase);
-    let mut manifest = base::Manifest { uid: base::ManifestUid(5), next_id: 20, ..base::Manifest::default() };
-    let mut collection = manifest.scopes[0].collections[0].clone();
-    (collection.id, collection.name) = (base::CollectionId(9), "cars".into());
-    manifest.scopes[0].collections.push(collection);
-    let manifest = Arc::new(manifest);
+    let manifest = manifest(5, &[9]);
     replica.bucket.set_manifest(manifest.clone(), replica.now());
     let before = status(&replica).history.high_seqno;
     pipe.drain(&active, &replica);
@@ -770,6 +783,60 @@ fn a_new_active_tells_what_the_one_before_did_not_come_to() {
     back.drain(&replica, &active);
     active.bucket.activate(VB, 3, both(), active.now()).unwrap();
     assert_eq!(status(&active).history.high_seqno, status(&replica).history.high_seqno);
+}
+
+#[test]
+fn the_end_of_a_collection_ends_what_is_in_progress_in_it_on_every_copy() {
+    let (mut active, mut replica, mut pipe) = pair(BucketKind::Couchbase);
+    active.bucket.set_manifest(manifest(1, &[9]), active.now());
+    // In the order of seqnos one that goes on being in progress comes first: what is completed is not told beyond it.
+    let kept = set(&active, b"\0k", b"v", EVERYWHERE).unwrap();
+    let dropped = set(&active, b"\x09k", b"v", EVERYWHERE).unwrap();
+    assert_eq!(active.complete(b"\x09k", &dropped, WAITER), Ok(Durable::Parked));
+    active.flush();
+    pipe.drain(&active, &replica);
+    assert_eq!((status(&active).prepares, status(&replica).prepares), (2, 2));
+    active.bucket.set_manifest(manifest(2, &[]), active.now());
+    pipe.drain(&active, &replica);
+    assert_eq!((status(&active).prepares, status(&replica).prepares), (1, 1));
+    assert!(active.recorder.woken.lock().contains(&WAITER), "nobody waits in vain");
+    assert_eq!(active.complete(b"\x09k", &dropped, WAITER), Err(Status::SyncWriteAmbiguous));
+    // Nor does a restart find it again.
+    replica.flush();
+    drop(pipe);
+    replica = replica.crash();
+    assert_eq!(status(&replica).prepares, 1);
+    replica.bucket.make_replica(VB, 1).unwrap();
+    let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
+    active.completed(b"\0k", &kept);
+    pipe.drain(&active, &replica);
+    assert_eq!((status(&active).prepares, status(&replica).prepares), (0, 0));
+    assert_eq!(get_replica(&replica, b"\0k").unwrap(), b"v");
+}
+
+#[test]
+fn a_former_active_does_not_wait_for_an_abort_that_its_successor_knows_nothing_of() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        let mut active = node(kind, VbRole::Dead);
+        active.bucket.activate(VB, 1, both(), active.now()).unwrap();
+        active.bucket.set_manifest(manifest(1, &[9]), active.now());
+        set(&active, b"\x09k", b"v", MAJORITY).unwrap();
+        active.bucket.set_manifest(manifest(2, &[]), active.now());
+        active.flush();
+        // A copy that is made now is not told what belongs to the collection any more.
+        let successor = node(kind, VbRole::Dead);
+        successor.bucket.make_replica(VB, 1).unwrap();
+        let mut pipe = Pipe::connect(&active, &successor, B, 1).unwrap();
+        active.bucket.seal(VB, 1).unwrap();
+        pipe.drain(&active, &successor);
+        successor.bucket.activate(VB, 2, turned(), successor.now()).unwrap();
+        active.bucket.make_replica(VB, 2).unwrap();
+        let mut back = Pipe::connect(&successor, &active, A, 2).unwrap();
+        set(&successor, b"\0k", b"v", DurabilityLevel::None).unwrap();
+        back.drain(&successor, &active);
+        assert_eq!(get_replica(&active, b"\0k").unwrap(), b"v");
+        assert_eq!((status(&successor).prepares, status(&active).prepares), (0, 0));
+    }
 }
 
 #[test]

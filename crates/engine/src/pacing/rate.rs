@@ -1,6 +1,6 @@
-//! How fast the disk takes what is dirty, measured by what it has taken.
+//! How fast something is done, measured by what was done: what the disk takes of what is dirty, what compaction reclaims.
 //!
-//! A disk that was given little has shown little: a sample counts in full only when something was left waiting, else only
+//! Whoever was given little has shown little: a sample counts in full only when something was left waiting, else only
 //! if it is better than what is known. Batches end in jerks, so samples are smoothed over a second.
 
 /// Samples are no shorter.
@@ -12,22 +12,22 @@ const MEMORY_MILLIS: f64 = 1_000.0;
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: u64,
-    drained: u64,
+    done: u64,
     backlog: u64,
 }
 
 /// See the module header.
 #[derive(Debug, Default)]
-pub(crate) struct DrainRate {
-    /// Nothing until something was drained.
+pub(super) struct MeasuredRate {
+    /// Nothing until something was done.
     bytes_per_sec: Option<f64>,
     seen: Option<Seen>,
 }
 
-impl DrainRate {
-    /// Takes note: `drained` bytes have been synced, ever, and `backlog` wait for it.
-    pub(crate) fn observe(&mut self, now_millis: u64, drained: u64, backlog: u64) {
-        let now = Seen { at: now_millis, drained, backlog };
+impl MeasuredRate {
+    /// Takes note: it is through with `done` bytes, ever, and `backlog` wait for it.
+    pub(super) fn observe(&mut self, now_millis: u64, done: u64, backlog: u64) {
+        let now = Seen { at: now_millis, done, backlog };
         let Some(before) = self.seen else {
             self.seen = Some(now);
             return;
@@ -37,7 +37,7 @@ impl DrainRate {
             return;
         }
         self.seen = Some(now);
-        let bytes = drained.saturating_sub(before.drained);
+        let bytes = done.saturating_sub(before.done);
         let sample = bytes as f64 * 1e3 / millis as f64;
         let was_busy = before.backlog > bytes;
         match &mut self.bytes_per_sec {
@@ -49,8 +49,8 @@ impl DrainRate {
         }
     }
 
-    /// Bytes per second; `None` before anything was drained.
-    pub(crate) fn known(&self) -> Option<f64> {
+    /// Bytes per second; `None` before anything was done.
+    pub(super) fn known(&self) -> Option<f64> {
         self.bytes_per_sec
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     /// A disk that takes `rate` bytes per second in jerks of a quarter of a second.
-    fn run(drain: &mut DrainRate, from: u64, seconds: u64, rate: u64, backlog: u64, drained: &mut u64) {
+    fn run(drain: &mut MeasuredRate, from: u64, seconds: u64, rate: u64, backlog: u64, drained: &mut u64) {
         for step in 1..=seconds * 10 {
             if step % 5 == 0 {
                 *drained += rate / 2;
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_busy_disk_is_known_within_seconds() {
-        let (mut drain, mut drained) = (DrainRate::default(), 0);
+        let (mut drain, mut drained) = (MeasuredRate::default(), 0);
         run(&mut drain, 0, 5, 10_000_000, 100_000_000, &mut drained);
         let known = drain.known().unwrap();
         assert!((6e6..14e6).contains(&known), "{known}");
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn an_idle_disk_has_not_become_slow() {
-        let (mut drain, mut drained) = (DrainRate::default(), 0);
+        let (mut drain, mut drained) = (MeasuredRate::default(), 0);
         run(&mut drain, 0, 5, 10_000_000, 100_000_000, &mut drained);
         let before = drain.known().unwrap();
         run(&mut drain, 5_000, 60, 0, 0, &mut drained);

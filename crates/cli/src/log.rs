@@ -1,0 +1,182 @@
+//! The node's log: lines on standard error, written by a thread of their own.
+//!
+//! Standard error may be a file on a disk that has just stopped answering, or a pipe that nobody reads. Nobody else is to wait
+//! for it, the loops of the data plane least of all: who logs puts a line into a queue and goes on. Lines for which there is
+//! no room are lost, and it is said how many those were. (`tracing-appender` has such a queue, but does not say what it lost, and
+//! has no way to wait for it from a panic, which ends this process.)
+
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, SyncSender, TrySendError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Lines that may wait.
+const LINES_MAX: usize = 4096;
+/// How long the end of the process waits for what is still to be written, and how often it looks for room in the queue.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+enum Entry {
+    Line(Vec<u8>),
+    /// Everything before it has been written.
+    Mark(SyncSender<()>),
+}
+
+/// Where lines go in. Every write is one.
+#[derive(Clone)]
+struct Lines {
+    queue: SyncSender<Entry>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Lines {
+    fn new() -> (Self, Receiver<Entry>) {
+        let (queue, entries) = mpsc::sync_channel(LINES_MAX);
+        (Self { queue, lost: Arc::default() }, entries)
+    }
+
+    /// Waits until what came before is written, but not for long.
+    fn settle(&self) {
+        let until = Instant::now() + LAST_WORDS;
+        let (done, written) = mpsc::sync_channel(1);
+        let mut mark = Entry::Mark(done);
+        while let Err(TrySendError::Full(refused)) = self.queue.try_send(mark) {
+            if Instant::now() > until {
+                return;
+            }
+            mark = refused;
+            thread::sleep(LOOK_EVERY);
+        }
+        let _ = written.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.queue.try_send(Entry::Line(line.to_vec())).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes what comes until nobody is left who could say anything.
+fn write_out(entries: Receiver<Entry>, lost: &AtomicU64, mut out: impl Write) {
+    for entry in entries {
+        // Of a log that cannot be written nobody could be told.
+        let _ = match entry {
+            Entry::Line(line) => out.write_all(&line),
+            Entry::Mark(done) => {
+                let _ = done.try_send(());
+                Ok(())
+            }
+        };
+        let lost = lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let _ = writeln!(out, "settee: {lost} lines of the log are lost: nobody took them");
+        }
+    }
+}
+
+/// The log of this process, as long as there is one: its end writes what is left.
+#[must_use]
+pub(crate) struct Log(Lines);
+
+impl Log {
+    /// Logs what is at least so important from here on. Standard output belongs to the ready report.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub(crate) fn start(level: tracing::Level) -> io::Result<Self> {
+        let (lines, entries) = Lines::new();
+        let lost = Arc::clone(&lines.lost);
+        let writer = thread::Builder::new().name("log".into());
+        writer.spawn(move || write_out(entries, &lost, io::stderr()))?;
+        let (log, color) = (lines.clone(), io::stderr().is_terminal());
+        let logged = tracing_subscriber::fmt().with_max_level(level).with_ansi(color);
+        logged.with_writer(move || log.clone()).init();
+        // A panic ends the process at once: what led to it is to be read before.
+        let (log, report) = (lines.clone(), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            log.settle();
+            report(panic);
+        }));
+        Ok(Self(lines))
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.0.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Takes nothing until the sender of `go` is gone.
+    struct Stuck {
+        go: Receiver<()>,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.go.recv();
+            self.written.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_log_that_cannot_be_written_and_what_is_lost_is_counted() {
+        let (mut lines, entries) = Lines::new();
+        let (stop, go) = mpsc::channel();
+        let written = Arc::new(Mutex::default());
+        let out = Stuck { go, written: Arc::clone(&written) };
+        let lost = Arc::clone(&lines.lost);
+        let writer = thread::spawn(move || write_out(entries, &lost, out));
+        let sent = 2 * LINES_MAX;
+        for number in 0..sent {
+            lines.write_all(format!("line {number}\n").as_bytes()).unwrap();
+        }
+        drop(stop);
+        drop(lines);
+        writer.join().unwrap();
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        let (kept, told): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("line "));
+        assert!(kept.len() >= LINES_MAX && kept[..3] == ["line 0", "line 1", "line 2"], "{}", kept.len());
+        let numbers = told.iter().map(|line| line.split(' ').nth(1).unwrap().parse::<usize>().unwrap());
+        assert_eq!(kept.len() + numbers.sum::<usize>(), sent);
+    }
+
+    #[test]
+    fn the_end_waits_for_the_last_line() {
+        let (mut lines, entries) = Lines::new();
+        let (stop, go) = mpsc::channel();
+        let written = Arc::new(Mutex::default());
+        let out = Stuck { go, written: Arc::clone(&written) };
+        let lost = Arc::clone(&lines.lost);
+        thread::spawn(move || write_out(entries, &lost, out));
+        lines.write_all(b"last words\n").unwrap();
+        drop(stop);
+        lines.settle();
+        assert_eq!(*written.lock().unwrap(), b"last words\n");
+    }
+}

@@ -1,0 +1,68 @@
+//! The kinds of runs: what there is, what goes wrong with it, and for how long.
+
+use crate::{faults::Faults, setting::Setting};
+
+/// See the module. Each has a test of its own, which has its name.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) setting: Setting,
+    pub(crate) faults: Faults,
+    /// How long things go wrong.
+    pub(crate) millis: u64,
+}
+
+pub(crate) const DELAYS: Kind =
+    Kind { name: "delays_cost_time_only", setting: Setting::PLAIN, faults: Faults::DELAYS, millis: 15_000 };
+
+pub(crate) const CRASHES: Kind = Kind {
+    name: "what_a_majority_has_survives_one_node_after_the_other",
+    setting: Setting::PLAIN,
+    faults: Faults::CRASHES,
+    millis: 20_000,
+};
+
+pub(crate) const BLACKOUTS: Kind = Kind {
+    name: "what_a_majority_has_on_disk_survives_everything",
+    setting: Setting::PLAIN,
+    faults: Faults::BLACKOUTS,
+    millis: 20_000,
+};
+
+pub(crate) const FAILOVERS: Kind = Kind {
+    name: "whoever_is_replaced_is_so_without_a_loss",
+    setting: Setting::PLAIN,
+    faults: Faults::FAILOVERS,
+    millis: 20_000,
+};
+
+pub(crate) const REBALANCES: Kind = Kind {
+    name: "nodes_come_and_go_under_the_eyes_of_clients",
+    setting: Setting::PLAIN,
+    faults: Faults::REBALANCES,
+    millis: 20_000,
+};
+
+pub(crate) const MOVES: Kind = Kind {
+    name: "what_is_planned_leaves_nobody_in_doubt",
+    setting: Setting::PLAIN,
+    faults: Faults::NONE,
+    millis: 20_000,
+};
+
+pub(crate) const ALL: Kind =
+    Kind { name: "everything_at_once", setting: Setting::PLAIN, faults: Faults::ALL, millis: 20_000 };
+
+pub(crate) const WIDE: Kind = Kind {
+    name: "everything_at_once_with_all_that_there_can_be",
+    setting: Setting::WIDE,
+    faults: Faults::ALL_AND_MORE,
+    millis: 20_000,
+};
+
+pub(crate) const NARROW: Kind = Kind {
+    name: "little_memory_and_full_disks_cost_patience_only",
+    setting: Setting::NARROW,
+    faults: Faults::FULL_DISKS,
+    millis: 20_000,
+};

@@ -1,0 +1,78 @@
+//! What there is in a kind of run: nodes, buckets, and what clients do with them.
+
+use base::bucket::{
+    BucketKind::{self, Couchbase, Ephemeral},
+    EvictionPolicy::{self, FullEviction, NoEviction, ValueOnly},
+};
+
+use crate::faults::NEVER;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    /// There are three nodes at first, and up to so many more.
+    pub(crate) more_nodes: u16,
+    /// Nodes that there are at most.
+    pub(crate) nodes_max: usize,
+    /// Server groups that they are put into.
+    pub(crate) groups: usize,
+    /// Nodes are put into other groups, once in so many steps.
+    pub(crate) regrouping: u32,
+    /// What buckets are; the first one is of the first kind.
+    pub(crate) buckets: &'static [(BucketKind, EvictionPolicy)],
+    /// Copies beside the active one, at most.
+    pub(crate) replicas_max: u8,
+    /// What a bucket may take of a node's memory. The metadata tell of nodes of another size.
+    pub(crate) quota_bytes: u64,
+    /// Collections come and go, once in so many steps.
+    pub(crate) collection: u32,
+    /// Clients that do one thing after the other.
+    pub(crate) clients: usize,
+    /// Keys of each collection and level.
+    pub(crate) keys: usize,
+    /// How many lengths of values there are, and by how many bytes one is longer than the one before.
+    pub(crate) lengths: (usize, usize),
+    /// Documents are removed, too.
+    pub(crate) removals: bool,
+}
+
+impl Setting {
+    /// Few of everything.
+    pub(crate) const PLAIN: Self = Self {
+        more_nodes: 2,
+        nodes_max: 6,
+        groups: 1,
+        regrouping: NEVER,
+        buckets: &[(Couchbase, ValueOnly)],
+        replicas_max: 2,
+        quota_bytes: 100 << 20,
+        collection: NEVER,
+        clients: 6,
+        keys: 3,
+        lengths: (60, 1),
+        removals: false,
+    };
+    /// Buckets of all kinds, collections, server groups, more nodes than vote.
+    pub(crate) const WIDE: Self = Self {
+        more_nodes: 4,
+        nodes_max: 8,
+        groups: 3,
+        regrouping: 1_500,
+        buckets: &[(Couchbase, ValueOnly), (Couchbase, FullEviction), (Ephemeral, NoEviction)],
+        replicas_max: 3,
+        collection: 400,
+        clients: 12,
+        removals: true,
+        ..Self::PLAIN
+    };
+    /// More documents than memory holds.
+    pub(crate) const NARROW: Self = Self {
+        buckets: &[(Couchbase, ValueOnly), (Couchbase, FullEviction)],
+        quota_bytes: 2 << 20,
+        clients: 48,
+        keys: 120,
+        lengths: (6, 4_000),
+        removals: true,
+        ..Self::PLAIN
+    };
+}

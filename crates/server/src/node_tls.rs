@@ -1,0 +1,256 @@
+//! Who nodes are to one another under TLS.
+//!
+//! What clients are shown is the operator's business: a certificate of his, or one that the node has made itself. What nodes are
+//! shown is the cluster's. Each signs a certificate for itself with the cluster's authority, for a name that nothing else
+//! has and that goes by its number: `node-3.settee.internal`. Whoever dials a node asks for that name, so the port
+//! knows which certificate is meant, and a node's addresses and host names may change as they like. A member is
+//! believed if the authority has signed for that very node, nothing else.
+//!
+//! Invariants: whoever asks for a node's name is shown the cluster's certificate or none; a key made here never leaves the process.
+
+use std::{fmt, io, sync::Arc};
+
+use arc_swap::ArcSwapOption;
+use base::NodeId;
+use cluster::{Authority, Metadata};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject},
+    sign::CertifiedKey,
+};
+
+use crate::tls::TlsError;
+
+/// What every name of a node ends with. The top-level domain is set aside for private use.
+const NAMES: &str = ".settee.internal";
+/// The authority's name. That of every cluster: what tells them apart is the key.
+const AUTHORITY: &str = "Settee cluster authority";
+
+/// What this node shows to others of its cluster, and what it expects of them.
+#[derive(Default)]
+pub(crate) struct NodeTls(ArcSwapOption<Identity>);
+
+/// What follows from an authority and a number.
+struct Identity {
+    node: NodeId,
+    authority: Authority,
+    shown: Arc<CertifiedKey>,
+    client: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for NodeTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = self.0.load().as_ref().map(|identity| identity.node);
+        f.debug_struct("NodeTls").field("node", &node).finish_non_exhaustive()
+    }
+}
+
+impl NodeTls {
+    /// This node has that number in the cluster, from now on.
+    pub(crate) fn know(&self, me: NodeId, metadata: &Metadata) {
+        let Some(authority) = &metadata.authority else { return self.0.store(None) };
+        let is_known = |identity: &Arc<Identity>| identity.node == me && identity.authority == *authority;
+        if self.0.load().as_ref().is_some_and(is_known) {
+            return;
+        }
+        let identity = Identity::new(me, authority).inspect_err(
+            |error| tracing::error!(%error, "the cluster's certificate authority cannot be used"),
+        );
+        self.0.store(identity.ok().map(Arc::new));
+    }
+
+    /// The certificate for whoever asks for `name`, if that is a node's; then there may be none.
+    pub(crate) fn shown_as(&self, name: &str) -> Option<Option<Arc<CertifiedKey>>> {
+        let shown = || self.0.load().as_ref().map(|identity| Arc::clone(&identity.shown));
+        name.ends_with(NAMES).then(shown)
+    }
+
+    /// How to speak to a member: believed is whoever shows a certificate of the authority with the name of that node.
+    ///
+    /// # Errors
+    /// While the cluster has no authority.
+    pub(crate) fn to_member(&self, node: NodeId) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
+        let identity = self.0.load();
+        let missing = || io::Error::other("the cluster has no certificate authority");
+        let identity = identity.as_ref().ok_or_else(missing)?;
+        let name = ServerName::try_from(name(node)).map_err(io::Error::other)?;
+        Ok((Arc::clone(&identity.client), name))
+    }
+}
+
+/// How to speak to a node that is no member yet: whoever answers is believed, since nobody has vouched for it so far. What is
+/// said can then be read by nobody but whoever that is.
+///
+/// # Errors
+/// When `host` can be no name.
+pub(crate) fn to_stranger(host: &str) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    Ok((Arc::new(config), name))
+}
+
+/// An authority for a new cluster.
+///
+/// # Errors
+/// When there is no randomness to be had.
+pub(crate) fn new_authority() -> Result<Authority, TlsError> {
+    let key = KeyPair::generate()?;
+    let certificate = authority_params().self_signed(&key)?;
+    Ok(Authority { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+fn authority_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, AUTHORITY);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn name(node: NodeId) -> String {
+    format!("node-{}{NAMES}", node.get())
+}
+
+impl Identity {
+    fn new(node: NodeId, authority: &Authority) -> Result<Self, TlsError> {
+        let provider = Arc::new(ring::default_provider());
+        let unreadable = |error: rustls::pki_types::pem::Error| TlsError::Pem {
+            path: AUTHORITY.into(),
+            reason: error.to_string(),
+        };
+        let root = CertificateDer::from_pem_slice(authority.certificate.as_bytes()).map_err(unreadable)?;
+        let issuer = Issuer::new(authority_params(), KeyPair::from_pem(&authority.key)?);
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(vec![name(node)])?;
+        params.distinguished_name.push(DnType::CommonName, name(node));
+        let own = params.signed_by(&key, &issuer)?;
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        let shown = CertifiedKey::from_der(vec![own.der().clone()], key.into(), &provider)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(root)?;
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { node, authority: authority.clone(), shown: Arc::new(shown), client: Arc::new(client) })
+    }
+}
+
+/// Believes everybody who has the key to what he shows.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, shown, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, shown, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{ClientConnection, ServerConnection};
+
+    use super::*;
+    use crate::tls::Certificate;
+
+    fn known_as(node: u16, authority: &Authority) -> Arc<NodeTls> {
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.authority = Some(authority.clone());
+        let tls = Arc::new(NodeTls::default());
+        tls.know(NodeId(node), &metadata);
+        tls
+    }
+
+    /// What becomes of a handshake with a port of `shows`, as that of a node of this number.
+    fn dial(dials: &NodeTls, node: u16, shows: &Arc<NodeTls>) -> Result<(), rustls::Error> {
+        let (config, name) = dials.to_member(NodeId(node)).unwrap();
+        let mut client = ClientConnection::new(config, name).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let to_clients = Certificate::self_signed(directory.path(), &[]).unwrap();
+        let port = to_clients.server_config(Arc::clone(shows)).unwrap();
+        let mut server = ServerConnection::new(port).unwrap();
+        let mut bytes = Vec::new();
+        while client.is_handshaking() || server.is_handshaking() {
+            while client.wants_write() {
+                client.write_tls(&mut bytes).unwrap();
+            }
+            server.read_tls(&mut std::mem::take(&mut bytes).as_slice()).unwrap();
+            server.process_new_packets()?;
+            while server.wants_write() {
+                server.write_tls(&mut bytes).unwrap();
+            }
+            client.read_tls(&mut std::mem::take(&mut bytes).as_slice()).unwrap();
+            client.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_member_is_believed_and_nobody_else() {
+        let authority = new_authority().unwrap();
+        let (first, second) = (known_as(0, &authority), known_as(1, &authority));
+        dial(&first, 1, &second).unwrap();
+        dial(&second, 0, &first).unwrap();
+
+        let not_that_node = dial(&first, 2, &second).unwrap_err();
+        assert!(matches!(not_that_node, rustls::Error::InvalidCertificate(_)), "{not_that_node}");
+        let other = new_authority().unwrap();
+        let of_another_cluster = dial(&first, 1, &known_as(1, &other)).unwrap_err();
+        assert!(matches!(of_another_cluster, rustls::Error::InvalidCertificate(_)), "{of_another_cluster}");
+        // A node that knows no authority yet shows nothing to whoever asks for a node.
+        assert!(dial(&first, 1, &Arc::default()).is_err());
+    }
+
+    #[test]
+    fn who_this_node_is_changes_with_its_cluster() {
+        let authority = new_authority().unwrap();
+        let node = known_as(1, &authority);
+        let other = known_as(0, &authority);
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.authority = Some(authority);
+        node.know(NodeId(7), &metadata);
+        dial(&other, 7, &node).unwrap();
+        assert!(dial(&other, 1, &node).is_err());
+        metadata.authority = None;
+        node.know(NodeId(7), &metadata);
+        assert!(node.to_member(NodeId(0)).is_err());
+    }
+}

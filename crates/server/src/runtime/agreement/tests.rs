@@ -1,0 +1,150 @@
+//! A node that begins anew: when, and from when on it is somebody else.
+
+use cluster::{
+    NodeInfo, Ports,
+    consensus::{MemoryLog, join},
+};
+
+use super::*;
+use crate::{account::NodePool, runtime::peers::Verdict};
+
+/// Longer than anything takes.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A disk that says when a life is to begin on it, and waits for a word before it does.
+struct Disk {
+    log: Arc<Mutex<MemoryLog>>,
+    says: Sender<()>,
+    hears: Receiver<()>,
+}
+
+impl LogStore for Disk {
+    fn load(&mut self) -> Result<Stored, LogError> {
+        self.log.lock().load()
+    }
+
+    fn write(&mut self, batches: &[Batch]) -> Result<(), LogError> {
+        if batches.iter().any(|batch| batch.clear) {
+            // An error means that the test is over.
+            let _ = self.says.send(());
+            let _ = self.hears.recv();
+        }
+        self.log.lock().write(batches)
+    }
+}
+
+/// The second one of two nodes; of the other one nothing is heard.
+struct Node {
+    runtime: tokio::runtime::Runtime,
+    agreement: Arc<Agreement>,
+    judge: Box<dyn Fn(NodeId, Verdict)>,
+    this_node: Arc<ThisNode>,
+    applied: Receiver<Applied>,
+    log: Arc<Mutex<MemoryLog>>,
+    begins: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+const ME: NodeId = NodeId(1);
+
+fn member(uuid: &str, node: NodeId, cluster_uuid: &str, peers: Vec<NodeInfo>) -> Member {
+    let (uuid, cluster_uuid) = (uuid.to_owned(), cluster_uuid.to_owned());
+    Member { uuid, node, cluster_uuid, epoch: Epoch::default(), secret: "s".into(), peers, authority: None }
+}
+
+fn fresh() -> Result<(Member, Metadata), LogError> {
+    let first = NodeInfo::first("another".into(), "127.0.0.1".into(), Ports::default());
+    let metadata = Metadata::new("new".into(), 256).apply(&Command::SetNode(first)).unwrap().0;
+    Ok((member("another", NodeId(0), "new", Vec::new()), metadata))
+}
+
+impl Node {
+    fn start(membership: Membership) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let inbox = Inbox::new();
+        let judge = Box::new(inbox.on_verdict());
+        let other = NodeInfo::first("other".into(), "127.0.0.1".into(), Ports::default());
+        let me = NodeInfo { id: ME, uuid: "me".into(), membership, ..other.clone() };
+        let mut log = MemoryLog::default();
+        log.write(&[join(&member("me", ME, "old", vec![other, me])).unwrap()]).unwrap();
+        let group = Consensus::open(&log.load().unwrap(), 7).unwrap();
+        let (says, begins) = mpsc::channel();
+        let (go_on, hears) = mpsc::channel();
+        let (sender, applied) = mpsc::channel();
+        let (log, account) = (Arc::new(Mutex::new(log)), Arc::default());
+        let this_node = Arc::new(ThisNode::new("me".into(), ME));
+        let peers =
+            Peers::new(runtime.handle().clone(), Arc::clone(&account), Arc::default(), inbox.on_verdict());
+        let parts = Parts {
+            group,
+            store: Box::new(Disk { log: Arc::clone(&log), says, hears }),
+            peers: Arc::new(peers),
+            this_node: Arc::clone(&this_node),
+            seed: 7,
+            fresh: Box::new(fresh),
+            applied: sender,
+            memory: Accounted::new(&account, NodePool::Consensus, 0),
+        };
+        let agreement = Agreement::start(inbox, parts).unwrap();
+        Self { runtime, agreement, judge, this_node, applied, log, begins, go_on }
+    }
+
+    /// Waits until everything has happened that was to happen by now.
+    fn settle(&self) {
+        assert!(self.runtime.block_on(self.agreement.position()).is_some());
+    }
+
+    /// Whom a crash would bring back.
+    fn on_disk(&self) -> Member {
+        Consensus::open(&self.log.lock().load().unwrap(), 7).unwrap().member().clone()
+    }
+}
+
+#[test]
+fn nothing_is_done_about_who_a_node_becomes_before_that_is_on_its_disk() {
+    let node = Node::start(Membership::Active);
+    node.runtime.block_on(node.agreement.reset()).unwrap();
+    node.begins.recv_timeout(SOON).unwrap();
+    node.settle();
+    assert_eq!(node.on_disk().cluster_uuid, "old");
+    assert_eq!((node.this_node.uuid(), node.this_node.id()), ("me".to_owned(), ME));
+    let told: Vec<Applied> = node.applied.try_iter().collect();
+    assert!(told.iter().all(|applied| applied.commits.is_empty() && !applied.caught_up));
+    assert!(!told.is_empty(), "it is to act on nothing that it knew");
+
+    node.go_on.send(()).unwrap();
+    let begun = node.applied.recv_timeout(SOON).unwrap();
+    assert_eq!(begun.commits[0].metadata.cluster_uuid, "new");
+    assert_eq!(node.on_disk().cluster_uuid, "new");
+    assert_eq!((node.this_node.uuid(), node.this_node.id()), ("another".to_owned(), NodeId(0)));
+    node.agreement.stop();
+}
+
+#[test]
+fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
+    let node = Node::start(Membership::InactiveAdded);
+    (node.judge)(NodeId(2), Verdict::Unknown);
+    node.settle();
+    assert!(node.begins.try_recv().is_err(), "that was said of somebody else");
+    (node.judge)(ME, Verdict::Unknown);
+    node.begins.recv_timeout(SOON).unwrap();
+    node.go_on.send(()).unwrap();
+    node.agreement.stop();
+    assert_eq!(node.on_disk().cluster_uuid, "new");
+}
+
+#[test]
+fn a_node_that_nobody_has_heard_of_keeps_data_until_somebody_decides() {
+    let node = Node::start(Membership::Active);
+    (node.judge)(ME, Verdict::Unknown);
+    node.settle();
+    assert!(node.begins.try_recv().is_err());
+    assert!(node.agreement.trouble().is_some_and(|trouble| trouble.contains("hardResetNode")));
+    // One that was removed has nothing that is missed.
+    (node.judge)(ME, Verdict::Removed);
+    node.begins.recv_timeout(SOON).unwrap();
+    node.go_on.send(()).unwrap();
+    node.agreement.stop();
+    assert_eq!(node.on_disk().cluster_uuid, "new");
+}
