@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 struct Server {
@@ -18,17 +18,21 @@ struct Server {
 impl Server {
     /// Starts a program on a free port; `None` where it is not installed.
     fn start(program: &str, arguments: impl Fn(&str) -> Vec<String>) -> Option<Server> {
-        // The port is free again when this returns; that somebody else takes it at once is unlikely.
+        // One after the other: a port is free from here until its program listens, and two tests that looked for one at the same
+        // time were given the same, or took the other's look for their own program.
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
         let mut command = Command::new(program);
         let quiet = command.args(arguments(&port.to_string())).stdout(Stdio::null()).stderr(Stdio::null());
         let process = quiet.spawn().ok()?;
-        let server = Server { process, address: format!("127.0.0.1:{port}") };
+        let mut server = Server { process, address: format!("127.0.0.1:{port}") };
         let begun = Instant::now();
         while TcpStream::connect(&server.address).is_err() {
             assert!(begun.elapsed() < Duration::from_secs(20), "{program} does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }
+        assert!(server.process.try_wait().ok()?.is_none(), "{program} has ended, somebody else has its port");
         Some(server)
     }
 }
