@@ -403,7 +403,7 @@ async fn keep(link: Arc<Link>) {
                 }
             }
             Err(reason) => {
-                // Once per reason: it is tried again every other second for as long as it takes.
+                // Once per reason: it is tried again every second for as long as it takes.
                 let before = link.dials.lock().failure.replace(reason.clone());
                 if before.as_ref() != Some(&reason) {
                     let (bucket, node) = (&wish.name, wish.peer.node.get());

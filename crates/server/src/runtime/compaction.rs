@@ -5,8 +5,8 @@
 //! is on disk is twice what is alive, which is the bound, or when the disk is short of space. While writers are paced the
 //! disk is theirs up to shortly before that bound; beyond it they are paced to what is reclaimed (`engine::space`). Under a steady load of overwrites the share settles where compaction reclaims what
 //! becomes dead. The time of a slice is that on the clock: on a slow or busy disk it rests as much longer. The thread gives
-//! way to others that want the processor. (To put it off there until the bound is near was tried and measured: what is put
-//! off comes all at once then, with every bit of the time. `docs/decisions` has the figures.)
+//! way to others that want the processor. (It is not put off until the bound is near: what is put off comes all at
+//! once then, with all of the time. See `docs/decisions/2026-11-21-compaction-by-shares.md`.)
 //!
 //! Nothing waits for it: commits and syncs have other locks, outputs are synced in small pieces, and what is going to wait
 //! for a step's end (emptying or dropping a bucket, stopping the node) makes it give up.
