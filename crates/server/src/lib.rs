@@ -42,5 +42,7 @@ mod workers;
 
 pub use mailbox::Wakes;
 pub use meter::BucketMeter;
-pub use shared::{AuditEvent, BucketEntry, ConfigDocument, ConfigVersion, LoginEvent, Shared, Snapshot};
+pub use shared::{
+    AuditEvent, BucketEntry, BucketMaps, ConfigDocument, ConfigVersion, LoginEvent, Shared, Snapshot,
+};
 pub use workers::{ListenerKind, WorkerOptions, Workers};

@@ -96,7 +96,7 @@ pub(crate) fn refuse(
         write_response(&mut out.bytes, header, traced, response, &[], &[], value);
     };
     if status == Status::NotMyVbucket {
-        let (datatype, body) = newer_config(session, context);
+        let (datatype, body) = newer_config(session, header, context);
         write(&response.with_datatype(datatype), body.unwrap_or_default());
         return Ok(());
     }
@@ -128,18 +128,27 @@ fn is_quiet_read(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::Getq | Opcode::Getkq | Opcode::Gatq | Opcode::GetqMeta)
 }
 
-/// The cluster map for a client that asked the wrong node, unless it has had this version and wants it once only.
-fn newer_config<'a>(session: &mut Session, context: &'a Context) -> (Datatype, Option<&'a [u8]>) {
-    let Some(bucket) = session.attached().and_then(|bucket| context.snapshot.buckets.get(&*bucket.name))
-    else {
+/// The cluster map for a client that asked the wrong node, unless it has had this version, or a newer one, and wants it once only.
+fn newer_config<'a>(
+    session: &mut Session,
+    header: &Header,
+    context: &'a Context,
+) -> (Datatype, Option<&'a [u8]>) {
+    let snapshot = &context.snapshot;
+    let Some(bucket) = session.attached().and_then(|bucket| snapshot.buckets.get(&*bucket.name)) else {
         return (Datatype::RAW, None);
     };
-    let version = bucket.config.version;
-    if session.has(Feature::DedupeNotMyVbucketMap) && session.seen >= Some(version) {
+    let plans = snapshot.metadata.buckets.get(&*bucket.name).map_or(&[][..], |info| info.vbs.as_slice());
+    let mut config = bucket.maps.for_misled(header.vbucket(), plans);
+    if session.has(Feature::DedupeNotMyVbucketMap) && session.seen >= Some(config.version) {
         return (Datatype::RAW, None);
     }
-    session.seen = Some(version);
-    let (datatype, body) = config_body(session, &bucket.config);
+    if session.seen > Some(config.version) {
+        // Nobody is shown an older one than before.
+        config = bucket.maps.newest();
+    }
+    session.seen = Some(config.version);
+    let (datatype, body) = config_body(session, config);
     (datatype, Some(body))
 }
 

@@ -229,10 +229,18 @@ impl Session {
         self.bucket.as_deref().ok_or(Stop::Status(Status::NoBucket))
     }
 
-    /// The cluster map this client routes by: its bucket's, or the cluster's while it has none.
-    pub(crate) fn config<'a>(&'a self, context: &'a Context) -> Option<&'a ConfigDocument> {
+    /// The cluster map that this client is told of: its bucket's, or the cluster's while it has none.
+    pub(crate) fn told_config<'a>(&'a self, context: &'a Context) -> Option<&'a ConfigDocument> {
         match &self.bucket {
-            Some(bucket) => Some(&bucket.config),
+            Some(bucket) => Some(bucket.maps.told()),
+            None => context.snapshot.cluster_config.as_deref(),
+        }
+    }
+
+    /// The same for one that asks.
+    pub(crate) fn newest_config<'a>(&'a self, context: &'a Context) -> Option<&'a ConfigDocument> {
+        match &self.bucket {
+            Some(bucket) => Some(bucket.maps.newest()),
             None => context.snapshot.cluster_config.as_deref(),
         }
     }

@@ -8,15 +8,15 @@ use std::{
     fmt, io,
     net::SocketAddr,
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, LazyLock, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use arc_swap::ArcSwap;
-use base::{BucketUuid, Now, Status};
-use cluster::{LegacyAccess, Metadata, auth::PasswordCache};
+use base::{BucketUuid, Now, Status, VbId};
+use cluster::{LegacyAccess, Metadata, VbPlan, auth::PasswordCache};
 use engine::{Bucket, Waiter};
 use node::Lease;
 use parking_lot::Mutex;
@@ -56,6 +56,61 @@ impl ConfigDocument {
     }
 }
 
+/// A map that is made for the first who is given it.
+type LazyConfig = LazyLock<Arc<ConfigDocument>, Box<dyn FnOnce() -> Arc<ConfigDocument> + Send>>;
+
+/// The maps of a bucket. What clients are told of unasked may be held back for a moment while vBuckets move
+/// (`runtime::maps`); whoever asks is given the newest.
+#[derive(Debug)]
+pub struct BucketMaps {
+    told: Arc<ConfigDocument>,
+    /// What the map shows that is told of.
+    shown: Arc<Vec<VbPlan>>,
+    newest: LazyConfig,
+}
+
+impl BucketMaps {
+    /// With nothing held back: the map is told of that shows these plans.
+    #[must_use]
+    pub fn new(map: Arc<ConfigDocument>, shown: Arc<Vec<VbPlan>>) -> Self {
+        let newest = Arc::clone(&map);
+        Self { told: map, shown, newest: LazyLock::new(Box::new(|| newest)) }
+    }
+
+    /// With the newest held back, and these told of still. `make` is called when somebody is given it, if anybody is: dozens of
+    /// maps a second are no small work, and most of them nobody asks for.
+    #[must_use]
+    pub fn holding_back(
+        former: &Self,
+        make: impl FnOnce() -> Option<Arc<ConfigDocument>> + Send + 'static,
+    ) -> Self {
+        let (told, shown) = (Arc::clone(&former.told), Arc::clone(&former.shown));
+        let otherwise = Arc::clone(&told);
+        Self { told, shown, newest: LazyLock::new(Box::new(|| make().unwrap_or(otherwise))) }
+    }
+
+    /// What clients are told of.
+    #[must_use]
+    pub fn told(&self) -> &ConfigDocument {
+        &self.told
+    }
+
+    /// What clients are given that ask.
+    #[must_use]
+    pub fn newest(&self) -> &ConfigDocument {
+        &self.newest
+    }
+
+    /// What a client is given that asked this node for a vBucket which is not served here: the newest if somebody else is to be
+    /// asked by it than by the map that was told of; `plans` are the newest. While one is being handed over there is no news of it, and
+    /// maps that differ in others only are not worth reading: under load somebody asks for one that has just moved all the time.
+    #[must_use]
+    pub fn for_misled(&self, vb: VbId, plans: &[VbPlan]) -> &ConfigDocument {
+        let active = |plans: &[VbPlan]| plans.get(usize::from(vb.get())).and_then(VbPlan::active);
+        if active(plans) == active(&self.shown) { &self.told } else { &self.newest }
+    }
+}
+
 /// A bucket that this node serves.
 pub struct BucketEntry {
     /// Its name.
@@ -64,8 +119,8 @@ pub struct BucketEntry {
     pub uuid: BucketUuid,
     /// The documents.
     pub engine: Arc<Bucket>,
-    /// Its cluster map.
-    pub config: Arc<ConfigDocument>,
+    /// Its cluster maps.
+    pub maps: BucketMaps,
     /// Access for clients older than users and roles.
     pub legacy: LegacyAccess,
     /// Whether the legacy FLUSH may empty it.

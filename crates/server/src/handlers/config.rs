@@ -23,7 +23,7 @@ pub(crate) fn get(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     if call.session.access().is_empty() && !is_known(call.session) {
         return Err(Stop::Status(Status::NoAccess));
     }
-    let config = call.session.config(call.context).ok_or(Stop::Status(Status::KeyNotFound))?;
+    let config = call.session.newest_config(call.context).ok_or(Stop::Status(Status::KeyNotFound))?;
     let version = config.version;
     if known >= Some(version) {
         call.answer_empty();
@@ -51,7 +51,7 @@ pub(crate) fn push(session: &mut Session, out: &mut Output, context: &Context) {
     if !(whole || brief) {
         return;
     }
-    let Some(config) = session.config(context) else { return };
+    let Some(config) = session.told_config(context) else { return };
     let version = config.version;
     let last = session.pushed.max(session.seen);
     match last {

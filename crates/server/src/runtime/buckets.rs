@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     BucketMeter, Shared, Wakes,
-    shared::{BucketEntry, ConfigDocument, ConfigVersion, Snapshot},
+    shared::{BucketEntry, BucketMaps, ConfigDocument, ConfigVersion, Snapshot},
     value,
 };
 
@@ -320,20 +320,26 @@ impl OpenBuckets {
         let is_told = self.maps.lock().admits(metadata, Instant::now());
         let former = (!is_told).then(|| self.shared.snapshot());
         let former_of = |name: &str, uuid: &BucketUuid| {
-            let entry = former.as_ref()?.buckets.get(name).filter(|entry| entry.uuid == *uuid)?;
-            Some(Arc::clone(&entry.config))
+            former.as_ref()?.buckets.get(name).filter(|entry| entry.uuid == *uuid)
         };
         let entries = open.iter().filter_map(|(name, bucket)| {
             let info = metadata.buckets.get(name)?;
-            let made = || {
-                let json = cluster::config::bucket_config(metadata, name, &this_node)?;
-                Some(Arc::new(ConfigDocument::new(version, json)))
+            let make = {
+                let (metadata, name, this_node) = (Arc::clone(metadata), name.clone(), this_node.clone());
+                move || {
+                    let json = cluster::config::bucket_config(&metadata, &name, &this_node)?;
+                    Some(Arc::new(ConfigDocument::new(version, json)))
+                }
+            };
+            let maps = match former_of(name, &bucket.uuid) {
+                Some(entry) => BucketMaps::holding_back(&entry.maps, make),
+                None => BucketMaps::new(make()?, Arc::clone(&info.vbs)),
             };
             let entry = BucketEntry {
                 name: name.as_str().into(),
                 uuid: bucket.uuid.clone(),
                 engine: Arc::clone(&bucket.engine),
-                config: former_of(name, &bucket.uuid).or_else(made)?,
+                maps,
                 legacy: info.legacy.clone(),
                 flush_enabled: info.flush_enabled,
                 meter: Arc::clone(&bucket.meter),

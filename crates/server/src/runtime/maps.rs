@@ -3,7 +3,9 @@
 //! A rebalance changes the map dozens of times a second, and an SDK reads each map it hears of, all of it, on every connection
 //! that tells it: told of forty a second, Java's two event loops did nothing else for seconds, and plain writes ran into their
 //! timeouts. So maps of one rebalance wait for one another. A client that goes by a map a moment old asks a node that gave the
-//! vBucket away, and is refused there until the next map says where it is.
+//! vBucket away, and is sent on with the newest, as is whoever asks for a map ([`crate::BucketMaps`]): the pause of a handover
+//! (`cluster::orchestrator`) gets no longer by what is held back here for those who go on asking. That is one map for one
+//! vBucket that moved, on one connection, where an SDK is told of each on all.
 //!
 //! What happens outside of a rebalance waits for nothing, nor do the first map of one and its last. Within one everything waits, a
 //! failover too.

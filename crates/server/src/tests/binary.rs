@@ -255,6 +255,45 @@ fn a_newer_map_is_pushed_to_those_who_asked_for_it() {
 }
 
 #[test]
+fn whoever_asks_for_what_has_moved_gets_the_map_that_nobody_is_told_of_yet() {
+    let mut node = Node::new();
+    let [mut asking, mut waiting] = [(); 2].map(|()| {
+        let mut wire = node.connect(ListenerKind::Kv);
+        let told = Feature::ClustermapChangeNotification;
+        wire.hello(&[Feature::Json, Feature::Duplex, told, Feature::DedupeNotMyVbucketMap]);
+        assert!(wire.ask(&Request::new(Opcode::GetClusterConfig)).text().starts_with('{'));
+        wire
+    });
+    let mut old = node.connect(ListenerKind::Kv);
+    node.holds_back = true;
+    node.give_half_to("default", "127.0.0.1:11210".parse().unwrap());
+    node.switch("default", VbId(2), false);
+    let [moved, moving] = [1, 2].map(|vb| Request { vbucket: VbId(vb), ..get(KEY) });
+    let newest = format!("\"rev\":{},", node.version().rev);
+    assert!(asking.feed(b"").is_empty() && waiting.feed(b"").is_empty());
+
+    let refused = waiting.ask(&moving);
+    assert_eq!((refused.status, refused.value.len()), (Status::NotMyVbucket, 0), "there is no news of it");
+    assert!(!old.ask(&moving).text().contains(&newest));
+    let refused = asking.ask(&moved);
+    assert_eq!(refused.status, Status::NotMyVbucket);
+    assert!(refused.text().contains(&newest), "{}", refused.text());
+    assert!(asking.ask(&moved).value.is_empty(), "once");
+    assert!(asking.ask(&moving).value.is_empty() && asking.feed(b"").is_empty(), "nothing older");
+    assert!(old.ask(&moved).text().contains(&newest));
+    assert!(old.ask(&moving).text().contains(&newest), "nothing older");
+    let asked = node.connect(ListenerKind::Kv).ask(&Request::new(Opcode::GetClusterConfig));
+    assert!(asked.text().contains(&newest));
+
+    node.holds_back = false;
+    node.apply(&Command::SetClusterName("told".into()));
+    let newest = format!("\"rev\":{},", node.version().rev);
+    for wire in [&mut asking, &mut waiting] {
+        assert!(replies(&wire.feed(b"")).remove(0).text().contains(&newest));
+    }
+}
+
+#[test]
 fn collections_are_found_by_name_used_by_id_and_gone_when_dropped() {
     let mut node = Node::new();
     let mut wire = modern(&node);

@@ -21,8 +21,8 @@ use protocol::{
 
 use super::tls::certificate;
 use crate::{
-    AuditEvent, BucketEntry, BucketMeter, ConfigDocument, ConfigVersion, ListenerKind, Shared, Snapshot,
-    Wakes, WorkerOptions, Workers,
+    AuditEvent, BucketEntry, BucketMaps, BucketMeter, ConfigDocument, ConfigVersion, ListenerKind, Shared,
+    Snapshot, Wakes, WorkerOptions, Workers,
     connection::{After, Connection},
     context::Context,
     helper::Helper,
@@ -63,6 +63,8 @@ pub(super) struct Node {
     buckets: HashMap<String, (Arc<Bucket>, Arc<BucketMeter>)>,
     /// Where the persistent bucket is.
     directory: Option<tempfile::TempDir>,
+    /// Clients are not told of new maps for now.
+    pub(super) holds_back: bool,
 }
 
 impl Node {
@@ -75,8 +77,8 @@ impl Node {
         let snapshot = Snapshot::new(Arc::new(metadata.clone()), HashMap::new(), None);
         let log = Arc::clone(&audit);
         let shared = Shared::new(snapshot, move |event| log.lock().unwrap().push(event)).unwrap();
-        let mut node =
-            Self { shared, audit, bell: Arc::default(), metadata, buckets: HashMap::new(), directory: None };
+        let (bell, buckets) = Default::default();
+        let mut node = Self { shared, audit, bell, metadata, buckets, directory: None, holds_back: false };
         let admin = Admin { name: "Administrator".into(), credentials: credentials("password") };
         node.apply(&Command::Initialize(Initialize {
             admin,
@@ -215,7 +217,7 @@ impl Node {
         let uuid = |state: &Metadata, name: &str| state.buckets.get(name).map(|info| info.uuid.clone());
         self.buckets.retain(|name, _| uuid(&self.metadata, name) == uuid(&before, name));
         let mut entries = HashMap::new();
-        let version = self.version();
+        let (version, former) = (self.version(), self.shared.snapshot());
         for (name, info) in &self.metadata.buckets {
             let (engine, meter) = self.buckets.entry(name.clone()).or_insert_with(|| {
                 let mut options = BucketOptions::new(name, info.ram_quota_mb << 20);
@@ -235,11 +237,16 @@ impl Node {
             });
             engine.set_manifest(Arc::new(info.manifest.clone()), self.shared.now());
             let json = config::bucket_config(&self.metadata, name, NODE).unwrap();
+            let map = Arc::new(ConfigDocument::new(version, json));
+            let maps = match former.buckets.get(name).filter(|_| self.holds_back) {
+                Some(former) => BucketMaps::holding_back(&former.maps, || Some(map)),
+                None => BucketMaps::new(map, Arc::clone(&info.vbs)),
+            };
             let entry = BucketEntry {
                 name: name.as_str().into(),
                 uuid: info.uuid.clone(),
                 engine: Arc::clone(engine),
-                config: Arc::new(ConfigDocument::new(version, json)),
+                maps,
                 legacy: info.legacy.clone(),
                 flush_enabled: info.flush_enabled,
                 meter: Arc::clone(meter),
