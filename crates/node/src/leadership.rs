@@ -1,8 +1,8 @@
 //! What the node that leads does for all of them: it hears their reports and says what to propose next
 //! ([`cluster::orchestrator`]).
 //!
-//! What is known is lost with the leadership, and wherever this process was held up for long: who leads next, or goes on,
-//! finds the rest of the plan in the metadata, and counts everybody's silence anew. Times are milliseconds of a clock that
+//! What is known is lost with the leadership, and nearly all of it wherever this process was held up for long: who leads next, or
+//! goes on, finds the rest of the plan in the metadata, and counts everybody's silence anew. Times are milliseconds of a clock that
 //! does not jump.
 
 use std::collections::BTreeMap;
@@ -32,10 +32,11 @@ impl Leadership {
             self.orchestrator = None;
             return Vec::new();
         }
-        if now.saturating_sub(self.looked_at) > HELD_UP_MILLIS {
-            self.orchestrator = None;
+        let is_held_up = now.saturating_sub(self.looked_at) > HELD_UP_MILLIS;
+        if is_held_up {
+            self.orchestrator = self.orchestrator.take().map(Orchestrator::begun_anew);
         }
-        if self.orchestrator.is_none() {
+        if is_held_up || self.orchestrator.is_none() {
             self.awaited.clear();
         }
         self.awaited.retain(|id, _| metadata.node_by_id(*id).is_some());

@@ -24,6 +24,7 @@ const UNHEARD_MS: u64 = 700;
 pub(super) struct Lags {
     vbs: BTreeMap<BucketUuid, BTreeMap<VbId, OfTerm>>,
     links: BTreeMap<(NodeId, NodeId), Link>,
+    looked_ms: u64,
 }
 
 /// Streams belong to a term, and begin anew with the next.
@@ -52,6 +53,7 @@ impl Lags {
     /// Takes note of what has been heard.
     pub(super) fn look(&mut self, meta: &Metadata, heard: &Heard, now_ms: u64) {
         let mut before = std::mem::take(self).vbs;
+        self.looked_ms = now_ms;
         for bucket in meta.buckets.values() {
             let Some(targets) = &bucket.target else { continue };
             let mut known = before.remove(&bucket.uuid).unwrap_or_default();
@@ -73,6 +75,11 @@ impl Lags {
             self.vbs.insert(bucket.uuid.clone(), looked);
         }
         self.links.values_mut().for_each(|link| link.0.sort_unstable());
+    }
+
+    /// When it was looked last.
+    pub(super) fn looked_ms(&self) -> u64 {
+        self.looked_ms
     }
 
     pub(super) fn of(&self, bucket: &BucketUuid, vb: VbId, now_ms: u64) -> Option<Behind> {

@@ -2,8 +2,8 @@
 //! next commands.
 //!
 //! Nothing that matters is kept here. Whoever leads next begins with an empty one and goes on, because every decision
-//! follows from metadata and reports alone; what is remembered only measures time (silence, rates) or is asked again
-//! (how far the active copy had got when a chain changed). Proposals may be lost or made twice.
+//! follows from metadata and reports alone; what is remembered only measures time (silence, rates, what was tried in vain
+//! a moment ago) or is asked again (how far the active copy had got when a chain changed). Proposals may be lost or made twice.
 //!
 //! `now_ms` is Unix milliseconds of a clock that does not jump.
 
@@ -26,7 +26,7 @@ use self::{budget::Budget, heard::Heard, lag::Lags, progress::Tracker, vb::Scene
 use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};
 
 /// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause. Where one of both ends
-/// has been started anew since, that may well have been why, and the next try is another one.
+/// has been started anew since, that may well have been why, and the next try is a first one.
 const COOLING_MS: u64 = 30_000;
 /// How long nodes that leave stay after everything has left them: requests that were sent by the map before are still told
 /// where to go.
@@ -39,8 +39,8 @@ pub struct Orchestrator {
     notes: Notes,
     lags: Lags,
     tracker: Tracker,
-    /// vBuckets that are left alone.
-    cooling: BTreeMap<(BucketUuid, VbId), Cooling>,
+    /// Handovers that were given up, as long as they are wanted still, or are not to be tried again yet.
+    given_up: BTreeMap<(BucketUuid, VbId), GivenUp>,
     /// Since when everything is where the rebalance under way wants it.
     at_target_since_ms: Option<u64>,
 }
@@ -63,23 +63,35 @@ struct Note {
 }
 
 /// Both ends of a handover, and what had been heard of them when it was first seen: in which of their lives the bucket was
-/// open there.
+/// open there. A leader that had just begun had heard nothing.
 type Ends = [(NodeId, Option<u64>); 2];
 
-/// Why a vBucket is left alone.
+/// Handovers of a vBucket that were given up.
 #[derive(Debug)]
-struct Cooling {
+struct GivenUp {
+    /// How many, one after the other.
+    times: u32,
+    /// The term that the last one was in; the next one is in a later one.
+    term: u64,
+    /// How long the vBucket is left alone.
     until_ms: u64,
-    /// Of the handover that was given up; not known to a leader that had just begun.
+    /// Of the last one.
     ends: Option<Ends>,
 }
 
-impl Cooling {
-    fn is_over(&self, bucket: &BucketUuid, heard: &Heard, now_ms: u64) -> bool {
+impl GivenUp {
+    /// Whether it tells something of the next try still.
+    fn counts(&self, meta: &Metadata, bucket: &BucketUuid, vb: VbId, heard: &Heard, now_ms: u64) -> bool {
         let is_new = |&(node, before): &(NodeId, Option<u64>)| {
-            heard.life(node, bucket).is_some_and(|life| Some(life) != before)
+            before.is_some() && heard.life(node, bucket).is_some_and(|life| Some(life) != before)
         };
-        now_ms >= self.until_ms || self.ends.iter().flatten().any(is_new)
+        let is_wanted = || {
+            let (_, bucket) = meta.bucket_by_uuid(bucket)?;
+            let at = usize::from(vb.get());
+            let target = bucket.target.as_ref()?.get(at)?;
+            Some(bucket.vbs.get(at)?.active() != target.first().copied())
+        };
+        !self.ends.iter().flatten().any(is_new) && (now_ms < self.until_ms || is_wanted() == Some(true))
     }
 }
 
@@ -88,6 +100,12 @@ impl Orchestrator {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// This one after it was held up: it has to hear of everybody again, but not to try again what was given up a moment ago.
+    #[must_use]
+    pub fn begun_anew(self) -> Self {
+        Self { given_up: self.given_up, ..Self::default() }
     }
 
     /// Takes note of what a node says about itself; returns whether it is one of the cluster's.
@@ -106,12 +124,11 @@ impl Orchestrator {
         self.lags.look(meta, &self.heard, now_ms);
         self.tracker.observe(meta, &self.heard, now_ms);
         let mut commands = Vec::new();
-        self.cooling.retain(|(bucket, _), cooling| !cooling.is_over(bucket, &self.heard, now_ms));
+        self.given_up
+            .retain(|(bucket, vb), given_up| given_up.counts(meta, bucket, *vb, &self.heard, now_ms));
         let changes = self.changes(meta, now_ms);
         for change in changes.iter().filter(|change| change.step == VbStep::CancelHandover) {
-            let ends = self.note(&change.bucket, change.vb).and_then(|note| note.handover);
-            let cooling = Cooling { until_ms: now_ms + COOLING_MS, ends };
-            self.cooling.insert((change.bucket.clone(), change.vb), cooling);
+            self.give_up(change, now_ms);
         }
         if !changes.is_empty() {
             commands.push(Command::ChangeVbs(changes));
@@ -120,6 +137,15 @@ impl Orchestrator {
         commands.extend(self.finish(meta, now_ms));
         commands.extend(self.forget(meta, now_ms));
         commands
+    }
+
+    /// Takes note of a handover that is given up, once however often that has to be proposed.
+    fn give_up(&mut self, change: &VbChange, now_ms: u64) {
+        let ends = self.note(&change.bucket, change.vb).and_then(|note| note.handover);
+        let key = (change.bucket.clone(), change.vb);
+        let before = self.given_up.get(&key);
+        let times = before.map_or(1, |before| before.times + u32::from(before.term != change.term));
+        self.given_up.insert(key, GivenUp { times, term: change.term, until_ms: now_ms + COOLING_MS, ends });
     }
 
     /// Nodes that have left, and have nothing to do with anything any more.
@@ -178,8 +204,10 @@ impl Orchestrator {
                     _ => None,
                 };
                 let term = plan.term;
-                // As it was when it was proposed.
-                let patience_ms = vb::patience_ms(self.lags.of(&bucket.uuid, vb, now_ms));
+                let tries = self.given_up(&bucket.uuid, vb).map_or(0, |given_up| given_up.times);
+                // As it was when it was proposed, which was at the last look.
+                let behind = self.lags.of(&bucket.uuid, vb, self.lags.looked_ms());
+                let patience_ms = vb::patience_ms(behind, tries);
                 let new = Note { term, handover, since_ms: now_ms, patience_ms, floor: None };
                 let same = |note: &Note| note.term == term && note.handover.is_some() == handover.is_some();
                 let mut note = before.get(&vb).copied().filter(same).unwrap_or(new);
@@ -201,7 +229,7 @@ impl Orchestrator {
         for (bucket, vb, plan, target) in self.in_order(meta) {
             let (note, behind) = (self.note(&bucket.uuid, vb), self.lags.of(&bucket.uuid, vb, now_ms));
             let is_cooling =
-                !self.cooling.is_empty() && self.cooling.contains_key(&(bucket.uuid.clone(), vb));
+                self.given_up(&bucket.uuid, vb).is_some_and(|given_up| now_ms < given_up.until_ms);
             let heard = &self.heard;
             let scene = Scene { meta, heard, bucket, vb, plan, target, note, behind, is_cooling, now_ms };
             if let Some(step) = scene.next_step(&mut budget) {
@@ -209,6 +237,11 @@ impl Orchestrator {
             }
         }
         changes
+    }
+
+    fn given_up(&self, bucket: &BucketUuid, vb: VbId) -> Option<&GivenUp> {
+        // Hardly ever is there any.
+        if self.given_up.is_empty() { None } else { self.given_up.get(&(bucket.clone(), vb)) }
     }
 
     fn note(&self, bucket: &BucketUuid, vb: VbId) -> Option<&Note> {

@@ -1,5 +1,24 @@
 //! What is to be done about one vBucket next: at most one step, which follows from its plan, its target and what nodes
 //! say of their copies.
+//!
+//! # How long nobody serves a vBucket
+//!
+//! SDKs give a plain operation two and a half seconds by default. Sent on ("not my vBucket") they wait 1, 10, 50, 100, 500 and then
+//! 1000 ms, so the last tries that count are 661 and 1661 ms after the first. By the latter somebody has to serve, the next active
+//! copy or the former one again, and the client has to know who. What that goes by, from when the former one is to hand over:
+//!
+//! | At most | What takes it |
+//! |---|---|
+//! | 1000 ms | [`HANDOVER_PATIENCE_MS`]: the former one hears of it, drains, is sealed and says so; the others get the rest and say so. Plain operations wait from the seal on only; durable writes wait while it drains too, and are given 10 s by SDKs |
+//! | 50 ms | the leader finds that the time is up (`runtime::orchestration`); of reports it hears at once |
+//! | two commits | the outcome is agreed on, behind one other command that is under way |
+//! | a commit and a sync of the shard | the flusher lets whoever is to serve go first, and that begins a branch of the history |
+//! | 0 ms | whoever asks the former node learns with its answer who serves now |
+//! | 200 ms | whoever does not is told (`runtime::maps`), at the same time as the new one begins to serve |
+//!
+//! That leaves some 600 ms for what depends on disks and network. A handover that is given up costs as much, so the vBucket is left
+//! alone for long afterwards. If it took too long all the same, each next try is given twice the time: clients may notice
+//! that one, but a rebalance has to end.
 
 use std::cmp::Reverse;
 
@@ -21,11 +40,13 @@ const PROMPT_MS: u64 = 150;
 /// How long copies are given to get there, before the role goes there all the same: links may be no faster.
 const PROMPT_PATIENCE_MS: u64 = 15_000;
 /// How long an active copy that is to hand over brings the durable writes to their end that are in progress, and takes no
-/// others, before it seals all the same.
+/// others, before it seals all the same. It leaves as much again of [`HANDOVER_PATIENCE_MS`].
 pub const DRAIN_PATIENCE_MS: u64 = 500;
-/// How long a vBucket may be without an active copy after that, for the sake of a handover: by default clients wait two and a half
-/// seconds in all. Where the copies are known to be further behind it may be longer, as it could never go there otherwise.
-const HANDOVER_PATIENCE_MS: u64 = 1_500;
+/// How long a handover may take, from when it is agreed on until the next active copy is known to have everything. See the
+/// module.
+const HANDOVER_PATIENCE_MS: u64 = 1_000;
+const _: () = assert!(2 * DRAIN_PATIENCE_MS <= HANDOVER_PATIENCE_MS);
+/// The same where the copies are known to be further behind, as it could never go there otherwise; and where it was tried often.
 const SLOW_HANDOVER_PATIENCE_MS: u64 = 5_000;
 /// How long a node is given to be in want of memory or disk no longer, before active roles go there all the same.
 const PRESSED_PATIENCE_MS: u64 = 30_000;
@@ -59,10 +80,15 @@ fn is_prompt(behind: Behind) -> bool {
     behind.millis.is_some_and(|millis| millis <= PROMPT_MS)
 }
 
-/// How long a handover to copies that are so far behind may take; whoever leads since may not know.
-pub(super) fn patience_ms(behind: Option<Behind>) -> u64 {
-    let is_prompt = behind.is_some_and(is_prompt);
-    DRAIN_PATIENCE_MS + if is_prompt { HANDOVER_PATIENCE_MS } else { SLOW_HANDOVER_PATIENCE_MS }
+/// How long a handover to copies that are so far behind may take, after so many that were given up. Whoever leads since does not
+/// know how far that is, and the vBucket may have been sealed for long: it is given no more than if they were close.
+pub(super) fn patience_ms(behind: Option<Behind>, given_up: u32) -> u64 {
+    if behind.is_some_and(|behind| !is_prompt(behind)) {
+        return SLOW_HANDOVER_PATIENCE_MS;
+    }
+    let doubled =
+        1_u64.checked_shl(given_up).map_or(u64::MAX, |times| HANDOVER_PATIENCE_MS.saturating_mul(times));
+    doubled.min(SLOW_HANDOVER_PATIENCE_MS)
 }
 
 /// Whether a copy serves clients by that plan.
@@ -286,5 +312,23 @@ impl Scene<'_> {
         let held =
             |node: &&NodeId| self.bucket.former.get(node).is_some_and(|vbs| vbs.contains(&self.vb.get()));
         target.iter().find(held).or(target.first()).map(|&node| VbStep::Revive(node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handover_is_given_little_time_unless_it_cannot_do_with_that() {
+        let behind = |millis| Some(Behind { millis, watched_ms: PROMPT_PATIENCE_MS });
+        let prompt = behind(Some(PROMPT_MS));
+        assert_eq!(patience_ms(prompt, 0), HANDOVER_PATIENCE_MS);
+        assert_eq!(patience_ms(None, 0), HANDOVER_PATIENCE_MS, "whoever leads since");
+        for slow in [behind(Some(PROMPT_MS + 1)), behind(None)] {
+            assert_eq!(patience_ms(slow, 0), SLOW_HANDOVER_PATIENCE_MS);
+        }
+        let tries = [1, 2, 3, 64].map(|times| patience_ms(prompt, times));
+        assert_eq!(tries, [2_000, 4_000, SLOW_HANDOVER_PATIENCE_MS, SLOW_HANDOVER_PATIENCE_MS]);
     }
 }

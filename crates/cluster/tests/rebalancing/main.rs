@@ -9,11 +9,14 @@ mod fake_node;
 mod rng;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
 
-use base::NodeId;
+use base::{NodeId, VbRole};
 use settee_cluster::{Command, Pressure, VbPlan};
-use world::{TICK_MS, World};
+use world::{ELECTION_MS, TICK_MS, World};
 
 /// Seeds that every run of the tests goes through.
 const SEEDS: u64 = 40;
@@ -251,6 +254,73 @@ fn a_node_that_was_only_out_of_reach_is_left_alone_for_a_while() {
     (0..AT_ONCE_MS / TICK_MS).for_each(|_| world.tick());
     assert!(world.meta().rebalance.is_some(), "every try costs clients a pause");
     world.settle(60_000);
+}
+
+/// How long a handover may take the first time, with what it takes here to agree on its end.
+const FIRST_TRY_MS: u64 = 1_000 + 3 * TICK_MS;
+/// How long a vBucket is left alone then.
+const LEFT_ALONE_MS: u64 = 30_000;
+
+/// Has handovers to a node given up that is out of reach for a moment, with something else happening after so long: nobody is
+/// without an active copy for longer than `most_ms`, and none of them is tried again soon.
+fn are_given_up_once(mut world: World, new: NodeId, most_ms: u64, happens: (u64, fn(&mut World))) {
+    let began_ms = world.now_ms;
+    world.nodes.get_mut(&new).unwrap().paused_until_ms = began_ms + 2_500;
+    let (mut begun, mut given_up) = (BTreeMap::new(), BTreeMap::new());
+    while world.now_ms < began_ms + LEFT_ALONE_MS {
+        if world.now_ms == began_ms + happens.0 {
+            happens.1(&mut world);
+        }
+        let on_their_way = world.on_their_way_to(new);
+        for copy in &on_their_way {
+            let since_ms = *begun.entry(copy.clone()).or_insert(world.now_ms);
+            assert!(!given_up.contains_key(copy), "{copy:?} is not left alone");
+            assert!(world.now_ms - since_ms <= most_ms, "nobody serves {copy:?} for long");
+        }
+        for copy in begun.keys().filter(|copy| !on_their_way.contains(*copy)) {
+            if world.active_of(copy) != Some(new) {
+                given_up.entry(copy.clone()).or_insert(world.now_ms);
+            }
+        }
+        for (copy, _) in given_up.iter().filter(|(_, at_ms)| world.now_ms >= **at_ms + 2 * TICK_MS) {
+            let active = world.active_of(copy).unwrap();
+            assert_eq!(world.nodes[&active].copies[copy].role, VbRole::Active, "{copy:?} on {active}");
+        }
+        world.tick();
+    }
+    assert!(!given_up.is_empty());
+    world.settle(60_000);
+}
+
+#[test]
+fn a_handover_that_is_given_up_is_so_soon_and_not_tried_again_for_long() {
+    let (world, new) = one_is_handed_over_to();
+    are_given_up_once(world, new, FIRST_TRY_MS, (5_000, World::hold_leader_up));
+}
+
+#[test]
+fn whoever_leads_since_gives_a_handover_no_more_time_nor_tries_it_again() {
+    let (world, new) = one_is_handed_over_to();
+    are_given_up_once(world, new, ELECTION_MS + FIRST_TRY_MS, (0, World::change_leader));
+}
+
+#[test]
+fn handovers_that_take_too_long_again_and_again_are_given_more_time() {
+    let (mut world, new) = one_is_handed_over_to();
+    let (began, mut before, mut given_up) = (world.now_ms, BTreeSet::new(), 0);
+    while world.meta().rebalance.is_some() {
+        let on_their_way = world.on_their_way_to(new);
+        if !on_their_way.is_subset(&before) {
+            world.nodes.get_mut(&new).unwrap().paused_until_ms = world.now_ms + 1_500;
+        }
+        let ended = before.difference(&on_their_way);
+        given_up += ended.filter(|copy| world.active_of(copy) != Some(new)).count();
+        before = on_their_way;
+        world.tick();
+        assert!(world.now_ms < began + 600_000, "it comes to an end");
+    }
+    assert!(given_up > 0);
+    assert!(world.active_on(new).0 > 0);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::{
 pub(crate) const TICK_MS: u64 = 50;
 /// Nodes report when they have something to say, which is all the time.
 const REPORT_MS: u64 = 100;
-const ELECTION_MS: u64 = 1_000;
+pub(crate) const ELECTION_MS: u64 = 1_000;
 
 pub(crate) struct World {
     pub(crate) now_ms: u64,
@@ -216,6 +216,11 @@ impl World {
         self.leader = None;
         self.proposals.clear();
         self.leaderless_since_ms = self.now_ms;
+    }
+
+    /// Whoever leads has not been able to look for so long that it does not know who is there.
+    pub(crate) fn hold_leader_up(&mut self) {
+        self.leader = self.leader.take().map(|(id, orchestrator)| (id, orchestrator.begun_anew()));
     }
 
     fn learn_and_act(&mut self) {
@@ -642,6 +647,22 @@ impl World {
         let plans = || meta.buckets.values().flat_map(|bucket| bucket.vbs.iter());
         let is_coming = |plan: &&VbPlan| matches!(plan.phase, VbPhase::Handover { to, .. } if to == node);
         (plans().filter(|plan| plan.active() == Some(node)).count(), plans().filter(is_coming).count())
+    }
+
+    /// vBuckets that are being handed over to a node.
+    pub(crate) fn on_their_way_to(&self, node: NodeId) -> BTreeSet<CopyId> {
+        let meta = self.meta();
+        let is_coming = |plan: &VbPlan| matches!(plan.phase, VbPhase::Handover { to, .. } if to == node);
+        let of = |bucket: &BucketInfo| -> Vec<CopyId> {
+            let coming = (0..).zip(bucket.vbs.iter()).filter(|(_, plan)| is_coming(plan));
+            coming.map(|(vb, _)| (bucket.uuid.clone(), VbId(vb))).collect()
+        };
+        meta.buckets.values().flat_map(of).collect()
+    }
+
+    /// Who is to serve a vBucket.
+    pub(crate) fn active_of(&self, copy: &CopyId) -> Option<NodeId> {
+        self.plan(copy)?.active()
     }
 
     pub(crate) fn progress(&self) -> Option<settee_cluster::RebalanceProgress> {

@@ -24,6 +24,8 @@ use crate::lease;
 
 /// Between two looks when nobody reports anything.
 const IDLE: Duration = Duration::from_millis(250);
+/// The same while vBuckets move: of one that nobody serves it is seen at once that its time is up.
+const MOVING: Duration = Duration::from_millis(50);
 /// Between two looks at least.
 const AT_MOST: Duration = Duration::from_millis(10);
 /// The question by which nodes report.
@@ -54,10 +56,11 @@ impl Orchestration {
     /// Orchestrates while this node leads, until `ended`.
     pub(super) async fn run(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
         while let Some(control) = self.control.upgrade() {
+            let pause = if control.metadata().rebalance.is_some() { MOVING } else { IDLE };
             tokio::select! {
                 // An error means that the sender is gone: the node stops as well.
                 _ = ended.wait_for(|stop| *stop) => return,
-                _ = time::timeout(IDLE, self.reported.notified()) => {}
+                _ = time::timeout(pause, self.reported.notified()) => {}
             }
             for command in self.look(&control) {
                 if let Err(error) = control.propose(command).await {
