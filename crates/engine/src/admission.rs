@@ -186,6 +186,11 @@ impl Bucket {
         self.gatekeeper.is_paced.load(Ordering::Relaxed)
     }
 
+    /// Whether mutations wait to be admitted.
+    pub(crate) fn are_writers_waiting(&self) -> bool {
+        self.is_paced() && self.gatekeeper.pacer.lock().pacer.waiting() > 0
+    }
+
     /// A mutation of about so many bytes asks to be executed.
     pub fn ask(&self, waiter: Waiter, bytes: u64, now: Now) -> Admission {
         let allowed = (self.settings.quota_bytes() / WAITING_SHARE).min(WAITING_BYTES_MAX);

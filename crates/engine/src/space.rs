@@ -72,6 +72,19 @@ impl Bucket {
             (worst.max(here), reclaimed + space.reclaimed)
         })
     }
+
+    /// How much somebody waits for space to be reclaimed: zero while nobody does, whatever there is to gain; one where writers
+    /// are held back at the limit, or the disk itself is short of space.
+    #[must_use]
+    pub fn space_wanted(&self) -> f64 {
+        if self.is_short_of_space() {
+            1.0
+        } else if self.are_writers_waiting() {
+            self.space().0.clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
+    }
 }
 
 #[cfg(test)]

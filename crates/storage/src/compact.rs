@@ -11,6 +11,9 @@
 //! 7. A manifest without the inputs, and with the purge seqnos, is synced.
 //! 8. Then the inputs leave the set and lose their names.
 //!
+//! A thread that stands back at the disk ([`crate::stand_back`]) does so for all of it but what happens under locks that commits and
+//! syncs take.
+//!
 //! A step works in slices (`effort`) and may be given up between two of them. One that is, or fails, before 6 removes its
 //! outputs and leaves no trace. Only synced segments are read. A damaged
 //! victim is quarantined: nobody knows what was lost in it. Readers that still hold an input keep it readable.
@@ -34,6 +37,7 @@ use crate::{
     counters::count,
     error::StoreError,
     format::{UNIT, padded},
+    fs::in_line,
     key_index,
     log::Core,
     segment::Segment,
@@ -97,10 +101,12 @@ pub(crate) fn step(
     // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what
     // was gained beyond that is for deletions, and only what is left then for everything else.
     let needed = victims::largest_output(core);
-    if core.compaction_reserve.claim_what_is(needed) && core.reserve.restore() {
-        core.reserve.note_full(false);
-        core.compaction_reserve.grow(needed);
-    }
+    in_line(|| {
+        if core.compaction_reserve.claim_what_is(needed) && core.reserve.restore() {
+            core.reserve.note_full(false);
+            core.compaction_reserve.grow(needed);
+        }
+    });
     match outcome {
         Err(StoreError::Stopped) => Ok(CompactReport { more: true, ..CompactReport::default() }),
         outcome => outcome,
@@ -207,10 +213,12 @@ fn recount(inputs: &[Arc<Segment>], kept: &[Kept]) {
 /// Takes segments out of the store: first a synced manifest without them, with it the set, then the files.
 fn retire(core: &Core, segments: &[Arc<Segment>], report: &mut CompactReport) -> Result<(), StoreError> {
     let ids: Vec<u32> = segments.iter().map(|segment| segment.id).collect();
-    // Order matters: a file must not go while a manifest that survives a crash still needs it.
-    match core.write_manifest(&ids) {
+    // Order matters: a file must not go while a manifest that survives a crash still needs it. Its locks are those of whoever
+    // syncs or sets states.
+    let write = || in_line(|| core.write_manifest(&ids));
+    match write() {
         // What is going to be freed is more.
-        Err(StoreError::NoSpace) if core.compaction_reserve.release() => core.write_manifest(&ids)?,
+        Err(StoreError::NoSpace) if core.compaction_reserve.release() => write()?,
         written => written?,
     }
     for segment in segments {

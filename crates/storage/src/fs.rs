@@ -7,6 +7,7 @@
 mod budget;
 mod fault;
 mod real;
+mod standing_back;
 mod throttled;
 
 use std::{io, path::Path};
@@ -14,6 +15,8 @@ use std::{io, path::Path};
 pub use budget::{DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse};
 pub use fault::FaultFs;
 pub use real::RealFs;
+pub(crate) use standing_back::in_line;
+pub use standing_back::{stand_back, stand_in_line};
 pub use throttled::ThrottledFs;
 
 /// Room on the disk of a directory.

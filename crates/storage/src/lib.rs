@@ -47,6 +47,6 @@ pub use api::{
 pub use error::StoreError;
 pub use fs::{
     DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultFs, Fs, FsFile, LockGuard, RealFs, Space,
-    ThrottledFs,
+    ThrottledFs, stand_back, stand_in_line,
 };
 pub use log::{Options, SegmentLog, open};

@@ -8,6 +8,10 @@
 //! way to others that want the processor. (It is not put off until the bound is near: what is put off comes all at
 //! once then, with all of the time. See `docs/decisions/2026-11-21-compaction-by-shares.md`.)
 //!
+//! On a throttled disk it stands back ([`storage::stand_back`]): it has what those leave who wait for documents, flush or warm
+//! up, and a sixteenth in any case, so that space comes back however hard others work the disk. While writers are held back for
+//! the sake of space it is the more the nearer that is to its limit, up to half.
+//!
 //! Nothing waits for it: commits and syncs have other locks, outputs are synced in small pieces, and what is going to wait
 //! for a step's end (emptying or dropping a bucket, stopping the node) makes it give up.
 
@@ -42,6 +46,9 @@ const RATIO_BOUND: f64 = 2.0;
 const SHARE_MIN: f64 = 0.1;
 /// The share of what a user asked for.
 const SHARE_ASKED: f64 = 0.5;
+/// What it has of a throttled disk in any case, while nobody waits for space and where most is wanted.
+const DISK_SHARE_MIN: f64 = 1.0 / 16.0;
+const DISK_SHARE_MAX: f64 = 0.5;
 
 /// `buckets` lists what is open at the moment; it is asked before every round.
 pub(super) fn start(
@@ -54,7 +61,7 @@ pub(super) fn start(
             let buckets: Vec<Arc<Bucket>> = buckets().into_iter().map(|(bucket, _)| bucket).collect();
             let mut more = false;
             for bucket in &buckets {
-                more |= round(bucket, &shared, &|| share_of(&buckets), duty);
+                more |= round(bucket, &shared, &|| shares_of(&buckets), duty);
             }
             drop(buckets);
             if !more {
@@ -65,14 +72,14 @@ pub(super) fn start(
 }
 
 /// One step per shard. Whether there is more to do.
-fn round(bucket: &Bucket, shared: &Shared, share: &(dyn Fn() -> f64 + Sync), duty: &Duty) -> bool {
+fn round(bucket: &Bucket, shared: &Shared, shares: &(dyn Fn() -> Shares + Sync), duty: &Duty) -> bool {
     if !bucket.is_warm() {
         // Liveness is only known once every key is in memory.
         return false;
     }
     let mut more = false;
     for shard in 0..bucket.shards() {
-        let rests = Rests::new(share);
+        let rests = Rests::new(shares);
         let pace = || rests.rest() && !duty.is_over() && !bucket.is_closed();
         match bucket.compact_paced(shard, shared.now(), &pace) {
             Ok(report) => more |= report.more,
@@ -87,7 +94,8 @@ fn round(bucket: &Bucket, shared: &Shared, share: &(dyn Fn() -> f64 + Sync), dut
 /// Compacts a bucket because a user asked: step after step until nothing is left that is worth rewriting, or as much was
 /// read as there was at the start: under a steady load there is always something more.
 pub(super) fn compact_whole(bucket: &Bucket, shared: &Shared) {
-    let rests = Rests::new(&|| SHARE_ASKED);
+    let shares = || Shares { time: SHARE_ASKED, disk: disk_share(bucket.space_wanted()) };
+    let rests = Rests::new(&shares);
     let pace = || rests.rest() && !bucket.is_closed();
     for shard in 0..bucket.shards() {
         let mut bytes_left = bucket.stats().disk_bytes;
@@ -104,37 +112,63 @@ pub(super) fn compact_whole(bucket: &Bucket, shared: &Shared) {
     }
 }
 
-/// Time worked and rested in turns.
+/// What it may take.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    /// Of its thread's time.
+    time: f64,
+    /// Of a throttled disk, however much others want of it.
+    disk: f64,
+}
+
+/// Time worked and rested in turns, standing back at the disk, by the thread that made it.
 struct Rests<'a> {
-    share: &'a (dyn Fn() -> f64 + Sync),
+    shares: &'a (dyn Fn() -> Shares + Sync),
     slice: Mutex<Slice>,
 }
 
 struct Slice {
     began: Instant,
-    share: f64,
-    share_as_of: Instant,
+    shares: Shares,
+    shares_as_of: Instant,
+}
+
+impl Drop for Rests<'_> {
+    fn drop(&mut self) {
+        storage::stand_in_line();
+    }
 }
 
 impl<'a> Rests<'a> {
-    fn new(share: &'a (dyn Fn() -> f64 + Sync)) -> Self {
-        let now = Instant::now();
-        Self { share, slice: Mutex::new(Slice { began: now, share: share(), share_as_of: now }) }
+    fn new(shares: &'a (dyn Fn() -> Shares + Sync)) -> Self {
+        let (now, current) = (Instant::now(), shares());
+        storage::stand_back(current.disk);
+        Self { shares, slice: Mutex::new(Slice { began: now, shares: current, shares_as_of: now }) }
     }
 
     /// A slice has been worked: rests for what it earned. Always true.
     fn rest(&self) -> bool {
         let mut slice = self.slice.lock();
-        if slice.share_as_of.elapsed() >= SHARE_EVERY {
-            (slice.share, slice.share_as_of) = ((self.share)(), Instant::now());
+        if slice.shares_as_of.elapsed() >= SHARE_EVERY {
+            (slice.shares, slice.shares_as_of) = ((self.shares)(), Instant::now());
+            storage::stand_back(slice.shares.disk);
         }
-        std::thread::park_timeout(rest_for(slice.began.elapsed(), slice.share).min(REST_MAX));
+        std::thread::park_timeout(rest_for(slice.began.elapsed(), slice.shares.time).min(REST_MAX));
         slice.began = Instant::now();
         true
     }
 }
 
-/// The share that the bucket takes which needs it most: all of them wait for the same thread.
+/// The shares that the bucket takes which needs them most: all of them wait for the same thread.
+fn shares_of(buckets: &[Arc<Bucket>]) -> Shares {
+    let wanted = buckets.iter().map(|bucket| bucket.space_wanted());
+    Shares { time: share_of(buckets), disk: disk_share(wanted.fold(0.0, f64::max)) }
+}
+
+fn disk_share(wanted: f64) -> f64 {
+    DISK_SHARE_MIN + (DISK_SHARE_MAX - DISK_SHARE_MIN) * wanted
+}
+
 fn share_of(buckets: &[Arc<Bucket>]) -> f64 {
     if buckets.iter().any(|bucket| bucket.is_short_of_space()) {
         return 1.0;
@@ -168,6 +202,12 @@ mod tests {
         assert!((share_at(1.9, true) - SHARE_MIN).abs() < 1e-9);
         assert!((0.4..0.7).contains(&share_at(1.95, true)), "there is no step in it");
         assert!((share_at(RATIO_BOUND, true) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn of_the_disk_it_has_a_little_in_any_case_and_half_where_writers_are_held_back_at_the_limit() {
+        assert!((disk_share(0.0) - 1.0 / 16.0).abs() < 1e-9 && (disk_share(1.0) - 0.5).abs() < 1e-9);
+        assert!((0.2..0.4).contains(&disk_share(0.5)), "there is no step in it");
     }
 
     #[test]

@@ -4,7 +4,10 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use crate::{api::Liveness, counters::count, error::StoreError, format::UNIT, log::Core, segment::Segment};
+use crate::{
+    api::Liveness, counters::count, error::StoreError, format::UNIT, fs::stand_in_line, log::Core,
+    segment::Segment,
+};
 
 /// Bytes read or written between two questions: well below a millisecond of a processor's time.
 const SLICE_BYTES: u64 = 128 << 10;
@@ -98,7 +101,12 @@ impl<'a> Effort<'a> {
         self.tell();
         // Somebody waits for the step's end, and may be a client.
         let is_awaited = || self.core.compaction_awaited.load(Ordering::Relaxed) > 0;
-        !is_awaited() && self.liveness.go_on(memory_bytes) && !is_awaited()
+        let goes_on = !is_awaited() && self.liveness.go_on(memory_bytes) && !is_awaited();
+        if !goes_on {
+            // Where it is too late for giving up the end shall at least come soon.
+            stand_in_line();
+        }
+        goes_on
     }
 }
 

@@ -11,6 +11,11 @@
 //!
 //! Unused budget is kept for [`BURST_NANOS`] only: it makes up for sleeping too long, it is no credit.
 //!
+//! Threads that stand back ([`super::stand_back`]) take no turns. They have what would be lost otherwise: a piece of theirs is
+//! moved when nobody else has wanted the disk for so long that the others' unused budget is whole, so that whoever comes next
+//! finds nearly all of it and does not wait. And they have a share of either rate in any case, however much others ask for: by
+//! then a piece of theirs stands in line as another lane's would. Whatever they wait for, no other lane waits for it with them.
+//!
 //! Time comes from a [`DiskClock`], so that tests and simulations may run faster than the clock on the wall. The page
 //! cache is not seen: a read that memory would serve is charged like any other.
 
@@ -20,6 +25,8 @@ use std::sync::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
+
+use super::standing_back;
 
 /// Bytes that one operation moves at most.
 const IO_BYTES: u64 = 256 << 10;
@@ -65,6 +72,8 @@ pub struct DiskBudget {
     iops: AtomicU64,
     /// When all that was asked for so far will have been moved.
     turns: Mutex<Turns>,
+    /// When whoever stands back has a piece in any case. Held by the one of them whose piece is next.
+    standing_back: Mutex<u64>,
     bytes: AtomicU64,
     operations: AtomicU64,
     waited_nanos: AtomicU64,
@@ -85,6 +94,7 @@ impl DiskBudget {
             bytes_per_sec: AtomicU64::new(limits.bytes_per_sec),
             iops: AtomicU64::new(limits.iops),
             turns: Mutex::default(),
+            standing_back: Mutex::default(),
             bytes: AtomicU64::new(0),
             operations: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),
@@ -123,7 +133,34 @@ impl DiskBudget {
             turns.operations = turns.operations.max(oldest).saturating_add(cost(operations, limits.iops));
             turns.bytes.max(turns.operations)
         };
-        let nanos = turn.saturating_sub(now);
+        self.sleep(turn.saturating_sub(now));
+    }
+
+    /// As [`DiskBudget::wait`], of a thread that stands back and has the share `least` in any case.
+    fn wait_behind(&self, bytes: u64, operations: u64, least: f64) {
+        let mut due = self.standing_back.lock();
+        let now = loop {
+            let now = self.clock.nanos();
+            let turns = self.turns.lock();
+            let unwanted = turns.bytes.max(turns.operations).saturating_add(BURST_NANOS);
+            drop(turns);
+            let early = unwanted.min(*due).saturating_sub(now);
+            if early == 0 {
+                break now;
+            }
+            self.sleep(early);
+        };
+        let limits = self.limits();
+        let cost = cost(bytes, limits.bytes_per_sec).max(cost(operations, limits.iops));
+        // From when it was due, which makes up for sleeping too long, or from now, if it was not: what was moved because nobody
+        // wanted the disk is not held against the share.
+        let from = (*due).clamp(now.saturating_sub(BURST_NANOS), now);
+        *due = from.saturating_add((cost as f64 / least) as u64);
+        self.wait(bytes, operations);
+        MutexGuard::unlock_fair(due);
+    }
+
+    fn sleep(&self, nanos: u64) {
         if nanos > 0 {
             self.waited_nanos.fetch_add(nanos, Relaxed);
             self.clock.sleep(nanos);
@@ -164,10 +201,15 @@ impl DiskLane {
         let (mut done, mut first) = (0, true);
         while first || done < bytes {
             let piece = (bytes - done).min(PIECE_BYTES);
-            let turn = self.turn.lock();
-            budget.wait(piece, u64::from(done % IO_BYTES == 0));
-            // Whoever has pieces left is not to go on before others in the lane.
-            MutexGuard::unlock_fair(turn);
+            let operation = u64::from(done % IO_BYTES == 0);
+            if let Some(least) = standing_back::least() {
+                budget.wait_behind(piece, operation, least);
+            } else {
+                let turn = self.turn.lock();
+                budget.wait(piece, operation);
+                // Whoever has pieces left is not to go on before others in the lane.
+                MutexGuard::unlock_fair(turn);
+            }
             (done, first) = (done + piece, false);
         }
     }
@@ -184,7 +226,10 @@ fn cost(amount: u64, per_sec: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{in_line, stand_back, stand_in_line},
+        *,
+    };
 
     #[derive(Default)]
     struct Virtual(AtomicU64);
@@ -300,5 +345,118 @@ mod tests {
         assert_eq!(waits.lock().len(), 2, "nobody but the first and the quiet one");
         assert!(waits.lock()[1] <= 2 * NANOS_PER_SEC, "{} pieces", waits.lock()[1] / NANOS_PER_SEC);
         assert_eq!(clock.waits.lock().len() as u64, THREADS + 2, "the others after that");
+    }
+
+    /// A clock by which somebody else works while one waits: what it is called with until the wait is over.
+    #[derive(Default)]
+    struct Beside {
+        nanos: AtomicU64,
+        work: Mutex<Option<Box<dyn FnMut() + Send>>>,
+    }
+
+    impl DiskClock for Beside {
+        fn nanos(&self) -> u64 {
+            self.nanos.load(Relaxed)
+        }
+
+        fn sleep(&self, nanos: u64) {
+            let until = self.nanos() + nanos;
+            let work = self.work.lock().take();
+            match work {
+                // Who works beside sleeps as well.
+                None => _ = self.nanos.fetch_add(nanos, Relaxed),
+                Some(mut work) => {
+                    while self.nanos() < until {
+                        in_line(&mut work);
+                    }
+                    *self.work.lock() = Some(work);
+                }
+            }
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    /// Moves `pieces` as a thread does that stands back, beside others who in the same lane do `work` over and over; returns
+    /// how many nanoseconds that takes.
+    fn moved_behind(
+        limits: DiskLimits,
+        least: f64,
+        pieces: u64,
+        work: impl Fn(&DiskLane, &Beside) + Send + 'static,
+    ) -> u64 {
+        let clock = Arc::new(Beside::default());
+        // The whole burst may have been saved.
+        clock.sleep(NANOS_PER_SEC);
+        let lane = Arc::new(DiskLane::new(Arc::new(DiskBudget::new(limits, clock.clone()))));
+        let (others, time) = (Arc::downgrade(&lane), Arc::downgrade(&clock));
+        *clock.work.lock() = Some(Box::new(move || {
+            let (Some(lane), Some(clock)) = (others.upgrade(), time.upgrade()) else { return };
+            work(&lane, &clock);
+        }));
+        let begin = clock.nanos();
+        stand_back(least);
+        (0..pieces).for_each(|_| lane.charge(PIECE_BYTES));
+        stand_in_line();
+        clock.nanos() - begin
+    }
+
+    fn is_about(nanos: u64, expected: u64) -> bool {
+        (expected * 9 / 10..=expected * 11 / 10).contains(&nanos)
+    }
+
+    /// What so many pieces take alone.
+    fn alone(pieces: u64) -> u64 {
+        cost(pieces * PIECE_BYTES, 32 * MIB)
+    }
+
+    const BYTES: DiskLimits = DiskLimits { bytes_per_sec: 32 * MIB, iops: 0 };
+
+    #[test]
+    fn who_stands_back_has_all_that_nobody_else_wants() {
+        let took = moved_behind(BYTES, 1.0 / 16.0, 1_000, |_, clock| clock.sleep(1_000));
+        assert!(is_about(took, alone(1_000)), "{took}");
+    }
+
+    #[test]
+    fn who_stands_back_has_its_share_whatever_others_ask_for() {
+        for least in [1.0 / 16.0, 0.25, 0.5] {
+            for bytes in [2_500, PIECE_BYTES] {
+                let took = moved_behind(BYTES, least, 200, move |lane, _| lane.charge(bytes));
+                let expected = (alone(200) as f64 / least) as u64;
+                assert!(is_about(took, expected), "{least} beside {bytes}: {took} instead of {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_stands_back_has_its_share_of_operations_too() {
+        let limits = DiskLimits { bytes_per_sec: 0, iops: 100 };
+        let took = moved_behind(limits, 1.0 / 16.0, 50, |lane, _| lane.charge(0));
+        assert!(is_about(took, 50 * 16 * NANOS_PER_SEC / 100), "{took}");
+    }
+
+    #[test]
+    fn who_leaves_half_of_the_disk_never_waits_for_who_stands_back() {
+        let work = |lane: &DiskLane, clock: &Beside| {
+            let begin = clock.nanos();
+            lane.charge(2_500);
+            assert_eq!(clock.nanos(), begin, "the disk is there at once");
+            clock.sleep(2 * cost(2_500, 32 * MIB));
+        };
+        let took = moved_behind(BYTES, 1.0 / 16.0, 1_000, work);
+        assert!(is_about(took, 2 * alone(1_000)), "{took}");
+    }
+
+    #[test]
+    fn what_was_moved_while_nobody_wanted_the_disk_is_not_held_against_the_share() {
+        let busy_from = 10 * NANOS_PER_SEC;
+        let work = move |lane: &DiskLane, clock: &Beside| {
+            if clock.nanos() < busy_from { clock.sleep(1_000) } else { lane.charge(PIECE_BYTES) }
+        };
+        // Nine seconds of all of it, and nine of a sixteenth.
+        let pieces = 9 * 512 + 9 * 32;
+        let took = moved_behind(BYTES, 1.0 / 16.0, pieces, work);
+        assert!(is_about(took, 18 * NANOS_PER_SEC), "{took}");
     }
 }
