@@ -469,6 +469,8 @@ fn open_shard(
         cold_expiry: Mutex::default(),
         defragmenter: Mutex::new(Defragmenter::default()),
         warm: AtomicBool::new(true),
+        takes_in: AtomicBool::new(false),
+        has_missed: AtomicBool::new(false),
         warmed_items: AtomicU64::new(0),
         warmed_bytes: AtomicU64::new(0),
         warmed_hot: AtomicU64::new(0),

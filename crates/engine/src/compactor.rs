@@ -3,15 +3,29 @@
 //! The answers are careful. A clean item in the table names the newest synced version. A dirty one only knows the place of
 //! the synced version before it, so anything else about that key is unknown, as are tombstones and the documents of keys
 //! that may have been evicted: the store then decides by its own index. Dropped collections are the exception: every version of theirs is dead.
+//!
+//! While a vBucket is being loaded its table may hold a version that is not the newest, or none: then it is believed only that
+//! something older than what it holds is dead. And what is moved before it was loaded is taken in where it is moved to: warm-up
+//! need not read it a second time, nor does anything stay on the disk for its sake. Tombstones are not purged before the end.
+//! Were warm-up to begin anew, older versions in the table would have nothing to tell them that they are gone.
 
-use base::{DocKey, Now, Seqno, VbId, hash::key_hash};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use base::{DocKey, Now, VbId, hash::key_hash};
 use parking_lot::Mutex;
-use storage::{CompactBudget, CompactReport, Liveness, Locator, Record, RecordKind, StoreError, Verdict};
+use storage::{
+    CompactBudget, CompactReport, KvStore, Liveness, Locator, Record, RecordKind, StoreError, Verdict,
+};
 
 use crate::{
     bucket::Bucket,
     pools::{Held, Pool},
+    shard::Env,
     system_events::is_system_key,
+    warmup::Loaded,
 };
 
 /// What is on disk may exceed what is alive by this much only, when the disk is short of space.
@@ -84,14 +98,18 @@ impl Bucket {
     ) -> Result<CompactReport, StoreError> {
         let Some(shard) = self.shards.get(shard) else { return Ok(CompactReport::default()) };
         let Some(store) = &shard.store else { return Ok(CompactReport::default()) };
+        let purge_before = now.unix_secs().saturating_sub(self.settings.purge_interval_secs());
+        let is_warm = shard.warm.load(Ordering::Acquire);
         let budget = CompactBudget {
-            purge_before: now.unix_secs().saturating_sub(self.settings.purge_interval_secs()),
+            purge_before: if is_warm { purge_before } else { 0 },
             memory_bytes_max: self.settings.usable_bytes() / MEMORY_SHARE,
             space_ratio,
             ..CompactBudget::default()
         };
         let memory = Mutex::new(shard.pools.hold(Pool::Write, 0));
-        let report = store.compact(&Paced { bucket: self, memory, pace }, budget)?;
+        let env = Env { shard, kind: self.options.kind, now };
+        let takes_in = AtomicBool::new(false);
+        let report = store.compact(&Paced { bucket: self, env, store, memory, takes_in, pace }, budget)?;
         for &(vb, seqno) in &report.purged {
             if let Ok((slot, _)) = self.slot(vb) {
                 let mut v = slot.vb.lock();
@@ -106,6 +124,10 @@ impl Bucket {
 /// The bucket's word on what is alive, and somebody else's on when to rest.
 struct Paced<'a> {
     bucket: &'a Bucket,
+    env: Env<'a>,
+    store: &'a Arc<dyn KvStore>,
+    /// What the store was answered.
+    takes_in: AtomicBool,
     memory: Mutex<Held<'a>>,
     pace: &'a Pace<'a>,
 }
@@ -115,8 +137,43 @@ impl Liveness for Paced<'_> {
         self.bucket.verdict(vb, record, at)
     }
 
-    fn relocate(&self, vb: VbId, key: &[u8], hash: u64, seqno: Seqno, from: Locator, to: Locator) -> bool {
-        self.bucket.relocate(vb, key, hash, seqno, from, to)
+    fn takes_in(&self) -> bool {
+        // Asked when the copies are part of the store: warm-up, which says so before it looks what there is to read, either has
+        // said so or is going to find them.
+        let takes_in = self.env.shard.takes_in.load(Ordering::Acquire);
+        self.takes_in.store(takes_in, Ordering::Relaxed);
+        takes_in
+    }
+
+    fn relocate(&self, vb: VbId, record: &Record<'_>, from: Locator, to: Locator) -> bool {
+        let Ok((slot, shard)) = self.bucket.slot(vb) else { return false };
+        if shard.index != self.env.shard.index {
+            return false;
+        }
+        let mut after = self.bucket.aftermath(shard);
+        let mut v = slot.vb.lock();
+        if let Some(item) = v.table.find(record.hash, record.key) {
+            let at = item.locator();
+            let is_version = item.seqno() == record.meta.seqno;
+            // What was loaded while it was being moved may have been found where it is no more.
+            let is_lost = || is_version && !item.is_dirty() && !self.store.holds(at);
+            if at == from && (is_version || item.is_dirty()) || is_lost() {
+                item.set_locator(to);
+                return true;
+            }
+        }
+        if v.warming.is_none() || !self.takes_in.load(Ordering::Relaxed) {
+            return false;
+        }
+        let with_value = self.bucket.mem_used() < self.bucket.watermarks().1;
+        match self.bucket.load_into(&mut v, &self.env, record, to, with_value, &mut after) {
+            Loaded::Taken => true,
+            Loaded::Unwanted => false,
+            Loaded::NoRoom => {
+                self.env.shard.has_missed.store(true, Ordering::Release);
+                false
+            }
+        }
     }
 
     fn go_on(&self, memory_bytes: u64) -> bool {
@@ -147,19 +204,9 @@ impl Bucket {
         }
         match record.meta.seqno.cmp(&item.seqno()) {
             std::cmp::Ordering::Less => Verdict::Dead,
-            std::cmp::Ordering::Equal => Verdict::Live,
+            std::cmp::Ordering::Equal if v.vouches_for(hash, Some(item.seqno())) => Verdict::Live,
+            std::cmp::Ordering::Equal => Verdict::Unknown,
             std::cmp::Ordering::Greater => Verdict::Unknown,
         }
-    }
-
-    fn relocate(&self, vb: VbId, key: &[u8], hash: u64, seqno: Seqno, from: Locator, to: Locator) -> bool {
-        let Ok((slot, _)) = self.slot(vb) else { return false };
-        let v = slot.vb.lock();
-        let Some(item) = v.table.find(hash, key) else { return false };
-        let is_current = item.locator() == from && (item.seqno() == seqno || item.is_dirty());
-        if is_current {
-            item.set_locator(to);
-        }
-        is_current
     }
 }

@@ -55,6 +55,10 @@ pub(crate) struct Shard {
     pub(crate) defragmenter: Mutex<Defragmenter>,
     /// Every document on disk is known to the tables.
     pub(crate) warm: AtomicBool,
+    /// Warm-up reads all of the store, and compaction tells it what it moves meanwhile ([`crate::warmup`]).
+    pub(crate) takes_in: AtomicBool,
+    /// There was no memory for something that was told so.
+    pub(crate) has_missed: AtomicBool,
     /// Records read by warm-up so far.
     pub(crate) warmed_items: AtomicU64,
     /// Bytes of those, about as they lie on disk.

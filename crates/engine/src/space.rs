@@ -7,7 +7,7 @@
 //! Invariant: whatever is offered, for however long, a shard's files settle below [`Bucket::space_limit`] for as long as
 //! compaction makes headway, but for what its step in progress is about to give back (256 MiB at most). Where it reclaims less
 //! than a sixteenth of what the disk takes they may come to as much again beyond where writers begin to be paced. Further they go
-//! when what was alive is deleted, and while it is not known what is alive, before the bucket is warm.
+//! when what was alive is deleted. It is the same while the bucket is being loaded.
 
 use storage::SpaceUse;
 
@@ -64,12 +64,9 @@ impl Bucket {
     /// Where the shard that is worst off is between where writers are paced for the sake of space (zero) and the limit (one), and
     /// the bytes that compaction has reclaimed, ever, of all shards.
     pub(crate) fn space(&self) -> (f64, u64) {
-        // Before it is known what is alive nothing is reclaimed, and waiting would change nothing.
-        let is_reclaimed = self.is_warm();
         let spaces = self.shards.iter().filter_map(Shard::space);
         spaces.fold((f64::NEG_INFINITY, 0), |(worst, reclaimed), space| {
-            let here = if is_reclaimed { pressure(&space) } else { f64::NEG_INFINITY };
-            (worst.max(here), reclaimed + space.reclaimed)
+            (worst.max(pressure(&space)), reclaimed + space.reclaimed)
         })
     }
 

@@ -8,6 +8,9 @@
 //! are loaded in the disk's order until memory reaches the low watermark, then metadata only. What is written meanwhile is in the
 //! table already and not read again: warm-up ends even where writers are faster.
 //!
+//! Compaction goes on meanwhile ([`crate::compactor`]). What it takes out of the store before it was read here it has told
+//! the table itself: [`Shard::takes_in`] is set before it is looked what there is to read.
+//!
 //! A shard in which something could not be read stays like that after the end: what was lost may have been the newest
 //! version of any key, so each key is looked up on disk once before the table is believed about it, and the lost ones
 //! are told as unreadable, neither as absent nor in an older version.
@@ -18,6 +21,7 @@ use base::{DocKey, HashedKey, Now, VbId, VbRole, bucket::EvictionPolicy};
 use storage::{Locator, OwnedRecord, Record, RecordKind, RecordMeta, StoreError};
 
 use crate::{
+    aftermath::Aftermath,
     bucket::Bucket,
     hash_table::ScanPosition,
     item::{ItemMeta, ItemRef, NewItem},
@@ -31,6 +35,17 @@ use crate::{
 const MEMORY_CHECK_RECORDS: u64 = 256;
 /// Documents looked at per lock hold at the end.
 const CHUNK: usize = 256;
+
+/// What became of a record that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loaded {
+    /// The table has it now.
+    Taken,
+    /// It is nothing that the table has, or is superseded by what that has.
+    Unwanted,
+    /// There was no memory for it.
+    NoRoom,
+}
 
 impl Bucket {
     /// Loads a shard's documents; true while there is more. One call may read the whole shard, so it wants a thread
@@ -62,6 +77,9 @@ impl Bucket {
         if self.settings.eviction() == EvictionPolicy::FullEviction {
             return self.warm_up_cold(&env, &**store, pause).map(|()| false);
         }
+        shard.has_missed.store(false, Ordering::Release);
+        // Order matters: see [`Liveness::takes_in`](storage::Liveness::takes_in) of compaction's word on what is alive.
+        shard.takes_in.store(true, Ordering::Release);
         let (_, low_watermark) = self.watermarks();
         let mut with_values = true;
         let mut complete = true;
@@ -85,15 +103,16 @@ impl Bucket {
         if shard.gate.is_closed() {
             return Ok(false);
         }
-        if complete {
+        if complete && !shard.has_missed.load(Ordering::Acquire) {
             let is_sound = store.stats().corrupt_count == 0;
             self.vbs_of(shard).for_each(|vb| self.finish_warm_up(&env, vb, is_sound));
+            shard.takes_in.store(false, Ordering::Release);
             shard.warm.store(true, Ordering::Release);
         }
         Ok(false)
     }
 
-    /// Puts one record into its table; false when there was no memory for it.
+    /// Puts one record of the shard into its table, if that is where it belongs; false when there was no memory for it.
     pub(crate) fn load(
         &self,
         env: &Env<'_>,
@@ -102,33 +121,46 @@ impl Bucket {
         locator: Locator,
         with_value: bool,
     ) -> bool {
-        if record.meta.kind.is_prepared() {
-            return true;
-        }
         let Ok((slot, shard)) = self.slot(vb) else { return true };
-        let key = HashedKey { key: DocKey::trusted(record.key), hash: record.hash };
-        if shard.index != env.shard.index || self.collections.load().is_dropped(key.key.collection()) {
+        if shard.index != env.shard.index {
             return true;
         }
         let mut after = self.aftermath(shard);
         let mut v = slot.vb.lock();
-        if v.warming.is_none() {
-            return true;
+        self.load_into(&mut v, env, record, locator, with_value, &mut after) != Loaded::NoRoom
+    }
+
+    /// Puts one record of a vBucket of the shard into its table, unless that knows better.
+    pub(crate) fn load_into(
+        &self,
+        v: &mut VBucket,
+        env: &Env<'_>,
+        record: &Record<'_>,
+        locator: Locator,
+        with_value: bool,
+        after: &mut Aftermath<'_>,
+    ) -> Loaded {
+        let key = HashedKey { key: DocKey::trusted(record.key), hash: record.hash };
+        let is_wanted = v.warming.is_some()
+            && !record.meta.kind.is_prepared()
+            && !self.collections.load().is_dropped(key.key.collection());
+        if !is_wanted {
+            return Loaded::Unwanted;
         }
         // Also of keys that have been looked up meanwhile, of which a tombstone need not be in the table.
         v.counts.advance(key.key, record.meta.seqno);
         if v.warming.as_ref().is_some_and(|warming| warming.verified.contains(&key.hash)) {
-            return true;
+            return Loaded::Unwanted;
         }
         let found = v.table.find(key.hash, record.key).map(|item| (item.id(), item.seqno()));
         if found.is_some_and(|found| found.1 >= record.meta.seqno) {
-            return true;
+            return Loaded::Unwanted;
         }
         let with_value = with_value || is_system_key(record.key);
-        let item = item_of(shard, vb, *record, locator, with_value)
-            .or_else(|| item_of(shard, vb, *record, locator, false));
-        let Some(item) = item else { return false };
-        v.install(env, key, found.map(|found| found.0), item, &mut after).is_ok()
+        let item = item_of(env.shard, v.id, *record, locator, with_value)
+            .or_else(|| item_of(env.shard, v.id, *record, locator, false));
+        let installed = item.map(|item| v.install(env, key, found.map(|found| found.0), item, after));
+        if matches!(installed, Some(Ok(()))) { Loaded::Taken } else { Loaded::NoRoom }
     }
 
     /// Every record of a vBucket has been seen: the table is the truth from here on, if the disk could be read

@@ -217,9 +217,16 @@ pub trait Liveness: Sync {
         true
     }
 
+    /// Whether memory takes in what [`Liveness::relocate`] tells it and it does not have: it is being loaded. Then records
+    /// come with their values there.
+    fn takes_in(&self) -> bool {
+        false
+    }
+
     /// The record now also lies at `to`, synced; make memory point there if it still points to `from` for this
-    /// seqno. Returns whether it did.
-    fn relocate(&self, vb: VbId, key: &[u8], hash: u64, seqno: Seqno, from: Locator, to: Locator) -> bool;
+    /// seqno, or take it in. Returns whether memory points there now. The record's value is empty unless memory
+    /// [takes it in](Liveness::takes_in).
+    fn relocate(&self, vb: VbId, record: &Record<'_>, from: Locator, to: Locator) -> bool;
 }
 
 /// How much one compaction step may do.
@@ -445,6 +452,11 @@ pub trait KvStore: Send + Sync {
     /// [`StoreError::Stale`] when compaction has removed the segment: look the key up again.
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError>;
 
+    /// Whether what lies at a locator has not been taken out by compaction.
+    fn holds(&self, _at: Locator) -> bool {
+        true
+    }
+
     /// As [`KvStore::get_at`] for many places at once, in the order that suits the disk: `visit` is called once for each
     /// place, with its number.
     fn get_many(&self, places: &[Locator], visit: &mut dyn FnMut(usize, Result<OwnedRecord, StoreError>)) {
@@ -473,7 +485,9 @@ pub trait KvStore: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Visits, as [`KvStore::scan`] of the shard does, with values, what was committed before the store was opened. Of what has
-    /// been committed since it may leave out anything, so that it ends however fast the log grows meanwhile.
+    /// been committed since it may leave out anything, so that it ends however fast the log grows meanwhile. And of what
+    /// compaction moves while it visits it may leave out both copies: that has been told by [`Liveness::relocate`]. So nothing
+    /// is kept on the disk for its sake.
     ///
     /// # Errors
     /// As there.

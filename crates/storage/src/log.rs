@@ -225,6 +225,11 @@ impl Core {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
+    /// One of the segments as of now.
+    pub(crate) fn segment(&self, id: u32) -> Option<Arc<Segment>> {
+        self.set.read().get(&id).cloned()
+    }
+
     /// The segments as of now with their generation.
     pub(crate) fn generation_of_segments(&self) -> (u64, Arc<SegmentSet>) {
         let set = self.set.read();
@@ -494,8 +499,12 @@ impl KvStore for SegmentLog {
 
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {
         let place = Place::unpack(at);
-        let segment = self.core.set.read().get(&place.segment).cloned();
+        let segment = self.core.segment(place.segment);
         pin::read(segment.as_ref(), place, &self.core.incarnations)
+    }
+
+    fn holds(&self, at: Locator) -> bool {
+        self.core.set.read().contains_key(&Place::unpack(at).segment)
     }
 
     fn get_many(&self, places: &[Locator], visit: &mut dyn FnMut(usize, Result<OwnedRecord, StoreError>)) {

@@ -113,7 +113,7 @@ pub(crate) fn scan(
     values: bool,
     visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
 ) -> Result<(), StoreError> {
-    scan_segments(core, core.segments().values(), vb, from, values, visit)
+    scan_segments(core, core.segments().values().cloned(), vb, from, values, visit)
 }
 
 /// Visits what was there at open; see the trait.
@@ -121,15 +121,20 @@ pub(crate) fn scan_recovered(
     core: &Core,
     visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
 ) -> Result<(), StoreError> {
-    let set = core.segments();
     // What compaction has made since may hold older records, too.
     let is_new = |segment: &Segment| segment.id >= core.first_made && segment.origin == Origin::Appended;
-    scan_segments(core, set.values().filter(|segment| !is_new(segment)), None, Seqno(0), true, visit)
+    let set = core.segments();
+    let recovered: Vec<u32> =
+        set.values().filter(|segment| !is_new(segment)).map(|segment| segment.id).collect();
+    // Nobody but who reads one just now keeps it on the disk.
+    drop(set);
+    let left = recovered.into_iter().filter_map(|id| core.segment(id));
+    scan_segments(core, left, None, Seqno(0), true, visit)
 }
 
-fn scan_segments<'s>(
+fn scan_segments(
     core: &Core,
-    segments: impl Iterator<Item = &'s Arc<Segment>>,
+    segments: impl Iterator<Item = Arc<Segment>>,
     vb: Option<VbId>,
     from: Seqno,
     values: bool,
@@ -137,14 +142,14 @@ fn scan_segments<'s>(
 ) -> Result<(), StoreError> {
     for segment in segments {
         let ranges = match vb {
-            Some(vb) if !has_since(segment, vb, from)? => continue,
+            Some(vb) if !has_since(&segment, vb, from)? => continue,
             Some(vb) => segment.runs(vb)?,
             None => vec![(DATA_START, segment.data_end())],
         };
-        let mut frames = Frames::new(segment, DATA_START, DATA_START, values);
+        let mut frames = Frames::new(&segment, DATA_START, DATA_START, values);
         for (start, end) in ranges {
             frames.jump(start, end);
-            if !scan_range(core, segment, &mut frames, from, visit)? {
+            if !scan_range(core, &segment, &mut frames, from, visit)? {
                 return Ok(());
             }
         }

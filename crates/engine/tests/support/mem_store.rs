@@ -448,7 +448,7 @@ impl KvStore for MemStore {
             inner.synced.records.insert(to, (vb, moved));
             report.records_kept += 1;
             drop(inner);
-            liveness.relocate(vb, &record.key, view.hash, record.meta.seqno, Locator(at), Locator(to));
+            liveness.relocate(vb, &view, Locator(at), Locator(to));
         }
         Ok(report)
     }

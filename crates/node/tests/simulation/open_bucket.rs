@@ -138,7 +138,7 @@ impl OpenBucket {
         if rng.u8(0..32) == 0 {
             self.engine.warm_up(shard, now).unwrap();
         }
-        if self.engine.is_warm() && (self.engine.is_short_of_space() || rng.u16(0..1_000) == 0) {
+        if self.engine.is_short_of_space() || rng.u16(0..1_000) == 0 {
             match self.engine.compact(shard, now) {
                 Err(StoreError::NoSpace) if disks.are_full => {}
                 done => _ = done.unwrap(),

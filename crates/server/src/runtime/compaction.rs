@@ -73,10 +73,6 @@ pub(super) fn start(
 
 /// One step per shard. Whether there is more to do.
 fn round(bucket: &Bucket, shared: &Shared, shares: &(dyn Fn() -> Shares + Sync), duty: &Duty) -> bool {
-    if !bucket.is_warm() {
-        // Liveness is only known once every key is in memory.
-        return false;
-    }
     let mut more = false;
     for shard in 0..bucket.shards() {
         let rests = Rests::new(shares);

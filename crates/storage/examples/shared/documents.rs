@@ -115,8 +115,8 @@ impl Liveness for Documents {
         if known == at.0 { Verdict::Live } else { Verdict::Dead }
     }
 
-    fn relocate(&self, _: VbId, key: &[u8], _: u64, _: Seqno, from: Locator, to: Locator) -> bool {
-        self.locators[Self::number(key)].compare_exchange(from.0, to.0, Relaxed, Relaxed).is_ok()
+    fn relocate(&self, _: VbId, record: &Record<'_>, from: Locator, to: Locator) -> bool {
+        self.locators[Self::number(record.key)].compare_exchange(from.0, to.0, Relaxed, Relaxed).is_ok()
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use base::VbId;
-
 use super::{Kept, effort::Effort, memory_of};
 use crate::{
     api::Liveness,
@@ -171,7 +169,8 @@ impl Outputs<'_> {
     }
 }
 
-/// Streams the outputs in the order in which they were written and moves memory's locators, by compare-and-set.
+/// Streams the outputs in the order in which they were written and moves memory's locators, by compare-and-set. Memory that is
+/// being loaded takes in what it does not have: then nobody needs the inputs any more to load it.
 pub(super) fn relocate(
     inputs: &[Arc<Segment>],
     outputs: &[Arc<Segment>],
@@ -180,13 +179,19 @@ pub(super) fn relocate(
 ) -> Result<(), StoreError> {
     let memory = memory_of(kept);
     let mut expected = kept.iter();
+    let takes_in = effort.liveness.takes_in();
     for output in outputs {
-        let mut frames = Frames::new(output, DATA_START, output.data_end(), false);
+        let mut frames = Frames::new(output, DATA_START, output.data_end(), takes_in);
         loop {
             match frames.step()? {
                 Step::Record(offset, record) => {
                     let Some(kept) = expected.next() else { return Ok(()) };
-                    move_locator(inputs, output, kept, offset, &record, effort.liveness);
+                    let is_known = kept.live || takes_in && !record.meta.kind.is_prepared();
+                    let moved = move_locator(inputs, output, kept, offset, &record, effort.liveness);
+                    if is_known && !moved {
+                        // Overwritten since the first pass.
+                        output.bury(padded(u64::from(record.length)) / UNIT);
+                    }
                     effort.spend_unstoppably(u64::from(record.length), || memory);
                 }
                 // Left where it is: memory still knows the input, which then must not go.
@@ -201,6 +206,7 @@ pub(super) fn relocate(
     Ok(())
 }
 
+/// Whether memory points to the output now.
 fn move_locator(
     inputs: &[Arc<Segment>],
     output: &Segment,
@@ -208,14 +214,9 @@ fn move_locator(
     offset: u64,
     record: &StoredRecord<'_>,
     liveness: &dyn Liveness,
-) {
-    let Some(input) = inputs.get(kept.victim as usize) else { return };
+) -> bool {
+    let Some(input) = inputs.get(kept.victim as usize) else { return false };
     let from = input.locate(kept.offset, kept.length);
     let to = output.locate(offset, record.length);
-    let vb: VbId = kept.vb;
-    let moved = liveness.relocate(vb, record.key, kept.hash, kept.seqno, from, to);
-    if kept.live && !moved {
-        // Overwritten since the first pass.
-        output.bury(padded(u64::from(record.length)) / UNIT);
-    }
+    liveness.relocate(kept.vb, &record.with_hash(kept.hash), from, to)
 }

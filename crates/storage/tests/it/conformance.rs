@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::{Seqno, VbId};
-use settee_storage::{CompactBudget, FaultFs, KvStore, Locator, Record, StoreError};
+use settee_storage::{CompactBudget, FaultFs, KvStore, Liveness, Locator, Record, StoreError, Verdict};
 
 use crate::support::{Amnesia, Place, Version, commit, document, lookup, options, same, state, tombstone};
 
@@ -147,6 +147,60 @@ fn what_was_recovered_can_be_scanned_without_the_segments_made_since() {
         while store.compact(&Amnesia, budget()).unwrap().more {}
         let seqnos = recovered();
         assert!((1..=400).all(|seqno| seqnos.contains(&seqno)), "also where compaction has put it");
+    }
+}
+
+/// Takes in everything that is moved.
+#[derive(Default)]
+struct TakesIn(std::sync::Mutex<BTreeSet<u64>>);
+
+impl Liveness for TakesIn {
+    fn verdict(&self, _: VbId, _: &Record<'_>, _: Locator) -> Verdict {
+        Verdict::Unknown
+    }
+
+    fn takes_in(&self) -> bool {
+        true
+    }
+
+    fn relocate(&self, _: VbId, record: &Record<'_>, _: Locator, _: Locator) -> bool {
+        assert!(!record.value.is_empty(), "whole");
+        self.0.lock().unwrap().insert(record.meta.seqno.get())
+    }
+}
+
+#[test]
+fn what_compaction_takes_from_who_scans_it_tells_memory_and_nothing_stays_on_the_disk_for_it() {
+    for place in Place::each() {
+        let store = place.open();
+        let mut all = versions(600, 4_000);
+        let mut locators = Vec::new();
+        for batch in all.chunks(50) {
+            locators.extend(commit(&store, batch).unwrap());
+        }
+        // Of the first segments most is dead.
+        for (version, &at) in all.iter_mut().zip(&locators).take(450) {
+            version.meta.seqno = Seqno(version.meta.seqno.get() + 600);
+            version.replaces = at;
+        }
+        all[..450].chunks(50).for_each(|batch| drop(commit(&store, batch).unwrap()));
+        store.close().unwrap();
+        drop(store);
+        let store = place.open();
+        let (mut visited, memory, mut pinned) = (BTreeSet::new(), TakesIn::default(), 0);
+        let visit = &mut |_, record: &Record<'_>, _| {
+            if visited.is_empty() {
+                while store.compact(&memory, budget()).unwrap().segments_removed > 0 {}
+                pinned = store.stats().bytes_pinned;
+            }
+            visited.insert(record.meta.seqno.get());
+            true
+        };
+        store.scan_recovered(visit).unwrap();
+        let told = memory.0.into_inner().unwrap();
+        assert!(!told.is_empty() && visited.len() < 700, "{} told, {} visited", told.len(), visited.len());
+        assert!((451..=1_050).all(|seqno| told.contains(&seqno) || visited.contains(&seqno)));
+        assert!(0 < pinned && pinned < 2 * options().segment_bytes, "what is being read just now: {pinned}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{Seqno, VbId};
+use base::VbId;
 use settee_storage::{CompactBudget, KvStore, Liveness, Locator, Options, Record, Verdict};
 
 use crate::support::{Place, Version, commit, document, lookup, options, same};
@@ -15,7 +15,7 @@ impl Liveness for Patience {
         Verdict::Unknown
     }
 
-    fn relocate(&self, _: VbId, _: &[u8], _: u64, _: Seqno, _: Locator, _: Locator) -> bool {
+    fn relocate(&self, _: VbId, _: &Record<'_>, _: Locator, _: Locator) -> bool {
         false
     }
 
@@ -72,7 +72,7 @@ impl Liveness for Accountant {
         Verdict::Unknown
     }
 
-    fn relocate(&self, _: VbId, _: &[u8], _: u64, _: Seqno, _: Locator, _: Locator) -> bool {
+    fn relocate(&self, _: VbId, _: &Record<'_>, _: Locator, _: Locator) -> bool {
         false
     }
 

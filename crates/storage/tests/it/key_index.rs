@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Seqno, VbId};
+use base::VbId;
 use settee_storage::{CompactBudget, KvStore, Liveness, Locator, Options, Record, SegmentLog, Verdict};
 
 use crate::support::{Place, commit, document, lookup, options, tombstone};
@@ -18,7 +18,7 @@ impl Liveness for Forgetful {
         Verdict::Unknown
     }
 
-    fn relocate(&self, _: VbId, _: &[u8], _: u64, _: Seqno, _: Locator, _: Locator) -> bool {
+    fn relocate(&self, _: VbId, _: &Record<'_>, _: Locator, _: Locator) -> bool {
         false
     }
 }

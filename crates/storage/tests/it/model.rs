@@ -76,9 +76,10 @@ impl Liveness for Memory {
         }
     }
 
-    fn relocate(&self, vb: VbId, key: &[u8], _: u64, seqno: Seqno, from: Locator, to: Locator) -> bool {
+    fn relocate(&self, vb: VbId, record: &Record<'_>, from: Locator, to: Locator) -> bool {
+        let seqno = record.meta.seqno;
         let mut at = self.at.lock().unwrap();
-        let entry = at.get_mut(&(vb, key.to_vec())).filter(|entry| **entry == (seqno, from));
+        let entry = at.get_mut(&(vb, record.key.to_vec())).filter(|entry| **entry == (seqno, from));
         entry.is_some_and(|entry| {
             *entry = (seqno, to);
             true

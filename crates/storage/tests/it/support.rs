@@ -224,7 +224,7 @@ impl Liveness for Amnesia {
         Verdict::Unknown
     }
 
-    fn relocate(&self, _: VbId, _: &[u8], _: u64, _: Seqno, _: Locator, _: Locator) -> bool {
+    fn relocate(&self, _: VbId, _: &Record<'_>, _: Locator, _: Locator) -> bool {
         false
     }
 }

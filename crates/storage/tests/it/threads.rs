@@ -33,9 +33,9 @@ impl Liveness for Memory {
         }
     }
 
-    fn relocate(&self, _: VbId, key: &[u8], _: u64, _: Seqno, from: Locator, to: Locator) -> bool {
+    fn relocate(&self, _: VbId, record: &Record<'_>, from: Locator, to: Locator) -> bool {
         let mut known = self.0.lock().unwrap();
-        let entry = known.get_mut(key).filter(|entry| entry.1 == from);
+        let entry = known.get_mut(record.key).filter(|entry| entry.1 == from);
         entry.is_some_and(|entry| {
             entry.1 = to;
             true
