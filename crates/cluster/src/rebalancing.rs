@@ -129,6 +129,13 @@ impl Metadata {
         Ok(())
     }
 
+    /// Nodes that a graceful failover under way is about: others take over what they serve, and then do without them.
+    #[must_use]
+    pub fn leaving_gracefully(&self) -> &[NodeId] {
+        let graceful = |rebalance: &&Rebalance| rebalance.kind == RebalanceKind::GracefulFailover;
+        self.rebalance.as_ref().filter(graceful).map_or(&[], |rebalance| &rebalance.eject)
+    }
+
     pub(crate) fn stop_rebalance(&mut self, now_ms: u64) -> Result<(), ClusterError> {
         self.end_rebalance(RebalanceResult::Stopped, now_ms)
     }

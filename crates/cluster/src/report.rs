@@ -36,8 +36,8 @@ pub struct BucketReport {
     pub uuid: BucketUuid,
     /// Whether it is open: only then are its vBuckets what the report says.
     pub ready: bool,
-    /// vBuckets that are not plainly settled: those with something on their way, unconfirmed ones, and those that were
-    /// reported differently last time.
+    /// vBuckets that are not plainly settled: those that are watched ([`crate::VbPlan::is_watched`]), unconfirmed ones, and those
+    /// that were reported differently last time.
     pub vbs: Vec<VbReport>,
     /// Documents of active vBuckets.
     pub items: u64,

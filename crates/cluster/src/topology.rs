@@ -150,6 +150,15 @@ impl VbPlan {
             && target.iter().all(has)
     }
 
+    /// Whether the leader has to know of every copy how it is: something is on its way, or to be handed over, or copies are on
+    /// nodes that are `leaving` gracefully, which the others are to do without.
+    #[must_use]
+    pub fn is_watched(&self, target: Option<&[NodeId]>, leaving: &[NodeId]) -> bool {
+        !self.is_quiet()
+            || target.is_some_and(|target| self.awaits_handover(target))
+            || self.chain.iter().any(|node| leaving.contains(node))
+    }
+
     /// Every node that has something of the vBucket, or is about to: in chain order, each once.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {

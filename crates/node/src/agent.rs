@@ -121,7 +121,7 @@ impl Agent {
         for info in infos() {
             let new = || Held::new(was_there, info.kind == BucketKind::Ephemeral);
             let held = self.buckets.entry(info.uuid.clone()).or_insert_with(new);
-            held.follow(info, this.id, keeps);
+            held.follow(info, this.id, keeps, metadata.leaving_gracefully());
         }
     }
 
@@ -180,6 +180,8 @@ struct Held {
     plans: Arc<Vec<VbPlan>>,
     /// Where they shall come to, as last seen.
     targets: Option<Arc<Vec<Vec<NodeId>>>>,
+    /// Nodes that others are to do without, as last seen.
+    leaving_nodes: Vec<NodeId>,
     /// How many copies there are to be.
     copies: u8,
     /// What this node has outside of chains is kept.
@@ -229,14 +231,17 @@ impl Held {
     }
 
     /// Takes note of the plans; compares them only when they are others than before.
-    fn follow(&mut self, info: &BucketInfo, node: NodeId, keeps: bool) {
+    fn follow(&mut self, info: &BucketInfo, node: NodeId, keeps: bool, leaving: &[NodeId]) {
         let copies = info.replicas.saturating_add(1);
         let targets = (self.targets.as_ref().map(Arc::as_ptr), info.target.as_ref().map(Arc::as_ptr));
-        let is_same = (self.copies, self.keeps, self.node) == (copies, keeps, node) && targets.0 == targets.1;
+        let is_same = (self.copies, self.keeps, self.node) == (copies, keeps, node)
+            && targets.0 == targets.1
+            && self.leaving_nodes == leaving;
         if is_same && Arc::ptr_eq(&self.plans, &info.vbs) {
             return;
         }
         self.targets.clone_from(&info.target);
+        leaving.clone_into(&mut self.leaving_nodes);
         let before = mem::replace(&mut self.plans, Arc::clone(&info.vbs));
         (self.copies, self.keeps, self.node) = (copies, keeps, node);
         self.done.resize(self.plans.len(), None);
@@ -254,9 +259,8 @@ impl Held {
                     self.leaving.remove(&vb);
                 }
             }
-            let target = self.targets.as_ref().and_then(|targets| targets.get(index));
-            let is_on_its_way = !plan.is_quiet() || target.is_some_and(|target| plan.awaits_handover(target));
-            if is_on_its_way && duty::is_part(plan, node) {
+            let target = self.targets.as_ref().and_then(|targets| targets.get(index)).map(Vec::as_slice);
+            if plan.is_watched(target, leaving) && duty::is_part(plan, node) {
                 self.unsettled.insert(vb);
             } else {
                 self.unsettled.remove(&vb);

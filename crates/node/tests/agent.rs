@@ -11,7 +11,7 @@ use std::{
 
 use base::{BucketUuid, NodeId, Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind};
 use cluster::{
-    Command, Membership, Metadata, NodeInfo, Ports, Recovery, VbPhase, VbPlan,
+    Command, Membership, Metadata, NodeInfo, Ports, Rebalance, RebalanceKind, Recovery, VbPhase, VbPlan,
     orchestrator::DRAIN_PATIENCE_MS, report::VbReport,
 };
 use engine::Activation;
@@ -218,6 +218,28 @@ fn a_new_bucket_comes_into_service_at_once_and_then_costs_nothing() {
     node.metadata.version += 1;
     assert!(node.settle().is_empty());
     assert!(!node.agent.is_busy());
+    assert_eq!(node.report(), []);
+}
+
+#[test]
+fn copies_that_are_to_do_without_a_node_are_reported_though_nothing_moves() {
+    let mut node = Node::new(B, BucketKind::Couchbase, &[C, B]);
+    node.plan(3, VbPlan::settled(vec![C, B, A], 2));
+    node.settle();
+    assert_eq!(node.report(), []);
+    node.metadata.rebalance = Some(Rebalance {
+        id: "r".into(),
+        kind: RebalanceKind::GracefulFailover,
+        keep: vec![B, C],
+        eject: vec![A],
+        started_ms: 0,
+        copies: 0,
+    });
+    assert!(node.settle().is_empty());
+    let reported = node.report();
+    assert_eq!(reported.iter().map(|copy| copy.vb).collect::<Vec<_>>(), [VbId(3)]);
+    node.metadata.rebalance = None;
+    node.settle();
     assert_eq!(node.report(), []);
 }
 

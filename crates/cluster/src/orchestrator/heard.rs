@@ -8,6 +8,8 @@ use crate::{Exclusion, LatencyReport, Metadata, NodeReport, Pressure, VbReport, 
 
 /// A node that has not been heard of for so long is not counted on for anything new.
 const SILENT_AFTER_MS: u64 = 3_000;
+/// Of a node that has said nothing for so long nothing is known: they report far more often, whatever there is to say.
+const UNHEARD_MS: u64 = 700;
 /// A node that serves without a lease, was failed over, and has said nothing for so long most likely is not there: one that
 /// is there says within a round of messages that it knows.
 const UNLEASED_MS: u64 = 1_000;
@@ -133,6 +135,11 @@ impl Heard {
     /// Whether a node can be counted on. One that has never been heard of cannot.
     pub(super) fn is_heard(&self, node: NodeId, now_ms: u64) -> bool {
         self.voices.contains_key(&node) && self.silence_ms(node, now_ms) < SILENT_AFTER_MS
+    }
+
+    /// Whether what a node said last may be taken for what is.
+    pub(super) fn is_current(&self, node: NodeId, now_ms: u64) -> bool {
+        self.silence_ms(node, now_ms) < UNHEARD_MS
     }
 
     /// Whether a node has not been heard of for so long that one need not wait for it.

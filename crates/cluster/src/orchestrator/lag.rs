@@ -15,8 +15,6 @@ use crate::{BucketInfo, Metadata, VbPlan, VbReport};
 const GOOD_MS: u64 = 1_000;
 /// Waiting for so long tells something, though it is not over.
 const LONG_MS: u64 = 150;
-/// Of a node that has said nothing for so long nothing is known: they report far more often, whatever there is to say.
-const UNHEARD_MS: u64 = 700;
 
 /// Of every vBucket whose active role is to go to another node, once the copies are whole that it waits for; and of the links
 /// that their last mutations take.
@@ -110,8 +108,7 @@ struct Copies<'a> {
 impl Copies<'_> {
     fn of(&self, node: NodeId) -> Option<&VbReport> {
         let copy = self.heard.copy(node, &self.bucket.uuid, self.vb);
-        let is_known = self.heard.silence_ms(node, self.now_ms) < UNHEARD_MS;
-        copy.filter(|copy| is_known && copy.term == self.plan.term)
+        copy.filter(|copy| self.heard.is_current(node, self.now_ms) && copy.term == self.plan.term)
     }
 
     fn is_whole(&self, node: NodeId) -> bool {

@@ -43,6 +43,8 @@ pub struct Orchestrator {
     given_up: BTreeMap<(BucketUuid, VbId), GivenUp>,
     /// Since when everything is where the rebalance under way wants it.
     at_target_since_ms: Option<u64>,
+    /// Whose copy of which bucket a graceful failover waits for, as of the last step.
+    unwell: Option<(NodeId, BucketUuid)>,
 }
 
 /// What is remembered of vBuckets that are on their way.
@@ -123,6 +125,7 @@ impl Orchestrator {
         self.take_notes(meta, now_ms);
         self.lags.look(meta, &self.heard, now_ms);
         self.tracker.observe(meta, &self.heard, now_ms);
+        self.unwell = self.first_unwell(meta, now_ms);
         let mut commands = Vec::new();
         self.given_up
             .retain(|(bucket, vb), given_up| given_up.counts(meta, bucket, *vb, &self.heard, now_ms));
@@ -163,7 +166,7 @@ impl Orchestrator {
         };
         let since_ms = *self.at_target_since_ms.get_or_insert(now_ms);
         let farewell_ms = if rebalance.eject.is_empty() { 0 } else { FAREWELL_MS };
-        let is_over = now_ms.saturating_sub(since_ms) >= farewell_ms;
+        let is_over = now_ms.saturating_sub(since_ms) >= farewell_ms && self.unwell.is_none();
         is_over.then(|| Command::FinishRebalance { id: rebalance.id.clone(), now_ms })
     }
 
@@ -182,7 +185,21 @@ impl Orchestrator {
     /// How far the rebalance under way has come.
     #[must_use]
     pub fn progress(&self, meta: &Metadata, now_ms: u64) -> Option<RebalanceProgress> {
-        self.tracker.progress(meta, &self.heard, now_ms)
+        self.tracker.progress(meta, &self.heard, self.unwell.as_ref(), now_ms)
+    }
+
+    /// A node that is left of some chain by a graceful failover and whose copy is not well, with the bucket.
+    fn first_unwell(&self, meta: &Metadata, now_ms: u64) -> Option<(NodeId, BucketUuid)> {
+        if meta.leaving_gracefully().is_empty() {
+            return None;
+        }
+        meta.buckets.values().find_map(|bucket| {
+            let unwell = |(at, plan): (usize, &VbPlan)| {
+                let case = (bucket, VbId(at as u16), plan, None);
+                self.scene(meta, case, now_ms).unwell()
+            };
+            Some((bucket.vbs.iter().enumerate().find_map(unwell)?, bucket.uuid.clone()))
+        })
     }
 
     /// Keeps notes of what is on its way, and of nothing else.
@@ -226,17 +243,21 @@ impl Orchestrator {
     fn changes(&self, meta: &Metadata, now_ms: u64) -> Vec<VbChange> {
         let mut budget = Budget::new(meta, &self.heard, now_ms);
         let mut changes = Vec::new();
-        for (bucket, vb, plan, target) in self.in_order(meta) {
-            let (note, behind) = (self.note(&bucket.uuid, vb), self.lags.of(&bucket.uuid, vb, now_ms));
-            let is_cooling =
-                self.given_up(&bucket.uuid, vb).is_some_and(|given_up| now_ms < given_up.until_ms);
-            let heard = &self.heard;
-            let scene = Scene { meta, heard, bucket, vb, plan, target, note, behind, is_cooling, now_ms };
-            if let Some(step) = scene.next_step(&mut budget) {
+        for case in self.in_order(meta) {
+            let (bucket, vb, plan, _) = case;
+            if let Some(step) = self.scene(meta, case, now_ms).next_step(&mut budget) {
                 changes.push(VbChange { bucket: bucket.uuid.clone(), vb, term: plan.term, step });
             }
         }
         changes
+    }
+
+    fn scene<'a>(&'a self, meta: &'a Metadata, case: Case<'a>, now_ms: u64) -> Scene<'a> {
+        let (bucket, vb, plan, target) = case;
+        let (note, behind) = (self.note(&bucket.uuid, vb), self.lags.of(&bucket.uuid, vb, now_ms));
+        let is_cooling = self.given_up(&bucket.uuid, vb).is_some_and(|given_up| now_ms < given_up.until_ms);
+        let heard = &self.heard;
+        Scene { meta, heard, bucket, vb, plan, target, note, behind, is_cooling, now_ms }
     }
 
     fn given_up(&self, bucket: &BucketUuid, vb: VbId) -> Option<&GivenUp> {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{NodeId, VbId};
+use base::{BucketUuid, NodeId, VbId};
 
 use super::heard::Heard;
 use crate::{BucketInfo, Metadata, NodeInfo, VbPhase, VbPlan};
@@ -115,7 +115,14 @@ impl Tracker {
         }
     }
 
-    pub(super) fn progress(&self, meta: &Metadata, heard: &Heard, now_ms: u64) -> Option<RebalanceProgress> {
+    /// `unwell`: whose copy of which bucket a graceful failover waits for.
+    pub(super) fn progress(
+        &self,
+        meta: &Metadata,
+        heard: &Heard,
+        unwell: Option<&(NodeId, BucketUuid)>,
+        now_ms: u64,
+    ) -> Option<RebalanceProgress> {
         let rebalance = meta.rebalance.as_ref()?;
         let tracked = self.tracked.as_ref().filter(|tracked| tracked.id == rebalance.id)?;
         let moves_total = rebalance.copies.max(tracked.now.copies);
@@ -142,7 +149,7 @@ impl Tracker {
             moves_total,
             bytes_left: tracked.now.bytes as u64,
             eta_secs: tracked.eta_secs(now_ms),
-            waits_for: waits_for(meta, heard, now_ms),
+            waits_for: waits_for(meta, heard, unwell, now_ms),
         })
     }
 }
@@ -227,7 +234,12 @@ fn add_left(all: &mut Left, bucket: &BucketInfo, vb: VbId, plan: &VbPlan, target
     }
 }
 
-fn waits_for(meta: &Metadata, heard: &Heard, now_ms: u64) -> Option<String> {
+fn waits_for(
+    meta: &Metadata,
+    heard: &Heard,
+    unwell: Option<&(NodeId, BucketUuid)>,
+    now_ms: u64,
+) -> Option<String> {
     let named = |node: &NodeInfo| format!("node {}:{}", node.host, node.ports.mgmt);
     let silent = |node: &&NodeInfo| heard.is_silent(node.id, now_ms) && meta.holds_copies(node.id);
     if let Some(node) = meta.nodes.iter().find(silent) {
@@ -238,6 +250,10 @@ fn waits_for(meta: &Metadata, heard: &Heard, now_ms: u64) -> Option<String> {
     if let Some((bucket, node)) = pressed {
         let node = meta.node_by_id(node)?;
         return Some(format!("{} slows down those who write to bucket \"{bucket}\"", named(node)));
+    }
+    if let Some((node, uuid)) = unwell {
+        let (node, (bucket, _)) = (meta.node_by_id(*node)?, meta.bucket_by_uuid(uuid)?);
+        return Some(format!("{} has to catch up with its copies of bucket \"{bucket}\"", named(node)));
     }
     meta.nodes.iter().find_map(|node| {
         let (uuid, latency) = heard.missed_objective(node.id)?;

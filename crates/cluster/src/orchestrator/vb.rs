@@ -264,7 +264,7 @@ impl Scene<'_> {
             return budget.admit_change(active).then(|| VbStep::SetChain(target.to_vec()));
         }
         let heard = |node| self.heard.is_heard(node, self.now_ms);
-        let can = !self.is_cooling && heard(active) && heard(leader);
+        let can = !self.is_cooling && heard(active) && heard(leader) && self.unwell().is_none();
         let manner = self.manner(active, leader).filter(|_| can)?.min(self.pace()?);
         budget.admit_handover(active, leader, manner).then(|| VbStep::StartHandover(target.to_vec()))
     }
@@ -299,10 +299,34 @@ impl Scene<'_> {
         new.is_empty() || (heard(&active) && new.iter().all(heard) && budget.admit_build(active, &new, bytes))
     }
 
-    /// Whether a copy that is being built is complete and follows closely.
+    /// Whether a copy is complete and follows the active one closely.
     fn is_close(&self, active: NodeId, node: NodeId) -> bool {
         let Some(leading) = self.copy(active) else { return false };
         self.has(node, Seqno(leading.high_seqno.get().saturating_sub(CLOSE_BEHIND)))
+    }
+
+    /// Where nodes of the chain are being failed over gracefully: one of those that are left whose copy is not well. Before all of
+    /// them are, the active role does not go to one of them, nor are the nodes failed over: a copy that is away or far behind
+    /// would have durable writes time out that now have a majority with those that go; and an active one that is away could not be
+    /// failed over any more, if nobody else were sure to have what it had.
+    ///
+    /// That is no wait for ever: a node that is away comes back, or is failed over, and is in no chain then. Where nobody is left there is
+    /// nobody to wait for.
+    pub(super) fn unwell(&self) -> Option<NodeId> {
+        let leaving = self.meta.leaving_gracefully();
+        let active = self.plan.active()?;
+        let (gone, left): (Vec<NodeId>, Vec<NodeId>) =
+            self.plan.chain.iter().partition(|node| leaving.contains(node));
+        left.into_iter().find(|&node| !gone.is_empty() && !self.is_well(active, node))
+    }
+
+    /// Whether a copy is what it shall be: the active one serves, and the others follow it closely.
+    fn is_well(&self, active: NodeId, node: NodeId) -> bool {
+        let does_its_part = || match node == active {
+            true => self.copy(node).is_some_and(|copy| leads(copy, self.plan)),
+            false => self.is_close(active, node),
+        };
+        self.heard.is_current(node, self.now_ms) && does_its_part()
     }
 
     /// Somebody serves a vBucket that nobody has: one of the target, if somebody wants it served at all.

@@ -214,9 +214,9 @@ impl FakeNode {
                 let items = copy.log.len() as u64;
                 weights.push((vb, Weight { bytes: items * 1_000_000, items }));
             }
-            let target = bucket.target.as_ref().map(|target| &target[at]);
-            let moves = !plan.is_quiet() || target.is_some_and(|target| plan.awaits_handover(target));
-            if moves || copy.unconfirmed || !copy.complete {
+            let target = bucket.target.as_ref().map(|target| &target[at][..]);
+            let is_watched = plan.is_watched(target, meta.leaving_gracefully());
+            if is_watched || copy.unconfirmed || !copy.complete {
                 vbs.push(VbReport {
                     vb,
                     term: copy.term,

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod fake_node;
+mod graceful;
 mod rng;
 mod world;
 
@@ -143,7 +144,7 @@ fn one_comes_in_pressed(pressure: Pressure) -> (World, NodeId) {
 fn active_roles_wait_for_a_node_that_is_pressed_to_get_better() {
     let (mut world, new) = one_comes_in_pressed(Pressure::Pacing);
     assert!(world.start_rebalance(&[]));
-    (0..20_000 / TICK_MS).for_each(|_| world.tick());
+    world.run(20_000);
     assert_eq!(world.active_on(new), (0, 0));
     let waits_for = world.progress().unwrap().waits_for;
     assert!(waits_for.as_ref().is_some_and(|text| text.contains("10.0.0.2")), "{waits_for:?}");
@@ -170,7 +171,7 @@ fn leaving_a_node_that_is_pressed_harder_waits_for_nothing() {
     let (mut world, new) = one_comes_in_pressed(Pressure::Pacing);
     world.nodes.get_mut(&NodeId(0)).unwrap().pressure = Pressure::Refusing;
     assert!(world.start_rebalance(&[]));
-    (0..20_000 / TICK_MS).for_each(|_| world.tick());
+    world.run(20_000);
     let (active, _) = world.active_on(new);
     assert!(active > 0, "some come from the one that refuses");
     assert_eq!(world.active_on(NodeId(1)).0, 16, "of the one that is well none have moved");
@@ -182,7 +183,7 @@ fn active_roles_wait_for_copies_that_follow_closely() {
     // Copies come to their end, and fall behind from then on.
     (world.write_one_in, world.speed) = (1, 1);
     assert!(world.start_rebalance(&[]));
-    (0..10_000 / TICK_MS).for_each(|_| world.tick());
+    world.run(10_000);
     assert_eq!(world.active_on(new), (0, 0));
     (world.write_one_in, world.speed) = (8, 8);
     world.settle(60_000);
@@ -194,10 +195,10 @@ fn active_roles_of_what_is_hardly_written_to_wait_for_the_link_that_others_are_b
     let (mut world, new) = one_comes_in_pressed(Pressure::None);
     (world.write_one_in, world.speed) = (1, 1);
     assert!(world.start_rebalance(&[]));
-    (0..2_000 / TICK_MS).for_each(|_| world.tick());
+    world.run(2_000);
     // These catch up, and could go if there were none but them.
     world.is_idle = |vb| vb.get() % 4 < 2;
-    (0..10_000 / TICK_MS).for_each(|_| world.tick());
+    world.run(10_000);
     let (before, _) = world.active_on(new);
     (world.write_one_in, world.speed) = (8, 8);
     world.settle(60_000);
@@ -238,7 +239,7 @@ fn a_node_that_was_killed_and_is_back_is_handed_over_to_at_once() {
     world.nodes.get_mut(&new).unwrap().stop(false);
     world.tick_until(10_000, |world| world.active_on(new).1 == 0);
     let before = world.active_on(new).0;
-    (0..5_000 / TICK_MS).for_each(|_| world.tick());
+    world.run(5_000);
     assert_eq!(world.active_on(new), (before, 0), "as long as it is down there is nobody to hand over to");
     world.restart_all();
     world.settle(AT_ONCE_MS);
@@ -251,7 +252,7 @@ fn a_node_that_was_only_out_of_reach_is_left_alone_for_a_while() {
     let now_ms = world.now_ms;
     world.nodes.get_mut(&new).unwrap().paused_until_ms = now_ms + 5_000;
     world.tick_until(10_000, |world| world.active_on(new).1 == 0);
-    (0..AT_ONCE_MS / TICK_MS).for_each(|_| world.tick());
+    world.run(AT_ONCE_MS);
     assert!(world.meta().rebalance.is_some(), "every try costs clients a pause");
     world.settle(60_000);
 }

@@ -171,6 +171,12 @@ impl World {
             .is_ok()
     }
 
+    pub(crate) fn fail_over_gracefully(&mut self, node: NodeId) -> bool {
+        let (id, now_ms) = (format!("g{}", self.now_ms), self.now_ms);
+        let start = StartGracefulFailover { id, nodes: vec![node], now_ms };
+        self.apply(&Command::StartGracefulFailover(start)).is_ok()
+    }
+
     fn reaches(&self, from: NodeId, to: NodeId) -> bool {
         !self.cuts.contains(&(from, to))
     }
@@ -489,14 +495,12 @@ impl World {
             }
             12 => drop(self.apply(&Command::StopRebalance { now_ms: self.now_ms })),
             13 => {
-                let (nodes, name) = (vec![id], format!("g{}", self.now_ms));
-                let command = if self.rng.one_in(2) {
-                    Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: false })
+                if self.rng.one_in(2) {
+                    let by_hand = FailOver { nodes: vec![id], allow_unsafe: false, auto: false };
+                    drop(self.apply(&Command::FailOver(by_hand)));
                 } else {
-                    let now_ms = self.now_ms;
-                    Command::StartGracefulFailover(StartGracefulFailover { id: name, nodes, now_ms })
-                };
-                drop(self.apply(&command));
+                    self.fail_over_gracefully(id);
+                }
                 if self.rng.one_in(3) {
                     drop(self.apply(&Command::RemoveNode { node: id }));
                 }
@@ -552,6 +556,11 @@ impl World {
         self.cuts.clear();
         self.restart_all();
         self.nodes.values_mut().for_each(|node| node.paused_until_ms = 0);
+    }
+
+    /// Runs for so long.
+    pub(crate) fn run(&mut self, ms: u64) {
+        (0..ms / TICK_MS).for_each(|_| self.tick());
     }
 
     /// Runs until it has come to that, as it must within `most_ms`.
