@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) speed: u64,
     /// Whether nodes dawdle and messages get lost.
     pub(crate) is_rough: bool,
+    /// How long it takes to agree on something, if the leader waits for that before it looks again.
+    pub(crate) commit_ms: Option<u64>,
 }
 
 impl World {
@@ -77,6 +79,7 @@ impl World {
             copies_begun: 0,
             speed: 8,
             is_rough: true,
+            commit_ms: None,
         };
         world.apply(&Command::SetNode(node_info(0))).unwrap();
         world.nodes.insert(NodeId(0), FakeNode::new(NodeId(0), node_info(0).uuid));
@@ -436,8 +439,12 @@ impl World {
         }
         let meta = self.meta();
         let Some((_, orchestrator)) = &mut self.leader else { return };
+        if self.commit_ms.is_some() && !self.proposals.is_empty() {
+            return;
+        }
         for command in orchestrator.step(&meta, now_ms) {
-            let delay = if self.is_rough { self.rng.below(4) * TICK_MS } else { 0 };
+            let held_up_ms = if self.is_rough { self.rng.below(4) * TICK_MS } else { 0 };
+            let delay = self.commit_ms.unwrap_or(held_up_ms);
             self.proposals.push((now_ms + delay, command));
         }
     }
