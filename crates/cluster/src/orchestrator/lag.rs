@@ -31,6 +31,9 @@ struct OfTerm {
     term: u64,
     lag: Lag,
     link: (NodeId, NodeId),
+    /// Whether the copies are known to be whole that are waited for. They were once, and nobody has said otherwise since: reports
+    /// of nodes that are overloaded come late, and those are the ones that are not waited for for ever.
+    is_known: bool,
 }
 
 /// From an active copy's node to the one that shall be: how far each vBucket is behind that tells something, in order. One to
@@ -60,13 +63,17 @@ impl Lags {
                 let (Some(active), Some(&next)) = (plan.active(), target.first()) else { continue };
                 let vb = VbId(at as u16);
                 let copies = Copies { heard, bucket, vb, plan, now_ms };
-                if !plan.awaits_handover(target) || !plan.building.iter().all(|&node| copies.is_whole(node)) {
+                if !plan.awaits_handover(target) || plan.building.iter().any(|&node| copies.is_partial(node))
+                {
                     continue;
                 }
+                let is_known = plan.building.iter().all(|&node| copies.is_whole(node));
                 let (term, link) = (plan.term, (active, next));
                 let same = known.remove(&vb).filter(|of| of.term == term && of.link == link);
-                let mut of = same.unwrap_or(OfTerm { term, lag: Lag::unknown(now_ms), link });
-                of.lag.look(copies.held(target), now_ms);
+                let new = || is_known.then(|| OfTerm { term, lag: Lag::unknown(now_ms), link, is_known });
+                let Some(mut of) = same.or_else(new) else { continue };
+                of.is_known = is_known;
+                of.lag.look(copies.held(target).filter(|_| is_known), now_ms);
                 self.links.entry(link).or_default().0.extend(of.lag.telling(now_ms));
                 looked.insert(vb, of);
             }
@@ -81,7 +88,7 @@ impl Lags {
     }
 
     pub(super) fn of(&self, bucket: &BucketUuid, vb: VbId, now_ms: u64) -> Option<Behind> {
-        let of = self.vbs.get(bucket)?.get(&vb)?;
+        let of = self.vbs.get(bucket)?.get(&vb).filter(|of| of.is_known)?;
         let link = self.links.get(&of.link)?;
         let millis = of.lag.millis(now_ms).map(|own| own.max(link.millis()));
         Some(Behind { millis, watched_ms: of.lag.watched_ms(now_ms) })
@@ -113,6 +120,10 @@ impl Copies<'_> {
 
     fn is_whole(&self, node: NodeId) -> bool {
         self.of(node).is_some_and(|copy| copy.complete)
+    }
+
+    fn is_partial(&self, node: NodeId) -> bool {
+        self.of(node).is_some_and(|copy| !copy.complete)
     }
 
     /// What the active copy has, and what of it the one has that is to be active and as many others as a handover waits for.
@@ -198,6 +209,86 @@ impl Lag {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{BucketParams, BucketReport, Command, NodeInfo, NodeReport, Ports};
+
+    const BUCKET: &str = "0123456789abcdef0123456789abcdef";
+    const VB: VbId = VbId(0);
+    const OLD: NodeId = NodeId(0);
+    const NEW: NodeId = NodeId(1);
+
+    /// One vBucket that is to go from one node to another, where a copy of it is being made.
+    fn one_moves() -> Metadata {
+        let first = NodeInfo::first("0".into(), "127.0.0.1".into(), Ports::default());
+        let params = BucketParams { ram_quota_mb: Some(100), replicas: Some(0), ..BucketParams::default() };
+        let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid(BUCKET.into()), params };
+        let mut meta = Metadata::new("c".repeat(32), 1024).apply(&Command::SetNode(first)).unwrap().0;
+        (meta, _) = meta.apply(&create).unwrap();
+        let bucket = meta.buckets.get_mut("b").unwrap();
+        bucket.vbs = vec![VbPlan { building: vec![NEW], ..VbPlan::settled(vec![OLD], 1) }].into();
+        bucket.target = Some(vec![vec![NEW]].into());
+        meta
+    }
+
+    /// What a node says that has come so far.
+    fn say(heard: &mut Heard, node: NodeId, (seqno, complete): (u64, bool), now_ms: u64) {
+        let role = if node == OLD { VbRole::Active } else { VbRole::Replica };
+        let copy = VbReport {
+            vb: VB,
+            term: 1,
+            role,
+            unconfirmed: false,
+            vb_uuid: base::VbUuid(1),
+            high_seqno: Seqno(seqno),
+            high_prepared: Seqno(0),
+            persisted: Seqno(0),
+            complete,
+            following: role == VbRole::Replica,
+        };
+        let bucket = BucketReport {
+            uuid: BucketUuid(BUCKET.into()),
+            ready: true,
+            vbs: vec![copy],
+            items: 0,
+            bytes: 0,
+            weights: Vec::new(),
+            cut_off: BTreeMap::new(),
+            pressure: crate::Pressure::None,
+            latency: None,
+        };
+        let report = NodeReport {
+            node,
+            uuid: node.get().to_string(),
+            boot: 0,
+            applied: 0,
+            data_quota: 0,
+            data_used: 0,
+            disk_total: 0,
+            disk_free: 0,
+            buckets: vec![bucket],
+        };
+        heard.take(report, now_ms);
+    }
+
+    #[test]
+    fn patience_does_not_begin_anew_because_a_report_is_late() {
+        let (meta, mut heard, mut lags) = (one_moves(), Heard::default(), Lags::default());
+        let mut look = |new: Option<(u64, bool)>, now_ms| {
+            say(&mut heard, OLD, (1_000 + now_ms, true), now_ms);
+            new.into_iter().for_each(|new| say(&mut heard, NEW, new, now_ms));
+            lags.look(&meta, &heard, now_ms);
+            lags.of(&BucketUuid(BUCKET.into()), VB, now_ms)
+        };
+        let watched = |behind: Option<Behind>| behind.map(|behind| behind.watched_ms);
+        assert_eq!(look(Some((10, false)), 0), None, "it is not whole yet");
+        assert_eq!(watched(look(Some((500, true)), 1_000)), Some(0));
+        assert_eq!(watched(look(None, 1_300)), Some(300));
+        assert_eq!(look(None, 5_000), None, "nothing is known");
+        let back = look(Some((600, true)), 6_000);
+        assert_eq!(back, Some(Behind { millis: None, watched_ms: 5_000 }), "what was measured is not");
+        // One that has to be made again is given its time again.
+        assert_eq!(look(Some((1, false)), 7_000), None);
+        assert_eq!(watched(look(Some((700, true)), 8_000)), Some(0));
+    }
 
     #[test]
     fn what_counts_is_how_long_it_took_to_get_what_was_there() {
