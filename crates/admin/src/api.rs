@@ -1,12 +1,15 @@
 //! From an HTTP request to an answer: limits on the body, who sends it, which handler, and the failures in between.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
-    http::{Method, StatusCode, header, request::Parts},
+    http::{HeaderMap, Method, StatusCode, header, request::Parts},
 };
-use cluster::auth::Domain;
+use cluster::{
+    Metadata,
+    auth::{Domain, Identity},
+};
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::{sync::watch, time::MissedTickBehavior};
@@ -127,22 +130,28 @@ impl Api {
         let bad_request = || reply::text(StatusCode::BAD_REQUEST, "Bad Request");
         let path = segments(parts.uri.path()).ok_or_else(bad_request)?;
         let query = Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).ok_or_else(bad_request)?;
-        let user = self.authenticator.identify(&meta, &parts.headers, from.peer).await?;
-        if query.get("uuid").is_some_and(|uuid| meta.initialized && uuid != meta.cluster_uuid) {
-            let text = "Cluster uuid does not match the requested.\r\n";
-            return Err(reply::text(StatusCode::NOT_FOUND, text).into());
+        let method = if parts.method == Method::HEAD { Method::GET } else { parts.method.clone() };
+        let mut user = self.authenticator.identify(&meta, &parts.headers, from.peer).await?;
+        if user.is_none() && method != Method::GET {
+            // Nobody here, but perhaps made a user at another node a moment ago.
+            (meta, user) = self.identify_anew(&meta, user, &parts.headers, from.peer).await?;
         }
+        let refused = || self.authenticator.refuse(&parts.headers, from.peer);
+        let mut user = user.ok_or_else(refused)?;
+        require_cluster(&query, &meta)?;
         let limit = match user.domain {
             Domain::Anonymous => ANONYMOUS_BODY_BYTES_MAX,
             Domain::Internal => INTERNAL_BODY_BYTES_MAX,
             _ => BODY_BYTES_MAX,
         };
         let body = read_body(&parts, body, limit).await?;
-        let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
         if is_change(&method, user.domain) {
             // Judged by what was known here, a change that follows on one made at another node would be refused.
-            self.control.catch_up().await;
-            meta = self.control.metadata();
+            let known = Some(user);
+            let (now, still) = self.identify_anew(&meta, known, &parts.headers, from.peer).await?;
+            // This may be another cluster by now, with another administrator of that name.
+            require_cluster(&query, &now)?;
+            (meta, user) = (now, still.ok_or_else(refused)?);
         }
         let status = self.control.cluster_status();
         let figures = match (routes::shows_figures(&path), user.domain) {
@@ -156,6 +165,24 @@ impl Api {
             Call { api: Arc::clone(self), meta, status, figures, method, path, query, body, user, from };
         routes::dispatch(&call).await
     }
+
+    /// What is known once everything is carried out here that was agreed on, and who sent a request by that: `user` as far as
+    /// nothing is new since `meta`.
+    async fn identify_anew(
+        &self,
+        meta: &Arc<Metadata>,
+        user: Option<Identity>,
+        headers: &HeaderMap,
+        peer: SocketAddr,
+    ) -> Result<(Arc<Metadata>, Option<Identity>), Refusal> {
+        self.control.catch_up().await;
+        let now = self.control.metadata();
+        if Arc::ptr_eq(&now, meta) {
+            return Ok((now, user));
+        }
+        let user = self.authenticator.identify(&now, headers, peer).await?;
+        Ok((now, user))
+    }
 }
 
 impl Surface for Api {
@@ -167,6 +194,15 @@ impl Surface for Api {
             }
         })
     }
+}
+
+/// Refuses what is meant for another cluster.
+fn require_cluster(query: &Form, meta: &Metadata) -> Result<(), Refusal> {
+    if query.get("uuid").is_some_and(|uuid| meta.initialized && uuid != meta.cluster_uuid) {
+        let text = "Cluster uuid does not match the requested.\r\n";
+        return Err(reply::text(StatusCode::NOT_FOUND, text).into());
+    }
+    Ok(())
 }
 
 /// Whether a request may change the cluster. Nodes among themselves say what keeps the cluster together, and wait for

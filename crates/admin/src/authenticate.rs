@@ -58,41 +58,44 @@ impl Authenticator {
         }
     }
 
-    /// Who sent this.
+    /// Who sent this, by what is in `meta`; `None` for a name and a password that are nobody's there, which
+    /// [`Self::refuse`] is for.
     pub(crate) async fn identify(
         &self,
         meta: &Arc<Metadata>,
         headers: &HeaderMap,
         peer: SocketAddr,
-    ) -> Result<Identity, Refusal> {
+    ) -> Result<Option<Identity>, Refusal> {
         let credentials = basic_credentials(headers);
         if let Ok(Some((name, password))) = &credentials
             && name == INTERNAL_USER
         {
             // A node that joins hears from its cluster before it knows who administers it. Not worth a line in the
             // audit trail: it happens all the time.
-            return check_password(meta, name, password).ok_or_else(reply::unauthorized);
+            return check_password(meta, name, password).map(Some).ok_or_else(reply::unauthorized);
         }
         if !meta.initialized {
-            return self.before_initialisation(headers, peer);
+            return self.before_initialisation(headers, peer).map(Some);
         }
-        let Some((name, password)) = credentials? else { return Ok(Identity::anonymous()) };
+        let Some((name, password)) = credentials? else { return Ok(Some(Identity::anonymous())) };
         if password.is_empty() && meta.buckets.get(&name).is_some_and(|bucket| bucket.legacy.passwordless) {
             // How the oldest clients attach to a bucket that asks for no password.
-            return Ok(Identity::anonymous());
+            return Ok(Some(Identity::anonymous()));
         }
-        if let Some(identity) = self.cache.recall(meta, &name, &password) {
-            self.note_login(&identity, peer);
-            return Ok(identity);
+        let identity = match self.cache.recall(meta, &name, &password) {
+            Some(identity) => Some(identity),
+            None => self.check(meta, name, password).await?,
+        };
+        identity.iter().for_each(|identity| self.note_login(identity, peer));
+        Ok(identity)
+    }
+
+    /// Refuses somebody whom [`Self::identify`] does not know, and takes note of it.
+    pub(crate) fn refuse(&self, headers: &HeaderMap, peer: SocketAddr) -> Refusal {
+        if let Ok(Some((name, _))) = basic_credentials(headers) {
+            self.audit(AuditKind::LoginFailure, Identity { name, domain: Domain::Anonymous }, peer);
         }
-        let checked = self.check(meta, name.clone(), password).await?;
-        if let Some(identity) = checked {
-            self.note_login(&identity, peer);
-            return Ok(identity);
-        }
-        let user = Identity { name, domain: Domain::Anonymous };
-        self.audit(AuditKind::LoginFailure, user, peer);
-        Err(reply::unauthorized())
+        reply::unauthorized()
     }
 
     fn before_initialisation(&self, headers: &HeaderMap, peer: SocketAddr) -> Result<Identity, Refusal> {

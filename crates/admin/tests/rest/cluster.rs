@@ -1,7 +1,11 @@
 //! Forming a cluster: two nodes that are nothing but metadata, talking to each other over real sockets.
 
 use base::NodeId;
-use cluster::{Command, FailOver, Recovery};
+use cluster::{
+    Admin, Command, FailOver, Initialize, QuotaChange, Recovery, UserChange, UserDomain,
+    auth::{Credentials, SALT_BYTES},
+};
+use settee_admin::AuditKind;
 
 use crate::node::{ADMIN, NODE, TestNode};
 
@@ -103,6 +107,52 @@ fn a_change_is_judged_by_what_was_agreed_on_before_wherever_that_was() {
     let recovered = node.post("/controller/setRecoveryType", form);
     assert_eq!(recovered.status, 200, "{}", recovered.body);
     assert_eq!(node.node.metadata_now().nodes[1].recovery, Some(Recovery::Full));
+}
+
+#[test]
+fn who_sends_a_change_is_judged_by_what_was_agreed_on_before_too() {
+    let node = TestNode::initialized();
+    let form = Some("password=password&roles=cluster_admin");
+    assert_eq!(node.send("PUT", "/settings/rbac/users/local/first", ADMIN, form).status, 200);
+    let change = |user: &str| node.send("POST", "/settings/stats", Some(user), Some("sendStats=false"));
+    let hears = |command| node.node.unheard.lock().unwrap().push(command);
+    let credentials = |password| Some(Credentials::new(password, [7; SALT_BYTES]));
+
+    hears(Command::PutUser(UserChange {
+        domain: UserDomain::Local,
+        name: "second".into(),
+        uuid: "2".into(),
+        full_name: None,
+        credentials: credentials("made elsewhere"),
+        roles: Some(node.node.metadata_now().users["first"].roles.clone()),
+        groups: None,
+        locked: None,
+        now_ms: 0,
+    }));
+    assert_eq!(node.send("GET", "/pools", Some("second:made elsewhere"), None).status, 401);
+    assert_eq!(node.node.unheard.lock().unwrap().len(), 1, "whoever changes nothing has nobody asked");
+    let changed = change("second:made elsewhere");
+    assert_eq!(changed.status, 200, "{}", changed.body);
+    assert_eq!(change("second:wrong").status, 401);
+
+    let admin = Admin { name: "Administrator".into(), credentials: credentials("new one").unwrap() };
+    hears(Command::SetAdmin(admin));
+    assert_eq!(change("Administrator:password").status, 401, "it was right when the request came");
+    assert_eq!(change("Administrator:new one").status, 200);
+    let failures = node.node.audited.lock().unwrap();
+    let failures = failures.iter().filter(|event| event.kind == AuditKind::LoginFailure);
+    assert_eq!(failures.count(), 3, "each once");
+}
+
+#[test]
+fn what_is_meant_for_a_node_that_is_new_is_not_done_to_one_that_has_been_set_up_meanwhile() {
+    let node = TestNode::fresh();
+    let credentials = Credentials::new("password", [7; SALT_BYTES]);
+    let admin = Admin { name: "Administrator".into(), credentials };
+    let initialize = Initialize { admin, cluster_name: None, quotas: QuotaChange::default() };
+    node.node.unheard.lock().unwrap().push(Command::Initialize(initialize));
+    let answer = node.send("POST", "/settings/stats?uuid=another", None, Some("sendStats=false"));
+    assert_eq!((answer.status, answer.body.contains("Cluster uuid")), (404, true), "{}", answer.body);
 }
 
 #[test]
