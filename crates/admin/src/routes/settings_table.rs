@@ -26,9 +26,9 @@ pub(super) enum Kind {
 /// What recording a setting does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// The node obeys it.
+    /// It is obeyed.
     Obeyed,
-    /// It is kept and shown; nothing on one node acts upon it. Answers say so.
+    /// It is kept and shown; nothing acts upon it. Answers say so.
     RecordedOnly,
 }
 
@@ -150,7 +150,11 @@ pub(super) const SETTINGS: &[Settings] = &[
             ("indexCircularCompaction[interval][abortOutside]", YES_NO),
         ],
     ),
-    Settings { answers: true, ..admin("rebalance", &[("rebalanceMovesPerNode", Kind::Int(1, 64, 4))]) },
+    Settings {
+        answers: true,
+        effect: Effect::Obeyed,
+        ..admin("rebalance", &[("rebalanceMovesPerNode", Kind::Int(1, 64, 4))])
+    },
     Settings {
         answers: true,
         ..admin(
