@@ -23,7 +23,8 @@ pub(super) fn append(request: &Request<'_>, out: &mut Vec<u8>) {
 }
 
 /// Appends what opens a connection for streams, OPEN and CONTROLs, behind HELLO and login; returns how many answers are to be
-/// expected, each of them "success".
+/// expected, each of them "success" but for the last, which is to [`UNPACKS_CONTROL`]: a node of an earlier version refuses
+/// that, and packs nothing.
 #[must_use]
 pub fn append_opening(from: NodeId, to: NodeId, bucket: &str, bucket_uuid: &str, out: &mut Vec<u8>) -> usize {
     let name = LinkName { from, to, bucket }.to_string();
@@ -44,6 +45,7 @@ pub fn append_opening(from: NodeId, to: NodeId, bucket: &str, bucket_uuid: &str,
         (b"supports_cursor_dropping_vulcan", b"true"),
         (b"enable_sync_writes", b"true"),
         (b"consumer_name", name.as_bytes()),
+        // The last, as said above.
         (UNPACKS_CONTROL, b"true"),
     ];
     for (key, value) in controls {

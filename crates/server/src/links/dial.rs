@@ -1,5 +1,6 @@
 //! From an address to a connection that is open for streams: TCP, TLS where the cluster wants it, HELLO, login as the cluster's own
-//! user, the bucket, DCP_OPEN and its settings. Everything is asked for in one write, and every answer has to be "success".
+//! user, the bucket, DCP_OPEN and its settings. Everything is asked for in one write, and every answer has to be "success" but
+//! for what an earlier version knows nothing of: nodes are upgraded one after the other, and follow one another meanwhile.
 //!
 //! The login is plain, as between nodes over REST: whoever can read along between nodes can read the documents too. Where that
 //! may be, encryption between nodes is for.
@@ -33,6 +34,14 @@ const NEEDED: [Feature; 4] = [Feature::Collections, Feature::Xattr, Feature::Sna
 
 /// Largest answer of a handshake: errors come with a few words.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// What the other node may answer to a request of the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    Success,
+    /// Or that it knows nothing of the like.
+    SuccessOrRefusal,
+}
 
 /// Why a node cannot be followed, in words for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,8 +92,8 @@ where
         append_handshake(link, wish, &mut asks).map_err(|_| "the secret or the name is too long")?;
     stream.write_all(&asks).await?;
     stream.flush().await?;
-    for opcode in expected {
-        expect_success(stream, opcode).await?;
+    for (opcode, answer) in expected {
+        expect(stream, opcode, answer).await?;
     }
     Ok(())
 }
@@ -94,7 +103,7 @@ fn append_handshake(
     link: &Link,
     wish: &LinkWish,
     out: &mut Vec<u8>,
-) -> Result<Vec<Opcode>, protocol::binary::request::TooLong> {
+) -> Result<Vec<(Opcode, Expected)>, protocol::binary::request::TooLong> {
     let mut features = Vec::new();
     let wanted: FeatureSet = NEEDED.into_iter().chain([Feature::TcpNoDelay, Feature::Xerror]).collect();
     wanted.encode(&mut features);
@@ -104,14 +113,21 @@ fn append_handshake(
     let login = format!("\0{INTERNAL_USER}\0{}", metadata.secret);
     Request { key: b"PLAIN", value: login.as_bytes(), ..Request::new(Opcode::SaslAuth) }.encode(out)?;
     Request { key: wish.name.as_bytes(), ..Request::new(Opcode::SelectBucket) }.encode(out)?;
-    let controls = append_opening(wish.peer.node, link.me, &wish.name, &wish.bucket.0, out) - 1;
-    let mut expected = vec![Opcode::Hello, Opcode::SaslAuth, Opcode::SelectBucket, Opcode::DcpOpen];
-    expected.extend(std::iter::repeat_n(Opcode::DcpControl, controls));
+    // Besides OPEN, and the last control.
+    let controls = append_opening(wish.peer.node, link.me, &wish.name, &wish.bucket.0, out) - 2;
+    let opening = [Opcode::Hello, Opcode::SaslAuth, Opcode::SelectBucket, Opcode::DcpOpen];
+    let needed = opening.into_iter().chain(std::iter::repeat_n(Opcode::DcpControl, controls));
+    let mut expected: Vec<_> = needed.map(|opcode| (opcode, Expected::Success)).collect();
+    expected.push((Opcode::DcpControl, Expected::SuccessOrRefusal));
     Ok(expected)
 }
 
 /// Reads one answer.
-async fn expect_success(stream: &mut (impl AsyncRead + Unpin), opcode: Opcode) -> Result<(), Reason> {
+async fn expect(
+    stream: &mut (impl AsyncRead + Unpin),
+    opcode: Opcode,
+    expected: Expected,
+) -> Result<(), Reason> {
     let mut packet = vec![0; HEADER_BYTES];
     stream.read_exact(&mut packet).await?;
     if let Decoded::Incomplete { need } = decode_frame_within(&packet, ANSWER_BYTES_MAX) {
@@ -125,6 +141,10 @@ async fn expect_success(stream: &mut (impl AsyncRead + Unpin), opcode: Opcode) -
     let header = &frame.header;
     if !header.magic.is_client_response() || header.opcode != opcode.code() {
         return Err("it answers something else".into());
+    }
+    let is_unknown = matches!(header.status(), Some(Status::Invalid | Status::NotSupported));
+    if is_unknown && expected == Expected::SuccessOrRefusal {
+        return Ok(());
     }
     if header.status() != Some(Status::Success) {
         let status = header.status().map_or("an unknown status", Status::text);
@@ -140,4 +160,42 @@ async fn expect_success(stream: &mut (impl AsyncRead + Unpin), opcode: Opcode) -
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Cas;
+    use protocol::binary::{Header, Magic};
+
+    use super::*;
+
+    /// What becomes of a connection when a control is answered with this.
+    fn answered(status: Status, expected: Expected) -> Result<(), Reason> {
+        let header = Header {
+            magic: Magic::ClientResponse,
+            opcode: Opcode::DcpControl.code(),
+            framing_len: 0,
+            extras_len: 0,
+            key_len: 0,
+            datatype: base::Datatype::RAW,
+            vbucket_or_status: status.code(),
+            body_len: 0,
+            opaque: 0_u32.into(),
+            cas: Cas::NONE,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(expect(&mut header.encode().as_slice(), Opcode::DcpControl, expected))
+    }
+
+    #[test]
+    fn what_a_node_knows_nothing_of_is_done_without_where_that_may_be() {
+        for (status, can_be_done_without) in
+            [(Status::Invalid, true), (Status::NotSupported, true), (Status::NoAccess, false)]
+        {
+            assert!(answered(status, Expected::Success).is_err());
+            let outcome = answered(status, Expected::SuccessOrRefusal);
+            assert_eq!(outcome.is_ok(), can_be_done_without, "{status:?}: {outcome:?}");
+        }
+        assert_eq!(answered(Status::Success, Expected::SuccessOrRefusal), Ok(()));
+    }
 }
