@@ -31,19 +31,24 @@ const AUTHORITY: &str = "Settee cluster authority";
 
 /// What this node shows to others of its cluster, and what it expects of them.
 #[derive(Default)]
-pub(crate) struct NodeTls(ArcSwapOption<Identity>);
+pub(crate) struct NodeTls(ArcSwapOption<Known>);
 
-/// What follows from an authority and a number.
-struct Identity {
+/// An authority and a number, and what follows from them.
+struct Known {
     node: NodeId,
     authority: Authority,
+    /// None if the authority cannot be used; it would be no better the next time.
+    identity: Option<Identity>,
+}
+
+struct Identity {
     shown: Arc<CertifiedKey>,
     client: Arc<ClientConfig>,
 }
 
 impl fmt::Debug for NodeTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let node = self.0.load().as_ref().map(|identity| identity.node);
+        let node = self.0.load().as_ref().map(|known| known.node);
         f.debug_struct("NodeTls").field("node", &node).finish_non_exhaustive()
     }
 }
@@ -52,30 +57,31 @@ impl NodeTls {
     /// This node has that number in the cluster, from now on.
     pub(crate) fn know(&self, me: NodeId, metadata: &Metadata) {
         let Some(authority) = &metadata.authority else { return self.0.store(None) };
-        let is_known = |identity: &Arc<Identity>| identity.node == me && identity.authority == *authority;
+        let is_known = |known: &Arc<Known>| known.node == me && known.authority == *authority;
         if self.0.load().as_ref().is_some_and(is_known) {
             return;
         }
         let identity = Identity::new(me, authority).inspect_err(
             |error| tracing::error!(%error, "the cluster's certificate authority cannot be used"),
         );
-        self.0.store(identity.ok().map(Arc::new));
+        let known = Known { node: me, authority: authority.clone(), identity: identity.ok() };
+        self.0.store(Some(Arc::new(known)));
     }
 
     /// The certificate for whoever asks for `name`, if that is a node's; then there may be none.
     pub(crate) fn shown_as(&self, name: &str) -> Option<Option<Arc<CertifiedKey>>> {
-        let shown = || self.0.load().as_ref().map(|identity| Arc::clone(&identity.shown));
+        let shown = || Some(Arc::clone(&self.0.load().as_ref()?.identity.as_ref()?.shown));
         name.ends_with(NAMES).then(shown)
     }
 
     /// How to speak to a member: believed is whoever shows a certificate of the authority with the name of that node.
     ///
     /// # Errors
-    /// While the cluster has no authority.
+    /// While the cluster has no authority that can be used.
     pub(crate) fn to_member(&self, node: NodeId) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
-        let identity = self.0.load();
-        let missing = || io::Error::other("the cluster has no certificate authority");
-        let identity = identity.as_ref().ok_or_else(missing)?;
+        let known = self.0.load();
+        let missing = || io::Error::other("the cluster has no certificate authority that can be used");
+        let identity = known.as_ref().and_then(|known| known.identity.as_ref()).ok_or_else(missing)?;
         let name = ServerName::try_from(name(node)).map_err(io::Error::other)?;
         Ok((Arc::clone(&identity.client), name))
     }
@@ -141,7 +147,7 @@ impl Identity {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Self { node, authority: authority.clone(), shown: Arc::new(shown), client: Arc::new(client) })
+        Ok(Self { shown: Arc::new(shown), client: Arc::new(client) })
     }
 }
 
@@ -252,5 +258,23 @@ mod tests {
         metadata.authority = None;
         node.know(NodeId(7), &metadata);
         assert!(node.to_member(NodeId(0)).is_err());
+    }
+
+    #[test]
+    fn an_authority_that_cannot_be_used_is_not_tried_again_and_another_one_is() {
+        let authority = new_authority().unwrap();
+        let broken = Authority { key: "no key".into(), ..authority.clone() };
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.authority = Some(broken);
+        let node = NodeTls::default();
+        node.know(NodeId(1), &metadata);
+        assert!(node.to_member(NodeId(0)).is_err());
+        assert!(node.shown_as(&name(NodeId(1))).is_some_and(|shown| shown.is_none()));
+        let before = node.0.load_full().unwrap();
+        node.know(NodeId(1), &metadata);
+        assert!(Arc::ptr_eq(&before, &node.0.load_full().unwrap()));
+        metadata.authority = Some(authority);
+        node.know(NodeId(1), &metadata);
+        assert!(node.to_member(NodeId(0)).is_ok());
     }
 }
