@@ -414,7 +414,11 @@ impl Driver {
                 // Whoever asked may have given up.
                 let _ = answer.send(self.group.hand_over().is_some());
             }
-            Event::Become(first) => self.begin_again(first),
+            Event::Become(first) => {
+                if let Err(error) = self.begin_again(first) {
+                    tracing::error!(%error, "this node cannot join a cluster");
+                }
+            }
             Event::Position(answer) => {
                 // Whoever asked may have given up.
                 let _ = answer.send(self.group.position());
@@ -473,16 +477,15 @@ impl Driver {
         let Reform { epoch, id, command } = reform;
         let (_, first) = self.group.reform(epoch, id, command)?;
         tracing::warn!(?epoch, "this node forms the group anew that agrees on the metadata");
-        self.begin_again(first);
-        Ok(())
+        self.begin_again(first).map_err(|error| ClusterError::Failed(error.to_string()))
     }
 
     /// The group was formed anew by others: this node is one of it again, and keeps what it holds until it is told more.
     fn rejoin(&mut self, member: &Member) {
         tracing::warn!(epoch = ?member.epoch, "the group was formed anew; what this node knew of its own is void");
-        match rejoin(member, self.group.metadata()) {
-            Ok(first) => self.begin_again(first),
-            Err(error) => tracing::error!(%error, "this node cannot join the group that was formed anew"),
+        let begun = rejoin(member, self.group.metadata()).and_then(|first| self.begin_again(first));
+        if let Err(error) = begun {
+            tracing::error!(%error, "this node cannot join the group that was formed anew");
         }
     }
 
@@ -559,22 +562,18 @@ impl Driver {
     fn begin_anew(&mut self) -> Result<(), LogError> {
         let (member, metadata) = (self.fresh)()?;
         let first = found(&member, &Arc::new(metadata))?;
-        self.begin_again(first);
-        Ok(())
+        self.begin_again(first)
     }
 
     /// Goes on as another member; `first` is what its log begins with.
-    fn begin_again(&mut self, first: Batch) {
+    ///
+    /// # Errors
+    /// When nothing can begin with that: everything is as it was.
+    fn begin_again(&mut self, first: Batch) -> Result<(), LogError> {
         let mut stored = Stored::default();
         stored.apply(&first);
         self.seed = self.seed.wrapping_add(1);
-        match Consensus::open(&stored, self.seed) {
-            Ok(group) => self.group = group,
-            Err(error) => {
-                tracing::error!(%error, "this node cannot join or leave a cluster");
-                return;
-            }
-        }
+        self.group = Consensus::open(&stored, self.seed)?;
         self.life += 1;
         self.parts_at = None;
         self.beginning = Some(self.group.so_far());
@@ -585,6 +584,7 @@ impl Driver {
         self.reads.clear();
         let _ = self.applied.send(Applied { commits: Vec::new(), reads: Vec::new(), caught_up: false });
         *self.status.trouble.lock() = None;
+        Ok(())
     }
 
     /// No crash brings back what this node was before: it is what it begins with.
