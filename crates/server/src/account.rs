@@ -1,9 +1,12 @@
 //! The node's account: memory that belongs to no bucket, by who holds it.
 //!
 //! A bucket knows what it holds (`engine::Pool`). What is left is the data plane's and the control plane's: whoever holds
-//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`] adds the buckets', what the
-//! allocator and the operating system say when somebody asks, and the process's size; what nobody has told is the rest of that:
-//! stacks, and many small things.
+//! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`] adds the buckets', and what the
+//! allocator and the operating system said of the process when they were asked last, once a second; what nobody has told is
+//! the rest of that: stacks, and many small things.
+//!
+//! Invariant: whoever wants to know waits for neither of those two. The allocator looks through all that is free, under locks
+//! that whoever allocates needs.
 //!
 //! Invariant: nothing is counted twice. Of a connection's pending output only what is its own counts here, not documents
 //! that it refers to; and requests that wait to be admitted are in their bucket's account.
@@ -14,6 +17,8 @@ use std::sync::{
 };
 
 use admin::NodeMemory;
+
+use parking_lot::Mutex;
 
 use crate::{runtime::machine, shared::Shared};
 
@@ -35,11 +40,28 @@ const POOLS: usize = NodePool::Consensus as usize + 1;
 
 /// See the module. Counters are statistics: relaxed, they order nothing.
 #[derive(Debug, Default)]
-pub(crate) struct NodeAccount([AtomicU64; POOLS]);
+pub(crate) struct NodeAccount {
+    pools: [AtomicU64; POOLS],
+    process: Mutex<Process>,
+}
+
+/// What was said of the process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    allocator_free: u64,
+    resident: machine::Resident,
+}
 
 impl NodeAccount {
     fn of(&self, pool: NodePool) -> u64 {
-        self.0[pool as usize].load(Ordering::Relaxed)
+        self.pools[pool as usize].load(Ordering::Relaxed)
+    }
+
+    /// Asks the allocator and the operating system: nothing for a data-plane loop.
+    pub(crate) fn look_at_process(&self) {
+        let allocator_free = machine::allocator_free_bytes();
+        let process = Process { allocator_free, resident: machine::Resident::read() };
+        *self.process.lock() = process;
     }
 }
 
@@ -64,7 +86,8 @@ impl Accounted {
         let bytes = bytes as u64;
         if bytes != self.bytes {
             // One addition, which wraps where there are fewer, so that nobody sees neither.
-            self.account.0[self.pool as usize].fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+            self.account.pools[self.pool as usize]
+                .fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
             self.bytes = bytes;
         }
     }
@@ -81,6 +104,7 @@ pub(crate) fn node_memory(shared: &Shared) -> NodeMemory {
     let snapshot = shared.snapshot();
     let buckets = || snapshot.buckets.values().map(|bucket| bucket.engine.held_memory());
     let waiting: u64 = buckets().map(|held| held.waiting).sum();
+    let process = *shared.account.process.lock();
     let mut memory = NodeMemory {
         buckets: buckets().map(|held| held.used).sum(),
         arena_holes: buckets().map(|held| held.holes).sum(),
@@ -88,13 +112,11 @@ pub(crate) fn node_memory(shared: &Shared) -> NodeMemory {
         connections: shared.account.of(NodePool::Connections).saturating_sub(waiting),
         forwarding: shared.account.of(NodePool::Forwarding),
         consensus: shared.account.of(NodePool::Consensus),
-        allocator: machine::allocator_free_bytes(),
-        code: 0,
+        allocator: process.allocator_free,
+        code: process.resident.of_files,
         other: 0,
     };
-    let resident = machine::Resident::read();
-    memory.code = resident.of_files;
-    memory.other = resident.all.saturating_sub(memory.sum());
+    memory.other = process.resident.all.saturating_sub(memory.sum());
     memory
 }
 

@@ -20,9 +20,10 @@ const CLIENTS: u64 = 24;
 /// So much of each request has come, and a last byte is missing: what a buffer has room for beyond what is in it counts as well, but
 /// the process has not grown by it.
 const UNFINISHED_BYTES: usize = 8 << 20;
-/// At rest are figures that have moved by less than this from each of so many looks to the next.
+/// At rest are figures that have moved by less than this from each of so many looks to the next: for longer than it takes until
+/// the allocator is asked again.
 const RESTLESS_BYTES: u64 = 1 << 18;
-const LOOKS_AT_REST: u32 = 15;
+const LOOKS_AT_REST: u32 = 75;
 
 fn start(data_dir: &std::path::Path) -> (Node, SocketAddr) {
     let bucket = InitBucket { name: "memory".into(), quota_mb: 400, legacy_access: true };

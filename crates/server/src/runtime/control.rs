@@ -191,7 +191,11 @@ impl Control {
         runtime.spawn(admin::serve(tls, Some(listeners.tls), api, limits, ended()));
         runtime.spawn(admin::serve(views, None, Arc::new(Views), limits, ended()));
         runtime.spawn(keeper.keep_log(ended()));
-        runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.buckets), ended()));
+        runtime.spawn(Arc::clone(&self.gauges).sample(
+            Arc::clone(&self.buckets),
+            Arc::clone(&self.shared.account),
+            ended(),
+        ));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(())
     }

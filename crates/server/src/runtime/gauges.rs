@@ -9,7 +9,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{buckets::OpenBuckets, machine};
-use crate::{Shared, account::node_memory};
+use crate::{
+    Shared,
+    account::{NodeAccount, node_memory},
+};
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -76,14 +79,22 @@ impl Gauges {
     }
 
     /// Samples until `ended`.
-    pub(crate) async fn sample(self: Arc<Self>, buckets: Arc<OpenBuckets>, mut ended: watch::Receiver<bool>) {
+    pub(crate) async fn sample(
+        self: Arc<Self>,
+        buckets: Arc<OpenBuckets>,
+        account: Arc<NodeAccount>,
+        mut ended: watch::Receiver<bool>,
+    ) {
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 // An error means that the sender is gone: the node stops as well.
                 _ = ended.wait_for(|stop| *stop) => return,
-                _ = ticks.tick() => self.sample_once(&buckets),
+                _ = ticks.tick() => {
+                    self.sample_once(&buckets);
+                    account.look_at_process();
+                }
             }
         }
     }
