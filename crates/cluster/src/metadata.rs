@@ -172,6 +172,12 @@ impl NodeInfo {
             encrypted: false,
         }
     }
+
+    /// What to call it in words for people: nodes may share a host.
+    #[must_use]
+    pub fn called(&self) -> String {
+        format!("{}:{}", self.host, self.ports.mgmt)
+    }
 }
 
 /// The ports of a node; 0 means the port is off.

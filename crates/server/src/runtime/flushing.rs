@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use admin::NodeControl;
 use base::{BucketUuid, Status};
-use cluster::{ClusterError, Command, Membership};
+use cluster::{ClusterError, Command, Membership, NodeInfo};
 use tokio::{runtime::Handle, time::timeout};
 
 use super::{
@@ -31,7 +31,7 @@ pub(super) async fn flush(control: &Control, bucket: &str) -> Result<(), Cluster
     let silent = &control.cluster_status().silent;
     let metadata = control.metadata();
     let absent = metadata.nodes.iter().filter(|node| node.membership == Membership::Active);
-    let absent: Vec<_> = absent.filter(|node| silent.contains(&node.id)).map(|node| &*node.host).collect();
+    let absent: Vec<_> = absent.filter(|node| silent.contains(&node.id)).map(NodeInfo::called).collect();
     if !absent.is_empty() {
         // Replicas of what they have would be empty, and nobody could say so.
         let text = format!("Cannot flush buckets while nodes are not heard of: {}", absent.join(", "));
