@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use super::{
     background::{self, BucketBells, BucketThreads},
     bell::NodeBells,
+    compacting::Compacting,
     data_dir::DataDir,
     disk::Disk,
     housekeeping::Patient,
@@ -71,6 +72,7 @@ struct OpenBucket {
     engine: Arc<Bucket>,
     meter: Arc<BucketMeter>,
     threads: BucketThreads,
+    compacting: Compacting,
 }
 
 /// The open buckets by name.
@@ -203,8 +205,14 @@ impl OpenBuckets {
 
     /// The engine of the open bucket with that uuid.
     pub(crate) fn engine_of(&self, uuid: &BucketUuid) -> Option<Arc<Bucket>> {
+        self.to_compact(uuid).map(|(engine, _)| engine)
+    }
+
+    /// The same, and whether it is being compacted as a whole.
+    pub(super) fn to_compact(&self, uuid: &BucketUuid) -> Option<(Arc<Bucket>, Compacting)> {
         let open = self.open.lock();
-        open.values().find(|bucket| bucket.uuid == *uuid).map(|bucket| Arc::clone(&bucket.engine))
+        let bucket = open.values().find(|bucket| bucket.uuid == *uuid)?;
+        Some((Arc::clone(&bucket.engine), bucket.compacting.clone()))
     }
 
     /// The engine of an open bucket.
@@ -280,7 +288,8 @@ impl OpenBuckets {
             engine.close(self.shared.now());
             BucketError::Io { name: name.into(), source }
         })?;
-        Ok(OpenBucket { uuid: info.uuid.clone(), engine, meter, threads })
+        let uuid = info.uuid.clone();
+        Ok(OpenBucket { uuid, engine, meter, threads, compacting: Compacting::default() })
     }
 
     /// Opens one store per shard. How many there are is decided when the bucket is new and kept for its life,

@@ -492,12 +492,16 @@ impl Control {
         Ok(())
     }
 
-    /// Starts compacting a bucket on this node; whether it is open here.
+    /// Starts compacting a bucket on this node, unless that is going on; whether it is open here.
     pub(super) fn compact_here(&self, bucket: &BucketUuid) -> bool {
-        let Some(engine) = self.buckets.engine_of(bucket) else { return false };
+        let Some((engine, compacting)) = self.buckets.to_compact(bucket) else { return false };
+        let Some(turn) = compacting.begin() else { return true };
         let shared = Arc::clone(&self.shared);
         // Not waited for: rewriting a large bucket takes longer than anybody waits for an answer.
-        tokio::task::spawn_blocking(move || compaction::compact_whole(&engine, &shared));
+        tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            compaction::compact_whole(&engine, &shared);
+        });
         true
     }
 
