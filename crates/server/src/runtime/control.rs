@@ -262,9 +262,12 @@ impl Control {
         }
     }
 
-    /// Tells clients of the maps that were held back.
+    /// Tells clients of the maps that were held back, unless somebody has done so, or they are to wait for longer.
     fn tell_maps(&self) {
         let _turn = self.carrying_out.lock();
+        if self.buckets.maps_due().is_none_or(|due| Instant::now() < due) {
+            return;
+        }
         let metadata = self.metadata.load_full();
         self.buckets.tell_maps(&metadata);
         self.wake_watchers(metadata.rev);
@@ -474,7 +477,7 @@ impl Control {
                 () = self.buckets.one_has_left() => {}
             }
             if self.buckets.misses(&self.metadata.load())
-                && let Err(error) = self.blocking(|me| me.reconcile_again()).await
+                && let Err(error) = self.reconcile_again().await
             {
                 tracing::error!(%error, "a bucket is still not available");
             }
@@ -482,11 +485,25 @@ impl Control {
     }
 
     /// Brings reality to where the metadata has been for a while.
-    fn reconcile_again(&self) -> Result<(), ClusterError> {
-        let _turn = self.carrying_out.lock();
-        let metadata = self.metadata.load_full();
-        let outcome = self.buckets.reconcile(&metadata);
-        self.wake_watchers(metadata.rev);
+    async fn reconcile_again(&self) -> Result<(), ClusterError> {
+        let reconciling = self.blocking(|me| {
+            let _turn = me.carrying_out.lock();
+            let metadata = me.metadata.load_full();
+            let outcome = me.buckets.reconcile(&metadata);
+            me.wake_watchers(metadata.rev);
+            Ok(outcome?)
+        });
+        let outcome = reconciling.await;
+        // The thread that carries out what is agreed on sleeps until there is more of that, and may not have seen that maps were
+        // held back.
+        if let Some(due) = self.buckets.maps_due() {
+            tokio::time::sleep_until(due.into()).await;
+            let tell = |me: &Self| {
+                me.tell_maps();
+                Ok(())
+            };
+            self.blocking(tell).await?;
+        }
         outcome?;
         tracing::info!("every bucket is available again");
         Ok(())
