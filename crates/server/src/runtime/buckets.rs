@@ -474,19 +474,29 @@ fn create_shards(folder: &Path, shards: usize) -> io::Result<()> {
         fs::remove_dir(folder)?;
     }
     fs::rename(&aside, folder)?;
+    sync_parent(folder)
+}
+
+/// Syncs what a folder is called.
+fn sync_parent(folder: &Path) -> io::Result<()> {
     match folder.parent() {
         Some(parent) => fs::File::open(parent)?.sync_all(),
         None => Ok(()),
     }
 }
 
-/// Removes all files of a bucket or, after a crash, none of those that it would be opened with: they are taken aside first.
+/// Removes all files of a bucket or, after a crash, none of those that it would be opened with: they are taken aside first, for
+/// good.
 fn remove_files(folder: &Path) -> io::Result<()> {
     let mut aside = folder.as_os_str().to_owned();
     aside.push(GONE);
     // What a crash has left there would be in the way.
     ignore_missing(fs::remove_dir_all(&aside))?;
-    ignore_missing(fs::rename(folder, &aside))?;
+    match fs::rename(folder, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        outcome => outcome?,
+    }
+    sync_parent(folder)?;
     ignore_missing(fs::remove_dir_all(&aside))
 }
 
