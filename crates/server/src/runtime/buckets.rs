@@ -75,6 +75,14 @@ struct OpenBucket {
     compacting: Compacting,
 }
 
+/// A dropped bucket that is published no longer and whose threads have ended.
+#[derive(Clone)]
+struct Leaver {
+    name: String,
+    uuid: BucketUuid,
+    engine: Arc<Bucket>,
+}
+
 /// The open buckets by name.
 pub(crate) struct OpenBuckets {
     data_dir: Arc<DataDir>,
@@ -94,6 +102,8 @@ pub(crate) struct OpenBuckets {
     leaving: Arc<Mutex<BTreeSet<BucketUuid>>>,
     /// Told when one of those is gone.
     left: Arc<Notify>,
+    /// Those of them that nobody waits for yet, for want of a thread.
+    stranded: Mutex<Vec<Leaver>>,
     /// When the maps were published that are.
     maps: Mutex<Cadence>,
     /// Grows whenever a bucket was opened or closed.
@@ -120,6 +130,7 @@ impl OpenBuckets {
             open: Mutex::default(),
             leaving: Arc::default(),
             left: Arc::default(),
+            stranded: Mutex::default(),
             maps: Mutex::default(),
             generation: AtomicU64::new(0),
         }
@@ -153,8 +164,14 @@ impl OpenBuckets {
         if !gone.is_empty() {
             self.generation.fetch_add(1, Ordering::Release);
         }
-        for (name, bucket) in gone {
-            outcome = outcome.and(self.remove(&name, bucket));
+        let stranded = std::mem::take(&mut *self.stranded.lock());
+        let leavers = gone.into_iter().map(|(name, bucket)| {
+            let OpenBucket { uuid, engine, threads, .. } = bucket;
+            threads.stop();
+            Leaver { name, uuid, engine }
+        });
+        for leaver in stranded.into_iter().chain(leavers) {
+            outcome = outcome.and(self.remove(leaver));
         }
         outcome
     }
@@ -175,10 +192,11 @@ impl OpenBuckets {
         &self.bells
     }
 
-    /// Whether a bucket of `metadata` could not be opened.
+    /// Whether a bucket of `metadata` could not be opened, or another one not be removed.
     pub(crate) fn misses(&self, metadata: &Metadata) -> bool {
+        let is_stranded = !self.stranded.lock().is_empty();
         let open = self.open.lock();
-        metadata.buckets.keys().any(|name| !open.contains_key(name))
+        is_stranded || metadata.buckets.keys().any(|name| !open.contains_key(name))
     }
 
     /// Waits until a dropped bucket is gone that may have been in the way of a new one.
@@ -364,15 +382,14 @@ impl OpenBuckets {
         self.bells.steward.ring();
     }
 
-    /// Ends a bucket that is no longer published. Connections and housekeeping let go of it one by one; whoever is last
+    /// Ends a bucket. Connections and housekeeping let go of it one by one; whoever is last
     /// frees every document and closes the files, which must not happen to a data-plane loop: a thread that may block
-    /// waits to be the last. Should the process end before, the next start removes the files.
-    fn remove(&self, name: &str, bucket: OpenBucket) -> Result<(), BucketError> {
-        let OpenBucket { uuid, engine, threads, .. } = bucket;
-        threads.stop();
-        let folder = self.data_dir.bucket(&uuid);
+    /// waits to be the last. Should the process end before, the next start removes the files. Without such a thread the bucket is
+    /// stranded until the next try.
+    fn remove(&self, leaver: Leaver) -> Result<(), BucketError> {
+        let folder = self.data_dir.bucket(&leaver.uuid);
         let (leaving, left) = (Arc::clone(&self.leaving), Arc::clone(&self.left));
-        let bucket = name.to_owned();
+        let Leaver { name: bucket, uuid, engine } = leaver.clone();
         let waiter = background::spawn("drop-bucket", move || {
             while Arc::strong_count(&engine) > 1 {
                 std::thread::sleep(LET_GO_EVERY);
@@ -387,7 +404,11 @@ impl OpenBuckets {
             leaving.lock().remove(&uuid);
             left.notify_one();
         });
-        waiter.map(drop).map_err(|source| BucketError::Io { name: name.into(), source })
+        waiter.map(drop).map_err(|source| {
+            let name = leaver.name.clone();
+            self.stranded.lock().push(leaver);
+            BucketError::Io { name, source }
+        })
     }
 }
 
@@ -586,6 +607,23 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         buckets.remove_unknown(&without).unwrap();
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_dropped_bucket_that_no_thread_could_be_had_for_is_removed_at_the_next_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("stranded".into());
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
+        let OpenBucket { engine, threads, .. } = buckets.open.lock().remove("b").unwrap();
+        threads.stop();
+        buckets.leaving.lock().insert(uuid.clone());
+        buckets.stranded.lock().push(Leaver { name: "b".into(), uuid: uuid.clone(), engine });
+        assert!(buckets.misses(&without), "it is tried again, whatever changes");
+        assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
+        assert!(!buckets.misses(&without) && !buckets.data_dir.bucket(&uuid).exists());
     }
 
     #[test]
