@@ -50,6 +50,8 @@ pub(crate) struct Faults {
     pub(crate) graceful_failover: bool,
     /// Buckets come and go.
     pub(crate) bucket: u32,
+    /// A bucket is to have another number of copies.
+    pub(crate) replicas: u32,
 }
 
 impl Faults {
@@ -70,9 +72,11 @@ impl Faults {
         rebalance: NEVER,
         graceful_failover: true,
         bucket: NEVER,
+        replicas: 2_000,
     };
     /// Nothing goes wrong; nodes come and go.
-    pub(crate) const NONE: Self = Self { rebalance: 100, graceful_failover: false, ..Self::CALM };
+    pub(crate) const NONE: Self =
+        Self { rebalance: 100, graceful_failover: false, replicas: 400, ..Self::CALM };
     /// Letters get lost, connections break, some cannot hear others, disks are slow; nobody is replaced.
     pub(crate) const DELAYS: Self = Self {
         loss: 5,
@@ -107,11 +111,12 @@ impl Faults {
         failover: 1_500,
         auto_failover_secs: Some(3),
         rebalance: 600,
+        replicas: 800,
         ..Self::CALM
     };
     /// Nodes come and go while clients write.
     pub(crate) const REBALANCES: Self =
-        Self { rebalance: 300, bucket: 1_500, broken_link: 500, cut: 1_500, ..Self::DELAYS };
+        Self { rebalance: 300, bucket: 1_500, replicas: 600, broken_link: 500, cut: 1_500, ..Self::DELAYS };
     /// Disks are full for a while; nodes crash one after the other, come and go.
     pub(crate) const FULL_DISKS: Self = Self {
         losses: Losses::OneAtATime,
@@ -120,6 +125,7 @@ impl Faults {
         full_disk: 300,
         crash: 600,
         rebalance: 600,
+        replicas: 1_000,
         ..Self::DELAYS
     };
     /// Everything.

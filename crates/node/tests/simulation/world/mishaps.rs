@@ -1,6 +1,10 @@
 //! What goes wrong, as often as the kind of run says, and for a while.
 
-use base::NodeId;
+use base::{
+    NodeId,
+    bucket::{BucketKind, DurabilityLevel},
+};
+use cluster::BucketInfo;
 
 use super::World;
 use crate::{
@@ -89,10 +93,25 @@ impl World {
         self.journal.note(format_args!("{id} ends: {end:?}"));
         self.tally.crashes += 1;
         self.lost_something();
+        if self.takes_along(id, end) {
+            self.risk_everything("what was with one node only may be gone");
+        }
         // Nobody else may hold on to its buckets.
         self.connections.values_mut().for_each(|connection| connection.lose_end_of(id));
         let (written, at) = (self.rng.usize(0..4), self.journal.now);
         self.machine(id).stop(end, written, at);
+    }
+
+    /// Whether something may go with a node that ends like this although it was acknowledged as safe: of a copy that counts alone,
+    /// where no other is configured, a majority has what that node has in memory.
+    fn takes_along(&self, id: NodeId, end: End) -> bool {
+        let is_memory_promised = self.faults.promise().level < DurabilityLevel::PersistToMajority;
+        let forgets = |info: &BucketInfo| match info.kind {
+            BucketKind::Couchbase => end != End::Clean && is_memory_promised,
+            BucketKind::Ephemeral | BucketKind::Memcached => true,
+        };
+        let is_alone = |info: &BucketInfo| info.vbs.iter().any(|plan| plan.counted() == [id]);
+        self.newest().buckets.values().any(|info| forgets(info) && is_alone(info))
     }
 
     pub(super) fn start(&mut self, id: NodeId) {

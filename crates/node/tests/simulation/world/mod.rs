@@ -72,6 +72,7 @@ struct Tally {
     full_disks: u64,
     failovers: u64,
     rebalances: u64,
+    replicas_changed: u64,
     joined: u64,
     left: u64,
 }
@@ -212,11 +213,16 @@ impl World {
         self.tally.failovers += news.len() as u64;
         self.lost_something();
         if before.unsafe_without(&news).is_some() {
-            self.journal.note(format_args!("somebody takes a risk"));
-            self.clients.forget();
-            self.invariants.histories.forget();
-            self.invariants.never_back.forget();
+            self.risk_everything("somebody takes a risk");
         }
+    }
+
+    /// Nothing is promised any more of what was written so far.
+    fn risk_everything(&mut self, why: &str) {
+        self.journal.note(format_args!("{why}"));
+        self.clients.forget();
+        self.invariants.histories.forget();
+        self.invariants.never_back.forget();
     }
 
     /// A copy is gone, or may be.

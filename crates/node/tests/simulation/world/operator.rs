@@ -9,11 +9,13 @@ use cluster::{
 };
 
 use super::{NODES_MIN, World, info};
-use crate::{machine::Machine, process::Process};
+use crate::{faults::NEVER, machine::Machine, process::Process};
 
 /// As many vBuckets as a bucket has at least.
 const VBUCKETS: u16 = 16;
 const BUCKETS_MAX: usize = 3;
+/// Copies of a bucket beside the active one, at most.
+const REPLICAS_MAX: u8 = 3;
 /// Collections of a bucket, the default one included.
 const COLLECTIONS_MAX: usize = 4;
 /// A failover after so many seconds does not happen in the time of a run.
@@ -55,6 +57,9 @@ impl World {
         }
         if self.happens(faults.bucket) {
             self.change_buckets(&newest);
+        }
+        if self.happens(faults.replicas) {
+            self.change_replicas(&newest);
         }
         if self.happens(self.setting.collection) {
             self.change_collections(&newest);
@@ -99,6 +104,36 @@ impl World {
         let names: Vec<_> = newest.buckets.keys().filter(|name| may_go(name)).collect();
         if let Some(name) = self.rng.choice(names) {
             self.propose(Command::DeleteBucket { name: name.clone() });
+        }
+    }
+
+    /// Has a bucket have another number of copies, as far as there is room for them. They come, or go, with the next rebalance; some
+    /// have that start at once.
+    fn change_replicas(&mut self, newest: &Metadata) {
+        let Some((name, info)) = self.rng.choice(newest.buckets.iter().collect::<Vec<_>>()) else { return };
+        let moves = self.faults.rebalance != NEVER;
+        let room = newest.active_nodes().count().saturating_sub(1).min(usize::from(REPLICAS_MAX)) as u8;
+        let numbers = if self.invariants.certainty.is_promised {
+            // A majority of two copies is two, and so is one of three: durable writes are possible whatever moves meanwhile.
+            1..=2
+        } else {
+            // Without another copy much less is promised: that is not to be what most runs are about.
+            let least = if self.rng.u8(0..4) == 0 { 0 } else { 1 };
+            least..=room.max(least)
+        };
+        // Where nobody brings more copies, durable writes would be impossible from then on.
+        let has_majority = |replicas: &u8| {
+            let copies = usize::from(*replicas) + 1;
+            moves || info.vbs.iter().all(|plan| plan.chain.len() > copies / 2)
+        };
+        let Some(replicas) = self.rng.choice(numbers.filter(has_majority).collect::<Vec<_>>()) else {
+            return;
+        };
+        let params = BucketParams { replicas: Some(replicas), ..BucketParams::default() };
+        self.propose(Command::UpdateBucket { name: name.clone(), params });
+        self.tally.replicas_changed += 1;
+        if moves && self.rng.bool() && !self.recover_the_failed(newest) {
+            self.start_rebalance(newest, &[]);
         }
     }
 
