@@ -111,8 +111,8 @@ pub(super) struct StopArgs {
 /// Take nodes out of service: others become active for what they hold
 #[derive(Args)]
 #[command(after_help = "\
-Graceful (the default): the node hands over while it runs; nothing is lost, and nobody waits. It needs a replica of every
-bucket elsewhere.
+Graceful (the default): the node hands over while it runs; nothing is lost, and clients do not wait. It needs a replica of every
+bucket elsewhere, and goes on once those have caught up.
 --hard: for nodes that are dead. Copies elsewhere become active at once; writes that had not reached one are lost. Where
 the nodes that are left could not agree on it, it is refused, unless --unsafe says that the others are gone for good.
 
