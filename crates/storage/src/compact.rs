@@ -98,19 +98,24 @@ pub(crate) fn step(
     core.counters.check()?;
     let outcome = clean(core, liveness, &budget);
     key_index::maintain(core, &mut Effort::new(core, liveness));
-    // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what
-    // was gained beyond that is for deletions, and only what is left then for everything else.
-    let needed = victims::largest_output(core);
     in_line(|| {
-        if core.compaction_reserve.claim_what_is(needed) && core.reserve.restore() {
+        if take_back(core) {
             core.reserve.note_full(false);
-            core.compaction_reserve.grow(needed);
+            core.compaction_reserve.grow(victims::largest_output(core));
         }
     });
     match outcome {
         Err(StoreError::Stopped) => Ok(CompactReport { more: true, ..CompactReport::default() }),
         outcome => outcome,
     }
+}
+
+/// Sets aside again what was given up on a full disk, while no step goes on. Returns whether all of it is: then there is room for
+/// anybody.
+pub(crate) fn take_back(core: &Core) -> bool {
+    // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what was gained
+    // beyond that is for deletions, and only what is left then for everything else.
+    core.compaction_reserve.claim_what_is(victims::largest_output(core)) && core.reserve.restore()
 }
 
 fn clean(core: &Core, liveness: &dyn Liveness, budget: &CompactBudget) -> Result<CompactReport, StoreError> {

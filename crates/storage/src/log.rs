@@ -298,8 +298,12 @@ impl Core {
 
     /// Sets aside what deletions and compaction need on a full disk. Returns whether it is: then the rest is for anybody.
     pub(crate) fn set_aside(&self) -> bool {
-        // What compaction has given up it takes back by itself.
-        self.compaction_reserve.settle() && !self.compaction_reserve.is_released() && self.reserve.restore()
+        if self.compaction_reserve.is_released() {
+            // A step that goes on is using what it was given, and takes it back when it ends. If none does, there may be room again
+            // and nobody to notice but who asks.
+            return self.compact_lock.try_lock().is_some_and(|_no_step| compact::take_back(self));
+        }
+        self.compaction_reserve.settle() && self.reserve.restore()
     }
 
     fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {

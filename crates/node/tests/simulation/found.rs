@@ -56,4 +56,9 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 2029,
         what: "the last two buckets were deleted, and there was none to write to (of the simulation)",
     },
+    Found {
+        kind: &kinds::NARROW,
+        seed: 7157,
+        what: "a flush was refused though there was room again: what compaction had given up only it took back",
+    },
 ];

@@ -185,6 +185,24 @@ fn compact_all(store: &dyn KvStore) {
     while store.compact(&Amnesia, budget).unwrap().more {}
 }
 
+/// What compaction was given on a full disk and could not take back is no reason to refuse anything once there is room: nobody but
+/// who writes may be there to notice.
+#[test]
+fn a_commit_finds_room_that_came_back_while_nothing_was_compacted() {
+    let place = Place::fault(7);
+    let with_reserve = Options { reserve_bytes: 300_000, ..options() };
+    let store = place.open_with(with_reserve).unwrap();
+    let written: Vec<_> = (1..=60).map(|n| commit(&store, &filler(n)).unwrap()).collect();
+    // So little was gained by compaction that its reserve does not fit any more.
+    disk(&place).set_capacity(Some(disk(&place).used_bytes() - 200_000));
+    delete_of_each(&store, &written[..10], 4);
+    compact_all(&store);
+    assert!(matches!(commit(&store, &filler(2000)), Err(StoreError::NoSpace)));
+    disk(&place).set_capacity(None);
+    commit(&store, &filler(2000)).expect("there is room");
+    assert!(!store.stats().full);
+}
+
 #[test]
 fn a_disk_that_fills_up_before_anything_was_compacted_can_be_compacted() {
     for restarted in [false, true] {
