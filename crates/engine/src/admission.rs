@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 1 paging | memory above the high watermark | the item pager ejects what is clean |
 //! | 2 cursors | a little above it | feeds that are behind go on from disk, whatever their share |
-//! | 3 pacing | above that, or half of what may be dirty is, or too much on disk is dead | mutations that grow memory are taken in as fast as the disk drains, or compaction reclaims |
+//! | 3 pacing | above that, or half of what may be dirty is, or too much on disk is dead, or a copy elsewhere is far behind | mutations that grow memory are taken in as fast as the disk drains, compaction reclaims, or copies follow |
 //! | 4 refusing | at the limit | the same are answered with temporary failure |
 //!
 //! Deletions, reads, touches and whatever else does not grow memory pass at every step; the part of the quota above the
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::{
     bucket::Bucket,
     notify::{Waiter, Work},
-    pacing::{Answer, Load, Pacer},
+    pacing::{Answer, FollowerLoad, Load, Pacer},
     pools::Pool,
 };
 
@@ -110,6 +110,8 @@ pub struct PacingStats {
     pub drain_rate: u64,
     /// Bytes per second that compaction reclaims when it has to.
     pub reclaim_rate: u64,
+    /// Seconds that the slowest of the nodes that follow this one would need to get what it has not; 0 where none is behind.
+    pub followers_seconds: u64,
     /// Bytes per second that are taken in at most; 0: without bound.
     pub intake_rate: u64,
     /// Mutations that have waited, ever, and of those the ones refused in the end.
@@ -258,6 +260,17 @@ impl Bucket {
         PaceReport { step, still: self.does_disk_stand_still(now), more, idle }
     }
 
+    /// Takes note of how far the nodes have come that follow this one in the bucket. To be called about once a second while there
+    /// are any, and once when there are none any more.
+    pub fn note_followers(&self, loads: &[FollowerLoad], now: Now) {
+        self.gatekeeper.pacer.lock().pacer.observe_followers(now.mono_millis, loads);
+    }
+
+    /// Where the slowest of them is between where mutations are paced for its sake (zero) and the limit (one).
+    pub(crate) fn followers_pressure(&self) -> f64 {
+        self.gatekeeper.pacer.lock().pacer.followers_pressure()
+    }
+
     /// As [`Bucket::pace`], for whoever has changed how things stand; whether somebody waits.
     pub(crate) fn look(&self, now: Now) -> bool {
         let pressure = self.pressure();
@@ -370,6 +383,7 @@ impl Bucket {
             waiting_bytes: pacing.pacer.waiting_bytes(),
             drain_rate: pacing.pacer.drain_rate(),
             reclaim_rate: pacing.pacer.reclaim_rate(),
+            followers_seconds: pacing.pacer.followers_seconds().round() as u64,
             intake_rate: pacing.pacer.intake_rate().unwrap_or(0),
             paced: self.gatekeeper.paced.load(Ordering::Relaxed),
             refused: self.gatekeeper.refused.load(Ordering::Relaxed),

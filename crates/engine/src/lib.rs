@@ -81,6 +81,7 @@ pub use ops::subdoc::request::{
     ValueForm, XattrRights,
 };
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
+pub use pacing::FollowerLoad;
 pub use pools::{HeldMemory, Pool, PoolBytes};
 pub use prepares::Durable;
 pub use range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSelection, ScanStep};

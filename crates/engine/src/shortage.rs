@@ -27,6 +27,7 @@ const CEILING: &str =
     "The disk has not recorded in time how far CAS values may go: nothing is accepted until it has";
 const PACED_BY_DISK: &str = "More is written than the disk takes";
 const PACED_BY_SPACE: &str = "More is overwritten than compaction reclaims on disk";
+const PACED_BY_FOLLOWERS: &str = "More is written than copies on other nodes take";
 const PACED_BY_MEMORY: &str = "The bucket's memory fills faster than the disk takes what is written";
 
 impl Bucket {
@@ -64,9 +65,13 @@ impl Bucket {
         let (memory, dirty) = self.pressures();
         let by_disk = dirty > memory;
         // Where memory is short as well it is what refuses.
-        let by_space = memory.max(dirty) <= 0.0 && self.space().0 > memory.max(dirty);
+        let (own, space, followers) = (memory.max(dirty), self.space().0, self.followers_pressure());
+        let by_others = own <= 0.0 && space.max(followers) > own;
         match self.pressure_step() {
-            Pressure::Pacing | Pressure::Refusing if by_space => Some(PACED_BY_SPACE),
+            Pressure::Pacing | Pressure::Refusing if by_others && followers > space => {
+                Some(PACED_BY_FOLLOWERS)
+            }
+            Pressure::Pacing | Pressure::Refusing if by_others => Some(PACED_BY_SPACE),
             Pressure::Pacing | Pressure::Refusing if by_disk && self.does_disk_stand_still(now) => {
                 Some(STILL)
             }

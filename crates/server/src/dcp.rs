@@ -6,15 +6,19 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
-use base::{Now, Status};
+use base::{Now, Seqno, Status, VbId, VbRole};
 use cluster::auth::{Privilege, Privileges};
 use engine::{Bucket, SharedValue, Waiter};
 use parking_lot::Mutex;
 use protocol::binary::{Header, Opcode};
-use replication::producer::{Producer, Sink, filter::Part, stats::ProducerStats};
+use replication::producer::{
+    Producer, Sink,
+    filter::Part,
+    stats::{ProducerStats, StreamStats},
+};
 
 use crate::{
     context::Context,
@@ -69,6 +73,26 @@ impl DcpConnections {
         if list.get(key).is_some_and(|entry| Arc::ptr_eq(&entry.stats, stats)) {
             list.remove(key);
         }
+    }
+}
+
+/// How far the history goes of each vBucket that streams are fed from here, by vBucket: on a node of many not all are there.
+pub(crate) struct Highs(Vec<(VbId, Seqno)>);
+
+impl Highs {
+    pub(crate) fn of(bucket: &Bucket) -> Self {
+        Self(bucket.seqnos(None, &[VbRole::Active, VbRole::Sealed]))
+    }
+
+    /// How many vBuckets there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Seqnos that a stream has not looked at yet: no fewer than the items it has still to send.
+    pub(crate) fn remaining(&self, stream: &StreamStats) -> u64 {
+        let Ok(at) = self.0.binary_search_by_key(&stream.vb, |&(vb, _)| vb) else { return 0 };
+        self.0[at].1.min(stream.end).get().saturating_sub(stream.last_read.load(Ordering::Relaxed))
     }
 }
 

@@ -14,6 +14,7 @@ mod connection;
 mod context;
 mod dcp;
 mod fetch;
+mod followers;
 mod forward;
 mod handlers;
 mod handshake;

@@ -92,6 +92,7 @@ const STATISTICS: &[(&str, &str, &str)] = &[
     ("settee_paced_refused_total", "counter", "settee_paced_refused"),
     ("settee_drain_bytes_per_second", "gauge", "settee_drain_bytes_per_sec"),
     ("settee_reclaim_bytes_per_second", "gauge", "settee_reclaim_bytes_per_sec"),
+    ("settee_followers_behind_seconds", "gauge", "settee_followers_behind_seconds"),
     ("settee_intake_bytes_per_second", "gauge", "settee_intake_bytes_per_sec"),
 ];
 /// How the statistics of pools begin, which are one metric with labels.

@@ -4,13 +4,15 @@
 //! While pressure is above its threshold a mutation costs *credit*, in bytes. Credit comes at the rate at which the disk has
 //! lately been draining ([`rate`]), times a factor that falls from two at the threshold to nothing at the limit: in the
 //! middle intake is what drains, and pressure stays where it is. Where it is space on disk that is short it is no more than
-//! compaction keeps up with ([`space`]). Whoever finds no credit waits in a queue that gives connections their turns by bytes
-//! ([`queue`]).
+//! compaction keeps up with ([`space`]), and where nodes that follow are far behind no more than they do ([`followers`]). Whoever
+//! finds no credit waits in a queue that gives connections their turns by bytes ([`queue`]).
 //!
 //! Invariants: nobody waits longer than [`WAIT_MILLIS_MAX`], whatever happens to the disk; what was granted once is
 //! executed or forgotten, never granted twice; below the threshold nobody waits at all. Which mutations are paced, and that
 //! deletions never are, is not decided here.
 
+mod followers;
+mod keep_up;
 mod queue;
 mod rate;
 mod space;
@@ -20,9 +22,12 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::notify::Waiter;
+use followers::Followers;
 use queue::Queue;
 use rate::MeasuredRate;
 use space::SpacePacer;
+
+pub use followers::FollowerLoad;
 
 /// The longest that a mutation is held back. Clients give up after 2.5 seconds by default, on what they sent over one
 /// connection in order.
@@ -76,6 +81,7 @@ fn name_of(waiter: Waiter) -> Name {
 pub(crate) struct Pacer {
     drain: MeasuredRate,
     space: SpacePacer,
+    followers: Followers,
     queue: Queue,
     /// Granted and not taken up, with the time of the grant.
     granted: BTreeMap<Name, u64>,
@@ -103,7 +109,9 @@ impl Pacer {
             self.queue.forget_before(now_millis.saturating_sub(GRANT_MILLIS_MAX));
             self.granted.retain(|_, at| now_millis.saturating_sub(*at) <= GRANT_MILLIS_MAX);
         }
-        self.is_paced = load.pressure.max(load.space) > if self.is_paced { -0.2 } else { 0.0 };
+        let by_followers = self.followers.pressure();
+        let pressure = load.pressure.max(load.space).max(by_followers);
+        self.is_paced = pressure > if self.is_paced { -0.2 } else { 0.0 };
         if !self.is_paced {
             self.credit = 0.0;
             self.credited_at = now_millis;
@@ -111,7 +119,8 @@ impl Pacer {
         }
         let factor = (2.0 * (1.0 - load.pressure)).clamp(0.0, 2.0);
         let by_memory = self.drain.known().unwrap_or(RATE_UNKNOWN).max(RATE_MIN) * factor;
-        self.rate = by_memory.min(self.space.rate(load.space, self.drain.known()));
+        let drain = self.drain.known();
+        self.rate = by_memory.min(self.space.rate(load.space, drain)).min(self.followers.rate(drain));
         let millis = now_millis.saturating_sub(self.credited_at) as f64;
         self.credited_at = now_millis;
         self.credit = (self.credit + self.rate * millis / 1e3).min(self.rate * SAVED_MILLIS / 1e3);
@@ -126,6 +135,21 @@ impl Pacer {
             going.push(waiter);
         }
         going
+    }
+
+    /// Takes note of the nodes that follow this one.
+    pub(crate) fn observe_followers(&mut self, now_millis: u64, loads: &[FollowerLoad]) {
+        self.followers.observe(now_millis, loads);
+    }
+
+    /// How long the slowest of them needs to get what it has not, in seconds.
+    pub(crate) fn followers_seconds(&self) -> f64 {
+        self.followers.seconds()
+    }
+
+    /// The same as pressure, of nodes that follow this one.
+    pub(crate) fn followers_pressure(&self) -> f64 {
+        self.followers.pressure()
     }
 
     fn release_all(&mut self, now_millis: u64) -> Vec<Waiter> {

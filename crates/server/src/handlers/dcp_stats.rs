@@ -9,7 +9,6 @@ use std::{
     },
 };
 
-use base::{Seqno, VbId, VbRole};
 use protocol::binary::dcp::OpenFlags;
 use replication::{
     LinkName,
@@ -21,6 +20,7 @@ use replication::{
 
 use super::stats::Pairs;
 use crate::{
+    dcp::Highs,
     links::LinkView,
     shared::{BucketEntry, Shared},
 };
@@ -59,7 +59,7 @@ pub(crate) struct Totals {
 
 /// All of a bucket's connections together.
 pub(crate) fn totals(shared: &Shared, bucket: &BucketEntry) -> Totals {
-    let high = Highs::of(bucket);
+    let high = Highs::of(&bucket.engine);
     let mut totals = Totals::default();
     for stats in shared.dcp.of_bucket(&bucket.uuid.0) {
         totals.add(&stats.name, &sum(&stats, &high));
@@ -76,7 +76,7 @@ fn links(shared: &Shared, bucket: &BucketEntry) -> Vec<LinkView> {
 
 /// `dcp`: every connection with its streams, then the sums. `without_streams` leaves the streams out.
 pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams: bool) -> Pairs {
-    let high = Highs::of(bucket);
+    let high = Highs::of(&bucket.engine);
     let mut pairs = Pairs::new();
     let mut totals = Totals::default();
     for stats in &shared.dcp.of_bucket(&bucket.uuid.0) {
@@ -111,7 +111,7 @@ pub(super) fn connections(shared: &Shared, bucket: &BucketEntry, without_streams
 /// `dcpagg`: sums over connections whose names begin alike, up to `separator`.
 pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str) -> Pairs {
     let separator = if separator.is_empty() { SEPARATOR } else { separator };
-    let high = Highs::of(bucket);
+    let high = Highs::of(&bucket.engine);
     let producers = shared.dcp.of_bucket(&bucket.uuid.0);
     let producers = producers.iter().map(|stats| (stats.name.to_string(), sum(stats, &high)));
     let consumers = links(shared, bucket).into_iter().map(|link| {
@@ -177,21 +177,6 @@ fn load(counter: &AtomicU64) -> u64 {
 
 fn is(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
-}
-
-/// How far the history goes of each vBucket that streams are fed from here, by vBucket: on a node of many not all are there.
-struct Highs(Vec<(VbId, Seqno)>);
-
-impl Highs {
-    fn of(bucket: &BucketEntry) -> Self {
-        Self(bucket.engine.seqnos(None, &[VbRole::Active, VbRole::Sealed]))
-    }
-
-    /// Seqnos that a stream has not looked at yet: no fewer than the items it has still to send.
-    fn remaining(&self, stream: &StreamStats) -> u64 {
-        let Ok(at) = self.0.binary_search_by_key(&stream.vb, |&(vb, _)| vb) else { return 0 };
-        self.0[at].1.min(stream.end).get().saturating_sub(load(&stream.last_read))
-    }
 }
 
 fn sum(stats: &ProducerStats, high: &Highs) -> Sums {

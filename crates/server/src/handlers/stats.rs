@@ -303,6 +303,7 @@ fn pacing(stats: &BucketStats) -> Pairs {
         pair("settee_paced_refused", pacing.refused),
         pair("settee_drain_bytes_per_sec", pacing.drain_rate),
         pair("settee_reclaim_bytes_per_sec", pacing.reclaim_rate),
+        pair("settee_followers_behind_seconds", pacing.followers_seconds),
         pair("settee_intake_bytes_per_sec", pacing.intake_rate),
         pair("settee_drained_bytes", pacing.drained_bytes),
     ]

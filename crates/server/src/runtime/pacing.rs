@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{attendant::Attendant, bell::Bell, housekeeping::Patient, pressure_log::PressureLog};
-use crate::Shared;
+use crate::{Shared, followers};
 
 /// While nobody waits: how well the disk does is measured all the same.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -17,6 +17,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(1);
 /// While somebody waits.
 const PACE_EVERY: Duration = Duration::from_millis(4);
+
+/// How far nodes are that follow this one is looked at so often.
+const FOLLOWERS_EVERY: Duration = Duration::from_secs(1);
 
 /// `buckets` lists what is open at the moment; `bell` is rung when a bucket cannot wait.
 pub(super) fn start(
@@ -26,7 +29,12 @@ pub(super) fn start(
 ) -> io::Result<Attendant> {
     Attendant::start("pacing", bell, move |duty| {
         let mut logs: HashMap<String, PressureLog> = HashMap::new();
+        let mut followers_seen = Instant::now();
         while !duty.is_over() {
+            if followers_seen.elapsed() >= FOLLOWERS_EVERY {
+                followers_seen = Instant::now();
+                look_at_followers(&shared);
+            }
             let (mut more, mut idle) = (false, true);
             let buckets = buckets();
             logs.retain(|name, _| buckets.iter().any(|(bucket, _)| bucket.name() == name));
@@ -51,4 +59,12 @@ pub(super) fn start(
             }
         }
     })
+}
+
+/// Tells each bucket how far the nodes are that follow this one.
+fn look_at_followers(shared: &Shared) {
+    let snapshot = shared.snapshot();
+    for bucket in snapshot.buckets.values() {
+        bucket.engine.note_followers(&followers::loads(shared, &snapshot, bucket), shared.now());
+    }
 }
