@@ -6,6 +6,8 @@ pressed.py   a node with less memory than data, and its sampler
 pressure.py  steps of writes and reads, the sweep of resident ratios
 contention.py  scans, compaction, neighbours
 nodes.py     clusters under test
-cluster.py   what nodes, copies, rebalances and failovers cost
+cluster.py   what nodes and copies cost, busy and at rest
+rebalances.py, moves.py  rebalances under load, and what is made of what was seen of them
+outages.py   how long nobody takes writes after a node has died or was cut off
 report.py, pressure_report.py, cluster_report.py  medians, spreads and ratios as tables
 """

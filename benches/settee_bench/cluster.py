@@ -1,19 +1,11 @@
-"""What a cluster costs and how it moves: more nodes, replicas, rebalances, steps of load with a replica, and nodes that have
-nothing to do.
-"""
+"""What a cluster costs: more nodes, replicas, steps of load with a replica, and nodes that have nothing to do."""
 
-import os
-import socket
-import threading
 import time
 
-from settee.node import scratch
-
 from .nodes import Nodes, PressedNodes
-from .pressed import attempt, finish, shape, sequential_write_mb_per_s
-from .pressed import KEY_BYTES, VALUE_BYTES_MEAN
+from .pressed import attempt, shape
 from .pressure import HALF, READ_STEPS, overloaded_steps, progress, scaled_steps
-from .servers import BUCKET, cpu_seconds, pinned, resident_bytes
+from .servers import BUCKET, cpu_seconds, resident_bytes
 
 NODE_COUNTS = [1, 2, 4, 8]
 # The same for every number of nodes, and a multiple of each.
@@ -28,12 +20,6 @@ REPLICATION_CASES = [
     ("1 replica, durable in the memory of a majority", 1, ["--durability", "majority"]),
     ("2 replicas, durable in the memory of a majority", 2, ["--durability", "majority"]),
 ]
-# Beside a rebalance. Several at a time on a connection, as SDKs have it: else whatever comes after an operation that waits for a vBucket
-# which is just being handed over would wait with it.
-FRONT_RATE = 4_000
-FRONT = ["--rate", FRONT_RATE, "--gets", 90, "--connections", 48, "--pipeline", 16, "--warmup", 0]
-LONGEST_SECONDS = 3_600
-PIECE_BYTES = 1 << 20
 WRITE_STEPS = [(20_000, 0), (30_000, 0), (40_000, 0), (50_000, 0)]
 # Half as much again: every set is written twice.
 WRITE_OVERLOAD = (75_000, 0)
@@ -67,7 +53,8 @@ def spread(options):
                                      *shape(options.records))
                     cases[count, rate].append(cost(clean(result), idle[count][-1]))
     return {"cases": [{"nodes": count, "rate": rate, "runs": runs} for (count, rate), runs in cases.items()],
-            "idle": [{"nodes": count, "shares": shares} for count, shares in idle.items()]}
+            "idle": [{"nodes": count, "shares": shares} for count, shares in idle.items()],
+            "rounds": options.rounds, "seconds": options.seconds}
 
 
 def cost(result, idle=0.0):
@@ -99,75 +86,7 @@ def replication(options):
                 runs[name].append(cost(clean(result), idle))
                 server.settle()
     return {"cases": [{"case": name, "runs": column} for name, column in runs.items()],
-            "rate": options.replication_rate, "idle": idle}
-
-
-def rebalance(options):
-    """A fourth node comes, and goes again, under load; beside it, the same bytes through a socket into a file."""
-    records = options.rebalance_records
-    with Nodes(options, 4, {BUCKET: {"replicas": 1, "quota_mb": options.rebalance_quota_mb}}, members=3) as server:
-        progress(f"{records} records on three nodes: filling")
-        populate(options, server, records=records)
-        before = clean(attempt(options, server, *FRONT, "--seconds", options.seconds * 2, *shape(records)))
-        spare = server.cluster[3]
-        moves = [moved(options, server, "in", records, add=[spare])]
-        server.settle()
-        moves.append(moved(options, server, "out", records, remove=[spare]))
-        for move in moves:
-            move["plain_mb_per_s"] = plain_copy(options, server.directory, move["megabytes"])
-    disk = sequential_write_mb_per_s(scratch("bench-disk"))
-    return {"records": records, "rate": FRONT_RATE, "before": cost(before), "moves": moves, "disk_mb_per_s": disk}
-
-
-def moved(options, server, way, records, add=(), remove=()):
-    """One rebalance under load: how long, how many bytes, against how many it takes at least."""
-    progress(f"rebalance {way}")
-    chains = server.chains()
-    for node in add:
-        server.cluster.add(node)
-    load = attempt(options, server, *FRONT, "--seconds", LONGEST_SECONDS, "--control", "-", *shape(records), start=True)
-    began = time.monotonic()
-    server.cluster.rebalance(remove=remove, timeout=LONGEST_SECONDS)
-    seconds = time.monotonic() - began
-    result = finish(load, "stop\n")
-    after = server.chains()
-    new = sum(len(set(now) - set(was)) for was, now in zip(chains, after))
-    leaving = {node.address for node in remove}
-    copies = sum(len(chain) for chain in after)
-    least = sum(node in leaving for chain in chains for node in chain) or copies // len({n for c in after for n in c})
-    each = records * (KEY_BYTES + VALUE_BYTES_MEAN) / len(chains) / 1e6
-    return {"way": way, "seconds": seconds, "copies": new, "least": least, "megabytes": new * each,
-            "mb_per_s": new * each / seconds, "errors": result["errors"], "not_mine": result["not_my_vbucket"],
-            "during": cost(result)}
-
-
-def plain_copy(options, directory, megabytes):
-    """MB/s of so many bytes from a file through a socket into another file, synced at its end: what a rebalance could be."""
-    source, copy, size = directory / "source", directory / "copy", int(megabytes * 1e6)
-    with open(source, "wb") as file:
-        for at in range(0, size, PIECE_BYTES):
-            file.write(os.urandom(min(PIECE_BYTES, size - at)))
-    os.sync()
-
-    def send(listener):
-        connection, _ = listener.accept()
-        with connection, open(source, "rb") as file:
-            connection.sendfile(file)
-
-    try:
-        with pinned(options.server_core), socket.create_server(("127.0.0.1", 0)) as listener:
-            sender = threading.Thread(target=send, args=(listener,))
-            began = time.monotonic()
-            sender.start()
-            with socket.create_connection(listener.getsockname()) as connection, open(copy, "wb", buffering=0) as file:
-                while piece := connection.recv(PIECE_BYTES):
-                    file.write(piece)
-                os.fdatasync(file.fileno())
-            sender.join()
-            return size / 1e6 / (time.monotonic() - began)
-    finally:
-        source.unlink()
-        copy.unlink(missing_ok=True)
+            "rate": options.replication_rate, "idle": idle, "rounds": options.rounds, "seconds": options.seconds}
 
 
 def writes(options):

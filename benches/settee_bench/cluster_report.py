@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from .moves import above, eta_error, paced
 from .pressure_report import steps_table
 from .report import spread, table
 
@@ -31,8 +32,12 @@ def spread_table(results):
                      figure([run["cpu_us"] for run in runs], 2), figure(net, 2), f"{median(net) / ones[case['rate']]:.2f}",
                      medians(runs, "read"), medians(runs, "write")])
     idle = ", ".join(f"{one['nodes']}: {median(one['shares']):.1%}" for one in results["idle"])
-    lead = f"All nodes share one core. Of it they take together with nothing to do (nodes: share): {idle}."
+    lead = f"{measured_in(results)} All nodes share one core. Of it they take together with nothing to do (nodes: share): {idle}."
     return f"{lead}\n\n{table(header, rows)}"
+
+
+def measured_in(results):
+    return f"{rounds(results['rounds']).capitalize()} of {results['seconds']:g} s."
 
 
 def replication_table(results):
@@ -43,26 +48,57 @@ def replication_table(results):
         net = [run["net_cpu_us"] for run in runs]
         one = one or median(net)
         rows.append([case["case"], figure(net, 2), f"{median(net) / one:.2f}", medians(runs, "write")])
-    lead = (f"{results['rate']:,} sets/s of 750 to 1,250 B on three nodes that share a core, persistent; less the "
+    lead = (f"{measured_in(results)} {results['rate']:,} sets/s of 750 to 1,250 B on three nodes that share a core, persistent; less the "
             f"{results['idle']:.1%} of a core that the nodes take with nothing to do.")
     return f"{lead}\n\n{table(header, rows)}"
 
 
 def rebalance_table(results):
-    header = ["rebalance", "seconds", "copies moved / least", "MB/s", "plain copy MB/s", "share of it", "get us p50 / p99 / p99.9",
-              "set us", "errors", "not my vBucket"]
-    before = results["before"]
-    rows = [["before", "", "", "", "", "", medians([before], "read"), medians([before], "write"), "0", ""]]
-    for move in results["moves"]:
-        rows.append([move["way"], f"{move['seconds']:.1f}", f"{move['copies']:,} / {move['least']:,}",
-                     f"{move['mb_per_s']:,.0f}", f"{move['plain_mb_per_s']:,.0f}",
-                     f"{move['mb_per_s'] / move['plain_mb_per_s']:.0%}", medians([move["during"]], "read"),
-                     medians([move["during"]], "write"), str(move["errors"]), f"{move['not_mine']:,}"])
+    """What was moved and how fast, then what the load beside it noticed."""
+    plain = median(results["plain_mb_per_s"])
+    header = ["rebalance", "seconds", "MB/s", "plain copy MB/s", "share of it", "copies moved / least", "MB sent / least",
+              "documents sent / least", "ETA off by at worst"]
+    objective = results["objective"]
+    rows, beside = [], [besides("before", results["before"], objective, "")]
+    for name, moves in rebalances_by_name(results).items():
+        column = {key: [move[key] for move in moves] for key in moves[0]}
+        speed, errors = median(column["mb_per_s"]), [eta_error(move) for move in moves]
+        told = [error for error in errors if error is not None]
+        rows.append([name, figure(column["seconds"], 1), f"{speed:,.0f}", f"{plain:,.0f}", f"{speed / plain:.0%}",
+                     over(column["copies"], column["least"]), over(column["sent_mb"], column["least_mb"]),
+                     over(column["sent_documents"], column["least_documents"]), f"{max(told):.0%}" if told else "never said"])
+        beside.append(besides(name, column["during"], objective, f"{median([paced(move) for move in moves]):.0%}"))
     lead = (f"{results['records']:,} records with one replica on three nodes, a fourth comes and goes, beside "
-            f"{results['rate']:,} operations/s (90 % gets). The nodes share a core; the plain copy (the same bytes from a file "
-            f"through a socket into a file, synced at its end) has that core for itself. The disk takes "
+            f"{results['rate']:,} operations/s (90 % gets); {rounds(results['rounds'])} of each. The nodes share a core; the plain copy (the "
+            f"same bytes from a file through a socket into a file, synced at its end) has that core for itself. The disk takes "
             f"{results['disk_mb_per_s']:,.0f} MB/s from front to back.")
-    return f"{lead}\n\n{table(header, rows)}"
+    second = ["beside it", "get us p50 / p99 / p99.9", "set us", f"seconds with p99 above {objective / 1e3:g} ms",
+              "one copy at a time", "errors", "not my vBucket"]
+    return f"{lead}\n\n{table(header, rows)}\n\n{table(second, beside)}"
+
+
+def rebalances_by_name(results):
+    named = {}
+    for move in results["moves"]:
+        objective = f", objective {move['objective'] / 1e3:g} ms" if move["objective"] else ""
+        named.setdefault(f"{move['way']}{objective}", []).append(move)
+    return named
+
+
+def besides(name, runs, objective, one_at_a_time):
+    seconds = [above(run, objective) for run in runs]
+    return [name, medians(runs, "read"), medians(runs, "write"), f"{median(seconds):.0%}", one_at_a_time,
+            str(sum(run["errors"] for run in runs)), f"{median([run['not_mine'] for run in runs]):,.0f}"]
+
+
+def over(found, least):
+    """Medians, and the worst ratio of them."""
+    worst = max(one / other for one, other in zip(found, least))
+    return f"{median(found):,.0f} / {median(least):,.0f}: {worst:.3f}"
+
+
+def rounds(number):
+    return "one round" if number == 1 else f"{number} rounds"
 
 
 def outages_table(subject, results):
@@ -101,7 +137,7 @@ def idle_table(results):
     rows = [[f"{results['nodes']} nodes, {results['vbuckets']:,} vBuckets, {results['replicas']} replicas",
              *(f"{value:.2%}" for value in (median(results["cpu"]), max(results["cpu"]))),
              *(f"{value:.0f}" for value in (median(results["resident_mb"]), max(results["resident_mb"])))]]
-    return table(["at rest", "CPU of a node, median", "most", "resident MiB, median", "most"], rows)
+    return f"{results['seconds']:g} s.\n\n" + table(["at rest", "CPU of a node, median", "most", "resident MiB, median", "most"], rows)
 
 
 TABLES = (
@@ -118,5 +154,5 @@ TABLES = (
 
 def circumstances(env):
     """When and where all of this was measured."""
-    return (f"{env['date']}, commit {env['commit']}, {env['machine']}; {env['rounds']} rounds of {env['seconds']:g} s; load "
-            f"average before the run {env['load_average_before']:.1f}.")
+    return (f"{env['date']}, commit {env['commit']}, {env['machine']}; load average before the run "
+            f"{env['load_average_before']:.1f}.")

@@ -202,8 +202,8 @@ class Client(Connection):
         """Wait until the key's vBucket has `seqno` on disk."""
         return self.call(SEQNO_PERSISTENCE, vb=vbucket_of(key), extras=struct.pack(">Q", seqno))
 
-    def stats(self, group=b""):
-        self.send(frame(STAT, key=group))
+    def stats(self, group=b"", **fields):
+        self.send(frame(STAT, key=group, **fields))
         found = {}
         while True:
             response = self.must("stats", self.receive())
