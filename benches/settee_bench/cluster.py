@@ -9,7 +9,7 @@ from .servers import BUCKET, cpu_seconds, resident_bytes
 
 NODE_COUNTS = [1, 2, 4, 8]
 # The same for every number of nodes, and a multiple of each.
-SPREAD_CONNECTIONS = ["--connections", 48, "--gets", 90]
+SPREAD_CONNECTIONS = 48
 SPREAD_RATES = [5_000, 20_000]
 # Of the sets whose price with and without replicas is compared.
 REPLICATION_RATE = 5_000
@@ -39,8 +39,11 @@ def populate(options, server, bucket=BUCKET, records=None):
 
 
 def spread(options):
-    """The same load on ever more nodes. Rounds are outermost, so that a noisy neighbour hits all numbers of nodes."""
-    cases = {(count, rate): [] for rate in options.spread_rates for count in options.node_counts}
+    """The same load on ever more nodes, and as a control the share of it that one of the most has, on one alone. Rounds are
+    outermost, so that a noisy neighbour hits all of it."""
+    most = max(options.node_counts)
+    kinds = [*((count, 1) for count in options.node_counts), (1, most)]
+    cases = {(count, rate, part): [] for rate in options.spread_rates for count, part in kinds}
     idle = {count: [] for count in options.node_counts}
     for number in range(options.rounds):
         for count in options.node_counts:
@@ -48,13 +51,14 @@ def spread(options):
             with Nodes(options, count, {BUCKET: {}}) as server:
                 populate(options, server)
                 idle[count].append(server.idle_cpu(options.seconds))
-                for rate in options.spread_rates:
-                    result = attempt(options, server, "--rate", rate, *SPREAD_CONNECTIONS, "--seconds", options.seconds,
-                                     *shape(options.records))
-                    cases[count, rate].append(cost(clean(result), idle[count][-1]))
-    return {"cases": [{"nodes": count, "rate": rate, "runs": runs} for (count, rate), runs in cases.items()],
+                for (nodes, rate, part), runs in cases.items():
+                    if nodes == count:
+                        result = attempt(options, server, "--rate", rate / part, "--connections", SPREAD_CONNECTIONS // part,
+                                         "--gets", 90, "--seconds", options.seconds, *shape(options.records // part))
+                        runs.append(cost(clean(result), idle[count][-1]))
+    return {"cases": [{"nodes": count, "rate": rate, "part": part, "runs": runs} for (count, rate, part), runs in cases.items()],
             "idle": [{"nodes": count, "shares": shares} for count, shares in idle.items()],
-            "rounds": options.rounds, "seconds": options.seconds}
+            "rounds": options.rounds, "seconds": options.seconds, "connections": SPREAD_CONNECTIONS}
 
 
 def cost(result, idle=0.0):

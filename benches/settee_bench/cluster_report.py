@@ -28,12 +28,19 @@ def spread_table(results):
         runs = case["runs"]
         net = [run["net_cpu_us"] for run in runs]
         ones.setdefault(case["rate"], median(net))
-        rows.append([str(case["nodes"]), f"{median([run['ops_per_sec'] for run in runs]):,.0f}",
+        rows.append([nodes_of(case), f"{median([run['ops_per_sec'] for run in runs]):,.0f}",
                      figure([run["cpu_us"] for run in runs], 2), figure(net, 2), f"{median(net) / ones[case['rate']]:.2f}",
                      medians(runs, "read"), medians(runs, "write")])
     idle = ", ".join(f"{one['nodes']}: {median(one['shares']):.1%}" for one in results["idle"])
-    lead = f"{measured_in(results)} All nodes share one core. Of it they take together with nothing to do (nodes: share): {idle}."
+    lead = (f"{measured_in(results)} All nodes share one core. Of it they take together with nothing to do (nodes: share): {idle}. The "
+            f"control is one node with what one of the most has: that part of the load, of the {results['connections']} connections and of "
+            "the records.")
     return f"{lead}\n\n{table(header, rows)}"
+
+
+def nodes_of(case):
+    part = case["part"]
+    return str(case["nodes"]) if part == 1 else f"control: {case['nodes']}, 1/{part} of the load of {case['rate']:,}"
 
 
 def measured_in(results):
