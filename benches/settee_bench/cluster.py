@@ -24,6 +24,8 @@ WRITE_STEPS = [(20_000, 0), (30_000, 0), (40_000, 0), (50_000, 0)]
 # Half as much again: every set is written twice.
 WRITE_OVERLOAD = (75_000, 0)
 IDLE_NODES, IDLE_REPLICAS = 10, 2
+# How many buckets there are, and the quota of each.
+IDLE_BUCKETS, IDLE_QUOTA_MB = [1, 5], 100
 
 
 def clean(result):
@@ -108,14 +110,25 @@ def reads(options):
 
 
 def idle(options):
-    """Nodes with nothing to do: processor and memory of each."""
-    with Nodes(options, options.idle_nodes, {BUCKET: {"replicas": IDLE_REPLICAS, "quota_mb": 100}}) as server:
-        server.settle()
-        progress(f"{options.idle_nodes} nodes at rest")
-        # By node: one of them leads.
-        before, began = [cpu_seconds(pid) for pid in server.process_ids], time.monotonic()
-        time.sleep(options.idle_seconds)
-        seconds, after = time.monotonic() - began, [cpu_seconds(pid) for pid in server.process_ids]
-        return {"nodes": options.idle_nodes, "vbuckets": len(server.chains()), "replicas": IDLE_REPLICAS,
-                "seconds": options.idle_seconds, "cpu": [(now - then) / seconds for then, now in zip(before, after)],
-                "resident_mb": [resident_bytes(pid) / 2**20 for pid in server.process_ids]}
+    """Nodes with nothing to do: processor and memory of each, with one bucket and with more of them."""
+    most = max(IDLE_BUCKETS)
+    with Nodes(options, options.idle_nodes, {}, spare_mb=most * IDLE_QUOTA_MB) as server:
+        rows, buckets = [], 0
+        for count in IDLE_BUCKETS:
+            for number in range(buckets, count):
+                server.create_bucket(f"idle-{number + 1}", replicas=IDLE_REPLICAS, quota_mb=IDLE_QUOTA_MB)
+            buckets = count
+            server.settle()
+            progress(f"{options.idle_nodes} nodes at rest, buckets: {count}")
+            rows.append({"buckets": count, **at_rest(options, server)})
+        return {"nodes": options.idle_nodes, "vbuckets": len(server.chains("idle-1")), "replicas": IDLE_REPLICAS,
+                "seconds": options.idle_seconds, "rows": rows}
+
+
+def at_rest(options, server):
+    # By node: one of them leads.
+    before, began = [cpu_seconds(pid) for pid in server.process_ids], time.monotonic()
+    time.sleep(options.idle_seconds)
+    seconds, after = time.monotonic() - began, [cpu_seconds(pid) for pid in server.process_ids]
+    return {"cpu": [(now - then) / seconds for then, now in zip(before, after)],
+            "resident_mb": [resident_bytes(pid) / 2**20 for pid in server.process_ids]}

@@ -141,10 +141,19 @@ def reads_table(results):
 
 
 def idle_table(results):
-    rows = [[f"{results['nodes']} nodes, {results['vbuckets']:,} vBuckets, {results['replicas']} replicas",
-             *(f"{value:.2%}" for value in (median(results["cpu"]), max(results["cpu"]))),
-             *(f"{value:.0f}" for value in (median(results["resident_mb"]), max(results["resident_mb"])))]]
-    return f"{results['seconds']:g} s.\n\n" + table(["at rest", "CPU of a node, median", "most", "resident MiB, median", "most"], rows)
+    rows = [[str(row["buckets"]), *(f"{value:.2%}" for value in (median(row["cpu"]), max(row["cpu"]))),
+             *(f"{value:.1f}" for value in (median(row["resident_mb"]), max(row["resident_mb"])))] for row in results["rows"]]
+    rows.append(["each one more", *(f"{value:.3%}" for value in each_more(results["rows"], "cpu")),
+                 *(f"{value:.1f}" for value in each_more(results["rows"], "resident_mb"))])
+    lead = (f"{results['nodes']} nodes, and empty buckets of {results['vbuckets']:,} vBuckets with {results['replicas']} replicas; "
+            f"{results['seconds']:g} s each.")
+    return f"{lead}\n\n{table(['buckets', 'CPU of a node, median', 'most', 'resident MiB, median', 'most'], rows)}"
+
+
+def each_more(rows, name):
+    """What one more bucket adds to a node: to the median of all nodes, and to the node that takes most."""
+    fewest, most = rows[0], rows[-1]
+    return [(whole(most[name]) - whole(fewest[name])) / (most["buckets"] - fewest["buckets"]) for whole in (median, max)]
 
 
 TABLES = (

@@ -28,9 +28,10 @@ class Nodes(Server):
 
     name = "settee cluster"
 
-    def __init__(self, options, count, buckets, members=None, flags=()):
+    def __init__(self, options, count, buckets, members=None, flags=(), spare_mb=SPARE_MB):
         super().__init__(options)
         self.options, self.count, self.members, self.buckets, self.flags = options, count, members, buckets, flags
+        self.spare_mb = spare_mb
         self.cluster = None
 
     def start(self):
@@ -44,10 +45,13 @@ class Nodes(Server):
 
     def form(self):
         quota = sum(bucket.get("quota_mb", QUOTA_MB) for bucket in self.buckets.values())
-        self.cluster.form(self.members, memoryQuota=quota + SPARE_MB)
+        self.cluster.form(self.members, memoryQuota=quota + self.spare_mb)
         for name, bucket in self.buckets.items():
-            self.cluster.rest.create_bucket(name, **{"quota_mb": QUOTA_MB, **bucket})
-            self.cluster.wait_healthy(name)
+            self.create_bucket(name, **bucket)
+
+    def create_bucket(self, name, **bucket):
+        self.cluster.rest.create_bucket(name, **{"quota_mb": QUOTA_MB, **bucket})
+        self.cluster.wait_healthy(name)
 
     def made(self):
         """The cluster, of which nothing runs yet."""

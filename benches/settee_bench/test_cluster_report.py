@@ -30,5 +30,26 @@ class Table(unittest.TestCase):
         self.assertIn("| in | 100 / 6,000 / 9,000 | 100 / 6,000 / 9,000 | 50% | 0% | 2 | 40 |", table)
 
 
+class Idle(unittest.TestCase):
+    def test_what_one_more_bucket_takes(self):
+        rows = [{"buckets": 1, "cpu": [0.01, 0.02, 0.03], "resident_mb": [20, 20, 30]},
+                {"buckets": 5, "cpu": [0.03, 0.04, 0.05], "resident_mb": [40, 40, 70]}]
+        results = {"nodes": 3, "vbuckets": 1024, "replicas": 2, "seconds": 60, "rows": rows}
+        self.assertIn("| each one more | 0.500% | 0.500% | 5.0 | 10.0 |", cluster_report.idle_table(results))
+
+
+class Spread(unittest.TestCase):
+    def test_the_control_is_held_against_one_node_with_all_of_the_load(self):
+        def case(nodes, part, cpu):
+            run = {"net_cpu_us": cpu, "cpu_us": cpu + 1, "ops_per_sec": 5_000 / part, "read": MICROSECONDS, "write": MICROSECONDS}
+            return {"nodes": nodes, "rate": 5_000, "part": part, "runs": [run]}
+
+        results = {"cases": [case(1, 1, 20), case(8, 1, 25), case(1, 8, 30)], "idle": [{"nodes": 1, "shares": [0.01]}],
+                   "rounds": 3, "seconds": 10.0, "connections": 48}
+        table = cluster_report.spread_table(results)
+        self.assertIn("| control: 1, 1/8 of the load of 5,000 | 625 | 31.00 ± 0 % | 30.00 ± 0 % | 1.50 |", table)
+        self.assertTrue(table.startswith("3 rounds of 10 s. All nodes"), table)
+
+
 if __name__ == "__main__":
     unittest.main()
