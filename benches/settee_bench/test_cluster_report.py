@@ -1,8 +1,10 @@
 """What tables of clusters say of rounds, controls and differences."""
 
+import tempfile
 import unittest
+from pathlib import Path
 
-from . import cluster_report
+from . import cluster_report, report
 
 MICROSECONDS = {"count": 10, "p50": 100, "p99": 6_000, "p99.9": 9_000}
 RUN = {"read": MICROSECONDS, "write": MICROSECONDS, "seconds_p99_us": [4_000, 6_000, 7_000, 1_000], "errors": 1, "not_mine": 40}
@@ -49,6 +51,25 @@ class Spread(unittest.TestCase):
         table = cluster_report.spread_table(results)
         self.assertIn("| control: 1, 1/8 of the load of 5,000 | 625 | 31.00 ± 0 % | 30.00 ± 0 % | 1.50 |", table)
         self.assertTrue(table.startswith("3 rounds of 10 s. All nodes"), table)
+
+
+class Outages(unittest.TestCase):
+    ROWS = {"one of the others": [{"first": 0.5, "all": 1.0}, {"first": 1.5, "all": 2.0}]}
+
+    def test_why_it_takes_longer_by_hand_is_said_beside_the_table(self):
+        table = cluster_report.failover_table({"timeout": 1, "rows": self.ROWS})
+        self.assertIn("| one of the others | 2 | 1,000 | 1,500 | 1,500 | 2,000 |", table)
+        self.assertIn("because of leases", table.split("\n\n")[0])
+
+    def test_a_split_is_published_after_the_failovers(self):
+        split = report.markdown({"split": {"timeout": 1, "rows": self.ROWS}}, cluster_report.TABLES, "Monday", 4)
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "page.md"
+            page.write_text(f"{report.BEGIN}\n\n#### Failover\n\none\n\n#### Nodes with nothing to do\n\ntwo\n\n{report.END}\n")
+            report.update(page, split, cluster_report.TABLES, 4)
+            self.assertEqual(list(report.sections(page.read_text(), 4)),
+                             ["Failover", "A split of the network", "Nodes with nothing to do"])
+            self.assertIn("| one of the others | 2 | 1,000 | 1,500 | 1,500 | 2,000 |", page.read_text())
 
 
 if __name__ == "__main__":
