@@ -1,9 +1,10 @@
 """What a cluster costs: more nodes, replicas, steps of load with a replica, and nodes that have nothing to do."""
 
 import time
+from statistics import median
 
-from .nodes import Nodes, PressedNodes
-from .pressed import attempt, shape
+from .nodes import Nodes, NodesApart, PressedNodes
+from .pressed import attempt, finish, shape
 from .pressure import HALF, READ_STEPS, overloaded_steps, progress, scaled_steps
 from .servers import BUCKET, cpu_seconds, resident_bytes
 
@@ -41,10 +42,10 @@ def populate(options, server, bucket=BUCKET, records=None):
 
 
 def spread(options):
-    """The same load on ever more nodes, and as a control the share of it that one of the most has, on one alone. Rounds are
-    outermost, so that a noisy neighbour hits all of it."""
+    """The same load on ever more nodes. As controls, the share of it that one of the most has: on one node alone, and on as many
+    that are no cluster. Rounds are outermost, so that a noisy neighbour hits all of it."""
     most = max(options.node_counts)
-    kinds = [*((count, 1) for count in options.node_counts), (1, most)]
+    kinds = [*((count, 1) for count in options.node_counts), (1, most), (most, most)]
     cases = {(count, rate, part): [] for rate in options.spread_rates for count, part in kinds}
     idle = {count: [] for count in options.node_counts}
     for number in range(options.rounds):
@@ -54,13 +55,49 @@ def spread(options):
                 populate(options, server)
                 idle[count].append(server.idle_cpu(options.seconds))
                 for (nodes, rate, part), runs in cases.items():
-                    if nodes == count:
-                        result = attempt(options, server, "--rate", rate / part, "--connections", SPREAD_CONNECTIONS // part,
-                                         "--gets", 90, "--seconds", options.seconds, *shape(options.records // part))
+                    if nodes == count and not nodes == part == most:
+                        result = attempt(options, server, *shared(options, rate, part))
                         runs.append(cost(clean(result), idle[count][-1]))
+        progress(f"{most} nodes apart, round {number + 1}")
+        for rate, run in apart(options, most).items():
+            cases[most, rate, most].append(run)
     return {"cases": [{"nodes": count, "rate": rate, "part": part, "runs": runs} for (count, rate, part), runs in cases.items()],
             "idle": [{"nodes": count, "shares": shares} for count, shares in idle.items()],
             "rounds": options.rounds, "seconds": options.seconds, "connections": SPREAD_CONNECTIONS}
+
+
+def shared(options, rate, part):
+    """Flags of that part of the load."""
+    return ["--rate", rate / part, "--connections", SPREAD_CONNECTIONS // part, "--gets", 90, "--seconds", options.seconds,
+            *shape(options.records // part)]
+
+
+def apart(options, count):
+    """By rate, what it costs where each of so many nodes, which know nothing of one another, has its part of the load to itself."""
+    with NodesApart(options, count, {BUCKET: {}}) as server:
+        for node in server.each():
+            clean(attempt(options, node, "--populate", "--pipeline", 16, *shape(options.records // count)))
+        server.settle()
+        idle, found = server.idle_cpu(options.seconds), {}
+        for rate in options.spread_rates:
+            loads = [attempt(options, node, *shared(options, rate, count), start=True) for node in server.each()]
+            # What all of them need with nothing to do is taken off in equal parts.
+            found[rate] = at_once([cost(clean(finish(load)), idle / count) for load in loads])
+        return found
+
+
+def at_once(runs):
+    """Of loads on a node each, one figure: per operation and in sum what they are, of latencies the median one."""
+    operations = sum(run["ops_per_sec"] for run in runs)
+
+    def per_operation(name):
+        return sum(run[name] * run["ops_per_sec"] for run in runs) / operations
+
+    def middle(kind):
+        return {name: median([run[kind][name] for run in runs]) for name in runs[0][kind]}
+
+    return {"cpu_us": per_operation("cpu_us"), "net_cpu_us": per_operation("net_cpu_us"), "ops_per_sec": operations,
+            "read": middle("read"), "write": middle("write")}
 
 
 def cost(result, idle=0.0):

@@ -32,15 +32,17 @@ def spread_table(results):
                      figure([run["cpu_us"] for run in runs], 2), figure(net, 2), f"{median(net) / ones[case['rate']]:.2f}",
                      medians(runs, "read"), medians(runs, "write")])
     idle = ", ".join(f"{one['nodes']}: {median(one['shares']):.1%}" for one in results["idle"])
-    lead = (f"{measured_in(results)} All nodes share one core. Of it they take together with nothing to do (nodes: share): {idle}. The "
-            f"control is one node with what one of the most has: that part of the load, of the {results['connections']} connections and of "
-            "the records.")
+    lead = (f"{measured_in(results)} All nodes share one core. Of it they take together with nothing to do (nodes: share): {idle}. As "
+            f"controls, that part of the load, of the {results['connections']} connections and of the records that one of the most nodes has: "
+            "on one node alone, and on as many at once that are no cluster, with a client each.")
     return f"{lead}\n\n{table(header, rows)}"
 
 
 def nodes_of(case):
-    part = case["part"]
-    return str(case["nodes"]) if part == 1 else f"control: {case['nodes']}, 1/{part} of the load of {case['rate']:,}"
+    nodes, part = case["nodes"], case["part"]
+    if part == 1:
+        return str(nodes)
+    return f"control: {'one alone' if nodes == 1 else f'{nodes} apart'}, 1/{part} of {case['rate']:,}{'' if nodes == 1 else ' each'}"
 
 
 def measured_in(results):

@@ -5,6 +5,7 @@ one node and eight is then what clusters cost, not how many cores they have.
 import shutil
 import time
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 from settee import documents, kv
 from settee.cluster import Cluster
@@ -31,7 +32,8 @@ class Nodes(Server):
     def __init__(self, options, count, buckets, members=None, flags=(), spare_mb=SPARE_MB):
         super().__init__(options)
         self.options, self.count, self.members, self.buckets, self.flags = options, count, members, buckets, flags
-        self.spare_mb = spare_mb
+        # Of each node.
+        self.quota_mb = sum(bucket.get("quota_mb", QUOTA_MB) for bucket in buckets.values()) + spare_mb
         self.cluster = None
 
     def start(self):
@@ -44,8 +46,7 @@ class Nodes(Server):
             raise
 
     def form(self):
-        quota = sum(bucket.get("quota_mb", QUOTA_MB) for bucket in self.buckets.values())
-        self.cluster.form(self.members, memoryQuota=quota + self.spare_mb)
+        self.cluster.form(self.members, memoryQuota=self.quota_mb)
         for name, bucket in self.buckets.items():
             self.create_bucket(name, **bucket)
 
@@ -104,6 +105,21 @@ class Nodes(Server):
         told = self.cluster.rest.get(f"/pools/default/b/{bucket}").json["vBucketServerMap"]
         names = [server.rsplit(":", 1)[0] for server in told["serverList"]]
         return [[names[number] for number in chain if number >= 0] for chain in told["vBucketMap"]]
+
+
+class NodesApart(Nodes):
+    """Nodes that know nothing of one another, each with these buckets."""
+
+    def form(self):
+        for node in self.cluster.nodes:
+            node.start()
+            node.initialise(memoryQuota=self.quota_mb)
+            for name, bucket in self.buckets.items():
+                node.rest.create_bucket(name, **{"quota_mb": QUOTA_MB, **bucket})
+
+    def each(self):
+        """Every one of them, as a server to put load on."""
+        return [SimpleNamespace(host=node.address, process_ids=[node.pid]) for node in self.running]
 
 
 class SplitNodes(Nodes):

@@ -41,15 +41,16 @@ class Idle(unittest.TestCase):
 
 
 class Spread(unittest.TestCase):
-    def test_the_control_is_held_against_one_node_with_all_of_the_load(self):
+    def test_controls_are_held_against_one_node_with_all_of_the_load(self):
         def case(nodes, part, cpu):
             run = {"net_cpu_us": cpu, "cpu_us": cpu + 1, "ops_per_sec": 5_000 / part, "read": MICROSECONDS, "write": MICROSECONDS}
             return {"nodes": nodes, "rate": 5_000, "part": part, "runs": [run]}
 
-        results = {"cases": [case(1, 1, 20), case(8, 1, 25), case(1, 8, 30)], "idle": [{"nodes": 1, "shares": [0.01]}],
+        results = {"cases": [case(1, 1, 20), case(8, 1, 25), case(1, 8, 30), case(8, 8, 22)], "idle": [{"nodes": 1, "shares": [0.01]}],
                    "rounds": 3, "seconds": 10.0, "connections": 48}
         table = cluster_report.spread_table(results)
-        self.assertIn("| control: 1, 1/8 of the load of 5,000 | 625 | 31.00 ± 0 % | 30.00 ± 0 % | 1.50 |", table)
+        self.assertIn("| control: one alone, 1/8 of 5,000 | 625 | 31.00 ± 0 % | 30.00 ± 0 % | 1.50 |", table)
+        self.assertIn("| control: 8 apart, 1/8 of 5,000 each | 625 | 23.00 ± 0 % | 22.00 ± 0 % | 1.10 |", table)
         self.assertTrue(table.startswith("3 rounds of 10 s. All nodes"), table)
 
 
