@@ -189,6 +189,8 @@ pub struct Tally {
     pub unsent: u64,
     /// How long it took.
     pub elapsed: Duration,
+    /// How long whatever had not ended by the end of it had been waited for, at most.
+    pub waiting: Duration,
 }
 
 impl Tally {
@@ -232,6 +234,7 @@ impl Tally {
         self.reconnects += other.reconnects;
         self.unsent += other.unsent;
         self.elapsed = self.elapsed.max(other.elapsed);
+        self.waiting = self.waiting.max(other.waiting);
     }
 
     /// The operations that occurred.

@@ -340,7 +340,7 @@ impl Wheel<'_> {
         let mut patience = Patience::default();
         loop {
             let now = run.now();
-            run.see(now);
+            run.see(now, connections);
             self.follow_up(run, connections, now)?;
             run.dispatch(connections, now);
             if run.supply.is_finished() {
@@ -360,7 +360,7 @@ impl Wheel<'_> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 other => other?,
             }
-            run.see(run.now());
+            run.see(run.now(), connections);
             for event in &events {
                 if event.token() == TIMER {
                     self.timer.fired();

@@ -64,6 +64,8 @@ pub(super) struct Run<'a> {
     tally: Tally,
     /// The interval that `tally` is of.
     interval: u64,
+    /// How long what had not ended when the last interval did had been due, at most.
+    waiting: Duration,
     /// Hits so far, which decide whose value is compared.
     hits: u64,
     /// Per node, connections with room.
@@ -113,6 +115,7 @@ impl<'a> Run<'a> {
             sink,
             tally: Tally::default(),
             interval: 0,
+            waiting: Duration::ZERO,
             hits: 0,
             ready: (0..nodes).map(|_| VecDeque::new()).collect(),
             dirty: Vec::new(),
@@ -131,8 +134,13 @@ impl<'a> Run<'a> {
     }
 
     /// Notices what time and the control have changed: a finished interval, another rate, the end.
-    pub(super) fn see(&mut self, now: u64) {
+    pub(super) fn see(&mut self, now: u64, connections: &[Connection]) {
         let length = self.phase.interval.as_nanos() as u64;
+        if now >= (self.interval + 1).saturating_mul(length) {
+            self.waiting = self
+                .oldest(connections)
+                .map_or(Duration::ZERO, |due| Duration::from_nanos(now.saturating_sub(due)));
+        }
         while now >= (self.interval + 1).saturating_mul(length) {
             self.hand_out(self.phase.interval);
         }
@@ -154,8 +162,16 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// When that was due which has been waited for longest.
+    fn oldest(&self, connections: &[Connection]) -> Option<u64> {
+        let sent =
+            connections.iter().flat_map(|connection| connection.pending.iter().chain(&connection.retry));
+        sent.chain(&self.moved).map(|job| job.due).chain(self.supply.oldest()).min()
+    }
+
     fn hand_out(&mut self, length: Duration) {
         let mut tally = std::mem::take(&mut self.tally);
+        tally.waiting = self.waiting;
         // What all intervals took together is what the last one says: they follow each other.
         tally.elapsed = self.phase.interval * self.interval as u32 + length;
         (self.sink)(Interval { index: self.interval, tally });
@@ -165,7 +181,8 @@ impl<'a> Run<'a> {
     /// Hands out what is left.
     pub(super) fn close(&mut self) {
         let now = self.now();
-        self.see(now);
+        // Everything has ended, or will not be waited for any more.
+        self.see(now, &[]);
         let begun = self.phase.interval * self.interval as u32;
         self.hand_out(Duration::from_nanos(now).saturating_sub(begun));
     }

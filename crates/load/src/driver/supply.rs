@@ -139,6 +139,11 @@ impl Supply {
         self.waiting[node].push_front(job);
     }
 
+    /// When the first of those was due that wait for a node, or to be drawn.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.waiting.iter().flatten().map(|job| job.due).chain(self.due()).min()
+    }
+
     /// When something is due next, if that is known.
     pub(super) fn due(&self) -> Option<u64> {
         (self.pace.is_open() && !self.over).then(|| self.arrivals.due())
