@@ -2,8 +2,9 @@
 //!
 //! Load with validation runs at a constant rate ([`traffic`]); one [`event`] after the other is done to the cluster, and
 //! each time it must come to rest by itself or with the help that an administrator would give. What is printed per event
-//! is what users would have felt: failed operations, from the first to the last, and the slowest one. In the end everything is
-//! read back: no durable write may be lost, stale, torn or resurrected, whatever was done; no write at all that had reached the
+//! is what users would have felt: failed operations, from the first to the last, those that were refused for now, and the slowest
+//! one. Of what is planned nothing may be felt but "not my vBucket": no other answer, and nobody waits longer than SDKs do. In
+//! the end everything is read back: no durable write may be lost, stale, torn or resurrected, whatever was done; no write at all that had reached the
 //! replicas before a node was hurt, or was acknowledged while all of them were treated gracefully. Nobody but who was hurt may
 //! be failed over. Clients that record histories ([`history`]) work beside, for a checker of linearisability.
 //!
@@ -11,6 +12,8 @@
 
 pub mod event;
 pub mod history;
+mod rebalance;
+mod summary;
 pub mod traffic;
 
 use crate::TortureError;
@@ -23,15 +26,19 @@ use base::bucket::DurabilityLevel;
 use event::{Event, Schedule};
 use history::Recorder;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use summary::Summary;
 use traffic::{Felt, Kind, Traffic};
 
 /// After an event has ended: what it left behind would show here.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long a rebalance may take to go on by itself after a node was killed in it.
-const RESUME: Duration = Duration::from_secs(180);
+/// What SDKs allow an operation that is not durable, and any that is measured here takes less while nothing goes wrong: beside
+/// what is planned nobody may wait longer.
+const PLANNED_WAIT: Duration = Duration::from_millis(2_500);
+/// Whoever waits longer for an answer has been given up by then.
+const LONGEST_WAIT: Duration = Duration::from_millis(12_500);
 /// How long the cluster may take to fail a dead node over, beyond its timeout.
 const NOTICE: Duration = Duration::from_secs(30);
 /// A machine that stands still for this part of the time after which a silent node is failed over is to blame for whatever
@@ -84,6 +91,12 @@ struct Chaos {
     pulse: Pulse,
     checks: Checks,
     rows: Vec<Value>,
+    summary: Summary,
+    wanted: Vec<Event>,
+    /// Which of the two kinds that kill in a rebalance begins with the node that leads: the first of them?
+    leader_first: bool,
+    /// Whether the leader is next to be hurt by a kind of event.
+    leaders_turn: BTreeMap<Event, bool>,
 }
 
 /// Does all of it to a cluster.
@@ -91,7 +104,7 @@ struct Chaos {
 /// # Errors
 /// The scenario could not be carried out; what it found until then has been printed.
 pub fn run(plan: &Plan, cluster: LocalCluster) -> Result<Outcome, TortureError> {
-    let kinds = possible_kinds(plan, &cluster);
+    let (kinds, left_out) = possible_kinds(plan, &cluster);
     let login = cluster.login();
     let seeds: Vec<String> = (0..cluster.len()).map(|node| cluster.address(node)).collect();
     let kinds_of_load = [
@@ -112,15 +125,25 @@ pub fn run(plan: &Plan, cluster: LocalCluster) -> Result<Outcome, TortureError> 
         Some(path) => Some(Recorder::start(&seeds, &login, plan.level, plan.seed, path)?),
         None => None,
     };
+    if let Some((left_out, reason)) = &left_out {
+        let names: Vec<_> = left_out.iter().map(|event| event.name()).collect();
+        println!("left out, because there are no network namespaces ({reason}): {}", names.join(", "));
+    }
+    let mut schedule = Schedule::new(kinds, plan.seed);
+    let leader_first = schedule.coin();
     let mut chaos = Chaos {
         cluster,
-        schedule: Schedule::new(kinds, plan.seed),
+        schedule,
         traffic,
         began: Instant::now(),
         auto_failover: Duration::from_secs(plan.auto_failover),
         pulse: Pulse::start(&plan.dir)?,
         checks: Checks::default(),
         rows: Vec::new(),
+        summary: Summary::new(left_out),
+        wanted: plan.kinds.clone(),
+        leader_first,
+        leaders_turn: BTreeMap::new(),
     };
     let mut events = 0;
     while events < plan.events && chaos.began.elapsed() < plan.time {
@@ -148,16 +171,12 @@ pub fn run(plan: &Plan, cluster: LocalCluster) -> Result<Outcome, TortureError> 
     chaos.finish()
 }
 
-/// The kinds that this machine allows; says what it leaves out.
-fn possible_kinds(plan: &Plan, cluster: &LocalCluster) -> Vec<Event> {
-    let Err(reason) = cluster.network() else { return plan.kinds.clone() };
+/// The kinds that this machine allows, and those that it does not with the reason.
+fn possible_kinds(plan: &Plan, cluster: &LocalCluster) -> (Vec<Event>, Option<(Vec<Event>, String)>) {
+    let Err(reason) = cluster.network() else { return (plan.kinds.clone(), None) };
     let (left_out, kinds): (Vec<Event>, Vec<Event>) =
         plan.kinds.iter().partition(|event| event.needs_network());
-    if !left_out.is_empty() {
-        let names: Vec<_> = left_out.iter().map(|event| event.name()).collect();
-        println!("left out, because there are no network namespaces ({reason}): {}", names.join(", "));
-    }
-    kinds
+    (kinds, (!left_out.is_empty()).then(|| (left_out, reason.to_owned())))
 }
 
 /// What was done to the cluster.
@@ -166,11 +185,18 @@ struct Deed {
     what: String,
     /// Who may be failed over for it.
     hurt: Vec<usize>,
+    /// What had to hold of the deed itself, whether it did, and what was found.
+    held: Vec<(&'static str, bool, String)>,
 }
 
 impl Deed {
     fn new(what: String, hurt: Vec<usize>) -> Deed {
-        Deed { what, hurt }
+        Deed { what, hurt, held: Vec::new() }
+    }
+
+    fn with(mut self, what: &'static str, holds: bool, found: String) -> Deed {
+        self.held.push((what, holds, found));
+        self
     }
 }
 
@@ -199,7 +225,10 @@ impl Chaos {
         let done = self.inflict(event);
         let settled = done.and_then(|deed| Ok((deed, self.come_to_rest()?)));
         let took = begun.elapsed().as_secs_f64();
+        let rested = Instant::now();
         std::thread::sleep(QUIET);
+        let longest = if event.is_graceful() { PLANNED_WAIT } else { LONGEST_WAIT };
+        self.traffic.iter().for_each(|traffic| traffic.await_answers(rested, longest));
         self.traffic.iter().for_each(|traffic| traffic.set_doubt(false));
         let still = self.pulse.longest();
         let felt: Vec<(&'static str, Felt)> =
@@ -210,42 +239,89 @@ impl Chaos {
         };
         let words: Vec<String> = felt.iter().map(|(name, felt)| in_words(name, felt)).collect();
         self.say(&format!("{what}; at rest after {took:.1} s; {}", words.join("; ")));
-        self.rows.push(json!({
-            "event": event.name(), "what": what, "seconds": took, "at": begun.duration_since(self.began).as_secs_f64(),
-            "machine_stood_still_seconds": still.as_secs_f64(),
-            "felt": felt.iter().map(|(name, felt)| json!({
-                "load": name, "done": felt.done, "failed": felt.failed, "window_seconds": felt.window,
-                "silence_seconds": felt.silence, "slowest_seconds": felt.slowest,
-            })).collect::<Vec<_>>(),
-        }));
+        self.note(event, &what, (begun, took), still, &felt);
         let found = match &settled {
             Ok(_) => format!("after {took:.1} s"),
             Err(error) => error.to_string(),
         };
         self.checks.add(format!("{event}: the cluster comes to rest"), settled.is_ok(), found);
         if let Ok((deed, failed_over)) = &settled {
+            for (what, holds, found) in &deed.held {
+                self.checks.add(format!("{event}: {what}"), *holds, found.clone());
+            }
             self.forget_failovers();
             let others: Vec<_> = failed_over.iter().filter(|node| !deed.hurt.contains(node)).collect();
             let found = if others.is_empty() { "nobody".to_owned() } else { format!("nodes {others:?}") };
             self.expect(format!("{event}: nobody else is failed over"), others.is_empty(), found, still);
         }
         if event.is_graceful() {
-            // With one copy left of two there is no majority, and durable writes are refused until the other is back.
-            let is_short = event == Event::GracefulFailover && self.cluster.replicas() < 2;
-            let judged = felt.iter().filter(|(name, _)| !is_short || *name == PLAIN);
-            let failed: u64 = judged.map(|(_, felt)| felt.failed).sum();
-            self.expect(
-                format!("{event}: no operation fails"),
-                failed == 0,
-                format!("{failed} failed"),
-                still,
-            );
+            self.judge_planned(event, &felt, still);
         }
         if self.traffic.iter().any(Traffic::has_ended) {
             self.checks.add("the load goes on", false, "it has ended early");
             return Ok(false);
         }
         Ok(settled.is_ok())
+    }
+
+    /// Keeps what an event came to, for the report and the summary.
+    fn note(
+        &mut self,
+        event: Event,
+        what: &str,
+        (begun, took): (Instant, f64),
+        still: Duration,
+        felt: &[(&'static str, Felt)],
+    ) {
+        self.rows.push(json!({
+            "event": event.name(), "what": what, "seconds": took,
+            "at": begun.duration_since(self.began).as_secs_f64(),
+            "machine_stood_still_seconds": still.as_secs_f64(),
+            "felt": felt.iter().map(|(name, felt)| json!({
+                "load": name, "done": felt.done, "failed": felt.failed, "temporary": felt.temporary,
+                "sent_elsewhere": felt.moved, "refusals": felt.refusals, "window_seconds": felt.window,
+                "silence_seconds": felt.silence, "slowest_seconds": felt.slowest,
+            })).collect::<Vec<_>>(),
+        }));
+        let slowest = |plain: bool| {
+            let of = felt.iter().filter(|(name, _)| (*name == PLAIN) == plain);
+            of.map(|(_, felt)| felt.slowest).fold(0.0, f64::max)
+        };
+        self.summary.add(event, took, slowest(false), slowest(true));
+    }
+
+    /// Of what is planned nothing may be felt but that vBuckets are elsewhere.
+    fn judge_planned(&mut self, event: Event, felt: &[(&'static str, Felt)], still: Duration) {
+        // With one copy left of two there is no majority, and durable writes are refused until the other is back.
+        let is_short = event == Event::GracefulFailover && self.cluster.replicas() < 2;
+        let judged: Vec<_> = felt.iter().filter(|(name, _)| !is_short || *name == PLAIN).collect();
+        let found: Vec<String> = judged
+            .iter()
+            .map(|(name, felt)| match felt.refused() {
+                0 => format!("{name}: none, {} x \"not my vBucket\"", felt.moved),
+                _ => format!(
+                    "{name}: {} failed, {} temporary failures: {}",
+                    felt.failed,
+                    felt.temporary,
+                    felt.refusals_in_words()
+                ),
+            })
+            .collect();
+        self.expect(
+            format!("{event}: no answer but success, expected misses and \"not my vBucket\""),
+            judged.iter().all(|(_, felt)| felt.refused() == 0),
+            found.join("; "),
+            still,
+        );
+        let found: Vec<String> =
+            judged.iter().map(|(name, felt)| format!("{name}: {:.2} s", felt.slowest)).collect();
+        let longest = PLANNED_WAIT.as_secs_f64();
+        self.expect(
+            format!("{event}: no operation takes longer than {longest} s"),
+            judged.iter().all(|(_, felt)| felt.slowest <= longest),
+            found.join("; "),
+            still,
+        );
     }
 
     /// Sees to it that the cluster comes to rest, and that its copies follow: where a link was cut, what is sent over it comes
@@ -329,73 +405,12 @@ impl Chaos {
                 Ok(Deed::new(what, vec![node]))
             }
             Event::Mute | Event::Deaf | Event::Unlink | Event::Split => self.cut_for_a_while(event, node),
-            Event::GracefulFailover => {
-                self.cluster.fail_over(node, true)?;
-                self.await_end_of_rebalance()?;
-                Ok(Deed::new(format!("graceful failover of node {node}, recovered"), vec![node]))
-            }
-            Event::RebalanceIn | Event::RebalanceOut | Event::Swap => {
-                let what = self.begin_rebalance(event, node)?;
-                self.await_end_of_rebalance()?;
-                Ok(Deed::new(what, Vec::new()))
-            }
-            Event::StopRebalance => {
-                let what = self.begin_rebalance(Event::Swap, node)?;
-                std::thread::sleep(self.schedule.millis(200..2_000));
-                let (_, rest) = self.cluster.admin().state(&self.cluster.spares())?;
-                // One that has ended already cannot be stopped.
-                let stopped = rest.post("/controller/stopRebalance", &[]).is_ok();
-                self.await_end_of_rebalance()?;
-                let how = if stopped {
-                    "stopped half-way and asked for again"
-                } else {
-                    "done before it was stopped"
-                };
-                Ok(Deed::new(format!("{what}, {how}"), Vec::new()))
-            }
-            Event::KillInRebalance => {
-                let what = self.begin_rebalance(Event::Swap, node)?;
-                std::thread::sleep(self.schedule.millis(200..2_000));
-                let victim = self.schedule.choose(self.cluster.members());
-                self.cluster.kill(victim)?;
-                std::thread::sleep(self.schedule.millis(200..1_500));
-                self.cluster.restart(victim)?;
-                self.await_end_of_rebalance()?;
-                Ok(Deed::new(format!("{what}, kill -9 of node {victim} in the middle"), vec![victim]))
-            }
-            Event::FailoverInRebalance => {
-                let what = self.begin_rebalance(Event::Swap, node)?;
-                std::thread::sleep(self.schedule.millis(200..2_000));
-                let victim = self.schedule.choose(self.cluster.members());
-                self.cluster.kill(victim)?;
-                std::thread::sleep(self.schedule.millis(100..1_000));
-                self.cluster.fail_over(victim, false)?;
-                std::thread::sleep(self.schedule.millis(500..2_000));
-                self.cluster.restart(victim)?;
-                self.await_end_of_rebalance()?;
-                let what = format!("{what}, kill -9 and failover of node {victim} in the middle, recovered");
-                Ok(Deed::new(what, vec![victim]))
-            }
+            Event::GracefulFailover => self.fail_over_gracefully(node),
+            Event::RebalanceIn | Event::RebalanceOut | Event::Swap => self.rebalance(event, node),
+            Event::StopRebalance => self.stop_rebalance(),
+            Event::KillInRebalance => self.kill_in_rebalance(event),
+            Event::FailoverInRebalance => self.fail_over_in_rebalance(event),
         }
-    }
-
-    /// Starts a rebalance of this kind, in which `node` may have to go. What it is in words.
-    fn begin_rebalance(&mut self, event: Event, node: usize) -> Result<String, TortureError> {
-        let (spares, members) = (self.cluster.spares(), self.cluster.members().to_vec());
-        let stay: Vec<usize> = members.iter().copied().filter(|member| *member != node).collect();
-        let (wanted, what) = match event {
-            Event::RebalanceOut => (stay, format!("rebalance without node {node}")),
-            Event::RebalanceIn => {
-                let new = self.schedule.choose(&spares);
-                ([members, vec![new]].concat(), format!("rebalance with node {new}"))
-            }
-            _ => {
-                let new = self.schedule.choose(&spares);
-                ([stay, vec![new]].concat(), format!("rebalance with node {new} for node {node}"))
-            }
-        };
-        self.cluster.change(wanted)?;
-        Ok(what)
     }
 
     /// Waits until the cluster has failed a node over; how long that took, in seconds.
@@ -421,19 +436,6 @@ impl Chaos {
             // Should it refuse, the next automatic failover that does not come will tell.
             let _ = rest.post("/settings/autoFailover/resetCount", &[]);
         }
-    }
-
-    /// Waits for the end of whatever rebalances, which nobody helps.
-    fn await_end_of_rebalance(&self) -> Result<(), TortureError> {
-        let began = Instant::now();
-        while began.elapsed() < RESUME {
-            std::thread::sleep(LOOK);
-            let state = self.cluster.admin().state(&self.cluster.spares());
-            if state.is_ok_and(|(state, _)| state.rebalancing.is_none()) {
-                return Ok(());
-            }
-        }
-        Err(TortureError::Node("the rebalance does not end".to_owned()))
     }
 
     fn network(&self) -> Result<&Network, TortureError> {
@@ -527,11 +529,17 @@ impl Chaos {
             }));
         }
         let failed = self.checks.failed();
-        println!("\n{} checks, {failed} failed", self.checks.made());
+        println!("\nSeconds, the worst of all events of a kind:\n\n{}", self.summary.table());
+        println!("{} checks, {failed} failed", self.checks.made());
         for failure in self.checks.failures() {
             println!("  FAILED {}: {}", failure.what, failure.found);
         }
-        let report = json!({"checks": self.checks.to_json(), "failed": failed, "events": self.rows});
+        let not_tried = self.summary.not_tried(&self.wanted);
+        not_tried.iter().for_each(|line| println!("{line}"));
+        let report = json!({
+            "checks": self.checks.to_json(), "failed": failed, "events": self.rows,
+            "kinds": self.summary.to_json(), "not_tried": not_tried,
+        });
         Ok(Outcome { checks: self.checks, report })
     }
 }
@@ -541,7 +549,13 @@ fn in_words(name: &str, felt: &Felt) -> String {
         0 => "no errors".to_owned(),
         failed => format!("{failed} errors within {:.1} s", felt.window),
     };
+    let temporary = match felt.temporary {
+        0 => String::new(),
+        temporary => format!(", {temporary} temporary failures"),
+    };
+    let why = if felt.refused() > 0 { format!(" ({})", felt.refusals_in_words()) } else { String::new() };
+    let moved = if felt.moved > 0 { format!(", {} x not my vBucket", felt.moved) } else { String::new() };
     let silence =
         if felt.silence > 0.0 { format!(", silence of {:.1} s", felt.silence) } else { String::new() };
-    format!("{name}: {errors}, slowest {:.1} s{silence}", felt.slowest)
+    format!("{name}: {errors}{temporary}{why}{moved}, slowest {:.1} s{silence}", felt.slowest)
 }

@@ -13,6 +13,7 @@ use load::{
     Choice, Control, Crew, Interval, Mix, OnBreak, Op, Pace, Part, Phase, Protocol, Records, Settings, Stop,
     Tally, Target,
 };
+use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -42,12 +43,18 @@ pub struct Kind {
 }
 
 /// A tenth of a second.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Moment {
     ok: u64,
     failed: u64,
+    temporary: u64,
+    moved: u64,
+    /// Answers that were neither success nor an expected miss, nor "not my vBucket", and connections that were lost, by name.
+    refusals: BTreeMap<String, u64>,
     /// Seconds that the slowest operation took that was carried out.
     slowest: f64,
+    /// How long whoever had no answer at the end of it had waited, at most.
+    waiting: Duration,
 }
 
 /// What was felt in a stretch of time.
@@ -57,12 +64,34 @@ pub struct Felt {
     pub done: u64,
     /// Operations that failed.
     pub failed: u64,
+    /// Answers "not now"; the operations were tried again.
+    pub temporary: u64,
+    /// Answers "not my vBucket"; the operations were tried elsewhere.
+    pub moved: u64,
+    /// Whatever was answered but success, expected misses and "not my vBucket", and lost connections, by name.
+    pub refusals: BTreeMap<String, u64>,
     /// From the first failure to the last, in seconds.
     pub window: f64,
     /// The longest time in which nothing was carried out, in seconds.
     pub silence: f64,
-    /// The longest that anybody waited for an operation that was carried out, in seconds.
+    /// The longest that anybody waited for an operation that was carried out, or is being waited for still, in seconds.
     pub slowest: f64,
+}
+
+impl Felt {
+    /// Those that are no success, no expected miss and no "not my vBucket".
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.failed + self.temporary
+    }
+
+    /// What they were, in words.
+    #[must_use]
+    pub fn refusals_in_words(&self) -> String {
+        let words: Vec<String> =
+            self.refusals.iter().map(|(name, count)| format!("{count} x {name}")).collect();
+        words.join(", ")
+    }
 }
 
 /// One of them, at work.
@@ -186,6 +215,23 @@ impl Traffic {
         felt(self.moments().get(self.place(since)..).unwrap_or_default())
     }
 
+    /// Waits until everything that was asked before a moment has ended, or has taken longer than `limit`: what one event is to
+    /// blame for is not felt in the next one.
+    pub fn await_answers(&self, before: Instant, limit: Duration) {
+        let before = before.saturating_duration_since(self.began);
+        // The interval that the limit is in has to have been handed out.
+        while !self.has_ended() && self.began.elapsed() < before + limit + 2 * GRAIN {
+            let moments = self.moments();
+            let seen = GRAIN * moments.len() as u32;
+            let waiting = moments.last().map_or(Duration::ZERO, |moment| moment.waiting);
+            drop(moments);
+            if seen.saturating_sub(waiting) >= before {
+                return;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
     fn moments(&self) -> MutexGuard<'_, Vec<Moment>> {
         self.moments.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,25 +273,54 @@ impl Traffic {
 impl Moment {
     fn of(tally: &Tally) -> Moment {
         let slowest = tally.ops().map(|(_, op)| op.ok.max_us().max(op.miss.max_us())).fold(0.0, f64::max);
-        Moment { ok: tally.done(), failed: tally.failed(), slowest: slowest / 1e6 }
+        Moment {
+            ok: tally.done(),
+            failed: tally.failed(),
+            temporary: tally.temporary,
+            moved: tally.moved,
+            refusals: refusals(tally),
+            slowest: slowest / 1e6,
+            waiting: tally.waiting,
+        }
     }
+}
+
+/// By name; a temporary failure of which the server did not say why has that of its status.
+fn refusals(tally: &Tally) -> BTreeMap<String, u64> {
+    let mut refusals = tally.failures.clone();
+    for (reason, count) in &tally.reasons {
+        *refusals.entry(reason.clone()).or_default() += count;
+    }
+    let unnamed = tally.temporary.saturating_sub(tally.reasons.values().sum());
+    if unnamed > 0 {
+        *refusals.entry("TemporaryFailure".to_owned()).or_default() += unnamed;
+    }
+    refusals
 }
 
 fn felt(moments: &[Moment]) -> Felt {
     let seconds = |grains: usize| grains as f64 * GRAIN.as_secs_f64();
+    let sum = |count: fn(&Moment) -> u64| moments.iter().map(count).sum();
     let first = moments.iter().position(|moment| moment.failed > 0);
     let last = moments.iter().rposition(|moment| moment.failed > 0);
-    let (mut silence, mut longest) = (0, 0);
+    let (mut silence, mut longest, mut refusals) = (0, 0, BTreeMap::new());
     for moment in moments {
         silence = if moment.ok == 0 { silence + 1 } else { 0 };
         longest = longest.max(silence);
+        for (name, count) in &moment.refusals {
+            *refusals.entry(name.clone()).or_default() += count;
+        }
     }
+    let waiting = moments.last().map_or(0.0, |moment| moment.waiting.as_secs_f64());
     Felt {
-        done: moments.iter().map(|moment| moment.ok).sum(),
-        failed: moments.iter().map(|moment| moment.failed).sum(),
+        done: sum(|moment| moment.ok),
+        failed: sum(|moment| moment.failed),
+        temporary: sum(|moment| moment.temporary),
+        moved: sum(|moment| moment.moved),
+        refusals,
         window: first.zip(last).map_or(0.0, |(first, last)| seconds(last - first + 1)),
         silence: seconds(longest),
-        slowest: moments.iter().map(|moment| moment.slowest).fold(0.0, f64::max),
+        slowest: moments.iter().map(|moment| moment.slowest).fold(waiting, f64::max),
     }
 }
 
@@ -255,14 +330,33 @@ mod tests {
 
     #[test]
     fn a_window_goes_from_the_first_failure_to_the_last() {
-        let quiet = Moment { ok: 10, failed: 0, slowest: 0.01 };
-        let broken = Moment { ok: 4, failed: 6, slowest: 0.5 };
-        let silent = Moment { ok: 0, failed: 0, slowest: 0.0 };
+        let quiet = Moment { ok: 10, slowest: 0.01, ..Moment::default() };
+        let broken = Moment { ok: 4, failed: 6, slowest: 0.5, ..Moment::default() };
+        let silent = Moment::default();
         assert_eq!(felt(&[]), Felt::default());
-        assert_eq!(felt(&[quiet; 3]), Felt { done: 30, slowest: 0.01, ..Felt::default() });
-        let hurt = felt(&[quiet, broken, silent, silent, quiet, broken, quiet]);
+        let calm = vec![quiet.clone(); 3];
+        assert_eq!(felt(&calm), Felt { done: 30, slowest: 0.01, ..Felt::default() });
+        let all = [&quiet, &broken, &silent, &silent, &quiet, &broken, &quiet].map(Clone::clone);
+        let hurt = felt(&all);
         assert_eq!((hurt.done, hurt.failed), (38, 12));
         assert!((hurt.window - 0.5).abs() < 1e-9 && (hurt.silence - 0.2).abs() < 1e-9, "{hurt:?}");
         assert!((hurt.slowest - 0.5).abs() < 1e-9, "{hurt:?}");
+    }
+
+    #[test]
+    fn what_is_being_waited_for_still_is_felt() {
+        let waiting = |seconds| Moment { ok: 1, waiting: Duration::from_secs(seconds), ..Moment::default() };
+        assert!((felt(&[waiting(1), waiting(2)]).slowest - 2.0).abs() < 1e-9);
+        assert!(felt(&[waiting(2), waiting(0)]).slowest < 1e-9, "that has ended, and told how long it took");
+    }
+
+    #[test]
+    fn temporary_failures_are_felt_and_named() {
+        let mut tally = Tally::default();
+        (tally.temporary, tally.moved) = (5, 7);
+        tally.reasons.insert("Busy (0x85)".to_owned(), 2);
+        let felt = felt(&[Moment::of(&tally), Moment::of(&tally)]);
+        assert_eq!((felt.refused(), felt.temporary, felt.moved), (10, 10, 14));
+        assert_eq!(felt.refusals_in_words(), "4 x Busy (0x85), 6 x TemporaryFailure");
     }
 }

@@ -31,7 +31,23 @@ pub struct State {
     pub balanced: bool,
     /// A rebalance or graceful failover that runs: how far it is, in percent.
     pub rebalancing: Option<f64>,
+    /// That one, or the last that did.
+    pub rebalance: Option<Rebalance>,
 }
+
+/// A rebalance or graceful failover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebalance {
+    /// What the cluster calls it.
+    pub id: String,
+    /// How it ended, if it has: [`COMPLETED`], [`STOPPED`], or why it failed.
+    pub ended: Option<String>,
+}
+
+/// A rebalance has ended with everything where it shall be.
+pub const COMPLETED: &str = "completed";
+/// Somebody has stopped it.
+pub const STOPPED: &str = "stopped";
 
 impl State {
     /// The member that listens at an address.
@@ -131,15 +147,32 @@ fn state_of(rest: &Rest) -> Result<State, ClientError> {
         status: text(node, "status"),
         membership: text(node, "clusterMembership"),
     });
-    let moves = |task: &&Value| {
-        matches!(task["type"].as_str(), Some("rebalance" | "gracefulFailover")) && task["status"] == "running"
-    };
-    let running = tasks.as_array().into_iter().flatten().find(moves);
+    let moves = |task: &&Value| matches!(task["type"].as_str(), Some("rebalance" | "gracefulFailover"));
+    let task = tasks.as_array().into_iter().flatten().find(moves);
+    let running = task.filter(|task| task["status"] == "running");
     Ok(State {
         members: members.collect(),
         balanced: pool["balanced"] == true,
         rebalancing: running.map(|task| task["progress"].as_f64().unwrap_or(0.0)),
+        rebalance: task.and_then(rebalance_of),
     })
+}
+
+/// None, if there never was one.
+fn rebalance_of(task: &Value) -> Option<Rebalance> {
+    let id = task["statusId"].as_str()?.to_owned();
+    let how = || task["errorMessage"].as_str().or(task["settee"]["result"].as_str());
+    let ended = (task["status"] != "running").then(|| how().unwrap_or("without a word").to_owned());
+    Some(Rebalance { id, ended })
+}
+
+/// The name of the node that leads, as far as a node knows.
+///
+/// # Errors
+/// It does not say.
+pub fn orchestrator(rest: &Rest) -> Result<Option<String>, TortureError> {
+    let info = rest.within(QUESTION).get_json("/pools/default/terseClusterInfo")?;
+    Ok(info["orchestrator"].as_str().map(str::to_owned))
 }
 
 /// Has a cluster of one node, and all that are added to it, speak TLS between nodes.

@@ -214,6 +214,27 @@ impl LocalCluster {
         Admin::new((0..self.nodes.len()).map(|node| self.rest_of(node)).collect())
     }
 
+    /// The member that leads: who agrees with the others on the metadata, and sees to rebalances.
+    ///
+    /// # Errors
+    /// Nobody does for half a minute, or nobody says.
+    pub fn leader(&self) -> Result<usize, TortureError> {
+        insist(|| {
+            let (state, rest) = self.admin().state(&self.spares())?;
+            let name = admin::orchestrator(&rest)?;
+            let is_named = |node: &usize| {
+                state.at(&self.hostname(*node)).is_some_and(|member| Some(&member.otp) == name.as_ref())
+            };
+            let leader = (0..self.len()).find(is_named);
+            let leader = leader.ok_or_else(|| TortureError::Node("nobody is said to lead".to_owned()))?;
+            // Whoever is behind may name a former one.
+            if admin::orchestrator(&self.rest_of(leader))? == name {
+                return Ok(leader);
+            }
+            Err(TortureError::Node(format!("node {leader} is said to lead, and does not")))
+        })
+    }
+
     /// The process of a node.
     pub fn process(&mut self, node: usize) -> &mut NodeProcess {
         &mut self.nodes[node]

@@ -29,12 +29,14 @@ to the cluster, in an order that follows from --seed:\n\n\
   graceful-failover    and recovery\n\
   rebalance-in, rebalance-out, swap\n\
   stop-rebalance       stopped half-way and asked for again\n\
-  kill-in-rebalance    kill -9 and start of a node in the middle of a rebalance, which must go on by itself\n\
-  failover-in-rebalance  kill -9 and failover by hand in the middle of a rebalance, start, recovery\n\n\
-Links are cut in network namespaces; where this machine or user may have none, those events are left out, and said so.\n\n\
-A line per event tells what users felt: failed operations, from the first to the last, and the slowest one. It fails, with \
-exit code 1, unless the cluster comes to rest after each event; nobody is failed over but who was hurt; no operation fails in \
-graceful events; in the end every durable write that was acknowledged is there, and every plain one that had reached the \
+  kill-in-rebalance    kill -9 and start of a node in the middle of a rebalance, which must complete by itself\n\
+  failover-in-rebalance  kill -9 and failover by hand in the middle of a rebalance, which must complete; start, recovery\n\n\
+In a rebalance every other time the node that leads is killed. Links are cut in network namespaces; where this machine or user \
+may have none, those events are left out, and said so at the end.\n\n\
+A line per event tells what users felt: failed operations, from the first to the last, answers \"not now\", and the slowest one. \
+A table at the end has the worst of each kind. It fails, with exit code 1, unless the cluster comes to rest after each event; \
+nobody is failed over but who was hurt; in planned events (graceful-failover and the rebalances nobody is killed in) no answer \
+is seen but success, expected misses and \"not my vBucket\", and no operation takes longer than 2.5 s, the default of SDKs; in the end every durable write that was acknowledged is there, and every plain one that had reached the \
 replicas before a node was hurt, or was acknowledged while all were treated gracefully. What comes too late is not held \
 against the cluster if the machine itself stood still, which is measured and said. \
 --history writes down what further clients asked and were told, for a checker of linearisability."
