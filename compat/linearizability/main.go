@@ -19,6 +19,10 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
+// Of the keys so many in a hundred may be undecided. None are where the checker gets the time it is given: an hour's history
+// takes it seconds, since the recorder leaves a key for a new one before it gets too hard.
+const undecidedMax = 1
+
 // absent is the state of a key that nobody has written.
 const absent = int64(-1)
 
@@ -102,7 +106,7 @@ func main() {
 	if len(histories) == 0 {
 		fail("%s: no operations", os.Args[1])
 	}
-	until, operations, undecided := time.Now().Add(patience), 0, 0
+	until, operations, undecided, unsaid := time.Now().Add(patience), 0, 0, 0
 	keys := make([]string, 0, len(histories))
 	for key := range histories {
 		keys = append(keys, key)
@@ -122,12 +126,19 @@ func main() {
 		case porcupine.Unknown:
 			fmt.Printf("%s: %d operations, not decided in time\n", key, len(history.operations))
 			undecided++
+			unsaid += len(history.operations)
 		}
 	}
-	if undecided > len(keys)/4 {
-		fail("%d of %d keys are undecided: this says nothing", undecided, len(keys))
+	if tooMany(undecided, len(keys)) {
+		fail("%d of %d keys with %d of %d operations are undecided: this says too little", undecided, len(keys), unsaid, operations)
 	}
-	fmt.Printf("%d operations on %d keys are linearisable, %d keys undecided\n", operations, len(keys), undecided)
+	fmt.Printf("%d operations on %d keys are linearisable; undecided: %d operations on %d keys\n",
+		operations-unsaid, len(keys)-undecided, unsaid, undecided)
+}
+
+// tooMany says whether so many undecided keys leave too much unsaid.
+func tooMany(undecided, keys int) bool {
+	return undecided*100 > keys*undecidedMax
 }
 
 type history struct {

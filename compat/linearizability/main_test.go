@@ -74,3 +74,14 @@ func TestCounters(t *testing.T) {
 		}
 	}
 }
+
+func TestTolerance(t *testing.T) {
+	for _, one := range []struct {
+		undecided, keys int
+		tooMany         bool
+	}{{0, 34, false}, {1, 34, true}, {1, 100, false}, {13, 1313, false}, {14, 1313, true}} {
+		if tooMany(one.undecided, one.keys) != one.tooMany {
+			t.Errorf("%d of %d", one.undecided, one.keys)
+		}
+	}
+}
