@@ -171,7 +171,12 @@ impl Schedule {
 
     /// A number of milliseconds.
     pub fn millis(&mut self, range: std::ops::Range<u64>) -> std::time::Duration {
-        std::time::Duration::from_millis(self.rng.u64(range))
+        std::time::Duration::from_millis(self.number(range))
+    }
+
+    /// A number.
+    pub fn number(&mut self, range: std::ops::Range<u64>) -> u64 {
+        self.rng.u64(range)
     }
 
     /// Heads or tails.

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const RESUME: Duration = Duration::from_secs(180);
 /// How long it may take until a rebalance that was started is heard of.
 const HEARD: Duration = Duration::from_secs(30);
-/// One that is further, in percent, is hurt now, or it might end before.
-const FAR_ENOUGH: f64 = 50.0;
+/// It is hurt no later than when it has come this far, in percent, or it might end before; and often sooner.
+const FAR_MAX: u64 = 60;
 /// So many are started, one after the other, until one is caught in the middle.
 const TRIES: usize = 5;
 
@@ -122,8 +122,8 @@ impl Chaos {
             let leader = self.cluster.leader()?;
             let node = self.member_beside(leader);
             let (what, id) = self.begin_rebalance(Event::Swap, node)?;
-            let pause = self.schedule.millis(200..2_000);
-            if let Some(percent) = self.await_middle(&id, pause)? {
+            let (far, pause) = (self.schedule.number(0..FAR_MAX) as f64, self.schedule.millis(200..2_000));
+            if let Some(percent) = self.await_middle(&id, far, pause)? {
                 return Ok(Caught { what, id, percent });
             }
             self.say(&format!("{what}: done before anything was done to it"));
@@ -153,14 +153,14 @@ impl Chaos {
         if others.is_empty() { node } else { self.schedule.choose(&others) }
     }
 
-    /// Lets a rebalance run for so long, or until it has come far enough. How far it is then; `None` if it has ended.
-    fn await_middle(&self, id: &str, pause: Duration) -> Result<Option<f64>, TortureError> {
+    /// Lets a rebalance run for so long, or until it has come so far. How far it is then; `None` if it has ended.
+    fn await_middle(&self, id: &str, far: f64, pause: Duration) -> Result<Option<f64>, TortureError> {
         let began = Instant::now();
         loop {
             let (state, _) = self.cluster.admin().state(&self.cluster.spares())?;
             let percent = state.rebalancing.filter(|_| is_of(&state, id));
             match percent {
-                Some(percent) if percent < FAR_ENOUGH && began.elapsed() < pause => {
+                Some(percent) if percent < far && began.elapsed() < pause => {
                     std::thread::sleep(LOOK / 4);
                 }
                 percent => return Ok(percent),
