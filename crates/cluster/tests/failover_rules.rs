@@ -19,6 +19,8 @@ struct Cluster {
     part: Option<(NodeId, VbId)>,
     /// An active copy that was opened after an unclean stop.
     crashed: Option<(NodeId, VbId)>,
+    /// Whether the copies that are left after a failover say that they have what whoever took over has.
+    follow: bool,
 }
 
 impl Cluster {
@@ -26,7 +28,8 @@ impl Cluster {
     fn new(groups: &[&str], replicas: u8) -> Self {
         let meta = Metadata::new("c".repeat(32), 100_000);
         let orchestrator = Orchestrator::new();
-        let mut cluster = Self { meta, orchestrator, now_ms: 1_000_000, part: None, crashed: None };
+        let mut cluster =
+            Self { meta, orchestrator, now_ms: 1_000_000, part: None, crashed: None, follow: false };
         for group in ["a", "b", "c"] {
             cluster.apply(&Command::CreateServerGroup { uuid: group.into(), name: group.into() });
         }
@@ -85,24 +88,45 @@ impl Cluster {
         self.meta.buckets["b"].vbs.iter().any(|plan| matches!(plan.phase, VbPhase::Electing { .. }))
     }
 
+    /// Whether nothing is left to be done for any copy.
+    fn is_quiet(&self) -> bool {
+        self.meta.buckets["b"].vbs.iter().all(|plan| plan.phase.is_settled() && plan.joint.is_none())
+    }
+
+    /// Why these nodes are not failed over automatically, whoever proposes it.
+    fn refusal(&self, nodes: &[u16]) -> String {
+        let nodes = nodes.iter().copied().map(NodeId).collect();
+        let auto = Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: true });
+        self.meta.apply(&auto).unwrap_err().to_string()
+    }
+
     fn report(&self, node: u16) -> NodeReport {
-        // Whatever is elected anew, and whoever is not whole.
+        // Whatever is elected anew, what follows whoever was, and whoever is not whole.
         let plans = self.meta.buckets["b"].vbs.iter().enumerate().map(|(at, plan)| (VbId(at as u16), plan));
         let is_part = |vb| self.part == Some((NodeId(node), vb));
         let stands = |plan: &VbPlan| matches!(&plan.phase, VbPhase::Electing { among } if among.contains(&NodeId(node)));
         let is_in_doubt = |vb, plan: &VbPlan| self.crashed == Some((NodeId(node), vb)) && !stands(plan);
-        let says = |(vb, plan): &(VbId, &VbPlan)| is_part(*vb) || is_in_doubt(*vb, plan) || stands(plan);
+        let place = |plan: &VbPlan| plan.chain.iter().position(|&other| other == NodeId(node));
+        let follows = |plan: &VbPlan| self.follow && plan.phase.is_settled() && place(plan).is_some();
+        let says = |(vb, plan): &(VbId, &VbPlan)| {
+            is_part(*vb) || is_in_doubt(*vb, plan) || stands(plan) || follows(plan)
+        };
+        let role = |vb, plan: &VbPlan| match (is_in_doubt(vb, plan), follows(plan).then(|| place(plan))) {
+            (true, _) => VbRole::Dead,
+            (false, Some(Some(0))) => VbRole::Active,
+            (false, _) => VbRole::Replica,
+        };
         let vbs = plans.filter(says).map(|(vb, plan)| VbReport {
             vb,
             term: plan.term,
-            role: if is_in_doubt(vb, plan) { VbRole::Dead } else { VbRole::Replica },
+            role: role(vb, plan),
             unconfirmed: is_in_doubt(vb, plan),
             vb_uuid: VbUuid(0),
             high_seqno: Seqno(0),
             high_prepared: Seqno(0),
             persisted: Seqno(0),
             complete: !is_part(vb),
-            following: false,
+            following: follows(plan),
         });
         let bucket = BucketReport {
             uuid: BucketUuid("u".into()),
@@ -167,17 +191,52 @@ fn a_stranger_that_reports_under_a_members_number_has_nobody_failed_over() {
     assert!(cluster.run(TIMEOUT_MS, &[0, 1, 2]).is_empty());
 }
 
+/// So many nodes that after each loss enough whole copies and a majority are left for the next one: the count alone says no.
 #[test]
 fn it_happens_as_often_as_it_may_and_again_after_a_reset() {
+    for max_count in [1, 2] {
+        let mut cluster = Cluster::new(&["a"; 7], 3);
+        cluster.allow(max_count, false);
+        cluster.follow = true;
+        let mut left: Vec<u16> = (0..7).collect();
+        cluster.run(1_000, &left);
+        let mut failed = Vec::new();
+        for _ in 0..max_count {
+            failed.insert(0, left.pop().unwrap());
+            assert_eq!(cluster.run(10_000, &left), failed, "at most {max_count}");
+            assert!(cluster.is_quiet(), "whoever took over has the copies that count");
+        }
+        let next = left.pop().unwrap();
+        assert_eq!(cluster.run(60_000, &left), failed, "at most {max_count}");
+        assert_eq!(cluster.refusal(&[next]), "Automatic failover has happened as often as it may.");
+
+        cluster.apply(&Command::ResetAutoFailover);
+        failed.insert(0, next);
+        assert_eq!(cluster.run(1_000, &left), failed, "at most {max_count}, and nobody has looked since");
+        assert_eq!(cluster.meta.auto_failover.count, 1);
+    }
+}
+
+#[test]
+fn nodes_that_are_lost_at_once_are_failed_over_together_if_they_are_not_too_many() {
+    let mut cluster = Cluster::new(&["a"; 7], 3);
+    cluster.run(1_000, &[0, 1, 2, 3, 4, 5, 6]);
+    assert!(cluster.run(60_000, &[0, 1, 2, 3, 4]).is_empty(), "two are more than one");
+    assert_eq!(cluster.refusal(&[5, 6]), "Automatic failover has happened as often as it may.");
+    cluster.allow(2, false);
+    assert_eq!(cluster.run(1_000, &[0, 1, 2, 3, 4]), [5, 6]);
+    assert_eq!(cluster.meta.auto_failover.count, 2);
+}
+
+/// One of three copies is lost while the other two, after a failover, have not been seen to have the same.
+#[test]
+fn a_node_is_waited_for_while_the_other_copies_have_not_been_compared() {
     let mut cluster = Cluster::new(&["a", "a", "a", "a", "a"], 2);
+    cluster.allow(2, false);
     cluster.run(1_000, &[0, 1, 2, 3, 4]);
     assert_eq!(cluster.run(10_000, &[0, 1, 2, 3]), [4]);
-    // The copies that are left have not been compared: no reports of them come here. Those of node 3 do not matter then.
     assert_eq!(cluster.run(30_000, &[0, 1, 2]), [4]);
-    let at_once = Cluster::new(&["a", "a", "a", "a", "a"], 2);
-    let mut both = at_once;
-    both.run(1_000, &[0, 1, 2, 3, 4]);
-    assert!(both.run(30_000, &[0, 1, 2]).is_empty(), "two at once are more than one");
+    assert_eq!(cluster.refusal(&[3]), "Not enough copies of bucket \"b\" would be left.");
 }
 
 #[test]
