@@ -45,10 +45,12 @@ pub(super) async fn start(call: &Call) -> Outcome {
     }
     let keep: Vec<NodeId> = keep.iter().map(|node| node.id).collect();
     if !form.is_on("allowUnderProvisioned") {
-        let shortages = sizing::shortages(&call.meta, &call.figures, &keep);
+        // Of one that had to be waited for they were not to be had before.
+        let figures = call.api.figures.fresh(&call.api.control, &call.meta).await;
+        let shortages = sizing::shortages(&call.meta, &figures, &keep);
         if !shortages.is_empty() {
             return Err(reply::bad_request(&format!(
-                "The nodes that remain are too small. {} Give them more, keep more nodes, or force it.",
+                "The nodes there shall be are too small. {} Give them more, keep more nodes, or force it.",
                 shortages.join(" ")
             )));
         }

@@ -8,5 +8,6 @@ mod connections;
 mod http;
 mod node;
 mod quota;
+mod sizing;
 mod streaming;
 mod tls;

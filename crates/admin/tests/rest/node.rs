@@ -33,6 +33,8 @@ pub(crate) struct FakeNode {
     pub(crate) status: Mutex<ClusterStatus>,
     /// What was decided at other nodes, and has not been heard of here.
     pub(crate) unheard: Mutex<Vec<Command>>,
+    /// Bytes of its disk, and how many of them are in use.
+    pub(crate) disk: Mutex<(u64, u64)>,
 }
 
 impl FakeNode {
@@ -59,6 +61,7 @@ impl FakeNode {
             flushed: Mutex::default(),
             status: Mutex::default(),
             unheard: Mutex::default(),
+            disk: Mutex::default(),
         }
     }
 
@@ -183,11 +186,14 @@ impl NodeControl for FakeNode {
         true
     }
     fn bucket_stats(&self, name: &str) -> Option<BucketStatsView> {
+        // A bucket of that name has so many bytes of keys and metadata, and on disk.
+        let heavy = if name == "heavy" { 250 << 20 } else { 0 };
         Some(BucketStatsView {
             items: 7,
             mem_used: 4096,
-            // Of a bucket of that name keys and metadata fill so much.
-            quota_min: if name == "heavy" { 250 << 20 } else { 0 },
+            quota_min: heavy,
+            disk_used: heavy,
+            data_used: heavy,
             resident_percent: 100.0,
             ..BucketStatsView::default()
         })
@@ -199,7 +205,16 @@ impl NodeControl for FakeNode {
         vec![("ep_max_size".into(), "104857600".into()), ("ep_version".into(), "text".into())]
     }
     fn system(&self) -> SystemStats {
-        SystemStats { memory_total: 16 << 30, memory_free: 8 << 30, cpu_cores: 2, ..SystemStats::default() }
+        let (disk_total, disk_used) = *self.disk.lock().unwrap();
+        let (memory_total, memory_free) = (16 << 30, 8 << 30);
+        SystemStats {
+            memory_total,
+            memory_free,
+            cpu_cores: 2,
+            disk_total,
+            disk_used,
+            ..SystemStats::default()
+        }
     }
     fn certificate_pem(&self) -> Option<String> {
         Some("-----BEGIN CERTIFICATE-----\n".into())

@@ -1,0 +1,93 @@
+//! Rebalances onto nodes that are too small.
+
+use cluster::Command;
+
+use crate::{http::Response, node::TestNode};
+
+const MIB: u64 = 1024 * 1024;
+
+/// A bucket of which each node has 250 MiB that have to be in memory, and as much on disk.
+fn create_heavy(test: &TestNode, quota_mb: u64) {
+    let form = format!("name=heavy&ramQuotaMB={quota_mb}&replicaNumber=0");
+    let created = test.post("/pools/default/buckets", &form);
+    assert_eq!(created.status, 202, "{}", created.body);
+}
+
+/// Starts a rebalance of all nodes there are but for those at these places.
+fn rebalance(test: &TestNode, without: &[usize], more: &str) -> Response {
+    let pool = test.get("/pools/default").json();
+    let nodes = pool["nodes"].as_array().unwrap();
+    let names: Vec<&str> = nodes.iter().map(|node| node["otpNode"].as_str().unwrap()).collect();
+    let ejected: Vec<&str> = without.iter().map(|&at| names[at]).collect();
+    let form = format!("knownNodes={}&ejectedNodes={}{more}", names.join(","), ejected.join(","));
+    test.post("/controller/rebalance", &form)
+}
+
+#[test]
+fn nodes_are_not_taken_away_from_what_has_to_stay_in_memory_unless_that_is_meant() {
+    let test = TestNode::initialized();
+    test.node.add_members(3);
+    create_heavy(&test, 400);
+
+    let refused = rebalance(&test, &[1, 2], "");
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    let arithmetic = "what has to stay in memory, 250 MiB on each of 4 nodes now, comes to 500 MiB on each of 2 nodes \
+                      (copies of each document: 1); its quota there is 400 MiB.";
+    assert!(refused.body.contains("heavy") && refused.body.contains(arithmetic), "{}", refused.body);
+    assert_eq!(rebalance(&test, &[1, 2], "&allowUnderProvisioned=false").status, 400);
+    assert!(test.node.metadata_now().rebalance.is_none());
+
+    let forced = rebalance(&test, &[1, 2], "&allowUnderProvisioned=true");
+    assert_eq!(forced.status, 200, "{}", forced.body);
+    assert!(forced.json()["rebalance_id"].is_string(), "{}", forced.body);
+    assert_eq!(test.node.metadata_now().rebalance.as_ref().unwrap().eject.len(), 2);
+    assert_eq!(test.post("/controller/stopRebalance", "").status, 200);
+
+    // A third of what one node has fits beside what the others have.
+    let fitting = rebalance(&test, &[1], "");
+    assert_eq!(fitting.status, 200, "{}", fitting.body);
+}
+
+#[test]
+fn a_cluster_that_is_too_full_may_keep_its_size_and_grow_but_not_copy_more() {
+    let test = TestNode::initialized();
+    test.node.add_members(3);
+    create_heavy(&test, 400);
+    let cut = test.post("/pools/default/buckets/heavy?ignore_warnings=1", "ramQuotaMB=200");
+    assert_eq!(cut.status, 200, "{}", cut.body);
+    let same = rebalance(&test, &[], "");
+    assert_eq!(same.status, 200, "{}", same.body);
+    assert_eq!(test.post("/controller/stopRebalance", "").status, 200);
+
+    assert_eq!(test.post("/pools/default/buckets/heavy", "replicaNumber=1").status, 200);
+    let doubled = rebalance(&test, &[], "");
+    assert_eq!(doubled.status, 400, "{}", doubled.body);
+    assert!(doubled.body.contains("comes to 500 MiB on each of 4 nodes"), "{}", doubled.body);
+}
+
+/// One of two nodes is to be replaced by one whose disk has so much room.
+fn replace_by(free_mib: u64, more: &str) -> Response {
+    let (first, new) = (TestNode::initialized(), TestNode::fresh_with_uuid("2222"));
+    first.node.add_members(1);
+    create_heavy(&first, 400);
+    let added =
+        first.post("/controller/addNode", &format!("hostname=http://{}&user=&password=", new.address));
+    assert_eq!(added.status, 200, "{}", added.body);
+    for node in [&first, &new] {
+        node.node.apply(&Command::SetSecret("between-nodes".into())).unwrap();
+    }
+    *new.node.disk.lock().unwrap() = (1000 * MIB, (1000 - free_mib) * MIB);
+    rebalance(&first, &[1], more)
+}
+
+#[test]
+fn a_node_is_not_replaced_by_one_whose_disk_has_no_room_for_what_it_would_get() {
+    let small = replace_by(249, "");
+    assert_eq!(small.status, 400, "{}", small.body);
+    let arithmetic = "Disk: each of 2 nodes gets 250 MiB of documents; 127.0.0.1 has 249 MiB for them.";
+    assert!(small.body.contains(arithmetic), "{}", small.body);
+    for (free_mib, more) in [(250, ""), (249, "&allowUnderProvisioned=true")] {
+        let started = replace_by(free_mib, more);
+        assert_eq!(started.status, 200, "{free_mib}: {}", started.body);
+    }
+}
