@@ -16,7 +16,7 @@ use crate::node::{Node, PASSWORD, USERNAME, settee};
 
 /// Whatever a cluster does by itself it has done by then, on a busy machine too.
 const SOON: Duration = Duration::from_secs(60);
-const VBUCKETS: &str = "64";
+pub(crate) const VBUCKETS: &str = "64";
 
 /// Nodes with their folders. The first one is initialised; it is the one that is asked.
 pub(crate) struct Cluster {
@@ -56,8 +56,21 @@ impl Cluster {
         Client::connect(&self.nodes[0].kv(), &login)
     }
 
-    /// `settee cluster …`, which has to succeed.
-    pub(crate) fn command(&self, args: &[&str]) {
+    /// `settee cluster …`, which has to succeed; what it says.
+    pub(crate) fn command(&self, args: &[&str]) -> String {
+        let (succeeded, said) = self.try_command(args);
+        assert!(succeeded, "{args:?}: {said}");
+        said
+    }
+
+    /// The same, which has to be refused.
+    pub(crate) fn refusal(&self, args: &[&str]) -> String {
+        let (succeeded, said) = self.try_command(args);
+        assert!(!succeeded, "{args:?}: {said}");
+        said
+    }
+
+    fn try_command(&self, args: &[&str]) -> (bool, String) {
         let host = self.nodes[0].rest();
         let output = settee()
             .arg("cluster")
@@ -67,7 +80,7 @@ impl Cluster {
             .output()
             .unwrap();
         let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&said));
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod encryption;
+mod forming;
 mod node;
 mod sockets;
 mod waiting;

@@ -71,7 +71,7 @@ pub(super) struct RemoveArgs {
 A rebalance goes on by itself: through the end of this command (Ctrl-C leaves it running), through restarts of nodes,
 through a change of the node that leads. `settee cluster stop` ends it; what has moved stays where it is.
 
-Where what there is would not fit the nodes that remain, the rebalance is refused with the arithmetic; --force starts it
+Where what there is would not fit the nodes there shall be, the rebalance is refused with the arithmetic; --force starts it
 all the same.
 
 EXAMPLES
@@ -92,7 +92,7 @@ pub(super) struct RebalanceArgs {
 /// How a rebalance is started.
 #[derive(Args)]
 struct RebalanceOptions {
-    /// Even where the nodes that remain are too small
+    /// Even where the nodes there shall be are too small
     #[arg(long)]
     force: bool,
 
@@ -191,16 +191,21 @@ pub(super) fn add_one(
         None => "/controller/addNode".to_owned(),
         Some(name) => super::groups::find(session, name)?.add_node_path,
     };
-    let (scheme, address) = match node.strip_prefix("https://") {
-        Some(address) => ("https", address.trim_end_matches('/').to_owned()),
-        None => ("http", with_port(node)),
-    };
-    let hostname = format!("{scheme}://{address}");
+    let hostname = standard(node);
+    let address = hostname.rsplit("//").next().unwrap_or(node);
     let form =
         [("hostname", hostname.as_str()), ("user", login.0), ("password", login.1), ("services", "kv")];
     session.post(&path, &form, &format!("{address} was not added"))?;
     println!("{address} is added; it gets data with the next rebalance");
     Ok(())
+}
+
+/// A REST address with its scheme, and with the standard port where none is given.
+pub(super) fn standard(node: &str) -> String {
+    match node.strip_prefix("https://") {
+        Some(address) => format!("https://{}", address.trim_end_matches('/')),
+        None => format!("http://{}", with_port(node)),
+    }
 }
 
 pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
@@ -212,7 +217,7 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
 }
 
 /// Starts a rebalance without `remove`, and waits for its end if asked to.
-fn start(session: &Session, remove: &[String], force: bool, wait: bool) -> Result<(), Failure> {
+pub(super) fn start(session: &Session, remove: &[String], force: bool, wait: bool) -> Result<(), Failure> {
     begin(session, remove, force)?;
     if wait {
         watch::until_done(session, "rebalance", &|| false)

@@ -5,6 +5,7 @@ mod change;
 mod encryption;
 mod groups;
 mod local;
+mod names;
 mod session;
 mod status;
 mod watch;
@@ -23,6 +24,8 @@ EXAMPLES
   Two more nodes, then spread the data over all:
       settee cluster add 10.0.0.4:8091 10.0.0.5:8091 -u admin
       settee cluster rebalance -u admin
+  The same, asked of the new node, on its own machine:
+      settee cluster join 127.0.0.1:8091 --host 10.0.0.1:8091 -u admin
   One in, one out, in a single rebalance:
       settee cluster add 10.0.0.6:8091 -u admin
       settee cluster remove 10.0.0.4:8091 -u admin
@@ -45,11 +48,13 @@ pub(crate) struct Args {
 enum Command {
     Status(status::Args),
     Add(change::AddArgs),
+    Join(names::JoinArgs),
     Remove(change::RemoveArgs),
     Rebalance(change::RebalanceArgs),
     Stop(change::StopArgs),
     Failover(change::FailoverArgs),
     Recover(change::RecoverArgs),
+    Rename(names::RenameArgs),
     Groups(groups::Args),
     Encryption(encryption::Args),
     Local(local::Args),
@@ -59,11 +64,13 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Status(args) => status::run(&args),
         Command::Add(args) => change::add(&args),
+        Command::Join(args) => names::join(&args),
         Command::Remove(args) => change::remove(&args),
         Command::Rebalance(args) => change::rebalance(&args),
         Command::Stop(args) => change::stop(&args),
         Command::Failover(args) => change::failover(&args),
         Command::Recover(args) => change::recover(&args),
+        Command::Rename(args) => names::rename(&args),
         Command::Groups(args) => groups::run(&args),
         Command::Encryption(args) => encryption::run(&args),
         Command::Local(args) => local::run(&args),

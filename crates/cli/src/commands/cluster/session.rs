@@ -32,6 +32,7 @@ pub(super) struct Access {
 pub(super) struct Session {
     pub(super) rest: Rest,
     access: Access,
+    address: String,
 }
 
 /// A node as REST shows it.
@@ -48,9 +49,10 @@ impl Access {
     pub(super) fn open(&self) -> Result<Session, Failure> {
         let mut last = None;
         for host in &self.host {
-            let rest = Rest::new(with_port(host), Some((&self.username, &self.password)));
+            let address = with_port(host);
+            let rest = Rest::new(address.as_str(), Some((&self.username, &self.password)));
             match rest.get("/pools/default") {
-                Ok(_) => return Ok(Session { rest, access: self.clone() }),
+                Ok(_) => return Ok(Session { rest, access: self.clone(), address }),
                 Err(error) => last = Some(failed(format_args!("{host} does not show its cluster"), error)),
             }
         }
@@ -62,6 +64,11 @@ impl Session {
     /// The login, to be passed on to nodes that are added.
     pub(super) fn login(&self) -> (&str, &str) {
         (&self.access.username, &self.access.password)
+    }
+
+    /// The REST address of the node that answers.
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     /// `/pools/default`.
