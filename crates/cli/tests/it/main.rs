@@ -6,6 +6,7 @@ mod cluster;
 mod encryption;
 mod forming;
 mod node;
+mod sizing;
 mod sockets;
 mod waiting;
 
