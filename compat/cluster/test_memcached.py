@@ -1,17 +1,26 @@
 """Clients that know one address and nothing of vBuckets use the whole bucket through port 11211 of any node, while nodes
 come and go."""
 
-import threading
+import time
 
 import bmemcached
 import pytest
 from conftest import VBUCKETS
 from pymemcache.client.base import Client
-from pymemcache.exceptions import MemcacheError
+from settee import kv
+from writers import Kill, writing
 
 MEMBERS = 4
 BUCKET = "cache"
 DOCUMENTS = 400
+SHOWN = 3
+CALM_SECONDS = 2.0
+# Long enough that a busy machine does not fail over anybody who is alive.
+AUTO_FAILOVER_SECONDS = 3
+# How much longer it may take until everybody is answered again: to notice, to agree, and to promote the replicas.
+FAILING_OVER_SECONDS = 5.0
+# Within what the other nodes know of a change that one of them tells of.
+NOTICE_SECONDS = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -55,51 +64,110 @@ def test_binary_clients_do_the_same(cluster, bucket):
         client.disconnect_all()
 
 
-class Writer(threading.Thread):
-    """Writes and reads back through one node until it is told to stop; keeps what went wrong."""
-
-    def __init__(self, node, prefix):
-        super().__init__(daemon=True)
-        self.client, self.prefix = text(node), prefix
-        self.stopping = threading.Event()
-        self.operations, self.failures, self.wrong = 0, [], []
-
-    def run(self):
-        while not self.stopping.is_set():
-            key, value = f"{self.prefix}-{self.operations % DOCUMENTS}", str(self.operations).encode()
-            try:
-                self.client.set(key, value)
-                got = self.client.get(key)
-                if got != value:
-                    self.wrong.append((key, value, got))
-            except (MemcacheError, OSError) as error:
-                self.failures.append(repr(error))
-            self.operations += 1
-
-    def stop(self):
-        self.stopping.set()
-        self.join()
-
-
-def test_a_rebalance_goes_unnoticed(cluster, bucket):
-    leaves = cluster[3]
-    writers = [Writer(node, f"moved-{number}") for number, node in enumerate(cluster.nodes[:3])]
+def check_unnoticed(writers, began, ended):
+    """Nothing was wrong, nothing failed, and every writer was there while it happened."""
     for writer in writers:
-        writer.start()
-    try:
-        cluster.rebalance(remove=[leaves])
-    finally:
-        for writer in writers:
-            writer.stop()
-    for writer in writers:
-        assert writer.operations > 100
-        assert not writer.wrong and not writer.failures
+        wrong, _ = writer.judged()
+        assert (wrong[:SHOWN], writer.failures()[:SHOWN]) == ([], []), writer.name
+        assert writer.answered(began, ended) > 0, writer.name
+
+
+def unnoticed(cluster, prefix, through, **change):
+    """A rebalance beside writers through the nodes that are members before and after it."""
+    with writing(through, prefix) as writers:
+        wait_rounds(cluster, writers)
+        began = time.monotonic()
+        cluster.rebalance(**change)
+        ended = time.monotonic()
+        wait_rounds(cluster, writers)
+    for reader in cluster.nodes:
+        if reader.address in cluster.members():
+            read_all(writers, reader)
+    check_unnoticed(writers, began, ended)
+
+
+def test_a_rebalance_out_goes_unnoticed(cluster, bucket):
+    unnoticed(cluster, "out", cluster.nodes[:3], remove=[cluster[3]])
     assert len(cluster.members()) == 3
 
 
+def test_a_rebalance_in_goes_unnoticed(cluster, bucket):
+    comes = cluster[3]
+    cluster.wait("it is nobody's", lambda: comes.rest.request("GET", "/pools/default").status == 404, 30)
+    cluster.add(comes)
+    unnoticed(cluster, "in", cluster.nodes[:3])
+    assert len(cluster.members()) == 4
+
+
+def read_all(writers, node):
+    """What all of them have written, through this node by the other protocol."""
+    for writer in writers:
+        writer.read_all("text" if writer.protocol == "binary" else "binary", node)
+
+
+def wait_rounds(cluster, writers):
+    """Until each has been through some of its documents again, and through all of them once."""
+    wanted = [writer.rounds + 1 for writer in writers]
+
+    def have_been():
+        return all(writer.rounds >= rounds for writer, rounds in zip(writers, wanted, strict=True))
+
+    cluster.wait("every writer has been through its documents", have_been, 120)
+
+
+def test_a_node_dies_is_failed_over_by_the_cluster_and_recovered(cluster, bucket, capsys):
+    dies = cluster[3]
+    cluster.wait_healthy(BUCKET)
+    cluster.auto_failover(True, timeout=AUTO_FAILOVER_SECONDS)
+    with writing(cluster.nodes, "killed") as writers:
+        wait_rounds(cluster, writers)
+        actives = [chain[0] for chain in cluster.map(BUCKET)]
+        replicated = cluster.wait_replicated(BUCKET)
+        killed = time.monotonic()
+        dies.kill()
+        cluster.wait_member(dies, clusterMembership="inactiveFailed")
+        failed_over = time.monotonic()
+        cluster.auto_failover(False)
+        survivors = [writer for writer in writers if writer.node is not dies]
+        wait_rounds(cluster, survivors)
+        dies.start()
+        cluster.wait_member(dies, status="healthy")
+        # It has its old documents on disk, and a port: what it answers counts, if it answers.
+        time.sleep(CALM_SECONDS)
+        cluster.recover(dies)
+        cluster.rebalance()
+        recovered = time.monotonic()
+        cluster.wait_healthy(BUCKET)
+        time.sleep(CALM_SECONDS)
+        wait_rounds(cluster, writers)
+    for reader in cluster.nodes:
+        read_all(writers, reader)
+
+    def lost_its_active(key):
+        return actives[kv.vbucket_of(key.encode(), VBUCKETS)] == dies.address
+
+    kill = Kill(at=killed, replicated=replicated)
+    last = 0.0
+    for writer in writers:
+        wrong, undone = writer.judged(kill, lost_its_active)
+        assert not wrong, wrong[:SHOWN]
+        failures, survives = writer.failures(), writer in survivors
+        # Whoever asks the dead node itself has to wait until it is a member again.
+        until = (failed_over if survives else recovered) + NOTICE_SECONDS
+        others = [event for event in failures if event.ended < killed or event.began > until]
+        assert not others, (writer.name, killed, failed_over, recovered, others[:SHOWN])
+        assert writer.answered(until) > 0, writer.name
+        window = failures[-1].ended - killed if failures else 0.0
+        last = max(last, window if survives else 0.0)
+        with capsys.disabled():
+            print(f"\n{writer.name}: {len(failures)} errors, the last {window:.1f} s after the kill; {undone} undone", end="")
+    with capsys.disabled():
+        print(f"\nfailed over after {failed_over - killed:.1f} s, recovered after {recovered - killed:.1f} s")
+    assert last <= AUTO_FAILOVER_SECONDS + FAILING_OVER_SECONDS
+
+
 def test_a_flush_through_one_node_empties_them_all(cluster, bucket):
-    members = cluster.nodes[:3]
-    clients = [text(node) for node in members]
+    clients = [text(node) for node in cluster.nodes]
     for number, key in enumerate(keys("flushed")):
         assert clients[number % len(clients)].set(key, "x")
     for client in clients:

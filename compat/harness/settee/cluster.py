@@ -8,6 +8,7 @@ knows who leads.
 import signal
 import time
 
+from . import documents, kv
 from .node import PASSWORD, USERNAME, Node
 from .rest import RestError
 
@@ -98,6 +99,12 @@ class Cluster:
     def names(self):
         return [member["otpNode"] for member in self.members().values()]
 
+    def map(self, bucket):
+        """The addresses of each vBucket's copies, the active one first; None where there is none."""
+        told = self.rest.get(f"/pools/default/b/{bucket}").json["vBucketServerMap"]
+        hosts = [server.rsplit(":", 1)[0] for server in told["serverList"]]
+        return [[hosts[node] if node >= 0 else None for node in chain] for chain in told["vBucketMap"]]
+
     # Changes
 
     def add(self, node, group=None):
@@ -177,6 +184,33 @@ class Cluster:
         self.wait_members(timeout, status="healthy")
         if bucket is not None:
             self.rest.wait_healthy(bucket, timeout)
+
+    def wait_replicated(self, bucket, timeout=60.0):
+        """Until every replica has what the active copies have now; monotonic seconds of a moment up to which all that was
+        written is on replicas. The bucket has to have some, and none is on its way."""
+        moment = time.monotonic()
+
+        def seqnos(state):
+            found = {}
+            for address in self.members():
+                node = next(node for node in self.nodes if node.address == address)
+                with documents.connect(node, bucket) as client:
+                    for vb, seqno in documents.high_seqnos(client, state=state).items():
+                        found.setdefault(vb, []).append(seqno)
+            return found
+
+        wanted = seqnos(kv.ACTIVE)
+        chains = self.map(bucket)
+
+        def all_have():
+            have = seqnos(kv.REPLICA)
+            return all(
+                len(have.get(vb, [])) == len(chain) - 1 and min(have[vb]) >= wanted[vb][0]
+                for vb, chain in enumerate(chains)
+            )
+
+        self.wait("the replicas have everything", all_have, timeout)
+        return moment
 
     def wait(self, what, condition, timeout):
         """Until something is so. Nodes may be in the middle of anything: no answer means not yet."""

@@ -76,9 +76,9 @@ def set_xattr(client, key, name, value):
     return client.must("xattr", client.on(kv.DICT_UPSERT, key, extras=extras, value=name + value))
 
 
-def high_seqnos(client, collection=None):
-    """{vBucket: seqno}, of the bucket as the connection sees it or of one collection."""
-    extras = b"" if collection is None else struct.pack(">II", 0, collection)
+def high_seqnos(client, collection=None, state=0):
+    """{vBucket: seqno}, of the bucket as the connection sees it or of one collection; of its copies there in one `state`."""
+    extras = struct.pack(">I", state) + (b"" if collection is None else struct.pack(">I", collection))
     answer = client.must("seqnos", client.call(kv.ALL_SEQNOS, extras=extras))
     return dict(struct.iter_unpack(">HQ", answer.value))
 

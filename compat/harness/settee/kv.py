@@ -31,6 +31,9 @@ UNKNOWN_COLLECTION, UNKNOWN_SCOPE, RANGE, ROLLBACK = 0x88, 0x8C, 0x22, 0x23
 
 MAJORITY, PERSIST_ACTIVE, PERSIST_MAJORITY = 1, 2, 3
 
+# States of copies of a vBucket.
+ACTIVE, REPLICA = 1, 2
+
 
 class Closed(Exception):
     """The server closed the connection."""
