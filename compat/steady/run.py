@@ -1,5 +1,6 @@
 """Official SDKs at work, with nothing set but what they come with, while a cluster changes: a node is added and rebalanced
-in, one is rebalanced out, one gets kill -9 and is failed over, and comes back.
+in, one is rebalanced out, one is swapped for another, one is failed over gracefully; one gets kill -9 and is failed over by hand,
+another and is failed over by the cluster; all of those come back.
 
     compat/run steady [python|node|go|java ...]
 
@@ -9,8 +10,8 @@ says, a JSON object per line, `ready`; every `error`, with when the operation be
 a read that finds neither what was acknowledged last nor what was left in doubt since; and `done`, after the end of its input
 and one more reading of all keys.
 
-Errors are allowed from the kill until the failover, and for as long as it takes to hear of that. Nothing durable is ever
-wrong; nothing is, but for what was acknowledged right before the kill, by one node.
+Errors are allowed from a kill until the failover, and for as long as it takes to hear of that. Nothing durable is ever
+wrong; nothing is, but for what was acknowledged right before a kill, by one node.
 """
 
 import json
@@ -30,6 +31,8 @@ NODES, MEMBERS, REPLICAS = 4, 3, 2
 CALM_SECONDS = 2.0
 # From the kill to the failover by hand: an administrator who looks twice.
 HESITATION_SECONDS = 2.0
+# How long a node is silent before the cluster fails it over: long enough for a busy machine not to be taken for a dead one.
+AUTO_FAILOVER_SECONDS = 3
 # The longest that SDKs may take to notice that the map has changed; they ask for it every 2.5 s if they are not told.
 NOTICE_SECONDS = 5.0
 # Acknowledged so long before the kill, a plain write is on other nodes.
@@ -95,11 +98,18 @@ class Client:
         self.process.wait()
 
 
-class Windows:
-    """When errors are allowed, and which acknowledgements a kill may undo."""
+class Window:
+    """When errors are allowed because of a kill, and which acknowledgements it may undo. Until it is known when the failover was,
+    it has no end."""
 
     def __init__(self):
-        self.killed = self.failed_over = self.heard = 0
+        self.killed = now()
+        self.failed_over = self.heard = float("inf")
+
+    def ends(self):
+        self.failed_over = now()
+        self.heard = self.failed_over + NOTICE_SECONDS * 1000
+        time.sleep(NOTICE_SECONDS)
 
     def allows(self, error):
         return error["at"] >= self.killed and error["began"] <= self.heard
@@ -116,52 +126,76 @@ def step(name, action):
     time.sleep(CALM_SECONDS)
 
 
-def change(cluster, windows):
-    """Everything that is done to the cluster."""
+def change(cluster):
+    """Everything that is done to the cluster. The windows of the kills."""
     first, leaves, dies, comes = cluster.nodes
+    windows = []
 
     def take_in():
         cluster.add(comes)
         cluster.rebalance()
 
+    def swap():
+        cluster.wait("it is nobody's", lambda: leaves.rest.request("GET", "/pools/default").status == 404, 30)
+        cluster.add(leaves)
+        cluster.rebalance(remove=[comes])
+
     def kill():
-        windows.killed = now()
+        windows.append(Window())
         dies.kill()
         time.sleep(HESITATION_SECONDS)
         cluster.fail_over(dies)
-        windows.failed_over = now()
-        windows.heard = windows.failed_over + NOTICE_SECONDS * 1000
-        time.sleep(NOTICE_SECONDS)
+        windows[-1].ends()
 
-    def come_back():
-        dies.start()
-        cluster.wait_member(dies, status="healthy")
-        cluster.recover(dies, "delta")
+    def kill_unseen():
+        cluster.auto_failover(True, timeout=AUTO_FAILOVER_SECONDS)
+        time.sleep(CALM_SECONDS)
+        windows.append(Window())
+        first.kill()
+        cluster.wait_member(first, clusterMembership="inactiveFailed")
+        windows[-1].ends()
+        cluster.auto_failover(False)
+
+    def come_back(node, kind):
+        if not node.alive():
+            node.start()
+        cluster.wait_member(node, status="healthy")
+        cluster.recover(node, kind)
         cluster.rebalance()
 
     step("calm", lambda: time.sleep(CALM_SECONDS))
     step("a node is added and rebalanced in", take_in)
     step("a node is rebalanced out", lambda: cluster.rebalance(remove=[leaves]))
+    step("it is swapped for another", swap)
     step("a node is killed and failed over", kill)
-    step("it comes back", come_back)
+    step("it comes back", lambda: come_back(dies, "delta"))
+    step("a node is failed over gracefully", lambda: cluster.fail_over(leaves, graceful=True))
+    step("it comes back", lambda: come_back(leaves, "delta"))
+    step("a node is killed, and the cluster fails it over", kill_unseen)
+    step("it comes back with nothing", lambda: come_back(first, "full"))
+    return windows
 
 
 def judged(client, windows):
     """Says how this client fared. The first of what it has to complain about, in words."""
-    errors = [error for error in client.said["error"] if not windows.allows(error)]
-    wrong = [wrong for wrong in client.said["wrong"] if not windows.undoes(wrong)]
-    allowed = [error for error in client.said["error"] if windows.allows(error)]
+    errors = [error for error in client.said["error"] if not any(window.allows(error) for window in windows)]
+    wrong = [wrong for wrong in client.said["wrong"] if not any(window.undoes(wrong) for window in windows)]
+    allowed = [[error for error in client.said["error"] if window.allows(error)] for window in windows]
     undone = len(client.said["wrong"]) - len(wrong)
     operations = client.said["done"][0]["operations"]
-    ends = max((error["at"] - windows.killed for error in allowed), default=0) / 1000
+    told = "; ".join(
+        f"{len(of_kill)} errors, the last {max((error['at'] - window.killed for error in of_kill), default=0) / 1000:.1f} s "
+        "after a kill"
+        for window, of_kill in zip(windows, allowed, strict=True)
+    )
     print(
-        f"{client.name}: {operations} writes and reads; {len(allowed)} errors, the last {ends:.1f} s after the kill; "
-        f"{undone} plain writes undone by it; {len(errors)} other errors, {len(wrong)} wrong"
+        f"{client.name}: {operations} writes and reads; {told}; {undone} plain writes undone by them; "
+        f"{len(errors)} other errors, {len(wrong)} wrong"
     )
     complaints = [] if operations else [f"{client.name}: no operations"]
     for complaint in (errors + wrong)[:SHOWN]:
-        after = {name: complaint["at"] - getattr(windows, name) for name in ("killed", "failed_over")}
-        complaints.append(f"{client.name}: (ms after: {after}) {json.dumps(complaint)[:600]}")
+        after = [complaint["at"] - window.killed for window in windows]
+        complaints.append(f"{client.name}: (ms after the kills: {after}) {json.dumps(complaint)[:600]}")
     return complaints
 
 
@@ -171,7 +205,6 @@ def main():
     except InstallError as error:
         sys.exit(str(error))
     folder = scratch("steady")
-    windows = Windows()
     with Cluster(os.environ["SETTEE_ADDRESS"], folder, NODES).form(members=MEMBERS) as cluster:
         cluster.rest.create_bucket(BUCKET, replicas=REPLICAS)
         cluster.wait_healthy(BUCKET)
@@ -183,7 +216,7 @@ def main():
             ]
             for client in clients:
                 client.wait_ready()
-            change(cluster, windows)
+            windows = change(cluster)
             for client in clients:
                 client.finish()
         complaints = [complaint for client in clients for complaint in judged(client, windows)]
