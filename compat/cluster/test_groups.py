@@ -127,7 +127,7 @@ def check_spread(cluster, nodes):
     """Every document is twice there, in two groups, and every node has its share."""
     of_host, chains = cluster.members(), cluster.map(BUCKET)
     assert in_one_group(cluster) == []
-    assert all(len(chain) == 2 for chain in chains)
+    assert all(len(chain) == 2 and None not in chain for chain in chains)
     assert {chain[0] for chain in chains} == set(of_host)
     assert len(of_host) == len(nodes)
     client = Client((nodes[0].address, 11211), timeout=10, connect_timeout=5)
