@@ -26,8 +26,10 @@ use support::{Disk, FaultDisk, START_SECS, options};
 
 const VBUCKETS: u16 = 4;
 const KEYS: u32 = 400;
-const WRITES: u32 = 12_000;
-const VANISHING: usize = 10_000;
+const WRITES: u64 = 12_000;
+const VANISHING: u64 = 10_000;
+/// So many times as much is done until a cursor has been too slow: how threads are scheduled decides when.
+const TIMES_MAX: u64 = 50;
 const LAST: &[u8] = b"last";
 
 #[derive(Default)]
@@ -125,9 +127,16 @@ impl Hall {
         }
     }
 
+    /// Whether who has done something so often does it once more, of so many times at least.
+    fn goes_on(&self, done: u64, times: u64) -> bool {
+        // Asked now and then: statistics take every lock there is.
+        let may_end = done >= times && (done - times).is_multiple_of(256);
+        !may_end || (done < times * TIMES_MAX && self.bucket.stats().cursors_dropped == 0)
+    }
+
     fn write_much(&self, number: u64) {
         let mut rng = Rng::with_seed(number);
-        for _ in 0..WRITES {
+        for _ in (0..).take_while(|done| self.goes_on(*done, WRITES)) {
             let key = format!("\0key{}", rng.u32(0..KEYS)).into_bytes();
             let level = match (self.bucket.kind(), rng.u8(0..40)) {
                 (BucketKind::Couchbase, 0) => DurabilityLevel::PersistToMajority,
@@ -201,7 +210,7 @@ impl Hall {
     fn vanish(&self) {
         let mut rng = Rng::with_seed(7);
         let mut feeds: Vec<Feed> = Vec::new();
-        for ticket in 0..VANISHING as u64 {
+        for ticket in (0..).take_while(|done| self.goes_on(*done, VANISHING)) {
             let vb = VbId(rng.u16(0..VBUCKETS));
             let high = self.bucket.vb_history(vb).unwrap().high_seqno;
             let from = if rng.bool() { Seqno(0) } else { Seqno(high.get() - rng.u64(0..50).min(high.get())) };
