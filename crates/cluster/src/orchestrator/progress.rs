@@ -13,8 +13,8 @@ use crate::{BucketInfo, Metadata, NodeInfo, VbPhase, VbPlan};
 
 /// What a copy costs beside its bytes: the steps it takes, in bytes that could have been sent meanwhile.
 const MOVE_COST: f64 = 256.0 * 1024.0;
-/// The same of a handover of the active role: a hundred a second were seen where 80 MB/s are sent. Most come once copies have been
-/// sent, so who counted them for nothing would say for seconds that there is nothing left.
+/// The same of a handover of the active role. A guess: it waits for a seal, a sync and a report, whatever the bytes. What a rebalance
+/// does in its last seconds, when all has been handed over, is in no cost yet.
 const HANDOVER_COST: f64 = 1024.0 * 1024.0;
 /// Share of a copy's cost that is left once all of it has been sent.
 const SWITCH_SHARE: f64 = 0.05;
