@@ -44,18 +44,23 @@ impl Lease {
         (until != UNBOUNDED).then(|| until.saturating_sub(now))
     }
 
-    /// Asks for a lease from now on if `metadata` do, or for none. Where one is needed there is none at first after a
-    /// start (`is_first`): this node may just be being replaced. When that becomes so later, the node's silence counts from
-    /// when it has said that it knows, and so from now at the earliest.
+    /// Asks for a lease from now on if `metadata` do; to be called before anything is done about them. Where one is needed there
+    /// is none at first after a start (`is_first`): this node may just be being replaced. When that becomes so later, the node's
+    /// silence counts from when it has said that it knows, and so from now at the earliest.
     pub fn follow(&self, metadata: &Metadata, is_first: bool, now: u64) {
-        match metadata.lease_ms() {
-            Some(lease_ms) => {
-                let half_of_silence = u64::from(metadata.auto_failover.timeout_secs) * 1000 / 2;
-                self.require(now + if is_first { 0 } else { half_of_silence.min(lease_ms) });
-                // One that was granted when nodes could be silent for longer.
-                self.until.fetch_min(now + lease_ms, Ordering::Relaxed);
-            }
-            None => self.waive(),
+        let Some(lease_ms) = metadata.lease_ms() else { return };
+        let half_of_silence = u64::from(metadata.auto_failover.timeout_secs) * 1000 / 2;
+        self.require(now + if is_first { 0 } else { half_of_silence.min(lease_ms) });
+        // One that was granted when nodes could be silent for longer.
+        self.until.fetch_min(now + lease_ms, Ordering::Relaxed);
+    }
+
+    /// Asks for none any more if `metadata` don't, once this node has `applied` them ([`Agent::applied`](crate::Agent::applied)).
+    /// Not earlier: that there are too few nodes left to need leases may be because this one was failed over, and until it
+    /// has stopped what it serves is somebody else's.
+    pub fn end_need(&self, metadata: &Metadata, applied: u64) {
+        if metadata.lease_ms().is_none() && applied >= metadata.version {
+            self.waive();
         }
     }
 
@@ -79,7 +84,7 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use base::NodeId;
-    use cluster::{NodeInfo, Ports};
+    use cluster::{Membership, NodeInfo, Ports};
 
     use super::*;
 
@@ -109,7 +114,24 @@ mod tests {
         lease.extend(8_000);
         assert!(!lease.has_run_out(|| 7_999) && lease.has_run_out(|| 8_000));
         lease.follow(&metadata(false), false, 9_000);
+        assert!(lease.has_run_out(|| 9_000), "what it serves may be another's until it has done as they say");
+        lease.end_need(&metadata(false), 0);
         assert_eq!(lease.left_millis(9_000), None);
+    }
+
+    #[test]
+    fn whoever_was_failed_over_serves_nothing_before_it_has_stopped_though_those_left_need_no_leases() {
+        let lease = Lease::default();
+        lease.follow(&metadata(true), true, 1_000);
+        let mut without_it = metadata(true);
+        without_it.nodes[2].membership = Membership::InactiveFailed;
+        without_it.version = 7;
+        assert!(!without_it.needs_leases());
+        lease.follow(&without_it, false, 20_000);
+        lease.end_need(&without_it, 6);
+        assert!(lease.has_run_out(|| 20_000));
+        lease.end_need(&without_it, 7);
+        assert_eq!(lease.left_millis(20_000), None);
     }
 
     #[test]

@@ -367,9 +367,14 @@ impl Process {
         }
         let metadata = Arc::clone(&self.metadata);
         let is_first = !mem::replace(&mut self.has_looked, true);
+        let needed_one = self.is_leased();
         self.lease.follow(&metadata, is_first, now.mono_millis);
         let view = View { buckets: &self.buckets, links: &self.links };
         let step = self.agent.step(&metadata, &view, now);
+        self.lease.end_need(&metadata, self.agent.applied());
+        if needed_one && !self.is_leased() {
+            self.check_that_it_has_stopped(&metadata);
+        }
         self.wish(&metadata);
         self.report = self.make_report(&metadata);
         step.more
@@ -472,6 +477,18 @@ impl Process {
             }
         }
         active
+    }
+
+    /// Whoever serves without a lease from now on has to know that what it serves is not somebody else's by now.
+    fn check_that_it_has_stopped(&self, metadata: &Metadata) {
+        for (uuid, vb, term) in self.active() {
+            let plan = metadata.bucket_by_uuid(uuid).map(|(_, bucket)| &bucket.vbs[usize::from(vb.get())]);
+            assert!(
+                plan.is_none_or(|plan| plan.active() == Some(self.id)),
+                "{} serves vBucket {vb:?} of term {term} without a lease, which is another's: {plan:?}",
+                self.id
+            );
+        }
     }
 
     /// Whether what is active here is served at the moment.

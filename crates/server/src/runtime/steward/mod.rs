@@ -104,6 +104,7 @@ impl Steward {
         self.parts.shared.lease.follow(&metadata, is_first, lease::clock_millis());
         let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
         let step = self.agent.step(&metadata, &view, self.parts.shared.now());
+        self.parts.shared.lease.end_need(&metadata, self.agent.applied());
         if let Some(status) = step.failed
             && self.failed != step.failed
         {
