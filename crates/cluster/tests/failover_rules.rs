@@ -313,6 +313,31 @@ fn a_whole_server_group_is_failed_over_only_where_that_is_wanted() {
 }
 
 #[test]
+fn a_server_group_whose_nodes_fall_silent_one_after_the_other_is_failed_over_as_one() {
+    for (apart_ms, expected) in [(250, vec![2, 3]), (750, vec![2, 3]), (1_500, vec![2])] {
+        let mut cluster = Cluster::new(&["a", "a", "b", "b", "c", "c"], 1);
+        cluster.allow(1, true);
+        cluster.run(1_000, &[0, 1, 2, 3, 4, 5]);
+        cluster.run(apart_ms, &[0, 1, 3, 4, 5]);
+        let failed = cluster.run(TIMEOUT_MS + 1_000, &[0, 1, 4, 5]);
+        assert_eq!(failed, expected, "{apart_ms} ms after each other; the count is used up by the first");
+    }
+}
+
+#[test]
+fn whoever_reports_holds_up_nobodys_failover_however_short_the_timeout() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.apply(&Command::SetAutoFailover {
+        enabled: true,
+        timeout_secs: 1,
+        max_count: 1,
+        whole_groups: false,
+    });
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    assert_eq!(cluster.run(1_500, &[0, 1, 3]), [2]);
+}
+
+#[test]
 fn leases_end_before_anybody_is_failed_over() {
     let cluster = Cluster::new(&["a", "a", "a"], 1);
     assert!(cluster.meta.lease_ms().is_some_and(|lease_ms| lease_ms < TIMEOUT_MS));

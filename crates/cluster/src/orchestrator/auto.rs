@@ -2,14 +2,19 @@
 //! without.
 //!
 //! All of it must hold: it is on, and every node has said that it knows; the node has been silent for the whole timeout,
-//! which is longer than any lease; this leader hears a majority of the active nodes; the count allows it; if all of a
-//! server group are silent, failing over groups is on; and enough whole copies are left of every vBucket. What can be checked
-//! without clocks and reports is checked again when the command is applied.
+//! which is longer than any lease; nobody follows who fell silent with it; this leader hears a majority of the active nodes;
+//! the count allows it; if all of a server group are silent, failing over groups is on; and enough whole copies are left of every
+//! vBucket. What can be checked without clocks and reports is checked again when the command is applied.
 
 use base::{BucketUuid, NodeId, VbId, VbRole};
 
 use super::Orchestrator;
 use crate::{Command, FailOver, Metadata, rebalancing::Flaw};
+
+/// Nodes that fall silent within that time are lost together: they are failed over together, or none of them is. One at a
+/// time, the first of a server group would be failed over as a node, and use up the count that the group would have been
+/// failed over by.
+const TOGETHER_MS: u64 = 1_000;
 
 impl Orchestrator {
     pub(super) fn automatic(&self, meta: &Metadata, now_ms: u64) -> Option<Command> {
@@ -43,14 +48,20 @@ impl Orchestrator {
         })
     }
 
-    /// Active nodes that have been silent for the timeout, when this leader hears a majority of the others.
+    /// Active nodes that have been silent for the timeout, when this leader hears a majority of the others, and none of those is
+    /// about to join them.
     fn candidates(&self, meta: &Metadata, now_ms: u64) -> Vec<NodeId> {
         let timeout_ms = u64::from(meta.auto_failover.timeout_secs) * 1000;
         let active: Vec<NodeId> = meta.active_nodes().map(|node| node.id).collect();
-        let silent = |node: &NodeId| self.heard.silence_ms(*node, now_ms) >= timeout_ms;
-        let gone: Vec<NodeId> = active.iter().copied().filter(silent).collect();
+        let silence_ms = |node: &NodeId| self.heard.silence_ms(*node, now_ms);
+        let gone: Vec<NodeId> =
+            active.iter().copied().filter(|node| silence_ms(node) >= timeout_ms).collect();
+        let follows = |node: &NodeId| {
+            let due_ms = timeout_ms.saturating_sub(silence_ms(node));
+            (1..TOGETHER_MS).contains(&due_ms) && !self.heard.is_current(*node, now_ms)
+        };
         let heard = active.iter().filter(|&&node| self.heard.is_heard(node, now_ms)).count();
-        if heard * 2 > active.len() { gone } else { Vec::new() }
+        if heard * 2 > active.len() && !active.iter().any(follows) { gone } else { Vec::new() }
     }
 }
 
