@@ -1,4 +1,4 @@
-"""A cluster for each file of tests: four nodes, as many of them members as the file asks for."""
+"""A cluster for each file of tests: four nodes unless the file asks for more, as many of them members as it asks for."""
 
 import os
 
@@ -14,7 +14,7 @@ VBUCKETS = 64
 @pytest.fixture(scope="module")
 def cluster(request):
     name = request.module.__name__.removeprefix("test_")
-    nodes = Cluster(ADDRESS, scratch(f"cluster-{name}"), NODES)
+    nodes = Cluster(ADDRESS, scratch(f"cluster-{name}"), getattr(request.module, "NODES", NODES))
     failed = request.session.testsfailed
     try:
         nodes.form(members=request.module.MEMBERS)
