@@ -2,11 +2,13 @@
 
 from statistics import median
 
-from .moves import above, eta_error, paced
+from .moves import above, eta_errors, paced, progress_error
 from .pressure_report import steps_table
 from .report import spread, table
 
 PERCENTILES = ("p50", "p99", "p99.9")
+# What a rebalance says of its end is right if it is no further off.
+RIGHT_WITHIN = 0.2
 
 
 def figure(values, digits=0):
@@ -66,16 +68,15 @@ def rebalance_table(results):
     """What was moved and how fast, then what the load beside it noticed."""
     plain = median(results["plain_mb_per_s"])
     header = ["rebalance", "seconds", "MB/s", "plain copy MB/s", "share of it", "copies moved / least", "MB sent / least",
-              "documents sent / least", "ETA off by at worst"]
+              "documents sent / least", *FORECAST]
     objective = results["objective"]
     rows, beside = [], [besides("before", results["before"], objective, "")]
     for name, moves in rebalances_by_name(results).items():
         column = {key: [move[key] for move in moves] for key in moves[0]}
-        speed, errors = median(column["mb_per_s"]), [eta_error(move) for move in moves]
-        told = [error for error in errors if error is not None]
+        speed = median(column["mb_per_s"])
         rows.append([name, figure(column["seconds"], 1), f"{speed:,.0f}", f"{plain:,.0f}", f"{speed / plain:.0%}",
                      over(column["copies"], column["least"]), over(column["sent_mb"], column["least_mb"]),
-                     over(column["sent_documents"], column["least_documents"]), f"{max(told):.0%}" if told else "never said"])
+                     over(column["sent_documents"], column["least_documents"]), *forecasts(moves)])
         beside.append(besides(name, column["during"], objective, f"{median([paced(move) for move in moves]):.0%}"))
     lead = (f"{results['records']:,} records with one replica on three nodes, a fourth comes and goes, beside "
             f"{results['rate']:,} operations/s (90 % gets); {rounds(results['rounds'])} of each. The nodes share a core; the plain copy (the "
@@ -84,6 +85,27 @@ def rebalance_table(results):
     second = ["beside it", "get us p50 / p99 / p99.9", "set us", f"seconds with p99 above {objective / 1e3:g} ms",
               "one copy at a time", "errors", "not my vBucket"]
     return f"{lead}\n\n{table(header, rows)}\n\n{table(second, beside)}"
+
+
+FORECAST = ["progress off by at worst", "ETA off by at worst", "looks at it that are off by more than a fifth"]
+
+
+def forecasts(moves):
+    """How good what rebalances said of themselves was."""
+    errors = [error for move in moves for error in eta_errors(move)]
+    progress = [error for error in map(progress_error, moves) if error is not None]
+    worst = [f"{max(found):.0%}" if found else "never said" for found in (progress, errors)]
+    return [*worst, f"{sum(error > RIGHT_WITHIN for error in errors)} of {len(errors)}"]
+
+
+def forecast_table(results):
+    """The same where disks are what a rebalance waits for."""
+    rows = [[name, figure([move["seconds"] for move in moves], 1), f"{median([move['mb_per_s'] for move in moves]):,.0f}",
+             *forecasts(moves)] for name, moves in rebalances_by_name(results).items()]
+    lead = (f"{results['records']:,} records with one replica on three nodes, a fourth comes and goes, beside {results['rate']:,} "
+            f"operations/s (90 % gets), each disk held to {results['disk_mb']} MB/s; {rounds(results['rounds'])} of each, begun when all that "
+            "was written before is on disk.")
+    return f"{lead}\n\n{table(['rebalance', 'seconds', 'MB/s', *FORECAST], rows)}"
 
 
 def rebalances_by_name(results):
@@ -171,6 +193,7 @@ TABLES = (
     ("spread", "The same load on more nodes", spread_table),
     ("replication", "What copies cost", replication_table),
     ("rebalance", "Rebalance", rebalance_table),
+    ("forecast", "Rebalance where disks are slow", forecast_table),
     ("failover", "Failover", failover_table),
     ("split", "A split of the network", split_table),
     ("writes", "Steps of writes with a replica, half resident", writes_table),

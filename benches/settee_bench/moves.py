@@ -33,10 +33,15 @@ class Links:
         self.sent.clear()
 
 
-def eta_error(move):
-    """How far what a rebalance said of its end was off at worst, as a share of what it took; None where it never said."""
+def eta_errors(move):
+    """How far each thing that a rebalance said of its end was off, as a share of what it took."""
     told = [look["at"] + look["eta"] for look in judged(move) if look["eta"] is not None]
-    return max((abs(end - move["seconds"]) / move["seconds"] for end in told), default=None)
+    return [abs(end - move["seconds"]) / move["seconds"] for end in told]
+
+
+def progress_error(move):
+    """How far what it said was done was off at worst from the share of its time that was over."""
+    return max((abs(look["done"] - look["at"] / move["seconds"]) for look in judged(move)), default=None)
 
 
 def judged(move):

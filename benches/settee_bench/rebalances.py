@@ -27,6 +27,8 @@ PIECE_BYTES = 1 << 20
 # What the 99th percentile shall stay below, where there is an objective.
 OBJECTIVE_US = 5_000
 OBJECTIVES = [0, OBJECTIVE_US]
+# Where disks are what it waits for: what each takes, and how long it is waited for what they were given before.
+SLOW_DISK_MB, DRAIN_SECONDS = 15, 600
 WITHOUT_STREAMS, JSON = b'{"stream_format": "skip"}', 1
 # What a node answers that has not been given the bucket, or any user, yet or any more.
 NOT_THERE = {NOT_FOUND, AUTH_ERROR, NO_ACCESS, NO_BUCKET}
@@ -128,6 +130,38 @@ def rebalance(options):
     disk = sequential_write_mb_per_s(scratch("bench-disk"))
     return {"records": records, "rate": FRONT_RATE, "rounds": options.rounds, "objective": OBJECTIVE_US, "before": before,
             "moves": moves, "plain_mb_per_s": copies, "disk_mb_per_s": disk}
+
+
+def forecast(options):
+    """A fourth node comes, and goes again, where every disk is slow: what a rebalance says of its end."""
+    records = options.forecast_records
+    bucket = {"replicas": 1, "quota_mb": options.rebalance_quota_mb}
+    flags = ["--disk-bytes-per-sec", SLOW_DISK_MB * 1_000_000]
+    with Nodes(options, 4, {BUCKET: bucket}, members=3, flags=flags) as server:
+        progress(f"{records} records on three nodes with slow disks: filling")
+        populate(options, server, records=records)
+        moves, spare = [], server.cluster[3]
+        for number in range(options.rounds):
+            for way, change in (("in", {"add": [spare]}), ("out", {"remove": [spare]})):
+                wait_for_disks(server)
+                progress(f"rebalance {way} on slow disks, round {number + 1}")
+                moves.append({"objective": 0, **moved(options, server, way, records, {}, **change)})
+            server.cluster.wait("it is nobody's", lambda: spare.rest.request("GET", "/pools/default").status == 404, 60)
+    return {"records": records, "rate": FRONT_RATE, "rounds": options.rounds, "disk_mb": SLOW_DISK_MB, "moves": moves}
+
+
+def wait_for_disks(server):
+    """Until all that was written is on disk."""
+
+    def all_is():
+        members = server.cluster.members()
+        return all(queue(node) == 0 for node in server.running if node.address in members)
+
+    def queue(node):
+        with Client(node.address, 11210, USERNAME, PASSWORD, BUCKET) as client:
+            return int(client.stats()["ep_queue_size"])
+
+    server.cluster.wait("all is on disk", all_is, DRAIN_SECONDS)
 
 
 def noticed(result):

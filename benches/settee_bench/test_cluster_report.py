@@ -20,16 +20,23 @@ def look(at, done, eta, waits_for=None):
 
 class Table(unittest.TestCase):
     def test_rounds_are_told_together_and_objectives_apart(self):
-        rebalances = [MOVE, {**MOVE, "objective": 5_000, "looks": [look(10, 0.5, 5)]}, {**MOVE, "seconds": 30.0, "sent_mb": 1_100.0}]
+        rebalances = [MOVE, {**MOVE, "objective": 5_000, "looks": [look(10, 0.4, 5), look(10, 0.5, 9)]}, {**MOVE, "seconds": 30.0, "sent_mb": 1_100.0}]
         results = {"records": 2, "rate": 4_000, "rounds": 2, "objective": 5_000, "before": [RUN], "moves": rebalances,
                    "plain_mb_per_s": [500.0], "disk_mb_per_s": 900.0}
         table = cluster_report.rebalance_table(results)
         self.assertIn("| in | 25.0 ± 20 % | 50 | 500 | 10% | 512 / 512: 1.000 | 1,080 / 1,000: 1.100 | 1,010 / 1,000: 1.010 | "
-                      "never said |", table)
+                      "never said | never said | 0 of 0 |", table)
         self.assertIn("| in, objective 5 ms | 20.0 ± 0 % | 50 | 500 | 10% | 512 / 512: 1.000 | 1,060 / 1,000: 1.060 | "
-                      "1,010 / 1,000: 1.010 | 25% |", table)
+                      "1,010 / 1,000: 1.010 | 10% | 25% | 1 of 2 |", table)
         self.assertIn("| before | 100 / 6,000 / 9,000 | 100 / 6,000 / 9,000 | 50% |  | 1 | 40 |", table)
         self.assertIn("| in | 100 / 6,000 / 9,000 | 100 / 6,000 / 9,000 | 50% | 0% | 2 | 40 |", table)
+
+    def test_slow_disks_have_a_table_of_their_own(self):
+        moves = [{**MOVE, "looks": [look(10, 0.5, 9)]}, {**MOVE, "way": "out"}]
+        results = {"records": 2, "rate": 400, "rounds": 1, "disk_mb": 15, "moves": moves}
+        table = cluster_report.forecast_table(results)
+        self.assertIn("| in | 20.0 ± 0 % | 50 | 0% | 5% | 0 of 1 |", table)
+        self.assertIn("| out | 20.0 ± 0 % | 50 | never said | never said | 0 of 0 |", table)
 
 
 class Idle(unittest.TestCase):

@@ -40,12 +40,18 @@ class WhatWasSent(unittest.TestCase):
 
 
 class WhatItSaysOfItself(unittest.TestCase):
-    def test_the_worst_guess_after_the_first_tenth(self):
+    def test_guesses_count_after_the_first_tenth(self):
         looks = [look(1, 0.09, 100), look(2, 0.1, 13), look(3, 0.5, None), look(4, 0.9, 21)]
-        self.assertAlmostEqual(moves.eta_error({"seconds": SECONDS, "looks": looks}), 0.25)
+        errors = moves.eta_errors({"seconds": SECONDS, "looks": looks})
+        self.assertEqual([round(error, 3) for error in errors], [0.25, 0.25])
 
     def test_none_where_it_never_said(self):
-        self.assertIsNone(moves.eta_error({"seconds": SECONDS, "looks": [look(2, 0.5, None)]}))
+        self.assertEqual(moves.eta_errors({"seconds": SECONDS, "looks": [look(2, 0.5, None)]}), [])
+
+    def test_progress_is_held_against_time(self):
+        looks = [look(10, 0.05, None), look(2, 0.15, None), look(10, 0.4, 9)]
+        self.assertAlmostEqual(moves.progress_error({"seconds": SECONDS, "looks": looks}), 0.1)
+        self.assertIsNone(moves.progress_error({"seconds": SECONDS, "looks": []}))
 
     def test_how_much_of_it_went_one_copy_at_a_time(self):
         words = "one copy at a time: on node a operations take 9 us (p99), its objective is 1"

@@ -209,72 +209,15 @@ impl Lag {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BucketParams, BucketReport, Command, NodeInfo, NodeReport, Ports};
-
-    const BUCKET: &str = "0123456789abcdef0123456789abcdef";
-    const VB: VbId = VbId(0);
-    const OLD: NodeId = NodeId(0);
-    const NEW: NodeId = NodeId(1);
-
-    /// One vBucket that is to go from one node to another, where a copy of it is being made.
-    fn one_moves() -> Metadata {
-        let first = NodeInfo::first("0".into(), "127.0.0.1".into(), Ports::default());
-        let params = BucketParams { ram_quota_mb: Some(100), replicas: Some(0), ..BucketParams::default() };
-        let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid(BUCKET.into()), params };
-        let mut meta = Metadata::new("c".repeat(32), 1024).apply(&Command::SetNode(first)).unwrap().0;
-        (meta, _) = meta.apply(&create).unwrap();
-        let bucket = meta.buckets.get_mut("b").unwrap();
-        bucket.vbs = vec![VbPlan { building: vec![NEW], ..VbPlan::settled(vec![OLD], 1) }].into();
-        bucket.target = Some(vec![vec![NEW]].into());
-        meta
-    }
-
-    /// What a node says that has come so far.
-    fn say(heard: &mut Heard, node: NodeId, (seqno, complete): (u64, bool), now_ms: u64) {
-        let role = if node == OLD { VbRole::Active } else { VbRole::Replica };
-        let copy = VbReport {
-            vb: VB,
-            term: 1,
-            role,
-            unconfirmed: false,
-            vb_uuid: base::VbUuid(1),
-            high_seqno: Seqno(seqno),
-            high_prepared: Seqno(0),
-            persisted: Seqno(0),
-            complete,
-            following: role == VbRole::Replica,
-        };
-        let bucket = BucketReport {
-            uuid: BucketUuid(BUCKET.into()),
-            ready: true,
-            vbs: vec![copy],
-            items: 0,
-            bytes: 0,
-            weights: Vec::new(),
-            cut_off: BTreeMap::new(),
-            pressure: crate::Pressure::None,
-            latency: None,
-        };
-        let report = NodeReport {
-            node,
-            uuid: node.get().to_string(),
-            boot: 0,
-            applied: 0,
-            data_quota: 0,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
-            buckets: vec![bucket],
-        };
-        heard.take(report, now_ms);
-    }
+    use crate::orchestrator::fixture::{BUCKET, NEW, OLD, Said, VB, one_moves, say};
 
     #[test]
     fn patience_does_not_begin_anew_because_a_report_is_late() {
         let (meta, mut heard, mut lags) = (one_moves(), Heard::default(), Lags::default());
         let mut look = |new: Option<(u64, bool)>, now_ms| {
-            say(&mut heard, OLD, (1_000 + now_ms, true), now_ms);
-            new.into_iter().for_each(|new| say(&mut heard, NEW, new, now_ms));
+            let said = |(seqno, complete)| Said { seqno, complete, ..Said::default() };
+            say(&mut heard, OLD, said((1_000 + now_ms, true)), now_ms);
+            new.into_iter().for_each(|new| say(&mut heard, NEW, said(new), now_ms));
             lags.look(&meta, &heard, now_ms);
             lags.of(&BucketUuid(BUCKET.into()), VB, now_ms)
         };

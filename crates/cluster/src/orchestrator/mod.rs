@@ -9,6 +9,8 @@
 
 mod auto;
 mod budget;
+#[cfg(test)]
+mod fixture;
 mod heard;
 mod lag;
 mod progress;
@@ -22,7 +24,13 @@ pub use heard::Health;
 pub use progress::{Documents, NodeProgress, RebalanceProgress};
 pub use vb::DRAIN_PATIENCE_MS;
 
-use self::{budget::Budget, heard::Heard, lag::Lags, progress::Tracker, vb::Scene};
+use self::{
+    budget::Budget,
+    heard::Heard,
+    lag::Lags,
+    progress::{Pauses, Tracker},
+    vb::Scene,
+};
 use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};
 
 /// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause. Where one of both ends
@@ -185,7 +193,18 @@ impl Orchestrator {
     /// How far the rebalance under way has come.
     #[must_use]
     pub fn progress(&self, meta: &Metadata, now_ms: u64) -> Option<RebalanceProgress> {
-        self.tracker.progress(meta, &self.heard, self.unwell.as_ref(), now_ms)
+        self.tracker.progress(meta, &self.heard, self.unwell.as_ref(), self.pauses(meta, now_ms), now_ms)
+    }
+
+    /// What the rebalance under way waits for, whatever its pace.
+    fn pauses(&self, meta: &Metadata, now_ms: u64) -> Pauses {
+        let leaves = meta.rebalance.as_ref().is_some_and(|rebalance| !rebalance.eject.is_empty());
+        let waited_ms = self.at_target_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
+        let retry_ms = self.given_up.values().map(|given_up| given_up.until_ms.saturating_sub(now_ms)).max();
+        Pauses {
+            retry_ms: retry_ms.unwrap_or(0),
+            farewell_ms: if leaves { FAREWELL_MS.saturating_sub(waited_ms) } else { 0 },
+        }
     }
 
     /// A node that is left of some chain by a graceful failover and whose copy is not well, with the bucket.
@@ -269,7 +288,8 @@ impl Orchestrator {
         self.notes.get(bucket)?.get(&vb)
     }
 
-    /// Every vBucket for which something may have to be done, those with the fewest copies first.
+    /// Every vBucket for which something may have to be done: those with the fewest copies first, and of these so that all nodes which
+    /// send or take copies come to their end together. The rest of a rebalance would wait for one that is left over.
     fn in_order<'a>(&self, meta: &'a Metadata) -> Vec<Case<'a>> {
         let mut all = Vec::new();
         for bucket in meta.buckets.values() {
@@ -281,9 +301,40 @@ impl Orchestrator {
                 }
             }
         }
-        all.sort_by_key(|(_, vb, plan, _)| (plan.chain.len(), *vb));
-        all
+        let turns = turns(&all);
+        let mut all: Vec<_> = all.into_iter().zip(turns).collect();
+        all.sort_by_key(|((_, vb, plan, _), turn)| (plan.chain.len(), *turn, *vb));
+        all.into_iter().map(|(case, _)| case).collect()
     }
+}
+
+/// When it is each one's turn, in millionths: its copies are the so-manieth of all that a node has left to send, or to take. The latest of
+/// these decides.
+fn turns(cases: &[Case<'_>]) -> Vec<u64> {
+    let mut left: BTreeMap<End, u64> = BTreeMap::new();
+    let mut place = |end| {
+        let before = left.entry(end).or_default();
+        *before += 1;
+        (end, *before - 1)
+    };
+    let places: Vec<Vec<(End, u64)>> =
+        cases.iter().map(|case| ends(case).map(&mut place).collect()).collect();
+    let share = |&(end, before): &(End, u64)| before * 1_000_000 / left.get(&end).map_or(1, |all| *all);
+    places.iter().map(|places| places.iter().map(share).max().unwrap_or_default()).collect()
+}
+
+/// A node that a copy comes from, or goes to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    From(NodeId),
+    To(NodeId),
+}
+
+/// Of all copies of a vBucket that do not count yet.
+fn ends<'a>(&(_, _, plan, target): &Case<'a>) -> impl Iterator<Item = End> + use<'a> {
+    let missing = target.into_iter().flatten().filter(|node| !plan.chain.contains(node));
+    let active = plan.chain.first().copied();
+    missing.flat_map(move |&node| active.map(End::From).into_iter().chain([End::To(node)]))
 }
 
 /// A vBucket with its plan and what a rebalance wants of it.

@@ -1,23 +1,28 @@
 //! How far a rebalance has come, and when it will be done.
 //!
-//! What is left is counted in bytes per node that sends or takes them; how fast it goes is measured. The node with the
-//! most left is the one that others wait for: its pace decides where it is slower than that of all. The rate counts from when this leader first saw the rebalance; how much there was in
-//! all follows from the number of copies that were to move when it started.
+//! What is left is counted in bytes per node that sends or takes them; how fast it goes is measured. A copy is there when it counts, and
+//! before that it has to be on disk: what has been sent only waits in a queue, however fast it came, and is nearly all to be done still.
+//! The node that has the most left to take is the one that others wait for: its pace decides where it is slower than that of all. Pace
+//! is counted from when the first of it was seen to be done; how much there was in all follows from the number of copies that were to
+//! move when it started.
 
 use std::collections::BTreeMap;
 
-use base::{BucketUuid, NodeId, VbId};
+use base::{BucketUuid, NodeId, Seqno, VbId, bucket::BucketKind};
 
 use super::heard::Heard;
-use crate::{BucketInfo, Metadata, NodeInfo, VbPhase, VbPlan};
+use crate::{BucketInfo, Metadata, NodeInfo, VbPlan, Weight};
 
 /// What a copy costs beside its bytes: the steps it takes, in bytes that could have been sent meanwhile.
 const MOVE_COST: f64 = 256.0 * 1024.0;
-/// The same of a handover of the active role. A guess: it waits for a seal, a sync and a report, whatever the bytes. What a rebalance
-/// does in its last seconds, when all has been handed over, is in no cost yet.
-const HANDOVER_COST: f64 = 1024.0 * 1024.0;
-/// Share of a copy's cost that is left once all of it has been sent.
-const SWITCH_SHARE: f64 = 0.05;
+/// The same of a handover of the active role: it waits for a seal, a sync and a report, whatever the bytes.
+const HANDOVER_COST: f64 = MOVE_COST;
+/// Shares of a copy's cost that are done once it has been sent and once it is on disk, where there is one. The rest is done when it counts
+/// and nothing else has to any more.
+const SENT_SHARE: f64 = 0.1;
+const KEPT_SHARE: f64 = 0.8;
+/// Pace is counted once so much of it has been done: before that nothing has arrived, and figures get better known.
+const UNDER_WAY_SHARE: f64 = 0.005;
 /// Without any progress for so long there is no honest guess.
 const STALLED_AFTER_MS: u64 = 10_000;
 
@@ -70,14 +75,19 @@ impl Documents {
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     tracked: Option<Tracked>,
+    /// What each vBucket was last said to be: whoever has just become active has not said so yet.
+    weights: Weights,
 }
+
+type Weights = BTreeMap<BucketUuid, BTreeMap<VbId, Weight>>;
 
 #[derive(Debug)]
 struct Tracked {
     id: String,
-    began_ms: u64,
-    /// When there was first anything known to measure from.
+    /// The most that there was.
     first: Left,
+    /// What pace is counted from, and since when.
+    under_way: Option<(Left, u64)>,
     now: Left,
     /// When something last got less.
     moved_ms: u64,
@@ -88,13 +98,18 @@ struct Tracked {
 struct Left {
     cost: f64,
     bytes: f64,
+    /// That do not count yet.
     copies: u64,
+    /// The same, and those that count beside what counted before.
+    unfinished: u64,
     nodes: BTreeMap<NodeId, NodeLeft>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeLeft {
     cost: f64,
+    /// Of it, copies that it takes.
+    taking: f64,
     /// Documents.
     outgoing: f64,
     /// Documents.
@@ -104,35 +119,36 @@ struct NodeLeft {
 impl Tracker {
     pub(super) fn observe(&mut self, meta: &Metadata, heard: &Heard, now_ms: u64) {
         let Some(rebalance) = &meta.rebalance else {
-            self.tracked = None;
+            *self = Self::default();
             return;
         };
-        let now = left(meta, heard);
+        self.weigh(meta, heard);
+        let now = self.left(meta, heard);
         match self.tracked.as_mut().filter(|tracked| tracked.id == rebalance.id) {
             Some(tracked) => tracked.take(now, now_ms),
             None => {
-                let first = now.clone();
-                let id = rebalance.id.clone();
-                self.tracked = Some(Tracked { id, began_ms: now_ms, first, now, moved_ms: now_ms });
+                let (id, first) = (rebalance.id.clone(), now.clone());
+                self.tracked = Some(Tracked { id, first, under_way: None, now, moved_ms: now_ms });
             }
         }
     }
 
-    /// `unwell`: whose copy of which bucket a graceful failover waits for.
+    /// `unwell`: whose copy of which bucket a graceful failover waits for. `pauses`: what it waits for whatever its pace.
     pub(super) fn progress(
         &self,
         meta: &Metadata,
         heard: &Heard,
         unwell: Option<&(NodeId, BucketUuid)>,
+        pauses: Pauses,
         now_ms: u64,
     ) -> Option<RebalanceProgress> {
         let rebalance = meta.rebalance.as_ref()?;
         let tracked = self.tracked.as_ref().filter(|tracked| tracked.id == rebalance.id)?;
         let moves_total = rebalance.copies.max(tracked.now.copies);
         // What there was before this leader came is taken to have been like what it found.
-        let scale = match tracked.first.copies {
+        let scale = match tracked.first.unfinished {
             0 => 1.0,
-            copies => moves_total as f64 / copies as f64,
+            unfinished => moves_total.max(unfinished) as f64 / unfinished as f64,
         };
         let of = |left: &Left, node| left.nodes.get(node).copied().unwrap_or_default();
         let part = tracked.first.nodes.keys().chain(tracked.now.nodes.keys());
@@ -151,10 +167,47 @@ impl Tracker {
             moves_done: moves_total - tracked.now.copies,
             moves_total,
             bytes_left: tracked.now.bytes as u64,
-            eta_secs: tracked.eta_secs(now_ms),
+            eta_secs: tracked.eta_secs(pauses, now_ms),
             waits_for: waits_for(meta, heard, unwell, now_ms),
         })
     }
+
+    fn weigh(&mut self, meta: &Metadata, heard: &Heard) {
+        for (bucket, vb, plan, _) in unfinished(meta) {
+            let told = plan.chain.first().and_then(|&active| heard.weight(active, &bucket.uuid, vb));
+            if let Some(weight) = told {
+                self.weights.entry(bucket.uuid.clone()).or_default().insert(vb, weight);
+            }
+        }
+    }
+
+    fn left(&self, meta: &Metadata, heard: &Heard) -> Left {
+        let mut all = Left::default();
+        for (bucket, vb, plan, target) in unfinished(meta) {
+            let known = self.weights.get(&bucket.uuid).and_then(|weights| weights.get(&vb));
+            all.add(bucket, vb, plan, target, known.copied().unwrap_or_default(), heard);
+        }
+        all
+    }
+}
+
+/// Every vBucket that is not where a rebalance wants it.
+fn unfinished(meta: &Metadata) -> impl Iterator<Item = (&BucketInfo, VbId, &VbPlan, &[NodeId])> {
+    let aimed = meta.buckets.values().filter_map(|bucket| Some((bucket, bucket.target.as_deref()?)));
+    aimed.flat_map(|(bucket, targets)| {
+        let plans = bucket.vbs.iter().zip(targets).enumerate();
+        let unfinished = plans.filter(|(_, (plan, target))| plan.chain != **target || !plan.is_quiet());
+        unfinished.map(move |(at, (plan, target))| (bucket, VbId(at as u16), plan, target.as_slice()))
+    })
+}
+
+/// Milliseconds that a rebalance takes whatever its pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pauses {
+    /// Until what was given up is tried again.
+    pub(super) retry_ms: u64,
+    /// From when all is done until it is over.
+    pub(super) farewell_ms: u64,
 }
 
 fn share_done(left: f64, all: f64) -> f64 {
@@ -168,71 +221,90 @@ impl Tracked {
         }
         if now.cost > self.first.cost {
             // More has become known, or more has to be done: what was measured says nothing about it.
-            (self.first, self.began_ms) = (now.clone(), now_ms);
+            (self.first, self.under_way) = (now.clone(), None);
+        }
+        if self.under_way.is_none() && now.cost < self.first.cost * (1.0 - UNDER_WAY_SHARE) {
+            self.under_way = Some((now.clone(), now_ms));
         }
         self.now = now;
     }
 
-    /// The longer of what the node with the most left and all together take, at their pace so far.
-    fn eta_secs(&self, now_ms: u64) -> Option<u64> {
+    /// The longer of what the node that has the most left to take and all together take, at their pace so far.
+    fn eta_secs(&self, pauses: Pauses, now_ms: u64) -> Option<u64> {
         if now_ms.saturating_sub(self.moved_ms) >= STALLED_AFTER_MS {
             return None;
         }
-        let elapsed = now_ms.saturating_sub(self.began_ms) as f64 / 1000.0;
-        let need = |left: f64, first: f64| (first > left).then(|| left * elapsed / (first - left));
+        let (first, since_ms) = self.under_way.as_ref()?;
+        let elapsed_ms = now_ms.saturating_sub(*since_ms) as f64;
+        let need = |left: f64, first: f64| (first > left).then(|| left * elapsed_ms / (first - left));
         let by_load = |(_, one): &(&NodeId, &NodeLeft), (_, other): &(&NodeId, &NodeLeft)| {
-            one.cost.total_cmp(&other.cost)
+            one.taking.total_cmp(&other.taking)
         };
-        // Others send and take as they are asked to: their pace says nothing.
+        // Others take as they are given, and who sends does so as it is asked to: their pace says nothing.
         let busiest = self.now.nodes.iter().max_by(by_load).and_then(|(node, left)| {
-            need(left.cost, self.first.nodes.get(node).map_or(0.0, |first| first.cost))
+            need(left.taking, first.nodes.get(node).map_or(0.0, |first| first.taking))
         });
-        let all = need(self.now.cost, self.first.cost);
-        let longest = busiest.into_iter().chain(all).max_by(f64::total_cmp);
-        longest.map(|secs| secs.round() as u64)
+        let all = need(self.now.cost, first.cost);
+        let longest_ms = busiest.into_iter().chain(all).max_by(f64::total_cmp)?;
+        let ms = longest_ms.max(pauses.retry_ms as f64) + pauses.farewell_ms as f64;
+        Some((ms / 1000.0).round() as u64)
     }
 }
 
-fn left(meta: &Metadata, heard: &Heard) -> Left {
-    let mut all = Left::default();
-    for bucket in meta.buckets.values() {
-        let Some(target) = &bucket.target else { continue };
-        for (at, (plan, target)) in bucket.vbs.iter().zip(target.iter()).enumerate() {
-            if plan.chain != *target || !plan.is_quiet() {
-                add_left(&mut all, bucket, VbId(at as u16), plan, target, heard);
+impl Left {
+    /// Adds what is left to do for one vBucket.
+    fn add(
+        &mut self,
+        bucket: &BucketInfo,
+        vb: VbId,
+        plan: &VbPlan,
+        target: &[NodeId],
+        weight: Weight,
+        heard: &Heard,
+    ) {
+        let Some(&active) = plan.chain.first() else { return };
+        let source = *plan.counted().first().unwrap_or(&active);
+        let cost = weight.bytes as f64 + MOVE_COST;
+        let seqnos = |node: NodeId| {
+            let copy = heard.copy(node, &bucket.uuid, vb);
+            copy.map_or(Default::default(), |copy| (copy.high_seqno, copy.persisted))
+        };
+        let (all, _) = seqnos(active);
+        let share = |seqno: Seqno| match all.get() {
+            0 => 0.0,
+            all => (seqno.get() as f64 / all as f64).min(1.0),
+        };
+        for &node in target.iter().filter(|node| !plan.counted().contains(node)) {
+            let (high, persisted) = match plan.chain.contains(&node) || plan.building.contains(&node) {
+                true => seqnos(node),
+                // What it may have said is of an earlier copy.
+                false => Default::default(),
+            };
+            let sent = share(high);
+            let kept = if bucket.kind == BucketKind::Couchbase { share(persisted) } else { sent };
+            let left = cost * (1.0 - SENT_SHARE * sent - KEPT_SHARE * kept);
+            (self.cost, self.unfinished) = (self.cost + left, self.unfinished + 1);
+            self.node(source).cost += left;
+            let to = self.node(node);
+            (to.cost, to.taking) = (to.cost + left, to.taking + left);
+            if !plan.chain.contains(&node) {
+                self.copies += 1;
+                self.bytes += weight.bytes as f64 * (1.0 - sent);
+                let documents = weight.items as f64 * (1.0 - sent);
+                self.node(source).outgoing += documents;
+                self.node(node).incoming += documents;
+            }
+        }
+        if target.first() != Some(&active) || !plan.phase.is_settled() {
+            self.cost += HANDOVER_COST;
+            for node in target.first().into_iter().chain([&active]) {
+                self.node(*node).cost += HANDOVER_COST;
             }
         }
     }
-    all
-}
 
-fn add_left(all: &mut Left, bucket: &BucketInfo, vb: VbId, plan: &VbPlan, target: &[NodeId], heard: &Heard) {
-    let Some(&active) = plan.chain.first() else { return };
-    let weight = heard.weight(active, &bucket.uuid, vb).unwrap_or_default();
-    let bytes = weight.bytes as f64;
-    let cost = bytes + MOVE_COST;
-    let seqno = |node: NodeId| heard.copy(node, &bucket.uuid, vb).map_or(0, |copy| copy.high_seqno.get());
-    for &node in target.iter().filter(|node| !plan.chain.contains(node)) {
-        let sent = match seqno(active) {
-            0 => 0.0,
-            high if plan.building.contains(&node) => (seqno(node) as f64 / high as f64).min(1.0),
-            _ => 0.0,
-        };
-        let (unsent, documents) = (bytes * (1.0 - sent), weight.items as f64 * (1.0 - sent));
-        let left = cost * SWITCH_SHARE + cost * (1.0 - SWITCH_SHARE) * (1.0 - sent);
-        all.copies += 1;
-        all.bytes += unsent;
-        all.cost += left;
-        let from = all.nodes.entry(active).or_default();
-        (from.cost, from.outgoing) = (from.cost + left, from.outgoing + documents);
-        let to = all.nodes.entry(node).or_default();
-        (to.cost, to.incoming) = (to.cost + left, to.incoming + documents);
-    }
-    if target.first() != Some(&active) || !matches!(plan.phase, VbPhase::Settled) {
-        all.cost += HANDOVER_COST;
-        for node in target.first().into_iter().chain([&active]) {
-            all.nodes.entry(*node).or_default().cost += HANDOVER_COST;
-        }
+    fn node(&mut self, node: NodeId) -> &mut NodeLeft {
+        self.nodes.entry(node).or_default()
     }
 }
 
@@ -276,4 +348,68 @@ fn pressed(bucket: &BucketInfo, heard: &Heard, now_ms: u64) -> Option<NodeId> {
     aims.filter_map(|(plan, target)| Some((plan.active()?, *target.first()?)))
         .find(|&(active, leader)| pressure(leader) > pressure(active))
         .map(|(_, leader)| leader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Rebalance, RebalanceKind,
+        orchestrator::fixture::{NEW, OLD, Said, one_moves, say},
+    };
+
+    /// So large that all else is next to nothing.
+    const WEIGHT: Weight = Weight { bytes: 100_000_000_000, items: 1_000 };
+
+    /// Share and seconds that a rebalance tells of, when what was sent and what is on disk of a thousand mutations has become as said,
+    /// a second after one another.
+    fn told(said: &[(u64, u64)], pauses: Pauses) -> (f64, Option<u64>) {
+        let (mut meta, mut heard, mut tracker) = (one_moves(), Heard::default(), Tracker::default());
+        meta.rebalance = Some(Rebalance {
+            id: "r".into(),
+            kind: RebalanceKind::Rebalance,
+            keep: vec![NEW],
+            eject: vec![OLD],
+            started_ms: 0,
+            copies: 1,
+        });
+        let mut now_ms = 0;
+        for &(seqno, persisted) in said {
+            now_ms += 1_000;
+            let active = Said { seqno: 1_000, persisted: 1_000, complete: true, weight: Some(WEIGHT) };
+            say(&mut heard, OLD, active, now_ms);
+            say(&mut heard, NEW, Said { seqno, persisted, ..Said::default() }, now_ms);
+            tracker.observe(&meta, &heard, now_ms);
+        }
+        let progress = tracker.progress(&meta, &heard, None, pauses, now_ms).unwrap();
+        ((progress.total * 1_000.0).round() / 1_000.0, progress.eta_secs)
+    }
+
+    #[test]
+    fn what_was_sent_and_is_not_on_disk_is_nearly_all_to_be_done_still() {
+        assert_eq!(told(&[(0, 0)], Pauses::default()), (0.0, None), "nobody knows how fast it will be");
+        assert_eq!(told(&[(0, 0), (1_000, 0)], Pauses::default()).0, 0.1);
+        assert_eq!(told(&[(0, 0), (1_000, 0), (1_000, 250)], Pauses::default()), (0.3, Some(4)));
+        assert_eq!(told(&[(0, 0), (1_000, 1_000)], Pauses::default()).0, 0.9);
+    }
+
+    #[test]
+    fn pace_counts_from_when_the_first_of_it_was_seen_to_be_done() {
+        let late = [(0, 0), (0, 0), (0, 0), (0, 0), (100, 100), (200, 200)];
+        assert_eq!(told(&late, Pauses::default()), (0.18, Some(9)), "nine tenths of a copy at one a second");
+    }
+
+    #[test]
+    fn what_it_waits_for_whatever_its_pace_is_told_too() {
+        let said = [(0, 0), (1_000, 0), (1_000, 250)];
+        assert_eq!(told(&said, Pauses { retry_ms: 0, farewell_ms: 3_000 }).1, Some(7));
+        assert_eq!(told(&said, Pauses { retry_ms: 30_000, farewell_ms: 3_000 }).1, Some(33));
+    }
+
+    #[test]
+    fn nobody_knows_where_nothing_has_been_done_for_long() {
+        let stuck: Vec<(u64, u64)> = [(0, 0), (500, 500)].into_iter().chain([(500, 500); 10]).collect();
+        assert_eq!(told(&stuck, Pauses::default()), (0.45, None));
+        assert!(told(&stuck[..11], Pauses::default()).1.is_none(), "it was seen once");
+    }
 }

@@ -1,0 +1,77 @@
+//! For tests of what the leader makes of reports: one vBucket on its way from one node to another.
+
+use std::collections::BTreeMap;
+
+use base::{BucketUuid, NodeId, Seqno, VbId, VbRole};
+
+use super::heard::Heard;
+use crate::{
+    BucketParams, BucketReport, Command, Metadata, NodeInfo, NodeReport, Ports, VbPlan, VbReport, Weight,
+};
+
+pub(super) const BUCKET: &str = "0123456789abcdef0123456789abcdef";
+pub(super) const VB: VbId = VbId(0);
+pub(super) const OLD: NodeId = NodeId(0);
+pub(super) const NEW: NodeId = NodeId(1);
+
+/// One vBucket that is to go from one node to another, where a copy of it is being made.
+pub(super) fn one_moves() -> Metadata {
+    let first = NodeInfo::first("0".into(), "127.0.0.1".into(), Ports::default());
+    let params = BucketParams { ram_quota_mb: Some(100), replicas: Some(0), ..BucketParams::default() };
+    let create = Command::CreateBucket { name: "b".into(), uuid: BucketUuid(BUCKET.into()), params };
+    let mut meta = Metadata::new("c".repeat(32), 1024).apply(&Command::SetNode(first)).unwrap().0;
+    (meta, _) = meta.apply(&create).unwrap();
+    let bucket = meta.buckets.get_mut("b").unwrap();
+    bucket.vbs = vec![VbPlan { building: vec![NEW], ..VbPlan::settled(vec![OLD], 1) }].into();
+    bucket.target = Some(vec![vec![NEW]].into());
+    meta
+}
+
+/// What a node says of its copy.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    pub(super) seqno: u64,
+    pub(super) persisted: u64,
+    pub(super) complete: bool,
+    pub(super) weight: Option<Weight>,
+}
+
+/// A node says what has come so far.
+pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
+    let role = if node == OLD { VbRole::Active } else { VbRole::Replica };
+    let copy = VbReport {
+        vb: VB,
+        term: 1,
+        role,
+        unconfirmed: false,
+        vb_uuid: base::VbUuid(1),
+        high_seqno: Seqno(said.seqno),
+        high_prepared: Seqno(0),
+        persisted: Seqno(said.persisted),
+        complete: said.complete,
+        following: role == VbRole::Replica,
+    };
+    let bucket = BucketReport {
+        uuid: BucketUuid(BUCKET.into()),
+        ready: true,
+        vbs: vec![copy],
+        items: 0,
+        bytes: 0,
+        weights: said.weight.into_iter().map(|weight| (VB, weight)).collect(),
+        cut_off: BTreeMap::new(),
+        pressure: crate::Pressure::None,
+        latency: None,
+    };
+    let report = NodeReport {
+        node,
+        uuid: node.get().to_string(),
+        boot: 0,
+        applied: 0,
+        data_quota: 0,
+        data_used: 0,
+        disk_total: 0,
+        disk_free: 0,
+        buckets: vec![bucket],
+    };
+    heard.take(report, now_ms);
+}
