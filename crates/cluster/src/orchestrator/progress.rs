@@ -84,6 +84,7 @@ type Weights = BTreeMap<BucketUuid, BTreeMap<VbId, Weight>>;
 #[derive(Debug)]
 struct Tracked {
     id: String,
+    began_ms: u64,
     /// The most that there was.
     first: Left,
     /// What pace is counted from, and since when.
@@ -128,7 +129,8 @@ impl Tracker {
             Some(tracked) => tracked.take(now, now_ms),
             None => {
                 let (id, first) = (rebalance.id.clone(), now.clone());
-                self.tracked = Some(Tracked { id, first, under_way: None, now, moved_ms: now_ms });
+                let (began_ms, moved_ms) = (now_ms, now_ms);
+                self.tracked = Some(Tracked { id, began_ms, first, under_way: None, now, moved_ms });
             }
         }
     }
@@ -161,13 +163,15 @@ impl Tracker {
             };
             (*node, progress)
         });
+        let eta_ms = tracked.eta_ms(pauses, now_ms);
+        let moved = share_done(tracked.now.cost, tracked.first.cost * scale);
         Some(RebalanceProgress {
-            total: share_done(tracked.now.cost, tracked.first.cost * scale),
+            total: moved * (1.0 - tracked.share_of_farewell(pauses, eta_ms, now_ms)),
             nodes: nodes.collect(),
             moves_done: moves_total - tracked.now.copies,
             moves_total,
             bytes_left: tracked.now.bytes as u64,
-            eta_secs: tracked.eta_secs(pauses, now_ms),
+            eta_secs: eta_ms.map(|ms| (ms / 1000.0).round() as u64),
             waits_for: waits_for(meta, heard, unwell, now_ms),
         })
     }
@@ -230,7 +234,7 @@ impl Tracked {
     }
 
     /// The longer of what the node that has the most left to take and all together take, at their pace so far.
-    fn eta_secs(&self, pauses: Pauses, now_ms: u64) -> Option<u64> {
+    fn eta_ms(&self, pauses: Pauses, now_ms: u64) -> Option<f64> {
         if now_ms.saturating_sub(self.moved_ms) >= STALLED_AFTER_MS {
             return None;
         }
@@ -246,8 +250,14 @@ impl Tracked {
         });
         let all = need(self.now.cost, first.cost);
         let longest_ms = busiest.into_iter().chain(all).max_by(f64::total_cmp)?;
-        let ms = longest_ms.max(pauses.retry_ms as f64) + pauses.farewell_ms as f64;
-        Some((ms / 1000.0).round() as u64)
+        Some(longest_ms.max(pauses.retry_ms as f64) + pauses.farewell_ms as f64)
+    }
+
+    /// Of all the time that it takes, what is spent on waiting when everything has been moved.
+    fn share_of_farewell(&self, pauses: Pauses, eta_ms: Option<f64>, now_ms: u64) -> f64 {
+        let farewell_ms = pauses.farewell_ms as f64;
+        let whole_ms = now_ms.saturating_sub(self.began_ms) as f64 + eta_ms.unwrap_or(farewell_ms);
+        if whole_ms > 0.0 { farewell_ms / whole_ms } else { 0.0 }
     }
 }
 
@@ -404,6 +414,13 @@ mod tests {
         let said = [(0, 0), (1_000, 0), (1_000, 250)];
         assert_eq!(told(&said, Pauses { retry_ms: 0, farewell_ms: 3_000 }).1, Some(7));
         assert_eq!(told(&said, Pauses { retry_ms: 30_000, farewell_ms: 3_000 }).1, Some(33));
+    }
+
+    #[test]
+    fn what_is_spent_on_waiting_at_the_end_is_a_part_of_the_whole() {
+        // Two seconds are over, and six and a half to come, of which it waits for three.
+        let said = [(0, 0), (1_000, 0), (1_000, 250)];
+        assert_eq!(told(&said, Pauses { retry_ms: 0, farewell_ms: 3_000 }).0, 0.194);
     }
 
     #[test]
