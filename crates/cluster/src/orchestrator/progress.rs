@@ -163,15 +163,14 @@ impl Tracker {
             };
             (*node, progress)
         });
-        let eta_ms = tracked.eta_ms(pauses, now_ms);
         let moved = share_done(tracked.now.cost, tracked.first.cost * scale);
         Some(RebalanceProgress {
-            total: moved * (1.0 - tracked.share_of_farewell(pauses, eta_ms, now_ms)),
+            total: moved * (1.0 - tracked.share_of_farewell(pauses)),
             nodes: nodes.collect(),
             moves_done: moves_total - tracked.now.copies,
             moves_total,
             bytes_left: tracked.now.bytes as u64,
-            eta_secs: eta_ms.map(|ms| (ms / 1000.0).round() as u64),
+            eta_secs: tracked.eta_ms(pauses, now_ms).map(|ms| (ms / 1000.0).round() as u64),
             waits_for: waits_for(meta, heard, unwell, now_ms),
         })
     }
@@ -233,13 +232,17 @@ impl Tracked {
         self.now = now;
     }
 
-    /// The longer of what the node that has the most left to take and all together take, at their pace so far.
     fn eta_ms(&self, pauses: Pauses, now_ms: u64) -> Option<f64> {
         if now_ms.saturating_sub(self.moved_ms) >= STALLED_AFTER_MS {
             return None;
         }
+        Some(self.need_ms(now_ms)?.max(pauses.retry_ms as f64) + pauses.farewell_ms as f64)
+    }
+
+    /// The longer of what the node that has the most left to take and all together take, at their pace until then.
+    fn need_ms(&self, until_ms: u64) -> Option<f64> {
         let (first, since_ms) = self.under_way.as_ref()?;
-        let elapsed_ms = now_ms.saturating_sub(*since_ms) as f64;
+        let elapsed_ms = until_ms.saturating_sub(*since_ms) as f64;
         let need = |left: f64, first: f64| (first > left).then(|| left * elapsed_ms / (first - left));
         let by_load = |(_, one): &(&NodeId, &NodeLeft), (_, other): &(&NodeId, &NodeLeft)| {
             one.taking.total_cmp(&other.taking)
@@ -249,15 +252,15 @@ impl Tracked {
             need(left.taking, first.nodes.get(node).map_or(0.0, |first| first.taking))
         });
         let all = need(self.now.cost, first.cost);
-        let longest_ms = busiest.into_iter().chain(all).max_by(f64::total_cmp)?;
-        Some(longest_ms.max(pauses.retry_ms as f64) + pauses.farewell_ms as f64)
+        busiest.into_iter().chain(all).max_by(f64::total_cmp)
     }
 
-    /// Of all the time that it takes, what is spent on waiting when everything has been moved.
-    fn share_of_farewell(&self, pauses: Pauses, eta_ms: Option<f64>, now_ms: u64) -> f64 {
+    /// Of all the time that it takes, what is spent on waiting when everything has been moved. As of when something was last done:
+    /// progress stands still while the rebalance does.
+    fn share_of_farewell(&self, pauses: Pauses) -> f64 {
         let farewell_ms = pauses.farewell_ms as f64;
-        let whole_ms = now_ms.saturating_sub(self.began_ms) as f64 + eta_ms.unwrap_or(farewell_ms);
-        if whole_ms > 0.0 { farewell_ms / whole_ms } else { 0.0 }
+        let moving_ms = (self.moved_ms - self.began_ms) as f64 + self.need_ms(self.moved_ms).unwrap_or(0.0);
+        if farewell_ms > 0.0 { farewell_ms / (moving_ms + farewell_ms) } else { 0.0 }
     }
 }
 
@@ -420,7 +423,10 @@ mod tests {
     fn what_is_spent_on_waiting_at_the_end_is_a_part_of_the_whole() {
         // Two seconds are over, and six and a half to come, of which it waits for three.
         let said = [(0, 0), (1_000, 0), (1_000, 250)];
-        assert_eq!(told(&said, Pauses { retry_ms: 0, farewell_ms: 3_000 }).0, 0.194);
+        let pauses = Pauses { retry_ms: 0, farewell_ms: 3_000 };
+        assert_eq!(told(&said, pauses).0, 0.194);
+        let stuck = [&said[..], &[(1_000, 250); 20]].concat();
+        assert_eq!(told(&stuck, pauses).0, 0.194, "it stands still while the rebalance does");
     }
 
     #[test]
