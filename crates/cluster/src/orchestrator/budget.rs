@@ -17,9 +17,6 @@ const MOVES_PER_NODE: u64 = 4;
 /// Copies so small in sum do not count one by one: what they cost is the time it takes to decide.
 const SMALL_MOVES_BYTES: u64 = 16 << 20;
 const SMALL_MOVES: u64 = 64;
-/// A copy is on its way until what it lacks is no more than this part of it: one that nothing has been sent to yet says that it lacks
-/// nothing, and what follows closely travels no more.
-const CLOSE_PART: u64 = 8;
 /// Roles on their way to or from one node.
 const HANDOVERS_PER_NODE: u64 = 4;
 /// Chains of one node's active copies that change at once.
@@ -81,17 +78,13 @@ impl Budget {
                 let Some(&active) = plan.chain.first() else { continue };
                 let vb = VbId(at as u16);
                 let bytes = weight(heard, active, &bucket.uuid, vb);
-                let all = heard.copy(active, &bucket.uuid, vb).map_or(0, |copy| copy.high_seqno.get());
-                let has_arrived = |node: NodeId| {
-                    heard.copy(node, &bucket.uuid, vb).is_some_and(|copy| {
-                        let lacks = all.saturating_sub(copy.high_seqno.get());
-                        copy.complete && copy.term == plan.term && lacks <= all / CLOSE_PART
-                    })
+                let arrived = |node: NodeId| {
+                    heard
+                        .copy(node, &bucket.uuid, vb)
+                        .is_some_and(|copy| copy.complete && copy.term == plan.term)
                 };
-                let coming = plan
-                    .building
-                    .iter()
-                    .filter(|&&node| !heard.is_silent(node, now_ms) && !has_arrived(node));
+                let coming =
+                    plan.building.iter().filter(|&&node| !heard.is_silent(node, now_ms) && !arrived(node));
                 coming.for_each(|&node| this.add(active, node, bytes));
                 if let VbPhase::Handover { to, .. } = plan.phase {
                     this.add_handover(active, to);
@@ -156,27 +149,4 @@ impl Budget {
 /// Bytes of a copy as far as its node has said; one of unknown size may be large.
 pub(super) fn weight(heard: &Heard, active: NodeId, bucket: &BucketUuid, vb: VbId) -> u64 {
     heard.weight(active, bucket, vb).map_or(SMALL_MOVES_BYTES, |weight| weight.bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::orchestrator::fixture::{NEW, OLD, Said, one_moves, say};
-
-    /// Whether another large copy may begin beside one of which so much has come, where one at a time is allowed.
-    fn admits_another(seqno: u64, complete: bool) -> bool {
-        let (mut meta, mut heard) = (one_moves(), Heard::default());
-        meta.settings.insert("rebalance".into(), serde_json::json!({"rebalanceMovesPerNode": 1}));
-        say(&mut heard, OLD, Said { seqno: 1_000, complete: true, ..Said::default() }, 0);
-        say(&mut heard, NEW, Said { seqno, complete, ..Said::default() }, 0);
-        Budget::new(&meta, &heard, 0).admit_build(OLD, &[NEW], SMALL_MOVES_BYTES)
-    }
-
-    #[test]
-    fn a_copy_is_on_its_way_until_nearly_all_of_it_has_come() {
-        assert!(!admits_another(0, true), "nothing has been sent to it yet");
-        assert!(!admits_another(900, false), "it is a part only");
-        assert!(!admits_another(800, true));
-        assert!(admits_another(900, true));
-    }
 }

@@ -308,30 +308,33 @@ impl Orchestrator {
     }
 }
 
-/// When it is each one's turn, in millionths: those whose copies go from the same node to the same others are spread evenly over all,
-/// in the order of their vBuckets.
+/// When it is each one's turn, in millionths: its copies are the so-manieth of all that a node has left to send, or to take. The latest of
+/// these decides.
 fn turns(cases: &[Case<'_>]) -> Vec<u64> {
-    let mut sizes: BTreeMap<Ways, u64> = BTreeMap::new();
-    let place = |case| {
-        let ways = ways(case);
-        let size = sizes.entry(ways.clone()).or_default();
-        *size += 1;
-        (ways, *size - 1)
+    let mut left: BTreeMap<End, u64> = BTreeMap::new();
+    let mut place = |end| {
+        let before = left.entry(end).or_default();
+        *before += 1;
+        (end, *before - 1)
     };
-    let places: Vec<(Ways, u64)> = cases.iter().map(place).collect();
-    let turn = |(ways, place): (Ways, u64)| {
-        let size = sizes.get(&ways).copied().unwrap_or(1);
-        (2 * place + 1) * 1_000_000 / (2 * size)
-    };
-    places.into_iter().map(turn).collect()
+    let places: Vec<Vec<(End, u64)>> =
+        cases.iter().map(|case| ends(case).map(&mut place).collect()).collect();
+    let share = |&(end, before): &(End, u64)| before * 1_000_000 / left.get(&end).map_or(1, |all| *all);
+    places.iter().map(|places| places.iter().map(share).max().unwrap_or_default()).collect()
 }
 
-/// Where the copies of a vBucket that do not count yet come from, and where they go.
-type Ways = (Option<NodeId>, Vec<NodeId>);
+/// A node that a copy comes from, or goes to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    From(NodeId),
+    To(NodeId),
+}
 
-fn ways(&(_, _, plan, target): &Case<'_>) -> Ways {
+/// Of all copies of a vBucket that do not count yet.
+fn ends<'a>(&(_, _, plan, target): &Case<'a>) -> impl Iterator<Item = End> + use<'a> {
     let missing = target.into_iter().flatten().filter(|node| !plan.chain.contains(node));
-    (plan.chain.first().copied(), missing.copied().collect())
+    let active = plan.chain.first().copied();
+    missing.flat_map(move |&node| active.map(End::From).into_iter().chain([End::To(node)]))
 }
 
 /// A vBucket with its plan and what a rebalance wants of it.
@@ -342,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_to_every_node_are_spread_evenly() {
+    fn nobody_is_left_over_to_whom_fewer_copies_go() {
         let [from, one, other] = [NodeId(0), NodeId(1), NodeId(2)];
         let mut meta = fixture::one_moves();
         let targets: Vec<Vec<NodeId>> = [one, one, one, one, other, other].map(|node| vec![node]).into();
@@ -350,6 +353,6 @@ mod tests {
         bucket.vbs = vec![VbPlan::settled(vec![from], 1); targets.len()].into();
         bucket.target = Some(targets.into());
         let order: Vec<u16> = Orchestrator::new().in_order(&meta).iter().map(|case| case.1.get()).collect();
-        assert_eq!(order, [0, 4, 1, 2, 5, 3]);
+        assert_eq!(order, [0, 1, 2, 4, 3, 5]);
     }
 }

@@ -249,7 +249,6 @@ impl Chaos {
             for (what, holds, found) in &deed.held {
                 self.checks.add(format!("{event}: {what}"), *holds, found.clone());
             }
-            self.forget_failovers();
             let others: Vec<_> = failed_over.iter().filter(|node| !deed.hurt.contains(node)).collect();
             let found = if others.is_empty() { "nobody".to_owned() } else { format!("nodes {others:?}") };
             self.expect(format!("{event}: nobody else is failed over"), others.is_empty(), found, still);
@@ -428,14 +427,6 @@ impl Chaos {
             std::thread::sleep(LOOK);
         }
         Err(TortureError::Node(format!("node {node} is not failed over by the cluster")))
-    }
-
-    /// A cluster that was told to stop after some failovers would stop the run.
-    fn forget_failovers(&self) {
-        if let Ok((_, rest)) = self.cluster.admin().state(&self.cluster.spares()) {
-            // Should it refuse, the next automatic failover that does not come will tell.
-            let _ = rest.post("/settings/autoFailover/resetCount", &[]);
-        }
     }
 
     fn network(&self) -> Result<&Network, TortureError> {

@@ -208,6 +208,16 @@ pub fn fail_over(rest: &Rest, member: &Member, graceful: bool) -> Result<(), Tor
     Ok(())
 }
 
+/// Has nodes agree on that as many may be failed over automatically as if none had been: else a long run would come to where none is
+/// any more.
+///
+/// # Errors
+/// They don't, as long as nobody leads.
+pub fn forget_failovers(rest: &Rest) -> Result<(), TortureError> {
+    rest.post("/settings/autoFailover/resetCount", &[])?;
+    Ok(())
+}
+
 /// Lets a node that was failed over come back with the next rebalance.
 ///
 /// # Errors

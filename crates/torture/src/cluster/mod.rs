@@ -368,6 +368,8 @@ impl LocalCluster {
         if unrest.is_some() {
             return Ok(unrest);
         }
+        // Who leads no more may be believed to for a moment, and what it said with it: only what is agreed on tells.
+        admin::forget_failovers(&rest)?;
         // Whoever has just started may know no better than before.
         for &node in &self.members {
             if let Some(unrest) = admin.state_of(node)?.unrest(wanted) {
