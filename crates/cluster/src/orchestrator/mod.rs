@@ -308,7 +308,7 @@ impl Orchestrator {
     }
 }
 
-/// When it is each one's turn, in millionths: its copies are the so-manieth of all that a node has left to send, or to take. The latest of
+/// When it is each one's turn, in millionths: the place of its copies among all that a node has left to send, or to take. The latest of
 /// these decides.
 fn turns(cases: &[Case<'_>]) -> Vec<u64> {
     let mut left: BTreeMap<End, u64> = BTreeMap::new();
