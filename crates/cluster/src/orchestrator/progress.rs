@@ -2,9 +2,9 @@
 //!
 //! What is left is counted in bytes per node that sends or takes them; how fast it goes is measured. A copy is there when it counts, and
 //! before that it has to be on disk: what has been sent only waits in a queue, however fast it came, and is nearly all to be done still.
-//! The node that has the most left to take is the one that others wait for: its pace decides where it is slower than that of all. Pace
-//! is counted from when the first of it was seen to be done; how much there was in all follows from the number of copies that were to
-//! move when it started.
+//! The node that has the most left to take, or to send, is the one that others wait for in the end: where its pace is slower than that of
+//! all, the truth lies between both. What the first seconds bring is no pace: queues and caches are empty then. How much there was in all
+//! follows from the number of copies that were to move when it started.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,13 @@ const HANDOVER_COST: f64 = MOVE_COST;
 /// Shares of a copy's cost that are done once it has been sent and once it is on disk, where there is one. The rest is done when it counts
 /// and nothing else has to any more.
 const SENT_SHARE: f64 = 0.1;
-const KEPT_SHARE: f64 = 0.8;
-/// Pace is counted once so much of it has been done: before that nothing has arrived, and figures get better known.
+const KEPT_SHARE: f64 = 0.85;
+/// Pace is counted once so much of it has been done, and so long after it was first seen: before that nothing has arrived, and figures get
+/// better known; and it goes faster than it will until queues and caches are full.
 const UNDER_WAY_SHARE: f64 = 0.005;
+const UNDER_WAY_AFTER_MS: u64 = 2_000;
+/// What pace is told from at least.
+const WATCHED_MS: u64 = 1_000;
 /// Without any progress for so long there is no honest guess.
 const STALLED_AFTER_MS: u64 = 10_000;
 
@@ -111,6 +115,8 @@ struct NodeLeft {
     cost: f64,
     /// Of it, copies that it takes.
     taking: f64,
+    /// Of it, copies that it sends.
+    sending: f64,
     /// Documents.
     outgoing: f64,
     /// Documents.
@@ -226,7 +232,9 @@ impl Tracked {
             // More has become known, or more has to be done: what was measured says nothing about it.
             (self.first, self.under_way) = (now.clone(), None);
         }
-        if self.under_way.is_none() && now.cost < self.first.cost * (1.0 - UNDER_WAY_SHARE) {
+        let is_under_way = now.cost < self.first.cost * (1.0 - UNDER_WAY_SHARE)
+            && now_ms.saturating_sub(self.began_ms) >= UNDER_WAY_AFTER_MS;
+        if self.under_way.is_none() && is_under_way {
             self.under_way = Some((now.clone(), now_ms));
         }
         self.now = now;
@@ -236,30 +244,41 @@ impl Tracked {
         if now_ms.saturating_sub(self.moved_ms) >= STALLED_AFTER_MS {
             return None;
         }
-        Some(self.need_ms(now_ms)?.max(pauses.retry_ms as f64) + pauses.farewell_ms as f64)
+        let need_ms = match self.now.cost > 0.0 {
+            true => self.need_ms(self.watched(now_ms)?, now_ms)?,
+            false => 0.0,
+        };
+        Some(need_ms.max(pauses.retry_ms as f64) + pauses.farewell_ms as f64)
     }
 
-    /// The longer of what the node that has the most left to take and all together take, at their pace until then.
-    fn need_ms(&self, until_ms: u64) -> Option<f64> {
+    /// What pace is counted from, once it can be told.
+    fn watched(&self, until_ms: u64) -> Option<(&Left, u64)> {
         let (first, since_ms) = self.under_way.as_ref()?;
-        let elapsed_ms = until_ms.saturating_sub(*since_ms) as f64;
+        (until_ms.saturating_sub(*since_ms) >= WATCHED_MS).then_some((first, *since_ms))
+    }
+
+    /// At the pace between two times, half way between what all that is left takes and, where that is longer, what the node takes that has
+    /// the most left to take, or to send. The rest waits for that one in the end; but it goes faster where others are done before.
+    fn need_ms(&self, (first, since_ms): (&Left, u64), until_ms: u64) -> Option<f64> {
+        let elapsed_ms = until_ms.saturating_sub(since_ms) as f64;
         let need = |left: f64, first: f64| (first > left).then(|| left * elapsed_ms / (first - left));
-        let by_load = |(_, one): &(&NodeId, &NodeLeft), (_, other): &(&NodeId, &NodeLeft)| {
-            one.taking.total_cmp(&other.taking)
+        let last = |share: fn(&NodeLeft) -> f64| {
+            let most =
+                self.now.nodes.iter().max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)));
+            most.and_then(|(node, left)| need(share(left), first.nodes.get(node).map_or(0.0, share)))
         };
-        // Others take as they are given, and who sends does so as it is asked to: their pace says nothing.
-        let busiest = self.now.nodes.iter().max_by(by_load).and_then(|(node, left)| {
-            need(left.taking, first.nodes.get(node).map_or(0.0, |first| first.taking))
-        });
-        let all = need(self.now.cost, first.cost);
-        busiest.into_iter().chain(all).max_by(f64::total_cmp)
+        let all = need(self.now.cost, first.cost)?;
+        let ends = [last(|left| left.taking), last(|left| left.sending)];
+        Some((all + ends.into_iter().flatten().fold(all, f64::max)) / 2.0)
     }
 
     /// Of all the time that it takes, what is spent on waiting when everything has been moved. As of when something was last done:
     /// progress stands still while the rebalance does.
     fn share_of_farewell(&self, pauses: Pauses) -> f64 {
         let farewell_ms = pauses.farewell_ms as f64;
-        let moving_ms = (self.moved_ms - self.began_ms) as f64 + self.need_ms(self.moved_ms).unwrap_or(0.0);
+        let since = self.watched(self.moved_ms).unwrap_or((&self.first, self.began_ms));
+        let need_ms = self.need_ms(since, self.moved_ms).unwrap_or(0.0);
+        let moving_ms = (self.moved_ms - self.began_ms) as f64 + need_ms;
         if farewell_ms > 0.0 { farewell_ms / (moving_ms + farewell_ms) } else { 0.0 }
     }
 }
@@ -297,7 +316,8 @@ impl Left {
             let kept = if bucket.kind == BucketKind::Couchbase { share(persisted) } else { sent };
             let left = cost * (1.0 - SENT_SHARE * sent - KEPT_SHARE * kept);
             (self.cost, self.unfinished) = (self.cost + left, self.unfinished + 1);
-            self.node(source).cost += left;
+            let from = self.node(source);
+            (from.cost, from.sending) = (from.cost + left, from.sending + left);
             let to = self.node(node);
             (to.cost, to.taking) = (to.cost + left, to.taking + left);
             if !plan.chain.contains(&node) {
@@ -402,37 +422,45 @@ mod tests {
     fn what_was_sent_and_is_not_on_disk_is_nearly_all_to_be_done_still() {
         assert_eq!(told(&[(0, 0)], Pauses::default()), (0.0, None), "nobody knows how fast it will be");
         assert_eq!(told(&[(0, 0), (1_000, 0)], Pauses::default()).0, 0.1);
-        assert_eq!(told(&[(0, 0), (1_000, 0), (1_000, 250)], Pauses::default()), (0.3, Some(4)));
-        assert_eq!(told(&[(0, 0), (1_000, 1_000)], Pauses::default()).0, 0.9);
+        assert_eq!(told(&[(0, 0), (1_000, 0), (1_000, 200)], Pauses::default()).0, 0.27);
+        assert_eq!(told(&[(0, 0), (1_000, 1_000)], Pauses::default()).0, 0.95);
     }
 
     #[test]
     fn pace_counts_from_when_the_first_of_it_was_seen_to_be_done() {
         let late = [(0, 0), (0, 0), (0, 0), (0, 0), (100, 100), (200, 200)];
-        assert_eq!(told(&late, Pauses::default()), (0.18, Some(9)), "nine tenths of a copy at one a second");
+        assert_eq!(told(&late, Pauses::default()), (0.19, Some(9)), "at a tenth of a copy a second");
+    }
+
+    #[test]
+    fn what_the_first_seconds_bring_is_no_pace() {
+        let early = [(0, 0), (500, 500), (600, 600)];
+        assert_eq!(told(&early, Pauses::default()), (0.57, None));
+        assert_eq!(told(&[&early[..], &[(700, 700)]].concat(), Pauses::default()), (0.665, Some(4)));
     }
 
     #[test]
     fn what_it_waits_for_whatever_its_pace_is_told_too() {
-        let said = [(0, 0), (1_000, 0), (1_000, 250)];
+        let said = [(0, 0), (0, 0), (1_000, 0), (1_000, 200)];
         assert_eq!(told(&said, Pauses { retry_ms: 0, farewell_ms: 3_000 }).1, Some(7));
         assert_eq!(told(&said, Pauses { retry_ms: 30_000, farewell_ms: 3_000 }).1, Some(33));
     }
 
     #[test]
     fn what_is_spent_on_waiting_at_the_end_is_a_part_of_the_whole() {
-        // Two seconds are over, and six and a half to come, of which it waits for three.
-        let said = [(0, 0), (1_000, 0), (1_000, 250)];
+        // Three seconds are over, and more than seven to come, of which it waits for three.
+        let said = [(0, 0), (0, 0), (1_000, 0), (1_000, 200)];
         let pauses = Pauses { retry_ms: 0, farewell_ms: 3_000 };
-        assert_eq!(told(&said, pauses).0, 0.194);
-        let stuck = [&said[..], &[(1_000, 250); 20]].concat();
-        assert_eq!(told(&stuck, pauses).0, 0.194, "it stands still while the rebalance does");
+        assert_eq!(told(&said, pauses).0, 0.191);
+        let stuck = [&said[..], &[(1_000, 200); 20]].concat();
+        assert_eq!(told(&stuck, pauses).0, 0.191, "it stands still while the rebalance does");
     }
 
     #[test]
     fn nobody_knows_where_nothing_has_been_done_for_long() {
-        let stuck: Vec<(u64, u64)> = [(0, 0), (500, 500)].into_iter().chain([(500, 500); 10]).collect();
-        assert_eq!(told(&stuck, Pauses::default()), (0.45, None));
-        assert!(told(&stuck[..11], Pauses::default()).1.is_none(), "it was seen once");
+        let stuck: Vec<(u64, u64)> =
+            [(0, 0), (0, 0), (400, 400), (500, 500)].into_iter().chain([(500, 500); 10]).collect();
+        assert_eq!(told(&stuck, Pauses::default()), (0.475, None));
+        assert_ne!(told(&stuck[..13], Pauses::default()).1, None, "nothing for nine seconds");
     }
 }
