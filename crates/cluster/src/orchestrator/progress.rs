@@ -24,9 +24,9 @@ const KEPT_SHARE: f64 = 0.85;
 /// Pace is counted once so much of it has been done, and so long after it was first seen: before that nothing has arrived, and figures get
 /// better known; and it goes faster than it will until queues and caches are full.
 const UNDER_WAY_SHARE: f64 = 0.005;
-const UNDER_WAY_AFTER_MS: u64 = 2_000;
-/// What pace is told from at least.
-const WATCHED_MS: u64 = 1_000;
+const UNDER_WAY_AFTER_MS: u64 = 4_000;
+/// What pace is told from at least: copies come in bursts.
+const WATCHED_MS: u64 = 2_000;
 /// Without any progress for so long there is no honest guess.
 const STALLED_AFTER_MS: u64 = 10_000;
 
@@ -395,7 +395,7 @@ mod tests {
     const WEIGHT: Weight = Weight { bytes: 100_000_000_000, items: 1_000 };
 
     /// Share and seconds that a rebalance tells of, when what was sent and what is on disk of a thousand mutations has become as said,
-    /// a second after one another.
+    /// two seconds after one another.
     fn told(said: &[(u64, u64)], pauses: Pauses) -> (f64, Option<u64>) {
         let (mut meta, mut heard, mut tracker) = (one_moves(), Heard::default(), Tracker::default());
         meta.rebalance = Some(Rebalance {
@@ -408,7 +408,7 @@ mod tests {
         });
         let mut now_ms = 0;
         for &(seqno, persisted) in said {
-            now_ms += 1_000;
+            now_ms += 2_000;
             let active = Said { seqno: 1_000, persisted: 1_000, complete: true, weight: Some(WEIGHT) };
             say(&mut heard, OLD, active, now_ms);
             say(&mut heard, NEW, Said { seqno, persisted, ..Said::default() }, now_ms);
@@ -429,31 +429,31 @@ mod tests {
     #[test]
     fn pace_counts_from_when_the_first_of_it_was_seen_to_be_done() {
         let late = [(0, 0), (0, 0), (0, 0), (0, 0), (100, 100), (200, 200)];
-        assert_eq!(told(&late, Pauses::default()), (0.19, Some(9)), "at a tenth of a copy a second");
+        assert_eq!(told(&late, Pauses::default()), (0.19, Some(17)), "at a tenth of a copy in two seconds");
     }
 
     #[test]
     fn what_the_first_seconds_bring_is_no_pace() {
         let early = [(0, 0), (500, 500), (600, 600)];
         assert_eq!(told(&early, Pauses::default()), (0.57, None));
-        assert_eq!(told(&[&early[..], &[(700, 700)]].concat(), Pauses::default()), (0.665, Some(4)));
+        assert_eq!(told(&[&early[..], &[(700, 700)]].concat(), Pauses::default()), (0.665, Some(7)));
     }
 
     #[test]
     fn what_it_waits_for_whatever_its_pace_is_told_too() {
         let said = [(0, 0), (0, 0), (1_000, 0), (1_000, 200)];
-        assert_eq!(told(&said, Pauses { retry_ms: 0, farewell_ms: 3_000 }).1, Some(7));
+        assert_eq!(told(&said, Pauses { retry_ms: 0, farewell_ms: 3_000 }).1, Some(12));
         assert_eq!(told(&said, Pauses { retry_ms: 30_000, farewell_ms: 3_000 }).1, Some(33));
     }
 
     #[test]
     fn what_is_spent_on_waiting_at_the_end_is_a_part_of_the_whole() {
-        // Three seconds are over, and more than seven to come, of which it waits for three.
+        // Six seconds are over, and more than eleven to come, of which it waits for three.
         let said = [(0, 0), (0, 0), (1_000, 0), (1_000, 200)];
         let pauses = Pauses { retry_ms: 0, farewell_ms: 3_000 };
-        assert_eq!(told(&said, pauses).0, 0.191);
+        assert_eq!(told(&said, pauses).0, 0.224);
         let stuck = [&said[..], &[(1_000, 200); 20]].concat();
-        assert_eq!(told(&stuck, pauses).0, 0.191, "it stands still while the rebalance does");
+        assert_eq!(told(&stuck, pauses).0, 0.224, "it stands still while the rebalance does");
     }
 
     #[test]
@@ -461,6 +461,6 @@ mod tests {
         let stuck: Vec<(u64, u64)> =
             [(0, 0), (0, 0), (400, 400), (500, 500)].into_iter().chain([(500, 500); 10]).collect();
         assert_eq!(told(&stuck, Pauses::default()), (0.475, None));
-        assert_ne!(told(&stuck[..13], Pauses::default()).1, None, "nothing for nine seconds");
+        assert_ne!(told(&stuck[..8], Pauses::default()).1, None, "nothing for eight seconds");
     }
 }
