@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.couchbase.client.CouchbaseClient;
 import com.couchbase.client.CouchbaseConnectionFactory;
 import com.couchbase.client.CouchbaseConnectionFactoryBuilder;
+import com.couchbase.client.protocol.views.InvalidViewException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.reflect.Field;
@@ -231,6 +232,14 @@ class OldClientTest {
     client.getVersions().values().forEach(version -> assertTrue(version.startsWith("7.6"), version));
     client.getStats().values().forEach(stats -> assertNotNull(stats.get("curr_items"), stats::toString));
     assertEquals(1, client.getAvailableServers().size());
+  }
+
+  /** The client asks until it hears something final, or for 75 seconds and then reports a timeout. */
+  @ParameterizedTest
+  @EnumSource(value = Access.class, names = {"OPEN", "GUARDED"})
+  void hearsThatAViewIsMissing(Access access) {
+    CouchbaseClient client = access.client();
+    assertThrows(InvalidViewException.class, () -> client.getView("songs", "electronic"));
   }
 
   @ParameterizedTest
