@@ -96,6 +96,21 @@ impl Response {
     }
 }
 
+/// A node without a cluster has no users, and answers a login in the same way.
+const WRONG_LOGIN: &str = "wrong user name or password (a node that was not initialised has no users: `settee init` makes the first)";
+
+/// A refusal of the bucket in words that name it.
+fn refused_bucket(error: ClientError, bucket: &str, login: &Login) -> ClientError {
+    match error.status() {
+        Some(status @ (Status::NoAccess | Status::KeyNotFound)) => ClientError::Bucket {
+            bucket: bucket.to_owned(),
+            user: login.user.as_ref().map_or_else(String::new, |(user, _)| user.clone()),
+            status,
+        },
+        _ => error,
+    }
+}
+
 impl KvConnection {
     /// Opens the socket; nothing is sent yet.
     ///
@@ -151,7 +166,7 @@ impl KvConnection {
             self.authenticate(user, password)?;
         }
         if let Some(bucket) = &login.bucket {
-            self.select_bucket(bucket)?;
+            self.select_bucket(bucket).map_err(|error| refused_bucket(error, bucket, login))?;
         }
         Ok(())
     }
@@ -310,7 +325,7 @@ impl KvConnection {
             let response = self.call(&request)?;
             match response.status {
                 Some(status) if status == expected => text(response.value),
-                Some(Status::AuthError) => Err(refused("wrong user name or password".to_owned())),
+                Some(Status::AuthError) => Err(refused(WRONG_LOGIN.to_owned())),
                 _ => response.success("SASL").map(|_| String::new()),
             }
         };

@@ -32,6 +32,22 @@ pub enum ClientError {
         /// What the server said about it.
         body: String,
     },
+    /// The node refuses the bucket. It does not tell a bucket that does not exist from one that the user may not use.
+    #[error(
+        "user {user:?} may not use bucket {bucket:?}, or the cluster has no such bucket: name another bucket, create this \
+         one, or give the user a role on it"
+    )]
+    Bucket {
+        /// The bucket that was asked for.
+        bucket: String,
+        /// The user that asked; empty without a login.
+        user: String,
+        /// What the node answered.
+        status: Status,
+    },
+    /// The node has no cluster and no users yet.
+    #[error("the node was not initialised: run `settee init --host HOST:PORT --username NAME` first")]
+    Uninitialised,
     /// User name or password are wrong, or the server is not who it claims to be.
     #[error("authentication failed for user {user:?}: {reason}")]
     Authentication {
@@ -75,6 +91,7 @@ impl ClientError {
     pub fn status(&self) -> Option<Status> {
         match self {
             ClientError::Status { status, .. } => *status,
+            ClientError::Bucket { status, .. } => Some(*status),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@
 //! more connections, or take the socket after the handshake ([`KvConnection::into_stream`]) into a loop of their
 //! own. It is no SDK: no background threads, no reconnecting, no TLS; whoever uses it sees every error.
 
+mod address;
 mod cluster;
 mod connection;
 mod error;
@@ -13,6 +14,7 @@ mod map;
 pub mod rest;
 mod scram;
 
+pub use address::with_port;
 pub use cluster::{Client, Document, Mutation, WriteOptions};
 pub use connection::{KvConnection, Login, Response};
 pub use error::{ClientError, Result};

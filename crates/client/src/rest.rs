@@ -1,7 +1,7 @@
 //! A minimal HTTP/1.1 client for the management interface: one request a connection, Basic authentication, bodies
 //! by length, chunked or until the end. No redirects, no TLS, no compression: our server needs none of them.
 
-use crate::{ClientError, Result};
+use crate::{ClientError, Result, with_port};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -10,6 +10,10 @@ use std::time::Duration;
 
 /// A longer body than any management call returns; beyond it the reply is refused.
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Where a node's management interface listens unless it was told otherwise.
+pub const MGMT_PORT: u16 = 8091;
+/// What a node that was not initialised says of its cluster.
+const UNINITIALISED: &str = "\"unknown pool\"";
 /// Creating a bucket waits until the bucket serves; nothing takes longer.
 const TIMEOUT: Duration = Duration::from_secs(75);
 
@@ -34,11 +38,11 @@ pub struct Answer {
 }
 
 impl Rest {
-    /// The interface at `host:port`, with a login if the node has been initialised.
+    /// The interface at `host:port` or, without a port, at 8091; with a login if the node has been initialised.
     #[must_use]
     pub fn new(address: impl Into<String>, login: Option<(&str, &str)>) -> Rest {
         Rest {
-            address: address.into(),
+            address: with_port(&address.into(), MGMT_PORT),
             login: login.map(|(name, password)| (name.to_owned(), password.to_owned())),
             patience: TIMEOUT,
         }
@@ -140,6 +144,9 @@ fn success(method: &'static str, path: &str, answer: Answer) -> Result<Vec<u8>> 
         return Ok(answer.body);
     }
     let body = String::from_utf8_lossy(&answer.body).trim().to_owned();
+    if answer.code == 404 && body == UNINITIALISED {
+        return Err(ClientError::Uninitialised);
+    }
     Err(ClientError::Rest { method, path: path.to_owned(), code: answer.code, body })
 }
 

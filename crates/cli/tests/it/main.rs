@@ -66,3 +66,34 @@ fn a_data_directory_in_use_is_refused() {
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains("in use"), "{said}");
 }
+
+/// What `settee load` says on standard error; it has to fail.
+fn refused_load(node: &Node, flags: &[&str]) -> String {
+    let load = node::settee()
+        .args(["load", "--host", &node.kv(), "--seconds", "0.1", "-u", USERNAME, "-q"])
+        .args(flags)
+        .env("SETTEE_PASSWORD", PASSWORD)
+        .output()
+        .unwrap();
+    assert!(!load.status.success(), "{flags:?}");
+    String::from_utf8_lossy(&load.stderr).into_owned()
+}
+
+#[test]
+fn a_refusal_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let fresh = Node::start(dir.path(), &[]);
+    let said = refused_load(&fresh, &["-b", "app"]);
+    assert!(said.contains("settee init"), "a node without users: {said}");
+    let pool = Rest::new(fresh.rest(), None).get_json("/pools/default").unwrap_err().to_string();
+    assert!(pool.contains("settee init"), "a node without a cluster: {pool}");
+    drop(fresh);
+
+    let dir = tempfile::tempdir().unwrap();
+    let unattended = ["--init-username", USERNAME, "--init-bucket", "app", "--init-bucket-quota-mb", "100"];
+    let node = Node::start(dir.path(), &unattended);
+    let said = refused_load(&node, &["-b", "orders"]);
+    assert!(said.contains("orders") && said.contains(USERNAME) && !said.contains("Some("), "{said}");
+    let said = refused_load(&node, &["-b", "app", "--html", "/no/such/folder/report.html"]);
+    assert!(said.contains("report.html"), "{said}");
+}

@@ -1,7 +1,7 @@
 //! How the cluster commands reach a cluster: which node, as whom, and how nodes are found by the names people use.
 
 use clap::Args;
-use client::{ClientError, Rest};
+use client::{ClientError, Rest, rest::MGMT_PORT};
 use serde_json::Value;
 
 use crate::commands::Failure;
@@ -141,20 +141,10 @@ pub(super) fn otp_list(nodes: &[Node]) -> String {
     nodes.iter().map(Node::otp).collect::<Vec<_>>().join(",")
 }
 
-/// An address with the standard REST port where none is given.
+/// An address without its scheme, and with the standard REST port where it names none.
 pub(super) fn with_port(host: &str) -> String {
     let host = host.strip_prefix("http://").unwrap_or(host).trim_end_matches('/');
-    let has_port = match host.rsplit_once(':') {
-        Some((before, port)) => {
-            port.parse::<u16>().is_ok() && (before.ends_with(']') || !before.contains(':'))
-        }
-        None => false,
-    };
-    match (has_port, host.contains(':') && !host.starts_with('[')) {
-        (true, _) => host.to_owned(),
-        (false, true) => format!("[{host}]:8091"),
-        (false, false) => format!("{host}:8091"),
-    }
+    client::with_port(host, MGMT_PORT)
 }
 
 /// What was being done, and the reason in the server's own words where it gave one.

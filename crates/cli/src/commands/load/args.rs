@@ -4,7 +4,7 @@ use super::super::Failure;
 use crate::songs::Songs;
 use base::bucket::DurabilityLevel;
 use base::limits;
-use client::Login;
+use client::{Login, with_port};
 use load::conduct::{self, Conductor, Objective};
 use load::keys::{HEX_BYTES_MIN, KeyFile, KeyForm};
 use load::profile::Profile;
@@ -31,9 +31,9 @@ pub(super) const UNBOUNDED: Duration = Duration::from_secs(24 * 3600);
 #[command(next_help_heading = "Target")]
 pub(crate) struct TargetArgs {
     /// Address of the server, or of one node of the cluster [default: 127.0.0.1]
-    #[arg(long)]
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) host: Option<String>,
-    /// Port; 11210 for the couchbase protocol, 11211 for memcached's, 6379 for resp
+    /// Port, where --host names none; 11210 for the couchbase protocol, 11211 for memcached's, 6379 for resp
     #[arg(long)]
     pub(crate) port: Option<u16>,
     /// What to speak [default: couchbase]
@@ -96,7 +96,7 @@ impl TargetArgs {
     /// `host:port`.
     pub(crate) fn address(&self) -> String {
         let host = self.host.as_deref().unwrap_or("127.0.0.1");
-        format!("{host}:{}", self.port.unwrap_or(self.protocol().port()))
+        with_port(host, self.port.unwrap_or(self.protocol().port()))
     }
 
     /// What is spoken.

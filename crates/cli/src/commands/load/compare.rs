@@ -3,10 +3,11 @@
 use super::super::Failure;
 use super::args::{PaceArgs, ProtocolArg, RecordArgs, TargetArgs, WorkArgs};
 use super::stages::{check_files, failed};
+use client::with_port;
 use load::compare::{Median, Round, settle, write_back};
 use load::process::own_cpu_seconds;
 use load::report::Report;
-use load::{Control, Crew, LoadError, Op, Part, Phase, Stop, Usage};
+use load::{Control, Crew, LoadError, Op, Part, Phase, Protocol, Stop, Usage};
 use serde_json::json;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -68,14 +69,15 @@ impl FromStr for TargetSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<TargetSpec, String> {
-        let wrong = || format!("{text:?} is no NAME=PROTOCOL://HOST:PORT[/BUCKET][#PID]");
+        let wrong = || format!("{text:?} is no NAME=PROTOCOL://HOST[:PORT][/BUCKET][#PID]");
         let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
         let (protocol, rest) = rest.split_once("://").ok_or_else(wrong)?;
         let protocol = <ProtocolArg as clap::ValueEnum>::from_str(protocol, true)?;
         let (rest, pid) = rest.split_once('#').map_or((rest, None), |(rest, pid)| (rest, Some(pid)));
         let (address, bucket) =
             rest.split_once('/').map_or((rest, None), |(rest, bucket)| (rest, Some(bucket)));
-        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+        let address = with_port(address, Protocol::from(protocol).port());
+        let (host, port) = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(wrong)?;
         Ok(TargetSpec {
             name: name.to_owned(),
             protocol,
@@ -256,7 +258,8 @@ mod tests {
             "r=resp://h:1".parse::<TargetSpec>().map(|spec| (spec.bucket, spec.pid)),
             Ok((None, None))
         );
-        for text in ["", "a", "a=tcp://h:1", "a=resp://h", "a=resp://h:x", "a=resp://h:1#x"] {
+        assert_eq!("r=resp://h".parse::<TargetSpec>().map(|spec| spec.port), Ok(6379));
+        for text in ["", "a", "a=tcp://h:1", "a=resp://", "a=resp://h:x", "a=resp://h:1#x"] {
             assert!(text.parse::<TargetSpec>().is_err(), "{text}");
         }
     }

@@ -133,6 +133,10 @@ struct AnswerArgs {
     quiet: bool,
 }
 
+/// What a report of wrong documents goes on with. An earlier run with other flags is the usual cause.
+const DIFFERENT: &str = "documents came back different from what this run would have stored. If an earlier run stored \
+    them, give this one the same --value, --value-bytes, --keys and --seed; otherwise the server returned wrong data";
+
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if let Some(tool) = args.tool {
         return match tool {
@@ -156,7 +160,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 fn verdict(args: &Args, report: &report::Report) -> Result<(), Failure> {
     if report.corrupt() > 0 {
         let corrupt = report.corrupt();
-        return Err(Failure(format!("{corrupt} documents came back different from what was stored")));
+        return Err(Failure(format!("{corrupt} {DIFFERENT}")));
     }
     let violations: Vec<_> =
         report.violations().into_iter().map(|(name, count)| format!("{count} {name}")).collect();

@@ -5,7 +5,7 @@ use super::AnswerArgs;
 use super::plan::Plan;
 use load::report::{self, HdrLog, Quirks, Report, Series};
 use load::{Interval, Tally};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
@@ -41,10 +41,19 @@ struct Historic {
     seconds: f64,
 }
 
+/// Refuses a path before the run that could not be written after it. What the file holds stays until then.
+pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).map_err(|error| cannot(path, error))
+}
+
 impl Outputs {
     /// Opens what is written while the run goes on.
     pub(super) fn begin(answers: &AnswerArgs, plan: &Plan) -> Result<Outputs, Failure> {
         let interval = plan.phase.interval.as_secs_f64();
+        for path in [&answers.html, &answers.csv].into_iter().flatten() {
+            check_writable(path)?;
+        }
         let hdr_log = match &answers.hdr_log {
             None => None,
             Some(path) => {
@@ -108,7 +117,7 @@ impl Outputs {
     }
 }
 
-fn cannot(path: &Path, error: std::io::Error) -> Failure {
+pub(super) fn cannot(path: &Path, error: std::io::Error) -> Failure {
     Failure::doing(format_args!("cannot write {}", path.display()), error)
 }
 
@@ -134,5 +143,22 @@ impl Historic {
             println!("{line}");
             (self.since, self.seconds) = (Tally::default(), 0.0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_writable;
+
+    #[test]
+    fn a_path_is_refused_before_the_run_and_a_file_keeps_what_it_holds() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let missing = folder.path().join("missing/report.html");
+        let refused = check_writable(&missing).expect_err("the folder is missing");
+        assert!(refused.0.contains("report.html"), "{}", refused.0);
+        let kept = folder.path().join("kept.csv");
+        std::fs::write(&kept, "before").expect("written");
+        check_writable(&kept).expect("writable");
+        assert_eq!(std::fs::read_to_string(&kept).expect("read"), "before");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::Failure;
 use super::args::TargetArgs;
+use super::outputs::{cannot, check_writable};
 use load::driver::journal::{COLUMNS, part_of};
 use load::price::{Run, scores};
 use serde_json::Value;
@@ -58,6 +59,9 @@ const RUNS_HEADER: &str = "name,nodes,price,get,put,query\n";
 const CSV_HEADER: &str = "phase,operations,misses,duration_ns,mean_ns,min_ns,p50_ns,p90_ns,p95_ns,p99_ns,p99.9_ns,p99.99_ns,max_ns\n";
 
 pub(super) fn run(args: &ScalingArgs) -> Result<(), Failure> {
+    for path in [&args.csv, &args.runs].into_iter().flatten() {
+        check_writable(path)?;
+    }
     let mut csv = CSV_HEADER.to_owned();
     let mut rows = args.operations_csv.as_deref().map(Rows::begin).transpose()?;
     let put = phase(args, "put", &["--populate"], &mut csv)?;
@@ -117,10 +121,6 @@ impl Rows {
         }
         self.out.flush().map_err(|error| cannot(&self.path, error))
     }
-}
-
-fn cannot(path: &Path, error: io::Error) -> Failure {
-    Failure::doing(format_args!("cannot write {}", path.display()), error)
 }
 
 /// One phase as a run of its own; returns its duration in seconds.
