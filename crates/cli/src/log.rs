@@ -2,7 +2,8 @@
 //!
 //! Standard error may be a file on a disk that has just stopped answering, or a pipe that nobody reads. Nobody else is to wait
 //! for it, the loops of the data plane least of all: who logs puts a line into a queue and goes on. Lines for which there is
-//! no room are lost, and it is said how many those were. (`tracing-appender` has such a queue, but does not say what it lost, and
+//! no room are lost, and it is said how many those were. What strangers send may be quoted in a line: control characters are
+//! escaped here, so that nothing they send can pass for a line of its own or move a terminal's cursor. (`tracing-appender` has such a queue, but does not say what it lost, and
 //! has no way to wait for it from a panic, which ends this process.)
 
 use std::{
@@ -31,14 +32,16 @@ enum Entry {
 /// Where lines go in. Every write is one.
 #[derive(Clone)]
 struct Lines {
+    /// Whether the lines have colours, which are escape sequences of our own.
+    colored: bool,
     queue: SyncSender<Entry>,
     lost: Arc<AtomicU64>,
 }
 
 impl Lines {
-    fn new() -> (Self, Receiver<Entry>) {
+    fn new(colored: bool) -> (Self, Receiver<Entry>) {
         let (queue, entries) = mpsc::sync_channel(LINES_MAX);
-        (Self { queue, lost: Arc::default() }, entries)
+        (Self { colored, queue, lost: Arc::default() }, entries)
     }
 
     /// Waits until what came before is written, but not for long.
@@ -59,7 +62,7 @@ impl Lines {
 
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.queue.try_send(Entry::Line(line.to_vec())).is_err() {
+        if self.queue.try_send(Entry::Line(escaped(line, self.colored))).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
@@ -68,6 +71,22 @@ impl Write for Lines {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The line without control characters but its end and, where it has colours, their escape character: the formatter escapes
+/// that one itself in what it quotes.
+fn escaped(line: &[u8], colored: bool) -> Vec<u8> {
+    let text = String::from_utf8_lossy(line);
+    let (text, end) = text.strip_suffix('\n').map_or((&*text, ""), |text| (text, "\n"));
+    let mut escaped = String::with_capacity(line.len());
+    for character in text.chars() {
+        match character {
+            '\x1b' if colored => escaped.push(character),
+            _ if character.is_control() => escaped.extend(character.escape_default()),
+            _ => escaped.push(character),
+        }
+    }
+    (escaped + end).into_bytes()
 }
 
 /// Writes what comes until nobody is left who could say anything.
@@ -98,11 +117,12 @@ impl Log {
     /// # Errors
     /// When there is no thread to be had.
     pub(crate) fn start(level: tracing::Level) -> io::Result<Self> {
-        let (lines, entries) = Lines::new();
+        let color = io::stderr().is_terminal();
+        let (lines, entries) = Lines::new(color);
         let lost = Arc::clone(&lines.lost);
         let writer = thread::Builder::new().name("log".into());
         writer.spawn(move || write_out(entries, &lost, io::stderr()))?;
-        let (log, color) = (lines.clone(), io::stderr().is_terminal());
+        let log = lines.clone();
         let logged = tracing_subscriber::fmt().with_max_level(level).with_ansi(color);
         logged.with_writer(move || log.clone()).init();
         // A panic ends the process at once: what led to it is to be read before.
@@ -146,7 +166,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_log_that_cannot_be_written_and_what_is_lost_is_counted() {
-        let (mut lines, entries) = Lines::new();
+        let (mut lines, entries) = Lines::new(false);
         let (stop, go) = mpsc::channel();
         let written = Arc::new(Mutex::default());
         let out = Stuck { go, written: Arc::clone(&written) };
@@ -167,8 +187,20 @@ mod tests {
     }
 
     #[test]
+    fn no_line_can_be_forged() {
+        let line = "login failed user=a\n2026-01-01 INFO all is well\x1b[2K\u{9b}1A\tend\n".as_bytes();
+        let text = |colored| String::from_utf8(escaped(line, colored)).unwrap();
+        assert_eq!(
+            text(false),
+            "login failed user=a\\n2026-01-01 INFO all is well\\u{1b}[2K\\u{9b}1A\\tend\n"
+        );
+        assert!(text(true).contains('\x1b') && text(true).lines().count() == 1);
+        assert_eq!(escaped("München\n".as_bytes(), false), "München\n".as_bytes());
+    }
+
+    #[test]
     fn the_end_waits_for_the_last_line() {
-        let (mut lines, entries) = Lines::new();
+        let (mut lines, entries) = Lines::new(false);
         let (stop, go) = mpsc::channel();
         let written = Arc::new(Mutex::default());
         let out = Stuck { go, written: Arc::clone(&written) };

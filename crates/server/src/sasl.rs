@@ -199,7 +199,6 @@ fn finish(
         local: call.session.local,
     };
     let Some(identity) = identity else {
-        tracing::info!(user = %event.user, mechanism, peer = ?event.peer, "login failed");
         call.context.shared.totals.auth_errors.fetch_add(1, Ordering::Relaxed);
         call.context.shared.audit(AuditEvent::LoginFailed(event));
         return Err(Stop::Status(Status::AuthError));

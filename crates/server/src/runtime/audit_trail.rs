@@ -1,7 +1,8 @@
 //! The files of the audit trail: `audit.log`, which is appended to, and the older ones beside it.
 //!
 //! When the file is full or old enough it is renamed to `audit-TIME.log` (milliseconds since 1970) and a new one is begun; how full,
-//! how old, and after what time the old ones may go is an administrator's setting. Belongs to the writer thread.
+//! how old, and after what time the old ones may go is an administrator's setting. Whatever the setting, all files together
+//! stay below [`BYTES_MAX`]: the oldest go first, so that no client can fill the disk. Belongs to the writer thread.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -9,6 +10,11 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+/// Bytes of all files of the trail together.
+pub(crate) const BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The largest file, whatever the setting: what is left when it ends is three quarters of the trail at least.
+const FILE_BYTES_MAX: u64 = BYTES_MAX / 4;
 
 /// When files end and go; a zero means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +55,8 @@ impl Trail {
     }
 
     fn is_due(&self, more: u64, rotation: Rotation, now: SystemTime) -> bool {
-        let is_full = rotation.bytes > 0 && self.bytes + more > rotation.bytes;
+        let bytes_max = if rotation.bytes == 0 { FILE_BYTES_MAX } else { rotation.bytes.min(FILE_BYTES_MAX) };
+        let is_full = self.bytes + more > bytes_max;
         let age = now.duration_since(self.begun).unwrap_or_default();
         self.bytes > 0 && (is_full || (!rotation.age.is_zero() && age >= rotation.age))
     }
@@ -65,28 +72,68 @@ impl Trail {
         };
         fs::rename(&self.path, older)?;
         *self = Self { begun: now, ..Self::open(&self.path)? };
-        if rotation.prune_age.is_zero() { Ok(()) } else { self.prune(rotation.prune_age, now) }
+        self.prune(rotation.prune_age, now, BYTES_MAX - FILE_BYTES_MAX)
     }
 
-    fn prune(&self, prune_age: Duration, now: SystemTime) -> io::Result<()> {
-        let Some(folder) = self.path.parent() else { return Ok(()) };
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let is_older =
-                name.to_str().is_some_and(|name| name.starts_with("audit-") && name.ends_with(".log"));
-            let age = now.duration_since(entry.metadata()?.modified()?).unwrap_or_default();
-            if is_older && age >= prune_age {
-                fs::remove_file(entry.path())?;
+    /// Removes older files: those of an age at which they may go, and the oldest of those beyond `bytes_max`.
+    fn prune(&self, prune_age: Duration, now: SystemTime, bytes_max: u64) -> io::Result<()> {
+        let mut kept = 0;
+        for (path, about) in self.older()?.into_iter().rev() {
+            let age = now.duration_since(about.modified()?).unwrap_or_default();
+            kept += about.len();
+            if kept > bytes_max || (!prune_age.is_zero() && age >= prune_age) {
+                fs::remove_file(path)?;
             }
         }
         Ok(())
     }
+
+    /// The files that have ended, oldest first.
+    fn older(&self) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
+        let mut older = Vec::new();
+        for entry in self.path.parent().map(fs::read_dir).transpose()?.into_iter().flatten() {
+            let entry = entry?;
+            let millis = entry.file_name().to_str().and_then(millis_of);
+            if let Some(millis) = millis {
+                older.push((millis, entry.path(), entry.metadata()?));
+            }
+        }
+        older.sort_by_key(|(millis, ..)| *millis);
+        Ok(older.into_iter().map(|(_, path, about)| (path, about)).collect())
+    }
+}
+
+/// When a file of this name ended, in milliseconds since 1970; `None` for what is no older file of the trail.
+fn millis_of(name: &str) -> Option<u128> {
+    name.strip_prefix("audit-")?.strip_suffix(".log")?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_oldest_files_go_when_all_together_are_too_large() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut trail = Trail::open(&dir.path().join("audit.log")).unwrap();
+        fs::write(dir.path().join("audit-notes.log"), "not ours").unwrap();
+        let rotation = Rotation { bytes: 4, ..Rotation::default() };
+        for line in ["aaa\n", "bbb\n", "ccc\n", "ddd\n"] {
+            trail.write(line, rotation, SystemTime::now());
+        }
+        trail.prune(Duration::ZERO, SystemTime::now(), 8).unwrap();
+        let mut left = files(dir.path());
+        left.sort();
+        assert_eq!(left, ["bbb\n", "ccc\n", "ddd\n", "not ours"]);
+    }
+
+    #[test]
+    fn a_file_ends_though_an_administrator_has_set_no_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let trail = Trail::open(&dir.path().join("audit.log")).unwrap();
+        let full = Trail { bytes: FILE_BYTES_MAX, ..trail };
+        assert!(full.is_due(1, Rotation::default(), full.begun));
+    }
 
     /// The files of the trail, oldest first.
     fn files(folder: &Path) -> Vec<String> {

@@ -19,8 +19,8 @@ use std::{
 };
 
 use admin::{
-    Api, AuditEvent, AuditKind, BoxFuture, BucketStatsView, Callee, ClusterStatus, JoinOffer, Limits,
-    NodeCall, NodeControl, PhaseView, SystemStats, Views,
+    Api, AuditEvent, BoxFuture, BucketStatsView, Callee, ClusterStatus, JoinOffer, Limits, NodeCall,
+    NodeControl, PhaseView, SystemStats, Views,
 };
 use arc_swap::ArcSwap;
 use base::{BucketUuid, NodeId, bucket::BucketKind};
@@ -801,18 +801,14 @@ impl NodeControl for Control {
     }
 
     fn audit(&self, event: AuditEvent) {
-        let line = audit::of_rest(&event);
-        match (event.kind, event.subject.as_str()) {
-            (AuditKind::SettingsChanged, "audit") => self.audit.record_always(line),
-            _ => self.audit.record(line),
-        }
+        audit::record_rest(&self.audit, &event);
     }
 }
 
 /// The audit hook for logins over the data ports.
 pub(crate) fn data_plane_audit(audit: &Arc<AuditLog>) -> impl Fn(shared::AuditEvent) + Send + Sync + 'static {
     let audit = Arc::clone(audit);
-    move |event| audit.record(audit::of_data_plane(&event))
+    move |event| audit::record_data_plane(&audit, &event)
 }
 
 fn stopping() -> ClusterError {

@@ -26,6 +26,7 @@ mod http;
 mod identity;
 mod internal;
 mod listeners;
+mod login_failures;
 pub(crate) mod machine;
 mod maps;
 mod options;
