@@ -22,6 +22,7 @@ use crate::{
     figures::{ClusterFigures, Figures},
     form::{self, Form},
     passes::Passes,
+    places::TooMany,
     reply::{self, Refusal, Reply},
     routes,
     serve::Surface,
@@ -136,8 +137,9 @@ impl Api {
             // Nobody here, but perhaps made a user at another node a moment ago.
             (meta, user) = self.identify_anew(&meta, user, &parts.headers, from.peer).await?;
         }
-        let refused = || self.authenticator.refuse(&parts.headers, from.peer);
+        let refused = || from.place.refused(self.authenticator.refuse(&parts.headers, from.peer));
         let mut user = user.ok_or_else(refused)?;
+        from.place.belong_to(&user).map_err(|TooMany| reply::too_many_connections())?;
         require_cluster(&query, &meta)?;
         let limit = match user.domain {
             Domain::Anonymous => ANONYMOUS_BODY_BYTES_MAX,

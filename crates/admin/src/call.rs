@@ -17,6 +17,7 @@ use crate::{
     figures::ClusterFigures,
     form::Form,
     permissions,
+    places::Place,
     reply::{self, Refusal},
     routes,
 };
@@ -30,6 +31,8 @@ pub struct Connection {
     pub(crate) local: SocketAddr,
     /// Turns true when the server stops; streams end then.
     pub(crate) closing: watch::Receiver<bool>,
+    /// The connection's place among those of its listener.
+    pub(crate) place: Arc<Place>,
 }
 
 /// One request.

@@ -21,6 +21,7 @@ mod form;
 mod fuzz;
 mod passes;
 mod permissions;
+mod places;
 mod reply;
 mod routes;
 mod serve;

@@ -92,6 +92,14 @@ pub(crate) fn method_not_allowed() -> Reply {
     text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
 }
 
+/// 429 for a user who holds all the connections that one user may have; this one ends with it.
+pub(crate) fn too_many_connections() -> Refusal {
+    let text = "This user has too many connections. Close some of them, or share one.";
+    let mut reply = with_status(StatusCode::TOO_MANY_REQUESTS, &json!({ "message": text }));
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    reply.into()
+}
+
 /// 400 with refusals by parameter.
 pub(crate) fn invalid(errors: &FieldErrors) -> Refusal {
     with_status(StatusCode::BAD_REQUEST, &json!({ "errors": errors })).into()

@@ -1,9 +1,19 @@
 //! Listening, TLS, HTTP/1.1 and the limits that keep slow, silent or too many clients from hurting the others.
 //!
-//! Each connection has one task. A connection beyond the limit is closed at once; one that takes too long over its
-//! handshake or headers, or that stops reading for a minute while data is on its way, is closed too.
+//! Each connection has one task and one of the listener's [`Places`]. A connection that takes too long over its handshake, its
+//! first request or its headers is closed, and so is one that stops reading for a minute while data is on its way.
 
-use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::http::{Request, request::Parts};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -11,12 +21,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::watch,
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
-use crate::{call::Connection, control::BoxFuture, reply::Reply};
+use crate::{
+    call::Connection,
+    control::BoxFuture,
+    places::{Place, Places},
+    reply::Reply,
+};
 
 /// How long a stopping server waits for answers under way.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -26,8 +41,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Bounds of one listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at the same time.
+    /// Connections at the same time, those of the cluster's members aside.
     pub connections: usize,
+    /// Time for the header of the first request.
+    pub first: Duration,
     /// Time for a request's header, and for the next request on a connection kept alive.
     pub header: Duration,
     /// Time for a TLS handshake.
@@ -40,6 +57,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1000,
+            first: Duration::from_secs(10),
             header: Duration::from_secs(60),
             handshake: Duration::from_secs(10),
             stalled: Duration::from_secs(60),
@@ -68,7 +86,7 @@ pub async fn serve<S: Surface>(
 ) -> io::Result<()> {
     listener.local_addr()?;
     let tls = tls.map(TlsAcceptor::from);
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.connections);
     let closing = shutdown.clone();
     loop {
         let accepted = tokio::select! {
@@ -83,17 +101,16 @@ pub async fn serve<S: Surface>(
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!(%peer, limit = limits.connections, "too many REST connections");
+        let Some(place) = places.enter(peer.ip()) else {
+            tracing::warn!(%peer, limit = limits.connections, "users hold all REST connections; this one was closed");
             continue;
         };
         let (tls, surface, closing) = (tls.clone(), Arc::clone(&surface), closing.clone());
         tokio::spawn(async move { accept(stream, peer, tls, surface, limits, closing, place).await });
     }
     drop(listener);
-    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-    // Whoever is still busy after the wait is cut off with the process.
-    let _ = timeout(DRAIN, places.acquire_many(all)).await;
+    // The end of the process cuts off connections that are still busy after the wait.
+    let _ = timeout(DRAIN, places.emptied()).await;
     Ok(())
 }
 
@@ -109,20 +126,26 @@ async fn accept<S: Surface>(
     surface: Arc<S>,
     limits: Limits,
     closing: watch::Receiver<bool>,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) {
     let Ok(local) = stream.local_addr() else { return };
     configure(&stream, limits);
-    let from = Connection { peer, local, closing };
-    match tls {
-        None => converse(stream, surface, limits, from).await,
-        Some(acceptor) => match timeout(limits.handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => converse(stream, surface, limits, from).await,
-            Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
-            Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
-        },
+    let place = Arc::new(place);
+    let from = Connection { peer, local, closing, place: Arc::clone(&place) };
+    let conversation = async {
+        match tls {
+            None => converse(stream, surface, limits, from).await,
+            Some(acceptor) => match timeout(limits.handshake, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => converse(stream, surface, limits, from).await,
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+                Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
+            },
+        }
+    };
+    tokio::select! {
+        () = conversation => {}
+        () = place.ended() => tracing::debug!(%peer, "closed: another connection needed the place"),
     }
-    drop(place);
 }
 
 fn configure(stream: &TcpStream, limits: Limits) {
@@ -141,7 +164,10 @@ async fn converse<S: Surface>(
     from: Connection,
 ) {
     let mut closing = from.closing.clone();
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let asks = Arc::clone(&has_asked);
     let service = service_fn(|request: Request<Incoming>| {
+        asks.store(true, Ordering::Relaxed);
         let (parts, body) = request.into_parts();
         let answer = Arc::clone(&surface).answer(parts, body, from.clone());
         async move { Ok::<_, Infallible>(answer.await) }
@@ -158,8 +184,17 @@ async fn converse<S: Surface>(
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = silence(limits.first, &has_asked) => return tracing::debug!("no request in time"),
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "REST connection ended");
+    }
+}
+
+/// Resolves when no request has come within `patience`.
+async fn silence(patience: Duration, has_asked: &AtomicBool) {
+    sleep(patience).await;
+    if has_asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
     }
 }

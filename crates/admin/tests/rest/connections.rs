@@ -98,14 +98,63 @@ fn bodies_are_limited_more_tightly_for_strangers() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_closed_and_places_come_back() {
-    let node = TestNode::with_limits(Limits { connections: 2, ..Limits::default() });
-    let held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(node.address).unwrap()).collect();
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(raw(&node, b"GET / HTTP/1.1\r\n\r\n"), "");
-    drop(held);
-    std::thread::sleep(Duration::from_millis(200));
+fn idle_sockets_keep_no_user_out() {
+    let node = TestNode::with_limits(Limits { connections: 8, ..Limits::default() });
+    let flood: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(node.address).unwrap()).collect();
     assert_eq!(node.send("GET", "/", None, None).status, 200);
+    for mut ended in flood.into_iter().take(90) {
+        ended.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(ended.read(&mut [0; 16]).expect("the oldest are closed"), 0);
+    }
+}
+
+/// Sends a request on a connection that stays open, and returns the head of the answer.
+fn ask(stream: &mut TcpStream, login: &str) -> String {
+    use base64::Engine as _;
+    let login = base64::engine::general_purpose::STANDARD.encode(login);
+    let request = format!("GET /pools HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {login}\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut answer = vec![0; 4096];
+    let length = stream.read(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+#[test]
+fn one_user_cannot_take_every_connection() {
+    let node = TestNode::with_limits(Limits { connections: 8, ..Limits::default() });
+    node.initialize();
+    let held: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = TcpStream::connect(node.address).unwrap();
+            assert!(ask(&mut stream, "Administrator:password").starts_with("HTTP/1.1 200"));
+            stream
+        })
+        .collect();
+    let mut one_more = TcpStream::connect(node.address).unwrap();
+    let refused = ask(&mut one_more, "Administrator:password");
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("connection: close"), "{refused}");
+    assert_eq!(node.send("GET", "/", None, None).status, 200, "others are served");
+    drop(held);
+}
+
+#[test]
+fn a_first_request_that_does_not_come_is_not_waited_for() {
+    let node = TestNode::with_limits(Limits { first: Duration::from_millis(200), ..Limits::default() });
+    let mut stream = TcpStream::connect(node.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(stream.read(&mut [0; 16]).expect("the server closes the connection"), 0);
+}
+
+#[test]
+fn a_connection_ends_after_a_few_wrong_passwords() {
+    let node = TestNode::initialized();
+    let mut stream = TcpStream::connect(node.address).unwrap();
+    let answers: Vec<String> = (0..5).map(|_| ask(&mut stream, "Administrator:wrong")).collect();
+    assert!(answers.iter().all(|answer| answer.starts_with("HTTP/1.1 401")), "{answers:?}");
+    let closes: Vec<bool> = answers.iter().map(|answer| answer.contains("connection: close")).collect();
+    assert_eq!(closes, [false, false, false, false, true]);
+    assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0);
 }
 
 #[test]

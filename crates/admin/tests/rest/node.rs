@@ -252,11 +252,16 @@ impl TestNode {
     /// The same under another uuid.
     pub(crate) fn initialized_with_uuid(uuid: &str) -> Self {
         let test = Self::fresh_with_uuid(uuid);
+        test.initialize();
+        test
+    }
+
+    /// Makes the administrator.
+    pub(crate) fn initialize(&self) {
         let form =
             "username=Administrator&password=password&port=SAME&services=kv&memoryQuota=1024&clusterName=c1";
-        let response = test.send("POST", "/clusterInit", None, Some(form));
+        let response = self.send("POST", "/clusterInit", None, Some(form));
         assert_eq!(response.status, 200, "{}", response.body);
-        test
     }
 
     pub(crate) fn with_limits(limits: Limits) -> Self {

@@ -49,10 +49,8 @@ fn the_views_port_says_over_tls_that_there_are_none() {
     stream.write_all(b"GET /b/_design/d HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 501"), "{answer}");
-    assert!(
-        answer.ends_with("{\"error\":\"not_implemented\",\"reason\":\"views are not part of Settee yet\"}")
-    );
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    assert!(answer.ends_with(r#"{"error":"not_found","reason":"missing"}"#), "{answer}");
 }
 
 #[test]
