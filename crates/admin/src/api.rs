@@ -6,6 +6,7 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderMap, Method, StatusCode, header, request::Parts},
 };
+use base::places::TooMany;
 use cluster::{
     Metadata,
     auth::{Domain, Identity},
@@ -22,7 +23,6 @@ use crate::{
     figures::{ClusterFigures, Figures},
     form::{self, Form},
     passes::Passes,
-    places::TooMany,
     reply::{self, Refusal, Reply},
     routes,
     serve::Surface,

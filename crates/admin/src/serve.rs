@@ -1,6 +1,6 @@
 //! Listening, TLS, HTTP/1.1 and the limits that keep slow, silent or too many clients from hurting the others.
 //!
-//! Each connection has one task and one of the listener's [`Places`]. A connection that takes too long over its handshake, its
+//! Each connection has one task and one of the listener's [`ListenerPlaces`]. A connection that takes too long over its handshake, its
 //! first request or its headers is closed, and so is one that stops reading for a minute while data is on its way.
 
 use std::{
@@ -29,7 +29,7 @@ use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 use crate::{
     call::Connection,
     control::BoxFuture,
-    places::{Place, Places},
+    places::{ListenerPlaces, Place},
     reply::Reply,
 };
 
@@ -86,7 +86,7 @@ pub async fn serve<S: Surface>(
 ) -> io::Result<()> {
     listener.local_addr()?;
     let tls = tls.map(TlsAcceptor::from);
-    let places = Places::new(limits.connections);
+    let places = ListenerPlaces::new(limits.connections);
     let closing = shutdown.clone();
     loop {
         let accepted = tokio::select! {
@@ -101,10 +101,7 @@ pub async fn serve<S: Surface>(
                 continue;
             }
         };
-        let Some(place) = places.enter(peer.ip()) else {
-            tracing::warn!(%peer, limit = limits.connections, "users hold all REST connections; this one was closed");
-            continue;
-        };
+        let place = places.enter(peer.ip());
         let (tls, surface, closing) = (tls.clone(), Arc::clone(&surface), closing.clone());
         tokio::spawn(async move { accept(stream, peer, tls, surface, limits, closing, place).await });
     }

@@ -10,6 +10,7 @@ pub mod ids;
 pub mod key;
 pub mod limits;
 pub mod manifest;
+pub mod places;
 pub mod status;
 pub mod time;
 pub mod vb_role;

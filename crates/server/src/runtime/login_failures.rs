@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base::places::network_of;
+
 /// How long failures of one address are counted before the next line.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 /// Addresses that are counted apart.
@@ -77,17 +79,6 @@ impl LoginFailures {
     }
 }
 
-/// The part of an address that one attacker cannot vary: all of an IPv4 address, the network of an IPv6 address.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        address @ IpAddr::V4(_) => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,16 +113,5 @@ mod tests {
         let told = (0..many).filter(|&number| failures.note(address(number), now)).count();
         assert_eq!((told, failures.0.len()), (ADDRESSES_MAX, ADDRESSES_MAX + 1));
         assert_eq!(failures.rest(), [Summary { from: None, count: ADDRESSES_MAX as u64 }]);
-    }
-
-    #[test]
-    fn addresses_of_one_network_are_one() {
-        let (mut failures, now) = (LoginFailures::default(), Instant::now());
-        assert!(failures.note("2001:db8::1".parse().unwrap(), now));
-        assert!(!failures.note("2001:db8::2".parse().unwrap(), now));
-        assert!(!failures.note("2001:db8::2".parse().unwrap(), now));
-        assert!(failures.note("2001:db8:0:1::2".parse().unwrap(), now));
-        assert!(failures.note("::ffff:10.0.0.1".parse().unwrap(), now));
-        assert!(!failures.note(address(1), now));
     }
 }
