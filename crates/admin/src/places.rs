@@ -38,7 +38,7 @@ pub(crate) struct Place {
 
 impl ListenerPlaces {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { places: Mutex::new(Places::new(limit)), left: Notify::new() })
+        Arc::new(Self { places: Mutex::new(Places::new(limit, limit / 2)), left: Notify::new() })
     }
 
     /// A place for a connection from `address`. An older stranger's connection may be ended for it.

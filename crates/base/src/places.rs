@@ -2,7 +2,7 @@
 //!
 //! A connection is a *stranger's* until a login on it holds. Where no place is free the oldest stranger goes, first one of
 //! the newcomer's own address. So idle sockets never keep a user out. An address' strangers have a quarter of the
-//! places, one user half of them. [`Places::reserve`] places more are strangers' only: a newcomer always has one of these for its
+//! places, one user has the share that the owner chose. [`Places::reserve`] places more are strangers' only: a newcomer always has one of these for its
 //! login, though users hold all others. Administrators go beyond what all users may hold together, and the cluster's members
 //! are not counted.
 //!
@@ -15,8 +15,6 @@ use std::{
 
 /// Share of the places that strangers of one address have.
 const PER_ADDRESS: usize = 4;
-/// Share of the places that one user has.
-const PER_USER: usize = 2;
 /// Places that are strangers' only.
 const RESERVE_MAX: usize = 64;
 
@@ -24,6 +22,7 @@ const RESERVE_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Places<H> {
     limit: usize,
+    per_user: usize,
     next: u64,
     /// In the order in which they came.
     strangers: BTreeMap<u64, (IpAddr, H)>,
@@ -65,11 +64,12 @@ pub struct Entered<H> {
 pub struct TooMany;
 
 impl<H> Places<H> {
-    /// So many places, all free.
+    /// `limit` places, all free; one user has `per_user` of them.
     #[must_use]
-    pub fn new(limit: usize) -> Self {
+    pub fn new(limit: usize, per_user: usize) -> Self {
         Self {
             limit,
+            per_user: per_user.max(1),
             next: 0,
             strangers: BTreeMap::new(),
             addresses: HashMap::new(),
@@ -132,7 +132,7 @@ impl<H> Places<H> {
         if let Holder::User { name, is_administrator } = to {
             let own = self.users.get(name).copied().unwrap_or_default();
             let are_too_many = self.held_by_users >= self.limit && !is_administrator;
-            if are_too_many || own >= (self.limit / PER_USER).max(1) {
+            if are_too_many || own >= self.per_user {
                 return Err(TooMany);
             }
         }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_oldest_stranger_goes_first_and_users_stay() {
-        let mut places = Places::new(8);
+        let mut places = Places::new(8, 4);
         log_in(&mut places, &user("ann")).unwrap();
         let strangers: Vec<u64> = (1..9).map(|number| places.enter(address(number), ()).number).collect();
         let entered = places.enter(address(99), ());
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_flood_from_one_address_ends_its_own_connections() {
-        let mut places = Places::new(8);
+        let mut places = Places::new(8, 4);
         let other = places.enter(address(1), ()).number;
         for _ in 0..100 {
             places.enter(address(2), ());
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn one_user_has_half_of_the_places_and_all_users_leave_a_reserve() {
-        let mut places = Places::new(4);
+        let mut places = Places::new(4, 2);
         let logins: Vec<_> = (0..3).map(|_| log_in(&mut places, &user("ann")).is_ok()).collect();
         assert_eq!(logins, [true, true, false]);
         for name in ["bob", "cid"] {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn members_take_nobodys_place() {
-        let mut places = Places::new(2);
+        let mut places = Places::new(2, 1);
         for _ in 0..100 {
             log_in(&mut places, &Holder::Member).unwrap();
         }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn connections_that_end_leave_nothing_behind() {
-        let mut places = Places::new(1);
+        let mut places = Places::new(1, 1);
         let first = places.enter(address(1), ()).number;
         let _second = places.enter(address(2), ());
         let third = places.enter(address(3), ());

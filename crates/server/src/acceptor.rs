@@ -1,12 +1,13 @@
 //! Accepts connections on every data-plane listener and places each on the least-loaded worker.
 //!
-//! One thread with its own poll. Beyond the connection limit a connection is accepted and closed at once, so
-//! that the client learns of it instead of hanging in the backlog. When the process is out of file descriptors a
+//! One thread with its own poll. Beyond the connection limit a stranger's connection has to go for the new one
+//! ([`crate::places`]); while the loops have not closed enough of these, the new one is closed at once, so that the client learns
+//! of it instead of hanging in the backlog. When the process is out of file descriptors a
 //! reserved one is given up for a moment to do the same; accepting then pauses, it never spins.
 
 use std::{
     io,
-    net::TcpListener as StdListener,
+    net::{IpAddr, TcpListener as StdListener},
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -26,6 +27,7 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::{
     handshake::Handshaker,
     mailbox::{Mailbox, NewConnection, Purpose},
+    places::{DataPlaces, Place},
     transport::Transport,
     workers::ListenerKind,
 };
@@ -35,6 +37,8 @@ const WAKER: Token = Token(usize::MAX);
 const ACCEPTS_PER_TURN: usize = 64;
 /// How long accepting pauses after the process ran out of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Connections that have to go, and that their loops have not closed yet, beyond which new ones are closed at once.
+const ENDING_MAX: usize = 128;
 /// A silent peer is probed after this long, then every interval; nine lost probes (Linux default) close it.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(360);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -51,7 +55,7 @@ struct Orders {
 pub(crate) struct AcceptCounters {
     /// Accepted and handed to a worker.
     pub(crate) accepted: AtomicU64,
-    /// Closed at once: over the limit, or out of file descriptors.
+    /// Closed for want of a place or of file descriptors: the new connection, or a stranger's for it.
     pub(crate) rejected: AtomicU64,
 }
 
@@ -82,6 +86,7 @@ impl Acceptor {
             mailboxes,
             handshaker,
             connections_max,
+            places: DataPlaces::new(connections_max),
             spare: spare_descriptor(),
             counters: Arc::clone(&counters),
         };
@@ -117,6 +122,7 @@ struct Accepting {
     mailboxes: Arc<[Arc<Mailbox>]>,
     handshaker: Option<Handshaker>,
     connections_max: usize,
+    places: DataPlaces,
     spare: Option<OwnedFd>,
     counters: Arc<AcceptCounters>,
 }
@@ -185,7 +191,7 @@ impl Accepting {
             let Some((listener, kind)) = self.listeners.get(index) else { return Accepted::Drained };
             let kind = *kind;
             match listener.accept() {
-                Ok((socket, _)) => self.place(socket, kind),
+                Ok((socket, peer)) => self.place(socket, peer.ip(), kind),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Accepted::Drained,
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
@@ -212,28 +218,37 @@ impl Accepting {
         self.spare = spare_descriptor();
     }
 
-    fn place(&mut self, socket: TcpStream, kind: ListenerKind) {
-        let total: usize = self.mailboxes.iter().map(|mailbox| mailbox.load()).sum();
+    fn place(&mut self, socket: TcpStream, address: IpAddr, kind: ListenerKind) {
+        let open: usize = self.mailboxes.iter().map(|mailbox| mailbox.load()).sum();
         let pending = self.handshaker.as_ref().map_or(0, Handshaker::pending);
-        let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) else { return };
-        if total + pending >= self.connections_max {
+        let ending = (open + pending).saturating_sub(self.places.len());
+        if ending > ENDING_MAX && open + pending >= self.connections_max {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
             return;
+        }
+        let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) else { return };
+        let (place, ended) = self.places.enter(address);
+        if let Some(ended) = ended {
+            self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+            for mailbox in self.mailboxes.iter() {
+                mailbox.post(|mail| mail.ended.push(ended));
+            }
         }
         self.counters.accepted.fetch_add(1, Ordering::Relaxed);
         prepare_socket(&socket);
         match (kind, &self.handshaker) {
-            (ListenerKind::KvTls, Some(handshaker)) => handshaker.submit(socket),
+            (ListenerKind::KvTls, Some(handshaker)) => handshaker.submit(socket, place),
             (ListenerKind::KvTls, None) => {}
-            _ => deliver(mailbox, Transport::Plain(socket), kind),
+            _ => deliver(mailbox, Transport::Plain(socket), place, kind),
         }
     }
 }
 
 /// Sends a connection to a worker.
-pub(crate) fn deliver(mailbox: &Mailbox, transport: Transport, kind: ListenerKind) {
+pub(crate) fn deliver(mailbox: &Mailbox, transport: Transport, place: Place, kind: ListenerKind) {
     mailbox.add_load();
-    mailbox.post(|mail| mail.connections.push(NewConnection { transport, purpose: Purpose::Client(kind) }));
+    let new = NewConnection { transport, place: Some(place), purpose: Purpose::Client(kind) };
+    mailbox.post(|mail| mail.connections.push(new));
 }
 
 fn prepare_socket(socket: &TcpStream) {

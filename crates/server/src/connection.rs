@@ -141,6 +141,11 @@ impl Connection {
         Self { session, speech, waiting: Waiting::default(), blocked: false, barrier: false }
     }
 
+    /// Whether somebody has logged in, or no login is needed for its bucket.
+    pub(crate) fn is_known(&self) -> bool {
+        self.session.is_logged_in() || self.session.attached().is_some()
+    }
+
     /// Whether requests wait for something.
     pub(crate) fn has_parked(&self) -> bool {
         !self.waiting.is_empty()
@@ -391,11 +396,7 @@ impl Connection {
     }
 
     fn body_bytes_max(&self) -> usize {
-        if self.session.attached().is_some() || self.session.is_logged_in() {
-            base::limits::FRAME_BODY_BYTES_MAX
-        } else {
-            STRANGER_BODY_BYTES_MAX
-        }
+        if self.is_known() { base::limits::FRAME_BODY_BYTES_MAX } else { STRANGER_BODY_BYTES_MAX }
     }
 
     fn answer_invalid(&mut self, header: &Header, out: &mut Output, context: &mut Context) -> Flow {

@@ -22,6 +22,7 @@ use rustls::{ServerConfig, ServerConnection};
 use crate::{
     acceptor::deliver,
     mailbox::Mailbox,
+    places::Place,
     transport::{TlsStream, Transport},
     workers::ListenerKind,
 };
@@ -32,7 +33,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 struct Orders {
-    sockets: Vec<TcpStream>,
+    sockets: Vec<(TcpStream, Place)>,
     stop: bool,
 }
 
@@ -70,9 +71,9 @@ impl Handshaker {
     }
 
     /// Takes over a fresh socket.
-    pub(crate) fn submit(&self, socket: TcpStream) {
+    pub(crate) fn submit(&self, socket: TcpStream, place: Place) {
         self.inner.pending.fetch_add(1, Ordering::Relaxed);
-        self.inner.orders.lock().sockets.push(socket);
+        self.inner.orders.lock().sockets.push((socket, place));
         self.wake();
     }
 
@@ -96,6 +97,7 @@ impl Handshaker {
 
 struct Shake {
     stream: Box<TlsStream>,
+    place: Place,
     deadline: Instant,
 }
 
@@ -141,8 +143,8 @@ impl Handshaking {
             let mut orders = self.inner.orders.lock();
             (std::mem::take(&mut orders.sockets), orders.stop)
         };
-        for socket in sockets {
-            match self.begin(socket) {
+        for (socket, place) in sockets {
+            match self.begin(socket, place) {
                 Ok(token) => self.advance(token),
                 Err(error) => {
                     tracing::debug!(%error, "cannot begin a TLS handshake");
@@ -153,14 +155,14 @@ impl Handshaking {
         stop
     }
 
-    fn begin(&mut self, mut socket: TcpStream) -> io::Result<usize> {
+    fn begin(&mut self, mut socket: TcpStream, place: Place) -> io::Result<usize> {
         let tls = ServerConnection::new(self.config.load_full()).map_err(io::Error::other)?;
         let token = self.next_token;
         // Wraps after 2^63 handshakes; the waker's token is never reached.
         self.next_token = (token + 1) & (usize::MAX >> 1);
         self.poll.registry().register(&mut socket, Token(token), Interest::READABLE | Interest::WRITABLE)?;
         let stream = Box::new(TlsStream::new(socket, tls.into()));
-        self.running.insert(token, Shake { stream, deadline: Instant::now() + HANDSHAKE_TIMEOUT });
+        self.running.insert(token, Shake { stream, place, deadline: Instant::now() + HANDSHAKE_TIMEOUT });
         Ok(token)
     }
 
@@ -180,14 +182,14 @@ impl Handshaking {
             return;
         }
         if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) {
-            deliver(mailbox, Transport::Tls(shake.stream), ListenerKind::KvTls);
+            deliver(mailbox, Transport::Tls(shake.stream), shake.place, ListenerKind::KvTls);
         }
     }
 
     fn close_overdue(&mut self) {
         let now = Instant::now();
         let before = self.running.len();
-        self.running.retain(|_, shake| shake.deadline > now);
+        self.running.retain(|_, shake| shake.deadline > now && !shake.place.is_lost());
         self.inner.pending.fetch_sub(before - self.running.len(), Ordering::Relaxed);
     }
 }

@@ -27,6 +27,7 @@ pub mod meter;
 mod node_tls;
 mod output;
 pub mod phases;
+mod places;
 mod reply;
 pub mod runtime;
 mod sasl;

@@ -14,13 +14,17 @@ use engine::Waiter;
 use mio::Waker;
 use parking_lot::Mutex;
 
-use crate::{helper::Completion, links::LinkOrder, transport::Transport, workers::ListenerKind};
+use crate::{
+    helper::Completion, links::LinkOrder, places::Place, transport::Transport, workers::ListenerKind,
+};
 
 /// A socket on its way to a worker.
 #[derive(Debug)]
 pub(crate) struct NewConnection {
     /// The socket, handshake done where there is one.
     pub(crate) transport: Transport,
+    /// Its place, where a listener has accepted it.
+    pub(crate) place: Option<Place>,
     /// What it is for.
     pub(crate) purpose: Purpose,
 }
@@ -39,6 +43,8 @@ pub(crate) enum Purpose {
 pub(crate) struct Mail {
     /// Sockets to take over.
     pub(crate) connections: Vec<NewConnection>,
+    /// Places of strangers that have to go for others.
+    pub(crate) ended: Vec<u64>,
     /// Parked requests to execute again.
     pub(crate) wakes: Vec<Waiter>,
     /// Slow work that has finished.

@@ -9,7 +9,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -24,6 +24,7 @@ use crate::{
     helper::Helper,
     mailbox::{Mail, Mailbox, NewConnection, Purpose},
     output::Output,
+    places::Place,
     shared::Shared,
     workers::WorkerOptions,
 };
@@ -65,6 +66,8 @@ pub(crate) struct Worker {
     mailbox: Arc<Mailbox>,
     mail: Mail,
     connections: Slab<Live>,
+    /// Connections of strangers, by the numbers of their places.
+    strangers: HashMap<u64, ConnectionId>,
     ready: VecDeque<ConnectionId>,
     /// One slot of [`READ_BYTES`] for each connection of a group.
     input: Box<[u8]>,
@@ -73,6 +76,7 @@ pub(crate) struct Worker {
     buffers: Buffers,
     context: Context,
     stall_millis: u64,
+    login_millis: u64,
     held_bytes_max: usize,
     /// Bytes held for slow clients, all connections together.
     held: Held,
@@ -110,6 +114,7 @@ impl Worker {
             mailbox,
             mail: Mail::default(),
             connections: Slab::new(),
+            strangers: HashMap::new(),
             ready: VecDeque::new(),
             input: vec![0; GROUP * READ_BYTES].into(),
             group: Vec::with_capacity(GROUP),
@@ -119,6 +124,7 @@ impl Worker {
             },
             context: Context::new(index, shared, helper),
             stall_millis: u64::try_from(options.stall_timeout.as_millis()).unwrap_or(u64::MAX),
+            login_millis: u64::try_from(options.login_timeout.as_millis()).unwrap_or(u64::MAX / 2),
             held_bytes_max: options.held_bytes_max,
             held: Held::default(),
             stalled: false,
@@ -188,6 +194,11 @@ impl Worker {
         for new in mail.connections.drain(..) {
             self.adopt(new);
         }
+        for number in mail.ended.drain(..) {
+            if let Some(live) = self.strangers.remove(&number).and_then(|id| self.connections.take(id)) {
+                self.close(live.id, live);
+            }
+        }
         for waiter in mail.wakes.drain(..) {
             self.wake(waiter.connection, |live| live.connection.wake(waiter.ticket));
         }
@@ -211,8 +222,12 @@ impl Worker {
     }
 
     fn adopt(&mut self, new: NewConnection) {
-        let NewConnection { mut transport, purpose } = new;
+        let NewConnection { mut transport, place, purpose } = new;
+        if place.as_ref().is_some_and(Place::is_lost) {
+            return self.mailbox.remove_load();
+        }
         let (registry, context) = (self.poll.registry(), &mut self.context);
+        let number = place.as_ref().map(|place| place.number);
         let made = self.connections.insert(|id| {
             transport.register(registry, Token(id as usize))?;
             let connection = match purpose {
@@ -222,10 +237,17 @@ impl Worker {
                     Connection::of_link(*order, &transport, context)
                 }
             };
-            Ok::<_, io::Error>(Live::new(id, transport, connection))
+            let mut live = Live::new(id, transport, connection, place);
+            if live.place.is_some() && !live.connection.is_known() {
+                let login_by = context.now.mono_millis + self.login_millis;
+                live.login_by = Some(login_by);
+                context.deadlines.push(Reverse((login_by, id)));
+            }
+            Ok::<_, io::Error>(live)
         });
         match made {
             Ok(id) => {
+                self.strangers.extend(number.map(|number| (number, id)));
                 let totals = &self.context.shared.totals;
                 totals.connections.fetch_add(1, Ordering::Relaxed);
                 totals.connections_total.fetch_add(1, Ordering::Relaxed);
@@ -238,6 +260,19 @@ impl Worker {
                 self.mailbox.remove_load();
             }
         }
+    }
+
+    /// Gives the place of a stranger to the user that it has turned out to be; false if the user has too many.
+    fn recognise(&mut self, live: &mut Live) -> bool {
+        let Some(place) = live.place.as_mut().filter(|place| place.is_strangers()) else { return true };
+        self.strangers.remove(&place.number);
+        let identity = &live.connection.session.identity;
+        if place.belong_to(identity).is_ok() {
+            live.login_by = None;
+            return true;
+        }
+        tracing::warn!(user = ?identity.name, "closing a connection: its user has as many as one user may have");
+        false
     }
 
     fn wake(&mut self, id: ConnectionId, tell: impl FnOnce(&mut Live)) {
@@ -254,6 +289,13 @@ impl Worker {
         {
             self.context.deadlines.pop();
             let Some(live) = self.connections.get_mut(id) else { continue };
+            if live.login_by.is_some_and(|login_by| login_by <= now) {
+                tracing::debug!(peer = ?live.connection.session.peer, "closing a connection: no login in time");
+                if let Some(live) = self.connections.take(id) {
+                    self.close(id, live);
+                }
+                continue;
+            }
             if let Some(next) = live.connection.expire(now) {
                 self.context.deadlines.push(Reverse((next, id)));
             }
@@ -316,6 +358,9 @@ impl Worker {
         }
         let verdict = live.turn(input, &mut self.buffers, &mut self.context, self.stop_by.is_none());
         self.account(&mut live);
+        if live.is_newly_known() && !self.recognise(&mut live) {
+            return self.close(id, live);
+        }
         let stopping = self.stop_by.is_some() && live.is_idle();
         if verdict == Verdict::Close || (verdict == Verdict::Wait && stopping) {
             self.close(id, live);
@@ -337,6 +382,9 @@ impl Worker {
     fn close(&mut self, id: ConnectionId, mut live: Box<Live>) {
         live.transport.deregister(self.poll.registry());
         self.context.connection = id;
+        if let Some(place) = &live.place {
+            self.strangers.remove(&place.number);
+        }
         live.connection.leave(&self.context);
         self.held.subtract(live.held);
         self.connections.retire(id);

@@ -43,6 +43,8 @@ pub struct WorkerOptions {
     pub tls: Option<Arc<ServerConfig>>,
     /// A client that takes nothing of its answers for this long is closed.
     pub stall_timeout: Duration,
+    /// A client that has not logged in by then is closed, where nothing can be done without.
+    pub login_timeout: Duration,
     /// Bytes that one loop may hold for slow clients: unread answers and unfinished requests. Beyond it the
     /// holders of most are closed.
     pub held_bytes_max: usize,
@@ -55,6 +57,7 @@ impl Default for WorkerOptions {
             connections_max: 30_000,
             tls: None,
             stall_timeout: Duration::from_secs(30),
+            login_timeout: Duration::from_secs(30),
             held_bytes_max: 256 << 20,
         }
     }

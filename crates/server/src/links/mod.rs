@@ -368,7 +368,7 @@ impl Link {
         if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) {
             mailbox.add_load();
             let order = Box::new(LinkOrder { link: Arc::clone(self), _lives: lives });
-            let new = NewConnection { transport, purpose: Purpose::Link(order) };
+            let new = NewConnection { transport, place: None, purpose: Purpose::Link(order) };
             mailbox.post(|mail| mail.connections.push(new));
         }
         closed

@@ -170,26 +170,72 @@ fn a_client_that_stopped_sending_still_gets_its_answers() {
     workers.stop(Duration::from_secs(1));
 }
 
+fn log_in(client: &mut Client) -> Status {
+    let message = Plain::encode("Administrator", b"password");
+    client.ask(&Request { key: b"PLAIN", value: &message, ..Request::new(Opcode::SaslAuth) }).status
+}
+
 #[test]
-fn a_crowd_beyond_the_limit_is_turned_away_and_room_is_made_by_leaving() {
+fn a_crowd_without_logins_leaves_places_for_others_and_room_is_made_by_leaving() {
     let node = Node::new();
-    let options = WorkerOptions { workers: 2, connections_max: 50, ..options() };
+    let options = WorkerOptions { workers: 2, connections_max: 40, ..options() };
     let (workers, address) = node.serve(ListenerKind::Kv, &options);
-    let mut inside: Vec<Client> = (0..50).map(|_| Client::connect(address)).collect();
-    for client in &mut inside {
-        assert_eq!(client.ask(&Request::new(Opcode::Noop)).status, Status::Success);
+    let greet =
+        |client: &mut Client| assert_eq!(client.ask(&Request::new(Opcode::Noop)).status, Status::Success);
+    let mut inside = Vec::new();
+    for _ in 0..30 {
+        let mut client = Client::connect(address);
+        greet(&mut client);
+        inside.push(client);
     }
-    for _ in 0..20 {
-        assert!(Client::connect(address).is_closed());
-    }
-    assert_eq!(workers.connections_rejected(), 20);
-    inside.truncate(40);
+    // Three quarters of the places are all that people without a login have.
+    let mut one_more = Client::connect(address);
+    greet(&mut one_more);
+    assert!(one_more.is_closed());
+    let mut administrator = Client::connect(address);
+    assert_eq!(log_in(&mut administrator), Status::Success);
+    inside.truncate(20);
     eventually("there is room", || {
-        let mut client = TcpStream::connect(address).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let sent = client.write_all(&encode(&Request::new(Opcode::Noop)));
-        sent.is_ok() && client.read_exact(&mut [0; 24]).is_ok()
+        let mut client = Client::connect(address);
+        greet(&mut client);
+        client.socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        !client.is_closed()
     });
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn silent_connections_never_keep_a_login_out() {
+    let node = Node::new();
+    let options = WorkerOptions { workers: 2, connections_max: 40, ..options() };
+    let (workers, address) = node.serve(ListenerKind::Kv, &options);
+    let mut member = Client::connect(address);
+    assert_eq!(log_in(&mut member), Status::Success);
+    let mut silent: Vec<Client> = (0..300).map(|_| Client::connect(address)).collect();
+    let mut late = Client::connect(address);
+    assert_eq!(log_in(&mut late), Status::Success);
+    for client in silent.iter_mut().take(250) {
+        assert!(client.is_closed(), "the oldest went for the others");
+    }
+    assert_eq!(member.ask(&Request::new(Opcode::Noop)).status, Status::Success);
+    let open = || node.shared.totals.connections.load(std::sync::atomic::Ordering::Relaxed);
+    eventually("an address has a quarter of the places for strangers", || open() <= 2 + 10);
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_login_that_does_not_come_is_not_waited_for() {
+    let mut node = Node::new();
+    node.apply(&Command::DeleteBucket { name: "default".into() });
+    let options = WorkerOptions { login_timeout: Duration::from_millis(100), ..options() };
+    let (workers, address) = node.serve(ListenerKind::Kv, &options);
+    let mut user = Client::connect(address);
+    assert_eq!(log_in(&mut user), Status::Success);
+    let mut talker = Client::connect(address);
+    assert_eq!(talker.ask(&Request::new(Opcode::Noop)).status, Status::Success);
+    assert!(Client::connect(address).is_closed());
+    assert!(talker.is_closed(), "what needs no login gives no place for good");
+    assert_eq!(user.ask(&Request::new(Opcode::Noop)).status, Status::Success);
     workers.stop(Duration::from_secs(1));
 }
 

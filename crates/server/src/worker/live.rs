@@ -9,6 +9,7 @@ use crate::{
     context::Context,
     output::{Output, Pending},
     phases::Owed,
+    places::Place,
     transport::{ReadOutcome, Transport},
     worker::{READ_BYTES, slab::ConnectionId},
 };
@@ -22,6 +23,12 @@ pub(crate) struct Live {
     pub(crate) id: ConnectionId,
     pub(crate) transport: Transport,
     pub(crate) connection: Connection,
+    /// Its place, where a listener has accepted it.
+    pub(crate) place: Option<Place>,
+    /// When a stranger's connection ends (monotonic milliseconds), where its port asks for a login.
+    pub(crate) login_by: Option<u64>,
+    /// A request has come.
+    has_spoken: bool,
     /// Bytes read and not consumed: `input[..filled]`; the rest is room of a frame being read.
     input: Vec<u8>,
     filled: usize,
@@ -88,13 +95,21 @@ pub(crate) enum Verdict {
 }
 
 impl Live {
-    pub(crate) fn new(id: ConnectionId, transport: Transport, connection: Connection) -> Self {
+    pub(crate) fn new(
+        id: ConnectionId,
+        transport: Transport,
+        connection: Connection,
+        place: Option<Place>,
+    ) -> Self {
         // What came with a TLS handshake is decrypted already, and no event will tell of it.
         let unread = transport.is_tls();
         Self {
             id,
             transport,
             connection,
+            place,
+            login_by: None,
+            has_spoken: false,
             input: Vec::new(),
             filled: 0,
             need: 0,
@@ -110,6 +125,11 @@ impl Live {
             progress_at: 0,
             held: Held::default(),
         }
+    }
+
+    /// Whether it is a stranger's, and no longer: it has logged in or, where that is not asked for, sent a request.
+    pub(crate) fn is_newly_known(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_strangers) && self.has_spoken && self.connection.is_known()
     }
 
     /// Whether answers wait for the socket.
@@ -328,6 +348,7 @@ impl Live {
 
     fn consume(&mut self, bytes: &[u8], output: &mut Output, context: &mut Context) -> After {
         let (consumed, after) = self.connection.consume(bytes, output, context);
+        self.has_spoken |= consumed > 0;
         self.keep(bytes.get(consumed..).unwrap_or_default());
         self.need = match after {
             After::Need(need) => need,
