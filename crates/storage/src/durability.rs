@@ -10,6 +10,7 @@ use std::sync::{Arc, atomic::Ordering};
 use base::VbId;
 
 use crate::{
+    api::VbState,
     counters::count,
     error::StoreError,
     format::manifest::{self, Manifest, SegmentEntry},
@@ -91,6 +92,16 @@ impl Core {
     /// Syncs everything, then replaces the manifest by one that lacks the segments in `without`, which leave the set. A
     /// full disk is met with the reserve.
     pub(crate) fn write_manifest(&self, without: &[u32]) -> Result<(), StoreError> {
+        self.replace_manifest(without, &[])
+    }
+
+    /// As [`Core::write_manifest`]; in the manifest a new incarnation of the vBuckets in `resets` begins, with those states.
+    /// Nobody learns of it before the manifest is written. When that fails for want of space nothing has changed.
+    pub(crate) fn replace_manifest(
+        &self,
+        without: &[u32],
+        resets: &[(VbId, VbState)],
+    ) -> Result<(), StoreError> {
         let _turn = self.manifest_lock.lock();
         let guard = self.sync_lock.lock();
         self.counters.check()?;
@@ -98,7 +109,8 @@ impl Core {
         self.sync_files(&snapshot)?;
         // Nobody's commit waits for a manifest.
         drop(guard);
-        let Some(manifest) = snapshot.manifest else { return Ok(()) };
+        let Some(mut manifest) = snapshot.manifest else { return Ok(()) };
+        manifest.reset(resets);
         let bytes = manifest::encode(&manifest);
         // Order matters: once the manifest has its name nothing may fail for want of space. The copy may say less than the
         // manifest, but nothing that is no longer so: it is brought up to date before files go that it lists.
@@ -110,9 +122,12 @@ impl Core {
         }
         self.name_manifest()?;
         self.name(MANIFEST_COPY_TEMPORARY, MANIFEST_COPY)?;
+        // Both before another manifest can say otherwise.
         if !without.is_empty() {
-            // Before another manifest can list them: their files are going to be removed.
             self.remove_segments(without);
+        }
+        if !resets.is_empty() {
+            self.begin_incarnations(resets);
         }
         Ok(())
     }

@@ -6,8 +6,10 @@
 //! number of the segment beside each entry. A question reads one block; in memory there are four bytes per block.
 //! Only segments that are younger than the file answer for themselves, until they have become a quarter of it.
 //!
-//! Everything in the file is derived: it names the segments it covers by number and salt, an entry whose segment is gone
-//! means nothing, and a file that is damaged, missing or cannot be written is done without.
+//! Everything in the file is derived, and a file that is damaged, missing or cannot be written is done without. It names
+//! each segment that it covers by number, salt and data end; an entry of any other segment means nothing. A
+//! crash may cut a segment that was sealed and not synced, and the segment keeps its number and salt: so only segments that
+//! are synced are covered, and a segment whose data ends elsewhere than it did is not.
 
 mod file;
 mod merge;
@@ -84,8 +86,8 @@ pub(crate) fn uncovered<'s, 'i>(
 ) -> impl Iterator<Item = &'s Arc<Segment>> + use<'s, 'i> {
     let mut covered = index.map_or(&[][..], KeyIndex::covered).iter().peekable();
     set.values().filter(move |segment| {
-        while covered.next_if(|entry| entry.0 < segment.id).is_some() {}
-        covered.peek() != Some(&&(segment.id, segment.salt))
+        while covered.next_if(|entry| entry.segment < segment.id).is_some() {}
+        covered.peek().is_none_or(|entry| !entry.is(segment))
     })
 }
 
@@ -117,8 +119,10 @@ pub(crate) fn maintain(core: &Core, effort: &mut Effort<'_>) {
         return;
     }
     let (set, index) = (core.segments(), core.keys.current());
-    let young: Vec<u64> =
-        uncovered(&set, index.as_deref()).filter_map(|segment| segment.footer_entries()).collect();
+    let young: Vec<u64> = uncovered(&set, index.as_deref())
+        .filter(|segment| core.is_synced(segment))
+        .filter_map(|segment| segment.footer_entries())
+        .collect();
     let known = index.as_ref().map_or(0, |index| index.entries());
     if young.len() < core.options.index_segments_min || young.iter().sum::<u64>() * UNCOVERED_SHARE < known {
         return;
@@ -139,7 +143,9 @@ pub(crate) fn maintain(core: &Core, effort: &mut Effort<'_>) {
             tracing::warn!(file = name, error = %cause, "no key index could be made; look-ups go on without");
             core.remove_file(&name);
             core.keys.failed_at.store(generation, Ordering::Relaxed);
-            if let Some(index) = index.filter(|_| matches!(cause, StoreError::Corrupt { .. })) {
+            // It may as well be a segment's footer that is damaged.
+            let is_of = |index: &Arc<KeyIndex>| matches!(&cause, StoreError::Corrupt { file, .. } if file == index.name());
+            if let Some(index) = index.filter(is_of) {
                 core.keys.discard(core, &index, &cause);
             }
         }

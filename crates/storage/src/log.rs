@@ -207,6 +207,12 @@ impl Core {
         segment.is_sealed() && (segment.origin == Origin::Compacted || end <= self.published.load())
     }
 
+    /// Whether a segment is final and on the disk for good: a crash takes nothing of it.
+    pub(crate) fn is_synced(&self, segment: &Segment) -> bool {
+        let end = Position { segment: segment.id, offset: segment.data_end() };
+        segment.is_sealed() && (segment.origin == Origin::Compacted || end <= self.synced.load())
+    }
+
     pub(crate) fn insert_segment(&self, segment: Arc<Segment>) {
         let mut set = self.set.write();
         Arc::make_mut(&mut *set).insert(segment.id, segment);
@@ -337,35 +343,30 @@ impl Core {
     fn reset(&self, vbs: &[(VbId, VbState)]) -> Result<(), StoreError> {
         self.counters.check()?;
         check_states(vbs)?;
-        // Order matters: until the manifest is written the reset may be taken back, and a compaction in between would
-        // have judged everything dead. Nobody holds this lock while waiting for a commit, so it is safe to wait for.
+        // A compaction in between would copy what is dead by then, and say of tombstones that they were purged. Nobody holds this
+        // lock while waiting for a commit, so it is safe to wait for.
         self.compaction_awaited.fetch_add(1, Ordering::Relaxed);
         let _no_compaction = self.compact_lock.lock();
         self.compaction_awaited.fetch_sub(1, Ordering::Relaxed);
-        let mut writer = self.writer.lock();
-        let states: BTreeMap<_, _> = writer.states().map(|(vb, state)| (vb, state.clone())).collect();
-        let before: Vec<_> = vbs.iter().map(|(vb, _)| (*vb, self.incarnation(*vb))).collect();
-        for ((vb, state), &(_, incarnation)) in vbs.iter().zip(&before) {
-            writer.set_state(*vb, state, true);
-            self.set_incarnation(*vb, incarnation + 1);
-        }
-        drop(writer);
-        let written = self.write_manifest(&[]);
-        if matches!(written, Err(StoreError::NoSpace)) {
-            // Nothing was recorded: what was there still is.
-            let mut writer = self.writer.lock();
-            for &(vb, incarnation) in &before {
-                self.set_incarnation(vb, incarnation);
-                let state = states.get(&vb).cloned().unwrap_or_default();
-                writer.set_state(vb, &state, true);
-                // What failed was the manifest: the files have been synced.
-                self.synced_highs.advance(&[(vb, High::of(incarnation, &state))]);
-            }
-            return written;
-        }
+        // Order matters: memory learns of it when it is on disk. Whoever reads meanwhile, to load the bucket for instance, would
+        // pass over documents that are still there if there is no space for the manifest.
+        self.replace_manifest(&[], vbs)?;
         self.bury_stale();
         self.resets.store(true, Ordering::Relaxed);
-        written
+        Ok(())
+    }
+
+    /// The manifest says that these vBuckets are empty, with these states: now memory does.
+    pub(crate) fn begin_incarnations(&self, vbs: &[(VbId, VbState)]) {
+        // A sync that began before tells of the incarnation before, and is over now.
+        let _no_sync = self.sync_lock.lock();
+        let mut writer = self.writer.lock();
+        for (vb, state) in vbs {
+            let incarnation = self.incarnation(*vb) + 1;
+            writer.set_state(*vb, state, true);
+            self.synced_highs.advance(&[(*vb, High::of(incarnation, state))]);
+            self.set_incarnation(*vb, incarnation);
+        }
     }
 
     fn set_incarnation(&self, vb: VbId, incarnation: u32) {

@@ -1,7 +1,8 @@
 //! One segment file: its records by place, its index, and how much of it is still alive.
 //!
 //! Bytes below `data_end` never change and belong to committed batches; only the log's writer moves `data_end`.
-//! Whoever holds an `Arc` to a segment can read it, also after compaction has removed its name.
+//! Whoever holds an `Arc` to a segment can read it, also after compaction has removed its name. Nobody reads the disk under the
+//! lock of a segment's index: commits take it.
 
 use std::sync::{
     Arc,
@@ -9,7 +10,7 @@ use std::sync::{
 };
 
 use base::VbId;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     api::{Locator, OwnedRecord},
@@ -36,6 +37,8 @@ pub(crate) struct Segment {
     pub(crate) file: Box<dyn FsFile>,
     counters: Arc<Counters>,
     index: RwLock<Index>,
+    /// Held by the one who makes the index anew.
+    rebuilding: Mutex<()>,
     data_end: AtomicU64,
     /// Length of the file, preallocation and footer included.
     pub(crate) file_bytes: AtomicU64,
@@ -52,7 +55,8 @@ pub(crate) struct Segment {
 
 enum Index {
     Memory(MemoryIndex),
-    Sealed(SealedIndex),
+    /// Shared, so that it can be asked, which reads the disk, without the lock.
+    Sealed(Arc<SealedIndex>),
 }
 
 impl Segment {
@@ -72,6 +76,7 @@ impl Segment {
             file,
             counters,
             index: RwLock::new(Index::Memory(MemoryIndex::default())),
+            rebuilding: Mutex::default(),
             data_end: AtomicU64::new(DATA_START),
             file_bytes: AtomicU64::new(0),
             units: AtomicU64::new(0),
@@ -101,7 +106,7 @@ impl Segment {
 
     /// The index goes over to the footer that was just written.
     pub(crate) fn set_sealed(&self, trailer: Trailer) {
-        *self.index.write() = Index::Sealed(SealedIndex::new(trailer));
+        *self.index.write() = Index::Sealed(Arc::new(SealedIndex::new(trailer)));
         self.data_end.store(trailer.data_end, Ordering::Release);
         self.file_bytes.store(trailer.file_end(), Ordering::Relaxed);
         self.sealed.store(true, Ordering::Release);
@@ -267,22 +272,24 @@ impl Segment {
 
     /// The fences of its footer, if it has one.
     pub(crate) fn footer_fences(&self) -> Result<Option<Fences>, StoreError> {
+        let Some(index) = self.sealed_index() else { return Ok(None) };
+        index.fences(&*self.file).map(Some).map_err(|error| self.footer_error(error))
+    }
+
+    fn sealed_index(&self) -> Option<Arc<SealedIndex>> {
         match &*self.index.read() {
-            Index::Sealed(index) => {
-                index.fences(&*self.file).map(Some).map_err(|error| self.footer_error(error))
-            }
-            Index::Memory(_) => Ok(None),
+            Index::Sealed(index) => Some(index.clone()),
+            Index::Memory(_) => None,
         }
     }
 
     /// The entries under one fence, with its checksum.
     pub(crate) fn footer_block(&self, number: usize, crc: u32) -> Result<Vec<Entry>, StoreError> {
-        match &*self.index.read() {
-            Index::Sealed(index) => {
-                index.block(&*self.file, number, crc).map_err(|error| self.footer_error(error))
-            }
-            Index::Memory(_) => Err(self.footer_error(FooterError::Damaged)),
-        }
+        let block = match self.sealed_index() {
+            Some(index) => index.block(&*self.file, number, crc),
+            None => Err(FooterError::Damaged),
+        };
+        block.map_err(|error| self.footer_error(error))
     }
 
     fn footer_error(&self, error: FooterError) -> StoreError {
@@ -315,7 +322,7 @@ impl Segment {
     /// Somebody else answers for it: gives that memory back.
     pub(crate) fn forget_lookup(&self) {
         if let Index::Sealed(index) = &mut *self.index.write() {
-            index.forget_lookup();
+            *index = Arc::new(SealedIndex::new(index.trailer));
         }
     }
 
@@ -340,40 +347,35 @@ impl Segment {
         memory: impl Fn(&MemoryIndex) -> R,
         sealed: impl Fn(&SealedIndex, &dyn FsFile) -> Result<R, FooterError>,
     ) -> Result<R, StoreError> {
-        let answer = match &*self.index.read() {
-            Index::Memory(index) => Ok(memory(index)),
-            Index::Sealed(index) => sealed(index, &*self.file),
-        };
-        match answer {
-            Ok(answer) => Ok(answer),
-            Err(FooterError::Io(source)) => Err(self.io("read footer of", source)),
-            Err(FooterError::Damaged) => {
-                let rebuilt = self.rebuild()?;
-                Ok(memory(&rebuilt))
+        loop {
+            let index = match &*self.index.read() {
+                Index::Memory(index) => return Ok(memory(index)),
+                Index::Sealed(index) => index.clone(),
+            };
+            match sealed(&index, &*self.file) {
+                Ok(answer) => return Ok(answer),
+                Err(FooterError::Io(source)) => return Err(self.io("read footer of", source)),
+                Err(FooterError::Damaged) => self.rebuild()?,
             }
         }
     }
 
-    /// Makes the index anew from the data, since the footer is damaged.
-    pub(crate) fn rebuild(&self) -> Result<parking_lot::MappedRwLockReadGuard<'_, MemoryIndex>, StoreError> {
-        let data_end = self.data_end();
-        let mut index = self.index.write();
-        if matches!(&*index, Index::Sealed(_)) {
-            // The error is not returned: it is noted, and everything is still readable.
-            let _ = self.corrupt(data_end, "footer damaged, index rebuilt from the data");
-            let mut staged = Staged::default();
-            let mut frames = Frames::new(self, DATA_START, data_end, true);
-            self.collect(&mut frames, &mut staged)?;
-            let mut rebuilt = MemoryIndex::default();
-            rebuilt.add(&staged);
-            *index = Index::Memory(rebuilt);
+    /// Makes the index anew from the data, since the footer is damaged. Afterwards it is in memory.
+    fn rebuild(&self) -> Result<(), StoreError> {
+        let _turn = self.rebuilding.lock();
+        if !self.has_footer() {
+            // Somebody else has meanwhile.
+            return Ok(());
         }
-        let index = parking_lot::RwLockWriteGuard::downgrade(index);
-        parking_lot::RwLockReadGuard::try_map(index, |index| match index {
-            Index::Memory(memory) => Some(memory),
-            Index::Sealed(_) => None,
-        })
-        .map_err(|_| self.corrupt(data_end, "footer damaged"))
+        let data_end = self.data_end();
+        // The error is not returned: it is noted, and everything is still readable.
+        let _ = self.corrupt(data_end, "footer damaged, index rebuilt from the data");
+        let mut staged = Staged::default();
+        self.collect(&mut Frames::new(self, DATA_START, data_end, true), &mut staged)?;
+        let mut rebuilt = MemoryIndex::default();
+        rebuilt.add(&staged);
+        *self.index.write() = Index::Memory(rebuilt);
+        Ok(())
     }
 
     /// For a segment whose footer is missing, by intention or not: reads the data to index it.

@@ -32,6 +32,7 @@ pub(crate) struct Manifest {
     pub(crate) synced: Position,
     pub(crate) next_batch: u64,
     pub(crate) segments: Vec<SegmentEntry>,
+    /// Ascending by vBucket.
     pub(crate) vbs: Vec<VbEntry>,
 }
 
@@ -54,6 +55,25 @@ pub(crate) struct VbEntry {
     pub(crate) vb: VbId,
     pub(crate) incarnation: u32,
     pub(crate) state: VbState,
+}
+
+impl Manifest {
+    /// A new incarnation of each of these vBuckets begins, with that state.
+    pub(crate) fn reset(&mut self, vbs: &[(VbId, VbState)]) {
+        for (vb, state) in vbs {
+            match self.vbs.binary_search_by_key(vb, |entry| entry.vb) {
+                Ok(index) => {
+                    if let Some(entry) = self.vbs.get_mut(index) {
+                        entry.incarnation += 1;
+                        entry.state = state.clone();
+                    }
+                }
+                Err(index) => {
+                    self.vbs.insert(index, VbEntry { vb: *vb, incarnation: 1, state: state.clone() });
+                }
+            }
+        }
+    }
 }
 
 /// Why bytes are not a manifest.

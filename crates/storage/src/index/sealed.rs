@@ -119,11 +119,6 @@ impl SealedIndex {
         self.lookup.get().map_or(0, |lookup| (lookup.fences.capacity() * 8 + lookup.filter.capacity()) as u64)
     }
 
-    /// Gives that memory back: somebody else answers.
-    pub(crate) fn forget_lookup(&mut self) {
-        self.lookup = OnceLock::new();
-    }
-
     /// The entries of one block.
     pub(crate) fn block(
         &self,

@@ -3,7 +3,7 @@
 //! ```text
 //! blocks     4 KiB each: up to 203 entries of 20 bytes (see `index::entry`; then the segment's number u32), sorted;
 //!            at 4060 their number u32, at 4064 CRC-32C u32 of everything before
-//! covered    8 bytes each: segment u32, salt u32; ascending
+//! covered    12 bytes each: segment u32, salt u32, data end in units u32; ascending
 //! fences     4 bytes per block: the first fingerprint in it
 //! file end - 64: trailer
 //!  0 magic "SETTKEYS"   8 version u32   12 shard u32   16 blocks u32   20 covered u32   24 entries u64
@@ -12,7 +12,7 @@
 
 use crate::{
     error::StoreError,
-    format::{u32_at, u64_at},
+    format::{UNIT, u32_at, u64_at},
     fs::FsFile,
     index::Entry,
     log::{Core, io_error},
@@ -27,7 +27,10 @@ const COUNT_AT: usize = 4060;
 const CRC_AT: usize = 4064;
 const TRAILER: usize = 64;
 const MAGIC: &[u8; 8] = b"SETTKEYS";
-const VERSION: u32 = 1;
+/// 1 covered segments that were not synced, and did not say where their data ended.
+const VERSION: u32 = 2;
+/// Bytes of one covered segment.
+const COVERED: usize = 12;
 
 /// The name of the index with a number.
 pub(super) fn name(number: u64) -> String {
@@ -42,11 +45,31 @@ pub(super) fn parse_name(name: &str) -> Option<u64> {
 /// An entry and the segment that it lies in; they sort as entries do.
 pub(super) type Located = (Entry, u32);
 
+/// A segment that an index speaks for, as it was when the index was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Covered {
+    pub(crate) segment: u32,
+    salt: u32,
+    /// Where its data ended, in units.
+    end: u32,
+}
+
+impl Covered {
+    pub(super) fn of(segment: &Segment) -> Self {
+        Self { segment: segment.id, salt: segment.salt, end: (segment.data_end() / UNIT) as u32 }
+    }
+
+    /// Whether it speaks for that segment, as that is now.
+    pub(crate) fn is(&self, segment: &Segment) -> bool {
+        *self == Self::of(segment)
+    }
+}
+
 /// See the module.
 pub(crate) struct KeyIndex {
     name: String,
     file: Box<dyn FsFile>,
-    covered: Vec<(u32, u32)>,
+    covered: Vec<Covered>,
     fences: Vec<u32>,
     entries: u64,
 }
@@ -55,7 +78,7 @@ impl KeyIndex {
     pub(super) fn new(
         name: &str,
         file: Box<dyn FsFile>,
-        covered: Vec<(u32, u32)>,
+        covered: Vec<Covered>,
         fences: Vec<u32>,
         entries: u64,
     ) -> Self {
@@ -77,7 +100,7 @@ impl KeyIndex {
             return None;
         }
         let (blocks, covered) = (u32_at(&trailer, 16) as usize, u32_at(&trailer, 20) as usize);
-        let tail_bytes = covered * 8 + blocks * 4;
+        let tail_bytes = covered * COVERED + blocks * 4;
         if (blocks * BLOCK + tail_bytes + TRAILER) as u64 != length {
             return None;
         }
@@ -86,8 +109,13 @@ impl KeyIndex {
         if count != tail_bytes || crc32c::crc32c(&tail) != u32_at(&trailer, 32) {
             return None;
         }
-        let (pairs, fences) = tail.split_at(covered * 8);
-        let covered = pairs.chunks_exact(8).map(|pair| (u32_at(pair, 0), u32_at(pair, 4))).collect();
+        let (covered, fences) = tail.split_at(covered * COVERED);
+        let decode = |bytes: &[u8]| Covered {
+            segment: u32_at(bytes, 0),
+            salt: u32_at(bytes, 4),
+            end: u32_at(bytes, 8),
+        };
+        let covered = covered.chunks_exact(COVERED).map(decode).collect();
         let fences = fences.chunks_exact(4).map(|fence| u32_at(fence, 0)).collect();
         Some(Self::new(name, file, covered, fences, u64_at(&trailer, 24)))
     }
@@ -101,20 +129,20 @@ impl KeyIndex {
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.covered.capacity() * 8 + self.fences.capacity() * 4) as u64
+        (self.covered.capacity() * size_of::<Covered>() + self.fences.capacity() * size_of::<u32>()) as u64
     }
 
     pub(crate) fn file_bytes(&self) -> u64 {
-        (self.fences.len() * (BLOCK + 4) + self.covered.len() * 8 + TRAILER) as u64
+        (self.fences.len() * (BLOCK + 4) + self.covered.len() * COVERED + TRAILER) as u64
     }
 
-    /// Segments it speaks for, with their salts, ascending.
-    pub(crate) fn covered(&self) -> &[(u32, u32)] {
+    /// Segments it speaks for, ascending.
+    pub(crate) fn covered(&self) -> &[Covered] {
         &self.covered
     }
 
     pub(crate) fn covers(&self, segment: &Segment) -> bool {
-        self.covered.binary_search(&(segment.id, segment.salt)).is_ok()
+        self.covered.binary_search(&Covered::of(segment)).is_ok()
     }
 
     pub(super) fn blocks(&self) -> usize {
@@ -199,11 +227,10 @@ pub(super) fn encode_block(out: &mut Vec<u8>, entries: &[Located]) {
 }
 
 /// Everything behind the blocks.
-pub(super) fn encode_end(shard: u32, covered: &[(u32, u32)], fences: &[u32], entries: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(covered.len() * 8 + fences.len() * 4 + TRAILER);
-    for (segment, salt) in covered {
-        out.extend_from_slice(&segment.to_le_bytes());
-        out.extend_from_slice(&salt.to_le_bytes());
+pub(super) fn encode_end(shard: u32, covered: &[Covered], fences: &[u32], entries: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(covered.len() * COVERED + fences.len() * 4 + TRAILER);
+    for Covered { segment, salt, end } in covered {
+        [segment, salt, end].into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
     }
     fences.iter().for_each(|fence| out.extend_from_slice(&fence.to_le_bytes()));
     let tail_crc = crc32c::crc32c(&out);

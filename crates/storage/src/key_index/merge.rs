@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
-use super::file::{BLOCK, BLOCK_ENTRIES, KeyIndex, Located, encode_block, encode_end};
+use super::file::{BLOCK, BLOCK_ENTRIES, Covered, KeyIndex, Located, encode_block, encode_end};
 use crate::{
     compact::Effort,
     error::StoreError,
@@ -48,7 +48,7 @@ impl Source<'_> {
     }
 }
 
-/// Writes an index over all sealed segments of the set to a file of that name, synced.
+/// Writes an index over all sealed and synced segments of the set to a file of that name, synced.
 pub(super) fn merge(
     core: &Core,
     set: &SegmentSet,
@@ -57,15 +57,21 @@ pub(super) fn merge(
     effort: &mut Effort<'_>,
 ) -> Result<KeyIndex, StoreError> {
     let mut sources = Vec::new();
+    // Of which segments the index before still tells, ascending.
+    let mut kept = Vec::new();
     let mut covered = Vec::new();
     for segment in set.values() {
         if before.is_some_and(|index| index.covers(segment)) {
-            covered.push((segment.id, segment.salt));
-        } else if let Some(fences) = segment.footer_fences()? {
-            covered.push((segment.id, segment.salt));
+            covered.push(Covered::of(segment));
+            kept.push(segment.id);
+        } else if core.is_synced(segment)
+            && let Some(fences) = segment.footer_fences()?
+        {
+            covered.push(Covered::of(segment));
             sources.push(Source::Footer { segment, fences, next_block: 0 });
         }
     }
+    let footers = sources.len();
     if let Some(index) = before {
         sources.push(Source::Index { index, next_block: 0 });
     }
@@ -80,12 +86,11 @@ pub(super) fn merge(
         fences: Vec::new(),
         entries: 0,
     };
-    let is_covered = |id: u32| covered.binary_search_by_key(&id, |pair| pair.0).is_ok();
     let mut heads = Heads::new(sources)?;
-    while let Some(entry) = heads.next()? {
+    while let Some((entry, source)) = heads.next()? {
         effort.spend(ENTRY_BYTES, || output.memory_bytes())?;
-        // Of segments that are gone nothing is left to find.
-        if is_covered(entry.1) {
+        // Of a segment that is gone nothing is left to find, and another one may have got its number.
+        if source < footers || kept.binary_search(&entry.1).is_ok() {
             output.push(entry)?;
         }
     }
@@ -108,10 +113,11 @@ impl<'a> Heads<'a> {
         Ok(heads)
     }
 
-    fn next(&mut self) -> Result<Option<Located>, StoreError> {
+    /// The next entry, with the number of its source.
+    fn next(&mut self) -> Result<Option<(Located, usize)>, StoreError> {
         let Some(Reverse((entry, number))) = self.heap.pop() else { return Ok(None) };
         self.advance(number)?;
-        Ok(Some(entry))
+        Ok(Some((entry, number)))
     }
 
     fn advance(&mut self, number: usize) -> Result<(), StoreError> {
@@ -166,7 +172,7 @@ impl Output<'_> {
         self.file.sync_data().map_err(|source| io_error("sync", self.name, source))
     }
 
-    fn finish(mut self, core: &Core, mut covered: Vec<(u32, u32)>) -> Result<KeyIndex, StoreError> {
+    fn finish(mut self, core: &Core, mut covered: Vec<Covered>) -> Result<KeyIndex, StoreError> {
         self.end_block()?;
         self.fences.shrink_to_fit();
         covered.shrink_to_fit();

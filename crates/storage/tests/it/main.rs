@@ -9,6 +9,7 @@ mod faults;
 mod fixtures;
 mod fuzz;
 mod given_up;
+mod hooked;
 mod key_index;
 mod model;
 mod prepares;

@@ -10,10 +10,13 @@ use std::{
     time::Duration,
 };
 
-use base::VbId;
-use settee_storage::{CompactBudget, DiskClock, KvStore, StoreError};
+use base::{Seqno, VbId};
+use settee_storage::{BackfillOptions, CompactBudget, DiskClock, KvStore, Locator, Record, StoreError};
 
-use crate::support::{Amnesia, Place, Version, commit, document, same, state};
+use crate::{
+    hooked::Asked,
+    support::{Amnesia, Place, Version, commit, document, drain, lookup, options, same, state},
+};
 
 /// A disk's clock that lets others run while the thread that resets waits for the disk, and then holds them at the disk until
 /// the reset is over.
@@ -93,4 +96,54 @@ fn a_reset_that_is_taken_back_was_never_seen_by_compaction() {
         assert_holds_all(&store);
     }
     assert_holds_all(&place.open());
+}
+
+/// The reset of a vBucket finds no space for its manifest. Whoever read the vBucket meanwhile, to load it into memory say, has
+/// found everything that is still there.
+#[test]
+fn a_reset_that_finds_no_space_was_never_seen_by_a_reader() {
+    let (place, disk) = Place::hooked(3);
+    let store = Arc::new(place.open_with(options()).unwrap());
+    let all: Vec<Version> = (1..=200).map(|n| document(1, &format!("k{n}"), n, vec![n as u8; 900])).collect();
+    let mut places = Vec::new();
+    all.chunks(10).for_each(|chunk| places.extend(commit(&*store, chunk).unwrap()));
+    store.sync().unwrap();
+    let readings = Arc::new(AtomicU64::new(0));
+    let read_all = {
+        let (store, all, places) = (store.clone(), all.clone(), places.clone());
+        move || {
+            let mut scanned = 0;
+            let visit = &mut |_: VbId, _: &Record<'_>, _: Locator| {
+                scanned += 1;
+                true
+            };
+            store.scan(Some(VbId(1)), Seqno(0), true, visit).unwrap();
+            assert_eq!(scanned, all.len());
+            for (version, &at) in all.iter().zip(&places) {
+                let hash = base::hash::key_hash(&version.key);
+                assert!(same(&store.lookup(version.vb, hash, &version.key).unwrap().unwrap(), version));
+                assert!(same(&store.get_at(at).unwrap(), version));
+            }
+            let backfill = store.backfill(VbId(1), Seqno(0), BackfillOptions::default()).unwrap();
+            assert_eq!(drain(backfill, 1, 1 << 20).unwrap().len(), all.len());
+        }
+    };
+    disk.set({
+        let (read_all, readings) = (read_all.clone(), readings.clone());
+        move |asked, name| {
+            if asked != Asked::Create || !name.starts_with("manifest") {
+                return Ok(());
+            }
+            read_all();
+            readings.fetch_add(1, Ordering::Relaxed);
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+    });
+    assert!(matches!(store.reset_vbs(&[(VbId(1), state(0))]), Err(StoreError::NoSpace)));
+    assert!(readings.load(Ordering::Relaxed) > 0);
+    disk.set(|_, _| Ok(()));
+    read_all();
+    store.reset_vbs(&[(VbId(1), state(0))]).unwrap();
+    assert!(lookup(&*store, 1, "k1").unwrap().is_none());
+    assert!(matches!(store.get_at(places[0]), Err(StoreError::Stale)));
 }

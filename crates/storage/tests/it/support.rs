@@ -15,6 +15,8 @@ use settee_storage::{
     VbState, Verdict, open,
 };
 
+use crate::hooked::HookedFs;
+
 /// One version to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
@@ -174,6 +176,13 @@ impl Place {
         let place = Self::fault(seed);
         let fs = Arc::new(ThrottledFs::new(place.fs.clone(), budget.clone()));
         (Self { fs, ..place }, budget)
+    }
+
+    /// A disk that calls the test; see there.
+    pub(crate) fn hooked(seed: u64) -> (Self, HookedFs) {
+        let place = Self::fault(seed);
+        let hooked = HookedFs::new(place.fs.clone());
+        (Self { fs: Arc::new(hooked.clone()), ..place }, hooked)
     }
 
     /// Every kind.

@@ -3,10 +3,12 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::channel,
     },
     thread,
+    time::Duration,
 };
 
 use base::{Seqno, VbId};
@@ -15,7 +17,10 @@ use settee_storage::{
     BackfillOptions, CompactBudget, KvStore, Liveness, Locator, Record, StoreError, Verdict,
 };
 
-use crate::support::{Place, Version, commit, document, drain, lookup, same};
+use crate::{
+    hooked::Asked,
+    support::{Place, Version, commit, document, drain, lookup, options, same, state},
+};
 
 const KEYS: u64 = 300;
 const ROUNDS: u64 = 1500;
@@ -155,4 +160,47 @@ fn readers_writer_and_compactor_do_not_disturb_each_other() {
         let found = lookup(&store, version.vb.get(), str::from_utf8(&version.key[1..]).unwrap());
         assert!(same(&found.unwrap().unwrap(), version));
     }
+}
+
+/// A footer is damaged, so the whole segment is read to index it. Nobody who commits or syncs waits for that.
+#[test]
+fn commits_do_not_wait_while_an_index_is_made_anew() {
+    let (place, disk) = Place::hooked(8);
+    let store = Arc::new(place.open_with(options()).unwrap());
+    for number in 1..=60 {
+        commit(&*store, &[document(1, &format!("k{number}"), number, vec![7; 2_000])]).unwrap();
+    }
+    store.close().unwrap();
+    let name = "00000003.seg";
+    let file = place.fs.open(&place.dir.join(name)).unwrap();
+    let summaries_end = file.length().unwrap() - 96;
+    file.write_at(&[0xff; 8], summaries_end - 8).unwrap();
+    let (is_tried, is_over) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    disk.set({
+        let (store, is_over) = (store.clone(), is_over.clone());
+        move |asked, of| {
+            // The first read of its data, which lies before all footers.
+            let is_data = of == name && matches!(asked, Asked::Read(offset, _) if offset < 32_000);
+            if is_data && !is_tried.swap(true, Relaxed) {
+                let ((done, committed), store) = (channel(), store.clone());
+                thread::spawn(move || {
+                    commit(&*store, &[document(2, "other", 1, "v")]).unwrap();
+                    store.put_states(&[(VbId(2), state(1))]).unwrap();
+                    // Nobody listens to one that comes too late.
+                    let _ = done.send(());
+                });
+                is_over.store(committed.recv_timeout(Duration::from_secs(20)).is_ok(), Relaxed);
+            }
+            Ok(())
+        }
+    });
+    let mut found = 0;
+    let visit = &mut |_: VbId, _: &Record<'_>, _: Locator| {
+        found += 1;
+        true
+    };
+    store.scan(Some(VbId(1)), Seqno(0), true, visit).unwrap();
+    disk.set(|_, _| Ok(()));
+    assert_eq!((found, store.stats().corrupt_count), (60, 1), "the data is as it was");
+    assert!(is_over.load(Relaxed), "a commit waited for the segment to be read");
 }
