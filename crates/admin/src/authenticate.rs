@@ -7,7 +7,10 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -15,7 +18,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::{
     Metadata,
-    auth::{Domain, INTERNAL_USER, Identity, PasswordCache, check_password},
+    auth::{Domain, INTERNAL_USER, Identity, LoginAttempts, PasswordCache, check_password},
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -43,6 +46,23 @@ pub(crate) struct Authenticator {
     at_once: Arc<Semaphore>,
     waiting: Semaphore,
     noted: Mutex<BTreeMap<(String, IpAddr), Instant>>,
+    attempts: Mutex<LoginAttempts>,
+    begun: Instant,
+}
+
+/// A login that is being checked. One that ends unchecked, with its connection say, counts as right: it told nothing.
+struct Counted<'a> {
+    all: &'a Authenticator,
+    user: String,
+    address: IpAddr,
+    is_right: AtomicBool,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let (is_right, now) = (self.is_right.load(Ordering::Relaxed), self.all.millis());
+        self.all.attempts().ended(self.address, &self.user, is_right, now);
+    }
 }
 
 impl Authenticator {
@@ -55,6 +75,8 @@ impl Authenticator {
             at_once: Arc::new(Semaphore::new(CHECKS_AT_ONCE)),
             waiting: Semaphore::new(CHECKS_WAITING_MAX),
             noted: Mutex::new(BTreeMap::new()),
+            attempts: Mutex::default(),
+            begun: Instant::now(),
         }
     }
 
@@ -82,10 +104,7 @@ impl Authenticator {
             // How the oldest clients attach to a bucket that asks for no password.
             return Ok(Some(Identity::anonymous()));
         }
-        let identity = match self.cache.recall(meta, &name, &password) {
-            Some(identity) => Some(identity),
-            None => self.check(meta, name, password).await?,
-        };
+        let identity = self.check_counted(meta, name, password, peer).await?;
         identity.iter().for_each(|identity| self.note_login(identity, peer));
         Ok(identity)
     }
@@ -108,6 +127,35 @@ impl Authenticator {
         }
         let text = "This node is not initialized, and may not be set up from this address.";
         Err(reply::with_status(StatusCode::FORBIDDEN, &json!({ "message": text, "permissions": [] })).into())
+    }
+
+    /// Checks a password, unless too many from that address were wrong. A remembered one is checked by the same rule: a guess
+    /// that is right must not be told apart while others are refused.
+    async fn check_counted(
+        &self,
+        meta: &Arc<Metadata>,
+        name: String,
+        password: String,
+        peer: SocketAddr,
+    ) -> Result<Option<Identity>, Refusal> {
+        let user = name.clone();
+        let begun = self.attempts().begin(peer.ip(), &user, self.millis());
+        begun.map_err(reply::too_many_attempts)?;
+        let counted = Counted { all: self, user, address: peer.ip(), is_right: AtomicBool::new(true) };
+        if let Some(identity) = self.cache.recall(meta, &name, &password) {
+            return Ok(Some(identity));
+        }
+        let checked = self.check(meta, name, password).await?;
+        counted.is_right.store(checked.is_some(), Ordering::Relaxed);
+        Ok(checked)
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, LoginAttempts> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     async fn check(

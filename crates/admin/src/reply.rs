@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
 };
-use cluster::{ClusterError, FieldErrors};
+use cluster::{ClusterError, FieldErrors, auth::TooManyAttempts};
 use serde_json::{Value, json};
 
 /// A response.
@@ -90,6 +90,15 @@ pub(crate) fn not_found() -> Reply {
 /// 405.
 pub(crate) fn method_not_allowed() -> Reply {
     text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+}
+
+/// 429 for a login that is not checked, with the seconds after which it is.
+pub(crate) fn too_many_attempts(refused: TooManyAttempts) -> Refusal {
+    let seconds = refused.wait_millis.div_ceil(1000);
+    let text = format!("Too many logins from this address have failed. Try again in {seconds} s.");
+    let mut reply = with_status(StatusCode::TOO_MANY_REQUESTS, &json!({ "message": text }));
+    reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    reply.into()
 }
 
 /// 429 for a user who holds all the connections that one user may have; this one ends with it.

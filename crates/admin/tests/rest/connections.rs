@@ -186,3 +186,18 @@ fn logins_and_changes_are_noted_for_auditors() {
     assert!(audited.iter().all(|event| event.peer.is_some()));
     assert!(!format!("{audited:?}").contains("topsecret"));
 }
+
+#[test]
+fn guessing_passwords_gets_slow_and_does_not_slow_down_others() {
+    let node = TestNode::initialized();
+    let statuses: Vec<u16> =
+        (0..20).map(|_| node.send("GET", "/pools", Some("Administrator:wrong"), None).status).collect();
+    assert_eq!(statuses[..5], [401; 5]);
+    assert!(statuses[5..].contains(&429), "{statuses:?}");
+    assert_eq!(node.send("GET", "/pools", Some("Administrator:password"), None).status, 429, "no oracle");
+    assert_eq!(
+        node.send("GET", "/pools", Some("somebody:wrong"), None).status,
+        401,
+        "another user's is checked"
+    );
+}

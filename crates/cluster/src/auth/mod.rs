@@ -5,6 +5,7 @@
 //! request stays cheap. What an [`Identity`] may do is computed once per connection and bucket ([`Privileges`]) and
 //! is a bit test after that. Comparisons of secrets take the same time wherever they differ.
 
+mod attempts;
 mod password_cache;
 mod privilege;
 mod scram;
@@ -12,6 +13,7 @@ mod scram;
 use base::{CollectionId, ScopeId};
 use serde::{Deserialize, Serialize};
 
+pub use attempts::{LoginAttempts, TooManyAttempts};
 pub use password_cache::PasswordCache;
 pub use privilege::{Privilege, PrivilegeSet};
 pub use scram::{

@@ -1,0 +1,203 @@
+//! How often a password may be guessed: by address and user, and by address whatever the user.
+//!
+//! The first failures cost nothing. Each further one doubles the time for which attempts of that kind are refused unchecked,
+//! the right password's included, or guessing would go on meanwhile. An address has a few checks at a time, so that a crowd
+//! of logins from one of them does not stand before another's. Pure: time and the results of checks are handed in.
+//!
+//! The table is bounded. Entries that have been quiet for longest go first, those that refuse anything at that moment last.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use base::places::network_of;
+
+/// Failures of an address with one user that cost nothing.
+const FREE_PER_USER: u32 = 5;
+/// Failures of an address, all users together, that cost nothing.
+const FREE_PER_ADDRESS: u32 = 50;
+/// The first time of refusals, and the longest one.
+const FIRST_MILLIS: u64 = 100;
+const LONGEST_MILLIS: u64 = 10_000;
+/// A failure is forgotten after this long without another one.
+const FORGOTTEN_MILLIS: u64 = 10 * 60 * 1000;
+/// Checks that an address may have in progress.
+const CHECKS_PER_ADDRESS: u32 = 16;
+/// Entries that are kept.
+const ENTRIES_MAX: usize = 8192;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct LoginAttempts(HashMap<Key, Entry>);
+
+/// Whose failures are counted together: an address with one user, or with any.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    network: IpAddr,
+    user: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    failures: u32,
+    checks: u32,
+    /// Refused until then.
+    until: u64,
+    touched: u64,
+}
+
+/// Why a login is not checked: too many have failed, or too many are being checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyAttempts {
+    /// When to come back.
+    pub wait_millis: u64,
+}
+
+impl LoginAttempts {
+    /// Whether a login may be checked now; [`Self::ended`] has to follow where it may.
+    ///
+    /// # Errors
+    /// When it may be tried again.
+    pub fn begin(&mut self, address: IpAddr, user: &str, now_millis: u64) -> Result<(), TooManyAttempts> {
+        let keys = keys(address, user);
+        for key in &keys {
+            let Some(entry) = self.0.get_mut(key) else { continue };
+            if now_millis.saturating_sub(entry.touched) >= FORGOTTEN_MILLIS {
+                *entry = Entry { checks: entry.checks, ..Entry::default() };
+            }
+            let is_crowd = key.user.is_none() && entry.checks >= CHECKS_PER_ADDRESS;
+            if now_millis < entry.until || is_crowd {
+                let wait_millis = entry.until.saturating_sub(now_millis).max(FIRST_MILLIS);
+                return Err(TooManyAttempts { wait_millis });
+            }
+        }
+        self.make_room(now_millis);
+        for key in keys {
+            let entry = self.0.entry(key).or_default();
+            entry.checks += 1;
+            entry.touched = now_millis;
+        }
+        Ok(())
+    }
+
+    /// A login that [`Self::begin`] let through was right or wrong.
+    pub fn ended(&mut self, address: IpAddr, user: &str, is_right: bool, now_millis: u64) {
+        for key in keys(address, user) {
+            let free = if key.user.is_some() { FREE_PER_USER } else { FREE_PER_ADDRESS };
+            let Some(entry) = self.0.get_mut(&key) else { continue };
+            entry.checks = entry.checks.saturating_sub(1);
+            entry.touched = now_millis;
+            if !is_right {
+                entry.failures = entry.failures.saturating_add(1);
+                if let Some(beyond) = entry.failures.checked_sub(free) {
+                    let wait = FIRST_MILLIS.saturating_mul(1 << beyond.min(16)).min(LONGEST_MILLIS);
+                    entry.until = now_millis.saturating_add(wait);
+                }
+            } else if key.user.is_some() {
+                // The address' count stays: an attacker may have a user of its own.
+                entry.failures = 0;
+            }
+            if entry.checks == 0 && entry.failures == 0 {
+                self.0.remove(&key);
+            }
+        }
+    }
+
+    /// Makes room for one more login, by what has been quiet for longest.
+    fn make_room(&mut self, now_millis: u64) {
+        if self.0.len() + 2 <= ENTRIES_MAX {
+            return;
+        }
+        self.0.retain(|_, entry| {
+            entry.checks > 0 || now_millis.saturating_sub(entry.touched) < FORGOTTEN_MILLIS
+        });
+        // A quarter at once: the search costs as much for one.
+        let mut idle: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(_, entry)| entry.checks == 0)
+            .map(|(key, entry)| (entry.until > now_millis, entry.touched, key.clone()))
+            .collect();
+        if self.0.len() + ENTRIES_MAX / 4 > ENTRIES_MAX {
+            idle.sort_unstable_by_key(|(refuses, touched, _)| (*refuses, *touched));
+            for (.., key) in idle.into_iter().take(ENTRIES_MAX / 4) {
+                self.0.remove(&key);
+            }
+        }
+    }
+}
+
+fn keys(address: IpAddr, user: &str) -> [Key; 2] {
+    let network = network_of(address);
+    [Key { network, user: None }, Key { network, user: Some(user.to_owned()) }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const AWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    fn fail(attempts: &mut LoginAttempts, user: &str, now: u64) -> bool {
+        let is_checked = attempts.begin(HOME, user, now).is_ok();
+        if is_checked {
+            attempts.ended(HOME, user, false, now);
+        }
+        is_checked
+    }
+
+    #[test]
+    fn guesses_get_rare_and_other_addresses_feel_nothing() {
+        let mut attempts = LoginAttempts::default();
+        let hour = 3_600_000;
+        let checked = (0..hour).step_by(10).filter(|&now| fail(&mut attempts, "ann", now)).count();
+        assert!((300..400).contains(&checked), "{checked} guesses in an hour");
+        assert!(attempts.begin(AWAY, "ann", hour).is_ok());
+        assert!(attempts.begin(HOME, "bob", hour + LONGEST_MILLIS).is_ok(), "another user of the address");
+    }
+
+    #[test]
+    fn a_few_mistakes_cost_nothing_and_the_right_password_ends_the_count() {
+        let mut attempts = LoginAttempts::default();
+        for round in 0..10 {
+            for _ in 0..FREE_PER_USER - 1 {
+                assert!(fail(&mut attempts, "ann", round));
+            }
+            attempts.begin(HOME, "ann", round).unwrap();
+            attempts.ended(HOME, "ann", true, round);
+        }
+    }
+
+    #[test]
+    fn an_address_that_tries_many_users_is_slowed_down_too() {
+        let mut attempts = LoginAttempts::default();
+        let checked = (0..10_000).filter(|number| fail(&mut attempts, &number.to_string(), 0)).count();
+        assert_eq!(checked, FREE_PER_ADDRESS as usize);
+        let refused = attempts.begin(HOME, "ann", 0).unwrap_err();
+        assert!(attempts.begin(HOME, "ann", refused.wait_millis).is_ok());
+    }
+
+    #[test]
+    fn an_address_has_a_few_checks_at_a_time() {
+        let mut attempts = LoginAttempts::default();
+        let begun = (0..100).filter(|number| attempts.begin(HOME, &number.to_string(), 0).is_ok()).count();
+        assert_eq!(begun, CHECKS_PER_ADDRESS as usize);
+        assert!(attempts.begin(AWAY, "ann", 0).is_ok());
+        attempts.ended(HOME, "0", true, 0);
+        assert!(attempts.begin(HOME, "ann", 0).is_ok());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_what_ended_well_is_not_kept() {
+        let mut attempts = LoginAttempts::default();
+        for number in 0..100_000_u32 {
+            let address = IpAddr::from(number.to_be_bytes());
+            attempts.begin(address, "ann", u64::from(number)).unwrap();
+            attempts.ended(address, "ann", false, u64::from(number));
+            assert!(attempts.0.len() <= ENTRIES_MAX);
+        }
+        let mut attempts = LoginAttempts::default();
+        attempts.begin(HOME, "ann", 0).unwrap();
+        attempts.ended(HOME, "ann", true, 0);
+        assert!(attempts.0.is_empty());
+    }
+}
