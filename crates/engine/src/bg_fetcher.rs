@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::Ordering;
 
 use base::{DocKey, HashedKey, Now, Seqno, Status, VbId};
-use storage::{KvStore, Locator, OwnedRecord, StoreError};
+use storage::{KvStore, Locator, OwnedRecord, RecordKind, StoreError};
 
 use crate::{
     aftermath::Aftermath,
@@ -22,6 +22,7 @@ use crate::{
     notify::{Waiter, Work},
     pools::Pool,
     shard::{Env, Shard},
+    system_events::is_system_key,
     vbucket::VBucket,
     warmup,
 };
@@ -372,6 +373,10 @@ fn settle_fetch(
         Err(status) => {
             env.shard.counters.fetch_errors.fetch_add(1, Ordering::Relaxed);
             v.disk_answers.note(key.1, &key.2, DiskAnswer::Unreadable(status, waiters as u32));
+            if v.cold.may_contain(key.1) {
+                // It may have been fetched because it has expired: then it is to be found again.
+                v.cold_next_expiry = v.cold_next_expiry.min(env.now.unix_secs());
+            }
         }
     }
 }
@@ -390,14 +395,14 @@ fn is_wanted(record: &OwnedRecord, key: &FetchKey, plan: &Plan) -> bool {
 
 fn plan(v: &mut VBucket, key: HashedKey<'_>) -> Plan {
     let found = v.table.find(key.hash, key.key.encoded());
-    let vouched = v.vouches_for(key.hash, found.map(|item| item.seqno()));
+    let vouched = v.vouches_for(key, found.map(|item| item.seqno()));
     let want = match found {
         _ if !vouched => None,
         Some(item) if !item.is_resident() && !item.is_deleted() => {
             Some(Want::Value(item.seqno(), item.locator()))
         }
         Some(_) => Some(Want::Nothing),
-        None if v.is_being_loaded(key.hash) => Some(Want::Nothing),
+        None if v.is_being_loaded(key.hash) && !v.cold.may_contain(key.hash) => Some(Want::Nothing),
         None => None,
     };
     let want = want.unwrap_or_else(|| Want::Version(v.lookups.begin(key.hash)));
@@ -441,25 +446,30 @@ fn install_version(
     let item_of = |record: &OwnedRecord| {
         warmup::item_of(env.shard, vb, warmup::record_of(record, key.hash), record.locator, true)
     };
-    if v.is_being_loaded(key.hash) {
-        if v.vouches_for(key.hash, found.map(|found| found.1)) {
-            return Ok(false);
-        }
+    if v.is_being_loaded(key.hash) && !v.vouches_for(key, found.map(|found| found.1)) {
         match (record, found) {
             (None, None) => {}
             // Warm-up has seen a version that the lookup did not find.
             (None, Some(_)) => return Err(Status::Internal),
+            (Some(record), None) if is_document(record) && v.is_counted_as_evicted(key.hash) => {
+                let item = item_of(record).ok_or(Status::TemporaryFailure)?;
+                v.come_back(env, key, item)?;
+            }
             (Some(record), _) => {
                 let item = item_of(record).ok_or(Status::TemporaryFailure)?;
                 v.install(env, key, found.map(|found| found.0), item, after)?;
             }
         }
         if let Some(warming) = &mut v.warming {
-            warming.verify(key.hash);
+            warming.verify(key);
+        }
+        if record.is_none() && v.cold.may_contain(key.hash) {
+            // The table has nothing, and another key's short hash says that there may be something.
+            v.disk_answers.note(key.hash, key.key.encoded(), DiskAnswer::Absent);
         }
         return Ok(record.is_some());
     }
-    if found.is_some() {
+    if found.is_some() || v.is_being_loaded(key.hash) && !v.cold.may_contain(key.hash) {
         return Ok(false);
     }
     let answer = match record {
@@ -476,7 +486,7 @@ fn install_version(
             };
             DiskAnswer::Tombstone(meta, (*record.value).into())
         }
-        Some(record) if v.cold.may_contain(key.hash) => {
+        Some(record) if is_document(record) && v.cold.may_contain(key.hash) => {
             let item = item_of(record).ok_or(Status::TemporaryFailure)?;
             v.come_back(env, key, item)?;
             return Ok(true);
@@ -486,6 +496,10 @@ fn install_version(
     };
     v.disk_answers.note(key.hash, key.key.encoded(), answer);
     Ok(false)
+}
+
+fn is_document(record: &OwnedRecord) -> bool {
+    record.meta.kind == RecordKind::Document && !is_system_key(&record.key)
 }
 
 /// What a request is answered whose record could not be read.

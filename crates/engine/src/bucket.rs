@@ -38,7 +38,8 @@ use crate::{
     settings::Settings,
     shard::{Counters, Env, Gate, Shard, place_of},
     stats::{Budget, StepReport},
-    vbucket::{VBucket, Warming},
+    vbucket::VBucket,
+    warming::Warming,
 };
 
 /// Each time so many wait for a vBucket's persistence, those who wait for seqnos that do not exist yet are asked
@@ -467,6 +468,7 @@ fn open_shard(
         backfills: Mutex::default(),
         backfiller: Mutex::default(),
         cold_expiry: Mutex::default(),
+        cold_trim: Mutex::default(),
         defragmenter: Mutex::new(Defragmenter::default()),
         warm: AtomicBool::new(true),
         takes_in: AtomicBool::new(false),
@@ -488,8 +490,7 @@ fn open_shard(
         if let Some(state) = state {
             v.recover(state, uuid, was_clean);
             if v.high_seqno > Seqno(0) {
-                let warming = Warming { open_seqno: v.high_seqno, ..Warming::default() };
-                v.warming = Some(Box::new(warming));
+                v.warming = Some(Box::new(Warming::new(v.high_seqno)));
                 shard.warm.store(false, Ordering::Relaxed);
             }
         }

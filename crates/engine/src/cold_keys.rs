@@ -1,9 +1,9 @@
 //! Which documents of a vBucket are on disk only: what is left in memory of keys that were evicted, in about twelve bits each.
 //!
-//! A sorted list of short hashes, delta-coded in blocks of at most [`BLOCK_KEYS_MAX`]. Every evicted key is in it exactly
-//! once: it is inserted when a key leaves the table and removed when that key comes back, so two keys with one short hash
-//! are there twice, and what is not in it is not on disk only. The reverse does not hold: about one absent key
-//! in two hundred shares its short hash with an evicted one, and the disk has to be asked.
+//! A sorted list of short hashes, delta-coded in blocks of at most [`BLOCK_KEYS_MAX`]. Every evicted key is in it: it is
+//! inserted when a key leaves the table and removed when that key comes back, so two keys with one short hash are there
+//! twice, and what is not in it is not on disk only. The reverse does not hold: about one absent key in two hundred
+//! shares its short hash with an evicted one, and what was evicted may have ceased to be. Then the disk has to be asked.
 //!
 //! Bits per key: what tells a key from the others of its vBucket (that is the price of one wrong "maybe" in so many), plus
 //! about two; the list needs no room to grow into and is never rebuilt. It does not know where a key lies: the
@@ -46,8 +46,12 @@ impl ColdKeys {
         Self { hash_bits, blocks: Vec::new(), keys: 0, content_bytes: 0 }
     }
 
+    /// None, in the same vBucket.
+    pub(crate) fn none_of_its_kind(&self) -> Self {
+        Self { hash_bits: self.hash_bits, blocks: Vec::new(), keys: 0, content_bytes: 0 }
+    }
+
     /// How many keys there are.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         self.keys
     }

@@ -102,7 +102,9 @@ impl Bucket {
                 Ok(None) => return Ok(()),
                 Err(StoreError::Corrupt { .. }) => {
                     store.scan(Some(vb), Seqno(0), true, &mut |vb, record, locator| {
-                        self.load(env, vb, record, locator, false)
+                        // What finds no room is looked up when it is asked for, as everything is where something was damaged.
+                        self.load(env, vb, record, locator, false);
+                        !env.shard.gate.is_closed()
                     })?;
                     self.finish_warm_up(env, vb, false);
                 }
@@ -225,7 +227,7 @@ impl VBucket {
         if self.table.find(key.hash, key.key.encoded()).is_some() {
             return;
         }
-        self.change_cold(shard, |cold| cold.insert(key.hash));
+        self.change_cold(shard, |cold| cold.insert(key.hash, seqno));
         self.counts.find_evicted(key.key, seqno);
         if expiry != 0 {
             self.cold_next_expiry = self.cold_next_expiry.min(expiry);

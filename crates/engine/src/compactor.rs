@@ -14,7 +14,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use base::{DocKey, Now, VbId, hash::key_hash};
+use base::{DocKey, HashedKey, Now, VbId};
 use parking_lot::Mutex;
 use storage::{
     CompactBudget, CompactReport, KvStore, Liveness, Locator, Record, RecordKind, StoreError, Verdict,
@@ -189,10 +189,10 @@ impl Bucket {
         }
         let Ok((slot, _)) = self.slot(vb) else { return Verdict::Unknown };
         let v = slot.vb.lock();
-        let hash = key_hash(record.key);
-        let Some(item) = v.table.find(hash, record.key) else {
+        let key = HashedKey::new(DocKey::trusted(record.key));
+        let Some(item) = v.table.find(key.hash, record.key) else {
             // No table and no cold key: what is newer than this document is a tombstone, which left once it was synced.
-            let is_gone = v.warming.is_none() && !v.cold.may_contain(hash);
+            let is_gone = v.warming.is_none() && !v.cold.may_contain(key.hash);
             return if is_gone && record.meta.kind == RecordKind::Document && !is_system_key(record.key) {
                 Verdict::Dead
             } else {
@@ -204,7 +204,7 @@ impl Bucket {
         }
         match record.meta.seqno.cmp(&item.seqno()) {
             std::cmp::Ordering::Less => Verdict::Dead,
-            std::cmp::Ordering::Equal if v.vouches_for(hash, Some(item.seqno())) => Verdict::Live,
+            std::cmp::Ordering::Equal if v.vouches_for(key, Some(item.seqno())) => Verdict::Live,
             std::cmp::Ordering::Equal => Verdict::Unknown,
             std::cmp::Ordering::Greater => Verdict::Unknown,
         }

@@ -112,6 +112,11 @@ impl Counts {
 
     /// A document that was on disk only is in the table again.
     pub(crate) fn come_back(&mut self, key: DocKey<'_>, new: Weight) {
+        if self.collection_mut(key).evicted == 0 {
+            // It was given up in the place of another one; see `lose`.
+            self.exchange(key, None, Some(new));
+            return;
+        }
         self.item_bytes += new.bytes;
         self.value_bytes += new.value_bytes;
         self.non_resident -= u64::from(new.resident);
@@ -122,7 +127,8 @@ impl Counts {
     /// A document that was on disk only cannot be read, and gives way to another.
     pub(crate) fn lose(&mut self, key: DocKey<'_>) {
         let collection = self.collection_mut(key);
-        // What shares a short hash with an evicted key may be taken for it, whatever its collection.
+        // What shares a short hash with an evicted key may be taken for it, whatever its collection. Then one document too few is
+        // counted, until the last one of the collection comes back.
         if collection.evicted == 0 {
             return;
         }
@@ -144,8 +150,8 @@ impl Counts {
         collection.high_seqno = collection.high_seqno.max(seqno);
     }
 
-    /// Documents on disk of collections that are gone do not exist any more.
-    pub(crate) fn drop_evicted(&mut self, is_dropped: impl Fn(CollectionId) -> bool) {
+    /// Documents on disk of collections that are gone do not exist any more. Returns how many there were.
+    pub(crate) fn drop_evicted(&mut self, is_dropped: impl Fn(CollectionId) -> bool) -> u64 {
         let mut dropped = 0;
         let all = std::iter::once(&mut self.default).chain(&mut self.others);
         for collection in all.filter(|collection| is_dropped(collection.id)) {
@@ -155,6 +161,7 @@ impl Counts {
         self.items -= dropped;
         self.non_resident -= dropped;
         self.evicted -= dropped;
+        dropped
     }
 
     /// A mutation of a collection's document, or an event about the collection, got this seqno.

@@ -111,7 +111,8 @@ impl Bucket {
                         v.counts.retain_collections(|id| !collections.is_dropped(id));
                         return true;
                     }
-                    v.counts.drop_evicted(|id| collections.is_dropped(id));
+                    let dropped = v.counts.drop_evicted(|id| collections.is_dropped(id));
+                    v.cold.note_surplus(dropped);
                     // What is still to come is met by the walk, or lowers this again.
                     v.next_expiry = u32::MAX;
                     ScanPosition::default()

@@ -6,14 +6,15 @@
 //! the newest version on disk back into the table ([`crate::bg_fetcher`]) or notes that there is none, and then the request
 //! is executed again. So every operation that depends on a key's previous version sees it, and none knows of this.
 //!
-//! Invariants: a live document is in the table or among the cold keys, never in both; only synced versions leave, and
-//! nothing leaves while the vBucket is being loaded; locked documents and those that a durable write is about to replace
+//! Invariants: a live document is in the table or among the cold keys; a key is taken off those only when its document was
+//! found, never because its hash is among them; only synced versions leave, and nothing leaves while the vBucket is being loaded; locked documents and those that a durable write is about to replace
 //! stay. Whether a bucket evicts keys can change at any time: keys that are cold then come back as they are asked for.
 
 use base::{DocKey, HashedKey, Status};
 
 use crate::{
     aftermath::Aftermath,
+    cold_trim::ColdSet,
     counts::Weight,
     disk_answers::DiskAnswer,
     item::{ItemId, ItemRef, NewItem},
@@ -44,7 +45,7 @@ impl VBucket {
     pub(crate) fn may_be_cold(&self, key: HashedKey<'_>) -> bool {
         match self.table.find(key.hash, key.key.encoded()) {
             Some(item) => !item.is_deleted() && !item.is_resident(),
-            None => !self.vouches_for(key.hash, None) || self.cold.may_contain(key.hash),
+            None => !self.vouches_for(key, None) || self.cold.may_contain(key.hash),
         }
     }
 
@@ -63,9 +64,10 @@ impl VBucket {
         if is_leaving || item.is_dirty() || is_system_key(item.key()) || is_noted {
             return false;
         }
-        let (collection_key, weight, expiry) = (key.key, Weight::of(item), item.expiry());
+        let (collection_key, weight, expiry, seqno) =
+            (key.key, Weight::of(item), item.expiry(), item.seqno());
         self.counts.leave(collection_key, weight);
-        self.change_cold(env.shard, |cold| cold.insert(key.hash));
+        self.change_cold(env.shard, |cold| cold.insert(key.hash, seqno));
         self.lookups.departed(key.hash);
         if expiry != 0 {
             self.cold_next_expiry = self.cold_next_expiry.min(expiry);
@@ -93,30 +95,33 @@ impl VBucket {
         new: NewItem<'e>,
     ) -> Result<(), Status> {
         let weight = Weight::of(new.as_ref());
-        let expiry = new.as_ref().expiry();
+        let (expiry, seqno) = (new.as_ref().expiry(), new.as_ref().seqno());
         if self.table.insert(key.hash, new).is_err() {
             return Err(Status::NoMemory);
         }
         self.counts.come_back(key.key, weight);
-        self.change_cold(env.shard, |cold| cold.remove(key.hash));
+        self.change_cold(env.shard, |cold| cold.remove(key.hash, seqno));
         if expiry != 0 {
             self.next_expiry = self.next_expiry.min(expiry);
         }
         Ok(())
     }
 
-    /// An evicted document that cannot be read has been replaced: it does not count any more.
-    pub(crate) fn give_up_lost(&mut self, shard: &Shard, key: HashedKey<'_>) {
+    /// An evicted document that cannot be read has been replaced: it does not count any more. What cannot be read may as well
+    /// be absent, and another document's short hash be taken for its own. So its cold key stays: one too many makes a look-up, one
+    /// too few a document that is lost.
+    pub(crate) fn give_up_lost(&mut self, key: HashedKey<'_>) {
         self.counts.lose(key.key);
-        self.change_cold(shard, |cold| cold.remove(key.hash));
+        self.cold.note_surplus(1);
+    }
+
+    /// Whether a key that is not in the table may be one of those that are counted as being on disk only.
+    pub(crate) fn is_counted_as_evicted(&self, hash: u64) -> bool {
+        self.warming.as_ref().is_none_or(|warming| warming.is_counted) && self.cold.may_contain(hash)
     }
 
     /// Changes the cold keys and tells the pools what they take.
-    pub(crate) fn change_cold<R>(
-        &mut self,
-        shard: &Shard,
-        change: impl FnOnce(&mut crate::cold_keys::ColdKeys) -> R,
-    ) -> R {
+    pub(crate) fn change_cold<R>(&mut self, shard: &Shard, change: impl FnOnce(&mut ColdSet) -> R) -> R {
         let before = self.cold.memory_bytes() as u64;
         let result = change(&mut self.cold);
         shard.pools.exchange(Pool::ColdIndex, before, self.cold.memory_bytes() as u64);

@@ -31,9 +31,6 @@ impl Hasher for PassThrough {
     }
 }
 
-/// A set of key hashes.
-pub(crate) type HashesSet = HashSet<u64, BuildHasherDefault<PassThrough>>;
-
 /// An encoded key that hashes as everywhere else.
 #[derive(PartialEq, Eq)]
 struct Key<'k>(&'k [u8]);

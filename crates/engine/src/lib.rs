@@ -18,6 +18,7 @@ mod chains;
 mod checkpoint;
 mod cold_expiry;
 mod cold_keys;
+mod cold_trim;
 mod cold_warmup;
 mod collections;
 mod compactor;
@@ -63,6 +64,7 @@ pub mod stats;
 pub mod subdoc;
 pub mod system_events;
 mod vbucket;
+mod warming;
 mod warmup;
 
 pub use admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressure};

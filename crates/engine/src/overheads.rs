@@ -28,10 +28,10 @@ impl VBucket {
 
     fn overheads(&self) -> Overheads {
         let waiters = self.persistence_waiters.capacity() * size_of::<(Seqno, Waiter)>();
-        let verified = self.warming.as_ref().map_or(0, |warming| warming.verified.capacity() * 9);
+        let warming = self.warming.as_ref().map_or(0, |warming| warming.memory_bytes());
         let notes = self.pending.bytes() + self.locks.bytes() + self.disk_answers.bytes();
         Overheads {
-            metadata: (size_of::<Slot>() + waiters + verified + notes) as u64,
+            metadata: (size_of::<Slot>() + waiters + warming + notes) as u64,
             checkpoint: self.checkpoint.overhead_bytes(),
         }
     }

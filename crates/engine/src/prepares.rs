@@ -359,7 +359,7 @@ impl VBucket {
         let (old, is_lost) = if replaces_lost { (None, true) } else { self.replaced_by_decree(key)? };
         let seqno = self.publish(env, key, old.as_ref(), new, after)?;
         if is_lost {
-            self.give_up_lost(env.shard, key);
+            self.give_up_lost(key);
         }
         self.checkpoint.note_commit(prepared);
         self.complete(prepared, Outcome::Committed(seqno), env.now, after);

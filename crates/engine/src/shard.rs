@@ -17,6 +17,7 @@ use crate::{
     bg_fetcher::FetchQueue,
     ceiling,
     cold_expiry::ColdExpiry,
+    cold_trim::ColdTrim,
     defragmenter::Defragmenter,
     feed::{BackfillQueue, Backfiller},
     flusher::Flusher,
@@ -52,6 +53,7 @@ pub(crate) struct Shard {
     pub(crate) backfills: Mutex<BackfillQueue>,
     pub(crate) backfiller: Mutex<Backfiller>,
     pub(crate) cold_expiry: Mutex<ColdExpiry>,
+    pub(crate) cold_trim: Mutex<ColdTrim>,
     pub(crate) defragmenter: Mutex<Defragmenter>,
     /// Every document on disk is known to the tables.
     pub(crate) warm: AtomicBool,

@@ -13,7 +13,7 @@ use crate::{
     aftermath::Aftermath,
     chains::Chains,
     checkpoint::Checkpoint,
-    cold_keys::ColdKeys,
+    cold_trim::ColdSet,
     counts::{Counts, Weight},
     defragmenter::{Relocated, SparseSlot},
     disk_answers::{DiskAnswer, DiskAnswers},
@@ -23,7 +23,6 @@ use crate::{
     hlc::Hlc,
     item::{ItemId, ItemMeta, ItemRef, NewItem},
     item_kind::mark_expired,
-    key_map::HashesSet,
     locks::Locks,
     lookups::Lookups,
     notify::{Refusal, Waiter},
@@ -34,10 +33,9 @@ use crate::{
     stats::VbOps,
     subdoc::xattr::{Blob, Builder},
     system_events::{Events, is_system_key},
+    warming::Warming,
 };
 
-/// Keys that a vBucket which is being loaded remembers to have looked up.
-const VERIFIED_MAX: usize = 1 << 15;
 /// Frequency of a document that has just been written, or loaded without being asked for. Low, so that what is written
 /// or read once only does not displace what is in use; see [`crate::item_pager`].
 pub(crate) const FREQUENCY_INITIAL: u8 = 2;
@@ -74,7 +72,7 @@ pub(crate) struct VBucket {
     /// Grows whenever the contents are dropped: what was read from disk before is void.
     pub(crate) incarnation: u32,
     /// Documents that are on disk only.
-    pub(crate) cold: ColdKeys,
+    pub(crate) cold: ColdSet,
     /// No document that left for the disk since it was last looked expires before this (Unix seconds).
     pub(crate) cold_next_expiry: u32,
     /// When they may be looked through for what has expired, in monotonic milliseconds.
@@ -101,30 +99,6 @@ pub(crate) struct VBucket {
     /// Dirty bytes not told to the shard yet, and what was told since the checkpoint was last taken.
     unreported_bytes: u64,
     reported: Dirty,
-}
-
-/// What a vBucket that is still being loaded knows.
-#[derive(Debug, Default)]
-pub(crate) struct Warming {
-    /// The last seqno at open: the table is right about anything newer.
-    pub(crate) open_seqno: Seqno,
-    /// Keys whose newest version on disk has been looked up: the table is right about them too.
-    pub(crate) verified: HashesSet,
-    /// Of keys with hashes up to this one the table and the cold keys together are complete.
-    pub(crate) settled: Option<u64>,
-}
-
-impl Warming {
-    /// The table is right about a key from now on: what its newest version on disk is was looked up and, if there is one,
-    /// put there.
-    pub(crate) fn verify(&mut self, hash: u64) {
-        if self.verified.len() >= VERIFIED_MAX {
-            // In a shard with damage this never ends, and clients ask for keys without number. What is forgotten is
-            // looked up again.
-            self.verified = HashesSet::default();
-        }
-        self.verified.insert(hash);
-    }
 }
 
 /// The newest version of a key, by value: good for as long as the lock is held.
@@ -209,7 +183,7 @@ impl VBucket {
             manifest_uid: ManifestUid(0),
             events: Events::default(),
             incarnation: 0,
-            cold: ColdKeys::new(vbuckets),
+            cold: ColdSet::new(vbuckets),
             cold_next_expiry: u32::MAX,
             cold_pass_after: 0,
             lookups: Lookups::default(),
@@ -307,7 +281,7 @@ impl VBucket {
         self.following.restart(self.role != VbRole::Active);
         self.locks = Locks::default();
         self.disk_answers.clear();
-        self.change_cold(shard, ColdKeys::clear);
+        self.change_cold(shard, ColdSet::clear);
         self.cold_next_expiry = u32::MAX;
         self.warming = None;
         self.counts = Counts::default();
@@ -325,20 +299,6 @@ impl VBucket {
         }
     }
 
-    /// Whether the table is right about a key, given what it holds for it.
-    pub(crate) fn vouches_for(&self, hash: u64, found: Option<Seqno>) -> bool {
-        self.warming.as_ref().is_none_or(|warming| {
-            found.is_some_and(|seqno| seqno > warming.open_seqno)
-                || warming.settled.is_some_and(|up_to| hash <= up_to)
-                || warming.verified.contains(&hash)
-        })
-    }
-
-    /// Whether a key that is not in the table may still be among those that are being loaded.
-    pub(crate) fn is_being_loaded(&self, hash: u64) -> bool {
-        self.warming.as_ref().is_some_and(|warming| warming.settled.is_none_or(|up_to| hash > up_to))
-    }
-
     /// What memory says about a key, expired documents having become tombstones.
     ///
     /// # Errors
@@ -353,7 +313,7 @@ impl VBucket {
             return Err(Status::SyncWriteReCommitInProgress.into());
         }
         let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
-        if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
+        if !self.vouches_for(key, found.map(|current| current.meta.seqno)) {
             return Err(self.missing(key));
         }
         let Some(current) = found else { return self.settle_absent(key) };
@@ -386,7 +346,7 @@ impl VBucket {
     /// may be still to come.
     pub(crate) fn settle_replica(&mut self, env: &Env<'_>, key: HashedKey<'_>) -> Result<Found, Refusal> {
         let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
-        if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
+        if !self.vouches_for(key, found.map(|current| current.meta.seqno)) {
             return Err(self.missing(key));
         }
         let found = match found {
@@ -432,12 +392,13 @@ impl VBucket {
         }
         if self.warming.is_some() {
             let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
-            if !self.vouches_for(key.hash, found.map(|current| current.meta.seqno)) {
+            if !self.vouches_for(key, found.map(|current| current.meta.seqno)) {
                 // Asked once: a failure is told once to each who waited for it.
                 return match self.missing(key) {
                     // Should warm-up have found an older version, that one is in the table.
                     Refusal::Status(Status::Internal) => {
-                        Ok((found.map_or(Found::Nothing, Found::Gone), false))
+                        let is_lost = found.is_none() && self.is_counted_as_evicted(key.hash);
+                        Ok((found.map_or(Found::Nothing, Found::Gone), is_lost))
                     }
                     refusal => Err(refusal),
                 };
@@ -790,19 +751,5 @@ impl VBucket {
             after.release(replaced);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_looked_up_is_remembered_within_bounds() {
-        let mut warming = Warming::default();
-        for hash in 0..3 * VERIFIED_MAX as u64 {
-            warming.verify(hash);
-            assert!(warming.verified.contains(&hash) && warming.verified.len() <= VERIFIED_MAX);
-        }
     }
 }

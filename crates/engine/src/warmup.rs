@@ -149,7 +149,7 @@ impl Bucket {
         }
         // Also of keys that have been looked up meanwhile, of which a tombstone need not be in the table.
         v.counts.advance(key.key, record.meta.seqno);
-        if v.warming.as_ref().is_some_and(|warming| warming.verified.contains(&key.hash)) {
+        if v.warming.as_ref().is_some_and(|warming| warming.is_verified(key)) {
             return Loaded::Unwanted;
         }
         let found = v.table.find(key.hash, record.key).map(|item| (item.id(), item.seqno()));
@@ -187,6 +187,7 @@ impl Bucket {
                 v.warming = None;
             } else if let Some(warming) = &mut v.warming {
                 // Of no key the table tells: the disk knows which ones cannot be read.
+                warming.is_counted = warming.settled == Some(u64::MAX);
                 warming.settled = None;
             }
             if v.role == VbRole::Active {

@@ -214,3 +214,147 @@ fn what_looks_for_expired_documents_lets_go_of_the_disk_while_clients_wait_for_i
     }
     assert_eq!((documents(&rig), backfills(&rig), in_fetches(&rig)), (others, 0, 0));
 }
+
+/// Of a prepare that cannot be read nobody knows what became of it, so the disk is asked about every key of the vBucket. Documents
+/// that were found to be on disk come back one by one, and count once.
+#[test]
+fn documents_beside_a_damaged_prepare_count_once() {
+    let disks: Vec<_> = (0..2).map(|shard| Arc::new(FaultDisk::new(7, shard))).collect();
+    let opened = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Disk>).collect();
+    let options = BucketOptions {
+        eviction: EvictionPolicy::FullEviction,
+        vbuckets: 2,
+        ..options(BucketKind::Couchbase)
+    };
+    let mut rig = Rig::over(options, Arc::default(), opened, Clock(0));
+    for number in 0..100 {
+        store(&rig, &key(number), Store::set(format!("the value of {number}").as_bytes())).unwrap();
+    }
+    rig.flush();
+    let (prepared, untouched) = (key(7), 0..7);
+    let is_beside = |rig: &Rig, number: usize| rig.key(&key(number)).0 == rig.key(&prepared).0;
+    let anew =
+        Store { durability: DurabilityLevel::PersistToMajority, ..Store::set(b"prepared, and damaged") };
+    store(&rig, &prepared, anew).unwrap();
+    // Synced once: it is committed, and nothing says so on the disk.
+    rig.clock.0 += 1_000;
+    rig.bucket.flush(usize::from(rig.key(&prepared).0.get()), rig.now());
+    assert_eq!(disks.iter().map(|disk| disk.damage(b"prepared, and damaged")).sum::<usize>(), 1);
+    let rig = rig.crash();
+    let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+    rig.bucket.reconfigure(quota(0));
+    rig.warm_up();
+    rig.bucket.reconfigure(quota(rig.options.quota_bytes));
+    let count = || rig.bucket.stats().curr_items;
+    assert_eq!(count(), 100);
+    assert_eq!(get(&rig, &prepared), Err(Status::Internal), "neither the old value nor the new one");
+    for number in (0..100).filter(|number| *number != 7) {
+        assert_eq!(get(&rig, &key(number)).unwrap(), format!("the value of {number}").as_bytes());
+    }
+    assert_eq!(count(), 100, "read, and so in memory again");
+    assert!(untouched.clone().any(|number| is_beside(&rig, number)));
+    store(&rig, &prepared, Store::set(b"made anew")).unwrap();
+    assert_eq!(get(&rig, &prepared).unwrap(), b"made anew");
+    assert_eq!((count(), rig.bucket.stats().evicted), (100, 0));
+    assert_eq!(get(&rig, &key(100)), Err(Status::KeyNotFound));
+}
+
+/// The list of evicted keys does not grow with collections that are filled and dropped, and forgets none that is left.
+#[test]
+fn evicted_keys_of_dropped_collections_take_no_memory() {
+    let manifest = |uid: u64, id: Option<u32>| {
+        let mut manifest = Manifest { uid: ManifestUid(uid), next_id: 100, ..Manifest::default() };
+        manifest.scopes[0].collections.extend(id.map(|id| Collection {
+            id: CollectionId(id),
+            name: format!("c{id}").into(),
+            max_ttl_secs: None,
+        }));
+        Arc::new(manifest)
+    };
+    let mut rig = filled();
+    // Without what the store needs to find them.
+    let list_bytes = |rig: &Rig| {
+        let both = rig.bucket.stats().pools.of(Pool::ColdIndex);
+        both - rig.open.iter().map(|store| store.stats().index_bytes).sum::<u64>()
+    };
+    let before = list_bytes(&rig);
+    for cycle in 0..4_u32 {
+        let id = 8 + cycle;
+        rig.bucket.set_manifest(manifest(u64::from(2 * cycle + 1), Some(id)), rig.now());
+        for number in 0..KEYS {
+            let key = [&[id as u8], key(number).get(1..).unwrap()].concat();
+            store(&rig, &key, Store::set(b"value")).unwrap();
+        }
+        rig.flush();
+        evict_everything(&rig);
+        assert_eq!(rig.bucket.stats().evicted, 2 * KEYS as u64);
+        rig.bucket.set_manifest(manifest(u64::from(2 * cycle + 2), None), rig.now());
+        rig.flush();
+        while rig.bucket.expire(rig.now(), Budget::default()).more {}
+        assert_eq!(rig.bucket.stats().evicted, KEYS as u64);
+        // One that is read while the list is made anew, and leaves again.
+        for round in 0..1_000 {
+            let read = key(round * 7 % KEYS);
+            assert_eq!(get(&rig, &read).unwrap(), (round * 7 % KEYS).to_le_bytes());
+            if round % 3 == 0 {
+                evict_everything(&rig);
+            }
+            let more = [0, 1].map(|shard| rig.bucket.run_backfills(shard, rig.now()).more);
+            if more == [false, false] {
+                break;
+            }
+        }
+        evict_everything(&rig);
+        let after = list_bytes(&rig);
+        assert!(after < before * 5 / 4, "cycle {cycle}: {after} bytes, {before} without the collections");
+    }
+    let asked = (0..10_000).filter(|number| {
+        let key = key(KEYS + number);
+        let (vb, hashed) = rig.key(&key);
+        rig.bucket.get(vb, hashed, rig.now(), |_| ()) == Err(Refusal::Fetch)
+    });
+    let asked = asked.count();
+    assert!(asked <= 100, "{asked} of 10,000 absent keys went to disk");
+    for number in 0..KEYS {
+        assert_eq!(get(&rig, &key(number)).unwrap(), number.to_le_bytes());
+    }
+}
+
+/// An expired document that is on disk only is found by a pass over the keys, and cannot be read just then.
+#[test]
+fn what_has_expired_and_could_not_be_read_is_looked_for_again() {
+    let options = BucketOptions { eviction: EvictionPolicy::FullEviction, ..options(BucketKind::Couchbase) };
+    let mut rig = Rig::new(options);
+    let expiry = Expiry::Wire((START_SECS + 1_000) as u32);
+    for number in 0..20 {
+        store(&rig, &key(number), Store { expiry, ..Store::set(b"value") }).unwrap();
+    }
+    rig.flush();
+    evict_everything(&rig);
+    rig.clock.advance_secs(2_000);
+    rig.flush();
+    let pass = |rig: &Rig| {
+        for shard in 0..2 {
+            while rig.bucket.run_backfills(shard, rig.now()).more {}
+        }
+    };
+    let read = |rig: &Rig| {
+        for shard in 0..2 {
+            while rig.bucket.run_fetches(shard, 64, rig.now()) > 0 {}
+        }
+        while rig.bucket.expire(rig.now(), Budget::default()).more {}
+    };
+    pass(&rig);
+    rig.stores.iter().for_each(|store| store.set_unreachable(true));
+    read(&rig);
+    rig.stores.iter().for_each(|store| store.set_unreachable(false));
+    assert_eq!(rig.bucket.stats().curr_items, 20);
+    for _ in 0..20 {
+        // Passes rest.
+        rig.clock.advance_secs(120);
+        rig.flush();
+        pass(&rig);
+        read(&rig);
+    }
+    assert_eq!(rig.bucket.stats().curr_items, 0);
+}

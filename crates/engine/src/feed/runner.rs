@@ -77,7 +77,7 @@ impl Bucket {
     pub fn run_backfills(&self, shard: usize, now: Now) -> StepReport {
         let mut report = StepReport::default();
         let Some(shard) = self.shards.get(shard) else { return report };
-        report.more = self.run_scans(shard.index, now) | self.expire_cold(shard, now);
+        report.more = self.run_scans(shard.index, now) | self.expire_cold(shard, now) | self.trim_cold(shard);
         let Some(mut backfiller) = shard.backfiller.try_lock() else { return report };
         let errors_before = shard.counters.backfill_errors.load(Ordering::Relaxed);
         self.make_way(shard, &mut backfiller, now);

@@ -73,7 +73,7 @@ fn suits(v: &VBucket, item: ItemRef<'_>, collection: CollectionId, now: Now) -> 
         && !is_due(item.expiry(), now)
         && key.key.collection() == collection
         && !v.pending.is_doubtful(key)
-        && v.vouches_for(key.hash, Some(item.seqno()))
+        && v.vouches_for(key, Some(item.seqno()))
 }
 
 fn first_suitable(v: &VBucket, collection: CollectionId, now: Now, left: &mut usize) -> Option<Box<[u8]>> {

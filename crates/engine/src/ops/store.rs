@@ -89,7 +89,7 @@ impl Bucket {
         if is_lost && mutated.wait {
             v.pending.replaces_lost(key);
         } else if is_lost {
-            v.give_up_lost(door.env.shard, key);
+            v.give_up_lost(key);
         }
         if found.live().is_some() {
             v.ops.updates += 1;

@@ -165,7 +165,7 @@ impl VBucket {
                 let (old, is_lost) = self.replaced_by_decree(key)?;
                 self.publish_at(env, key, old.as_ref(), new, item.seqno, after)?;
                 if is_lost {
-                    self.give_up_lost(env.shard, key);
+                    self.give_up_lost(key);
                 }
                 let outcome = if let ReplicaKind::Commit { prepared } = item.kind {
                     self.checkpoint.note_commit(prepared);

@@ -14,6 +14,7 @@ mod mem_store;
 pub(crate) mod model;
 pub(crate) mod numbered;
 pub(crate) mod pipe;
+pub(crate) mod twins;
 
 use std::sync::Arc;
 
