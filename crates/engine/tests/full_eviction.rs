@@ -266,7 +266,7 @@ fn evicted_keys_of_dropped_collections_take_no_memory() {
         let mut manifest = Manifest { uid: ManifestUid(uid), next_id: 100, ..Manifest::default() };
         manifest.scopes[0].collections.extend(id.map(|id| Collection {
             id: CollectionId(id),
-            name: format!("c{id}").into(),
+            name: format!("c{id}"),
             max_ttl_secs: None,
         }));
         Arc::new(manifest)
