@@ -25,8 +25,7 @@ use admin::{
 use arc_swap::ArcSwap;
 use base::{BucketUuid, NodeId, bucket::BucketKind};
 use cluster::{
-    Admin, Applied as CommandApplied, BucketParams, ClusterError, Command, Initialize, LegacyParams,
-    Metadata, QuotaChange,
+    Admin, Applied as CommandApplied, ClusterError, Command, Initialize, Metadata, QuotaChange,
     auth::{Credentials, SALT_BYTES},
     consensus::{Member, ProposalId, epoch_of, join},
 };
@@ -44,6 +43,7 @@ use super::{
     http::{Address, Ask, Connection, Security, basic},
     identity::{ThisNode, change_of_address, founding_of_authority},
     internal::InternalRoutes,
+    machine::host_name,
     options::{InitBucket, InitOptions, PortsInUse},
     peers::{MESSAGES, Peers, Verdict, decode_messages},
     proposals::Proposals,
@@ -614,6 +614,10 @@ impl NodeControl for Control {
         peer.is_loopback() || peer == self.listen
     }
 
+    fn is_own_name(&self, name: &str) -> bool {
+        host_name().is_some_and(|own| own == name)
+    }
+
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<CommandApplied, ClusterError>> {
         match command {
             Command::FailOver(fail_over) if fail_over.allow_unsafe => {
@@ -816,19 +820,8 @@ fn stopping() -> ClusterError {
 }
 
 fn create_bucket(bucket: &InitBucket) -> Result<Command, ServeError> {
-    let legacy = LegacyParams {
-        passwordless: Some(bucket.legacy_access),
-        memcached_port: Some(bucket.legacy_access),
-        ..LegacyParams::default()
-    };
-    let params = BucketParams {
-        ram_quota_mb: Some(bucket.quota_mb),
-        replicas: Some(0),
-        flush_enabled: Some(true),
-        legacy,
-        ..BucketParams::default()
-    };
-    Ok(Command::CreateBucket { name: bucket.name.clone(), uuid: BucketUuid(random_uuid()?), params })
+    let uuid = BucketUuid(random_uuid()?);
+    Ok(Command::CreateBucket { name: bucket.name.clone(), uuid, params: bucket.params() })
 }
 
 fn credentials(password: &str) -> Result<Credentials, ServeError> {

@@ -5,13 +5,17 @@
 //! DIR/metadata/         the log of the cluster's metadata (`cluster::consensus`)
 //! DIR/tls/              self-signed certificate and key, when none were given
 //! DIR/audit.log         logins and administrative changes, one JSON object a line; older ones in audit-TIME.log
+//! DIR/quickstart-password  the administrator's password that `settee quickstart` made
 //! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`); UUID.new and UUID.gone: as it is made and removed
 //! ```
+//!
+//! All of it is for the user that runs the process and for nobody else: folders have mode 0700, files 0600. What an earlier
+//! version left open to others is tightened when the directory is opened.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io,
-    os::fd::AsRawFd,
+    os::{fd::AsRawFd, unix::fs::PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -39,6 +43,9 @@ pub enum DataDirError {
     },
 }
 
+/// Folders within one another that are tightened: more than there are, so that a link in a circle ends.
+const FOLDERS_DEEP: usize = 8;
+
 /// A locked data directory. The lock goes with the process, however it ends.
 pub(crate) struct DataDir {
     root: PathBuf,
@@ -46,9 +53,11 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Creates the directory if missing and locks it.
+    /// Creates the directory if missing and locks it. From here on the process makes every file and folder for its user alone.
     pub(crate) fn open(root: &Path) -> Result<Self, DataDirError> {
         let failed = |source| DataDirError::Io { path: root.to_path_buf(), source };
+        // SAFETY: umask takes a number and cannot fail; no memory is involved.
+        unsafe { libc::umask(0o077) };
         fs::create_dir_all(root.join("buckets")).map_err(failed)?;
         fs::create_dir_all(root.join("metadata")).map_err(failed)?;
         fs::create_dir_all(root.join("tls")).map_err(failed)?;
@@ -71,6 +80,10 @@ impl DataDir {
                 io::ErrorKind::WouldBlock => DataDirError::InUse(root.to_path_buf()),
                 _ => failed(error),
             });
+        }
+        // The volume may belong to somebody else who lets this user in by its group: then it is for him to say who else may.
+        if let Err(error) = tighten(root, FOLDERS_DEEP) {
+            tracing::warn!(%error, folder = %root.display(), "others may be able to read the data directory");
         }
         Ok(Self { root: root.to_path_buf(), _lock: lock })
     }
@@ -114,6 +127,25 @@ impl DataDir {
     }
 }
 
+/// Takes a folder and all that is in it away from everybody but its owner. The folder itself is last: where it is for its owner
+/// alone, so is what is in it.
+fn tighten(folder: &Path, deep: usize) -> io::Result<()> {
+    if deep == 0 || fs::metadata(folder)?.permissions().mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        // A link may lead nowhere.
+        let Ok(found) = fs::metadata(&path) else { continue };
+        if found.is_dir() {
+            tighten(&path, deep - 1)?;
+        } else if found.is_file() && found.permissions().mode() & 0o077 != 0 {
+            fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        }
+    }
+    fs::set_permissions(folder, Permissions::from_mode(0o700))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +157,30 @@ mod tests {
         assert!(matches!(DataDir::open(dir.path()), Err(DataDirError::InUse(_))));
         drop(held);
         DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn nobody_else_reads_what_is_there_or_comes_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("data");
+        let old = root.join("buckets/uuid/0");
+        fs::create_dir_all(&old).unwrap();
+        fs::write(old.join("segment"), "document").unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for path in [&root, &root.join("buckets"), &root.join("buckets/uuid"), &old] {
+            set(path, 0o755);
+        }
+        set(&old.join("segment"), 0o644);
+        let data = DataDir::open(&root).unwrap();
+        fs::create_dir(data.bucket(&BucketUuid("new".into()))).unwrap();
+        fs::write(data.audit_log(), "line").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for folder in [root.clone(), old.clone(), data.tls(), data.bucket(&BucketUuid("new".into()))] {
+            assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+        }
+        for file in [old.join("segment"), root.join("lock"), data.audit_log()] {
+            assert_eq!(mode(&file), 0o600, "{}", file.display());
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
@@ -90,6 +91,8 @@ pub(crate) fn report(listen: IpAddr, ports: &PortsInUse) -> String {
 pub(crate) fn write_ports_file(path: &Path, report: &str) -> io::Result<()> {
     let aside = path.with_extension("new");
     std::fs::write(&aside, format!("{report}\n"))?;
+    // It holds no secret, and the script that waits for it may be another user's.
+    std::fs::set_permissions(&aside, std::fs::Permissions::from_mode(0o644))?;
     std::fs::rename(aside, path)
 }
 

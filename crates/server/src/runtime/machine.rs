@@ -124,3 +124,8 @@ impl Disk {
         Self { total: bytes(stat.f_blocks), used: bytes(stat.f_blocks - stat.f_bfree) }
     }
 }
+/// What the machine is called, in lower case; `None` where it does not say.
+pub(crate) fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty())
+}

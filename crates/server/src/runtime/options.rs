@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, path::PathBuf, str::FromStr};
 
+use cluster::{BucketParams, LegacyParams};
 use serde::{Deserialize, Serialize};
 use storage::DiskLimits;
 
@@ -71,6 +72,23 @@ pub struct InitBucket {
     pub legacy_access: bool,
 }
 
+impl InitBucket {
+    /// The bucket as it is created. Nobody can empty it by one request until an administrator allows that.
+    pub(crate) fn params(&self) -> BucketParams {
+        let legacy = LegacyParams {
+            passwordless: Some(self.legacy_access),
+            memcached_port: Some(self.legacy_access),
+            ..LegacyParams::default()
+        };
+        BucketParams {
+            ram_quota_mb: Some(self.quota_mb),
+            replicas: Some(0),
+            legacy,
+            ..BucketParams::default()
+        }
+    }
+}
+
 /// What buckets leave of the disk to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskOptions {
@@ -128,4 +146,15 @@ pub struct ServeOptions {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Unattended initialisation.
     pub init: Option<InitOptions>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_bucket_is_emptied_by_nobody_until_somebody_allows_that() {
+        let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
+        assert_ne!(bucket.params().flush_enabled, Some(true));
+    }
 }
