@@ -112,7 +112,7 @@ impl Authenticator {
     /// Refuses somebody whom [`Self::identify`] does not know, and takes note of it.
     pub(crate) fn refuse(&self, headers: &HeaderMap, peer: SocketAddr) -> Refusal {
         if let Ok(Some((name, _))) = basic_credentials(headers) {
-            self.audit(AuditKind::LoginFailure, Identity { name, domain: Domain::Anonymous }, peer);
+            self.audit(AuditKind::LoginFailure, Identity::unproved(&name, Domain::Anonymous), peer);
         }
         reply::unauthorized()
     }
@@ -123,7 +123,7 @@ impl Authenticator {
             _ => false,
         };
         if asked_for || self.control.allows_setup_from(peer.ip().to_canonical()) {
-            return Ok(Identity { name: String::new(), domain: Domain::Admin });
+            return Ok(Identity::unproved("", Domain::Admin));
         }
         let text = "This node is not initialized, and may not be set up from this address.";
         Err(reply::with_status(StatusCode::FORBIDDEN, &json!({ "message": text, "permissions": [] })).into())

@@ -56,6 +56,8 @@ pub struct Role {
 const POOLS: Set = Set::of(&[P::PoolsRead]);
 const SETTINGS: Set = Set::of(&[P::BucketRead]);
 const READ_CLUSTER: Set = Set::of(&[P::PoolsRead, P::ClusterRead, P::ClusterStats]);
+/// The same without `/metrics`, which Couchbase counts among what is the administrators'.
+const SEE_CLUSTER: Set = Set::of(&[P::PoolsRead, P::ClusterRead]);
 const READ_BUCKETS: Set = Set::of(&[P::BucketRead, P::SimpleStats, P::Stats, P::CollectionsRead]);
 const DCP_READ: Set =
     Set::of(&[P::Read, P::MetaRead, P::SystemXattrRead, P::DcpProducer, P::CollectionsRead]);
@@ -162,14 +164,14 @@ pub const ROLES: &[Role] = &[
         "Backup Full Admin",
         "Can do everything that backup and restore need, data included.",
         Scope::Cluster,
-        [READ_CLUSTER.with(Set::of(&[P::BucketCreate])), EVERYTHING_IN_BUCKET, Set::NONE],
+        [SEE_CLUSTER.with(Set::of(&[P::BucketCreate])), EVERYTHING_IN_BUCKET, Set::NONE],
     ),
     role(
         "bucket_admin",
         "Bucket Admin",
         "Can manage a bucket's settings, scopes and collections. Cannot read data.",
         Scope::Bucket,
-        [READ_CLUSTER, Set::BUCKET_ADMIN, Set::NONE],
+        [SEE_CLUSTER, Set::BUCKET_ADMIN, Set::NONE],
     ),
     role(
         "scope_admin",
@@ -225,7 +227,7 @@ pub const ROLES: &[Role] = &[
         "XDCR Admin",
         "Can read documents of every bucket; replication itself is not part of Settee yet.",
         Scope::Cluster,
-        [READ_CLUSTER, READ_BUCKETS.with(DCP_READ), Set::NONE],
+        [SEE_CLUSTER, READ_BUCKETS.with(DCP_READ), Set::NONE],
     ),
     role(
         "replication_target",

@@ -247,7 +247,7 @@ impl Connection {
             Standing::Good => {}
             // What waits for something of the bucket that was there would wait for ever.
             Standing::BucketReplaced if !self.waiting.stages().any(|(_, stage)| stage.is_of_bucket()) => {}
-            Standing::BucketReplaced | Standing::BucketGone => return After::Close,
+            Standing::BucketReplaced | Standing::BucketGone | Standing::LoginEnded => return After::Close,
         }
         if !self.session.follow_dcp(context) {
             return After::Close;

@@ -4,7 +4,8 @@
 //! hash the password as often as that took, so it goes to the helper thread, unless the same password was right
 //! a moment ago. CRAM-MD5 is offered only while some bucket has a password of its own: nobody else's is known.
 //!
-//! Whoever fails learns nothing but that: unknown names get a salt that stays the same and a proof that never holds.
+//! A failed login tells nothing but that it failed. A name that nobody has gets salts like everybody else: the same on every
+//! node, another for each mechanism, and a proof that never holds (`cluster::auth::scram_verifier`).
 
 use std::{fmt::Write as _, sync::Arc, sync::atomic::Ordering};
 
@@ -115,10 +116,7 @@ fn begin_scram(call: &mut Call<'_, '_>, mechanism: Mechanism, hash: ScramHash) -
         ClientFirst::decode(call.request.frame.value).map_err(|error| malformed(call, mechanism, error))?;
     let user = shortened(&first.user);
     let metadata = &call.context.snapshot.metadata;
-    let (identity, verifier) = match auth::credentials(metadata, &user) {
-        Some((identity, credentials)) => (Some(identity), credentials.verifier(hash).clone()),
-        None => (None, ScramVerifier::decoy(hash, call.context.shared.secret(), &user)),
-    };
+    let (identity, verifier) = auth::scram_verifier(metadata, hash, &user);
     let nonce = [first.nonce, nonce()?.as_bytes()].concat();
     let server_first = ServerFirst {
         nonce: nonce.as_slice().into(),
@@ -193,17 +191,20 @@ fn finish(
 ) -> Result<(), Stop> {
     let event = LoginEvent {
         user: shortened(user),
-        domain: identity.as_ref().map(|identity| identity.domain.name()),
+        domain: None,
         mechanism,
         peer: call.session.peer,
         local: call.session.local,
     };
-    let Some(identity) = identity else {
+    // The password may have been changed, or the user be locked, while the messages went to and fro.
+    let current = identity.filter(|identity| auth::is_current(&call.context.snapshot.metadata, identity));
+    let Some(identity) = current else {
         call.context.shared.totals.auth_errors.fetch_add(1, Ordering::Relaxed);
         call.context.shared.audit(AuditEvent::LoginFailed(event));
         return Err(Stop::Status(Status::AuthError));
     };
-    call.context.shared.audit(AuditEvent::LoginSucceeded(event));
+    let domain = Some(identity.domain.name());
+    call.context.shared.audit(AuditEvent::LoginSucceeded(LoginEvent { domain, ..event }));
     call.session.log_in(identity, &call.context.snapshot);
     call.answer(Cas::NONE, Datatype::RAW, &[], &[], answer);
     Ok(())

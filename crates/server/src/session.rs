@@ -1,7 +1,8 @@
 //! What a connection has negotiated and proved: features, identity, bucket, and what follows from them.
 //!
 //! The bucket and the rights in it are cached, and looked up again when the snapshot they were taken from has
-//! been replaced: a right withdrawn or a bucket dropped takes effect with the next request.
+//! been replaced: a right withdrawn or a bucket dropped takes effect with the next request. So does the end of a login: a
+//! connection whose user is locked, has another password or is gone is closed. Noticing costs one comparison per turn.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -61,6 +62,8 @@ pub(crate) enum Standing {
     BucketReplaced,
     /// Its bucket has been dropped: the connection is closed, as clients expect.
     BucketGone,
+    /// What its user logged in with is not good any more: the connection is closed, and the client has to log in anew.
+    LoginEnded,
 }
 
 impl Session {
@@ -106,7 +109,7 @@ impl Session {
         if let Some(bucket) = bucket.cloned() {
             if self.kind == ListenerKind::Memcached {
                 // Whoever may reach the port may use its bucket, as its owner decided.
-                self.identity = Identity { name: bucket.name.to_string(), domain: Domain::Bucket };
+                self.identity = Identity::unproved(&bucket.name, Domain::Bucket);
             }
             self.attach(Some(bucket), snapshot);
         }
@@ -120,6 +123,9 @@ impl Session {
 
     fn follow(&mut self, snapshot: &Snapshot) -> Standing {
         self.generation = snapshot.generation();
+        if !auth::is_current(&snapshot.metadata, &self.identity) {
+            return Standing::LoginEnded;
+        }
         let Some(old) = self.bucket.take() else {
             if !self.is_logged_in() {
                 self.attach_unasked(snapshot);
@@ -177,7 +183,8 @@ impl Session {
         self.attach(None, snapshot);
     }
 
-    /// Is somebody from now on. A bucket's own name brings its bucket with it.
+    /// Is somebody from now on, with the credentials that [`auth::is_current`] is asked about whenever something has changed. A
+    /// bucket's own name brings its bucket with it.
     pub(crate) fn log_in(&mut self, identity: Identity, snapshot: &Snapshot) {
         let own = (identity.domain == Domain::Bucket).then(|| snapshot.buckets.get(&identity.name).cloned());
         self.identity = identity;

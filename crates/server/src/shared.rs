@@ -216,8 +216,6 @@ pub struct Shared {
     generation: AtomicU64,
     audit: AuditHook,
     clock: Clock,
-    /// Unpredictable, and the same for as long as the process lives.
-    secret: [u8; 32],
     passwords: PasswordCache,
     /// Who streams what.
     pub(crate) dcp: Arc<DcpConnections>,
@@ -286,16 +284,13 @@ impl Shared {
         snapshot: Snapshot,
         audit: impl Fn(AuditEvent) + Send + Sync + 'static,
     ) -> io::Result<Arc<Self>> {
-        let (mut secret, mut cache_secret) = ([0; 32], [0; 32]);
-        for bytes in [&mut secret, &mut cache_secret] {
-            getrandom::fill(bytes).map_err(io::Error::other)?;
-        }
+        let mut cache_secret = [0; 32];
+        getrandom::fill(&mut cache_secret).map_err(io::Error::other)?;
         Ok(Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             generation: AtomicU64::new(0),
             audit: Box::new(audit),
             clock: Clock::start(),
-            secret,
             passwords: PasswordCache::new(cache_secret),
             dcp: Arc::default(),
             links: OnceLock::new(),
@@ -340,10 +335,6 @@ impl Shared {
     #[must_use]
     pub fn now(&self) -> Now {
         self.clock.now()
-    }
-
-    pub(crate) fn secret(&self) -> &[u8; 32] {
-        &self.secret
     }
 
     /// Passwords that were right a moment ago; REST may use it as well.

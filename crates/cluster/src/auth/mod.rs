@@ -21,7 +21,7 @@ pub use scram::{
 };
 
 use crate::{
-    LegacyAccess, Metadata, UserDomain,
+    LegacyAccess, Metadata, User, UserDomain,
     roles::{RoleGrant, Target},
 };
 
@@ -68,13 +68,22 @@ pub struct Identity {
     pub name: String,
     /// Which list the name is from.
     pub domain: Domain,
+    /// Tells the credentials that were shown from those that come later; 0 where none were. It says nothing about them.
+    #[serde(skip)]
+    shown: u64,
 }
 
 impl Identity {
     /// Somebody who did not say who he is.
     #[must_use]
     pub const fn anonymous() -> Self {
-        Self { name: String::new(), domain: Domain::Anonymous }
+        Self { name: String::new(), domain: Domain::Anonymous, shown: 0 }
+    }
+
+    /// Somebody by name alone, who has shown nothing that could become invalid.
+    #[must_use]
+    pub fn unproved(name: &str, domain: Domain) -> Self {
+        Self { name: name.to_owned(), domain, shown: 0 }
     }
 
     /// Whether it is another node of the cluster.
@@ -89,23 +98,87 @@ fn check_internal(meta: &Metadata, name: &str, password: &str) -> Option<Identit
     let is_right = name == INTERNAL_USER
         && !meta.secret.is_empty()
         && same_secret(meta.secret.as_bytes(), password.as_bytes());
-    is_right.then(|| Identity { name: name.to_owned(), domain: Domain::Internal })
+    is_right.then(|| Identity { shown: secret_mark(meta), ..Identity::unproved(name, Domain::Internal) })
 }
 
-/// The verifiers for that login name, with the identity a successful login has. The administrator comes first, then
-/// local users, then buckets with a password of their own.
+/// A number for credentials: others have another, as the salts of their passwords are random. Never 0.
+fn mark(parts: &[&[u8]]) -> u64 {
+    let bytes = parts.iter().copied().flatten();
+    // FNV-1a: nobody can choose what goes in.
+    bytes
+        .fold(0xcbf2_9ce4_8422_2325, |mark: u64, byte| {
+            (mark ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        })
+        .max(1)
+}
+
+fn secret_mark(meta: &Metadata) -> u64 {
+    mark(&[meta.secret.as_bytes()])
+}
+
+/// Of a user: whoever is created anew under a name is somebody else.
+fn user_mark(user: &User) -> Option<u64> {
+    let credentials = user.credentials.as_ref().filter(|_| !user.locked)?;
+    Some(mark(&[user.uuid.as_bytes(), &credentials.sha512.stored_key]))
+}
+
+fn bucket_mark(legacy: &LegacyAccess) -> Option<u64> {
+    let stored = legacy.credentials.as_ref().map(|credentials| credentials.sha512.stored_key.as_slice());
+    stored.or(legacy.sasl_password.as_deref().map(str::as_bytes)).map(|secret| mark(&[secret]))
+}
+
+/// Whether what somebody has logged in with is good still: the user is not locked, has not been removed or replaced, and has
+/// the password that was shown. Cheap, but not for every request: ask when the metadata has changed.
 #[must_use]
-pub fn credentials<'a>(meta: &'a Metadata, name: &str) -> Option<(Identity, &'a Credentials)> {
-    let identity = |domain| Identity { name: name.to_owned(), domain };
+pub fn is_current(meta: &Metadata, identity: &Identity) -> bool {
+    let name = &identity.name;
+    let current = match identity.domain {
+        _ if identity.shown == 0 => return true,
+        Domain::Admin => {
+            let admin = meta.admin.as_ref().filter(|admin| admin.name == *name);
+            admin.map(|admin| mark(&[&admin.credentials.sha512.stored_key]))
+        }
+        Domain::Local => meta.users.get(name).and_then(user_mark),
+        Domain::Bucket => meta.buckets.get(name).and_then(|bucket| bucket_mark(&bucket.legacy)),
+        Domain::Internal => Some(secret_mark(meta)),
+        Domain::External | Domain::Anonymous => None,
+    };
+    current == Some(identity.shown)
+}
+
+/// The verifiers for that login name, with the identity a successful login has: none if the user is locked. The administrator
+/// comes first, then local users, then buckets with a password of their own.
+fn stored<'a>(meta: &'a Metadata, name: &str) -> Option<(Option<Identity>, &'a Credentials)> {
+    let identity = |domain, shown| Identity { shown, ..Identity::unproved(name, domain) };
     if let Some(admin) = meta.admin.as_ref().filter(|admin| admin.name == name) {
-        return Some((identity(Domain::Admin), &admin.credentials));
+        let shown = mark(&[&admin.credentials.sha512.stored_key]);
+        return Some((Some(identity(Domain::Admin, shown)), &admin.credentials));
     }
     if let Some(user) = meta.users.get(name) {
-        let credentials = user.credentials.as_ref().filter(|_| !user.locked)?;
-        return Some((identity(Domain::Local), credentials));
+        let identity = user_mark(user).map(|shown| identity(Domain::Local, shown));
+        return Some((identity, user.credentials.as_ref()?));
     }
-    let credentials = meta.buckets.get(name)?.legacy.credentials.as_ref()?;
-    Some((identity(Domain::Bucket), credentials))
+    let legacy = &meta.buckets.get(name)?.legacy;
+    let identity = bucket_mark(legacy).map(|shown| identity(Domain::Bucket, shown));
+    Some((identity, legacy.credentials.as_ref()?))
+}
+
+/// The verifiers for that login name, with the identity a successful login has.
+#[must_use]
+pub fn credentials<'a>(meta: &'a Metadata, name: &str) -> Option<(Identity, &'a Credentials)> {
+    let (identity, credentials) = stored(meta, name)?;
+    Some((identity?, credentials))
+}
+
+/// What a SCRAM exchange in that name is judged by, and who it is if the proof holds. A name that nobody has gets a verifier
+/// too: every node makes the same one, from the cluster's secret, and takes as long over it.
+#[must_use]
+pub fn scram_verifier(meta: &Metadata, hash: ScramHash, name: &str) -> (Option<Identity>, ScramVerifier) {
+    let decoy = ScramVerifier::decoy(hash, meta.secret.as_bytes(), name);
+    match stored(meta, name) {
+        Some((identity, credentials)) => (identity, credentials.verifier(hash).clone()),
+        None => (None, decoy),
+    }
 }
 
 /// Who that is, if the password is right. Costs a few milliseconds; [`PasswordCache`] avoids repeating it.
@@ -118,7 +191,8 @@ pub fn check_password(meta: &Metadata, name: &str, password: &str) -> Option<Ide
         Some((identity, credentials)) => credentials.sha512.check_password(password).then_some(identity),
         None => {
             // The same work as for a known name, so that answering time does not tell which names exist.
-            let _ = ScramVerifier::decoy(ScramHash::Sha512, &[], name).check_password(password);
+            let decoy = ScramVerifier::decoy(ScramHash::Sha512, meta.secret.as_bytes(), name);
+            let _ = decoy.check_password(password);
             None
         }
     }
@@ -127,10 +201,14 @@ pub fn check_password(meta: &Metadata, name: &str, password: &str) -> Option<Ide
 /// Who answered a CRAM-MD5 challenge: only buckets with a password of their own can (`digest` is hexadecimal).
 #[must_use]
 pub fn check_cram_md5(meta: &Metadata, name: &str, challenge: &[u8], digest: &str) -> Option<Identity> {
-    let password = meta.buckets.get(name)?.legacy.sasl_password.as_ref()?;
-    let expected = cram_md5_digest(password.as_bytes(), challenge);
-    same_secret(expected.as_bytes(), digest.to_ascii_lowercase().as_bytes())
-        .then(|| Identity { name: name.to_owned(), domain: Domain::Bucket })
+    let legacy = meta.buckets.get(name).map(|bucket| &bucket.legacy);
+    let password = legacy.and_then(|legacy| legacy.sasl_password.as_deref());
+    // The same work for a name that is no bucket's.
+    let expected = cram_md5_digest(password.unwrap_or_default().as_bytes(), challenge);
+    let is_right =
+        same_secret(expected.as_bytes(), digest.to_ascii_lowercase().as_bytes()) && password.is_some();
+    let shown = bucket_mark(legacy?).filter(|_| is_right)?;
+    Some(Identity { shown, ..Identity::unproved(name, Domain::Bucket) })
 }
 
 /// What an identity may do: everywhere, in one bucket, and in single scopes and collections of it.
@@ -178,6 +256,13 @@ impl Privileges {
         !self.bucket.without_settings().is_empty() || !self.within(scope, collection).is_empty()
     }
 
+    /// Whether something is allowed in that whole scope, be there collections in it or not.
+    #[must_use]
+    pub fn sees_scope(&self, scope: ScopeId) -> bool {
+        let mut scopes = self.scopes.iter().filter(|(id, _)| *id == scope);
+        !self.bucket.without_settings().is_empty() || scopes.any(|(_, set)| !set.is_empty())
+    }
+
     /// Whether nothing is allowed anywhere: the bucket cannot be selected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -199,10 +284,11 @@ impl Privileges {
     }
 }
 
-/// What `identity` may do in `bucket`, or on the cluster when no bucket is given.
+/// What `identity` may do in `bucket`, or on the cluster when no bucket is given: nothing once its login [`is_current`] no more.
 #[must_use]
 pub fn privileges(meta: &Metadata, identity: &Identity, bucket: Option<&str>) -> Privileges {
     match identity.domain {
+        _ if !is_current(meta, identity) => Privileges::default(),
         // Before there is an administrator REST stands in for one; an administrator replaced is nobody any more.
         Domain::Admin if meta.admin.as_ref().is_none_or(|admin| admin.name == identity.name) => {
             Privileges { bucket: PrivilegeSet::ALL, ..Privileges::default() }
@@ -210,9 +296,9 @@ pub fn privileges(meta: &Metadata, identity: &Identity, bucket: Option<&str>) ->
         Domain::Internal => Privileges { bucket: PrivilegeSet::ALL, ..Privileges::default() },
         Domain::Local => user_privileges(meta, UserDomain::Local, &identity.name, bucket),
         Domain::External => user_privileges(meta, UserDomain::External, &identity.name, bucket),
-        // The switch may have been turned off, or the bucket be another of that name, since the login.
+        // The switch may have been turned off since somebody came by the plain memcached port.
         Domain::Bucket if bucket == Some(&identity.name) => {
-            legacy_privileges(meta, bucket, |legacy| legacy.credentials.is_some() || legacy.memcached_port)
+            legacy_privileges(meta, bucket, |legacy| identity.shown != 0 || legacy.memcached_port)
         }
         Domain::Anonymous => legacy_privileges(meta, bucket, |legacy| legacy.passwordless),
         Domain::Admin | Domain::Bucket => Privileges::default(),

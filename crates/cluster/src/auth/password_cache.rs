@@ -34,9 +34,11 @@ impl PasswordCache {
         if name == INTERNAL_USER {
             return check_internal(meta, name, password);
         }
+        // Before it is known whether somebody has that name, so that it takes as long if nobody does.
+        let key = self.key(name, password);
         let (identity, credentials) = credentials(meta, name)?;
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        let against = verified.get(&self.key(name, password))?;
+        let against = verified.get(&key)?;
         same_secret(against, &credentials.sha512.stored_key).then_some(identity)
     }
 

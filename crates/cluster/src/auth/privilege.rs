@@ -165,6 +165,12 @@ impl PrivilegeSet {
         self.0 & (1 << privilege as u8) != 0
     }
 
+    /// Whether some right is in both.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// These rights and those of `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {

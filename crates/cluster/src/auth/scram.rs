@@ -36,6 +36,15 @@ impl ScramHash {
         }
     }
 
+    /// What its salts are labelled with.
+    const fn mechanism(self) -> &'static [u8] {
+        match self {
+            Self::Sha1 => b"SCRAM-SHA1",
+            Self::Sha256 => b"SCRAM-SHA256",
+            Self::Sha512 => b"SCRAM-SHA512",
+        }
+    }
+
     fn hash(self, message: &[u8]) -> Vec<u8> {
         match self {
             Self::Sha1 => Sha1::digest(message).to_vec(),
@@ -90,13 +99,15 @@ impl ScramVerifier {
         Self { hash, salt, iterations, stored_key, server_key }
     }
 
-    /// What a login name that does not exist gets: a salt that stays the same for the name (derived from a secret of
-    /// this process) and keys nothing can match, so that probing does not tell names apart.
+    /// What a login name that does not exist gets: a salt that stays the same for the name and the mechanism, made from a
+    /// secret of the cluster, and keys that belong to no password. Nothing about it tells it from somebody's.
     #[must_use]
     pub fn decoy(hash: ScramHash, secret: &[u8], name: &str) -> Self {
-        let mut salt = ScramHash::Sha256.hmac(secret, name.as_bytes());
-        salt.truncate(SALT_BYTES);
-        Self { hash, salt, iterations: SCRAM_ITERATIONS, stored_key: Vec::new(), server_key: Vec::new() }
+        let random = ScramHash::Sha256.hmac(secret, &[b"nobody ", name.as_bytes()].concat());
+        let salt = ScramHash::Sha256.hmac(&random, hash.mechanism());
+        let stored_key = hash.hmac(&random, b"stored key");
+        let server_key = hash.hmac(&random, b"server key");
+        Self { hash, salt, iterations: SCRAM_ITERATIONS, stored_key, server_key }
     }
 
     /// The salt as the server-first message carries it.
@@ -139,14 +150,14 @@ impl Credentials {
     /// Hashes `password` under salts made of `random`, which must be unpredictable. Takes some 10 ms.
     #[must_use]
     pub fn new(password: &str, random: [u8; SALT_BYTES]) -> Self {
-        let verifier = |hash, label: &[u8]| {
-            let salt = ScramHash::Sha256.hmac(&random, label);
+        let verifier = |hash: ScramHash| {
+            let salt = ScramHash::Sha256.hmac(&random, hash.mechanism());
             ScramVerifier::new(hash, password, salt, SCRAM_ITERATIONS)
         };
         Self {
-            sha1: verifier(ScramHash::Sha1, b"SCRAM-SHA1"),
-            sha256: verifier(ScramHash::Sha256, b"SCRAM-SHA256"),
-            sha512: verifier(ScramHash::Sha512, b"SCRAM-SHA512"),
+            sha1: verifier(ScramHash::Sha1),
+            sha256: verifier(ScramHash::Sha256),
+            sha512: verifier(ScramHash::Sha512),
         }
     }
 
@@ -223,5 +234,11 @@ mod tests {
         assert_eq!(decoy, ScramVerifier::decoy(ScramHash::Sha512, b"secret", "nobody"));
         assert!(!decoy.check_password(""));
         assert_eq!(decoy.check_proof(b"m", &[0; 64]), None);
+        // Everything has the size that it has of a password.
+        for hash in [ScramHash::Sha1, ScramHash::Sha256, ScramHash::Sha512] {
+            let sizes = |of: &ScramVerifier| [of.salt.len(), of.stored_key.len(), of.server_key.len()];
+            let real = Credentials::new("password", [7; SALT_BYTES]);
+            assert_eq!(sizes(&ScramVerifier::decoy(hash, b"secret", "nobody")), sizes(real.verifier(hash)));
+        }
     }
 }

@@ -1,6 +1,10 @@
 //! The collections manifest, whole and by name. What an identity may not see looks as if it did not exist.
 
-use base::{Cas, Datatype, Manifest, Status, manifest};
+use base::{
+    Cas, Datatype, Manifest, Status,
+    manifest::{self, Scope},
+};
+use cluster::auth::Privileges;
 use protocol::{binary::extras::IdExtras, hello::Feature};
 
 use crate::call::{Call, Stop};
@@ -9,6 +13,7 @@ use crate::call::{Call, Stop};
 pub(crate) fn manifest(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let mut manifest = Manifest::clone(&call.session.bucket()?.engine.manifest());
     let access = call.session.access();
+    manifest.scopes.retain(|scope| sees_scope(access, scope));
     for scope in &mut manifest.scopes {
         scope.collections.retain(|collection| access.sees(scope.id, collection.id));
     }
@@ -17,13 +22,20 @@ pub(crate) fn manifest(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Whether an identity may know of a scope: it may do something in the whole scope, or in a collection of it.
+fn sees_scope(access: &Privileges, scope: &Scope) -> bool {
+    access.sees_scope(scope.id)
+        || scope.collections.iter().any(|collection| access.sees(scope.id, collection.id))
+}
+
 /// `GET_CID`: `scope.collection` in, manifest uid and collection id out.
 pub(crate) fn collection_id(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let path = path_of(call)?;
     let (scope, collection) = path.split_once('.').ok_or(BAD_PATH)?;
     check_names([scope, collection])?;
     let manifest = call.session.bucket()?.engine.manifest();
-    let scope = manifest.scope(scope).ok_or(Stop::Status(Status::UnknownScope))?;
+    let scope = manifest.scope(scope).filter(|scope| sees_scope(call.session.access(), scope));
+    let scope = scope.ok_or(Stop::Status(Status::UnknownScope))?;
     let collection = if collection.is_empty() { "_default" } else { collection };
     let found = scope.collections.iter().find(|known| known.name == collection);
     let found = found.filter(|found| call.session.access().sees(scope.id, found.id));
@@ -38,7 +50,8 @@ pub(crate) fn scope_id(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let name = path.split_once('.').map_or(path, |(scope, _)| scope);
     check_names([name])?;
     let manifest = call.session.bucket()?.engine.manifest();
-    let id = manifest.scope(name).ok_or(Stop::Status(Status::UnknownScope))?.id.get();
+    let scope = manifest.scope(name).filter(|scope| sees_scope(call.session.access(), scope));
+    let id = scope.ok_or(Stop::Status(Status::UnknownScope))?.id.get();
     answer(call, &manifest, id);
     Ok(())
 }

@@ -243,7 +243,7 @@ fn lost_rights_end_streams_and_a_dropped_bucket_ends_connections() {
     assert_eq!(open(&mut consumer, "connector"), Status::Success);
     assert_eq!(stream(&mut consumer, r#"{"collections":["0"]}"#).status, Status::Success);
     // Some of the bucket is left, but not what is streamed.
-    node.put_user("streamer", "pw", "data_dcp_reader[travel:inventory:airline]");
+    node.give_roles("streamer", "data_dcp_reader[travel:inventory:airline]");
     workers.notifier().config_changed();
     told(&mut consumer, |message| {
         assert_eq!(message, DcpMessage::StreamEnd(StreamEndReason::LostPrivileges));

@@ -202,7 +202,23 @@ impl Node {
             name: name.into(),
             uuid: name.into(),
             full_name: None,
-            credentials: Some(credentials(password)),
+            // As everywhere: no two passwords have the same salt.
+            credentials: Some(Credentials::new(password, [self.metadata.version.to_le_bytes()[0]; 32])),
+            roles: Some(RoleGrant::parse_list(roles).unwrap()),
+            groups: None,
+            locked: None,
+            now_ms: 0,
+        }));
+    }
+
+    /// Gives a user other roles, and nothing else: logins go on.
+    pub(super) fn give_roles(&mut self, name: &str, roles: &str) {
+        self.apply(&Command::PutUser(UserChange {
+            domain: UserDomain::Local,
+            name: name.into(),
+            uuid: String::new(),
+            full_name: None,
+            credentials: None,
             roles: Some(RoleGrant::parse_list(roles).unwrap()),
             groups: None,
             locked: None,

@@ -11,6 +11,7 @@ mod links;
 mod logins;
 mod pacing;
 mod phases;
+mod rights;
 mod roles;
 mod sockets;
 mod text;
