@@ -17,6 +17,7 @@ use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
     authenticate::Authenticator,
+    browser,
     call::{Call, Connection},
     control::{BoxFuture, NodeControl},
     events::Events,
@@ -132,6 +133,8 @@ impl Api {
         let path = segments(parts.uri.path()).ok_or_else(bad_request)?;
         let query = Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).ok_or_else(bad_request)?;
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method.clone() };
+        let is_own = |name: &str| self.control.is_own_name(name);
+        browser::refuse_pages(&method, &parts.headers, &meta, is_own)?;
         let mut user = self.authenticator.identify(&meta, &parts.headers, from.peer).await?;
         if user.is_none() && method != Method::GET {
             // Nobody here, but perhaps made a user at another node a moment ago.
@@ -163,8 +166,8 @@ impl Api {
             (true, _) => self.figures.fresh(&self.control, &meta).await,
         };
         let figures = Arc::new(figures);
-        let call =
-            Call { api: Arc::clone(self), meta, status, figures, method, path, query, body, user, from };
+        let (api, route) = (Arc::clone(self), routes::table::find(method.as_str(), &path));
+        let call = Call { api, meta, status, figures, method, route, path, query, body, user, from };
         routes::dispatch(&call).await
     }
 
@@ -190,10 +193,12 @@ impl Api {
 impl Surface for Api {
     fn answer(self: Arc<Self>, parts: Parts, body: Incoming, from: Connection) -> BoxFuture<'static, Reply> {
         Box::pin(async move {
-            match self.handle(parts, body, from).await {
+            let mut reply = match self.handle(parts, body, from).await {
                 Ok(reply) => reply,
                 Err(Refusal(reply)) => *reply,
-            }
+            };
+            browser::secure(&mut reply);
+            reply
         })
     }
 }

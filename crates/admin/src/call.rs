@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use axum::{body::Bytes, http::Method};
 use cluster::{
     Applied, BucketInfo, Command, Metadata,
-    auth::{Domain, Identity, Privilege, Privileges, privileges},
+    auth::{Domain, Identity, Privilege},
     config::named_host,
 };
 use tokio::sync::watch;
@@ -19,7 +19,8 @@ use crate::{
     permissions,
     places::Place,
     reply::{self, Refusal},
-    routes,
+    rights::{Lack, On, Sender},
+    routes::{self, table::Route},
 };
 
 /// Where a request came in.
@@ -46,6 +47,8 @@ pub(crate) struct Call {
     /// What was known then of every node, where the path shows any of it.
     pub(crate) figures: Arc<ClusterFigures>,
     pub(crate) method: Method,
+    /// What it asks for, if there is such a thing.
+    pub(crate) route: Option<&'static Route>,
     /// Decoded path segments.
     pub(crate) path: Vec<String>,
     pub(crate) query: Form,
@@ -60,65 +63,52 @@ impl Call {
         Form::parse(&self.body).ok_or_else(|| reply::bad_request("Malformed form data"))
     }
 
-    /// What the sender may do in `bucket`, or on the cluster.
-    ///
-    /// Clients older than users may read what they bootstrap from and nothing else, however much KV allows them.
-    fn privileges(&self, bucket: Option<&str>) -> Privileges {
-        privileges(&self.meta, &self.user, bucket)
+    /// The sender's rights, by the state when the request arrived.
+    pub(crate) fn sender(&self) -> Sender<'_> {
+        Sender { meta: &self.meta, user: &self.user }
     }
 
     /// Whether the sender holds a right on the cluster (`bucket` absent) or in a whole bucket.
     pub(crate) fn holds(&self, privilege: Privilege, bucket: Option<&str>) -> bool {
-        match self.user.domain {
-            Domain::Admin | Domain::Local | Domain::External | Domain::Internal => {
-                self.privileges(bucket).has(privilege)
-            }
-            Domain::Bucket | Domain::Anonymous => self.legacy_holds(privilege, bucket),
+        self.sender().holds(privilege, bucket)
+    }
+
+    /// Refuses a sender that lacks what the request's route needs.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let Some(route) = self.route else { return Ok(()) };
+        let (bucket, scope) =
+            (route.parameter("{bucket}", &self.path), route.parameter("{scope}", &self.path));
+        match self.sender().lacks(route.needs, bucket, scope) {
+            None => Ok(()),
+            Some(Lack::Login) => Err(reply::unauthorized()),
+            Some(Lack::Right(privilege, On::Cluster)) => Err(self.denied(privilege, None)),
+            Some(Lack::Right(privilege, On::Bucket)) => Err(self.denied(privilege, bucket)),
+            Some(Lack::Everything) => Err(self.denied_all()),
         }
     }
 
-    fn legacy_holds(&self, privilege: Privilege, bucket: Option<&str>) -> bool {
-        let reads = |name: &str| self.privileges(Some(name)).has(Privilege::BucketRead);
-        match (privilege, bucket) {
-            (Privilege::PoolsRead, None) => self.meta.buckets.keys().any(|name| reads(name)),
-            (Privilege::BucketRead, Some(bucket)) => reads(bucket),
-            _ => false,
-        }
+    /// Refuses a sender without a right on the cluster that what the request contains needs.
+    pub(crate) fn require(&self, privilege: Privilege) -> Result<(), Refusal> {
+        if self.holds(privilege, None) { Ok(()) } else { Err(self.denied(privilege, None)) }
     }
 
-    /// Refuses unless [`Call::holds`].
-    pub(crate) fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Refusal> {
-        if self.holds(privilege, bucket) { Ok(()) } else { Err(self.denied(privilege, bucket)) }
-    }
-
-    /// Refuses unless the right is held somewhere in the bucket.
-    pub(crate) fn require_somewhere(
-        &self,
-        privilege: Privilege,
-        bucket: &str,
-    ) -> Result<Privileges, Refusal> {
-        let held = self.privileges(Some(bucket));
-        let legacy = matches!(self.user.domain, Domain::Bucket | Domain::Anonymous);
-        if held.has_somewhere(privilege) && !legacy {
-            Ok(held)
-        } else {
-            Err(self.denied(privilege, Some(bucket)))
-        }
-    }
-
-    /// Refuses whoever has not said who he is.
-    pub(crate) fn require_somebody(&self) -> Result<(), Refusal> {
-        if self.user.domain == Domain::Anonymous { Err(reply::unauthorized()) } else { Ok(()) }
+    /// Refuses everybody but full administrators.
+    pub(crate) fn require_everything(&self) -> Result<(), Refusal> {
+        if self.sender().holds_everything() { Ok(()) } else { Err(self.denied_all()) }
     }
 
     /// The refusal for a missing right: nobody is asked for a password, somebody is told what is missing.
     pub(crate) fn denied(&self, privilege: Privilege, bucket: Option<&str>) -> Refusal {
-        self.audit(AuditKind::AccessDenied, &self.path.join("/"), permissions::name(privilege, bucket));
-        if self.user.domain == Domain::Anonymous {
-            reply::unauthorized()
-        } else {
-            reply::forbidden(&[permissions::name(privilege, bucket)])
-        }
+        self.denied_by_name(permissions::name(privilege, bucket))
+    }
+
+    fn denied_all(&self) -> Refusal {
+        self.denied_by_name(permissions::EVERYTHING.into())
+    }
+
+    fn denied_by_name(&self, name: String) -> Refusal {
+        self.audit(AuditKind::AccessDenied, &self.path.join("/"), name.as_str());
+        if self.user.domain == Domain::Anonymous { reply::unauthorized() } else { reply::forbidden(&[name]) }
     }
 
     /// The bucket of that name, if it has the uuid the request insists on.

@@ -79,6 +79,10 @@ pub trait NodeControl: Send + Sync + 'static {
     fn allows_setup_from(&self, peer: IpAddr) -> bool {
         peer.is_loopback()
     }
+    /// Whether this machine has that name, beside the host names that the cluster knows of its nodes; in lower case.
+    fn is_own_name(&self, _name: &str) -> bool {
+        false
+    }
     /// Takes note of something an auditor wants to know.
     fn audit(&self, event: AuditEvent);
 }

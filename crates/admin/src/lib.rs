@@ -1,8 +1,8 @@
 //! The REST API of ports 8091 and 18091, as Couchbase clients and `couchbase-cli` expect it on one node, and the
 //! placeholder on 8092.
 //!
-//! A request passes `serve` (connection, limits) → [`Api`] (credentials, body) → `routes` (one module per area, each a
-//! `match` over method and path segments) → the metadata of [`cluster`] or [`NodeControl`], which the server
+//! A request passes `serve` (connection, limits) → [`Api`] (`browser`, credentials, body) → `routes::table` (who may) →
+//! `routes` (one module per area, each a `match` over method and path segments) → the metadata of [`cluster`] or [`NodeControl`], which the server
 //! implements. Everything shown is read from there; every change is a [`cluster::Command`] handed to it.
 //!
 //! Rules: what is not built answers 4xx or 501 and says why, never an empty success, because clients read fields
@@ -11,6 +11,7 @@
 
 mod api;
 mod authenticate;
+mod browser;
 mod call;
 mod cluster_status;
 mod control;
@@ -23,6 +24,7 @@ mod passes;
 mod permissions;
 mod places;
 mod reply;
+mod rights;
 mod routes;
 mod serve;
 mod stream;

@@ -12,6 +12,7 @@ const NAMES: &[(P, Object, &[&str])] = &[
     (P::ClusterRead, Object::Cluster("tasks"), &["read"]),
     (P::ClusterRead, Object::Cluster("server_groups"), &["read"]),
     (P::ClusterRead, Object::Cluster("logs"), &["read"]),
+    (P::ClusterRead, Object::Cluster("stats"), &["read"]),
     (P::ClusterAdmin, Object::Cluster("pools"), &["write"]),
     (P::ClusterAdmin, Object::Cluster("settings"), &["write"]),
     (P::ClusterAdmin, Object::Cluster("nodes"), &["write"]),
@@ -19,7 +20,6 @@ const NAMES: &[(P, Object, &[&str])] = &[
     (P::ClusterAdmin, Object::Cluster("tasks"), &["write"]),
     (P::ClusterAdmin, Object::Cluster("server_groups"), &["write"]),
     (P::ClusterStats, Object::Cluster("admin.stats_export"), &["read"]),
-    (P::ClusterStats, Object::Cluster("stats"), &["read"]),
     (P::BucketCreate, Object::Cluster("buckets"), &["create"]),
     (P::UserRead, Object::Cluster("admin.users"), &["read"]),
     (P::UserAdmin, Object::Cluster("admin.users"), &["write"]),
@@ -54,6 +54,9 @@ const NAMES: &[(P, Object, &[&str])] = &[
     (P::DcpConsumer, Object::Bucket("data.dcp"), &["write"]),
 ];
 
+/// The name of every right there is.
+pub(crate) const EVERYTHING: &str = "cluster!all";
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Object {
     Cluster(&'static str),
@@ -63,7 +66,7 @@ enum Object {
 /// The name of a right, for people who lack it.
 pub(crate) fn name(privilege: P, bucket: Option<&str>) -> String {
     let found = NAMES.iter().find(|(known, ..)| *known == privilege);
-    let Some((_, object, operations)) = found else { return "cluster!all".into() };
+    let Some((_, object, operations)) = found else { return EVERYTHING.into() };
     let operation = operations.first().copied().unwrap_or("all");
     match object {
         Object::Cluster(path) => format!("cluster.{path}!{operation}"),

@@ -78,7 +78,6 @@ pub(crate) fn with_body(status: StatusCode, content_type: &'static str, body: Bo
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache,no-store,must-revalidate"));
     headers.insert(header::SERVER, HeaderValue::from_static("Settee"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
 }
 

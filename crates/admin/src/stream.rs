@@ -29,7 +29,7 @@ const SEPARATOR: &str = "\n\n\n\n";
 /// The longest interval worth a timer.
 const HEARTBEAT_SECS_MAX: u64 = 3600;
 
-/// Makes the text of a configuration, checking rights.
+/// Makes the text of a configuration.
 pub(crate) type Render = fn(&Call, &str) -> Result<String, Refusal>;
 
 /// Streams what `render` makes of `subject` (a bucket's name, or empty).
@@ -95,6 +95,7 @@ impl State {
                 return Some((Bytes::from_static(SEPARATOR.as_bytes()), self));
             }
             self.call = self.call.now();
+            self.call.check().ok()?;
             let text = (self.render)(&self.call, &self.subject).ok()?;
             self.fresh = text != self.last;
             self.last = text;

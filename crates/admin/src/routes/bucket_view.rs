@@ -33,7 +33,7 @@ pub(super) fn streamed(call: &Call, name: &str, info: &BucketInfo, map: bool) ->
     if map && let Some(map) = config::vbucket_server_map(&call.meta, info, |node| call.host_of(node)) {
         fields.insert("vBucketServerMap".into(), map);
     }
-    fields.extend(legacy(call, name, info));
+    fields.extend(legacy(call, info));
     fields
 }
 
@@ -59,7 +59,7 @@ fn controllers(info: &BucketInfo, uri: &dyn Fn(&str) -> String) -> Value {
 }
 
 /// What clients of the 1.x and 2.x generations read, and Settee's switches for them.
-fn legacy(call: &Call, name: &str, info: &BucketInfo) -> Map<String, Value> {
+fn legacy(call: &Call, info: &BucketInfo) -> Map<String, Value> {
     let mut fields = Map::new();
     let legacy = &info.legacy;
     fields.insert("authType".into(), if legacy.passwordless { "none" } else { "sasl" }.into());
@@ -71,7 +71,7 @@ fn legacy(call: &Call, name: &str, info: &BucketInfo) -> Map<String, Value> {
         fields.insert("legacyMemcachedPort".into(), legacy.memcached_port.into());
     }
     if let Some(password) =
-        legacy.sasl_password.as_ref().filter(|_| call.holds(Privilege::BucketWrite, Some(name)))
+        legacy.sasl_password.as_ref().filter(|_| call.holds(Privilege::SecurityAdmin, None))
     {
         fields.insert("saslPassword".into(), password.as_str().into());
     }

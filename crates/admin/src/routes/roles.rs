@@ -90,7 +90,6 @@ pub(super) fn whoami(call: &Call) -> Outcome {
 
 /// `POST /pools/default/checkPermissions`: a comma-separated list of names in, each with yes or no out.
 pub(super) fn check_permissions(call: &Call) -> Outcome {
-    call.require_somebody()?;
     if call.method != Method::POST {
         return Ok(reply::method_not_allowed());
     }

@@ -1,10 +1,8 @@
-//! Every settings object below `/settings/`: who may see and change it, which parameters it has, what they may be, and
-//! what they are until somebody changes them.
+//! Every settings object below `/settings/`: which parameters it has, what they may be, and what they are until somebody
+//! changes them.
 //!
 //! `Effect` says what keeping a value does. Objects that would mislead if they were only recorded (encryption,
 //! outside directories, certificates) accept nothing but what is true already.
-
-use cluster::auth::Privilege;
 
 /// What a parameter's values are.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +35,6 @@ pub(super) enum Effect {
 pub(super) struct Settings {
     /// The path below `/settings/`.
     pub(super) path: &'static str,
-    pub(super) read: Privilege,
-    pub(super) write: Privilege,
     pub(super) effect: Effect,
     /// Parameters; `a[b]` is member `b` of object `a`.
     pub(super) fields: &'static [(&'static str, Kind)],
@@ -47,25 +43,11 @@ pub(super) struct Settings {
 }
 
 const fn admin(path: &'static str, fields: &'static [(&'static str, Kind)]) -> Settings {
-    Settings {
-        path,
-        read: Privilege::ClusterRead,
-        write: Privilege::ClusterAdmin,
-        effect: Effect::RecordedOnly,
-        fields,
-        answers: false,
-    }
+    Settings { path, effect: Effect::RecordedOnly, fields, answers: false }
 }
 
 const fn security(path: &'static str, effect: Effect, fields: &'static [(&'static str, Kind)]) -> Settings {
-    Settings {
-        path,
-        read: Privilege::SecurityRead,
-        write: Privilege::SecurityAdmin,
-        effect,
-        fields,
-        answers: false,
-    }
+    Settings { path, effect, fields, answers: false }
 }
 
 const YES_NO: Kind = Kind::Bool(false);

@@ -1,8 +1,8 @@
 //! What is known and not built, said plainly, and what is not known at all.
 
 use axum::http::Method;
-use cluster::auth::Privilege;
 
+use super::table;
 use crate::{
     call::Call,
     reply::{self, Outcome},
@@ -25,10 +25,7 @@ pub(super) fn controller(call: &Call, path: &[&str]) -> Outcome {
     let name = path.get(1).copied().unwrap_or_default();
     let known = CONTROLLERS.iter().find(|(known, _)| *known == name);
     match known {
-        Some((_, reason)) if call.method != Method::GET => {
-            call.require(Privilege::ClusterAdmin, None)?;
-            Err(reply::not_supported(reason))
-        }
+        Some((_, reason)) if call.method != Method::GET => Err(reply::not_supported(reason)),
         _ => self::path(call, path),
     }
 }
@@ -40,13 +37,11 @@ pub(super) fn pool(call: &Call, path: &[&str]) -> Outcome {
         Some("trustedCAs") => "Replacing the certificate is done when the node starts.",
         _ => return self::path(call, path),
     };
-    call.require(Privilege::ClusterAdmin, None)?;
     Err(reply::not_supported(reason))
 }
 
 /// `/diag/eval` runs Erlang in Couchbase. There is none, and nothing is ever evaluated.
 pub(super) fn diag_eval(call: &Call) -> Outcome {
-    call.require(Privilege::ClusterAdmin, None)?;
     let text = "there is no Erlang in Settee, and it evaluates nothing it is sent";
     // The classic reasons to come here, by what they set.
     let sent = String::from_utf8_lossy(&call.body);
@@ -64,6 +59,27 @@ pub(super) fn diag_eval(call: &Call) -> Outcome {
         Some((_, setting)) => reply::not_implemented(&format!("not supported: {text}; {setting}")),
         None => reply::not_implemented(text),
     })
+}
+
+/// Paths that say which of the two it is: not there, or not by that method.
+const STRICT: [&[&str]; 4] = [
+    &["settings"],
+    &["pools", "default"],
+    &["controller", "changePassword"],
+    &["pools", "default", "checkPermissions"],
+];
+
+/// A request that no route is for.
+pub(super) fn unknown(call: &Call) -> Outcome {
+    let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
+    let is_strict = STRICT.iter().any(|known| match known {
+        ["settings"] => path.first() == Some(&"settings") && path.get(1) != Some(&"rbac"),
+        known => path == *known,
+    });
+    if is_strict && table::knows(&call.path) {
+        return Ok(reply::method_not_allowed());
+    }
+    self::path(call, &path)
 }
 
 /// A path or method that is not known.

@@ -26,12 +26,6 @@ use crate::{
 
 pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     let method = call.method.as_str();
-    let needed = match (method, path) {
-        ("GET", _) => Privilege::UserRead,
-        (_, ["users", "external", ..]) => Privilege::ExternalUserAdmin,
-        _ => Privilege::UserAdmin,
-    };
-    call.require(needed, None)?;
     match (method, path) {
         ("GET", ["roles"]) => roles::list(call),
         ("GET", ["users"]) => Ok(json_ok(&list(call, &[UserDomain::Local, UserDomain::External]))),
@@ -152,8 +146,12 @@ async fn put(call: &Call, domain: UserDomain, name: &str) -> Outcome {
     cluster::ClusterError::unless_empty(errors)?;
     let inherited =
         groups.iter().filter_map(|group| call.meta.groups.get(group)).flat_map(|group| &group.roles);
-    may_grant(call, roles.iter().chain(inherited))?;
+    let granted = || roles.iter().chain(inherited.clone());
+    may_grant(call, granted())?;
     may_touch(call, domain, name)?;
+    if is_own(call, domain, name) {
+        may_raise(call, granted())?;
+    }
     let credentials = match password {
         Some(password) if domain == UserDomain::Local => Some(hashed(password.to_owned()).await?),
         _ => None,
@@ -208,6 +206,10 @@ async fn put_group(call: &Call, name: &str) -> Outcome {
     cluster::ClusterError::unless_empty(errors)?;
     let current = call.meta.groups.get(name).map(|group| group.roles.as_slice()).unwrap_or_default();
     may_grant(call, roles.iter().chain(current))?;
+    let of_caller = call.meta.users.get(&call.user.name).filter(|_| call.user.domain == Domain::Local);
+    if of_caller.is_some_and(|user| user.groups.contains(name)) {
+        may_raise(call, roles.iter())?;
+    }
     let command = Command::PutGroup {
         name: name.to_owned(),
         description: form.get("description").unwrap_or_default().to_owned(),
@@ -241,33 +243,44 @@ fn refuse_unknown(form: &Form, known: &[&str], errors: &mut FieldErrors) {
     }
 }
 
-/// Rights that only security administrators may give, take or reset the password of: otherwise whoever manages users
-/// could make himself an administrator.
-const GUARDED: PrivilegeSet = PrivilegeSet::of(&[
-    Privilege::ClusterAdmin,
+/// Rights over security: only full administrators give or take them, as in Couchbase. Otherwise somebody who manages users would
+/// make one of himself, or of a friend, in one step or in two.
+const SECURITY: PrivilegeSet = PrivilegeSet::of(&[
+    Privilege::UserRead,
     Privilege::UserAdmin,
     Privilege::ExternalUserAdmin,
-    Privilege::SecurityAdmin,
     Privilege::SecurityRead,
-    Privilege::BucketCreate,
+    Privilege::SecurityAdmin,
     Privilege::Impersonate,
 ]);
+/// Rights over the cluster, which only whoever has the right over security gives or takes.
+const GUARDED: PrivilegeSet =
+    PrivilegeSet::of(&[Privilege::ClusterAdmin, Privilege::BucketCreate, Privilege::NodeSupervisor]);
 
 fn may_grant<'a>(call: &Call, grants: impl Iterator<Item = &'a RoleGrant>) -> Result<(), Refusal> {
     for role in grants.filter_map(RoleGrant::definition) {
-        let full = role.cluster == PrivilegeSet::ALL;
-        let guarded = Privilege::ALL
-            .iter()
-            .any(|privilege| GUARDED.contains(*privilege) && role.cluster.contains(*privilege));
-        if guarded {
-            call.require(Privilege::SecurityAdmin, None)?;
+        if role.cluster.intersects(SECURITY) {
+            call.require_everything()?;
         }
-        // Full administrators are made by full administrators.
-        if full && call.user.domain != Domain::Admin {
-            call.require(Privilege::ClusterAdmin, None)?;
+        if role.cluster.intersects(GUARDED) {
+            call.require(Privilege::SecurityAdmin)?;
         }
     }
     Ok(())
+}
+
+/// Nobody gives himself a role that he does not have. Full administrators have all.
+fn may_raise<'a>(call: &Call, mut grants: impl Iterator<Item = &'a RoleGrant>) -> Result<(), Refusal> {
+    let own = match call.user.domain {
+        Domain::Local => effective_grants(&call.meta, UserDomain::Local, &call.user.name),
+        _ => Vec::new(),
+    };
+    let has = |grant: &RoleGrant| own.iter().any(|(known, _)| *known == grant);
+    if grants.all(has) { Ok(()) } else { call.require_everything() }
+}
+
+fn is_own(call: &Call, domain: UserDomain, name: &str) -> bool {
+    domain == UserDomain::Local && call.user.domain == Domain::Local && call.user.name == name
 }
 
 fn may_touch(call: &Call, domain: UserDomain, name: &str) -> Result<(), Refusal> {

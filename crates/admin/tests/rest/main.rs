@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod browser;
 mod cluster;
 mod conformance;
 mod connections;
 mod http;
 mod node;
 mod quota;
+mod rights;
 mod sizing;
 mod streaming;
 mod tls;

@@ -35,6 +35,8 @@ pub(crate) struct FakeNode {
     pub(crate) unheard: Mutex<Vec<Command>>,
     /// Bytes of its disk, and how many of them are in use.
     pub(crate) disk: Mutex<(u64, u64)>,
+    /// What it was offered when it joined.
+    pub(crate) offered: Mutex<Option<JoinOffer>>,
 }
 
 impl FakeNode {
@@ -62,6 +64,7 @@ impl FakeNode {
             status: Mutex::default(),
             unheard: Mutex::default(),
             disk: Mutex::default(),
+            offered: Mutex::default(),
         }
     }
 
@@ -97,7 +100,8 @@ impl FakeNode {
         let mut meta = self.meta.lock().unwrap();
         let (next, applied) = meta.apply(command)?;
         *meta = Arc::new(next);
-        self.rev.send_if_modified(|rev| std::mem::replace(rev, meta.rev) != meta.rev);
+        // As the server does: whoever watches is woken by every change.
+        self.rev.send_replace(meta.rev);
         Ok(applied)
     }
 }
@@ -135,6 +139,7 @@ impl NodeControl for FakeNode {
     }
     fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
         Box::pin(async move {
+            *self.offered.lock().unwrap() = Some(offer.clone());
             let mut meta = Metadata::new(offer.cluster_uuid, 1024);
             (meta.initialized, meta.nodes) = (true, offer.members);
             self.become_part_of(meta);

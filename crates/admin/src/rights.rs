@@ -1,0 +1,105 @@
+//! What whoever sends a request may do, by the metadata and who it is; the one place where a route's [`Needs`] are judged.
+
+use cluster::{
+    Metadata,
+    auth::{Domain, Identity, Privilege, Privileges, privileges},
+};
+
+use crate::routes::table::Needs;
+
+/// Somebody, by what is in the metadata.
+#[derive(Clone, Copy)]
+pub(crate) struct Sender<'a> {
+    pub(crate) meta: &'a Metadata,
+    pub(crate) user: &'a Identity,
+}
+
+/// What is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// A login.
+    Login,
+    /// A right: on the cluster, or in the bucket that the request names.
+    Right(Privilege, On),
+    /// Every right.
+    Everything,
+}
+
+/// What a right is missing on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// The cluster.
+    Cluster,
+    /// The bucket that the request names.
+    Bucket,
+}
+
+impl Sender<'_> {
+    /// The rights in `bucket`, or on the cluster.
+    pub(crate) fn privileges(self, bucket: Option<&str>) -> Privileges {
+        privileges(self.meta, self.user, bucket)
+    }
+
+    /// Clients older than users may read what they bootstrap from and nothing else, however much KV allows them.
+    fn is_legacy(self) -> bool {
+        matches!(self.user.domain, Domain::Bucket | Domain::Anonymous)
+    }
+
+    /// Whether a right is held on the cluster (`bucket` absent) or in a whole bucket.
+    pub(crate) fn holds(self, privilege: Privilege, bucket: Option<&str>) -> bool {
+        if !self.is_legacy() {
+            return self.privileges(bucket).has(privilege);
+        }
+        let reads = |name: &str| self.privileges(Some(name)).has(Privilege::BucketRead);
+        match (privilege, bucket) {
+            (Privilege::PoolsRead, None) => self.meta.buckets.keys().any(|name| reads(name)),
+            (Privilege::BucketRead, Some(bucket)) => reads(bucket),
+            _ => false,
+        }
+    }
+
+    /// Whether every right is held, as full administrators do.
+    pub(crate) fn holds_everything(self) -> bool {
+        Privilege::ALL.iter().all(|privilege| self.holds(*privilege, None))
+    }
+
+    /// What is missing for a request to `bucket` and `scope`, where it names them; `None` if nothing is.
+    pub(crate) fn lacks(self, needs: Needs, bucket: Option<&str>, scope: Option<&str>) -> Option<Lack> {
+        let on_cluster =
+            |privilege| (!self.holds(privilege, None)).then_some(Lack::Right(privilege, On::Cluster));
+        let in_bucket = |privilege, holds: bool| (!holds).then_some(Lack::Right(privilege, On::Bucket));
+        match needs {
+            Needs::Nothing => None,
+            Needs::Login => (self.user.domain == Domain::Anonymous).then_some(Lack::Login),
+            Needs::Cluster(privilege) => on_cluster(privilege),
+            Needs::Both(first, second) => on_cluster(first).or_else(|| on_cluster(second)),
+            Needs::Everything => (!self.holds_everything()).then_some(Lack::Everything),
+            Needs::Bucket(privilege) => {
+                in_bucket(privilege, bucket.is_some_and(|_| self.holds(privilege, bucket)))
+            }
+            Needs::Within(privilege) => {
+                let held = !self.is_legacy() && self.privileges(bucket).has_somewhere(privilege);
+                in_bucket(privilege, bucket.is_some() && held)
+            }
+            Needs::Scope(privilege) => in_bucket(
+                privilege,
+                bucket.is_some_and(|bucket| self.holds_in_scope(privilege, bucket, scope)),
+            ),
+            Needs::AnyBucket(privilege) => {
+                let mut buckets = self.meta.buckets.keys();
+                let any = buckets.any(|bucket| self.holds(privilege, Some(bucket)));
+                if any { None } else { on_cluster(Privilege::ClusterRead) }
+            }
+            Needs::Member => (!self.user.is_internal()).then_some(Lack::Login),
+        }
+    }
+
+    fn holds_in_scope(self, privilege: Privilege, bucket: &str, scope: Option<&str>) -> bool {
+        let held = self.privileges(Some(bucket));
+        let manifest = self.meta.buckets.get(bucket).map(|info| &info.manifest);
+        match manifest.zip(scope).and_then(|(manifest, scope)| manifest.scope(scope)) {
+            Some(scope) => !self.is_legacy() && held.has_in_scope(scope.id, privilege),
+            None => !self.is_legacy() && held.has(privilege),
+        }
+    }
+}

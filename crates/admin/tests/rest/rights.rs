@@ -1,0 +1,136 @@
+//! Who may give which rights to whom, and what opens data or the cluster to others.
+
+use cluster::{BucketParams, Command};
+
+use crate::{
+    http::open_stream,
+    node::{ADMIN, TestNode},
+};
+
+fn put(node: &TestNode, by: Option<&str>, user: &str, roles: &str) -> u16 {
+    let form = format!("password=password&roles={roles}");
+    node.send("PUT", &format!("/settings/rbac/users/local/{user}"), by, Some(&form)).status
+}
+
+fn with_user(roles: &str) -> TestNode {
+    let node = TestNode::initialized();
+    assert_eq!(put(&node, ADMIN, "somebody", roles), 200, "{roles}");
+    node
+}
+
+const SOMEBODY: Option<&str> = Some("somebody:password");
+
+#[test]
+fn only_full_administrators_give_full_rights_and_nobody_raises_his_own() {
+    let node = with_user("security_admin");
+    // In one step, and in two: by way of a role that asks for less.
+    for roles in ["admin", "security_admin", "cluster_admin", "security_admin,cluster_admin"] {
+        assert_eq!(put(&node, SOMEBODY, "somebody", roles), 403, "{roles}");
+    }
+    for roles in ["security_admin", "security_admin_local", "ro_admin"] {
+        assert_eq!(put(&node, SOMEBODY, "friend", roles), 403, "{roles}");
+    }
+    assert_eq!(put(&node, SOMEBODY, "friend", "admin"), 403);
+    assert_eq!(put(&node, SOMEBODY, "friend", "cluster_admin"), 200);
+    assert_eq!(put(&node, Some("friend:password"), "other", "admin"), 403);
+
+    // A friend with both rights is still none of the full administrators.
+    assert_eq!(put(&node, ADMIN, "both", "security_admin,cluster_admin"), 200);
+    assert_eq!(put(&node, Some("both:password"), "friend", "admin"), 403);
+    assert_eq!(put(&node, Some("both:password"), "both", "admin"), 403);
+    assert_eq!(put(&node, ADMIN, "full", "admin"), 200);
+    assert_eq!(put(&node, Some("full:password"), "second", "admin"), 200);
+}
+
+#[test]
+fn groups_are_no_way_round() {
+    let node = with_user("security_admin");
+    let group = |by, name: &str, roles: &str| {
+        node.send("PUT", &format!("/settings/rbac/groups/{name}"), by, Some(&format!("roles={roles}"))).status
+    };
+    assert_eq!(group(SOMEBODY, "full", "admin"), 403);
+    assert_eq!(group(ADMIN, "full", "admin"), 200);
+    assert_eq!(group(ADMIN, "cluster", "cluster_admin"), 200);
+    let join = |user: &str, group: &str| {
+        let form = format!("password=password&roles=security_admin&groups={group}");
+        node.send("PUT", &format!("/settings/rbac/users/local/{user}"), SOMEBODY, Some(&form)).status
+    };
+    assert_eq!(join("friend", "full"), 403);
+    assert_eq!(join("somebody", "cluster"), 403, "his own");
+    assert_eq!(group(ADMIN, "mine", "replication_admin"), 200);
+    let form = Some("roles=security_admin&groups=mine");
+    assert_eq!(node.send("PUT", "/settings/rbac/users/local/somebody", ADMIN, form).status, 200);
+    assert_eq!(group(SOMEBODY, "mine", "replication_admin,cluster_admin"), 403, "a group that he is in");
+    assert_eq!(group(SOMEBODY, "another", "replication_admin,cluster_admin"), 200);
+}
+
+#[test]
+fn a_security_administrator_does_not_become_the_administrator_by_his_password() {
+    let node = with_user("security_admin");
+    let form = Some("username=Administrator&password=mine-now&port=SAME");
+    assert_eq!(node.send("POST", "/settings/web", SOMEBODY, form).status, 403);
+    assert_eq!(put(&node, ADMIN, "full", "admin"), 200);
+    assert_eq!(put(&node, SOMEBODY, "full", ""), 403, "nor a full administrator's");
+    assert_eq!(node.send("DELETE", "/settings/rbac/users/local/full", SOMEBODY, None).status, 403);
+    assert_eq!(
+        node.send("PATCH", "/settings/rbac/users/local/full", SOMEBODY, Some("locked=true")).status,
+        403
+    );
+    assert_eq!(node.send("POST", "/settings/web", ADMIN, form).status, 200);
+}
+
+#[test]
+fn what_opens_a_bucket_to_clients_without_a_user_needs_the_right_over_security() {
+    let node = with_user("cluster_admin");
+    assert_eq!(put(&node, ADMIN, "owner", "bucket_admin[*]"), 200);
+    let bucket = |by, path: &str, form: &str| node.send("POST", path, by, Some(form));
+    let create = |by, more: &str| {
+        bucket(by, "/pools/default/buckets", &format!("name=b&ramQuotaMB=100&replicaNumber=0{more}")).status
+    };
+    let openers = ["saslPassword=secret", "legacyPasswordless=true", "legacyMemcachedPort=true"];
+    for opener in openers {
+        assert_eq!(create(SOMEBODY, &format!("&{opener}")), 403, "{opener}");
+    }
+    // What older tools send along, and asks for nothing.
+    assert_eq!(create(SOMEBODY, "&authType=sasl&saslPassword="), 202);
+    for opener in openers {
+        for by in [SOMEBODY, Some("owner:password")] {
+            assert_eq!(bucket(by, "/pools/default/buckets/b", opener).status, 403, "{opener}");
+        }
+    }
+    assert_eq!(bucket(SOMEBODY, "/pools/default/buckets/b", "ramQuotaMB=110&saslPassword=").status, 200);
+    assert_eq!(bucket(ADMIN, "/pools/default/buckets/b", "saslPassword=secret").status, 200);
+    let shown = |by| node.send("GET", "/pools/default/buckets/b", by, None).body.contains("\"secret\"");
+    assert!(shown(ADMIN));
+    assert!(!shown(SOMEBODY) && !shown(Some("owner:password")), "nor do they read it");
+}
+
+#[test]
+fn whoever_adds_a_node_has_the_right_over_security() {
+    let (node, second) = (with_user("cluster_admin"), TestNode::fresh_with_uuid("2222"));
+    let form = format!("hostname=http://{}&user=&password=&services=kv", second.address);
+    let add = |by| node.send("POST", "/controller/addNode", by, Some(&form));
+    assert_eq!(add(SOMEBODY).status, 403);
+    let groups = node.get("/pools/default/serverGroups").json();
+    let uri = groups["groups"][0]["addNodeURI"].as_str().unwrap().to_owned();
+    assert_eq!(node.send("POST", &uri, SOMEBODY, Some(&form)).status, 403);
+    for path in ["/_settee/introduce", "/_settee/join"] {
+        assert_eq!(node.send("POST", path, SOMEBODY, Some("{}")).status, 403, "{path}");
+    }
+    let added = add(ADMIN);
+    assert_eq!(added.status, 200, "{}", added.body);
+}
+
+#[test]
+fn a_stream_ends_when_its_user_is_locked() {
+    let node = with_user("data_reader[*]");
+    let bucket = node.post("/pools/default/buckets", "name=b&ramQuotaMB=100&replicaNumber=0");
+    assert_eq!(bucket.status, 202, "{}", bucket.body);
+    let mut stream = open_stream(node.address, "/pools/default/bs/b", SOMEBODY);
+    assert!(stream.next().is_some_and(|config| config.contains("\"name\":\"b\"")));
+    assert!(stream.next().is_some_and(|end| end == "\n\n\n\n"));
+    node.node.apply(&Command::LockUser { name: "somebody".into(), locked: true }).unwrap();
+    let params = BucketParams { ram_quota_mb: Some(110), ..BucketParams::default() };
+    node.node.apply(&Command::UpdateBucket { name: "b".into(), params }).unwrap();
+    assert_eq!(stream.next(), None);
+}
