@@ -134,7 +134,8 @@ impl Api {
         let query = Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).ok_or_else(bad_request)?;
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method.clone() };
         let is_own = |name: &str| self.control.is_own_name(name);
-        browser::refuse_pages(&method, &parts.headers, &meta, is_own)?;
+        let proves = self.authenticator.proves(&meta, &parts.headers);
+        browser::refuse_pages(&method, &parts.headers, proves, &meta, is_own)?;
         let mut user = self.authenticator.identify(&meta, &parts.headers, from.peer).await?;
         if user.is_none() && method != Method::GET {
             // Nobody here, but perhaps made a user at another node a moment ago.

@@ -109,6 +109,18 @@ impl Authenticator {
         Ok(identity)
     }
 
+    /// Whether a request shows something that no page in a browser knows: a password, to whoever there is to check it. It may be
+    /// wrong, then [`Self::identify`] says so.
+    pub(crate) fn proves(&self, meta: &Metadata, headers: &HeaderMap) -> bool {
+        match basic_credentials(headers) {
+            Ok(Some((name, password))) => {
+                let is_checked = meta.initialized || name == INTERNAL_USER;
+                !password.is_empty() && (is_checked || self.passes.admits(&name, &password))
+            }
+            _ => false,
+        }
+    }
+
     /// Refuses somebody whom [`Self::identify`] does not know, and takes note of it.
     pub(crate) fn refuse(&self, headers: &HeaderMap, peer: SocketAddr) -> Refusal {
         if let Ok(Some((name, _))) = basic_credentials(headers) {

@@ -9,13 +9,14 @@
 //! - **Types.** A form of another page can be sent without asking in three types. Two of them mean nothing here and are refused;
 //!   the third, which every tool uses, is left to the origin.
 
+use std::net::IpAddr;
+
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use cluster::Metadata;
-use std::net::IpAddr;
 
 use crate::reply::{self, Refusal};
 
-/// Whether the request itself or a browser says that a browser sent it.
+/// Where a browser says that a request comes from.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Types of bodies that mean something here.
 const TYPES: [&str; 3] =
@@ -36,15 +37,16 @@ pub(crate) fn secure<B>(reply: &mut Response<B>) {
     }
 }
 
-/// Refuses what a page of somebody else may have caused; `is_own` knows further names of this machine.
+/// Refuses what a page of somebody else may have caused. `proves`: the request shows a password. `is_own` knows further names of
+/// this machine.
 pub(crate) fn refuse_pages(
     method: &Method,
     headers: &HeaderMap,
+    proves: bool,
     meta: &Metadata,
     is_own: impl Fn(&str) -> bool,
 ) -> Result<(), Refusal> {
     let changes = ![Method::GET, Method::HEAD, Method::OPTIONS].contains(method);
-    let proves = headers.contains_key(header::AUTHORIZATION) && meta.initialized;
     let from_browser = headers.contains_key(header::ORIGIN) || headers.contains_key(FETCH_SITE);
     let host = match headers.get(header::HOST).map(HeaderValue::to_str) {
         Some(Ok(host)) => Some(host),
