@@ -5,7 +5,10 @@
 //! goes on, finds the rest of the plan in the metadata, and counts everybody's silence anew. Times are milliseconds of a clock that
 //! does not jump.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    mem::{Discriminant, discriminant},
+};
 
 use base::NodeId;
 use cluster::{Command, Metadata, NodeReport, Orchestrator, orchestrator::Health};
@@ -18,18 +21,37 @@ const HELD_UP_MILLIS: u64 = 1_000;
 /// See the module. One per node, at work on the leader only.
 #[derive(Debug, Default)]
 pub struct Leadership {
+    /// Raft's term that this node leads in. What is known belongs to that term: somebody else may have led since an earlier one, and
+    /// have let nodes serve that this one has not heard since.
+    term: Option<u64>,
     /// Present while this node leads.
     orchestrator: Option<Orchestrator>,
     looked_at: u64,
     /// Since when which nodes could have reported.
     awaited: BTreeMap<NodeId, u64>,
+    /// Kinds of commands that were proposed in this term and have not ended.
+    in_flight: Vec<Discriminant<Command>>,
+}
+
+/// What the leader makes of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// It says something that the last one did not.
+    pub is_news: bool,
+    /// So long may the node's actives serve from when it was sent; `None` where no lease is needed, or none granted.
+    pub lease_millis: Option<u64>,
 }
 
 impl Leadership {
-    /// What is to be proposed now. `leads`: this node does, and knows all that was agreed on before.
-    pub fn look(&mut self, leads: bool, metadata: &Metadata, now: u64) -> Vec<Command> {
-        if !leads {
+    /// What is to be proposed now, not waiting for what was proposed before: [`Leadership::ended`] is to be called with each command
+    /// when it has ended, in whatever way. `term`: this node leads in that one, and knows all that was agreed on before.
+    pub fn look(&mut self, term: Option<u64>, metadata: &Metadata, now: u64) -> Vec<Command> {
+        if self.term != term {
             self.orchestrator = None;
+            self.in_flight.clear();
+            self.term = term;
+        }
+        if term.is_none() {
             return Vec::new();
         }
         let is_held_up = now.saturating_sub(self.looked_at) > HELD_UP_MILLIS;
@@ -44,15 +66,29 @@ impl Leadership {
             self.awaited.entry(node.id).or_insert(now);
         }
         self.looked_at = now;
-        self.orchestrator.get_or_insert_with(Orchestrator::new).step(metadata, now)
+        let mut commands = self.orchestrator.get_or_insert_with(Orchestrator::new).step(metadata, now);
+        // One that takes long must not keep others from being proposed, nor is it to be made over and over.
+        commands.retain(|command| !self.in_flight.contains(&discriminant(command)));
+        self.in_flight.extend(commands.iter().map(discriminant));
+        commands
     }
 
-    /// Takes a node's report: whether it says anything that the last one did not, or `None` when nobody here listens, or
-    /// not to a node that is none of the cluster's.
-    pub fn take(&mut self, metadata: &Metadata, report: NodeReport, now: u64) -> Option<bool> {
+    /// A command that was to be proposed has been carried out, was refused, or was given up.
+    pub fn ended(&mut self, command: &Command) {
+        self.in_flight.retain(|kind| *kind != discriminant(command));
+    }
+
+    /// Takes a node's report that came at `came`, after a majority has confirmed that this node led in `term` when it had come
+    /// ([`crate::Confirmations`]). `agreed` is what had been agreed on, as far as it is known here. `None` when nobody here listens in
+    /// that term, or not to a node that is none of the cluster's.
+    pub fn take(&mut self, term: u64, agreed: &Metadata, report: NodeReport, came: u64) -> Option<Taken> {
+        if self.term != Some(term) {
+            return None;
+        }
         let orchestrator = self.orchestrator.as_mut()?;
+        let lease_millis = agreed.lease_for(&report);
         let is_news = orchestrator.last_report(report.node) != Some(&report);
-        orchestrator.report(metadata, report, now).then_some(is_news)
+        orchestrator.report(agreed, report, came).then_some(Taken { is_news, lease_millis })
     }
 
     /// What knows the nodes, while this one leads.
@@ -77,6 +113,11 @@ mod tests {
 
     use super::*;
 
+    fn node(id: u16) -> NodeInfo {
+        let node = NodeInfo::first(id.to_string(), format!("10.0.0.{id}"), Ports::default());
+        NodeInfo { id: NodeId(id), ..node }
+    }
+
     fn report() -> NodeReport {
         NodeReport {
             node: NodeId(0),
@@ -91,24 +132,29 @@ mod tests {
         }
     }
 
+    /// Whether what a node reports is news, if anybody listens.
+    fn take(leadership: &mut Leadership, metadata: &Metadata, report: NodeReport, now: u64) -> Option<bool> {
+        leadership.take(2, metadata, report, now).map(|taken| taken.is_news)
+    }
+
     #[test]
     fn only_a_leader_listens_and_one_that_was_held_up_begins_anew() {
         let mut metadata = Metadata::new("c".into(), 256);
         metadata.nodes.push(NodeInfo::first("n".into(), "h".into(), Ports::default()));
         let mut leadership = Leadership::default();
-        assert_eq!(leadership.take(&metadata, report(), 1), None);
-        leadership.look(true, &metadata, 10);
-        assert_eq!(leadership.take(&metadata, report(), 11), Some(true));
-        assert_eq!(leadership.take(&metadata, report(), 12), Some(false), "the same again");
-        leadership.look(true, &metadata, 1_000);
-        assert_eq!(leadership.take(&metadata, report(), 1_001), Some(false));
-        leadership.look(true, &metadata, 2_001);
-        assert_eq!(leadership.take(&metadata, report(), 2_002), Some(true), "it has forgotten all");
+        assert_eq!(take(&mut leadership, &metadata, report(), 1), None);
+        leadership.look(Some(2), &metadata, 10);
+        assert_eq!(take(&mut leadership, &metadata, report(), 11), Some(true));
+        assert_eq!(take(&mut leadership, &metadata, report(), 12), Some(false), "the same again");
+        leadership.look(Some(2), &metadata, 1_000);
+        assert_eq!(take(&mut leadership, &metadata, report(), 1_001), Some(false));
+        leadership.look(Some(2), &metadata, 2_001);
+        assert_eq!(take(&mut leadership, &metadata, report(), 2_002), Some(true), "it has forgotten all");
         assert!(!leadership.is_silent(NodeId(0), 5_000), "not yet");
-        leadership.look(true, &metadata, 3_000);
+        leadership.look(Some(2), &metadata, 3_000);
         assert!(leadership.is_silent(NodeId(0), 9_000));
-        leadership.look(false, &metadata, 9_001);
-        assert_eq!(leadership.take(&metadata, report(), 9_002), None);
+        leadership.look(None, &metadata, 9_001);
+        assert_eq!(take(&mut leadership, &metadata, report(), 9_002), None);
     }
 
     #[test]
@@ -116,15 +162,62 @@ mod tests {
         let mut metadata = Metadata::new("c".into(), 256);
         metadata.nodes.push(NodeInfo::first("n".into(), "h".into(), Ports::default()));
         let mut leadership = Leadership::default();
-        leadership.look(true, &metadata, 10);
-        leadership.take(&metadata, report(), 11);
+        leadership.look(Some(2), &metadata, 10);
+        take(&mut leadership, &metadata, report(), 11);
         let stranger = NodeReport { uuid: "what it was before it joined".into(), ..report() };
-        assert_eq!(leadership.take(&metadata, stranger, 12), None);
-        leadership.look(true, &metadata, 13);
+        assert_eq!(take(&mut leadership, &metadata, stranger, 12), None);
+        leadership.look(Some(2), &metadata, 13);
         assert_eq!(
-            leadership.take(&metadata, report(), 14),
+            take(&mut leadership, &metadata, report(), 14),
             Some(false),
             "what was said before still stands"
         );
+    }
+
+    #[test]
+    fn what_was_heard_in_one_term_says_nothing_in_another() {
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes.push(NodeInfo::first("n".into(), "h".into(), Ports::default()));
+        let mut leadership = Leadership::default();
+        leadership.look(Some(2), &metadata, 10);
+        assert_eq!(take(&mut leadership, &metadata, report(), 11), Some(true));
+        // Somebody else led in between, though nobody here had looked.
+        leadership.look(Some(4), &metadata, 12);
+        assert_eq!(take(&mut leadership, &metadata, report(), 13), None, "it was asked in an earlier term");
+        let taken = leadership.take(4, &metadata, report(), 14);
+        assert_eq!(taken, Some(Taken { is_news: true, lease_millis: None }));
+    }
+
+    #[test]
+    fn a_proposal_that_takes_long_keeps_nobody_from_being_failed_over() {
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes = (0..3).map(node).collect();
+        metadata.auto_failover.timeout_secs = 5;
+        let mut leadership = Leadership::default();
+        let mut now = 0;
+        let mut live = |leadership: &mut Leadership, metadata: &Metadata, nodes: &[u16], millis: u64| {
+            let mut commands = Vec::new();
+            for _ in 0..millis / 250 {
+                now += 250;
+                commands.extend(leadership.look(Some(2), metadata, now));
+                for &id in nodes {
+                    let report =
+                        NodeReport { node: NodeId(id), uuid: id.to_string(), applied: 100, ..report() };
+                    leadership.take(2, metadata, report, now);
+                }
+            }
+            commands
+        };
+        // Nothing that is proposed ends.
+        let arm = live(&mut leadership, &metadata, &[0, 1, 2], 1_000);
+        assert_eq!(arm, [Command::ArmAutoFailover], "once");
+        metadata.auto_failover.armed = true;
+        let fail_over = live(&mut leadership, &metadata, &[0, 1], 8_000);
+        let [Command::FailOver(fail_over)] = &fail_over[..] else { panic!("{fail_over:?}") };
+        assert_eq!(fail_over.nodes, [NodeId(2)]);
+        // It is proposed again once it is known that it has come to nothing.
+        assert!(live(&mut leadership, &metadata, &[0, 1], 1_000).is_empty());
+        leadership.ended(&Command::FailOver(fail_over.clone()));
+        assert_eq!(live(&mut leadership, &metadata, &[0, 1], 1_000).len(), 1);
     }
 }

@@ -3,7 +3,8 @@
 //! Where a node that has gone silent is replaced automatically ([`Metadata::needs_leases`]), it must stop by
 //! itself before that: whoever cannot hear the leader cannot hear that he has been replaced either. A lease runs from
 //! when the report was sent that it answers, by the node's own clock, and is shorter than the silence after which the
-//! leader acts; no two clocks are compared. The clock has to go on while the machine is suspended: a node that was put to
+//! leader acts; no two clocks are compared. The leader answers once a majority has confirmed that it still led when the report
+//! came ([`Confirmations`](crate::Confirmations)). The clock has to go on while the machine is suspended: a node that was put to
 //! sleep must not wake up believing that it is still what it was.
 //!
 //! One number, read once per turn by every data-plane loop, again where a turn gets long, and written by whoever hears from

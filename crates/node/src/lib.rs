@@ -5,7 +5,8 @@
 //! difference. Nothing relies on a message; a step that fails is tried again at the next call, a step that is done is
 //! not repeated. What is left to others comes out as values: the streams this node wants from its peers
 //! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]). Beside it are what decides whether an active copy
-//! may serve at all ([`Lease`]), and what the node does while it leads the others ([`Leadership`]).
+//! may serve at all ([`Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
+//! ([`Confirmations`]).
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
@@ -18,13 +19,15 @@
 //! costs nothing: a vBucket is only looked at while its plan changes or has not been carried out yet.
 
 mod agent;
+mod confirmations;
 mod copies;
 mod duty;
 mod leadership;
 mod lease;
 
 pub use agent::{Agent, Buckets, Step, Wish};
+pub use confirmations::{Confirmations, Settled};
 pub use copies::{Copies, Copy};
 pub use duty::{Duty, duty, first_role};
-pub use leadership::Leadership;
+pub use leadership::{Leadership, Taken};
 pub use lease::Lease;

@@ -55,6 +55,7 @@ const FOUNDED: (u64, u64) = (1, 1);
 
 pub use epochs::{epoch_of, rejoin};
 use reads::Reads;
+pub use reads::Round;
 
 /// One member of the group.
 pub struct Consensus {
@@ -99,6 +100,8 @@ pub struct Turn {
     pub commits: Vec<Commit>,
     /// With these commits reads up to that number are due: see [`Consensus::read`].
     pub read: Option<u64>,
+    /// This member led when that round began, and all rounds before it: see [`Consensus::confirm`].
+    pub confirmed: Option<Round>,
     /// The group was formed anew: this node goes on as that member, beginning with [`rejoin`].
     pub successor: Option<Member>,
 }
@@ -107,11 +110,12 @@ impl Turn {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { messages, batches, number: _, commits, read, successor } = self;
+        let Self { messages, batches, number: _, commits, read, confirmed, successor } = self;
         messages.is_empty()
             && batches.is_empty()
             && commits.is_empty()
             && read.is_none()
+            && confirmed.is_none()
             && successor.is_none()
     }
 }
@@ -557,6 +561,7 @@ impl Consensus {
             let question = question.and_then(|text| text.strip_prefix(&self.question_prefix())?.parse().ok());
             let Some(question) = question else { continue };
             self.reads.answer(question, read.index);
+            self.note_confirmed(question);
             if self.catching_up == CatchingUp::Asking {
                 self.catching_up = CatchingUp::To(read.index);
             }
@@ -637,7 +642,9 @@ impl Consensus {
             self.catching_up = CatchingUp::Done;
             if self.votes_alone() {
                 // There is nobody to ask, and nothing to be heard of.
-                self.reads.answer_all(self.raw.raft.raft_log.committed);
+                let (asked, committed) = (self.reads.asked(), self.raw.raft.raft_log.committed);
+                self.reads.answer(asked, committed);
+                self.note_confirmed(asked);
             }
         }
         let read = self.reads.settle(self.applied);

@@ -33,7 +33,7 @@ mod state;
 pub use disk::DiskLog;
 pub use entry::ProposalId;
 pub use epoch::{Epoch, Position};
-pub use group::{Commit, Consensus, ProposeError, StepError, Turn, epoch_of, found, join, rejoin};
+pub use group::{Commit, Consensus, ProposeError, Round, StepError, Turn, epoch_of, found, join, rejoin};
 pub use log::{Batch, LogError, LogStore, Member, MemoryLog, Record, Stored};
 pub use members::VOTERS_MAX;
 pub use state::Outcome;

@@ -97,6 +97,22 @@ pub(crate) struct Found {
     value: Option<u64>,
 }
 
+/// Where something may be found.
+pub(crate) struct KeyPlace {
+    pub(crate) bucket: BucketUuid,
+    pub(crate) vb: VbId,
+    pub(crate) key: Vec<u8>,
+    level: DurabilityLevel,
+}
+
+impl KeyPlace {
+    /// This was.
+    pub(crate) fn found(self, value: Option<u64>) -> Found {
+        let Self { bucket, key, level, .. } = self;
+        Found { bucket, level, key, value }
+    }
+}
+
 /// Something to be sent to a node.
 pub(crate) struct Ask {
     pub(crate) to: NodeId,
@@ -343,6 +359,13 @@ impl Clients {
             }
         }
         keys
+    }
+
+    /// Any key that counts of those in a map.
+    pub(crate) fn any_key(&self, map: &Metadata, rng: &mut Rng) -> Option<KeyPlace> {
+        let info = rng.choice(map.buckets.values().collect::<Vec<_>>())?;
+        let (level, key) = rng.choice(self.keys_of(info, self.generation))?;
+        Some(KeyPlace { bucket: info.uuid.clone(), vb: vb_of(info, &key), key, level })
     }
 
     /// What there is under every key that counts.

@@ -30,8 +30,11 @@ pub(crate) struct Faults {
     pub(crate) crash: u32,
     /// Some cannot hear others for a while.
     pub(crate) cut: u32,
-    /// A process does nothing for a while.
+    /// A process does nothing for a while, for so many milliseconds at most.
     pub(crate) pause: u32,
+    pub(crate) pause_max: u64,
+    /// A part of a process does nothing for a while, and the others go on.
+    pub(crate) stall: u32,
     /// Everything between two nodes takes long for a while.
     pub(crate) slow_link: u32,
     /// A disk does hardly anything for a while.
@@ -63,6 +66,8 @@ impl Faults {
         crash: NEVER,
         cut: NEVER,
         pause: NEVER,
+        pause_max: 6_000,
+        stall: NEVER,
         slow_link: NEVER,
         slow_disk: NEVER,
         full_disk: NEVER,
@@ -114,6 +119,17 @@ impl Faults {
         replicas: 800,
         ..Self::CALM
     };
+    /// Processes, and parts of them, do nothing for longer than it takes to replace them.
+    pub(crate) const PAUSES: Self = Self {
+        loss: 1,
+        delay_max: 10,
+        pause: 1_000,
+        pause_max: 12_000,
+        stall: 1_500,
+        auto_failover_secs: Some(3),
+        rebalance: 500,
+        ..Self::CALM
+    };
     /// Nodes come and go while clients write.
     pub(crate) const REBALANCES: Self =
         Self { rebalance: 300, bucket: 1_500, replicas: 600, broken_link: 500, cut: 1_500, ..Self::DELAYS };
@@ -148,6 +164,7 @@ impl Faults {
             self.crash,
             self.cut,
             self.pause,
+            self.stall,
             self.slow_link,
             self.slow_disk,
             self.full_disk,

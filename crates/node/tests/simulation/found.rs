@@ -61,4 +61,10 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 7157,
         what: "a flush was refused though there was room again: what compaction had given up only it took back",
     },
+    Found {
+        kind: &kinds::PAUSES,
+        seed: 3,
+        what: "a leader that was replaced while it was paused granted itself a lease when it woke: a reader saw an old value",
+    },
+    Found { kind: &kinds::PAUSES, seed: 24, what: "as 3: two nodes served a vBucket under leases" },
 ];

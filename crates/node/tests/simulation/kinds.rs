@@ -36,6 +36,13 @@ pub(crate) const FAILOVERS: Kind = Kind {
     millis: 20_000,
 };
 
+pub(crate) const PAUSES: Kind = Kind {
+    name: "whoever_sleeps_through_its_replacement_serves_nothing_when_it_wakes",
+    setting: Setting::PLAIN,
+    faults: Faults::PAUSES,
+    millis: 40_000,
+};
+
 pub(crate) const REBALANCES: Kind = Kind {
     name: "nodes_come_and_go_under_the_eyes_of_clients",
     setting: Setting::PLAIN,

@@ -113,6 +113,11 @@ fn whoever_is_replaced_is_so_without_a_loss() {
 }
 
 #[test]
+fn whoever_sleeps_through_its_replacement_serves_nothing_when_it_wakes() {
+    endure_all(&kinds::PAUSES);
+}
+
+#[test]
 fn nodes_come_and_go_under_the_eyes_of_clients() {
     endure_all(&kinds::REBALANCES);
 }

@@ -16,9 +16,10 @@ use cluster::{
 use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use replication::consumer::StreamWish;
-use settee_node::{Agent, Buckets, Leadership, Lease};
+use settee_node::{Agent, Buckets, Confirmations, Leadership, Lease};
 
 use crate::{
+    clients::KeyPlace,
     connection::REQUESTS,
     journal::Journal,
     machine::Shelf,
@@ -46,6 +47,13 @@ const DURABLE_MILLIS: u64 = 2_500;
 const PAUSE_MILLIS_MIN: u64 = 50;
 const PAUSE_MILLIS_MAX: u64 = 2_000;
 const SUCCESS_MILLIS: u64 = 3_000;
+
+/// Parts of a process that may stand still while the others go on: threads of their own in a server.
+pub(crate) const PARTS: usize = 4;
+const AGREEMENT: usize = 0;
+const CARRYING_OUT: usize = 1;
+const STEWARD: usize = 2;
+const LEADING: usize = 3;
 
 /// What a process sees of the world in a step.
 pub(crate) struct Outside<'a> {
@@ -109,6 +117,15 @@ impl Link {
     }
 }
 
+/// A report that waits.
+struct Waiting {
+    report: Box<NodeReport>,
+    /// By the sender's clock.
+    sent_at: u64,
+    /// By this node's.
+    came: u64,
+}
+
 /// A request that waits.
 struct Parked {
     request: Request,
@@ -151,7 +168,13 @@ pub(crate) struct Process {
     /// What was reported last, and until when an answer is waited for.
     last_report: Option<NodeReport>,
     answer_until: u64,
+    /// Reports that wait for a majority to confirm that this node leads.
+    confirmations: Confirmations<Waiting>,
     requests: BTreeMap<u64, Parked>,
+    /// Parts do nothing until then.
+    pub(crate) stalled_until: [u64; PARTS],
+    /// Messages of other members that have not been taken.
+    mail: VecDeque<Vec<u8>>,
     /// When what is due next.
     tick_at: u64,
     look_at: u64,
@@ -185,7 +208,10 @@ impl Process {
             report: None,
             last_report: None,
             answer_until: 0,
+            confirmations: Confirmations::default(),
             requests: BTreeMap::new(),
+            stalled_until: [0; PARTS],
+            mail: VecDeque::new(),
             tick_at: ms + TICK_MILLIS,
             look_at: ms,
             report_at: ms,
@@ -207,21 +233,14 @@ impl Process {
     pub(crate) fn run(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) -> Vec<Waiter> {
         let now = outside.now;
         let ms = now.mono_millis;
-        if ms >= self.tick_at {
-            // After a pause of the whole process one tick is enough.
-            self.tick_at = (self.tick_at + TICK_MILLIS).max(ms);
-            if !self.group.is_alone() {
-                self.group.tick();
-            }
+        if self.does(AGREEMENT, ms) {
+            self.agree(shelf, outside);
         }
-        self.propose_again(outside);
-        self.take_turn(outside);
-        self.write(shelf, outside);
         // What was agreed on is carried out by a thread of its own.
-        if outside.rng.u8(0..4) > 0 {
+        if self.does(CARRYING_OUT, ms) && outside.rng.u8(0..4) > 0 {
             self.carry_out(shelf, outside);
         }
-        if ms >= self.look_at {
+        if ms >= self.look_at && self.does(STEWARD, ms) {
             if self.buckets.len() < self.metadata.buckets.len() {
                 self.reconcile(shelf, now);
             }
@@ -230,25 +249,58 @@ impl Process {
             self.look_at = ms + if more { 0 } else { pause };
         }
         let woken = self.work(shelf, outside);
-        if ms >= self.lead_at {
+        if ms >= self.lead_at && self.does(LEADING, ms) {
             self.lead(ms);
         }
         self.send_report(outside);
         woken
     }
 
+    fn does(&self, part: usize, ms: u64) -> bool {
+        ms >= self.stalled_until[part]
+    }
+
     // ---- agreement ------------------------------------------------------------------------------------------------
 
     /// Another member says something.
-    pub(crate) fn step(&mut self, message: &[u8], outside: &mut Outside<'_>) {
-        // Refused is what comes of a node that was removed.
-        let _ = self.group.step(message);
-        assert_eq!(self.group.broken(), None, "{}", self.id);
+    pub(crate) fn step(&mut self, message: Vec<u8>, outside: &mut Outside<'_>) {
+        self.mail.push_back(message);
+        if self.does(AGREEMENT, outside.now.mono_millis) {
+            self.read_mail();
+            self.take_turn(outside);
+        }
+    }
+
+    fn read_mail(&mut self) {
+        while let Some(message) = self.mail.pop_front() {
+            // Refused is what comes of a node that was removed.
+            let _ = self.group.step(&message);
+            assert_eq!(self.group.broken(), None, "{}", self.id);
+        }
+    }
+
+    fn agree(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
+        let ms = outside.now.mono_millis;
+        if ms >= self.tick_at {
+            // After a pause of the whole process one tick is enough.
+            self.tick_at = (self.tick_at + TICK_MILLIS).max(ms);
+            if !self.group.is_alone() {
+                self.group.tick();
+            }
+        }
+        self.read_mail();
+        self.propose_again(outside);
         self.take_turn(outside);
+        self.write(shelf, outside);
     }
 
     fn take_turn(&mut self, outside: &mut Outside<'_>) {
+        self.confirmations.begin(&mut self.group);
         let turn = self.group.turn();
+        let settled = self.confirmations.settle(turn.confirmed, &self.group);
+        if let Some((term, reports)) = settled.confirmed {
+            reports.into_iter().for_each(|waiting| self.hear(term, waiting, outside));
+        }
         let led = mem::replace(&mut self.led, self.group.leads());
         if self.led && !led {
             outside.journal.note(format_args!("{} leads in term {}", self.id, self.group.term()));
@@ -289,7 +341,11 @@ impl Process {
 
     fn propose_again(&mut self, outside: &mut Outside<'_>) {
         let ms = outside.now.mono_millis;
-        self.proposed.retain(|_, proposed| ms < proposed.until);
+        for (_, given_up) in self.proposed.extract_if(.., |_, proposed| ms >= proposed.until) {
+            if given_up.is_leaders {
+                self.leadership.ended(&given_up.command);
+            }
+        }
         let leader = self.group.leader();
         let (mut mine, mut others) = (Vec::new(), Vec::new());
         for (id, proposed) in self.proposed.iter_mut().filter(|(_, proposed)| ms >= proposed.again_at) {
@@ -331,6 +387,9 @@ impl Process {
     fn proposal_ended(&mut self, id: ProposalId, outcome: &Outcome, outside: &mut Outside<'_>) {
         if let Some(proposed) = self.proposed.remove(&id) {
             let name = command_name(&proposed.command);
+            if proposed.is_leaders {
+                self.leadership.ended(&proposed.command);
+            }
             match outcome {
                 Ok(_) => outside.journal.note(format_args!("{name}")),
                 Err(error) => outside.journal.note(format_args!("{name} is refused: {error}")),
@@ -441,13 +500,10 @@ impl Process {
         let Some(report) = self.report.clone() else { return };
         self.last_report = Some(report.clone());
         self.report_at = ms + REPORT_MILLIS;
-        if leader == self.id {
-            if let Some(lease_ms) = self.hear(report, ms) {
-                self.lease_granted(ms, lease_ms);
-            }
-            return;
-        }
         self.answer_until = ms + REPORT_PATIENCE_MILLIS;
+        if leader == self.id {
+            return self.take_report(Box::new(report), ms, ms);
+        }
         let message = Message::Report { report: Box::new(report), sent_at: ms };
         outside.send(self.id, Some(leader), message);
     }
@@ -519,25 +575,34 @@ impl Process {
 
     fn lead(&mut self, ms: u64) {
         self.lead_at = ms + LEAD_MILLIS;
-        if self.proposed.values().any(|proposed| proposed.is_leaders) {
-            return;
-        }
-        let leads = self.group.leads() && self.caught_up;
-        for command in self.leadership.look(leads, &self.metadata, ms) {
+        let term = self.group.leads_in().filter(|_| self.caught_up);
+        for command in self.leadership.look(term, &self.metadata, ms) {
             self.propose(command, true, ms);
         }
     }
 
-    /// A node reports; how long its actives may serve (if that is limited), or nothing where this node does not lead.
-    pub(crate) fn hear(&mut self, report: NodeReport, ms: u64) -> Option<Option<u64>> {
-        if !self.group.leads() {
-            return None;
+    /// A node reports.
+    pub(crate) fn take_report(&mut self, report: Box<NodeReport>, sent_at: u64, came: u64) {
+        if self.group.leads() {
+            self.confirmations.add(Waiting { report, sent_at, came });
         }
-        let lease_ms = self.metadata.lease_for(&report);
-        if self.leadership.take(&self.metadata, report, ms)? {
-            self.lead_at = ms;
+    }
+
+    /// A report can be answered.
+    fn hear(&mut self, term: u64, waiting: Waiting, outside: &mut Outside<'_>) {
+        let Waiting { report, sent_at, came } = waiting;
+        let (boot, from) = (report.boot, report.node);
+        let agreed = Arc::clone(self.group.metadata());
+        let Some(taken) = self.leadership.take(term, &agreed, *report, came) else { return };
+        if taken.is_news {
+            self.lead_at = 0;
         }
-        Some(lease_ms)
+        let lease_ms = taken.lease_millis;
+        if from == self.id {
+            self.reported(boot, sent_at, lease_ms);
+        } else {
+            outside.send(self.id, Some(from), Message::Reported { boot, sent_at, lease_ms });
+        }
     }
 
     // ---- clients --------------------------------------------------------------------------------------------------
@@ -573,6 +638,14 @@ impl Process {
             }
         }
         woken
+    }
+
+    /// What a reader is told that asks this node, whatever maps say; `None` where it refuses.
+    pub(crate) fn serve_read(&self, place: &KeyPlace, now: Now) -> Option<Option<u64>> {
+        let open = self.buckets.get(&place.bucket).filter(|_| self.serves(now))?;
+        let is_active = open.engine.vb_role(place.vb).ok()?.0 == VbRole::Active;
+        let found = is_active.then(|| open.read(place.vb, &place.key, now))?.ok()?;
+        Some(found.map(|document| decode_value(&document.value)))
     }
 
     /// A client asks for something.

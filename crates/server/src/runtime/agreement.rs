@@ -18,7 +18,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread::JoinHandle,
@@ -31,9 +31,10 @@ use cluster::{
     ClusterError, Command, Membership, Metadata,
     consensus::{
         Batch, Commit, Consensus, Epoch, LogError, LogStore, Member, Position, ProposalId, ProposeError,
-        Stored, found, rejoin,
+        Round, Stored, found, rejoin,
     },
 };
+use node::Confirmations;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -63,6 +64,8 @@ const UNKNOWN: &str = "nodes that were failed over since had this node take data
 enum Event {
     Message(Vec<u8>),
     Propose(ProposalId, Box<Command>, oneshot::Sender<Result<(), ProposeError>>),
+    /// Asks whether this node leads, of a majority.
+    Confirm(oneshot::Sender<Confirmed>),
     /// Asks for everything that was agreed on before to be carried out here.
     Read(oneshot::Sender<()>),
     /// Batches of that life up to that number are durable.
@@ -90,6 +93,15 @@ pub(crate) struct Reform {
     pub(crate) command: Command,
 }
 
+/// This node led after it was asked.
+#[derive(Debug)]
+pub(crate) struct Confirmed {
+    /// In that term.
+    pub(crate) term: u64,
+    /// What had been agreed on, as far as it is known here; it may not have been carried out yet.
+    pub(crate) agreed: Arc<Metadata>,
+}
+
 /// What is to be carried out.
 pub(crate) struct Applied {
     /// In order.
@@ -112,7 +124,8 @@ struct Write {
 struct Status {
     /// Its number and one; 0 for nobody.
     leader: AtomicU32,
-    leads: AtomicBool,
+    /// Raft's term that this node leads in; 0 for none.
+    leads_in: AtomicU64,
     /// Who belongs to the group.
     members: ArcSwap<BTreeSet<NodeId>>,
     /// Those of them that vote.
@@ -197,6 +210,7 @@ impl Agreement {
             life: 0,
             beginning: None,
             reads: VecDeque::new(),
+            confirmations: Confirmations::default(),
         };
         driver.publish();
         let thread = spawn("consensus", move || driver.run())?;
@@ -211,7 +225,12 @@ impl Agreement {
 
     /// Whether this node leads.
     pub(crate) fn leads(&self) -> bool {
-        self.status.leads.load(Ordering::Acquire)
+        self.leads_in().is_some()
+    }
+
+    /// The term that this node leads in, as far as it knows.
+    pub(crate) fn leads_in(&self) -> Option<u64> {
+        Some(self.status.leads_in.load(Ordering::Acquire)).filter(|term| *term > 0)
     }
 
     /// Whether a node belongs to the group, whatever the metadata says.
@@ -247,6 +266,14 @@ impl Agreement {
         let (answer, answered) = oneshot::channel();
         self.put(Event::Propose(id, Box::new(command), answer));
         answered.await.unwrap_or(Err(ProposeError::Busy))
+    }
+
+    /// Waits until a majority has confirmed that this node led when this was called. `None` where it does not, or nobody says so in
+    /// time.
+    pub(crate) async fn confirm(&self, patience: Duration) -> Option<Confirmed> {
+        let (answer, answered) = oneshot::channel();
+        self.put(Event::Confirm(answer));
+        tokio::time::timeout(patience, answered).await.ok()?.ok()
     }
 
     /// Waits until everything is carried out here that was agreed on anywhere before this was asked; whether that is so by
@@ -345,6 +372,8 @@ struct Driver {
     beginning: Option<Commit>,
     /// Reads that are not due yet, and who waits for them.
     reads: VecDeque<(u64, oneshot::Sender<()>)>,
+    /// Who waits to hear that this node leads.
+    confirmations: Confirmations<oneshot::Sender<Confirmed>>,
 }
 
 impl Driver {
@@ -378,6 +407,9 @@ impl Driver {
                 self.group.tick();
             }
             self.take_turn();
+            while self.confirmations.are_due() {
+                self.take_turn();
+            }
         }
     }
 
@@ -397,6 +429,10 @@ impl Driver {
                 };
                 // Whoever asked may be gone.
                 let _ = answer.send(taken);
+            }
+            Event::Confirm(answer) => {
+                self.confirmations.retain(|waiting| !waiting.is_closed());
+                self.confirmations.add(answer);
             }
             Event::Read(answer) => {
                 // Whoever has given up is not answered, and there may be many while nobody leads.
@@ -442,8 +478,10 @@ impl Driver {
     }
 
     fn take_turn(&mut self) {
+        self.confirmations.begin(&mut self.group);
         let turn = self.group.turn();
         self.publish();
+        self.confirm(turn.confirmed);
         for (to, message) in turn.messages {
             self.peers.send(to, message);
         }
@@ -463,6 +501,16 @@ impl Driver {
         }
         if self.group.is_dismissed() {
             self.part();
+        }
+    }
+
+    /// Tells those who wait that this node leads, if a majority has confirmed it. Who is refused hears nothing more.
+    fn confirm(&mut self, confirmed: Option<Round>) {
+        if let Some((term, waiting)) = self.confirmations.settle(confirmed, &self.group).confirmed {
+            for answer in waiting {
+                // Whoever asked may have given up.
+                let _ = answer.send(Confirmed { term, agreed: Arc::clone(self.group.metadata()) });
+            }
         }
     }
 
@@ -503,7 +551,7 @@ impl Driver {
         if self.status.leader.swap(leader, Ordering::AcqRel) != leader {
             tracing::info!(leader = leader.checked_sub(1), term = self.group.term(), "who leads");
         }
-        self.status.leads.store(self.group.leads(), Ordering::Release);
+        self.status.leads_in.store(self.group.leads_in().unwrap_or(0), Ordering::Release);
         if **self.status.epoch.load() != self.group.epoch() {
             self.status.epoch.store(Arc::new(self.group.epoch()));
         }
@@ -582,6 +630,7 @@ impl Driver {
         self.caught_up = false;
         // What another group had agreed on is not for this one to say.
         self.reads.clear();
+        self.confirmations = Confirmations::default();
         let _ = self.applied.send(Applied { commits: Vec::new(), reads: Vec::new(), caught_up: false });
         *self.status.trouble.lock() = None;
         Ok(())

@@ -35,7 +35,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     ServeError,
-    agreement::{Agreement, Applied},
+    agreement::{Agreement, Applied, Confirmed},
     audit::{self, AuditLog},
     buckets::OpenBuckets,
     compacting, compaction, flushing,
@@ -451,6 +451,16 @@ impl Control {
     /// Whether this node leads.
     pub(crate) fn leads(&self) -> bool {
         self.agreement.leads()
+    }
+
+    /// The term that this node leads in, as far as it knows.
+    pub(crate) fn leads_in(&self) -> Option<u64> {
+        self.agreement.leads_in()
+    }
+
+    /// See [`Agreement::confirm`].
+    pub(super) async fn confirm_leadership(&self, patience: Duration) -> Option<Confirmed> {
+        self.agreement.confirm(patience).await
     }
 
     /// This node's number in its cluster.

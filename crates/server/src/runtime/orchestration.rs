@@ -12,14 +12,14 @@ use cluster::{
     ClusterError, Command, Documents, Metadata, NodeReport,
     orchestrator::{Orchestrator, RebalanceProgress},
 };
-use node::Leadership;
+use node::{Leadership, Taken};
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
     time,
 };
 
-use super::{control::Control, steward::reporting::Reply};
+use super::{agreement::Confirmed, control::Control, steward::reporting::Reply};
 use crate::lease;
 
 /// Between two looks when nobody reports anything.
@@ -28,6 +28,8 @@ const IDLE: Duration = Duration::from_millis(250);
 const MOVING: Duration = Duration::from_millis(50);
 /// Between two looks at least.
 const AT_MOST: Duration = Duration::from_millis(10);
+/// How long a report waits for a majority to confirm that this node leads: no longer than whoever reports waits.
+const CONFIRMING: Duration = Duration::from_secs(1);
 /// The question by which nodes report.
 pub(super) const REPORT: &str = "report";
 
@@ -47,8 +49,8 @@ impl Orchestration {
         let me = Arc::new(Self { control: Arc::downgrade(control), leadership, reported, began });
         let listener = Arc::clone(&me);
         control.routes().add(REPORT, move |body| {
-            let reply = listener.take_encoded(&body);
-            async move { reply }
+            let listener = Arc::clone(&listener);
+            async move { listener.take_encoded(&body).await }
         });
         me
     }
@@ -63,19 +65,27 @@ impl Orchestration {
                 _ = time::timeout(pause, self.reported.notified()) => {}
             }
             for command in self.look(&control) {
-                if let Err(error) = control.propose(command).await {
-                    // Whoever leads then looks again.
-                    tracing::debug!(%error, "a change of the map was not accepted");
-                }
+                tokio::spawn(Arc::clone(&self).propose(Arc::clone(&control), command));
             }
             time::sleep(AT_MOST).await;
         }
     }
 
+    /// Has the cluster agree on something. That may take long, and what is heard meanwhile must not be missed.
+    async fn propose(self: Arc<Self>, control: Arc<Control>, command: Command) {
+        let outcome = control.propose(command.clone()).await;
+        self.leadership.lock().ended(&command);
+        match outcome {
+            Ok(_) => self.reported.notify_one(),
+            // Whoever leads then looks again.
+            Err(error) => tracing::debug!(%error, "a change of the map was not accepted"),
+        }
+    }
+
     /// What is to be changed now.
     fn look(&self, control: &Control) -> Vec<Command> {
-        let leads = control.leads() && control.caught_up();
-        self.leadership.lock().look(leads, &control.metadata(), self.now_millis())
+        let term = control.leads_in().filter(|_| control.caught_up());
+        self.leadership.lock().look(term, &control.metadata(), self.now_millis())
     }
 
     /// Unix milliseconds that never jump, as counted since the start of this process.
@@ -85,25 +95,26 @@ impl Orchestration {
         unix + (lease::clock_millis() - clock)
     }
 
-    fn take_encoded(&self, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
+    async fn take_encoded(&self, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
         let unreadable = |error: serde_json::Error| ClusterError::Failed(error.to_string());
-        let reply = self.take(serde_json::from_slice(body).map_err(unreadable)?)?;
+        let reply = self.take(serde_json::from_slice(body).map_err(unreadable)?).await?;
         serde_json::to_vec(&reply).map_err(unreadable)
     }
 
-    /// Takes a node's report.
+    /// Takes a node's report, once a majority has confirmed that this node leads: one that was replaced while it was paused must
+    /// not let anybody serve, itself included.
     ///
     /// # Errors
     /// When this node does not lead, or knows of no such node.
-    pub(super) fn take(&self, report: NodeReport) -> Result<Reply, ClusterError> {
+    pub(super) async fn take(&self, report: NodeReport) -> Result<Reply, ClusterError> {
         let refused = || ClusterError::Failed("this node does not lead, or not whoever reports".into());
         let control = self.control.upgrade().filter(|control| control.leads()).ok_or_else(refused)?;
-        let now = self.now_millis();
-        let metadata = control.metadata();
-        let lease_millis = metadata.lease_for(&report);
+        let came = self.now_millis();
+        let Confirmed { term, agreed } = control.confirm_leadership(CONFIRMING).await.ok_or_else(refused)?;
         let mut leadership = self.leadership.lock();
-        let is_news = leadership.take(&metadata, report, now).ok_or_else(refused)?;
-        let status = status(&leadership, &metadata, control.leader(), now);
+        let Taken { is_news, lease_millis } =
+            leadership.take(term, &agreed, report, came).ok_or_else(refused)?;
+        let status = status(&leadership, &control.metadata(), control.leader(), self.now_millis());
         drop(leadership);
         if is_news {
             self.reported.notify_one();

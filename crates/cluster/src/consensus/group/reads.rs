@@ -3,6 +3,55 @@
 
 use std::collections::VecDeque;
 
+use super::Consensus;
+
+/// A question of a leader to the others whether it leads still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    term: u64,
+    number: u64,
+}
+
+impl Round {
+    /// Raft's term that the leader asked in.
+    #[must_use]
+    pub fn term(self) -> u64 {
+        self.term
+    }
+
+    /// Whether the answer to this one answers that one as well.
+    #[must_use]
+    pub fn covers(self, other: Self) -> bool {
+        self.term == other.term && self.number >= other.number
+    }
+}
+
+impl Consensus {
+    /// Raft's term, if this member leads in it, as far as it knows.
+    #[must_use]
+    pub fn leads_in(&self) -> Option<u64> {
+        self.leads().then(|| self.term())
+    }
+
+    /// Asks the others whether this member leads still; `None` where it knows that it does not. A [`Turn`](super::Turn) says so when
+    /// a majority has confirmed it: then nobody else had been elected when this was called. It is asked again until then, or
+    /// until somebody else leads.
+    pub fn confirm(&mut self) -> Option<Round> {
+        let term = self.leads_in().filter(|_| self.broken.is_none())?;
+        self.ask_how_far_the_leader_is();
+        Some(Round { term, number: self.reads.want() })
+    }
+
+    /// That question was answered, to this member as the leader if it is one.
+    pub(super) fn note_confirmed(&mut self, number: u64) {
+        if let Some(term) = self.leads_in()
+            && self.reads.confirm(number)
+        {
+            self.out.confirmed = Some(Round { term, number });
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
@@ -14,6 +63,8 @@ pub(super) struct Reads {
     answers: VecDeque<(u64, u64)>,
     /// The last question whose answer was applied.
     done: u64,
+    /// The last question that was answered while this member led.
+    confirmed: u64,
     /// Ticks in which an answer was waited for.
     ticks: u32,
 }
@@ -49,9 +100,16 @@ impl Reads {
         }
     }
 
-    /// Whatever was asked: the group is so far.
-    pub(super) fn answer_all(&mut self, index: u64) {
-        self.answer(self.asked, index);
+    /// The number of the last question.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// The leader was answered that question; whether that is news.
+    pub(super) fn confirm(&mut self, question: u64) -> bool {
+        let is_news = question > self.confirmed;
+        self.confirmed = self.confirmed.max(question);
+        is_news
     }
 
     /// So much is applied by now; the last question that is answered by that, if that is news to somebody.

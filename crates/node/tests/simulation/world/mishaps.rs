@@ -9,7 +9,8 @@ use cluster::BucketInfo;
 use super::World;
 use crate::{
     faults::{Losses, NEVER},
-    machine::End,
+    machine::{End, Machine},
+    process::{PARTS, Process},
 };
 
 /// What ends something that went wrong.
@@ -17,6 +18,8 @@ use crate::{
 pub(super) enum Mend {
     /// These directions are open again.
     Cuts(Vec<(NodeId, NodeId)>),
+    /// These directions are cut from then on, until that moment.
+    CutFrom(Vec<(NodeId, NodeId)>, u64),
     /// They are cut, once more, until that moment.
     CutAgain(Vec<(NodeId, NodeId)>, u64),
     /// Between two nodes all is as it was.
@@ -42,6 +45,9 @@ impl World {
         }
         if self.happens(faults.pause) && self.may_lose_something() {
             self.pause();
+        }
+        if self.happens(faults.stall) && self.may_lose_something() {
+            self.stall();
         }
         let now = self.journal.now;
         if self.happens(faults.slow_disk)
@@ -150,12 +156,45 @@ impl World {
     }
 
     fn pause(&mut self) {
-        let Some(id) = self.any_node() else { return };
-        let until = self.journal.now + self.rng.u64(100..6_000);
+        // Half of the time it is one that takes itself for the leader.
+        let leader =
+            self.machines.values().find(|machine| machine.process.as_ref().is_some_and(Process::leads));
+        let leader = leader.map(Machine::id).filter(|_| self.rng.bool());
+        let Some(id) = leader.or_else(|| self.any_node()) else { return };
+        let now = self.journal.now;
+        let until = now + self.rng.u64(100..self.faults.pause_max);
         self.journal.note(format_args!("{id} pauses until {until}"));
         self.tally.pauses += 1;
         self.lost_something();
         self.machine(id).paused_until = until;
+        let others: Vec<NodeId> = self.ids().into_iter().filter(|other| *other != id).collect();
+        let cuts: Vec<_> = others.into_iter().flat_map(|other| [(id, other), (other, id)]).collect();
+        // A cut may begin, or end, just when it wakes.
+        match self.rng.u8(0..6) {
+            0 => {
+                let mended = until + self.rng.u64(50..4_000);
+                self.journal.note(format_args!("{id} will wake alone, until {mended}"));
+                self.mends.push((until, Mend::CutFrom(cuts, mended)));
+            }
+            1 => {
+                cuts.iter().for_each(|(from, to)| self.network.cut(*from, *to));
+                self.mends.push((until, Mend::Cuts(cuts)));
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread of a process is not given any time; the others are.
+    fn stall(&mut self) {
+        let Some(id) = self.any_node() else { return };
+        let now = self.journal.now;
+        let (part, until) = (self.rng.usize(0..PARTS), now + self.rng.u64(100..self.faults.pause_max));
+        let machine = self.machine(id);
+        let Some(process) = &mut machine.process else { return };
+        process.stalled_until[part] = machine.clock.now(until).mono_millis;
+        self.journal.note(format_args!("part {part} of {id} stands still until {until}"));
+        self.tally.stalls += 1;
+        self.lost_something();
     }
 
     fn slow_link(&mut self) {
@@ -181,6 +220,10 @@ impl World {
         for (_, mend) in due {
             match mend {
                 Mend::Cuts(cuts) => cuts.into_iter().for_each(|(from, to)| self.network.mend(from, to)),
+                Mend::CutFrom(cuts, until) => {
+                    cuts.iter().for_each(|(from, to)| self.network.cut(*from, *to));
+                    self.mends.push((until, Mend::Cuts(cuts)));
+                }
                 Mend::SlowLink(a, b) => self.network.slow_down((a, b), 0),
                 // It may have left meanwhile.
                 Mend::FullDisk(id) => {
@@ -215,6 +258,9 @@ impl World {
             let now = self.journal.now;
             let machine = self.machine(id);
             (machine.paused_until, machine.slow_until) = (0, 0);
+            if let Some(process) = &mut machine.process {
+                process.stalled_until = [0; PARTS];
+            }
             machine.shelf.set_full(false);
             if machine.process.is_none() {
                 machine.starts_at = now;

@@ -33,6 +33,9 @@ use mishaps::Mend;
 
 /// Time goes by in steps of so many milliseconds.
 const STEP_MILLIS: u64 = 5;
+/// Letters that came while a process was paused are read by it within so many milliseconds after it wakes, in any order, and
+/// what its timers have it do comes between.
+const WAKING_MILLIS: u64 = 50;
 const CLUSTER: &str = "cluster";
 /// Nodes that there are at least.
 const NODES_MIN: u16 = 3;
@@ -68,6 +71,8 @@ struct Tally {
     crashes: u64,
     cuts: u64,
     pauses: u64,
+    stalls: u64,
+    pinned_reads: u64,
     slow_links: u64,
     full_disks: u64,
     failovers: u64,
@@ -144,6 +149,7 @@ impl World {
             self.dial(id);
         }
         self.ask();
+        self.read_where_pinned();
         self.check();
     }
 
@@ -283,18 +289,15 @@ impl World {
         };
         if let Some(machine) = self.machines.get(&to).filter(|machine| machine.paused_until > now) {
             // It waits where the operating system keeps it.
-            self.network.put(machine.paused_until, letter);
+            let read_at = machine.paused_until + self.rng.u64(0..WAKING_MILLIS);
+            self.network.put(read_at, letter);
             return;
         }
-        let from = letter.from;
         self.with(to, |process, _, outside| match letter.message {
-            Message::Consensus(bytes) => process.step(&bytes, outside),
+            Message::Consensus(bytes) => process.step(bytes, outside),
             Message::Propose(id, command) => process.take_proposal(id, *command),
             Message::Report { report, sent_at } => {
-                let boot = report.boot;
-                if let Some(lease_ms) = process.hear(*report, outside.now.mono_millis) {
-                    outside.send(to, from, Message::Reported { boot, sent_at, lease_ms });
-                }
+                process.take_report(report, sent_at, outside.now.mono_millis);
             }
             Message::Reported { boot, sent_at, lease_ms } => process.reported(boot, sent_at, lease_ms),
             Message::Request(request) => process.take_request(request, outside),
@@ -317,6 +320,24 @@ impl World {
             }
             let letter = Letter { from: None, to: Some(to), message: Message::Request(request) };
             self.network.send(&mut self.rng, now, letter);
+        }
+    }
+
+    /// Readers that ask one node each, whatever maps say: they are told what that node believes that it serves. Where it serves by
+    /// a lease, that has to be right.
+    fn read_where_pinned(&mut self) {
+        let at = self.journal.now;
+        let ids = if self.clients.rest { Vec::new() } else { self.ids() };
+        for id in ids {
+            let (clients, rng) = (&self.clients, &mut self.rng);
+            let machine = self.machines.get_mut(&id).expect("one of the machines");
+            let now = machine.clock.now(at);
+            let Some(process) = machine.running(at).filter(|process| process.is_leased()) else { continue };
+            let Some(place) = clients.any_key(&process.metadata, rng) else { continue };
+            if let Some(value) = process.serve_read(&place, now) {
+                self.tally.pinned_reads += 1;
+                self.clients.note_found(vec![place.found(value)], &mut self.invariants);
+            }
         }
     }
 

@@ -75,7 +75,7 @@ async fn deliver(
     let failed = |text: String| ClusterError::Failed(text);
     let leader = control.leader().ok_or_else(|| failed("nobody leads".into()))?;
     if leader == report.node {
-        return orchestration.take(report);
+        return orchestration.take(report).await;
     }
     let body = serde_json::to_vec(&report).map_err(|error| failed(error.to_string()))?;
     let answer = control.peers().report(leader, REPORT, body, PATIENCE).await;
