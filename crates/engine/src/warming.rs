@@ -12,7 +12,7 @@ use base::{HashedKey, Seqno};
 use crate::vbucket::VBucket;
 
 /// Memory that a vBucket spends on keys that were looked up, about.
-const VERIFIED_BYTES_MAX: usize = 1 << 20;
+const VERIFIED_BYTES_MAX: usize = 512 << 10;
 /// What a key takes there beside its bytes: its entry, twice for room to grow, and its allocation.
 const VERIFIED_KEY_BYTES: usize = 56;
 

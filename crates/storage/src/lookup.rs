@@ -32,7 +32,8 @@ pub(crate) fn newest(
             // Up to the mark its commit is on disk as well.
             knows_prepare |= entry.seqno() <= completed;
             if !knows_prepare {
-                let is_of_key = |record: StoredRecord<'_>| record.key == key;
+                let is_of_key =
+                    |record: StoredRecord<'_>| record.key == key && core.is_current(vb, record.incarnation);
                 knows_prepare = segment.record_at(entry.offset(), entry.length_max(), is_of_key)?;
             }
             continue;

@@ -44,6 +44,18 @@ fn of(kind: RecordKind, key: &str, seqno: u64) -> Version {
     prepared(VB.get(), kind, key, seqno, "prepared")
 }
 
+/// Flips a bit of the first prepare that [`of`] made.
+fn damage_prepared(place: &Place) {
+    let disk = place.fault.as_ref().unwrap();
+    let damaged = (0..20).any(|number| {
+        let file = PathBuf::from(format!("/shard/{number:08}.seg"));
+        let content = disk.contents(&file).unwrap_or_default();
+        let at = content.windows(8).position(|window| window == b"prepared");
+        at.is_some_and(|at| disk.flip_bit(&file, at as u64, 1))
+    });
+    assert!(damaged);
+}
+
 fn version(key: &str, seqno: u64) -> Version {
     document(VB.get(), key, seqno, "committed")
 }
@@ -149,14 +161,7 @@ fn a_key_whose_open_prepare_is_damaged_is_unreadable_until_it_is_known_what_beca
     let store = place.open();
     let all = [version("a", 1), version("b", 2), of(PREPARE, "a", 3)];
     commit_marked(&store, &all, marks(3, 0, 2));
-    let disk = place.fault.as_ref().unwrap();
-    let damaged = (0..20).any(|number| {
-        let file = PathBuf::from(format!("/shard/{number:08}.seg"));
-        let content = disk.contents(&file).unwrap_or_default();
-        let at = content.windows(8).position(|window| window == b"prepared");
-        at.is_some_and(|at| disk.flip_bit(&file, at as u64, 1))
-    });
-    assert!(damaged);
+    damage_prepared(&place);
     for _ in 0..2 {
         let read = lookup(&store, VB.get(), "a");
         assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
@@ -169,4 +174,18 @@ fn a_key_whose_open_prepare_is_damaged_is_unreadable_until_it_is_known_what_beca
         same(&lookup(&store, VB.get(), "a").unwrap().unwrap(), &newer),
         "which its commit or another write tells"
     );
+}
+
+#[test]
+fn a_prepare_of_a_history_that_has_ended_says_nothing_of_one_that_is_damaged() {
+    let place = Place::fault(8);
+    let store = place.open();
+    let ended = [version("a", 8), prepared(VB.get(), PREPARE, "a", 9, "of the history before")];
+    commit_marked(&store, &ended, marks(9, 0, 8));
+    store.reset_vbs(&[(VB, state(0))]).unwrap();
+    commit_marked(&store, &[version("a", 1), version("b", 2), of(PREPARE, "a", 3)], marks(3, 0, 2));
+    damage_prepared(&place);
+    let read = lookup(&store, VB.get(), "a");
+    assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
+    assert_eq!(lookup(&store, VB.get(), "b").unwrap().unwrap().meta.seqno, Seqno(2));
 }
