@@ -7,10 +7,7 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -50,18 +47,16 @@ pub(crate) struct Authenticator {
     begun: Instant,
 }
 
-/// A login that is being checked. One that ends unchecked, with its connection say, counts as right: it told nothing.
-struct Counted<'a> {
+/// A login that is being checked; one that ends with its connection tells nothing.
+struct Checked<'a> {
     all: &'a Authenticator,
     user: String,
     address: IpAddr,
-    is_right: AtomicBool,
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Checked<'_> {
     fn drop(&mut self) {
-        let (is_right, now) = (self.is_right.load(Ordering::Relaxed), self.all.millis());
-        self.all.attempts().ended(self.address, &self.user, is_right, now);
+        self.all.attempts().released(self.address, &self.user);
     }
 }
 
@@ -150,16 +145,15 @@ impl Authenticator {
         password: String,
         peer: SocketAddr,
     ) -> Result<Option<Identity>, Refusal> {
-        let user = name.clone();
-        let begun = self.attempts().begin(peer.ip(), &user, self.millis());
+        let begun = self.attempts().begin(peer.ip(), &name, self.millis());
         begun.map_err(reply::too_many_attempts)?;
-        let counted = Counted { all: self, user, address: peer.ip(), is_right: AtomicBool::new(true) };
-        if let Some(identity) = self.cache.recall(meta, &name, &password) {
-            return Ok(Some(identity));
-        }
-        let checked = self.check(meta, name, password).await?;
-        counted.is_right.store(checked.is_some(), Ordering::Relaxed);
-        Ok(checked)
+        let checked = Checked { all: self, user: name.clone(), address: peer.ip() };
+        let identity = match self.cache.recall(meta, &name, &password) {
+            Some(identity) => Some(identity),
+            None => self.check(meta, name, password).await?,
+        };
+        self.attempts().told(checked.address, &checked.user, identity.is_some(), self.millis());
+        Ok(identity)
     }
 
     fn attempts(&self) -> MutexGuard<'_, LoginAttempts> {

@@ -535,7 +535,7 @@ impl Connection {
             return if self.blocked { Flow::Parked } else { Flow::Next };
         }
         context.ran(handlers::kind_of(request.loud));
-        flow
+        if self.session.quitting { Flow::Close } else { flow }
     }
 
     /// Carries out what a handler ended with instead of an answer.

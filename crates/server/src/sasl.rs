@@ -7,10 +7,10 @@
 //! A failed login tells nothing but that it failed. A name that nobody has gets salts like everybody else: the same on every
 //! node, another for each mechanism, and a proof that never holds (`cluster::auth::scram_verifier`).
 
-use std::{fmt::Write as _, sync::Arc, sync::atomic::Ordering};
+use std::{fmt::Write as _, net::IpAddr, sync::Arc, sync::atomic::Ordering};
 
 use base::{Cas, Datatype, Status};
-use cluster::auth::{self, Identity, ScramHash, ScramVerifier};
+use cluster::auth::{self, INTERNAL_USER, Identity, ScramHash, ScramVerifier};
 use protocol::sasl::{
     self, Mechanism,
     cram_md5::CramMd5Response,
@@ -22,11 +22,16 @@ use crate::{
     call::{Call, Resumed, Stage, Stop},
     handlers::hello::require_no_dcp,
     helper::Completion,
-    shared::{AuditEvent, LoginEvent, Snapshot},
+    shared::{AuditEvent, LoginEvent, Shared, Snapshot},
 };
 
 /// Random bytes in a nonce or challenge.
 const NONCE_BYTES: usize = 18;
+/// Logins that may fail on one connection; the last of them ends it.
+const FAILURES_MAX: u32 = 5;
+/// The answer to a login that is not checked.
+const TOO_MANY_ATTEMPTS: Stop =
+    Stop::Refused(Status::TemporaryFailure, "Too many logins from this address have failed: try again later");
 /// Longest user name that is looked up or logged.
 const USER_BYTES_MAX: usize = 256;
 
@@ -115,6 +120,7 @@ fn begin_scram(call: &mut Call<'_, '_>, mechanism: Mechanism, hash: ScramHash) -
     let first =
         ClientFirst::decode(call.request.frame.value).map_err(|error| malformed(call, mechanism, error))?;
     let user = shortened(&first.user);
+    require_attempt(call, &user)?;
     let metadata = &call.context.snapshot.metadata;
     let (identity, verifier) = auth::scram_verifier(metadata, hash, &user);
     let nonce = [first.nonce, nonce()?.as_bytes()].concat();
@@ -157,13 +163,52 @@ fn begin_plain(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         return finish(call, Mechanism::Plain.name(), plain.user, None, &[]);
     };
     let (user, password) = (shortened(plain.user), password.to_owned());
+    require_attempt(call, &user)?;
     let (metadata, shared) = (Arc::clone(&call.context.snapshot.metadata), Arc::clone(&call.context.shared));
     if let Some(identity) = shared.passwords().recall(&metadata, &user, &password) {
         return finish(call, Mechanism::Plain.name(), &user, Some(identity), &[]);
     }
-    let work = move || Completion::Login(shared.passwords().check(&metadata, &user, &password));
+    let checked = Checked::begin(call, &user)?;
+    let work = move || {
+        let identity = shared.passwords().check(&metadata, &user, &password);
+        drop(checked);
+        Completion::Login(identity)
+    };
     call.context.helper.submit(call.waiter(), work)?;
     Err(Stop::Park(Stage::Helper, None))
+}
+
+/// A check that waits or runs: it counts for its address until then, whatever becomes of its connection.
+struct Checked(Option<(Arc<Shared>, IpAddr, String)>);
+
+impl Checked {
+    fn begin(call: &Call<'_, '_>, user: &str) -> Result<Self, Stop> {
+        let Some(address) = counted_address(call, user) else { return Ok(Self(None)) };
+        let shared = &call.context.shared;
+        let begun = shared.attempts().begin(address, user, call.context.now.mono_millis);
+        begun.map_err(|_| TOO_MANY_ATTEMPTS)?;
+        Ok(Self(Some((Arc::clone(shared), address, user.to_owned()))))
+    }
+}
+
+impl Drop for Checked {
+    fn drop(&mut self) {
+        if let Some((shared, address, user)) = &self.0 {
+            shared.attempts().released(*address, user);
+        }
+    }
+}
+
+/// Whose guesses are counted. The cluster's members cannot be guessed, and must not be kept out.
+fn counted_address(call: &Call<'_, '_>, user: &str) -> Option<IpAddr> {
+    call.session.peer.map(|peer| peer.ip()).filter(|_| user != INTERNAL_USER)
+}
+
+/// Refuses a cheap check where too many logins have failed.
+fn require_attempt(call: &Call<'_, '_>, user: &str) -> Result<(), Stop> {
+    let Some(address) = counted_address(call, user) else { return Ok(()) };
+    let now = call.context.now.mono_millis;
+    call.context.shared.attempts().permits(address, user, now).map_err(|_| TOO_MANY_ATTEMPTS)
 }
 
 fn finish_plain(call: &mut Call<'_, '_>, identity: Option<Identity>) -> Result<(), Stop> {
@@ -175,6 +220,7 @@ fn finish_plain(call: &mut Call<'_, '_>, identity: Option<Identity>) -> Result<(
 fn finish_cram_md5(call: &mut Call<'_, '_>, challenge: &str) -> Result<(), Stop> {
     let response = CramMd5Response::decode(call.request.frame.value)
         .map_err(|error| malformed(call, Mechanism::CramMd5, error))?;
+    require_attempt(call, response.user)?;
     let digest = hexadecimal(&response.digest);
     let metadata = &call.context.snapshot.metadata;
     let identity = auth::check_cram_md5(metadata, response.user, challenge.as_bytes(), &digest);
@@ -197,8 +243,15 @@ fn finish(
         local: call.session.local,
     };
     // The password may have been changed, or the user be locked, while the messages went to and fro.
-    let current = identity.filter(|identity| auth::is_current(&call.context.snapshot.metadata, identity));
-    let Some(identity) = current else {
+    let identity = identity.filter(|identity| auth::is_current(&call.context.snapshot.metadata, identity));
+    if let Some(address) = counted_address(call, &event.user) {
+        let now = call.context.now.mono_millis;
+        call.context.shared.attempts().told(address, &event.user, identity.is_some(), now);
+    }
+    let Some(identity) = identity else {
+        call.session.failed_logins += 1;
+        // The answer is the last one on this connection.
+        call.session.quitting |= call.session.failed_logins >= FAILURES_MAX;
         call.context.shared.totals.auth_errors.fetch_add(1, Ordering::Relaxed);
         call.context.shared.audit(AuditEvent::LoginFailed(event));
         return Err(Stop::Status(Status::AuthError));

@@ -46,8 +46,10 @@ pub(crate) struct Session {
     pub(crate) dcp: Option<Box<DcpLink>>,
     /// Answers of other nodes to what is next on the plain memcached port.
     pub(crate) ahead: Ahead,
-    /// It said goodbye.
+    /// It ends after the next answer.
     pub(crate) quitting: bool,
+    /// Logins that failed on it.
+    pub(crate) failed_logins: u32,
     /// What the client calls itself.
     pub(crate) agent: Option<Box<str>>,
     pub(crate) peer: Option<SocketAddr>,
@@ -94,6 +96,7 @@ impl Session {
             dcp: None,
             ahead: Ahead::default(),
             quitting: false,
+            failed_logins: 0,
             agent: None,
             peer: socket.and_then(|socket| socket.peer_addr().ok()),
             local: socket.and_then(|socket| socket.local_addr().ok()),

@@ -16,10 +16,13 @@ use std::{
 
 use arc_swap::ArcSwap;
 use base::{BucketUuid, Now, Status, VbId};
-use cluster::{LegacyAccess, Metadata, VbPlan, auth::PasswordCache};
+use cluster::{
+    LegacyAccess, Metadata, VbPlan,
+    auth::{LoginAttempts, PasswordCache},
+};
 use engine::{Bucket, Waiter};
 use node::Lease;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     account::NodeAccount, dcp::DcpConnections, forward::Forwarder, links::Links, meter::BucketMeter,
@@ -217,6 +220,7 @@ pub struct Shared {
     audit: AuditHook,
     clock: Clock,
     passwords: PasswordCache,
+    attempts: Mutex<LoginAttempts>,
     /// Who streams what.
     pub(crate) dcp: Arc<DcpConnections>,
     /// Whom this node follows.
@@ -292,6 +296,7 @@ impl Shared {
             audit: Box::new(audit),
             clock: Clock::start(),
             passwords: PasswordCache::new(cache_secret),
+            attempts: Mutex::default(),
             dcp: Arc::default(),
             links: OnceLock::new(),
             flush: OnceLock::new(),
@@ -341,6 +346,11 @@ impl Shared {
     #[must_use]
     pub fn passwords(&self) -> &PasswordCache {
         &self.passwords
+    }
+
+    /// How often passwords are guessed. Locked for a moment by logins, never by other requests.
+    pub(crate) fn attempts(&self) -> MutexGuard<'_, LoginAttempts> {
+        self.attempts.lock()
     }
 
     /// From now on buckets of several nodes can be emptied.

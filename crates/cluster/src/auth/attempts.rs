@@ -51,14 +51,34 @@ pub struct TooManyAttempts {
     pub wait_millis: u64,
 }
 
+impl Entry {
+    fn is_blank(&self) -> bool {
+        self.checks == 0 && self.failures == 0
+    }
+}
+
 impl LoginAttempts {
-    /// Whether a login may be checked now; [`Self::ended`] has to follow where it may.
+    /// Whether a login may be checked now, which takes long; [`Self::released`] has to follow where it may.
     ///
     /// # Errors
     /// When it may be tried again.
     pub fn begin(&mut self, address: IpAddr, user: &str, now_millis: u64) -> Result<(), TooManyAttempts> {
-        let keys = keys(address, user);
-        for key in &keys {
+        self.permits(address, user, now_millis)?;
+        self.make_room(now_millis);
+        for key in keys(address, user) {
+            let entry = self.0.entry(key).or_default();
+            entry.checks += 1;
+            entry.touched = now_millis;
+        }
+        Ok(())
+    }
+
+    /// Whether a login may be checked now, which is cheap; [`Self::told`] follows once it was.
+    ///
+    /// # Errors
+    /// When it may be tried again.
+    pub fn permits(&mut self, address: IpAddr, user: &str, now_millis: u64) -> Result<(), TooManyAttempts> {
+        for key in &keys(address, user) {
             let Some(entry) = self.0.get_mut(key) else { continue };
             if now_millis.saturating_sub(entry.touched) >= FORGOTTEN_MILLIS {
                 *entry = Entry { checks: entry.checks, ..Entry::default() };
@@ -69,34 +89,42 @@ impl LoginAttempts {
                 return Err(TooManyAttempts { wait_millis });
             }
         }
-        self.make_room(now_millis);
-        for key in keys {
-            let entry = self.0.entry(key).or_default();
-            entry.checks += 1;
-            entry.touched = now_millis;
-        }
         Ok(())
     }
 
-    /// A login that [`Self::begin`] let through was right or wrong.
-    pub fn ended(&mut self, address: IpAddr, user: &str, is_right: bool, now_millis: u64) {
+    /// The check that [`Self::begin`] let through has ended, or was given up.
+    pub fn released(&mut self, address: IpAddr, user: &str) {
         for key in keys(address, user) {
-            let free = if key.user.is_some() { FREE_PER_USER } else { FREE_PER_ADDRESS };
             let Some(entry) = self.0.get_mut(&key) else { continue };
             entry.checks = entry.checks.saturating_sub(1);
-            entry.touched = now_millis;
-            if !is_right {
-                entry.failures = entry.failures.saturating_add(1);
-                if let Some(beyond) = entry.failures.checked_sub(free) {
-                    let wait = FIRST_MILLIS.saturating_mul(1 << beyond.min(16)).min(LONGEST_MILLIS);
-                    entry.until = now_millis.saturating_add(wait);
-                }
-            } else if key.user.is_some() {
-                // The address' count stays: an attacker may have a user of its own.
-                entry.failures = 0;
-            }
-            if entry.checks == 0 && entry.failures == 0 {
+            if entry.is_blank() {
                 self.0.remove(&key);
+            }
+        }
+    }
+
+    /// A login was right or wrong.
+    pub fn told(&mut self, address: IpAddr, user: &str, is_right: bool, now_millis: u64) {
+        if !is_right {
+            self.make_room(now_millis);
+        }
+        for key in keys(address, user) {
+            if is_right {
+                // The address' count stays: an attacker may have a user of its own.
+                let Some(entry) = self.0.get_mut(&key) else { continue };
+                entry.failures = if key.user.is_some() { 0 } else { entry.failures };
+                if entry.is_blank() {
+                    self.0.remove(&key);
+                }
+                continue;
+            }
+            let free = if key.user.is_some() { FREE_PER_USER } else { FREE_PER_ADDRESS };
+            let entry = self.0.entry(key).or_default();
+            entry.touched = now_millis;
+            entry.failures = entry.failures.saturating_add(1);
+            if let Some(beyond) = entry.failures.checked_sub(free) {
+                let wait = FIRST_MILLIS.saturating_mul(1 << beyond.min(16)).min(LONGEST_MILLIS);
+                entry.until = now_millis.saturating_add(wait);
             }
         }
     }
@@ -137,10 +165,15 @@ mod tests {
     const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const AWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
+    fn end(attempts: &mut LoginAttempts, address: IpAddr, user: &str, is_right: bool, now: u64) {
+        attempts.released(address, user);
+        attempts.told(address, user, is_right, now);
+    }
+
     fn fail(attempts: &mut LoginAttempts, user: &str, now: u64) -> bool {
         let is_checked = attempts.begin(HOME, user, now).is_ok();
         if is_checked {
-            attempts.ended(HOME, user, false, now);
+            end(attempts, HOME, user, false, now);
         }
         is_checked
     }
@@ -163,7 +196,7 @@ mod tests {
                 assert!(fail(&mut attempts, "ann", round));
             }
             attempts.begin(HOME, "ann", round).unwrap();
-            attempts.ended(HOME, "ann", true, round);
+            end(&mut attempts, HOME, "ann", true, round);
         }
     }
 
@@ -182,7 +215,7 @@ mod tests {
         let begun = (0..100).filter(|number| attempts.begin(HOME, &number.to_string(), 0).is_ok()).count();
         assert_eq!(begun, CHECKS_PER_ADDRESS as usize);
         assert!(attempts.begin(AWAY, "ann", 0).is_ok());
-        attempts.ended(HOME, "0", true, 0);
+        end(&mut attempts, HOME, "0", true, 0);
         assert!(attempts.begin(HOME, "ann", 0).is_ok());
     }
 
@@ -192,12 +225,12 @@ mod tests {
         for number in 0..100_000_u32 {
             let address = IpAddr::from(number.to_be_bytes());
             attempts.begin(address, "ann", u64::from(number)).unwrap();
-            attempts.ended(address, "ann", false, u64::from(number));
+            end(&mut attempts, address, "ann", false, u64::from(number));
             assert!(attempts.0.len() <= ENTRIES_MAX);
         }
         let mut attempts = LoginAttempts::default();
         attempts.begin(HOME, "ann", 0).unwrap();
-        attempts.ended(HOME, "ann", true, 0);
+        end(&mut attempts, HOME, "ann", true, 0);
         assert!(attempts.0.is_empty());
     }
 }

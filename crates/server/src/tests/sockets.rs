@@ -288,6 +288,29 @@ fn a_plain_password_is_checked_elsewhere_while_what_follows_waits() {
 }
 
 #[test]
+fn guessing_passwords_gets_slow_and_ends_connections() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    let guess = |client: &mut Client, user: &str, password: &str| {
+        let message = Plain::encode(user, password.as_bytes());
+        client.ask(&Request { key: b"PLAIN", value: &message, ..Request::new(Opcode::SaslAuth) }).status
+    };
+    let mut client = Client::connect(address);
+    let answers: Vec<Status> = (0..5).map(|_| guess(&mut client, "Administrator", "wrong")).collect();
+    assert_eq!(answers, [Status::AuthError; 5]);
+    assert!(client.is_closed(), "five are enough for one connection");
+    let mut client = Client::connect(address);
+    let answers: Vec<Status> = (0..4).map(|_| guess(&mut client, "Administrator", "wrong")).collect();
+    assert!(answers.contains(&Status::TemporaryFailure), "{answers:?}");
+    assert_eq!(guess(&mut client, "Administrator", "password"), Status::TemporaryFailure, "no oracle");
+    assert_eq!(guess(&mut client, "somebody", "wrong"), Status::AuthError, "another user's is checked");
+    eventually("the time of refusals is over", || {
+        guess(&mut Client::connect(address), "Administrator", "password") == Status::Success
+    });
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
 fn a_flush_empties_the_bucket_and_answers_when_it_is_done() {
     let node = Node::new();
     let (workers, address) = node.serve(ListenerKind::Kv, &options());
