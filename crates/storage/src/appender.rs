@@ -30,6 +30,9 @@ const ENTRIES_KEPT: usize = 4096;
 const ALLOCATE_BYTES_MIN: u64 = 256 << 10;
 const ALLOCATE_BYTES_MAX: u64 = 16 << 20;
 
+/// Read and written at once when a segment is written again.
+const WRITE_AGAIN_BYTES: u64 = 256 << 10;
+
 /// The end of a segment that is being written.
 pub(crate) struct Appender {
     pub(crate) segment: Arc<Segment>,
@@ -76,6 +79,33 @@ impl Appender {
         }
         self.touched = true;
         self.segment.file.write_at(bytes, offset).map_err(|source| self.segment.io("write", source))
+    }
+
+    /// Writes the segment's bytes from `from` on once more, as they are read: after a sync that failed, what is read may come from
+    /// the cache alone, and a later sync would pass over it. What the disk cannot read stays as it is.
+    pub(crate) fn write_again(&mut self, from: u64) -> Result<(), StoreError> {
+        let segment = self.segment.clone();
+        let (mut at, end) = (from, segment.data_end());
+        let mut window = vec![0; WRITE_AGAIN_BYTES.min(end.saturating_sub(from)) as usize];
+        while at < end {
+            let length = (window.len() as u64).min(end - at) as usize;
+            let Some(window) = window.get_mut(..length) else { break };
+            let (count, gaps) = segment.read_with_gaps(window, at)?;
+            if count == 0 {
+                break;
+            }
+            let mut done = at;
+            for (bad, behind) in gaps.into_iter().chain([(at + count as u64, at + count as u64)]) {
+                if let Some(bytes) = window.get((done - at) as usize..(bad - at) as usize)
+                    && !bytes.is_empty()
+                {
+                    segment.file.write_at(bytes, done).map_err(|source| segment.io("write", source))?;
+                }
+                done = behind;
+            }
+            at += count as u64;
+        }
+        Ok(())
     }
 
     fn allocate(&mut self, end: u64) -> Result<(), StoreError> {

@@ -73,7 +73,7 @@ impl Pin {
         let high = core.synced_highs.of(vb);
         let (incarnation, purge_seqno) = (core.incarnation(vb), writer.purge_seqno(vb));
         drop(writer);
-        if core.incomplete.load(Ordering::Relaxed) {
+        if core.is_incomplete() {
             return Err(core.counters.corrupt(
                 "segments",
                 0,

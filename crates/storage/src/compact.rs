@@ -104,6 +104,10 @@ pub(crate) fn step(
             core.compaction_reserve.grow(victims::largest_output(core));
         }
     });
+    if core.counters.is_damage_due() {
+        // What was seen to be damaged is not forgotten by a restart.
+        in_line(|| core.write_manifest(&[]))?;
+    }
     match outcome {
         Err(StoreError::Stopped) => Ok(CompactReport { more: true, ..CompactReport::default() }),
         outcome => outcome,

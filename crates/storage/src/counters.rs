@@ -36,6 +36,8 @@ pub(crate) struct Counters {
     corrupt: Mutex<BTreeSet<(String, u64)>>,
     corrupt_count: AtomicU64,
     poisoned: AtomicBool,
+    /// Damage of a segment was seen that no manifest tells of yet.
+    damage_due: AtomicBool,
 }
 
 impl Counters {
@@ -55,6 +57,21 @@ impl Counters {
 
     pub(crate) fn corrupt_places(&self) -> (Vec<(String, u64)>, u64) {
         (self.corrupt.lock().iter().cloned().collect(), self.corrupt_count.load(Relaxed))
+    }
+
+    /// What is known of a segment's damage has changed: a manifest is due.
+    pub(crate) fn note_damage(&self) {
+        self.damage_due.store(true, Relaxed);
+    }
+
+    /// Whether there is damage that no manifest tells of yet.
+    pub(crate) fn is_damage_due(&self) -> bool {
+        self.damage_due.load(Relaxed)
+    }
+
+    /// A manifest is about to tell of all damage so far.
+    pub(crate) fn take_damage(&self) {
+        self.damage_due.store(false, Relaxed);
     }
 
     /// Stops all writing: what the disk holds of the last writes is unknown.

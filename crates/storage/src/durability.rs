@@ -13,8 +13,11 @@ use crate::{
     api::VbState,
     counters::count,
     error::StoreError,
-    format::manifest::{self, Manifest, SegmentEntry},
-    fs::FsFile,
+    format::{
+        header::Origin,
+        manifest::{self, Manifest, SegmentEntry},
+    },
+    fs::{FsFile, is_no_space},
     log::{Core, io_error},
     position::Position,
     segment::Segment,
@@ -52,17 +55,21 @@ impl Core {
     }
 
     fn sync_up_to(&self, wanted: Position) -> Result<(), StoreError> {
-        if self.synced.load() >= wanted {
+        if self.is_durable(wanted) {
             return Ok(());
         }
+        // A segment is listed before its first sync is told of: whatever becomes of its header, it is known to be missed. Who
+        // replaces the manifest is waited for only then; otherwise it is due again at the next sync.
+        let mut turn = (!self.is_listed(wanted)).then(|| self.manifest_lock.lock());
         let guard = self.sync_lock.lock();
-        // Whoever held the lock before may have synced ours too.
-        if self.synced.load() >= wanted {
+        // Whoever held the locks before may have synced ours too.
+        if self.is_durable(wanted) {
             return Ok(());
         }
         self.counters.check()?;
-        // Who is replacing the manifest just now is not waited for: it is due again at the next sync.
-        let turn = self.manifest_due.load(Ordering::Relaxed).then(|| self.manifest_lock.try_lock()).flatten();
+        if turn.is_none() && (self.manifest_due.load(Ordering::Relaxed) || self.counters.is_damage_due()) {
+            turn = self.manifest_lock.try_lock();
+        }
         let due = turn.is_some();
         if due {
             // Before it is written: what is sealed meanwhile is due again.
@@ -79,14 +86,25 @@ impl Core {
         drop(guard);
         let Some(manifest) = snapshot.manifest else { return Ok(()) };
         let staged = self.stage(MANIFEST_TEMPORARY, &manifest::encode(&manifest));
-        match staged.and_then(|()| self.name_manifest()) {
-            // It only shortens a recovery: a full disk is no reason to fail.
+        match staged.and_then(|()| self.name_manifest(&manifest)) {
+            // It shortens a recovery, and helps where a header is damaged: a full disk is no reason to fail.
             Err(StoreError::NoSpace) => {
                 self.manifest_due.store(true, Ordering::Relaxed);
+                self.listed.fetch_max(wanted.segment, Ordering::Relaxed);
                 Ok(())
             }
             result => result,
         }
+    }
+
+    /// Whether everything up to there is synced, and nothing of what belongs to that is left to be done.
+    fn is_durable(&self, wanted: Position) -> bool {
+        self.synced.load() >= wanted && self.is_listed(wanted) && !self.counters.is_damage_due()
+    }
+
+    /// Whether a manifest lists the segment of that position.
+    fn is_listed(&self, wanted: Position) -> bool {
+        wanted.offset == 0 || self.listed.load(Ordering::Relaxed) >= wanted.segment
     }
 
     /// Syncs everything, then replaces the manifest by one that lacks the segments in `without`, which leave the set. A
@@ -111,6 +129,14 @@ impl Core {
         drop(guard);
         let Some(mut manifest) = snapshot.manifest else { return Ok(()) };
         manifest.reset(resets);
+        let drops_all = !resets.is_empty()
+            && manifest.vbs.iter().all(|entry| resets.iter().any(|reset| reset.0 == entry.vb));
+        let mut given_up = Vec::new();
+        if drops_all {
+            // Nothing that was lost can be missed any more.
+            let gone = manifest.segments.extract_if(.., |entry| entry.lost || entry.incomplete);
+            given_up.extend(gone.map(|entry| entry.id));
+        }
         let bytes = manifest::encode(&manifest);
         // Order matters: once the manifest has its name nothing may fail for want of space. The copy may say less than the
         // manifest, but nothing that is no longer so: it is brought up to date before files go that it lists.
@@ -120,19 +146,29 @@ impl Core {
                 result => result?,
             }
         }
-        self.name_manifest()?;
-        self.name(MANIFEST_COPY_TEMPORARY, MANIFEST_COPY)?;
+        self.name_manifest(&manifest)?;
+        self.name(MANIFEST_COPY_TEMPORARY, MANIFEST_COPY).inspect_err(|cause| {
+            // The manifest itself is replaced: this is no failure after which nothing has changed.
+            self.counters.poison(cause);
+        })?;
         // Both before another manifest can say otherwise.
         if !without.is_empty() {
             self.remove_segments(without);
         }
         if !resets.is_empty() {
             self.begin_incarnations(resets);
+            if !given_up.is_empty() {
+                self.give_up(&given_up);
+            }
         }
         Ok(())
     }
 
     fn snapshot(&self, writer: &mut Writer, with_manifest: bool, without: &[u32]) -> Snapshot {
+        if with_manifest {
+            // Before it is written: what is seen meanwhile is due again.
+            self.counters.take_damage();
+        }
         let manifest = with_manifest.then(|| Manifest {
             shard: self.options.shard,
             next_segment: writer.next_segment,
@@ -157,15 +193,19 @@ impl Core {
     fn segment_entries(&self, writer: &Writer, without: &[u32]) -> Vec<SegmentEntry> {
         let set = self.segments();
         let kept = set.values().filter(|segment| !without.contains(&segment.id));
-        kept.map(|segment| SegmentEntry {
+        let entries = kept.map(|segment| SegmentEntry {
             id: segment.id,
             sealed: Some(segment.id) != writer.active_id(),
             without_footer: !segment.has_footer(),
             data_end: segment.data_end(),
             units: segment.units(),
             live_units: segment.live_units(),
-        })
-        .collect()
+            damaged: segment.is_quarantined(),
+            incomplete: segment.is_incomplete(),
+            lost: false,
+            identity: Some((segment.origin, segment.salt)),
+        });
+        entries.chain(self.lost()).collect()
     }
 
     fn sync_files(&self, snapshot: &Snapshot) -> Result<(), StoreError> {
@@ -195,8 +235,12 @@ impl Core {
     }
 
     /// The manifest that was staged is the manifest.
-    fn name_manifest(&self) -> Result<(), StoreError> {
+    fn name_manifest(&self, manifest: &Manifest) -> Result<(), StoreError> {
         self.name(MANIFEST_TEMPORARY, MANIFEST)?;
+        let of_log = |entry: &&SegmentEntry| !matches!(entry.identity, Some((Origin::Compacted, _)));
+        let with_records = manifest.segments.iter().filter(|entry| entry.units > 0).filter(of_log);
+        let newest = with_records.map(|entry| entry.id).max().unwrap_or(0);
+        self.listed.fetch_max(newest, Ordering::Relaxed);
         self.unsettled.store(false, Ordering::Relaxed);
         count(&self.counters.manifest_writes, 1);
         Ok(())
@@ -215,14 +259,23 @@ impl Core {
             }
             cause
         })?;
-        file.sync_data().map_err(|source| self.failed_sync(name, source))
+        match file.sync_data() {
+            // Nothing refers to it yet: the next attempt begins anew.
+            Err(source) if is_no_space(&source) => Err(StoreError::NoSpace),
+            synced => synced.map_err(|source| self.failed_sync(name, source)),
+        }
     }
 
     /// Gives what was staged its name, after its content is durable; then the directory. A crash in between leaves the
     /// old or the new one.
     fn name(&self, temporary: &str, name: &str) -> Result<(), StoreError> {
         let (from, to) = (self.dir.join(temporary), self.dir.join(name));
-        self.fs.rename(&from, &to).map_err(|source| self.failed_sync(name, source))?;
+        match self.fs.rename(&from, &to) {
+            // The old one still has the name.
+            Err(source) if is_no_space(&source) => return Err(StoreError::NoSpace),
+            renamed => renamed.map_err(|source| self.failed_sync(name, source))?,
+        }
+        // From here on nobody knows which of the two a crash would leave: every failure poisons.
         self.sync_dir()
     }
 }

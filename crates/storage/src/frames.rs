@@ -1,8 +1,8 @@
 //! Walks a segment's frames in order through a bounded window, checking each, and finds its way again behind
 //! damaged ones.
 //!
-//! It knows nothing of batches: whether a frame counts is decided by whoever walks (recovery), or was decided
-//! before (a segment's `data_end`).
+//! It knows nothing of batches: recovery decides whether a frame counts, or a segment's `data_end` has decided it. Blocks that
+//! the disk cannot read are damaged bytes like any others.
 
 use crate::{
     error::StoreError,
@@ -48,12 +48,27 @@ pub(crate) struct Frames<'s> {
     at: u64,
     end: u64,
     values: bool,
+    /// The data's end is not known: zeros up to `end` are preallocated space.
+    open_ended: bool,
+    /// Blocks that the disk could not read: their places and ends, while the end is open.
+    unreadable: Vec<(u64, u64)>,
 }
 
 impl<'s> Frames<'s> {
     /// Walks `from..end`. Without `values` only heads and keys of records are checked; values are empty.
     pub(crate) fn new(segment: &'s Segment, from: u64, end: u64, values: bool) -> Self {
-        Self { segment, window: Vec::new(), start: 0, at: from, end, values }
+        let unreadable = Vec::new();
+        Self { segment, window: Vec::new(), start: 0, at: from, end, values, open_ended: false, unreadable }
+    }
+
+    /// Walks data whose end is not known, and is no later than `end`.
+    pub(crate) fn up_to_open_end(segment: &'s Segment, from: u64, end: u64) -> Self {
+        Self { open_ended: true, ..Self::new(segment, from, end, true) }
+    }
+
+    /// Whether the disk could not read something of that range when it was walked.
+    pub(crate) fn is_unreadable(&self, start: u64, end: u64) -> bool {
+        self.unreadable.iter().any(|bad| bad.0 < end && start < bad.1)
     }
 
     /// Goes on at another range, keeping the window's memory.
@@ -71,10 +86,12 @@ impl<'s> Frames<'s> {
     /// # Errors
     /// [`StoreError::Io`] when the file cannot be read.
     pub(crate) fn step(&mut self) -> Result<Step<'_>, StoreError> {
-        if self.at + HEAD as u64 > self.end {
-            return Ok(Step::End);
-        }
         let at = self.at;
+        if at + HEAD as u64 > self.end {
+            self.at = at.max(self.end);
+            let ends_early = at < self.end && !self.open_ended;
+            return Ok(if ends_early { Step::Damaged(at, "no frame begins here") } else { Step::End });
+        }
         match self.check(at)? {
             Checked::Intact(head) => {
                 self.at = at + head.span();
@@ -90,7 +107,7 @@ impl<'s> Frames<'s> {
             Checked::Damaged(detail) => {
                 self.at = self.search(at + UNIT)?;
                 // Zeros up to the end are preallocated space, not damage.
-                if self.at >= self.end && self.only_zeros(at)? {
+                if self.open_ended && self.at >= self.end && self.only_zeros(at)? {
                     return Ok(Step::End);
                 }
                 Ok(Step::Damaged(at, detail))
@@ -176,7 +193,10 @@ impl<'s> Frames<'s> {
         let length = (need.max(WINDOW) as u64).min(self.end - at) as usize;
         self.window.resize(length, 0);
         self.start = at;
-        let count = self.segment.read(&mut self.window, at)?;
+        let (count, unreadable) = self.segment.read_with_gaps(&mut self.window, at)?;
+        if self.open_ended {
+            self.unreadable.extend(unreadable);
+        }
         // A file shorter than it should be reads as zeros: damage, found like any other.
         self.window[count..].fill(0);
         Ok(())

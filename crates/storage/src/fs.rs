@@ -13,7 +13,7 @@ mod throttled;
 use std::{io, path::Path};
 
 pub use budget::{DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse};
-pub use fault::FaultFs;
+pub use fault::{FaultFs, FsCall};
 pub use real::RealFs;
 pub(crate) use standing_back::in_line;
 pub use standing_back::{stand_back, stand_in_line};
@@ -137,4 +137,15 @@ pub trait LockGuard: Send + Sync {}
 /// Whether an error means that there is no space (or no quota) left.
 pub(crate) fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an error means that the disk could not give back what it holds there: damage like any other, found by the disk itself.
+/// (Other errors say something about this process or the file system as a whole.)
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    // What Linux file systems answer for a bad sector (EIO, ENODATA) and for a checksum of theirs that fails (EBADMSG, EUCLEAN,
+    // EILSEQ).
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::ENODATA | libc::EBADMSG | libc::EUCLEAN | libc::EILSEQ)
+    )
 }

@@ -15,6 +15,7 @@
 
 mod api;
 mod appender;
+mod aside;
 mod backfill;
 mod compact;
 mod counters;
@@ -46,7 +47,7 @@ pub use api::{
 };
 pub use error::StoreError;
 pub use fs::{
-    DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultFs, Fs, FsFile, LockGuard, RealFs, Space,
-    ThrottledFs, stand_back, stand_in_line,
+    DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultFs, Fs, FsCall, FsFile, LockGuard, RealFs,
+    Space, ThrottledFs, stand_back, stand_in_line,
 };
 pub use log::{Options, SegmentLog, open};

@@ -25,7 +25,7 @@ use crate::{
     compact,
     counters::{Counters, count},
     error::StoreError,
-    format::{UNIT, VBUCKETS, header::Origin},
+    format::{UNIT, VBUCKETS, header::Origin, manifest::SegmentEntry},
     fs::{Fs, LockGuard},
     hints,
     key_index::KeyIndexes,
@@ -111,8 +111,10 @@ pub(crate) struct Core {
     pub(crate) manifest_due: AtomicBool,
     /// Recovery found no space for a manifest: nothing may follow the recovered log before there is one.
     pub(crate) unsettled: AtomicBool,
-    /// A segment that the manifest lists is missing or headless: absence cannot be proved.
-    pub(crate) incomplete: AtomicBool,
+    /// Segments that are missing, or in which nothing can be checked: while there are any, absence cannot be proved.
+    lost: Mutex<Vec<SegmentEntry>>,
+    /// The newest segment that a manifest lists with records.
+    pub(crate) listed: AtomicU32,
     /// Segments that were removed while somebody still read them.
     retired: Mutex<Vec<Weak<Segment>>>,
     /// Grows with every change of the set.
@@ -180,7 +182,8 @@ impl Core {
             manifest_lock: Mutex::new(()),
             manifest_due: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
-            incomplete: AtomicBool::new(false),
+            lost: Mutex::default(),
+            listed: AtomicU32::new(0),
             generation: AtomicU64::new(0),
             keys: KeyIndexes::default(),
             removed: AtomicU64::new(0),
@@ -192,6 +195,29 @@ impl Core {
     /// The segments as of now.
     pub(crate) fn segments(&self) -> Arc<SegmentSet> {
         self.set.read().clone()
+    }
+
+    /// Recovery found these segments missing.
+    pub(crate) fn set_lost(&self, lost: Vec<SegmentEntry>) {
+        *self.lost.lock() = lost;
+    }
+
+    /// The segments that are missing.
+    pub(crate) fn lost(&self) -> Vec<SegmentEntry> {
+        self.lost.lock().clone()
+    }
+
+    /// Whether segments are missing: then absence cannot be proved.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        !self.lost.lock().is_empty()
+    }
+
+    /// Everything that was lost, in these segments or with them, belonged to contents that are dropped now and no manifest lists
+    /// them any more.
+    pub(crate) fn give_up(&self, ids: &[u32]) {
+        self.lost.lock().retain(|entry| !ids.contains(&entry.id));
+        self.remove_segments(ids);
+        ids.iter().for_each(|id| self.remove_if_there(&file_name(*id)));
     }
 
     /// The committing thread is back: memory knows the locators of everything that its syncs have covered.

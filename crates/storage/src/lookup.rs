@@ -1,6 +1,6 @@
 //! Finding records without a locator: the newest version of a key, and everything there is.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use base::{Seqno, VbId};
 
@@ -51,7 +51,7 @@ pub(crate) fn newest(
     if let Some(segment) = set.values().find(|segment| segment.is_incomplete()) {
         return Err(segment.corrupt(DATA_START, "records lost: absence cannot be proved"));
     }
-    if core.incomplete.load(Ordering::Relaxed) {
+    if core.is_incomplete() {
         return Err(core.counters.corrupt("segments", 0, "a segment is missing: absence cannot be proved"));
     }
     Ok(None)

@@ -1,11 +1,13 @@
 //! Opening a store.
 //!
 //! 1. Lock the directory, read the manifest (a new store writes its first one before anything else).
-//! 2. Segments that the manifest calls sealed are opened by header and trailer; their data is not read.
+//! 2. Segments that the manifest calls sealed are opened by header and trailer; their data is not read, unless the manifest
+//!    remembers damage: it may have healed.
 //! 3. Segments from the manifest's synced position on are the log's tail: read in full, checked, cut at the last valid
 //!    batch (`tail`).
-//! 4. What is left of the tail is sealed and synced, a manifest that says so is written, and only then are files
-//!    removed that no longer belong to the store.
+//! 4. What is left of the tail is written again, sealed and synced, and a manifest that says so is written.
+//! 5. Only then are files removed that no longer belong to the store. Those of which nothing can be read are renamed instead
+//!    (`aside`).
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +23,7 @@ use base::VbId;
 use crate::{
     api::VbState,
     appender::Appender,
+    aside,
     counters::Counters,
     durability::{MANIFEST, MANIFEST_COPY, MANIFEST_COPY_TEMPORARY, MANIFEST_TEMPORARY},
     error::StoreError,
@@ -29,12 +32,14 @@ use crate::{
         header::{self, Header, HeaderError, Origin},
         manifest::{self, Manifest, ManifestError, SegmentEntry},
     },
-    fs::{Fs, FsFile, LockGuard},
+    frames::Frames,
+    fs::{Fs, FsFile, LockGuard, is_unreadable},
+    index::Staged,
     key_index,
     log::{Core, Options, SegmentSet, io_error},
     position::Position,
     segment::{Segment, parse_name},
-    tail::{self, Tail},
+    tail::{self, Found, Tail},
     writer::Writer,
 };
 
@@ -71,12 +76,12 @@ pub(crate) fn open(dir: &Path, fs: Arc<dyn Fs>, options: Options) -> Result<Core
 }
 
 impl Opening<'_> {
-    /// The manifest or, if it is damaged or gone, its copy: what that does not say the segments do.
+    /// The manifest or, if it is damaged, unreadable or gone, its copy: what that does not say the segments do.
     fn read_manifest(&self) -> Result<Option<Manifest>, StoreError> {
         match self.read_manifest_at(MANIFEST) {
             Ok(Some(manifest)) => Ok(Some(manifest)),
-            // A version that is not known, or another shard, is no accident.
-            Err(cause) if !matches!(cause, StoreError::Corrupt { offset: 0, .. }) => Err(cause),
+            // A version that is not known, or another shard, is no accident; nor is an error that is not about the disk's content.
+            Err(cause) if !is_damage(&cause) => Err(cause),
             damaged_or_gone => match self.read_manifest_at(MANIFEST_COPY) {
                 Ok(Some(copy)) => {
                     tracing::error!(dir = %self.dir.display(), "the manifest is damaged or gone: its copy is used");
@@ -117,27 +122,30 @@ impl Opening<'_> {
         options: Options,
         lock: Box<dyn LockGuard>,
     ) -> Result<Core, StoreError> {
-        let (mut set, mut missing) = (SegmentSet::new(), false);
+        let (mut set, mut lost) = (SegmentSet::new(), Vec::new());
         for entry in manifest.segments.iter().filter(|entry| entry.sealed) {
             match self.open_sealed(entry)? {
                 Some(segment) => drop(set.insert(entry.id, segment)),
-                None => missing = true,
+                None => lost.push(SegmentEntry { lost: true, ..*entry }),
             }
         }
-        let sealed = |id: &u32| manifest.segments.iter().any(|entry| entry.sealed && entry.id == *id);
         let present: Vec<u32> = names.iter().filter_map(|name| parse_name(name)).collect();
-        let mut candidates: Vec<u32> =
-            present.iter().copied().filter(|id| *id >= manifest.synced.segment && !sealed(id)).collect();
-        candidates.sort_unstable();
-        let mut files = Vec::new();
-        for id in candidates {
-            files.extend(self.open_tail(id)?);
+        let Candidates { files, headless } = self.open_tails(&present, manifest)?;
+        for entry in manifest.segments.iter().filter(|entry| !entry.sealed) {
+            let is_there = files.iter().any(|file| file.segment.id == entry.id);
+            if entry.lost || entry.units > 0 && !is_there {
+                let name = crate::segment::file_name(entry.id);
+                let _ =
+                    self.counters.corrupt(&name, 0, "segment is missing, or nothing in it can be checked");
+                lost.push(SegmentEntry { lost: true, ..*entry });
+            }
         }
-        missing |= manifest
-            .segments
-            .iter()
-            .any(|entry| !entry.sealed && entry.units > 0 && !files.iter().any(|file| file.0.id == entry.id));
         let tail = tail::recover(files, manifest)?;
+        for &id in &tail.missing {
+            let name = crate::segment::file_name(id);
+            let _ = self.counters.corrupt(&name, 0, "segment is missing: the log goes on behind it");
+            lost.push(SegmentEntry { id, lost: true, ..SegmentEntry::default() });
+        }
         let highest = present.iter().copied().max().unwrap_or(0).max(manifest.next_segment);
         let end = Position { segment: highest + 1, offset: 0 };
         let (states, incarnations) = states(manifest, &tail);
@@ -152,21 +160,30 @@ impl Opening<'_> {
         let writer = Writer::new(end, tail.next_batch, states);
         let place = (self.dir, self.fs.clone(), options);
         let core = Core::new(place, self.counters.clone(), set, &incarnations, writer, lock);
-        core.incomplete.store(missing, Ordering::Relaxed);
+        core.set_lost(lost);
         self.settle(&core, &tail)?;
         key_index::recover(&core, names);
-        let set = core.segments();
-        for name in names {
-            let listed = parse_name(name).is_none_or(|id| set.contains_key(&id));
-            if !listed || [MANIFEST_TEMPORARY, MANIFEST_COPY_TEMPORARY].contains(&name.as_str()) {
-                core.remove_file(name);
-            }
-        }
-        if !set.is_empty() {
+        self.tidy(&core, names, &headless);
+        if !core.segments().is_empty() {
             // Somebody else may fill the disk before the first write. That it is full already only the first write says.
             core.set_aside();
         }
         Ok(core)
+    }
+
+    /// Removes files that do not belong to the store any more, and renames those of which nobody knows.
+    fn tidy(&self, core: &Core, names: &[String], headless: &[u32]) {
+        let (set, lost) = (core.segments(), core.lost());
+        for name in names {
+            let is_temporary = [MANIFEST_TEMPORARY, MANIFEST_COPY_TEMPORARY].contains(&name.as_str());
+            match parse_name(name) {
+                Some(id) if set.contains_key(&id) || lost.iter().any(|entry| entry.id == id) => {}
+                Some(id) if headless.contains(&id) => aside::put(core, name),
+                None if !is_temporary => {}
+                _ => core.remove_file(name),
+            }
+        }
+        aside::bound(core, names);
     }
 
     /// Seals and syncs what is left of the tail and says so in a manifest. Data that a crash left in the page cache
@@ -174,14 +191,24 @@ impl Opening<'_> {
     fn settle(&self, core: &Core, tail: &Tail) -> Result<(), StoreError> {
         for segment in &tail.segments {
             let mut appender = Appender::reopen(segment.clone());
-            match appender.seal(tail.next_batch) {
-                Ok(_) => {}
-                // No space for a footer: the index stays in memory, the next open reads the data again.
-                Err(StoreError::NoSpace) => {
-                    appender.abandon()?;
-                    segment.set_sealed_in_memory();
+            match tail.proof.segment.cmp(&segment.id) {
+                std::cmp::Ordering::Less => appender.write_again(0)?,
+                std::cmp::Ordering::Equal => appender.write_again(tail.proof.offset)?,
+                std::cmp::Ordering::Greater => {}
+            }
+            if segment.is_quarantined() {
+                // Nothing of it is lost for good by being cut or written over: it may be readable another time.
+                segment.set_sealed_in_memory();
+            } else {
+                match appender.seal(tail.next_batch) {
+                    Ok(_) => {}
+                    // No space for a footer: the index stays in memory, the next open reads the data again.
+                    Err(StoreError::NoSpace) => {
+                        appender.abandon()?;
+                        segment.set_sealed_in_memory();
+                    }
+                    Err(cause) => return Err(cause),
                 }
-                Err(cause) => return Err(cause),
             }
             core.writer.lock().unsynced.push(segment.clone());
         }
@@ -198,55 +225,92 @@ impl Opening<'_> {
         }
     }
 
-    /// Opens a segment whose data is final. `None`: it is missing, which is noted.
+    /// Opens a segment whose data is final. `None`: it is missing, or nothing in it can be checked, which is noted.
     fn open_sealed(&self, entry: &SegmentEntry) -> Result<Option<Arc<Segment>>, StoreError> {
         let name = crate::segment::file_name(entry.id);
         let Some(file) = self.open_file(&name)? else {
-            let _ = self.counters.corrupt(&name, 0, "segment is missing");
+            let _ = self.counters.corrupt(&name, 0, "segment is missing, or cannot be opened");
             return Ok(None);
         };
-        let (origin, salt) = match self.read_header(&*file, &name)? {
-            Some(header) if header.segment == entry.id => (header.origin, header.salt),
-            _ => {
-                let _ =
-                    self.counters.corrupt(&name, 0, "header damaged: nothing in the segment can be checked");
-                return Ok(None);
-            }
-        };
+        let header = self.read_header(&*file, &name)?.filter(|header| header.segment == entry.id);
+        let identity = header.map(|header| (header.origin, header.salt));
+        if identity.is_none() {
+            let _ = self.counters.corrupt(&name, 0, "header damaged");
+        }
+        let Some((origin, salt)) = identity.or(entry.identity) else { return Ok(None) };
         let segment = Segment::new(entry.id, origin, salt, file, self.counters.clone());
         segment.file_bytes.store(segment.length()?, Relaxed);
-        match segment.read_trailer()?.filter(|trailer| trailer.data_end == entry.data_end) {
+        // Without a footer by intention: what looks like one is older than the data.
+        let trailer = if entry.without_footer { None } else { segment.read_trailer()? };
+        match trailer.filter(|trailer| trailer.data_end == entry.data_end) {
             Some(trailer) => segment.set_sealed(trailer),
             None => segment.read_index(entry.data_end, entry.without_footer)?,
         }
         segment.set_units(entry.units, entry.live_units);
+        if entry.damaged || entry.incomplete {
+            remember(&segment, entry)?;
+        }
         Ok(Some(Arc::new(segment)))
     }
 
-    /// Opens a segment of the tail. `None`: it never became one (its header is not intact), or it is an output of a
-    /// compaction that was not finished.
-    fn open_tail(&self, id: u32) -> Result<Option<(Arc<Segment>, Header)>, StoreError> {
-        let name = crate::segment::file_name(id);
-        let Some(file) = self.open_file(&name)? else { return Ok(None) };
-        let header = self.read_header(&*file, &name)?;
-        let header = header.filter(|header| header.segment == id && header.origin == Origin::Appended);
-        Ok(header.map(|header| {
-            let segment = Segment::new(id, Origin::Appended, header.salt, file, self.counters.clone());
-            (Arc::new(segment), header)
-        }))
+    /// Opens the log's tail: appended segments that the manifest does not call sealed, from its synced position on.
+    fn open_tails(&self, present: &[u32], manifest: &Manifest) -> Result<Candidates, StoreError> {
+        let entry_of = |id: u32| manifest.segments.iter().find(|entry| entry.id == id);
+        let is_final = |id: u32| entry_of(id).is_some_and(|entry| entry.sealed || entry.lost);
+        let mut ids: Vec<u32> =
+            present.iter().copied().filter(|&id| id >= manifest.synced.segment && !is_final(id)).collect();
+        ids.sort_unstable();
+        let mut candidates = Candidates::default();
+        for id in ids {
+            match self.open_tail(id, entry_of(id))? {
+                Opened::Tail(found) => candidates.files.push(found),
+                Opened::Headless => candidates.headless.push(id),
+                Opened::Other => {}
+            }
+        }
+        Ok(candidates)
     }
 
+    fn open_tail(&self, id: u32, entry: Option<&SegmentEntry>) -> Result<Opened, StoreError> {
+        let name = crate::segment::file_name(id);
+        let Some(file) = self.open_file(&name)? else { return Ok(Opened::Headless) };
+        let header = self.read_header(&*file, &name)?.filter(|header| header.segment == id);
+        // What was synced of it is worth more than its header: the manifest knows what is needed of that.
+        let known = entry.filter(|entry| entry.units > 0).and_then(|entry| entry.identity);
+        if header.is_none() && known.is_some() {
+            let _ = self.counters.corrupt(&name, 0, "header damaged");
+        }
+        let header = header.or_else(|| {
+            let (origin, salt) = known?;
+            let (previous, synced) = (Position::default(), Position::default());
+            Some(Header { shard: self.shard, segment: id, origin, salt, previous, synced, first_batch: 0 })
+        });
+        Ok(match header {
+            Some(header) if header.origin == Origin::Appended => {
+                let segment = Segment::new(id, Origin::Appended, header.salt, file, self.counters.clone());
+                Opened::Tail(Found { segment: Arc::new(segment), header, is_listed: entry.is_some() })
+            }
+            Some(_) => Opened::Other,
+            None => Opened::Headless,
+        })
+    }
+
+    /// `None`: it is not there, or the disk cannot read what is needed to open it.
     fn open_file(&self, name: &str) -> Result<Option<Box<dyn FsFile>>, StoreError> {
-        match self.fs.open(&self.dir.join(name)) {
+        match self.fs.open(&self.dir.join(name)).and_then(|file| file.length().map(|_| file)) {
             Ok(file) => Ok(Some(file)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound || is_unreadable(&error) => Ok(None),
             Err(source) => Err(io_error("open", name, source)),
         }
     }
 
     fn read_header(&self, file: &dyn FsFile, name: &str) -> Result<Option<Header>, StoreError> {
         let mut block = vec![0; DATA_START as usize];
-        let count = file.read_at(&mut block, 0).map_err(|source| io_error("read", name, source))?;
+        let count = match file.read_at(&mut block, 0) {
+            Ok(count) => count,
+            Err(error) if is_unreadable(&error) => return Ok(None),
+            Err(source) => return Err(io_error("read", name, source)),
+        };
         match header::decode(&block[..count]) {
             Ok(header) if header.shard != self.shard => {
                 Err(self.counters.corrupt(name, 12, "belongs to another shard"))
@@ -258,6 +322,52 @@ impl Opening<'_> {
             }
         }
     }
+}
+
+/// The files that may be the log's tail.
+#[derive(Default)]
+struct Candidates {
+    files: Vec<Found>,
+    /// Nothing in them can be checked. A power failure leaves such, too, of segments that had just been begun.
+    headless: Vec<u32>,
+}
+
+enum Opened {
+    Tail(Found),
+    Headless,
+    /// An output of a compaction that was not finished.
+    Other,
+}
+
+/// Whether an error says that what the disk holds is damaged.
+fn is_damage(cause: &StoreError) -> bool {
+    match cause {
+        StoreError::Corrupt { offset, .. } => *offset == 0,
+        StoreError::Io { source, .. } => is_unreadable(source),
+        _ => false,
+    }
+}
+
+/// Damage that was seen before is still there, unless all of the data proves the contrary.
+fn remember(segment: &Segment, entry: &SegmentEntry) -> Result<(), StoreError> {
+    if tail::is_intact(segment, entry.data_end)? {
+        tracing::warn!(file = segment.name, "what could not be read of the segment can be read again");
+        return Ok(());
+    }
+    if segment.has_footer() {
+        // The data has not been read yet: says where the damage is. The index knows all that was there.
+        let mut frames = Frames::new(segment, DATA_START, entry.data_end, true);
+        segment.collect(&mut frames, &mut Staged::default(), &mut |_, _| {})?;
+        segment.set_incomplete(false);
+    }
+    if !segment.is_quarantined() {
+        let _ = segment.corrupt(DATA_START, "batches do not match their commit frames");
+        segment.quarantine();
+    }
+    if entry.incomplete {
+        segment.set_incomplete(true);
+    }
+    Ok(())
 }
 
 /// The vBuckets' states: the manifest's, overtaken by the tail's.
@@ -281,6 +391,12 @@ fn states(manifest: &Manifest, tail: &Tail) -> (Vec<Option<VbState>>, BTreeMap<V
         let mut state = part.state.clone();
         state.purge_seqno = state.purge_seqno.max(purged.unwrap_or_default());
         *slot = Some(state);
+    }
+    for (&(vb, incarnation), salvaged) in &tail.salvaged {
+        let is_current = *incarnations.entry(vb).or_insert(incarnation) == incarnation;
+        if let Some(slot) = states.get_mut(usize::from(vb.get())).filter(|_| is_current) {
+            salvaged.raise(slot.get_or_insert_default());
+        }
     }
     (states, incarnations)
 }

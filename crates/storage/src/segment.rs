@@ -13,7 +13,7 @@ use base::VbId;
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    api::{Locator, OwnedRecord},
+    api::{Locator, OwnedRecord, RecordMeta},
     counters::{Counters, count},
     error::StoreError,
     format::{
@@ -23,10 +23,15 @@ use crate::{
         header::Origin,
     },
     frames::{Frames, Step},
-    fs::FsFile,
+    fs::{FsFile, is_unreadable},
     index::{Entry, MemoryIndex, SealedIndex, Staged, Tombstones, memory::Summary, sealed::FooterError},
     locator::Place,
 };
+
+/// What the disk reads, or cannot read, at once.
+const BLOCK: u64 = 4096;
+/// Stands for a byte that cannot be read: no frame or footer made of it is intact, and it is not preallocated space either.
+const UNREADABLE: u8 = 0xff;
 
 /// See the module.
 pub(crate) struct Segment {
@@ -133,8 +138,11 @@ impl Segment {
         }
     }
 
+    /// Damage was seen: the next manifest says so.
     pub(crate) fn quarantine(&self) {
-        self.quarantined.store(true, Ordering::Relaxed);
+        if !self.quarantined.swap(true, Ordering::Relaxed) {
+            self.counters.note_damage();
+        }
     }
 
     pub(crate) fn is_quarantined(&self) -> bool {
@@ -169,9 +177,49 @@ impl Segment {
         }
     }
 
-    /// Reads what is there, up to the file's end.
+    /// Reads what is there, up to the file's end. What the disk cannot read becomes bytes that no checksum matches.
     pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, StoreError> {
-        self.file.read_at(buffer, offset).map_err(|source| self.io("read", source))
+        self.read_with_gaps(buffer, offset).map(|read| read.0)
+    }
+
+    /// As [`Segment::read`]; tells as well which blocks could not be read: their places and ends.
+    pub(crate) fn read_with_gaps(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<(usize, Vec<(u64, u64)>), StoreError> {
+        match self.file.read_at(buffer, offset) {
+            Ok(count) => Ok((count, Vec::new())),
+            Err(error) if is_unreadable(&error) => self.read_by_blocks(buffer, offset),
+            Err(source) => Err(self.io("read", source)),
+        }
+    }
+
+    /// One bad block must not cost what lies around it.
+    fn read_by_blocks(&self, buffer: &mut [u8], offset: u64) -> Result<(usize, Vec<(u64, u64)>), StoreError> {
+        // Asked first: a block that cannot be read does not say whether the file ends in it.
+        let length = self.length()?.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let (mut done, mut gaps) = (0, Vec::new());
+        while let Some(rest) = buffer.get_mut(done..length).filter(|rest| !rest.is_empty()) {
+            let at = offset + done as u64;
+            let within = (BLOCK - at % BLOCK).min(rest.len() as u64) as usize;
+            let block = &mut rest[..within];
+            match self.file.read_at(block, at) {
+                Ok(count) if count == within => {}
+                Ok(_) => return Ok((done, gaps)),
+                Err(error) if is_unreadable(&error) => {
+                    block.fill(UNREADABLE);
+                    gaps.push((at, at + within as u64));
+                    let _ = self.corrupt(at, "the disk cannot read it");
+                    if at < self.data_end() {
+                        self.quarantine();
+                    }
+                }
+                Err(source) => return Err(self.io("read", source)),
+            }
+            done += within;
+        }
+        Ok((done, gaps))
     }
 
     pub(crate) fn length(&self) -> Result<u64, StoreError> {
@@ -371,7 +419,7 @@ impl Segment {
         // The error is not returned: it is noted, and everything is still readable.
         let _ = self.corrupt(data_end, "footer damaged, index rebuilt from the data");
         let mut staged = Staged::default();
-        self.collect(&mut Frames::new(self, DATA_START, data_end, true), &mut staged)?;
+        self.collect(&mut Frames::new(self, DATA_START, data_end, true), &mut staged, &mut |_, _| {})?;
         let mut rebuilt = MemoryIndex::default();
         rebuilt.add(&staged);
         *self.index.write() = Index::Memory(rebuilt);
@@ -381,7 +429,7 @@ impl Segment {
     /// For a segment whose footer is missing, by intention or not: reads the data to index it.
     pub(crate) fn read_index(&self, data_end: u64, intended: bool) -> Result<(), StoreError> {
         let mut staged = Staged::default();
-        self.collect(&mut Frames::new(self, DATA_START, data_end, true), &mut staged)?;
+        self.collect(&mut Frames::new(self, DATA_START, data_end, true), &mut staged, &mut |_, _| {})?;
         if !intended {
             let _ = self.corrupt(data_end, "footer damaged, index rebuilt from the data");
         }
@@ -390,17 +438,32 @@ impl Segment {
         Ok(())
     }
 
-    fn collect(&self, frames: &mut Frames<'_>, staged: &mut Staged) -> Result<(), StoreError> {
+    /// Gathers every record of a range whose key can be read, and notes the damage around. `visit` sees whose it is and what it
+    /// says.
+    pub(crate) fn collect(
+        &self,
+        frames: &mut Frames<'_>,
+        staged: &mut Staged,
+        visit: &mut dyn FnMut((VbId, u32), &RecordMeta),
+    ) -> Result<(), StoreError> {
         loop {
-            match frames.step()? {
-                Step::Record(offset, record) | Step::Unreadable(offset, record, _) => {
-                    let hash = base::hash::key_hash(record.key);
-                    staged.push((record.vb, record.incarnation), &record.meta, hash, offset, record.length);
+            let (offset, record) = match frames.step()? {
+                Step::Record(offset, record) => (offset, record),
+                Step::Unreadable(offset, record, detail) => {
+                    let _ = self.corrupt(offset, detail);
+                    self.quarantine();
+                    (offset, record)
                 }
-                Step::Damaged(offset, detail) => self.note_damage(offset, detail),
-                Step::Commit(..) => {}
+                Step::Damaged(offset, detail) => {
+                    self.note_damage(offset, detail);
+                    continue;
+                }
+                Step::Commit(..) => continue,
                 Step::End => return Ok(()),
-            }
+            };
+            let (owner, hash) = ((record.vb, record.incarnation), base::hash::key_hash(record.key));
+            staged.push(owner, &record.meta, hash, offset, record.length);
+            visit(owner, &record.meta);
         }
     }
 
@@ -408,7 +471,14 @@ impl Segment {
     pub(crate) fn note_damage(&self, offset: u64, detail: &'static str) {
         let _ = self.corrupt(offset, detail);
         self.quarantine();
-        self.incomplete.store(true, Ordering::Relaxed);
+        self.set_incomplete(true);
+    }
+
+    /// Whether records were lost in it, and nobody knows whose.
+    pub(crate) fn set_incomplete(&self, incomplete: bool) {
+        if self.incomplete.swap(incomplete, Ordering::Relaxed) != incomplete {
+            self.counters.note_damage();
+        }
     }
 
     /// Whether the index lacks records that were damaged beyond recognition.

@@ -29,6 +29,9 @@ use crate::{
 /// A commit frame may grow by this while one part is added: its state with the longest failover log.
 const PART_STATE_BYTES_MAX: u64 = 8 + 9 * 10 + 255 * 18;
 
+/// By so much as well for each record: for what it replaces, and for itself if it is a prepare.
+const DEATHS_BYTES_MAX: u64 = 2 * 8;
+
 /// See the module.
 pub(crate) struct Writer {
     active: Option<Appender>,
@@ -137,8 +140,9 @@ impl Writer {
         let result = self.append_parts(core, batches, locators, &mut committed);
         let records = batches.iter().take(committed).map(|part| part.records.len()).sum::<usize>();
         locators.truncate(before + records);
-        if let (Err(cause), Some(active)) = (&result, &mut self.active) {
-            let abandoned = active.abandon();
+        if let Err(cause) = &result {
+            // There is no active segment where a new one could not be begun.
+            let abandoned = self.active.as_mut().map_or(Ok(()), Appender::abandon);
             // Without space the batch is given up; any other failure leaves the file in an unknown state.
             if !matches!(cause, StoreError::NoSpace | StoreError::Invalid(_)) || abandoned.is_err() {
                 core.counters.poison(cause);
@@ -337,8 +341,11 @@ fn take_over(state: &mut VbState, known: &VbState) {
 
 /// What a part needs in a segment, its share of the commit frame included.
 fn part_bytes(part: &VbBatch<'_>) -> u64 {
-    let records: u64 =
-        part.records.iter().map(|record| padded(frame::record_length(record.key, record.value)) + 8).sum();
+    let records: u64 = part
+        .records
+        .iter()
+        .map(|record| padded(frame::record_length(record.key, record.value)) + DEATHS_BYTES_MAX)
+        .sum();
     records + PART_STATE_BYTES_MAX
 }
 

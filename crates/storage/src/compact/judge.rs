@@ -112,8 +112,7 @@ pub(super) fn purge(
     let others: Vec<&Arc<Segment>> =
         set.values().filter(|segment| !inputs.iter().any(|input| input.id == segment.id)).collect();
     // What cannot be read may hold an older version of anything.
-    let uncertain = core.incomplete.load(std::sync::atomic::Ordering::Relaxed)
-        || others.iter().any(|segment| segment.is_incomplete());
+    let uncertain = core.is_incomplete() || others.iter().any(|segment| segment.is_incomplete());
     let mut purged = Vec::new();
     let mut failure = None;
     kept.retain(|record| {

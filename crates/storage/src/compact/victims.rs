@@ -27,7 +27,9 @@ pub(super) fn wholly_dead(core: &Core) -> Vec<Arc<Segment>> {
     let set = core.segments();
     let dead = |segment: &&Arc<Segment>| {
         let summaries = segment.summaries();
+        // Records that were damaged beyond recognition may be of anybody.
         core.is_settled(segment)
+            && !segment.is_incomplete()
             && summaries.is_ok_and(|all| all.iter().all(|part| !core.is_current(part.vb, part.incarnation)))
     };
     set.values().filter(dead).cloned().collect()

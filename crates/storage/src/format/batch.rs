@@ -6,7 +6,7 @@
 //! 24 batch number u64
 //! 32 first byte of the batch / 16, u32   36 chain u32   (CRC-32C over the records' checksums, seeded with the salt)
 //! 40 synced segment u32   44 synced offset / 16, u32     (everything before this was synced when it was written)
-//! 48 zero u64   56 zero u64
+//! 48 deaths beyond 65,535: their number >> 16, u32 (version 4)   52 zero u32   56 zero u64
 //! 64 parts: vb u16, log entries u8, flags u8, incarnation u32, then varints: records, high seqno, purge seqno,
 //!    max CAS, max deleted rev, manifest uid; with flag 1 varints of the durable writes: last prepare, completed up to,
 //!    last visible seqno; with flag 2 varints of the open snapshot: start, end; then per log entry: uuid u64, seqno varint.
@@ -144,7 +144,7 @@ pub(crate) struct CommitHead<'a> {
 
 /// Appends a commit frame.
 pub(crate) fn encode_commit(out: &mut Vec<u8>, salt: u32, commit: &CommitHead<'_>) {
-    let deaths = &commit.deaths[..commit.deaths.len().min(usize::from(u16::MAX))];
+    let deaths = commit.deaths;
     let mut body = Vec::with_capacity(commit.encoded_parts.len() + deaths.len() * 8);
     body.extend_from_slice(commit.encoded_parts);
     for (segment, units) in deaths {
@@ -157,6 +157,7 @@ pub(crate) fn encode_commit(out: &mut Vec<u8>, salt: u32, commit: &CommitHead<'_
     head[15] = MAGIC;
     head[16..18].copy_from_slice(&commit.parts.to_le_bytes());
     head[18..20].copy_from_slice(&(deaths.len() as u16).to_le_bytes());
+    head[48..52].copy_from_slice(&((deaths.len() >> 16) as u32).to_le_bytes());
     head[20..24].copy_from_slice(&commit.records.to_le_bytes());
     head[24..32].copy_from_slice(&commit.number.to_le_bytes());
     head[32..36].copy_from_slice(&((commit.start / UNIT) as u32).to_le_bytes());
@@ -177,7 +178,8 @@ pub(crate) fn decode_commit(bytes: &[u8], salt: u32) -> Result<Commit, FrameErro
     }
     let mut body = Bytes(frame::check_body(bytes, &head)?);
     let counts = u32_at(bytes, 16);
-    decode_body(&mut body, counts & 0xffff, counts >> 16)
+    let deaths = u64::from(u32_at(bytes, 48)) << 16 | u64::from(counts >> 16);
+    decode_body(&mut body, counts & 0xffff, deaths)
         .map(|(parts, deaths)| Commit {
             number: u64_at(bytes, 24),
             start: u64::from(u32_at(bytes, 32)) * UNIT,
@@ -192,7 +194,7 @@ pub(crate) fn decode_commit(bytes: &[u8], salt: u32) -> Result<Commit, FrameErro
 
 type Body = (Vec<Part>, Vec<(u32, u32)>);
 
-fn decode_body(body: &mut Bytes<'_>, parts: u32, deaths: u32) -> Option<Body> {
+fn decode_body(body: &mut Bytes<'_>, parts: u32, deaths: u64) -> Option<Body> {
     let parts = (0..parts).map(|_| decode_part(body)).collect::<Option<Vec<_>>>()?;
     let deaths = (0..deaths).map(|_| Some((body.u32()?, body.u32()?))).collect::<Option<Vec<_>>>()?;
     body.0.is_empty().then_some((parts, deaths))

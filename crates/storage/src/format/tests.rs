@@ -3,7 +3,7 @@
 use base::{Cas, Datatype, ManifestUid, Seqno, VbId, VbUuid};
 
 use super::{
-    Bytes,
+    Bytes, VERSION,
     batch::{self, Commit, CommitHead, Part},
     footer, frame, header,
     manifest::{self, Manifest, SegmentEntry, VbEntry},
@@ -80,6 +80,10 @@ fn manifest_bytes() -> (Manifest, Vec<u8>) {
             data_end: 8192,
             units: 256,
             live_units: 99,
+            damaged: true,
+            incomplete: true,
+            lost: false,
+            identity: Some((header::Origin::Compacted, 0xdead_beef)),
         }],
         vbs: vec![VbEntry { vb: VbId(3), incarnation: 2, state: state() }],
     };
@@ -147,11 +151,11 @@ fn a_header_survives_the_loss_of_either_copy_and_tells_of_newer_versions() {
         assert_eq!(header::decode(&damaged), Ok(header));
     }
     let mut newer = block;
-    newer[8] = 4;
+    newer[8] = VERSION as u8 + 1;
     let crc = crc32c::crc32c(&newer[..60]).to_le_bytes();
     newer[60..64].copy_from_slice(&crc);
     newer[2048..].fill(0);
-    assert_eq!(header::decode(&newer), Err(header::HeaderError::Version(4)));
+    assert_eq!(header::decode(&newer), Err(header::HeaderError::Version(VERSION + 1)));
 }
 
 /// Every decoder on every input: none may panic, and none may take a changed input for the original.
@@ -225,5 +229,25 @@ fn fix_checksums(bytes: &mut [u8], which: usize) {
             let crc = crc32c::crc32c(&bytes[start..length - 4]);
             bytes[length - 4..].copy_from_slice(&crc.to_le_bytes());
         }
+    }
+}
+
+#[test]
+fn a_batch_may_make_records_of_more_than_65535_segments_obsolete() {
+    for count in [65_535, 65_536, 200_000] {
+        let deaths: Vec<(u32, u32)> = (0..count).map(|segment| (segment, segment % 7)).collect();
+        let head = CommitHead {
+            number: 1,
+            start: 4096,
+            records: 0,
+            chain: 0,
+            synced: Position::default(),
+            parts: 0,
+            encoded_parts: &[],
+            deaths: &deaths,
+        };
+        let mut bytes = Vec::new();
+        batch::encode_commit(&mut bytes, SALT, &head);
+        assert!(batch::decode_commit(&bytes, SALT).unwrap().deaths == deaths, "{count}");
     }
 }

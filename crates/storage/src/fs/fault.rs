@@ -2,8 +2,11 @@
 //!
 //! Content and names are held twice: as a running process sees them, and as they would be found after a power
 //! failure. `sync_data` and `sync_dir` carry the first over to the second; [`FaultFs::crash`] keeps of the rest
-//! what the seed says: per page the new bytes, the old ones, or sectors of both, in any combination; of the names
-//! a prefix of the changes. Handles from before a crash answer every call with an error.
+//! what the seed says: per page the new bytes, the old ones, or sectors of both, in any combination, and garbage where the file
+//! has grown; of the names any of the changes. Handles from before a crash answer every call with an error.
+//!
+//! A sync that loses ([`FaultFs::lose_syncs`]) fails as Linux does: it takes the pages for clean, the cache goes on showing what
+//! was written, until the page is evicted, and a later sync that succeeds passes over them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,8 +40,31 @@ struct Disk {
     changes_until_crash: Option<u64>,
     changes: u64,
     fail_sync: bool,
+    lose_sync: bool,
     fail_write: bool,
+    failing: BTreeMap<FsCall, i32>,
     random: u64,
+}
+
+/// A call that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FsCall {
+    /// [`Fs::create`].
+    Create,
+    /// [`Fs::open`].
+    Open,
+    /// [`Fs::remove`].
+    Remove,
+    /// [`Fs::rename`].
+    Rename,
+    /// [`Fs::sync_dir`].
+    SyncDir,
+    /// [`FsFile::allocate`].
+    Allocate,
+    /// [`FsFile::truncate`].
+    Truncate,
+    /// [`FsFile::sync_data`].
+    SyncData,
 }
 
 type Inode = Arc<Mutex<Content>>;
@@ -51,12 +77,16 @@ struct Content {
     durable_length: usize,
     /// Per page changed since the last sync: what is durable there.
     durable_pages: BTreeMap<usize, Vec<u8>>,
+    /// Those of them that a failed sync has taken for clean.
+    lost_pages: BTreeSet<usize>,
+    /// Pages that cannot be read until they are written.
+    bad_pages: BTreeSet<usize>,
 }
 
 enum NameChange {
     Set(PathBuf, Inode),
     Remove(PathBuf),
-    Rename(PathBuf, PathBuf),
+    Rename(PathBuf, PathBuf, Inode),
 }
 
 struct FaultFile {
@@ -111,7 +141,9 @@ impl FaultFs {
             changes_until_crash: None,
             changes: 0,
             fail_sync: false,
+            lose_sync: false,
             fail_write: false,
+            failing: BTreeMap::new(),
             random: seed,
         })))
     }
@@ -119,9 +151,12 @@ impl FaultFs {
     /// Power fails: what was not synced is lost or not, as the seed says. The disk is usable again afterwards.
     pub fn crash(&self) {
         let disk = &mut *self.0.lock();
-        let kept = disk.below(disk.pending.len() as u64 + 1) as usize;
-        for change in disk.pending.drain(..).take(kept) {
-            change.apply(&mut disk.durable_names);
+        // In one of three cases they are lost out of order.
+        let (is_prefix, kept) = (disk.below(3) > 0, disk.below(disk.pending.len() as u64 + 1) as usize);
+        for (number, change) in std::mem::take(&mut disk.pending).into_iter().enumerate() {
+            if if is_prefix { number < kept } else { disk.below(2) == 0 } {
+                change.apply(&mut disk.durable_names);
+            }
         }
         disk.names = disk.durable_names.clone();
         let inodes: Vec<Inode> = disk.names.values().cloned().collect();
@@ -131,9 +166,15 @@ impl FaultFs {
         disk.restart();
     }
 
-    /// The process dies, the machine goes on: everything written stays, what comes after is a new process.
+    /// The process dies, the machine goes on: everything written stays, what comes after is a new process. Of pages that a failed
+    /// sync has taken for clean some are evicted meanwhile.
     pub fn kill(&self) {
-        self.0.lock().restart();
+        let disk = &mut *self.0.lock();
+        let inodes: Vec<Inode> = disk.names.values().cloned().collect();
+        for inode in inodes {
+            inode.lock().evict(&mut || disk.next());
+        }
+        disk.restart();
     }
 
     /// After that many more changes (writes, syncs, names) everything fails, the last change half done, until
@@ -170,6 +211,56 @@ impl FaultFs {
         self.0.lock().fail_sync = fail;
     }
 
+    /// Every sync of a file fails from now on, and takes what it did not write for clean; or no longer does.
+    pub fn lose_syncs(&self, lose: bool) {
+        self.0.lock().lose_sync = lose;
+    }
+
+    /// Every such call fails from now on with that error of the operating system, or no longer does.
+    pub fn fail_calls(&self, call: FsCall, errno: Option<i32>) {
+        let failing = &mut self.0.lock().failing;
+        match errno {
+            Some(errno) => drop(failing.insert(call, errno)),
+            None => drop(failing.remove(&call)),
+        }
+    }
+
+    /// The page around a place of a file cannot be read any more, until it is written. Returns false when there is no such place.
+    pub fn break_page(&self, path: &Path, offset: u64) -> bool {
+        self.with_content(path, offset, |content, page| {
+            content.bad_pages.insert(page);
+        })
+    }
+
+    /// What could not be read of a file can be read again.
+    pub fn heal(&self, path: &Path) {
+        self.with_content(path, 0, |content, _| content.bad_pages.clear());
+    }
+
+    /// The page around a place of a file becomes zeros, on the disk and in the cache. Returns false when there is no such place.
+    pub fn zero_page(&self, path: &Path, offset: u64) -> bool {
+        self.with_content(path, offset, |content, page| {
+            let end = ((page + 1) * PAGE).min(content.bytes.len());
+            if let Some(bytes) = content.bytes.get_mut(page * PAGE..end) {
+                bytes.fill(0);
+            }
+            if let Some(old) = content.durable_pages.get_mut(&page) {
+                old.fill(0);
+            }
+        })
+    }
+
+    fn with_content(&self, path: &Path, offset: u64, change: impl FnOnce(&mut Content, usize)) -> bool {
+        let disk = self.0.lock();
+        let Some(inode) = disk.names.get(path) else { return false };
+        let content = &mut *inode.lock();
+        let is_there = (offset as usize) < content.bytes.len();
+        if is_there {
+            change(content, offset as usize / PAGE);
+        }
+        is_there
+    }
+
     /// Every write fails from now on (not for want of space), or no longer does.
     pub fn fail_writes(&self, fail: bool) {
         self.0.lock().fail_write = fail;
@@ -203,10 +294,9 @@ impl NameChange {
         match self {
             Self::Set(path, inode) => drop(names.insert(path, inode)),
             Self::Remove(path) => drop(names.remove(&path)),
-            Self::Rename(from, to) => {
-                if let Some(inode) = names.remove(&from) {
-                    names.insert(to, inode);
-                }
+            Self::Rename(from, to, inode) => {
+                names.remove(&from);
+                names.insert(to, inode);
             }
         }
     }
@@ -230,7 +320,8 @@ impl Disk {
         self.epoch += 1;
         self.dead = false;
         self.changes_until_crash = None;
-        (self.fail_sync, self.fail_write) = (false, false);
+        (self.fail_sync, self.lose_sync, self.fail_write) = (false, false, false);
+        self.failing.clear();
         self.locks.clear();
     }
 
@@ -248,6 +339,10 @@ impl Disk {
 
     fn alive(&self, epoch: u64) -> io::Result<()> {
         if self.dead || epoch != self.epoch { Err(io::Error::other("the machine is down")) } else { Ok(()) }
+    }
+
+    fn fails(&self, call: FsCall) -> io::Result<()> {
+        self.failing.get(&call).map_or(Ok(()), |&errno| Err(io::Error::from_raw_os_error(errno)))
     }
 
     /// Counts a change. Returns whether the machine dies in the middle of it.
@@ -295,6 +390,8 @@ impl Content {
             let end = ((page + 1) * PAGE).min(self.bytes.len());
             let bytes = &self.bytes[start..end];
             self.durable_pages.entry(page).or_insert_with(|| bytes.to_vec());
+            self.lost_pages.remove(&page);
+            self.bad_pages.remove(&page);
         }
     }
 
@@ -313,13 +410,39 @@ impl Content {
         self.bytes.resize(length, 0);
     }
 
+    /// A sync succeeds: it writes what is dirty.
+    fn sync(&mut self) {
+        let lost = &self.lost_pages;
+        self.durable_pages.retain(|page, _| lost.contains(page));
+        self.durable_length = self.bytes.len();
+    }
+
+    /// Some pages that only the cache has leave it.
+    fn evict(&mut self, random: &mut dyn FnMut() -> u64) {
+        for page in std::mem::take(&mut self.lost_pages) {
+            if random() & 1 == 0 {
+                self.lost_pages.insert(page);
+                continue;
+            }
+            let old = self.durable_pages.remove(&page).unwrap_or_default();
+            let end = ((page + 1) * PAGE).min(self.bytes.len());
+            if let Some(bytes) = self.bytes.get_mut(page * PAGE..end) {
+                for (at, byte) in bytes.iter_mut().enumerate() {
+                    *byte = old.get(at).copied().unwrap_or(0);
+                }
+            }
+        }
+    }
+
     fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
         let length = if random() & 1 == 0 { self.durable_length } else { self.bytes.len() };
         let longest = self.bytes.len().max(self.durable_length);
         self.bytes.resize(longest, 0);
         for (page, old) in std::mem::take(&mut self.durable_pages) {
-            let fate = random() % 4;
+            let fate = if self.lost_pages.contains(&page) { 2 } else { random() % 4 };
             let sectors = random();
+            // The file has grown, and what lies there is what lay there before.
+            let garbage = if random() & 3 == 0 { sectors as u8 } else { 0 };
             for sector in 0..PAGE / SECTOR {
                 let keeps_new = fate == 0 || fate == 1 && sectors >> sector & 1 == 0;
                 if keeps_new {
@@ -327,11 +450,12 @@ impl Content {
                 }
                 for at in sector * SECTOR..(sector + 1) * SECTOR {
                     if let Some(byte) = self.bytes.get_mut(page * PAGE + at) {
-                        *byte = old.get(at).copied().unwrap_or(0);
+                        *byte = old.get(at).copied().unwrap_or(garbage);
                     }
                 }
             }
         }
+        self.lost_pages.clear();
         self.bytes.resize(length, 0);
         self.durable_length = length;
     }
@@ -352,6 +476,7 @@ impl Fs for FaultFs {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
         let disk = &mut *self.0.lock();
+        disk.fails(FsCall::Create)?;
         let inode = Inode::default();
         disk.inodes.push(Arc::downgrade(&inode));
         disk.rename_like(NameChange::Set(path.to_owned(), inode.clone()), |names| {
@@ -363,12 +488,14 @@ impl Fs for FaultFs {
     fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
         let disk = self.0.lock();
         disk.alive(disk.epoch)?;
+        disk.fails(FsCall::Open)?;
         let inode = disk.names.get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(FaultFile::new(&self.0, inode, disk.epoch)))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let disk = &mut *self.0.lock();
+        disk.fails(FsCall::Remove)?;
         if !disk.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -377,8 +504,9 @@ impl Fs for FaultFs {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let disk = &mut *self.0.lock();
+        disk.fails(FsCall::Rename)?;
         let inode = disk.names.get(from).cloned().ok_or(io::ErrorKind::NotFound)?;
-        disk.rename_like(NameChange::Rename(from.to_owned(), to.to_owned()), |names| {
+        disk.rename_like(NameChange::Rename(from.to_owned(), to.to_owned(), inode.clone()), |names| {
             names.remove(from);
             names.insert(to.to_owned(), inode);
         })
@@ -390,6 +518,7 @@ impl Fs for FaultFs {
         if dies || disk.fail_sync {
             return Err(io::Error::other("directory sync failed"));
         }
+        disk.fails(FsCall::SyncDir)?;
         for change in disk.pending.drain(..) {
             change.apply(&mut disk.durable_names);
         }
@@ -439,6 +568,10 @@ impl FsFile for FaultFile {
         let content = self.inode.lock();
         let Some(bytes) = content.bytes.get(offset as usize..) else { return Ok(0) };
         let count = bytes.len().min(buffer.len());
+        let (from, to) = (offset as usize, offset as usize + count);
+        if content.bad_pages.range(from / PAGE..to.div_ceil(PAGE)).next().is_some() {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         buffer[..count].copy_from_slice(&bytes[..count]);
         Ok(count)
     }
@@ -446,6 +579,7 @@ impl FsFile for FaultFile {
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
         let disk = &mut *self.disk.lock();
         let dies = disk.change(self.epoch)?;
+        disk.fails(FsCall::Allocate)?;
         let have = self.inode.lock().bytes.len() as u64;
         let grows = (offset + length).saturating_sub(have);
         if dies {
@@ -465,6 +599,7 @@ impl FsFile for FaultFile {
         if disk.change(self.epoch)? {
             return Err(io::Error::other("the machine is down"));
         }
+        disk.fails(FsCall::Truncate)?;
         self.inode.lock().set_length(length as usize);
         Ok(())
     }
@@ -476,8 +611,12 @@ impl FsFile for FaultFile {
             return Err(io::Error::other("sync failed"));
         }
         let content = &mut *self.inode.lock();
-        content.durable_pages.clear();
-        content.durable_length = content.bytes.len();
+        if disk.lose_sync {
+            content.lost_pages = content.durable_pages.keys().copied().collect();
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        disk.fails(FsCall::SyncData)?;
+        content.sync();
         Ok(())
     }
 

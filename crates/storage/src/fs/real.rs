@@ -97,30 +97,23 @@ impl FsFile for RealFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
+        read_fully(buffer, |rest, done| self.0.read_at(rest, offset + done))
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
         let (start, span) = (offset as libc::off_t, length as libc::off_t);
-        // SAFETY: plain system call on a descriptor that `self` keeps open; no memory is passed.
-        if unsafe { libc::fallocate(self.0.as_raw_fd(), 0, start, span) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            // Not every file system can: writes then find out about full disks themselves.
-            Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(()),
-            Some(libc::EINTR) => self.allocate(offset, length),
-            _ => Err(error),
+        loop {
+            // SAFETY: plain system call on a descriptor that `self` keeps open; no memory is passed.
+            if unsafe { libc::fallocate(self.0.as_raw_fd(), 0, start, span) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                // Not every file system can: writes then find out about full disks themselves.
+                Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(()),
+                Some(libc::EINTR) => {}
+                _ => return Err(error),
+            }
         }
     }
 
@@ -141,5 +134,50 @@ impl FsFile for RealFile {
         // SAFETY: plain system call on a descriptor that `self` keeps open; no memory is passed. It is only a
         // hint, so its result does not matter.
         unsafe { libc::posix_fadvise(self.0.as_raw_fd(), start, span, libc::POSIX_FADV_WILLNEED) };
+    }
+}
+
+/// Fills a buffer from a call that may be interrupted, or give less than it was asked for.
+fn read_fully(
+    buffer: &mut [u8],
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match read(rest, done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_interrupted_reads_are_continued_and_the_end_of_a_file_ends_them() {
+        let content: Vec<u8> = (0..100).collect();
+        for length in [100, 130] {
+            let (mut buffer, mut calls) = (vec![0; length], 0);
+            let read = read_fully(&mut buffer, |rest, done| {
+                calls += 1;
+                if calls % 3 == 1 {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                let left = &content[done as usize..];
+                let count = rest.len().min(left.len()).min(7);
+                rest[..count].copy_from_slice(&left[..count]);
+                Ok(count)
+            });
+            assert_eq!(read.unwrap(), 100);
+            assert_eq!(buffer[..100], content);
+        }
+        let failed =
+            read_fully(&mut [0; 8], |_, done| if done < 4 { Ok(4) } else { Err(io::Error::other("x")) });
+        assert!(failed.is_err(), "half of it is not all there is");
     }
 }

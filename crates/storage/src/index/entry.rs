@@ -140,14 +140,6 @@ impl Staged {
         self.units = 0;
     }
 
-    /// What lies before `end`, which is the end of a record.
-    pub(crate) fn up_to(&self, end: u64) -> Staged {
-        let mut staged = self.clone();
-        staged.entries.retain(|entry| entry.offset() < end);
-        staged.spans.retain(|span| span.start < end);
-        staged
-    }
-
     /// Adds one record that lies at `offset`.
     #[inline]
     pub(crate) fn push(

@@ -11,7 +11,7 @@ use base::VbId;
 use super::{Entry, filter, memory::Summary};
 use crate::{
     format::footer::{self, ENTRY, FENCE_ENTRIES, Fences, RunDirectory, Trailer},
-    fs::FsFile,
+    fs::{FsFile, is_unreadable},
 };
 
 /// Up to so many runs they are read as a whole whenever one vBucket's are asked for. Of more, as commits leave them, a
@@ -138,6 +138,7 @@ fn read(file: &dyn FsFile, (offset, length): (u64, usize)) -> Result<Vec<u8>, Fo
     match file.read_at(&mut bytes, offset) {
         Ok(count) if count == length => Ok(bytes),
         Ok(_) => Err(FooterError::Damaged),
+        Err(error) if is_unreadable(&error) => Err(FooterError::Damaged),
         Err(error) => Err(FooterError::Io(error)),
     }
 }

@@ -5,6 +5,7 @@
 mod backfill;
 mod conformance;
 mod crash_points;
+mod damage;
 mod faults;
 mod fixtures;
 mod fuzz;
