@@ -20,6 +20,8 @@ mod figures;
 mod form;
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod matrix;
 mod passes;
 mod permissions;
 mod places;

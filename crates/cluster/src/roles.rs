@@ -213,7 +213,7 @@ pub const ROLES: &[Role] = &[
         "Data Backup & Restore",
         "Can back up and restore a bucket's data.",
         Scope::Bucket,
-        [POOLS, Set::BUCKET_FULL_ACCESS.with(Set::of(&[P::CollectionsWrite, P::DcpConsumer])), Set::NONE],
+        [POOLS, Set::BUCKET_DATA.with(Set::of(&[P::CollectionsWrite, P::DcpConsumer])), Set::NONE],
     ),
     role(
         "data_monitoring",

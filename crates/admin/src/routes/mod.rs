@@ -106,6 +106,12 @@ pub(crate) fn shows_figures(path: &[String]) -> bool {
     }
 }
 
+/// The settings objects there are.
+#[cfg(test)]
+pub(crate) fn settings_paths() -> impl Iterator<Item = &'static str> {
+    settings_table::SETTINGS.iter().map(|settings| settings.path)
+}
+
 /// What nodes ask of one another.
 async fn internal(call: &Call, name: &str) -> Outcome {
     match name {

@@ -106,8 +106,8 @@ impl PrivilegeSet {
         Privilege::Delete,
         Privilege::CollectionsRead,
     ]);
-    /// Everything an application does with a bucket's documents.
-    pub const BUCKET_FULL_ACCESS: PrivilegeSet = PrivilegeSet::of(&[
+    /// Everything an application does with a bucket's documents, one by one.
+    pub const BUCKET_DATA: PrivilegeSet = PrivilegeSet::of(&[
         Privilege::Read,
         Privilege::MetaRead,
         Privilege::RangeScan,
@@ -121,9 +121,11 @@ impl PrivilegeSet {
         Privilege::SimpleStats,
         Privilege::Stats,
         Privilege::BucketRead,
-        Privilege::BucketFlush,
         Privilege::CollectionsRead,
     ]);
+    /// The same, and emptying the bucket.
+    pub const BUCKET_FULL_ACCESS: PrivilegeSet =
+        PrivilegeSet::BUCKET_DATA.with(PrivilegeSet::of(&[Privilege::BucketFlush]));
 
     /// Managing a bucket, without its documents.
     pub const BUCKET_ADMIN: PrivilegeSet = PrivilegeSet::of(&[
