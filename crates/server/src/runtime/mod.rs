@@ -369,6 +369,18 @@ fn certificate(options: &ServeOptions, data_dir: &DataDir) -> Result<Certificate
 }
 
 /// 128 random bits as 32 hexadecimal digits.
+/// A password that nobody guesses, of letters and digits that are not taken for one another.
+///
+/// # Errors
+/// When the operating system has no randomness to give.
+pub fn random_password() -> Result<String, ServeError> {
+    const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+    let mut bytes = [0_u8; 24];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let letters = bytes.iter().filter_map(|byte| LETTERS.get(usize::from(byte % 32)));
+    Ok(letters.map(|letter| char::from(*letter)).collect())
+}
+
 fn random_uuid() -> Result<String, ServeError> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
