@@ -43,8 +43,8 @@ pub(crate) struct CursorId(usize);
 /// Where a cursor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// The next entry to read. With `keeps` it is not taken away.
-    At { mark: Mark, keeps: bool },
+    /// The next entry to read, which is the first one above `seqno`. With `keeps` it is not taken away.
+    At { mark: Mark, seqno: Seqno, keeps: bool },
     /// Its feed reads elsewhere, or will when it finds that it lost its place.
     Away,
 }
@@ -329,7 +329,7 @@ impl Checkpoint {
             entries,
             bytes: self.base.bytes + self.bytes() / self.queue.len().max(1) as u64 * first as u64,
         });
-        self.set_place(id, Place::At { mark, keeps });
+        self.set_place(id, Place::At { mark, seqno, keeps });
         self.trim()
     }
 
@@ -354,9 +354,12 @@ impl Checkpoint {
         self.cursors.as_ref()?.slots.get(id.0)?.as_ref()
     }
 
-    /// Whether a cursor has a place (still).
-    pub(crate) fn has_place(&self, id: CursorId) -> bool {
-        self.cursor(id).is_some_and(|cursor| matches!(cursor.place, Place::At { .. }))
+    /// The seqno that a cursor's place is behind, if it has a place (still): what it reads next begins right above.
+    pub(crate) fn place_of(&self, id: CursorId) -> Option<Seqno> {
+        match self.cursor(id)?.place {
+            Place::At { seqno, .. } => Some(seqno),
+            Place::Away => None,
+        }
     }
 
     /// Moves a cursor on over entries up to the seqno `to`, about `bytes_max` bytes and at most `entries_max` of them but
@@ -370,7 +373,7 @@ impl Checkpoint {
         (entries_max, bytes_max): (usize, u64),
         mut visit: impl FnMut(ItemRef<'_>, Seqno),
     ) -> Option<(Option<Seqno>, Vec<ItemPtr>)> {
-        let Place::At { mut mark, keeps } = self.cursor(id)?.place else { return None };
+        let Place::At { mut mark, seqno, keeps } = self.cursor(id)?.place else { return None };
         let was_slowest = mark.entries == self.base.entries;
         let (mut entries, mut bytes, mut last) = (0, 0, None);
         let first = (mark.entries - self.base.entries) as usize;
@@ -385,7 +388,8 @@ impl Checkpoint {
         mark.entries += entries as u64;
         mark.bytes += bytes;
         let known = [self.persisted, self.tail()].into_iter().find(|known| known.entries == mark.entries);
-        self.set_place(id, Place::At { mark: known.unwrap_or(mark), keeps });
+        let (mark, seqno) = (known.unwrap_or(mark), last.unwrap_or(seqno));
+        self.set_place(id, Place::At { mark, seqno, keeps });
         Some((last, if was_slowest { self.trim() } else { Vec::new() }))
     }
 
@@ -427,7 +431,7 @@ impl Checkpoint {
         let persisted = self.persisted.entries;
         let cursors = self.cursors.as_mut()?;
         let behind = cursors.slots.iter_mut().flatten().filter_map(|cursor| match cursor.place {
-            Place::At { mark, keeps: false } if mark.entries < persisted => Some((mark, cursor)),
+            Place::At { mark, keeps: false, .. } if mark.entries < persisted => Some((mark, cursor)),
             _ => None,
         });
         let (_, slowest) = behind.min_by_key(|entry| entry.0)?;

@@ -358,6 +358,72 @@ fn consumers_of_a_busy_ephemeral_bucket() {
     run(BucketKind::Ephemeral);
 }
 
+/// A consumer that is always late, beside the thread that reads for it and gives it up: it misses no seqno.
+fn is_given_up_all_the_time(kind: BucketKind) {
+    const DOCUMENTS: u64 = 1_000;
+    const PASSES: u64 = 1_500;
+    let disk = FaultDisk::new(1, 0);
+    let stores = if kind == BucketKind::Couchbase { vec![disk.open()] } else { Vec::new() };
+    let options = BucketOptions { vbuckets: 1, shards: 1, ..options(kind) };
+    let now = Now { wall_nanos: START_SECS * 1_000_000_000, mono_millis: 0 };
+    let bucket = Bucket::open(options, stores, Arc::default(), Arc::new(Mailboxes::default()), now).unwrap();
+    let millis = AtomicU64::new(0);
+    let later = |by: u64| Now { mono_millis: millis.fetch_add(by, Ordering::Relaxed) + by, ..now };
+    // Every key once, so that every seqno has an item.
+    let put = |number: u64| {
+        let key = format!("\0key{number}").into_bytes();
+        let key = HashedKey { key: DocKey::trusted(&key), hash: key_hash(&key) };
+        bucket.store(VbId(0), key, &Store::set(&[3; 300]), now).unwrap();
+    };
+    let sync = || while bucket.flush(0, later(1_000)).unsynced {};
+    (0..DOCUMENTS).for_each(put);
+    sync();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for pass in 0..PASSES {
+                // There is always something behind what is being read.
+                put(DOCUMENTS + pass);
+                if pass % 50 == 49 {
+                    sync();
+                }
+                // Whatever is in a buffer by now has been there for too long.
+                bucket.run_backfills(0, later(70_000));
+                std::thread::yield_now();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let mut seen = 0;
+        for round in 0.. {
+            let waiter = Waiter { worker: 1, connection: 1, ticket: round };
+            let mut feed = bucket.feed(VbId(0), FeedOptions::default(), waiter).unwrap();
+            let mut last = Seqno(0);
+            while last.get() < DOCUMENTS && !is_over.load(Ordering::Relaxed) {
+                let Ok(FeedStep::Batch(batch)) = feed.next(2_000, later(0)) else { continue };
+                for item in &batch.items {
+                    assert_eq!(item.seqno, last.next(), "round {round}: {:?}", batch.snapshot);
+                    last = item.seqno;
+                    seen += 1;
+                }
+            }
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        assert!(seen > 0);
+    });
+}
+
+#[test]
+fn a_late_consumer_of_a_persistent_bucket_misses_nothing() {
+    is_given_up_all_the_time(BucketKind::Couchbase);
+}
+
+#[test]
+fn a_late_consumer_of_an_ephemeral_bucket_misses_nothing() {
+    is_given_up_all_the_time(BucketKind::Ephemeral);
+}
+
 /// A consumer per vBucket of a whole bucket, all at once: every one gets everything, in bounded memory.
 #[test]
 fn a_thousand_feeds_at_once() {

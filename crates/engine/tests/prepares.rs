@@ -188,6 +188,32 @@ fn told(rig: &Rig, feed: &mut Feed) -> Vec<Vec<(FeedKind, u64, u64, bool)>> {
     batches
 }
 
+/// What is told to be visible is: not a prepare, where a snapshot begins right behind one.
+#[test]
+fn a_snapshot_names_the_last_visible_mutation() {
+    let mut rig = rig();
+    rig.flush();
+    let vb = rig.key(KEY).0;
+    let open = |rig: &Rig, from| {
+        rig.bucket.feed(vb, FeedOptions { from, prepares: true, ..FeedOptions::default() }, WAITER).unwrap()
+    };
+    let mut keeper = open(&rig, info(&rig).high_seqno);
+    assert!(matches!(keeper.next(1, rig.now()), Ok(FeedStep::Wait)));
+    let visible = store(&rig, b"1", DurabilityLevel::None).seqno;
+    let prepare = store(&rig, b"2", LEVEL).seqno;
+    time_out(&mut rig);
+    let mut feeds = [keeper, open(&rig, visible), open(&rig, prepare)];
+    for feed in &mut feeds {
+        let mut last = None;
+        while let Ok(FeedStep::Batch(batch)) = feed.next(1 << 20, rig.now()) {
+            let snapshot = batch.snapshot.unwrap();
+            assert_eq!(snapshot.max_visible, visible, "{snapshot:?}");
+            last = Some(snapshot.end);
+        }
+        assert_eq!(last, Some(prepare.next()));
+    }
+}
+
 #[test]
 fn a_feed_tells_prepares_and_what_became_of_them_to_whoever_asks() {
     use FeedKind::{Abort, Mutation, Prepare};

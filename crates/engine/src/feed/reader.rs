@@ -4,6 +4,9 @@
 //! lost its place, or never had one that would do, a [`Backfill`] is queued for the shard's reading thread. That places the
 //! cursor behind what it is going to read, before it reads; so when everything is read the checkpoint goes on from there,
 //! or the place has been lost again and the next backfill does.
+//!
+//! The reading thread changes the cursor's place, and it can be late. So a feed reads the checkpoint only from a place that
+//! is right behind the last seqno that it has told, and announces a snapshot only from there.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,6 +36,8 @@ pub struct Feed {
     /// The next snapshot reaches at least this far.
     through: Seqno,
     purge_known: Seqno,
+    /// The last mutation told that is neither a prepare nor an abort, as far as that is known.
+    visible: Seqno,
     backfill: Option<Arc<Backfill>>,
     /// Read from the checkpoint already, to be told next.
     ready: VecDeque<FeedBatch>,
@@ -62,9 +67,11 @@ impl Bucket {
         if self.options.kind == BucketKind::Memcached {
             return Err(Status::NotSupported);
         }
-        let (cursor, purge_known) = CursorGuard::register(self, vb, |v| {
+        let (cursor, (purge_known, visible)) = CursorGuard::register(self, vb, |v| {
             let is_known = options.from.max(options.through) <= v.high_seqno;
-            if is_known { Ok(v.purge_seqno) } else { Err(Status::Range) }
+            // What was visible before the last such mutation is not remembered.
+            let visible = if options.from >= v.marks.visible { v.marks.visible } else { Seqno(0) };
+            if is_known { Ok((v.purge_seqno, visible)) } else { Err(Status::Range) }
         })?;
         Ok(Feed {
             bucket: Arc::clone(self),
@@ -74,6 +81,7 @@ impl Bucket {
             seqno: options.from,
             through: options.through,
             purge_known,
+            visible,
             backfill: None,
             ready: VecDeque::new(),
             is_complete: false,
@@ -108,7 +116,7 @@ impl Feed {
 
     fn step(&mut self, bytes_max: usize, now: Now) -> Result<FeedStep, FeedEnd> {
         if let Some(batch) = self.ready.pop_front() {
-            return Ok(self.tell(batch));
+            return self.tell(batch);
         }
         if let Some(backfill) = self.backfill.clone()
             && let Some(step) = self.read_backfill(&backfill, bytes_max, now)?
@@ -133,8 +141,8 @@ impl Feed {
         let mut items: Vec<FeedItem> = Vec::new();
         let (mut end, mut purged) = (self.seqno, Seqno(0));
         while end == self.seqno || end < self.through {
-            let is_first = end == self.seqno;
-            match self.cursor.with(&self.bucket, |at| self.read_chunk(at, is_first, bytes_max, &mut items))? {
+            let (is_first, from) = (end == self.seqno, end);
+            match self.cursor.with(&self.bucket, |at| self.read_chunk(at, from, bytes_max, &mut items))? {
                 Chunk::Read { last, purge_seqno } => (end, purged) = (last, purge_seqno),
                 Chunk::Nothing if is_first => return Ok(Some(FeedStep::Wait)),
                 Chunk::Nothing => break,
@@ -152,22 +160,34 @@ impl Feed {
             purge_seqno: purged,
         };
         self.ready = match self.options.prepares {
-            true => snapshots::split(items, snapshot, self.through),
+            true => snapshots::split(items, snapshot, self.through, self.visible),
             false => VecDeque::from([snapshots::whole(items, snapshot)]),
         };
-        Ok(self.ready.pop_front().map(|batch| self.tell(batch)))
+        self.ready.pop_front().map(|batch| self.tell(batch)).transpose()
     }
 
-    fn tell(&mut self, batch: FeedBatch) -> FeedStep {
-        self.seqno = batch.snapshot.map_or(self.seqno, |snapshot| snapshot.end);
-        FeedStep::Batch(batch)
+    fn tell(&mut self, batch: FeedBatch) -> Result<FeedStep, FeedEnd> {
+        self.check_start(&batch)?;
+        if let Some(snapshot) = &batch.snapshot {
+            self.seqno = snapshot.end;
+            self.visible = self.visible.max(snapshot.max_visible);
+        }
+        Ok(FeedStep::Batch(batch))
     }
 
-    /// Reads a bounded part of the checkpoint, under the vBucket's lock.
+    /// A snapshot begins where the last thing told was, or the feed ends: a consumer takes what lies in between for empty.
+    fn check_start(&self, batch: &FeedBatch) -> Result<(), FeedEnd> {
+        match batch.snapshot {
+            Some(snapshot) if snapshot.start != self.seqno => Err(FeedEnd::BackfillFailed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a bounded part of the checkpoint behind the seqno `from`, under the vBucket's lock.
     fn read_chunk(
         &self,
         at: AtCursor<'_, '_>,
-        is_first: bool,
+        from: Seqno,
         bytes_max: usize,
         items: &mut Vec<FeedItem>,
     ) -> Chunk {
@@ -177,11 +197,12 @@ impl Feed {
             v.checkpoint.await_drop(id, self.waiter);
             return Chunk::Nothing;
         }
-        if !v.checkpoint.has_place(id) {
-            if !is_first || self.options.disk_only || self.seqno < v.checkpoint.floor(shard, v.high_seqno) {
+        if v.checkpoint.place_of(id) != Some(from) {
+            // It has none, or one behind what a backfill that was given up was to tell.
+            if self.options.disk_only || from < v.checkpoint.floor(shard, v.high_seqno) {
                 return Chunk::Missing;
             }
-            after.release_all(v.checkpoint.place(id, shard, self.seqno, false));
+            after.release_all(v.checkpoint.place(id, shard, from, false));
         }
         let (options, through) = (&*self.options, self.through);
         let visit = |item: ItemRef<'_>, commits: Seqno| {
@@ -199,10 +220,15 @@ impl Feed {
         let read = v.checkpoint.read(id, shard, v.high_seqno, (CHUNK, bytes_max as u64), visit);
         let (last, passed) = read.unwrap_or_default();
         after.release_all(passed);
+        // What a replica was told to be empty at its end has no entry.
+        let last = last.or((v.high_seqno > from).then_some(v.high_seqno));
         let Some(last) = last else {
             v.checkpoint.await_entry(id, self.waiter);
             return Chunk::Nothing;
         };
+        if v.checkpoint.place_of(id) != Some(last) {
+            after.release_all(v.checkpoint.place(id, shard, last, false));
+        }
         Chunk::Read { last, purge_seqno: v.purge_seqno }
     }
 
@@ -262,6 +288,8 @@ impl Feed {
                 Ok(None)
             }
             Taken::Batch(batch) => {
+                self.check_start(&batch)?;
+                self.visible = self.visible.max(snapshots::last_visible(&batch.items).unwrap_or_default());
                 if batch.ends_snapshot {
                     self.seqno = backfill.end().unwrap_or(self.seqno);
                     self.is_complete = self.options.disk_only;
@@ -314,5 +342,70 @@ impl fmt::Debug for Feed {
             .field("seqno", &self.seqno)
             .field("backfills", &self.backfill.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::HashedKey;
+
+    use super::*;
+    use crate::{BucketOptions, Notifier, Store, feed::backfill::Stage};
+
+    struct Deaf;
+
+    impl Notifier for Deaf {
+        fn wake(&self, _: Waiter) {}
+
+        fn work(&self, _: Work) {}
+    }
+
+    const NOW: Now = Now { wall_nanos: 1 << 60, mono_millis: 0 };
+
+    fn put(bucket: &Bucket, number: u32) {
+        let key = format!("\0key{number}").into_bytes();
+        let key = HashedKey::new(DocKey::trusted(&key));
+        bucket.store(VbId(0), key, &Store::set(&vec![1; 20_000]), NOW).unwrap();
+    }
+
+    /// The moment between two steps of the reading thread: what it has not told is dropped, the place behind it is not.
+    #[test]
+    fn a_place_behind_what_was_not_told_is_not_read_from() {
+        let options = BucketOptions {
+            kind: BucketKind::Ephemeral,
+            vbuckets: 1,
+            shards: 1,
+            ..BucketOptions::new("b", 64 << 20)
+        };
+        let bucket = Bucket::open(options, Vec::new(), Arc::default(), Arc::new(Deaf), NOW).unwrap();
+        (0..40).for_each(|number| put(&bucket, number));
+        let waiter = Waiter { worker: 1, connection: 2, ticket: 3 };
+        let mut feed = bucket.feed(VbId(0), FeedOptions::default(), waiter).unwrap();
+        assert!(matches!(feed.next(1, NOW), Ok(FeedStep::Wait)));
+        while feed.backfill.as_ref().and_then(|backfill| backfill.end()).is_none() {
+            bucket.run_backfills(0, NOW);
+        }
+        bucket.run_backfills(0, NOW);
+        let Ok(FeedStep::Batch(first)) = feed.next(1, NOW) else { panic!("the first document") };
+        let mut last = first.items.last().unwrap().seqno;
+        // What lies behind the place is what a feed would go on with.
+        put(&bucket, 100);
+        let waiter = feed.backfill.as_ref().unwrap().give_up(Stage::Suspended, true);
+        assert_eq!(waiter, None);
+        let high = bucket.vb_history(VbId(0)).unwrap().high_seqno;
+        while last < high {
+            let batch = match feed.next(1, NOW).unwrap() {
+                FeedStep::Batch(batch) => batch,
+                FeedStep::Wait => {
+                    bucket.run_backfills(0, NOW);
+                    continue;
+                }
+            };
+            assert!(batch.snapshot.is_none_or(|snapshot| snapshot.start == last), "{batch:?} behind {last}");
+            for item in batch.items {
+                assert_eq!(item.seqno, last.next(), "every key was written once");
+                last = item.seqno;
+            }
+        }
     }
 }

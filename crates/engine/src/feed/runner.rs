@@ -142,8 +142,9 @@ impl Bucket {
                     shard.backfills.lock().pass_over(job.waiter.into());
                 }
                 let stage = if ordered { Stage::Suspended } else { Stage::Failed(FeedEnd::TooSlow) };
-                let waiter = job.give_up(stage, true);
+                // The place first: it is behind what has not been told, and no use to a feed that goes on by itself.
                 job.cursor.withdraw(self);
+                let waiter = job.give_up(stage, true);
                 waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
                 true
             })
@@ -216,7 +217,7 @@ impl Bucket {
     fn announce(&self, job: &Backfill, end: Seqno, purge_seqno: Seqno, marks: Marks) -> Result<(), FeedEnd> {
         let known_purged = job.cursor.with(self, |AtCursor { v, shard, id, after }| {
             // The place may be lost already.
-            if v.checkpoint.has_place(id) {
+            if v.checkpoint.place_of(id).is_some() {
                 let passed = v.checkpoint.place(id, shard, end, false);
                 after.release_all(passed);
             }

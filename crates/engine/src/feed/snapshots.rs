@@ -18,8 +18,13 @@ pub(super) fn whole(mut items: Vec<FeedItem>, snapshot: FeedSnapshot) -> FeedBat
 }
 
 /// As few snapshots as the rule allows. The first one reaches `through`, whatever is in it: its consumer has had the
-/// beginning.
-pub(super) fn split(items: Vec<FeedItem>, snapshot: FeedSnapshot, through: Seqno) -> VecDeque<FeedBatch> {
+/// beginning. What was `visible` last before the first one goes on being that until something else is.
+pub(super) fn split(
+    items: Vec<FeedItem>,
+    snapshot: FeedSnapshot,
+    through: Seqno,
+    mut visible: Seqno,
+) -> VecDeque<FeedBatch> {
     let mut batches = VecDeque::new();
     let mut rest = items;
     let mut left = snapshot;
@@ -27,15 +32,20 @@ pub(super) fn split(items: Vec<FeedItem>, snapshot: FeedSnapshot, through: Seqno
         let cut = first_conflict(&rest, through);
         let behind = cut.map_or_else(Vec::new, |cut| rest.split_off(cut));
         let end = behind.first().map_or(left.end, |next| Seqno(next.seqno.get() - 1));
-        let visible = rest.iter().filter(|item| !matches!(item.kind, FeedKind::Prepare | FeedKind::Abort));
-        let max_visible = visible.map(|item| item.seqno).max().unwrap_or(left.start);
-        batches.push_back(whole(rest, FeedSnapshot { end, max_visible, ..left }));
+        visible = last_visible(&rest).unwrap_or(visible);
+        batches.push_back(whole(rest, FeedSnapshot { end, max_visible: visible, ..left }));
         if behind.is_empty() {
             return batches;
         }
         left.start = end;
         rest = behind;
     }
+}
+
+/// The last of these that clients may see.
+pub(super) fn last_visible(items: &[FeedItem]) -> Option<Seqno> {
+    let visible = items.iter().filter(|item| !matches!(item.kind, FeedKind::Prepare | FeedKind::Abort));
+    visible.map(|item| item.seqno).max()
 }
 
 /// Where the next snapshot has to begin.
