@@ -19,6 +19,7 @@ use crate::{
     disk_answers::DiskAnswer,
     doc::DocMeta,
     item::NewItem,
+    item_kind::kept_flags,
     notify::{Waiter, Work},
     pools::Pool,
     shard::{Env, Shard},
@@ -477,7 +478,7 @@ fn install_version(
         Some(record) if record.meta.kind.is_tombstone() => {
             let meta = DocMeta {
                 deleted: true,
-                flags: record.meta.flags,
+                flags: kept_flags(record.meta.kind, record.meta.flags),
                 expiry: record.meta.expiry,
                 rev: record.meta.rev,
                 cas: record.meta.cas,

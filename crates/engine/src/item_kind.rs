@@ -26,12 +26,26 @@ pub(crate) fn set_kind(new: &mut NewItem<'_>, kind: RecordKind) {
         RecordKind::PreparedDeletion(level) => PREPARED_DELETION + level as u8,
         RecordKind::Abort => ABORT,
     };
+    new.set_flags(kept_flags(kind, new.as_ref().flags()));
     new.set_deleted(true);
     new.set_frequency(code);
 }
 
-/// Writes into a tombstone why the document went.
+/// The flags that a version has. A deletion has none, whoever gave it some: replication tells none, and two copies with
+/// different flags would resolve a conflict differently.
+pub(crate) const fn kept_flags(kind: RecordKind, flags: u32) -> u32 {
+    match kind {
+        RecordKind::Document | RecordKind::Prepare(_) => flags,
+        RecordKind::Deletion
+        | RecordKind::Expiration
+        | RecordKind::PreparedDeletion(_)
+        | RecordKind::Abort => 0,
+    }
+}
+
+/// Makes an item that nobody else sees yet a tombstone that says why the document went.
 pub(crate) fn mark_expired(tombstone: &mut NewItem<'_>, expired: bool) {
+    tombstone.set_flags(0);
     tombstone.set_frequency(if expired { EXPIRATION } else { DELETION });
 }
 
@@ -63,11 +77,13 @@ mod tests {
         use RecordKind::{Abort, Deletion, Document, Expiration, Prepare, PreparedDeletion};
         let levels = [1, 2, 3].map(|level| DurabilityLevel::from_wire(level).unwrap());
         let prepares = levels.iter().flat_map(|&level| [Prepare(level), PreparedDeletion(level)]);
+        let meta = ItemMeta { flags: 7, ..ItemMeta::default() };
         for kind in prepares.chain([Document, Deletion, Expiration, Abort]) {
-            let mut new = NewItem::new(&arena, &ItemMeta::default(), b"\0k", b"v").unwrap();
+            let mut new = NewItem::new(&arena, &meta, b"\0k", b"v").unwrap();
             set_kind(&mut new, kind);
             assert_eq!(kind_of(new.as_ref()), kind);
             assert_eq!(new.as_ref().is_deleted(), kind != Document);
+            assert_eq!(new.as_ref().flags(), if matches!(kind, Document | Prepare(_)) { 7 } else { 0 });
         }
     }
 }

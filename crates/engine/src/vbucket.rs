@@ -665,7 +665,6 @@ impl VBucket {
         let kept = self.system_xattrs(key, old)?;
         let meta = ItemMeta {
             vb: self.id,
-            flags: old.meta.flags,
             expiry: env.now.unix_secs().max(1),
             datatype: if kept.is_empty() { Datatype::RAW } else { Datatype::XATTR },
             deleted: true,

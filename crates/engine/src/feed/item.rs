@@ -10,7 +10,7 @@ use crate::{
     arena::Arena,
     doc::SharedValue,
     item::{self, ItemPtr, ItemRef},
-    item_kind::kind_of,
+    item_kind::{kept_flags, kind_of},
     prepares::aborted,
     system_events::is_system_key,
 };
@@ -110,7 +110,7 @@ impl FeedItem {
             seqno: meta.seqno,
             cas: meta.cas,
             rev: meta.rev,
-            flags: meta.flags,
+            flags: kept_flags(meta.kind, meta.flags),
             expiry: meta.expiry,
             datatype: meta.datatype,
             kind: feed_kind(record.key, meta.kind),

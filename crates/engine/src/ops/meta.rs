@@ -104,7 +104,6 @@ impl Bucket {
         let deleted_at = if with_meta.expiry == 0 { now.unix_secs() } else { with_meta.expiry };
         let mut meta = ItemMeta {
             vb,
-            flags: with_meta.flags,
             expiry: deleted_at.max(1),
             datatype: with_meta.datatype,
             deleted: true,

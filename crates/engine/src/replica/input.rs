@@ -121,13 +121,15 @@ impl Bucket {
             // Whatever it was taken for while there was nothing: it is a copy in the making now.
             v.following.is_partial = true;
         }
+        // What was said of the part that is here already is said once.
+        let before = open.unwrap_or(Open { from_disk: false, ..Open::recovered((start, start)) });
         v.following.announce(Open {
             start,
             end: marker.end,
-            from_disk: marker.from_disk || open.is_some_and(|open| open.from_disk),
-            high_completed: marker.high_completed,
-            max_visible: marker.max_visible,
-            purge_seqno: marker.purge_seqno,
+            from_disk: marker.from_disk || before.from_disk,
+            high_completed: marker.high_completed.max(before.high_completed),
+            max_visible: marker.max_visible.max(before.max_visible),
+            purge_seqno: marker.purge_seqno.max(before.purge_seqno),
         });
         if v.high_seqno == marker.end {
             v.end_snapshot(&env, &mut after);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod alike;
 mod going_back;
 #[path = "../support/mod.rs"]
 mod support;

@@ -253,7 +253,7 @@ impl Publication<'_> {
         };
         Ok(ItemMeta {
             vb: self.vb,
-            flags: mutation.flags.unwrap_or(old.map_or(0, |old| old.flags)),
+            flags: if deleted { 0 } else { mutation.flags.unwrap_or(old.map_or(0, |old| old.flags)) },
             expiry,
             datatype: draft.datatype,
             deleted,
