@@ -494,6 +494,47 @@ fn tombstones_are_created_changed_and_revived() {
     assert_eq!(body(&rig).unwrap(), r#"{"doc":1}"#);
 }
 
+/// Nobody creates a tombstone over another one without having looked at it: it may be what a transaction has staged.
+#[test]
+fn a_tombstone_is_not_created_over_another() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        for precondition in [Precondition::Absent, Precondition::Any] {
+            let mut rig = rig_of(kind);
+            let first = [spec(Change::DictUpsert, "txn.id", "1", XATTR)];
+            let blind = SubdocMutation { precondition, create_as_deleted: true, ..mutation(&first) };
+            let (created, deleted) = done(mutate(&rig, &blind));
+            assert!(deleted);
+            let second = [spec(Change::DictUpsert, "other", "2", XATTR)];
+            let again = SubdocMutation { specs: &second, ..blind };
+            for flushed in [false, true] {
+                let what = format!("{kind:?} {precondition:?}, flushed: {flushed}");
+                assert_eq!(mutate(&rig, &again).map(|_| ()), Err(Status::KeyExists), "{what}");
+                assert_eq!(get_deleted(&rig, "txn.id", XATTR).unwrap(), "1", "{what}");
+                assert_eq!(get_deleted(&rig, "other", XATTR), Err(Status::SubdocPathNotFound), "{what}");
+                if kind == BucketKind::Couchbase {
+                    rig.flush();
+                }
+            }
+            // A document is made over a tombstone all the same, and who looks may change it.
+            let looking = SubdocMutation {
+                precondition: Precondition::Any,
+                access_deleted: true,
+                cas: created.cas,
+                ..again
+            };
+            done(mutate(&rig, &looking));
+            assert_eq!(get_deleted(&rig, "txn.id", XATTR).unwrap(), "1");
+            set(&rig, b"{}");
+            assert_eq!(
+                mutate(&rig, &SubdocMutation { precondition: Precondition::Absent, ..again }).map(|_| ()),
+                Err(Status::KeyExists)
+            );
+            delete(&rig);
+            assert_eq!(mutate(&rig, &again).map(|_| ()), Err(Status::KeyExists), "of a plain deletion");
+        }
+    }
+}
+
 #[test]
 fn what_was_staged_meanwhile_is_not_overwritten() {
     let rig = rig();

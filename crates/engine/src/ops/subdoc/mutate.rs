@@ -37,6 +37,11 @@ impl SubdocMutation<'_> {
     pub(super) fn deletes(&self) -> bool {
         self.specs.iter().any(|spec| spec.change == Change::DeleteDocument)
     }
+
+    /// Whether a tombstone is more than nothing: to whoever asks for it, and in the way of whoever creates another one.
+    const fn sees_tombstones(&self) -> bool {
+        self.access_deleted || self.create_as_deleted
+    }
 }
 
 impl Bucket {
@@ -167,7 +172,7 @@ fn base_of(
         }
         return Ok(Some(facts_in_memory(&v)?));
     }
-    let base = match mutation.access_deleted {
+    let base = match mutation.sees_tombstones() {
         false => None,
         true => match tombstone(&mut v, &door.env, key, &found)? {
             None => None,
@@ -177,6 +182,8 @@ fn base_of(
     };
     match (&base, mutation.precondition) {
         (Some(_), Precondition::Absent) => Err(Status::KeyExists.into()),
+        // Whoever wants to change it says so.
+        (Some(_), _) if !mutation.access_deleted => Err(Status::KeyExists.into()),
         (Some(base), _) if mutation.cas != Cas::NONE && mutation.cas != base.facts.cas => {
             v.ops.cas_mismatches += 1;
             Err(Status::KeyExists.into())
@@ -267,10 +274,10 @@ impl Publication<'_> {
         let Some(base) = self.base else {
             return Ok(match found {
                 Found::Live(_) => false,
-                Found::Gone(current) => !(self.mutation.access_deleted && current.meta.deleted),
+                Found::Gone(current) => !(self.mutation.sees_tombstones() && current.meta.deleted),
                 // A tombstone may have come meanwhile, and left memory again.
                 Found::Nothing => {
-                    !self.mutation.access_deleted || tombstone_on_disk(v, env, self.key)?.is_none()
+                    !self.mutation.sees_tombstones() || tombstone_on_disk(v, env, self.key)?.is_none()
                 }
             });
         };
