@@ -154,10 +154,11 @@ pub(crate) struct Version {
     pub(crate) durable: Option<DurabilityLevel>,
 }
 
-/// Whether an expiry has been reached.
+/// Whether an expiry has passed: the second that it names belongs to the document's life. So a TTL of n seconds, given at
+/// any time within a second, is n whole seconds at least.
 #[inline]
 pub(crate) const fn is_due(expiry: u32, now: base::Now) -> bool {
-    expiry != 0 && expiry <= now.unix_secs()
+    expiry != 0 && expiry < now.unix_secs()
 }
 
 impl VBucket {

@@ -6,8 +6,9 @@ mod support;
 
 use std::sync::Arc;
 
+use base::{Status, bucket::BucketKind};
 use settee_engine::{BucketOptions, Budget, Expiry, Store};
-use support::{Clock, FaultDisk, Rig, START_SECS};
+use support::{Clock, FaultDisk, Rig, START_SECS, options};
 
 /// As many documents as one hold of a lock looks at.
 const STEP: Budget = Budget { items: 64, bytes: 1 << 20 };
@@ -83,4 +84,31 @@ fn a_large_vbucket_in_which_something_expires_every_second_is_not_walked_every_s
     assert!(rig.run(&overdue, |bucket, vb, key| bucket.get(vb, key, now, |_| ())).is_err());
     rig.bucket.expire(rig.now(), all);
     assert_eq!(rig.bucket.stats().curr_items, 0);
+}
+
+/// A TTL of n seconds is over once n whole seconds have passed, whenever within a second it began.
+#[test]
+fn a_document_lives_at_least_as_long_as_it_was_given() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral, BucketKind::Memcached] {
+        for touched in [false, true] {
+            let mut rig = Rig::new(options(kind));
+            rig.clock.0 = 950;
+            let key = b"\0brief";
+            let expiry = if touched { Expiry::Wire(0) } else { Expiry::Wire(1) };
+            let store = Store { expiry, ..Store::set(b"v") };
+            rig.run(key, |bucket, vb, key| bucket.store(vb, key, &store, rig.now())).unwrap();
+            if touched {
+                rig.run(key, |bucket, vb, key| bucket.touch(vb, key, 1, rig.now(), |_| ())).unwrap();
+            }
+            let get = |rig: &Rig| rig.run(key, |bucket, vb, key| bucket.get(vb, key, rig.now(), |_| ()));
+            for millis in [950, 1_000, 1_950, 1_999] {
+                rig.clock.0 = millis;
+                rig.bucket.expire(rig.now(), Budget::default());
+                assert_eq!(get(&rig), Ok(()), "{kind:?} after {} ms", millis - 950);
+                assert_eq!(rig.bucket.stats().curr_items, 1);
+            }
+            rig.clock.0 = 2_000;
+            assert_eq!(get(&rig), Err(Status::KeyNotFound), "{kind:?}");
+        }
+    }
 }

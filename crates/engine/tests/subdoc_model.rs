@@ -123,7 +123,7 @@ impl World {
     fn state(&mut self, key: &'static [u8]) -> State {
         let millis = self.rig.clock.0;
         let state = self.model.entry(key).or_default();
-        if matches!(state, State::Live { expires: Some(at), .. } if *at <= millis) {
+        if matches!(state, State::Live { expires: Some(at), .. } if *at < millis / 1_000 * 1_000) {
             state.bury();
         }
         state.clone()
@@ -299,6 +299,7 @@ fn expect(
         }
         State::Tombstone(xattrs) if mutation.access_deleted => (None, xattrs.clone(), true),
         _ if mutation.precondition == Precondition::Exists => return Err(Status::KeyNotFound),
+        State::Tombstone(_) if mutation.create_as_deleted => return Err(Status::KeyExists),
         _ if mutation.create_as_deleted => (None, Xattrs::new(), true),
         _ => {
             let edits =

@@ -69,7 +69,7 @@ pub(crate) struct Model {
 }
 
 fn is_due(expiry: u32, now: Now) -> bool {
-    expiry != 0 && expiry <= now.unix_secs()
+    expiry != 0 && expiry < now.unix_secs()
 }
 
 impl Model {
