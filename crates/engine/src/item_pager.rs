@@ -298,6 +298,10 @@ fn drop_document(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Afterma
     let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
     let key: Box<[u8]> = item.key().into();
     let key = HashedKey::new(DocKey::trusted(&key));
+    if v.locks.holder(key.hash, key.key.encoded(), env.now).is_some() {
+        // Whoever locked it is about to change it.
+        return false;
+    }
     let Ok(found) = v.settle_for_write(env, key, after) else { return false };
     let Some(current) = found.live() else { return true };
     let dropped = v.bury(env, key, current, false, None, after).is_ok();

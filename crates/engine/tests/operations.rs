@@ -4,8 +4,13 @@
 
 mod support;
 
-use base::{Cas, Datatype, Status, bucket::BucketKind};
-use settee_engine::{Bucket, BucketOptions, Counter, Delete, Expiry, Mutated, Refusal, Store, StoreMode};
+use base::{
+    Cas, Datatype, Status,
+    bucket::{BucketKind, EvictionPolicy},
+};
+use settee_engine::{
+    Bucket, BucketChange, BucketOptions, Budget, Counter, Delete, Expiry, Mutated, Refusal, Store, StoreMode,
+};
 use support::{Rig, START_SECS, options};
 
 const KEY: &[u8] = b"\0key";
@@ -158,7 +163,7 @@ fn documents_expire_when_they_are_met_and_by_the_pager() {
     for key in [KEY, b"\0other"] {
         store(&rig, key, Store { expiry: Expiry::Wire(10), ..Store::set(b"v") }).unwrap();
     }
-    rig.clock.advance_secs(9);
+    rig.clock.advance_secs(10);
     assert!(get(&rig, KEY).is_ok());
     assert_eq!(rig.bucket.expire(rig.now(), settee_engine::Budget::default()).items, 0);
     rig.clock.advance_secs(1);
@@ -316,4 +321,31 @@ fn a_random_document_is_not_looked_for_without_end() {
     rig.clock.advance_secs(2);
     // All have expired, which nobody has noticed yet.
     assert_eq!(any(&rig), Some(Refusal::Status(Status::TemporaryFailure)));
+}
+
+/// Who locks a document means to change it: it is there until the lock is over.
+#[test]
+fn a_locked_document_is_not_dropped_to_make_room() {
+    for kind in [BucketKind::Memcached, BucketKind::Ephemeral] {
+        let eviction = EvictionPolicy::NruEviction;
+        let mut rig = Rig::new(BucketOptions { eviction, ..options(kind) });
+        set(&rig, KEY, b"v");
+        let locked = lock(&rig, KEY, 10).unwrap();
+        let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
+        let make_room = |rig: &Rig| {
+            for number in 0..1_000 {
+                set(rig, format!("\0other{number}").as_bytes(), &[1; 500]);
+            }
+            rig.bucket.reconfigure(quota(0));
+            while rig.bucket.page(rig.now(), Budget::default()).items > 0 {}
+            rig.bucket.reconfigure(quota(64 << 20));
+            rig.bucket.stats().curr_items
+        };
+        assert_eq!(make_room(&rig), 1, "{kind:?}");
+        assert_eq!(get(&rig, KEY).unwrap().value, b"v");
+        assert_eq!(unlock(&rig, KEY, locked.cas), Ok(()), "{kind:?}");
+        lock(&rig, KEY, 10).unwrap();
+        rig.clock.advance_secs(11);
+        assert_eq!(make_room(&rig), 0, "{kind:?}: the lock has run out");
+    }
 }
