@@ -48,7 +48,14 @@ impl Replica for &Checker {
             (place.start, place.end) = (place.last, place.last);
         }
         let (start, snap_start, snap_end) = (Seqno(place.last), Seqno(place.start), Seqno(place.end));
-        Ok(Start { inflow: (vb, place.inflow), vb_uuid: VbUuid(7), start, snap_start, snap_end })
+        Ok(Start {
+            inflow: (vb, place.inflow),
+            vb_uuid: VbUuid(7),
+            start,
+            snap_start,
+            snap_end,
+            may_lack: false,
+        })
     }
 
     fn accept_log(&self, inflow: Self::Inflow, log: &[(VbUuid, Seqno)], _: Now) -> Result<(), Status> {

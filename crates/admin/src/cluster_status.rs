@@ -18,8 +18,22 @@ pub struct ClusterStatus {
     /// Replicas that have not been kept up to date for long, though both nodes are there.
     #[serde(default)]
     pub cut_off: Vec<CutOff>,
+    /// Nodes without which no active copy may be chosen.
+    #[serde(default)]
+    pub awaited: Vec<Awaited>,
     /// How far the rebalance (or graceful failover) that runs has come.
     pub progress: Option<RebalanceView>,
+}
+
+/// A node that elections of a bucket wait for: it may be the only one that knows what was acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Awaited {
+    /// The bucket, by name.
+    pub bucket: String,
+    /// Who is waited for.
+    pub node: NodeId,
+    /// How many vBuckets nobody serves meanwhile.
+    pub vbs: u32,
 }
 
 /// Replicas of a bucket that cannot follow the copies they shall follow.

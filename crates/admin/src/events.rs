@@ -9,7 +9,7 @@ use std::{
 use base::NodeId;
 use cluster::{Membership, Metadata, NodeInfo, Rebalance, RebalanceKind, RebalanceOutcome, RebalanceResult};
 
-use crate::cluster_status::{ClusterStatus, CutOff};
+use crate::cluster_status::{Awaited, ClusterStatus, CutOff};
 
 /// Entries kept; the oldest go.
 const ENTRIES_MAX: usize = 1000;
@@ -124,12 +124,38 @@ fn replication(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -
             format!("Replication of bucket \"{}\" from {from} to {to} goes on.", cut.bucket),
         )
     });
+    begun.chain(over).chain(elections(meta, before, after)).collect()
+}
+
+/// Which elections wait for nodes, and which wait no longer.
+fn elections(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -> Vec<Change> {
+    let is_in = |status: &ClusterStatus, wait: &Awaited| {
+        status.awaited.iter().any(|one| (&one.bucket, one.node) == (&wait.bucket, wait.node))
+    };
+    let begun = after.awaited.iter().filter(|wait| !is_in(before, wait));
+    let begun = begun.map(|wait| ("ns_orchestrator", Severity::Warning, waiting(meta, wait)));
+    let over = before.awaited.iter().filter(|wait| !is_in(after, wait)).map(|wait| {
+        let text =
+            format!("Nothing in bucket \"{}\" waits for {} any more.", wait.bucket, name(meta, wait.node));
+        info("ns_orchestrator", text)
+    });
     begun.chain(over).collect()
 }
 
-/// What an administrator must know of replicas that are not fed, one sentence for each pair of nodes and bucket.
+/// What an administrator must know of replicas that are not fed, one sentence for each pair of nodes and bucket; and of
+/// vBuckets that nobody serves because a node is waited for.
 pub(crate) fn outages(meta: &Metadata, status: &ClusterStatus) -> Vec<String> {
-    status.cut_off.iter().map(|cut| outage(meta, cut)).collect()
+    let waits = status.awaited.iter().map(|wait| waiting(meta, wait));
+    status.cut_off.iter().map(|cut| outage(meta, cut)).chain(waits).collect()
+}
+
+fn waiting(meta: &Metadata, wait: &Awaited) -> String {
+    let node = name(meta, wait.node);
+    format!(
+        "Nobody serves {} vBuckets of bucket \"{}\" before {node} is back: it may be the only one that knows their last \
+         writes. Failing {node} over ends this, and gives up what only {node} has.",
+        wait.vbs, wait.bucket
+    )
 }
 
 fn outage(meta: &Metadata, cut: &CutOff) -> String {
@@ -248,6 +274,23 @@ mod tests {
             outages(&meta, &states[2])[0],
             format!("{between} is interrupted: 4 replicas are not kept up to date.")
         );
+    }
+
+    #[test]
+    fn an_election_that_waits_says_for_whom_and_what_failing_it_over_costs() {
+        let meta = added(&added(&Metadata::new("c".into(), 1024), 0), 1);
+        let wait = Awaited { bucket: "b".into(), node: NodeId(1), vbs: 512 };
+        let waits = ClusterStatus { awaited: vec![wait], ..ClusterStatus::default() };
+        let events = Events::default();
+        events.note_status(&meta, &ClusterStatus::default(), &waits, 7);
+        events.note_status(&meta, &waits, &ClusterStatus::default(), 8);
+        let told: Vec<String> = events.all().into_iter().map(|event| event.text).collect();
+        assert_eq!(told[0], outages(&meta, &waits)[0]);
+        assert!(
+            told[0].starts_with("Nobody serves 512 vBuckets of bucket \"b\" before 127.0.0.2:8091 is back")
+        );
+        assert!(told[0].contains("gives up what only 127.0.0.2:8091 has"));
+        assert_eq!(told[1], "Nothing in bucket \"b\" waits for 127.0.0.2:8091 any more.");
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod stream;
 mod views;
 
 pub use api::Api;
-pub use cluster_status::{BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
+pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
 pub use control::{
     AuditEvent, AuditKind, BoxFuture, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory,
     PhaseView, SystemStats,

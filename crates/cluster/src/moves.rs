@@ -62,11 +62,16 @@ impl VbPlan {
         self.joint.as_deref().unwrap_or(&self.chain)
     }
 
-    /// Whom else to ask where one copy counts alone, once it may have lost what it had in memory: everybody who may have acknowledged
-    /// that, those that were failed over named for the record.
+    /// Whom else to ask where one copy counts alone, once it may have lost what it had in memory or has failed itself: everybody
+    /// who may have acknowledged what it had, before it took over and since. Those that were failed over are named for the
+    /// record.
     pub(crate) fn witnesses(&self) -> Option<Vec<NodeId>> {
         let [alone] = self.counted() else { return None };
-        (!self.has_failed(*alone)).then(|| self.chain.iter().chain(&self.gone).copied().collect())
+        let mut asked: Vec<NodeId> = self.chain.iter().chain(&self.gone).copied().collect();
+        if !asked.contains(alone) {
+            asked.push(*alone);
+        }
+        Some(asked)
     }
 
     /// Whether nobody but the active one has anything that counts: there is nobody to be asked what it may have lost. One that has taken

@@ -53,7 +53,7 @@ pub struct FailOver {
 /// What may be wrong with a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// It was begun anew, and has not what it acknowledged before.
+    /// It was begun anew, and has not what it acknowledged before; or nothing is known of it.
     Part,
     /// It was opened after an unclean stop: what it had in memory is gone.
     Doubt,
@@ -448,9 +448,8 @@ impl VbPlan {
         if active_stays || counted.is_empty() || !self.nodes().iter().any(|node| nodes.contains(node)) {
             return false;
         }
-        let is_whole = |node: NodeId| flaw(node) != Some(Flaw::Part);
         let is_there = |node: NodeId| !self.has_failed(node) && !self.gone.contains(&node);
-        let stays = |node: NodeId| !nodes.contains(&node) && is_there(node) && is_whole(node);
+        let stays = |node: NodeId| !nodes.contains(&node) && is_there(node) && flaw(node).is_none();
         let are_too_few = |asked: &[NodeId]| {
             let left = asked.iter().filter(|&&node| stays(node)).count();
             left < answers_needed(asked.len())

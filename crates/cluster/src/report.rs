@@ -1,5 +1,5 @@
 //! What nodes tell the leader about themselves. A report replaces the one before it; nothing relies on any single one
-//! arriving.
+//! arriving. One that comes after a later one of the same node is dropped.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,12 @@ pub struct NodeReport {
     pub uuid: String,
     /// Random per start of the process.
     pub boot: u64,
+    /// When the process was started by its clock, Unix nanoseconds: of two lives of a node the later one counts.
+    #[serde(default)]
+    pub started: u64,
+    /// Grows with each report of a life: an older one that comes late changes nothing. 0 says nothing.
+    #[serde(default)]
+    pub number: u64,
     /// `Metadata::version` that it acts by.
     pub applied: u64,
     /// Bytes buckets may use there in total.
@@ -109,12 +115,18 @@ pub struct VbReport {
     pub vb_uuid: VbUuid,
     /// The last mutation it has.
     pub high_seqno: Seqno,
-    /// The last durable write it vouches for.
-    pub high_prepared: Seqno,
+    /// Up to here it holds everything, every durable write among it, in memory at least, and can read it. (Versions before
+    /// told less under this name.)
+    #[serde(rename = "high_prepared")]
+    pub held: Seqno,
     /// The last mutation that is on disk.
     pub persisted: Seqno,
     /// Whether it holds everything up to `high_seqno`: not so before an initial copy has been received to its end.
     pub complete: bool,
+    /// It has lost what it had in memory, or all, at its last stop, and has not caught up with an active copy since: it may be
+    /// chosen, but does not count when an active copy is.
+    #[serde(default)]
+    pub may_lack: bool,
     /// Whether a stream of this term from the active copy is open.
     pub following: bool,
 }

@@ -54,6 +54,8 @@ fn report(meta: &Metadata, id: u16, latency: Option<LatencyReport>) -> NodeRepor
         node: NodeId(id),
         uuid: format!("{id:032x}"),
         boot: 0,
+        started: 0,
+        number: 0,
         applied: meta.version,
         data_quota: 0,
         data_used: 0,

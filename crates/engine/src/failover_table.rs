@@ -58,6 +58,14 @@ impl FailoverTable {
         self.entries.truncate(ENTRIES_MAX);
     }
 
+    /// An empty vBucket whose branch nobody has heard of becomes the active in a term: the branch stays, and is of the
+    /// term's generation from its first mutation on. Otherwise it would tie with branches of terms before.
+    pub(crate) fn begin_empty(&mut self, term: u64) {
+        if let [only] = &mut self.entries[..] {
+            only.0 = only.0.of_generation(term.max(only.0.generation()));
+        }
+    }
+
     /// The branch that a copy with everything up to a seqno is on. Where that is the very beginning of one, it has all that
     /// there was when the branch began.
     pub(crate) fn uuid_at(&self, seqno: Seqno) -> VbUuid {
@@ -122,6 +130,15 @@ mod tests {
         let mut elsewhere = FailoverTable::new(branch_uuid(1, 2, 3));
         elsewhere.begin(branch_uuid(4, 2, 21), 21, Seqno(0));
         assert!(elsewhere.uuid().generation() > table.uuid().generation());
+    }
+
+    #[test]
+    fn an_empty_active_is_on_a_branch_of_its_terms_generation() {
+        let mut table = FailoverTable::new(branch_uuid(1, 2, 3));
+        table.begin_empty(7);
+        assert_eq!((table.uuid().generation(), table.log().len()), (7, 1));
+        table.begin_empty(2);
+        assert_eq!(table.uuid().generation(), 7, "it never sinks");
     }
 
     #[test]

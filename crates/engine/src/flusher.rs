@@ -202,7 +202,17 @@ impl Bucket {
         let _flusher = shard.flusher.lock();
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return false };
         let mut state = slot.vb.lock().state();
-        state.max_cas = ceiling::clean_mark(last_cas);
+        // A copy that may lack what it acknowledged would count again if the stop were taken for a clean one. So would one of
+        // which nobody has found out whether there should be more.
+        let may_lack = |vb: VbId| {
+            self.slot(vb).is_ok_and(|(slot, _)| {
+                let v = slot.vb.lock();
+                v.may_lack || (v.is_blank() && v.role == base::VbRole::Dead && v.term == 0)
+            })
+        };
+        if !self.vbs_of(shard).any(may_lack) {
+            state.max_cas = ceiling::clean_mark(last_cas);
+        }
         self.record_last_hot_keys(shard, &**store);
         store.put_states(&[(shard.marker_vb, state)]).and_then(|()| store.close()).is_ok()
     }

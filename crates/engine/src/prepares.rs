@@ -132,6 +132,11 @@ impl Prepares {
         self.damaged_from.is_some()
     }
 
+    /// Up to which seqno at most every prepare can be read.
+    pub(crate) fn readable(&self) -> Seqno {
+        self.damaged_from.map_or(Seqno(u64::MAX), |from| Seqno(from.get().saturating_sub(1)))
+    }
+
     /// A reference to one that is in progress.
     pub(crate) fn hold(&self, env: &Env<'_>, seqno: Seqno) -> Option<ItemPtr> {
         env.shard.item(&self.at(seqno)?.item).hold()
@@ -147,11 +152,12 @@ impl Prepares {
         self.open.values().map(|prepare| &prepare.item)
     }
 
-    /// If one of a level is in progress above a seqno: the last one before it, of whatever level.
+    /// If one of a level is in progress above a seqno: the seqno before the first such. Whether those before it are still
+    /// in progress makes no difference: completed ones are held as well.
     pub(crate) fn held_before(&self, level: DurabilityLevel, above: Seqno) -> Option<Seqno> {
         let mut later = self.order.range((Bound::Excluded(above), Bound::Unbounded)).map(|entry| *entry.0);
         let first = later.find(|&seqno| self.at(seqno).is_some_and(|prepare| prepare.level == level))?;
-        Some(self.order.range(..first).next_back().map_or(Seqno(0), |entry| *entry.0))
+        Some(Seqno(first.get().saturating_sub(1)))
     }
 
     /// Another node may have acknowledged any of them, or will.

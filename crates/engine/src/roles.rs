@@ -87,13 +87,17 @@ pub struct VbStatus {
     pub unconfirmed: bool,
     /// Its history.
     pub history: VbHistory,
-    /// Everything prepared up to here is held as its level asks for.
-    pub high_prepared: Seqno,
+    /// It may have lost what it has acknowledged: it does not count when an active is chosen, but may be chosen.
+    pub may_lack: bool,
+    /// Up to here it holds everything, in memory at least, and can read it: what elections go by.
+    pub held: Seqno,
     /// The snapshot that its last seqno lies in, if that is not whole.
     pub snapshot: Option<(Seqno, Seqno)>,
     /// It is no copy in the making, nor one that turned out to be damaged: it holds every durable write that it has ever
     /// acknowledged. Only such a copy may become the active, or count when one is chosen.
     pub complete: bool,
+    /// Nothing is known of it: it was not found on disk, and has neither been fed nor served since.
+    pub blank: bool,
     /// Up to here it is whole: where a new active would go on from.
     pub promotable: Seqno,
     /// The branch that it is on there.
@@ -159,9 +163,11 @@ impl Bucket {
             term: v.term,
             unconfirmed: v.is_unconfirmed,
             history: v.history(),
-            high_prepared: v.high_prepared(),
+            may_lack: v.may_lack || v.pending.is_damaged(),
+            held: v.held(),
             snapshot: v.following.snapshots.open().map(|open| (open.start, open.end)),
             complete: !v.following.is_partial,
+            blank: v.is_blank(),
             promotable: v.promotable(),
             branch: v.failover.uuid_at(v.promotable()),
             prepares: v.pending.len(),
@@ -273,6 +279,8 @@ impl Bucket {
         v.following.shut();
         let mut failover = v.failover.clone();
         if v.high_seqno == Seqno(0) && v.is_unheard {
+            // It is recorded with the first mutation: before that there is nothing to compare.
+            failover.begin_empty(wanted.term);
             return Ok(Some((failover, None)));
         }
         let salt = now.wall_nanos ^ mix(wanted.term.wrapping_add(1));
@@ -323,7 +331,8 @@ impl Bucket {
             v.following.snapshots.give_up();
             v.following.is_partial = false;
             v.following.note_log_synced();
-            v.is_unconfirmed = false;
+            // What it has is what there is, from here on.
+            (v.is_unconfirmed, v.may_lack) = (false, false);
             v.chains = Chains::new(wanted.topology.clone());
             v.pending.disown();
             v.note_whole();
@@ -417,6 +426,19 @@ impl Bucket {
     /// `Invalid` when a later term is known.
     pub fn make_replica(&self, vb: VbId, term: u64) -> Result<(), Status> {
         self.step_down(vb, VbRole::Replica, term)
+    }
+
+    /// A copy that nobody has given a role yet has lost what it held at the last stop: it does not count before it has
+    /// caught up.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when there is no such vBucket at all.
+    pub fn note_loss(&self, vb: VbId) -> Result<(), Status> {
+        let mut v = self.slot(vb)?.0.vb.lock();
+        if v.role == VbRole::Dead && v.term == 0 {
+            v.may_lack = true;
+        }
+        Ok(())
     }
 
     /// This node is nothing to the vBucket any more. What it holds stays.
@@ -553,7 +575,8 @@ impl Bucket {
             let _documents;
             let mut v = slot.vb.lock();
             _documents = v.reset(shard, uuid, &mut after);
-            v.is_unconfirmed = false;
+            // It is a part now, which says as much and more.
+            (v.is_unconfirmed, v.may_lack) = (false, false);
         }
         Ok(())
     }

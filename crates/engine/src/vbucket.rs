@@ -50,6 +50,9 @@ pub(crate) struct VBucket {
     pub(crate) draining_since: Option<u64>,
     /// It was found after a stop that was not clean: others may have more of its history.
     pub(crate) is_unconfirmed: bool,
+    /// It may have lost what it has acknowledged: it stands for election, but does not count in one, until it has
+    /// caught up with an active copy or is the active.
+    pub(crate) may_lack: bool,
     /// Of an active: who has to hold its durable writes.
     pub(crate) chains: Chains,
     /// What it is as a copy of another node's.
@@ -169,6 +172,7 @@ impl VBucket {
             term: 0,
             draining_since: None,
             is_unconfirmed: false,
+            may_lack: false,
             chains: Chains::alone(1),
             following: Following::default(),
             index_in_shard,
@@ -247,7 +251,7 @@ impl VBucket {
         if self.role != VbRole::Active {
             self.failover.cut(state.high_seqno);
             // Empty or not: what was acknowledged by others may have been lost here to the last mutation.
-            self.is_unconfirmed = !was_clean;
+            (self.is_unconfirmed, self.may_lack) = (!was_clean, !was_clean);
             return;
         }
         // Served at once: whatever it is, it is all that there is.
@@ -288,6 +292,11 @@ impl VBucket {
         self.counts = Counts::default();
         self.next_expiry = u32::MAX;
         documents
+    }
+
+    /// Whether nothing is known of it: it was not found on disk, and has neither been fed nor served since.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.is_unheard && self.high_seqno == Seqno(0)
     }
 
     // ---- looking --------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ impl World {
         let standing = |node: usize| {
             let status = self.rig(node).bucket.vb_status(VB).unwrap();
             let generation = status.branch.generation();
-            status.complete.then_some((generation, status.high_prepared, status.promotable, node))
+            status.complete.then_some((generation, status.held, status.promotable, node))
         };
         let whole: Vec<_> = among.iter().filter_map(|&node| standing(node)).collect();
         assert!(whole.len() >= 2, "no election among {whole:?}");
@@ -519,4 +519,18 @@ fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
         acknowledged > seeds as usize * 5,
         "{acknowledged} durable writes of {seeds} seeds were acknowledged"
     );
+}
+
+/// An empty active kept a branch of generation 0, and tied with branches of earlier terms; a former active told less than it
+/// held, and gave way to a copy that lacked a durable write.
+#[test]
+fn seeds_that_have_lost_acknowledged_writes() {
+    for seed in [900_318, 910_372, 911_521, 913_981, 910_578] {
+        println!("seed {seed}");
+        let mut world = World::new(seed);
+        for _ in 0..3 {
+            (0..STEPS / 3).for_each(|_| world.step());
+            world.check();
+        }
+    }
 }

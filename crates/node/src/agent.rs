@@ -17,7 +17,7 @@ use engine::Activation;
 use replication::consumer::StreamWish;
 
 use crate::{
-    copies::Copies,
+    copies::{Copies, Copy},
     duty::{self, Duty, duty},
 };
 
@@ -63,7 +63,7 @@ pub struct Wish {
 }
 
 /// See the module. One per node.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Agent {
     /// The uuid of this node in the cluster's list.
     this_node: String,
@@ -175,7 +175,7 @@ impl Agent {
 }
 
 /// A bucket: its plans as last seen, and what has been done about them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Held {
     plans: Arc<Vec<VbPlan>>,
     /// Where they shall come to, as last seen.
@@ -201,7 +201,7 @@ struct Held {
     parts: BTreeSet<VbId>,
     /// Where the next look for those begins.
     next_look: usize,
-    /// It was there at the last stop: a copy with nothing in it may have lost all it had, which the engine cannot tell
+    /// It was there at the last stop: a copy of which nothing is known has lost all it had, which the engine cannot tell
     /// from one that is new.
     was_there: bool,
     /// Nothing of it survives a stop.
@@ -277,14 +277,23 @@ impl Held {
         let vbs = self.plans.len();
         for at in (self.next_look..self.next_look + LOOKS.min(vbs)).map(|at| at % vbs) {
             let vb = VbId(at as u16);
-            let counts = self.plans.get(at).is_some_and(|plan| plan.chain.contains(&self.node));
-            if counts && matches!(self.duty_done(vb), Some(Duty::Follow(_))) && !copies.copy(vb).complete {
-                self.parts.insert(vb);
-            } else {
-                self.parts.remove(&vb);
-            }
+            self.look_for_part(vb, copies);
         }
         self.next_look = (self.next_look + LOOKS) % vbs.max(1);
+    }
+
+    fn look_for_part(&mut self, vb: VbId, copies: &impl Copies) {
+        let copy = copies.copy(vb);
+        let is_sound = copy.complete && !copy.may_lack;
+        if self.is_in_chain(vb) && matches!(self.duty_done(vb), Some(Duty::Follow(_))) && !is_sound {
+            self.parts.insert(vb);
+        } else {
+            self.parts.remove(&vb);
+        }
+    }
+
+    fn is_in_chain(&self, vb: VbId) -> bool {
+        self.plans.get(usize::from(vb.get())).is_some_and(|plan| plan.chain.contains(&self.node))
     }
 
     /// Whether a copy is left that might serve what by now somebody else may: not one that is to hand over, which nobody
@@ -358,13 +367,21 @@ impl Held {
                 Ok(_) => copies.seal(vb, term),
                 Err(status) => Err(status),
             },
+            Duty::Follow(_) | Duty::Stand if self.is_lost(vb, &copies.copy(vb)) => {
+                copies.note_loss(vb).and_then(|()| copies.make_replica(vb, term))
+            }
             Duty::Follow(_) | Duty::Stand => copies.make_replica(vb, term),
             // As it was opened, most likely.
             Duty::Leave if copies.copy(vb).role == VbRole::Dead => Ok(()),
             Duty::Keep | Duty::Leave => copies.make_dead(vb, term),
         };
         match outcome {
-            Ok(()) => self.finish(change),
+            Ok(()) => {
+                let wishes_changed = self.finish(change);
+                // The leader should know at once, not only when its turn comes to be looked at.
+                self.look_for_part(vb, copies);
+                wishes_changed
+            }
             Err(status) => {
                 step.failed = Some(status);
                 false
@@ -423,14 +440,18 @@ impl Held {
     fn holds_back(&mut self, vb: VbId, copies: &impl Copies) -> bool {
         let is_alone = self.plans.get(usize::from(vb.get())).is_none_or(VbPlan::is_alone);
         let copy = copies.copy(vb);
-        let is_untouched = self.duty_done(vb).is_none() && copy.role == VbRole::Dead;
-        let is_lost = self.was_there && is_untouched && (self.is_volatile || !copy.has_contents);
-        if is_alone || !(is_lost || copy.unconfirmed) {
+        if is_alone || !(self.is_lost(vb, &copy) || copy.unconfirmed) {
             return false;
         }
         self.todo.remove(&vb);
         self.unconfirmed.insert(vb);
         true
+    }
+
+    /// Whether a copy that nothing has been asked of yet has lost all that it had at the last stop.
+    fn is_lost(&self, vb: VbId, copy: &Copy) -> bool {
+        let is_untouched = self.duty_done(vb).is_none() && copy.role == VbRole::Dead;
+        self.was_there && is_untouched && (self.is_volatile || copy.blank)
     }
 
     fn duty_done(&self, vb: VbId) -> Option<&Duty> {
@@ -476,9 +497,11 @@ impl Held {
                 unconfirmed: copy.unconfirmed || self.unconfirmed.contains(&vb),
                 vb_uuid: copy.vb_uuid,
                 high_seqno: copy.high_seqno,
-                high_prepared: copy.high_prepared,
+                held: copy.held,
                 persisted: copy.persisted,
-                complete: copy.complete,
+                // One that is being made, and has not been fed yet, is none.
+                complete: copy.complete && (self.is_in_chain(vb) || !copy.blank),
+                may_lack: copy.may_lack,
                 following: copy.role == VbRole::Replica && following(vb) == Some(copy.term),
             }
         };

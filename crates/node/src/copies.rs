@@ -14,14 +14,18 @@ pub struct Copy {
     pub unconfirmed: bool,
     /// There is something to drop.
     pub has_contents: bool,
+    /// Nothing is known of it: it was not found on disk, and has neither been fed nor served since.
+    pub blank: bool,
     /// It holds everything up to some point of the vBucket's history.
     pub complete: bool,
     /// The branch of history that `high_seqno` is on.
     pub vb_uuid: VbUuid,
     /// Up to where it can be made the active copy: the last mutation, but for one of a snapshot that is not whole.
     pub high_seqno: Seqno,
-    /// Up to where durable writes are prepared at the level they asked for.
-    pub high_prepared: Seqno,
+    /// Up to where everything is here and can be read.
+    pub held: Seqno,
+    /// It may have lost what it has acknowledged, and has not caught up since.
+    pub may_lack: bool,
     /// Up to where everything is on disk.
     pub persisted: Seqno,
 }
@@ -59,6 +63,12 @@ pub trait Copies {
     /// When that could not be recorded.
     fn make_replica(&self, vb: VbId, term: u64) -> Result<(), Status>;
 
+    /// A copy that has had no role yet has lost what it held at the last stop.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn note_loss(&self, vb: VbId) -> Result<(), Status>;
+
     /// Has a copy serve nobody; it stays.
     ///
     /// # Errors
@@ -80,10 +90,12 @@ impl Copies for Bucket {
             term: status.term,
             unconfirmed: status.unconfirmed,
             has_contents: status.history.high_seqno > Seqno(0),
+            blank: status.blank,
             complete: status.complete,
             vb_uuid: status.branch,
             high_seqno: status.promotable,
-            high_prepared: status.high_prepared,
+            held: status.held,
+            may_lack: status.may_lack,
             persisted: status.history.persisted,
         }
     }
@@ -107,6 +119,10 @@ impl Copies for Bucket {
 
     fn make_replica(&self, vb: VbId, term: u64) -> Result<(), Status> {
         Bucket::make_replica(self, vb, term)
+    }
+
+    fn note_loss(&self, vb: VbId) -> Result<(), Status> {
+        Bucket::note_loss(self, vb)
     }
 
     fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status> {

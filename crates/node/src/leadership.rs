@@ -123,6 +123,8 @@ mod tests {
             node: NodeId(0),
             uuid: "n".into(),
             boot: 1,
+            started: 0,
+            number: 0,
             applied: 0,
             data_quota: 0,
             data_used: 0,

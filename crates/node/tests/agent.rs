@@ -28,10 +28,12 @@ const WHOLE: Copy = Copy {
     term: 0,
     unconfirmed: false,
     has_contents: false,
+    blank: true,
     complete: true,
     vb_uuid: VbUuid(0),
     high_seqno: Seqno(0),
-    high_prepared: Seqno(0),
+    held: Seqno(0),
+    may_lack: false,
     persisted: Seqno(0),
 };
 
@@ -94,6 +96,11 @@ impl Copies for Fake {
 
     fn make_replica(&self, vb: VbId, term: u64) -> Result<(), Status> {
         self.change("replica", vb, VbRole::Replica, term)
+    }
+
+    fn note_loss(&self, vb: VbId) -> Result<(), Status> {
+        self.copies.borrow_mut().entry(vb).or_insert(WHOLE).may_lack = true;
+        Ok(())
     }
 
     fn make_dead(&self, vb: VbId, term: u64) -> Result<(), Status> {
@@ -338,6 +345,10 @@ fn what_memory_has_lost_over_a_restart_is_for_an_election_too() {
     assert_eq!(node.report().len(), usize::from(VBS));
     node.plan_all(|plan| *plan = electing(&[A, B], 2));
     node.settle();
+    assert!(
+        node.report().iter().all(|copy| copy.term == 2 && copy.may_lack),
+        "it may be chosen, and does not count"
+    );
     node.plan_all(|plan| *plan = VbPlan::settled(vec![B, A], 3));
     node.settle();
     assert_eq!(node.agent.wishes()[0].peer, B);
@@ -405,7 +416,7 @@ fn an_unconfirmed_copy_has_nothing_to_hand_over() {
 fn a_copy_that_was_restarted_in_a_handover_waits_to_be_let_serve() {
     let mut node = Node::restarted(A, BucketKind::Couchbase, &[A, B]);
     for vb in 0..VBS {
-        node.fake.set(vb, Copy { has_contents: true, ..WHOLE });
+        node.fake.set(vb, Copy { has_contents: true, blank: false, ..WHOLE });
     }
     node.plan(2, handover(&[A, B], &[B, A], 1));
     assert!(!node.settle().contains(&"seal 2@1".into()));

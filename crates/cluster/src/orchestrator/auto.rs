@@ -28,14 +28,17 @@ impl Orchestrator {
         let allowed = !nodes.is_empty()
             && meta.auto_failover.count.saturating_add(meta.events(&nodes)) <= meta.auto_failover.max_count
             && (meta.auto_failover.whole_groups || !empties_a_group(meta, &nodes))
-            && meta.unsafe_with(&nodes, &|node, bucket, vb| self.flaw(node, bucket, vb)).is_none();
+            && meta.unsafe_with(&nodes, &|node, bucket, vb| self.flaw(node, bucket, vb, now_ms)).is_none();
         allowed.then_some(Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: true }))
     }
 
     /// What a copy says is wrong with it.
-    fn flaw(&self, node: NodeId, bucket: &BucketUuid, vb: VbId) -> Option<Flaw> {
+    fn flaw(&self, node: NodeId, bucket: &BucketUuid, vb: VbId, now_ms: u64) -> Option<Flaw> {
+        if self.heard.is_unopened(node, bucket, now_ms) {
+            return Some(Flaw::Part);
+        }
         let copy = self.heard.copy(node, bucket, vb)?;
-        let in_doubt = copy.unconfirmed && copy.role != VbRole::Active;
+        let in_doubt = copy.may_lack || (copy.unconfirmed && copy.role != VbRole::Active);
         (!copy.complete).then_some(Flaw::Part).or(in_doubt.then_some(Flaw::Doubt))
     }
 

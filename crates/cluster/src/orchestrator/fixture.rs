@@ -46,9 +46,10 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         unconfirmed: false,
         vb_uuid: base::VbUuid(1),
         high_seqno: Seqno(said.seqno),
-        high_prepared: Seqno(0),
+        held: Seqno(0),
         persisted: Seqno(said.persisted),
         complete: said.complete,
+        may_lack: false,
         following: role == VbRole::Replica,
     };
     let bucket = BucketReport {
@@ -66,6 +67,8 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         node,
         uuid: node.get().to_string(),
         boot: 0,
+        started: 0,
+        number: 0,
         applied: 0,
         data_quota: 0,
         data_used: 0,

@@ -45,8 +45,28 @@ struct Voice {
     pressed: BTreeMap<BucketUuid, (Pressure, u64)>,
 }
 
+impl Voice {
+    /// Whether a report is older than the last one. Clocks may be set back between two lives of a node: one that seems to be
+    /// the earlier is taken for the later once nothing has been heard of the other for a while. What was sent before a
+    /// restart is not under way for so long.
+    fn is_later_than(&self, report: &NodeReport, now_ms: u64) -> bool {
+        let last = &self.report;
+        if (&report.uuid, report.boot) == (&last.uuid, last.boot) {
+            return report.number < last.number;
+        }
+        report.uuid == last.uuid
+            && report.started < last.started
+            && now_ms.saturating_sub(self.at_ms) < SILENT_AFTER_MS
+    }
+}
+
 impl Heard {
+    /// Takes note of a report, unless a later one has come before it.
     pub(super) fn take(&mut self, report: NodeReport, now_ms: u64) {
+        let is_late = |voice: &Voice| voice.is_later_than(&report, now_ms);
+        if self.voices.get(&report.node).is_some_and(is_late) {
+            return;
+        }
         let ready = || report.buckets.iter().filter(|bucket| bucket.ready);
         let copies = ready()
             .map(|bucket| (bucket.uuid.clone(), bucket.vbs.iter().map(|copy| (copy.vb, *copy)).collect()))
@@ -84,6 +104,11 @@ impl Heard {
 
     pub(super) fn report(&self, node: NodeId) -> Option<&NodeReport> {
         self.voices.get(&node).map(|voice| &voice.report)
+    }
+
+    /// Whether a node that can be counted on has not opened a bucket: nothing is known of its copies.
+    pub(super) fn is_unopened(&self, node: NodeId, bucket: &BucketUuid, now_ms: u64) -> bool {
+        self.is_heard(node, now_ms) && self.life(node, bucket).is_none()
     }
 
     /// Which life of a node has that bucket open.

@@ -178,6 +178,26 @@ impl Orchestrator {
         is_over.then(|| Command::FinishRebalance { id: rebalance.id.clone(), now_ms })
     }
 
+    /// Nodes that elections wait for, because they may be the only ones that know what was acknowledged: by bucket and node,
+    /// how many vBuckets nobody serves meanwhile.
+    #[must_use]
+    pub fn awaited(&self, meta: &Metadata, now_ms: u64) -> BTreeMap<(String, NodeId), u32> {
+        let mut awaited = BTreeMap::new();
+        for (name, bucket) in &meta.buckets {
+            let plans = bucket.vbs.iter().enumerate();
+            for (at, plan) in plans.filter(|(_, plan)| matches!(plan.phase, VbPhase::Electing { .. })) {
+                let case = (bucket, VbId(at as u16), plan, None);
+                for node in self.scene(meta, case, now_ms).missing_answers() {
+                    // One that is there is about to answer.
+                    if self.heard.is_silent(node, now_ms) {
+                        *awaited.entry((name.clone(), node)).or_default() += 1;
+                    }
+                }
+            }
+        }
+        awaited
+    }
+
     /// How a node is.
     #[must_use]
     pub fn health(&self, node: NodeId, now_ms: u64) -> Health {

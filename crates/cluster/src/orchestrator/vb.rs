@@ -54,6 +54,9 @@ const PRESSED_PATIENCE_MS: u64 = 30_000;
 const DOUBT_PATIENCE_MS: u64 = 300;
 /// The same right after an election.
 const ELECTED_PATIENCE_MS: u64 = 5_000;
+/// How long an election waits for nodes that are there and say nothing of their copies: they open the bucket, or cannot carry out
+/// what was agreed on. What has to be known is waited for however long it takes; this is for what may be known beyond that.
+const ANSWER_PATIENCE_MS: u64 = 10_000;
 
 pub(super) struct Scene<'a> {
     pub(super) meta: &'a Metadata,
@@ -152,21 +155,13 @@ impl Scene<'_> {
         let answers: Vec<(NodeId, &VbReport)> =
             among.iter().filter_map(|&node| Some((node, self.copy(node)?))).collect();
         let answered = |node: NodeId| answers.iter().any(|(other, _)| *other == node);
-        if among.iter().any(|&node| !answered(node) && !self.heard.is_silent(node, self.now_ms)) {
+        let is_awaited =
+            |node: NodeId| !self.heard.is_silent(node, self.now_ms) && self.waited_ms() < ANSWER_PATIENCE_MS;
+        if among.iter().any(|&node| !answered(node) && is_awaited(node)) || !self.missing_answers().is_empty()
+        {
             return None;
         }
         let counted = self.plan.counted();
-        // A copy that was begun anew has not what it acknowledged before: it answers for nothing, as if it had failed.
-        let is_whole = |node: NodeId| answers.iter().any(|(other, copy)| *other == node && copy.complete);
-        let may_be_whole = |node: NodeId| is_whole(node) || !answered(node);
-        let have_answered = |asked: &[NodeId]| {
-            let left = asked.iter().filter(|&&node| among.contains(&node) && may_be_whole(node)).count();
-            let needed = answers_needed(asked.len()).min(left);
-            asked.iter().filter(|&&node| is_whole(node)).count() >= needed
-        };
-        if !have_answered(counted) || self.plan.witnesses().is_some_and(|asked| !have_answered(&asked)) {
-            return None;
-        }
         let place =
             |node: NodeId| self.plan.chain.iter().position(|&other| other == node).unwrap_or(usize::MAX);
         let complete = answers.iter().filter(|(_, copy)| copy.complete);
@@ -175,7 +170,7 @@ impl Scene<'_> {
         // Of two branches the later one has what was acknowledged before it began, however far the other one went on.
         let best = complete.max_by_key(|(node, copy)| {
             let generation = copy.vb_uuid.generation();
-            (counts(*node), generation, copy.high_prepared, copy.high_seqno, Reverse(place(*node)))
+            (counts(*node), generation, copy.held, copy.high_seqno, Reverse(place(*node)))
         });
         match best {
             Some(&(winner, _)) => {
@@ -186,6 +181,29 @@ impl Scene<'_> {
             None if answers.len() < among.len() => None,
             None => Some(VbStep::Elect(Vec::new())),
         }
+    }
+
+    /// Nodes that an election waits for, however long that takes, because something that was acknowledged may be known to them
+    /// only. A copy that was begun anew, or has lost what it had in memory, answers for nothing: it is as if it had failed.
+    /// So where others are silent that may have all they ever acknowledged, these are waited for: they come back, or
+    /// somebody fails them over and takes it on himself. Empty when there is no election, or none waits.
+    pub(super) fn missing_answers(&self) -> Vec<NodeId> {
+        let VbPhase::Electing { among } = &self.plan.phase else { return Vec::new() };
+        let counts = |node: NodeId| self.copy(node).is_some_and(|copy| copy.complete && !copy.may_lack);
+        let is_open = |node: NodeId| among.contains(&node) && self.copy(node).is_none();
+        let missing = |asked: &[NodeId]| -> Vec<NodeId> {
+            let answers = asked.iter().filter(|&&node| among.contains(&node) && counts(node)).count();
+            let open = asked.iter().copied().filter(|&node| is_open(node));
+            if answers < answers_needed(asked.len()) { open.collect() } else { Vec::new() }
+        };
+        let mut nodes = missing(self.plan.counted());
+        // Who was active before has what nobody else was told. While it is away nobody takes its place unless it is failed over.
+        let former = self.plan.chain.iter().copied().take(1);
+        nodes.extend(former.filter(|&node| is_open(node) && self.heard.is_silent(node, self.now_ms)));
+        nodes.extend(self.plan.witnesses().map(|asked| missing(&asked)).unwrap_or_default());
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
     }
 
     /// Whether nobody who was failed over can be serving any more. Whoever is coming back since is no exception, nor is

@@ -18,6 +18,8 @@ pub(crate) struct Following {
     pub(crate) snapshots: Snapshots,
     /// Not even the first snapshot is whole; or, with none open, the copy is damaged and to be built anew.
     pub(crate) is_partial: bool,
+    /// The first snapshot of the stream reaches the last prepare that the active had when it granted that.
+    is_told_all: bool,
     /// The branches that the active has told last are not synced yet.
     has_new_log: bool,
     /// The last prepare in whole snapshots.
@@ -43,7 +45,12 @@ impl Following {
     /// No input is good any more.
     pub(crate) fn shut(&mut self) {
         self.ticket += 1;
-        self.is_announced = false;
+        (self.is_announced, self.is_told_all) = (false, false);
+    }
+
+    /// The active has granted what was asked for: see [`VBucket::note_caught_up`].
+    pub(crate) fn note_granted(&mut self) {
+        self.is_told_all = true;
     }
 
     /// Another stream begins.
@@ -117,6 +124,7 @@ impl VBucket {
         }
         self.marks.visible = self.marks.visible.max(open.max_visible.min(open.end));
         self.note_whole();
+        self.note_caught_up();
         if !is_persistent {
             self.following.snapshots.synced(open.end);
         }
@@ -153,6 +161,21 @@ impl VBucket {
         self.following.high_prepared = reached;
         if let Some((_, waiter)) = self.following.waiter.take_if(|waiting| waiting.0 < reached) {
             after.wake(waiter);
+        }
+    }
+
+    /// Up to here every mutation and every durable write is here, in memory at least, and can be read. Of two copies on one
+    /// branch the one with more of it has all that the other one has: elections go by this. What may be *acknowledged*
+    /// ([`VBucket::high_prepared`]) can be less, and an active raises that only once it follows again.
+    pub(crate) fn held(&self) -> Seqno {
+        self.promotable().min(self.pending.readable())
+    }
+
+    /// A stream of the active's brings what it had prepared when it granted that: with its first whole snapshot the copy
+    /// has again all that it may have acknowledged and lost.
+    pub(crate) fn note_caught_up(&mut self) {
+        if std::mem::take(&mut self.following.is_told_all) {
+            self.may_lack = false;
         }
     }
 

@@ -51,6 +51,7 @@ impl Bucket {
             start: v.high_seqno,
             snap_start,
             snap_end,
+            may_lack: v.may_lack,
             failover_log: v.failover.log().to_vec(),
             manifest_uid: v.events.told_up_to(v.high_seqno),
         })
@@ -72,6 +73,11 @@ impl Bucket {
         let mut after = self.aftermath(shard);
         let (mut v, _) = self.follower(inflow)?;
         v.is_unheard = false;
+        if v.high_seqno == Seqno(0) {
+            // A copy in the making, until it is told that there is nothing, or has the first snapshot.
+            v.following.is_partial = true;
+        }
+        v.following.note_granted();
         if v.failover != failover {
             v.failover = failover;
             // Recorded with the next batch: until then nothing is on disk that is not of the branches before.
@@ -132,6 +138,7 @@ impl Bucket {
             purge_seqno: marker.purge_seqno.max(before.purge_seqno),
         });
         if v.high_seqno == marker.end {
+            // (What has been here all along says nothing of what the active has beyond it, unless that is nothing.)
             v.end_snapshot(&env, &mut after);
             if was_partial {
                 v.record_soon(&env, &mut after);

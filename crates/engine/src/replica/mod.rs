@@ -45,6 +45,8 @@ pub struct ReplicaStart {
     pub snap_start: Seqno,
     /// See `snap_start`.
     pub snap_end: Seqno,
+    /// It may have lost what it has acknowledged: the first snapshot has to reach the last prepare there is.
+    pub may_lack: bool,
     /// Branches with the seqno each began at, newest first.
     pub failover_log: Vec<(VbUuid, Seqno)>,
     /// The collections manifest whose events it has.

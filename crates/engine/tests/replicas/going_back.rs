@@ -58,7 +58,7 @@ fn a_replica_that_cannot_read_what_it_prepared_is_built_anew() {
     drop(pipe);
     assert_eq!(disk.damage(b"prepared, and to be committed"), 1);
     replica = replica.crash();
-    assert!(status(&replica).high_prepared < prepared.seqno, "what it cannot read it does not hold");
+    assert!(status(&replica).held < prepared.seqno, "what it cannot read it does not hold");
     replica.bucket.make_replica(VB, 1).unwrap();
     let mut pipe = Pipe::connect(&active, &replica, B, 1).unwrap();
     assert!(!status(&replica).complete);

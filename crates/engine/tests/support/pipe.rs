@@ -52,6 +52,7 @@ impl Pipe {
             let history = active.bucket.vb_history(VB).unwrap();
             let through = match start.start {
                 Seqno(0) => history.prepared,
+                _ if start.may_lack => history.prepared.max(start.snap_end),
                 at if at < start.snap_end => start.snap_end,
                 _ => Seqno(0),
             };
@@ -63,8 +64,19 @@ impl Pipe {
             }
             let feed = active.bucket.feed(VB, options, WAITER).ok()?;
             replica.bucket.replica_accept_log(start.inflow, &history.log, replica.now()).unwrap();
+            let is_at_rest = start.snap_end == start.start;
             if history.high_seqno == Seqno(0) {
-                replica.bucket.replica_marker(start.inflow, &nothing(), replica.now()).unwrap();
+                replica
+                    .bucket
+                    .replica_marker(start.inflow, &nothing_behind(Seqno(0)), replica.now())
+                    .unwrap();
+            } else if start.may_lack
+                && is_at_rest
+                && start.start > Seqno(0)
+                && history.prepared <= start.start
+            {
+                let nothing = nothing_behind(start.start);
+                replica.bucket.replica_marker(start.inflow, &nothing, replica.now()).unwrap();
             }
             let pipe = Self {
                 feed,
@@ -161,12 +173,12 @@ impl Pipe {
     }
 }
 
-/// What a replica is told by an active that has nothing.
-fn nothing() -> ReplicaMarker {
+/// What a replica is told by an active that has nothing behind a seqno that it has.
+fn nothing_behind(seqno: Seqno) -> ReplicaMarker {
     let none = Seqno(0);
     ReplicaMarker {
-        start: none,
-        end: none,
+        start: seqno,
+        end: seqno,
         from_disk: false,
         max_visible: none,
         high_completed: none,

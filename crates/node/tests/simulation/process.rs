@@ -143,6 +143,10 @@ enum Stage {
 /// See the module.
 pub(crate) struct Process {
     pub(crate) boot: u64,
+    /// When it was started, by its clock.
+    started: u64,
+    /// Reports sent.
+    reports: u64,
     id: NodeId,
     uuid: String,
     group: Consensus,
@@ -189,6 +193,8 @@ impl Process {
         let ms = now.mono_millis;
         let mut process = Self {
             boot,
+            started: now.wall_nanos,
+            reports: 0,
             id: member.node,
             uuid: member.uuid.clone(),
             unwritten: VecDeque::new(),
@@ -483,6 +489,8 @@ impl Process {
             node: this.id,
             uuid: self.uuid.clone(),
             boot: self.boot,
+            started: self.started,
+            number: 0,
             applied: self.agent.applied(),
             data_quota: 0,
             data_used: 0,
@@ -499,6 +507,8 @@ impl Process {
         let Some(leader) = self.group.leader().filter(|_| is_due && ms >= self.answer_until) else { return };
         let Some(report) = self.report.clone() else { return };
         self.last_report = Some(report.clone());
+        self.reports += 1;
+        let report = NodeReport { number: self.reports, ..report };
         self.report_at = ms + REPORT_MILLIS;
         self.answer_until = ms + REPORT_PATIENCE_MILLIS;
         if leader == self.id {

@@ -67,7 +67,7 @@ pub(super) fn stream_request<I>(vb: VbId, opaque: u32, term: u64, at: &Start<I>,
         snap_end: at.snap_end,
     }
     .encode();
-    let value = value_for_term(term);
+    let value = value_for_term(term, at.may_lack);
     let request = Request {
         vbucket: vb,
         opaque: opaque.into(),

@@ -61,6 +61,8 @@ pub(super) struct Inbound<I> {
     prepared: Seqno,
     /// The last acknowledgement sent.
     acknowledged: Seqno,
+    /// The copy has said that it may lack what it acknowledged.
+    may_lack: bool,
 }
 
 impl<I: Copy + std::fmt::Debug> Inbound<I> {
@@ -76,6 +78,7 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
             snapshot: (Seqno(0), Seqno(0)),
             prepared: Seqno(0),
             acknowledged: Seqno(0),
+            may_lack: false,
         }
     }
 
@@ -87,6 +90,7 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
         self.vb_uuid = start.vb_uuid;
         self.last = start.start;
         self.snapshot = (start.snap_start, start.snap_end);
+        self.may_lack = start.may_lack;
         (self.prepared, self.acknowledged) = (Seqno(0), Seqno(0));
     }
 
@@ -196,7 +200,8 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
         let is_unfinished = self.last < self.snapshot.1;
         // What is unfinished may be cut short, but only by a snapshot that ends no earlier: until then nothing is consistent.
         let follows = start <= self.last.next() && (!is_unfinished || end >= self.snapshot.1);
-        let is_empty = end == Seqno(0) && self.last == Seqno(0);
+        // That there is nothing behind what is here: told to a copy with nothing in it, or one that may lack something.
+        let is_empty = end == self.last && !is_unfinished && (end == Seqno(0) || self.may_lack);
         if !follows || start > end || (end <= self.last && !is_empty) {
             return Err(bad);
         }

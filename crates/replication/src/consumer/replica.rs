@@ -22,6 +22,8 @@ pub struct Start<I> {
     pub snap_start: Seqno,
     /// End of that snapshot.
     pub snap_end: Seqno,
+    /// It may have lost what it has acknowledged: it has to be told all that is prepared in the first snapshot.
+    pub may_lack: bool,
 }
 
 /// See the module header. "Temporary failure" and "out of memory" mean that there is no room now; "invalid arguments" that
@@ -82,6 +84,7 @@ impl Replica for Arc<Bucket> {
             start: start.start,
             snap_start: start.snap_start,
             snap_end: start.snap_end,
+            may_lack: start.may_lack,
         })
     }
 

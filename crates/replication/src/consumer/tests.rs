@@ -51,7 +51,14 @@ impl Replica for &Taker {
         }
         self.begun.set(self.begun.get() + 1);
         let start = Seqno(self.start.get());
-        Ok(Start { inflow: self.begun.get(), vb_uuid: BRANCH, start, snap_start: start, snap_end: start })
+        Ok(Start {
+            inflow: self.begun.get(),
+            vb_uuid: BRANCH,
+            start,
+            snap_start: start,
+            snap_end: start,
+            may_lack: false,
+        })
     }
 
     fn accept_log(&self, inflow: u32, _: &[(VbUuid, Seqno)], _: Now) -> Result<(), Status> {

@@ -260,9 +260,12 @@ impl Producer {
         // A node that has nothing may have had, and acknowledged, whatever was prepared so far: its first snapshot brings
         // all of that again, or it would take itself for a copy too early.
         let is_new_copy = self.negotiated.replica.is_some() && start == Seqno(0);
+        // The same of one that has something, and has lost what it had in memory.
+        let needs_all_prepared =
+            self.negotiated.replica.is_some() && (start == Seqno(0) || ask.filter.may_lack);
         let options = FeedOptions {
             from: start,
-            through: if is_new_copy { history.prepared } else { through },
+            through: if needs_all_prepared { history.prepared.max(through) } else { through },
             filter: filter.for_feed(),
             keys_only: ValueMode::new(&self.negotiated, &self.controls).needs_no_values(),
             disk_only: ask.flags.has(StreamFlags::DISK_ONLY),
@@ -282,7 +285,10 @@ impl Producer {
         self.check_rollback(ask, &history)?;
         let mut stream = Stream::new(head, filter, feed, script, (ask.end, standing), stats);
         if is_new_copy && history.high_seqno == Seqno(0) {
-            stream.tell_nothing();
+            stream.tell_nothing_behind(Seqno(0));
+        } else if needs_all_prepared && start > Seqno(0) && !is_inside && history.prepared <= start {
+            // It has got all that was prepared, which no snapshot may ever tell it.
+            stream.tell_nothing_behind(start);
         }
         Ok((stream, history.log))
     }

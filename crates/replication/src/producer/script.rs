@@ -127,9 +127,9 @@ impl Script {
         Self { unfinished: Some(unfinished), open: None, skip_deletions, skipping: false, read: start }
     }
 
-    /// An empty snapshot at the beginning of a history: there is nothing yet.
-    pub(super) const fn nothing() -> SnapshotMarker {
-        let (start, end) = (Seqno(0), Seqno(0));
+    /// An empty snapshot at a seqno, mostly at the beginning of a history: there is nothing behind it yet.
+    pub(super) const fn nothing_behind(seqno: Seqno) -> SnapshotMarker {
+        let (start, end) = (seqno, seqno);
         SnapshotMarker { start, end, flags: MarkerFlags::MEMORY, version: MarkerVersion::V1 }
     }
 

@@ -94,9 +94,9 @@ impl Stream {
         stream
     }
 
-    /// The vBucket has nothing in it, which a node cannot tell from there being more to come.
-    pub(super) fn tell_nothing(&mut self) {
-        self.pending.push_back(Say::Marker(Script::nothing()));
+    /// The vBucket has nothing behind what its follower has, which a node cannot tell from there being more to come.
+    pub(super) fn tell_nothing_behind(&mut self, seqno: Seqno) {
+        self.pending.push_back(Say::Marker(Script::nothing_behind(seqno)));
     }
 
     /// Whether it will tell more than its end.

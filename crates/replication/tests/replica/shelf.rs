@@ -158,7 +158,14 @@ impl Replica for Shelf {
         // Of one that was only announced there is nothing.
         copy.snapshot = copy.snapshot.filter(|open| open.start < start);
         let (snap_start, snap_end) = copy.snapshot.map_or((start, start), |open| (open.start, open.end));
-        Ok(Start { inflow: (vb, copy.inflow), vb_uuid: copy.uuid, start, snap_start, snap_end })
+        Ok(Start {
+            inflow: (vb, copy.inflow),
+            vb_uuid: copy.uuid,
+            start,
+            snap_start,
+            snap_end,
+            may_lack: false,
+        })
     }
 
     fn accept_log(&self, inflow: Self::Inflow, log: &[(VbUuid, Seqno)], _: Now) -> Result<(), Status> {

@@ -268,6 +268,7 @@ impl Node {
         };
         control_plane.spawn(steward::reporting::run(reporting, shutdown.subscribe()));
         control_plane.spawn(orchestration.run(shutdown.subscribe()));
+        let started = shared.now().wall_nanos;
         let steward = steward::start(steward::Parts {
             control: Arc::clone(&control),
             buckets: Arc::clone(&buckets),
@@ -275,6 +276,7 @@ impl Node {
             shared,
             reports,
             boot: seed,
+            started,
         })?;
 
         workers.add_listener(listeners.kv, ListenerKind::Kv)?;

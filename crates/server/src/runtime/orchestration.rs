@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use admin::{ClusterStatus, CutOff, NodeControl, NodeShare, RebalanceView};
+use admin::{Awaited, ClusterStatus, CutOff, NodeControl, NodeShare, RebalanceView};
 use base::NodeId;
 use cluster::{
     ClusterError, Command, Documents, Metadata, NodeReport,
@@ -156,9 +156,16 @@ fn status(
         stale: false,
         leader,
         cut_off: cut_off(orchestrator, metadata, &silent),
+        awaited: awaited(orchestrator, metadata, now_millis),
         silent,
         progress: orchestrator.progress(metadata, now_millis).map(view),
     }
+}
+
+/// The nodes that elections wait for.
+fn awaited(orchestrator: &Orchestrator, metadata: &Metadata, now_millis: u64) -> Vec<Awaited> {
+    let all = orchestrator.awaited(metadata, now_millis).into_iter();
+    all.map(|((bucket, node), vbs)| Awaited { bucket, node, vbs }).collect()
 }
 
 /// The replicas that are not fed, where that cannot be put down to a node that is gone.
@@ -222,6 +229,8 @@ mod tests {
                 node: NodeId(1),
                 uuid: "1".into(),
                 boot: 1,
+                started: 0,
+                number: 0,
                 applied: 1,
                 data_quota: 0,
                 data_used: 0,

@@ -14,6 +14,9 @@ const FILTER_BYTES_MAX: usize = 256 << 10;
 /// The key of [`StreamFilter::term`].
 const TERM: &str = "settee_term";
 
+/// The key of [`StreamFilter::may_lack`].
+const MAY_LACK: &str = "settee_may_lack";
+
 /// What the value of a stream request says. All absent for an empty value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamFilter {
@@ -29,12 +32,19 @@ pub struct StreamFilter {
     pub purge_seqno: Option<Seqno>,
     /// Between nodes of a cluster: the term of the vBucket that the stream is for. Settee's own.
     pub term: Option<u64>,
+    /// Beside a term: the copy may have lost what it has acknowledged, so that its first snapshot has to reach the last
+    /// prepare there is. Settee's own.
+    pub may_lack: bool,
 }
 
-/// The value of the stream request of a node that follows a vBucket at a term.
+/// The value of the stream request of a node that follows a vBucket at a term; see [`StreamFilter`] for the rest.
 #[must_use]
-pub fn value_for_term(term: u64) -> String {
-    format!(r#"{{"{TERM}":"{term}"}}"#)
+pub fn value_for_term(term: u64, may_lack: bool) -> String {
+    if may_lack {
+        format!(r#"{{"{TERM}":"{term}","{MAY_LACK}":true}}"#)
+    } else {
+        format!(r#"{{"{TERM}":"{term}"}}"#)
+    }
 }
 
 impl StreamFilter {
@@ -58,6 +68,7 @@ impl StreamFilter {
             stream_id: json.get("sid").map(stream_id).transpose()?,
             purge_seqno: json.get("purge_seqno").map(decimal).transpose()?.map(Seqno),
             term: json.get(TERM).map(decimal).transpose()?,
+            may_lack: json.get(MAY_LACK).and_then(Value::as_bool).unwrap_or(false),
         };
         if filter == Self::default() {
             return Err(Violation::invalid("No sid, uid, scope, collections or purge_seqno in the value"));
@@ -126,8 +137,13 @@ mod tests {
         assert_eq!(filter, Ok(expected));
         let filter = StreamFilter::decode(br#"{"scope":"9","purge_seqno":"81021"}"#).unwrap();
         assert_eq!((filter.scope, filter.purge_seqno), (Some(ScopeId(9)), Some(Seqno(81_021))));
-        let filter = StreamFilter::decode(value_for_term(u64::MAX).as_bytes());
-        assert_eq!(filter, Ok(StreamFilter { term: Some(u64::MAX), ..StreamFilter::default() }));
+        for may_lack in [false, true] {
+            let filter = StreamFilter::decode(value_for_term(u64::MAX, may_lack).as_bytes());
+            assert_eq!(
+                filter,
+                Ok(StreamFilter { term: Some(u64::MAX), may_lack, ..StreamFilter::default() })
+            );
+        }
         assert_eq!(StreamFilter::decode(b""), Ok(StreamFilter::default()));
         assert_eq!(StreamFilter::decode(br#"{"collections":[]}"#).unwrap().collections, Some([].into()));
     }

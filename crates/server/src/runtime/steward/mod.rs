@@ -44,6 +44,8 @@ pub(super) struct Parts {
     pub(super) reports: watch::Sender<Option<NodeReport>>,
     /// Differs from every other start of this node.
     pub(super) boot: u64,
+    /// When the process was started, Unix nanoseconds.
+    pub(super) started: u64,
 }
 
 /// Starts the thread.
@@ -162,6 +164,8 @@ impl Steward {
             node: this.id,
             uuid: self.uuid.clone(),
             boot: self.parts.boot,
+            started: self.parts.started,
+            number: 0,
             applied: self.agent.applied(),
             data_quota: metadata.quotas.data_mb << 20,
             data_used: 0,

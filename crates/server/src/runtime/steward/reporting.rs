@@ -45,6 +45,8 @@ pub(in super::super) struct Parts {
 /// Reports until `ended`.
 pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>) {
     let Parts { control, orchestration, shared, mut reports } = parts;
+    // Reports may overtake one another on their way.
+    let mut number = 0;
     loop {
         tokio::select! {
             // An error means that the sender is gone: the node stops as well.
@@ -53,6 +55,8 @@ pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>
         }
         let report = reports.borrow_and_update().clone();
         let Some(report) = report else { continue };
+        number += 1;
+        let report = NodeReport { number, ..report };
         let sent_at = lease::clock_millis();
         match deliver(&control, &orchestration, report).await {
             Ok(reply) => {

@@ -1,0 +1,215 @@
+//! Whom an election waits for, and what a report that comes late changes.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+
+use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
+use settee_cluster::{
+    BucketParams, BucketReport, Command, FailOver, Metadata, NodeInfo, NodeReport, Orchestrator, Ports,
+    StartRebalance, VbPhase, VbPlan, VbReport,
+};
+
+const NODES: u16 = 3;
+const BEGIN_MS: u64 = 1_000_000;
+
+fn nodes(ids: &[u16]) -> Vec<NodeId> {
+    ids.iter().copied().map(NodeId).collect()
+}
+
+fn electing(among: &[u16], joint: &[u16]) -> VbPlan {
+    VbPlan {
+        phase: VbPhase::Electing { among: nodes(among) },
+        joint: Some(nodes(joint)),
+        ..VbPlan::settled(nodes(among), 5)
+    }
+}
+
+struct Cluster {
+    meta: Metadata,
+    orchestrator: Orchestrator,
+    now_ms: u64,
+    copies: BTreeMap<u16, VbReport>,
+    /// Nodes that report, and have not opened the bucket.
+    opening: Vec<u16>,
+}
+
+/// A copy with everything up to a seqno.
+fn whole(held: u64) -> VbReport {
+    VbReport {
+        vb: VbId(0),
+        term: 5,
+        role: VbRole::Replica,
+        unconfirmed: false,
+        vb_uuid: VbUuid(0),
+        high_seqno: Seqno(held),
+        held: Seqno(held),
+        persisted: Seqno(0),
+        complete: true,
+        may_lack: false,
+        following: false,
+    }
+}
+
+impl Cluster {
+    fn new(plan: VbPlan) -> Self {
+        let mut meta = Metadata::new("c".repeat(32), 100_000);
+        let mut apply = |command: &Command| meta = meta.apply(command).unwrap().0;
+        for id in 0..NODES {
+            let mut node = NodeInfo::first(id.to_string(), format!("10.0.0.{id}"), Ports::default());
+            node.id = NodeId(id);
+            node.ports.mgmt = 8091;
+            apply(&if id == 0 { Command::SetNode(node) } else { Command::AddNode(node) });
+        }
+        let (id, keep) = ("r".to_owned(), (0..NODES).map(NodeId).collect());
+        apply(&Command::StartRebalance(StartRebalance { id: id.clone(), keep, eject: vec![], now_ms: 0 }));
+        apply(&Command::FinishRebalance { id, now_ms: 0 });
+        let params = BucketParams { ram_quota_mb: Some(100), replicas: Some(2), ..BucketParams::default() };
+        apply(&Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u".into()), params });
+        meta.buckets.get_mut("b").unwrap().vbs = vec![plan].into();
+        let (copies, opening) = (BTreeMap::new(), Vec::new());
+        Self { meta, orchestrator: Orchestrator::new(), now_ms: BEGIN_MS, copies, opening }
+    }
+
+    fn with(mut self, copies: &[(u16, VbReport)]) -> Self {
+        self.copies.extend(copies.iter().copied());
+        self
+    }
+
+    fn report(&self, node: u16) -> NodeReport {
+        let bucket = BucketReport {
+            uuid: BucketUuid("u".into()),
+            ready: !self.opening.contains(&node),
+            vbs: self.copies.get(&node).copied().into_iter().collect(),
+            items: 0,
+            bytes: 0,
+            weights: Vec::new(),
+            cut_off: BTreeMap::new(),
+            pressure: Default::default(),
+            latency: None,
+        };
+        NodeReport {
+            node: NodeId(node),
+            uuid: node.to_string(),
+            boot: 1,
+            started: 100,
+            number: 0,
+            applied: self.meta.version,
+            data_quota: 0,
+            data_used: 0,
+            disk_total: 0,
+            disk_free: 0,
+            buckets: vec![bucket],
+        }
+    }
+
+    /// Who is elected within so long while those that have something to say report.
+    fn elected_within(&mut self, ms: u64) -> Option<u16> {
+        let until = self.now_ms + ms;
+        while self.now_ms < until {
+            self.now_ms += 250;
+            for &node in self.copies.keys().chain(&self.opening) {
+                self.orchestrator.report(&self.meta, self.report(node), self.now_ms);
+            }
+            for command in self.orchestrator.step(&self.meta, self.now_ms) {
+                if matches!(command, Command::ChangeVbs(_)) {
+                    self.meta = self.meta.apply(&command).unwrap().0;
+                }
+            }
+            if let Some(active) = self.plan().active() {
+                return Some(active.get());
+            }
+        }
+        None
+    }
+
+    fn plan(&self) -> &VbPlan {
+        &self.meta.buckets["b"].vbs[0]
+    }
+
+    fn awaited(&self) -> Vec<u16> {
+        self.orchestrator.awaited(&self.meta, self.now_ms).keys().map(|(_, node)| node.get()).collect()
+    }
+}
+
+#[test]
+fn a_copy_that_may_lack_something_is_no_answer() {
+    let forgetful = VbReport { may_lack: true, ..whole(3) };
+    let mut cluster = Cluster::new(electing(&[0, 1], &[0, 1])).with(&[(0, forgetful)]);
+    assert_eq!(cluster.elected_within(60_000), None, "the other one may have more");
+    assert_eq!(cluster.awaited(), [1], "and it is said who is waited for");
+    cluster.copies.insert(1, whole(9));
+    assert_eq!(cluster.elected_within(1_000), Some(1));
+    assert!(cluster.awaited().is_empty());
+    // It may have the most all the same; and where all have forgotten something there is nobody to wait for.
+    for other in [whole(2), VbReport { may_lack: true, ..whole(2) }] {
+        let mut cluster = Cluster::new(electing(&[0, 1], &[0, 1])).with(&[(0, forgetful), (1, other)]);
+        assert_eq!(cluster.elected_within(1_000), Some(0));
+    }
+}
+
+#[test]
+fn an_operator_can_go_on_without_whoever_is_waited_for() {
+    let forgetful = VbReport { may_lack: true, ..whole(3) };
+    let mut cluster = Cluster::new(electing(&[0, 1], &[0, 1])).with(&[(0, forgetful)]);
+    assert_eq!(cluster.elected_within(60_000), None);
+    let fail = FailOver { nodes: nodes(&[1]), allow_unsafe: false, auto: false };
+    cluster.meta = cluster.meta.apply(&Command::FailOver(fail)).unwrap().0;
+    cluster.copies.insert(0, VbReport { term: cluster.plan().term, ..forgetful });
+    assert_eq!(cluster.elected_within(5_000), Some(0));
+}
+
+#[test]
+fn whoever_was_active_before_is_waited_for_unless_it_is_failed_over() {
+    let mut cluster = Cluster::new(electing(&[0, 1, 2], &[0, 1, 2])).with(&[(1, whole(5)), (2, whole(5))]);
+    assert_eq!(cluster.elected_within(60_000), None);
+    assert_eq!(cluster.awaited(), [0]);
+}
+
+#[test]
+fn a_bucket_that_does_not_open_keeps_nobody_from_serving() {
+    let mut cluster = Cluster::new(electing(&[0, 1, 2], &[0, 1, 2])).with(&[(0, whole(5)), (1, whole(4))]);
+    cluster.opening = vec![2];
+    assert_eq!(cluster.elected_within(5_000), None, "it is given some time");
+    assert_eq!(cluster.elected_within(10_000), Some(0));
+    // Not where it may be the only one that knows something.
+    let forgetful = VbReport { may_lack: true, ..whole(5) };
+    let mut cluster = Cluster::new(electing(&[0, 1, 2], &[0, 1, 2])).with(&[(0, forgetful), (1, whole(4))]);
+    cluster.opening = vec![2];
+    assert_eq!(cluster.elected_within(60_000), None);
+}
+
+/// The winner of an election counts alone until the others have caught up; when it fails as well, what it and one of them
+/// have acknowledged since is with that one.
+#[test]
+fn a_second_failover_asks_everybody_that_may_know() {
+    let elected = VbPlan { joint: Some(nodes(&[1])), ..VbPlan::settled(nodes(&[1, 0, 2]), 4) };
+    let mut cluster = Cluster::new(elected);
+    let fail = FailOver { nodes: nodes(&[1]), allow_unsafe: false, auto: false };
+    cluster.meta = cluster.meta.apply(&Command::FailOver(fail)).unwrap().0;
+    assert_eq!(cluster.plan().term, 5);
+    cluster.copies.insert(0, whole(3));
+    assert_eq!(cluster.elected_within(60_000), None, "the silent one may have more");
+    assert_eq!(cluster.awaited(), [2]);
+    cluster.copies.insert(2, whole(7));
+    assert_eq!(cluster.elected_within(1_000), Some(2));
+}
+
+#[test]
+fn a_report_that_was_overtaken_changes_nothing() {
+    let cluster = Cluster::new(electing(&[0, 1], &[0, 1]));
+    let mut orchestrator = Orchestrator::new();
+    let mut take = |started, boot, number, now_ms| {
+        let report = NodeReport { started, boot, number, data_used: number, ..cluster.report(0) };
+        assert!(orchestrator.report(&cluster.meta, report, now_ms), "it is a member's all the same");
+        let last = orchestrator.last_report(NodeId(0)).unwrap();
+        (last.boot, last.number)
+    };
+    assert_eq!(take(100, 1, 7, 0), (1, 7));
+    assert_eq!(take(100, 1, 6, 10), (1, 7), "it was sent before");
+    assert_eq!(take(200, 2, 1, 20), (2, 1), "the node was started again");
+    assert_eq!(take(100, 1, 8, 30), (2, 1), "of the life before");
+    // Its clock was set back before it was started again.
+    assert_eq!(take(50, 3, 1, 40), (2, 1));
+    assert_eq!(take(50, 3, 2, 5_000), (3, 2));
+}
