@@ -38,6 +38,6 @@ pub use control::{
     AuditEvent, AuditKind, BoxFuture, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory,
     PhaseView, SystemStats,
 };
-pub use routes::{PRODUCT_VERSION, SETTEE_VERSION};
+pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};
 pub use serve::{Limits, serve};
 pub use views::Views;

@@ -34,6 +34,7 @@ use crate::{
     reply::{self, Outcome},
 };
 
+pub use setup::{administrator_objection, quota_objection};
 pub(crate) use users::now_ms;
 
 /// The compatibility version in the form REST shows it; test suites of SDKs parse it.

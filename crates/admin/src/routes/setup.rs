@@ -100,17 +100,43 @@ fn new_base_uri(call: &Call) -> reply::Reply {
 
 fn username(form: &Form, errors: &mut FieldErrors) -> Option<String> {
     let name = form.get("username").unwrap_or_default();
+    match username_objection(name) {
+        None => Some(name.to_owned()),
+        Some(text) => {
+            errors.insert("username".into(), text.into());
+            None
+        }
+    }
+}
+
+/// Why a name will not do for an administrator; `None` when it will.
+fn username_objection(name: &str) -> Option<&'static str> {
     let forbidden = |c: char| c.is_control() || c == ' ' || "()<>@,;:\\\"/[]?={}".contains(c);
     if name.is_empty() {
-        errors.insert("username".into(), "The value must be supplied".into());
+        Some("The value must be supplied")
     } else if name.chars().count() > 128 || name.chars().any(forbidden) {
-        let text = "The username must not contain spaces, control or any of ()<>@,;:\\\"/[]?={} characters and must \
-                    be at most 128 characters long";
-        errors.insert("username".into(), text.into());
+        Some(
+            "The username must not contain spaces, control or any of ()<>@,;:\\\"/[]?={} characters and must be at most \
+             128 characters long",
+        )
     } else {
-        return Some(name.to_owned());
+        None
     }
-    None
+}
+
+/// Why a node cannot be initialised with this administrator, by the rules of `POST /clusterInit`; `None` when it can.
+#[must_use]
+pub fn administrator_objection(meta: &cluster::Metadata, name: &str, password: &str) -> Option<String> {
+    username_objection(name).map(str::to_owned).or_else(|| password::objection(meta, password))
+}
+
+/// Why buckets cannot have so much of a machine's memory, both in MiB, by the rule of `POST /pools/default`; `None` when they
+/// can, or when the machine does not say what it has.
+#[must_use]
+pub fn quota_objection(asked: u64, memory_mb: u64) -> Option<String> {
+    let most = quota_max_mb(memory_mb);
+    (memory_mb > 0 && asked > most)
+        .then(|| format!("Total quota ({asked}MB) exceeds the maximum allowed quota ({most}MB)"))
 }
 
 fn check_services(services: &str, errors: &mut FieldErrors) {
@@ -159,11 +185,9 @@ pub(super) fn quota_max_mb(memory_mb: u64) -> u64 {
 fn quota_too_high(call: &Call, asked: u64) -> Option<String> {
     call.figures.nodes().find_map(|(id, figures)| {
         let memory_mb = figures.system.memory_total / MIB;
-        let most = quota_max_mb(memory_mb);
+        let text = quota_objection(asked, memory_mb)?;
         let name = super::nodes::otp_node(call, call.meta.node_by_id(id)?);
-        let text =
-            format!("Total quota ({asked}MB) exceeds the maximum allowed quota ({most}MB) on node '{name}'");
-        (memory_mb > 0 && asked > most).then_some(text)
+        Some(format!("{text} on node '{name}'"))
     })
 }
 

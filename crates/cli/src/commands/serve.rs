@@ -151,6 +151,9 @@ pub(crate) struct ServeArgs {
     init_bucket_legacy: bool,
 }
 
+/// Data workers beyond this are a mistake: each is a thread with buffers of its own.
+const WORKERS_MAX: usize = 1024;
+
 /// Merges the sources and runs the node.
 pub(crate) fn run(args: ServeArgs) -> Result<(), Failure> {
     let args = args.merged()?;
@@ -175,7 +178,7 @@ impl ServeArgs {
         let args = self;
         let standard = PortOptions::default();
         let memory_quota_mb = args.memory_quota_mb.unwrap_or_else(default_memory_quota_mb);
-        let init = args.init(memory_quota_mb)?;
+        let (init, workers) = (args.init(memory_quota_mb)?, args.workers()?);
         Ok(ServeOptions {
             data_dir: args.data_dir.unwrap_or_else(|| PathBuf::from("settee-data")),
             listen: args.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
@@ -188,7 +191,7 @@ impl ServeArgs {
                 memcached: args.port_memcached.or(standard.memcached),
             },
             ports_file: args.ports_file,
-            workers: args.workers.unwrap_or_else(default_workers).max(1),
+            workers,
             connections_max: args.connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT),
             memory_quota_mb,
             disk: DiskOptions {
@@ -204,6 +207,16 @@ impl ServeArgs {
             tls: args.tls_cert.zip(args.tls_key),
             init,
         })
+    }
+
+    fn workers(&self) -> Result<usize, Failure> {
+        match self.workers {
+            None => Ok(default_workers()),
+            Some(workers) if (1..=WORKERS_MAX).contains(&workers) => Ok(workers),
+            Some(workers) => Err(Failure(format!(
+                "--workers is {workers}; it is a number of threads from 1 to {WORKERS_MAX}, best the number of cores"
+            ))),
+        }
     }
 
     fn init(&self, memory_quota_mb: u64) -> Result<Option<InitOptions>, Failure> {

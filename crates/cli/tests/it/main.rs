@@ -97,3 +97,27 @@ fn a_refusal_says_what_to_do() {
     let said = refused_load(&node, &["-b", "app", "--html", "/no/such/folder/report.html"]);
     assert!(said.contains("report.html"), "{said}");
 }
+
+#[test]
+fn what_the_machine_or_the_rules_do_not_allow_is_refused_at_the_start() {
+    let unattended = ["--init-username", USERNAME];
+    let refused = |flags: &[&str], password: Option<&str>| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut serve = node::settee();
+        serve.args(["serve", "--listen", "127.0.0.1", "--data-dir"]).arg(dir.path().join("data")).args(flags);
+        for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "memcached"] {
+            serve.args([format!("--port-{port}"), "0".to_owned()]);
+        }
+        if let Some(password) = password {
+            serve.args(unattended).env("SETTEE_INIT_PASSWORD", password);
+        }
+        let ended = serve.output().unwrap();
+        assert!(!ended.status.success(), "{flags:?}");
+        String::from_utf8_lossy(&ended.stderr).into_owned()
+    };
+    let said = refused(&["--memory-quota-mb", "9999999"], None);
+    assert!(said.contains("--memory-quota-mb") && said.contains("exceeds"), "{said}");
+    assert!(refused(&["--workers", "0"], None).contains("--workers"));
+    let said = refused(&[], Some("abc"));
+    assert!(said.contains("at least 6 characters"), "{said}");
+}

@@ -153,6 +153,11 @@ impl Control {
             return Ok(());
         }
         if !self.metadata.load().initialized {
+            let objection =
+                admin::administrator_objection(&self.metadata.load(), &init.username, &init.password);
+            if let Some(text) = objection {
+                return Err(ServeError::Refused(format!("--init-username and --init-password: {text}")));
+            }
             let initialize = Command::Initialize(Initialize {
                 admin: Admin { name: init.username.clone(), credentials: credentials(&init.password)? },
                 cluster_name: Some(init.cluster_name.clone()).filter(|name| !name.is_empty()),

@@ -13,6 +13,7 @@ use cluster::{
 use super::{
     ServeError,
     data_dir::DataDir,
+    machine,
     options::{PortsInUse, ServeOptions},
     random_uuid,
 };
@@ -177,6 +178,10 @@ fn first_batch(data_dir: &DataDir, options: &ServeOptions, ports: &PortsInUse) -
         Some(metadata) => named(metadata, options.listen, ports)?,
         None => {
             data_dir.require_no_buckets()?;
+            let memory_mb = machine::memory_bytes() / (1024 * 1024);
+            if let Some(text) = admin::quota_objection(options.memory_quota_mb, memory_mb) {
+                return Err(ServeError::Refused(format!("--memory-quota-mb: {text}")));
+            }
             fresh_node(options.listen, ports, options.memory_quota_mb)?
         }
     };

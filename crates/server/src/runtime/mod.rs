@@ -97,6 +97,9 @@ pub enum ServeError {
     /// Unattended initialisation was refused.
     #[error("the node cannot be initialised as asked: {0}")]
     Init(#[from] ClusterError),
+    /// What the node was started with is not possible here.
+    #[error("{0}")]
+    Refused(String),
     /// The ports file cannot be written.
     #[error("cannot write the ports file {path}: {source}")]
     PortsFile {
