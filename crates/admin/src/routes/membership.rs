@@ -2,7 +2,7 @@
 //! the nodes say to each other for it below `/_settee/`.
 //!
 //! Adding: the node that was asked learns from the new one who it is, has it made a member by the cluster, and tells it
-//! to join. Every step can be repeated: a node that was added and never joined is just not there, and is removed again.
+//! to join, which goes under TLS. Every step can be repeated: a node that was added and never joined is just not there, and is removed again.
 //! What makes a node take part, and what becomes of its earlier life, is the server's ([`NodeControl::join`]).
 //!
 //! [`NodeControl::join`]: crate::NodeControl::join
@@ -70,6 +70,13 @@ impl Address {
         Callee::Stranger { host: self.host.clone(), port: self.port, tls: self.tls }
     }
 
+    /// Where the node is told what makes it a member: at its port for TLS, by whatever address it was named. Whoever read along
+    /// could pass for a node.
+    fn confidential(&self, node: &NodeInfo) -> Self {
+        let port = node.ports.mgmt_tls;
+        if self.tls || port == 0 { self.clone() } else { Self { tls: true, host: self.host.clone(), port } }
+    }
+
     fn scheme(&self) -> &'static str {
         if self.tls { "https" } else { "http" }
     }
@@ -110,6 +117,7 @@ pub(super) async fn add_node(call: &Call, group: Option<&str>) -> Outcome {
     let introduction = introduce(call, &address, login.clone()).await?;
     check(&call.meta, &introduction)?;
     check_memory(call, &introduction)?;
+    let invited_at = address.confidential(&introduction.node);
     let node = NodeInfo {
         host: address.host.clone(),
         id: base::NodeId(call.meta.next_node),
@@ -120,7 +128,7 @@ pub(super) async fn add_node(call: &Call, group: Option<&str>) -> Outcome {
         ..introduction.node
     };
     call.submit(Command::AddNode(node.clone())).await?;
-    if let Err(refusal) = invite(call, &address, login, &node).await {
+    if let Err(refusal) = invite(call, &invited_at, login, &node).await {
         // It was a member on paper only. Should this fail as well, it is shown as not there, and can be removed.
         if let Err(error) = call.api.control.submit(Command::RemoveNode { node: node.id }).await {
             tracing::warn!(%error, node = node.host, "a node that did not join is still a member");

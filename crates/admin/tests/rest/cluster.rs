@@ -33,6 +33,13 @@ fn a_node_is_added_by_the_cluster_it_joins() {
     assert_eq!(joined.nodes.len(), 2, "it took the offer");
     assert_eq!(joined.nodes[1].id.get(), 1);
 
+    let asked = |path: &str, tls| (path.to_owned(), tls);
+    assert_eq!(
+        *first.node.asked.lock().unwrap(),
+        [asked("/_settee/introduce", false), asked("/_settee/join", true)],
+        "what makes it a member is said under TLS, by whatever address it was named"
+    );
+
     let again = first.post("/controller/addNode", &form);
     assert_eq!(again.status, 400, "{}", again.body);
 }

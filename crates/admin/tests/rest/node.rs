@@ -35,22 +35,17 @@ pub(crate) struct FakeNode {
     pub(crate) unheard: Mutex<Vec<Command>>,
     /// Bytes of its disk, and how many of them are in use.
     pub(crate) disk: Mutex<(u64, u64)>,
-    /// What it was offered when it joined.
-    pub(crate) offered: Mutex<Option<JoinOffer>>,
+    /// What it has asked nodes that are no members, and whether it did so at their port for TLS.
+    pub(crate) asked: Mutex<Vec<(String, bool)>>,
 }
 
 impl FakeNode {
     fn new(mgmt: u16, uuid: &str) -> Self {
         let mut meta = Metadata::new(CLUSTER.into(), 1024);
-        let ports = Ports {
-            mgmt,
-            mgmt_tls: 18091,
-            kv: 11210,
-            kv_tls: 11207,
-            capi: 8092,
-            capi_tls: 18092,
-            memcached: 11211,
-        };
+        // A second node is asked at both; the test speaks no TLS.
+        let mgmt_tls = if uuid == NODE { 18091 } else { mgmt };
+        let ports =
+            Ports { mgmt, mgmt_tls, kv: 11210, kv_tls: 11207, capi: 8092, capi_tls: 18092, memcached: 11211 };
         let node = NodeInfo::first(uuid.into(), "127.0.0.1".into(), ports);
         (meta, _) = meta.apply(&Command::SetNode(node)).unwrap();
         let authority = Authority { certificate: "certificate".into(), key: "key".into() };
@@ -64,7 +59,7 @@ impl FakeNode {
             status: Mutex::default(),
             unheard: Mutex::default(),
             disk: Mutex::default(),
-            offered: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
@@ -139,7 +134,6 @@ impl NodeControl for FakeNode {
     }
     fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
         Box::pin(async move {
-            *self.offered.lock().unwrap() = Some(offer.clone());
             let mut meta = Metadata::new(offer.cluster_uuid, 1024);
             (meta.initialized, meta.nodes) = (true, offer.members);
             self.become_part_of(meta);
@@ -158,11 +152,11 @@ impl NodeControl for FakeNode {
     fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
         let failed = |error: std::io::Error| ClusterError::Failed(error.to_string());
         let meta = self.metadata();
+        if let Callee::Stranger { tls, .. } = &call.to {
+            self.asked.lock().unwrap().push((call.path.clone(), *tls));
+        }
         Box::pin(async move {
             let (host, port) = match call.to {
-                Callee::Stranger { tls: true, .. } => {
-                    return Err(ClusterError::Failed("this test speaks no TLS".into()));
-                }
                 Callee::Stranger { host, port, .. } => (host, port),
                 Callee::Member(node) => {
                     let node = meta.node_by_id(node).ok_or(ClusterError::NodeNotFound)?;
