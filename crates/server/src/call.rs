@@ -81,7 +81,7 @@ pub(crate) enum Stage {
     /// Before it began; its document is being fetched.
     Fetch {
         /// So many fetches it has been through.
-        fetches: u8,
+        fetches: u32,
         /// Too many others are fetched: nothing more is read from its connection meanwhile.
         alone: bool,
     },

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A document that was fetched this often and is gone again each time is given up: memory is short.
-const FETCHES_MAX: u8 = 16;
+const FETCHES_MAX: u32 = 16;
 /// A fetch that nobody has reported done by then is asked for again.
 const RETRY_MILLIS: u64 = 10_000;
 
@@ -27,11 +27,25 @@ pub(crate) fn ask(
     resumed: Option<&Resumed>,
     context: &Context,
 ) -> Stop {
+    ask_for_one_of(1, session, (vb, key), waiter, resumed, context)
+}
+
+/// As [`ask`], for a request that needs up to so many documents: each of them may have to be fetched.
+pub(crate) fn ask_for_one_of(
+    documents: usize,
+    session: &Session,
+    (vb, key): (VbId, HashedKey<'_>),
+    waiter: Waiter,
+    resumed: Option<&Resumed>,
+    context: &Context,
+) -> Stop {
+    let fetches_max =
+        FETCHES_MAX.saturating_add(u32::try_from(documents.saturating_sub(1)).unwrap_or(u32::MAX));
     let fetches = match resumed {
         Some(Resumed { stage: Stage::Fetch { fetches, .. }, .. }) => *fetches,
         _ => 0,
     };
-    if fetches >= FETCHES_MAX {
+    if fetches >= fetches_max {
         return Stop::Status(Status::TemporaryFailure);
     }
     let bucket = match session.bucket() {

@@ -52,7 +52,9 @@ pub(crate) fn observe(call: &mut Call<'_, '_>) -> Result<(), Stop> {
             }
             Err(Refusal::Fetch) => {
                 let (waiter, resumed) = (call.waiter(), call.resumed.as_ref());
-                return Err(fetch::ask(call.session, entry.vbucket, key, waiter, resumed, call.context));
+                let (keys, which) = (ObserveKeys::new(list).count(), (entry.vbucket, key));
+                let (session, context) = (&*call.session, &*call.context);
+                return Err(fetch::ask_for_one_of(keys, session, which, waiter, resumed, context));
             }
             Err(Refusal::Status(status)) => return Err(Stop::Status(status)),
         }

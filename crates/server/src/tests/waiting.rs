@@ -123,6 +123,35 @@ fn a_durable_write_that_takes_too_long_is_ambiguous() {
     assert_eq!(replies(&wire.feed(&get(2)))[0].status, Status::KeyNotFound, "it was aborted");
 }
 
+/// Each key of the list may need a fetch of its own.
+#[test]
+fn many_documents_that_are_on_disk_only_are_observed_at_once() {
+    let mut node = Node::with_disk();
+    let mut writer = wire(&node, &[]);
+    let keys: Vec<String> = (0..40).map(|number| format!("cold{number}")).collect();
+    let mut list = Vec::new();
+    for key in keys.iter().map(String::as_bytes) {
+        let set = Request { key, value: b"v", extras: &[0; 8], ..Request::new(Opcode::Set) };
+        assert_eq!(writer.ask(&set).status, Status::Success);
+        list.extend_from_slice(&[0, 0, 0, key.len() as u8]);
+        list.extend_from_slice(key);
+    }
+    node.flush();
+    drop(writer);
+    node.reopen_disk();
+    let mut wire = wire(&node, &[]);
+    let observe = Request { value: &list, ..Request::new(Opcode::Observe) };
+    let mut answer = wire.feed(&encode(&observe));
+    for _ in 0..keys.len() {
+        assert!(answer.is_empty());
+        node.fetch();
+        wire.deliver(&node);
+        answer = wire.feed(b"");
+    }
+    let answer = replies(&answer).remove(0);
+    assert_eq!((answer.status, answer.value.len()), (Status::Success, list.len() + 9 * keys.len()));
+}
+
 #[test]
 fn seqno_persistence_answers_after_the_sync() {
     let node = Node::with_disk();
