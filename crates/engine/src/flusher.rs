@@ -161,63 +161,7 @@ impl Bucket {
         }
     }
 
-    /// Stops accepting mutations, and ends feeds and a warm-up that is under way: before the bucket's threads are waited
-    /// for.
-    pub fn begin_close(&self) {
-        self.shards.iter().for_each(|shard| shard.gate.close());
-        for vb in (0..self.vbuckets()).map(VbId) {
-            let Ok((slot, shard)) = self.slot(vb) else { continue };
-            let mut after = self.aftermath(shard);
-            slot.vb.lock().checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
-        }
-    }
-
-    /// Stops accepting mutations, writes and syncs everything, and records that the bucket was closed cleanly (the
-    /// next open then needs no new branch of history). False when something could not be written.
-    pub fn close(&self, now: Now) -> bool {
-        self.begin_close();
-        // Whoever was past the gate is done once their lock is free again.
-        let last_cas: Vec<_> = self
-            .shards
-            .iter()
-            .map(|shard| {
-                let slots = self.vbs_of(shard).filter_map(|vb| self.slot(vb).ok());
-                slots.map(|(slot, _)| slot.vb.lock().hlc.last()).max().unwrap_or_default()
-            })
-            .collect();
-        self.shards.iter().zip(last_cas).all(|(shard, last_cas)| self.close_shard(shard, last_cas, now))
-    }
-
-    fn close_shard(&self, shard: &Shard, last_cas: Cas, now: Now) -> bool {
-        let Some(store) = &shard.store else { return true };
-        loop {
-            let report = self.flush_shard(shard.index, now, true);
-            if report.failed.is_some() {
-                return false;
-            }
-            if !report.more && !report.unsynced {
-                break;
-            }
-        }
-        let _flusher = shard.flusher.lock();
-        let Ok((slot, _)) = self.slot(shard.marker_vb) else { return false };
-        let mut state = slot.vb.lock().state();
-        // A copy that may lack what it acknowledged would count again if the stop were taken for a clean one. So would one of
-        // which nobody has found out whether there should be more.
-        let may_lack = |vb: VbId| {
-            self.slot(vb).is_ok_and(|(slot, _)| {
-                let v = slot.vb.lock();
-                v.may_lack || (v.is_blank() && v.role == base::VbRole::Dead && v.term == 0)
-            })
-        };
-        if !self.vbs_of(shard).any(may_lack) {
-            state.max_cas = ceiling::clean_mark(last_cas);
-        }
-        self.record_last_hot_keys(shard, &**store);
-        store.put_states(&[(shard.marker_vb, state)]).and_then(|()| store.close()).is_ok()
-    }
-
-    fn flush_shard(&self, index: usize, now: Now, force: bool) -> FlushReport {
+    pub(crate) fn flush_shard(&self, index: usize, now: Now, force: bool) -> FlushReport {
         let Some(shard) = self.shards.get(index) else { return FlushReport::default() };
         let Some(store) = &shard.store else { return FlushReport::default() };
         shard.gate.set_busy(Some(now));
@@ -640,7 +584,7 @@ fn marks_after(before: Marks, shard: &Shard, taken: &[ItemLoan]) -> Marks {
 }
 
 /// Draws the consequences of a refused write.
-fn failure_of(shard: &Shard, error: &StoreError) -> FlushFailure {
+pub(crate) fn failure_of(shard: &Shard, error: &StoreError) -> FlushFailure {
     shard.counters.commit_failures.fetch_add(1, Ordering::Relaxed);
     if matches!(error, StoreError::NoSpace) {
         shard.gate.set_full(true);

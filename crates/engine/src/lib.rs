@@ -16,6 +16,7 @@ mod bucket;
 mod ceiling;
 mod chains;
 mod checkpoint;
+mod closing;
 mod cold_expiry;
 mod cold_keys;
 mod cold_trim;
@@ -71,6 +72,7 @@ pub use admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressu
 pub use bg_fetcher::Fetching;
 pub use bucket::Bucket;
 pub use chains::Topology;
+pub use closing::Unclosed;
 pub use compactor::Pace;
 pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};
 pub use feed::{

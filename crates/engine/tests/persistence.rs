@@ -666,7 +666,7 @@ fn dropped_collections_vanish_at_once_and_are_erased() {
 fn a_closed_bucket_takes_no_mutation() {
     let rig = rig();
     store(&rig, KEY, Store::set(b"v")).unwrap();
-    assert!(rig.bucket.close(rig.now()));
+    assert_eq!(rig.bucket.close(rig.now()), Ok(()));
     assert_eq!(store(&rig, KEY, Store::set(b"w")), Err(Status::TemporaryFailure));
     assert_eq!(delete(&rig, KEY), Err(Status::TemporaryFailure));
     assert_eq!(get(&rig, KEY).unwrap(), b"v");

@@ -276,7 +276,7 @@ fn press(options: BucketOptions, open: &dyn Fn() -> Vec<Arc<dyn KvStore>>) {
     });
     let stats = bucket.stats();
     assert!(stats.ops.ejects + stats.ops.bg_fetched > 0, "the quota was small enough to matter");
-    assert!(bucket.close(now_of(&clock)));
+    assert_eq!(bucket.close(now_of(&clock)), Ok(()));
     let items = bucket.stats().curr_items;
     drop(bucket);
 

@@ -133,5 +133,5 @@ fn a_process_knows_what_it_has_grown_by_within_five_percent() {
     }
     Figures::at_rest(&mut asking).compare_with(&full, "unfinished requests");
     drop(clients);
-    node.stop();
+    node.stop().unwrap();
 }

@@ -86,8 +86,7 @@ pub(crate) fn run(args: QuickstartArgs) -> Result<(), Failure> {
         println!("Serving. Stop with Ctrl-C; the documents stay in {}.", args.data_dir.display());
         node.wait_for_signal().map_err(|error| Failure::doing("cannot wait for a signal", error))?;
     }
-    node.stop();
-    Ok(())
+    node.stop().map_err(|error| Failure(error.to_string()))
 }
 
 /// The password of an earlier start, or a new one that is kept for later ones.

@@ -121,3 +121,15 @@ fn what_the_machine_or_the_rules_do_not_allow_is_refused_at_the_start() {
     let said = refused(&[], Some("abc"));
     assert!(said.contains("at least 6 characters"), "{said}");
 }
+
+/// The files that a stop has to replace are gone: it cannot record the end, and says so to whoever waits for the process.
+#[test]
+fn a_stop_that_was_not_clean_is_told_by_the_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let unattended = ["--init-username", USERNAME, "--init-bucket", "app", "--init-bucket-quota-mb", "100"];
+    let mut node = Node::start(dir.path(), &unattended);
+    let mut client = Client::connect(&node.kv(), &login("app")).unwrap();
+    client.set(b"key", b"value").unwrap();
+    std::fs::rename(dir.path().join("data/buckets"), dir.path().join("data/elsewhere")).unwrap();
+    assert_eq!(node.terminate().code(), Some(1));
+}

@@ -114,7 +114,7 @@ impl Rig {
 
     /// A clean stop and start.
     pub(crate) fn restart(self) -> Self {
-        assert!(self.bucket.close(self.clock.now()));
+        assert_eq!(self.bucket.close(self.clock.now()), Ok(()));
         let Self { bucket, clock, disks, stores, open, options, manifest, .. } = self;
         drop((bucket, open));
         Self { stores, ..Self::over(options, manifest, disks, clock) }

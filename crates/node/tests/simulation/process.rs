@@ -230,7 +230,8 @@ impl Process {
     /// Ends it; what the log of the metadata has not been given yet.
     pub(crate) fn end(self, is_clean: bool, is_disk_full: bool, now: Now) -> Vec<Vec<Batch>> {
         for bucket in self.buckets.values().filter(|_| is_clean) {
-            assert!(bucket.engine.close(now) || is_disk_full, "everything can be written");
+            let closed = bucket.engine.close(now);
+            assert!(closed.is_ok() || is_disk_full, "everything can be written: {closed:?}");
         }
         self.unwritten.into_iter().map(|(batches, _)| batches).collect()
     }

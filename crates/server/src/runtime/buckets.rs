@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use super::{
     background::{self, BucketBells, BucketThreads},
     bell::NodeBells,
+    closing::{NotClosed, wants_space},
     compacting::Compacting,
     data_dir::DataDir,
     disk::Disk,
@@ -256,15 +257,32 @@ impl OpenBuckets {
     }
 
     /// Stops every bucket after writing and syncing what is dirty. The data plane must be stopped by now.
-    pub(crate) fn close(&self) {
+    ///
+    /// # Errors
+    /// The buckets that could not be brought to a clean end. All others are.
+    pub(crate) fn close(&self) -> Result<(), NotClosed> {
         let _changing = self.changing.lock();
         let open: Vec<_> = self.open.lock().drain().collect();
-        for (name, bucket) in open {
-            bucket.threads.stop();
-            if !bucket.engine.close(self.shared.now()) {
-                tracing::error!(bucket = name, "some documents could not be written at the stop");
+        let stopped: Vec<_> = open
+            .into_iter()
+            .map(|(name, bucket)| {
+                bucket.threads.stop();
+                (name, bucket.engine)
+            })
+            .collect();
+        let close = |(name, engine): (String, Arc<Bucket>)| {
+            engine.close(self.shared.now()).err().map(|shards| (name, engine, shards))
+        };
+        let failed: Vec<_> = stopped.into_iter().filter_map(close).collect();
+        let mut left = NotClosed::default();
+        for (name, engine, shards) in failed {
+            // The buckets after this one have given space back when they were closed.
+            let closed = if wants_space(&shards) { engine.close(self.shared.now()) } else { Err(shards) };
+            if let Err(shards) = closed {
+                left.add(name, shards);
             }
         }
+        left.into_result()
     }
 
     /// Removes the files of buckets that `metadata` does not know: what a crash left behind, not what was dropped just now
@@ -302,8 +320,8 @@ impl OpenBuckets {
         let (shared, counted) = (Arc::clone(&self.shared), Arc::clone(&meter));
         let started = BucketThreads::start(&engine, bells, persistent, counted, shared);
         let threads = started.map_err(|source| {
-            // Nobody was served: no new branch of history is needed at the next attempt.
-            engine.close(self.shared.now());
+            // Nobody was served: no new branch of history is needed at the next attempt. Without the mark of a clean end there is one.
+            let _ = engine.close(self.shared.now());
             BucketError::Io { name: name.into(), source }
         })?;
         let uuid = info.uuid.clone();
@@ -583,7 +601,7 @@ mod tests {
         let changing = buckets.changing.lock();
         assert_eq!((buckets.patients().len(), buckets.totals().len(), buckets.list().len()), (1, 1, 1));
         drop(changing);
-        buckets.close();
+        buckets.close().unwrap();
     }
 
     #[test]
@@ -643,7 +661,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
         buckets.reconcile(&metadata).unwrap();
         assert!(!buckets.misses(&metadata) && !old.exists());
-        buckets.close();
+        buckets.close().unwrap();
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod audit_trail;
 mod background;
 mod bell;
 mod buckets;
+mod closing;
 mod compacting;
 mod compaction;
 mod company;
@@ -58,6 +59,7 @@ use self::{
     peers::Peers,
 };
 pub use self::{
+    closing::NotClosed,
     data_dir::DataDirError,
     listeners::ListenError,
     machine::memory_bytes as machine_memory_bytes,
@@ -108,6 +110,9 @@ pub enum ServeError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The node has served and stopped, but not cleanly.
+    #[error(transparent)]
+    NotClosed(#[from] NotClosed),
     /// Threads or sockets could not be had.
     #[error("cannot start: {0}")]
     Io(#[from] io::Error),
@@ -116,13 +121,12 @@ pub enum ServeError {
 /// Runs a node until SIGTERM or SIGINT, then stops it cleanly.
 ///
 /// # Errors
-/// When the node cannot be started; see [`ServeError`].
+/// When the node cannot be started, or has stopped without everything on disk; see [`ServeError`].
 pub fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let node = Node::start(options)?;
     println!("{}", node.report());
     node.wait_for_signal()?;
-    node.stop();
-    Ok(())
+    Ok(node.stop()?)
 }
 
 /// A running node.
@@ -344,7 +348,10 @@ impl Node {
     }
 
     /// Stops serving, then writes and syncs everything that is dirty.
-    pub fn stop(self) {
+    ///
+    /// # Errors
+    /// When not all of it could be written, or the disk could not be told that nothing is missing.
+    pub fn stop(self) -> Result<(), NotClosed> {
         tracing::info!("stopping");
         // While the others can still be reached.
         self.agreement.hand_over();
@@ -358,8 +365,9 @@ impl Node {
         self.disk_guard.stop();
         self.workers.stop(DRAIN_GRACE);
         self.pacing.stop();
-        self.buckets.close();
+        self.buckets.close()?;
         tracing::info!("stopped; everything is on disk");
+        Ok(())
     }
 }
 

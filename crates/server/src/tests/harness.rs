@@ -168,7 +168,7 @@ impl Node {
 
     /// Opens the persistent bucket anew, its memory empty.
     pub(super) fn reopen_disk(&mut self) {
-        assert!(self.disk().close(self.shared.now()));
+        assert_eq!(self.disk().close(self.shared.now()), Ok(()));
         self.shared.publish(Snapshot::new(Arc::new(self.metadata.clone()), HashMap::new(), None));
         self.buckets.remove("disk");
         self.apply(&Command::SetClusterName("again".into()));
