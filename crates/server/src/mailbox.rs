@@ -7,7 +7,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use engine::Waiter;
@@ -64,11 +64,19 @@ pub(crate) struct Mailbox {
     waker: Waker,
     /// Connections this worker owns or was sent; what the acceptor balances by.
     load: AtomicUsize,
+    /// The snapshot that this worker goes by: whatever it executes from now on, it executes in that one or in a later one.
+    follows: AtomicU64,
 }
 
 impl Mailbox {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { mail: Mutex::default(), signalled: AtomicBool::new(false), waker, load: AtomicUsize::new(0) }
+        Self {
+            mail: Mutex::default(),
+            signalled: AtomicBool::new(false),
+            waker,
+            load: AtomicUsize::new(0),
+            follows: AtomicU64::new(0),
+        }
     }
 
     /// Changes the mail and makes sure that the worker looks at it.
@@ -89,6 +97,12 @@ impl Mailbox {
             return;
         }
         std::mem::swap(&mut *self.mail.lock(), into);
+    }
+
+    /// The worker goes by the snapshot of that generation.
+    pub(crate) fn follow(&self, generation: u64) {
+        // Release: what was executed in earlier snapshots has happened for whoever sees this.
+        self.follows.store(generation, Ordering::Release);
     }
 
     /// Counts a connection sent here.
@@ -132,6 +146,11 @@ impl Wakes {
         for mailbox in self.mailboxes.iter() {
             mailbox.post(|mail| mail.config_changed = true);
         }
+    }
+
+    /// Whether no worker executes anything any more in a snapshot before that generation. [`Wakes::config_changed`] has them look.
+    pub(crate) fn all_follow(&self, generation: u64) -> bool {
+        self.mailboxes.iter().all(|mailbox| mailbox.follows.load(Ordering::Acquire) >= generation)
     }
 
     /// Delivers the result of slow work.

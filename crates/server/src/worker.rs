@@ -107,6 +107,8 @@ impl Worker {
         options: &WorkerOptions,
     ) -> Self {
         let account = &shared.account;
+        let context = Context::new(index, Arc::clone(&shared), helper);
+        mailbox.follow(context.snapshot.generation());
         Self {
             told_connections: Accounted::new(account, NodePool::Connections, 0),
             told_buffers: Accounted::new(account, NodePool::Loops, 0),
@@ -122,7 +124,7 @@ impl Worker {
                 scratch: if options.tls.is_some() { vec![0; READ_BYTES].into() } else { Box::default() },
                 output: Output::default(),
             },
-            context: Context::new(index, shared, helper),
+            context,
             stall_millis: u64::try_from(options.stall_timeout.as_millis()).unwrap_or(u64::MAX),
             login_millis: u64::try_from(options.login_timeout.as_millis()).unwrap_or(u64::MAX / 2),
             held_bytes_max: options.held_bytes_max,
@@ -185,6 +187,7 @@ impl Worker {
     fn follow_snapshot(&mut self) {
         if self.context.shared.generation() != self.context.snapshot.generation() {
             self.context.snapshot = self.context.shared.snapshot();
+            self.mailbox.follow(self.context.snapshot.generation());
         }
     }
 

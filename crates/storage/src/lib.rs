@@ -51,3 +51,4 @@ pub use fs::{
     Space, ThrottledFs, stand_back, stand_in_line,
 };
 pub use log::{Options, SegmentLog, open};
+pub use recover::is_store;

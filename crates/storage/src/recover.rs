@@ -52,6 +52,18 @@ struct Opening<'a> {
     shard: u32,
 }
 
+/// Whether a store has been created in `dir`: from then on it has a manifest, or the copy of one.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn is_store(dir: &Path, fs: &dyn Fs) -> std::io::Result<bool> {
+    match fs.list(dir) {
+        Ok(names) => Ok(names.iter().any(|name| [MANIFEST, MANIFEST_COPY].contains(&name.as_str()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens or creates a store; see the module.
 pub(crate) fn open(dir: &Path, fs: Arc<dyn Fs>, options: Options) -> Result<Core, StoreError> {
     fs.create_dir_all(dir).map_err(|source| io_error("create", &dir.display().to_string(), source))?;

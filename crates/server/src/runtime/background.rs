@@ -174,8 +174,14 @@ impl BucketThreads {
         Ok(())
     }
 
-    /// Ends the threads; what is dirty stays so, and nothing more is accepted.
-    pub(crate) fn stop(self) {
+    /// As if this were one of them.
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, thread: JoinHandle<()>) {
+        self.threads.push(thread);
+    }
+
+    /// Tells the threads to end, waiting for none of them. Once this returns the bucket accepts no mutation.
+    pub(crate) fn end(&self) {
         self.stop.store(true, Ordering::Release);
         // A warm-up reads the whole bucket in one step, and looks at this only.
         self.bucket.begin_close();
@@ -184,6 +190,11 @@ impl BucketThreads {
         for _ in 0..FETCHERS {
             self.bells.fetch.iter().for_each(SharedBell::ring);
         }
+    }
+
+    /// Ends the threads, and waits for them; what is dirty stays so, and nothing more is accepted.
+    pub(crate) fn stop(self) {
+        self.end();
         for thread in self.threads {
             let _ = thread.join();
         }

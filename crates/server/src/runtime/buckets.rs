@@ -34,6 +34,7 @@ use super::{
     housekeeping::Patient,
     identity::ThisNode,
     maps::Cadence,
+    shards::{ShardFolders, ShardsError},
 };
 use crate::{
     BucketMeter, Shared, Wakes,
@@ -55,6 +56,8 @@ pub(crate) enum BucketError {
     Open { name: String, source: OpenError },
     #[error("the files of bucket {name} cannot be opened: {source}")]
     Store { name: String, source: StoreError },
+    #[error("bucket {name} is not opened: {source}")]
+    Shards { name: String, source: ShardsError },
     #[error("bucket {name}: {source}")]
     Io { name: String, source: io::Error },
     #[error("bucket {name} was dropped a moment ago, and its files are still being removed")]
@@ -76,12 +79,12 @@ struct OpenBucket {
     compacting: Compacting,
 }
 
-/// A dropped bucket that is published no longer and whose threads have ended.
-#[derive(Clone)]
+/// A dropped bucket that is published no longer and whose threads have been told to end.
 struct Leaver {
     name: String,
     uuid: BucketUuid,
     engine: Arc<Bucket>,
+    threads: BucketThreads,
 }
 
 /// The open buckets by name.
@@ -160,6 +163,9 @@ impl OpenBuckets {
             };
             outcome = outcome.and(carried_out);
         }
+        // Before anybody can learn that they are gone: a request that still finds an old bucket is told nothing that a new one of
+        // that name would not keep.
+        gone.iter().for_each(|(_, bucket)| bucket.threads.end());
         self.publish(&self.open.lock(), metadata);
         drop(changing);
         if !gone.is_empty() {
@@ -168,8 +174,7 @@ impl OpenBuckets {
         let stranded = std::mem::take(&mut *self.stranded.lock());
         let leavers = gone.into_iter().map(|(name, bucket)| {
             let OpenBucket { uuid, engine, threads, .. } = bucket;
-            threads.stop();
-            Leaver { name, uuid, engine }
+            Leaver { name, uuid, engine, threads }
         });
         for leaver in stranded.into_iter().chain(leavers) {
             outcome = outcome.and(self.remove(leaver));
@@ -298,9 +303,8 @@ impl OpenBuckets {
     }
 
     fn open_bucket(&self, name: &str, info: &BucketInfo, role: VbRole) -> Result<OpenBucket, BucketError> {
-        let folder = self.data_dir.bucket(&info.uuid);
         let persistent = info.kind == BucketKind::Couchbase;
-        let stores = if persistent { self.open_stores(name, info, &folder)? } else { Vec::new() };
+        let stores = if persistent { self.open_stores(name, info)? } else { Vec::new() };
         let shards = if persistent { stores.len() } else { self.shards_of_new(info) };
         if quota_bytes(info) > shards as u64 * SHARD_QUOTA_MAX {
             tracing::warn!(
@@ -328,29 +332,24 @@ impl OpenBuckets {
         Ok(OpenBucket { uuid, engine, meter, threads, compacting: Compacting::default() })
     }
 
-    /// Opens one store per shard. How many there are is decided when the bucket is new and kept for its life,
-    /// whatever the number of cores later.
-    fn open_stores(
-        &self,
-        name: &str,
-        info: &BucketInfo,
-        folder: &Path,
-    ) -> Result<Vec<Arc<dyn KvStore>>, BucketError> {
-        let io = |source| BucketError::Io { name: name.into(), source };
-        let found = count_shards(folder).map_err(io)?;
-        let shards = if found > 0 { found } else { self.shards_of_new(info) };
-        if found == 0 {
-            create_shards(folder, shards).map_err(io)?;
-        }
+    /// Opens one store per shard. How many there are is decided when the bucket is new and kept for its life.
+    fn open_stores(&self, name: &str, info: &BucketInfo) -> Result<Vec<Arc<dyn KvStore>>, BucketError> {
+        let failed = |source| BucketError::Shards { name: name.into(), source };
+        let (folder, record) = (self.data_dir.bucket(&info.uuid), self.data_dir.shards_record(&info.uuid));
+        let folders = ShardFolders { folder: &folder, record: &record };
         let files = self.disk.files();
-        (0..shards)
+        let shards = folders.settle(&*files, self.shards_of_new(info)).map_err(failed)?;
+        let stores: Result<Vec<_>, _> = (0..shards)
             .map(|shard| {
                 let options = storage::Options { shard: shard as u32, ..storage::Options::default() };
-                let store = storage::open(&folder.join(shard.to_string()), Arc::clone(&files), options)
+                let store = storage::open(&folders.of(shard), Arc::clone(&files), options)
                     .map_err(|source| BucketError::Store { name: name.into(), source })?;
                 Ok(Arc::new(store) as Arc<dyn KvStore>)
             })
-            .collect()
+            .collect();
+        let stores = stores?;
+        folders.record(shards).map_err(failed)?;
+        Ok(stores)
     }
 
     /// How many shards a new bucket gets: few, but so many that its quota could be doubled.
@@ -400,20 +399,26 @@ impl OpenBuckets {
         self.bells.steward.ring();
     }
 
-    /// Ends a bucket. Connections and housekeeping let go of it one by one; whoever is last
-    /// frees every document and closes the files, which must not happen to a data-plane loop: a thread that may block
-    /// waits to be the last. Should the process end before, the next start removes the files. Without such a thread the bucket is
-    /// stranded until the next try.
+    /// Ends a bucket. Its own threads may be at the disk, which may take any time; connections and housekeeping let go of it one
+    /// by one; whoever is last frees every document and closes the files. None of that must happen to a data-plane loop, or to
+    /// the thread that carries out metadata: a thread that may block waits to be the last. Should the process end before, the
+    /// next start removes the files. Without such a thread the bucket is stranded until the next try.
     fn remove(&self, leaver: Leaver) -> Result<(), BucketError> {
+        let name = leaver.name.clone();
         let folder = self.data_dir.bucket(&leaver.uuid);
+        let record = self.data_dir.shards_record(&leaver.uuid);
         let (leaving, left) = (Arc::clone(&self.leaving), Arc::clone(&self.left));
-        let Leaver { name: bucket, uuid, engine } = leaver.clone();
+        // Shared, so that it is still there if no thread is.
+        let leaver = Arc::new(Mutex::new(Some(leaver)));
+        let taken = Arc::clone(&leaver);
         let waiter = background::spawn("drop-bucket", move || {
+            let Some(Leaver { name: bucket, uuid, engine, threads }) = taken.lock().take() else { return };
+            threads.stop();
             while Arc::strong_count(&engine) > 1 {
                 std::thread::sleep(LET_GO_EVERY);
             }
             drop(engine);
-            match remove_files(&folder) {
+            match ShardFolders::forget(&record).and_then(|()| remove_files(&folder)) {
                 Err(error) => {
                     tracing::error!(bucket, %error, "the files of a dropped bucket stay until the next start");
                 }
@@ -423,8 +428,7 @@ impl OpenBuckets {
             left.notify_one();
         });
         waiter.map(drop).map_err(|source| {
-            let name = leaver.name.clone();
-            self.stranded.lock().push(leaver);
+            self.stranded.lock().extend(leaver.lock().take());
             BucketError::Io { name, source }
         })
     }
@@ -490,34 +494,8 @@ fn random_seed() -> u64 {
     }
 }
 
-/// How many shard folders, named 0, 1, …, a bucket has.
-fn count_shards(folder: &Path) -> io::Result<usize> {
-    let mut shards = 0;
-    while folder.join(shards.to_string()).try_exists()? {
-        shards += 1;
-    }
-    Ok(shards)
-}
-
-/// Creates all shard folders or, after a crash, none: they are made aside, synced and renamed into place together.
-fn create_shards(folder: &Path, shards: usize) -> io::Result<()> {
-    let aside = folder.with_extension("new");
-    if aside.try_exists()? {
-        fs::remove_dir_all(&aside)?;
-    }
-    for shard in 0..shards {
-        fs::create_dir_all(aside.join(shard.to_string()))?;
-    }
-    fs::File::open(&aside)?.sync_all()?;
-    if folder.try_exists()? {
-        fs::remove_dir(folder)?;
-    }
-    fs::rename(&aside, folder)?;
-    sync_parent(folder)
-}
-
-/// Syncs what a folder is called.
-fn sync_parent(folder: &Path) -> io::Result<()> {
+/// Syncs what a file or folder is called.
+pub(super) fn sync_parent(folder: &Path) -> io::Result<()> {
     match folder.parent() {
         Some(parent) => fs::File::open(parent)?.sync_all(),
         None => Ok(()),
@@ -539,7 +517,7 @@ fn remove_files(folder: &Path) -> io::Result<()> {
     ignore_missing(fs::remove_dir_all(&aside))
 }
 
-fn ignore_missing(outcome: io::Result<()>) -> io::Result<()> {
+pub(super) fn ignore_missing(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         outcome => outcome,
@@ -562,11 +540,16 @@ mod tests {
 
     /// Of a node with one small bucket, `b`.
     fn metadata_with_bucket(uuid: &BucketUuid) -> Arc<Metadata> {
+        metadata_with_bucket_of(BucketKind::Couchbase, uuid)
+    }
+
+    fn metadata_with_bucket_of(kind: BucketKind, uuid: &BucketUuid) -> Arc<Metadata> {
         let admin =
             Admin { name: "Administrator".into(), credentials: Credentials::new("password", [0; 32]) };
         let init = Initialize { admin, cluster_name: None, quotas: QuotaChange::default() };
         let node = NodeInfo::first(NODE.into(), "127.0.0.1".into(), Ports::default());
         let params = BucketParams {
+            kind: Some(kind),
             ram_quota_mb: Some(100),
             replicas: Some(0),
             vbuckets: Some(16),
@@ -582,16 +565,20 @@ mod tests {
 
     /// With the buckets of `metadata` open.
     fn open_buckets(dir: &Path, metadata: &Arc<Metadata>) -> OpenBuckets {
+        let buckets = unopened_buckets(dir, metadata);
+        buckets.reconcile(metadata).unwrap();
+        buckets
+    }
+
+    fn unopened_buckets(dir: &Path, metadata: &Arc<Metadata>) -> OpenBuckets {
         let unpublished = Snapshot::new(Arc::clone(metadata), HashMap::new(), None);
-        let buckets = OpenBuckets::new(
+        OpenBuckets::new(
             (Arc::new(DataDir::open(dir).unwrap()), Disk::new(storage::DiskLimits::default())),
             Shared::new(unpublished, |_| {}).unwrap(),
             Wakes::new(Arc::from([])),
             1,
             Arc::new(ThisNode::new(NODE.into(), base::NodeId(0))),
-        );
-        buckets.reconcile(metadata).unwrap();
-        buckets
+        )
     }
 
     #[test]
@@ -602,6 +589,72 @@ mod tests {
         assert_eq!((buckets.patients().len(), buckets.totals().len(), buckets.list().len()), (1, 1, 1));
         drop(changing);
         buckets.close().unwrap();
+    }
+
+    #[test]
+    fn a_bucket_whose_files_are_gone_is_not_opened_as_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("lost".into());
+        let metadata = metadata_with_bucket(&uuid);
+        open_buckets(dir.path(), &metadata).close().unwrap();
+        let (folder, away) = (dir.path().join("buckets/lost/0"), dir.path().join("away"));
+        fs::rename(&folder, &away).unwrap();
+        let buckets = unopened_buckets(dir.path(), &metadata);
+        assert!(buckets.reconcile(&metadata).is_err());
+        assert!(buckets.misses(&metadata), "it is tried again");
+        fs::rename(&away, &folder).unwrap();
+        buckets.reconcile(&metadata).unwrap();
+        assert!(!buckets.misses(&metadata));
+        buckets.close().unwrap();
+    }
+
+    /// Somebody else may still have it, and its name may be another bucket's by now. Many times, for it is a matter of
+    /// microseconds.
+    #[test]
+    fn a_bucket_that_is_published_no_longer_takes_no_mutation() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = metadata_with_bucket_of(BucketKind::Ephemeral, &BucketUuid("0".into()));
+        let buckets = open_buckets(dir.path(), &first);
+        for round in 1..2000 {
+            let old = buckets.shared.snapshot().buckets["b"].clone();
+            let flush = Command::FlushBucket { name: "b".into(), uuid: BucketUuid(round.to_string()) };
+            let flushed = after(&first, &flush);
+            let (shared, open) = (Arc::clone(&buckets.shared), &buckets);
+            let accepted = std::thread::scope(|scope| {
+                let writer = scope.spawn(move || {
+                    while shared.snapshot().buckets.get("b").is_none_or(|new| new.uuid == old.uuid) {
+                        std::hint::spin_loop();
+                    }
+                    let key = base::HashedKey::new(base::DocKey::trusted(b"\0key"));
+                    old.engine.store(base::VbId(0), key, &engine::Store::set(b"v"), shared.now()).is_ok()
+                });
+                open.reconcile(&flushed).unwrap();
+                writer.join().unwrap()
+            });
+            assert!(!accepted, "round {round}: an old bucket has accepted what nobody will find");
+        }
+        buckets.close().unwrap();
+    }
+
+    /// A thread of the bucket is at a disk that hangs.
+    #[test]
+    fn who_carries_out_metadata_does_not_wait_for_the_disk_of_a_dropped_bucket() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = BucketUuid("hanging".into());
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let (let_go, waits) = std::sync::mpsc::channel::<()>();
+        let hanging = std::thread::spawn(move || {
+            // Not for ever, so that a failure is one.
+            let _ = waits.recv_timeout(Duration::from_secs(20));
+        });
+        buckets.open.lock().get_mut("b").unwrap().threads.add(hanging);
+        buckets.reconcile(&after(&metadata, &Command::DeleteBucket { name: "b".into() })).unwrap();
+        assert!(let_go.send(()).is_ok(), "it has not waited until that thread gave up");
+        while !buckets.leaving.lock().is_empty() {
+            std::thread::sleep(LET_GO_EVERY);
+        }
+        assert!(!buckets.data_dir.bucket(&uuid).exists());
     }
 
     #[test]
@@ -635,9 +688,8 @@ mod tests {
         let buckets = open_buckets(dir.path(), &metadata);
         let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
         let OpenBucket { engine, threads, .. } = buckets.open.lock().remove("b").unwrap();
-        threads.stop();
         buckets.leaving.lock().insert(uuid.clone());
-        buckets.stranded.lock().push(Leaver { name: "b".into(), uuid: uuid.clone(), engine });
+        buckets.stranded.lock().push(Leaver { name: "b".into(), uuid: uuid.clone(), engine, threads });
         assert!(buckets.misses(&without), "it is tried again, whatever changes");
         assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
@@ -674,15 +726,5 @@ mod tests {
         remove_files(&folder).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         remove_files(&folder).unwrap();
-    }
-
-    #[test]
-    fn shard_folders_come_all_at_once_and_are_counted() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("uuid");
-        assert_eq!(count_shards(&folder).unwrap(), 0);
-        fs::create_dir_all(dir.path().join("uuid.new").join("0")).unwrap();
-        create_shards(&folder, 3).unwrap();
-        assert_eq!(count_shards(&folder).unwrap(), 3);
     }
 }

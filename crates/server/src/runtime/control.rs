@@ -278,6 +278,11 @@ impl Control {
         self.wake_watchers(metadata.rev);
     }
 
+    /// What the data-plane loops go by, and how they are reached.
+    pub(super) fn loops(&self) -> (&Shared, &Wakes) {
+        (&self.shared, &self.wakes)
+    }
+
     /// Wakes whoever is to be told of what was published.
     fn wake_watchers(&self, rev: i64) {
         if self.buckets.maps_due().is_none() {

@@ -7,6 +7,7 @@
 //! DIR/audit.log         logins and administrative changes, one JSON object a line; older ones in audit-TIME.log
 //! DIR/quickstart-password  the administrator's password that `settee quickstart` made
 //! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`); UUID.new and UUID.gone: as it is made and removed
+//! DIR/shards/UUID       how many shards a bucket has (`super::shards`)
 //! ```
 //!
 //! All of it is for the user that runs the process and for nobody else: folders have mode 0700, files 0600. What an earlier
@@ -20,6 +21,8 @@ use std::{
 };
 
 use base::BucketUuid;
+
+use super::shards::ShardFolders;
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,7 @@ impl DataDir {
         fs::create_dir_all(root.join("buckets")).map_err(failed)?;
         fs::create_dir_all(root.join("metadata")).map_err(failed)?;
         fs::create_dir_all(root.join("tls")).map_err(failed)?;
+        fs::create_dir_all(root.join("shards")).map_err(failed)?;
         // What is synced in there later must not go with a folder that was not.
         File::open(root).and_then(|root| root.sync_all()).map_err(failed)?;
         // The folder around may be somebody else's and unreadable; then it was not us who made this one.
@@ -105,6 +109,11 @@ impl DataDir {
         self.root.join("buckets").join(&uuid.0)
     }
 
+    /// The file that says how many shards a bucket has.
+    pub(crate) fn shards_record(&self, uuid: &BucketUuid) -> PathBuf {
+        self.root.join("shards").join(&uuid.0)
+    }
+
     /// Refuses a directory with buckets: without metadata each of them would be taken for a dropped one.
     pub(crate) fn require_no_buckets(&self) -> Result<(), DataDirError> {
         let failed = |source| DataDirError::Io { path: self.root.clone(), source };
@@ -114,8 +123,16 @@ impl DataDir {
         }
     }
 
-    /// Removes folders of buckets that the metadata no longer knows: left by a crash in the middle of a drop.
+    /// Removes records and folders of buckets that the metadata no longer knows: left by a crash in the middle of a drop.
     pub(crate) fn remove_unknown_buckets(&self, known: impl Fn(&str) -> bool) -> io::Result<()> {
+        // Order matters: a folder without a record is a bucket's of an older version, a record without a folder a bucket's that
+        // has lost it.
+        for entry in fs::read_dir(self.root.join("shards"))? {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(&known) {
+                ShardFolders::forget(&entry.path())?;
+            }
+        }
         for entry in fs::read_dir(self.root.join("buckets"))? {
             let entry = entry?;
             if !entry.file_name().to_str().is_some_and(&known) {
@@ -198,9 +215,13 @@ mod tests {
         let data = DataDir::open(dir.path()).unwrap();
         for uuid in ["kept", "dropped"] {
             fs::create_dir_all(data.bucket(&BucketUuid(uuid.into())).join("0")).unwrap();
+            fs::write(data.shards_record(&BucketUuid(uuid.into())), "1\n").unwrap();
         }
         data.remove_unknown_buckets(|uuid| uuid == "kept").unwrap();
-        assert!(data.bucket(&BucketUuid("kept".into())).exists());
-        assert!(!data.bucket(&BucketUuid("dropped".into())).exists());
+        for (uuid, is_kept) in [("kept", true), ("dropped", false)] {
+            let uuid = BucketUuid(uuid.into());
+            assert_eq!(data.bucket(&uuid).exists(), is_kept);
+            assert_eq!(data.shards_record(&uuid).exists(), is_kept);
+        }
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! The cluster agrees that the bucket is another one from now on, and every node that hears of it closes and removes what it
 //! had, as if the bucket had been dropped: nothing that a node still holds, however late it comes back, is of the new one.
-//! Whoever asked is answered when every node has said that it has heard: what is written after that is there to stay.
+//! Whoever asked is answered when every node has said that it has heard, and that none of its data-plane loops is still in a turn
+//! that it began with the old bucket: what is written after that is there to stay, and what is read is of the new one.
 
 use std::{sync::Arc, time::Duration};
 
 use admin::NodeControl;
 use base::{BucketUuid, Status};
 use cluster::{ClusterError, Command, Membership, NodeInfo};
-use tokio::{runtime::Handle, time::timeout};
+use tokio::{
+    runtime::Handle,
+    time::{sleep, timeout},
+};
 
 use super::{
     control::Control,
@@ -22,6 +26,8 @@ use crate::{Shared, Wakes, helper::Completion};
 const OPENED: &str = "opened";
 /// How long a node waits for its own bucket before it says no.
 const PATIENCE: Duration = Duration::from_secs(4);
+/// How often it is looked whether loops have ended their turns.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Empties a bucket.
 ///
@@ -44,7 +50,12 @@ pub(super) async fn flush(control: &Control, bucket: &str) -> Result<(), Cluster
 }
 
 async fn wait_for_all(control: &Control, bucket: &BucketUuid) -> Result<(), ClusterError> {
-    let late = absentees(control, OPENED, bucket.0.as_bytes()).await;
+    let (shared, wakes) = control.loops();
+    let (follow, mut late) =
+        tokio::join!(loops_follow(shared, wakes), absentees(control, OPENED, bucket.0.as_bytes()));
+    if !follow {
+        late.push("this node".into());
+    }
     if late.is_empty() {
         return Ok(());
     }
@@ -55,18 +66,29 @@ async fn wait_for_all(control: &Control, bucket: &BucketUuid) -> Result<(), Clus
     Err(ClusterError::Failed(text))
 }
 
+/// Waits until no loop executes anything in an older snapshot than that of now. Whether that was so in time.
+async fn loops_follow(shared: &Shared, wakes: &Wakes) -> bool {
+    let generation = shared.generation();
+    let ended = async {
+        while !wakes.all_follow(generation) {
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    timeout(PATIENCE, ended).await.is_ok()
+}
+
 /// Answers other nodes, and clients of the data ports.
 pub(super) fn answer(control: &Arc<Control>, shared: &Arc<Shared>, wakes: &Wakes, runtime: &Handle) {
-    let (me, here) = (Arc::downgrade(control), Arc::downgrade(shared));
+    let (me, here, loops) = (Arc::downgrade(control), Arc::downgrade(shared), wakes.clone());
     control.routes().add(OPENED, move |body| {
-        let (control, shared) = (me.upgrade(), here.upgrade());
+        let (control, shared, loops) = (me.upgrade(), here.upgrade(), loops.clone());
         async move {
             let (Some(control), Some(shared)) = (control, shared) else { return Ok(Vec::new()) };
             let mut changes = control.watch();
             let is_open =
                 |_: &i64| shared.snapshot().buckets.values().any(|bucket| bucket.uuid.0.as_bytes() == body);
-            let opened = timeout(PATIENCE, changes.wait_for(is_open)).await;
-            Ok(if matches!(opened, Ok(Ok(_))) { YES.to_vec() } else { Vec::new() })
+            let is_opened = matches!(timeout(PATIENCE, changes.wait_for(is_open)).await, Ok(Ok(_)));
+            Ok(if is_opened && loops_follow(&shared, &loops).await { YES.to_vec() } else { Vec::new() })
         }
     });
     let (me, wakes, runtime) = (Arc::downgrade(control), wakes.clone(), runtime.clone());

@@ -37,6 +37,7 @@ mod peers;
 mod pressure_log;
 mod proposals;
 mod roll_call;
+mod shards;
 mod standing;
 mod steward;
 

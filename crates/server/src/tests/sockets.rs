@@ -361,3 +361,47 @@ fn the_text_port_serves_a_pipeline() {
     assert!(answer == expected.as_bytes());
     workers.stop(Duration::from_secs(1));
 }
+
+/// Whoever answers a flush relies on it: a loop in the middle of a turn still writes to the bucket that was there.
+#[test]
+fn nothing_reaches_a_replaced_bucket_once_all_loops_follow() {
+    let mut node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Memcached, &options());
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let stop = std::sync::Arc::clone(&stop);
+            std::thread::spawn(move || {
+                let mut client = Client::connect(address);
+                let many: Vec<u8> =
+                    (0..200).flat_map(|n| encode(&set(format!("k{n}").as_bytes(), b"v"))).collect();
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    client.send(&many);
+                    (0..200).for_each(|_| drop(client.receive()));
+                }
+            })
+        })
+        .collect();
+    let wakes = workers.notifier();
+    let changes = |bucket: &engine::Bucket| {
+        let high = |vb| bucket.vb_state(base::VbId(vb)).unwrap().high_seqno.0;
+        (0..bucket.vbuckets()).map(high).sum::<u64>()
+    };
+    let mut written = 0;
+    for round in 0..100 {
+        let old = node.bucket("cache");
+        let uuid = base::BucketUuid(format!("{:032x}", 1000 + round));
+        node.apply(&Command::FlushBucket { name: "cache".into(), uuid });
+        let generation = node.shared.generation();
+        wakes.config_changed();
+        eventually("the loops follow", || wakes.all_follow(generation));
+        let then = changes(&old);
+        eventually("clients go on", || changes(&node.bucket("cache")) > 0);
+        assert_eq!(changes(&old), then, "round {round}: something was written that nobody will find");
+        written += then;
+    }
+    assert!(written > 0);
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    workers.stop(Duration::from_secs(1));
+}
