@@ -39,8 +39,13 @@ pub(crate) struct Mark {
 }
 
 impl Output {
-    /// Sends `value` by reference after everything said so far.
+    /// Sends `value` after everything said so far: by reference, but for those beyond what one write takes. Were some left over that
+    /// the socket was never given, no event would tell that it has room for them.
     pub(crate) fn attach(&mut self, value: SharedValue) {
+        if self.values.len() >= TURN_VALUES {
+            self.bytes.extend_from_slice(&value);
+            return;
+        }
         self.value_bytes += value.len();
         self.values.push((self.bytes.len(), value));
     }
@@ -198,7 +203,19 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use base::{DocKey, HashedKey, Now, VbId, bucket::BucketKind};
+    use engine::{Bucket, BucketOptions, Notifier, Store, Waiter, Work};
+
     use super::*;
+
+    struct Deaf;
+
+    impl Notifier for Deaf {
+        fn wake(&self, _: Waiter) {}
+        fn work(&self, _: Work) {}
+    }
 
     fn written(pending: &Pending) -> Vec<u8> {
         pending.with_slices(|slices| slices.iter().flat_map(|slice| slice.to_vec()).collect())
@@ -218,6 +235,35 @@ mod tests {
             let rest = pending.len();
             pending.advance(rest);
             assert_eq!(written(&pending), b"");
+        }
+    }
+
+    /// Callers end a turn before there are so many; should one not, nothing is left out of the write.
+    #[test]
+    fn however_many_values_a_turn_has_they_all_go_out_in_its_write() {
+        let bucket = Bucket::open(
+            BucketOptions { kind: BucketKind::Ephemeral, ..BucketOptions::new("values", 64 << 20) },
+            Vec::new(),
+            Arc::default(),
+            Arc::new(Deaf),
+            Now::default(),
+        )
+        .unwrap();
+        let key = HashedKey::new(DocKey::trusted(b"\0key"));
+        bucket.store(VbId(0), key, &Store::set(b"value"), Now::default()).unwrap();
+        for values in [1, TURN_VALUES, TURN_VALUES + 1, 3 * TURN_VALUES] {
+            let mut output = Output::default();
+            for n in 0..values {
+                output.bytes.extend_from_slice(format!("head {n} ").as_bytes());
+                let value = bucket.get(VbId(0), key, Now::default(), |view| view.share()).unwrap();
+                output.attach(value);
+            }
+            output.bytes.extend_from_slice(b"tail");
+            let heads: String = (0..values).map(|n| format!("head {n} value")).collect();
+            let sent = output
+                .with_slices(|slices| slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>());
+            assert_eq!(String::from_utf8(sent).unwrap(), heads + "tail", "{values} values");
+            assert_eq!(output.len(), output.take_rest(0).len());
         }
     }
 

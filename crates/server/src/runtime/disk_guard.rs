@@ -3,6 +3,8 @@
 //!
 //! What buckets have accepted and not written yet counts as used. Looks are far apart while there is plenty of space: the
 //! next one comes before a fast disk could have filled what is left. What frees space is never refused.
+//!
+//! A disk that does not say how much it has is not guarded: nothing is refused because of what it said before.
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 
@@ -46,23 +48,31 @@ pub(super) fn start(
 ) -> io::Result<Attendant> {
     let dir = dir.to_owned();
     Attendant::start("disk-guard", Arc::default(), move |duty| {
+        let mut silent = false;
         while !duty.is_over() {
             let before = *shared.disk.lock();
-            let level = look(&*files, &dir, options.free_min, &buckets(), before.low);
-            announce(&dir, before, level);
+            let found = look(&*files, &dir, options.free_min, &buckets(), before.low);
+            announce(&dir, before, &found, &mut silent);
+            let level = found.unwrap_or_default();
             *shared.disk.lock() = level;
             duty.rest(look_again(level));
         }
     })
 }
 
-fn look(files: &dyn Fs, dir: &Path, min: DiskFreeMin, buckets: &[Patient], was_low: bool) -> DiskLevel {
-    // A disk that does not say what it has is not guarded.
-    let Ok(space) = files.space(dir) else { return DiskLevel::default() };
+/// Asks the disk, and tells the buckets, whatever its answer: a bucket that was not told would go on refusing.
+fn look(
+    files: &dyn Fs,
+    dir: &Path,
+    min: DiskFreeMin,
+    buckets: &[Patient],
+    was_low: bool,
+) -> io::Result<DiskLevel> {
     let queued = buckets.iter().map(|(bucket, _)| bucket.dirty_bytes()).sum();
-    let level = level(space, queued, min, was_low);
-    buckets.iter().for_each(|(bucket, _)| bucket.set_disk_low(level.low));
-    level
+    let found = files.space(dir).map(|space| level(space, queued, min, was_low));
+    let low = found.as_ref().is_ok_and(|level| level.low);
+    buckets.iter().for_each(|(bucket, _)| bucket.set_disk_low(low));
+    found
 }
 
 fn level(space: Space, queued: u64, min: DiskFreeMin, was_low: bool) -> DiskLevel {
@@ -78,21 +88,38 @@ fn look_again(level: DiskLevel) -> Duration {
     Duration::from_millis(millis).clamp(LOOK_AGAIN_MIN, LOOK_AGAIN_MAX)
 }
 
-fn announce(dir: &Path, before: DiskLevel, now: DiskLevel) {
-    let (free, free_min) = (now.free, now.free_min);
+/// Logs what has changed since `before`; `silent`: the disk did not answer then.
+fn announce(dir: &Path, before: DiskLevel, found: &io::Result<DiskLevel>, silent: &mut bool) {
     let dir = dir.display();
+    let was_silent = std::mem::replace(silent, found.is_err());
+    let now = match found {
+        Ok(now) => now,
+        Err(error) => {
+            if !was_silent {
+                tracing::warn!(%dir, %error, "the disk does not say how much space it has: it is not guarded");
+            }
+            return;
+        }
+    };
+    let (free, free_min) = (now.free, now.free_min);
     match (before.low, now.low) {
         (false, true) => {
             tracing::warn!(%dir, free, free_min, "the disk is almost full: only deletions are accepted")
         }
         (true, false) => tracing::info!(%dir, free, free_min, "the disk has space again"),
+        _ if was_silent => tracing::info!(%dir, free, free_min, "the disk says again how much space it has"),
         _ => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base::{Now, bucket::BucketKind};
+    use engine::{Bucket, BucketOptions, Notifier, Waiter, Work};
+    use storage::FaultFs;
+
     use super::*;
+    use crate::BucketMeter;
 
     const GIB: u64 = 1 << 30;
 
@@ -119,6 +146,28 @@ mod tests {
         assert!(!is_low(9 * GIB, 0, min, true));
         assert!(!is_low(9 * GIB - 1, 0, min, false));
         assert!(is_low(9 * GIB, 0, DiskFreeMin::Bytes(u64::MAX), true), "more than there is");
+    }
+
+    #[test]
+    fn a_disk_that_does_not_say_what_it_has_is_not_guarded() {
+        struct Deaf;
+        impl Notifier for Deaf {
+            fn wake(&self, _: Waiter) {}
+            fn work(&self, _: Work) {}
+        }
+        let options = BucketOptions { kind: BucketKind::Ephemeral, ..BucketOptions::new("b", 64 << 20) };
+        let bucket =
+            Bucket::open(options, Vec::new(), Arc::default(), Arc::new(Deaf), Now::default()).unwrap();
+        let buckets = [(bucket, Arc::new(BucketMeter::new(1)))];
+        let (disk, dir) = (FaultFs::new(1), Path::new("/data"));
+        disk.set_capacity(Some(GIB));
+        let min = DiskFreeMin::Bytes(2 * GIB);
+        let full = look(&disk, dir, min, &buckets, false).unwrap();
+        assert!(full.low && buckets[0].0.is_short_of_space());
+        disk.die_after(0);
+        assert!(disk.create(dir).is_err() && disk.is_dead());
+        assert!(look(&disk, dir, min, &buckets, full.low).is_err());
+        assert!(!buckets[0].0.is_short_of_space(), "it goes on refusing, for a reason that nobody knows");
     }
 
     #[test]

@@ -81,6 +81,29 @@ fn values_larger_than_every_buffer_go_both_ways() {
     workers.stop(Duration::from_secs(1));
 }
 
+/// More documents than one turn sends by reference, in one answer of each kind that has many.
+#[test]
+fn a_hundred_large_values_come_in_one_answer() {
+    let node = Node::new();
+    let (workers, address) = node.serve(ListenerKind::Memcached, &options());
+    let mut client = Client::connect(address);
+    let value = vec![b'v'; 40_000];
+    let keys: Vec<String> = (0..100).map(|n| format!("key{n}")).collect();
+    for key in &keys {
+        assert_eq!(client.ask(&set(key.as_bytes(), &value)).status, Status::Success);
+    }
+    client.send(&keys.iter().flat_map(|key| encode(&get(key.as_bytes()))).collect::<Vec<u8>>());
+    keys.iter().for_each(|_| assert_eq!(client.receive().value.len(), value.len()));
+    let mut text = TcpStream::connect(address).unwrap();
+    text.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    text.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).unwrap();
+    let heads: usize = keys.iter().map(|key| format!("VALUE {key} 0 40000\r\n\r\n").len()).sum();
+    let mut answer = vec![0; heads + keys.len() * value.len() + b"END\r\n".len()];
+    text.read_exact(&mut answer).unwrap();
+    assert!(answer.ends_with(b"\r\nEND\r\n"));
+    workers.stop(Duration::from_secs(1));
+}
+
 #[test]
 fn a_frame_beyond_the_limit_ends_its_connection_and_no_other() {
     let node = Node::new();
