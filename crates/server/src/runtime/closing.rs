@@ -33,13 +33,13 @@ impl fmt::Display for NotClosed {
             )?,
             unwritten => write!(
                 f,
-                "the node has stopped, but {unwritten} mutations that clients were told of are not on disk and are lost"
+                "the node has stopped, but not everything that it has acknowledged is on disk: mutations lost: {unwritten}"
             )?,
         }
         for (bucket, shards) in &self.0 {
             for Unclosed { shard, unwritten, failure } in shards {
                 let why = match failure {
-                    FlushFailure::NoSpace => "the disk is full, and compaction found nothing more to free",
+                    FlushFailure::NoSpace => "there is no space for them, and compaction found none",
                     FlushFailure::Poisoned => "a write or a sync has failed",
                 };
                 write!(f, "; bucket {bucket}, shard {shard}: {unwritten} not on disk, because {why}")?;
@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn what_is_lost_is_called_lost_and_nothing_else_is() {
         let full = said(12, FlushFailure::NoSpace);
-        assert!(full.contains("12 mutations") && full.contains("lost"), "{full}");
-        assert!(full.contains("bucket travel, shard 1") && full.contains("disk is full"), "{full}");
+        assert!(full.contains("mutations lost: 12"), "{full}");
+        assert!(full.contains("bucket travel, shard 1") && full.contains("no space"), "{full}");
         let unmarked = said(0, FlushFailure::Poisoned);
         assert!(unmarked.contains("every mutation is on disk") && !unmarked.contains("lost"), "{unmarked}");
         assert!(NotClosed::default().into_result().is_ok());
