@@ -28,7 +28,7 @@ pub(crate) enum ShardsError {
          what is written meanwhile. Bring back what is missing; the node then opens the bucket by itself. If it is gone for good: \
          fail this node over first if other nodes have copies, then remove {folder} and {record}; the bucket begins empty here"
     )]
-    Incomplete { folder: PathBuf, record: PathBuf, found: Found },
+    Incomplete { folder: PathBuf, record: PathBuf, found: Box<Found> },
     /// The record is none.
     #[error(
         "{0} does not say how many shards the bucket has: bring the file back, or remove it if all folders of the bucket are there"
@@ -101,7 +101,7 @@ impl ShardFolders<'_> {
             }
         }
         let surplus = present.into_iter().filter(|&shard| shard >= shards).collect();
-        let found = Found { wanted: shards, missing, emptied, surplus };
+        let found = Box::new(Found { wanted: shards, missing, emptied, surplus });
         if found.is_whole() {
             return Ok(shards);
         }
