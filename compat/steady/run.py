@@ -10,6 +10,9 @@ says, a JSON object per line, `ready`; every `error`, with when the operation be
 a read that finds neither what was acknowledged last nor what was left in doubt since; and `done`, after the end of its input
 and one more reading of all keys.
 
+Of an operation that fails or is slow beyond that, it is said whether its client or a server was kept from the processor meanwhile, or the
+server has paused: on an overloaded machine all three look the same to the client.
+
 Errors are allowed from a kill until the failover, and for as long as it takes to hear of that. Nothing durable is ever
 wrong; nothing is, but for what was acknowledged right before a kill, by one node.
 """
@@ -25,6 +28,7 @@ from contextlib import ExitStack
 from install import InstallError, steady_commands
 from settee.cluster import Cluster
 from settee.node import PASSWORD, USERNAME, scratch, tail
+from starvation import Watch, cause
 
 BUCKET = "steady"
 NODES, MEMBERS, REPLICAS = 4, 3, 2
@@ -176,7 +180,18 @@ def change(cluster):
     return windows
 
 
-def judged(client, windows):
+def why(complaint, client, watch, nodes):
+    """What the kernel says of the time that an operation took."""
+    began, ended = complaint.get("began"), complaint["at"]
+    if began is None:
+        return ""
+    waited = [watch.longest(node, began, ended) for node in nodes]
+    # One that was not running did not wait.
+    servers = max((time for time in waited if time is not None), default=None)
+    return "; " + cause(ended - began, watch.longest(client.name, began, ended), servers)
+
+
+def judged(client, windows, watch, nodes):
     """Says how this client fared. The first of what it has to complain about, in words."""
     errors = [error for error in client.said["error"] if not any(window.allows(error) for window in windows)]
     wrong = [wrong for wrong in client.said["wrong"] if not any(window.undoes(wrong) for window in windows)]
@@ -195,7 +210,8 @@ def judged(client, windows):
     complaints = [] if operations else [f"{client.name}: no operations"]
     for complaint in (errors + wrong)[:SHOWN]:
         after = [complaint["at"] - window.killed for window in windows]
-        complaints.append(f"{client.name}: (ms after the kills: {after}) {json.dumps(complaint)[:600]}")
+        told = json.dumps(complaint)[:600] + why(complaint, client, watch, nodes)
+        complaints.append(f"{client.name}: (ms after the kills: {after}) {told}")
     return complaints
 
 
@@ -216,10 +232,17 @@ def main():
             ]
             for client in clients:
                 client.wait_ready()
+            nodes = {node.address: node for node in cluster.nodes}
+
+            def pids():
+                running = {name: node.process.pid for name, node in nodes.items() if node.alive()}
+                return running | {client.name: client.process.pid for client in clients}
+
+            watch = stack.enter_context(Watch(pids))
             windows = change(cluster)
             for client in clients:
                 client.finish()
-        complaints = [complaint for client in clients for complaint in judged(client, windows)]
+        complaints = [complaint for client in clients for complaint in judged(client, windows, watch, nodes)]
         # At the end, where what went well does not bury them; then the exit code is 1.
         sys.exit("\n".join(complaints) or None)
 

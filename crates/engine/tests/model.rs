@@ -761,7 +761,7 @@ fn drive(mut world: World, seed: u64, steps: u32) {
     impl Drop for Announce {
         fn drop(&mut self) {
             if std::thread::panicking() {
-                eprintln!("failed with seed {} at step {}", self.0, self.1);
+                eprintln!("failed with MODEL_SEED={} at step {}", self.0, self.1);
             }
         }
     }
@@ -775,28 +775,32 @@ fn drive(mut world: World, seed: u64, steps: u32) {
     world.check_everything();
 }
 
-/// How many seeds a test runs, unless `MODEL_SEEDS` says otherwise.
-fn seeds(usual: u64) -> u64 {
-    std::env::var("MODEL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
+/// The seeds a test runs: so many as usual, unless `MODEL_SEED` (the first, alone if nothing else is said) and `MODEL_SEEDS`
+/// (how many) say otherwise.
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (first, count) = (number("MODEL_SEED"), number("MODEL_SEEDS"));
+    let count = count.unwrap_or(if first.is_some() { 1 } else { usual });
+    first.unwrap_or(0)..first.unwrap_or(0) + count
 }
 
 #[test]
 fn a_persistent_bucket_is_what_the_model_says() {
-    for seed in 0..seeds(40) {
+    for seed in seeds(40) {
         run(seed, 1_500, BucketKind::Couchbase);
     }
 }
 
 #[test]
 fn an_ephemeral_bucket_is_what_the_model_says() {
-    for seed in 0..seeds(10) {
+    for seed in seeds(10) {
         run(seed, 1_500, BucketKind::Ephemeral);
     }
 }
 
 #[test]
 fn a_bucket_over_the_segment_log_is_what_the_model_says() {
-    for seed in 0..seeds(8) {
+    for seed in seeds(8) {
         let disks =
             (0..2).map(|shard| Arc::new(FaultDisk::new(seed * 2 + 1, shard)) as Arc<dyn Disk>).collect();
         drive(World::new(seed, BucketKind::Couchbase, Some(disks)), seed, 1_500);

@@ -685,10 +685,9 @@ fn run(seed: u64) -> u32 {
 #[test]
 fn random_histories_are_shown_exactly_as_they_were() {
     let number = |name| std::env::var(name).ok().and_then(|number: String| number.parse::<u64>().ok());
-    let seeds = match number("SETTEE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SETTEE_SEEDS").unwrap_or(6),
-    };
+    let (first, count) = (number("SETTEE_SEED"), number("SETTEE_SEEDS"));
+    let count = count.unwrap_or(if first.is_some() { 1 } else { 6 });
+    let seeds = first.unwrap_or(0)..first.unwrap_or(0) + count;
     let mut finished = 0;
     for seed in seeds {
         match catch_unwind(AssertUnwindSafe(|| run(seed))) {
@@ -699,5 +698,5 @@ fn random_histories_are_shown_exactly_as_they_were() {
             }
         }
     }
-    assert!(finished > 10, "scans came to their end: {finished}");
+    assert!(finished > 10 || count < 6, "scans came to their end: {finished}");
 }

@@ -29,10 +29,11 @@ const FOUND: [u64; 4] = [13, 26, 28, 51];
 
 fn seeds() -> impl Iterator<Item = u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let one = number("CONSENSUS_SEED");
-    let count = number("CONSENSUS_SEEDS").unwrap_or(SEEDS);
-    let many = (1..=count).chain(FOUND.into_iter().filter(move |seed| *seed > count));
-    one.into_iter().chain(many.take_while(move |_| one.is_none()))
+    let (first, count) = (number("CONSENSUS_SEED"), number("CONSENSUS_SEEDS"));
+    let count = count.unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let chosen = first.unwrap_or(1)..first.unwrap_or(1) + count;
+    let found = FOUND.into_iter().filter(move |seed| first.is_none() && *seed > count);
+    chosen.chain(found)
 }
 
 /// Runs a group of `nodes` under `faults`, heals it and looks at what is left.

@@ -9,7 +9,7 @@
 //! what the bucket does.
 //!
 //! A failure prints its seed. `PRESSURE_SEEDS=1000 cargo test --release -p settee-engine --test pressure` runs many;
-//! `PRESSURE_FIRST=17` begins with another one, `PRESSURE_STEPS` changes how long each is.
+//! `PRESSURE_SEED=17` begins with another one, `PRESSURE_STEPS` changes how long each is.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -660,14 +660,15 @@ struct Announce(u64, u64);
 impl Drop for Announce {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("failed with seed {} at step {}", self.0, self.1);
+            eprintln!("failed with PRESSURE_SEED={} at step {}", self.0, self.1);
         }
     }
 }
 
 #[test]
 fn a_bucket_under_pressure_keeps_its_promises() {
-    let (first, count) = (number("PRESSURE_FIRST", 0), number("PRESSURE_SEEDS", 0));
+    let (first, count) = (number("PRESSURE_SEED", u64::MAX), number("PRESSURE_SEEDS", 0));
+    let (first, count) = if first == u64::MAX { (0, count) } else { (first, count.max(1)) };
     let seeds = if count > 0 { (first..first + count).collect() } else { SEEDS.to_vec() };
     let steps = number("PRESSURE_STEPS", 250);
     let mut durable = 0;

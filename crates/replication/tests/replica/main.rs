@@ -26,7 +26,9 @@ use world::World;
 const STEPS: usize = 2_500;
 
 fn seeds<C: Copies>(first: u64) {
-    let count: u64 = std::env::var("SETTEE_MODEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let count = number("SETTEE_MODEL_SEEDS").unwrap_or(12);
+    let first = number("SETTEE_MODEL_SEED").unwrap_or(first);
     for seed in first..first + count {
         println!("seed {seed}");
         let mut world = World::<C>::new(seed);
