@@ -1,21 +1,29 @@
 //! The log in one `redb` file: every write a transaction that is synced.
 //!
 //! At a start the file is read into memory whole and verified there, every page's checksum: what is damaged is reported
-//! instead of met later, and a start waits for no sync, which verifying in place would do several times. The file itself
-//! is opened with the first write, and anew after a write that failed (a full disk, most likely).
+//! instead of met later, and a clean start waits for no sync, which verifying in place would do several times. The file
+//! itself is opened with the first write, and anew after a write that found no space.
+//!
+//! Invariants:
+//! - A file is there as a whole or not at all.
+//! - Whatever [`LogStore::load`] returns is durable. A process that was killed, or whose disk failed, may leave in the
+//!   kernel's memory what never reached the disk. So a file that nobody closed is written again as a whole, and synced.
+//! - Only a write that found no space is tried again. After any other failure the file takes nothing more until the
+//!   process starts again: a sync that is repeated says yes to what the kernel has thrown away.
+
+mod medium;
 
 use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::OpenOptionsExt as _,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
 use redb::{
     Database, ReadableDatabase as _, ReadableTable as _, StorageBackend as _, TableDefinition,
-    backends::{FileBackend, InMemoryBackend},
+    backends::InMemoryBackend,
 };
 
+use self::medium::{Fate, Image, Medium, OnDisk, Watched, Worst};
 use super::{Batch, LogError, LogStore, Record, Stored};
 
 /// Version of what the tables hold; a file of another one is refused.
@@ -23,47 +31,128 @@ const FORMAT: u64 = 1;
 const FORMAT_KEY: &str = "format";
 /// Memory for pages: the whole file is a few megabytes and hardly ever read.
 const CACHE_BYTES: usize = 1024 * 1024;
+/// Where `redb` says that a file is open: it clears that bit when it closes a file of which everything is synced.
+const OPEN_FLAG: (usize, u8) = (9, 2);
 
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries");
 
 /// See the module.
-#[derive(Debug)]
 pub struct DiskLog {
     path: PathBuf,
+    medium: Box<dyn Medium>,
     /// `None` before the first write, and after one that failed.
-    database: Option<Database>,
+    open: Option<Open>,
+    /// Why nothing is written any more.
+    dead: Option<String>,
+}
+
+struct Open {
+    database: Database,
+    worst: Worst,
+}
+
+impl fmt::Debug for DiskLog {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("DiskLog")
+            .field("path", &self.path)
+            .field("dead", &self.dead)
+            .finish_non_exhaustive()
+    }
 }
 
 impl DiskLog {
     /// The log in that file; it comes into being with the first write.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { path: path.into(), database: None }
+        Self::on(path, Box::new(OnDisk(path.into())))
+    }
+
+    fn on(path: &Path, medium: Box<dyn Medium>) -> Self {
+        Self { path: path.into(), medium, open: None, dead: None }
+    }
+
+    fn try_load(&self) -> Result<Stored, Failure> {
+        let Some(bytes) = self.medium.read()?.filter(|bytes| !bytes.is_empty()) else {
+            return Ok(Stored::default());
+        };
+        let stored = read_verified(&bytes)?;
+        let (at, bit) = OPEN_FLAG;
+        if bytes.get(at).is_none_or(|flags| flags & bit != 0) {
+            self.medium.replace(&bytes)?;
+        }
+        Ok(stored)
+    }
+
+    /// Does what [`LogStore::write`] promises, or says what is known of the file now.
+    fn try_write(&mut self, batches: &[Batch]) -> Result<(), (Fate, Failure)> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => self.open()?,
+        };
+        match write(&open.database, batches) {
+            Ok(()) => {
+                self.open = Some(open);
+                Ok(())
+            }
+            Err(failure) => {
+                // Closing it changes nothing any more: whatever comes after a failure is refused.
+                Err((fate_of_failure(&open.worst), failure))
+            }
+        }
+    }
+
+    fn open(&self) -> Result<Open, (Fate, Failure)> {
+        let io = |error: io::Error| (Fate::after(&error), Failure::from(error));
+        if self.medium.read().map_err(io)?.is_none_or(|bytes| bytes.is_empty()) {
+            // Made as a whole: nobody could tell half a file from a damaged one.
+            let empty = empty_file().map_err(|failure| (Fate::Unproven, failure))?;
+            self.medium.replace(&empty).map_err(io)?;
+        }
+        let file = self.medium.open().map_err(io)?;
+        let (file, worst) = Watched::new(file);
+        let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file);
+        let database = database.map_err(|error| (fate_of_failure(&worst), error.into()))?;
+        Ok(Open { database, worst })
+    }
+}
+
+/// What is known of a file with which something went wrong, whether or not a call of it has failed.
+fn fate_of_failure(worst: &Worst) -> Fate {
+    match worst.fate() {
+        Fate::NoSpace => Fate::NoSpace,
+        Fate::Well | Fate::Unproven => Fate::Unproven,
     }
 }
 
 impl LogStore for DiskLog {
     fn load(&mut self) -> Result<Stored, LogError> {
         // What was written is in the file, and nobody else has it open.
-        self.database = None;
-        match fs::read(&self.path) {
-            Ok(bytes) if bytes.is_empty() => Ok(Stored::default()),
-            Ok(bytes) => read_verified(&bytes).map_err(|error| failed(&self.path, error)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Stored::default()),
-            Err(error) => Err(failed(&self.path, error.into())),
-        }
+        self.open = None;
+        self.try_load().map_err(|failure| LogError::Store { path: self.path.clone(), reason: failure.text() })
     }
 
     fn write(&mut self, batches: &[Batch]) -> Result<(), LogError> {
-        let database = match self.database.take() {
-            Some(database) => database,
-            None => open(&self.path).map_err(|error| failed(&self.path, error))?,
-        };
-        write(&database, batches).map_err(|error| failed(&self.path, error))?;
-        self.database = Some(database);
-        Ok(())
+        let path = self.path.clone();
+        if let Some(reason) = &self.dead {
+            return Err(LogError::Store { path, reason: reason.clone() });
+        }
+        self.try_write(batches).map_err(|(fate, failure)| {
+            let reason = failure.text();
+            if fate == Fate::NoSpace {
+                return LogError::NoSpace { path, reason };
+            }
+            self.dead = Some(reason.clone());
+            LogError::Store { path, reason }
+        })
     }
+}
+
+/// What a file is that holds nothing yet.
+fn empty_file() -> Result<Vec<u8>, Failure> {
+    let image = Image::default();
+    drop(Database::builder().create_with_backend(image.clone())?);
+    Ok(image.contents()?)
 }
 
 /// What a file with these contents holds.
@@ -96,19 +185,6 @@ fn read_verified(bytes: &[u8]) -> Result<Stored, Failure> {
         stored.entries.insert(index.value(), entry.value().to_vec());
     }
     Ok(stored)
-}
-
-fn open(path: &Path) -> Result<Database, Failure> {
-    let is_new = !path.try_exists()?;
-    // Verifiers of passwords are inside: nobody else reads it.
-    let file =
-        fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    let backend = FileBackend::new(file)?;
-    let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend)?;
-    if let Some(folder) = path.parent().filter(|_| is_new) {
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(database)
 }
 
 fn write(database: &Database, batches: &[Batch]) -> Result<(), Failure> {
@@ -153,80 +229,20 @@ impl<E: Into<redb::Error>> From<E> for Failure {
     }
 }
 
-fn failed(path: &Path, failure: Failure) -> LogError {
-    let reason = match failure {
-        Failure::Redb(error) => match *error {
-            redb::Error::Corrupted(what) => format!(
-                "the file is damaged ({what}); restore it, or remove the node \
-                from its cluster and add it again"
-            ),
-            error => error.to_string(),
-        },
-        Failure::Text(text) => text,
-    };
-    LogError::Store { path: path.into(), reason }
+impl Failure {
+    fn text(self) -> String {
+        match self {
+            Self::Redb(error) => match *error {
+                redb::Error::Corrupted(what) => format!(
+                    "the file is damaged ({what}); restore it, or remove the node \
+                    from its cluster and add it again"
+                ),
+                error => error.to_string(),
+            },
+            Self::Text(text) => text,
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn batch(entries: std::ops::Range<u64>) -> Batch {
-        Batch {
-            records: vec![(Record::HardState, vec![1, 2, 3])],
-            entries: entries.map(|index| (index, vec![index as u8; 100])).collect(),
-            ..Batch::default()
-        }
-    }
-
-    #[test]
-    fn what_was_written_is_there_after_a_reopening() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log.redb");
-        let mut log = DiskLog::new(&path);
-        assert!(log.load().unwrap().is_empty());
-        let tail = Batch {
-            drop_below: Some(3),
-            drop_from: Some(8),
-            entries: vec![(8, vec![9])],
-            ..Batch::default()
-        };
-        let batches = [batch(1..10), tail];
-        log.write(&batches).unwrap();
-        let mut expected = Stored::default();
-        batches.iter().for_each(|batch| expected.apply(batch));
-        drop(log);
-        let mut log = DiskLog::new(&path);
-        assert_eq!(log.load().unwrap(), expected);
-        assert_eq!(expected.entries.keys().copied().collect::<Vec<_>>(), [3, 4, 5, 6, 7, 8]);
-        log.write(&[Batch { clear: true, ..Batch::default() }]).unwrap();
-        assert!(log.load().unwrap().is_empty());
-        assert!(log.load().unwrap().entries.is_empty());
-    }
-
-    #[test]
-    fn a_damaged_file_is_reported() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log.redb");
-        let mut log = DiskLog::new(&path);
-        log.write(&[batch(1..200)]).unwrap();
-        drop(log);
-        let whole = fs::read(&path).unwrap();
-        let mut refused = 0;
-        for page in (0..whole.len() / 4096).step_by(3) {
-            let mut damaged = whole.clone();
-            damaged[page * 4096..][..64].iter_mut().for_each(|byte| *byte ^= 0x5a);
-            fs::write(&path, &damaged).unwrap();
-            match DiskLog::new(&path).load() {
-                Ok(stored) => assert_eq!(stored.entries.len(), 199, "a page that holds nothing"),
-                Err(error) => {
-                    refused += 1;
-                    assert!(error.to_string().contains("log.redb"), "{error}");
-                }
-            }
-        }
-        assert!(refused > 0);
-        fs::write(&path, b"{ \"format\": 2 }").unwrap();
-        assert!(DiskLog::new(&path).load().is_err(), "another kind of file");
-    }
-}
+mod tests;

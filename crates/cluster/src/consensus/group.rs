@@ -307,14 +307,14 @@ impl Consensus {
     #[must_use]
     pub fn leader(&self) -> Option<NodeId> {
         // Who votes would seek another leader in such a silence, and knows of none then.
-        let is_lost = !self.raw.raft.promotable() && self.silence > LOST_TICKS;
+        let is_lost = self.broken.is_some() || !self.raw.raft.promotable() && self.silence > LOST_TICKS;
         node_id(self.raw.raft.leader_id).filter(|_| !is_lost)
     }
 
     /// Whether this member leads.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.raw.raft.state == StateRole::Leader
+        self.raw.raft.state == StateRole::Leader && self.broken.is_none()
     }
 
     /// Raft's term.
@@ -372,6 +372,11 @@ impl Consensus {
     #[must_use]
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
+    }
+
+    /// Ends this member's part in the group for that reason, until it is opened again: its log takes nothing any more.
+    pub fn give_up(&mut self, reason: String) {
+        self.broken.get_or_insert(reason);
     }
 
     /// Time goes by: a tenth of a second, say.

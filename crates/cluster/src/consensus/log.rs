@@ -14,10 +14,14 @@ use crate::{Authority, NodeInfo};
 /// Why the log could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The file cannot be used: no rights, no space, a failing disk.
+    /// The file cannot be used: no rights, a failing disk. Nobody knows what of the last write is on the disk.
     #[error("{path}: {reason}")]
     #[allow(missing_docs, reason = "names say it")]
     Store { path: PathBuf, reason: String },
+    /// A write found no space. It changed nothing, and may be tried again.
+    #[error("{path}: {reason}")]
+    #[allow(missing_docs, reason = "names say it")]
+    NoSpace { path: PathBuf, reason: String },
     /// What was read is not what this version writes.
     #[error("the log of the metadata cannot be read: {0}")]
     Unreadable(String),
@@ -104,7 +108,7 @@ impl Stored {
 
 /// Where a group's log is kept.
 pub trait LogStore: Send {
-    /// All that was written.
+    /// All that was written, and perhaps the write that failed last; durable when it returns.
     ///
     /// # Errors
     /// [`LogError`] when it cannot be read.
@@ -113,7 +117,8 @@ pub trait LogStore: Send {
     /// Carries out all batches, in order, or none; durable when it returns.
     ///
     /// # Errors
-    /// [`LogError::Store`]; nothing has changed then.
+    /// [`LogError::NoSpace`]: nothing has changed, and the same may be written again. Any other: nobody knows what has
+    /// changed, and nothing can be written until the process starts again and loads.
     fn write(&mut self, batches: &[Batch]) -> Result<(), LogError>;
 }
 

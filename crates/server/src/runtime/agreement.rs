@@ -50,7 +50,7 @@ use crate::account::Accounted;
 const TICK: Duration = Duration::from_millis(100);
 /// Messages that may wait to be stepped; what is beyond is dropped, as by a network.
 const MESSAGES_WAITING: usize = 1024;
-/// How long it rests after a write that failed.
+/// How long it rests after a write that found no space.
 const WRITE_RETRY: Duration = Duration::from_millis(500);
 /// How long a node that was removed goes on telling clients where to go.
 const LINGER: Duration = Duration::from_secs(3);
@@ -70,6 +70,8 @@ enum Event {
     Read(oneshot::Sender<()>),
     /// Batches of that life up to that number are durable.
     Written(u64, u64),
+    /// The log takes nothing any more, for that reason.
+    LogLost(String),
     /// The answer says whether somebody was asked to take over.
     HandOver(Sender<bool>),
     /// Joins another cluster with that first batch.
@@ -126,6 +128,8 @@ struct Status {
     leader: AtomicU32,
     /// Raft's term that this node leads in; 0 for none.
     leads_in: AtomicU64,
+    /// Whether this node votes, applies and proposes.
+    takes_part: AtomicBool,
     /// Who belongs to the group.
     members: ArcSwap<BTreeSet<NodeId>>,
     /// Those of them that vote.
@@ -211,6 +215,7 @@ impl Agreement {
             beginning: None,
             reads: VecDeque::new(),
             confirmations: Confirmations::default(),
+            log_lost: None,
         };
         driver.publish();
         let thread = spawn("consensus", move || driver.run())?;
@@ -246,6 +251,11 @@ impl Agreement {
     /// The life of the group that this node belongs to.
     pub(crate) fn epoch(&self) -> Epoch {
         **self.status.epoch.load()
+    }
+
+    /// Whether this node still takes part in what the cluster agrees on. If not, [`Agreement::trouble`] says why.
+    pub(crate) fn takes_part(&self) -> bool {
+        self.status.takes_part.load(Ordering::Acquire)
     }
 
     /// Why metadata cannot change now, if that is known here.
@@ -374,6 +384,8 @@ struct Driver {
     reads: VecDeque<(u64, oneshot::Sender<()>)>,
     /// Who waits to hear that this node leads.
     confirmations: Confirmations<oneshot::Sender<Confirmed>>,
+    /// Why nothing can be written any more.
+    log_lost: Option<String>,
 }
 
 impl Driver {
@@ -445,6 +457,14 @@ impl Driver {
                     self.begin();
                     self.group.written(number);
                 }
+            }
+            Event::LogLost(reason) => {
+                let text = format!(
+                    "the log cannot be written ({reason}); this node takes no part in what its cluster agrees on until it \
+                     starts again"
+                );
+                self.group.give_up(text.clone());
+                self.log_lost = Some(text);
             }
             Event::HandOver(answer) => {
                 // Whoever asked may have given up.
@@ -563,6 +583,7 @@ impl Driver {
             self.status.voters.store(Arc::new(members.0.clone()));
             self.members = members;
         }
+        self.status.takes_part.store(self.group.broken().is_none(), Ordering::Release);
         if let Some(broken) = self.group.broken() {
             self.admit(broken);
         }
@@ -618,6 +639,9 @@ impl Driver {
     /// # Errors
     /// When nothing can begin with that: everything is as it was.
     fn begin_again(&mut self, first: Batch) -> Result<(), LogError> {
+        if let Some(reason) = &self.log_lost {
+            return Err(LogError::Unreadable(reason.clone()));
+        }
         let mut stored = Stored::default();
         stored.apply(&first);
         self.seed = self.seed.wrapping_add(1);
@@ -645,7 +669,8 @@ impl Driver {
     }
 }
 
-/// Writes what comes in, all that waits at once, again and again until it succeeds.
+/// Writes what comes in, all that waits at once. What finds no space is written again until it fits; any other failure ends
+/// the writing, since nobody knows what of it is on the disk.
 fn write_all(mut store: Box<dyn LogStore>, jobs: &Receiver<Write>, written: &Sender<Event>, status: &Status) {
     while let Ok(first) = jobs.recv() {
         let waiting: Vec<Write> =
@@ -656,22 +681,42 @@ fn write_all(mut store: Box<dyn LogStore>, jobs: &Receiver<Write>, written: &Sen
             .filter(|write| write.life == life)
             .fold(number, |most, write| most.max(write.number));
         let batches: Vec<Batch> = waiting.into_iter().flat_map(|write| write.batches).collect();
-        let mut failed = false;
-        while let Err(error) = store.write(&batches) {
-            tracing::error!(%error, "the metadata cannot be written");
-            *status.trouble.lock() = Some(error.to_string());
-            failed = true;
-            if status.stopping.load(Ordering::Acquire) {
+        match write_or_wait(&mut *store, &batches, status) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                // An error means that the node stops.
+                let _ = written.send(Event::LogLost(error.to_string()));
                 return;
             }
-            std::thread::sleep(WRITE_RETRY);
         }
-        if failed {
-            *status.trouble.lock() = None;
-        }
-        // An error means that the node stops.
+        // As above.
         let _ = written.send(Event::Written(life, number));
     }
+}
+
+/// Writes, and waits for space where there is none; whether it was written before the node stopped.
+fn write_or_wait(store: &mut dyn LogStore, batches: &[Batch], status: &Status) -> Result<bool, LogError> {
+    let mut has_waited = false;
+    loop {
+        match store.write(batches) {
+            Ok(()) => break,
+            Err(error @ LogError::NoSpace { .. }) => {
+                tracing::error!(%error, "the metadata cannot be written");
+                *status.trouble.lock() = Some(error.to_string());
+                has_waited = true;
+            }
+            Err(error) => return Err(error),
+        }
+        if status.stopping.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        std::thread::sleep(WRITE_RETRY);
+    }
+    if has_waited {
+        *status.trouble.lock() = None;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

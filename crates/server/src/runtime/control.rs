@@ -297,6 +297,11 @@ impl Control {
         let until = Instant::now() + PATIENCE;
         let (id, mut ended) = self.proposals.begin();
         loop {
+            if !self.agreement.takes_part() {
+                // Nobody would tell this node how it ended.
+                let trouble = self.agreement.trouble().unwrap_or_default();
+                return Err(ClusterError::Failed(format!("the metadata cannot change here: {trouble}")));
+            }
             let taken = self.propose_once(id, &command).await;
             // What was taken is proposed again only if nothing is heard of it: its leader may be gone.
             let pause = if taken { TAKEN_AGAIN } else { UNTAKEN_AGAIN };
@@ -575,6 +580,11 @@ impl Control {
         })
     }
 
+    fn agreement_alert(&self) -> Option<String> {
+        let trouble = self.agreement.trouble()?;
+        Some(format!("Cluster metadata cannot change on node {}: {trouble}.", self.listen))
+    }
+
     /// What the memory of buckets makes an administrator's business: before clients see errors, then while they do.
     fn pressure_alerts(&self) -> Vec<String> {
         let node = self.listen;
@@ -817,7 +827,13 @@ impl NodeControl for Control {
                 self.listen
             )
         };
-        disk.low.then(text).into_iter().chain(self.lease_alert()).chain(self.pressure_alerts()).collect()
+        disk.low
+            .then(text)
+            .into_iter()
+            .chain(self.lease_alert())
+            .chain(self.agreement_alert())
+            .chain(self.pressure_alerts())
+            .collect()
     }
 
     fn certificate_pem(&self) -> Option<String> {

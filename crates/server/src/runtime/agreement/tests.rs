@@ -121,6 +121,67 @@ fn nothing_is_done_about_who_a_node_becomes_before_that_is_on_its_disk() {
     node.agreement.stop();
 }
 
+/// A disk that fails as it is told to, and counts the writes that it was asked for.
+struct Failing {
+    errors: Vec<LogError>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl LogStore for Failing {
+    fn load(&mut self) -> Result<Stored, LogError> {
+        Ok(Stored::default())
+    }
+
+    fn write(&mut self, _batches: &[Batch]) -> Result<(), LogError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.errors.pop().map_or(Ok(()), Err)
+    }
+}
+
+/// Writes once to a disk with these errors, the last one first; what the consensus thread hears, and the writes asked for.
+fn write_to(errors: Vec<LogError>) -> (Vec<Event>, usize) {
+    let asked = Arc::<AtomicUsize>::default();
+    let store = Box::new(Failing { errors, asked: Arc::clone(&asked) });
+    let (jobs, waiting) = mpsc::channel();
+    let (says, hears) = mpsc::channel();
+    for number in 1..=2 {
+        jobs.send(Write { life: 0, number, batches: vec![Batch::default()] }).unwrap();
+    }
+    drop(jobs);
+    write_all(store, &waiting, &says, &Status::default());
+    drop(says);
+    (hears.iter().collect(), asked.load(Ordering::SeqCst))
+}
+
+#[test]
+fn only_a_write_that_found_no_space_is_tried_again() {
+    let path = || std::path::PathBuf::from("log");
+    let full = || LogError::NoSpace { path: path(), reason: "full".into() };
+    let failed = || LogError::Store { path: path(), reason: "no sync".into() };
+    let (heard, asked) = write_to(vec![full()]);
+    assert!(matches!(heard[..], [Event::Written(0, 2)]));
+    assert_eq!(asked, 2);
+    let (heard, asked) = write_to(vec![failed(), full()]);
+    assert!(matches!(&heard[..], [Event::LogLost(reason)] if reason.contains("no sync")));
+    assert_eq!(asked, 2, "not again after a failed sync");
+}
+
+#[test]
+fn a_node_whose_log_failed_takes_no_part_until_it_starts_again() {
+    let node = Node::start(Membership::Active);
+    node.settle();
+    assert!(node.agreement.takes_part());
+    node.agreement.put(Event::LogLost("no sync".into()));
+    node.settle();
+    assert!(!node.agreement.takes_part() && !node.agreement.leads());
+    assert_eq!(node.agreement.leader(), None);
+    assert!(node.agreement.trouble().is_some_and(|trouble| trouble.contains("no sync")));
+    let reset = node.runtime.block_on(node.agreement.reset());
+    assert!(reset.unwrap_err().to_string().contains("starts again"), "nothing could begin on that disk");
+    assert!(node.begins.try_recv().is_err());
+    node.agreement.stop();
+}
+
 #[test]
 fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
     let node = Node::start(Membership::InactiveAdded);
