@@ -31,6 +31,7 @@ mod reforming;
 pub mod report;
 pub mod roles;
 mod shared;
+pub mod strict;
 pub mod topology;
 pub mod users;
 

@@ -24,7 +24,7 @@ use super::{
     node_id, raft_id,
     state::State,
 };
-use crate::{Command, Metadata};
+use crate::{Command, Metadata, strict};
 
 /// Ticks between heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
@@ -686,12 +686,13 @@ impl Consensus {
             }
             // A new leader's first entry.
             (false, true) => None,
-            (false, false) => match serde_json::from_slice::<Proposal>(&entry.data) {
+            (false, false) => match strict::read::<Proposal>(&entry.data) {
                 Ok(proposal) => Some(proposal),
                 Err(error) => {
                     let index = entry.index;
                     self.broken = Some(format!(
-                        "change {index} of the metadata cannot be read; was it made by a newer version? ({error})"
+                        "change {index} of the metadata was made by a newer version ({error}); start this node with \
+                         that version or a later one"
                     ));
                     return;
                 }
@@ -868,8 +869,11 @@ fn unknown_cluster(member: &Member) -> Metadata {
 }
 
 fn read_state(snapshot: &Snapshot) -> Result<State, String> {
-    serde_json::from_slice(&snapshot.data).map_err(|error| {
-        format!("a snapshot of the metadata cannot be read; was it made by a newer version? ({error})")
+    strict::read(&snapshot.data).map_err(|error| {
+        format!(
+            "a snapshot of the metadata was made by a newer version ({error}); start this node with that version or a \
+             later one"
+        )
     })
 }
 
@@ -892,3 +896,6 @@ const fn mix(number: u64) -> u64 {
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
+
+#[cfg(test)]
+mod versions;

@@ -28,6 +28,7 @@ use cluster::{
     Admin, Applied as CommandApplied, ClusterError, Command, Initialize, Metadata, QuotaChange,
     auth::{Credentials, SALT_BYTES},
     consensus::{Member, ProposalId, epoch_of, join},
+    strict,
 };
 use engine::Pressure;
 use parking_lot::Mutex;
@@ -398,8 +399,10 @@ impl Control {
             let me = me.upgrade();
             async move {
                 let me = me.ok_or_else(stopping)?;
-                let (id, command) = serde_json::from_slice(&body)
-                    .map_err(|error| ClusterError::Failed(format!("a proposal cannot be read: {error}")))?;
+                // What this node would not carry out whole is not for it to propose.
+                let (id, command) = strict::read(&body).map_err(|error| {
+                    ClusterError::Failed(format!("the leader cannot read a proposal: {error}"))
+                })?;
                 let taken = me.agreement.propose(id, command).await.is_ok();
                 Ok(if taken { TAKEN.to_vec() } else { Vec::new() })
             }

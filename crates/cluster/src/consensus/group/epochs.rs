@@ -14,6 +14,7 @@ use crate::{
     consensus::{
         Batch, Epoch, LogError, Member, Position, ProposalId, Record, entry::Proposal, epoch::Notice,
     },
+    strict,
 };
 
 /// What makes a member of a group that was formed anew one of the new group. Until that has told it everything, it goes by
@@ -80,7 +81,7 @@ impl Consensus {
         let proposals = left
             .iter()
             .filter(|entry| entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty());
-        let proposals = proposals.map(|entry| serde_json::from_slice::<Proposal>(&entry.data));
+        let proposals = proposals.map(|entry| strict::read::<Proposal>(&entry.data));
         let proposals = proposals.collect::<Result<Vec<_>, _>>();
         let proposals = proposals.map_err(|error| failed(&error.to_string()))?;
         let state = self.state.reformed(&proposals, &Proposal { id, command })?;

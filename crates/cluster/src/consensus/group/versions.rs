@@ -1,0 +1,110 @@
+//! Two versions of the state machine in one group: the older one stops before what it does not know, and a newer one goes on
+//! from the same log.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    NodeInfo, Ports,
+    consensus::{LogStore as _, MemoryLog, entry::ProposalId},
+};
+
+/// A group of one, on that log.
+struct Node {
+    log: MemoryLog,
+    group: Consensus,
+}
+
+impl Node {
+    fn open(mut log: MemoryLog) -> Self {
+        let group = Consensus::open(&log.load().unwrap(), 1).unwrap();
+        let mut node = Self { log, group };
+        node.settle();
+        node
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let turn = self.group.turn();
+            if turn.is_empty() {
+                return;
+            }
+            self.log.write(&turn.batches).unwrap();
+            self.group.written(turn.number);
+        }
+    }
+
+    /// Proposes what a newer version would.
+    fn propose_raw(&mut self, json: &Value) {
+        let data = serde_json::to_vec(json).unwrap();
+        self.group.raw.propose(Vec::new(), data).unwrap();
+        self.settle();
+    }
+}
+
+fn founded() -> Node {
+    let member = Member {
+        uuid: "n".into(),
+        node: NodeId(0),
+        cluster_uuid: "c".into(),
+        epoch: Default::default(),
+        secret: String::new(),
+        peers: Vec::new(),
+        authority: None,
+    };
+    let mut metadata = Metadata::new("c".into(), 256);
+    metadata.nodes = vec![NodeInfo::first("n".into(), "h".into(), Ports::default())];
+    let mut log = MemoryLog::default();
+    log.write(&[found(&member, &Arc::new(metadata)).unwrap()]).unwrap();
+    Node::open(log)
+}
+
+fn proposal(number: u64, command: &Value) -> Value {
+    serde_json::json!({ "id": { "origin": 1, "number": number }, "command": command })
+}
+
+#[test]
+fn an_older_version_stops_before_what_it_does_not_know_and_says_what_to_do() {
+    let unknown: BTreeMap<&str, Value> = BTreeMap::from([
+        ("Levitate", serde_json::json!({ "Levitate": {} })),
+        ("gently", serde_json::json!({ "StopRebalance": { "now_ms": 1, "gently": true } })),
+    ]);
+    for (name, command) in unknown {
+        let mut node = founded();
+        node.propose_raw(&proposal(1, &serde_json::json!({ "SetClusterName": "before" })));
+        let before = Arc::clone(node.group.metadata());
+        assert_eq!(before.cluster_name, "before");
+        node.propose_raw(&proposal(2, &command));
+        let broken = node.group.broken().unwrap().to_owned();
+        assert!(broken.contains(name) && broken.contains("start this node with"), "{broken}");
+        assert_eq!(**node.group.metadata(), *before, "nothing is half carried out");
+        // The same binary stops at the same place; what comes after it is not reached.
+        let node = Node::open(node.log);
+        assert!(node.group.broken().is_some());
+        assert_eq!(node.group.metadata().cluster_name, "before");
+    }
+}
+
+#[test]
+fn a_version_that_knows_more_goes_on_from_the_log_of_one_that_stopped() {
+    let mut node = founded();
+    node.propose_raw(&proposal(1, &serde_json::json!({ "Levitate": {} })));
+    assert!(node.group.broken().is_some());
+    // Stands for a newer binary: to it the entry is a command that it knows.
+    let mut log = node.log;
+    let mut stored = log.load().unwrap();
+    let last = stored.entries.values_mut().last().unwrap();
+    let mut entry = codec::decode_entry(last).unwrap();
+    let known = Proposal {
+        id: ProposalId { origin: 1, number: 1 },
+        command: Command::SetClusterName("after".into()),
+    };
+    entry.data = serde_json::to_vec(&known).unwrap().into();
+    let entries = vec![(entry.index, codec::encode_entry(&entry))];
+    log.write(&[Batch { entries, ..Batch::default() }]).unwrap();
+    let node = Node::open(log);
+    assert_eq!(node.group.broken(), None);
+    assert_eq!(node.group.metadata().cluster_name, "after");
+}
