@@ -202,7 +202,7 @@ impl StorageBackend for Disk {
 fn writes() -> Vec<Batch> {
     let write = |at: u64| Batch {
         drop_below: at.checked_sub(3),
-        drop_from: (at % 3 == 0).then_some(at + 1),
+        drop_from: at.is_multiple_of(3).then_some(at + 1),
         records: vec![(Record::HardState, at.to_le_bytes().to_vec())],
         entries: (at..at + 3).map(|index| (index, vec![at as u8; 900])).collect(),
         ..Batch::default()
