@@ -320,6 +320,97 @@ fn evicted_keys_of_dropped_collections_take_no_memory() {
     }
 }
 
+/// While a list is made anew documents are written, deleted, evicted and read again. None of them is missing from it.
+#[test]
+fn a_list_that_is_made_anew_lacks_nothing_that_is_evicted_meanwhile() {
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let seeds = match number("COLD_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("COLD_SEEDS").unwrap_or(2),
+    };
+    for seed in seeds {
+        eprintln!("COLD_SEED={seed}");
+        make_anew_beside_others(&mut fastrand::Rng::with_seed(seed));
+    }
+}
+
+fn make_anew_beside_others(rng: &mut fastrand::Rng) {
+    let manifest = |uid: u64, has_collection: bool| {
+        let mut manifest = Manifest { uid: ManifestUid(uid), next_id: 100, ..Manifest::default() };
+        let collection = Collection { id: CollectionId(8), name: "c".to_owned(), max_ttl_secs: None };
+        manifest.scopes[0].collections.extend(has_collection.then_some(collection));
+        Arc::new(manifest)
+    };
+    let options = BucketOptions {
+        eviction: EvictionPolicy::FullEviction,
+        vbuckets: 1,
+        shards: 1,
+        ..options(BucketKind::Couchbase)
+    };
+    let disk: Arc<dyn Disk> = Arc::new(FaultDisk::new(rng.u64(..), 0));
+    let mut rig = Rig::over(options, manifest(1, true), vec![disk], Clock(0));
+    let mut expected: std::collections::BTreeMap<usize, Option<u64>> = std::collections::BTreeMap::new();
+    for number in 0..9_000 {
+        store(&rig, &key(number), Store::set(&0_u64.to_le_bytes())).unwrap();
+        expected.insert(number, Some(0));
+    }
+    for number in 0..4_000 {
+        let key = [b"\x08", key(number).get(1..).unwrap()].concat();
+        store(&rig, &key, Store::set(b"of the collection")).unwrap();
+    }
+    rig.flush();
+    evict_everything(&rig);
+    rig.bucket.set_manifest(manifest(2, false), rig.now());
+    rig.flush();
+    while rig.bucket.expire(rig.now(), Budget::default()).more {}
+    let (mut steps, mut more) = (0, true);
+    // Beyond what it takes: what was written since is found as well.
+    while more || steps < 40 {
+        more = rig.bucket.run_backfills(0, rig.now()).more;
+        steps += 1;
+        for _ in 0..rng.usize(0..300) {
+            let number = rng.usize(0..9_500);
+            match rng.u32(0..8) {
+                0 | 1 => {
+                    let value = rng.u64(1..);
+                    store(&rig, &key(number), Store::set(&value.to_le_bytes())).unwrap();
+                    expected.insert(number, Some(value));
+                }
+                2 => {
+                    let delete = Delete::default();
+                    let deleted =
+                        rig.run(&key(number), |bucket, vb, key| bucket.delete(vb, key, &delete, rig.now()));
+                    assert_eq!(
+                        deleted.is_ok(),
+                        expected.insert(number, None).flatten().is_some(),
+                        "{number}"
+                    );
+                }
+                _ => {
+                    let value = expected.get(&number).copied().flatten();
+                    let value = value.map(|value| value.to_le_bytes().to_vec()).ok_or(Status::KeyNotFound);
+                    assert_eq!(get(&rig, &key(number)), value, "{number}");
+                }
+            }
+        }
+        if rng.bool() {
+            rig.flush();
+        }
+        if rng.bool() {
+            evict_everything(&rig);
+        }
+        assert!(steps < 10_000, "it ends");
+    }
+    rig.flush();
+    evict_everything(&rig);
+    for (number, value) in &expected {
+        let value = value.map(|value| value.to_le_bytes().to_vec()).ok_or(Status::KeyNotFound);
+        assert_eq!(get(&rig, &key(*number)), value, "{number}");
+    }
+    let alive = expected.values().flatten().count() as u64;
+    assert_eq!(rig.bucket.stats().curr_items, alive);
+}
+
 /// An expired document that is on disk only is found by a pass over the keys, and cannot be read just then.
 #[test]
 fn what_has_expired_and_could_not_be_read_is_looked_for_again() {
