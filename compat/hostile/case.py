@@ -5,6 +5,7 @@ import random
 import resource
 import socket
 import ssl
+import time
 import unittest
 
 from settee import kv
@@ -35,7 +36,15 @@ def stop():
 
 
 def attacker(**options):
-    return kv.Client(ADDRESS, NODE.ports["kv"], ATTACKER, ATTACKER_PASSWORD, ARENA, **options)
+    """Logs in; where too many of the attackers' logins have failed, once they are checked again (ten seconds at most)."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return kv.Client(ADDRESS, NODE.ports["kv"], ATTACKER, ATTACKER_PASSWORD, ARENA, **options)
+        except kv.Refused as refused:
+            if refused.status != kv.TEMPORARY_FAILURE or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def trusting_context():

@@ -3,8 +3,9 @@
 import socket
 import struct
 
-from case import ADDRESS, ARENA, ATTACKER, ATTACKER_PASSWORD, NODE, HostileCase, attacker, drain
+from case import ADDRESS, ARENA, ATTACKER, NODE, HostileCase, attacker, drain
 from settee import kv
+from settee.node import PASSWORD, USERNAME
 
 MIB = 1024 * 1024
 SET_EXTRAS = struct.pack(">II", 0, 0)
@@ -254,9 +255,18 @@ class RandomFrames(HostileCase):
 
 
 class Passwords(HostileCase):
-    def test_guessing_does_not_lock_others_out(self):
-        for number in range(30):
-            with kv.Connection(ADDRESS, NODE.ports["kv"]) as client:
-                proof = f"\0{ATTACKER}\0guess{number}".encode()
-                self.assertEqual(client.call(kv.SASL_AUTH, key=b"PLAIN", value=proof).status, kv.AUTH_ERROR)
-        kv.Client(ADDRESS, NODE.ports["kv"], ATTACKER, ATTACKER_PASSWORD, ARENA).close()
+    def guess(self, user, password):
+        with kv.Connection(ADDRESS, NODE.ports["kv"]) as client:
+            return client.call(kv.SASL_AUTH, key=b"PLAIN", value=f"\0{user}\0{password}".encode()).status
+
+    def test_guessing_gets_slow_and_does_not_lock_others_out(self):
+        attacker().close()
+        kv.Client(ADDRESS, NODE.ports["kv"], USERNAME, PASSWORD, ARENA).close()
+        answers = [self.guess(ATTACKER, f"guess{number}") for number in range(30)]
+        self.assertEqual(answers[:5], [kv.AUTH_ERROR] * 5)
+        self.assertLess(answers.count(kv.AUTH_ERROR), 10, "most are not even checked")
+        self.assertEqual(set(answers), {kv.AUTH_ERROR, kv.TEMPORARY_FAILURE})
+        for number in range(100):
+            self.assertNotEqual(self.guess(f"nobody{number}", "guess"), kv.OK)
+        kv.Client(ADDRESS, NODE.ports["kv"], USERNAME, PASSWORD, ARENA).close()
+        attacker().close()

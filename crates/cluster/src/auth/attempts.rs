@@ -2,7 +2,8 @@
 //!
 //! The first failures cost nothing. Each further one doubles the time for which attempts of that kind are refused unchecked,
 //! the right password's included, or guessing would go on meanwhile. An address has a few checks at a time, so that a crowd
-//! of logins from one of them does not stand before another's. Pure: time and the results of checks are handed in.
+//! of logins from one of them does not stand before another's. A user who has logged in from an address is judged by that user's
+//! own failures there: who guesses behind the same address does not keep the user out. Pure: time and results are handed in.
 //!
 //! The table is bounded. Entries that have been quiet for longest go first, those that refuse anything at that moment last.
 
@@ -14,12 +15,13 @@ use base::places::network_of;
 const FREE_PER_USER: u32 = 5;
 /// Failures of an address, all users together, that cost nothing.
 const FREE_PER_ADDRESS: u32 = 50;
-/// The first time of refusals, and the longest one.
+/// The first time of refusals, the longest one of a user, and the longest one of an address.
 const FIRST_MILLIS: u64 = 100;
 const LONGEST_MILLIS: u64 = 10_000;
+const LONGEST_OF_ADDRESS_MILLIS: u64 = 2_000;
 /// A failure is forgotten after this long without another one.
 const FORGOTTEN_MILLIS: u64 = 10 * 60 * 1000;
-/// Checks that an address may have in progress.
+/// Checks that an address, or a user there who has logged in before, may have in progress.
 const CHECKS_PER_ADDRESS: u32 = 16;
 /// Entries that are kept.
 const ENTRIES_MAX: usize = 8192;
@@ -39,6 +41,8 @@ struct Key {
 struct Entry {
     failures: u32,
     checks: u32,
+    /// The user has logged in from there.
+    is_good: bool,
     /// Refused until then.
     until: u64,
     touched: u64,
@@ -53,7 +57,7 @@ pub struct TooManyAttempts {
 
 impl Entry {
     fn is_blank(&self) -> bool {
-        self.checks == 0 && self.failures == 0
+        self.checks == 0 && self.failures == 0 && !self.is_good
     }
 }
 
@@ -78,13 +82,14 @@ impl LoginAttempts {
     /// # Errors
     /// When it may be tried again.
     pub fn permits(&mut self, address: IpAddr, user: &str, now_millis: u64) -> Result<(), TooManyAttempts> {
-        for key in &keys(address, user) {
+        let [of_address, of_user] = keys(address, user);
+        let is_good = self.0.get(&of_user).is_some_and(|entry| entry.is_good);
+        for key in [Some(of_user), Some(of_address).filter(|_| !is_good)].iter().flatten() {
             let Some(entry) = self.0.get_mut(key) else { continue };
             if now_millis.saturating_sub(entry.touched) >= FORGOTTEN_MILLIS {
-                *entry = Entry { checks: entry.checks, ..Entry::default() };
+                *entry = Entry { checks: entry.checks, is_good: entry.is_good, ..Entry::default() };
             }
-            let is_crowd = key.user.is_none() && entry.checks >= CHECKS_PER_ADDRESS;
-            if now_millis < entry.until || is_crowd {
+            if now_millis < entry.until || entry.checks >= CHECKS_PER_ADDRESS {
                 let wait_millis = entry.until.saturating_sub(now_millis).max(FIRST_MILLIS);
                 return Err(TooManyAttempts { wait_millis });
             }
@@ -105,25 +110,21 @@ impl LoginAttempts {
 
     /// A login was right or wrong.
     pub fn told(&mut self, address: IpAddr, user: &str, is_right: bool, now_millis: u64) {
-        if !is_right {
-            self.make_room(now_millis);
+        self.make_room(now_millis);
+        let [of_address, of_user] = keys(address, user);
+        if is_right {
+            // The address' count stays: an attacker may have a user of its own.
+            let entry = self.0.entry(of_user).or_default();
+            (entry.is_good, entry.failures, entry.touched) = (true, 0, now_millis);
+            return;
         }
-        for key in keys(address, user) {
-            if is_right {
-                // The address' count stays: an attacker may have a user of its own.
-                let Some(entry) = self.0.get_mut(&key) else { continue };
-                entry.failures = if key.user.is_some() { 0 } else { entry.failures };
-                if entry.is_blank() {
-                    self.0.remove(&key);
-                }
-                continue;
-            }
-            let free = if key.user.is_some() { FREE_PER_USER } else { FREE_PER_ADDRESS };
+        let of_user = (of_user, FREE_PER_USER, LONGEST_MILLIS);
+        for (key, free, longest) in [of_user, (of_address, FREE_PER_ADDRESS, LONGEST_OF_ADDRESS_MILLIS)] {
             let entry = self.0.entry(key).or_default();
             entry.touched = now_millis;
             entry.failures = entry.failures.saturating_add(1);
             if let Some(beyond) = entry.failures.checked_sub(free) {
-                let wait = FIRST_MILLIS.saturating_mul(1 << beyond.min(16)).min(LONGEST_MILLIS);
+                let wait = FIRST_MILLIS.saturating_mul(1 << beyond.min(16)).min(longest);
                 entry.until = now_millis.saturating_add(wait);
             }
         }
@@ -189,6 +190,18 @@ mod tests {
     }
 
     #[test]
+    fn guesses_behind_an_address_do_not_keep_its_users_out() {
+        let mut attempts = LoginAttempts::default();
+        attempts.begin(HOME, "bob", 0).unwrap();
+        end(&mut attempts, HOME, "bob", true, 0);
+        for number in 0..10_000 {
+            fail(&mut attempts, &number.to_string(), number);
+            assert!(attempts.permits(HOME, "bob", number).is_ok());
+        }
+        assert!(attempts.permits(HOME, "new", 9_999).is_err());
+    }
+
+    #[test]
     fn a_few_mistakes_cost_nothing_and_the_right_password_ends_the_count() {
         let mut attempts = LoginAttempts::default();
         for round in 0..10 {
@@ -215,12 +228,12 @@ mod tests {
         let begun = (0..100).filter(|number| attempts.begin(HOME, &number.to_string(), 0).is_ok()).count();
         assert_eq!(begun, CHECKS_PER_ADDRESS as usize);
         assert!(attempts.begin(AWAY, "ann", 0).is_ok());
-        end(&mut attempts, HOME, "0", true, 0);
+        attempts.released(HOME, "0");
         assert!(attempts.begin(HOME, "ann", 0).is_ok());
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_what_ended_well_is_not_kept() {
+    fn what_is_kept_is_bounded() {
         let mut attempts = LoginAttempts::default();
         for number in 0..100_000_u32 {
             let address = IpAddr::from(number.to_be_bytes());
@@ -231,6 +244,6 @@ mod tests {
         let mut attempts = LoginAttempts::default();
         attempts.begin(HOME, "ann", 0).unwrap();
         end(&mut attempts, HOME, "ann", true, 0);
-        assert!(attempts.0.is_empty());
+        assert_eq!(attempts.0.len(), 1, "that she has been here");
     }
 }
