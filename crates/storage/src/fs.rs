@@ -14,7 +14,7 @@ use std::{io, path::Path};
 
 pub use budget::{DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse};
 pub use fault::{FaultFs, FsCall};
-pub use real::RealFs;
+pub use real::{RealFs, create_dirs_synced};
 pub(crate) use standing_back::in_line;
 pub use standing_back::{stand_back, stand_in_line};
 pub use throttled::ThrottledFs;

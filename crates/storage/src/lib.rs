@@ -48,7 +48,7 @@ pub use api::{
 pub use error::StoreError;
 pub use fs::{
     DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultFs, Fs, FsCall, FsFile, LockGuard, RealFs,
-    Space, ThrottledFs, stand_back, stand_in_line,
+    Space, ThrottledFs, create_dirs_synced, stand_back, stand_in_line,
 };
 pub use log::{Options, SegmentLog, open};
 pub use recover::is_store;

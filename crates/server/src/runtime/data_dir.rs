@@ -21,6 +21,7 @@ use std::{
 };
 
 use base::BucketUuid;
+use storage::create_dirs_synced;
 
 use super::shards::ShardFolders;
 
@@ -61,11 +62,11 @@ impl DataDir {
         let failed = |source| DataDirError::Io { path: root.to_path_buf(), source };
         // SAFETY: umask takes a number and cannot fail; no memory is involved.
         unsafe { libc::umask(0o077) };
-        fs::create_dir_all(root.join("buckets")).map_err(failed)?;
-        fs::create_dir_all(root.join("metadata")).map_err(failed)?;
-        fs::create_dir_all(root.join("tls")).map_err(failed)?;
-        fs::create_dir_all(root.join("shards")).map_err(failed)?;
-        // What is synced in there later must not go with a folder that was not.
+        // What is synced in there later must not go with a folder that was not, however far up that is.
+        for folder in ["buckets", "metadata", "tls", "shards"] {
+            create_dirs_synced(&root.join(folder)).map_err(failed)?;
+        }
+        // A start that was interrupted may have made some, and not synced them.
         File::open(root).and_then(|root| root.sync_all()).map_err(failed)?;
         // The folder around may be somebody else's and unreadable; then it was not us who made this one.
         if let Some(Ok(around)) = root.canonicalize().map_err(failed)?.parent().map(File::open) {

@@ -27,7 +27,7 @@ impl LockGuard for RealLock {}
 
 impl Fs for RealFs {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        create_dirs_synced(dir)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -137,6 +137,34 @@ impl FsFile for RealFile {
     }
 }
 
+/// Makes a directory and its parents; existing ones are fine. The name of each that was made is durable in the end.
+///
+/// # Errors
+/// The operating system's.
+pub fn create_dirs_synced(dir: &Path) -> io::Result<()> {
+    create_dirs(dir, &mut |parent| File::open(parent)?.sync_all())
+}
+
+/// As [`create_dirs_synced`]; `sync` is asked to make durable what a directory lists.
+fn create_dirs(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let missing: Vec<&Path> =
+        dir.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.is_dir()).collect();
+    for path in missing.iter().rev() {
+        match fs::create_dir(path) {
+            Ok(()) => {}
+            // Somebody else has just made it, and may not have synced it yet.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+            Err(error) => return Err(error),
+        }
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => sync(parent)?,
+            // A relative path of one part.
+            _ => sync(Path::new("."))?,
+        }
+    }
+    Ok(())
+}
+
 /// Fills a buffer from a call that may be interrupted, or give less than it was asked for.
 fn read_fully(
     buffer: &mut [u8],
@@ -157,6 +185,27 @@ fn read_fully(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_directory_that_is_made_is_synced_in_its_parent() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        let mut synced = Vec::new();
+        let mut make = |dir: &Path| {
+            create_dirs(dir, &mut |parent| {
+                synced.push(parent.to_owned());
+                File::open(parent)?.sync_all()
+            })
+            .unwrap();
+            std::mem::take(&mut synced)
+        };
+        assert_eq!(make(&at("a/b/c")), [at(""), at("a"), at("a/b")]);
+        assert!(at("a/b/c").is_dir());
+        assert_eq!(make(&at("a/b/d")), [at("a/b")]);
+        assert!(make(&at("a/b/d")).is_empty());
+        fs::write(at("file"), "x").unwrap();
+        assert!(create_dirs_synced(&at("file/sub")).is_err());
+    }
 
     #[test]
     fn short_and_interrupted_reads_are_continued_and_the_end_of_a_file_ends_them() {
