@@ -465,6 +465,8 @@ impl Driver {
                 );
                 self.group.give_up(text.clone());
                 self.log_lost = Some(text);
+                // Nobody is to hear of anything later from a node that still seems to take part.
+                self.publish();
             }
             Event::HandOver(answer) => {
                 // Whoever asked may have given up.
