@@ -242,7 +242,7 @@ impl Metadata {
                 self.set_auto_failover(*enabled, *timeout_secs, *max_count, *whole_groups)?;
             }
             Command::ResetAutoFailover => self.auto_failover.count = 0,
-            Command::ArmAutoFailover => self.auto_failover.armed = self.needs_leases(),
+            Command::ArmAutoFailover => self.arm(),
             Command::SetSecret(secret) => self.secret.clone_from(secret),
             Command::SetAuthority(authority) => {
                 self.authority.get_or_insert_with(|| authority.clone());

@@ -196,12 +196,15 @@ impl Metadata {
             );
             return Err(ClusterError::field("maxCount", text));
         }
+        let lease_before_ms = self.longest_lease_ms();
         let before = &self.auto_failover;
         let stricter = timeout_secs < before.timeout_secs || (enabled && !before.enabled);
         let count = if enabled { before.count } else { 0 };
         self.auto_failover =
             AutoFailover { enabled, timeout_secs, max_count, count, whole_groups, ..before.clone() };
-        if stricter {
+        let is_shorter = lease_before_ms > self.lease_by_settings_ms();
+        self.auto_failover.earlier_lease_ms = lease_before_ms.filter(|_| is_shorter);
+        if stricter || is_shorter {
             self.disarm();
         }
         self.note_leases();
@@ -218,11 +221,15 @@ impl Metadata {
     /// no lease.
     #[must_use]
     pub fn lease_ms(&self) -> Option<u64> {
-        self.longest_lease_ms().filter(|_| self.needs_leases())
+        self.lease_by_settings_ms().filter(|_| self.needs_leases())
     }
 
-    /// How long a node could serve unheard that does not know how many nodes there are by now.
+    /// How long a node could serve unheard that does not know how many nodes there are by now, or acts by earlier settings.
     pub(crate) fn longest_lease_ms(&self) -> Option<u64> {
+        self.lease_by_settings_ms().max(self.auto_failover.earlier_lease_ms)
+    }
+
+    fn lease_by_settings_ms(&self) -> Option<u64> {
         let delay_ms = u64::from(self.auto_failover.timeout_secs) * 1000;
         self.auto_failover.enabled.then(|| (delay_ms * LEASE_PERCENT / 100).min(LEASE_MAX_MS))
     }
@@ -251,7 +258,16 @@ impl Metadata {
     /// After active nodes have come or gone: where leases are not needed nobody may be failed over automatically either,
     /// until all have said that they know better.
     pub(crate) fn note_leases(&mut self) {
-        self.auto_failover.armed &= self.needs_leases();
+        let needs_leases = self.needs_leases();
+        self.auto_failover.armed &= needs_leases;
+        self.auto_failover.is_leased &= needs_leases;
+    }
+
+    /// Every active node acts by the settings that there are, or serves nothing.
+    pub(crate) fn arm(&mut self) {
+        let needs_leases = self.needs_leases();
+        let settings = &mut self.auto_failover;
+        (settings.armed, settings.is_leased, settings.earlier_lease_ms) = (needs_leases, needs_leases, None);
     }
 
     /// From the command at hand on nodes may need leases that they did not need before.

@@ -85,8 +85,11 @@ impl Metadata {
         for &id in &keep {
             self.node_by_id_mut(id)?.membership = Membership::Active;
         }
-        // Whoever is new does not know of leases yet.
-        self.disarm();
+        // With more nodes leases may be needed that were not. Where all serve by them already, whoever is new does as well: it serves
+        // nothing before it acts by metadata that ask for them.
+        if !self.auto_failover.is_leased {
+            self.disarm();
+        }
         let kind = RebalanceKind::Rebalance;
         self.rebalance =
             Some(Rebalance { id: start.id.clone(), kind, keep, eject, started_ms: start.now_ms, copies: 0 });
@@ -303,7 +306,11 @@ impl Metadata {
     /// Takes nodes out of every plan.
     fn exclude(&mut self, nodes: &[NodeId]) {
         let failed = |node: NodeId| nodes.contains(&node);
-        let excluded = Exclusion { version: self.version + 1, lease_ms: self.longest_lease_ms() };
+        let excluded = Exclusion {
+            version: self.version + 1,
+            lease_ms: self.longest_lease_ms(),
+            is_leased: self.auto_failover.is_leased,
+        };
         for node in self.nodes.iter_mut().filter(|node| failed(node.id)) {
             node.membership = Membership::InactiveFailed;
             (node.recovery, node.excluded) = (None, Some(excluded));

@@ -23,6 +23,9 @@ pub struct NodeReport {
     pub number: u64,
     /// `Metadata::version` that it acts by.
     pub applied: u64,
+    /// The disk with its metadata has been at one write for so long that the node cannot act by what is agreed on. It counts as down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stands_still: bool,
     /// Bytes buckets may use there in total.
     pub data_quota: u64,
     /// Bytes buckets use there in total.

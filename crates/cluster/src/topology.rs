@@ -43,6 +43,10 @@ pub struct Exclusion {
     pub version: u64,
     /// How long the node could serve then without being heard; absent where nobody needed a lease.
     pub lease_ms: Option<u64>,
+    /// Whether it is certain that the node served by leases then. Where it did, it serves no longer than for the last one that it was
+    /// granted, even if it goes on to report, and cannot do what the metadata ask for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_leased: bool,
 }
 
 /// A node that was failed over and has left the cluster since: it may still be serving, until it hears of that or its lease
@@ -249,6 +253,13 @@ pub struct AutoFailover {
     pub armed: bool,
     /// The version of the metadata since which leases are asked for as they are now.
     pub since: u64,
+    /// The longest lease that may have been granted by settings from before `since`, where it is longer than those of now. It is kept
+    /// until every active node has said that it knows better, or has been silent for as long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier_lease_ms: Option<u64>,
+    /// Whether every active node serves by leases: all have said so once, and leases have been asked for ever since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_leased: bool,
 }
 
 impl Default for AutoFailover {
@@ -261,6 +272,8 @@ impl Default for AutoFailover {
             whole_groups: false,
             armed: false,
             since: 0,
+            earlier_lease_ms: None,
+            is_leased: false,
         }
     }
 }

@@ -95,6 +95,7 @@ impl Cluster {
             started: 100,
             number: 0,
             applied: self.meta.version,
+            stands_still: false,
             data_quota: 0,
             data_used: 0,
             disk_total: 0,

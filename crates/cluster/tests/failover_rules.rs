@@ -21,6 +21,8 @@ struct Cluster {
     crashed: Option<(NodeId, VbId)>,
     /// Whether the copies that are left after a failover say that they have what whoever took over has.
     follow: bool,
+    /// A node that reports, but has not carried out anything since that version of the metadata; whether it says that it stands still.
+    stuck: Option<(u16, u64, bool)>,
 }
 
 impl Cluster {
@@ -28,8 +30,15 @@ impl Cluster {
     fn new(groups: &[&str], replicas: u8) -> Self {
         let meta = Metadata::new("c".repeat(32), 100_000);
         let orchestrator = Orchestrator::new();
-        let mut cluster =
-            Self { meta, orchestrator, now_ms: 1_000_000, part: None, crashed: None, follow: false };
+        let mut cluster = Self {
+            meta,
+            orchestrator,
+            now_ms: 1_000_000,
+            part: None,
+            crashed: None,
+            follow: false,
+            stuck: None,
+        };
         for group in ["a", "b", "c"] {
             cluster.apply(&Command::CreateServerGroup { uuid: group.into(), name: group.into() });
         }
@@ -140,13 +149,15 @@ impl Cluster {
             pressure: Default::default(),
             latency: None,
         };
+        let stuck = self.stuck.filter(|(id, ..)| *id == node);
         NodeReport {
             node: NodeId(node),
             uuid: format!("{node:032x}"),
             boot: 0,
             started: 0,
             number: 0,
-            applied: self.meta.version,
+            applied: stuck.map_or(self.meta.version, |(_, version, _)| version),
+            stands_still: stuck.is_some_and(|(.., says_so)| says_so),
             data_quota: 0,
             data_used: 0,
             disk_total: 0,
@@ -420,4 +431,130 @@ fn who_counted_alone_and_crashed_is_not_elected_before_others_are_asked() {
     assert!(matches!(plan(&cluster, vb).phase, VbPhase::Electing { .. }));
     cluster.run(1_000, &[0, 1, 2]);
     assert!(plan(&cluster, vb).phase.is_settled());
+}
+
+impl Cluster {
+    fn fail_over(&mut self, node: u16) {
+        let nodes = vec![NodeId(node)];
+        self.apply(&Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: false }));
+    }
+
+    fn set_timeout(&mut self, enabled: bool, timeout_secs: u32) {
+        let (max_count, whole_groups) = (1, false);
+        self.apply(&Command::SetAutoFailover { enabled, timeout_secs, max_count, whole_groups });
+    }
+}
+
+/// A node that is cut off has not heard that leases are shorter, or that there are none any more.
+#[test]
+fn a_lease_of_earlier_settings_is_waited_for() {
+    for (enabled, timeout_secs) in [(false, 5), (true, 1)] {
+        let mut cluster = Cluster::new(&["a"; 4], 1);
+        cluster.run(1_000, &[0, 1, 2, 3]);
+        let lease_ms = cluster.meta.lease_ms().unwrap();
+        cluster.set_timeout(enabled, timeout_secs);
+        // Said twice, it is still not known to the node that is cut off.
+        cluster.set_timeout(enabled, timeout_secs);
+        cluster.fail_over(3);
+        cluster.run(lease_ms - 500, &[0, 1, 2]);
+        assert!(cluster.is_electing(), "{enabled}: it may be serving still");
+        cluster.run(1_000, &[0, 1, 2]);
+        assert!(!cluster.is_electing(), "{enabled}");
+    }
+}
+
+#[test]
+fn an_earlier_lease_is_forgotten_once_everybody_knows_better() {
+    for (enabled, timeout_secs) in [(false, 5), (true, 1)] {
+        let mut cluster = Cluster::new(&["a"; 4], 1);
+        cluster.run(1_000, &[0, 1, 2, 3]);
+        cluster.set_timeout(enabled, timeout_secs);
+        assert_eq!(cluster.meta.auto_failover.earlier_lease_ms, Some(3_500));
+        cluster.run(1_000, &[0, 1, 2, 3]);
+        assert_eq!(cluster.meta.auto_failover.earlier_lease_ms, None);
+        assert_eq!(cluster.meta.auto_failover.armed, enabled);
+        cluster.fail_over(3);
+        cluster.run(1_500, &[0, 1, 2]);
+        assert!(!cluster.is_electing());
+    }
+}
+
+#[test]
+fn a_timeout_that_is_shortened_while_a_node_is_down_counts_for_it_as_well() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.set_timeout(true, 60);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    assert!(cluster.run(10_000, &[0, 1, 2]).is_empty());
+    cluster.set_timeout(true, 5);
+    assert_eq!(cluster.run(2_000, &[0, 1, 2]), [3]);
+}
+
+#[test]
+fn a_node_that_hangs_when_a_rebalance_is_started_is_failed_over_all_the_same() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    let keep = cluster.meta.nodes.iter().map(|node| node.id).collect();
+    let start = StartRebalance { id: "again".into(), keep, eject: vec![], now_ms: 0 };
+    cluster.apply(&Command::StartRebalance(start));
+    assert_eq!(cluster.run(TIMEOUT_MS + 500, &[0, 1, 2]), [3]);
+}
+
+/// It goes on to report, and acts by nothing new: its last lease is what it can serve by.
+#[test]
+fn a_node_that_cannot_act_by_its_failover_is_waited_for_as_long_as_its_lease_lasts() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    let lease_ms = cluster.meta.lease_ms().unwrap();
+    cluster.stuck = Some((3, cluster.meta.version, false));
+    cluster.fail_over(3);
+    cluster.run(lease_ms - 500, &[0, 1, 2, 3]);
+    assert!(cluster.is_electing());
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    assert!(!cluster.is_electing());
+}
+
+#[test]
+fn a_node_that_says_that_it_stands_still_counts_as_down() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    let lease_ms = cluster.meta.lease_ms().unwrap();
+    cluster.stuck = Some((3, cluster.meta.version, true));
+    assert!(cluster.run(TIMEOUT_MS - 500, &[0, 1, 2, 3]).is_empty());
+    assert_eq!(cluster.run(1_000, &[0, 1, 2, 3]), [3]);
+    cluster.run(lease_ms, &[0, 1, 2, 3]);
+    assert!(!cluster.is_electing());
+}
+
+/// It is granted leases by the new settings, though it has not carried them out.
+#[test]
+fn a_node_that_hangs_when_the_timeout_is_shortened_switches_nothing_off() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(3_000, &[0, 1, 2, 3]);
+    cluster.stuck = Some((3, cluster.meta.version, false));
+    cluster.set_timeout(true, 1);
+    assert!(cluster.run(3_000, &[0, 1, 2, 3]).is_empty());
+    assert!(!cluster.meta.auto_failover.armed, "it may hold a lease of before");
+    assert!(cluster.run(3_000, &[0, 1, 2, 3]).is_empty());
+    assert!(cluster.meta.auto_failover.armed);
+    assert_eq!(cluster.run(2_000, &[0, 1, 3]), [2]);
+}
+
+/// A report that comes late says nothing new, and is granted a lease all the same.
+#[test]
+fn a_lease_that_follows_from_a_late_report_is_waited_for() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    let lease_ms = cluster.meta.lease_ms().unwrap();
+    let last = NodeReport { number: 9, ..cluster.report(3) };
+    cluster.orchestrator.report(&cluster.meta, last, cluster.now_ms);
+    cluster.run(2_500, &[0, 1, 2]);
+    let late = NodeReport { number: 8, ..cluster.report(3) };
+    assert!(cluster.meta.lease_for(&late).is_some());
+    cluster.stuck = Some((3, cluster.meta.version, false));
+    cluster.orchestrator.report(&cluster.meta, late, cluster.now_ms);
+    cluster.fail_over(3);
+    cluster.run(lease_ms - 500, &[0, 1, 2]);
+    assert!(cluster.is_electing());
+    cluster.run(1_000, &[0, 1, 2]);
+    assert!(!cluster.is_electing());
 }

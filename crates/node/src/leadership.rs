@@ -126,6 +126,7 @@ mod tests {
             started: 0,
             number: 0,
             applied: 0,
+            stands_still: false,
             data_quota: 0,
             data_used: 0,
             disk_total: 0,

@@ -31,3 +31,13 @@ pub use copies::{Copies, Copy};
 pub use duty::{Duty, duty, first_role};
 pub use leadership::{Leadership, Taken};
 pub use lease::Lease;
+
+/// A write of the metadata that takes so long is not a slow one any more.
+const STANDS_STILL_MILLIS: u64 = 3_000;
+
+/// Whether a node whose disk has been at one write of the metadata since then cannot be counted on to do what the cluster agrees on. It
+/// says so in its reports, and counts as down.
+#[must_use]
+pub fn stands_still(writing_since: Option<u64>, now: u64) -> bool {
+    writing_since.is_some_and(|since| now.saturating_sub(since) >= STANDS_STILL_MILLIS)
+}

@@ -1,7 +1,7 @@
 //! Automatic failover: whether somebody has been silent for so long, and is so little needed, that the others go on
 //! without.
 //!
-//! All of it must hold: it is on, and every node has said that it knows; the node has been silent for the whole timeout,
+//! All of it must hold: it is on, and every node has said that it knows, or cannot serve any more; the node has been silent for the whole timeout,
 //! which is longer than any lease; nobody follows who fell silent with it; this leader hears a majority of the active nodes;
 //! the count allows it; if all of a server group are silent, failing over groups is on; and enough whole copies are left of every
 //! vBucket. What can be checked without clocks and reports is checked again when the command is applied.
@@ -18,11 +18,13 @@ const TOGETHER_MS: u64 = 1_000;
 
 impl Orchestrator {
     pub(super) fn automatic(&self, meta: &Metadata, now_ms: u64) -> Option<Command> {
-        if !meta.needs_leases() {
-            return None;
+        let is_armed = meta.auto_failover.armed;
+        let is_unsettled = meta.auto_failover.earlier_lease_ms.is_some() || meta.needs_leases() != is_armed;
+        if is_unsettled && self.nobody_acts_by_earlier_settings(meta, now_ms) {
+            return Some(Command::ArmAutoFailover);
         }
-        if !meta.auto_failover.armed {
-            return self.all_know(meta, now_ms).then_some(Command::ArmAutoFailover);
+        if !is_armed {
+            return None;
         }
         let nodes = self.candidates(meta, now_ms);
         let allowed = !nodes.is_empty()
@@ -42,12 +44,19 @@ impl Orchestrator {
         (!copy.complete).then_some(Flaw::Part).or(in_doubt.then_some(Flaw::Doubt))
     }
 
-    /// Whether every active node acts by metadata in which leases are needed.
-    fn all_know(&self, meta: &Metadata, now_ms: u64) -> bool {
+    /// Whether no active node serves by settings from before those of now: each has said that it knows those, or has been granted no
+    /// lease for longer than one could last, or by those of now only, one that hangs as well. Where leases are asked for that were
+    /// not, that tells nothing: a node that does not know serves without one.
+    fn nobody_acts_by_earlier_settings(&self, meta: &Metadata, now_ms: u64) -> bool {
+        let settings = &meta.auto_failover;
+        let is_leased = settings.is_leased || !meta.needs_leases();
+        let lease_ms = meta.longest_lease_ms().filter(|_| is_leased);
+        let granted_by_these_ms = self.heard.granted_by_ms(settings.since, now_ms);
         meta.active_nodes().all(|node| {
-            let knows =
-                self.heard.report(node.id).is_some_and(|said| said.applied >= meta.auto_failover.since);
-            knows && self.heard.is_heard(node.id, now_ms)
+            let knows = self.heard.report(node.id).is_some_and(|said| said.applied >= settings.since);
+            let is_bound = lease_ms
+                .is_some_and(|ms| granted_by_these_ms.max(self.heard.unleased_ms(node.id, now_ms)) >= ms);
+            (knows && self.heard.is_heard(node.id, now_ms)) || is_bound
         })
     }
 

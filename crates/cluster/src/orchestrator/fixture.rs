@@ -70,11 +70,12 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         started: 0,
         number: 0,
         applied: 0,
+        stands_still: false,
         data_quota: 0,
         data_used: 0,
         disk_total: 0,
         disk_free: 0,
         buckets: vec![bucket],
     };
-    heard.take(report, now_ms);
+    heard.take(report, false, now_ms);
 }

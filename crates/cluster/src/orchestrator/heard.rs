@@ -33,11 +33,16 @@ pub(super) struct Heard {
     voices: BTreeMap<NodeId, Voice>,
     /// When this leader began to listen.
     since_ms: Option<u64>,
+    /// The version of the metadata since which leases are granted as they are now, and from when on this leader has granted them so.
+    settings: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
 struct Voice {
+    /// When it was last heard, and well.
     at_ms: u64,
+    /// When it was last granted a lease, or may have been.
+    granted_ms: u64,
     report: NodeReport,
     copies: BTreeMap<BucketUuid, BTreeMap<VbId, VbReport>>,
     weights: BTreeMap<BucketUuid, BTreeMap<VbId, Weight>>,
@@ -61,10 +66,12 @@ impl Voice {
 }
 
 impl Heard {
-    /// Takes note of a report, unless a later one has come before it.
-    pub(super) fn take(&mut self, report: NodeReport, now_ms: u64) {
-        let is_late = |voice: &Voice| voice.is_later_than(&report, now_ms);
-        if self.voices.get(&report.node).is_some_and(is_late) {
+    /// Takes note of a report, unless a later one has come before it; `is_granted`: its sender is granted a lease, in any case.
+    pub(super) fn take(&mut self, report: NodeReport, is_granted: bool, now_ms: u64) {
+        let unheard_ms = self.since_ms.map_or(now_ms, |since_ms| since_ms + TAKEOVER_MS);
+        let is_late = |voice: &&mut Voice| voice.is_later_than(&report, now_ms);
+        if let Some(voice) = self.voices.get_mut(&report.node).filter(is_late) {
+            voice.granted_ms = if is_granted { now_ms } else { voice.granted_ms };
             return;
         }
         let ready = || report.buckets.iter().filter(|bucket| bucket.ready);
@@ -72,6 +79,10 @@ impl Heard {
             .map(|bucket| (bucket.uuid.clone(), bucket.vbs.iter().map(|copy| (copy.vb, *copy)).collect()))
             .collect();
         let before = self.voices.remove(&report.node);
+        let (at_ms, granted_ms) =
+            before.as_ref().map_or((unheard_ms, unheard_ms), |voice| (voice.at_ms, voice.granted_ms));
+        let at_ms = if report.stands_still { at_ms } else { now_ms };
+        let granted_ms = if is_granted { now_ms } else { granted_ms };
         let (mut weights, pressed_before) =
             before.map(|voice| (voice.weights, voice.pressed)).unwrap_or_default();
         let presses = ready().filter(|bucket| bucket.pressure > Pressure::None);
@@ -85,21 +96,31 @@ impl Heard {
         for bucket in ready().filter(|bucket| !bucket.weights.is_empty()) {
             weights.insert(bucket.uuid.clone(), bucket.weights.iter().copied().collect());
         }
-        self.voices.insert(report.node, Voice { at_ms: now_ms, report, copies, weights, pressed });
+        self.voices.insert(report.node, Voice { at_ms, granted_ms, report, copies, weights, pressed });
     }
 
     /// Forgets who is nobody's business any more, and when there was nobody before, begins to listen.
     pub(super) fn attend(&mut self, meta: &Metadata, now_ms: u64) {
-        self.since_ms.get_or_insert(now_ms);
+        let since_ms = *self.since_ms.get_or_insert(now_ms);
+        let settings = meta.auto_failover.since;
+        if self.settings.is_none_or(|(version, _)| version != settings) {
+            // An earlier leader may have granted others until a moment after this one began.
+            self.settings = Some((settings, now_ms.max(since_ms + TAKEOVER_MS)));
+        }
         let has_departed = |node: NodeId| meta.departed.iter().any(|gone| gone.node == node);
         self.voices.retain(|&node, voice| meta.reporter(&voice.report).is_some() || has_departed(node));
     }
 
     /// Whether a node that was failed over serves nothing any more: it has said that it knows, or has been silent for longer
-    /// than it could serve unheard when it was failed over.
+    /// than it could serve unheard when it was failed over. Where it certainly served by leases, those count that it was granted, whatever
+    /// it says: it may be there, and unable to act by newer metadata.
     pub(super) fn has_yielded(&self, node: NodeId, excluded: Exclusion, now_ms: u64) -> bool {
         let knows = self.report(node).is_some_and(|said| said.applied >= excluded.version);
-        knows || self.silence_ms(node, now_ms) >= excluded.lease_ms.unwrap_or(UNLEASED_MS)
+        let waited_ms = match excluded.is_leased {
+            true => self.unleased_ms(node, now_ms),
+            false => self.silence_ms(node, now_ms),
+        };
+        knows || waited_ms >= excluded.lease_ms.unwrap_or(UNLEASED_MS)
     }
 
     pub(super) fn report(&self, node: NodeId) -> Option<&NodeReport> {
@@ -150,7 +171,21 @@ impl Heard {
         told.into_iter().find(|(_, latency)| latency.p99_us > latency.objective_us)
     }
 
-    /// How long nothing has been heard of a node.
+    /// For how long leases have been granted by settings of that version, and no others.
+    pub(super) fn granted_by_ms(&self, settings: u64, now_ms: u64) -> u64 {
+        let since =
+            self.settings.filter(|(version, _)| *version == settings).map_or(now_ms, |(_, since)| since);
+        now_ms.saturating_sub(since)
+    }
+
+    /// How long a node has been granted no lease.
+    pub(super) fn unleased_ms(&self, node: NodeId, now_ms: u64) -> u64 {
+        let unheard = || self.since_ms.map(|since_ms| since_ms + TAKEOVER_MS);
+        let since = self.voices.get(&node).map(|voice| voice.granted_ms).or_else(unheard).unwrap_or(now_ms);
+        now_ms.saturating_sub(since)
+    }
+
+    /// How long nothing has been heard of a node, or nothing but that it stands still.
     pub(super) fn silence_ms(&self, node: NodeId, now_ms: u64) -> u64 {
         let unheard = || self.since_ms.map(|since_ms| since_ms + TAKEOVER_MS);
         let since = self.voices.get(&node).map(|voice| voice.at_ms).or_else(unheard).unwrap_or(now_ms);

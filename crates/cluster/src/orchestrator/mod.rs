@@ -122,7 +122,8 @@ impl Orchestrator {
     pub fn report(&mut self, meta: &Metadata, report: NodeReport, now_ms: u64) -> bool {
         let is_ours = meta.reporter(&report).is_some();
         if is_ours {
-            self.heard.take(report, now_ms);
+            let is_granted = meta.lease_for(&report).is_some();
+            self.heard.take(report, is_granted, now_ms);
         }
         is_ours
     }

@@ -193,6 +193,7 @@ impl FakeNode {
             started: self.boot,
             number: 0,
             applied: if acts { meta.version } else { 0 },
+            stands_still: false,
             data_quota: u64::MAX,
             data_used: 0,
             disk_total: 0,

@@ -170,6 +170,7 @@ impl World {
             started: 0,
             number: 0,
             applied: node.agent.applied(),
+            stands_still: false,
             data_quota: 0,
             data_used: 0,
             disk_total: 0,

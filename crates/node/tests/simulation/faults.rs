@@ -33,6 +33,10 @@ pub(crate) struct Faults {
     /// A process does nothing for a while, for so many milliseconds at most.
     pub(crate) pause: u32,
     pub(crate) pause_max: u64,
+    /// The disk with a node's metadata does nothing for a while.
+    pub(crate) hung_log: u32,
+    /// Somebody changes after how long nodes are failed over, or whether they are.
+    pub(crate) timeouts: u32,
     /// A part of a process does nothing for a while, and the others go on.
     pub(crate) stall: u32,
     /// Everything between two nodes takes long for a while.
@@ -68,6 +72,8 @@ impl Faults {
         pause: NEVER,
         pause_max: 6_000,
         stall: NEVER,
+        hung_log: NEVER,
+        timeouts: NEVER,
         slow_link: NEVER,
         slow_disk: NEVER,
         full_disk: NEVER,
@@ -126,6 +132,9 @@ impl Faults {
         pause: 1_000,
         pause_max: 12_000,
         stall: 1_500,
+        hung_log: 1_500,
+        timeouts: 600,
+        failover: 1_500,
         auto_failover_secs: Some(3),
         rebalance: 500,
         ..Self::CALM
@@ -165,6 +174,7 @@ impl Faults {
             self.cut,
             self.pause,
             self.stall,
+            self.hung_log,
             self.slow_link,
             self.slow_disk,
             self.full_disk,

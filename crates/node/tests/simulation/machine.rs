@@ -87,6 +87,8 @@ pub(crate) struct Machine {
     pub(crate) paused_until: u64,
     /// Its disks do something now and then only, until then.
     pub(crate) slow_until: u64,
+    /// The disk with the metadata does nothing until then.
+    pub(crate) log_hangs_until: u64,
     /// When somebody starts the process.
     pub(crate) starts_at: u64,
 }
@@ -95,7 +97,16 @@ impl Machine {
     /// A machine that has never run; `first` is what its log begins with.
     pub(crate) fn new(member: Member, first: Batch, clock: Clock, mut shelf: Shelf) -> Self {
         shelf.log.write(&[first]).unwrap();
-        Self { member, clock, shelf, process: None, paused_until: 0, slow_until: 0, starts_at: 0 }
+        Self {
+            member,
+            clock,
+            shelf,
+            process: None,
+            paused_until: 0,
+            slow_until: 0,
+            log_hangs_until: 0,
+            starts_at: 0,
+        }
     }
 
     pub(crate) fn id(&self) -> NodeId {

@@ -16,7 +16,7 @@ use cluster::{
 use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use replication::consumer::StreamWish;
-use settee_node::{Agent, Buckets, Confirmations, Leadership, Lease};
+use settee_node::{Agent, Buckets, Confirmations, Leadership, Lease, stands_still};
 
 use crate::{
     clients::KeyPlace,
@@ -65,6 +65,8 @@ pub(crate) struct Outside<'a> {
     pub(crate) network: &'a mut Network,
     pub(crate) journal: &'a mut Journal,
     pub(crate) disk_works: bool,
+    /// The log of the metadata can be written.
+    pub(crate) log_works: bool,
     /// Changes of the metadata that were applied here.
     pub(crate) applied: Vec<Arc<Metadata>>,
 }
@@ -152,6 +154,8 @@ pub(crate) struct Process {
     group: Consensus,
     /// Turns whose batches are not written yet.
     unwritten: VecDeque<(Vec<Batch>, u64)>,
+    /// Since when there have been some.
+    writing_since: Option<u64>,
     /// What is to be carried out.
     commits: Vec<Commit>,
     /// Everything was carried out that was agreed on before this start.
@@ -198,6 +202,7 @@ impl Process {
             id: member.node,
             uuid: member.uuid.clone(),
             unwritten: VecDeque::new(),
+            writing_since: None,
             commits: Vec::new(),
             caught_up: group.has_caught_up(),
             group,
@@ -323,7 +328,12 @@ impl Process {
     }
 
     fn write(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
-        if !outside.disk_works {
+        if self.unwritten.is_empty() {
+            self.writing_since = None;
+            return;
+        }
+        self.writing_since.get_or_insert(outside.now.mono_millis);
+        if !outside.disk_works || !outside.log_works {
             return;
         }
         while let Some((batches, number)) = self.unwritten.pop_front() {
@@ -442,7 +452,7 @@ impl Process {
             self.check_that_it_has_stopped(&metadata);
         }
         self.wish(&metadata);
-        self.report = self.make_report(&metadata);
+        self.report = self.make_report(&metadata, now.mono_millis);
         step.more
     }
 
@@ -477,7 +487,7 @@ impl Process {
         }
     }
 
-    fn make_report(&self, metadata: &Metadata) -> Option<NodeReport> {
+    fn make_report(&self, metadata: &Metadata, ms: u64) -> Option<NodeReport> {
         let this = metadata.node(&self.uuid)?;
         let view = View { buckets: &self.buckets, links: &self.links };
         let mut buckets = self.agent.report(&view);
@@ -493,6 +503,7 @@ impl Process {
             started: self.started,
             number: 0,
             applied: self.agent.applied(),
+            stands_still: stands_still(self.writing_since, ms),
             data_quota: 0,
             data_used: 0,
             disk_total: 0,

@@ -44,7 +44,7 @@ use super::{
     identity::ThisNode,
     peers::{Peers, Verdict},
 };
-use crate::account::Accounted;
+use crate::{account::Accounted, lease};
 
 /// Raft's unit of time.
 const TICK: Duration = Duration::from_millis(100);
@@ -138,6 +138,8 @@ struct Status {
     epoch: ArcSwap<Epoch>,
     /// Why metadata cannot change now.
     trouble: Mutex<Option<String>>,
+    /// Since when the disk has been at one write, by the clock of leases; 0 while it is at none.
+    writing_since: AtomicU64,
     messages: AtomicUsize,
     /// Whether the node stops, and a disk that refuses is waited for no longer.
     stopping: AtomicBool,
@@ -261,6 +263,11 @@ impl Agreement {
     /// Why metadata cannot change now, if that is known here.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.status.trouble.lock().clone()
+    }
+
+    /// Since when the disk has been at one write, by the clock of leases.
+    pub(crate) fn writing_since(&self) -> Option<u64> {
+        Some(self.status.writing_since.load(Ordering::Acquire)).filter(|since| *since > 0)
     }
 
     /// Takes a message of another node, unless too many wait.
@@ -683,7 +690,10 @@ fn write_all(mut store: Box<dyn LogStore>, jobs: &Receiver<Write>, written: &Sen
             .filter(|write| write.life == life)
             .fold(number, |most, write| most.max(write.number));
         let batches: Vec<Batch> = waiting.into_iter().flat_map(|write| write.batches).collect();
-        match write_or_wait(&mut *store, &batches, status) {
+        status.writing_since.store(lease::clock_millis().max(1), Ordering::Release);
+        let outcome = write_or_wait(&mut *store, &batches, status);
+        status.writing_since.store(0, Ordering::Release);
+        match outcome {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {

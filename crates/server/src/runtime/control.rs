@@ -31,6 +31,7 @@ use cluster::{
     strict,
 };
 use engine::Pressure;
+use node::stands_still;
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::timeout};
 
@@ -474,6 +475,11 @@ impl Control {
     /// The term that this node leads in, as far as it knows.
     pub(crate) fn leads_in(&self) -> Option<u64> {
         self.agreement.leads_in()
+    }
+
+    /// Whether the disk with the metadata stands still.
+    pub(super) fn stands_still(&self) -> bool {
+        stands_still(self.agreement.writing_since(), lease::clock_millis())
     }
 
     /// See [`Agreement::confirm`].

@@ -49,6 +49,9 @@ impl World {
         if self.happens(faults.stall) && self.may_lose_something() {
             self.stall();
         }
+        if self.happens(faults.hung_log) && self.may_lose_something() {
+            self.hang_log();
+        }
         let now = self.journal.now;
         if self.happens(faults.slow_disk)
             && let Some(id) = self.any_node()
@@ -197,6 +200,16 @@ impl World {
         self.lost_something();
     }
 
+    /// A disk with metadata takes nothing for a while; the data lies elsewhere.
+    fn hang_log(&mut self) {
+        let Some(id) = self.any_node() else { return };
+        let until = self.journal.now + self.rng.u64(100..self.faults.pause_max);
+        self.journal.note(format_args!("the disk with the metadata of {id} hangs until {until}"));
+        self.tally.hung_logs += 1;
+        self.lost_something();
+        self.machine(id).log_hangs_until = until;
+    }
+
     fn slow_link(&mut self) {
         let Some(between) = self.any_node().zip(self.any_node()).filter(|(a, b)| a != b) else { return };
         let (until, millis) = (self.journal.now + self.rng.u64(200..6_000), self.rng.u64(20..500));
@@ -257,7 +270,7 @@ impl World {
         for id in self.ids() {
             let now = self.journal.now;
             let machine = self.machine(id);
-            (machine.paused_until, machine.slow_until) = (0, 0);
+            (machine.paused_until, machine.slow_until, machine.log_hangs_until) = (0, 0, 0);
             if let Some(process) = &mut machine.process {
                 process.stalled_until = [0; PARTS];
             }

@@ -72,6 +72,8 @@ struct Tally {
     cuts: u64,
     pauses: u64,
     stalls: u64,
+    hung_logs: u64,
+    timeouts_changed: u64,
     pinned_reads: u64,
     slow_links: u64,
     full_disks: u64,
@@ -180,6 +182,7 @@ impl World {
         let machine = self.machines.get_mut(&id)?;
         let now = machine.clock.now(at);
         let disk_works = machine.slow_until <= at || self.rng.u8(0..50) == 0;
+        let log_works = machine.log_hangs_until <= at;
         let process = machine.process.as_mut().filter(|_| machine.paused_until <= at)?;
         let mut outside = Outside {
             at,
@@ -188,6 +191,7 @@ impl World {
             network: &mut self.network,
             journal: &mut self.journal,
             disk_works,
+            log_works,
             applied: Vec::new(),
         };
         let done = act(process, &mut machine.shelf, &mut outside);

@@ -52,6 +52,9 @@ impl World {
         if self.happens(faults.failover) && self.may_lose_something() {
             self.fail_over(&newest);
         }
+        if self.happens(faults.timeouts) {
+            self.change_timeout();
+        }
         if self.happens(faults.rebalance) {
             self.change_nodes(&newest);
         }
@@ -67,6 +70,14 @@ impl World {
         if self.happens(self.setting.regrouping) {
             self.assign_groups();
         }
+    }
+
+    /// After how long nodes are failed over changes, or whether they are at all.
+    fn change_timeout(&mut self) {
+        let secs = self.faults.auto_failover_secs.unwrap_or(NO_FAILOVER_SECS);
+        let (enabled, timeout_secs) = (self.rng.u8(0..4) > 0, secs * self.rng.u32(1..=4));
+        self.propose(Command::SetAutoFailover { enabled, timeout_secs, max_count: 100, whole_groups: false });
+        self.tally.timeouts_changed += 1;
     }
 
     fn make_groups(&mut self) {
