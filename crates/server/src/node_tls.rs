@@ -88,10 +88,11 @@ impl NodeTls {
 }
 
 /// How to speak to a node that is no member yet: whoever answers is believed, since nobody has vouched for it so far. What is
-/// said can then be read by nobody but whoever that is.
+/// said can then be read by nobody but whoever that is. The name is not looked at there; resolvers know names that no
+/// certificate could have (`127.0.7967` is an address), and for these another one is sent.
 ///
 /// # Errors
-/// When `host` can be no name.
+/// When no TLS configuration can be made.
 pub(crate) fn to_stranger(host: &str) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -100,7 +101,9 @@ pub(crate) fn to_stranger(host: &str) -> io::Result<(Arc<ClientConfig>, ServerNa
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
         .with_no_client_auth();
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let name = ServerName::try_from(host.to_owned())
+        .or_else(|_| ServerName::try_from(format!("stranger{NAMES}")))
+        .map_err(io::Error::other)?;
     Ok((Arc::new(config), name))
 }
 
@@ -227,6 +230,13 @@ mod tests {
             client.process_new_packets()?;
         }
         Ok(())
+    }
+
+    #[test]
+    fn a_stranger_is_spoken_to_whatever_its_name() {
+        for host in ["127.0.0.1", "::1", "db.example", "127.0.7967", "under_score", ""] {
+            assert!(to_stranger(host).is_ok(), "{host}");
+        }
     }
 
     #[test]
