@@ -199,9 +199,11 @@ impl Drop for Checked {
     }
 }
 
-/// Whose guesses are counted. The cluster's members cannot be guessed, and must not be kept out.
+/// Whose guesses are counted. The cluster's members cannot be guessed, and must not be kept out. A node that joins a cluster has
+/// no users until then: its clients, which fail meanwhile, would be kept out once it has them.
 fn counted_address(call: &Call<'_, '_>, user: &str) -> Option<IpAddr> {
-    call.session.peer.map(|peer| peer.ip()).filter(|_| user != INTERNAL_USER)
+    let has_users = call.context.snapshot.metadata.initialized;
+    call.session.peer.map(|peer| peer.ip()).filter(|_| has_users && user != INTERNAL_USER)
 }
 
 /// Refuses a cheap check where too many logins have failed.

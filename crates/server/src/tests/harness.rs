@@ -226,6 +226,12 @@ impl Node {
         }));
     }
 
+    /// Becomes a node that belongs to no cluster yet.
+    pub(super) fn forget_its_cluster(&mut self) {
+        self.metadata.initialized = false;
+        self.shared.publish(Snapshot::new(Arc::new(self.metadata.clone()), HashMap::new(), None));
+    }
+
     /// Applies a command, opens and closes buckets accordingly, publishes.
     pub(super) fn apply(&mut self, command: &Command) {
         let next = self.metadata.apply(command).unwrap().0;

@@ -334,6 +334,19 @@ fn guessing_passwords_gets_slow_and_ends_connections() {
 }
 
 #[test]
+fn logins_before_a_node_has_users_are_not_held_against_its_clients() {
+    let mut node = Node::new();
+    node.forget_its_cluster();
+    let (workers, address) = node.serve(ListenerKind::Kv, &options());
+    for _ in 0..20 {
+        let message = Plain::encode("newcomer", b"password");
+        let auth = Request { key: b"PLAIN", value: &message, ..Request::new(Opcode::SaslAuth) };
+        assert_eq!(Client::connect(address).ask(&auth).status, Status::AuthError);
+    }
+    workers.stop(Duration::from_secs(1));
+}
+
+#[test]
 fn a_flush_empties_the_bucket_and_answers_when_it_is_done() {
     let node = Node::new();
     let (workers, address) = node.serve(ListenerKind::Kv, &options());
