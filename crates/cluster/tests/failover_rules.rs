@@ -499,6 +499,22 @@ fn a_node_that_hangs_when_a_rebalance_is_started_is_failed_over_all_the_same() {
     assert_eq!(cluster.run(TIMEOUT_MS + 500, &[0, 1, 2]), [3]);
 }
 
+/// The others have been heard of for long, and automatic failover goes on during the rebalance that takes the new node in.
+#[test]
+fn a_node_that_has_just_joined_has_the_whole_timeout_to_report() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(10 * TIMEOUT_MS, &[0, 1, 2, 3]);
+    let ports = Ports { mgmt: 8091, kv: 11210, ..Ports::default() };
+    let mut node = NodeInfo::first(format!("{:032x}", 4), "10.0.0.4".into(), ports);
+    (node.id, node.group, node.membership) = (NodeId(4), "a".into(), Membership::InactiveAdded);
+    cluster.apply(&Command::AddNode(node));
+    let keep = cluster.meta.nodes.iter().map(|node| node.id).collect();
+    let start = StartRebalance { id: "in".into(), keep, eject: vec![], now_ms: 0 };
+    cluster.apply(&Command::StartRebalance(start));
+    assert!(cluster.run(TIMEOUT_MS - 500, &[0, 1, 2, 3]).is_empty(), "it has not had the time to report");
+    assert_eq!(cluster.run(2_000, &[0, 1, 2, 3]), [4], "by then it should have");
+}
+
 /// It goes on to report, and acts by nothing new: its last lease is what it can serve by.
 #[test]
 fn a_node_that_cannot_act_by_its_failover_is_waited_for_as_long_as_its_lease_lasts() {

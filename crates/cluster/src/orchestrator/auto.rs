@@ -65,7 +65,7 @@ impl Orchestrator {
     fn candidates(&self, meta: &Metadata, now_ms: u64) -> Vec<NodeId> {
         let timeout_ms = u64::from(meta.auto_failover.timeout_secs) * 1000;
         let active: Vec<NodeId> = meta.active_nodes().map(|node| node.id).collect();
-        let silence_ms = |node: &NodeId| self.heard.silence_ms(*node, now_ms);
+        let silence_ms = |node: &NodeId| self.heard.missing_ms(*node, now_ms);
         let gone: Vec<NodeId> =
             active.iter().copied().filter(|node| silence_ms(node) >= timeout_ms).collect();
         let follows = |node: &NodeId| {

@@ -33,6 +33,8 @@ pub(super) struct Heard {
     voices: BTreeMap<NodeId, Voice>,
     /// When this leader began to listen.
     since_ms: Option<u64>,
+    /// Since when this leader has seen each active node as one. A node that has just become active may not have reported yet.
+    active_since_ms: BTreeMap<NodeId, u64>,
     /// The version of the metadata since which leases are granted as they are now, and from when on this leader has granted them so.
     settings: Option<(u64, u64)>,
 }
@@ -106,6 +108,10 @@ impl Heard {
         if self.settings.is_none_or(|(version, _)| version != settings) {
             // An earlier leader may have granted others until a moment after this one began.
             self.settings = Some((settings, now_ms.max(since_ms + TAKEOVER_MS)));
+        }
+        self.active_since_ms.retain(|&id, _| meta.active_nodes().any(|node| node.id == id));
+        for node in meta.active_nodes() {
+            self.active_since_ms.entry(node.id).or_insert(now_ms);
         }
         let has_departed = |node: NodeId| meta.departed.iter().any(|gone| gone.node == node);
         self.voices.retain(|&node, voice| meta.reporter(&voice.report).is_some() || has_departed(node));
@@ -190,6 +196,13 @@ impl Heard {
         let unheard = || self.since_ms.map(|since_ms| since_ms + TAKEOVER_MS);
         let since = self.voices.get(&node).map(|voice| voice.at_ms).or_else(unheard).unwrap_or(now_ms);
         now_ms.saturating_sub(since)
+    }
+
+    /// The same for an active node, but not from before it was one: nothing was expected of it then.
+    pub(super) fn missing_ms(&self, node: NodeId, now_ms: u64) -> u64 {
+        let active_ms =
+            self.active_since_ms.get(&node).map_or(0, |since_ms| now_ms.saturating_sub(*since_ms));
+        self.silence_ms(node, now_ms).min(active_ms)
     }
 
     /// Whether a node can be counted on. One that has never been heard of cannot.
