@@ -104,8 +104,8 @@ impl Authenticator {
         Ok(identity)
     }
 
-    /// Whether a request shows something that no page in a browser knows: a password, to whoever there is to check it. It may be
-    /// wrong, then [`Self::identify`] says so.
+    /// Whether a request carries a password, which no page in a browser knows. The password may be wrong:
+    /// [`Self::identify`] refuses it then.
     pub(crate) fn proves(&self, meta: &Metadata, headers: &HeaderMap) -> bool {
         match basic_credentials(headers) {
             Ok(Some((name, password))) => {

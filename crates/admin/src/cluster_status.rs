@@ -30,7 +30,7 @@ pub struct ClusterStatus {
 pub struct Awaited {
     /// The bucket, by name.
     pub bucket: String,
-    /// Who is waited for.
+    /// The node that the election waits for.
     pub node: NodeId,
     /// How many vBuckets nobody serves meanwhile.
     pub vbs: u32,

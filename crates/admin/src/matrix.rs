@@ -212,7 +212,7 @@ const DIFFERENCES: &[Difference] = &[
         &["pools!read"],
         true,
     ),
-    // That no outside directory is asked is no secret from whoever manages users.
+    // A manager of users may know that Settee asks no outside directory.
     (&["security_admin_local"], &["admin.security.external!read"], true),
     // A node that is added is told what makes it a member; the administrator's password is his own; a reset loses data.
     (&["cluster_admin"], &["pools!write", "admin.setup!write", "admin.reset!write"], false),
@@ -299,8 +299,8 @@ fn every_role_may_what_it_may_in_couchbase() {
     assert!(gone.is_empty(), "differences that are none any more: {gone:?}");
 }
 
-/// What is for full administrators, for whoever has the right over security too, and for everybody; by role, so that a new route
-/// or a new role is seen here.
+/// Lists the routes for full administrators, for roles with the right over security, and for everybody. A new route or role
+/// makes this test fail until somebody has decided where it belongs.
 #[test]
 fn what_makes_members_and_administrators_is_for_very_few() {
     let state = state();

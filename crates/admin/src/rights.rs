@@ -1,4 +1,4 @@
-//! What whoever sends a request may do, by the metadata and who it is; the one place where a route's [`Needs`] are judged.
+//! Judges a route's [`Needs`] by the metadata and the sender's identity. Nothing else does.
 
 use cluster::{
     Metadata,

@@ -1,22 +1,22 @@
-//! Who waits until it is certain that this node leads.
+//! Questions that wait until it is certain that this node leads.
 //!
 //! A node that was paused, or cut off, takes itself for the leader until it hears otherwise. What only the leader may do, such as
 //! letting others serve, therefore waits for a round of messages that a majority answers ([`Consensus::confirm`]). The round begins
 //! after the question came: when it is answered, nobody else had been elected before it began. One round answers all that came
 //! before it; what comes while it is under way waits for the next one.
 //!
-//! Whoever waits is refused when the node stops leading, or leads in another term.
+//! When the node stops leading, or leads in another term, every question that waits is refused.
 
 use std::mem;
 
 use cluster::consensus::{Consensus, Round};
 
-/// See the module. `W` is who waits.
+/// See the module. `W` is a question that waits.
 #[derive(Debug)]
 pub struct Confirmations<W> {
     /// They came after the round under way had begun.
     next: Vec<W>,
-    /// The round under way, and who waits for it.
+    /// The round under way, and the questions that wait for it.
     asked: Option<(Round, Vec<W>)>,
 }
 
@@ -26,7 +26,7 @@ impl<W> Default for Confirmations<W> {
     }
 }
 
-/// Who waits no longer.
+/// The questions that wait no longer.
 #[derive(Debug)]
 #[must_use]
 pub struct Settled<W> {
@@ -65,7 +65,7 @@ impl<W> Confirmations<W> {
         }
     }
 
-    /// Who waits no longer after a turn that `confirmed` so much. To be called after every [`Consensus::turn`].
+    /// The questions that wait no longer after a turn that `confirmed` so much. To be called after every [`Consensus::turn`].
     pub fn settle(&mut self, confirmed: Option<Round>, group: &Consensus) -> Settled<W> {
         let leads_in = group.leads_in();
         let mut settled = Settled { confirmed: None, refused: Vec::new() };

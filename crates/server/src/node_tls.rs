@@ -87,9 +87,9 @@ impl NodeTls {
     }
 }
 
-/// How to speak to a node that is no member yet: whoever answers is believed, since nobody has vouched for it so far. What is
-/// said can then be read by nobody but whoever that is. The name is not looked at there; resolvers know names that no
-/// certificate could have (`127.0.7967` is an address), and for these another one is sent.
+/// How to speak to a node that is no member yet. The process that answers is believed, since nobody has vouched for the node so
+/// far; only that process can read what this node says. It does not look at the name. Resolvers know names that no
+/// certificate could have (`127.0.7967` is an address): this node sends another name for these.
 ///
 /// # Errors
 /// When no TLS configuration can be made.

@@ -114,8 +114,8 @@ async fn update(call: &Call, name: &str) -> Outcome {
     Ok(reply::empty_ok())
 }
 
-/// Who may use a bucket without a user of his own is a matter of security, and of nobody who manages buckets without reading
-/// them. What changes nothing needs nothing: older tools send an empty password along.
+/// Opening a bucket to clients without a user needs the right over security. Managers of buckets may not read documents, and
+/// must not open them to themselves. A request that changes nothing needs nothing: older tools send an empty password along.
 fn check_openings(call: &Call, name: &str, params: &BucketParams) -> Result<(), Refusal> {
     let current = call.meta.buckets.get(name).map(|bucket| bucket.legacy.clone()).unwrap_or_default();
     let wanted = &params.legacy;

@@ -70,8 +70,8 @@ impl Address {
         Callee::Stranger { host: self.host.clone(), port: self.port, tls: self.tls }
     }
 
-    /// Where the node is told what makes it a member: at its port for TLS, by whatever address it was named. Whoever read along
-    /// could pass for a node.
+    /// The node's port for TLS, where the cluster gives it its secret. A reader of that message could pass for a node, so
+    /// the port is the one for TLS whatever address the user named.
     fn confidential(&self, node: &NodeInfo) -> Self {
         let port = node.ports.mgmt_tls;
         if self.tls || port == 0 { self.clone() } else { Self { tls: true, host: self.host.clone(), port } }

@@ -6,7 +6,7 @@
 
 use cluster::auth::Privilege::{self as P};
 
-/// What whoever sends a request has to have.
+/// The right that the sender of a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Nothing: clients ask before they can log in.
@@ -62,7 +62,7 @@ const fn delete(path: &'static str, needs: Needs) -> Route {
     Route { method: "DELETE", path, needs }
 }
 
-/// What is known and not built: whoever may do it is told so.
+/// A route that Couchbase has and Settee has not. A sender with the right hears that; others are refused as usual.
 const fn absent(method: &'static str, path: &'static str, needs: Needs) -> Route {
     Route { method, path, needs }
 }
@@ -70,7 +70,7 @@ const fn absent(method: &'static str, path: &'static str, needs: Needs) -> Route
 const POOLS: Needs = Needs::Cluster(P::PoolsRead);
 const SEES: Needs = Needs::Cluster(P::ClusterRead);
 const MANAGES: Needs = Needs::Cluster(P::ClusterAdmin);
-/// A node that is added is told what makes it a member: whoever adds one could be it.
+/// The cluster gives its secret to a node that is added, so a user who adds a node could take the secret.
 const ADMITS: Needs = Needs::Both(P::ClusterAdmin, P::SecurityAdmin);
 const SEES_SECURITY: Needs = Needs::Cluster(P::SecurityRead);
 const SECURES: Needs = Needs::Cluster(P::SecurityAdmin);

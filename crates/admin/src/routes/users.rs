@@ -253,7 +253,7 @@ const SECURITY: PrivilegeSet = PrivilegeSet::of(&[
     Privilege::SecurityAdmin,
     Privilege::Impersonate,
 ]);
-/// Rights over the cluster, which only whoever has the right over security gives or takes.
+/// Rights over the cluster. Only users with the right over security give or take them.
 const GUARDED: PrivilegeSet =
     PrivilegeSet::of(&[Privilege::ClusterAdmin, Privilege::BucketCreate, Privilege::NodeSupervisor]);
 

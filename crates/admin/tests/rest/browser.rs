@@ -109,7 +109,7 @@ fn tools_go_on_as_before() {
         sent(&[("Host", &own), ("Content-Type", "application/x-www-form-urlencoded; charset=UTF-8")], form),
         200
     );
-    // Behind a name that the node does not know: whoever has a password may call it what he likes.
+    // A request with a password may use a name that the node does not know.
     assert_eq!(sent(&[("Host", "couchbase.internal:8091"), ("Content-Type", FORM)], form), 200);
     assert_eq!(
         status(&raw(&node, "GET /pools", &[("Host", "[::1]:8091"), ("Authorization", &authorization)], "")),

@@ -95,7 +95,7 @@ impl FakeNode {
         let mut meta = self.meta.lock().unwrap();
         let (next, applied) = meta.apply(command)?;
         *meta = Arc::new(next);
-        // As the server does: whoever watches is woken by every change.
+        // As in the server, every change wakes the watchers.
         self.rev.send_replace(meta.rev);
         Ok(applied)
     }

@@ -122,7 +122,7 @@ fn what_the_machine_or_the_rules_do_not_allow_is_refused_at_the_start() {
     assert!(said.contains("at least 6 characters"), "{said}");
 }
 
-/// The files that a stop has to replace are gone: it cannot record the end, and says so to whoever waits for the process.
+/// The files that a stop has to replace are gone. The process cannot record its end, and its exit code says so.
 #[test]
 fn a_stop_that_was_not_clean_is_told_by_the_exit_code() {
     let dir = tempfile::tempdir().unwrap();

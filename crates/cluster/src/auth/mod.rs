@@ -116,7 +116,7 @@ fn secret_mark(meta: &Metadata) -> u64 {
     mark(&[meta.secret.as_bytes()])
 }
 
-/// Of a user: whoever is created anew under a name is somebody else.
+/// Of a user. A user who is created again under the same name is another one.
 fn user_mark(user: &User) -> Option<u64> {
     let credentials = user.credentials.as_ref().filter(|_| !user.locked)?;
     Some(mark(&[user.uuid.as_bytes(), &credentials.sha512.stored_key]))
