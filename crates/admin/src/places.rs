@@ -79,11 +79,10 @@ impl Place {
     /// # Errors
     /// The user has as many connections as one user may have.
     pub(crate) fn belong_to(&self, identity: &Identity) -> Result<(), TooMany> {
-        let wanted = match identity.domain {
-            Domain::Anonymous => return Ok(()),
-            Domain::Internal => Holder::Member,
-            domain => Holder::User { name: identity.name.clone(), is_administrator: domain == Domain::Admin },
-        };
+        if identity.domain == Domain::Anonymous {
+            return Ok(());
+        }
+        let wanted = identity.holder();
         let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         self.all.places().belong(self.number, &holder, &wanted)?;
         *holder = wanted;

@@ -6,7 +6,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use base::places::{Holder, Places, TooMany};
-use cluster::auth::{Domain, Identity};
+use cluster::auth::Identity;
 use parking_lot::Mutex;
 
 /// See the module.
@@ -57,13 +57,7 @@ impl Place {
     /// # Errors
     /// The user has as many connections as one user may have.
     pub(crate) fn belong_to(&mut self, identity: &Identity) -> Result<(), TooMany> {
-        let wanted = match identity.domain {
-            Domain::Internal => Holder::Member,
-            domain => Holder::User {
-                name: format!("{}:{}", domain.name(), identity.name),
-                is_administrator: domain == Domain::Admin,
-            },
-        };
+        let wanted = identity.holder();
         self.all.0.lock().belong(self.number, &self.holder, &wanted)?;
         self.holder = wanted;
         Ok(())

@@ -10,7 +10,7 @@ mod password_cache;
 mod privilege;
 mod scram;
 
-use base::{CollectionId, ScopeId};
+use base::{CollectionId, ScopeId, places::Holder};
 use serde::{Deserialize, Serialize};
 
 pub use attempts::{LoginAttempts, TooManyAttempts};
@@ -74,6 +74,18 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// For whom its connections take places. The lists of names are kept apart; clients without a login count as one user.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        match self.domain {
+            Domain::Internal => Holder::Member,
+            domain => Holder::User {
+                name: format!("{}:{}", domain.name(), self.name),
+                is_administrator: domain == Domain::Admin,
+            },
+        }
+    }
+
     /// Somebody who did not say who he is.
     #[must_use]
     pub const fn anonymous() -> Self {
