@@ -177,6 +177,14 @@ impl KvConnection {
         &self.address
     }
 
+    /// From now on no reply is awaited for longer than this. One that is late may still be received by a later call.
+    ///
+    /// # Errors
+    /// The socket takes no time limit.
+    pub fn set_patience(&self, patience: Duration) -> Result<()> {
+        Ok(self.stream.set_read_timeout(Some(patience))?)
+    }
+
     /// What the server granted.
     #[must_use]
     pub fn features(&self) -> FeatureSet {
@@ -232,6 +240,24 @@ impl KvConnection {
     pub fn has_reply(&self) -> bool {
         matches!(decode_frame(&self.input[self.start..]), Decoded::Frame(frame)
             if frame.header.magic != Magic::ServerRequest)
+    }
+
+    /// Waits until [`KvConnection::receive`] would return without waiting.
+    ///
+    /// # Errors
+    /// The connection broke, or nothing came for as long as [`KvConnection::set_patience`] says. What has come so far is kept.
+    pub fn await_reply(&mut self) -> Result<()> {
+        while !self.has_reply() {
+            match decode_frame(&self.input[self.start..]) {
+                Decoded::Frame(frame) if frame.header.magic == Magic::ServerRequest => {
+                    self.start += frame.packet_len();
+                }
+                Decoded::Incomplete { need } => self.read_until(need)?,
+                // That is for the caller who receives it.
+                _ => break,
+            }
+        }
+        Ok(())
     }
 
     /// The next reply. It borrows the read buffer; the next call moves on.

@@ -95,4 +95,11 @@ impl ClientError {
             _ => None,
         }
     }
+
+    /// Whether nothing came for as long as one was willing to wait: the connection may still be whole.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, ClientError::Io(error)
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+    }
 }

@@ -1,10 +1,11 @@
 //! Clients that write down what they did, for a checker of linearisability: registers and counters, few of each, many
-//! clients, durable to a majority.
+//! clients, durable to a majority. Readers that ask one node each ([`pinned`](super::pinned)) add to it.
 //!
 //! A line of the history is an operation: what was asked, when it was called, when it returned and with what. One whose
 //! answer never came has no return: it may have happened at any time since, or never. One that was refused for good
 //! before it had any effect is left out, as if it had never been called.
 
+use super::pinned::{Board, Pinned};
 use crate::TortureError;
 use base::bucket::DurabilityLevel;
 use base::{Status, VbId};
@@ -75,6 +76,7 @@ impl Recorder {
         let target = Arc::new(target.map_err(failed)?);
         let (over, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
         let (outbox, lines) = channel();
+        let board = Arc::new(Board::default());
         let file = File::create(path)?;
         let scribe = std::thread::Builder::new().name("scribe".to_owned());
         let scribe = scribe.spawn(move || write_down(&lines, file))?;
@@ -94,6 +96,7 @@ impl Recorder {
                 lost: HashMap::new(),
                 written: 0,
                 began,
+                board: board.clone(),
                 outbox: outbox.clone(),
                 over: over.clone(),
             };
@@ -102,6 +105,19 @@ impl Recorder {
                     .name(format!("historian {number}"))
                     .spawn(move || client.work())?,
             );
+        }
+        for (number, address) in seeds.iter().enumerate() {
+            let reader = Pinned {
+                number,
+                address: address.clone(),
+                login: login.clone(),
+                board: board.clone(),
+                began,
+                outbox: outbox.clone(),
+                over: over.clone(),
+            };
+            let thread = std::thread::Builder::new().name(format!("pinned reader {number}"));
+            threads.push(thread.spawn(move || reader.work())?);
         }
         Ok(Recorder { over, clients: threads, scribe })
     }
@@ -142,6 +158,7 @@ struct Historian {
     /// Values are distinct over all clients.
     written: u64,
     began: Instant,
+    board: Arc<Board>,
     outbox: Sender<Value>,
     over: Arc<AtomicBool>,
 }
@@ -174,6 +191,7 @@ impl Historian {
         let age = self.began.elapsed().as_secs() / AGE_MAX.as_secs();
         let retired = self.lost.get(&base).copied().unwrap_or(0) / LOST_MAX;
         let key = format!("{base}-{}-{age}-{retired}", self.number % 2);
+        self.board.post(format!("{base}-{}", self.number % 2), kind, &key);
         let op = match (is_counter, reads) {
             (_, true) => "read",
             (true, false) => "add",
@@ -214,10 +232,7 @@ impl Historian {
         let request = Request { key: key.as_bytes(), ..Request::new(Opcode::Get) };
         match self.router.ask(&request) {
             Ok(response) => match response.status {
-                Some(Status::Success) => match String::from_utf8_lossy(&response.value).parse::<u64>() {
-                    Ok(number) => Ended::With(json!(number)),
-                    Err(_) => Ended::With(json!(String::from_utf8_lossy(&response.value))),
-                },
+                Some(Status::Success) => Ended::With(value_of(&response.value)),
                 Some(Status::KeyNotFound) => Ended::With(Value::Null),
                 _ => Ended::Refused,
             },
@@ -257,6 +272,12 @@ fn durable(opcode: Opcode, level: DurabilityLevel) -> Request<'static> {
     request
 }
 
+/// A value as the history has it: a number, or the text that nobody should have written.
+pub(super) fn value_of(value: &[u8]) -> Value {
+    let text = String::from_utf8_lossy(value);
+    text.parse::<u64>().map_or_else(|_| json!(text), |number| json!(number))
+}
+
 fn written(response: &Response, result: Value) -> Ended {
     match response.status {
         Some(Status::Success) => Ended::With(result),
@@ -285,7 +306,9 @@ impl Router {
                 continue;
             };
             if !self.connections.contains_key(&node) {
-                match KvConnection::open_within(&node, &self.login, PATIENCE) {
+                let open = KvConnection::open_within(&node, &self.login, PATIENCE);
+                // A client that waits longer for a node that sleeps writes nothing that the node would not know of.
+                match open.and_then(|open| open.set_patience(PATIENCE).map(|()| open)) {
                     Ok(open) => drop(self.connections.insert(node.clone(), open)),
                     Err(_) => {
                         self.map = None;

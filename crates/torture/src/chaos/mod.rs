@@ -6,12 +6,13 @@
 //! one. Of what is planned nothing may be felt but "not my vBucket": no other answer, and nobody waits longer than SDKs do. In
 //! the end everything is read back: no durable write may be lost, stale, torn or resurrected, whatever was done; no write at all that had reached the
 //! replicas before a node was hurt, or was acknowledged while all of them were treated gracefully. Nobody but who was hurt may
-//! be failed over. Clients that record histories ([`history`]) work beside, for a checker of linearisability.
+//! be failed over. Clients that record histories ([`history`]) work beside, for a checker of linearisability; of these some ask one node each, whatever maps say.
 //!
 //! What hangs on time is not held against a cluster whose machine stood still ([`Pulse`]).
 
 pub mod event;
 pub mod history;
+mod pinned;
 mod rebalance;
 mod summary;
 pub mod traffic;
@@ -381,16 +382,7 @@ impl Chaos {
                 self.cluster.process(node).freeze(false)?;
                 Ok(Deed::new(format!("SIGSTOP of node {node} for {:.1} s", pause.as_secs_f64()), vec![node]))
             }
-            Event::PauseAutoFailover => {
-                self.cluster.process(node).freeze(true)?;
-                let noticed = self.await_failover(node);
-                std::thread::sleep(self.schedule.millis(0..2_000));
-                self.cluster.process(node).freeze(false)?;
-                let noticed = noticed?;
-                let what =
-                    format!("SIGSTOP of node {node}, failed over by itself after {noticed:.1} s, recovered");
-                Ok(Deed::new(what, vec![node]))
-            }
+            Event::PauseAutoFailover => self.pause_until_failed_over(event),
             Event::Isolate => {
                 let others = self.all_but(node);
                 self.cut(&[node], &others)?;
@@ -410,6 +402,19 @@ impl Chaos {
             Event::KillInRebalance => self.kill_in_rebalance(event),
             Event::FailoverInRebalance => self.fail_over_in_rebalance(event),
         }
+    }
+
+    /// Freezes a node until the cluster has failed it over and others have written what it does not know of.
+    fn pause_until_failed_over(&mut self, event: Event) -> Result<Deed, TortureError> {
+        // The node that leads hears last of what was decided without it.
+        let (node, name) = self.victim(event)?;
+        self.cluster.process(node).freeze(true)?;
+        let noticed = self.await_failover(node);
+        std::thread::sleep(self.schedule.millis(2_000..5_000));
+        self.cluster.process(node).freeze(false)?;
+        let noticed = noticed?;
+        let what = format!("{name} was frozen, failed over by itself after {noticed:.1} s, recovered");
+        Ok(Deed::new(what, vec![node]))
     }
 
     /// Waits until the cluster has failed a node over; how long that took, in seconds.

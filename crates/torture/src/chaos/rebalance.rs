@@ -131,10 +131,11 @@ impl Chaos {
         Err(TortureError::Node("rebalances end sooner than anything can be done to them".to_owned()))
     }
 
-    /// Whom to hurt in a rebalance: every other time the node that leads, else one that does not. And how to call it.
-    fn victim(&mut self, event: Event) -> Result<(usize, String), TortureError> {
+    /// Which node to hurt: every other time the one that leads, else one that does not. And how to call it.
+    pub(super) fn victim(&mut self, event: Event) -> Result<(usize, String), TortureError> {
         let leader = self.cluster.leader()?;
-        let first = self.leader_first == (event == Event::KillInRebalance);
+        let first =
+            self.leader_first == (event == Event::KillInRebalance) || event == Event::PauseAutoFailover;
         let is_turn = self.leaders_turn.entry(event).or_insert(first);
         // It may lead since a moment ago, and be about to leave: another time, then.
         let is_taken = *is_turn && self.cluster.members().contains(&leader);
