@@ -5,7 +5,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use base::{Seqno, VbId, hash::key_hash};
+use base::{Seqno, VbId};
 use settee_storage::{BackfillOptions, FaultFs, Fs, KvStore, Options, open};
 
 const FILES: [(&str, &[u8]); 5] = [
@@ -57,7 +57,7 @@ pub(super) fn store(edits: &[u8]) {
     );
     for number in 1..=60_u64 {
         let key = [b"\0k".as_slice(), number.to_string().as_bytes()].concat();
-        if let Ok(Some(found)) = store.lookup(VbId((number % 4) as u16), key_hash(&key), &key) {
+        if let Ok(Some(found)) = store.lookup(VbId((number % 4) as u16), &key) {
             assert_eq!(found.key, key);
             check(&found.key, &found.value);
             served += 1;

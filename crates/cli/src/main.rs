@@ -32,6 +32,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Err(failure) = hide_hashes() {
+        eprintln!("settee: {failure}");
+        return ExitCode::FAILURE;
+    }
     let outcome = match Cli::parse().command {
         Command::Quickstart(args) => commands::quickstart::run(args),
         Command::Serve(args) => commands::serve::run(*args),
@@ -49,4 +53,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Clients choose keys, but must not know which of them collide: no two processes hash alike.
+fn hide_hashes() -> Result<(), String> {
+    let mut secret = [0; base::hash::SECRET_BYTES];
+    getrandom::fill(&mut secret).map_err(|error| format!("the system has no randomness: {error}"))?;
+    base::hash::set_secret(secret).map_err(|error| error.to_string())
 }

@@ -60,7 +60,7 @@ impl KvStore for Sink {
     fn get_at(&self, _: Locator) -> Result<OwnedRecord, StoreError> {
         Err(StoreError::Stale)
     }
-    fn lookup(&self, _: VbId, _: u64, _: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
+    fn lookup(&self, _: VbId, _: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
         Ok(None)
     }
     fn scan(

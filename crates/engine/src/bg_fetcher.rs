@@ -266,13 +266,13 @@ impl Bucket {
             let Some(&(key, plan)) = planned.get(number) else { return };
             let read = match read {
                 Ok(record) if is_wanted(&record, key, &plan) => Ok(Some(record)),
-                Ok(_) | Err(StoreError::Stale) => store.lookup(key.0, key.1, &key.2),
+                Ok(_) | Err(StoreError::Stale) => store.lookup(key.0, &key.2),
                 Err(error) => Err(error),
             };
             self.deliver(env, key, &plan, read);
         });
         for (key, plan) in looked_up {
-            self.deliver(env, key, &plan, store.lookup(key.0, key.1, &key.2));
+            self.deliver(env, key, &plan, store.lookup(key.0, &key.2));
         }
     }
 
@@ -288,7 +288,7 @@ impl Bucket {
         let Ok((slot, _)) = self.slot(vb) else { return };
         let plan = plan(&mut slot.vb.lock(), key);
         let is_there = matches!(plan.want, Want::Nothing);
-        let read = if is_there { Ok(None) } else { store.lookup(vb, key.hash, key.key.encoded()) };
+        let read = if is_there { Ok(None) } else { store.lookup(vb, key.key.encoded()) };
         let mut after = self.aftermath(env.shard);
         let mut v = slot.vb.lock();
         let holds = !matches!(plan.want, Want::Version(ticket) if !v.lookups.end(ticket));

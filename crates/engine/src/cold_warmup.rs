@@ -179,9 +179,8 @@ impl Bucket {
         gathered: &Gathered,
     ) -> Result<(), StoreError> {
         for key in &gathered.events {
-            let hash = base::hash::key_hash(key);
-            if let Some(found) = store.lookup(vb, hash, key)? {
-                let record = warmup::record_of(&found, hash);
+            if let Some(found) = store.lookup(vb, key)? {
+                let record = warmup::record_of(&found, base::hash::key_hash(key));
                 self.load(env, vb, &record, found.locator, true);
             }
         }

@@ -81,8 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut wrong = 0;
     let start = thread_cpu_nanos();
     for item in (0..items).step_by(17) {
-        let found =
-            store.lookup(VbId((item % VBUCKETS) as u16), documents.hashes[item], &documents.keys[item])?;
+        let found = store.lookup(VbId((item % VBUCKETS) as u16), &documents.keys[item])?;
         wrong +=
             usize::from(found.is_none_or(|found| found.locator.0 != documents.locators[item].load(Relaxed)));
     }

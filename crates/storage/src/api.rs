@@ -105,7 +105,7 @@ pub struct Record<'a> {
     pub meta: RecordMeta,
     /// The encoded key (collection prefix included).
     pub key: &'a [u8],
-    /// [`base::hash::key_hash`] of `key`.
+    /// [`base::hash::key_hash`] of `key`. The disk has a hash of its own, which nobody else sees.
     pub hash: u64,
     /// The value as stored. Empty in scans that asked for no values.
     pub value: &'a [u8],
@@ -468,7 +468,7 @@ pub trait KvStore: Send + Sync {
     /// # Errors
     /// [`StoreError::Corrupt`] or [`StoreError::Io`] when a segment that may hold the newest version is unreadable; also when
     /// a prepare of the key is that is newer and not known to be completed: what became of it is unknown.
-    fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError>;
+    fn lookup(&self, vb: VbId, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError>;
 
     /// Visits every committed record with seqno >= `from` of the shard or of one vBucket, superseded ones included,
     /// in no particular order, until `visit` returns false. Without `values` they are empty and unchecked. Damaged records are skipped, counted and named in

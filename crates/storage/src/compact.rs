@@ -52,6 +52,7 @@ const MANIFEST_SHARE: u64 = 8;
 pub(crate) struct Kept {
     pub(crate) vb: VbId,
     pub(crate) seqno: Seqno,
+    /// The disk's, of the key.
     pub(crate) hash: u64,
     /// Number of the victim in the step.
     pub(crate) victim: u32,

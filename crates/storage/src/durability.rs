@@ -174,6 +174,7 @@ impl Core {
             next_segment: writer.next_segment,
             synced: writer.end,
             next_batch: writer.next_batch,
+            seed: self.seed,
             segments: self.segment_entries(writer, without),
             vbs: writer.state_entries(self),
         });

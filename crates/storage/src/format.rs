@@ -14,7 +14,7 @@ pub(crate) mod manifest;
 mod tests;
 
 /// The format this build writes, and the newest it reads.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// The oldest version that can be read: a later one with nothing in it that is newer.
 pub(crate) const VERSION_MIN: u32 = 1;
 /// Frames begin at multiples of this.

@@ -5,7 +5,7 @@
 //! the keys that memory has forgotten. Compaction copies what is live out of segments that are mostly dead.
 //!
 //! What this crate relies on: that the engine hands over each vBucket's records in seqno order, and that
-//! `Record::hash` is [`base::hash::key_hash`] of the key. What it deliberately does not do: cache values, start
+//! `Record::hash` is [`base::hash::key_hash`] of the key, the hash of memory; indexes use one with a seed of the shard. What it deliberately does not do: cache values, start
 //! threads, read clocks, or know what a client is.
 //!
 //! The way in: `api` is the trait, `log` the store behind it, `writer` and `appender` the path of a commit,

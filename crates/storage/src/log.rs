@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use base::{Seqno, VbId};
+use base::{Seqno, VbId, hash::disk_hash};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
@@ -81,6 +81,8 @@ pub(crate) struct Core {
     pub(crate) dir: PathBuf,
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) options: Options,
+    /// Of [`disk_hash`]: random and the shard's own, so that clients cannot make keys collide. 0 in shards of versions before 5.
+    pub(crate) seed: u64,
     pub(crate) counters: Arc<Counters>,
     set: RwLock<Arc<SegmentSet>>,
     /// By vBucket; records of other incarnations are dead.
@@ -139,7 +141,7 @@ pub fn open(dir: &Path, fs: Arc<dyn Fs>, options: Options) -> Result<SegmentLog,
 
 impl Core {
     pub(crate) fn new(
-        (dir, fs, options): (&Path, Arc<dyn Fs>, Options),
+        (dir, fs, options, seed): (&Path, Arc<dyn Fs>, Options, u64),
         counters: Arc<Counters>,
         set: SegmentSet,
         incarnations: &BTreeMap<VbId, u32>,
@@ -167,6 +169,7 @@ impl Core {
             dir: dir.to_owned(),
             fs,
             options,
+            seed,
             counters,
             set: RwLock::new(Arc::new(set)),
             incarnations: (0..VBUCKETS as u16).map(incarnation).collect(),
@@ -190,6 +193,12 @@ impl Core {
             resets: AtomicBool::new(true),
             _lock: lock,
         }
+    }
+
+    /// The hash by which the shard's indexes find a key.
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        disk_hash(key, self.seed)
     }
 
     /// The segments as of now.
@@ -311,7 +320,7 @@ impl Core {
         let name = file_name(id);
         let file =
             self.fs.create(&self.dir.join(&name)).map_err(|source| io_error("create", &name, source))?;
-        Ok(Segment::new(id, origin, self.fs.random() as u32, file, self.counters.clone()))
+        Ok(Segment::new(id, origin, (self.fs.random() as u32, self.seed), file, self.counters.clone()))
     }
 
     /// Removes a file that nothing refers to any more. Failing is harmless: the next open tries again.
@@ -542,8 +551,8 @@ impl KvStore for SegmentLog {
         read_many::read(&self.core, places, visit);
     }
 
-    fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
-        lookup::newest(&self.core, vb, hash, key)
+    fn lookup(&self, vb: VbId, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
+        lookup::newest(&self.core, vb, key)
     }
 
     fn scan(

@@ -16,17 +16,12 @@ use crate::{
 };
 
 /// The version of `key` with the highest seqno in the vBucket's current incarnation.
-pub(crate) fn newest(
-    core: &Core,
-    vb: VbId,
-    hash: u64,
-    key: &[u8],
-) -> Result<Option<OwnedRecord>, StoreError> {
+pub(crate) fn newest(core: &Core, vb: VbId, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
     core.keys.count_lookup();
     let set = core.segments();
     let completed = core.synced_highs.of(vb).marks.completed;
     let mut knows_prepare = false;
-    for (segment, entry) in Candidates::new(core, &set).of(vb, hash)? {
+    for (segment, entry) in Candidates::new(core, &set).of(vb, core.hash(key))? {
         if entry.is_prepared() {
             // What was prepared last may have been acknowledged: if it cannot be read, nobody knows the key's newest version.
             // Up to the mark its commit is on disk as well.

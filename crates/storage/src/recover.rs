@@ -79,7 +79,9 @@ pub(crate) fn open(dir: &Path, fs: Arc<dyn Fs>, options: Options) -> Result<Core
         }
         None => {
             let writer = Writer::new(Position { segment: 1, offset: 0 }, 1, Vec::new());
-            let place = (dir, opening.fs.clone(), options);
+            // 0 stands for the hash that anybody can compute.
+            let seed = opening.fs.random().max(1);
+            let place = (dir, opening.fs.clone(), options, seed);
             let core = Core::new(place, opening.counters, SegmentSet::new(), &BTreeMap::new(), writer, lock);
             core.write_manifest(&[])?;
             Ok(core)
@@ -136,7 +138,7 @@ impl Opening<'_> {
     ) -> Result<Core, StoreError> {
         let (mut set, mut lost) = (SegmentSet::new(), Vec::new());
         for entry in manifest.segments.iter().filter(|entry| entry.sealed) {
-            match self.open_sealed(entry)? {
+            match self.open_sealed(entry, manifest.seed)? {
                 Some(segment) => drop(set.insert(entry.id, segment)),
                 None => lost.push(SegmentEntry { lost: true, ..*entry }),
             }
@@ -170,7 +172,7 @@ impl Opening<'_> {
             }
         }
         let writer = Writer::new(end, tail.next_batch, states);
-        let place = (self.dir, self.fs.clone(), options);
+        let place = (self.dir, self.fs.clone(), options, manifest.seed);
         let core = Core::new(place, self.counters.clone(), set, &incarnations, writer, lock);
         core.set_lost(lost);
         self.settle(&core, &tail)?;
@@ -238,7 +240,7 @@ impl Opening<'_> {
     }
 
     /// Opens a segment whose data is final. `None`: it is missing, or nothing in it can be checked, which is noted.
-    fn open_sealed(&self, entry: &SegmentEntry) -> Result<Option<Arc<Segment>>, StoreError> {
+    fn open_sealed(&self, entry: &SegmentEntry, seed: u64) -> Result<Option<Arc<Segment>>, StoreError> {
         let name = crate::segment::file_name(entry.id);
         let Some(file) = self.open_file(&name)? else {
             let _ = self.counters.corrupt(&name, 0, "segment is missing, or cannot be opened");
@@ -250,7 +252,7 @@ impl Opening<'_> {
             let _ = self.counters.corrupt(&name, 0, "header damaged");
         }
         let Some((origin, salt)) = identity.or(entry.identity) else { return Ok(None) };
-        let segment = Segment::new(entry.id, origin, salt, file, self.counters.clone());
+        let segment = Segment::new(entry.id, origin, (salt, seed), file, self.counters.clone());
         segment.file_bytes.store(segment.length()?, Relaxed);
         // Without a footer by intention: what looks like one is older than the data.
         let trailer = if entry.without_footer { None } else { segment.read_trailer()? };
@@ -274,7 +276,7 @@ impl Opening<'_> {
         ids.sort_unstable();
         let mut candidates = Candidates::default();
         for id in ids {
-            match self.open_tail(id, entry_of(id))? {
+            match self.open_tail(id, entry_of(id), manifest.seed)? {
                 Opened::Tail(found) => candidates.files.push(found),
                 Opened::Headless => candidates.headless.push(id),
                 Opened::Other => {}
@@ -283,7 +285,7 @@ impl Opening<'_> {
         Ok(candidates)
     }
 
-    fn open_tail(&self, id: u32, entry: Option<&SegmentEntry>) -> Result<Opened, StoreError> {
+    fn open_tail(&self, id: u32, entry: Option<&SegmentEntry>, seed: u64) -> Result<Opened, StoreError> {
         let name = crate::segment::file_name(id);
         let Some(file) = self.open_file(&name)? else { return Ok(Opened::Headless) };
         let header = self.read_header(&*file, &name)?.filter(|header| header.segment == id);
@@ -299,7 +301,8 @@ impl Opening<'_> {
         });
         Ok(match header {
             Some(header) if header.origin == Origin::Appended => {
-                let segment = Segment::new(id, Origin::Appended, header.salt, file, self.counters.clone());
+                let keys = (header.salt, seed);
+                let segment = Segment::new(id, Origin::Appended, keys, file, self.counters.clone());
                 Opened::Tail(Found { segment: Arc::new(segment), header, is_listed: entry.is_some() })
             }
             Some(_) => Opened::Other,

@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use base::VbId;
+use base::{VbId, hash::disk_hash};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
@@ -39,6 +39,8 @@ pub(crate) struct Segment {
     pub(crate) name: String,
     pub(crate) origin: Origin,
     pub(crate) salt: u32,
+    /// The shard's seed of [`disk_hash`].
+    seed: u64,
     pub(crate) file: Box<dyn FsFile>,
     counters: Arc<Counters>,
     index: RwLock<Index>,
@@ -69,7 +71,7 @@ impl Segment {
     pub(crate) fn new(
         id: u32,
         origin: Origin,
-        salt: u32,
+        (salt, seed): (u32, u64),
         file: Box<dyn FsFile>,
         counters: Arc<Counters>,
     ) -> Self {
@@ -78,6 +80,7 @@ impl Segment {
             name: file_name(id),
             origin,
             salt,
+            seed,
             file,
             counters,
             index: RwLock::new(Index::Memory(MemoryIndex::default())),
@@ -91,6 +94,12 @@ impl Segment {
             incomplete: AtomicBool::new(false),
             purge_tried: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// The hash by which the shard's indexes find a key.
+    #[inline]
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        disk_hash(key, self.seed)
     }
 
     pub(crate) fn data_end(&self) -> u64 {
@@ -461,7 +470,7 @@ impl Segment {
                 Step::Commit(..) => continue,
                 Step::End => return Ok(()),
             };
-            let (owner, hash) = ((record.vb, record.incarnation), base::hash::key_hash(record.key));
+            let (owner, hash) = ((record.vb, record.incarnation), self.hash(record.key));
             staged.push(owner, &record.meta, hash, offset, record.length);
             visit(owner, &record.meta);
         }

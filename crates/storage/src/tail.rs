@@ -230,10 +230,10 @@ fn groups(segment: &Segment, frames: &mut Frames<'_>) -> Result<Vec<Group>, Stor
         match frames.step()? {
             Step::Record(offset, record) => {
                 chain = batch::chain(chain, record.crc);
-                group.push(offset, &record);
+                group.push(offset, segment.hash(record.key), &record);
             }
             Step::Unreadable(offset, record, _) => {
-                group.push(offset, &record);
+                group.push(offset, segment.hash(record.key), &record);
                 group.damaged = true;
             }
             Step::Damaged(..) => {
@@ -275,9 +275,9 @@ impl Group {
         }
     }
 
-    fn push(&mut self, offset: u64, record: &crate::format::frame::StoredRecord<'_>) {
+    fn push(&mut self, offset: u64, hash: u64, record: &crate::format::frame::StoredRecord<'_>) {
         let owner = (record.vb, record.incarnation);
-        self.staged.push(owner, &record.meta, base::hash::key_hash(record.key), offset, record.length);
+        self.staged.push(owner, &record.meta, hash, offset, record.length);
         self.end = offset + crate::format::padded(u64::from(record.length));
     }
 }

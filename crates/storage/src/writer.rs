@@ -194,12 +194,11 @@ impl Writer {
         let incarnation = core.incarnation(part.vb);
         let branch = part.state.failover_log.first().map_or(0, |entry| entry.0.get());
         for record in part.records {
-            debug_assert_eq!(record.hash, base::hash::key_hash(record.key));
             let (offset, length) = self.batch.push(
                 active,
                 (part.vb, incarnation, branch),
                 &record.meta,
-                (record.hash, record.key),
+                (core.hash(record.key), record.key),
                 record.value,
             )?;
             locators.push(active.segment.locate(offset, length));

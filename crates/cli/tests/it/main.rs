@@ -5,6 +5,7 @@
 mod cluster;
 mod encryption;
 mod forming;
+mod hostile_keys;
 mod node;
 mod sizing;
 mod sockets;

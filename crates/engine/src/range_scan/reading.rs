@@ -239,7 +239,7 @@ fn read_version(
     {
         return Ok(record);
     }
-    let newest = store.lookup(scan.vb, key.hash, key.key.encoded()).map_err(|error| status_of(&error))?;
+    let newest = store.lookup(scan.vb, key.key.encoded()).map_err(|error| status_of(&error))?;
     newest.filter(is_it).ok_or(Status::RangeScanCancelled)
 }
 

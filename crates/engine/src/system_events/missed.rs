@@ -64,12 +64,11 @@ impl Bucket {
 
     /// The newest event under a key.
     fn find_event(&self, slot: &Slot, env: &Env<'_>, vb: VbId, key: &[u8]) -> Option<SystemEvent> {
-        let hash = key_hash(key);
-        if let Some(item) = slot.vb.lock().table.find(hash, key) {
+        if let Some(item) = slot.vb.lock().table.find(key_hash(key), key) {
             return SystemEvent::decode(item.value());
         }
         // What cannot be read is as good as absent: told twice is better than not at all.
-        let read = env.shard.store.as_ref()?.lookup(vb, hash, key).ok()??;
+        let read = env.shard.store.as_ref()?.lookup(vb, key).ok()??;
         SystemEvent::decode(&read.value)
     }
 }

@@ -15,9 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::{
-    CollectionId, DocKey, HashedKey, Manifest, ManifestUid, Now, Seqno, Status, VbId, VbRole, hash::key_hash,
-};
+use base::{CollectionId, DocKey, HashedKey, Manifest, ManifestUid, Now, Seqno, Status, VbId, VbRole};
 use storage::StoreError;
 
 use super::{Changes, Happening, SystemEvent, owed_after};
@@ -245,7 +243,7 @@ impl Bucket {
                 let mut found = Vec::new();
                 for begin in owed_after(&[], ManifestUid(0), &manifest) {
                     let key = begin.what.key();
-                    match store.lookup(vb, key_hash(&key), &key) {
+                    match store.lookup(vb, &key) {
                         Ok(Some(record)) if !record.meta.kind.is_tombstone() => found.push(begin),
                         // What cannot be read is as good as absent: told twice is better than not at all.
                         Ok(_) | Err(StoreError::Corrupt { .. }) => {}

@@ -295,8 +295,7 @@ impl KvStore for MemStore {
         read
     }
 
-    fn lookup(&self, vb: VbId, hash: u64, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
-        assert_eq!(hash, key_hash(key));
+    fn lookup(&self, vb: VbId, key: &[u8]) -> Result<Option<OwnedRecord>, StoreError> {
         let read = {
             let inner = self.inner.lock();
             inner.readable()?;

@@ -55,7 +55,7 @@ pub(super) fn judge(
                 let judged = Kept {
                     vb: stored.vb,
                     seqno: record.meta.seqno,
-                    hash: record.hash,
+                    hash: core.hash(stored.key),
                     victim: number,
                     length: stored.length,
                     offset,
@@ -84,7 +84,7 @@ fn judge_prepared(core: &Core, stored: &StoredRecord<'_>, victim: u32, offset: u
     (!is_completed).then(|| Kept {
         vb: stored.vb,
         seqno: stored.meta.seqno,
-        hash: base::hash::key_hash(stored.key),
+        hash: core.hash(stored.key),
         victim,
         length: stored.length,
         offset,

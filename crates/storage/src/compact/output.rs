@@ -218,5 +218,5 @@ fn move_locator(
     let Some(input) = inputs.get(kept.victim as usize) else { return false };
     let from = input.locate(kept.offset, kept.length);
     let to = output.locate(offset, record.length);
-    liveness.relocate(kept.vb, &record.with_hash(kept.hash), from, to)
+    liveness.relocate(kept.vb, &record.to_record(), from, to)
 }

@@ -239,15 +239,10 @@ pub(crate) fn decode_record(bytes: &[u8], salt: u32) -> Result<StoredRecord<'_>,
 impl<'a> StoredRecord<'a> {
     /// As the trait shows records.
     pub(crate) fn to_record(self) -> Record<'a> {
-        self.with_hash(base::hash::key_hash(self.key))
-    }
-
-    /// The same where the key's hash is known.
-    pub(crate) fn with_hash(self, hash: u64) -> Record<'a> {
         Record {
             meta: self.meta,
             key: self.key,
-            hash,
+            hash: base::hash::key_hash(self.key),
             value: self.value,
             replaces: crate::api::Locator::NONE,
         }

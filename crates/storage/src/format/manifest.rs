@@ -4,7 +4,8 @@
 //!  0 magic "SETTMANI"   8 version u32   12 shard u32
 //! 16 next segment u32   20 synced segment u32   24 synced offset / 16 u32   28 segments u32
 //! 32 next batch number u64   40 vBuckets u32   44 zero u32
-//! 48 segments, 40 bytes each: id u32, flags u32, data end u64, record units u64, live units u64, salt u32, zero u32
+//! 48 seed of the hash of keys u64 (before version 5: absent, and 0)
+//! 56 segments, 40 bytes each: id u32, flags u32, data end u64, record units u64, live units u64, salt u32, zero u32
 //!    flags: 1 sealed, 2 without footer, 4 damaged, 8 incomplete, 16 lost, 32 written by compaction, 64 the salt is known
 //!    (before version 4: 32 bytes each, without the salt, and flags 1 and 2 only)
 //!    vBuckets: as parts of a commit frame, records 0
@@ -33,6 +34,8 @@ const COMPACTED: u32 = 32;
 const HAS_SALT: u32 = 64;
 /// Since this version an entry has the segment's salt, and remembers damage.
 const VERSION_OF_DAMAGE: u32 = 4;
+/// Since this version a shard has a seed for the hash of its keys.
+const VERSION_OF_SEED: u32 = 5;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub(crate) struct Manifest {
     pub(crate) next_segment: u32,
     pub(crate) synced: Position,
     pub(crate) next_batch: u64,
+    /// Of the hash of keys, by which footers are sorted. 0: the shard is older than seeds.
+    pub(crate) seed: u64,
     pub(crate) segments: Vec<SegmentEntry>,
     /// Ascending by vBucket.
     pub(crate) vbs: Vec<VbEntry>,
@@ -119,6 +124,7 @@ pub(crate) fn encode(manifest: &Manifest) -> Vec<u8> {
     }
     out.extend_from_slice(&manifest.next_batch.to_le_bytes());
     out.extend_from_slice(&(manifest.vbs.len() as u64).to_le_bytes());
+    out.extend_from_slice(&manifest.seed.to_le_bytes());
     for segment in &manifest.segments {
         out.extend_from_slice(&segment.id.to_le_bytes());
         out.extend_from_slice(&flags_of(segment).to_le_bytes());
@@ -173,6 +179,9 @@ fn decode_body(bytes: &mut Bytes<'_>, version: u32) -> Option<Manifest> {
     let segments = bytes.u32()?;
     manifest.next_batch = bytes.u64()?;
     let vbs = bytes.u64()?;
+    if version >= VERSION_OF_SEED {
+        manifest.seed = bytes.u64()?;
+    }
     for _ in 0..segments {
         manifest.segments.push(decode_segment(bytes, version)?);
     }

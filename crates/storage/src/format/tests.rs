@@ -73,6 +73,7 @@ fn manifest_bytes() -> (Manifest, Vec<u8>) {
         next_segment: 9,
         synced: Position { segment: 8, offset: 4096 },
         next_batch: 1000,
+        seed: 0x5eed_5eed_5eed_5eed,
         segments: vec![SegmentEntry {
             id: 4,
             sealed: true,

@@ -19,8 +19,7 @@ fn versions(count: u64, value_bytes: usize) -> Vec<Version> {
 /// Every version is found by key, by locator and by scanning.
 fn assert_holds(store: &dyn KvStore, expected: &[Version], locators: Option<&[Locator]>) {
     for (index, version) in expected.iter().enumerate() {
-        let hash = base::hash::key_hash(&version.key);
-        let found = store.lookup(version.vb, hash, &version.key).unwrap().expect("lookup finds the key");
+        let found = store.lookup(version.vb, &version.key).unwrap().expect("lookup finds the key");
         assert!(same(&found, version), "{found:?} is not {version:?}");
         assert!(same(&store.get_at(found.locator).unwrap(), version));
         if let Some(locators) = locators {

@@ -74,15 +74,15 @@ fn write(dir: &Path) {
 fn this_version_writes_what_the_fixture_holds() {
     let temporary = tempfile::tempdir().unwrap();
     write(temporary.path());
-    assert_contents(temporary.path(), 4);
+    assert_contents(temporary.path(), 5);
     if std::env::var_os("SETTEE_WRITE_FIXTURE").is_some() {
-        write(&Path::new(FIXTURES).join("v4"));
+        write(&Path::new(FIXTURES).join("v5"));
     }
 }
 
 #[test]
 fn stores_of_every_format_open_with_everything_in_them() {
-    for version in 1..=4 {
+    for version in 1..=5 {
         let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(Path::new(FIXTURES).join(format!("v{version}"))).unwrap() {
             let entry = entry.unwrap();

@@ -11,6 +11,7 @@ mod fixtures;
 mod fuzz;
 mod given_up;
 mod hooked;
+mod hostile_keys;
 mod key_index;
 mod model;
 mod prepares;

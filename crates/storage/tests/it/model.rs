@@ -491,7 +491,7 @@ impl Run {
         for _ in 0..20 {
             let vb = VbId(rng.u16(0..VBUCKETS));
             let key = [b"\0k", rng.u32(0..30).to_string().as_bytes()].concat();
-            let found = store.lookup(vb, base::hash::key_hash(&key), &key).unwrap();
+            let found = store.lookup(vb, &key).unwrap();
             match (newest.keys.get(&(vb, key)), found) {
                 (Some(expected), Some(found)) => assert!(same(&found, expected), "{found:?} {expected:?}"),
                 (None, None) => {}
@@ -508,7 +508,7 @@ impl Run {
                 Ok(found) => assert!(found.key == *key && found.meta.seqno == *seqno),
                 // Memory's locators are kept up to date; but a tombstone may have been purged.
                 Err(StoreError::Stale) => {
-                    let found = store.lookup(*vb, base::hash::key_hash(key), key).unwrap();
+                    let found = store.lookup(*vb, key).unwrap();
                     // A commit that was repeated for want of space leaves a second copy of it.
                     let lost = found.as_ref().is_some_and(|found| found.meta.seqno < *seqno);
                     assert!(!lost, "a lost locator: {vb} {key:?} {seqno} {locator:?}, now {found:?}");

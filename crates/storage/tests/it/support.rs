@@ -106,7 +106,7 @@ pub(crate) fn commit(store: &dyn KvStore, versions: &[Version]) -> Result<Vec<Lo
 pub(crate) fn lookup(store: &dyn KvStore, vb: u16, key: &str) -> Result<Option<OwnedRecord>, StoreError> {
     let mut encoded = vec![0];
     encoded.extend_from_slice(key.as_bytes());
-    store.lookup(VbId(vb), base::hash::key_hash(&encoded), &encoded)
+    store.lookup(VbId(vb), &encoded)
 }
 
 /// A record as the version it was written as.

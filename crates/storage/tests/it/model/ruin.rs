@@ -88,7 +88,7 @@ impl Run {
     fn check_ruin(&self, expected: &Contents, anew: &Contents, harms: &[(Harm, PathBuf, u64)]) {
         let keys = expected.keys.iter().chain(&anew.keys);
         for ((vb, key), version) in keys {
-            match self.store().lookup(*vb, base::hash::key_hash(key), key) {
+            match self.store().lookup(*vb, key) {
                 Ok(Some(found)) => assert!(found.meta.seqno <= version.meta.seqno, "{harms:?}: {found:?}"),
                 Ok(None) => {
                     let is_tombstone = version.meta.kind.is_tombstone();
@@ -99,7 +99,7 @@ impl Run {
             }
         }
         for ((vb, key), version) in &anew.keys {
-            let found = self.store().lookup(*vb, base::hash::key_hash(key), key).unwrap().unwrap();
+            let found = self.store().lookup(*vb, key).unwrap().unwrap();
             assert_eq!(found.meta, version.meta, "{harms:?}");
         }
         if let [(Harm::Flip, ..)] = harms {
