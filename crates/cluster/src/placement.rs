@@ -324,7 +324,9 @@ fn shares(groups: &[u16], sizes: &[(u16, usize)], copies: usize) -> Vec<(usize, 
         }
         full.extend(overfull);
     };
-    let denominator = sizes.iter().map(|(_, size)| *size).product::<usize>() * size_left;
+    // Of no more than there are nodes, and so far from what a number holds: a product of as many sizes need not be.
+    let denominator =
+        sizes.iter().fold(1, |multiple, (_, size)| common_multiple(multiple, *size)) * size_left;
     let share = |group: u16| {
         let size = sizes.iter().find(|(name, _)| *name == group).map_or(1, |(_, size)| *size);
         match full.contains(&group) {
@@ -333,6 +335,15 @@ fn shares(groups: &[u16], sizes: &[(u16, usize)], copies: usize) -> Vec<(usize, 
         }
     };
     groups.iter().map(|&group| (share(group), denominator)).collect()
+}
+
+/// The least one of two numbers above zero.
+fn common_multiple(a: usize, b: usize) -> usize {
+    let (mut divisor, mut rest) = (a, b);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a / divisor * b
 }
 
 /// Which copy of each vBucket is the active one.

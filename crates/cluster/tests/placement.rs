@@ -55,6 +55,16 @@ fn renumbered(map: &VbMap, leaving: &[usize], nodes: usize) -> VbMap {
     VbMap(map.0.iter().map(|chain| chain.iter().map(place_of).collect()).collect())
 }
 
+/// The sizes of so many groups, multiplied, are more than a number holds.
+#[test]
+fn any_number_of_groups_shares_evenly() {
+    let groups: Vec<u16> = (0..120).map(|node| node / 3).collect();
+    let map = place(&VbMap::empty(1024), &groups, 2);
+    check_chains(&map, &groups, 2);
+    let copies = counts(&map, groups.len(), |_| true);
+    assert!(spread(&copies) <= 1, "{copies:?}");
+}
+
 #[test]
 fn one_node_has_everything_and_no_replica() {
     let map = place(&VbMap::empty(1024), &[0], 1);
