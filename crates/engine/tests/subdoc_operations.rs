@@ -561,6 +561,28 @@ fn what_was_staged_meanwhile_is_not_overwritten() {
     assert_eq!(get_deleted(&rig, "txn", XATTR).unwrap(), "1");
 }
 
+/// In a vBucket that was emptied the same seqno names another version.
+#[test]
+fn what_was_emptied_meanwhile_does_not_come_back() {
+    for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {
+        let rig = rig_of(kind);
+        set(&rig, b"{}");
+        change(&rig, &[spec(Change::DictUpsert, "emptied", "1", XATTR)]);
+        let (vb, now, bucket) = (rig.key(KEY).0, rig.now(), rig.bucket.clone());
+        let seqno = bucket.vb_history(vb).unwrap().high_seqno;
+        INTERLUDE.set(Some(Box::new(move || {
+            bucket.flush_all(now).unwrap();
+            let key = HashedKey::new(DocKey::trusted(KEY));
+            while bucket.vb_history(vb).unwrap().high_seqno < seqno {
+                bucket.store(vb, key, &Store::set(b"{}"), now).unwrap();
+            }
+        })));
+        change(&rig, &[spec(Change::SetBody, "", "{\"new\":1}", BODY)]);
+        assert_eq!(get(&rig, "emptied", XATTR), Err(Status::SubdocPathNotFound), "{kind:?}");
+        assert_eq!(get(&rig, "new", BODY).as_deref(), Ok("1"));
+    }
+}
+
 #[test]
 fn attributes_that_cannot_be_read_any_more_are_told_as_that() {
     let mut rig = rig();

@@ -16,7 +16,7 @@ use crate::{
     ops::{Door, item_bytes, meta::tombstone_on_disk, wire_expiry},
     shard::Env,
     subdoc::xattr::Blob,
-    vbucket::{Found, VBucket, Version},
+    vbucket::{Current, Found, VBucket, Version},
 };
 
 /// How often a mutation without a CAS is worked out again because the document changed meanwhile (kv_engine,
@@ -268,6 +268,9 @@ impl Publication<'_> {
         })
     }
 
+    /// By place and CAS: where the vBucket was emptied meanwhile, or taken back to what others have, another version may be in
+    /// the same place.
+    ///
     /// # Errors
     /// [`Refusal::Fetch`] when the disk has to be asked (again).
     fn is_still_newest(&self, v: &mut VBucket, env: &Env<'_>, found: &Found) -> Result<bool, Refusal> {
@@ -281,13 +284,15 @@ impl Publication<'_> {
                 }
             });
         };
+        let is_base = |seqno: Seqno, cas: Cas| (seqno, cas) == (base.facts.seqno, base.facts.cas);
         Ok(match found {
-            Found::Live(current) => !base.facts.deleted && current.meta.seqno == base.facts.seqno,
-            Found::Gone(current) => {
-                base.facts.deleted && current.meta.deleted && current.meta.seqno == base.facts.seqno
+            Found::Live(Current { meta, .. }) => !base.facts.deleted && is_base(meta.seqno, meta.cas),
+            Found::Gone(Current { meta, .. }) => {
+                base.facts.deleted && meta.deleted && is_base(meta.seqno, meta.cas)
             }
             Found::Nothing => {
-                tombstone_on_disk(v, env, self.key)?.is_some_and(|(meta, _)| meta.seqno == base.facts.seqno)
+                let known = tombstone_on_disk(v, env, self.key)?;
+                base.facts.deleted && known.is_some_and(|(meta, _)| is_base(meta.seqno, meta.cas))
             }
         })
     }
