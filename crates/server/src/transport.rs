@@ -129,13 +129,13 @@ impl Transport {
         }
     }
 
-    /// Writes waiting ciphertext as far as the socket takes it.
+    /// Writes waiting ciphertext as far as the socket takes it; how many bytes of it that was.
     ///
     /// # Errors
     /// Those of the socket.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<usize> {
         match self {
-            Self::Plain(_) => Ok(()),
+            Self::Plain(_) => Ok(0),
             Self::Tls(stream) => stream.flush(),
         }
     }
@@ -212,16 +212,18 @@ impl TlsStream {
         Ok(total)
     }
 
-    /// Writes waiting ciphertext as far as the socket takes it.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    /// Writes waiting ciphertext as far as the socket takes it; how many bytes of it that was.
+    pub(crate) fn flush(&mut self) -> io::Result<usize> {
+        let mut total = 0;
         while self.tls.wants_write() {
             let written = would_block_as(self.tls.write_tls(&mut self.socket), 0)?;
             if written == 0 {
-                return Ok(());
+                return Ok(total);
             }
+            total += written;
             self.unsent_bytes = self.unsent_bytes.saturating_sub(written);
         }
         self.unsent_bytes = 0;
-        Ok(())
+        Ok(total)
     }
 }

@@ -4,7 +4,7 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use base::Status;
@@ -14,8 +14,22 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 
-use super::harness::{Node, encode, options, replies};
-use crate::{ListenerKind, WorkerOptions, tls::Certificate};
+use super::{
+    harness::{Node, encode, options, replies},
+    sockets::eventually,
+};
+use crate::{
+    ListenerKind, WorkerOptions,
+    connection::Connection,
+    context::Context,
+    output::Output,
+    tls::Certificate,
+    transport::{TlsStream, Transport},
+    worker::{
+        READ_BYTES,
+        live::{Buffers, Live, Verdict},
+    },
+};
 
 pub(super) fn certificate() -> Certificate {
     let directory = tempfile::tempdir().unwrap();
@@ -106,4 +120,92 @@ fn a_tls_listener_needs_a_certificate() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     assert!(workers.add_listener(listener, ListenerKind::KvTls).is_err());
     workers.stop(Duration::from_secs(1));
+}
+
+/// A connection under TLS without a loop around it: its turns come when the test says so.
+struct ByHand {
+    context: Context,
+    live: Live,
+    buffers: Buffers,
+    client: ClientConnection,
+    socket: TcpStream,
+}
+
+impl ByHand {
+    fn new(node: &Node) -> Self {
+        let certificate = certificate();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let StreamOwned { conn: mut client, sock: mut socket } =
+            connect(listener.local_addr().unwrap(), &certificate);
+        let accepted = listener.accept().unwrap().0;
+        let config = certificate.server_config(Arc::default()).unwrap();
+        let mut server = rustls::ServerConnection::new(config).unwrap();
+        let shaking = std::thread::spawn(move || {
+            let mut accepted = accepted;
+            while server.is_handshaking() || server.wants_write() {
+                server.complete_io(&mut accepted).unwrap();
+            }
+            (accepted, server)
+        });
+        while client.is_handshaking() || client.wants_write() {
+            client.complete_io(&mut socket).unwrap();
+        }
+        let (accepted, server) = shaking.join().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        let stream = TlsStream::new(mio::net::TcpStream::from_std(accepted), server.into());
+        let transport = Transport::Tls(Box::new(stream));
+        let mut context = node.connect(ListenerKind::KvTls).context;
+        context.begin_turn(Instant::now());
+        let connection = Connection::new(ListenerKind::KvTls, &transport, &context);
+        let buffers = Buffers { scratch: vec![0; READ_BYTES].into(), output: Output::default() };
+        Self { context, live: Live::new(1, transport, connection, None), buffers, client, socket }
+    }
+
+    /// Sends, in as many records as it takes.
+    fn send(&mut self, bytes: &[u8]) {
+        self.client.writer().write_all(bytes).unwrap();
+        while self.client.wants_write() {
+            self.client.write_tls(&mut self.socket).unwrap();
+        }
+    }
+
+    /// One turn, `millis` after the one before, the socket having told of something.
+    fn turn(&mut self, millis: u64) -> Verdict {
+        self.context.now.mono_millis += millis;
+        self.live.unread = true;
+        let mut slot = vec![0; READ_BYTES];
+        let filled = self.live.fill(&mut slot, &mut self.buffers.scratch, &mut self.context, true);
+        self.live.turn(&slot[..filled], &mut self.buffers, &mut self.context, true)
+    }
+
+    /// Waits until the socket has so many bytes of the client's.
+    fn await_bytes(&self, bytes: usize) {
+        let mut peeked = vec![0; bytes];
+        eventually("the bytes are there", || {
+            let peeked = self.live.transport.socket().peek(&mut peeked);
+            peeked.is_ok_and(|count| count == bytes)
+        });
+    }
+}
+
+/// Else it is closed for taking nothing, however much it has taken.
+#[test]
+fn a_slow_reader_under_tls_makes_progress_like_any_other() {
+    let node = Node::new();
+    let value = vec![b'v'; 16_000_000];
+    let set = Request { key: b"k", value: &value, extras: &[0; 8], ..Request::new(Opcode::Set) };
+    assert_eq!(node.connect(ListenerKind::Kv).ask(&set).status, Status::Success);
+    let mut by_hand = ByHand::new(&node);
+    let get = encode(&Request { key: b"k", ..Request::new(Opcode::Get) });
+    by_hand.send(&get);
+    by_hand.await_bytes(1);
+    assert!(by_hand.turn(1_000) == Verdict::Wait && by_hand.live.is_stalled());
+    assert_eq!(by_hand.live.progress_at, by_hand.context.now.mono_millis);
+    let mut taken = vec![0; 2_000_000];
+    by_hand.socket.read_exact(&mut taken).unwrap();
+    eventually("the socket takes more", || {
+        by_hand.turn(1_000);
+        by_hand.live.progress_at == by_hand.context.now.mono_millis
+    });
+    assert!(by_hand.live.is_stalled(), "there was more than that to take");
 }

@@ -394,7 +394,9 @@ impl Live {
 
     /// True when nothing is left to write.
     fn write_pending(&mut self, context: &mut Context) -> io::Result<bool> {
-        self.transport.flush()?;
+        if self.transport.flush()? > 0 {
+            self.progress_at = context.now.mono_millis;
+        }
         while let Some(pending) = &mut self.pending {
             let transport = &mut self.transport;
             let written = pending.with_slices(|slices| transport.write(slices))?;
