@@ -6,7 +6,7 @@
 //! not repeated. What is left to others comes out as values: the streams this node wants from its peers
 //! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]). Beside it are what decides whether an active copy
 //! may serve at all ([`Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
-//! ([`Confirmations`]).
+//! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]).
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
@@ -24,6 +24,7 @@ mod copies;
 mod duty;
 mod leadership;
 mod lease;
+mod participant;
 
 pub use agent::{Agent, Buckets, Step, Wish};
 pub use confirmations::{Confirmations, Settled};
@@ -31,6 +32,7 @@ pub use copies::{Copies, Copy};
 pub use duty::{Duty, duty, first_role};
 pub use leadership::{Leadership, Taken};
 pub use lease::Lease;
+pub use participant::{Applied, Confirmed, Output, Participant, Write, WriteEnded};
 
 /// A write of the metadata that takes so long is not a slow one any more.
 const STANDS_STILL_MILLIS: u64 = 3_000;

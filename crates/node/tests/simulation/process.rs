@@ -11,12 +11,12 @@ use std::{
 use base::{BucketUuid, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
     Command, Metadata, NodeReport,
-    consensus::{Batch, Commit, Consensus, LogStore as _, Member, Outcome, ProposalId},
+    consensus::{Batch, Consensus, LogStore as _, Member, Outcome, ProposalId},
 };
 use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use replication::consumer::StreamWish;
-use settee_node::{Agent, Buckets, Confirmations, Leadership, Lease, stands_still};
+use settee_node::{Agent, Applied, Buckets, Leadership, Lease, Participant, Write, WriteEnded, stands_still};
 
 use crate::{
     clients::KeyPlace,
@@ -28,8 +28,6 @@ use crate::{
     operation::{Answer, Ended, Operation, Request, Token, decode_value, encode_value},
 };
 
-/// Raft's unit of time.
-const TICK_MILLIS: u64 = 100;
 /// Between two looks of the agent while copies are on their way, and while nothing is.
 const BUSY_MILLIS: u64 = 20;
 const IDLE_MILLIS: u64 = 100;
@@ -151,13 +149,15 @@ pub(crate) struct Process {
     reports: u64,
     id: NodeId,
     uuid: String,
-    group: Consensus,
-    /// Turns whose batches are not written yet.
-    unwritten: VecDeque<(Vec<Batch>, u64)>,
-    /// Since when there have been some.
+    part: Participant<Waiting, ()>,
+    /// What is not written yet.
+    unwritten: VecDeque<Write>,
+    /// Since when there has been some.
     writing_since: Option<u64>,
+    /// The disk is left alone until then; for ever where it lost what was written.
+    write_at: u64,
     /// What is to be carried out.
-    commits: Vec<Commit>,
+    to_carry_out: Option<Applied<()>>,
     /// Everything was carried out that was agreed on before this start.
     pub(crate) caught_up: bool,
     /// As carried out.
@@ -176,15 +176,12 @@ pub(crate) struct Process {
     /// What was reported last, and until when an answer is waited for.
     last_report: Option<NodeReport>,
     answer_until: u64,
-    /// Reports that wait for a majority to confirm that this node leads.
-    confirmations: Confirmations<Waiting>,
     requests: BTreeMap<u64, Parked>,
     /// Parts do nothing until then.
     pub(crate) stalled_until: [u64; PARTS],
     /// Messages of other members that have not been taken.
     mail: VecDeque<Vec<u8>>,
     /// When what is due next.
-    tick_at: u64,
     look_at: u64,
     report_at: u64,
     lead_at: u64,
@@ -203,9 +200,10 @@ impl Process {
             uuid: member.uuid.clone(),
             unwritten: VecDeque::new(),
             writing_since: None,
-            commits: Vec::new(),
+            write_at: 0,
+            to_carry_out: None,
             caught_up: group.has_caught_up(),
-            group,
+            part: Participant::new(group, boot, ms),
             metadata,
             proposals: 0,
             proposed: BTreeMap::new(),
@@ -219,11 +217,9 @@ impl Process {
             report: None,
             last_report: None,
             answer_until: 0,
-            confirmations: Confirmations::default(),
             requests: BTreeMap::new(),
             stalled_until: [0; PARTS],
             mail: VecDeque::new(),
-            tick_at: ms + TICK_MILLIS,
             look_at: ms,
             report_at: ms,
             lead_at: ms,
@@ -238,7 +234,7 @@ impl Process {
             let closed = bucket.engine.close(now);
             assert!(closed.is_ok() || is_disk_full, "everything can be written: {closed:?}");
         }
-        self.unwritten.into_iter().map(|(batches, _)| batches).collect()
+        self.unwritten.into_iter().map(|write| write.batches).collect()
     }
 
     /// Does what is due; who else was woken meanwhile.
@@ -286,19 +282,15 @@ impl Process {
     fn read_mail(&mut self) {
         while let Some(message) = self.mail.pop_front() {
             // Refused is what comes of a node that was removed.
-            let _ = self.group.step(&message);
-            assert_eq!(self.group.broken(), None, "{}", self.id);
+            let _ = self.part.step(&message);
+            assert_eq!(self.part.group().broken(), None, "{}", self.id);
         }
     }
 
     fn agree(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
         let ms = outside.now.mono_millis;
-        if ms >= self.tick_at {
-            // After a pause of the whole process one tick is enough.
-            self.tick_at = (self.tick_at + TICK_MILLIS).max(ms);
-            if !self.group.is_alone() {
-                self.group.tick();
-            }
+        if self.part.rests_for(ms) == Some(0) {
+            self.part.tick(ms);
         }
         self.read_mail();
         self.propose_again(outside);
@@ -307,38 +299,58 @@ impl Process {
     }
 
     fn take_turn(&mut self, outside: &mut Outside<'_>) {
-        self.confirmations.begin(&mut self.group);
-        let turn = self.group.turn();
-        let settled = self.confirmations.settle(turn.confirmed, &self.group);
-        if let Some((term, reports)) = settled.confirmed {
-            reports.into_iter().for_each(|waiting| self.hear(term, waiting, outside));
+        let more = self.part.turn().unwrap();
+        let output = self.part.take_output();
+        if let Some(confirmed) = output.confirmed {
+            for waiting in confirmed.asked {
+                self.hear(confirmed.term, &confirmed.agreed, waiting, outside);
+            }
         }
-        let led = mem::replace(&mut self.led, self.group.leads());
-        if self.led && !led {
-            outside.journal.note(format_args!("{} leads in term {}", self.id, self.group.term()));
+        let leads = self.leads();
+        if leads && !mem::replace(&mut self.led, leads) {
+            outside.journal.note(format_args!("{} leads in term {}", self.id, self.raft_term()));
         }
-        for (to, bytes) in turn.messages {
+        self.led = leads;
+        for (to, bytes) in output.messages {
             outside.send(self.id, Some(to), Message::Consensus(bytes));
         }
-        if !turn.batches.is_empty() {
-            self.unwritten.push_back((turn.batches, turn.number));
+        self.unwritten.extend(output.writes);
+        for applied in output.applied {
+            outside.applied.extend(applied.commits.iter().map(|commit| Arc::clone(&commit.metadata)));
+            match &mut self.to_carry_out {
+                Some(before) => before.extend(applied),
+                none => *none = Some(applied),
+            }
         }
-        outside.applied.extend(turn.commits.iter().map(|commit| Arc::clone(&commit.metadata)));
-        self.commits.extend(turn.commits);
+        if more {
+            self.take_turn(outside);
+        }
     }
 
     fn write(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
+        let ms = outside.now.mono_millis;
         if self.unwritten.is_empty() {
             self.writing_since = None;
             return;
         }
-        self.writing_since.get_or_insert(outside.now.mono_millis);
-        if !outside.disk_works || !outside.log_works {
+        self.writing_since.get_or_insert(ms);
+        if !outside.disk_works || !outside.log_works || ms < self.write_at {
             return;
         }
-        while let Some((batches, number)) = self.unwritten.pop_front() {
-            shelf.log.write(&batches).unwrap();
-            self.group.written(number);
+        while let Some(write) = self.unwritten.pop_front() {
+            match WriteEnded::from(shelf.log.write(&write.batches)) {
+                WriteEnded::Written => self.part.written(&write),
+                WriteEnded::Again { millis, .. } => {
+                    self.unwritten.push_front(write);
+                    self.write_at = ms + millis;
+                    return;
+                }
+                WriteEnded::Lost(reason) => {
+                    (self.writing_since, self.write_at) = (None, u64::MAX);
+                    self.unwritten.clear();
+                    self.part.log_lost(&reason);
+                }
+            }
             self.take_turn(outside);
         }
     }
@@ -363,11 +375,11 @@ impl Process {
                 self.leadership.ended(&given_up.command);
             }
         }
-        let leader = self.group.leader();
+        let leader = self.part.group().leader();
         let (mut mine, mut others) = (Vec::new(), Vec::new());
         for (id, proposed) in self.proposed.iter_mut().filter(|(_, proposed)| ms >= proposed.again_at) {
             proposed.again_at = ms + PROPOSE_AGAIN_MILLIS;
-            let list = if self.group.leads() { &mut mine } else { &mut others };
+            let list = if self.part.group().leads() { &mut mine } else { &mut others };
             list.push((*id, proposed.command.clone()));
         }
         for (id, command) in mine {
@@ -382,14 +394,12 @@ impl Process {
 
     /// Somebody takes this node for the leader.
     pub(crate) fn take_proposal(&mut self, id: ProposalId, command: Command) {
-        if self.group.outcome(id).is_none() {
-            // Whoever proposes it does so again.
-            let _ = self.group.propose(id, command);
-        }
+        // Whoever proposes it does so again.
+        let _ = self.part.propose(id, command);
     }
 
     fn carry_out(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
-        let commits = mem::take(&mut self.commits);
+        let Some(Applied { commits, caught_up, .. }) = self.to_carry_out.take() else { return };
         if let Some(last) = commits.last() {
             self.metadata = Arc::clone(&last.metadata);
             self.reconcile(shelf, outside.now);
@@ -398,7 +408,7 @@ impl Process {
             }
             self.look_at = 0;
         }
-        self.caught_up = self.group.has_caught_up();
+        self.caught_up = caught_up;
     }
 
     fn proposal_ended(&mut self, id: ProposalId, outcome: &Outcome, outside: &mut Outside<'_>) {
@@ -516,7 +526,9 @@ impl Process {
     fn send_report(&mut self, outside: &mut Outside<'_>) {
         let ms = outside.now.mono_millis;
         let is_due = ms >= self.report_at || self.report != self.last_report;
-        let Some(leader) = self.group.leader().filter(|_| is_due && ms >= self.answer_until) else { return };
+        let Some(leader) = self.part.group().leader().filter(|_| is_due && ms >= self.answer_until) else {
+            return;
+        };
         let Some(report) = self.report.clone() else { return };
         self.last_report = Some(report.clone());
         self.reports += 1;
@@ -582,22 +594,22 @@ impl Process {
     // ---- leadership -----------------------------------------------------------------------------------------------
 
     pub(crate) fn leads(&self) -> bool {
-        self.group.leads()
+        self.part.group().leads()
     }
 
     pub(crate) fn raft_term(&self) -> u64 {
-        self.group.term()
+        self.part.group().term()
     }
 
     /// Whether a node still takes part in the agreement, as far as is known here.
     pub(crate) fn has_member(&self, node: NodeId) -> bool {
-        let (voters, learners) = self.group.members();
+        let (voters, learners) = self.part.group().members();
         voters.contains(&node) || learners.contains(&node)
     }
 
     fn lead(&mut self, ms: u64) {
         self.lead_at = ms + LEAD_MILLIS;
-        let term = self.group.leads_in().filter(|_| self.caught_up);
+        let term = self.part.group().leads_in().filter(|_| self.caught_up);
         for command in self.leadership.look(term, &self.metadata, ms) {
             self.propose(command, true, ms);
         }
@@ -605,17 +617,16 @@ impl Process {
 
     /// A node reports.
     pub(crate) fn take_report(&mut self, report: Box<NodeReport>, sent_at: u64, came: u64) {
-        if self.group.leads() {
-            self.confirmations.add(Waiting { report, sent_at, came });
+        if self.leads() {
+            self.part.confirm(Waiting { report, sent_at, came }, |_| true);
         }
     }
 
     /// A report can be answered.
-    fn hear(&mut self, term: u64, waiting: Waiting, outside: &mut Outside<'_>) {
+    fn hear(&mut self, term: u64, agreed: &Metadata, waiting: Waiting, outside: &mut Outside<'_>) {
         let Waiting { report, sent_at, came } = waiting;
         let (boot, from) = (report.boot, report.node);
-        let agreed = Arc::clone(self.group.metadata());
-        let Some(taken) = self.leadership.take(term, &agreed, *report, came) else { return };
+        let Some(taken) = self.leadership.take(term, agreed, *report, came) else { return };
         if taken.is_news {
             self.lead_at = 0;
         }

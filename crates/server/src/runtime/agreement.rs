@@ -1,4 +1,4 @@
-//! Drives [`Consensus`]: gives it time, messages and proposals, and carries its batches to the disk, its messages to the
+//! Drives [`Participant`]: gives it time, messages and proposals, and carries its batches to the disk, its messages to the
 //! other nodes and its commits to [`super::control`].
 //!
 //! | thread | does | never |
@@ -9,12 +9,9 @@
 //!
 //! A slow disk delays what relies on it, a slow bucket delays what is carried out, and neither delays a heartbeat. A node
 //! that is its own cluster has nobody to send heartbeats to: its consensus thread sleeps until something comes in.
-//!
-//! A node that joins, leaves or begins anew goes on by what it knew until what it begins with is on its disk, and acts on nothing
-//! meanwhile: files that go because of it must not be missed by who it was, after a crash.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
     io,
     sync::{
         Arc,
@@ -29,12 +26,9 @@ use arc_swap::ArcSwap;
 use base::NodeId;
 use cluster::{
     ClusterError, Command, Membership, Metadata,
-    consensus::{
-        Batch, Commit, Consensus, Epoch, LogError, LogStore, Member, Position, ProposalId, ProposeError,
-        Round, Stored, found, rejoin,
-    },
+    consensus::{Batch, Consensus, Epoch, LogError, LogStore, Member, Position, ProposalId, ProposeError},
 };
-use node::Confirmations;
+use node::{Participant, Write, WriteEnded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -46,14 +40,8 @@ use super::{
 };
 use crate::{account::Accounted, lease};
 
-/// Raft's unit of time.
-const TICK: Duration = Duration::from_millis(100);
 /// Messages that may wait to be stepped; what is beyond is dropped, as by a network.
 const MESSAGES_WAITING: usize = 1024;
-/// How long it rests after a write that found no space.
-const WRITE_RETRY: Duration = Duration::from_millis(500);
-/// How long a node that was removed goes on telling clients where to go.
-const LINGER: Duration = Duration::from_secs(3);
 /// How long a stopping leader waits for somebody to take over.
 const HAND_OVER: Duration = Duration::from_secs(1);
 /// Why a node goes on with nothing that holds data which it was given by nodes that were lost.
@@ -68,8 +56,8 @@ enum Event {
     Confirm(oneshot::Sender<Confirmed>),
     /// Asks for everything that was agreed on before to be carried out here.
     Read(oneshot::Sender<()>),
-    /// Batches of that life up to that number are durable.
-    Written(u64, u64),
+    /// Is on the disk.
+    Written(Write),
     /// The log takes nothing any more, for that reason.
     LogLost(String),
     /// The answer says whether somebody was asked to take over.
@@ -104,22 +92,8 @@ pub(crate) struct Confirmed {
     pub(crate) agreed: Arc<Metadata>,
 }
 
-/// What is to be carried out.
-pub(crate) struct Applied {
-    /// In order.
-    pub(crate) commits: Vec<Commit>,
-    /// To be answered when that is done.
-    pub(crate) reads: Vec<oneshot::Sender<()>>,
-    /// Whether everything is here that was agreed on when this node started or joined.
-    pub(crate) caught_up: bool,
-}
-
-/// Batches of one life of this node in a cluster.
-struct Write {
-    life: u64,
-    number: u64,
-    batches: Vec<Batch>,
-}
+/// What is to be carried out, and who waits for that.
+pub(crate) type Applied = node::Applied<oneshot::Sender<()>>;
 
 /// What anybody may know.
 #[derive(Default)]
@@ -199,25 +173,19 @@ impl Agreement {
         let store = parts.store;
         let log = spawn("consensus-log", move || write_all(store, &jobs, &written, &troubled))?;
         let mut driver = Driver {
-            caught_up: parts.group.has_caught_up(),
-            group: parts.group,
+            part: Participant::new(parts.group, parts.seed, 0),
+            began: Instant::now(),
+            life: 0,
             inbox: inbox.receiver,
             status: Arc::clone(&status),
             writes,
             peers: parts.peers,
             this_node: parts.this_node,
-            seed: parts.seed,
             fresh: parts.fresh,
             applied: parts.applied,
             memory: parts.memory,
             known: None,
             members: Default::default(),
-            parts_at: None,
-            life: 0,
-            beginning: None,
-            reads: VecDeque::new(),
-            confirmations: Confirmations::default(),
-            log_lost: None,
         };
         driver.publish();
         let thread = spawn("consensus", move || driver.run())?;
@@ -367,47 +335,34 @@ impl Agreement {
 }
 
 struct Driver {
-    group: Consensus,
+    part: Participant<oneshot::Sender<Confirmed>, oneshot::Sender<()>>,
+    /// What its time counts from.
+    began: Instant,
+    /// The life that clients were last told of.
+    life: u64,
     inbox: Receiver<Event>,
     status: Arc<Status>,
     writes: Sender<Write>,
     peers: Arc<Peers>,
     this_node: Arc<ThisNode>,
-    seed: u64,
     fresh: Fresh,
     applied: Sender<Applied>,
     memory: Accounted,
-    caught_up: bool,
     /// As last told.
     known: Option<Arc<Metadata>>,
     members: (BTreeSet<NodeId>, BTreeSet<NodeId>),
-    /// When this node, which was removed from its cluster, begins anew.
-    parts_at: Option<Instant>,
-    /// Counts clusters that this node belonged to: what was written for an earlier one is of no interest.
-    life: u64,
-    /// What this life begins with, until that is on disk.
-    beginning: Option<Commit>,
-    /// Reads that are not due yet, and who waits for them.
-    reads: VecDeque<(u64, oneshot::Sender<()>)>,
-    /// Who waits to hear that this node leads.
-    confirmations: Confirmations<oneshot::Sender<Confirmed>>,
-    /// Why nothing can be written any more.
-    log_lost: Option<String>,
 }
 
 impl Driver {
     fn run(&mut self) {
-        let mut next = Instant::now() + TICK;
         loop {
-            let event = if self.group.is_alone() {
-                next = Instant::now() + TICK;
-                self.inbox.recv().ok()
-            } else {
-                match self.inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            let event = match self.part.rests_for(self.now()) {
+                None => self.inbox.recv().ok(),
+                Some(millis) => match self.inbox.recv_timeout(Duration::from_millis(millis)) {
                     Ok(event) => Some(event),
                     Err(RecvTimeoutError::Timeout) => None,
                     Err(RecvTimeoutError::Disconnected) => return,
-                }
+                },
             };
             let more = std::iter::from_fn(|| self.inbox.try_recv().ok());
             for event in event.into_iter().chain(more.collect::<Vec<_>>()) {
@@ -416,87 +371,68 @@ impl Driver {
                 }
                 self.handle(event);
             }
-            if self.parts_at.is_some() {
-                self.part();
-            }
-            let now = Instant::now();
-            if now >= next && !self.group.is_alone() {
-                // After a pause of the whole process one tick is enough: others have waited as long.
-                next = (next + TICK).max(now);
-                self.group.tick();
-            }
-            self.take_turn();
-            while self.confirmations.are_due() {
-                self.take_turn();
+            self.part.tick(self.now());
+            while self.take_turn() {}
+            if self.part.is_leaving() {
+                self.leave();
             }
         }
+    }
+
+    /// Milliseconds since this thread began.
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
     }
 
     fn handle(&mut self, event: Event) {
         match event {
             Event::Message(message) => {
                 self.status.messages.fetch_sub(1, Ordering::Relaxed);
-                if let Err(error) = self.group.step(&message) {
+                if let Err(error) = self.part.step(&message) {
                     tracing::debug!(%error, "a message of another node was refused");
                 }
             }
             Event::Propose(id, command, answer) => {
-                let taken = match self.group.outcome(id) {
-                    // Carried out before; who proposes it again has yet to hear of it.
-                    Some(_) => Ok(()),
-                    None => self.group.propose(id, *command),
-                };
                 // Whoever asked may be gone.
-                let _ = answer.send(taken);
+                let _ = answer.send(self.part.propose(id, *command));
             }
-            Event::Confirm(answer) => {
-                self.confirmations.retain(|waiting| !waiting.is_closed());
-                self.confirmations.add(answer);
-            }
-            Event::Read(answer) => {
-                // Whoever has given up is not answered, and there may be many while nobody leads.
-                self.reads.retain(|(_, waiting)| !waiting.is_closed());
-                let number = self.group.read();
-                self.reads.push_back((number, answer));
-            }
-            Event::Written(life, number) => {
-                if life == self.life {
-                    self.begin();
-                    self.group.written(number);
-                }
-            }
+            Event::Confirm(answer) => self.part.confirm(answer, |waiting| !waiting.is_closed()),
+            Event::Read(answer) => self.part.read(answer, |waiting| !waiting.is_closed()),
+            Event::Written(write) => self.part.written(&write),
             Event::LogLost(reason) => {
-                let text = format!(
-                    "the log cannot be written ({reason}); this node takes no part in what its cluster agrees on until it \
-                     starts again"
-                );
-                self.group.give_up(text.clone());
-                self.log_lost = Some(text);
+                self.part.log_lost(&reason);
                 // Nobody is to hear of anything later from a node that still seems to take part.
                 self.publish();
             }
             Event::HandOver(answer) => {
                 // Whoever asked may have given up.
-                let _ = answer.send(self.group.hand_over().is_some());
+                let _ = answer.send(self.part.hand_over());
             }
             Event::Become(first) => {
-                if let Err(error) = self.begin_again(first) {
+                if let Err(error) = self.part.begin_again(first) {
                     tracing::error!(%error, "this node cannot join a cluster");
                 }
             }
             Event::Position(answer) => {
                 // Whoever asked may have given up.
-                let _ = answer.send(self.group.position());
+                let _ = answer.send(self.part.group().position());
             }
             Event::Reform(reform, answer) => {
+                let Reform { epoch, id, command } = *reform;
+                let reformed = self.part.reform(epoch, id, command);
+                if reformed.is_ok() {
+                    tracing::warn!(?epoch, "this node forms the group anew that agrees on the metadata");
+                }
                 // As above.
-                let _ = answer.send(self.reform(*reform));
+                let _ = answer.send(reformed);
             }
             // What is said of an earlier life comes late.
-            Event::Judged(me, verdict) if me == self.group.member().node && !self.group.is_alone() => {
-                self.accept(verdict);
+            Event::Judged(me, verdict) => {
+                let group = self.part.group();
+                if me == group.member().node && !group.is_alone() {
+                    self.accept(verdict);
+                }
             }
-            Event::Judged(..) => {}
             Event::Reset(answer) => {
                 tracing::warn!("this node is reset; it forgets what it held");
                 // Whoever asked may have given up.
@@ -506,85 +442,56 @@ impl Driver {
         }
     }
 
-    fn take_turn(&mut self) {
-        self.confirmations.begin(&mut self.group);
-        let turn = self.group.turn();
+    /// Whether there is more to do at once.
+    fn take_turn(&mut self) -> bool {
+        let more = self.part.turn();
+        if self.life != self.part.life() {
+            self.life = self.part.life();
+            *self.status.trouble.lock() = None;
+        }
         self.publish();
-        self.confirm(turn.confirmed);
-        for (to, message) in turn.messages {
-            self.peers.send(to, message);
-        }
-        if !turn.batches.is_empty() {
-            let write = Write { life: self.life, number: turn.number, batches: turn.batches };
-            // An error means that the node stops.
-            let _ = self.writes.send(write);
-        }
-        let caught_up = self.group.has_caught_up();
-        let reads = self.due_reads(turn.read);
-        if !turn.commits.is_empty() || !reads.is_empty() || caught_up != self.caught_up {
-            self.caught_up = caught_up;
-            let _ = self.applied.send(Applied { commits: turn.commits, reads, caught_up });
-        }
-        if let Some(successor) = turn.successor {
-            self.rejoin(&successor);
-        }
-        if self.group.is_dismissed() {
-            self.part();
-        }
-    }
-
-    /// Tells those who wait that this node leads, if a majority has confirmed it. Who is refused hears nothing more.
-    fn confirm(&mut self, confirmed: Option<Round>) {
-        if let Some((term, waiting)) = self.confirmations.settle(confirmed, &self.group).confirmed {
-            for answer in waiting {
+        let output = self.part.take_output();
+        if let Some(node::Confirmed { term, agreed, asked }) = output.confirmed {
+            for answer in asked {
                 // Whoever asked may have given up.
-                let _ = answer.send(Confirmed { term, agreed: Arc::clone(self.group.metadata()) });
+                let _ = answer.send(Confirmed { term, agreed: Arc::clone(&agreed) });
             }
         }
-    }
-
-    /// Whoever waits for reads up to that number.
-    fn due_reads(&mut self, read: Option<u64>) -> Vec<oneshot::Sender<()>> {
-        let due = self.reads.iter().take_while(|(number, _)| Some(*number) <= read).count();
-        self.reads.drain(..due).map(|(_, waiting)| waiting).collect()
-    }
-
-    /// Makes what this node knows the beginning of a new group.
-    fn reform(&mut self, reform: Reform) -> Result<(), ClusterError> {
-        let Reform { epoch, id, command } = reform;
-        let (_, first) = self.group.reform(epoch, id, command)?;
-        tracing::warn!(?epoch, "this node forms the group anew that agrees on the metadata");
-        self.begin_again(first).map_err(|error| ClusterError::Failed(error.to_string()))
-    }
-
-    /// The group was formed anew by others: this node is one of it again, and keeps what it holds until it is told more.
-    fn rejoin(&mut self, member: &Member) {
-        tracing::warn!(epoch = ?member.epoch, "the group was formed anew; what this node knew of its own is void");
-        let begun = rejoin(member, self.group.metadata()).and_then(|first| self.begin_again(first));
-        if let Err(error) = begun {
-            tracing::error!(%error, "this node cannot join the group that was formed anew");
+        for (to, message) in output.messages {
+            self.peers.send(to, message);
         }
+        // An error, here and below, means that the node stops.
+        output.writes.into_iter().for_each(|write| drop(self.writes.send(write)));
+        if let Some((uuid, node)) = output.became {
+            self.this_node.set(uuid, node);
+        }
+        output.applied.into_iter().for_each(|applied| drop(self.applied.send(applied)));
+        more.unwrap_or_else(|error| {
+            tracing::error!(%error, "this node cannot join the group that was formed anew");
+            false
+        })
     }
 
     fn publish(&mut self) {
-        self.memory.set(self.group.memory_bytes());
-        let metadata = self.group.metadata();
+        self.memory.set(self.part.group().memory_bytes());
+        let group = self.part.group();
+        let metadata = group.metadata();
         let is_known = self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, metadata));
-        if !is_known || self.members != self.group.members() {
-            let (voters, learners) = self.group.members();
+        if !is_known || self.members != group.members() {
+            let (voters, learners) = group.members();
             let members = voters.union(&learners).copied().collect();
-            self.peers.know(self.group.member().node, metadata, &members);
+            self.peers.know(group.member().node, metadata, &members);
             self.known = Some(Arc::clone(metadata));
         }
-        let leader = self.group.leader().map_or(0, |leader| u32::from(leader.get()) + 1);
+        let leader = group.leader().map_or(0, |leader| u32::from(leader.get()) + 1);
         if self.status.leader.swap(leader, Ordering::AcqRel) != leader {
-            tracing::info!(leader = leader.checked_sub(1), term = self.group.term(), "who leads");
+            tracing::info!(leader = leader.checked_sub(1), term = group.term(), "who leads");
         }
-        self.status.leads_in.store(self.group.leads_in().unwrap_or(0), Ordering::Release);
-        if **self.status.epoch.load() != self.group.epoch() {
-            self.status.epoch.store(Arc::new(self.group.epoch()));
+        self.status.leads_in.store(group.leads_in().unwrap_or(0), Ordering::Release);
+        if **self.status.epoch.load() != group.epoch() {
+            self.status.epoch.store(Arc::new(group.epoch()));
         }
-        let members = self.group.members();
+        let members = group.members();
         if members != self.members {
             let ids = |nodes: &BTreeSet<NodeId>| nodes.iter().map(|node| node.get()).collect::<Vec<_>>();
             tracing::info!(voters = ?ids(&members.0), learners = ?ids(&members.1), "who agrees on the metadata");
@@ -592,8 +499,8 @@ impl Driver {
             self.status.voters.store(Arc::new(members.0.clone()));
             self.members = members;
         }
-        self.status.takes_part.store(self.group.broken().is_none(), Ordering::Release);
-        if let Some(broken) = self.group.broken() {
+        self.status.takes_part.store(group.broken().is_none(), Ordering::Release);
+        if let Some(broken) = group.broken() {
             self.admit(broken);
         }
     }
@@ -609,27 +516,22 @@ impl Driver {
 
     /// Another node says that this one is none of its cluster's.
     fn accept(&mut self, verdict: Verdict) {
-        let me = self.group.metadata().node(&self.group.member().uuid);
+        let group = self.part.group();
+        let me = group.metadata().node(&group.member().uuid);
         let holds_nothing = me.is_some_and(|me| me.membership == Membership::InactiveAdded);
         match verdict {
-            Verdict::Removed => self.part(),
-            Verdict::Unknown if holds_nothing => self.part(),
+            Verdict::Removed => self.leave(),
+            Verdict::Unknown if holds_nothing => self.leave(),
             // Nobody has decided that this is to go, and nobody else may have it.
             Verdict::Unknown => self.admit(UNKNOWN),
         }
     }
 
-    /// This node belongs to its cluster no more. One that has buckets stays as it is for a moment longer: clients that
-    /// have not heard of it are told where to go instead of losing their connection.
-    fn part(&mut self) {
-        let now = Instant::now();
-        let at = *self.parts_at.get_or_insert(now + LINGER);
-        if now >= at || self.group.metadata().buckets.is_empty() {
-            self.leave();
-        }
-    }
-
+    /// This node belongs to its cluster no more.
     fn leave(&mut self) {
+        if !self.part.leaves(self.now()) {
+            return;
+        }
         tracing::warn!("this node belongs to its cluster no more; it forgets what it held");
         if let Err(error) = self.begin_anew() {
             tracing::error!(%error, "this node cannot begin anew");
@@ -639,42 +541,7 @@ impl Driver {
     /// This node becomes its own cluster again, and new.
     fn begin_anew(&mut self) -> Result<(), LogError> {
         let (member, metadata) = (self.fresh)()?;
-        let first = found(&member, &Arc::new(metadata))?;
-        self.begin_again(first)
-    }
-
-    /// Goes on as another member; `first` is what its log begins with.
-    ///
-    /// # Errors
-    /// When nothing can begin with that: everything is as it was.
-    fn begin_again(&mut self, first: Batch) -> Result<(), LogError> {
-        if let Some(reason) = &self.log_lost {
-            return Err(LogError::Unreadable(reason.clone()));
-        }
-        let mut stored = Stored::default();
-        stored.apply(&first);
-        self.seed = self.seed.wrapping_add(1);
-        self.group = Consensus::open(&stored, self.seed)?;
-        self.life += 1;
-        self.parts_at = None;
-        self.beginning = Some(self.group.so_far());
-        // Written before everything that comes after it: what relies on that relies on this as well.
-        let _ = self.writes.send(Write { life: self.life, number: 0, batches: vec![first] });
-        self.caught_up = false;
-        // What another group had agreed on is not for this one to say.
-        self.reads.clear();
-        self.confirmations = Confirmations::default();
-        let _ = self.applied.send(Applied { commits: Vec::new(), reads: Vec::new(), caught_up: false });
-        *self.status.trouble.lock() = None;
-        Ok(())
-    }
-
-    /// No crash brings back what this node was before: it is what it begins with.
-    fn begin(&mut self) {
-        let Some(beginning) = self.beginning.take() else { return };
-        let member = self.group.member();
-        self.this_node.set(member.uuid.clone(), member.node);
-        let _ = self.applied.send(Applied { commits: vec![beginning], reads: Vec::new(), caught_up: false });
+        self.part.begin_anew(&member, metadata)
     }
 }
 
@@ -682,53 +549,46 @@ impl Driver {
 /// the writing, since nobody knows what of it is on the disk.
 fn write_all(mut store: Box<dyn LogStore>, jobs: &Receiver<Write>, written: &Sender<Event>, status: &Status) {
     while let Ok(first) = jobs.recv() {
-        let waiting: Vec<Write> =
-            std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok())).collect();
-        let (life, number) = waiting.last().map_or((0, 0), |last| (last.life, last.number));
-        let number = waiting
-            .iter()
-            .filter(|write| write.life == life)
-            .fold(number, |most, write| most.max(write.number));
-        let batches: Vec<Batch> = waiting.into_iter().flat_map(|write| write.batches).collect();
+        let waiting = std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok()));
+        let Some(write) = Write::merged(waiting.collect()) else { continue };
         status.writing_since.store(lease::clock_millis().max(1), Ordering::Release);
-        let outcome = write_or_wait(&mut *store, &batches, status);
+        let outcome = write_or_wait(&mut *store, &write.batches, status);
         status.writing_since.store(0, Ordering::Release);
-        match outcome {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => {
-                // An error means that the node stops.
-                let _ = written.send(Event::LogLost(error.to_string()));
-                return;
-            }
+        let (event, is_lost) = match outcome {
+            None => return,
+            Some(Ok(())) => (Event::Written(write), false),
+            Some(Err(reason)) => (Event::LogLost(reason), true),
+        };
+        // An error means that the node stops.
+        let _ = written.send(event);
+        if is_lost {
+            return;
         }
-        // As above.
-        let _ = written.send(Event::Written(life, number));
     }
 }
 
-/// Writes, and waits for space where there is none; whether it was written before the node stopped.
-fn write_or_wait(store: &mut dyn LogStore, batches: &[Batch], status: &Status) -> Result<bool, LogError> {
+/// Writes, and waits for space where there is none. Nothing where the node stopped before there was any.
+fn write_or_wait(store: &mut dyn LogStore, batches: &[Batch], status: &Status) -> Option<Result<(), String>> {
     let mut has_waited = false;
     loop {
-        match store.write(batches) {
-            Ok(()) => break,
-            Err(error @ LogError::NoSpace { .. }) => {
-                tracing::error!(%error, "the metadata cannot be written");
-                *status.trouble.lock() = Some(error.to_string());
+        match WriteEnded::from(store.write(batches)) {
+            WriteEnded::Written => break,
+            WriteEnded::Again { millis, trouble } => {
+                tracing::error!(trouble, "the metadata cannot be written");
+                *status.trouble.lock() = Some(trouble);
                 has_waited = true;
+                if status.stopping.load(Ordering::Acquire) {
+                    return None;
+                }
+                std::thread::sleep(Duration::from_millis(millis));
             }
-            Err(error) => return Err(error),
+            WriteEnded::Lost(reason) => return Some(Err(reason)),
         }
-        if status.stopping.load(Ordering::Acquire) {
-            return Ok(false);
-        }
-        std::thread::sleep(WRITE_RETRY);
     }
     if has_waited {
         *status.trouble.lock() = None;
     }
-    Ok(true)
+    Some(Ok(()))
 }
 
 #[cfg(test)]

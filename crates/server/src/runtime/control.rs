@@ -229,9 +229,7 @@ impl Control {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             while let Ok(more) = applied.try_recv() {
-                next.commits.extend(more.commits);
-                next.reads.extend(more.reads);
-                next.caught_up = more.caught_up;
+                next.extend(more);
             }
             let Some(me) = me.upgrade() else { return };
             me.carry_out(next);

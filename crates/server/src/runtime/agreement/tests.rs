@@ -2,7 +2,7 @@
 
 use cluster::{
     NodeInfo, Ports,
-    consensus::{MemoryLog, join},
+    consensus::{MemoryLog, Stored, join},
 };
 
 use super::*;
@@ -145,7 +145,7 @@ fn write_to(errors: Vec<LogError>) -> (Vec<Event>, usize) {
     let (jobs, waiting) = mpsc::channel();
     let (says, hears) = mpsc::channel();
     for number in 1..=2 {
-        jobs.send(Write { life: 0, number, batches: vec![Batch::default()] }).unwrap();
+        jobs.send(Write::new(0, number, vec![Batch::default()])).unwrap();
     }
     drop(jobs);
     write_all(store, &waiting, &says, &Status::default());
@@ -159,7 +159,7 @@ fn only_a_write_that_found_no_space_is_tried_again() {
     let full = || LogError::NoSpace { path: path(), reason: "full".into() };
     let failed = || LogError::Store { path: path(), reason: "no sync".into() };
     let (heard, asked) = write_to(vec![full()]);
-    assert!(matches!(heard[..], [Event::Written(0, 2)]));
+    assert!(matches!(&heard[..], [Event::Written(write)] if write.place() == (0, 2)));
     assert_eq!(asked, 2);
     let (heard, asked) = write_to(vec![failed(), full()]);
     assert!(matches!(&heard[..], [Event::LogLost(reason)] if reason.contains("no sync")));

@@ -1,0 +1,376 @@
+//! A node's part in what its cluster agrees on: what becomes of time, messages, questions and finished writes, and what is to be
+//! sent, written, answered and carried out because of them.
+//!
+//! A node has one life after the other: it joins a cluster, is removed, is taken into a group that was formed anew. It goes on by what it
+//! knew until the beginning of its new life is on its disk, and acts on nothing meanwhile: files that go because of the new life must not be
+//! missed by the old one, after a crash.
+//!
+//! Invariants:
+//! - What was written for an earlier life moves nothing in a later one.
+//! - A question is answered at most once, and only in the life in which it was asked.
+//! - After a write whose outcome nobody knows nothing is written any more ([`WriteEnded::Lost`]).
+//!
+//! Times are milliseconds of a clock that does not jump.
+
+use std::{collections::VecDeque, mem, sync::Arc};
+
+use base::NodeId;
+use cluster::{
+    ClusterError, Command, Metadata,
+    consensus::{
+        Batch, Commit, Consensus, Epoch, LogError, Member, ProposalId, ProposeError, StepError, Stored,
+        found, rejoin,
+    },
+};
+
+use crate::Confirmations;
+
+/// Raft's unit of time.
+const TICK_MILLIS: u64 = 100;
+/// How long a node that was removed goes on telling clients where to go.
+const LINGER_MILLIS: u64 = 3_000;
+/// How long the log rests after a write that found no space.
+const WRITE_RETRY_MILLIS: u64 = 500;
+
+/// Batches of one life, to be written together.
+#[derive(Clone, Debug)]
+pub struct Write {
+    life: u64,
+    number: u64,
+    /// What is written.
+    pub batches: Vec<Batch>,
+}
+
+impl Write {
+    /// The write of that number in that life; numbers grow.
+    #[must_use]
+    pub fn new(life: u64, number: u64, batches: Vec<Batch>) -> Self {
+        Self { life, number, batches }
+    }
+
+    /// Life and number.
+    #[must_use]
+    pub fn place(&self) -> (u64, u64) {
+        (self.life, self.number)
+    }
+
+    /// One write in place of several, in their order. Nothing when there are none.
+    #[must_use]
+    pub fn merged(writes: Vec<Self>) -> Option<Self> {
+        let life = writes.last()?.life;
+        let of_life = writes.iter().filter(|write| write.life == life);
+        let number = of_life.map(|write| write.number).max().unwrap_or_default();
+        let batches = writes.into_iter().flat_map(|write| write.batches).collect();
+        Some(Self { life, number, batches })
+    }
+}
+
+/// How a try to write the log ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteEnded {
+    /// It is on the disk: [`Participant::written`].
+    Written,
+    /// There was no space, and nothing was written. It is tried again after so many milliseconds.
+    Again {
+        /// The pause.
+        millis: u64,
+        /// What the disk says.
+        trouble: String,
+    },
+    /// Nobody knows what of it is on the disk: [`Participant::log_lost`].
+    Lost(String),
+}
+
+impl From<Result<(), LogError>> for WriteEnded {
+    fn from(outcome: Result<(), LogError>) -> Self {
+        match outcome {
+            Ok(()) => Self::Written,
+            Err(error @ LogError::NoSpace { .. }) => {
+                Self::Again { millis: WRITE_RETRY_MILLIS, trouble: error.to_string() }
+            }
+            Err(error) => Self::Lost(error.to_string()),
+        }
+    }
+}
+
+/// What is to be carried out. `R` is a question that waits for that.
+#[derive(Debug)]
+pub struct Applied<R> {
+    /// In order.
+    pub commits: Vec<Commit>,
+    /// To be answered when that is done.
+    pub reads: Vec<R>,
+    /// Whether everything is here that was agreed on when this node started or joined.
+    pub caught_up: bool,
+}
+
+impl<R> Applied<R> {
+    /// Both in one, where `later` comes right after this.
+    pub fn extend(&mut self, later: Self) {
+        self.commits.extend(later.commits);
+        self.reads.extend(later.reads);
+        self.caught_up = later.caught_up;
+    }
+}
+
+/// This node led in that term after these had asked.
+#[derive(Debug)]
+pub struct Confirmed<A> {
+    /// Raft's.
+    pub term: u64,
+    /// What had been agreed on, as far as it is known here; it may not have been carried out yet.
+    pub agreed: Arc<Metadata>,
+    /// Whose questions this answers.
+    pub asked: Vec<A>,
+}
+
+/// What a node does because of what it was told. `A` asks whether it leads, `R` for all that was agreed on.
+#[derive(Debug)]
+#[must_use]
+pub struct Output<A, R> {
+    /// For other members; any of them may be lost.
+    pub messages: Vec<(NodeId, Vec<u8>)>,
+    /// To be written in order.
+    pub writes: Vec<Write>,
+    /// To be answered.
+    pub confirmed: Option<Confirmed<A>>,
+    /// The node is that member from now on; comes before what is carried out.
+    pub became: Option<(String, NodeId)>,
+    /// To be carried out, in order.
+    pub applied: Vec<Applied<R>>,
+}
+
+/// See the module.
+pub struct Participant<A, R> {
+    group: Consensus,
+    /// For elections' timeouts.
+    seed: u64,
+    tick_at: u64,
+    caught_up: bool,
+    /// When this node, which was removed from its cluster, begins anew.
+    leaves_at: Option<u64>,
+    /// Counts clusters that this node belonged to.
+    life: u64,
+    /// What this life begins with, until that is on disk.
+    beginning: Option<Commit>,
+    /// Reads that are not due yet, and who waits for them.
+    reads: VecDeque<(u64, R)>,
+    confirmations: Confirmations<A>,
+    /// Why nothing can be written any more.
+    log_lost: Option<String>,
+    output: Output<A, R>,
+}
+
+impl<A, R> Participant<A, R> {
+    /// A node that goes on as a member of that group; `seed` differs from that of every other start.
+    #[must_use]
+    pub fn new(group: Consensus, seed: u64, now: u64) -> Self {
+        Self {
+            caught_up: group.has_caught_up(),
+            group,
+            seed,
+            tick_at: now + TICK_MILLIS,
+            leaves_at: None,
+            life: 0,
+            beginning: None,
+            reads: VecDeque::new(),
+            confirmations: Confirmations::default(),
+            log_lost: None,
+            output: Output::new(),
+        }
+    }
+
+    /// What this node knows of its group.
+    #[must_use]
+    pub fn group(&self) -> &Consensus {
+        &self.group
+    }
+
+    /// Counts the clusters, and the groups, that this node belonged to since it started.
+    #[must_use]
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// How long nothing has to be done if nothing is heard; `None` for ever. To be asked before every wait.
+    pub fn rests_for(&mut self, now: u64) -> Option<u64> {
+        if self.group.is_alone() {
+            // A node that is its own cluster has nobody to be heard by, or to wait for.
+            self.tick_at = now + TICK_MILLIS;
+            return None;
+        }
+        Some(self.tick_at.saturating_sub(now))
+    }
+
+    /// Time has gone by.
+    pub fn tick(&mut self, now: u64) {
+        if now >= self.tick_at && !self.group.is_alone() {
+            // After a pause of the whole process one tick is enough: others have waited as long.
+            self.tick_at = (self.tick_at + TICK_MILLIS).max(now);
+            self.group.tick();
+        }
+    }
+
+    /// Another member says something.
+    ///
+    /// # Errors
+    /// When it is refused, which changes nothing.
+    pub fn step(&mut self, message: &[u8]) -> Result<(), StepError> {
+        self.group.step(message)
+    }
+
+    /// Somebody takes this node for the leader. What was carried out before counts as taken: its proposer has yet to hear of it.
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub fn propose(&mut self, id: ProposalId, command: Command) -> Result<(), ProposeError> {
+        if self.group.outcome(id).is_some() {
+            return Ok(());
+        }
+        self.group.propose(id, command)
+    }
+
+    /// Somebody asks whether this node leads. `waits`: which of the others still do.
+    pub fn confirm(&mut self, asks: A, waits: impl FnMut(&A) -> bool) {
+        self.confirmations.retain(waits);
+        self.confirmations.add(asks);
+    }
+
+    /// Somebody asks for all that was agreed on before. `waits`: which of the others still do.
+    pub fn read(&mut self, asks: R, waits: impl Fn(&R) -> bool) {
+        // There may be many while nobody leads.
+        self.reads.retain(|(_, waiting)| waits(waiting));
+        let number = self.group.read();
+        self.reads.push_back((number, asks));
+    }
+
+    /// Has somebody else lead, if there is somebody.
+    pub fn hand_over(&mut self) -> bool {
+        self.group.hand_over().is_some()
+    }
+
+    /// A write is on the disk.
+    pub fn written(&mut self, write: &Write) {
+        if write.life != self.life {
+            return;
+        }
+        // No crash brings back what this node was before: it is what it begins with.
+        if let Some(beginning) = self.beginning.take() {
+            let member = self.group.member();
+            self.output.became = Some((member.uuid.clone(), member.node));
+            self.apply(vec![beginning], false);
+        }
+        self.group.written(write.number);
+    }
+
+    /// The log takes nothing any more, for that reason: this node takes no part in its group until it starts again.
+    pub fn log_lost(&mut self, reason: &str) {
+        let text = format!(
+            "the log cannot be written ({reason}); this node takes no part in what its cluster agrees on until it starts again"
+        );
+        self.group.give_up(text.clone());
+        self.log_lost = Some(text);
+    }
+
+    /// Does what is due; [`Participant::take_output`] says what that is. To be called after everything else, and as long as it says that
+    /// there is more.
+    ///
+    /// # Errors
+    /// When this node cannot join the group that was formed anew; it stays what it was.
+    pub fn turn(&mut self) -> Result<bool, LogError> {
+        self.confirmations.begin(&mut self.group);
+        let turn = self.group.turn();
+        let settled = self.confirmations.settle(turn.confirmed, &self.group);
+        if let Some((term, asked)) = settled.confirmed {
+            let agreed = Arc::clone(self.group.metadata());
+            self.output.confirmed = Some(Confirmed { term, agreed, asked });
+        }
+        self.output.messages.extend(turn.messages);
+        if !turn.batches.is_empty() {
+            let write = Write::new(self.life, turn.number, turn.batches);
+            self.output.writes.push(write);
+        }
+        let due = self.reads.iter().take_while(|(number, _)| Some(*number) <= turn.read).count();
+        let caught_up = self.group.has_caught_up();
+        if !turn.commits.is_empty() || due > 0 || caught_up != self.caught_up {
+            self.caught_up = caught_up;
+            let reads = self.reads.drain(..due).map(|(_, waiting)| waiting).collect();
+            self.output.applied.push(Applied { commits: turn.commits, reads, caught_up });
+        }
+        if let Some(successor) = turn.successor {
+            let first = rejoin(&successor, self.group.metadata())?;
+            self.begin_again(first)?;
+        }
+        Ok(self.confirmations.are_due())
+    }
+
+    /// What is to be done since this was called last. To be called after every [`Participant::turn`].
+    pub fn take_output(&mut self) -> Output<A, R> {
+        mem::replace(&mut self.output, Output::new())
+    }
+
+    /// This node belongs to its cluster no more, as its own group or another node says. Whether it is to begin anew by now: one that has
+    /// buckets stays as it is for a moment longer, so that clients that have not heard of it are told where to go.
+    pub fn leaves(&mut self, now: u64) -> bool {
+        let at = *self.leaves_at.get_or_insert(now + LINGER_MILLIS);
+        now >= at || self.group.metadata().buckets.is_empty()
+    }
+
+    /// Whether this node is on its way out of its cluster.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.leaves_at.is_some() || self.group.is_dismissed()
+    }
+
+    /// Makes what this node knows the beginning of a new group, by that command.
+    ///
+    /// # Errors
+    /// When the command is refused, or nothing can be written.
+    pub fn reform(&mut self, epoch: Epoch, id: ProposalId, command: Command) -> Result<(), ClusterError> {
+        let (_, first) = self.group.reform(epoch, id, command)?;
+        self.begin_again(first).map_err(|error| ClusterError::Failed(error.to_string()))
+    }
+
+    /// This node becomes its own cluster, and new.
+    ///
+    /// # Errors
+    /// When nothing can be written: everything is as it was.
+    pub fn begin_anew(&mut self, member: &Member, metadata: Metadata) -> Result<(), LogError> {
+        self.begin_again(found(member, &Arc::new(metadata))?)
+    }
+
+    /// Goes on as another member; `first` is what its log begins with.
+    ///
+    /// # Errors
+    /// When nothing can begin with that: everything is as it was.
+    pub fn begin_again(&mut self, first: Batch) -> Result<(), LogError> {
+        if let Some(reason) = &self.log_lost {
+            return Err(LogError::Unreadable(reason.clone()));
+        }
+        let mut stored = Stored::default();
+        stored.apply(&first);
+        self.seed = self.seed.wrapping_add(1);
+        self.group = Consensus::open(&stored, self.seed)?;
+        self.life += 1;
+        self.leaves_at = None;
+        self.beginning = Some(self.group.so_far());
+        // Written before everything that comes after it: what relies on that relies on this as well.
+        self.output.writes.push(Write::new(self.life, 0, vec![first]));
+        self.caught_up = false;
+        // What another group had agreed on is not for this one to say.
+        self.reads.clear();
+        self.confirmations = Confirmations::default();
+        self.apply(Vec::new(), false);
+        Ok(())
+    }
+
+    fn apply(&mut self, commits: Vec<Commit>, caught_up: bool) {
+        self.output.applied.push(Applied { commits, reads: Vec::new(), caught_up });
+    }
+}
+
+impl<A, R> Output<A, R> {
+    fn new() -> Self {
+        Self { messages: Vec::new(), writes: Vec::new(), confirmed: None, became: None, applied: Vec::new() }
+    }
+}
