@@ -574,3 +574,20 @@ fn a_lease_that_follows_from_a_late_report_is_waited_for() {
     cluster.run(1_000, &[0, 1, 2]);
     assert!(!cluster.is_electing());
 }
+
+/// A node that stands still counts as silent, and is granted leases until somebody decides about it.
+#[test]
+fn a_node_that_stands_still_is_waited_for_though_automatic_failover_was_switched_off() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    let lease_ms = cluster.meta.lease_ms().unwrap();
+    cluster.stuck = Some((3, cluster.meta.version, true));
+    assert!(cluster.run(TIMEOUT_MS - 500, &[0, 1, 2, 3]).is_empty());
+    assert!(cluster.meta.lease_for(&cluster.report(3)).is_some());
+    cluster.set_timeout(false, 5);
+    cluster.fail_over(3);
+    cluster.run(lease_ms - 500, &[0, 1, 2, 3]);
+    assert!(cluster.is_electing(), "it serves by its last lease");
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    assert!(!cluster.is_electing());
+}

@@ -118,13 +118,15 @@ impl Heard {
     }
 
     /// Whether a node that was failed over serves nothing any more: it has said that it knows, or has been silent for longer
-    /// than it could serve unheard when it was failed over. Where it certainly served by leases, those count that it was granted, whatever
-    /// it says: it may be there, and unable to act by newer metadata.
+    /// than it could serve unheard when it was failed over. The leases that it was granted count, whatever it says: it may be there, and
+    /// unable to act by newer metadata. Where it may have served without any, its silence counts as well.
     pub(super) fn has_yielded(&self, node: NodeId, excluded: Exclusion, now_ms: u64) -> bool {
         let knows = self.report(node).is_some_and(|said| said.applied >= excluded.version);
+        let unleased_ms = self.unleased_ms(node, now_ms);
         let waited_ms = match excluded.is_leased {
-            true => self.unleased_ms(node, now_ms),
-            false => self.silence_ms(node, now_ms),
+            true => unleased_ms,
+            // One that stands still counts as silent, and may have been granted a lease since.
+            false => unleased_ms.min(self.silence_ms(node, now_ms)),
         };
         knows || waited_ms >= excluded.lease_ms.unwrap_or(UNLEASED_MS)
     }

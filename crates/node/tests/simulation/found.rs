@@ -66,5 +66,10 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 3,
         what: "a leader that was replaced while it was paused granted itself a lease when it woke: a reader saw an old value",
     },
+    Found {
+        kind: &kinds::PAUSES,
+        seed: 1,
+        what: "a node that stood still was granted a lease, automatic failover was switched off, and its silence alone was waited for",
+    },
     Found { kind: &kinds::PAUSES, seed: 24, what: "as 3: two nodes served a vBucket under leases" },
 ];

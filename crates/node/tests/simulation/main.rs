@@ -54,7 +54,7 @@ fn seeds(kind: &Kind) -> Vec<u64> {
     match (number("CLUSTER_SEED"), number("CLUSTER_SEEDS")) {
         (None, None) => {
             let found = FOUND.iter().filter(|found| found.kind.name == kind.name).map(|found| found.seed);
-            (1..=SEEDS).chain(found).collect()
+            (1..=SEEDS).chain(found.filter(|seed| *seed > SEEDS)).collect()
         }
         (first, count) => {
             let first = first.unwrap_or(1);
