@@ -133,6 +133,9 @@ impl Api {
         let path = segments(parts.uri.path()).ok_or_else(bad_request)?;
         let query = Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).ok_or_else(bad_request)?;
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method.clone() };
+        if let Some(reply) = routes::health::answer(self.control.as_ref(), &meta, &method, &path) {
+            return Ok(reply);
+        }
         let is_own = |name: &str| self.control.is_own_name(name);
         let proves = self.authenticator.proves(&meta, &parts.headers);
         browser::refuse_pages(&method, &parts.headers, proves, &meta, is_own)?;

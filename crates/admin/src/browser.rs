@@ -12,7 +12,7 @@
 use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use cluster::Metadata;
+use cluster::{Metadata, NodeInfo};
 
 use crate::reply::{self, Refusal};
 
@@ -97,7 +97,11 @@ fn is_known(host: &str, meta: &Metadata, is_own: impl Fn(&str) -> bool) -> bool 
     let name = without_port(host).trim_end_matches('.').to_ascii_lowercase();
     let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     let is_loopback = name == "localhost" || name.ends_with(".localhost");
-    let is_node = || meta.nodes.iter().any(|node| node.host.eq_ignore_ascii_case(&name));
+    let is_of = |node: &NodeInfo| {
+        let elsewhere = node.alternate.as_ref().map(|address| address.hostname.as_str());
+        [Some(node.host.as_str()), elsewhere].into_iter().flatten().any(|own| own.eq_ignore_ascii_case(&name))
+    };
+    let is_node = || meta.nodes.iter().any(is_of);
     is_address || is_loopback || is_node() || is_own(&name)
 }
 
@@ -111,13 +115,18 @@ fn without_port(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use cluster::{Command, NodeInfo, Ports};
+    use std::collections::BTreeMap;
+
+    use cluster::{AlternateAddress, Command, Ports};
 
     use super::*;
 
     #[test]
     fn names_are_those_of_nodes_and_addresses() {
         let node = NodeInfo::first("1".into(), "db1.example.com".into(), Ports::default());
+        let elsewhere =
+            AlternateAddress { hostname: "db1.outside.example".into(), ports: BTreeMap::default() };
+        let node = NodeInfo { alternate: Some(elsewhere), ..node };
         let meta = Metadata::new("c".into(), 256).apply(&Command::SetNode(node)).unwrap().0;
         let known = |host: &str| is_known(host, &meta, |name| name == "machine");
         for host in [
@@ -132,6 +141,7 @@ mod tests {
             "[fe80::1]:18091",
             "db1.example.com",
             "DB1.example.com:8091",
+            "db1.outside.example:31091",
             "machine:8091",
         ] {
             assert!(known(host), "{host}");

@@ -35,6 +35,10 @@ pub trait NodeControl: Send + Sync + 'static {
     fn catch_up(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
+    /// Whether this node knows what its cluster agreed on before it started, and so acts on nothing old.
+    fn knows_cluster(&self) -> bool {
+        true
+    }
     /// How the cluster is: never waits, and is a second old at most while there is a leader.
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::default()

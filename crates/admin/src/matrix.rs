@@ -45,6 +45,7 @@ fn there(route: &Route) -> There {
     match route.path {
         "versions" | "whoami" | "pools/default/checkPermissions" | "controller/changePassword" => Open,
         "pools/default/certificate" | "pools/default/trustedCAs" | "nodes/self/xdcrSSLPorts" => Open,
+        "health/live" | "health/ready" => There::None,
         "metrics" => Permission("admin.stats_export!read"),
         "logs" => Permission("logs!read"),
         "diag/eval" => Permission("admin.diag!write"),

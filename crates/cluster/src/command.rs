@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Admin, ClusterError, Metadata, NodeInfo, Recovery, UserDomain,
+    Admin, AlternateAddress, ClusterError, Metadata, NodeInfo, Recovery, UserDomain,
     auth::{Credentials, Domain, Identity},
     bucket::{self, BucketParams},
     collections,
@@ -40,6 +40,9 @@ pub enum Command {
     /// Gives a node another host name.
     #[allow(missing_docs, reason = "names say it")]
     RenameNode { node: NodeId, host: String },
+    /// Says how clients in another network reach a node; absent: as all others.
+    #[allow(missing_docs, reason = "names say it")]
+    SetAlternateAddress { node: NodeId, address: Option<AlternateAddress> },
     /// Says how a node that was failed over comes back with the next rebalance; absent: it goes.
     #[allow(missing_docs, reason = "names say it")]
     SetRecovery { node: NodeId, recovery: Option<Recovery> },
@@ -226,6 +229,9 @@ impl Metadata {
             Command::RemoveNode { node } => self.remove_node(*node)?,
             Command::ForgetDeparted(nodes) => self.departed.retain(|gone| !nodes.contains(&gone.node)),
             Command::RenameNode { node, host } => self.rename_node(*node, host)?,
+            Command::SetAlternateAddress { node, address } => {
+                self.node_by_id_mut(*node)?.alternate.clone_from(address);
+            }
             Command::SetRecovery { node, recovery } => self.set_recovery(*node, *recovery)?,
             Command::ReAddNode { node } => self.re_add_node(*node)?,
             Command::CreateServerGroup { uuid, name } => self.create_server_group(uuid, name)?,
@@ -356,6 +362,7 @@ impl Command {
                 | Self::AddNode(_)
                 | Self::RemoveNode { .. }
                 | Self::RenameNode { .. }
+                | Self::SetAlternateAddress { .. }
                 | Self::ReAddNode { .. }
                 | Self::RenameServerGroup { .. }
                 | Self::AssignServerGroups { .. }

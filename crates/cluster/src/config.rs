@@ -221,7 +221,28 @@ fn node_ext(meta: &Metadata, node: &NodeInfo, this_node: &str) -> Value {
     if let Some(host) = named_host(meta, node) {
         fields.insert("hostname".into(), host.into());
     }
+    if let Some(addresses) = alternate_addresses(node) {
+        fields.insert("alternateAddresses".into(), addresses);
+    }
     Value::Object(fields)
+}
+
+/// `alternateAddresses` of a node. Without ports clients take the node's own ones.
+#[must_use]
+pub fn alternate_addresses(node: &NodeInfo) -> Option<Value> {
+    let address = node.alternate.as_ref()?;
+    let mut external = json!({ "hostname": address.hostname });
+    let offered = ["mgmt", "mgmtSSL", "kv", "kvSSL"];
+    let ports: Map<String, Value> = address
+        .ports
+        .iter()
+        .filter(|(name, _)| offered.contains(&name.as_str()))
+        .map(|(name, port)| (name.clone(), (*port).into()))
+        .collect();
+    if !ports.is_empty() {
+        external["ports"] = ports.into();
+    }
+    Some(json!({ "external": external }))
 }
 
 fn common(meta: &Metadata, this_node: &str) -> Map<String, Value> {

@@ -40,7 +40,8 @@ pub use command::{Applied, Command, Initialize, QuotaChange, UserChange};
 pub use encryption::{Authority, EncryptionLevel};
 pub use error::{ClusterError, FieldErrors};
 pub use metadata::{
-    Admin, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas, User, UserDomain,
+    Admin, AlternateAddress, AuditPolicy, BucketInfo, Group, LegacyAccess, Metadata, NodeInfo, Ports, Quotas,
+    User, UserDomain,
 };
 pub use metadata_file::{METADATA_FILE, MetadataFileError, read_metadata_file};
 pub use moves::{VbChange, VbStep};

@@ -153,6 +153,18 @@ pub struct NodeInfo {
     /// Whether others speak to it under TLS.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub encrypted: bool,
+    /// How clients reach it that cannot reach it where it listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alternate: Option<AlternateAddress>,
+}
+
+/// An address of a node in another network, as clients there see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlternateAddress {
+    /// A name or an address.
+    pub hostname: String,
+    /// Ports by the names of services in configurations. Empty: the node's own.
+    pub ports: BTreeMap<String, u16>,
 }
 
 impl NodeInfo {
@@ -170,6 +182,7 @@ impl NodeInfo {
             recovery: None,
             excluded: None,
             encrypted: false,
+            alternate: None,
         }
     }
 

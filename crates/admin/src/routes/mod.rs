@@ -1,5 +1,6 @@
 //! Which handler answers which path, one module per area. Who may is decided before, by [`table`] alone.
 
+mod alternate;
 mod auto_failover;
 mod bucket_view;
 mod buckets;
@@ -7,6 +8,7 @@ mod certificates;
 mod collections;
 mod failover;
 mod groups;
+pub(crate) mod health;
 mod logs;
 mod membership;
 mod metrics;
@@ -75,6 +77,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["node", "controller", "doJoinCluster" | "doJoinClusterV2"] if post => {
             membership::join_cluster(call).await
         }
+        ["node", "controller", "setupAlternateAddresses", "external"] => alternate::dispatch(call).await,
         ["clusterInit" | "nodeInit"]
         | ["node", "controller", ..]
         | ["nodes", "self", "controller", "settings"] => setup::dispatch(call, &path).await,

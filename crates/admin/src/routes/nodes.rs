@@ -154,6 +154,9 @@ pub(super) fn view(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> Value 
             "memory": system.memory,
         },
     });
+    if let Some(addresses) = config::alternate_addresses(node) {
+        view["alternateAddresses"] = addresses;
+    }
     if node.uuid == call.api.control.this_node() {
         view["thisNode"] = true.into();
     }

@@ -84,6 +84,9 @@ pub(crate) const ROUTES: &[Route] = &[
     get("", Needs::Nothing),
     get("versions", Needs::Login),
     get("whoami", Needs::Nothing),
+    // Answered before anything else is looked at: see `health`.
+    get("health/live", Needs::Nothing),
+    get("health/ready", Needs::Nothing),
     get("metrics", Needs::Cluster(P::ClusterStats)),
     get("logs", SEES),
     absent("*", "diag/eval", Needs::Everything),
@@ -161,6 +164,8 @@ pub(crate) const ROUTES: &[Route] = &[
     post("node/controller/setupServices", MANAGES),
     post("node/controller/rename", MANAGES),
     post("node/controller/setupNetConfig", MANAGES),
+    put("node/controller/setupAlternateAddresses/external", MANAGES),
+    delete("node/controller/setupAlternateAddresses/external", MANAGES),
     post("node/controller/enableExternalListener", MANAGES),
     post("node/controller/disableUnusedExternalListeners", MANAGES),
     post("node/controller/doJoinCluster", ADMITS),

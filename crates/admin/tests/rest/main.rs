@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod alternate;
 mod browser;
 mod cluster;
 mod conformance;
 mod connections;
+mod health;
 mod http;
 mod node;
 mod quota;

@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
     sync::{Arc, Mutex},
 };
 
@@ -37,6 +38,8 @@ pub(crate) struct FakeNode {
     pub(crate) disk: Mutex<(u64, u64)>,
     /// What it has asked nodes that are no members, and whether it did so at their port for TLS.
     pub(crate) asked: Mutex<Vec<(String, bool)>>,
+    /// Whether it has not caught up with its cluster.
+    pub(crate) is_behind: AtomicBool,
 }
 
 impl FakeNode {
@@ -60,6 +63,7 @@ impl FakeNode {
             unheard: Mutex::default(),
             disk: Mutex::default(),
             asked: Mutex::default(),
+            is_behind: AtomicBool::new(false),
         }
     }
 
@@ -181,8 +185,12 @@ impl NodeControl for FakeNode {
     fn compact_bucket<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
         Box::pin(async { Ok(()) })
     }
-    fn bucket_is_ready(&self, _: &str) -> bool {
-        true
+    fn knows_cluster(&self) -> bool {
+        !self.is_behind.load(Ordering::Relaxed)
+    }
+    fn bucket_is_ready(&self, name: &str) -> bool {
+        // A bucket of that name has not opened yet.
+        name != "closed"
     }
     fn bucket_stats(&self, name: &str) -> Option<BucketStatsView> {
         // A bucket of that name has so many bytes of keys and metadata, and on disk.

@@ -646,6 +646,10 @@ impl NodeControl for Control {
         self.this_node.uuid()
     }
 
+    fn knows_cluster(&self) -> bool {
+        self.caught_up()
+    }
+
     fn allows_setup_from(&self, peer: IpAddr) -> bool {
         // Whoever is on this machine: by loopback, or by the address the node listens on.
         peer.is_loopback() || peer == self.listen
