@@ -28,7 +28,7 @@ use crate::support::{Place, Version, commit, document, same, state, tombstone, v
 /// 392, synced commits behind a recovery that had found no space for its manifest;
 /// the others, a key index that covered a segment which was not synced, and which a crash had cut.
 const SEEDS_OF_OLD_BUGS: &[u64] = &[228, 238, 392, 230, 283, 618, 729, 949, 1370, 1412, 2173, 2215, 2604];
-/// `MODEL_SEEDS` asks for more, `MODEL_FIRST_SEED` says where they begin.
+/// `MODEL_SEED` says where they begin (alone if nothing else is said), `MODEL_SEEDS` how many there are.
 const SEEDS: u64 = 25;
 const VBUCKETS: u16 = 6;
 
@@ -603,15 +603,11 @@ fn run(seed: u64) {
 #[test]
 fn random_histories_lose_nothing_synced_and_tear_nothing() {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
-    let only = number("MODEL_SEED");
-    let seeds: Vec<u64> = match only {
-        Some(seed) => vec![seed],
-        None => {
-            let first = number("MODEL_FIRST_SEED").unwrap_or(0);
-            let fresh = first..first + number("MODEL_SEEDS").unwrap_or(SEEDS);
-            SEEDS_OF_OLD_BUGS.iter().copied().chain(fresh).collect()
-        }
-    };
+    let (first, count) = (number("MODEL_SEED"), number("MODEL_SEEDS"));
+    let fresh =
+        first.unwrap_or(0)..first.unwrap_or(0) + count.unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let old = SEEDS_OF_OLD_BUGS.iter().copied().filter(|_| first.is_none());
+    let seeds: Vec<u64> = old.chain(fresh).collect();
     // All of them, also behind one that fails: how many do is the first thing to know.
     let failed: Vec<u64> = seeds
         .into_iter()

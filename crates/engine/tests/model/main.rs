@@ -2,19 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod background;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::sync::Arc;
 
 use base::{
     Cas, CollectionId, DocKey, Manifest, ManifestUid, Status, VbId,
-    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
+    bucket::{BucketKind, DurabilityLevel},
     manifest::Collection,
 };
 use fastrand::Rng;
 use settee_engine::{
-    BucketChange, BucketOptions, Budget, Counter, Delete, DocView, Expiry, ObservedState, Store, StoreMode,
-    WithMeta, system_events::Happening,
+    BucketOptions, Budget, Counter, Delete, DocView, Expiry, ObservedState, Store, StoreMode, WithMeta,
+    system_events::Happening,
 };
 use support::{
     Clock, Disk, FaultDisk, Rig, START_SECS,
@@ -34,7 +36,14 @@ struct World {
     /// Tombstones may be gone from disk if they are older than this.
     purged_before: u32,
     next_collection: u32,
+    /// When each shard was flushed last, by the clock.
+    flushed: Vec<u64>,
 }
+
+/// For how long at most no shard goes without a flush, as long as time passes in small steps. A server calls the flusher of each
+/// shard every second, busy or not, and the engine asks for that (`Bucket::doze`): it is what keeps the CAS ceiling ahead of
+/// the clock, by a minute at least. A refusal for want of a ceiling is one of a bucket that could not write, or a fault.
+const UNFLUSHED_MILLIS: u64 = 25_000;
 
 fn copy(view: &DocView<'_>) -> Doc {
     Doc { value: view.value.to_vec(), flags: view.flags, expiry: view.expiry, cas: view.cas, rev: view.rev }
@@ -64,7 +73,8 @@ impl World {
         };
         let mut model = Model::default();
         model.collections = collections;
-        Self { rig, model, rng: Rng::with_seed(seed), is_full: false, purged_before: 0, next_collection: 9 }
+        let (rng, flushed) = (Rng::with_seed(seed), vec![0; rig.bucket.shards()]);
+        Self { rig, model, rng, is_full: false, purged_before: 0, next_collection: 9, flushed }
     }
 
     fn is_persistent(&self) -> bool {
@@ -143,6 +153,11 @@ impl World {
     }
 
     fn step(&mut self) {
+        for shard in 0..self.flushed.len() {
+            if self.rig.clock.0 - self.flushed[shard] > UNFLUSHED_MILLIS {
+                self.flush(shard);
+            }
+        }
         match self.rng.u32(0..1000) {
             0..200 => self.get(),
             200..420 => self.store(),
@@ -469,208 +484,6 @@ impl World {
         }
     }
 
-    fn flush(&mut self, shard: usize) {
-        if !self.is_persistent() {
-            return;
-        }
-        self.rig.clock.0 += 200;
-        let report = self.rig.bucket.flush(shard, self.rig.now());
-        assert!(self.is_full || report.failed.is_none(), "{report:?}");
-        self.learn_persisted();
-    }
-
-    /// What the bucket says is on disk, the model may count on.
-    fn learn_persisted(&mut self) {
-        for vb in (0..self.rig.bucket.vbuckets()).map(VbId) {
-            self.model.persisted(vb, self.rig.bucket.vb_state(vb).unwrap().persisted_seqno);
-        }
-    }
-
-    /// Time goes by in which only the flusher is called.
-    fn pause(&mut self) {
-        self.rig.clock.advance_secs(200);
-        for shard in 0..self.rig.bucket.shards() {
-            self.flush(shard);
-        }
-    }
-
-    /// What is not synced by now is given up, and never seen.
-    fn time_out(&mut self) {
-        self.rig.clock.advance_secs(31);
-        self.rig.bucket.time_out_durable(self.rig.now());
-        self.model.timed_out();
-    }
-
-    fn flush_everything(&mut self) {
-        self.rig.disks.iter().for_each(|disk| disk.set_full(false));
-        self.is_full = false;
-        self.rig.flush();
-        self.learn_persisted();
-    }
-
-    /// A persistent bucket may evict keys at one time and only values at another.
-    fn page(&mut self) {
-        let eviction = match (self.is_persistent(), self.rng.bool()) {
-            (false, _) => None,
-            (true, true) => Some(EvictionPolicy::FullEviction),
-            (true, false) => Some(EvictionPolicy::ValueOnly),
-        };
-        let tiny = BucketChange { quota_bytes: Some(0), eviction, ..BucketChange::default() };
-        self.rig.bucket.reconfigure(tiny);
-        self.rig.bucket.page(self.rig.now(), Budget { items: self.rng.usize(1..200), bytes: 1 << 20 });
-        let large = BucketChange { quota_bytes: Some(QUOTA), ..BucketChange::default() };
-        self.rig.bucket.reconfigure(large);
-    }
-
-    fn expire(&mut self) {
-        let budget = Budget { items: self.rng.usize(1..100), ..Budget::default() };
-        self.rig.bucket.expire(self.rig.now(), budget);
-        if !self.is_persistent() {
-            self.purged_before = self.rig.now().unix_secs().saturating_sub(30);
-        }
-    }
-
-    fn compact(&mut self) {
-        for shard in 0..self.rig.bucket.shards() {
-            let compacted = if self.rng.bool() {
-                self.rig.bucket.compact(shard, self.rig.now())
-            } else {
-                self.rig.bucket.compact_eagerly(shard, self.rig.now())
-            };
-            if !self.is_full {
-                compacted.unwrap();
-            }
-        }
-        self.purged_before = self.rig.now().unix_secs().saturating_sub(30);
-    }
-
-    fn reopen(&mut self, crash: bool) {
-        if !self.is_persistent() {
-            return;
-        }
-        if !crash || self.is_full {
-            self.flush_everything();
-        }
-        let manifest = self.rig.bucket.manifest();
-        let vbs = (0..self.rig.bucket.vbuckets()).map(VbId);
-        let persisted: Vec<_> = vbs.map(|vb| self.rig.bucket.vb_state(vb).unwrap().persisted_seqno).collect();
-        let placeholder = Rig::new(options(BucketKind::Memcached));
-        let rig = std::mem::replace(&mut self.rig, placeholder);
-        let mut rig = Rig { manifest, ..rig };
-        let keeps_keys = self.rng.bool();
-        rig.options.eviction =
-            if keeps_keys { EvictionPolicy::ValueOnly } else { EvictionPolicy::FullEviction };
-        self.rig = if crash { rig.crash() } else { rig.restart() };
-        let bucket = self.rig.bucket.clone();
-        for (vb, persisted) in (0..).map(VbId).zip(persisted) {
-            assert!(bucket.vb_state(vb).unwrap().persisted_seqno >= persisted, "what was persisted is there");
-        }
-        // Not the high seqno: opening may have recorded system events.
-        self.model.crashed(|vb| bucket.vb_state(vb).unwrap().persisted_seqno);
-    }
-
-    /// Power fails: between two steps, or in the middle of one.
-    fn crash(&mut self) {
-        if self.is_full {
-            self.flush_everything();
-        }
-        let mut dying = 0;
-        for disk in &self.rig.disks {
-            dying += u32::from(disk.die_after(self.rng.u64(1..40)));
-        }
-        if dying > 0 {
-            self.rig.clock.0 += 1_000;
-            for shard in 0..self.rig.bucket.shards() {
-                self.rig.bucket.flush(shard, self.rig.now());
-                let _ = self.rig.bucket.compact_eagerly(shard, self.rig.now());
-                self.rig.bucket.flush(shard, self.rig.now());
-            }
-            self.purged_before = self.rig.now().unix_secs().saturating_sub(30);
-            self.learn_persisted();
-        }
-        self.reopen(true);
-    }
-
-    fn restart(&mut self) {
-        self.reopen(false);
-    }
-
-    fn warm_up(&mut self) {
-        let shard = self.rng.usize(0..self.rig.bucket.shards());
-        // Without room only keys are loaded, or with full eviction nothing at all.
-        let quota = if self.rng.bool() { QUOTA } else { 0 };
-        self.set_quota(quota);
-        assert!(!self.rig.bucket.warm_up(shard, self.rig.now()).unwrap());
-        self.set_quota(QUOTA);
-    }
-
-    fn set_quota(&self, bytes: u64) {
-        let quota_bytes = Some(bytes);
-        self.rig.bucket.reconfigure(BucketChange { quota_bytes, ..BucketChange::default() });
-    }
-
-    fn empty(&mut self) {
-        self.rig.clock.0 += 1;
-        let vbuckets = self.rig.bucket.vbuckets();
-        let uuid = |rig: &Rig, vb| rig.bucket.vb_state(VbId(vb)).unwrap().uuid;
-        let before: Vec<_> = (0..vbuckets).map(|vb| uuid(&self.rig, vb)).collect();
-        let emptied = self.rig.bucket.flush_all(self.rig.now());
-        assert!(emptied.is_ok() || self.is_full);
-        for vb in 0..vbuckets {
-            if uuid(&self.rig, vb) != before[usize::from(vb)] {
-                self.model.emptied(VbId(vb), vbuckets);
-            } else {
-                assert!(emptied.is_err());
-            }
-        }
-    }
-
-    fn change_collections(&mut self) {
-        let last = CollectionId(self.next_collection - 1);
-        if self.model.collections.contains(&last) {
-            self.model.drop_collection(last);
-        } else {
-            self.model.collections.push(CollectionId(self.next_collection));
-            self.next_collection += 1;
-        }
-        let (uid, now) = (self.rig.bucket.manifest().uid.get() + 1, self.rig.now());
-        self.rig.bucket.set_manifest(manifest(uid, &self.model.collections, self.next_collection), now);
-    }
-
-    fn fill_disk(&mut self) {
-        if !self.is_persistent() {
-            return;
-        }
-        if self.is_full {
-            self.flush_everything();
-            return;
-        }
-        self.rig.disks.iter().for_each(|disk| disk.set_full(true));
-        // Only a shard that tries to write notices; these all have something to write.
-        let now = self.rig.now();
-        for shard in 0..self.rig.bucket.shards() {
-            let key = (0..).map(|n| format!("\0fill{n}").into_bytes());
-            let key = key
-                .into_iter()
-                .find(|key| usize::from(self.vb(key).get()) % self.rig.bucket.shards() == shard);
-            let key = key.unwrap();
-            let vb = self.vb(&key);
-            let store = Store::set(b"x");
-            if let Ok(mutated) = self.rig.run(&key, |bucket, vb, key| bucket.store(vb, key, &store, now)) {
-                self.model.new_cas(vb, mutated.cas);
-                let found = self.rig.run(&key, |bucket, vb, key| bucket.get(vb, key, now, copy)).unwrap();
-                self.model.mutated(vb, &key, Version::Doc(found), &mutated, DurabilityLevel::None);
-            }
-        }
-        self.rig.clock.0 += 200;
-        for shard in 0..self.rig.bucket.shards() {
-            let report = self.rig.bucket.flush(shard, self.rig.now());
-            assert!(report.failed.is_some() || self.rig.disks[shard].fills_slowly());
-        }
-        self.learn_persisted();
-        self.is_full = true;
-    }
-
     fn check_invariants(&self) {
         let mut items = 0;
         for vb in 0..self.rig.bucket.vbuckets() {
@@ -775,32 +588,44 @@ fn drive(mut world: World, seed: u64, steps: u32) {
     world.check_everything();
 }
 
-/// The seeds a test runs: so many as usual, unless `MODEL_SEED` (the first, alone if nothing else is said) and `MODEL_SEEDS`
-/// (how many) say otherwise.
-fn seeds(usual: u64) -> std::ops::Range<u64> {
+/// The seeds a test runs: so many as usual and those that have found something, unless `MODEL_SEED` (the first, alone if
+/// nothing else is said) and `MODEL_SEEDS` (how many) say otherwise.
+fn seeds(usual: u64, found: &[u64]) -> impl Iterator<Item = u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, count) = (number("MODEL_SEED"), number("MODEL_SEEDS"));
+    let is_usual = first.is_none() && count.is_none();
     let count = count.unwrap_or(if first.is_some() { 1 } else { usual });
-    first.unwrap_or(0)..first.unwrap_or(0) + count
+    let chosen = first.unwrap_or(0)..first.unwrap_or(0) + count;
+    chosen.chain(found.iter().copied().filter(move |_| is_usual))
 }
+
+/// 40: the clock passed the CAS ceiling of a shard whose flusher nobody called for more than a minute, and a deletion was refused
+/// (a fault of the model: see [`UNFLUSHED_MILLIS`]).
+const FOUND_PERSISTENT: [u64; 1] = [40];
+
+/// Tombstones were purged in memory in the very second in which their interval ends, on disk in the one behind it.
+const FOUND_EPHEMERAL: [u64; 5] = [593, 5_106, 10_129, 20_122, 30_204];
+
+/// 3847: as 40 of the persistent kind.
+const FOUND_OVER_THE_LOG: [u64; 1] = [3_847];
 
 #[test]
 fn a_persistent_bucket_is_what_the_model_says() {
-    for seed in seeds(40) {
+    for seed in seeds(40, &FOUND_PERSISTENT) {
         run(seed, 1_500, BucketKind::Couchbase);
     }
 }
 
 #[test]
 fn an_ephemeral_bucket_is_what_the_model_says() {
-    for seed in seeds(10) {
+    for seed in seeds(10, &FOUND_EPHEMERAL) {
         run(seed, 1_500, BucketKind::Ephemeral);
     }
 }
 
 #[test]
 fn a_bucket_over_the_segment_log_is_what_the_model_says() {
-    for seed in seeds(8) {
+    for seed in seeds(8, &FOUND_OVER_THE_LOG) {
         let disks =
             (0..2).map(|shard| Arc::new(FaultDisk::new(seed * 2 + 1, shard)) as Arc<dyn Disk>).collect();
         drive(World::new(seed, BucketKind::Couchbase, Some(disks)), seed, 1_500);
