@@ -12,6 +12,8 @@ pub(crate) const NEVER: u32 = u32::MAX;
 pub(crate) enum Losses {
     /// Only once every copy holds, on disk, what was acknowledged before the last one.
     OneAtATime,
+    /// The same for nodes that end. Others may be away at any time, and come back with what they had.
+    OneBesideAway,
     /// At any time, several at once.
     AnyTime,
 }
@@ -28,6 +30,10 @@ pub(crate) struct Faults {
     pub(crate) broken_link: u32,
     /// A node ends, in whatever way, and comes back.
     pub(crate) crash: u32,
+    /// Disks are among what may go with a node that ends.
+    pub(crate) lost_disks: bool,
+    /// A disk fails, of data or of metadata, until somebody does something about it.
+    pub(crate) bad_disk: u32,
     /// Some cannot hear others for a while.
     pub(crate) cut: u32,
     /// A process does nothing for a while, for so many milliseconds at most.
@@ -68,6 +74,8 @@ impl Faults {
         delay_max: 3,
         broken_link: NEVER,
         crash: NEVER,
+        lost_disks: false,
+        bad_disk: NEVER,
         cut: NEVER,
         pause: NEVER,
         pause_max: 6_000,
@@ -106,12 +114,27 @@ impl Faults {
         delay_max: 10,
         broken_link: 1_000,
         crash: 200,
+        lost_disks: true,
+        bad_disk: 600,
         slow_disk: 1_000,
         ..Self::CALM
     };
     /// Any number of nodes at any time.
     pub(crate) const BLACKOUTS: Self =
-        Self { crash: 400, cut: 800, losses: Losses::AnyTime, ..Self::CRASHES };
+        Self { crash: 400, lost_disks: false, cut: 800, losses: Losses::AnyTime, ..Self::CRASHES };
+    /// A node loses what it has not synced while others are away. Nobody is replaced, nobody moves.
+    pub(crate) const BESIDE: Self = Self {
+        losses: Losses::OneBesideAway,
+        loss: 1,
+        delay_max: 10,
+        broken_link: 1_000,
+        crash: 150,
+        cut: 300,
+        pause: 150,
+        pause_max: 8_000,
+        replicas: NEVER,
+        ..Self::CALM
+    };
     /// Some cannot hear others, and are replaced, by hand or without.
     pub(crate) const FAILOVERS: Self = Self {
         loss: 2,
@@ -171,6 +194,7 @@ impl Faults {
         let mishaps = [
             self.broken_link,
             self.crash,
+            self.bad_disk,
             self.cut,
             self.pause,
             self.stall,
@@ -195,7 +219,7 @@ impl Faults {
         let level = match self.losses {
             _ if !crashes && !self.replaces() => DurabilityLevel::None,
             Losses::AnyTime if crashes => DurabilityLevel::PersistToMajority,
-            Losses::AnyTime | Losses::OneAtATime => DurabilityLevel::Majority,
+            _ => DurabilityLevel::Majority,
         };
         Promise { level, counts_unleased: !self.replaces() }
     }

@@ -22,6 +22,13 @@ pub(crate) const CRASHES: Kind = Kind {
     millis: 20_000,
 };
 
+pub(crate) const BESIDE: Kind = Kind {
+    name: "what_a_majority_has_survives_the_loss_of_one_beside_another_that_is_away",
+    setting: Setting::PLAIN,
+    faults: Faults::BESIDE,
+    millis: 20_000,
+};
+
 pub(crate) const BLACKOUTS: Kind = Kind {
     name: "what_a_majority_has_on_disk_survives_everything",
     setting: Setting::PLAIN,

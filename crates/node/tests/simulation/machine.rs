@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use base::{BucketUuid, NodeId, Now};
-use cluster::consensus::{Batch, LogStore as _, Member, MemoryLog};
+use cluster::consensus::{Batch, LogError, LogStore as _, Member, MemoryLog};
 
 use crate::{
     process::Process,
@@ -19,13 +19,42 @@ pub(crate) struct Clock {
     pub(crate) drift: i64,
     /// Milliseconds that its idea of the date is ahead.
     pub(crate) ahead: i64,
+    /// For how long the machine was suspended before the last time.
+    slept: u64,
+    /// When it is suspended, or was last, by the world's clock: from then until then.
+    sleeps: (u64, u64),
 }
 
 impl Clock {
+    pub(crate) fn new(began: u64, drift: i64, ahead: i64) -> Self {
+        Self { began, drift, ahead, ..Self::default() }
+    }
+
+    /// The date, and the clock that stands still while the machine is suspended.
     pub(crate) fn now(self, at: u64) -> Now {
-        let passed = at as i64 + at as i64 * self.drift / 1_000_000;
-        let date = START_SECS as i64 * 1_000 + passed + self.ahead;
-        Now { wall_nanos: date as u64 * 1_000_000, mono_millis: (self.began as i64 + passed) as u64 }
+        let date = START_SECS as i64 * 1_000 + self.passed(at) as i64 + self.ahead;
+        let awake = at - self.slept - (at.min(self.sleeps.1) - at.min(self.sleeps.0));
+        Now { wall_nanos: date as u64 * 1_000_000, mono_millis: self.began + self.passed(awake) }
+    }
+
+    /// The clock that goes on while the machine is suspended: leases run by it.
+    pub(crate) fn lease_millis(self, at: u64) -> u64 {
+        self.began + self.passed(at)
+    }
+
+    /// The machine is suspended.
+    pub(crate) fn suspend(&mut self, from: u64, until: u64) {
+        self.slept += self.sleeps.1 - self.sleeps.0;
+        self.sleeps = (from, until);
+    }
+
+    /// The machine is not suspended any more.
+    pub(crate) fn wake(&mut self, at: u64) {
+        self.sleeps.1 = self.sleeps.1.min(at.max(self.sleeps.0));
+    }
+
+    fn passed(self, millis: u64) -> u64 {
+        (millis as i64 + millis as i64 * self.drift / 1_000_000) as u64
     }
 }
 
@@ -38,6 +67,8 @@ pub(crate) enum End {
     Killed,
     /// The machine fails: what was not synced is lost, or not, or half of it.
     PowerLoss,
+    /// The disks with the data have to be replaced. (The log of the metadata lies elsewhere.)
+    DiskLost,
 }
 
 /// What lies on the disks.
@@ -46,6 +77,10 @@ pub(crate) struct Shelf {
     buckets: BTreeMap<BucketUuid, Vec<Arc<FaultDisk>>>,
     /// Nothing more fits. (The log of the metadata lies elsewhere.)
     pub(crate) is_full: bool,
+    /// Syncs of the data fail, and what they did not write is taken for written.
+    pub(crate) syncs_fail: bool,
+    /// Writes of the metadata fail.
+    pub(crate) log_fails: bool,
     /// Of a new bucket, at most.
     pub(crate) shards: usize,
     /// What a bucket may take of the machine's memory.
@@ -56,7 +91,8 @@ pub(crate) struct Shelf {
 impl Shelf {
     pub(crate) fn new(shards: usize, quota_bytes: u64, seed: u64) -> Self {
         let (log, buckets) = (MemoryLog::default(), BTreeMap::new());
-        Self { log, buckets, is_full: false, shards, quota_bytes, seed }
+        let (is_full, syncs_fail, log_fails) = (false, false, false);
+        Self { log, buckets, is_full, syncs_fail, log_fails, shards, quota_bytes, seed }
     }
 
     /// The disks of a bucket, which are new if it is.
@@ -65,9 +101,29 @@ impl Shelf {
             let salt: u64 = bucket.0.bytes().map(u64::from).sum();
             let new = |shard: usize| FaultDisk::new(self.seed ^ (salt << 8) ^ shard as u64, shard as u32);
             let disks: Vec<_> = (0..shards).map(|shard| Arc::new(new(shard))).collect();
-            disks.iter().for_each(|disk| disk.set_full(self.is_full));
+            for disk in &disks {
+                disk.set_full(self.is_full);
+                disk.fs.lose_syncs(self.syncs_fail);
+            }
             disks
         })
+    }
+
+    /// Whether syncs of the data fail.
+    pub(crate) fn set_syncs_fail(&mut self, fail: bool) {
+        self.syncs_fail = fail;
+        self.buckets.values().flatten().for_each(|disk| disk.fs.lose_syncs(fail));
+    }
+
+    /// Writes metadata. Of a write that fails nobody knows whether it is on the disk: it is if `reaches`.
+    pub(crate) fn write_log(&mut self, batches: &[Batch], reaches: bool) -> Result<(), LogError> {
+        if !self.log_fails || reaches {
+            self.log.write(batches)?;
+        }
+        if self.log_fails {
+            return Err(LogError::Store { path: "log".into(), reason: "the disk fails".into() });
+        }
+        Ok(())
     }
 
     /// Whether anything more fits.
@@ -85,6 +141,8 @@ pub(crate) struct Machine {
     pub(crate) process: Option<Process>,
     /// Its process does nothing until then.
     pub(crate) paused_until: u64,
+    /// The machine is suspended until then.
+    pub(crate) sleeps_until: u64,
     /// Its disks do something now and then only, until then.
     pub(crate) slow_until: u64,
     /// The disk with the metadata does nothing until then.
@@ -103,6 +161,7 @@ impl Machine {
             shelf,
             process: None,
             paused_until: 0,
+            sleeps_until: 0,
             slow_until: 0,
             log_hangs_until: 0,
             starts_at: 0,
@@ -122,7 +181,7 @@ impl Machine {
     pub(crate) fn start(&mut self, boot: u64, at: u64) {
         let process = Process::start(&self.member, &mut self.shelf, boot, self.clock.now(at));
         self.process = Some(process);
-        self.paused_until = 0;
+        self.paused_until = self.sleeps_until;
     }
 
     /// Ends the process. Nobody else may hold on to its buckets any more. `written`: how many of the writes that the log
@@ -130,8 +189,12 @@ impl Machine {
     pub(crate) fn stop(&mut self, end: End, written: usize, at: u64) {
         let Some(process) = self.process.take() else { return };
         let now = self.clock.now(at);
-        let unwritten = process.end(end == End::Clean, self.shelf.is_full, now);
-        let written = if end == End::Clean { unwritten.len() } else { written.min(unwritten.len()) };
+        let unwritten = process.end(end == End::Clean, self.shelf.is_full || self.shelf.syncs_fail, now);
+        let written = if end == End::Clean && !self.shelf.log_fails {
+            unwritten.len()
+        } else {
+            written.min(unwritten.len())
+        };
         for batches in unwritten.into_iter().take(written) {
             self.shelf.log.write(&batches).unwrap();
         }
@@ -139,8 +202,12 @@ impl Machine {
             match end {
                 End::Clean => {}
                 End::Killed => disk.fs.kill(),
-                End::PowerLoss => disk.crash(),
+                End::PowerLoss | End::DiskLost => disk.crash(),
             }
+        }
+        if end == End::DiskLost {
+            self.shelf.buckets.clear();
+            self.shelf.seed = self.shelf.seed.wrapping_add(1);
         }
     }
 }

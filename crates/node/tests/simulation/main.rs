@@ -103,6 +103,11 @@ fn what_a_majority_has_survives_one_node_after_the_other() {
 }
 
 #[test]
+fn what_a_majority_has_survives_the_loss_of_one_beside_another_that_is_away() {
+    endure_all(&kinds::BESIDE);
+}
+
+#[test]
 fn what_a_majority_has_on_disk_survives_everything() {
     endure_all(&kinds::BLACKOUTS);
 }

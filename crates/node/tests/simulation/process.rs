@@ -59,6 +59,8 @@ pub(crate) struct Outside<'a> {
     pub(crate) at: u64,
     /// By the machine's.
     pub(crate) now: Now,
+    /// By the machine's clock that goes on while the machine is suspended.
+    pub(crate) lease_now: u64,
     pub(crate) rng: &'a mut Rng,
     pub(crate) network: &'a mut Network,
     pub(crate) journal: &'a mut Journal,
@@ -229,10 +231,10 @@ impl Process {
     }
 
     /// Ends it; what the log of the metadata has not been given yet.
-    pub(crate) fn end(self, is_clean: bool, is_disk_full: bool, now: Now) -> Vec<Vec<Batch>> {
+    pub(crate) fn end(self, is_clean: bool, is_disk_bad: bool, now: Now) -> Vec<Vec<Batch>> {
         for bucket in self.buckets.values().filter(|_| is_clean) {
             let closed = bucket.engine.close(now);
-            assert!(closed.is_ok() || is_disk_full, "everything can be written: {closed:?}");
+            assert!(closed.is_ok() || is_disk_bad, "everything can be written: {closed:?}");
         }
         self.unwritten.into_iter().map(|write| write.batches).collect()
     }
@@ -252,13 +254,13 @@ impl Process {
             if self.buckets.len() < self.metadata.buckets.len() {
                 self.reconcile(shelf, now);
             }
-            let more = self.look(now);
+            let more = self.look(now, outside.lease_now);
             let pause = if self.agent.is_busy() { BUSY_MILLIS } else { IDLE_MILLIS };
             self.look_at = ms + if more { 0 } else { pause };
         }
         let woken = self.work(shelf, outside);
         if ms >= self.lead_at && self.does(LEADING, ms) {
-            self.lead(ms);
+            self.lead(outside);
         }
         self.send_report(outside);
         woken
@@ -283,7 +285,8 @@ impl Process {
         while let Some(message) = self.mail.pop_front() {
             // Refused is what comes of a node that was removed.
             let _ = self.part.step(&message);
-            assert_eq!(self.part.group().broken(), None, "{}", self.id);
+            let broken = self.part.group().broken().filter(|_| self.write_at < u64::MAX);
+            assert_eq!(broken, None, "{}", self.id);
         }
     }
 
@@ -329,16 +332,16 @@ impl Process {
 
     fn write(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
         let ms = outside.now.mono_millis;
-        if self.unwritten.is_empty() {
+        if self.unwritten.is_empty() || self.write_at == u64::MAX {
             self.writing_since = None;
             return;
         }
-        self.writing_since.get_or_insert(ms);
+        self.writing_since.get_or_insert(outside.lease_now);
         if !outside.disk_works || !outside.log_works || ms < self.write_at {
             return;
         }
         while let Some(write) = self.unwritten.pop_front() {
-            match WriteEnded::from(shelf.log.write(&write.batches)) {
+            match WriteEnded::from(shelf.write_log(&write.batches, outside.rng.bool())) {
                 WriteEnded::Written => self.part.written(&write),
                 WriteEnded::Again { millis, .. } => {
                     self.unwritten.push_front(write);
@@ -349,6 +352,7 @@ impl Process {
                     (self.writing_since, self.write_at) = (None, u64::MAX);
                     self.unwritten.clear();
                     self.part.log_lost(&reason);
+                    outside.journal.note(format_args!("{} takes no part any more: {reason}", self.id));
                 }
             }
             self.take_turn(outside);
@@ -439,7 +443,7 @@ impl Process {
             let seed = self.boot ^ self.buckets.len() as u64;
             match OpenBucket::open((name.as_str(), info), &metadata, shelf, seed, now) {
                 Ok(open) => drop(self.buckets.insert(info.uuid.clone(), open)),
-                Err(error) => assert!(shelf.is_full, "{name}: {error}"),
+                Err(error) => assert!(shelf.is_full || shelf.syncs_fail, "{name}: {error}"),
             }
         }
     }
@@ -447,14 +451,14 @@ impl Process {
     // ---- copies ---------------------------------------------------------------------------------------------------
 
     /// Does some of what the metadata ask for; whether there is more.
-    fn look(&mut self, now: Now) -> bool {
+    fn look(&mut self, now: Now, lease_now: u64) -> bool {
         if !self.caught_up {
             return false;
         }
         let metadata = Arc::clone(&self.metadata);
         let is_first = !mem::replace(&mut self.has_looked, true);
         let needed_one = self.is_leased();
-        self.lease.follow(&metadata, is_first, now.mono_millis);
+        self.lease.follow(&metadata, is_first, lease_now);
         let view = View { buckets: &self.buckets, links: &self.links };
         let step = self.agent.step(&metadata, &view, now);
         self.lease.end_need(&metadata, self.agent.applied());
@@ -462,7 +466,7 @@ impl Process {
             self.check_that_it_has_stopped(&metadata);
         }
         self.wish(&metadata);
-        self.report = self.make_report(&metadata, now.mono_millis);
+        self.report = self.make_report(&metadata, lease_now);
         step.more
     }
 
@@ -497,7 +501,7 @@ impl Process {
         }
     }
 
-    fn make_report(&self, metadata: &Metadata, ms: u64) -> Option<NodeReport> {
+    fn make_report(&self, metadata: &Metadata, lease_now: u64) -> Option<NodeReport> {
         let this = metadata.node(&self.uuid)?;
         let view = View { buckets: &self.buckets, links: &self.links };
         let mut buckets = self.agent.report(&view);
@@ -513,7 +517,7 @@ impl Process {
             started: self.started,
             number: 0,
             applied: self.agent.applied(),
-            stands_still: stands_still(self.writing_since, ms),
+            stands_still: stands_still(self.writing_since, lease_now),
             data_quota: 0,
             data_used: 0,
             disk_total: 0,
@@ -535,10 +539,11 @@ impl Process {
         let report = NodeReport { number: self.reports, ..report };
         self.report_at = ms + REPORT_MILLIS;
         self.answer_until = ms + REPORT_PATIENCE_MILLIS;
+        let sent_at = outside.lease_now;
         if leader == self.id {
-            return self.take_report(Box::new(report), ms, ms);
+            return self.take_report(Box::new(report), sent_at, sent_at);
         }
-        let message = Message::Report { report: Box::new(report), sent_at: ms };
+        let message = Message::Report { report: Box::new(report), sent_at };
         outside.send(self.id, Some(leader), message);
     }
 
@@ -582,8 +587,8 @@ impl Process {
     }
 
     /// Whether what is active here is served at the moment.
-    pub(crate) fn serves(&self, now: Now) -> bool {
-        !self.lease.has_run_out(|| now.mono_millis)
+    pub(crate) fn serves(&self, lease_now: u64) -> bool {
+        !self.lease.has_run_out(|| lease_now)
     }
 
     /// Whether its actives serve under a lease.
@@ -607,10 +612,11 @@ impl Process {
         voters.contains(&node) || learners.contains(&node)
     }
 
-    fn lead(&mut self, ms: u64) {
+    fn lead(&mut self, outside: &Outside<'_>) {
+        let ms = outside.now.mono_millis;
         self.lead_at = ms + LEAD_MILLIS;
         let term = self.part.group().leads_in().filter(|_| self.caught_up);
-        for command in self.leadership.look(term, &self.metadata, ms) {
+        for command in self.leadership.look(term, &self.metadata, outside.lease_now) {
             self.propose(command, true, ms);
         }
     }
@@ -643,7 +649,8 @@ impl Process {
     /// What the threads of buckets do, and the requests that can go on.
     fn work(&mut self, shelf: &Shelf, outside: &mut Outside<'_>) -> Vec<Waiter> {
         let mut woken = Vec::new();
-        let disks = Disks { work: outside.disk_works, are_full: shelf.is_full };
+        let disks =
+            Disks { work: outside.disk_works, are_full: shelf.is_full, are_failing: shelf.syncs_fail };
         for bucket in self.buckets.values_mut() {
             woken.extend(bucket.work(outside.rng, disks, outside.now));
         }
@@ -674,8 +681,8 @@ impl Process {
     }
 
     /// What a reader is told that asks this node, whatever maps say; `None` where it refuses.
-    pub(crate) fn serve_read(&self, place: &KeyPlace, now: Now) -> Option<Option<u64>> {
-        let open = self.buckets.get(&place.bucket).filter(|_| self.serves(now))?;
+    pub(crate) fn serve_read(&self, place: &KeyPlace, (now, lease_now): (Now, u64)) -> Option<Option<u64>> {
+        let open = self.buckets.get(&place.bucket).filter(|_| self.serves(lease_now))?;
         let is_active = open.engine.vb_role(place.vb).ok()?.0 == VbRole::Active;
         let found = is_active.then(|| open.read(place.vb, &place.key, now))?.ok()?;
         Some(found.map(|document| decode_value(&document.value)))
@@ -684,7 +691,7 @@ impl Process {
     /// A client asks for something.
     pub(crate) fn take_request(&mut self, request: Request, outside: &mut Outside<'_>) {
         let now = outside.now;
-        if self.lease.has_run_out(|| now.mono_millis) {
+        if !self.serves(outside.lease_now) {
             return self.answer(&request, Ended::Refused(Status::TemporaryFailure), outside);
         }
         let Some(bucket) = self.buckets.get(&request.bucket) else {

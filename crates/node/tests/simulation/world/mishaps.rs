@@ -26,7 +26,14 @@ pub(super) enum Mend {
     SlowLink(NodeId, NodeId),
     /// Its disks have space again.
     FullDisk(NodeId),
+    /// Somebody ends a node whose disk fails, and gives it another disk with what could be read.
+    BadDisk(NodeId),
+    /// Somebody changes after how long nodes are failed over.
+    ChangeTimeout,
 }
+
+/// Clocks are set back or forth by so much at most, now and then.
+const LEAP_MILLIS: i64 = 6 * 3_600_000;
 
 impl World {
     /// Whether something happens that does so once in so many steps.
@@ -40,10 +47,13 @@ impl World {
         if self.happens(faults.crash) && self.may_lose_something() {
             self.crash();
         }
-        if self.happens(faults.cut) && self.may_lose_something() {
+        if self.happens(faults.bad_disk) && self.may_lose_something() {
+            self.fail_disk();
+        }
+        if self.happens(faults.cut) && self.may_be_away() {
             self.cut();
         }
-        if self.happens(faults.pause) && self.may_lose_something() {
+        if self.happens(faults.pause) && self.may_be_away() {
             self.pause();
         }
         if self.happens(faults.stall) && self.may_lose_something() {
@@ -70,7 +80,10 @@ impl World {
         if self.happens(faults.jump)
             && let Some(id) = self.any_node()
         {
-            let millis = self.rng.i64(-3_000..3_000);
+            let is_leap = self.rng.u8(0..4) == 0;
+            let most = if is_leap { LEAP_MILLIS } else { 3_000 };
+            let millis = self.rng.i64(-most..most);
+            self.tally.leaps += u64::from(is_leap);
             self.journal.note(format_args!("the date of {id} jumps by {millis} ms"));
             self.machine(id).clock.ahead += millis;
         }
@@ -87,9 +100,23 @@ impl World {
         self.faults.losses == Losses::AnyTime || !self.is_fragile
     }
 
+    /// Whether a node may be away that loses nothing. What is promised for a copy that is lost beside one that is away is a matter of
+    /// kinds of their own.
+    fn may_be_away(&self) -> bool {
+        self.faults.losses == Losses::OneBesideAway || self.may_lose_something()
+    }
+
+    /// A node is away. Elsewhere than in those kinds that counts as a loss.
+    fn is_away(&mut self) {
+        if self.faults.losses != Losses::OneBesideAway {
+            self.lost_something();
+        }
+    }
+
     fn crash(&mut self) {
         let Some(id) = self.any_node() else { return };
-        let end = [End::Clean, End::Killed, End::PowerLoss][self.rng.usize(0..3)];
+        let ends = [End::Clean, End::Killed, End::PowerLoss, End::DiskLost];
+        let end = ends[self.rng.usize(0..if self.faults.lost_disks { 4 } else { 3 })];
         let down = self.rng.u64(50..6_000);
         self.stop(id, end);
         self.machine(id).starts_at = self.journal.now + down;
@@ -116,7 +143,7 @@ impl World {
     fn takes_along(&self, id: NodeId, end: End) -> bool {
         let is_memory_promised = self.faults.promise().level < DurabilityLevel::PersistToMajority;
         let forgets = |info: &BucketInfo| match info.kind {
-            BucketKind::Couchbase => end != End::Clean && is_memory_promised,
+            BucketKind::Couchbase => end == End::DiskLost || (end != End::Clean && is_memory_promised),
             BucketKind::Ephemeral | BucketKind::Memcached => true,
         };
         let is_alone = |info: &BucketInfo| info.vbs.iter().any(|plan| plan.counted() == [id]);
@@ -149,7 +176,7 @@ impl World {
         let until = now + self.rng.u64(100..8_000);
         self.journal.note(format_args!("until {until}: cut {cuts:?}"));
         self.tally.cuts += 1;
-        self.lost_something();
+        self.is_away();
         if self.rng.u8(0..4) == 0 {
             self.mends.push((now, Mend::CutAgain(cuts, until)));
         } else {
@@ -166,10 +193,18 @@ impl World {
         let Some(id) = leader.or_else(|| self.any_node()) else { return };
         let now = self.journal.now;
         let until = now + self.rng.u64(100..self.faults.pause_max);
-        self.journal.note(format_args!("{id} pauses until {until}"));
+        // The clocks of a machine that is suspended part, those of one whose process is paused go on.
+        let is_suspended = self.rng.bool() && self.machines[&id].paused_until <= now;
+        self.journal.note(format_args!("{id} pauses until {until}, suspended: {is_suspended}"));
         self.tally.pauses += 1;
-        self.lost_something();
-        self.machine(id).paused_until = until;
+        self.is_away();
+        let machine = self.machine(id);
+        if is_suspended {
+            machine.clock.suspend(now, until);
+            machine.sleeps_until = until;
+        }
+        machine.paused_until = until.max(machine.sleeps_until);
+        self.tally.suspends += u64::from(is_suspended);
         let others: Vec<NodeId> = self.ids().into_iter().filter(|other| *other != id).collect();
         let cuts: Vec<_> = others.into_iter().flat_map(|other| [(id, other), (other, id)]).collect();
         // A cut may begin, or end, just when it wakes.
@@ -210,6 +245,37 @@ impl World {
         self.machine(id).log_hangs_until = until;
     }
 
+    /// A disk begins to fail, that of the data or that of the metadata, until somebody does something about it.
+    fn fail_disk(&mut self) {
+        let Some(id) = self.any_node() else { return };
+        let (is_data, until) = (self.rng.bool(), self.journal.now + self.rng.u64(100..3_000));
+        let what = if is_data { "data" } else { "metadata" };
+        self.journal.note(format_args!("the disk with the {what} of {id} fails until {until}"));
+        self.tally.bad_disks += 1;
+        self.lost_something();
+        let shelf = &mut self.machine(id).shelf;
+        if is_data {
+            shelf.set_syncs_fail(true);
+        } else {
+            shelf.log_fails = true;
+        }
+        self.mends.push((until, Mend::BadDisk(id)));
+    }
+
+    /// Its process ends, whatever it has noticed, and the disks work again.
+    fn mend_disk(&mut self, id: NodeId) {
+        if !self.machines.contains_key(&id) {
+            return;
+        }
+        let end = if self.rng.bool() { End::Killed } else { End::PowerLoss };
+        self.stop(id, end);
+        let starts_at = self.journal.now + self.rng.u64(50..1_000);
+        let machine = self.machine(id);
+        machine.starts_at = starts_at.max(machine.starts_at);
+        machine.shelf.set_syncs_fail(false);
+        machine.shelf.log_fails = false;
+    }
+
     fn slow_link(&mut self) {
         let Some(between) = self.any_node().zip(self.any_node()).filter(|(a, b)| a != b) else { return };
         let (until, millis) = (self.journal.now + self.rng.u64(200..6_000), self.rng.u64(20..500));
@@ -237,6 +303,8 @@ impl World {
                     cuts.iter().for_each(|(from, to)| self.network.cut(*from, *to));
                     self.mends.push((until, Mend::Cuts(cuts)));
                 }
+                Mend::BadDisk(id) => self.mend_disk(id),
+                Mend::ChangeTimeout => self.change_timeout(),
                 Mend::SlowLink(a, b) => self.network.slow_down((a, b), 0),
                 // It may have left meanwhile.
                 Mend::FullDisk(id) => {
@@ -268,8 +336,14 @@ impl World {
         self.network.mend_all();
         self.mends.clear();
         for id in self.ids() {
+            let shelf = &self.machines[&id].shelf;
+            if shelf.syncs_fail || shelf.log_fails {
+                self.mend_disk(id);
+            }
             let now = self.journal.now;
             let machine = self.machine(id);
+            machine.clock.wake(now);
+            machine.sleeps_until = 0;
             (machine.paused_until, machine.slow_until, machine.log_hangs_until) = (0, 0, 0);
             if let Some(process) = &mut machine.process {
                 process.stalled_until = [0; PARTS];

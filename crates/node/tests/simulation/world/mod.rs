@@ -20,7 +20,7 @@ use fastrand::Rng;
 use crate::{
     clients::{Ask, Clients},
     connection::{Connection, REQUESTS, Turn},
-    faults::Faults,
+    faults::{Faults, NEVER},
     invariants::Invariants,
     journal::Journal,
     kinds::Kind,
@@ -71,6 +71,9 @@ struct Tally {
     crashes: u64,
     cuts: u64,
     pauses: u64,
+    suspends: u64,
+    bad_disks: u64,
+    leaps: u64,
     stalls: u64,
     hung_logs: u64,
     timeouts_changed: u64,
@@ -187,6 +190,7 @@ impl World {
         let mut outside = Outside {
             at,
             now,
+            lease_now: machine.clock.lease_millis(at),
             rng: &mut self.rng,
             network: &mut self.network,
             journal: &mut self.journal,
@@ -221,6 +225,11 @@ impl World {
         }
         self.journal.note(format_args!("{news:?} are failed over"));
         self.tally.failovers += news.len() as u64;
+        if self.faults.timeouts != NEVER && self.rng.bool() {
+            // Somebody changes the settings before an election is over.
+            let at = self.journal.now + self.rng.u64(0..1_500);
+            self.mends.push((at, Mend::ChangeTimeout));
+        }
         self.lost_something();
         if before.unsafe_without(&news).is_some() {
             self.risk_everything("somebody takes a risk");
@@ -301,7 +310,7 @@ impl World {
             Message::Consensus(bytes) => process.step(bytes, outside),
             Message::Propose(id, command) => process.take_proposal(id, *command),
             Message::Report { report, sent_at } => {
-                process.take_report(report, sent_at, outside.now.mono_millis);
+                process.take_report(report, sent_at, outside.lease_now);
             }
             Message::Reported { boot, sent_at, lease_ms } => process.reported(boot, sent_at, lease_ms),
             Message::Request(request) => process.take_request(request, outside),
@@ -335,7 +344,7 @@ impl World {
         for id in ids {
             let (clients, rng) = (&self.clients, &mut self.rng);
             let machine = self.machines.get_mut(&id).expect("one of the machines");
-            let now = machine.clock.now(at);
+            let now = (machine.clock.now(at), machine.clock.lease_millis(at));
             let Some(process) = machine.running(at).filter(|process| process.is_leased()) else { continue };
             let Some(place) = clients.any_key(&process.metadata, rng) else { continue };
             if let Some(value) = process.serve_read(&place, now) {
@@ -485,7 +494,7 @@ impl World {
 }
 
 fn clock(rng: &mut Rng) -> Clock {
-    Clock { began: rng.u64(0..1_000_000), drift: rng.i64(-1_000..=1_000), ahead: rng.i64(-500..=500) }
+    Clock::new(rng.u64(0..1_000_000), rng.i64(-1_000..=1_000), rng.i64(-500..=500))
 }
 
 fn shelf(rng: &mut Rng, setting: &Setting) -> Shelf {

@@ -73,7 +73,7 @@ impl World {
     }
 
     /// After how long nodes are failed over changes, or whether they are at all.
-    fn change_timeout(&mut self) {
+    pub(super) fn change_timeout(&mut self) {
         let secs = self.faults.auto_failover_secs.unwrap_or(NO_FAILOVER_SECS);
         let (enabled, timeout_secs) = (self.rng.u8(0..4) > 0, secs * self.rng.u32(1..=4));
         self.propose(Command::SetAutoFailover { enabled, timeout_secs, max_count: 100, whole_groups: false });

@@ -94,7 +94,7 @@ impl World {
         let at = self.journal.now;
         let serving = self.machines.values().filter_map(|machine| {
             let process = machine.process.as_ref().filter(|_| machine.paused_until <= at)?;
-            let is_leased = process.is_leased() && process.serves(machine.clock.now(at));
+            let is_leased = process.is_leased() && process.serves(machine.clock.lease_millis(at));
             Some(Serving { node: machine.id(), is_leased, active: process.active() })
         });
         self.invariants.one_active.check(serving);
