@@ -318,7 +318,8 @@ impl OpenBuckets {
         let bells = Arc::new(BucketBells::new(shards, bells, self.wakes.clone(), counted));
         let notifier = Arc::clone(&bells) as Arc<dyn Notifier>;
         let manifest = Arc::new(info.manifest.clone());
-        let options = BucketOptions { role, ..options(name, info, shards) };
+        let seed = random_seed().map_err(|source| BucketError::Io { name: name.into(), source })?;
+        let options = BucketOptions { role, seed, ..options(name, info, shards) };
         let engine = Bucket::open(options, stores, manifest, notifier, self.shared.now())
             .map_err(|source| BucketError::Open { name: name.into(), source })?;
         let (shared, counted) = (Arc::clone(&self.shared), Arc::clone(&meter));
@@ -460,7 +461,6 @@ fn options(name: &str, info: &BucketInfo, shards: usize) -> BucketOptions {
         value_bytes_max: limits::VALUE_BYTES_MAX,
         purge_interval_secs: info.purge_interval_secs(),
         hot_keys: info.warmup_hot_keys(),
-        seed: random_seed(),
         codec: value::codec(),
         ..BucketOptions::new(name, quota_bytes(info))
     }
@@ -484,14 +484,12 @@ fn change(engine: &Bucket, info: &BucketInfo, now: Now) {
     }
 }
 
-/// vBucket uuids must differ from those of every earlier start, so the seed comes from the operating system.
-fn random_seed() -> u64 {
+/// vBucket uuids must differ from those of every earlier start, so the seed comes from the operating system. Without it the
+/// bucket is not opened: two branches of history under one uuid would pass for one.
+fn random_seed() -> io::Result<u64> {
     let mut seed = [0; 8];
-    // Without randomness the clock still differs between two starts.
-    match getrandom::fill(&mut seed) {
-        Ok(()) => u64::from_le_bytes(seed),
-        Err(_) => std::time::SystemTime::now().elapsed().map_or(1, |elapsed| elapsed.as_nanos() as u64),
-    }
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
+    Ok(u64::from_le_bytes(seed))
 }
 
 /// Syncs what a file or folder is called.
