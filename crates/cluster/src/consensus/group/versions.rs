@@ -56,6 +56,7 @@ fn founded() -> Node {
     };
     let mut metadata = Metadata::new("c".into(), 256);
     metadata.nodes = vec![NodeInfo::first("n".into(), "h".into(), Ports::default())];
+    metadata.next_node = 1;
     let mut log = MemoryLog::default();
     log.write(&[found(&member, &Arc::new(metadata)).unwrap()]).unwrap();
     Node::open(log)
@@ -108,3 +109,5 @@ fn a_version_that_knows_more_goes_on_from_the_log_of_one_that_stopped() {
     assert_eq!(node.group.broken(), None);
     assert_eq!(node.group.metadata().cluster_name, "after");
 }
+
+mod fixture;
