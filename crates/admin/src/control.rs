@@ -96,6 +96,9 @@ pub trait NodeControl: Send + Sync + 'static {
 pub struct JoinOffer {
     /// The cluster.
     pub cluster_uuid: String,
+    /// The level of its metadata.
+    #[serde(default)]
+    pub level: u32,
     /// The node's number in it.
     pub node: NodeId,
     /// The life of the group that agrees on its metadata.

@@ -80,8 +80,14 @@ pub enum Command {
     SetAutoFailover { enabled: bool, timeout_secs: u32, max_count: u32, whole_groups: bool },
     /// Automatic failover may happen as often as it may again.
     ResetAutoFailover,
-    /// Every active node knows what automatic failover asks of it.
+    /// Every active node knows what automatic failover asks of it, whatever that is by now. Clusters of level 0 agree on it.
     ArmAutoFailover,
+    /// Every active node knows what automatic failover asks of it since that version of the metadata.
+    #[allow(missing_docs, reason = "names say it")]
+    ArmAutoFailoverSince { since: u64 },
+    /// These nodes, which are all members, understand metadata of that level. See [`crate::level`].
+    #[allow(missing_docs, reason = "names say it")]
+    RaiseLevel { level: u32, nodes: Vec<NodeId> },
     /// Sets the password of the internal user by which nodes know each other.
     SetSecret(String),
     /// Gives a cluster that has none what vouches for its nodes under TLS.
@@ -202,6 +208,7 @@ impl Metadata {
     /// # Errors
     /// [`ClusterError`] when the command is refused; the state is unchanged then.
     pub fn apply(&self, command: &Command) -> Result<(Metadata, Applied), ClusterError> {
+        self.admits(command)?;
         let mut next = self.clone();
         let applied = next.change(command)?;
         next.version += 1;
@@ -249,6 +256,8 @@ impl Metadata {
             }
             Command::ResetAutoFailover => self.auto_failover.count = 0,
             Command::ArmAutoFailover => self.arm(),
+            Command::ArmAutoFailoverSince { since } => self.arm_since(*since)?,
+            Command::RaiseLevel { level, nodes } => self.raise_level(*level, nodes)?,
             Command::SetSecret(secret) => self.secret.clone_from(secret),
             Command::SetAuthority(authority) => {
                 self.authority.get_or_insert_with(|| authority.clone());

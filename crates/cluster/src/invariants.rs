@@ -69,6 +69,7 @@ fn check_plan(plan: &VbPlan, holding: &BTreeSet<NodeId>) -> Result<(), String> {
 /// The first thing found, in words.
 pub fn check_change(before: &Metadata, after: &Metadata) -> Result<(), String> {
     ensure(after.version == before.version + 1, || "the version does not count changes".into())?;
+    ensure(after.level >= before.level, || "the level sank".into())?;
     ensure(after.rev >= before.rev, || "the revision went back".into())?;
     ensure(after.next_node >= before.next_node, || "node numbers went back".into())?;
     for (name, bucket) in &after.buckets {

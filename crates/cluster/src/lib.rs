@@ -18,6 +18,7 @@ pub mod consensus;
 pub mod encryption;
 mod error;
 pub mod invariants;
+pub mod level;
 mod maps;
 mod members;
 mod metadata;

@@ -263,6 +263,16 @@ impl Metadata {
         self.auto_failover.is_leased &= needs_leases;
     }
 
+    /// Every active node acts by the settings of that version, or serves nothing. Others may have come since it was proposed: a
+    /// proposal may be made again, and come late.
+    pub(crate) fn arm_since(&mut self, since: u64) -> Result<(), ClusterError> {
+        if since != self.auto_failover.since {
+            return Err(refused("The settings of automatic failover have changed since."));
+        }
+        self.arm();
+        Ok(())
+    }
+
     /// Every active node acts by the settings that there are, or serves nothing.
     pub(crate) fn arm(&mut self) {
         let needs_leases = self.needs_leases();

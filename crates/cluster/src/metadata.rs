@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::{
     auth::Credentials,
     encryption::Authority,
+    level::LEVEL,
     roles::RoleGrant,
     shared,
     topology::{
@@ -60,6 +61,9 @@ impl Default for AuditPolicy {
 pub struct Metadata {
     /// Count of accepted commands.
     pub version: u64,
+    /// What every member understands of the metadata: see [`crate::level`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub level: u32,
     /// First part of a configuration's version; grows when a cluster loses its history of `rev`.
     pub rev_epoch: i64,
     /// Second part of a configuration's version.
@@ -107,6 +111,12 @@ pub struct Metadata {
     pub groups: BTreeMap<String, Group>,
     /// Settings kept and shown as they were given, by REST path below `/settings/`.
     pub settings: BTreeMap<String, Value>,
+}
+
+/// Of versions that say nothing of levels; they neither write nor read more than that.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference to the field")]
+fn is_zero(level: &u32) -> bool {
+    *level == 0
 }
 
 /// Memory quotas in MiB.
@@ -355,6 +365,7 @@ impl Metadata {
     pub fn new(cluster_uuid: String, data_quota_mb: u64) -> Self {
         Self {
             version: 0,
+            level: LEVEL,
             rev_epoch: 1,
             rev: 0,
             cluster_uuid,

@@ -23,6 +23,9 @@ pub struct NodeReport {
     pub number: u64,
     /// `Metadata::version` that it acts by.
     pub applied: u64,
+    /// The highest level of metadata that it understands; versions that say nothing of levels understand 0.
+    #[serde(default)]
+    pub level: u32,
     /// The disk with its metadata has been at one write for so long that the node cannot act by what is agreed on. It counts as down.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stands_still: bool,

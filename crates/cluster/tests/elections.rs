@@ -95,6 +95,7 @@ impl Cluster {
             started: 100,
             number: 0,
             applied: self.meta.version,
+            level: settee_cluster::level::LEVEL,
             stands_still: false,
             data_quota: 0,
             data_used: 0,

@@ -157,6 +157,7 @@ impl Cluster {
             started: 0,
             number: 0,
             applied: stuck.map_or(self.meta.version, |(_, version, _)| version),
+            level: settee_cluster::level::LEVEL,
             stands_still: stuck.is_some_and(|(.., says_so)| says_so),
             data_quota: 0,
             data_used: 0,
@@ -590,4 +591,31 @@ fn a_node_that_stands_still_is_waited_for_though_automatic_failover_was_switched
     assert!(cluster.is_electing(), "it serves by its last lease");
     cluster.run(1_000, &[0, 1, 2, 3]);
     assert!(!cluster.is_electing());
+}
+
+#[test]
+fn what_arms_automatic_failover_by_earlier_settings_comes_too_late() {
+    let node = |id: u16| {
+        let first = NodeInfo::first(format!("n{id}"), format!("10.0.0.{id}"), Ports::default());
+        NodeInfo { id: NodeId(id), ..first }
+    };
+    let mut meta = Metadata::new("c".into(), 1024);
+    meta.nodes = (0..3).map(node).collect();
+    meta.next_node = 3;
+    let settings = |timeout_secs| Command::SetAutoFailover {
+        enabled: true,
+        timeout_secs,
+        max_count: 1,
+        whole_groups: false,
+    };
+    let apply = |meta: &Metadata, command: &Command| meta.apply(command).map(|(next, _)| next);
+    let meta = apply(&meta, &settings(20)).unwrap();
+    let early = Command::ArmAutoFailoverSince { since: meta.auto_failover.since };
+    let armed = apply(&meta, &early).unwrap();
+    assert!(armed.auto_failover.armed);
+    // Nobody has said yet that it knows the shorter timeout; the proposal is made again, and comes late.
+    let stricter = apply(&armed, &settings(5)).unwrap();
+    assert!(apply(&stricter, &early).is_err());
+    let now = Command::ArmAutoFailoverSince { since: stricter.auto_failover.since };
+    assert!(apply(&stricter, &now).unwrap().auto_failover.armed);
 }

@@ -57,6 +57,7 @@ fn report(meta: &Metadata, id: u16, latency: Option<LatencyReport>) -> NodeRepor
         started: 0,
         number: 0,
         applied: meta.version,
+        level: settee_cluster::level::LEVEL,
         stands_still: false,
         data_quota: 0,
         data_used: 0,

@@ -126,6 +126,7 @@ mod tests {
             started: 0,
             number: 0,
             applied: 0,
+            level: cluster::level::LEVEL,
             stands_still: false,
             data_quota: 0,
             data_used: 0,
@@ -213,7 +214,7 @@ mod tests {
         };
         // Nothing that is proposed ends.
         let arm = live(&mut leadership, &metadata, &[0, 1, 2], 1_000);
-        assert_eq!(arm, [Command::ArmAutoFailover], "once");
+        assert_eq!(arm, [Command::ArmAutoFailoverSince { since: 0 }], "once");
         metadata.auto_failover.armed = true;
         let fail_over = live(&mut leadership, &metadata, &[0, 1], 8_000);
         let [Command::FailOver(fail_over)] = &fail_over[..] else { panic!("{fail_over:?}") };

@@ -32,6 +32,9 @@ pub(super) struct Introduction {
     /// How many nodes its present cluster has.
     members: usize,
     memory_mb: u64,
+    /// The highest level of metadata that it understands.
+    #[serde(default)]
+    level: u32,
 }
 
 /// Where a node is that somebody named: `[http[s]://]host[:port]`.
@@ -213,6 +216,7 @@ fn check(meta: &Metadata, introduction: &Introduction) -> Result<(), Refusal> {
         let host = &introduction.node.host;
         return Err(reply::bad_request(&format!("Node already exists in cluster: ns_1@{host}")));
     }
+    meta.admits_level(introduction.level)?;
     if introduction.members > 1 {
         return Err(reply::bad_request("Prepare join failed. Node is already part of cluster."));
     }
@@ -351,6 +355,7 @@ pub(super) fn introduction(call: &Call) -> Outcome {
         cluster_uuid: call.meta.cluster_uuid.clone(),
         members: call.meta.nodes.len(),
         memory_mb: call.api.control.system().memory_total / MIB,
+        level: cluster::level::LEVEL,
     };
     let value = serde_json::to_value(introduction).map_err(|error| reply::bad_request(&error.to_string()))?;
     Ok(json_ok(&value))

@@ -4,6 +4,7 @@ use base::NodeId;
 use cluster::{
     Admin, Command, FailOver, Initialize, QuotaChange, Recovery, UserChange, UserDomain,
     auth::{Credentials, SALT_BYTES},
+    level::LEVEL,
 };
 use settee_admin::AuditKind;
 
@@ -56,6 +57,18 @@ fn a_node_that_has_a_cluster_of_several_is_not_taken() {
         "{}",
         refused.body
     );
+    assert_eq!(hosts(&first).len(), 1);
+}
+
+#[test]
+fn a_node_that_does_not_understand_the_clusters_metadata_is_not_taken() {
+    let (first, second) = (TestNode::initialized(), TestNode::fresh_with_uuid("2222"));
+    let nodes = vec![base::NodeId(0)];
+    first.node.apply(&Command::RaiseLevel { level: LEVEL + 1, nodes }).unwrap();
+    let form = format!("hostname={}&user=&password=&services=kv", address(&second));
+    let refused = first.post("/controller/addNode", &form);
+    let is_told = refused.body.contains("Start the node with the version that the other nodes run");
+    assert_eq!((refused.status, is_told), (400, true), "{}", refused.body);
     assert_eq!(hosts(&first).len(), 1);
 }
 

@@ -134,7 +134,15 @@ impl NodeControl for FakeNode {
         let node = meta.node(uuid).ok_or(ClusterError::NodeNotFound)?.id;
         let (cluster_uuid, secret) = (meta.cluster_uuid.clone(), meta.secret.clone());
         let (epoch, authority) = (Epoch::default(), meta.authority.clone());
-        Ok(JoinOffer { cluster_uuid, node, epoch, secret, authority, members: meta.nodes.clone() })
+        Ok(JoinOffer {
+            cluster_uuid,
+            level: meta.level,
+            node,
+            epoch,
+            secret,
+            authority,
+            members: meta.nodes.clone(),
+        })
     }
     fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
         Box::pin(async move {

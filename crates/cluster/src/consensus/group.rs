@@ -1,6 +1,7 @@
 //! One member of the group: Raft's state machine with ours behind it. See the module above for what it promises.
 
 mod epochs;
+mod formats;
 mod reads;
 
 use std::{
@@ -24,7 +25,7 @@ use super::{
     node_id, raft_id,
     state::State,
 };
-use crate::{Command, Metadata, strict};
+use crate::{Command, Metadata, level::LEVEL};
 
 /// Ticks between heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
@@ -54,6 +55,9 @@ const STALLED_TICKS: u32 = 30;
 const FOUNDED: (u64, u64) = (1, 1);
 
 pub use epochs::{epoch_of, rejoin};
+use formats::{
+    made_by_newer, member_bytes, read_proposal, read_state, state_bytes, unknown_cluster, unreadable,
+};
 use reads::Reads;
 pub use reads::Round;
 
@@ -61,6 +65,8 @@ pub use reads::Round;
 pub struct Consensus {
     member: Member,
     seed: u64,
+    /// The highest level of metadata that this version understands.
+    highest: u32,
     raw: RawNode<Mirror>,
     state: State,
     applied: u64,
@@ -138,6 +144,8 @@ pub enum ProposeError {
     NotLeader(Option<NodeId>),
     /// Not now; it may be proposed again.
     Busy,
+    /// Some members would not understand it: see [`crate::level`].
+    AboveLevel,
 }
 
 /// Why a message was not taken.
@@ -217,6 +225,14 @@ impl Consensus {
     /// # Errors
     /// [`LogError::Unreadable`] when `stored` is not what this version writes.
     pub fn open(stored: &Stored, seed: u64) -> Result<Self, LogError> {
+        Self::open_as(stored, seed, LEVEL)
+    }
+
+    /// The same as a version would do it that understands metadata up to the level `highest`.
+    ///
+    /// # Errors
+    /// As [`Consensus::open`].
+    pub fn open_as(stored: &Stored, seed: u64, highest: u32) -> Result<Self, LogError> {
         let missing = |what: &str| LogError::Unreadable(what.into());
         let record = |record| stored.records.get(&record).map(Vec::as_slice);
         let member = record(Record::Member).ok_or_else(|| missing("it does not say who this node is"))?;
@@ -229,7 +245,7 @@ impl Consensus {
         let entries = stored.entries.values().map(|entry| codec::decode_entry(entry));
         let entries = entries.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         let state = match &snapshot {
-            Some(snapshot) => read_state(snapshot).map_err(LogError::Unreadable)?,
+            Some(snapshot) => read_state(snapshot, highest).map_err(LogError::Unreadable)?,
             None => State::new(Arc::new(match record(Record::Known) {
                 Some(known) => serde_json::from_slice(known).map_err(unreadable)?,
                 None => unknown_cluster(&member),
@@ -261,6 +277,7 @@ impl Consensus {
         let mut group = Self {
             member,
             seed,
+            highest,
             raw,
             state,
             applied,
@@ -459,6 +476,9 @@ impl Consensus {
         if !self.leads() || self.broken.is_some() {
             return Err(ProposeError::NotLeader(self.leader().filter(|_| !self.leads())));
         }
+        if self.state.metadata.admits(&command).is_err() {
+            return Err(ProposeError::AboveLevel);
+        }
         let data = serde_json::to_vec(&Proposal { id, command }).map_err(|_| ProposeError::Busy)?;
         self.with_raft(|raw| raw.propose(Vec::new(), data)).map_err(|_| ProposeError::Busy)
     }
@@ -541,7 +561,7 @@ impl Consensus {
     fn check(&mut self, message: &Message) -> Result<(), StepError> {
         match hostile::check(message, &self.raw.raft) {
             Ok(()) if message.get_msg_type() == MessageType::MsgSnapshot => {
-                read_state(message.get_snapshot()).map(drop).map_err(StepError::Refused)
+                read_state(message.get_snapshot(), self.highest).map(drop).map_err(StepError::Refused)
             }
             Ok(()) => Ok(()),
             Err(Objection::Nonsense(what)) => Err(StepError::Refused(what.into())),
@@ -664,7 +684,7 @@ impl Consensus {
     }
 
     fn install(&mut self, snapshot: &Snapshot) {
-        match read_state(snapshot) {
+        match read_state(snapshot, self.highest) {
             Ok(state) => self.state = state,
             Err(error) => {
                 self.broken = Some(error);
@@ -686,14 +706,11 @@ impl Consensus {
             }
             // A new leader's first entry.
             (false, true) => None,
-            (false, false) => match strict::read::<Proposal>(&entry.data) {
+            (false, false) => match read_proposal(&entry.data, self.highest) {
                 Ok(proposal) => Some(proposal),
                 Err(error) => {
                     let index = entry.index;
-                    self.broken = Some(format!(
-                        "change {index} of the metadata was made by a newer version ({error}); start this node with \
-                         that version or a later one"
-                    ));
+                    self.broken = Some(made_by_newer(&format!("change {index}"), &error));
                     return;
                 }
             },
@@ -857,36 +874,6 @@ impl Consensus {
             ..Batch::default()
         });
     }
-}
-
-/// The metadata of a member that has none yet.
-fn unknown_cluster(member: &Member) -> Metadata {
-    let mut metadata = Metadata::new(member.cluster_uuid.clone(), 0);
-    metadata.secret.clone_from(&member.secret);
-    metadata.nodes.clone_from(&member.peers);
-    metadata.authority.clone_from(&member.authority);
-    metadata
-}
-
-fn read_state(snapshot: &Snapshot) -> Result<State, String> {
-    strict::read(&snapshot.data).map_err(|error| {
-        format!(
-            "a snapshot of the metadata was made by a newer version ({error}); start this node with that version or a \
-             later one"
-        )
-    })
-}
-
-fn state_bytes(state: &State) -> Result<Vec<u8>, LogError> {
-    serde_json::to_vec(state).map_err(unreadable)
-}
-
-fn member_bytes(member: &Member) -> Result<Vec<u8>, LogError> {
-    serde_json::to_vec(member).map_err(unreadable)
-}
-
-fn unreadable(error: impl std::fmt::Display) -> LogError {
-    LogError::Unreadable(error.to_string())
 }
 
 /// Spreads a number over all 64 bits (the finaliser of SplitMix64).

@@ -21,7 +21,9 @@ impl Orchestrator {
         let is_armed = meta.auto_failover.armed;
         let is_unsettled = meta.auto_failover.earlier_lease_ms.is_some() || meta.needs_leases() != is_armed;
         if is_unsettled && self.nobody_acts_by_earlier_settings(meta, now_ms) {
-            return Some(Command::ArmAutoFailover);
+            let since = meta.auto_failover.since;
+            let arm = Command::ArmAutoFailoverSince { since };
+            return Some(if meta.admits(&arm).is_ok() { arm } else { Command::ArmAutoFailover });
         }
         if !is_armed {
             return None;

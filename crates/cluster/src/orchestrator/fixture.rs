@@ -70,6 +70,7 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         started: 0,
         number: 0,
         applied: 0,
+        level: crate::level::LEVEL,
         stands_still: false,
         data_quota: 0,
         data_used: 0,

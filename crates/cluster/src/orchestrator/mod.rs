@@ -145,6 +145,7 @@ impl Orchestrator {
         if !changes.is_empty() {
             commands.push(Command::ChangeVbs(changes));
         }
+        commands.extend(self.raise_level(meta, now_ms));
         commands.extend(self.automatic(meta, now_ms));
         commands.extend(self.finish(meta, now_ms));
         commands.extend(self.forget(meta, now_ms));
@@ -158,6 +159,12 @@ impl Orchestrator {
         let before = self.given_up.get(&key);
         let times = before.map_or(1, |before| before.times + u32::from(before.term != change.term));
         self.given_up.insert(key, GivenUp { times, term: change.term, until_ms: now_ms + COOLING_MS, ends });
+    }
+
+    /// The level that every node of the cluster understands, which is there and says so.
+    fn raise_level(&self, meta: &Metadata, now_ms: u64) -> Option<Command> {
+        let heard = |node| self.heard.report(node).filter(|_| self.heard.is_heard(node, now_ms));
+        meta.next_level(|node| heard(node).map(|report| report.level))
     }
 
     /// Nodes that have left, and have nothing to do with anything any more.

@@ -11,6 +11,7 @@
 
 mod checks;
 mod simulation;
+mod versions;
 
 use base::NodeId;
 use settee_cluster::{

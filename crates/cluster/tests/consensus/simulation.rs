@@ -14,6 +14,7 @@ use settee_cluster::{
         Batch, Consensus, Epoch, LogStore as _, Member, MemoryLog, ProposalId, StepError, Turn, VOTERS_MAX,
         epoch_of, found, join, rejoin,
     },
+    level::LEVEL,
 };
 
 use crate::checks::{Checks, setting};
@@ -49,6 +50,8 @@ impl Faults {
 
 struct Node {
     id: NodeId,
+    /// The highest level of metadata that its version understands.
+    level: u32,
     disk: MemoryLog,
     /// `None` while it is down.
     running: Option<Running>,
@@ -102,12 +105,19 @@ pub(crate) struct Simulation {
     misled: Option<usize>,
     /// Who lost a part of its log, and may find out.
     restored: Option<NodeId>,
+    /// Whether a node was started with an older version again.
+    goes_back: bool,
 }
 
 impl Simulation {
     /// The first node founds a group whose metadata names all of them; the others know that they belong to it.
     pub(crate) fn new(seed: u64, nodes: u16, faults: Faults) -> Self {
-        let mut metadata = Metadata::new("cluster".into(), 256);
+        Self::at_level(seed, nodes, faults, LEVEL)
+    }
+
+    /// The same where every node runs a version that understands metadata up to that level, which they are at.
+    pub(crate) fn at_level(seed: u64, nodes: u16, faults: Faults, level: u32) -> Self {
+        let mut metadata = Metadata { level, ..Metadata::new("cluster".into(), 256) };
         metadata.next_node = nodes;
         metadata.nodes = (0..nodes).map(|id| info(NodeId(id))).collect();
         // Only who does not count may be removed; the first one stays whatever happens.
@@ -120,7 +130,7 @@ impl Simulation {
             let first = if id == NodeId(0) { found(&member, &metadata) } else { join(&member) };
             let mut disk = MemoryLog::default();
             disk.write(&[first.unwrap()]).unwrap();
-            Node { id, disk, running: None, is_gone: false }
+            Node { id, level, disk, running: None, is_gone: false }
         });
         let mut simulation = Self {
             rng: Rng::with_seed(seed),
@@ -137,6 +147,7 @@ impl Simulation {
             snapshots: 0,
             misled: None,
             restored: None,
+            goes_back: false,
         };
         (0..simulation.nodes.len()).for_each(|node| simulation.start(node));
         simulation
@@ -180,7 +191,7 @@ impl Simulation {
     pub(crate) fn start(&mut self, node: usize) {
         let seed = self.rng.u64(..);
         let node = &mut self.nodes[node];
-        let group = Consensus::open(&node.disk.load().unwrap(), seed).unwrap();
+        let group = Consensus::open_as(&node.disk.load().unwrap(), seed, node.level).unwrap();
         let applied = (0, group.metadata().version);
         node.running = Some(Running {
             group,
@@ -200,6 +211,45 @@ impl Simulation {
         for (batches, _) in &running.unwritten[..survive] {
             node.disk.write(batches).unwrap();
         }
+    }
+
+    /// The node is started again with another version.
+    pub(crate) fn replace(&mut self, node: usize, level: u32) {
+        self.stop(node);
+        self.goes_back |= level < self.nodes[node].level;
+        self.nodes[node].level = level;
+        self.start(node);
+    }
+
+    /// Whoever leads does what its orchestrator would: it raises the level once every node has said that it understands more, and
+    /// arms automatic failover by its settings where that is understood.
+    pub(crate) fn orchestrate(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        let metadata = Arc::clone(self.node(leader).metadata());
+        let said = |id: NodeId| {
+            let node = self.nodes.iter().find(|node| node.id == id)?;
+            node.running.as_ref().map(|_| node.level)
+        };
+        let raise = metadata.next_level(said);
+        let since = metadata.auto_failover.since;
+        let settings = Command::SetAutoFailover {
+            enabled: true,
+            timeout_secs: 5 + self.now as u32 % 50,
+            max_count: 1,
+            whole_groups: false,
+        };
+        for command in
+            [Some(Command::ArmAutoFailoverSince { since }), raise, Some(settings)].into_iter().flatten()
+        {
+            self.propose(leader, command);
+        }
+    }
+
+    /// The levels that running nodes know the metadata to be at, each once.
+    pub(crate) fn levels(&self) -> Vec<u32> {
+        let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
+        let levels: BTreeSet<u32> = running.map(|running| running.group.metadata().level).collect();
+        levels.into_iter().collect()
     }
 
     /// From now on the node's disk takes nothing.
@@ -422,7 +472,7 @@ impl Simulation {
                 let mut disk = MemoryLog::default();
                 disk.write(&[join(&Member { peers: metadata.nodes.clone(), ..member(node.id) }).unwrap()])
                     .unwrap();
-                self.nodes.push(Node { id: node.id, disk, running: None, is_gone: false });
+                self.nodes.push(Node { id: node.id, level: LEVEL, disk, running: None, is_gone: false });
                 self.start(self.nodes.len() - 1);
             }
         }
@@ -592,9 +642,9 @@ impl Simulation {
             }
             let is_cut = self.cuts.contains_key(&(letter.from, letter.to));
             let to = self.nodes.iter_mut().find(|node| node.id == letter.to);
-            let Some(running) = to.and_then(|node| node.running.as_mut()).filter(|_| !is_cut) else {
-                continue;
-            };
+            let Some(to) = to.filter(|_| !is_cut) else { continue };
+            let level = to.level;
+            let Some(running) = to.running.as_mut() else { continue };
             match running.group.step(&letter.bytes) {
                 Ok(()) => {}
                 // The answer comes back the way the message came.
@@ -607,6 +657,7 @@ impl Simulation {
                 // Of another epoch.
                 Err(StepError::Refused(_)) if letter.is_foreign(&running.group) => {}
                 Err(_) if self.restored == Some(letter.to) && running.group.broken().is_some() => {}
+                Err(_) if self.goes_back && level < LEVEL && running.group.broken().is_some() => {}
                 Err(error) => panic!("{error}"),
             }
         }

@@ -193,6 +193,7 @@ impl FakeNode {
             started: self.boot,
             number: 0,
             applied: if acts { meta.version } else { 0 },
+            level: settee_cluster::level::LEVEL,
             stands_still: false,
             data_quota: u64::MAX,
             data_used: 0,

@@ -170,6 +170,7 @@ impl World {
             started: 0,
             number: 0,
             applied: node.agent.applied(),
+            level: cluster::level::LEVEL,
             stands_still: false,
             data_quota: 0,
             data_used: 0,

@@ -517,6 +517,7 @@ impl Process {
             started: self.started,
             number: 0,
             applied: self.agent.applied(),
+            level: cluster::level::LEVEL,
             stands_still: stands_still(self.writing_since, lease_now),
             data_quota: 0,
             data_used: 0,

@@ -477,6 +477,9 @@ impl Driver {
         let group = self.part.group();
         let metadata = group.metadata();
         let is_known = self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, metadata));
+        if let Some(known) = self.known.as_ref().filter(|known| known.level < metadata.level) {
+            tracing::info!(from = known.level, to = metadata.level, "the level of the metadata has risen");
+        }
         if !is_known || self.members != group.members() {
             let (voters, learners) = group.members();
             let members = voters.union(&learners).copied().collect();

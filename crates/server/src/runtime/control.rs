@@ -294,6 +294,8 @@ impl Control {
     /// Has the cluster agree on a command, wherever its leader is; when it resolves with success, it was carried out
     /// here.
     pub(crate) async fn propose(&self, command: Command) -> Result<CommandApplied, ClusterError> {
+        // What some would not understand is not even proposed; the leader looks again.
+        self.metadata.load().admits(&command)?;
         let until = Instant::now() + PATIENCE;
         let (id, mut ended) = self.proposals.begin();
         loop {
@@ -342,6 +344,7 @@ impl Control {
     /// Joins another cluster, of which this node knows nothing yet but its members.
     async fn become_member(&self, offer: JoinOffer) -> Result<(), ClusterError> {
         let metadata = self.metadata.load_full();
+        cluster::level::check(offer.level, cluster::level::LEVEL)?;
         if metadata.nodes.len() > 1 || !metadata.buckets.is_empty() {
             let text = "a node that has buckets, or belongs to a cluster, cannot join another one";
             return Err(ClusterError::Failed(text.into()));
@@ -696,6 +699,7 @@ impl NodeControl for Control {
         let node = metadata.node(uuid).ok_or(ClusterError::NodeNotFound)?;
         Ok(JoinOffer {
             cluster_uuid: metadata.cluster_uuid.clone(),
+            level: metadata.level,
             node: node.id,
             epoch: self.agreement.epoch(),
             secret: metadata.secret.clone(),

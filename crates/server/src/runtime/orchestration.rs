@@ -232,6 +232,7 @@ mod tests {
                 started: 0,
                 number: 0,
                 applied: 1,
+                level: cluster::level::LEVEL,
                 stands_still: false,
                 data_quota: 0,
                 data_used: 0,

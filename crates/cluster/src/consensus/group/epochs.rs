@@ -8,13 +8,12 @@ use raft::{
     eraftpb::{EntryType, Message, MessageType},
 };
 
-use super::{Commit, Consensus, StepError, begin, codec, member_bytes, raft_id, unreadable};
+use super::{Commit, Consensus, StepError, begin, codec, member_bytes, raft_id, read_proposal, unreadable};
 use crate::{
     ClusterError, Command, Metadata,
     consensus::{
         Batch, Epoch, LogError, Member, Position, ProposalId, Record, entry::Proposal, epoch::Notice,
     },
-    strict,
 };
 
 /// What makes a member of a group that was formed anew one of the new group. Until that has told it everything, it goes by
@@ -81,9 +80,9 @@ impl Consensus {
         let proposals = left
             .iter()
             .filter(|entry| entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty());
-        let proposals = proposals.map(|entry| strict::read::<Proposal>(&entry.data));
+        let proposals = proposals.map(|entry| read_proposal(&entry.data, self.highest));
         let proposals = proposals.collect::<Result<Vec<_>, _>>();
-        let proposals = proposals.map_err(|error| failed(&error.to_string()))?;
+        let proposals = proposals.map_err(|error| failed(&error))?;
         let state = self.state.reformed(&proposals, &Proposal { id, command })?;
         let member = Member { epoch, ..self.member.clone() };
         let first = begin(&member, &state).map_err(|error| failed(&error.to_string()))?;

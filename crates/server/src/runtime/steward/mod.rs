@@ -167,6 +167,7 @@ impl Steward {
             started: self.parts.started,
             number: 0,
             applied: self.agent.applied(),
+            level: cluster::level::LEVEL,
             stands_still: self.parts.control.stands_still(),
             data_quota: metadata.quotas.data_mb << 20,
             data_used: 0,

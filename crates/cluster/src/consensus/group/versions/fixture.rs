@@ -70,7 +70,12 @@ fn commands() -> Vec<Command> {
     let group = |uuid: &str| Command::CreateServerGroup { uuid: uuid.into(), name: uuid.into() };
     let start = |id: &str, keep: &[u16], eject: &[u16]| {
         let ids = |ids: &[u16]| ids.iter().map(|id| NodeId(*id)).collect();
-        Command::StartRebalance(StartRebalance { id: id.into(), keep: ids(keep), eject: ids(eject), now_ms: 2 })
+        Command::StartRebalance(StartRebalance {
+            id: id.into(),
+            keep: ids(keep),
+            eject: ids(eject),
+            now_ms: 2,
+        })
     };
     let build = |vb| VbChange {
         bucket: BucketUuid("b1".into()),
@@ -94,7 +99,9 @@ fn commands() -> Vec<Command> {
         Command::AddNode(node(1)),
         Command::AddNode(node(2)),
         Command::AddNode(node(3)),
-        Command::AssignServerGroups { assignments: vec![(NodeId(2), "east".into()), (NodeId(3), "east".into())] },
+        Command::AssignServerGroups {
+            assignments: vec![(NodeId(2), "east".into()), (NodeId(3), "east".into())],
+        },
         settings(20),
         start("r1", &[0, 1, 2, 3], &[]),
         Command::ArmAutoFailover,
@@ -152,7 +159,7 @@ fn what_was_written_before_there_were_levels_is_read_and_means_the_same() {
     assert_eq!(serde_json::to_value(&**node.group.metadata()).unwrap(), expected);
     // Some of it is carried out again now, not read from the snapshot.
     let snapshot = codec::decode_snapshot(&stored.records[&Record::Snapshot]).unwrap();
-    let before = read_state(&snapshot).unwrap();
+    let before = read_state(&snapshot, LEVEL).unwrap();
     let left = node.group.metadata().version - before.metadata.version;
     assert!(left >= 8, "{left}");
     assert!(expected["buckets"]["b"]["target"].is_array(), "a placement is among it");

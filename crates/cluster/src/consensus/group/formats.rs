@@ -1,0 +1,53 @@
+//! What entries and snapshots hold, as bytes.
+
+use raft::eraftpb::Snapshot;
+
+use super::{LogError, Member, Proposal, State};
+use crate::{Command, Metadata, strict};
+
+/// The metadata of a member that has none yet.
+pub(super) fn unknown_cluster(member: &Member) -> Metadata {
+    let mut metadata = Metadata { level: 0, ..Metadata::new(member.cluster_uuid.clone(), 0) };
+    metadata.secret.clone_from(&member.secret);
+    metadata.nodes.clone_from(&member.peers);
+    metadata.authority.clone_from(&member.authority);
+    metadata
+}
+
+pub(super) fn read_state(snapshot: &Snapshot, highest: u32) -> Result<State, String> {
+    let read = strict::read::<State>(&snapshot.data).map_err(|error| error.to_string());
+    let known = read.and_then(|state| match state.metadata.admits_level(highest) {
+        Ok(()) => Ok(state),
+        Err(_) => Err(format!("it is of level {}", state.metadata.level)),
+    });
+    known.map_err(|error| made_by_newer("a snapshot", &error))
+}
+
+/// Why a member cannot go on, and what to do.
+pub(super) fn made_by_newer(what: &str, error: &str) -> String {
+    format!(
+        "{what} of the metadata was made by a newer version ({error}); start this node with that version or a later one"
+    )
+}
+
+/// What an entry asks for, as far as a version knows that understands metadata up to the level `highest`.
+pub(super) fn read_proposal(data: &[u8], highest: u32) -> Result<Proposal, String> {
+    let proposal = strict::read::<Proposal>(data).map_err(|error| error.to_string())?;
+    let level = match proposal.command {
+        Command::RaiseLevel { level, .. } => level,
+        ref command => command.level(),
+    };
+    if level > highest { Err(format!("it is of level {level}")) } else { Ok(proposal) }
+}
+
+pub(super) fn state_bytes(state: &State) -> Result<Vec<u8>, LogError> {
+    serde_json::to_vec(state).map_err(unreadable)
+}
+
+pub(super) fn member_bytes(member: &Member) -> Result<Vec<u8>, LogError> {
+    serde_json::to_vec(member).map_err(unreadable)
+}
+
+pub(super) fn unreadable(error: impl std::fmt::Display) -> LogError {
+    LogError::Unreadable(error.to_string())
+}

@@ -1,0 +1,153 @@
+//! The level of the metadata: what every member of the cluster understands of changes, of their formats, and of how they are carried
+//! out.
+//!
+//! A node says the highest level that it understands when it joins, and in every report. The leader raises the cluster's level once
+//! every member has said so. A change that needs more than the cluster's level is refused before it is proposed, and by every node
+//! alike should it be proposed all the same. The level never sinks, so a node that understands less takes no part any more.
+//!
+//! Invariants: nothing above the cluster's level is in its log, but for the change that raises it; how a change is carried out depends
+//! on nothing but the change and the metadata, the level among them.
+//!
+//! | level | since then |
+//! |---|---|
+//! | 0 | versions that say nothing of levels |
+//! | 1 | automatic failover is armed by the version of its settings ([`Command::ArmAutoFailoverSince`]) |
+//!
+//! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
+//! and keeps the former way below it.
+
+use base::NodeId;
+
+use crate::{ClusterError, Command, Metadata, members::refused};
+
+/// The highest level that this version understands; that of every cluster that it founds.
+pub const LEVEL: u32 = 1;
+/// From here on automatic failover is armed by the version of its settings.
+pub(crate) const ARMED_BY_VERSION: u32 = 1;
+
+impl Command {
+    /// The lowest level of a cluster that may agree on this.
+    #[must_use]
+    pub const fn level(&self) -> u32 {
+        match self {
+            Self::ArmAutoFailoverSince { .. } => ARMED_BY_VERSION,
+            _ => 0,
+        }
+    }
+}
+
+impl Metadata {
+    /// Whether every member understands a command.
+    ///
+    /// # Errors
+    /// What to do where some do not.
+    pub fn admits(&self, command: &Command) -> Result<(), ClusterError> {
+        let (needed, level) = (command.level(), self.level);
+        if needed <= level {
+            return Ok(());
+        }
+        Err(refused(format!(
+            "This change needs metadata of level {needed}, and the cluster is at level {level}. Start every node of the cluster with \
+             the newer version, or remove the nodes that cannot be, and try again."
+        )))
+    }
+
+    /// Whether a node that understands metadata up to `level` may join.
+    ///
+    /// # Errors
+    /// What to do where it may not.
+    pub fn admits_level(&self, level: u32) -> Result<(), ClusterError> {
+        check(self.level, level)
+    }
+
+    /// What raises the level, if every member has said that it understands more: `said` is the highest level that a node does.
+    #[must_use]
+    pub fn next_level(&self, said: impl Fn(NodeId) -> Option<u32>) -> Option<Command> {
+        let all = self.nodes.iter().map(|node| said(node.id)).collect::<Option<Vec<_>>>()?;
+        let level = all.into_iter().min().filter(|level| *level > self.level)?;
+        Some(Command::RaiseLevel { level, nodes: self.nodes.iter().map(|node| node.id).collect() })
+    }
+
+    /// `nodes` have said that they understand `level`.
+    pub(crate) fn raise_level(&mut self, level: u32, nodes: &[NodeId]) -> Result<(), ClusterError> {
+        if level <= self.level {
+            return Err(refused("The metadata are at that level."));
+        }
+        if self.nodes.iter().any(|node| !nodes.contains(&node.id)) {
+            return Err(refused("Another node was added at the same time."));
+        }
+        self.level = level;
+        // One that is about to be added was let in by the level before. It has to be looked at again, and is, under another number.
+        self.next_node = self.next_node.saturating_add(1);
+        Ok(())
+    }
+}
+
+/// Whether a node that understands metadata up to `own` may take part where they are at `level`.
+///
+/// # Errors
+/// What to do where it may not.
+pub fn check(level: u32, own: u32) -> Result<(), ClusterError> {
+    if level <= own {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "The cluster's metadata are at level {level}, and the node understands them up to level {own}. Start the node with the \
+         version that the other nodes run, or a later one, and try again."
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NodeInfo, Ports};
+
+    fn of_two() -> Metadata {
+        let node = |id: u16| {
+            let first = NodeInfo::first(format!("n{id}"), format!("h{id}"), Ports::default());
+            NodeInfo { id: NodeId(id), ..first }
+        };
+        let commands = [Command::SetNode(node(0)), Command::AddNode(node(1))];
+        let founded = Metadata { level: 0, ..Metadata::new("c".into(), 256) };
+        commands.iter().fold(founded, |state, command| state.apply(command).unwrap().0)
+    }
+
+    #[test]
+    fn the_level_is_what_every_member_understands() {
+        let state = of_two();
+        let raise = |levels: [Option<u32>; 2]| state.next_level(|node| levels[usize::from(node.get())]);
+        assert_eq!(raise([Some(1), None]), None, "one has said nothing");
+        assert_eq!(raise([Some(1), Some(0)]), None);
+        let nodes = vec![NodeId(0), NodeId(1)];
+        assert_eq!(raise([Some(3), Some(2)]), Some(Command::RaiseLevel { level: 2, nodes: nodes.clone() }));
+        let raised = state.apply(&Command::RaiseLevel { level: 1, nodes: nodes.clone() }).unwrap().0;
+        assert_eq!(raised.level, 1);
+        assert!(raised.apply(&Command::RaiseLevel { level: 1, nodes }).is_err(), "it never sinks");
+    }
+
+    #[test]
+    fn a_node_that_is_added_while_the_level_rises_is_looked_at_again() {
+        let state = of_two();
+        let raise = Command::RaiseLevel { level: 1, nodes: vec![NodeId(0), NodeId(1)] };
+        let add = Command::AddNode(NodeInfo {
+            id: NodeId(2),
+            ..NodeInfo::first("n2".into(), "h2".into(), Ports::default())
+        });
+        let added = state.apply(&add).unwrap().0;
+        assert!(added.apply(&raise).is_err(), "nobody has asked the third");
+        let raised = state.apply(&raise).unwrap().0;
+        assert!(raised.apply(&add).is_err(), "it was let in by the level before");
+        assert!(raised.admits_level(0).unwrap_err().to_string().contains("Start the node with"));
+        assert!(raised.admits_level(1).is_ok());
+    }
+
+    #[test]
+    fn a_command_above_the_level_is_refused() {
+        let state = of_two();
+        let above = Command::ArmAutoFailoverSince { since: state.auto_failover.since };
+        let text = state.apply(&above).unwrap_err().to_string();
+        assert!(text.contains("level 1") && text.contains("Start every node"), "{text}");
+        let raised = Metadata { level: 1, ..state };
+        assert!(raised.apply(&above).is_ok());
+    }
+}
