@@ -39,5 +39,5 @@ pub use control::{
     PhaseView, SystemStats,
 };
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};
-pub use serve::{Limits, serve};
+pub use serve::{Limits, TlsNow, serve};
 pub use views::Views;

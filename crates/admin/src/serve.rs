@@ -73,19 +73,21 @@ pub trait Surface: Send + Sync + 'static {
     fn answer(self: Arc<Self>, parts: Parts, body: Incoming, from: Connection) -> BoxFuture<'static, Reply>;
 }
 
+/// The TLS configuration for a handshake that begins now.
+pub type TlsNow = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
+
 /// Serves `surface` on `listener` until `shutdown` turns true, then lets answers under way finish for a moment.
 ///
 /// # Errors
 /// When the listener's own address cannot be read.
 pub async fn serve<S: Surface>(
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<TlsNow>,
     surface: Arc<S>,
     limits: Limits,
     mut shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
     listener.local_addr()?;
-    let tls = tls.map(TlsAcceptor::from);
     let places = ListenerPlaces::new(limits.connections);
     let closing = shutdown.clone();
     loop {
@@ -102,7 +104,8 @@ pub async fn serve<S: Surface>(
             }
         };
         let place = places.enter(peer.ip());
-        let (tls, surface, closing) = (tls.clone(), Arc::clone(&surface), closing.clone());
+        let tls = tls.as_ref().map(|now| TlsAcceptor::from(now()));
+        let (surface, closing) = (Arc::clone(&surface), closing.clone());
         tokio::spawn(async move { accept(stream, peer, tls, surface, limits, closing, place).await });
     }
     drop(listener);

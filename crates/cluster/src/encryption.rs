@@ -16,6 +16,7 @@ use crate::{ClusterError, Metadata, NodeInfo};
 /// Where the level is kept: a settings object and its member, as REST has them.
 const SETTINGS: &str = "security";
 const LEVEL: &str = "clusterEncryptionLevel";
+const TLS_MIN: &str = "tlsMinVersion";
 
 /// What vouches for the nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,13 @@ impl Metadata {
     #[must_use]
     pub fn encryption_level(&self) -> EncryptionLevel {
         level_of(self.settings.get(SETTINGS))
+    }
+
+    /// Whether ports refuse TLS 1.2.
+    #[must_use]
+    pub fn requires_tls_1_3(&self) -> bool {
+        let settings = self.settings.get(SETTINGS);
+        settings.and_then(|settings| settings.get(TLS_MIN)).and_then(Value::as_str) == Some("tlsv1.3")
     }
 
     /// Whether documents go to that node under TLS.

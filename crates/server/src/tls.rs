@@ -12,8 +12,10 @@ use std::{
     sync::Arc,
 };
 
+use arc_swap::ArcSwap;
+use cluster::Metadata;
 use rustls::{
-    ServerConfig,
+    ServerConfig, SupportedProtocolVersion,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
@@ -91,6 +93,14 @@ impl Certificate {
     /// # Errors
     /// When it is not a certificate with its key.
     pub(crate) fn server_config(&self, to_nodes: Arc<NodeTls>) -> Result<Arc<ServerConfig>, TlsError> {
+        self.server_config_of(to_nodes, rustls::ALL_VERSIONS)
+    }
+
+    fn server_config_of(
+        &self,
+        to_nodes: Arc<NodeTls>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Result<Arc<ServerConfig>, TlsError> {
         let pem = |error: rustls::pki_types::pem::Error| TlsError::Pem {
             path: self.path.clone(),
             reason: error.to_string(),
@@ -102,10 +112,45 @@ impl Certificate {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let to_clients = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
         let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
+            .with_protocol_versions(versions)?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(Shown { to_clients, to_nodes }));
         Ok(Arc::new(config))
+    }
+}
+
+/// What all TLS ports of a node go by, as the cluster's settings say. A change holds for handshakes to come; connections that
+/// are open stay.
+pub(crate) struct PortTls {
+    now: Arc<ArcSwap<ServerConfig>>,
+    from_1_2: Arc<ServerConfig>,
+    from_1_3: Arc<ServerConfig>,
+}
+
+impl PortTls {
+    /// `now` is what the ports look at.
+    ///
+    /// # Errors
+    /// When it is not a certificate with its key.
+    pub(crate) fn new(
+        certificate: &Certificate,
+        to_nodes: &Arc<NodeTls>,
+        now: Arc<ArcSwap<ServerConfig>>,
+    ) -> Result<Self, TlsError> {
+        let from_1_2 = certificate.server_config(Arc::clone(to_nodes))?;
+        let from_1_3 = certificate.server_config_of(Arc::clone(to_nodes), &[&rustls::version::TLS13])?;
+        Ok(Self { now, from_1_2, from_1_3 })
+    }
+
+    /// From now on the ports go by these metadata.
+    pub(crate) fn obey(&self, metadata: &Metadata) {
+        let wanted = if metadata.requires_tls_1_3() { &self.from_1_3 } else { &self.from_1_2 };
+        self.now.store(Arc::clone(wanted));
+    }
+
+    /// What a handshake that begins now goes by.
+    pub(crate) fn now(&self) -> Arc<ServerConfig> {
+        self.now.load_full()
     }
 }
 

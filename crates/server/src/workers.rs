@@ -139,11 +139,10 @@ impl Workers {
         Arc::clone(&self.mailboxes)
     }
 
-    /// Uses another certificate for handshakes to come.
-    pub fn replace_tls(&self, config: Arc<ServerConfig>) {
-        if let Some((_, current)) = &self.handshaker {
-            current.store(config);
-        }
+    /// What handshakes to come go by; storing another configuration there changes it. None without TLS.
+    #[must_use]
+    pub fn tls(&self) -> Option<Arc<ArcSwap<ServerConfig>>> {
+        self.handshaker.as_ref().map(|(_, current)| Arc::clone(current))
     }
 
     /// How many loops there are; waiters name them by index.

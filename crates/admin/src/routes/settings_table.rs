@@ -175,7 +175,7 @@ pub(super) const SETTINGS: &[Settings] = &[
                 ("disableUIOverHttp", YES_NO),
                 ("disableUIOverHttps", YES_NO),
                 ("disableWWWAuthenticate", Kind::OneOf(&["false"])),
-                ("tlsMinVersion", Kind::OneOf(&["tlsv1.2"])),
+                ("tlsMinVersion", Kind::OneOf(&["tlsv1.2", "tlsv1.3"])),
                 ("honorCipherOrder", Kind::OneOf(&["true"])),
                 ("cipherSuites", Kind::OneOf(&["[]"])),
                 ("clusterEncryptionLevel", Kind::OneOf(&["control", "all"])),

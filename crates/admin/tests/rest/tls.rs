@@ -33,7 +33,9 @@ fn served(limits: Limits) -> Served {
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopping) = watch::channel(false);
-    runtime.spawn(serve(listener, Some(Arc::new(config.unwrap())), Arc::new(Views), limits, stopping));
+    let config = Arc::new(config.unwrap());
+    let now = Arc::new(move || Arc::clone(&config));
+    runtime.spawn(serve(listener, Some(now), Arc::new(Views), limits, stopping));
     Served { address, certificate, _stop: stop, _runtime: runtime }
 }
 

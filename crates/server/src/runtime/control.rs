@@ -58,6 +58,7 @@ use crate::{
     meter::OpKind,
     phases::Phase,
     shared::{self, BucketEntry},
+    tls::PortTls,
 };
 
 /// How often a bucket that could not be opened is tried again.
@@ -92,6 +93,7 @@ pub(crate) struct Parts {
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) certificate: String,
+    pub(crate) tls: Arc<PortTls>,
     pub(crate) this_node: Arc<ThisNode>,
     pub(crate) listen: IpAddr,
 }
@@ -116,6 +118,7 @@ pub(crate) struct Control {
     audit: Arc<AuditLog>,
     gauges: Arc<Gauges>,
     certificate: String,
+    tls: Arc<PortTls>,
     this_node: Arc<ThisNode>,
     listen: IpAddr,
     /// How the cluster is, as its leader told last, and when.
@@ -125,6 +128,7 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         parts.audit.obey(&parts.metadata.audit_policy());
+        parts.tls.obey(&parts.metadata);
         parts.shared.behind.store(!parts.caught_up, Ordering::Release);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -142,6 +146,7 @@ impl Control {
             audit: parts.audit,
             gauges: parts.gauges,
             certificate: parts.certificate,
+            tls: parts.tls,
             this_node: parts.this_node,
             listen: parts.listen,
             cluster: ArcSwap::default(),
@@ -195,7 +200,9 @@ impl Control {
         let limits = Limits::default();
         let keeper = Arc::clone(&api);
         runtime.spawn(admin::serve(plain, None, Arc::clone(&api), limits, ended()));
-        runtime.spawn(admin::serve(tls, Some(listeners.tls), api, limits, ended()));
+        let shown = Arc::clone(&self.tls);
+        let now = Arc::new(move || shown.now());
+        runtime.spawn(admin::serve(tls, Some(now), api, limits, ended()));
         runtime.spawn(admin::serve(views, None, Arc::new(Views), limits, ended()));
         runtime.spawn(keeper.keep_log(ended()));
         runtime.spawn(Arc::clone(&self.gauges).sample(
@@ -243,6 +250,7 @@ impl Control {
             let next = Arc::clone(&last.metadata);
             self.metadata.store(Arc::clone(&next));
             self.audit.obey(&next.audit_policy());
+            self.tls.obey(&next);
             let outcome = self.buckets.reconcile(&next);
             if let Err(error) = &outcome {
                 tracing::error!(%error, "a bucket is not available");
@@ -633,7 +641,6 @@ pub(crate) struct ControlListeners {
     pub(crate) mgmt: TcpListener,
     pub(crate) mgmt_tls: TcpListener,
     pub(crate) capi: TcpListener,
-    pub(crate) tls: Arc<rustls::ServerConfig>,
 }
 
 impl NodeControl for Control {

@@ -43,6 +43,7 @@ mod steward;
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use cluster::{ClusterError, consensus::LogError};
 
 use self::{
@@ -73,7 +74,7 @@ use crate::{
     account::{Accounted, NodePool},
     links::Links,
     shared::Snapshot,
-    tls::{Certificate, TlsError},
+    tls::{Certificate, PortTls, TlsError},
 };
 
 /// How long requests under way may take to finish at a stop.
@@ -174,6 +175,8 @@ impl Node {
             ..WorkerOptions::default()
         };
         let workers = Workers::start(&worker_options, Arc::clone(&shared))?;
+        let tls = workers.tls().unwrap_or_else(|| Arc::new(ArcSwap::new(tls)));
+        let tls = Arc::new(PortTls::new(&certificate, &shared.node_tls, tls)?);
         let wakes = workers.notifier();
         let disk = disk::Disk::new(options.disk.limits);
         let buckets = Arc::new(OpenBuckets::new(
@@ -249,6 +252,7 @@ impl Node {
             audit: Arc::clone(&audit),
             gauges: Arc::new(Gauges::new(&options.data_dir)),
             certificate: certificate.chain_pem.clone(),
+            tls,
             this_node,
             listen: options.listen,
         });
@@ -293,7 +297,7 @@ impl Node {
             workers.add_listener(memcached, ListenerKind::Memcached)?;
         }
         let Listeners { mgmt, mgmt_tls, capi, .. } = listeners;
-        control.serve(&control_plane, ControlListeners { mgmt, mgmt_tls, capi, tls }, &shutdown)?;
+        control.serve(&control_plane, ControlListeners { mgmt, mgmt_tls, capi }, &shutdown)?;
         control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
 
         let node = Self {

@@ -8,9 +8,10 @@ use std::{
 };
 
 use base::Status;
+use cluster::Command;
 use protocol::binary::{Opcode, Request};
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 
@@ -23,7 +24,7 @@ use crate::{
     connection::Connection,
     context::Context,
     output::Output,
-    tls::Certificate,
+    tls::{Certificate, PortTls},
     transport::{TlsStream, Transport},
     worker::{
         READ_BYTES,
@@ -40,10 +41,18 @@ pub(super) fn connect(
     address: std::net::SocketAddr,
     certificate: &Certificate,
 ) -> StreamOwned<ClientConnection, TcpStream> {
+    connect_by(address, certificate, rustls::ALL_VERSIONS)
+}
+
+fn connect_by(
+    address: std::net::SocketAddr,
+    certificate: &Certificate,
+    versions: &[&'static SupportedProtocolVersion],
+) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(certificate.chain_pem.as_bytes()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
@@ -51,6 +60,35 @@ pub(super) fn connect(
     let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     StreamOwned::new(tls, socket)
+}
+
+/// Whether a request is answered.
+fn answers(stream: &mut StreamOwned<ClientConnection, TcpStream>) -> bool {
+    let asked = stream.write_all(&encode(&Request::new(Opcode::Noop)));
+    asked.and_then(|()| stream.read_exact(&mut [0; 24])).is_ok()
+}
+
+#[test]
+fn the_least_version_of_tls_is_the_one_that_the_settings_say_at_the_moment() {
+    let mut node = Node::new();
+    let certificate = certificate();
+    let config = certificate.server_config(Arc::default()).unwrap();
+    let (workers, address) =
+        node.serve(ListenerKind::KvTls, &WorkerOptions { tls: Some(config), ..options() });
+    let ports = PortTls::new(&certificate, &Arc::default(), workers.tls().unwrap()).unwrap();
+    let mut open = connect_by(address, &certificate, &[&rustls::version::TLS12]);
+    assert!(answers(&mut open));
+    for (least, takes_1_2) in [("tlsv1.3", false), ("tlsv1.2", true)] {
+        let value = serde_json::json!({ "tlsMinVersion": least });
+        node.apply(&Command::PutSetting { path: "security".into(), value });
+        ports.obey(&node.shared.snapshot().metadata);
+        for (version, is_taken) in [(&rustls::version::TLS12, takes_1_2), (&rustls::version::TLS13, true)] {
+            let mut stream = connect_by(address, &certificate, &[version]);
+            assert_eq!(answers(&mut stream), is_taken, "{version:?}, at least {least}");
+        }
+        assert!(answers(&mut open), "what is open stays");
+    }
+    workers.stop(Duration::from_secs(1));
 }
 
 #[test]
