@@ -21,11 +21,13 @@ const UNBOUNDED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Lease {
     until: AtomicU64,
+    /// When the last report was sent that the leader has answered.
+    heard: AtomicU64,
 }
 
 impl Default for Lease {
     fn default() -> Self {
-        Self { until: AtomicU64::new(UNBOUNDED) }
+        Self { until: AtomicU64::new(UNBOUNDED), heard: AtomicU64::new(0) }
     }
 }
 
@@ -46,12 +48,13 @@ impl Lease {
     }
 
     /// Asks for a lease from now on if `metadata` do; to be called before anything is done about them. Where one is needed there
-    /// is none at first after a start (`is_first`): this node may just be being replaced. When that becomes so later, the node's
-    /// silence counts from when it has said that it knows, and so from now at the earliest.
+    /// is none at first after a start (`is_first`): this node may just be being replaced. When that becomes so later, the node serves
+    /// for a while by the last report that was answered. It may learn of it after a long sleep, and have been replaced meanwhile.
     pub fn follow(&self, metadata: &Metadata, is_first: bool, now: u64) {
         let Some(lease_ms) = metadata.lease_ms() else { return };
         let half_of_silence = u64::from(metadata.auto_failover.timeout_secs) * 1000 / 2;
-        self.require(now + if is_first { 0 } else { half_of_silence.min(lease_ms) });
+        let heard = self.heard.load(Ordering::Relaxed).min(now);
+        self.require(if is_first { now } else { heard + half_of_silence.min(lease_ms) });
         // One that was granted when nodes could be silent for longer.
         self.until.fetch_min(now + lease_ms, Ordering::Relaxed);
     }
@@ -63,6 +66,11 @@ impl Lease {
         if metadata.lease_ms().is_none() && applied >= metadata.version {
             self.waive();
         }
+    }
+
+    /// The leader has answered a report that was sent then.
+    pub fn heard(&self, sent_at: u64) {
+        self.heard.fetch_max(sent_at, Ordering::Relaxed);
     }
 
     /// From now on a lease is needed; `until` it ends if there was none before.
@@ -107,6 +115,7 @@ mod tests {
         let lease = Lease::default();
         lease.extend(1);
         assert!(!lease.has_run_out(|| 1_000), "none is needed");
+        lease.heard(1_000);
         lease.follow(&metadata(true), false, 1_000);
         lease.follow(&metadata(true), false, 4_000);
         assert_eq!(lease.left_millis(1_000), Some(5_000), "the one in force stays");
@@ -146,6 +155,18 @@ mod tests {
         assert_eq!(lease.left_millis(2_000), Some(700));
         lease.follow(&stricter, false, 2_500);
         assert_eq!(lease.left_millis(2_500), Some(200), "looking at it lengthens nothing");
+    }
+
+    #[test]
+    fn a_node_that_hears_of_leases_after_a_long_sleep_serves_nothing_before_it_is_answered() {
+        let lease = Lease::default();
+        lease.follow(&metadata(false), true, 1_000);
+        lease.heard(1_000);
+        lease.follow(&metadata(true), false, 60_000);
+        assert!(lease.has_run_out(|| 60_000), "it may have been replaced while it slept");
+        lease.heard(60_000);
+        lease.extend(61_000);
+        assert!(!lease.has_run_out(|| 60_000));
     }
 
     #[test]

@@ -71,5 +71,10 @@ pub(crate) const FOUND: &[Found] = &[
         seed: 1,
         what: "a node that stood still was granted a lease, automatic failover was switched off, and its silence alone was waited for",
     },
+    Found {
+        kind: &kinds::PAUSES,
+        seed: 1024,
+        what: "a machine slept through the change to leases and its own failover, and served for a while when it heard of leases",
+    },
     Found { kind: &kinds::PAUSES, seed: 24, what: "as 3: two nodes served a vBucket under leases" },
 ];

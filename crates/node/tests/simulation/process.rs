@@ -551,6 +551,7 @@ impl Process {
     /// The leader has answered a report.
     pub(crate) fn reported(&mut self, boot: u64, sent_at: u64, lease_ms: Option<u64>) {
         if boot == self.boot {
+            self.lease.heard(sent_at);
             self.lease_granted(sent_at, lease_ms);
             self.answer_until = 0;
         }

@@ -60,6 +60,7 @@ pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>
         let sent_at = lease::clock_millis();
         match deliver(&control, &orchestration, report).await {
             Ok(reply) => {
+                shared.lease.heard(sent_at);
                 if let Some(millis) = reply.lease_millis {
                     shared.lease.extend(sent_at + millis);
                 }
