@@ -212,7 +212,6 @@ fn node_ext(meta: &Metadata, node: &NodeInfo, this_node: &str) -> Value {
     }
     let mut fields = Map::new();
     fields.insert("services".into(), services.into());
-    fields.insert("nodeUUID".into(), node.uuid.as_str().into());
     fields
         .insert("serverGroup".into(), meta.server_group(&node.group).map_or("", |group| &group.name).into());
     if node.uuid == this_node {

@@ -79,6 +79,13 @@ async fn change(call: &Call, settings: &Settings) -> Outcome {
     if !call.query.is_on("just_validate") {
         call.submit(Command::PutSetting { path: settings.path.to_owned(), value: stored.into() }).await?;
         call.audit(AuditKind::SettingsChanged, settings.path, "");
+        if settings.effect == Effect::RecordedOnly {
+            // Tools of Couchbase show no more of an answer than that it is a success.
+            tracing::warn!(
+                setting = settings.path,
+                "the setting is kept and shown, and nothing acts upon it"
+            );
+        }
     }
     if !settings.answers {
         return Ok(reply::empty_ok());

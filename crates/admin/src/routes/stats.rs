@@ -3,11 +3,13 @@
 
 use axum::http::StatusCode;
 use base::bucket::BucketKind;
+use cluster::config;
 use serde_json::{Map, Value, json};
 
 use super::{nodes, users::now_ms};
 use crate::{
     call::Call,
+    control::BucketStatsView,
     reply::{self, Outcome, json_ok},
 };
 
@@ -40,7 +42,47 @@ pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcom
             }
         }
     }
-    let measured: [(&str, Value); 16] = [
+    for (name, value) in measured(&stats) {
+        samples.insert(name.into(), json!([value]));
+    }
+    samples.insert("timestamp".into(), json!([now]));
+    let mut answer = json!({
+        "op": {
+            "samples": samples, "samplesCount": 1, "interval": 1000, "lastTStamp": now,
+            "isPersistent": info.kind == BucketKind::Couchbase,
+        },
+    });
+    match node {
+        Some(node) => answer["hostname"] = node.into(),
+        None => answer["hot_keys"] = json!([]),
+    }
+    Ok(json_ok(&answer))
+}
+
+/// `/pools/default/buckets/{bucket}/stats/{stat}`: one figure, node by node. Backup tools estimate by it how much there is to copy.
+pub(super) fn one_by_node(call: &Call, bucket: &str, stat: &str) -> Outcome {
+    let info = call.bucket(bucket)?;
+    let mut by_node = Map::new();
+    for node in config::shown_nodes(&call.meta) {
+        let stats = call.figures.node(node.id).and_then(|figures| figures.buckets.get(bucket));
+        let value = stats.and_then(|stats| measured(stats).into_iter().find(|(name, _)| *name == stat));
+        if let Some((_, value)) = value {
+            by_node.insert(nodes::hostname(call, node), json!([value]));
+        }
+    }
+    if by_node.is_empty() {
+        return Ok(reply::not_found());
+    }
+    let now = now_ms();
+    Ok(json_ok(&json!({
+        "samplesCount": 1, "isPersistent": info.kind == BucketKind::Couchbase, "lastTStamp": now,
+        "interval": 1000, "timestamp": [now], "nodeStats": by_node,
+    })))
+}
+
+/// What is measured of a bucket, by the names of Couchbase where it has some.
+fn measured(stats: &BucketStatsView) -> [(&'static str, Value); 16] {
+    [
         ("curr_items", stats.items.into()),
         ("vb_replica_curr_items", stats.replica_items.into()),
         ("mem_used", stats.mem_used.into()),
@@ -57,20 +99,5 @@ pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcom
         ("ep_dcp_replica_total_bytes", stats.links_bytes_sent.into()),
         ("ep_dcp_replica_total_uncompressed_data_size", stats.links_inflated_bytes_sent.into()),
         ("settee_replicas_cut_off", stats.replicas_cut_off.into()),
-    ];
-    for (name, value) in measured {
-        samples.insert(name.into(), json!([value]));
-    }
-    samples.insert("timestamp".into(), json!([now]));
-    let mut answer = json!({
-        "op": {
-            "samples": samples, "samplesCount": 1, "interval": 1000, "lastTStamp": now,
-            "isPersistent": info.kind == BucketKind::Couchbase,
-        },
-    });
-    match node {
-        Some(node) => answer["hostname"] = node.into(),
-        None => answer["hot_keys"] = json!([]),
-    }
-    Ok(json_ok(&answer))
+    ]
 }

@@ -97,7 +97,10 @@ pub(super) fn user_json(meta: &Metadata, domain: UserDomain, name: &str, user: &
         .into_iter()
         .map(|(grant, origins)| {
             let mut fields = roles::grant_json(grant);
-            fields.insert("origins".into(), origins.into());
+            // As Couchbase does, groups come first: tools take the first origin for the one that counts.
+            let (groups, own): (Vec<Value>, Vec<Value>) =
+                origins.into_iter().partition(|origin| origin["type"] == "group");
+            fields.insert("origins".into(), [groups, own].concat().into());
             fields.into()
         })
         .collect();

@@ -13,5 +13,6 @@ mod node;
 mod quota;
 mod rights;
 mod sizing;
+mod statistics;
 mod streaming;
 mod tls;

@@ -175,6 +175,10 @@ fn operations(bucket: &BucketEntry) -> Pairs {
         pair("cmd_subdoc_lookup", sum(&[OpKind::SubdocLookup])),
         pair("cmd_subdoc_mutation", sum(&[OpKind::SubdocMutation])),
         pair("cmd_total", meter.total()),
+        // What tools of Couchbase read.
+        pair("cmd_total_gets", gets),
+        pair("cmd_total_sets", sum(&stores)),
+        pair("cmd_total_ops", meter.total()),
     ];
     pairs.extend(hits_and_misses("delete", OpKind::Delete));
     pairs.extend(hits_and_misses("incr", OpKind::Increment));
@@ -333,6 +337,7 @@ fn disk(stats: &BucketStats) -> Pairs {
         pair("ep_diskqueue_fill", stats.diskqueue_fill),
         pair("ep_diskqueue_drain", stats.diskqueue_drain),
         pair("vb_active_queue_size", stats.queue_size),
+        pair("ep_total_enqueued", stats.diskqueue_fill),
         pair("ep_total_persisted", stats.total_persisted),
         pair("ep_item_commit_failed", stats.commit_failures),
         pair("ep_flusher_syncs", stats.stores.iter().map(|store| store.syncs).sum::<u64>()),

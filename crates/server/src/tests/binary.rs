@@ -411,9 +411,18 @@ fn statistics_come_as_pairs_and_end_with_an_empty_one() {
         pairs.iter().map(|pair| (text(&pair.key), pair.text())).collect::<std::collections::HashMap<_, _>>()
     };
     let general = stats(&mut wire, b"");
-    for (name, value) in [("curr_items", "1"), ("cmd_get", "2"), ("get_misses", "1"), ("cmd_set", "1")] {
+    for (name, value) in [
+        ("curr_items", "1"),
+        ("cmd_get", "2"),
+        ("get_misses", "1"),
+        ("cmd_set", "1"),
+        ("cmd_total_gets", "2"),
+        ("cmd_total_sets", "1"),
+        ("cmd_total_ops", "3"),
+    ] {
         assert_eq!(general.get(name).map(String::as_str), Some(value), "{name}");
     }
+    assert!(general.contains_key("ep_total_enqueued"));
     assert_eq!(stats(&mut wire, b"vbucket").len(), 64);
     assert_eq!(stats(&mut wire, b"vbucket-seqno 0")["vb_0:high_seqno"], "1");
     assert!(stats(&mut wire, b"failovers 0").contains_key("vb_0:0:id"));
