@@ -27,7 +27,7 @@ pub enum Membership {
 }
 
 /// How a node that was failed over comes back with the next rebalance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Recovery {
     /// From nothing.
@@ -37,7 +37,7 @@ pub enum Recovery {
 }
 
 /// How a node was failed over: what has to be so before others may take its place, and before it may serve again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Exclusion {
     /// Version of the metadata since then: a node that acts by that one knows.
     pub version: u64,
@@ -51,7 +51,7 @@ pub struct Exclusion {
 
 /// A node that was failed over and has left the cluster since: it may still be serving, until it hears of that or its lease
 /// has run out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Departed {
     /// The number that it had.
     pub node: NodeId,
@@ -69,7 +69,7 @@ pub struct ServerGroup {
 }
 
 /// What shall be of one vBucket.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VbPlan {
     /// Nodes whose copies count, the active one first. Empty: nobody has it.
     pub chain: Vec<NodeId>,
@@ -92,7 +92,7 @@ pub struct VbPlan {
 }
 
 /// Whether the active role of a vBucket is on its way somewhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum VbPhase {
     /// The first of the chain is active.
@@ -199,7 +199,7 @@ pub struct Rebalance {
 }
 
 /// What moves vBuckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RebalanceKind {
     /// To the balanced map over the nodes kept.
@@ -236,7 +236,7 @@ pub enum RebalanceResult {
 }
 
 /// Settings and memory of automatic failover.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AutoFailover {
     /// Whether it happens at all.
     pub enabled: bool,

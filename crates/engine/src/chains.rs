@@ -14,7 +14,7 @@
 use base::{NodeId, Seqno};
 
 /// The nodes whose copies of a vBucket count.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topology {
     /// One chain, or two while it changes; each begins with the active.
     pub chains: Vec<Vec<NodeId>>,

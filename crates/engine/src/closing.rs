@@ -136,14 +136,8 @@ impl Bucket {
         let _flusher = shard.flusher.lock();
         let Ok((slot, _)) = self.slot(shard.marker_vb) else { return Ok(()) };
         let mut state = slot.vb.lock().state();
-        // A copy that may lack what it acknowledged would count again if the stop were taken for a clean one. So would one of
-        // which nobody has found out whether there should be more.
-        let may_lack = |vb: VbId| {
-            self.slot(vb).is_ok_and(|(slot, _)| {
-                let v = slot.vb.lock();
-                v.may_lack || (v.is_blank() && v.role == base::VbRole::Dead && v.term == 0)
-            })
-        };
+        let may_lack =
+            |vb: VbId| self.slot(vb).is_ok_and(|(slot, _)| !slot.vb.lock().facts().counts_after_stop());
         if !self.vbs_of(shard).any(may_lack) {
             state.max_cas = ceiling::clean_mark(last_cas);
         }

@@ -14,30 +14,33 @@ use base::{Seqno, VbUuid};
 const ENTRIES_MAX: usize = 25;
 
 /// Never empty; newest branch first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FailoverTable {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FailoverTable {
     entries: Vec<(VbUuid, Seqno)>,
 }
 
 impl FailoverTable {
     /// The history of a vBucket that begins now.
-    pub(crate) fn new(uuid: VbUuid) -> Self {
+    #[must_use]
+    pub fn new(uuid: VbUuid) -> Self {
         Self { entries: vec![(uuid, Seqno(0))] }
     }
 
     /// The history as it was recovered; `fallback` if nothing was.
-    pub(crate) fn recovered(log: &[(VbUuid, Seqno)], fallback: VbUuid) -> Self {
+    #[must_use]
+    pub fn recovered(log: &[(VbUuid, Seqno)], fallback: VbUuid) -> Self {
         if log.is_empty() { Self::new(fallback) } else { Self { entries: log.to_vec() } }
     }
 
     /// The history that an active tells; none if that makes no sense.
-    pub(crate) fn adopted(log: &[(VbUuid, Seqno)]) -> Option<Self> {
+    #[must_use]
+    pub fn adopted(log: &[(VbUuid, Seqno)]) -> Option<Self> {
         let descends = log.windows(2).all(|pair| pair[0].1 >= pair[1].1);
         (!log.is_empty() && descends).then(|| Self { entries: log[..log.len().min(ENTRIES_MAX)].to_vec() })
     }
 
     /// What began behind `seqno` did not happen here. The oldest branch stays in any case.
-    pub(crate) fn cut(&mut self, seqno: Seqno) {
+    pub fn cut(&mut self, seqno: Seqno) {
         let oldest = self.entries.last().copied();
         self.entries.retain(|&(_, start)| start <= seqno);
         if self.entries.is_empty() {
@@ -46,12 +49,13 @@ impl FailoverTable {
     }
 
     /// The branch that mutations are on now.
-    pub(crate) fn uuid(&self) -> VbUuid {
+    #[must_use]
+    pub fn uuid(&self) -> VbUuid {
         self.entries.first().map_or(VbUuid(0), |entry| entry.0)
     }
 
     /// A new branch takes over behind `seqno`, decided in a term; `uuid` is of no generation yet.
-    pub(crate) fn begin(&mut self, uuid: VbUuid, term: u64, seqno: Seqno) {
+    pub fn begin(&mut self, uuid: VbUuid, term: u64, seqno: Seqno) {
         let generation = term.max(self.uuid().generation() + 1);
         self.entries.retain(|&(_, start)| start <= seqno);
         self.entries.insert(0, (uuid.of_generation(generation), seqno));
@@ -60,7 +64,7 @@ impl FailoverTable {
 
     /// An empty vBucket whose branch nobody has heard of becomes the active in a term: the branch stays, and is of the
     /// term's generation from its first mutation on. Otherwise it would tie with branches of terms before.
-    pub(crate) fn begin_empty(&mut self, term: u64) {
+    pub fn begin_empty(&mut self, term: u64) {
         if let [only] = &mut self.entries[..] {
             only.0 = only.0.of_generation(term.max(only.0.generation()));
         }
@@ -68,18 +72,21 @@ impl FailoverTable {
 
     /// The branch that a copy with everything up to a seqno is on. Where that is the very beginning of one, it has all that
     /// there was when the branch began.
-    pub(crate) fn uuid_at(&self, seqno: Seqno) -> VbUuid {
+    #[must_use]
+    pub fn uuid_at(&self, seqno: Seqno) -> VbUuid {
         let entry = self.entries.iter().find(|entry| entry.1 <= seqno).or(self.entries.last());
         entry.map_or(VbUuid(0), |entry| entry.0)
     }
 
     /// All branches with the seqno each began at.
-    pub(crate) fn log(&self) -> &[(VbUuid, Seqno)] {
+    #[must_use]
+    pub fn log(&self) -> &[(VbUuid, Seqno)] {
         &self.entries
     }
 
     /// The last seqno that is valid on an older branch.
-    pub(crate) fn end_of(&self, uuid: VbUuid) -> Option<Seqno> {
+    #[must_use]
+    pub fn end_of(&self, uuid: VbUuid) -> Option<Seqno> {
         self.entries.windows(2).find(|pair| pair[1].0 == uuid).map(|pair| pair[0].1)
     }
 }

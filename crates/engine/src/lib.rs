@@ -24,6 +24,7 @@ mod cold_warmup;
 mod collections;
 mod compactor;
 mod conflict;
+mod copy_rules;
 mod counts;
 pub mod defragmenter;
 mod disk_answers;
@@ -74,7 +75,9 @@ pub use bucket::Bucket;
 pub use chains::Topology;
 pub use closing::Unclosed;
 pub use compactor::Pace;
+pub use copy_rules::CopyFacts;
 pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};
+pub use failover_table::FailoverTable;
 pub use feed::{
     Feed, FeedBatch, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions, FeedSnapshot, FeedStep, VbHistory,
 };

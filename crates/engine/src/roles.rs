@@ -272,13 +272,13 @@ impl Bucket {
             return Ok(None);
         }
         let is_all_there_is = wanted.topology.chains.iter().all(|chain| chain.len() == 1);
-        if v.following.is_partial && v.high_seqno > Seqno(0) && !is_all_there_is {
+        if !v.facts().may_be_activated(is_all_there_is) {
             return Err(Status::NotMyVbucket);
         }
         // Nothing comes in from here on, whatever becomes of this.
         v.following.shut();
         let mut failover = v.failover.clone();
-        if v.high_seqno == Seqno(0) && v.is_unheard {
+        if v.is_blank() {
             // It is recorded with the first mutation: before that there is nothing to compare.
             failover.begin_empty(wanted.term);
             return Ok(Some((failover, None)));

@@ -296,7 +296,7 @@ impl VBucket {
 
     /// Whether nothing is known of it: it was not found on disk, and has neither been fed nor served since.
     pub(crate) fn is_blank(&self) -> bool {
-        self.is_unheard && self.high_seqno == Seqno(0)
+        self.facts().is_blank()
     }
 
     // ---- looking --------------------------------------------------------------------------------------------------

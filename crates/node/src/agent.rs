@@ -63,7 +63,7 @@ pub struct Wish {
 }
 
 /// See the module. One per node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Agent {
     /// The uuid of this node in the cluster's list.
     this_node: String,
@@ -175,7 +175,7 @@ impl Agent {
 }
 
 /// A bucket: its plans as last seen, and what has been done about them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Held {
     plans: Arc<Vec<VbPlan>>,
     /// Where they shall come to, as last seen.

@@ -5,7 +5,7 @@ use cluster::{BucketInfo, Metadata, VbPhase, VbPlan};
 use engine::Topology;
 
 /// What a node has to be to a vBucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Duty {
     /// Serve clients and feed the others.
     Lead(Topology),

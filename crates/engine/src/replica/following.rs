@@ -6,7 +6,7 @@ use super::{
     Inflow,
     snapshots::{Open, Snapshots},
 };
-use crate::{aftermath::Aftermath, notify::Waiter, vbucket::VBucket};
+use crate::{aftermath::Aftermath, copy_rules::CopyFacts, notify::Waiter, vbucket::VBucket};
 
 /// See the module header. An active has one too: it may become a replica.
 #[derive(Debug, Default)]
@@ -91,9 +91,22 @@ impl Following {
 }
 
 impl VBucket {
+    /// What it goes by as a copy.
+    pub(crate) fn facts(&self) -> CopyFacts {
+        CopyFacts {
+            role: self.role,
+            term: self.term,
+            high_seqno: self.high_seqno,
+            open: self.following.snapshots.open().map(|open| (open.start, open.end)),
+            is_partial: self.following.is_partial,
+            is_unheard: self.is_unheard,
+            may_lack: self.may_lack,
+        }
+    }
+
     /// What is whole of the copy: everything, or up to where the open snapshot began. What a new active goes on from.
     pub(crate) fn promotable(&self) -> Seqno {
-        self.following.snapshots.open().map_or(self.high_seqno, |open| open.start)
+        self.facts().promotable()
     }
 
     /// What comes in is history: it is a copy in the making, or far enough behind to be told from disk. That comes as fast as
@@ -105,8 +118,7 @@ impl VBucket {
     /// What it holds cannot become whole by what is still to come: a prepare that cannot be read can be neither committed
     /// nor acknowledged, and one that is missing is told of only once.
     pub(crate) fn is_damaged_copy(&self) -> bool {
-        let is_given_up = self.following.is_partial && self.following.snapshots.open().is_none();
-        self.pending.is_damaged() || (is_given_up && self.high_seqno > Seqno(0))
+        self.pending.is_damaged() || self.facts().is_given_up()
     }
 
     /// Everything the vBucket holds is whole, and was prepared under the levels that it says.

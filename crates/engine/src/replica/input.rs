@@ -43,12 +43,11 @@ impl Bucket {
             // Nothing of it has come: what is asked for now may be told in another one, which may end earlier.
             v.following.snapshots.give_up();
         }
-        let open = v.following.snapshots.open().map(|open| (open.start, open.end));
-        let (snap_start, snap_end) = open.unwrap_or((v.high_seqno, v.high_seqno));
+        let (start, (snap_start, snap_end)) = v.facts().position();
         Ok(ReplicaStart {
             inflow,
             vb_uuid: v.failover.uuid(),
-            start: v.high_seqno,
+            start,
             snap_start,
             snap_end,
             may_lack: v.may_lack,
@@ -98,7 +97,7 @@ impl Bucket {
         let term = {
             let (mut v, _) = self.follower(inflow)?;
             v.following.shut();
-            if v.high_seqno <= to && v.high_seqno > Seqno(0) {
+            if !v.facts().begins_anew(to) {
                 return Ok(());
             }
             v.term

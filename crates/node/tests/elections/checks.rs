@@ -1,0 +1,135 @@
+//! What has to hold (`docs/promises.md`): within a term one node is active, and of those that hear the leader one serves; no
+//! acknowledged write, of any level, is passed over by an election or destroyed by another copy as long as a copy has it
+//! that nobody has failed over; a stream leaves a copy as its active copy is; and once faults end somebody serves.
+
+use std::collections::HashSet;
+
+use base::VbRole;
+use cluster::VbPhase;
+
+use super::{
+    canon::fingerprint,
+    world::{Link, World, id, index},
+};
+
+/// Rounds after which somebody has to serve.
+const ROUNDS: usize = 60;
+
+impl World {
+    /// The node that serves by the plan, and knows it.
+    pub(crate) fn serving(&self) -> Option<usize> {
+        let at = index(self.plan().active()?);
+        let held = &self.nodes[at].held;
+        (held.role == VbRole::Active && held.term == self.plan().term).then_some(at)
+    }
+
+    /// Writes that a copy has which nobody has decided to do without, as bits. A copy that is being built is promised nothing of.
+    fn held_writes(&self) -> u64 {
+        let plan = self.plan();
+        let is_in = |at: usize| plan.chain.contains(&id(at)) || plan.counted().contains(&id(at));
+        let counts = |at: &usize| is_in(*at) && !self.nodes[*at].is_failed && !self.has_failed(*at);
+        let of = |at: usize| {
+            let held = &self.nodes[at].held;
+            (0..self.writes).filter(|&write| held.has(write)).fold(0, |bits, write| bits | 1 << write)
+        };
+        (0..self.nodes.len()).filter(counts).fold(0, |bits, at| bits | of(at))
+    }
+
+    /// Nobody has the vBucket any more, and an operator has to say whether what is left will do.
+    fn is_given_up(&self) -> bool {
+        self.plan().chain.is_empty() && self.plan().phase == VbPhase::Settled
+    }
+
+    fn had_whole_copy(&self) -> bool {
+        let nodes = self.plan().nodes();
+        nodes.into_iter().map(index).any(|at| !self.has_failed(at) && !self.nodes[at].held.is_partial)
+    }
+
+    /// What is wrong with this state, which came of another one.
+    pub(crate) fn fault(&self, before: &Self) -> Option<String> {
+        let terms: Vec<u64> = self.active_terms(false).collect();
+        if terms.iter().enumerate().any(|(at, term)| terms[..at].contains(term)) {
+            return Some("two are active in one term".into());
+        }
+        if self.active_terms(true).count() > 1 {
+            return Some("two serve that hear the leader".into());
+        }
+        if self.is_given_up() && !before.is_given_up() && before.had_whole_copy() {
+            return Some("it is given up, though there is a whole copy".into());
+        }
+        if let Some(at) = self.first_astray() {
+            return Some(format!("what node {at} has is not what its active copy has"));
+        }
+        let (had, have) = (before.held_writes(), self.held_writes());
+        // The leader's own steps never give up a durable write: somebody else has it just then.
+        let is_step = self.faults == before.faults;
+        let lost = self.durable & had & !have;
+        if is_step && lost != 0 {
+            return Some(format!("the durable writes {lost:b} are with nobody any more"));
+        }
+        let at = self.serving()?;
+        let log = self.nodes[at].held.log.iter().fold(0, |bits, &write| bits | 1 << write);
+        // A fault may take the last copy of a write with it; nothing else may, and no copy that has it is passed over.
+        let lost = self.acknowledged & had & have & !log;
+        (lost != 0)
+            .then(|| format!("the acknowledged writes {lost:b} are passed over or destroyed by node {at}"))
+    }
+
+    /// A node with an open stream whose copy has what its active copy has not.
+    fn first_astray(&self) -> Option<usize> {
+        (0..self.nodes.len()).find(|&at| {
+            let held = &self.nodes[at].held;
+            let source = self.source(at).filter(|_| held.following == Some(held.term));
+            source.is_some_and(|from| !self.nodes[from].held.log.starts_with(&held.log))
+        })
+    }
+
+    fn active_terms(&self, hears: bool) -> impl Iterator<Item = u64> {
+        let active = self
+            .nodes
+            .iter()
+            .filter(move |node| node.held.role == VbRole::Active && (!hears || node.link == Link::Up));
+        active.map(|node| node.held.term)
+    }
+
+    /// What is wrong once everybody is back and nothing happens any more. `fine`: states from which it is known that
+    /// somebody serves in the end.
+    pub(crate) fn fault_after_quiet(&self, fine: &mut HashSet<u128>) -> Option<String> {
+        let mut world = self.clone();
+        world.faults = world.bounds.faults;
+        world.changes = world.bounds.changes;
+        let away = |at: &usize| self.nodes[*at].link == Link::Cut;
+        for at in (0..world.nodes.len()).filter(away) {
+            world = world.after(super::events::Event::Resume(at));
+        }
+        let mut seen = Vec::new();
+        for _ in 0..ROUNDS {
+            let print = fingerprint(&world);
+            if fine.contains(&print) {
+                fine.extend(seen);
+                return None;
+            }
+            // Nothing is new any more.
+            if seen.contains(&print) {
+                break;
+            }
+            seen.push(print);
+            let before = world.clone();
+            world.lead();
+            if let Some(fault) = world.fault(&before) {
+                return Some(format!("{fault}, once everybody is back"));
+            }
+            for at in 0..world.nodes.len() {
+                world.feed(at, true);
+                if world.nodes[at].link == Link::Up {
+                    world = world.after(super::events::Event::Sync(at));
+                }
+            }
+        }
+        if world.serving().is_none() && !world.is_given_up() {
+            return Some(format!("nobody serves in the end: {:?}", world.plan()));
+        }
+        fine.extend(seen);
+        None
+    }
+}

@@ -1,0 +1,139 @@
+//! What may happen next, without what changes nothing that is looked for:
+//!
+//! * A paused node is a node that is cut off and gets no writes, as timers have run out anyway.
+//! * A durable write that is not acknowledged obliges to less than one at level none in the same place, which is acknowledged; and
+//!   where a majority holds a write, it is acknowledged as durable, which obliges to more than level none does. So of a write
+//!   only who is told of it makes a difference. One that is persisted to a majority is one that these have synced since,
+//!   with more states in between.
+//! * Followers that do not keep up are told of nothing.
+//! * What is synced already is not synced again, and of a snapshot of one write nothing is in between.
+
+use base::{VbRole, bucket::BucketKind};
+use cluster::Membership;
+
+use super::world::{Link, World, id};
+
+/// What may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Node `at` takes a write, which the followers in `told` (bits) get at once.
+    Write {
+        at: usize,
+        told: u8,
+    },
+    Feed {
+        to: usize,
+        all: bool,
+    },
+    Sync(usize),
+    /// The leader looks, and what it wants is done by those that are there.
+    Lead,
+    Kill(usize),
+    Stop(usize),
+    LoseDisk(usize),
+    Cut(usize),
+    Resume(usize),
+    FailOver(usize),
+    ToggleAutomatic,
+    /// A node leaves, or none; spare nodes and those that are to be recovered take part.
+    Rebalance {
+        without: Option<usize>,
+    },
+    StopRebalance,
+    Graceful(usize),
+    Recover(usize),
+}
+
+impl Event {
+    pub(crate) fn is_fault(self) -> bool {
+        use Event::{Cut, FailOver, Kill, LoseDisk, Stop};
+        matches!(self, Kill(_) | Stop(_) | LoseDisk(_) | Cut(_) | FailOver(_))
+    }
+
+    pub(crate) fn is_change(self) -> bool {
+        use Event::{Graceful, Rebalance, Recover, StopRebalance, ToggleAutomatic};
+        matches!(self, ToggleAutomatic | Rebalance { .. } | StopRebalance | Graceful(_) | Recover(_))
+    }
+}
+
+impl World {
+    /// Everything that may happen next.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let mut events = vec![Event::Lead];
+        for at in 0..self.nodes.len() {
+            if self.nodes[at].link != Link::Left {
+                self.steps_of(at, &mut events);
+                self.faults_of(at, &mut events);
+            }
+        }
+        if self.changes < self.bounds.changes {
+            self.add_changes(&mut events);
+        }
+        events
+    }
+
+    fn steps_of(&self, at: usize, events: &mut Vec<Event>) {
+        let node = &self.nodes[at];
+        let held = &node.held;
+        if let Some(from) = self.source(at) {
+            let active = &self.nodes[from].held;
+            let is_new = held.following != Some(held.term);
+            if is_new || !held.is_whole() || held.log != active.log {
+                events.push(Event::Feed { to: at, all: true });
+            }
+            if is_new || held.log.len() + 1 < active.log.len() {
+                events.push(Event::Feed { to: at, all: false });
+            }
+        }
+        if self.bounds.kind == BucketKind::Couchbase && node.link == Link::Up {
+            let mut synced = held.clone();
+            synced.sync();
+            events.extend((synced != *held).then_some(Event::Sync(at)));
+        }
+        if usize::from(self.writes) < self.bounds.writes && held.role == VbRole::Active {
+            let followers: u8 = self.followers(at).map(|id| 1 << id).sum();
+            let told = (0..1_u8 << self.nodes.len()).filter(|told| told & !followers == 0);
+            events.extend(told.map(|told| Event::Write { at, told }));
+        }
+        if node.link == Link::Cut {
+            events.push(Event::Resume(at));
+        }
+    }
+
+    fn faults_of(&self, at: usize, events: &mut Vec<Event>) {
+        if self.faults == self.bounds.faults {
+            return;
+        }
+        let node = &self.nodes[at];
+        events.push(Event::Kill(at));
+        // In memory only, one end is like the other.
+        if self.bounds.kind == BucketKind::Couchbase {
+            events.extend([Event::Stop(at), Event::LoseDisk(at)]);
+        }
+        if node.link == Link::Up {
+            events.push(Event::Cut(at));
+        }
+        if !node.is_failed && !self.has_failed(at) {
+            events.push(Event::FailOver(at));
+        }
+    }
+
+    fn add_changes(&self, events: &mut Vec<Event>) {
+        events.push(Event::ToggleAutomatic);
+        if self.meta.rebalance.is_some() {
+            events.push(Event::StopRebalance);
+            return;
+        }
+        events.push(Event::Rebalance { without: None });
+        for at in 0..self.nodes.len() {
+            let Some(node) = self.meta.nodes.iter().find(|node| node.id == id(at)) else { continue };
+            match node.membership {
+                Membership::Active => {
+                    events.extend([Event::Rebalance { without: Some(at) }, Event::Graceful(at)]);
+                }
+                Membership::InactiveFailed => events.push(Event::Recover(at)),
+                Membership::InactiveAdded => {}
+            }
+        }
+    }
+}
