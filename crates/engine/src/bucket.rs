@@ -42,9 +42,11 @@ use crate::{
     warming::Warming,
 };
 
-/// Each time so many wait for a vBucket's persistence, those who wait for seqnos that do not exist yet are asked
-/// whether they still do.
+/// Where so many wait for a vBucket's persistence, those who wait for seqnos that do not exist yet are asked whether they
+/// still do.
 const WAITERS_SWEPT: usize = 1024;
+/// But no more often than this: each of them that is still there comes back, and must not be what the others are asked for.
+const SWEPT_EVERY_MILLIS: u64 = 1_000;
 
 /// One bucket on this node. Shared between the data-plane loops and the background threads.
 pub struct Bucket {
@@ -290,7 +292,7 @@ impl Bucket {
     ///
     /// # Errors
     /// `NotMyVbucket`; `NotSupported` for memory-only buckets; `TemporaryFailure` when the shard cannot write.
-    pub fn wait_persisted(&self, vb: VbId, seqno: Seqno, waiter: Waiter) -> Result<Wait, Status> {
+    pub fn wait_persisted(&self, vb: VbId, seqno: Seqno, waiter: Waiter, now: Now) -> Result<Wait, Status> {
         let (slot, shard) = self.slot(vb)?;
         if shard.store.is_none() {
             return Err(Status::NotSupported);
@@ -301,7 +303,9 @@ impl Bucket {
             return Ok(Wait::Ready);
         }
         shard.gate.admits_deletes()?;
-        if !v.persistence_waiters.is_empty() && v.persistence_waiters.len().is_multiple_of(WAITERS_SWEPT) {
+        let is_due = now.mono_millis.saturating_sub(v.waiters_swept_at) >= SWEPT_EVERY_MILLIS;
+        if is_due && v.persistence_waiters.len() >= WAITERS_SWEPT {
+            v.waiters_swept_at = now.mono_millis;
             // Nobody says when they give up, and these may never be woken otherwise.
             let high_seqno = v.high_seqno;
             let future = v.persistence_waiters.extract_if(.., |entry| entry.0 > high_seqno);

@@ -97,6 +97,8 @@ pub(crate) struct VBucket {
     /// No document expires before this (Unix seconds).
     pub(crate) next_expiry: u32,
     pub(crate) persistence_waiters: Vec<(Seqno, Waiter)>,
+    /// When those of them were last asked who wait for what does not exist yet, in monotonic milliseconds.
+    pub(crate) waiters_swept_at: u64,
     /// What the pools know of.
     pub(crate) accounted: Overheads,
     /// Dirty bytes not told to the shard yet, and what was told since the checkpoint was last taken.
@@ -203,6 +205,7 @@ impl VBucket {
             ops: VbOps::default(),
             next_expiry: u32::MAX,
             persistence_waiters: Vec::new(),
+            waiters_swept_at: 0,
             accounted: Overheads::default(),
             unreported_bytes: 0,
             reported: Dirty::default(),

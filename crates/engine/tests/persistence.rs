@@ -180,14 +180,14 @@ fn waiting_for_a_seqno_calls_the_flusher_and_ends_with_the_sync() {
     let (vb, _) = rig.key(KEY);
     let mutated = store(&rig, KEY, Store::set(b"v")).unwrap();
     rig.recorder.work.lock().clear();
-    assert_eq!(rig.bucket.wait_persisted(vb, mutated.seqno, WAITER), Ok(Wait::Parked));
+    assert_eq!(rig.bucket.wait_persisted(vb, mutated.seqno, WAITER, rig.now()), Ok(Wait::Parked));
     assert_eq!(rig.recorder.work.lock().len(), 1);
     let report = rig.bucket.flush(usize::from(vb.get()) % 2, rig.now());
     assert!(report.synced && report.items == 1, "at once, though nothing is old: {report:?}");
     assert_eq!(*rig.recorder.woken.lock(), [WAITER]);
-    assert_eq!(rig.bucket.wait_persisted(vb, mutated.seqno, WAITER), Ok(Wait::Ready));
+    assert_eq!(rig.bucket.wait_persisted(vb, mutated.seqno, WAITER, rig.now()), Ok(Wait::Ready));
     let beyond = Seqno(mutated.seqno.get() + 1);
-    assert_eq!(rig.bucket.wait_persisted(vb, beyond, WAITER), Ok(Wait::Parked));
+    assert_eq!(rig.bucket.wait_persisted(vb, beyond, WAITER, rig.now()), Ok(Wait::Parked));
 }
 
 #[test]

@@ -55,14 +55,33 @@ fn a_shard_that_fails_outside_of_a_flush_still_wakes_who_waits_for_one() {
 /// Clients give up and connections end without the engine hearing of it.
 #[test]
 fn waiters_for_seqnos_that_never_come_do_not_pile_up() {
-    let rig = rig(&FaultFs::new(3));
+    let mut rig = rig(&FaultFs::new(3));
     let (vb, _) = rig.key(KEY);
     for connection in 0..10_000 {
+        rig.clock.0 += 2;
         let waiter = Waiter { connection, ..WAITER };
-        assert_eq!(rig.bucket.wait_persisted(vb, Seqno(1 << 40), waiter), Ok(Wait::Parked));
+        assert_eq!(rig.bucket.wait_persisted(vb, Seqno(1 << 40), waiter, rig.now()), Ok(Wait::Parked));
     }
     let woken = rig.recorder.woken.lock().len();
     assert!((8_000..10_000).contains(&woken), "{woken}: few are left");
+}
+
+/// A connection asks again when it is woken. Were each woken by those that ask again, they would never rest.
+#[test]
+fn waiters_that_are_still_there_do_not_wake_one_another_for_ever() {
+    let mut rig = rig(&FaultFs::new(5));
+    rig.clock.advance_secs(60);
+    let (vb, _) = rig.key(KEY);
+    let mut asking: Vec<_> = (0..3_000).map(|connection| Waiter { connection, ..WAITER }).collect();
+    let mut asked = 0;
+    while !asking.is_empty() {
+        asked += asking.len();
+        assert!(asked < 30_000, "3,000 requests");
+        for waiter in asking {
+            assert_eq!(rig.bucket.wait_persisted(vb, Seqno(1 << 40), waiter, rig.now()), Ok(Wait::Parked));
+        }
+        asking = std::mem::take(&mut *rig.recorder.woken.lock());
+    }
 }
 
 #[test]

@@ -92,6 +92,16 @@ pub(super) enum Taken {
     Suspended(Option<Seqno>),
 }
 
+/// What giving up came to.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct GivenUp {
+    /// Whom to wake.
+    pub(super) waiter: Option<Waiter>,
+    /// The owner had left something.
+    pub(super) had_rest: bool,
+}
+
 /// What the reading thread sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
@@ -184,6 +194,11 @@ impl Backfill {
 
     // ---- the reader's side ----------------------------------------------------------------------------------------
 
+    /// Whether it can be taken up in the middle.
+    pub(super) fn is_ordered(&self) -> bool {
+        !self.options.unordered
+    }
+
     pub(super) fn is_abandoned(&self) -> bool {
         self.is_abandoned.load(Ordering::Relaxed)
     }
@@ -219,20 +234,14 @@ impl Backfill {
         is_woken.then_some(self.waiter)
     }
 
-    /// Gives up: `Suspended` or failed. What is in the buffer stays good unless `clears`. Returns whom to wake.
-    #[must_use]
-    pub(super) fn give_up(&self, stage: Stage, clears: bool) -> Option<Waiter> {
+    /// Gives up: `Suspended` or failed. What is in the buffer goes.
+    pub(super) fn give_up(&self, stage: Stage) -> GivenUp {
         let mut state = self.state.lock();
         state.stage = stage;
-        let buffer = if clears {
-            state.bytes = 0;
-            std::mem::take(&mut state.buffer)
-        } else {
-            VecDeque::new()
-        };
+        state.bytes = 0;
+        let buffer = std::mem::take(&mut state.buffer);
         let is_woken = std::mem::take(&mut state.is_awaited);
         drop(state);
-        drop(buffer);
-        is_woken.then_some(self.waiter)
+        GivenUp { waiter: is_woken.then_some(self.waiter), had_rest: !buffer.is_empty() }
     }
 }

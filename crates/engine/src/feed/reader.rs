@@ -368,9 +368,7 @@ mod tests {
         bucket.store(VbId(0), key, &Store::set(&vec![1; 20_000]), NOW).unwrap();
     }
 
-    /// The moment between two steps of the reading thread: what it has not told is dropped, the place behind it is not.
-    #[test]
-    fn a_place_behind_what_was_not_told_is_not_read_from() {
+    fn bucket() -> Arc<Bucket> {
         let options = BucketOptions {
             kind: BucketKind::Ephemeral,
             vbuckets: 1,
@@ -379,6 +377,38 @@ mod tests {
         };
         let bucket = Bucket::open(options, Vec::new(), Arc::default(), Arc::new(Deaf), NOW).unwrap();
         (0..40).for_each(|number| put(&bucket, number));
+        bucket
+    }
+
+    /// The moment between a look of the reading thread and what it makes of that: the consumer takes the rest. Nothing would
+    /// bring its other feeds back that wait for their turn.
+    #[test]
+    fn an_owner_that_takes_the_rest_in_time_is_not_passed_over() {
+        let bucket = bucket();
+        let waiter = |ticket| Waiter { worker: 1, connection: 2, ticket };
+        let open = |ticket| bucket.feed(VbId(0), FeedOptions::default(), waiter(ticket)).unwrap();
+        let mut feed = open(3);
+        assert!(matches!(feed.next(usize::MAX, NOW), Ok(FeedStep::Wait)));
+        let job = Arc::clone(feed.backfill.as_ref().unwrap());
+        while job.progress(NOW).stage != Stage::Read {
+            bucket.run_backfills(0, NOW);
+            if job.progress(NOW).stage == Stage::Reading {
+                let _ = feed.next(usize::MAX, NOW);
+            }
+        }
+        let mut other = open(4);
+        assert!(matches!(other.next(usize::MAX, NOW), Ok(FeedStep::Wait)));
+        while feed.backfill.is_some() {
+            assert!(matches!(feed.next(usize::MAX, NOW), Ok(FeedStep::Batch(_))));
+        }
+        bucket.suspend(&bucket.shards[0], &job, 60_000);
+        assert!(bucket.shards[0].backfills.lock().is_waited_in(), "the other feed's turn comes");
+    }
+
+    /// The moment between two steps of the reading thread: what it has not told is dropped, the place behind it is not.
+    #[test]
+    fn a_place_behind_what_was_not_told_is_not_read_from() {
+        let bucket = bucket();
         let waiter = Waiter { worker: 1, connection: 2, ticket: 3 };
         let mut feed = bucket.feed(VbId(0), FeedOptions::default(), waiter).unwrap();
         assert!(matches!(feed.next(1, NOW), Ok(FeedStep::Wait)));
@@ -390,8 +420,7 @@ mod tests {
         let mut last = first.items.last().unwrap().seqno;
         // What lies behind the place is what a feed would go on with.
         put(&bucket, 100);
-        let waiter = feed.backfill.as_ref().unwrap().give_up(Stage::Suspended, true);
-        assert_eq!(waiter, None);
+        assert_eq!(feed.backfill.as_ref().unwrap().give_up(Stage::Suspended).waiter, None);
         let high = bucket.vb_history(VbId(0)).unwrap().high_seqno;
         while last < high {
             let batch = match feed.next(1, NOW).unwrap() {

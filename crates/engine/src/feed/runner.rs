@@ -14,7 +14,7 @@ use storage::{BackfillOptions, KvStore, Marks, Record, StoreError};
 
 use super::{
     AtCursor, FeedEnd, FeedItem, FeedOptions, FeedSnapshot,
-    backfill::{Backfill, ReadAhead, Stage},
+    backfill::{Backfill, GivenUp, ReadAhead, Stage},
 };
 use crate::{
     Bucket, StepReport, Work,
@@ -103,7 +103,7 @@ impl Bucket {
                 }
                 Err(end) => {
                     place.source = None;
-                    place.job.give_up(Stage::Failed(end), true)
+                    place.job.give_up(Stage::Failed(end)).waiter
                 }
             };
             waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
@@ -132,24 +132,34 @@ impl Bucket {
                 let age =
                     if place.source.is_some() { now.mono_millis.saturating_sub(place.since) } else { 0 };
                 let idle = progress.idle_millis;
-                let ordered = !job.options.unordered;
+                let ordered = job.is_ordered();
                 let is_late = idle >= IDLE_MILLIS_MAX || age >= READING_MILLIS_MAX;
                 let makes_way = is_pressed && ordered && idle > 0;
                 if !is_late && !(makes_way && (idle >= IDLE_MILLIS_CONTENDED || age >= TURN_MILLIS)) {
                     return false;
                 }
-                if idle >= IDLE_MILLIS_CONTENDED {
-                    shard.backfills.lock().pass_over(job.waiter.into());
-                }
-                let stage = if ordered { Stage::Suspended } else { Stage::Failed(FeedEnd::TooSlow) };
-                // The place first: it is behind what has not been told, and no use to a feed that goes on by itself.
-                job.cursor.withdraw(self);
-                let waiter = job.give_up(stage, true);
-                waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
+                self.suspend(shard, job, idle);
                 true
             })
             .collect();
         drop(gone);
+    }
+
+    /// Gives up a backfill whose owner has left something alone for so long.
+    pub(super) fn suspend(&self, shard: &Shard, job: &Backfill, idle_millis: u64) {
+        let is_idle = idle_millis >= IDLE_MILLIS_CONTENDED;
+        if is_idle {
+            shard.backfills.lock().pass_over(job.waiter.into());
+        }
+        let stage = if job.is_ordered() { Stage::Suspended } else { Stage::Failed(FeedEnd::TooSlow) };
+        // The place first: it is behind what has not been told, and no use to a feed that goes on by itself.
+        job.cursor.withdraw(self);
+        let GivenUp { waiter, had_rest } = job.give_up(stage);
+        if is_idle && !had_rest {
+            // Its owner has taken the rest meanwhile, and need not ask for anything in which it would show life.
+            shard.backfills.lock().readmit(job.waiter.into());
+        }
+        waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
     }
 
     /// Begins the next backfill if there is one and a place for it; whether it did.
@@ -170,7 +180,7 @@ impl Bucket {
                 backfiller.places.push(Place { job, source: Some(source), since: now.mono_millis });
             }
             Err(end) => {
-                let waiter = job.give_up(Stage::Failed(end), true);
+                let GivenUp { waiter, .. } = job.give_up(Stage::Failed(end));
                 waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
             }
         }

@@ -93,7 +93,8 @@ pub(crate) fn seqno_persistence(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         Some(Resumed { stage: Stage::Persistence(deadline), timed_out, .. }) => (deadline, timed_out),
         _ => (call.context.now.mono_millis + PERSISTENCE_TIMEOUT_MILLIS, false),
     };
-    match bucket.engine.wait_persisted(call.request.vb, extras.seqno, call.waiter())? {
+    let (waiter, now) = (call.waiter(), call.context.now);
+    match bucket.engine.wait_persisted(call.request.vb, extras.seqno, waiter, now)? {
         Wait::Ready => call.answer_empty(),
         Wait::Parked if timed_out => return Err(Stop::Status(Status::TemporaryFailure)),
         Wait::Parked => return Err(Stop::Park(Stage::Persistence(deadline), Some(deadline))),

@@ -107,7 +107,8 @@ pub(crate) fn create(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         let Some(deadline) = deadline.filter(|_| !timed_out) else {
             return Err(Stop::Status(Status::TemporaryFailure));
         };
-        if bucket.engine.wait_persisted(call.request.vb, wanted.seqno, call.waiter())? == Wait::Parked {
+        let (vb, waiter, now) = (call.request.vb, call.waiter(), call.context.now);
+        if bucket.engine.wait_persisted(vb, wanted.seqno, waiter, now)? == Wait::Parked {
             return Err(Stop::Park(Stage::RangeScan(ScanStage::Persisting(deadline)), Some(deadline)));
         }
     }
