@@ -1,0 +1,173 @@
+//! Reads the repository's own source, for tests that hold it to the rules of CONTRIBUTING.
+//!
+//! The rules themselves are in `tests/`. Today's exceptions are in `ratchets.txt`: a figure there may only get smaller.
+//! Only files that git knows are read, so that what a build leaves behind does not count.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The repository's root.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A text file of the repository.
+#[derive(Debug)]
+pub struct Source {
+    /// From the root, with `/` between folders.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+}
+
+impl Source {
+    /// Whether it only runs in tests: files under a folder `tests`, and files of that name.
+    #[must_use]
+    pub fn is_test(&self) -> bool {
+        self.path.split('/').any(|part| part == "tests" || part == "tests.rs")
+    }
+
+    /// What its comments say, by line, without the slashes. Of a document it is every line outside of blocks of code.
+    pub fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
+        let is_document = self.path.ends_with(".md");
+        let mut in_code = false;
+        self.text.lines().enumerate().filter_map(move |(number, line)| {
+            if is_document {
+                in_code ^= line.trim_start().starts_with("```");
+                return (!in_code).then_some((number + 1, line));
+            }
+            let comment = line.trim_start().strip_prefix("//")?;
+            Some((number + 1, comment.trim_start_matches(['/', '!'])))
+        })
+    }
+
+    /// Its functions: name and number of lines, from `fn` to the closing brace. Relies on the layout that rustfmt gives.
+    #[must_use]
+    pub fn functions(&self) -> Vec<(&str, usize)> {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let mut functions = Vec::new();
+        for (start, line) in lines.iter().enumerate() {
+            let Some(name) = function_name(line) else { continue };
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let rest = || lines[start..].iter().enumerate();
+            let end = rest().find(|(_, line)| line.strip_prefix(indent) == Some("}"));
+            let body =
+                rest().find(|(_, line)| line.ends_with('{') || line.ends_with(';') || line.ends_with('}'));
+            // A declaration without a body, or one that fits a line, has no brace of its own below.
+            if let (Some((end, _)), Some((opens, body))) = (end, body)
+                && body.ends_with('{')
+                && end > opens
+            {
+                functions.push((name, end + 1));
+            }
+        }
+        functions
+    }
+}
+
+fn function_name(line: &str) -> Option<&str> {
+    let mut words = line.trim_start();
+    if words.starts_with("//") {
+        return None;
+    }
+    while let Some((word, rest)) = words.split_once(' ') {
+        if word == "fn" {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+            return Some(&rest[..end]);
+        }
+        let is_qualifier =
+            word.starts_with("pub") || ["const", "async", "unsafe", "extern", "in", "\"C\""].contains(&word);
+        if !is_qualifier {
+            return None;
+        }
+        words = rest;
+    }
+    None
+}
+
+/// The files that git knows and whose names end so.
+///
+/// # Panics
+/// There is no git, or this is no checkout.
+#[must_use]
+pub fn sources(endings: &[&str]) -> Vec<Source> {
+    let listed = Command::new("git").arg("ls-files").current_dir(root()).output().expect("git is installed");
+    assert!(listed.status.success(), "git lists no files: is this a checkout?");
+    let listed = String::from_utf8(listed.stdout).expect("paths are text");
+    let wanted = listed.lines().filter(|path| endings.iter().any(|ending| path.ends_with(ending)));
+    // A file that was removed and is not committed yet is listed, and not there.
+    let read = |path: &str| {
+        Some(Source { path: path.to_owned(), text: std::fs::read_to_string(root().join(path)).ok()? })
+    };
+    wanted.filter_map(read).collect()
+}
+
+/// The exceptions of one rule: what they are about, and the figure that it may reach.
+///
+/// # Panics
+/// `ratchets.txt` cannot be read.
+#[must_use]
+pub fn ratchets(rule: &str) -> BTreeMap<String, usize> {
+    let text = std::fs::read_to_string(root().join("crates/tidy/ratchets.txt")).expect("the ratchets");
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let (of, figure, what) = (words.next()?, words.next()?, words.next()?);
+            (of == rule).then(|| (what.to_owned(), figure.parse().expect("a figure")))
+        })
+        .collect()
+}
+
+/// Holds figures against a rule's limit and its exceptions: what is wrong, a line each.
+#[must_use]
+pub fn judge(rule: &str, limit: usize, figures: &BTreeMap<String, usize>) -> Vec<String> {
+    let mut allowed = ratchets(rule);
+    let mut wrong = Vec::new();
+    for (what, &figure) in figures {
+        match allowed.remove(what) {
+            None if figure > limit => wrong.push(format!("{what}: {figure}, and {limit} is the limit")),
+            Some(most) if figure > most => wrong.push(format!("{what}: {figure}, and it was {most}")),
+            Some(_) if figure <= limit => {
+                wrong.push(format!("{what}: keeps the rule now: remove its line `{rule}` from ratchets.txt"));
+            }
+            Some(most) if figure < most => {
+                wrong.push(format!("{what}: {figure} now: put that for {most} into ratchets.txt"));
+            }
+            _ => {}
+        }
+    }
+    wrong.extend(
+        allowed.keys().map(|what| format!("{what}: is gone: remove its line `{rule}` from ratchets.txt")),
+    );
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_measured_by_their_layout() {
+        let text = "impl X {\n    pub(crate) const fn one(&self) -> u8 {\n        1\n    }\n\n    fn two(\n        a: u8,\n    ) -> u8 {\n        a\n    }\n}\n\
+                    trait Y {\n    fn three(&self);\n}\nfn four() {}\n// fn five() {\n";
+        let source = Source { path: "x.rs".to_owned(), text: text.to_owned() };
+        assert_eq!(source.functions(), [("one", 3), ("two", 5)]);
+    }
+
+    #[test]
+    fn prose_is_what_comments_and_documents_say() {
+        let code = Source {
+            path: "x.rs".to_owned(),
+            text: "//! Head.\nlet a = 1; // not this\n    // That.\n".to_owned(),
+        };
+        assert_eq!(code.prose().collect::<Vec<_>>(), [(1, " Head."), (3, " That.")]);
+        let document = Source { path: "x.md".to_owned(), text: "One.\n```\nfn x\n```\nTwo.\n".to_owned() };
+        assert_eq!(
+            document.prose().map(|(_, line)| line).filter(|line| !line.starts_with('`')).collect::<Vec<_>>(),
+            ["One.", "Two."]
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! The rules of CONTRIBUTING that a machine can check.
+
+use settee_tidy::{Source, judge, root, sources};
+use std::collections::{BTreeMap, BTreeSet};
+
+const FILE_LINES: usize = 800;
+const FUNCTION_LINES: usize = 70;
+
+/// From the bottom up: what each crate may use. A crate that is not listed may not exist.
+const EDGES: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("tidy", &[]),
+    ("protocol", &["base"]),
+    ("storage", &["base"]),
+    ("cluster", &["base"]),
+    ("client", &["base", "protocol"]),
+    ("engine", &["base", "storage"]),
+    ("admin", &["base", "cluster"]),
+    ("replication", &["base", "protocol", "engine"]),
+    ("node", &["base", "cluster", "engine", "replication"]),
+    ("load", &["base", "client", "protocol"]),
+    ("torture", &["base", "client", "load", "protocol"]),
+    ("server", &["admin", "base", "cluster", "engine", "node", "protocol", "replication", "storage"]),
+    ("cli", &["base", "client", "load", "server", "torture"]),
+];
+
+/// Words that a reader has to read twice, each with what to write instead.
+const PHRASES: &[(&str, &str)] = &[
+    ("Whoever ", "name the actor: a client, a node, the flusher"),
+    ("whoever ", "name the actor: a client, a node, the flusher"),
+    (" Who ", "name the actor: a client, a node, the flusher"),
+    ("hat there is", "name the thing"),
+    ("As there.", "say what applies here"),
+    ("as there.", "say what applies here"),
+];
+
+/// Text that says where this was written, or by what.
+const FOREIGN: &[&str] =
+    &["/work/", "crates.io/", "registry.npmjs", "pypi.org/", "shared/reference", "shared/design"];
+
+fn check(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+fn code() -> Vec<Source> {
+    sources(&[".rs"])
+}
+
+#[test]
+fn files_have_one_job() {
+    let lines = code().into_iter().map(|source| (source.path.clone(), source.text.lines().count())).collect();
+    check(&judge("file", FILE_LINES, &lines));
+}
+
+#[test]
+fn functions_have_one_job() {
+    let mut longest: BTreeMap<String, usize> = BTreeMap::new();
+    for source in code() {
+        for (name, lines) in source.functions() {
+            let longest = longest.entry(format!("{}:{name}", source.path)).or_default();
+            *longest = lines.max(*longest);
+        }
+    }
+    check(&judge("function", FUNCTION_LINES, &longest));
+}
+
+#[test]
+fn imports_between_crates_run_one_way() {
+    let mut wrong = Vec::new();
+    let mut below = BTreeSet::new();
+    for (name, allowed) in EDGES {
+        let path = root().join("crates").join(name).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(path).expect("a listed crate is there");
+        for used in workspace_dependencies(&manifest) {
+            if !allowed.contains(&used.as_str()) {
+                wrong.push(format!("{name} uses {used}: change EDGES only with ARCHITECTURE.md"));
+            }
+        }
+        let upward = allowed.iter().filter(|used| !below.contains(*used));
+        wrong.extend(upward.map(|used| format!("{name} is listed below {used}, which it uses")));
+        below.insert(*name);
+    }
+    let folders = std::fs::read_dir(root().join("crates")).expect("the crates");
+    for folder in folders.flatten().filter(|entry| entry.path().join("Cargo.toml").exists()) {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        if !below.contains(name.as_str()) {
+            wrong.push(format!("{name}: give it a place in EDGES"));
+        }
+    }
+    check(&wrong);
+}
+
+/// The crates of this workspace that a manifest names outside of its development dependencies.
+fn workspace_dependencies(manifest: &str) -> Vec<String> {
+    let mut section = "";
+    let mut used = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        let is_ours = EDGES.iter().any(|(ours, _)| *ours == name);
+        if section.ends_with("dependencies]") && !section.contains("dev-dependencies") && is_ours {
+            used.push(name.to_owned());
+        }
+    }
+    used
+}
+
+#[test]
+fn tests_do_not_sleep() {
+    let sleeps: BTreeMap<String, usize> = code()
+        .into_iter()
+        .filter(Source::is_test)
+        .map(|source| (source.path.clone(), source.text.matches("sleep(").count()))
+        .filter(|(_, sleeps)| *sleeps > 0)
+        .collect();
+    check(&judge("sleep", 0, &sleeps));
+}
+
+#[test]
+fn sentences_name_their_actor() {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for source in sources(&[".rs", ".md"]) {
+        let found = source.prose().map(|(_, line)| {
+            let said: usize = PHRASES.iter().map(|(phrase, _)| line.matches(phrase).count()).sum();
+            // At the beginning of a comment it has a space before it, at the beginning of a line of a document it has not.
+            said + usize::from(source.path.ends_with(".md") && line.starts_with("Who "))
+        });
+        let found: usize = found.sum();
+        if found > 0 && !source.path.starts_with("crates/tidy/") {
+            counts.insert(source.path.clone(), found);
+        }
+    }
+    let wrong = judge("words", 0, &counts);
+    let help: Vec<String> =
+        PHRASES.iter().map(|(phrase, instead)| format!("  {phrase:?}: {instead}")).collect();
+    assert!(wrong.is_empty(), "\n{}\n\nInstead of\n{}\n", wrong.join("\n"), help.join("\n"));
+}
+
+#[test]
+fn nothing_tells_where_it_was_written() {
+    let mut wrong = Vec::new();
+    for source in sources(&[".rs", ".md", ".py", ".toml", ".sh", ".go", ".js", ".java", "test", "quickstart"])
+    {
+        if source.path.starts_with("crates/tidy/") {
+            continue;
+        }
+        let found = FOREIGN.iter().filter(|foreign| source.text.contains(**foreign));
+        wrong.extend(found.map(|foreign| format!("{}: {foreign}", source.path)));
+    }
+    check(&wrong);
+}
