@@ -331,13 +331,14 @@ impl World {
 
     fn restart(&mut self, at: usize, event: Event) {
         let (branch, is_volatile) = (self.branch(), self.bounds.kind == BucketKind::Ephemeral);
+        // While its role still says whose source it is.
+        self.break_off(at);
         let node = self.node(at);
         match event {
             Event::LoseDisk(_) => node.held = Held::blank(is_volatile, branch),
             _ => node.held.restart(matches!(event, Event::Stop(_)), branch),
         }
         node.agent = Agent::new(uuid(at));
-        self.break_off(at);
         self.node(at).link = Link::Up;
         self.act_at(at);
     }
