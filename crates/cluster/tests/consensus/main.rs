@@ -26,7 +26,7 @@ const SEEDS: u64 = 12;
 /// Seeds that have found something. 13: a leader that was restarted had lost what a follower acknowledges. 26: the same with
 /// members that come and go. 28: the other one of two voters was gone before the one that is left had written that down.
 /// 51: one of two voters came to lead while it was being removed, and was gone before the other one knew that it was.
-const FOUND: [u64; 8] = [13, 26, 28, 51, 2_000_218, 2_000_303, 2_000_308, 2_000_413];
+const FOUND: [u64; 7] = [13, 26, 28, 51, 2_000_218, 2_000_308, 2_000_413];
 
 fn seeds() -> impl Iterator<Item = u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -223,6 +223,7 @@ fn whom_lost_nodes_have_added_hears_that_it_belongs_to_nobody() {
         let leader = simulation.leader().unwrap();
         // What is proposed may be lost on its way, as any message.
         for _ in 0..5 {
+            let leader = simulation.leader().unwrap_or(leader);
             if simulation.node(leader).metadata().node_by_id(NodeId(3)).is_none() {
                 simulation.add(leader);
                 (0..100).for_each(|_| simulation.step());
