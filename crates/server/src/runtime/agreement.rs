@@ -375,6 +375,8 @@ impl Driver {
             while self.take_turn() {}
             if self.part.is_leaving() {
                 self.leave();
+                // What it begins anew with is written now: a node that is alone may hear of nothing for long.
+                while self.take_turn() {}
             }
         }
     }
