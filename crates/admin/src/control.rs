@@ -36,9 +36,7 @@ pub trait NodeControl: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
     /// Whether this node knows what its cluster agreed on before it started, and so acts on nothing old.
-    fn knows_cluster(&self) -> bool {
-        true
-    }
+    fn knows_cluster(&self) -> bool;
     /// How the cluster is: never waits, and is a second old at most while there is a leader.
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::default()

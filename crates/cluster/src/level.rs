@@ -11,7 +11,7 @@
 //! | level | since then |
 //! |---|---|
 //! | 0 | versions that say nothing of levels |
-//! | 1 | automatic failover is armed by the version of its settings ([`Command::ArmAutoFailoverSince`]) |
+//! | 1 | automatic failover is armed by the version of its settings ([`Command::ArmAutoFailoverSince`]); nodes have alternate addresses |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -24,6 +24,8 @@ use crate::{ClusterError, Command, Metadata, members::refused};
 pub const LEVEL: u32 = 1;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
+/// From here on nodes have alternate addresses.
+const ALTERNATE_ADDRESSES: u32 = 1;
 
 impl Command {
     /// The lowest level of a cluster that may agree on this.
@@ -31,6 +33,7 @@ impl Command {
     pub const fn level(&self) -> u32 {
         match self {
             Self::ArmAutoFailoverSince { .. } => ARMED_BY_VERSION,
+            Self::SetAlternateAddress { .. } => ALTERNATE_ADDRESSES,
             _ => 0,
         }
     }
@@ -147,7 +150,10 @@ mod tests {
         let above = Command::ArmAutoFailoverSince { since: state.auto_failover.since };
         let text = state.apply(&above).unwrap_err().to_string();
         assert!(text.contains("level 1") && text.contains("Start every node"), "{text}");
+        let elsewhere = Command::SetAlternateAddress { node: NodeId(0), address: None };
+        assert!(state.apply(&elsewhere).is_err(), "older nodes do not know it");
         let raised = Metadata { level: 1, ..state };
+        assert!(raised.apply(&elsewhere).is_ok());
         assert!(raised.apply(&above).is_ok());
     }
 }

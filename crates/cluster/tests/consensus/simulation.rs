@@ -221,8 +221,8 @@ impl Simulation {
         self.start(node);
     }
 
-    /// Whoever leads does what its orchestrator would: it raises the level once every node has said that it understands more, and
-    /// arms automatic failover by its settings where that is understood.
+    /// The leader does what its orchestrator would. It raises the level once every node has said that it understands more. It arms
+    /// automatic failover by its settings where that is understood.
     pub(crate) fn orchestrate(&mut self) {
         let Some(leader) = self.leader() else { return };
         let metadata = Arc::clone(self.node(leader).metadata());

@@ -1,9 +1,9 @@
 //! What may happen next, without what changes nothing that is looked for:
 //!
 //! * A paused node is a node that is cut off and gets no writes, as timers have run out anyway.
-//! * A durable write that is not acknowledged obliges to less than one at level none in the same place, which is acknowledged; and
-//!   where a majority holds a write, it is acknowledged as durable, which obliges to more than level none does. So of a write
-//!   only who is told of it makes a difference. One that is persisted to a majority is one that these have synced since,
+//! * A durable write that is not acknowledged obliges to less than one at level none in the same place, which is acknowledged.
+//!   A write that a majority holds is acknowledged as durable, which obliges to more than level none does. So writes differ only
+//!   by the copies that are told of them. A write that is persisted to a majority is one that these copies have synced since,
 //!   with more states in between.
 //! * Followers that do not keep up are told of nothing.
 //! * What is synced already is not synced again, and of a snapshot of one write nothing is in between.

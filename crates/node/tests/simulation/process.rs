@@ -398,7 +398,7 @@ impl Process {
 
     /// Somebody takes this node for the leader.
     pub(crate) fn take_proposal(&mut self, id: ProposalId, command: Command) {
-        // Whoever proposes it does so again.
+        // The proposer proposes it again.
         let _ = self.part.propose(id, command);
     }
 

@@ -1,8 +1,10 @@
 //! A node that begins anew: when, and from when on it is somebody else.
 
+use base::BucketUuid;
 use cluster::{
-    NodeInfo, Ports,
-    consensus::{MemoryLog, Stored, join},
+    Admin, BucketParams, Initialize, NodeInfo, Ports, QuotaChange,
+    auth::Credentials,
+    consensus::{MemoryLog, Stored, found, join},
 };
 
 use super::*;
@@ -58,16 +60,41 @@ fn fresh() -> Result<(Member, Metadata), LogError> {
     Ok((member("another", NodeId(0), "new", Vec::new()), metadata))
 }
 
+/// The other node of the cluster, and this one.
+fn both(membership: Membership) -> [NodeInfo; 2] {
+    let other = NodeInfo::first("other".into(), "127.0.0.1".into(), Ports::default());
+    let me = NodeInfo { id: ME, uuid: "me".into(), host: "127.0.0.2".into(), membership, ..other.clone() };
+    [other, me]
+}
+
+/// Of both nodes and a bucket.
+fn with_a_bucket() -> Metadata {
+    let admin = Admin { name: "Administrator".into(), credentials: Credentials::new("password", [0; 32]) };
+    let [other, me] = both(Membership::Active);
+    let params = BucketParams { ram_quota_mb: Some(100), vbuckets: Some(16), ..BucketParams::default() };
+    let commands = [
+        Command::Initialize(Initialize { admin, cluster_name: None, quotas: QuotaChange::default() }),
+        Command::SetNode(other),
+        Command::AddNode(me),
+        Command::CreateBucket { name: "b".into(), uuid: BucketUuid("b".into()), params },
+    ];
+    let old = Metadata::new("old".into(), 4096);
+    commands.iter().fold(old, |metadata, command| metadata.apply(command).unwrap().0)
+}
+
 impl Node {
     fn start(membership: Membership) -> Self {
+        Self::begin(join(&member("me", ME, "old", both(membership).to_vec())).unwrap())
+    }
+
+    /// With that at the beginning of its log.
+    fn begin(first: Batch) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let inbox = Inbox::new();
         let judge = Box::new(inbox.on_verdict());
-        let other = NodeInfo::first("other".into(), "127.0.0.1".into(), Ports::default());
-        let me = NodeInfo { id: ME, uuid: "me".into(), membership, ..other.clone() };
         let mut log = MemoryLog::default();
-        log.write(&[join(&member("me", ME, "old", vec![other, me])).unwrap()]).unwrap();
+        log.write(&[first]).unwrap();
         let group = Consensus::open(&log.load().unwrap(), 7).unwrap();
         let (says, begins) = mpsc::channel();
         let (go_on, hears) = mpsc::channel();
@@ -187,7 +214,7 @@ fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
     let node = Node::start(Membership::InactiveAdded);
     (node.judge)(NodeId(2), Verdict::Unknown);
     node.settle();
-    assert!(node.begins.try_recv().is_err(), "that was said of somebody else");
+    assert!(node.begins.try_recv().is_err(), "that was said of another node");
     (node.judge)(ME, Verdict::Unknown);
     node.begins.recv_timeout(SOON).unwrap();
     node.go_on.send(()).unwrap();
@@ -204,6 +231,20 @@ fn a_node_that_nobody_has_heard_of_keeps_data_until_somebody_decides() {
     assert!(node.agreement.trouble().is_some_and(|trouble| trouble.contains("hardResetNode")));
     // One that was removed has nothing that is missed.
     (node.judge)(ME, Verdict::Removed);
+    node.begins.recv_timeout(SOON).unwrap();
+    node.go_on.send(()).unwrap();
+    node.agreement.stop();
+    assert_eq!(node.on_disk().cluster_uuid, "new");
+}
+
+#[test]
+fn a_node_that_goes_on_for_its_clients_begins_anew_though_nothing_more_is_heard() {
+    let metadata = Arc::new(with_a_bucket());
+    let first = found(&member("me", ME, "old", metadata.nodes.clone()), &metadata).unwrap();
+    let node = Node::begin(first);
+    (node.judge)(ME, Verdict::Removed);
+    node.settle();
+    assert!(node.begins.try_recv().is_err(), "clients that have not heard of it are told where to go");
     node.begins.recv_timeout(SOON).unwrap();
     node.go_on.send(()).unwrap();
     node.agreement.stop();
