@@ -1,32 +1,40 @@
 //! Three copies of a vBucket, told from one seed: writes of every durability, streams that break, nodes that die with what
 //! they have not synced, promotions of the most advanced copy, handovers, partitions that leave an active behind. After
-//! quiet all copies are equal to the byte, and what was acknowledged at majority is there.
+//! quiet all copies are equal to the byte (flags, expiry, attributes, and what is counted), and what was acknowledged at
+//! majority is there. Tombstones are purged within the run, and a copy that comes back behind that begins anew.
 //!
-//! `REPLICATION_SEEDS` says how many seeds to run.
+//! `REPLICATION_SEEDS` says how many seeds to run, `REPLICATION_FIRST` where they begin.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../support/mod.rs"]
 mod support;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{
-    NodeId, Seqno, Status, VbRole,
+    Datatype, NodeId, Seqno, Status, VbRole,
     bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
 };
-use settee_engine::{BucketChange, BucketOptions, Budget, Delete, Durable, Mutated, Store, Topology, Waiter};
-use storage::RecordKind;
+use settee_engine::{
+    BucketChange, BucketOptions, Budget, DocView, Mutated, Topology, ValueCodec, Waiter, json::is_json,
+};
+use storage::RecordMeta;
 use support::{
-    Clock, Disk, FaultDisk, Rig, options,
+    Clock, Disk, FaultDisk, Rig, START_SECS, options,
     pipe::{Pipe, Step, VB},
 };
+use writes::{History, attempt_of};
 
 const KEYS: u8 = 9;
 const STEPS: usize = 500;
 const WAITER: Waiter = Waiter { worker: 1, connection: 1, ticket: 1 };
-/// What lies on disk for a key: seqno, kind, CAS, revision, value.
-type Version = (Seqno, RecordKind, u64, u64, Vec<u8>);
+/// What lies on disk for a key: all that the disk knows of it, and the value.
+type Version = (RecordMeta, Vec<u8>);
+/// Tombstones go after so long, and documents that expire do so within less.
+const PURGE_SECS: u32 = 60;
 const LEVELS: [DurabilityLevel; 4] = [
     DurabilityLevel::None,
     DurabilityLevel::Majority,
@@ -41,15 +49,6 @@ impl Dice {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
     }
-}
-
-/// What one key has been through: attempts are numbered, and a document says which one wrote it.
-#[derive(Default)]
-struct History {
-    /// Which attempts were deletions.
-    deletions: Vec<bool>,
-    /// The last one that was acknowledged at majority.
-    acknowledged: Option<usize>,
 }
 
 /// A durable write that has not been answered.
@@ -79,8 +78,12 @@ struct World {
     keys: Vec<History>,
     in_progress: Vec<InProgress>,
     acknowledged: usize,
+    /// Writes of any kind that were taken.
+    written: usize,
     /// Values and documents that went to the disk only.
     ejected: u64,
+    /// Tombstones that compaction has taken from disks.
+    purged: u64,
 }
 
 fn key(number: u8) -> [u8; 2] {
@@ -104,6 +107,11 @@ impl World {
                 seed: seed * 10 + index,
                 part_bytes_max: if seed.is_multiple_of(2) { 300 } else { 1 << 20 },
                 cursor_bytes_max: if seed.is_multiple_of(3) { Some(200) } else { None },
+                purge_interval_secs: PURGE_SECS,
+                codec: ValueCodec {
+                    recheck: |value| if is_json(value) { Datatype::JSON } else { Datatype::RAW },
+                    inflate: |_, _| false,
+                },
                 ..options(BucketKind::Couchbase)
             };
             let disk = Arc::new(FaultDisk::new(seed * 7 + index, 0)) as Arc<dyn Disk>;
@@ -123,6 +131,8 @@ impl World {
             keys: (0..KEYS).map(|_| History::default()).collect(),
             in_progress: Vec::new(),
             acknowledged: 0,
+            written: 0,
+            purged: 0,
             ejected: 0,
         };
         world.lead(0);
@@ -167,56 +177,6 @@ impl World {
         assert!(whole.len() >= 2, "no election among {whole:?}");
         if let Some(best) = whole.into_iter().max() {
             self.lead(best.3);
-        }
-    }
-
-    fn write(&mut self) {
-        let number = self.dice.below(KEYS.into()) as u8;
-        let level = LEVELS[self.dice.below(4)];
-        let is_deletion = self.dice.below(5) == 0;
-        let attempt = self.keys[usize::from(number)].deletions.len();
-        // Whoever was left behind takes writes too, which will not stay.
-        let node = match self.left_behind {
-            Some(node) if self.dice.below(3) == 0 => node,
-            _ => self.active,
-        };
-        let rig = self.rig(node);
-        let value = format!("{attempt}:{}", "x".repeat(attempt % 40)).into_bytes();
-        let written = rig.run(&key(number), |bucket, vb, key| {
-            if is_deletion {
-                bucket.delete(vb, key, &Delete { durability: level, ..Delete::default() }, rig.now())
-            } else {
-                bucket.store(vb, key, &Store { durability: level, ..Store::set(&value) }, rig.now())
-            }
-        });
-        let mutated = match written {
-            Ok(mutated) => mutated,
-            Err(Status::KeyNotFound | Status::SyncWriteInProgress | Status::TemporaryFailure) => return,
-            Err(Status::NotMyVbucket) if self.is_draining && level != DurabilityLevel::None => return,
-            Err(status) => panic!("{status:?}"),
-        };
-        self.keys[usize::from(number)].deletions.push(is_deletion);
-        if level != DurabilityLevel::None {
-            assert!(mutated.wait, "of three copies one is no majority");
-            self.in_progress.push(InProgress { key: number, attempt, mutated, asked: node });
-        }
-    }
-
-    /// Clients ask what became of their durable writes.
-    fn ask(&mut self) {
-        let waiting = std::mem::take(&mut self.in_progress);
-        for write in waiting {
-            let rig = self.rig(write.asked);
-            match rig.complete(&key(write.key), &write.mutated, WAITER) {
-                Ok(Durable::Parked) => self.in_progress.push(write),
-                Ok(Durable::Committed(_)) => {
-                    let history = &mut self.keys[usize::from(write.key)];
-                    history.acknowledged = history.acknowledged.max(Some(write.attempt));
-                    self.acknowledged += 1;
-                }
-                Err(Status::SyncWriteAmbiguous | Status::NotMyVbucket) => {}
-                Err(status) => panic!("{status:?}"),
-            }
         }
     }
 
@@ -377,7 +337,12 @@ impl World {
 
     fn step(&mut self) {
         match self.dice.below(100) {
-            0..40 => self.write(),
+            0..37 => self.write(),
+            37..39 => self.lock(),
+            39..40 => {
+                let rig = self.rig(self.active);
+                rig.bucket.expire(rig.now(), Budget::default());
+            }
             40..65 => {
                 let node = self.dice.below(3);
                 self.stream(node);
@@ -394,13 +359,14 @@ impl World {
             }
             84..87 => {
                 let rig = self.rig(self.dice.0 as usize % 3);
-                rig.bucket.compact_eagerly(0, rig.now()).unwrap();
+                let purged = rig.bucket.compact_eagerly(0, rig.now()).unwrap().tombstones_purged;
                 let quota = |bytes| BucketChange { quota_bytes: Some(bytes), ..BucketChange::default() };
                 rig.bucket.reconfigure(quota(1));
                 rig.bucket.page(rig.now(), Budget::default());
                 rig.bucket.reconfigure(quota(rig.options.quota_bytes));
                 let gone = rig.bucket.stats().non_resident;
                 self.ejected += gone;
+                self.purged += purged;
             }
             87..89 => {
                 (0..3).for_each(|node| self.rig_mut(node).clock.advance_secs(31));
@@ -432,9 +398,9 @@ impl World {
         let visit = &mut |_, record: &storage::Record<'_>, _| {
             let meta = record.meta;
             if !meta.kind.is_prepared() {
-                let found = (meta.seqno, meta.kind, meta.cas.get(), meta.rev, record.value.to_vec());
+                let found = (meta, record.value.to_vec());
                 let slot = newest.entry(record.key.to_vec()).or_insert_with(|| found.clone());
-                if slot.0 < found.0 {
+                if slot.0.seqno < meta.seqno {
                     *slot = found;
                 }
             }
@@ -444,47 +410,88 @@ impl World {
         newest
     }
 
+    /// Until nothing expires any more and everybody knows what has: what can has done so, for no expiry is as long as this.
+    fn expire_all(&mut self) {
+        let latest = (0..3).map(|node| self.rig(node).clock.0).max().unwrap_or_default();
+        (0..3).for_each(|node| self.rig_mut(node).clock.0 = latest + 40_000);
+        loop {
+            let rig = self.rig(self.active);
+            let mut more = rig.bucket.expire(rig.now(), Budget::default()).more;
+            more |= rig.bucket.run_backfills(0, rig.now()).more;
+            more |= rig.bucket.run_fetches(0, 64, rig.now()) > 0;
+            if !more {
+                break;
+            }
+        }
+        self.catch_up();
+    }
+
+    /// The newest of every key as it lies on a node's disk. Tombstones that some copy may have purged are left out.
+    fn visible(&self, node: usize, purged: Seqno) -> BTreeMap<Vec<u8>, Version> {
+        let mut contents = self.contents(node);
+        contents.retain(|_, version| !version.0.kind.is_tombstone() || version.0.seqno > purged);
+        contents
+    }
+
     fn check(&mut self) {
         self.catch_up();
         (0..3).for_each(|node| self.rig(node).warm_up());
+        self.expire_all();
+        let info = |node: usize| self.rig(node).bucket.vb_state(VB).unwrap();
+        let purged = (0..3).map(|node| info(node).purge_seqno).max().unwrap_or_default();
         let history = self.rig(self.active).bucket.vb_status(VB).unwrap();
         assert_eq!(history.prepares, 0, "a majority has them all");
-        let contents = self.contents(self.active);
+        let contents = self.visible(self.active, purged);
+        let documents = contents.values().filter(|version| !version.0.kind.is_tombstone()).count() as u64;
+        for node in 0..3 {
+            assert_eq!(self.visible(node, purged), contents, "node {node}");
+            let counted = self.rig(node).bucket.stats();
+            assert_eq!(info(node).items, documents, "node {node}");
+            // By role: each node has the one copy.
+            let is_active = node == self.active;
+            let of_role = if is_active { counted.active.items } else { counted.replica.items };
+            let by_collection = counted.collections.iter().map(|entry| entry.1).sum::<u64>();
+            let expected = if is_active { documents } else { 0 };
+            assert_eq!(
+                (of_role, counted.curr_items, by_collection),
+                (documents, expected, expected),
+                "node {node}"
+            );
+        }
         for node in (0..3).filter(|&node| node != self.active) {
             let copy = self.rig(node).bucket.vb_status(VB).unwrap();
             assert_eq!((copy.complete, copy.snapshot, copy.prepares), (true, None, 0));
             assert_eq!(copy.history.high_seqno, history.history.high_seqno);
             assert_eq!(copy.history.log, history.history.log);
-            assert_eq!(self.contents(node), contents, "node {node}");
             for number in 0..KEYS {
                 let (active, replica) = (self.rig(self.active), self.rig(node));
-                let read =
-                    |view: &settee_engine::DocView<'_>| (view.value.to_vec(), view.cas, view.seqno, view.rev);
+                let read = |view: &DocView<'_>| {
+                    let meta = (view.cas, view.seqno, view.rev, view.flags, view.expiry, view.datatype);
+                    (view.value.to_vec(), meta)
+                };
                 let there = active.run(&key(number), |b, vb, key| b.get(vb, key, active.now(), read));
                 let here =
                     replica.run(&key(number), |b, vb, key| b.get_replica(vb, key, replica.now(), read));
                 assert_eq!(there, here, "key {number}");
             }
-            let (here, there) = (self.rig(node).bucket.stats(), self.rig(self.active).bucket.stats());
-            assert_eq!(here.replica.items, there.active.items);
         }
+        self.check_promises();
+    }
+
+    /// Nothing that was acknowledged is gone but by what came after it.
+    fn check_promises(&self) {
         for number in 0..KEYS {
             let active = self.rig(self.active);
-            let found = active
-                .run(&key(number), |b, vb, key| b.get(vb, key, active.now(), |view| view.value.to_vec()));
+            let found = active.run(&key(number), |b, vb, key| b.get(vb, key, active.now(), attempt_of));
             let history = &self.keys[usize::from(number)];
             let Some(acknowledged) = history.acknowledged else { continue };
             match found {
-                Ok(value) => {
-                    let text = String::from_utf8(value).unwrap();
-                    let attempt: usize = text.split(':').next().unwrap().parse().unwrap();
-                    assert!(
-                        attempt >= acknowledged,
-                        "key {number}: {attempt}, and {acknowledged} was promised"
-                    );
-                }
+                Ok(attempt) => assert!(
+                    attempt >= acknowledged,
+                    "key {number}: {attempt}, and {acknowledged} was promised"
+                ),
                 Err(Status::KeyNotFound) => {
-                    let since = history.deletions.get(acknowledged..).unwrap_or_default();
+                    let since = history.vanishing.get(acknowledged..).unwrap_or_default();
                     assert!(since.contains(&true), "key {number}: gone, and {acknowledged} was promised");
                 }
                 Err(status) => panic!("{status:?}"),
@@ -497,7 +504,7 @@ impl World {
 fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
     let seeds = std::env::var("REPLICATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
     let first = std::env::var("REPLICATION_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
-    let (mut acknowledged, mut ejected, mut misled, mut drained) = (0, 0, 0, 0);
+    let (mut acknowledged, mut ejected, mut purged, mut misled, mut drained) = (0, 0, 0, 0, 0);
     for seed in first..first + seeds {
         println!("seed {seed}");
         let mut world = World::new(seed);
@@ -507,11 +514,14 @@ fn nothing_acknowledged_is_lost_and_copies_are_equal_after_quiet() {
         }
         acknowledged += world.acknowledged;
         ejected += world.ejected;
+        purged += world.purged;
+        assert!(world.written > STEPS / 10, "{} writes were taken", world.written);
         misled += world.misled;
         drained += world.drained;
     }
     if seeds >= 20 {
         assert!(ejected > 0, "nothing was ever on disk only");
+        assert!(purged > 0, "no tombstone was ever purged");
         assert!(misled > 0, "no copy has ever lacked a prepare");
         assert!(drained > 0, "no handover has ever waited for a durable write");
     }
