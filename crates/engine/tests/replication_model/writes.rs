@@ -142,11 +142,11 @@ impl World {
             Store { flags, expiry: Expiry::Wire(expiry), cas, durability: level, ..Store::set(&value) };
         let written = rig.run(&key(number), |bucket: &Bucket, vb, key| match what {
             Attempt::Store(StoreMode::Add) => {
-                bucket.store(vb, key, &Store { mode: StoreMode::Add, cas: Cas::NONE, ..store.clone() }, now)
+                bucket.store(vb, key, &Store { mode: StoreMode::Add, cas: Cas::NONE, ..store }, now)
             }
-            Attempt::Store(mode) => bucket.store(vb, key, &Store { mode, ..store.clone() }, now),
+            Attempt::Store(mode) => bucket.store(vb, key, &Store { mode, ..store }, now),
             Attempt::Append => {
-                let store = Store { mode: StoreMode::Append, value: b"+", ..store.clone() };
+                let store = Store { mode: StoreMode::Append, value: b"+", ..store };
                 bucket.store(vb, key, &store, now)
             }
             Attempt::Delete => bucket.delete(vb, key, &Delete { cas, durability: level }, now),
