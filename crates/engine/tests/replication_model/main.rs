@@ -225,7 +225,7 @@ impl World {
         self.is_fragile = false;
     }
 
-    /// Whoever was left behind is heard of again, and follows.
+    /// The copy that was left behind is heard of again, and follows.
     fn heal(&mut self) {
         let Some(node) = self.left_behind.take() else { return };
         self.rig(node).bucket.make_replica(VB, self.term).unwrap();

@@ -69,6 +69,34 @@ pub(crate) fn attempt_of(view: &DocView<'_>) -> usize {
     number(&pairs[at + name.len()..]).max(number(body)).unwrap()
 }
 
+/// Puts a mark among the attributes.
+fn upsert_of_mark(mark: &[u8]) -> MutationSpec<'_> {
+    MutationSpec {
+        change: Change::DictUpsert,
+        path: MARK,
+        value: mark,
+        form: ValueForm::Plain,
+        in_xattrs: true,
+        create_parents: false,
+    }
+}
+
+/// Changes a document that exists.
+fn keeping_expiry<'a>(specs: &'a [MutationSpec<'a>], expiry: u32) -> SubdocMutation<'a> {
+    SubdocMutation {
+        specs,
+        precondition: Precondition::Exists,
+        access_deleted: false,
+        create_as_deleted: false,
+        revive: false,
+        expiry: Expiry::Preserve(expiry),
+        flags: None,
+        cas: Cas::NONE,
+        durability: LEVELS[0],
+        rights: XattrRights::default(),
+    }
+}
+
 impl World {
     fn expiry(&mut self) -> u32 {
         match self.dice.below(6) {
@@ -93,7 +121,7 @@ impl World {
     }
 
     pub(crate) fn write(&mut self) {
-        // Whoever was left behind takes writes too, which will not stay.
+        // The copy that was left behind takes writes too, which will not stay.
         let node = match self.left_behind {
             Some(node) if self.dice.below(3) == 0 => node,
             _ => self.active,
@@ -118,26 +146,8 @@ impl World {
             ..WithMeta::new(Cas(now.wall_nanos - 1_000_000_000 + skew), rev, &value)
         };
         let deletion = WithMeta { expiry: 0, value: &[], ..with_meta };
-        let spec = MutationSpec {
-            change: Change::DictUpsert,
-            path: MARK,
-            value: &mark,
-            form: ValueForm::Plain,
-            in_xattrs: true,
-            create_parents: false,
-        };
-        let mutation = SubdocMutation {
-            specs: &[spec],
-            precondition: Precondition::Exists,
-            access_deleted: false,
-            create_as_deleted: false,
-            revive: false,
-            expiry: Expiry::Preserve(expiry),
-            flags: None,
-            cas,
-            durability: level,
-            rights: XattrRights::default(),
-        };
+        let specs = [upsert_of_mark(&mark)];
+        let mutation = SubdocMutation { cas, durability: level, ..keeping_expiry(&specs, expiry) };
         let store =
             Store { flags, expiry: Expiry::Wire(expiry), cas, durability: level, ..Store::set(&value) };
         let written = rig.run(&key(number), |bucket: &Bucket, vb, key| match what {
