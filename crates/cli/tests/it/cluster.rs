@@ -145,12 +145,18 @@ fn assert_lacks(client: &mut Client, documents: &BTreeMap<String, String>) {
 
 /// Repeats something until it answers.
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    eventually_or_say(|| look().ok_or_else(|| what.to_owned()))
+}
+
+/// The same; what the last look has found wrong is said when the patience ends.
+pub(crate) fn eventually_or_say<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
     let started = Instant::now();
     loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(started.elapsed() < SOON, "{what}");
+        let wrong = match look() {
+            Ok(found) => return found,
+            Err(wrong) => wrong,
+        };
+        assert!(started.elapsed() < SOON, "{wrong}");
         thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,11 +1,11 @@
 //! Nodes that speak TLS to one another: switched on and off while they serve, through the loss of nodes, and watched from outside.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use client::Rest;
 
 use crate::{
-    cluster::{Cluster, assert_has, eventually, write_durably},
+    cluster::{Cluster, assert_has, eventually, eventually_or_say, write_durably},
     node::{Node, PASSWORD, USERNAME, settee},
     sockets::dialled_by,
 };
@@ -16,12 +16,23 @@ const PLAIN: &[&str] = &["mgmt", "kv"];
 const TLS: &[&str] = &["mgmt_tls", "kv_tls"];
 
 impl Cluster {
-    /// The connections that nodes have to these ports of one another.
+    /// The connections that nodes have to these ports of one another: how many.
     fn dialled(&self, ports: &[&str]) -> usize {
-        let of_nodes = |name: &&str| self.nodes.iter().map(|node| node.port(name)).collect::<Vec<_>>();
-        let wanted: Vec<u16> = ports.iter().flat_map(of_nodes).collect();
-        let dialled = self.nodes.iter().flat_map(|node| dialled_by(node.pid()));
-        dialled.filter(|port| wanted.contains(port)).count()
+        self.connections(ports).len()
+    }
+
+    /// The same, each in words.
+    fn connections(&self, ports: &[&str]) -> Vec<String> {
+        let of_node = |(at, node): (usize, &Node)| {
+            ports.iter().map(|name| (node.port(name), format!("{name} of node {at}"))).collect::<Vec<_>>()
+        };
+        let wanted: BTreeMap<u16, String> = self.nodes.iter().enumerate().flat_map(of_node).collect();
+        let dialled = self
+            .nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(at, node)| dialled_by(node.pid()).into_iter().map(move |port| (at, port)));
+        dialled.filter_map(|(at, port)| Some(format!("node {at} to {}", wanted.get(&port)?))).collect()
     }
 
     /// What `couchbase-cli node-to-node-encryption` asks of every node.
@@ -45,7 +56,10 @@ impl Cluster {
 
     /// No node has a connection to these ports of another one, or will soon have none.
     fn until_nobody_dials(&self, ports: &[&str]) {
-        eventually("connections of the other kind have ended", || (self.dialled(ports) == 0).then_some(()));
+        eventually_or_say(|| match self.connections(ports) {
+            left if left.is_empty() => Ok(()),
+            left => Err(format!("connections of the other kind are left: {left:?}")),
+        });
     }
 }
 

@@ -42,7 +42,7 @@ impl fmt::Debug for Inbound {
 impl Inbound {
     /// Takes a connection over. `waiter` names it.
     pub(crate) fn new(order: LinkOrder, waiter: Waiter, context: &Context) -> Self {
-        let wish = order.link.wish();
+        let wish = Arc::clone(&order.wish);
         let stats = Arc::clone(&order.link.stats);
         let consumer = Consumer::new(Arc::clone(&wish.engine), waiter, context.now, stats);
         *order.link.seat.lock() = Some(waiter);

@@ -362,12 +362,12 @@ impl Link {
         }
     }
 
-    /// Gives an open connection to the loop that has fewest. What is returned fails when it is closed.
-    fn hand_over(self: &Arc<Self>, transport: Transport) -> oneshot::Receiver<()> {
+    /// Gives a connection that was opened for `wish` to the loop that has fewest. What is returned fails when it is closed.
+    fn hand_over(self: &Arc<Self>, transport: Transport, wish: Arc<LinkWish>) -> oneshot::Receiver<()> {
         let (lives, closed) = oneshot::channel();
         if let Some(mailbox) = self.mailboxes.iter().min_by_key(|mailbox| mailbox.load()) {
             mailbox.add_load();
-            let order = Box::new(LinkOrder { link: Arc::clone(self), _lives: lives });
+            let order = Box::new(LinkOrder { link: Arc::clone(self), wish, _lives: lives });
             let new = NewConnection { transport, place: None, purpose: Purpose::Link(order) };
             mailbox.post(|mail| mail.connections.push(new));
         }
@@ -379,6 +379,8 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct LinkOrder {
     link: Arc<Link>,
+    /// What the connection was dialled for. The link may be told of another address while it dials.
+    wish: Arc<LinkWish>,
     /// Dropped with the connection.
     _lives: oneshot::Sender<()>,
 }
@@ -396,7 +398,7 @@ async fn keep(link: Arc<Link>) {
                 link.dials.lock().succeed();
                 let opened = time::Instant::now();
                 // Ends when whoever has the connection has dropped it.
-                let _ = link.hand_over(transport).await;
+                let _ = link.hand_over(transport, wish).await;
                 since = time::Instant::now();
                 if since - opened >= SUCCESS {
                     pause = PAUSE_MIN;

@@ -347,6 +347,26 @@ fn a_connection_over_which_nothing_comes_any_more_is_replaced() {
     pair.stop();
 }
 
+/// A node whose address changes while it is dialled, as it does when the cluster turns to TLS.
+#[test]
+fn a_connection_that_was_dialled_for_a_former_address_is_given_up() {
+    let mut pair = Pair::new(["one secret", "one secret"]);
+    let now_at = pair.address;
+    let slow = TcpListener::bind("127.0.0.1:0").unwrap();
+    pair.address = slow.local_addr().unwrap();
+    pair.want(vbs(), TERM);
+    let (near, _) = slow.accept().unwrap();
+    pair.address = now_at;
+    pair.want(vbs(), TERM);
+    let far = TcpStream::connect(now_at).unwrap();
+    let ends =
+        [(&near, &far), (&far, &near)].map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()));
+    let former = ends.map(|(from, to)| thread::spawn(move || carry(from, to, &AtomicBool::new(false))));
+    eventually("the former connection is closed", || former.iter().all(thread::JoinHandle::is_finished));
+    eventually("everything is followed", || pair.following() == 64);
+    pair.stop();
+}
+
 #[test]
 fn another_term_is_not_followed() {
     let pair = Pair::new(["one secret", "one secret"]);
