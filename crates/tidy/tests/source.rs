@@ -13,6 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("protocol", &["base"]),
     ("storage", &["base"]),
     ("cluster", &["base"]),
+    ("views", &[]),
     ("client", &["base", "protocol"]),
     ("engine", &["base", "storage"]),
     ("admin", &["base", "cluster"]),

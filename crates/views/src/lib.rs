@@ -1,0 +1,11 @@
+//! Map/reduce views: what decides, without sockets, clocks or threads.
+//!
+//! JSON texts stay texts here. Keys and values are kept as `JSON.stringify` wrote them, because clients are sent exactly
+//! these bytes; an order of keys is made from the texts ([`collation`]).
+//!
+//! Nothing of this is wired to the server yet.
+
+pub mod collation;
+#[cfg(test)]
+mod fuzz;
+pub mod json;
