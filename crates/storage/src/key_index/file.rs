@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! blocks     4 KiB each: up to 203 entries of 20 bytes (see `index::entry`; then the segment's number u32), sorted;
-//!            at 4060 their number u32, at 4064 CRC-32C u32 of everything before
+//!            at 4060 their number u32, at 4064 CRC-32C u32 of everything before, seeded with the CRC-32C of what is covered
 //! covered    12 bytes each: segment u32, salt u32, data end in units u32; ascending
 //! fences     4 bytes per block: the first fingerprint in it
 //! file end - 64: trailer
 //!  0 magic "SETTKEYS"   8 version u32   12 shard u32   16 blocks u32   20 covered u32   24 entries u64
 //! 32 crc of covered and fences u32   36.. zero   60 crc u32 of bytes 0..60
 //! ```
+//!
+//! The seed ties a block to its file: after a crash a block may hold what another index had there, which would pass for whole.
 
 use crate::{
     error::StoreError,
@@ -27,8 +29,8 @@ const COUNT_AT: usize = 4060;
 const CRC_AT: usize = 4064;
 const TRAILER: usize = 64;
 const MAGIC: &[u8; 8] = b"SETTKEYS";
-/// 1 covered segments that were not synced, and did not say where their data ended.
-const VERSION: u32 = 2;
+/// 1 covered segments that were not synced, and did not say where their data ended. 2 had blocks that would pass in any index.
+const VERSION: u32 = 3;
 /// Bytes of one covered segment.
 const COVERED: usize = 12;
 
@@ -59,10 +61,24 @@ impl Covered {
         Self { segment: segment.id, salt: segment.salt, end: (segment.data_end() / UNIT) as u32 }
     }
 
+    fn encode(&self) -> [u8; COVERED] {
+        let mut bytes = [0; COVERED];
+        let numbers = [self.segment, self.salt, self.end];
+        for (place, number) in bytes.chunks_exact_mut(4).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
     /// Whether it speaks for that segment, as that is now.
     pub(crate) fn is(&self, segment: &Segment) -> bool {
         *self == Self::of(segment)
     }
+}
+
+/// The seed of the checksums of an index's blocks: two that speak for the same segments are the same.
+pub(super) fn seed_of(covered: &[Covered]) -> u32 {
+    covered.iter().fold(0, |crc, covered| crc32c::crc32c_append(crc, &covered.encode()))
 }
 
 /// See the module.
@@ -70,6 +86,8 @@ pub(crate) struct KeyIndex {
     name: String,
     file: Box<dyn FsFile>,
     covered: Vec<Covered>,
+    /// Of the blocks' checksums.
+    seed: u32,
     fences: Vec<u32>,
     entries: u64,
 }
@@ -82,7 +100,8 @@ impl KeyIndex {
         fences: Vec<u32>,
         entries: u64,
     ) -> Self {
-        Self { name: name.to_owned(), file, covered, fences, entries }
+        let seed = seed_of(&covered);
+        Self { name: name.to_owned(), file, covered, seed, fences, entries }
     }
 
     /// The index in a file; `None` if it is not whole.
@@ -185,7 +204,7 @@ impl KeyIndex {
         let entries = u32_at(&bytes, COUNT_AT) as usize;
         if count != BLOCK
             || entries > BLOCK_ENTRIES
-            || crc32c::crc32c(&bytes[..CRC_AT]) != u32_at(&bytes, CRC_AT)
+            || crc32c::crc32c_append(self.seed, &bytes[..CRC_AT]) != u32_at(&bytes, CRC_AT)
         {
             let file = self.name.clone();
             return Err(StoreError::Corrupt { file, offset, detail: "block of the key index damaged" });
@@ -213,7 +232,7 @@ impl LastBlock {
 }
 
 /// Appends a block of at most [`BLOCK_ENTRIES`] entries.
-pub(super) fn encode_block(out: &mut Vec<u8>, entries: &[Located]) {
+pub(super) fn encode_block(out: &mut Vec<u8>, seed: u32, entries: &[Located]) {
     let start = out.len();
     for (entry, segment) in entries {
         out.extend_from_slice(&entry.0.to_le_bytes());
@@ -221,7 +240,7 @@ pub(super) fn encode_block(out: &mut Vec<u8>, entries: &[Located]) {
     }
     out.resize(start + COUNT_AT, 0);
     out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
-    let crc = crc32c::crc32c(&out[start..]);
+    let crc = crc32c::crc32c_append(seed, &out[start..]);
     out.extend_from_slice(&crc.to_le_bytes());
     out.resize(start + BLOCK, 0);
 }
@@ -229,9 +248,7 @@ pub(super) fn encode_block(out: &mut Vec<u8>, entries: &[Located]) {
 /// Everything behind the blocks.
 pub(super) fn encode_end(shard: u32, covered: &[Covered], fences: &[u32], entries: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(covered.len() * COVERED + fences.len() * 4 + TRAILER);
-    for Covered { segment, salt, end } in covered {
-        [segment, salt, end].into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
-    }
+    covered.iter().for_each(|covered| out.extend_from_slice(&covered.encode()));
     fences.iter().for_each(|fence| out.extend_from_slice(&fence.to_le_bytes()));
     let tail_crc = crc32c::crc32c(&out);
     let mut trailer = [0; TRAILER];

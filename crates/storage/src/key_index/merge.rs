@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
-use super::file::{BLOCK, BLOCK_ENTRIES, Covered, KeyIndex, Located, encode_block, encode_end};
+use super::file::{BLOCK, BLOCK_ENTRIES, Covered, KeyIndex, Located, encode_block, encode_end, seed_of};
 use crate::{
     compact::Effort,
     error::StoreError,
@@ -79,6 +79,7 @@ pub(super) fn merge(
     let mut output = Output {
         name,
         file,
+        seed: seed_of(&covered),
         at: 0,
         synced: 0,
         bytes: Vec::new(),
@@ -133,6 +134,8 @@ impl<'a> Heads<'a> {
 struct Output<'a> {
     name: &'a str,
     file: Box<dyn FsFile>,
+    /// Of the blocks' checksums.
+    seed: u32,
     at: u64,
     synced: u64,
     bytes: Vec<u8>,
@@ -155,7 +158,7 @@ impl Output<'_> {
     fn end_block(&mut self) -> Result<(), StoreError> {
         let Some(first) = self.block.first() else { return Ok(()) };
         self.fences.push(first.0.fingerprint());
-        encode_block(&mut self.bytes, &self.block);
+        encode_block(&mut self.bytes, self.seed, &self.block);
         self.block.clear();
         if self.bytes.len() >= WRITE_BLOCKS * BLOCK { self.write() } else { Ok(()) }
     }

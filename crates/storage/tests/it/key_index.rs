@@ -206,3 +206,36 @@ fn it_does_not_speak_for_what_a_crash_may_take_away() {
         assert!(there.is_sorted_by(|a, b| a >= b), "seed {seed}: a prefix");
     }
 }
+
+/// After a crash a file that had grown may hold blocks that another index had there. Each is whole, and tells of other keys.
+#[test]
+fn a_block_of_another_index_is_not_taken_for_its_own() {
+    let place = Place::fault(4);
+    let store = open(&place);
+    let mut expected = fill(&store);
+    check(&store, &expected);
+    make_index(&store);
+    let before = place.fault.as_ref().unwrap().contents(&place.dir.join(&index_files(&place)[0])).unwrap();
+    for number in 0..2 * KEYS {
+        let (key, seqno) = (format!("other{number}"), 100_000 + number);
+        commit(&store, &[document(1, &key, seqno, vec![9; 300])]).unwrap();
+        expected.insert(key, Some(vec![9; 300]));
+    }
+    store.close().unwrap();
+    store.sync().unwrap();
+    make_index(&store);
+    let name = index_files(&place).remove(0);
+    drop(store);
+    let path = place.dir.join(&name);
+    let after = place.fault.as_ref().unwrap().contents(&path).unwrap();
+    let file = place.fs.open(&path).unwrap();
+    let blocks = before.chunks_exact(4096).zip(after.chunks_exact(4096)).take(20);
+    assert!(blocks.clone().filter(|(old, new)| old != new).count() > 15, "it was made anew");
+    for (number, (old, _)) in blocks.enumerate() {
+        file.write_at(old, number as u64 * 4096).unwrap();
+    }
+    let store = open(&place);
+    assert_eq!(index_files(&place), [name], "its end is whole");
+    check(&store, &expected);
+    assert_eq!(store.stats().corrupt_count, 0);
+}
