@@ -13,7 +13,7 @@ mod throttled;
 use std::{io, path::Path};
 
 pub use budget::{DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse};
-pub use fault::{FaultFs, FsCall};
+pub use fault::{FaultCounts, FaultFs, FsCall};
 pub use real::{RealFs, create_dirs_synced};
 pub(crate) use standing_back::in_line;
 pub use standing_back::{stand_back, stand_in_line};
@@ -97,11 +97,20 @@ pub trait FsFile: Send + Sync {
     /// The operating system's.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// Reads from `offset` on as the operating system does: perhaps less than was asked for, and a signal may interrupt it. 0: the
+    /// file ends there.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
     /// Reads until `buffer` is full or the file ends; returns how much.
     ///
     /// # Errors
     /// The operating system's.
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        read_fully(buffer, |rest, done| self.read_some_at(rest, offset + done))
+    }
 
     /// Reserves space for a range, growing the file with zeros. File systems that cannot may do nothing.
     ///
@@ -131,6 +140,23 @@ pub trait FsFile: Send + Sync {
     fn will_read(&self, offset: u64, length: u64);
 }
 
+/// Fills a buffer from a call that may be interrupted, or give less than it was asked for.
+fn read_fully(
+    buffer: &mut [u8],
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match read(rest, done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
 /// Keeps a lock until dropped.
 pub trait LockGuard: Send + Sync {}
 
@@ -148,4 +174,32 @@ pub(crate) fn is_unreadable(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EIO | libc::ENODATA | libc::EBADMSG | libc::EUCLEAN | libc::EILSEQ)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_interrupted_reads_are_continued_and_the_end_of_a_file_ends_them() {
+        let content: Vec<u8> = (0..100).collect();
+        for length in [100, 130] {
+            let (mut buffer, mut calls) = (vec![0; length], 0);
+            let read = read_fully(&mut buffer, |rest, done| {
+                calls += 1;
+                if calls % 3 == 1 {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                let left = &content[done as usize..];
+                let count = rest.len().min(left.len()).min(7);
+                rest[..count].copy_from_slice(&left[..count]);
+                Ok(count)
+            });
+            assert_eq!(read.unwrap(), 100);
+            assert_eq!(buffer[..100], content);
+        }
+        let failed =
+            read_fully(&mut [0; 8], |_, done| if done < 4 { Ok(4) } else { Err(io::Error::other("x")) });
+        assert!(failed.is_err(), "half of it is not all there is");
+    }
 }

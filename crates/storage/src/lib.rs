@@ -30,6 +30,7 @@ mod key_index;
 mod locator;
 mod log;
 mod lookup;
+mod notes;
 mod pin;
 mod position;
 mod read_many;
@@ -47,8 +48,8 @@ pub use api::{
 };
 pub use error::StoreError;
 pub use fs::{
-    DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultFs, Fs, FsCall, FsFile, LockGuard, RealFs,
-    Space, ThrottledFs, create_dirs_synced, stand_back, stand_in_line,
+    DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultCounts, FaultFs, Fs, FsCall, FsFile,
+    LockGuard, RealFs, Space, ThrottledFs, create_dirs_synced, stand_back, stand_in_line,
 };
 pub use log::{Options, SegmentLog, open};
 pub use recover::is_store;

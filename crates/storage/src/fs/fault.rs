@@ -3,13 +3,19 @@
 //! Content and names are held twice: as a running process sees them, and as they would be found after a power
 //! failure. `sync_data` and `sync_dir` carry the first over to the second; [`FaultFs::crash`] keeps of the rest
 //! what the seed says: per page the new bytes, the old ones, or sectors of both, in any combination, and garbage where the file
-//! has grown; of the names any of the changes. Handles from before a crash answer every call with an error.
+//! has grown, or what a removed file had; of the names any of the changes. Handles from before a crash answer every call with an
+//! error. Reads are short or interrupted now and then, as the operating system's are.
 //!
 //! A sync that loses ([`FaultFs::lose_syncs`]) fails as Linux does: it takes the pages for clean, the cache goes on showing what
 //! was written, until the page is evicted, and a later sync that succeeds passes over them.
+//!
+//! Faults that came later draw from a stream of their own: histories of older seeds go on as they did.
+
+mod content;
+mod counts;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Weak},
@@ -17,10 +23,20 @@ use std::{
 
 use parking_lot::Mutex;
 
+use self::content::Content;
+pub use self::counts::FaultCounts;
 use super::{Fs, FsFile, LockGuard, Space};
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
+/// So many pages of removed files may turn up in files that grow.
+const STALE_PAGES: usize = 256;
+/// So many pages of each.
+const STALE_PAGES_OF_FILE: usize = 16;
+/// One read in so many is interrupted.
+const INTERRUPTED_READS: u64 = 16;
+/// One in so many is short.
+const SHORT_READS: u64 = 16;
 
 /// See the module. Clones share one disk.
 #[derive(Clone)]
@@ -42,8 +58,22 @@ struct Disk {
     fail_sync: bool,
     lose_sync: bool,
     fail_write: bool,
-    failing: BTreeMap<FsCall, i32>,
+    failing: BTreeMap<FsCall, Failing>,
     random: u64,
+    /// Random as well, for what came later.
+    late: u64,
+    /// Pages of removed files, with their places.
+    stale: VecDeque<(usize, Vec<u8>)>,
+    counts: FaultCounts,
+}
+
+/// How calls of a kind fail.
+struct Failing {
+    errno: i32,
+    /// So many succeed before.
+    after: u64,
+    /// And then one fails.
+    once: bool,
 }
 
 /// A call that can be made to fail.
@@ -65,23 +95,17 @@ pub enum FsCall {
     Truncate,
     /// [`FsFile::sync_data`].
     SyncData,
+    /// [`Fs::list`].
+    List,
+    /// [`FsFile::read_at`].
+    Read,
+    /// [`FsFile::write_at`], half-way.
+    Write,
+    /// [`FsFile::length`].
+    Length,
 }
 
 type Inode = Arc<Mutex<Content>>;
-
-#[derive(Default)]
-struct Content {
-    /// Open handles.
-    handles: usize,
-    bytes: Vec<u8>,
-    durable_length: usize,
-    /// Per page changed since the last sync: what is durable there.
-    durable_pages: BTreeMap<usize, Vec<u8>>,
-    /// Those of them that a failed sync has taken for clean.
-    lost_pages: BTreeSet<usize>,
-    /// Pages that cannot be read until they are written.
-    bad_pages: BTreeSet<usize>,
-}
 
 enum NameChange {
     Set(PathBuf, Inode),
@@ -145,6 +169,9 @@ impl FaultFs {
             fail_write: false,
             failing: BTreeMap::new(),
             random: seed,
+            late: seed ^ 0x1a7e_5eed,
+            stale: VecDeque::new(),
+            counts: FaultCounts::default(),
         })))
     }
 
@@ -153,15 +180,20 @@ impl FaultFs {
         let disk = &mut *self.0.lock();
         // In one of three cases they are lost out of order.
         let (is_prefix, kept) = (disk.below(3) > 0, disk.below(disk.pending.len() as u64 + 1) as usize);
+        let mut lost = 0;
         for (number, change) in std::mem::take(&mut disk.pending).into_iter().enumerate() {
             if if is_prefix { number < kept } else { disk.below(2) == 0 } {
+                disk.counts.names_lost_out_of_order += std::mem::take(&mut lost);
                 change.apply(&mut disk.durable_names);
+            } else {
+                lost += 1;
             }
         }
         disk.names = disk.durable_names.clone();
         let inodes: Vec<Inode> = disk.names.values().cloned().collect();
+        let Disk { random, late, stale, counts, .. } = disk;
         for inode in inodes {
-            inode.lock().crash(&mut || disk.next());
+            inode.lock().crash(&mut || next(random), &mut |page| lay_there(stale, late, page), counts);
         }
         disk.restart();
     }
@@ -171,8 +203,9 @@ impl FaultFs {
     pub fn kill(&self) {
         let disk = &mut *self.0.lock();
         let inodes: Vec<Inode> = disk.names.values().cloned().collect();
+        let Disk { random, counts, .. } = disk;
         for inode in inodes {
-            inode.lock().evict(&mut || disk.next());
+            inode.lock().evict(&mut || next(random), counts);
         }
         disk.restart();
     }
@@ -220,9 +253,20 @@ impl FaultFs {
     pub fn fail_calls(&self, call: FsCall, errno: Option<i32>) {
         let failing = &mut self.0.lock().failing;
         match errno {
-            Some(errno) => drop(failing.insert(call, errno)),
+            Some(errno) => drop(failing.insert(call, Failing { errno, after: 0, once: false })),
             None => drop(failing.remove(&call)),
         }
+    }
+
+    /// After so many such calls one fails with that error of the operating system.
+    pub fn fail_one_call(&self, call: FsCall, after: u64, errno: i32) {
+        self.0.lock().failing.insert(call, Failing { errno, after, once: true });
+    }
+
+    /// What the disk has done to its users so far.
+    #[must_use]
+    pub fn counts(&self) -> FaultCounts {
+        self.0.lock().counts.clone()
     }
 
     /// The page around a place of a file cannot be read any more, until it is written. Returns false when there is no such place.
@@ -302,14 +346,48 @@ impl NameChange {
     }
 }
 
+/// `SplitMix64`: small, seeded, good enough to choose faults.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// What a removed file had, if this page of a file that has grown is one that it had: at the same place if it may be.
+fn lay_there(stale: &VecDeque<(usize, Vec<u8>)>, late: &mut u64, page: usize) -> Option<Vec<u8>> {
+    let chance = next(late);
+    if stale.is_empty() || !chance.is_multiple_of(3) {
+        return None;
+    }
+    let start = (chance >> 32) as usize % stale.len();
+    let in_turn = || (start..stale.len()).chain(0..start).filter_map(|number| stale.get(number));
+    let same_place = in_turn().find(|(place, _)| *place == page);
+    same_place.or_else(|| in_turn().next()).map(|(_, bytes)| bytes.clone())
+}
+
 impl Disk {
-    /// `SplitMix64`: small, seeded, good enough to choose faults.
     fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        next(&mut self.random)
+    }
+
+    /// A file loses its last name: some of what it had stays where it lies.
+    fn leave_behind(&mut self, inode: &Inode) {
+        let content = inode.lock();
+        let pages = content.bytes.len().div_ceil(PAGE);
+        // The first ones in any case: other files begin there as well.
+        let chosen = (0..pages.min(STALE_PAGES_OF_FILE / 2)).collect::<Vec<_>>();
+        let others =
+            (pages > chosen.len()).then(|| (0..STALE_PAGES_OF_FILE / 2).map(|_| next(&mut self.late)));
+        let others = others.into_iter().flatten().map(|number| number as usize % pages).collect::<Vec<_>>();
+        for page in chosen.into_iter().chain(others) {
+            let end = ((page + 1) * PAGE).min(content.bytes.len());
+            self.stale.push_back((page, content.bytes[page * PAGE..end].to_vec()));
+        }
+        while self.stale.len() > STALE_PAGES {
+            self.stale.pop_front();
+        }
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -341,8 +419,18 @@ impl Disk {
         if self.dead || epoch != self.epoch { Err(io::Error::other("the machine is down")) } else { Ok(()) }
     }
 
-    fn fails(&self, call: FsCall) -> io::Result<()> {
-        self.failing.get(&call).map_or(Ok(()), |&errno| Err(io::Error::from_raw_os_error(errno)))
+    fn fails(&mut self, call: FsCall) -> io::Result<()> {
+        let Some(failing) = self.failing.get_mut(&call) else { return Ok(()) };
+        if failing.after > 0 {
+            failing.after -= 1;
+            return Ok(());
+        }
+        let (errno, once) = (failing.errno, failing.once);
+        if once {
+            self.failing.remove(&call);
+        }
+        *self.counts.failed_calls.entry(call).or_default() += 1;
+        Err(io::Error::from_raw_os_error(errno))
     }
 
     /// Counts a change. Returns whether the machine dies in the middle of it.
@@ -382,85 +470,6 @@ impl Disk {
     }
 }
 
-impl Content {
-    /// Remembers what is durable in a range that is about to change.
-    fn touch(&mut self, from: usize, to: usize) {
-        for page in from / PAGE..to.div_ceil(PAGE) {
-            let start = (page * PAGE).min(self.bytes.len());
-            let end = ((page + 1) * PAGE).min(self.bytes.len());
-            let bytes = &self.bytes[start..end];
-            self.durable_pages.entry(page).or_insert_with(|| bytes.to_vec());
-            self.lost_pages.remove(&page);
-            self.bad_pages.remove(&page);
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8], offset: usize) {
-        let end = offset + bytes.len();
-        self.touch(offset, end);
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
-        }
-        self.bytes[offset..end].copy_from_slice(bytes);
-    }
-
-    fn set_length(&mut self, length: usize) {
-        let (short, long) = (length.min(self.bytes.len()), length.max(self.bytes.len()));
-        self.touch(short, long);
-        self.bytes.resize(length, 0);
-    }
-
-    /// A sync succeeds: it writes what is dirty.
-    fn sync(&mut self) {
-        let lost = &self.lost_pages;
-        self.durable_pages.retain(|page, _| lost.contains(page));
-        self.durable_length = self.bytes.len();
-    }
-
-    /// Some pages that only the cache has leave it.
-    fn evict(&mut self, random: &mut dyn FnMut() -> u64) {
-        for page in std::mem::take(&mut self.lost_pages) {
-            if random() & 1 == 0 {
-                self.lost_pages.insert(page);
-                continue;
-            }
-            let old = self.durable_pages.remove(&page).unwrap_or_default();
-            let end = ((page + 1) * PAGE).min(self.bytes.len());
-            if let Some(bytes) = self.bytes.get_mut(page * PAGE..end) {
-                for (at, byte) in bytes.iter_mut().enumerate() {
-                    *byte = old.get(at).copied().unwrap_or(0);
-                }
-            }
-        }
-    }
-
-    fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
-        let length = if random() & 1 == 0 { self.durable_length } else { self.bytes.len() };
-        let longest = self.bytes.len().max(self.durable_length);
-        self.bytes.resize(longest, 0);
-        for (page, old) in std::mem::take(&mut self.durable_pages) {
-            let fate = if self.lost_pages.contains(&page) { 2 } else { random() % 4 };
-            let sectors = random();
-            // The file has grown, and what lies there is what lay there before.
-            let garbage = if random() & 3 == 0 { sectors as u8 } else { 0 };
-            for sector in 0..PAGE / SECTOR {
-                let keeps_new = fate == 0 || fate == 1 && sectors >> sector & 1 == 0;
-                if keeps_new {
-                    continue;
-                }
-                for at in sector * SECTOR..(sector + 1) * SECTOR {
-                    if let Some(byte) = self.bytes.get_mut(page * PAGE + at) {
-                        *byte = old.get(at).copied().unwrap_or(garbage);
-                    }
-                }
-            }
-        }
-        self.lost_pages.clear();
-        self.bytes.resize(length, 0);
-        self.durable_length = length;
-    }
-}
-
 impl Fs for FaultFs {
     fn create_dir_all(&self, _dir: &Path) -> io::Result<()> {
         let disk = self.0.lock();
@@ -468,8 +477,9 @@ impl Fs for FaultFs {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let disk = self.0.lock();
+        let disk = &mut *self.0.lock();
         disk.alive(disk.epoch)?;
+        disk.fails(FsCall::List)?;
         let inside = disk.names.keys().filter(|path| path.parent() == Some(dir));
         Ok(inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
@@ -486,7 +496,7 @@ impl Fs for FaultFs {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
-        let disk = self.0.lock();
+        let disk = &mut *self.0.lock();
         disk.alive(disk.epoch)?;
         disk.fails(FsCall::Open)?;
         let inode = disk.names.get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
@@ -496,20 +506,25 @@ impl Fs for FaultFs {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let disk = &mut *self.0.lock();
         disk.fails(FsCall::Remove)?;
-        if !disk.names.contains_key(path) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        disk.rename_like(NameChange::Remove(path.to_owned()), |names| drop(names.remove(path)))
+        let inode = disk.names.get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
+        disk.rename_like(NameChange::Remove(path.to_owned()), |names| drop(names.remove(path)))?;
+        disk.leave_behind(&inode);
+        Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let disk = &mut *self.0.lock();
         disk.fails(FsCall::Rename)?;
         let inode = disk.names.get(from).cloned().ok_or(io::ErrorKind::NotFound)?;
+        let replaced = disk.names.get(to).cloned();
         disk.rename_like(NameChange::Rename(from.to_owned(), to.to_owned(), inode.clone()), |names| {
             names.remove(from);
             names.insert(to.to_owned(), inode);
-        })
+        })?;
+        if let Some(replaced) = replaced {
+            disk.leave_behind(&replaced);
+        }
+        Ok(())
     }
 
     fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
@@ -551,10 +566,11 @@ impl FsFile for FaultFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let disk = &mut *self.disk.lock();
         let dies = disk.change(self.epoch)?;
-        if dies || disk.fail_write {
+        let failed = if dies || disk.fail_write { Ok(()) } else { disk.fails(FsCall::Write) };
+        if dies || disk.fail_write || failed.is_err() {
             let part = disk.below(bytes.len() as u64 + 1) as usize;
             self.inode.lock().write(&bytes[..part], offset as usize);
-            return Err(io::Error::other("write failed half-way"));
+            return failed.and(Err(io::Error::other("write failed half-way")));
         }
         let length = self.inode.lock().bytes.len() as u64;
         let grows = (offset + bytes.len() as u64).saturating_sub(length);
@@ -563,17 +579,26 @@ impl FsFile for FaultFile {
         if fits < bytes.len() as u64 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.disk.lock().alive(self.epoch)?;
-        let content = self.inode.lock();
-        let Some(bytes) = content.bytes.get(offset as usize..) else { return Ok(0) };
-        let count = bytes.len().min(buffer.len());
-        let (from, to) = (offset as usize, offset as usize + count);
-        if content.bad_pages.range(from / PAGE..to.div_ceil(PAGE)).next().is_some() {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let disk = &mut *self.disk.lock();
+        disk.alive(self.epoch)?;
+        disk.fails(FsCall::Read)?;
+        let chance = next(&mut disk.late);
+        if chance.is_multiple_of(INTERRUPTED_READS) {
+            disk.counts.interrupted_reads += 1;
+            return Err(io::ErrorKind::Interrupted.into());
         }
-        buffer[..count].copy_from_slice(&bytes[..count]);
-        Ok(count)
+        let content = self.inode.lock();
+        let Some(mut bytes) = content.readable(offset as usize, buffer.len()) else {
+            disk.counts.bad_reads += 1;
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        };
+        if bytes.len() > 1 && (chance >> 32).is_multiple_of(SHORT_READS) {
+            disk.counts.short_reads += 1;
+            bytes = &bytes[..1 + (chance >> 40) as usize % (bytes.len() - 1)];
+        }
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -612,6 +637,7 @@ impl FsFile for FaultFile {
         }
         let content = &mut *self.inode.lock();
         if disk.lose_sync {
+            disk.counts.lossy_syncs += 1;
             content.lost_pages = content.durable_pages.keys().copied().collect();
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
@@ -621,7 +647,9 @@ impl FsFile for FaultFile {
     }
 
     fn length(&self) -> io::Result<u64> {
-        self.disk.lock().alive(self.epoch)?;
+        let disk = &mut *self.disk.lock();
+        disk.alive(self.epoch)?;
+        disk.fails(FsCall::Length)?;
         Ok(self.inode.lock().bytes.len() as u64)
     }
 

@@ -96,8 +96,8 @@ impl FsFile for RealFile {
         self.0.write_all_at(bytes, offset)
     }
 
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_fully(buffer, |rest, done| self.0.read_at(rest, offset + done))
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
     }
 
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -165,23 +165,6 @@ fn create_dirs(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io:
     Ok(())
 }
 
-/// Fills a buffer from a call that may be interrupted, or give less than it was asked for.
-fn read_fully(
-    buffer: &mut [u8],
-    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
-) -> io::Result<usize> {
-    let mut done = 0;
-    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match read(rest, done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,28 +188,5 @@ mod tests {
         assert!(make(&at("a/b/d")).is_empty());
         fs::write(at("file"), "x").unwrap();
         assert!(create_dirs_synced(&at("file/sub")).is_err());
-    }
-
-    #[test]
-    fn short_and_interrupted_reads_are_continued_and_the_end_of_a_file_ends_them() {
-        let content: Vec<u8> = (0..100).collect();
-        for length in [100, 130] {
-            let (mut buffer, mut calls) = (vec![0; length], 0);
-            let read = read_fully(&mut buffer, |rest, done| {
-                calls += 1;
-                if calls % 3 == 1 {
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
-                let left = &content[done as usize..];
-                let count = rest.len().min(left.len()).min(7);
-                rest[..count].copy_from_slice(&left[..count]);
-                Ok(count)
-            });
-            assert_eq!(read.unwrap(), 100);
-            assert_eq!(buffer[..100], content);
-        }
-        let failed =
-            read_fully(&mut [0; 8], |_, done| if done < 4 { Ok(4) } else { Err(io::Error::other("x")) });
-        assert!(failed.is_err(), "half of it is not all there is");
     }
 }

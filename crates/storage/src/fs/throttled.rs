@@ -84,6 +84,12 @@ impl FsFile for ThrottledFile {
         self.inner.write_at(bytes, offset)
     }
 
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.lane.charge(buffer.len() as u64);
+        self.inner.read_some_at(buffer, offset)
+    }
+
+    /// Charged once, in however many pieces it comes.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.lane.charge(buffer.len() as u64);
         self.inner.read_at(buffer, offset)

@@ -105,6 +105,10 @@ impl FsFile for HookedFile {
         self.inner.write_at(bytes, offset)
     }
 
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_some_at(buffer, offset)
+    }
+
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.fs.call(Asked::Read(offset, buffer.len()), &self.name)?;
         self.inner.read_at(buffer, offset)

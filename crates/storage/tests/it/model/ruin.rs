@@ -11,7 +11,7 @@ use settee_storage::{CompactBudget, KvStore, StoreError};
 
 /// How a disk loses things.
 #[derive(Clone, Copy, Debug)]
-enum Harm {
+pub(super) enum Harm {
     Flip,
     Zeros,
     Unreadable,
@@ -35,11 +35,23 @@ impl Run {
         }
         assert!(self.unsynced.is_empty());
         let count = self.faults.usize(1..4);
-        let harms: Vec<_> = (0..count).filter_map(|_| self.harm(&proved)).collect();
+        let expected = self.synced.clone();
+        if self.late.bool() {
+            self.commit();
+            if self.disk().is_dead() || self.store().stats().poisoned {
+                return;
+            }
+            self.occurred.harmed_unsynced += 1;
+        }
+        // What is not synced may be there.
+        let newest = self.newest();
+        let harms: Vec<_> = match self.late.u32(0..4) {
+            0 => self.harm_beside().into_iter().collect(),
+            _ => (0..count).filter_map(|_| self.harm(&proved)).collect(),
+        };
         if harms.is_empty() {
             return;
         }
-        let expected = self.synced.clone();
         let mut anew = Contents::default();
         for number in 0..4 {
             let store = self.store.take();
@@ -52,9 +64,9 @@ impl Run {
             let opened = self.place.open_with(options);
             self.store =
                 Some(opened.unwrap_or_else(|error| panic!("open {number} after {harms:?}: {error}")));
-            self.check_ruin(&expected, &anew, &harms);
+            self.check_ruin((&expected, &newest), &anew, &harms);
             self.go_on(number, &mut anew);
-            self.check_ruin(&expected, &anew, &harms);
+            self.check_ruin((&expected, &newest), &anew, &harms);
         }
     }
 
@@ -74,22 +86,47 @@ impl Run {
         let (path, end) = self.faults.choice(proved)?.clone();
         let harm = [Harm::Flip, Harm::Flip, Harm::Zeros, Harm::Unreadable][self.faults.usize(0..4)];
         let at = self.faults.u64(0..end);
-        let (disk, page_end) = (self.disk(), (at / 4096 + 1) * 4096);
+        let bit = if matches!(harm, Harm::Flip) { self.faults.u8(0..8) } else { 0 };
+        // The page may be shared with what was written later.
+        let is_shared = !matches!(harm, Harm::Flip) && (at / 4096 + 1) * 4096 > end;
+        if is_shared { None } else { self.inflict(harm, path, at, bit) }
+    }
+
+    /// Does it, if there is such a place.
+    pub(super) fn inflict(
+        &mut self,
+        harm: Harm,
+        path: PathBuf,
+        at: u64,
+        bit: u8,
+    ) -> Option<(Harm, PathBuf, u64)> {
+        let disk = self.disk();
         let is_done = match harm {
-            Harm::Flip => disk.flip_bit(&path, at, self.faults.u8(0..8)),
-            // The page may be shared with what was written later.
-            Harm::Zeros | Harm::Unreadable if page_end > end => false,
+            Harm::Flip => disk.flip_bit(&path, at, bit),
             Harm::Zeros => disk.zero_page(&path, at),
             Harm::Unreadable => disk.break_page(&path, at),
         };
+        let kind = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("seg") => "segment",
+            Some(other) => other,
+            None => "manifest",
+        };
+        let kind = if kind == "copy" { "manifest.copy" } else { kind };
+        *self.occurred.harms.entry(format!("{harm:?} {kind}")).or_default() += u64::from(is_done);
         is_done.then_some((harm, path, at))
     }
 
-    fn check_ruin(&self, expected: &Contents, anew: &Contents, harms: &[(Harm, PathBuf, u64)]) {
+    fn check_ruin(
+        &self,
+        (expected, newest): (&Contents, &Contents),
+        anew: &Contents,
+        harms: &[(Harm, PathBuf, u64)],
+    ) {
         let keys = expected.keys.iter().chain(&anew.keys);
-        for ((vb, key), version) in keys {
+        for (name @ (vb, key), version) in keys {
+            let last = newest.keys.get(name).map_or(version.meta.seqno, |newest| newest.meta.seqno);
             match self.store().lookup(*vb, key) {
-                Ok(Some(found)) => assert!(found.meta.seqno <= version.meta.seqno, "{harms:?}: {found:?}"),
+                Ok(Some(found)) => assert!(found.meta.seqno <= last, "{harms:?}: {found:?}"),
                 Ok(None) => {
                     let is_tombstone = version.meta.kind.is_tombstone();
                     assert!(is_tombstone, "{harms:?}: absent {version:?}");
