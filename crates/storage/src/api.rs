@@ -421,7 +421,8 @@ pub trait KvStore: Send + Sync {
     /// again: from then on compaction takes [`Liveness::verdict`]'s word for those records.
     ///
     /// # Errors
-    /// Any failure poisons the store; nobody retries a sync.
+    /// [`StoreError::NoSpace`] when the disk cannot even take the name of a file that tells of a new segment: nothing is acknowledged,
+    /// and another call may find room. Any other failure poisons the store; nobody retries such a sync.
     fn sync(&self) -> Result<(), StoreError>;
 
     /// Replaces vBuckets' metadata, synced before this returns.

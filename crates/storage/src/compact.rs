@@ -100,11 +100,12 @@ pub(crate) fn step(
     let outcome = clean(core, liveness, &budget);
     key_index::maintain(core, &mut Effort::new(core, liveness));
     in_line(|| {
-        if take_back(core) {
+        if take_back(core).inspect_err(|cause| core.counters.poison(cause))? {
             core.reserve.note_full(false);
             core.compaction_reserve.grow(victims::largest_output(core));
         }
-    });
+        Ok::<(), StoreError>(())
+    })?;
     if core.counters.is_damage_due() {
         // What was seen to be damaged is not forgotten by a restart.
         in_line(|| core.write_manifest(&[]))?;
@@ -117,10 +118,13 @@ pub(crate) fn step(
 
 /// Sets aside again what was given up on a full disk, while no step goes on. Returns whether all of it is: then there is room for
 /// anybody.
-pub(crate) fn take_back(core: &Core) -> bool {
+///
+/// # Errors
+/// What the disk answers, unless that is that it is full.
+pub(crate) fn take_back(core: &Core) -> Result<bool, StoreError> {
     // Order matters: what a step has taken from its reserve it has freed again, and the next one needs it; only what was gained
     // beyond that is for deletions, and only what is left then for everything else.
-    core.compaction_reserve.claim_what_is(victims::largest_output(core)) && core.reserve.restore()
+    Ok(core.compaction_reserve.claim_what_is(victims::largest_output(core))? && core.reserve.restore()?)
 }
 
 fn clean(core: &Core, liveness: &dyn Liveness, budget: &CompactBudget) -> Result<CompactReport, StoreError> {

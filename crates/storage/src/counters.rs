@@ -69,9 +69,10 @@ impl Counters {
         self.damage_due.load(Relaxed)
     }
 
-    /// A manifest is about to tell of all damage so far.
-    pub(crate) fn take_damage(&self) {
-        self.damage_due.store(false, Relaxed);
+    /// A manifest is about to tell of all damage so far. Returns whether there is any that none tells of yet: if that one comes to
+    /// nothing, it is to be noted again.
+    pub(crate) fn take_damage(&self) -> bool {
+        self.damage_due.swap(false, Relaxed)
     }
 
     /// Stops all writing: what the disk holds of the last writes is unknown.

@@ -19,6 +19,7 @@ use crate::{
     },
     fs::{FsFile, is_no_space},
     log::{Core, io_error},
+    notes,
     position::Position,
     segment::Segment,
     synced::High,
@@ -35,12 +36,14 @@ pub(crate) const MANIFEST_COPY: &str = "manifest.copy";
 pub(crate) const MANIFEST_COPY_TEMPORARY: &str = "manifest.copy.new";
 
 /// The log's end at one moment, and what must be synced for it to be durable.
-struct Snapshot {
-    end: Position,
+pub(crate) struct Snapshot {
+    pub(crate) end: Position,
     files: Vec<Arc<Segment>>,
     new_names: bool,
     highs: Vec<(VbId, High)>,
     manifest: Option<Manifest>,
+    /// The manifest tells of damage that none told of before.
+    tells_damage: bool,
 }
 
 impl Core {
@@ -84,12 +87,14 @@ impl Core {
             self.manifest_due.store(true, Ordering::Relaxed);
         }
         drop(guard);
-        let Some(manifest) = snapshot.manifest else { return Ok(()) };
-        let staged = self.stage(MANIFEST_TEMPORARY, &manifest::encode(&manifest));
-        match staged.and_then(|()| self.name_manifest(&manifest)) {
-            // It shortens a recovery, and helps where a header is damaged: a full disk is no reason to fail.
+        let Some(manifest) = &snapshot.manifest else { return Ok(()) };
+        let staged = self.stage(MANIFEST_TEMPORARY, &manifest::encode(manifest));
+        match staged.and_then(|()| self.name_manifest(manifest)) {
+            // A full disk is no reason to fail, as long as the loss of what was synced would be noticed.
             Err(StoreError::NoSpace) => {
                 self.manifest_due.store(true, Ordering::Relaxed);
+                self.take_back(&snapshot);
+                notes::put(self, &snapshot)?;
                 self.listed.fetch_max(wanted.segment, Ordering::Relaxed);
                 Ok(())
             }
@@ -103,7 +108,7 @@ impl Core {
     }
 
     /// Whether a manifest lists the segment of that position.
-    fn is_listed(&self, wanted: Position) -> bool {
+    pub(crate) fn is_listed(&self, wanted: Position) -> bool {
         wanted.offset == 0 || self.listed.load(Ordering::Relaxed) >= wanted.segment
     }
 
@@ -123,11 +128,11 @@ impl Core {
         let _turn = self.manifest_lock.lock();
         let guard = self.sync_lock.lock();
         self.counters.check()?;
-        let snapshot = self.snapshot(&mut self.writer.lock(), true, without);
+        let mut snapshot = self.snapshot(&mut self.writer.lock(), true, without);
         self.sync_files(&snapshot)?;
         // Nobody's commit waits for a manifest.
         drop(guard);
-        let Some(mut manifest) = snapshot.manifest else { return Ok(()) };
+        let Some(mut manifest) = snapshot.manifest.take() else { return Ok(()) };
         manifest.reset(resets);
         let drops_all = !resets.is_empty()
             && manifest.vbs.iter().all(|entry| resets.iter().any(|reset| reset.0 == entry.vb));
@@ -140,13 +145,14 @@ impl Core {
         let bytes = manifest::encode(&manifest);
         // Order matters: once the manifest has its name nothing may fail for want of space. The copy may say less than the
         // manifest, but nothing that is no longer so: it is brought up to date before files go that it lists.
-        for temporary in [MANIFEST_COPY_TEMPORARY, MANIFEST_TEMPORARY] {
-            match self.stage(temporary, &bytes) {
-                Err(StoreError::NoSpace) if self.reserve.release() => self.stage(temporary, &bytes)?,
-                result => result?,
-            }
-        }
-        self.name_manifest(&manifest)?;
+        let stage = |temporary| match self.stage(temporary, &bytes) {
+            Err(StoreError::NoSpace) if self.reserve.release() => self.stage(temporary, &bytes),
+            result => result,
+        };
+        let named = stage(MANIFEST_COPY_TEMPORARY)
+            .and_then(|()| stage(MANIFEST_TEMPORARY))
+            .and_then(|()| self.name_manifest(&manifest));
+        named.inspect_err(|_| self.take_back(&snapshot))?;
         self.name(MANIFEST_COPY_TEMPORARY, MANIFEST_COPY).inspect_err(|cause| {
             // The manifest itself is replaced: this is no failure after which nothing has changed.
             self.counters.poison(cause);
@@ -165,10 +171,8 @@ impl Core {
     }
 
     fn snapshot(&self, writer: &mut Writer, with_manifest: bool, without: &[u32]) -> Snapshot {
-        if with_manifest {
-            // Before it is written: what is seen meanwhile is due again.
-            self.counters.take_damage();
-        }
+        // Before it is written: what is seen meanwhile is due again.
+        let tells_damage = with_manifest && self.counters.take_damage();
         let manifest = with_manifest.then(|| Manifest {
             shard: self.options.shard,
             next_segment: writer.next_segment,
@@ -188,6 +192,14 @@ impl Core {
             new_names: std::mem::take(&mut writer.new_names),
             highs: writer.take_changed(self),
             manifest,
+            tells_damage,
+        }
+    }
+
+    /// Its manifest was not written: the damage is still to be told of.
+    fn take_back(&self, snapshot: &Snapshot) {
+        if snapshot.tells_damage {
+            self.counters.note_damage();
         }
     }
 
@@ -243,6 +255,7 @@ impl Core {
         let newest = with_records.map(|entry| entry.id).max().unwrap_or(0);
         self.listed.fetch_max(newest, Ordering::Relaxed);
         self.unsettled.store(false, Ordering::Relaxed);
+        notes::clear(self);
         count(&self.counters.manifest_writes, 1);
         Ok(())
     }

@@ -117,6 +117,8 @@ pub(crate) struct Core {
     lost: Mutex<Vec<SegmentEntry>>,
     /// The newest segment that a manifest lists with records.
     pub(crate) listed: AtomicU32,
+    /// Names of files that tell of segments which no manifest lists.
+    pub(crate) notes: Mutex<Vec<String>>,
     /// Segments that were removed while somebody still read them.
     retired: Mutex<Vec<Weak<Segment>>>,
     /// Grows with every change of the set.
@@ -187,6 +189,7 @@ impl Core {
             unsettled: AtomicBool::new(false),
             lost: Mutex::default(),
             listed: AtomicU32::new(0),
+            notes: Mutex::default(),
             generation: AtomicU64::new(0),
             keys: KeyIndexes::default(),
             removed: AtomicU64::new(0),
@@ -338,13 +341,16 @@ impl Core {
     }
 
     /// Sets aside what deletions and compaction need on a full disk. Returns whether it is: then the rest is for anybody.
-    pub(crate) fn set_aside(&self) -> bool {
+    ///
+    /// # Errors
+    /// What the disk answers, unless that is that it is full.
+    pub(crate) fn set_aside(&self) -> Result<bool, StoreError> {
         if self.compaction_reserve.is_released() {
             // A step that goes on is using what it was given, and takes it back when it ends. If none does, there may be room again
             // and nobody to notice but who asks.
-            return self.compact_lock.try_lock().is_some_and(|_no_step| compact::take_back(self));
+            return self.compact_lock.try_lock().map_or(Ok(false), |_no_step| compact::take_back(self));
         }
-        self.compaction_reserve.settle() && self.reserve.restore()
+        Ok(self.compaction_reserve.settle()? && self.reserve.restore()?)
     }
 
     fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {
@@ -352,7 +358,8 @@ impl Core {
         self.publish();
         writer::validate(batches)?;
         let frees = writer::frees_space(batches);
-        if !frees && !self.set_aside() {
+        // As with any other file that cannot be made: nobody knows what the disk is up to.
+        if !frees && !self.set_aside().inspect_err(|cause| self.counters.poison(cause))? {
             self.reserve.note_full(true);
             return Err(StoreError::NoSpace);
         }

@@ -37,6 +37,7 @@ use crate::{
     index::Staged,
     key_index,
     log::{Core, Options, SegmentSet, io_error},
+    notes,
     position::Position,
     segment::{Segment, parse_name},
     tail::{self, Found, Tail},
@@ -73,7 +74,7 @@ pub(crate) fn open(dir: &Path, fs: Arc<dyn Fs>, options: Options) -> Result<Core
     let names =
         opening.fs.list(dir).map_err(|source| io_error("list", &dir.display().to_string(), source))?;
     match opening.read_manifest()? {
-        Some(manifest) => opening.recover(&names, &manifest, options, lock),
+        Some(manifest) => opening.recover(&names, manifest, options, lock),
         None if names.iter().any(|name| parse_name(name).is_some()) => {
             Err(opening.counters.corrupt(MANIFEST, 0, "segments without a manifest"))
         }
@@ -132,10 +133,12 @@ impl Opening<'_> {
     fn recover(
         &self,
         names: &[String],
-        manifest: &Manifest,
+        mut manifest: Manifest,
         options: Options,
         lock: Box<dyn LockGuard>,
     ) -> Result<Core, StoreError> {
+        let noted = notes::add_to(&mut manifest, names);
+        let manifest = &manifest;
         let (mut set, mut lost) = (SegmentSet::new(), Vec::new());
         for entry in manifest.segments.iter().filter(|entry| entry.sealed) {
             match self.open_sealed(entry, manifest.seed)? {
@@ -154,7 +157,7 @@ impl Opening<'_> {
                 lost.push(SegmentEntry { lost: true, ..*entry });
             }
         }
-        let tail = tail::recover(files, manifest)?;
+        let tail = tail::recover(files, manifest, noted)?;
         for &id in &tail.missing {
             let name = crate::segment::file_name(id);
             let _ = self.counters.corrupt(&name, 0, "segment is missing: the log goes on behind it");
@@ -175,12 +178,15 @@ impl Opening<'_> {
         let place = (self.dir, self.fs.clone(), options, manifest.seed);
         let core = Core::new(place, self.counters.clone(), set, &incarnations, writer, lock);
         core.set_lost(lost);
+        *core.notes.lock() = notes::among(names);
         self.settle(&core, &tail)?;
         key_index::recover(&core, names);
         self.tidy(&core, names, &headless);
         if !core.segments().is_empty() {
             // Somebody else may fill the disk before the first write. That it is full already only the first write says.
-            core.set_aside();
+            if let Err(error) = core.set_aside() {
+                tracing::warn!(%error, "space could not be set aside; the first write tries again");
+            }
         }
         Ok(core)
     }

@@ -18,7 +18,8 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    fs::{Fs, FsFile},
+    error::StoreError,
+    fs::{Fs, FsFile, is_no_space},
     log::Options,
 };
 
@@ -108,15 +109,21 @@ impl Reserve {
         }
     }
 
-    /// Takes the space if that has not been done since the store was opened: who writes first might leave none. Returns
+    /// Takes the space if that has not been done since the store was opened: the first writer might leave none. Returns
     /// whether ordinary writes may proceed as far as that goes.
-    pub(crate) fn settle(&self) -> bool {
-        !self.owed.load(Ordering::Acquire) || self.claim()
+    ///
+    /// # Errors
+    /// What the disk answers, unless that is that it is full.
+    pub(crate) fn settle(&self) -> Result<bool, StoreError> {
+        if self.owed.load(Ordering::Acquire) { self.claim() } else { Ok(true) }
     }
 
     /// Takes the space back if it was given up. Returns whether ordinary writes may proceed.
-    pub(crate) fn restore(&self) -> bool {
-        !self.is_released() || self.claim()
+    ///
+    /// # Errors
+    /// As [`Reserve::settle`].
+    pub(crate) fn restore(&self) -> Result<bool, StoreError> {
+        if self.is_released() { self.claim() } else { Ok(true) }
     }
 
     /// Whether it has been given up and not been taken back.
@@ -125,7 +132,10 @@ impl Reserve {
     }
 
     /// As [`Reserve::claim`], where `needed` bytes would do by now: what has grown and was given up need not be had whole.
-    pub(crate) fn claim_what_is(&self, needed: u64) -> bool {
+    ///
+    /// # Errors
+    /// As [`Reserve::settle`].
+    pub(crate) fn claim_what_is(&self, needed: u64) -> Result<bool, StoreError> {
         {
             let _changing = self.changing.lock();
             if !self.is_held() {
@@ -136,22 +146,26 @@ impl Reserve {
     }
 
     /// Takes the space unless it is held. Returns whether it is now.
-    fn claim(&self) -> bool {
+    fn claim(&self) -> Result<bool, StoreError> {
         let _changing = self.changing.lock();
         let bytes = self.bytes();
         if !self.is_held() && bytes > 0 {
             let file = self.fs.create(&self.path);
-            if file.and_then(|file| file.allocate(0, bytes)).is_err() {
+            if let Err(source) = file.and_then(|file| file.allocate(0, bytes)) {
                 // What could not be taken whole is given back.
                 let _ = self.fs.remove(&self.path);
-                self.full.store(true, Ordering::Relaxed);
-                return false;
+                if is_no_space(&source) {
+                    self.full.store(true, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                let file = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                return Err(StoreError::Io { action: "set aside", file, source });
             }
             self.held.store(true, Ordering::Relaxed);
         }
         self.released.store(false, Ordering::Release);
         self.owed.store(false, Ordering::Release);
-        true
+        Ok(true)
     }
 
     /// Whether an ordinary write was just refused; or accepted, or would be.

@@ -2,7 +2,7 @@
 //!
 //! What the disk holds beyond the last sync is arbitrary: pages may be missing in the middle while later ones
 //! made it. What was synced must be there; where it is not, it is damage, not a torn tail, and what follows is kept.
-//! The two are told apart by the *proof*: the highest synced position that any manifest, segment header or commit
+//! The two are told apart by the *proof*: the highest synced position that any manifest, note, segment header or commit
 //! frame claims. Below it every intact record counts; above it batches count while they are whole and numbered
 //! without a gap; the first that is not ends the log, in later segments too. A block that the disk cannot read is damage
 //! wherever it lies: a write that did not happen can be read.
@@ -85,9 +85,9 @@ pub(crate) struct Found {
     pub(crate) is_listed: bool,
 }
 
-/// Reads the tail's segments, in order, and decides what counts.
-pub(crate) fn recover(files: Vec<Found>, manifest: &Manifest) -> Result<Tail, StoreError> {
-    let mut proof = manifest.synced;
+/// Reads the tail's segments, in order, and decides what counts. Up to `noted` the log was synced, whatever the manifest knows.
+pub(crate) fn recover(files: Vec<Found>, manifest: &Manifest, noted: Position) -> Result<Tail, StoreError> {
+    let mut proof = manifest.synced.max(noted);
     let mut surveyed = Vec::new();
     // Where the log went on in the next segment, this one's data ended.
     let ends: Vec<Position> = files.iter().map(|found| found.header.previous).collect();

@@ -195,7 +195,9 @@ pub(super) fn relocate(
                     effort.spend_unstoppably(u64::from(record.length), || memory);
                 }
                 // Left where it is: memory still knows the input, which then must not go.
+                // The manifest remembers it, and no later step takes it for a victim.
                 Step::Unreadable(offset, _, detail) | Step::Damaged(offset, detail) => {
+                    output.quarantine();
                     return Err(output.corrupt(offset, detail));
                 }
                 Step::Commit(..) => {}

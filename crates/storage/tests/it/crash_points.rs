@@ -1,7 +1,7 @@
 //! Moments at which a crash or a full disk is most awkward: each test is one that once lost something.
 
 use base::{Seqno, VbId};
-use settee_storage::{FaultFs, KvStore, Options, StoreError};
+use settee_storage::{FaultFs, FsCall, KvStore, Options, StoreError};
 
 use crate::support::{Place, commit, document, lookup, options, same, state, tombstone};
 
@@ -116,5 +116,84 @@ fn deletes_proceed_when_not_even_a_footer_fits() {
         assert!(lookup(&store, 1, "k1").unwrap().unwrap().meta.kind.is_tombstone());
         assert_eq!(lookup(&store, 1, "k16").unwrap().unwrap().meta.seqno, Seqno(16));
         assert_eq!(store.stats().corrupt, []);
+    }
+}
+
+/// A new segment is synced for the first time and the disk has no room for a manifest that lists it. The sync is acknowledged, and
+/// then the segment, or what tells where it belongs, is lost.
+#[test]
+fn a_segment_that_was_first_synced_on_a_full_disk_is_missed_like_any_other() {
+    for (seed, is_gone) in (0..12).map(|seed| (seed, seed % 3 == 2)) {
+        let place = Place::fault(seed);
+        let store = place.open();
+        // Other segments before it, or none.
+        let first = if seed % 2 == 0 { 40 } else { 1 };
+        let version = |n: u64| document(1, &format!("k{n}"), n, vec![n as u8; 3000]);
+        for n in 1..first {
+            commit(&store, &[version(n)]).unwrap();
+            store.sync().unwrap();
+        }
+        let mut last = first;
+        while place.fs.list(&place.dir).unwrap().iter().filter(|name| name.ends_with(".seg")).count() < 4 {
+            commit(&store, &[version(last)]).unwrap();
+            last += 1;
+        }
+        disk(&place).set_capacity(Some(disk(&place).used_bytes()));
+        store.sync().unwrap();
+        disk(&place).crash();
+        drop(store);
+        disk(&place).set_capacity(None);
+        let names = place.fs.list(&place.dir).unwrap();
+        let path = place.dir.join(names.iter().filter(|name| name.ends_with(".seg")).max().unwrap());
+        match is_gone {
+            true => place.fs.remove(&path).unwrap(),
+            false => assert!(disk(&place).zero_page(&path, 0)),
+        }
+        for number in 0..3 {
+            let store = place.open();
+            let found = |n| lookup(&store, 1, &format!("k{n}"));
+            let unreadable = (1..last).filter(|&n| match found(n) {
+                Ok(found) => !same(&found.expect("not absent"), &version(n)),
+                Err(StoreError::Corrupt { .. }) => true,
+                Err(error) => panic!("{error}"),
+            });
+            let unreadable = unreadable.count();
+            assert_eq!(unreadable > 0, is_gone, "seed {seed}, open {number}: {unreadable}");
+            assert!(store.stats().corrupt_count > 0, "seed {seed}, open {number}");
+            place.kill(store);
+            let names = place.fs.list(&place.dir).unwrap();
+            assert!(!names.iter().any(|name| name.ends_with(".synced")), "now a manifest lists it");
+        }
+    }
+}
+
+#[test]
+fn a_sync_is_not_acknowledged_where_nothing_can_tell_of_its_segment() {
+    let place = Place::fault(3);
+    let store = place.open();
+    commit(&store, &[document(1, "k", 1, "v")]).unwrap();
+    disk(&place).fail_calls(FsCall::Create, Some(libc::ENOSPC));
+    for _ in 0..3 {
+        assert!(matches!(store.sync(), Err(StoreError::NoSpace)));
+    }
+    disk(&place).fail_calls(FsCall::Create, None);
+    store.sync().expect("there is room");
+    assert!(!store.stats().poisoned);
+    disk(&place).crash();
+    drop(store);
+    assert_eq!(lookup(&place.open(), 1, "k").unwrap().unwrap().value, b"v");
+}
+
+/// Only a full disk is a full disk: of any other failure an operator has to hear what it was.
+#[test]
+fn a_reserve_that_the_disk_fails_to_make_is_no_full_disk() {
+    for call in [FsCall::Create, FsCall::Allocate] {
+        let place = Place::fault(4);
+        let with_reserve = Options { reserve_bytes: 300_000, ..options() };
+        let store = place.open_with(with_reserve).unwrap();
+        disk(&place).fail_calls(call, Some(libc::EIO));
+        let refused = commit(&store, &[document(1, "k", 1, "v")]);
+        assert!(matches!(&refused, Err(StoreError::Io { .. })), "{call:?}: {refused:?}");
+        assert!(!store.stats().full && store.stats().poisoned, "{call:?}");
     }
 }

@@ -218,10 +218,14 @@ fn what_is_cut_behind_a_damaged_commit_frame_is_not_counted() {
     let many: Vec<Version> = (2..60).map(|n| tombstone(2, &format!("t{n}"), n, 7)).collect();
     commit(&store, &many).unwrap();
     place.kill(store);
-    // The first commit frame, and the mark of its sync: the manifest alone proves it.
+    // The first commit frame, and the mark of its sync behind it: the next frame that is whole closes the batch that is cut.
     let (path, at) = find(&place, &last.value);
-    let record_end = (at + last.value.len() as u64).next_multiple_of(16);
-    assert!(disk(&place).flip_bit(&path, record_end + 33, 1));
+    let frame = (at + last.value.len() as u64).next_multiple_of(16);
+    let content = disk(&place).contents(&path).unwrap();
+    let length = content[frame as usize + 8..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).unwrap();
+    let mark = (frame + u64::from(length)).next_multiple_of(16);
+    assert_eq!((content[frame as usize + 12], content[mark as usize + 12]), (0x80, 0x80));
+    assert!(disk(&place).flip_bit(&path, frame + 33, 1) && disk(&place).flip_bit(&path, mark + 33, 1));
     let store = place.open();
     let stats = store.stats();
     assert!(stats.bytes_live <= stats.bytes_used, "{} of {}", stats.bytes_live, stats.bytes_used);
@@ -309,11 +313,13 @@ fn zeros_where_records_were_are_damage_also_at_a_segments_end() {
     let name = place.fs.list(&place.dir).unwrap().into_iter().filter(|name| name.ends_with(".seg")).min();
     let path = place.dir.join(name.unwrap());
     let bytes = disk(&place).contents(&path).unwrap();
-    // The last whole page of records: before the footer, whose entries begin behind the last commit frame.
-    let last = bytes.windows(4).rposition(|window| window == b"\0key").unwrap() as u64;
-    for at in [last - 4096, last, last + 500] {
-        disk(&place).zero_page(&path, at);
-    }
+    // From where a record begins up to where the data ends, which the trailer tells: no frame is cut.
+    let trailer = &bytes[bytes.len() - 96..];
+    let data_end = trailer[16..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap();
+    let before = &bytes[..data_end as usize - 6000];
+    let from = before.windows(4).rposition(|window| window == b"\0key").unwrap() as u64 - 64;
+    let zeros = vec![0; (data_end - from) as usize];
+    place.fs.open(&path).unwrap().write_at(&zeros, from).unwrap();
     let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
     for _ in 0..40 {
         store.compact(&Amnesia, budget).unwrap();
@@ -442,4 +448,101 @@ fn prepares_salvaged_without_their_commit_frame_stay_open() {
     let batch = VbBatch { vb: VbId(2), state: &found, records: &[] };
     store.commit(&[batch], &mut Vec::new()).unwrap();
     store.sync().unwrap();
+}
+
+/// What compaction has written is damaged before its places are told to memory.
+#[test]
+fn damage_in_what_compaction_has_just_written_is_remembered() {
+    let (place, hooked) = Place::hooked(15);
+    let store = half_dead(&place);
+    let newest =
+        |place: &Place| place.fs.list(&place.dir).unwrap().into_iter().filter(|n| n.ends_with(".seg")).max();
+    let before = newest(&place).unwrap();
+    let (disk, dir) = (disk(&place).clone(), place.dir.clone());
+    let hits = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    hooked.set({
+        let hits = hits.clone();
+        move |asked, name| {
+            let is_output = name.ends_with(".seg") && *name > *before;
+            if is_output
+                && matches!(asked, crate::hooked::Asked::Read(4096, _))
+                && hits.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0
+            {
+                assert!(disk.flip_bit(&dir.join(name), 4096 + 65, 2), "in its first key");
+            }
+            Ok(())
+        }
+    });
+    let budget = CompactBudget { space_ratio: 1.0, ..CompactBudget::default() };
+    store.compact(&Amnesia, budget).unwrap();
+    hooked.set(|_, _| Ok(()));
+    assert!(hits.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    store.put_states(&[]).unwrap();
+    place.kill(store);
+    let store = place.open();
+    assert!(store.stats().corrupt_count > 0, "the manifest remembers it");
+    for n in 1..=60 {
+        let found = lookup(&store, 1, &format!("key{n:03}")).unwrap().expect("the inputs stay");
+        assert_eq!(found.meta.seqno, Seqno(n + 60));
+    }
+}
+
+/// The manifest that was to tell of it found no space. The next one does, though nothing else is new.
+#[test]
+fn damage_that_was_seen_on_a_full_disk_is_written_down_once_there_is_room() {
+    let place = Place::fault(16);
+    let store = half_dead(&place);
+    let (path, at) = find(&place, b"key001");
+    assert!(disk(&place).flip_bit(&path, at, 1));
+    let backfill = store.backfill(VbId(0), Seqno(0), BackfillOptions::default()).unwrap();
+    assert!(is_corrupt(drain(backfill, 0, 1 << 20)));
+    disk(&place).set_capacity(Some(disk(&place).used_bytes()));
+    let before = store.stats().manifest_writes;
+    store.sync().unwrap();
+    assert_eq!(store.stats().manifest_writes, before);
+    disk(&place).set_capacity(None);
+    store.sync().unwrap();
+    assert_eq!(store.stats().manifest_writes, before + 1);
+    place.kill(store);
+    assert!(place.open().stats().corrupt_count > 0);
+}
+
+/// A call fails while a store is opened, with what may say that the disk is damaged there. It may cost that open, or what lies
+/// there; but never is anything absent.
+#[test]
+fn an_io_error_while_a_store_is_opened_makes_nothing_absent() {
+    let (mut failed, mut opened) = (0, 0);
+    for (is_clean, call) in [true, false]
+        .into_iter()
+        .flat_map(|c| [FsCall::Open, FsCall::Length, FsCall::Read].map(|call| (c, call)))
+    {
+        for after in 0..40 {
+            let place = Place::fault(after);
+            let store = place.open();
+            write(&store, 1..=60);
+            if is_clean {
+                store.close().unwrap();
+            }
+            place.kill(store);
+            let before = disk(&place).counts().failed_calls.get(&call).copied();
+            disk(&place).fail_one_call(call, after, EIO);
+            let open = place.open_with(crate::support::options());
+            let hit = disk(&place).counts().failed_calls.get(&call).copied() != before;
+            failed += u32::from(open.is_err());
+            opened += u32::from(open.is_ok() && hit);
+            if let Ok(store) = &open {
+                unreadable(store, 1..=60);
+            }
+            disk(&place).kill();
+            drop(open);
+            for _ in 0..2 {
+                let store = place.open();
+                let count = unreadable(&store, 1..=60);
+                // Of a clean store every file is final, and is read again once it can be.
+                assert!(count == 0 || !is_clean, "{call:?} {after}: {count}");
+                place.kill(store);
+            }
+        }
+    }
+    assert!(opened > 20, "{failed} opens failed, {opened} did not");
 }
