@@ -3,7 +3,21 @@
 #[path = "../../../fuzz/shared/runner.rs"]
 mod runner;
 
-use crate::{collation, json};
+use crate::{
+    collation,
+    design::{Compiler, DesignDocument, Invalid},
+    json,
+    query::{Body, Parameters},
+};
+
+/// Takes every function.
+struct All;
+
+impl Compiler for All {
+    fn check(&mut self, _source: &str) -> Result<(), Invalid> {
+        Ok(())
+    }
+}
 
 fn key(bytes: &[u8]) {
     let _ = collation::split_row_key(bytes);
@@ -32,4 +46,48 @@ fn key(bytes: &[u8]) {
 #[test]
 fn fuzz_view_key() {
     runner::run("view_key", key);
+}
+
+/// A query string, and behind a zero byte the body of a POST request.
+fn query(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0);
+    let Ok(text) = std::str::from_utf8(parts.next().unwrap_or_default()) else { return };
+    let body = parts.next().map(|bytes| Body { content_type: Some("application/json"), bytes });
+    let parameters = match Parameters::parse(text, body) {
+        Ok(parameters) => parameters,
+        Err(refusal) => return check_refusal(&refusal.body()),
+    };
+    for has_reduction in [false, true] {
+        match parameters.query(has_reduction) {
+            Err(refusal) => check_refusal(&refusal.body()),
+            Ok(query) => assert!(has_reduction || query.grouping.is_none()),
+        }
+    }
+}
+
+fn check_refusal(body: &[u8]) {
+    let text = std::str::from_utf8(body).expect("a body is text");
+    assert_eq!(json::members(text).map(|members| members.len()), Some(2), "{text}");
+}
+
+fn design(bytes: &[u8]) {
+    match DesignDocument::parse(bytes, &mut All) {
+        Err(refusal) => check_refusal(&refusal.body()),
+        Ok(document) => {
+            assert_eq!(document.text.as_bytes(), bytes, "what was stored is given back");
+            let mapped: usize = document.maps().iter().map(|map| map.views.len()).sum();
+            assert_eq!(mapped, document.views.len());
+            let _ = document.signature();
+        }
+    }
+}
+
+#[test]
+fn fuzz_view_query() {
+    runner::run("view_query", query);
+}
+
+#[test]
+fn fuzz_view_design() {
+    runner::run("view_design", design);
 }

@@ -6,6 +6,11 @@
 //! Nothing of this is wired to the server yet.
 
 pub mod collation;
+pub mod design;
 #[cfg(test)]
 mod fuzz;
 pub mod json;
+pub mod query;
+pub mod reduce;
+pub mod refusal;
+pub mod rows;
