@@ -1,6 +1,6 @@
 //! One request after its body was read and its sender identified, and what handlers ask of it.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{body::Bytes, http::Method};
 use cluster::{
@@ -8,33 +8,21 @@ use cluster::{
     auth::{Domain, Identity, Privilege},
     config::named_host,
 };
-use tokio::sync::watch;
+
+use http::{
+    AuditEvent, AuditKind, Connection,
+    form::Form,
+    reply::{self, Refusal},
+};
 
 use crate::{
     api::Api,
     cluster_status::ClusterStatus,
-    control::{AuditEvent, AuditKind},
     figures::ClusterFigures,
-    form::Form,
     permissions,
-    places::Place,
-    reply::{self, Refusal},
     rights::{Lack, On, Sender},
     routes::{self, table::Route},
 };
-
-/// Where a request came in.
-#[derive(Clone, Debug)]
-pub struct Connection {
-    /// The other end.
-    pub(crate) peer: SocketAddr,
-    /// The address the client reached this node by.
-    pub(crate) local: SocketAddr,
-    /// Turns true when the server stops; streams end then.
-    pub(crate) closing: watch::Receiver<bool>,
-    /// The connection's place among those of its listener.
-    pub(crate) place: Arc<Place>,
-}
 
 /// One request.
 #[derive(Clone)]

@@ -1,28 +1,17 @@
 //! What this crate asks of the server around it. `server` implements [`NodeControl`]; tests do so over a bare
-//! [`Metadata`].
+//! [`cluster::Metadata`].
 
-use std::{
-    future::Future,
-    net::{IpAddr, SocketAddr},
-    pin::Pin,
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use base::NodeId;
-use cluster::{
-    Applied, Authority, ClusterError, Command, Metadata, NodeInfo, auth::Identity, consensus::Epoch,
-};
+use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, consensus::Epoch};
+use http::{BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster_status::ClusterStatus;
 
-/// A future without a name, as trait objects need it.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
 /// The node as REST sees and steers it.
-pub trait NodeControl: Send + Sync + 'static {
-    /// The state now.
-    fn metadata(&self) -> Arc<Metadata>;
+pub trait NodeControl: Gate {
     /// Tells of every change of `Metadata::rev`.
     fn watch(&self) -> tokio::sync::watch::Receiver<i64>;
     /// The uuid of the node that answers.
@@ -30,11 +19,6 @@ pub trait NodeControl: Send + Sync + 'static {
     /// Decides, makes durable and carries out a command: when it resolves with success, a bucket that was created is
     /// being served and one that was dropped is gone.
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>>;
-    /// Waits until [`NodeControl::metadata`] has everything that anybody was told to be done before this was called; or for a
-    /// moment, where nobody can say what that is.
-    fn catch_up(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
-    }
     /// Whether this node knows what its cluster agreed on before it started, and so acts on nothing old.
     fn knows_cluster(&self) -> bool;
     /// How the cluster is: never waits, and is a second old at most while there is a leader.
@@ -76,17 +60,6 @@ pub trait NodeControl: Send + Sync + 'static {
     }
     /// The certificate the TLS ports show, in PEM.
     fn certificate_pem(&self) -> Option<String>;
-    /// Whether the node may be set up, before it has an administrator, by whoever sits at this address. Loopback unless
-    /// the operator said otherwise.
-    fn allows_setup_from(&self, peer: IpAddr) -> bool {
-        peer.is_loopback()
-    }
-    /// Whether this machine has that name, beside the host names that the cluster knows of its nodes; in lower case.
-    fn is_own_name(&self, _name: &str) -> bool {
-        false
-    }
-    /// Takes note of something an auditor wants to know.
-    fn audit(&self, event: AuditEvent);
 }
 
 /// What a cluster tells a node that it has made a member.
@@ -288,44 +261,4 @@ impl NodeMemory {
     pub fn sum(&self) -> u64 {
         self.pools().iter().map(|pool| pool.1).sum()
     }
-}
-
-/// Something an auditor wants to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditEvent {
-    /// What happened.
-    pub kind: AuditKind,
-    /// Who did it, or claimed to be.
-    pub user: Identity,
-    /// From where.
-    pub peer: Option<SocketAddr>,
-    /// What it was done to: a bucket, a user, a path.
-    pub subject: String,
-    /// Anything more; never a password.
-    pub details: String,
-}
-
-/// Kinds of audit events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditKind {
-    /// A REST request with right credentials (once per user, address and quarter of an hour).
-    LoginSuccess,
-    /// A REST request with wrong credentials.
-    LoginFailure,
-    /// A request its user had no right to.
-    AccessDenied,
-    /// The cluster was initialised, named, or given quotas.
-    ClusterChanged,
-    /// A node's own settings changed.
-    NodeChanged,
-    /// A bucket was created, changed, flushed or dropped.
-    BucketChanged,
-    /// Scopes or collections changed.
-    CollectionsChanged,
-    /// Users or groups changed.
-    UsersChanged,
-    /// Somebody's password changed.
-    PasswordChanged,
-    /// A setting changed.
-    SettingsChanged,
 }

@@ -11,10 +11,11 @@ use base::NodeId;
 use cluster::{Metadata, NodeInfo, auth::INTERNAL_USER};
 use serde::{Deserialize, Serialize};
 
+use http::reply::{self, Outcome};
+
 use crate::{
     call::Call,
     control::{BucketStatsView, Callee, NodeCall, NodeControl, SystemStats},
-    reply::{self, Outcome},
 };
 
 /// Where a node tells its figures to the others.

@@ -18,11 +18,12 @@ use axum::{
 use hyper::body::{Body as HttpBody, Frame};
 use tokio::sync::watch;
 
-use crate::{
-    call::Call,
-    control::BoxFuture,
+use http::{
+    BoxFuture,
     reply::{self, Outcome, Refusal},
 };
+
+use crate::call::Call;
 
 /// Ends every configuration.
 const SEPARATOR: &str = "\n\n\n\n";

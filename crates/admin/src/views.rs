@@ -9,11 +9,9 @@ use axum::http::{Method, StatusCode, request::Parts};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use crate::{
-    call::Connection,
-    control::BoxFuture,
+use http::{
+    BoxFuture, Connection, Surface,
     reply::{self, Reply},
-    serve::Surface,
 };
 
 /// What answers on 8092.

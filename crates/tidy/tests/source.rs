@@ -16,12 +16,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("views", &[]),
     ("client", &["base", "protocol"]),
     ("engine", &["base", "storage"]),
-    ("admin", &["base", "cluster"]),
+    ("http", &["base", "cluster"]),
+    ("admin", &["base", "cluster", "http"]),
     ("replication", &["base", "protocol", "engine"]),
     ("node", &["base", "cluster", "engine", "replication"]),
     ("load", &["base", "client", "protocol"]),
     ("torture", &["base", "client", "load", "protocol"]),
-    ("server", &["admin", "base", "cluster", "engine", "node", "protocol", "replication", "storage"]),
+    ("server", &["admin", "base", "cluster", "engine", "http", "node", "protocol", "replication", "storage"]),
     ("cli", &["base", "client", "load", "server", "torture"]),
 ];
 

@@ -7,12 +7,13 @@ use axum::http::{Method, StatusCode};
 use cluster::{AlternateAddress, Command};
 
 use super::{membership::own, unsupported};
-use crate::{
-    call::Call,
-    control::AuditKind,
+use http::{
+    AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal},
 };
+
+use crate::call::Call;
 
 const HOSTNAME_MAX: usize = 1000;
 /// What a port can be given for on a node of the data service.

@@ -9,13 +9,12 @@ use cluster::{
 use serde_json::{Value, json};
 
 use super::{bucket_view, collections, nodes, stats, unsupported};
-use crate::{
-    api::Api,
-    call::Call,
-    control::AuditKind,
+use http::{
+    AuditKind,
     reply::{self, Outcome, Refusal, json_ok},
-    stream::stream,
 };
+
+use crate::{api::Api, call::Call, stream::stream};
 
 const MIB: u64 = 1024 * 1024;
 

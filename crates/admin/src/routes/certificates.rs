@@ -6,10 +6,9 @@ use cluster::NodeInfo;
 use serde_json::{Value, json};
 
 use super::{nodes, x509};
-use crate::{
-    call::Call,
-    reply::{self, Outcome, Refusal, json_ok},
-};
+use http::reply::{self, Outcome, Refusal, json_ok};
+
+use crate::call::Call;
 
 pub(super) fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     match path {

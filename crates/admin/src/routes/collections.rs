@@ -8,12 +8,13 @@ use cluster::{
 use serde_json::{Value, json};
 
 use super::unsupported;
-use crate::{
-    call::Call,
-    control::AuditKind,
+use http::{
+    AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
 };
+
+use crate::call::Call;
 
 pub(super) async fn dispatch(call: &Call, bucket: &str, path: &[&str]) -> Outcome {
     let method = call.method.as_str();

@@ -8,13 +8,13 @@ use cluster::{ClusterError, Command, FailOver, Membership, NodeInfo, Recovery, S
 use serde_json::{Map, Value, json};
 
 use super::{nodes, unsupported, users::now_ms};
-use crate::{
-    api::Api,
-    call::Call,
-    control::AuditKind,
+use http::{
+    AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
 };
+
+use crate::{api::Api, call::Call};
 
 /// What is answered below `/controller/`.
 pub(super) const ROUTES: &[&str] =

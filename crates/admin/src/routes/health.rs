@@ -7,10 +7,9 @@ use axum::http::{Method, StatusCode};
 use cluster::{Membership, Metadata};
 use serde_json::json;
 
-use crate::{
-    control::NodeControl,
-    reply::{self, Reply},
-};
+use http::reply::{self, Reply};
+
+use crate::control::NodeControl;
 
 /// The answer to a probe; `None` for any other request.
 pub(crate) fn answer(

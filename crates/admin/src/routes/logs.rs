@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{nodes, users};
-use crate::{
-    call::Call,
-    reply::{Outcome, json_ok},
-};
+use http::reply::{Outcome, json_ok};
+
+use crate::call::Call;
 
 pub(super) fn show(call: &Call) -> Outcome {
     let node = call.meta.node(&call.api.control.this_node()).map(|node| nodes::otp_node(call, node));

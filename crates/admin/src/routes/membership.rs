@@ -13,11 +13,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{nodes, setup};
-use crate::{
-    call::Call,
-    control::{AuditKind, Callee, JoinOffer, NodeCall},
+use http::{
+    AuditKind,
     form::{self, Form},
     reply::{self, Outcome, Refusal, json_ok},
+};
+
+use crate::{
+    call::Call,
+    control::{Callee, JoinOffer, NodeCall},
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -317,7 +321,7 @@ pub(super) async fn join_cluster(call: &Call) -> Outcome {
     let pass = call.api.passes.issue(crate::api::Api::new_uuid()?);
     let body = form::encode(&[
         ("hostname", hostname.as_str()),
-        ("user", crate::passes::USER),
+        ("user", http::passes::USER),
         ("password", &pass),
         ("services", "kv"),
     ]);

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use axum::http::StatusCode;
 
+use http::reply::{self, Outcome};
+
 use crate::{
     call::Call,
     control::{BucketStatsView, PhaseView, SystemStats},
-    reply::{self, Outcome},
 };
 
 type BucketFigure = (&'static str, &'static str, fn(&BucketStatsView) -> f64);

@@ -30,11 +30,9 @@ mod x509;
 use axum::http::{Method, StatusCode};
 use cluster::ClusterError;
 
-use crate::{
-    call::Call,
-    figures,
-    reply::{self, Outcome},
-};
+use http::reply::{self, Outcome};
+
+use crate::{call::Call, figures};
 
 pub use setup::{administrator_objection, quota_objection};
 pub(crate) use users::now_ms;

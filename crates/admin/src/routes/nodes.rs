@@ -6,12 +6,9 @@ use cluster::{Membership, NodeInfo, Recovery, config};
 use serde_json::{Value, json};
 
 use super::{PRODUCT_VERSION, SETTEE_VERSION, pools};
-use crate::{
-    call::Call,
-    control::SystemStats,
-    figures::NodeFigures,
-    reply::{self, Outcome, json_ok},
-};
+use http::reply::{self, Outcome, json_ok};
+
+use crate::{call::Call, control::SystemStats, figures::NodeFigures};
 
 /// Version 7.6 as `clusterCompatibility` encodes it.
 const COMPATIBILITY: u32 = 7 * 0x1_0000 + 6;

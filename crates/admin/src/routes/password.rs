@@ -5,12 +5,13 @@ use cluster::{Command, FieldErrors, Metadata};
 use serde_json::Value;
 
 use super::{buckets::hashed, settings, users::now_ms};
-use crate::{
-    call::Call,
-    control::AuditKind,
+use http::{
+    AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal},
 };
+
+use crate::call::Call;
 
 /// The longest password; hashing takes time in proportion.
 const BYTES_MAX: usize = 1024;

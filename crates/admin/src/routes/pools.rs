@@ -8,14 +8,9 @@ use cluster::{auth::Privilege, config};
 use serde_json::{Map, Value, json};
 
 use super::{PRODUCT_VERSION, SETTEE_VERSION, groups, nodes, rebalance, users};
-use crate::{
-    call::Call,
-    control::SystemStats,
-    events,
-    figures::NodeFigures,
-    reply::{self, Outcome, Refusal, json_ok},
-    stream::stream,
-};
+use http::reply::{self, Outcome, Refusal, json_ok};
+
+use crate::{call::Call, control::SystemStats, events, figures::NodeFigures, stream::stream};
 
 const MIB: u64 = 1024 * 1024;
 

@@ -12,13 +12,16 @@ use cluster::{Command, Membership, Metadata, NodeInfo, RebalanceKind, RebalanceR
 use serde_json::{Map, Value, json};
 
 use super::{nodes, sizing, users::now_ms};
+use http::{
+    AuditKind,
+    form::Form,
+    reply::{self, Outcome, Refusal, json_ok},
+};
+
 use crate::{
     api::Api,
     call::Call,
     cluster_status::{NodeShare, RebalanceView},
-    control::AuditKind,
-    form::Form,
-    reply::{self, Outcome, Refusal, json_ok},
 };
 
 /// How long nodes are given to be heard of before a rebalance is refused for their absence.

@@ -7,12 +7,13 @@ use cluster::{Admin, ClusterError, Command, FieldErrors, Initialize, QuotaChange
 use serde_json::json;
 
 use super::{buckets::hashed, membership::own, password, unsupported};
-use crate::{
-    call::Call,
-    control::AuditKind,
+use http::{
+    AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok},
 };
+
+use crate::call::Call;
 
 /// Parameters of `/nodeInit` and of its older form that choose folders.
 const NODE_FOLDERS: &[&str] = &[

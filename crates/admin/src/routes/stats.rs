@@ -7,11 +7,9 @@ use cluster::config;
 use serde_json::{Map, Value, json};
 
 use super::{nodes, users::now_ms};
-use crate::{
-    call::Call,
-    control::BucketStatsView,
-    reply::{self, Outcome, json_ok},
-};
+use http::reply::{self, Outcome, json_ok};
+
+use crate::{call::Call, control::BucketStatsView};
 
 /// `/pools/default/buckets/{bucket}[/nodes/{node}]/stats`.
 ///

@@ -3,10 +3,9 @@
 use axum::http::Method;
 
 use super::table;
-use crate::{
-    call::Call,
-    reply::{self, Outcome},
-};
+use http::reply::{self, Outcome};
+
+use crate::call::Call;
 
 /// Operations below `/controller/` that need what Settee does not have yet. `couchbase-cli` shows these texts.
 const CONTROLLERS: &[(&str, &str)] = &[

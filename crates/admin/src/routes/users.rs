@@ -16,13 +16,13 @@ use cluster::{
 use serde_json::{Value, json};
 
 use super::{buckets::hashed, password, roles, unsupported};
-use crate::{
-    api::Api,
-    call::Call,
-    control::AuditKind,
+use http::{
+    AuditKind,
     form::Form,
     reply::{self, Outcome, Refusal, json_ok, with_status},
 };
+
+use crate::{api::Api, call::Call};
 
 pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     let method = call.method.as_str();

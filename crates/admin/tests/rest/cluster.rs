@@ -1,12 +1,12 @@
 //! Forming a cluster: two nodes that are nothing but metadata, talking to each other over real sockets.
 
+use ::http::AuditKind;
 use base::NodeId;
 use cluster::{
     Admin, Command, FailOver, Initialize, QuotaChange, Recovery, UserChange, UserDomain,
     auth::{Credentials, SALT_BYTES},
     level::LEVEL,
 };
-use settee_admin::AuditKind;
 
 use crate::node::{ADMIN, NODE, TestNode};
 

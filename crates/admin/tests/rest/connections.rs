@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use settee_admin::{AuditKind, Limits};
+use ::http::{AuditKind, Limits};
 
 use crate::node::TestNode;
 

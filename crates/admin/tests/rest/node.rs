@@ -6,14 +6,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use ::http::{AuditEvent, BoxFuture, Gate, Limits, serve};
 use base::NodeId;
 use cluster::{
     Applied, Authority, ClusterError, Command, Membership, Metadata, NodeInfo, Ports, StartRebalance,
     consensus::Epoch,
 };
 use settee_admin::{
-    Api, AuditEvent, BoxFuture, BucketStatsView, Callee, ClusterStatus, JoinOffer, Limits, NodeCall,
-    NodeControl, PhaseView, SystemStats, serve,
+    Api, BucketStatsView, Callee, ClusterStatus, JoinOffer, NodeCall, NodeControl, PhaseView, SystemStats,
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
@@ -105,18 +105,9 @@ impl FakeNode {
     }
 }
 
-impl NodeControl for FakeNode {
+impl Gate for FakeNode {
     fn metadata(&self) -> Arc<Metadata> {
         Arc::clone(&self.meta.lock().unwrap())
-    }
-    fn watch(&self) -> watch::Receiver<i64> {
-        self.rev.subscribe()
-    }
-    fn this_node(&self) -> String {
-        self.uuid.clone()
-    }
-    fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
-        Box::pin(async move { self.apply(&command) })
     }
     fn catch_up(&self) -> BoxFuture<'_, ()> {
         let unheard = std::mem::take(&mut *self.unheard.lock().unwrap());
@@ -125,6 +116,21 @@ impl NodeControl for FakeNode {
                 self.apply(&command).unwrap();
             }
         })
+    }
+    fn audit(&self, event: AuditEvent) {
+        self.audited.lock().unwrap().push(event);
+    }
+}
+
+impl NodeControl for FakeNode {
+    fn watch(&self) -> watch::Receiver<i64> {
+        self.rev.subscribe()
+    }
+    fn this_node(&self) -> String {
+        self.uuid.clone()
+    }
+    fn submit(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>> {
+        Box::pin(async move { self.apply(&command) })
     }
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::new(self.status.lock().unwrap().clone())
@@ -233,9 +239,6 @@ impl NodeControl for FakeNode {
     }
     fn certificate_pem(&self) -> Option<String> {
         Some("-----BEGIN CERTIFICATE-----\n".into())
-    }
-    fn audit(&self, event: AuditEvent) {
-        self.audited.lock().unwrap().push(event);
     }
 }
 

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use settee_admin::{Limits, Views, serve};
+use ::http::{Limits, serve};
+use settee_admin::Views;
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,

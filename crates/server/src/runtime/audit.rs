@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use admin::AuditKind;
 use cluster::AuditPolicy;
+use http::AuditKind;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -170,7 +170,7 @@ pub(crate) fn record_data_plane(log: &AuditLog, event: &shared::AuditEvent) {
 }
 
 /// Writes down an event of the REST API.
-pub(crate) fn record_rest(log: &AuditLog, event: &admin::AuditEvent) {
+pub(crate) fn record_rest(log: &AuditLog, event: &http::AuditEvent) {
     let line = of_rest(event);
     match (event.kind, event.subject.as_str()) {
         (AuditKind::SettingsChanged, "audit") => log.record_always(line),
@@ -198,7 +198,7 @@ fn of_login(name: &str, login: &LoginEvent) -> Value {
 }
 
 /// An event of the REST API as a line of the trail.
-fn of_rest(event: &admin::AuditEvent) -> Value {
+fn of_rest(event: &http::AuditEvent) -> Value {
     let name = match event.kind {
         AuditKind::LoginSuccess => "login success",
         AuditKind::LoginFailure => "login failure",

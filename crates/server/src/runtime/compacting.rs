@@ -8,9 +8,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use admin::NodeControl;
 use base::BucketUuid;
 use cluster::{ClusterError, NodeInfo};
+use http::Gate as _;
 
 use super::{
     control::Control,

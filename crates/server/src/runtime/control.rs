@@ -19,8 +19,8 @@ use std::{
 };
 
 use admin::{
-    Api, AuditEvent, BoxFuture, BucketStatsView, Callee, ClusterStatus, JoinOffer, Limits, NodeCall,
-    NodeControl, PhaseView, SystemStats, Views,
+    Api, BucketStatsView, Callee, ClusterStatus, JoinOffer, NodeCall, NodeControl, PhaseView, SystemStats,
+    Views,
 };
 use arc_swap::ArcSwap;
 use base::{BucketUuid, NodeId, bucket::BucketKind};
@@ -31,6 +31,7 @@ use cluster::{
     strict,
 };
 use engine::Pressure;
+use http::{AuditEvent, BoxFuture, Gate, Limits};
 use node::stands_still;
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::timeout};
@@ -199,11 +200,11 @@ impl Control {
         );
         let limits = Limits::default();
         let keeper = Arc::clone(&api);
-        runtime.spawn(admin::serve(plain, None, Arc::clone(&api), limits, ended()));
+        runtime.spawn(http::serve(plain, None, Arc::clone(&api), limits, ended()));
         let shown = Arc::clone(&self.tls);
         let now = Arc::new(move || shown.now());
-        runtime.spawn(admin::serve(tls, Some(now), api, limits, ended()));
-        runtime.spawn(admin::serve(views, None, Arc::new(Views), limits, ended()));
+        runtime.spawn(http::serve(tls, Some(now), api, limits, ended()));
+        runtime.spawn(http::serve(views, None, Arc::new(Views), limits, ended()));
         runtime.spawn(keeper.keep_log(ended()));
         runtime.spawn(Arc::clone(&self.gauges).sample(
             Arc::clone(&self.buckets),
@@ -643,11 +644,34 @@ pub(crate) struct ControlListeners {
     pub(crate) capi: TcpListener,
 }
 
-impl NodeControl for Control {
+impl Gate for Control {
     fn metadata(&self) -> Arc<Metadata> {
         self.metadata.load_full()
     }
 
+    fn catch_up(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if !self.agreement.read(READ_PATIENCE).await {
+                tracing::debug!("nobody says what was agreed on; a request is judged by what is known here");
+            }
+        })
+    }
+
+    fn allows_setup_from(&self, peer: IpAddr) -> bool {
+        // Whoever is on this machine: by loopback, or by the address the node listens on.
+        peer.is_loopback() || peer == self.listen
+    }
+
+    fn is_own_name(&self, name: &str) -> bool {
+        host_name().is_some_and(|own| own == name)
+    }
+
+    fn audit(&self, event: AuditEvent) {
+        audit::record_rest(&self.audit, &event);
+    }
+}
+
+impl NodeControl for Control {
     fn watch(&self) -> watch::Receiver<i64> {
         self.rev.subscribe()
     }
@@ -660,15 +684,6 @@ impl NodeControl for Control {
         self.caught_up()
     }
 
-    fn allows_setup_from(&self, peer: IpAddr) -> bool {
-        // Whoever is on this machine: by loopback, or by the address the node listens on.
-        peer.is_loopback() || peer == self.listen
-    }
-
-    fn is_own_name(&self, name: &str) -> bool {
-        host_name().is_some_and(|own| own == name)
-    }
-
     fn submit(&self, command: Command) -> BoxFuture<'_, Result<CommandApplied, ClusterError>> {
         match command {
             Command::FailOver(fail_over) if fail_over.allow_unsafe => {
@@ -676,14 +691,6 @@ impl NodeControl for Control {
             }
             command => Box::pin(self.propose(command)),
         }
-    }
-
-    fn catch_up(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            if !self.agreement.read(READ_PATIENCE).await {
-                tracing::debug!("nobody says what was agreed on; a request is judged by what is known here");
-            }
-        })
     }
 
     fn cluster_status(&self) -> Arc<ClusterStatus> {
@@ -860,10 +867,6 @@ impl NodeControl for Control {
 
     fn certificate_pem(&self) -> Option<String> {
         Some(self.certificate.clone())
-    }
-
-    fn audit(&self, event: AuditEvent) {
-        audit::record_rest(&self.audit, &event);
     }
 }
 

@@ -7,9 +7,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use admin::NodeControl;
+use admin::NodeControl as _;
 use base::{BucketUuid, Status};
 use cluster::{ClusterError, Command, Membership, NodeInfo};
+use http::Gate as _;
 use tokio::{
     runtime::Handle,
     time::{sleep, timeout},

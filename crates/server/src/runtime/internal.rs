@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use admin::BoxFuture;
 use cluster::ClusterError;
+use http::BoxFuture;
 use parking_lot::RwLock;
 
 /// What answers one kind of question: the body in, the body of the answer out.

@@ -6,12 +6,13 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use admin::{Awaited, ClusterStatus, CutOff, NodeControl, NodeShare, RebalanceView};
+use admin::{Awaited, ClusterStatus, CutOff, NodeShare, RebalanceView};
 use base::NodeId;
 use cluster::{
     ClusterError, Command, Documents, Metadata, NodeReport,
     orchestrator::{Orchestrator, RebalanceProgress},
 };
+use http::Gate as _;
 use node::{Leadership, Taken};
 use parking_lot::Mutex;
 use tokio::{

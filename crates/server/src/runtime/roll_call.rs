@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admin::NodeControl;
+use http::Gate as _;
 use tokio::task::JoinSet;
 
 use super::control::Control;

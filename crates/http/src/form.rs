@@ -8,7 +8,7 @@ const FIELDS_MAX: usize = 1000;
 
 /// Decoded names and values in the order given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Form(Vec<(String, String)>);
+pub struct Form(Vec<(String, String)>);
 
 impl From<Vec<(String, String)>> for Form {
     fn from(fields: Vec<(String, String)>) -> Self {
@@ -18,7 +18,7 @@ impl From<Vec<(String, String)>> for Form {
 
 impl Form {
     /// Decodes a body or query string; `None` when it is malformed.
-    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let mut fields = Vec::new();
         for part in text.split(|byte| *byte == b'&').filter(|part| !part.is_empty()) {
             if fields.len() == FIELDS_MAX {
@@ -32,22 +32,22 @@ impl Form {
     }
 
     /// The last value given for `name`.
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Every field.
-    pub(crate) fn fields(&self) -> &[(String, String)] {
+    pub fn fields(&self) -> &[(String, String)] {
         &self.0
     }
 
     /// Whether a field says yes.
-    pub(crate) fn is_on(&self, name: &str) -> bool {
+    pub fn is_on(&self, name: &str) -> bool {
         matches!(self.get(name), Some("1" | "true"))
     }
 
     /// A whole number, or a refusal recorded in `errors`.
-    pub(crate) fn integer<T: std::str::FromStr>(&self, name: &str, errors: &mut FieldErrors) -> Option<T> {
+    pub fn integer<T: std::str::FromStr>(&self, name: &str, errors: &mut FieldErrors) -> Option<T> {
         let value = self.get(name)?;
         let number = value.trim().parse().ok();
         if number.is_none() {
@@ -57,7 +57,7 @@ impl Form {
     }
 
     /// A switch, or a refusal recorded in `errors`.
-    pub(crate) fn boolean(&self, name: &str, errors: &mut FieldErrors) -> Option<bool> {
+    pub fn boolean(&self, name: &str, errors: &mut FieldErrors) -> Option<bool> {
         match self.get(name)? {
             "true" | "1" => Some(true),
             "false" | "0" => Some(false),
@@ -70,7 +70,7 @@ impl Form {
 }
 
 /// Encodes fields as a form.
-pub(crate) fn encode(fields: &[(&str, &str)]) -> String {
+pub fn encode(fields: &[(&str, &str)]) -> String {
     let pairs = fields.iter().map(|(name, value)| format!("{}={}", escaped(name), escaped(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
@@ -91,7 +91,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Decodes percent escapes, and `+` as a space in forms; `None` when it is malformed.
-pub(crate) fn decode(text: &[u8], plus_is_space: bool) -> Option<String> {
+pub fn decode(text: &[u8], plus_is_space: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter();
     while let Some(&byte) = rest.next() {

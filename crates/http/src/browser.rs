@@ -31,7 +31,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
 ];
 
 /// Adds what every answer says to browsers.
-pub(crate) fn secure<B>(reply: &mut Response<B>) {
+pub fn secure<B>(reply: &mut Response<B>) {
     for (name, value) in HEADERS {
         reply.headers_mut().insert(name, HeaderValue::from_static(value));
     }

@@ -28,7 +28,7 @@ pub(crate) struct ListenerPlaces {
 
 /// A connection's place; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     all: Arc<ListenerPlaces>,
     number: u64,
     holder: Mutex<Holder>,

@@ -11,13 +11,13 @@ use cluster::{ClusterError, FieldErrors, auth::TooManyAttempts};
 use serde_json::{Value, json};
 
 /// A response.
-pub(crate) type Reply = Response<Body>;
+pub type Reply = Response<Body>;
 /// A response, or one that ends the handling early.
-pub(crate) type Outcome = Result<Reply, Refusal>;
+pub type Outcome = Result<Reply, Refusal>;
 
 /// A response that ends the handling early.
 #[derive(Debug)]
-pub(crate) struct Refusal(pub(crate) Box<Reply>);
+pub struct Refusal(pub Box<Reply>);
 
 impl From<Reply> for Refusal {
     fn from(reply: Reply) -> Self {
@@ -51,27 +51,27 @@ impl From<ClusterError> for Refusal {
 }
 
 /// 200 with JSON.
-pub(crate) fn json_ok(value: &Value) -> Reply {
+pub fn json_ok(value: &Value) -> Reply {
     with_status(StatusCode::OK, value)
 }
 
 /// JSON with a status.
-pub(crate) fn with_status(status: StatusCode, value: &Value) -> Reply {
+pub fn with_status(status: StatusCode, value: &Value) -> Reply {
     with_body(status, "application/json", value.to_string().into())
 }
 
 /// 200 without a body.
-pub(crate) fn empty_ok() -> Reply {
+pub fn empty_ok() -> Reply {
     with_body(StatusCode::OK, "text/html", Body::empty())
 }
 
 /// Plain text with a status.
-pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Reply {
+pub fn text(status: StatusCode, body: impl Into<String>) -> Reply {
     with_body(status, "text/plain", Body::from(body.into()))
 }
 
 /// Any body with a status.
-pub(crate) fn with_body(status: StatusCode, content_type: &'static str, body: Body) -> Reply {
+pub fn with_body(status: StatusCode, content_type: &'static str, body: Body) -> Reply {
     let mut reply = Response::new(body);
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
@@ -82,17 +82,17 @@ pub(crate) fn with_body(status: StatusCode, content_type: &'static str, body: Bo
 }
 
 /// 404 as for every path that is not known.
-pub(crate) fn not_found() -> Reply {
+pub fn not_found() -> Reply {
     text(StatusCode::NOT_FOUND, "Requested resource not found.\r\n")
 }
 
 /// 405.
-pub(crate) fn method_not_allowed() -> Reply {
+pub fn method_not_allowed() -> Reply {
     text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
 }
 
 /// 429 for a login that is not checked, with the seconds after which it is.
-pub(crate) fn too_many_attempts(refused: TooManyAttempts) -> Refusal {
+pub fn too_many_attempts(refused: TooManyAttempts) -> Refusal {
     let seconds = refused.wait_millis.div_ceil(1000);
     let text = format!("Too many logins from this address have failed. Try again in {seconds} s.");
     let mut reply = with_status(StatusCode::TOO_MANY_REQUESTS, &json!({ "message": text }));
@@ -101,7 +101,7 @@ pub(crate) fn too_many_attempts(refused: TooManyAttempts) -> Refusal {
 }
 
 /// 429 for a user who holds all the connections that one user may have; this one ends with it.
-pub(crate) fn too_many_connections() -> Refusal {
+pub fn too_many_connections() -> Refusal {
     let text = "This user has too many connections. Close some of them, or share one.";
     let mut reply = with_status(StatusCode::TOO_MANY_REQUESTS, &json!({ "message": text }));
     reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -109,33 +109,33 @@ pub(crate) fn too_many_connections() -> Refusal {
 }
 
 /// 400 with refusals by parameter.
-pub(crate) fn invalid(errors: &FieldErrors) -> Refusal {
+pub fn invalid(errors: &FieldErrors) -> Refusal {
     with_status(StatusCode::BAD_REQUEST, &json!({ "errors": errors })).into()
 }
 
 /// 400 with one refusal of a parameter.
-pub(crate) fn invalid_field(name: &str, text: impl Into<String>) -> Refusal {
+pub fn invalid_field(name: &str, text: impl Into<String>) -> Refusal {
     ClusterError::field(name, text).into()
 }
 
 /// 400 with a text that `couchbase-cli` shows.
-pub(crate) fn bad_request(text: &str) -> Refusal {
+pub fn bad_request(text: &str) -> Refusal {
     with_status(StatusCode::BAD_REQUEST, &json!([text])).into()
 }
 
 /// What a request is told that asks for something which is not built. 400 and a list, because `couchbase-cli` shows
 /// that text and drops the body of a 501.
-pub(crate) fn not_supported(reason: &str) -> Refusal {
+pub fn not_supported(reason: &str) -> Refusal {
     bad_request(reason)
 }
 
 /// 501 with a machine-readable reason, where no tool of Couchbase's would lose it.
-pub(crate) fn not_implemented(reason: &str) -> Reply {
+pub fn not_implemented(reason: &str) -> Reply {
     with_status(StatusCode::NOT_IMPLEMENTED, &json!({ "error": "not_implemented", "reason": reason }))
 }
 
 /// 401, with the challenge that makes browsers and tools ask for a password.
-pub(crate) fn unauthorized() -> Refusal {
+pub fn unauthorized() -> Refusal {
     let mut reply = text(StatusCode::UNAUTHORIZED, "");
     let challenge = HeaderValue::from_static("Basic realm=\"Couchbase Server Admin / REST\"");
     reply.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
@@ -143,7 +143,7 @@ pub(crate) fn unauthorized() -> Refusal {
 }
 
 /// 403, naming the permissions that would have helped.
-pub(crate) fn forbidden(permissions: &[String]) -> Refusal {
+pub fn forbidden(permissions: &[String]) -> Refusal {
     let body = json!({
         "message": "Forbidden. User needs the following permissions", "permissions": permissions,
     });

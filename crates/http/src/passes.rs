@@ -9,7 +9,7 @@ use std::{
 use cluster::auth::same_secret;
 
 /// The user name that goes with a pass.
-pub(crate) const USER: &str = "@join";
+pub const USER: &str = "@join";
 /// How long a pass is good for when nobody revokes it.
 const GOOD_FOR: Duration = Duration::from_secs(120);
 /// Passes at the same time; the oldest goes.
@@ -17,11 +17,11 @@ const PASSES_MAX: usize = 4;
 
 /// The passes that are good.
 #[derive(Default)]
-pub(crate) struct Passes(Mutex<Vec<(String, Instant)>>);
+pub struct Passes(Mutex<Vec<(String, Instant)>>);
 
 impl Passes {
     /// Makes `secret`, which must be unpredictable, a pass.
-    pub(crate) fn issue(&self, secret: String) -> String {
+    pub fn issue(&self, secret: String) -> String {
         let mut passes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if passes.len() == PASSES_MAX {
             passes.remove(0);
@@ -31,7 +31,7 @@ impl Passes {
     }
 
     /// Whether it is a good pass.
-    pub(crate) fn admits(&self, user: &str, password: &str) -> bool {
+    pub fn admits(&self, user: &str, password: &str) -> bool {
         let passes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let good = passes.iter().filter(|(_, issued)| issued.elapsed() < GOOD_FOR);
         user == USER
@@ -39,7 +39,7 @@ impl Passes {
     }
 
     /// Ends a pass.
-    pub(crate) fn revoke(&self, pass: &str) {
+    pub fn revoke(&self, pass: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| known != pass);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Checking a password costs milliseconds, so it happens off the event loop, a few at a time, and successes are
 //! remembered. Until the cluster is initialised there is nobody to check against: whoever may set the node up
-//! ([`crate::NodeControl::allows_setup_from`]) is the administrator, whatever credentials were sent along.
+//! ([`crate::Gate::allows_setup_from`]) is the administrator, whatever credentials were sent along.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,8 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::{
-    control::{AuditEvent, AuditKind, NodeControl},
+    audit::{AuditEvent, AuditKind},
+    gate::Gate,
     passes::Passes,
     reply::{self, Refusal},
 };
@@ -37,7 +38,7 @@ const LOGINS_NOTED_MAX: usize = 4096;
 
 /// Checks credentials.
 pub(crate) struct Authenticator {
-    control: Arc<dyn NodeControl>,
+    gate: Arc<dyn Gate>,
     passes: Arc<Passes>,
     cache: Arc<PasswordCache>,
     at_once: Arc<Semaphore>,
@@ -62,9 +63,9 @@ impl Drop for Checked<'_> {
 
 impl Authenticator {
     /// `secret` must be unpredictable.
-    pub(crate) fn new(control: Arc<dyn NodeControl>, passes: Arc<Passes>, secret: [u8; 32]) -> Self {
+    pub(crate) fn new(gate: Arc<dyn Gate>, passes: Arc<Passes>, secret: [u8; 32]) -> Self {
         Self {
-            control,
+            gate,
             passes,
             cache: Arc::new(PasswordCache::new(secret)),
             at_once: Arc::new(Semaphore::new(CHECKS_AT_ONCE)),
@@ -129,7 +130,7 @@ impl Authenticator {
             Ok(Some((user, password))) => self.passes.admits(&user, &password),
             _ => false,
         };
-        if asked_for || self.control.allows_setup_from(peer.ip().to_canonical()) {
+        if asked_for || self.gate.allows_setup_from(peer.ip().to_canonical()) {
             return Ok(Identity::unproved("", Domain::Admin));
         }
         let text = "This node is not initialized, and may not be set up from this address.";
@@ -200,7 +201,7 @@ impl Authenticator {
     }
 
     fn audit(&self, kind: AuditKind, user: Identity, peer: SocketAddr) {
-        self.control.audit(AuditEvent {
+        self.gate.audit(AuditEvent {
             kind,
             user,
             peer: Some(peer),

@@ -27,8 +27,8 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 use crate::{
-    call::Connection,
-    control::BoxFuture,
+    connection::Connection,
+    gate::BoxFuture,
     places::{ListenerPlaces, Place},
     reply::Reply,
 };
@@ -65,11 +65,9 @@ impl Default for Limits {
     }
 }
 
-/// What answers the requests of a listener: [`crate::Api`] or [`crate::Views`]. Its parameter types are not exported, so
-/// nothing else can be.
+/// What answers the requests of a listener.
 pub trait Surface: Send + Sync + 'static {
     /// Answers one request.
-    #[doc(hidden)]
     fn answer(self: Arc<Self>, parts: Parts, body: Incoming, from: Connection) -> BoxFuture<'static, Reply>;
 }
 

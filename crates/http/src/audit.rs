@@ -1,0 +1,45 @@
+//! What HTTP surfaces tell auditors.
+
+use std::net::SocketAddr;
+
+use cluster::auth::Identity;
+
+/// Something an auditor wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEvent {
+    /// What happened.
+    pub kind: AuditKind,
+    /// Who did it, or claimed to be.
+    pub user: Identity,
+    /// From where.
+    pub peer: Option<SocketAddr>,
+    /// What it was done to: a bucket, a user, a path.
+    pub subject: String,
+    /// Anything more; never a password.
+    pub details: String,
+}
+
+/// Kinds of audit events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditKind {
+    /// A REST request with right credentials (once per user, address and quarter of an hour).
+    LoginSuccess,
+    /// A REST request with wrong credentials.
+    LoginFailure,
+    /// A request its user had no right to.
+    AccessDenied,
+    /// The cluster was initialised, named, or given quotas.
+    ClusterChanged,
+    /// A node's own settings changed.
+    NodeChanged,
+    /// A bucket was created, changed, flushed or dropped.
+    BucketChanged,
+    /// Scopes or collections changed.
+    CollectionsChanged,
+    /// Users or groups changed.
+    UsersChanged,
+    /// Somebody's password changed.
+    PasswordChanged,
+    /// A setting changed.
+    SettingsChanged,
+}

@@ -1,0 +1,183 @@
+//! From an HTTP request to one whose sender is known: names and origins, login, the sender's place, the body.
+//!
+//! What comes out was judged by metadata that is new enough: a request that changes something waits for everything that was
+//! agreed on before it came, and its sender is looked up in that.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{HeaderMap, Method, StatusCode, header, request::Parts},
+};
+use base::places::TooMany;
+use cluster::{
+    Metadata,
+    auth::{Domain, Identity},
+};
+use hyper::body::Incoming;
+
+use crate::{
+    authenticate::Authenticator,
+    browser,
+    connection::Connection,
+    form::{self, Form},
+    gate::Gate,
+    passes::Passes,
+    reply::{self, Refusal},
+};
+
+/// Longest body of a request.
+const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Longest body of a request whose sender is not known.
+const ANONYMOUS_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Longest body of a request of another node: a snapshot of the metadata.
+const INTERNAL_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a request asks for, before anything is known of its sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// `GET` for `HEAD` too.
+    pub method: Method,
+    /// Decoded path segments.
+    pub path: Vec<String>,
+    /// The query.
+    pub query: Form,
+}
+
+impl Asked {
+    /// # Errors
+    /// 400 for malformed escapes.
+    pub fn of(parts: &Parts) -> Result<Self, Refusal> {
+        let bad_request = || reply::text(StatusCode::BAD_REQUEST, "Bad Request");
+        let path = segments(parts.uri.path()).ok_or_else(bad_request)?;
+        let query = Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).ok_or_else(bad_request)?;
+        let method = if parts.method == Method::HEAD { Method::GET } else { parts.method.clone() };
+        Ok(Self { method, path, query })
+    }
+}
+
+/// A request whose sender is known.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// What it was judged by.
+    pub meta: Arc<Metadata>,
+    /// Its sender.
+    pub user: Identity,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// Judges the requests of a surface.
+pub struct Front {
+    gate: Arc<dyn Gate>,
+    authenticator: Authenticator,
+}
+
+impl Front {
+    /// `passes` are logins that hold beside those of users.
+    ///
+    /// # Errors
+    /// When the operating system has no randomness to give.
+    pub fn new(gate: Arc<dyn Gate>, passes: Arc<Passes>) -> std::io::Result<Self> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(Self { gate: Arc::clone(&gate), authenticator: Authenticator::new(gate, passes, secret) })
+    }
+
+    /// Admits a request.
+    ///
+    /// # Errors
+    /// The answer for one that is not admitted.
+    pub async fn admit(
+        &self,
+        asked: &Asked,
+        headers: &HeaderMap,
+        body: Incoming,
+        from: &Connection,
+    ) -> Result<Admitted, Refusal> {
+        let Asked { method, query, .. } = asked;
+        let mut meta = self.gate.metadata();
+        let is_own = |name: &str| self.gate.is_own_name(name);
+        let proves = self.authenticator.proves(&meta, headers);
+        browser::refuse_pages(method, headers, proves, &meta, is_own)?;
+        let mut user = self.authenticator.identify(&meta, headers, from.peer).await?;
+        if user.is_none() && *method != Method::GET {
+            // Nobody here, but perhaps made a user at another node a moment ago.
+            (meta, user) = self.identify_anew(&meta, user, headers, from).await?;
+        }
+        let refused = || from.place.refused(self.authenticator.refuse(headers, from.peer));
+        let mut user = user.ok_or_else(refused)?;
+        from.place.belong_to(&user).map_err(|TooMany| reply::too_many_connections())?;
+        require_cluster(query, &meta)?;
+        let body = read_body(headers, body, longest_body(user.domain)).await?;
+        if is_change(method, user.domain) {
+            // Judged by what was known here, a change that follows on one made at another node would be refused.
+            let (now, still) = self.identify_anew(&meta, Some(user), headers, from).await?;
+            // This may be another cluster by now, with another administrator of that name.
+            require_cluster(query, &now)?;
+            (meta, user) = (now, still.ok_or_else(refused)?);
+        }
+        Ok(Admitted { meta, user, body })
+    }
+
+    /// What is known once everything is carried out here that was agreed on, and who sent a request by that: `user` as far as
+    /// nothing is new since `meta`.
+    async fn identify_anew(
+        &self,
+        meta: &Arc<Metadata>,
+        user: Option<Identity>,
+        headers: &HeaderMap,
+        from: &Connection,
+    ) -> Result<(Arc<Metadata>, Option<Identity>), Refusal> {
+        self.gate.catch_up().await;
+        let now = self.gate.metadata();
+        if Arc::ptr_eq(&now, meta) {
+            return Ok((now, user));
+        }
+        let user = self.authenticator.identify(&now, headers, from.peer).await?;
+        Ok((now, user))
+    }
+}
+
+/// Refuses what is meant for another cluster.
+fn require_cluster(query: &Form, meta: &Metadata) -> Result<(), Refusal> {
+    if query.get("uuid").is_some_and(|uuid| meta.initialized && uuid != meta.cluster_uuid) {
+        let text = "Cluster uuid does not match the requested.\r\n";
+        return Err(reply::text(StatusCode::NOT_FOUND, text).into());
+    }
+    Ok(())
+}
+
+/// Whether a request may change the cluster. Nodes among themselves say what keeps the cluster together, and wait for
+/// nothing.
+fn is_change(method: &Method, domain: Domain) -> bool {
+    *method != Method::GET && !matches!(domain, Domain::Anonymous | Domain::Internal)
+}
+
+fn longest_body(domain: Domain) -> usize {
+    match domain {
+        Domain::Anonymous => ANONYMOUS_BODY_BYTES_MAX,
+        Domain::Internal => INTERNAL_BODY_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
+    }
+}
+
+/// Path segments, decoded; `None` when an escape is malformed. Repeated slashes count as one.
+fn segments(path: &str) -> Option<Vec<String>> {
+    path.split('/').filter(|part| !part.is_empty()).map(|part| form::decode(part.as_bytes(), false)).collect()
+}
+
+async fn read_body(headers: &HeaderMap, body: Incoming, limit: usize) -> Result<Bytes, Refusal> {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let too_large = || reply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request body is too large.\r\n");
+    if announced.is_some_and(|length: usize| length > limit) {
+        return Err(too_large().into());
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(Body::new(body), limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(too_large().into()),
+        Err(_) => Err(reply::text(StatusCode::REQUEST_TIMEOUT, "The request body took too long.\r\n").into()),
+    }
+}

@@ -1,0 +1,28 @@
+//! What the node's HTTP surfaces share (REST on 8091, views on 8092): listening, TLS, limits, logins, bodies and answers.
+//!
+//! [`serve`] accepts connections of a listener, each within the places and times of its [`Limits`], and hands every request to the
+//! listener's [`Surface`]. A surface has [`Front`] find out who sent it, and answers. The node around them is [`Gate`].
+//!
+//! Rules: nothing here knows a route; the literal texts of [`reply`] are matched by clients.
+
+mod audit;
+mod authenticate;
+mod browser;
+mod connection;
+pub mod form;
+mod front;
+#[cfg(test)]
+mod fuzz;
+mod gate;
+pub mod passes;
+mod places;
+pub mod reply;
+mod serve;
+
+pub use audit::{AuditEvent, AuditKind};
+pub use browser::secure;
+pub use connection::Connection;
+pub use front::{Admitted, Asked, Front};
+pub use gate::{BoxFuture, Gate};
+pub use places::Place;
+pub use serve::{Limits, Surface, TlsNow, serve};
