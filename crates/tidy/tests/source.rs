@@ -145,3 +145,49 @@ fn nothing_tells_where_it_was_written() {
         everything.filter(|source| source.text.contains(&*checkout)).map(|source| source.path).collect();
     check(&wrong);
 }
+
+/// What stands between the parenthesis that `text` begins behind and the one that closes it.
+fn inside(text: &str) -> &str {
+    let (mut depth, mut in_literal, mut escaped) = (1, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => in_literal = !in_literal,
+            b'(' if !in_literal => depth += 1,
+            b')' if !in_literal => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &text[..at];
+        }
+    }
+    text
+}
+
+/// The texts of the warnings and errors that a file logs, up to a placeholder. The text is the last literal of a call.
+fn logged(source: &Source) -> Vec<&str> {
+    let calls =
+        ["tracing::warn!(", "tracing::error!("].into_iter().flat_map(|call| source.text.split(call).skip(1));
+    let texts = calls.filter_map(|call| inside(call).rsplit('"').nth(1));
+    texts.map(|text| text.split('{').next().unwrap_or(text).trim_end()).collect()
+}
+
+/// An operator who meets a warning finds out what to do.
+#[test]
+fn every_warning_has_an_entry_in_the_operating_guide() {
+    let guide = std::fs::read_to_string(root().join("docs/operating/messages.md")).unwrap();
+    let of_product = |source: &&Source| !source.is_test() && source.path.contains("/src/");
+    let sources = sources(&[".rs"]);
+    let found: Vec<(&str, &str)> = sources
+        .iter()
+        .filter(of_product)
+        .flat_map(|source| logged(source).into_iter().map(|text| (source.path.as_str(), text)))
+        .collect();
+    assert!(found.len() > 60, "this test sees the calls: {}", found.len());
+    let missing = found.iter().filter(|(_, text)| !guide.contains(&format!("### `{text}")));
+    let missing: Vec<String> = missing
+        .map(|(path, text)| format!("{path}: `{text}` has no entry in docs/operating/messages.md"))
+        .collect();
+    check(&missing);
+}
