@@ -9,7 +9,7 @@ use cluster::auth::Identity;
 pub struct AuditEvent {
     /// What happened.
     pub kind: AuditKind,
-    /// Who did it, or claimed to be.
+    /// The sender, or the name that it claimed.
     pub user: Identity,
     /// From where.
     pub peer: Option<SocketAddr>,

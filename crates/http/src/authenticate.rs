@@ -1,7 +1,7 @@
-//! Who sends a request: Basic credentials against the metadata.
+//! The sender of a request: Basic credentials against the metadata.
 //!
 //! Checking a password costs milliseconds, so it happens off the event loop, a few at a time, and successes are
-//! remembered. Until the cluster is initialised there is nobody to check against: whoever may set the node up
+//! remembered. Until the cluster is initialised there is nobody to check against: a sender that may set the node up
 //! ([`crate::Gate::allows_setup_from`]) is the administrator, whatever credentials were sent along.
 
 use std::{
@@ -76,7 +76,7 @@ impl Authenticator {
         }
     }
 
-    /// Who sent this, by what is in `meta`; `None` for a name and a password that are nobody's there, which
+    /// The sender, by what is in `meta`; `None` for a name and a password that are nobody's there, which
     /// [`Self::refuse`] is for.
     pub(crate) async fn identify(
         &self,

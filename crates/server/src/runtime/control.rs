@@ -206,11 +206,8 @@ impl Control {
         runtime.spawn(http::serve(tls, Some(now), api, limits, ended()));
         runtime.spawn(http::serve(views, None, Arc::new(Views), limits, ended()));
         runtime.spawn(keeper.keep_log(ended()));
-        runtime.spawn(Arc::clone(&self.gauges).sample(
-            Arc::clone(&self.buckets),
-            Arc::clone(&self.shared.account),
-            ended(),
-        ));
+        let (buckets, account) = (Arc::clone(&self.buckets), Arc::clone(&self.shared.account));
+        runtime.spawn(Arc::clone(&self.gauges).sample(buckets, account, ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(())
     }
