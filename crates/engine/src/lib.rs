@@ -84,8 +84,8 @@ pub use feed::{
 pub use memory::SHARD_QUOTA_MAX;
 pub use notify::{Notifier, Refusal, Wait, Waiter, Work};
 pub use ops::subdoc::request::{
-    Change, Look, LookedUp, Lookup, LookupSpec, MutationSpec, Precondition, SubdocMutated, SubdocMutation,
-    ValueForm, XattrRights,
+    Change, Look, LookedUp, Lookup, LookupSpec, MutationSpec, Precondition, SubdocBound, SubdocMutated,
+    SubdocMutation, ValueForm, XattrRights,
 };
 pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
 pub use pacing::FollowerLoad;

@@ -17,13 +17,15 @@ pub struct ValueCodec {
     /// Appends the inflated form of one raw Snappy block to the buffer, within the document size limit; false
     /// when it is not one.
     pub inflate: fn(&[u8], &mut Vec<u8>) -> bool,
+    /// How long the inflated form is, as the block says, without inflating it.
+    pub inflated_len: fn(&[u8]) -> usize,
 }
 
 impl ValueCodec {
     /// Treats every value as opaque and refuses compressed ones.
     #[must_use]
     pub fn opaque() -> Self {
-        Self { recheck: |_| Datatype::RAW, inflate: |_, _| false }
+        Self { recheck: |_| Datatype::RAW, inflate: |_, _| false, inflated_len: <[u8]>::len }
     }
 }
 

@@ -59,6 +59,7 @@ fn codec() -> ValueCodec {
     ValueCodec {
         recheck: |value| if is_json(value) { Datatype::JSON } else { Datatype::RAW },
         inflate: |_, _| false,
+        inflated_len: <[u8]>::len,
     }
 }
 

@@ -96,6 +96,9 @@ pub(crate) enum Stage {
     Persistence(u64),
     /// The helper thread works for it.
     Helper,
+    /// A helper works on its document, after so many fetches of it. Nothing more is read from its connection meanwhile: one
+    /// client has one such request at a time in front of others.
+    LargeDocument { fetches: u32 },
     /// Another node is asked, or the map is changing and it will be.
     Forward(Forwarding),
     /// In the middle of a long answer, to let the client take what there is of it.
@@ -122,13 +125,16 @@ impl Stage {
             | Self::Durable { .. }
             | Self::Persistence(_)
             | Self::RangeScan(_) => true,
-            Self::Helper | Self::Forward(_) | Self::More => false,
+            Self::Helper | Self::LargeDocument { .. } | Self::Forward(_) | Self::More => false,
         }
     }
 
     /// Whether nothing more is to be read from the connection until the request goes on.
     pub(crate) fn is_alone(&self) -> bool {
-        matches!(self, Self::Paced { alone: true, .. } | Self::Fetch { alone: true, .. })
+        matches!(
+            self,
+            Self::Paced { alone: true, .. } | Self::Fetch { alone: true, .. } | Self::LargeDocument { .. }
+        )
     }
 
     /// What the time until it goes on is counted as; none if it can go on at once.
@@ -138,7 +144,7 @@ impl Stage {
             Self::Fetch { .. } => Some(Phase::Fetch),
             Self::Durable { .. } => Some(Phase::Durability),
             Self::Persistence(_) => Some(Phase::Persistence),
-            Self::Helper | Self::Forward(_) => Some(Phase::OtherWait),
+            Self::Helper | Self::LargeDocument { .. } | Self::Forward(_) => Some(Phase::OtherWait),
             Self::RangeScan(stage) => (!stage.is_ready()).then_some(Phase::OtherWait),
             Self::More => None,
         }

@@ -30,6 +30,16 @@ pub(crate) fn ask(
     ask_for_one_of(1, session, (vb, key), waiter, resumed, context)
 }
 
+/// How many fetches a request has been through.
+pub(crate) fn fetches_of(resumed: Option<&Resumed>) -> u32 {
+    match resumed {
+        Some(Resumed { stage: Stage::Fetch { fetches, .. } | Stage::LargeDocument { fetches }, .. }) => {
+            *fetches
+        }
+        _ => 0,
+    }
+}
+
 /// As [`ask`], for a request that needs up to so many documents: each of them may have to be fetched.
 pub(crate) fn ask_for_one_of(
     documents: usize,
@@ -41,10 +51,7 @@ pub(crate) fn ask_for_one_of(
 ) -> Stop {
     let fetches_max =
         FETCHES_MAX.saturating_add(u32::try_from(documents.saturating_sub(1)).unwrap_or(u32::MAX));
-    let fetches = match resumed {
-        Some(Resumed { stage: Stage::Fetch { fetches, .. }, .. }) => *fetches,
-        _ => 0,
-    };
+    let fetches = fetches_of(resumed);
     if fetches >= fetches_max {
         return Stop::Status(Status::TemporaryFailure);
     }

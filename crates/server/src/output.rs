@@ -5,7 +5,7 @@
 //! write and no large value is copied. What a slow client leaves over becomes a [`Pending`], which belongs to the
 //! connection; nothing more is read from or executed for that client until it is gone, which bounds both.
 
-use std::{collections::VecDeque, io::IoSlice};
+use std::{collections::VecDeque, io::IoSlice, ops::Deref};
 
 use engine::SharedValue;
 
@@ -21,13 +21,45 @@ const KEPT_BYTES: usize = 2 * TURN_BYTES;
 /// Slices of a write with every value held: value, bytes, value, …, bytes.
 const SLICES: usize = 2 * TURN_VALUES + 1;
 
+/// A value that is sent from where it is.
+#[derive(Debug)]
+pub(crate) enum Lent {
+    /// A document's.
+    Document(SharedValue),
+    /// What was made for this answer alone.
+    Made(Box<[u8]>),
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Document(value) => value,
+            Self::Made(bytes) => bytes,
+        }
+    }
+}
+
+impl From<SharedValue> for Lent {
+    fn from(value: SharedValue) -> Self {
+        Self::Document(value)
+    }
+}
+
+impl From<Box<[u8]>> for Lent {
+    fn from(bytes: Box<[u8]>) -> Self {
+        Self::Made(bytes)
+    }
+}
+
 /// The worker's output buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     /// Everything that is not held by reference. Handlers append to it.
     pub(crate) bytes: Vec<u8>,
     /// Values, each with the position in `bytes` it goes before; ascending.
-    values: Vec<(usize, SharedValue)>,
+    values: Vec<(usize, Lent)>,
     value_bytes: usize,
 }
 
@@ -41,7 +73,8 @@ pub(crate) struct Mark {
 impl Output {
     /// Sends `value` after everything said so far: by reference, but for those beyond what one write takes. Were some left over that
     /// the socket was never given, no event would tell that it has room for them.
-    pub(crate) fn attach(&mut self, value: SharedValue) {
+    pub(crate) fn attach(&mut self, value: impl Into<Lent>) {
+        let value = value.into();
         if self.values.len() >= TURN_VALUES {
             self.bytes.extend_from_slice(&value);
             return;
@@ -129,7 +162,7 @@ impl Output {
 #[derive(Debug)]
 enum Segment {
     Bytes(Box<[u8]>),
-    Value(SharedValue),
+    Value(Lent),
 }
 
 impl Segment {
@@ -170,8 +203,8 @@ impl Pending {
     /// Of those, about how many are held by reference.
     pub(crate) fn lent_bytes(&self) -> usize {
         let lent = |segment: &Segment| match segment {
-            Segment::Bytes(_) => 0,
-            Segment::Value(value) => value.len(),
+            Segment::Bytes(_) | Segment::Value(Lent::Made(_)) => 0,
+            Segment::Value(Lent::Document(value)) => value.len(),
         };
         self.segments.iter().map(lent).sum::<usize>().min(self.remaining)
     }

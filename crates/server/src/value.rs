@@ -2,12 +2,12 @@
 
 use base::Datatype;
 use engine::{ValueCodec, json::is_json};
-pub(crate) use protocol::snappy::inflate;
+pub(crate) use protocol::snappy::{inflate, inflated_len};
 
 /// What the engine needs for append, prepend and counters.
 #[must_use]
 pub fn codec() -> ValueCodec {
-    ValueCodec { recheck: detect, inflate }
+    ValueCodec { recheck: detect, inflate, inflated_len }
 }
 
 /// [`Datatype::JSON`] if `value` is one well-formed JSON text, else [`Datatype::RAW`]. What a client claims is

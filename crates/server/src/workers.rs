@@ -96,8 +96,7 @@ impl Workers {
         let wakes = Wakes::new(Arc::clone(&mailboxes));
         shared.dcp.reach(wakes.clone());
         shared.forward.reach(wakes.clone(), Arc::clone(&shared.node_tls));
-        let (helper, helper_thread) = Helper::start(wakes)?;
-        let mut threads = vec![helper_thread];
+        let (helper, mut threads) = Helper::start(&wakes, options.workers)?;
         for (index, (poll, mailbox)) in polls.into_iter().zip(mailboxes.iter()).enumerate() {
             let (mailbox, shared, helper) = (Arc::clone(mailbox), Arc::clone(&shared), helper.clone());
             let mut worker = Worker::new(index, poll, mailbox, shared, helper, options);

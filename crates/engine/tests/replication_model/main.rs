@@ -111,6 +111,7 @@ impl World {
                 codec: ValueCodec {
                     recheck: |value| if is_json(value) { Datatype::JSON } else { Datatype::RAW },
                     inflate: |_, _| false,
+                    inflated_len: <[u8]>::len,
                 },
                 ..options(BucketKind::Couchbase)
             };

@@ -5,7 +5,7 @@ use base::Status;
 use protocol::binary::{Opcode, subdoc::SpecOp};
 
 use crate::{
-    call::{Call, Resumed, Stage, Stop},
+    call::{Call, Stage, Stop},
     meter::OpKind,
     sasl,
 };
@@ -17,6 +17,7 @@ pub(crate) mod dcp;
 pub(crate) mod dcp_stats;
 pub(crate) mod get;
 pub(crate) mod hello;
+pub(crate) mod large_documents;
 pub(crate) mod lock;
 pub(crate) mod meta;
 pub(crate) mod node;
@@ -39,8 +40,8 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         let words = "Executing on behalf of another user is not supported";
         return Err(Stop::Refused(Status::NotSupported, words));
     }
-    if let Some(Resumed { stage: Stage::Durable { .. }, .. }) = call.resumed {
-        return store::resume_durable(call);
+    if let Some(done) = go_on(call) {
+        return done;
     }
     if needs_active(call.request.loud) {
         call.context.require_lease()?;
@@ -102,6 +103,16 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         opcode if opcode.is_dcp() => dcp::handle(call),
         // Known, and not built: clients see it in the capabilities and in this answer.
         _ => Err(Stop::Status(Status::NotSupported)),
+    }
+}
+
+/// Goes on with a request that was carried out as far as it can be without asking anything again.
+#[inline]
+fn go_on(call: &mut Call<'_, '_>) -> Option<Result<(), Stop>> {
+    match call.resumed.as_ref()?.stage {
+        Stage::Durable { .. } => Some(store::resume_durable(call)),
+        Stage::LargeDocument { .. } => Some(large_documents::resume(call)),
+        _ => None,
     }
 }
 

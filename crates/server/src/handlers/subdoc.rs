@@ -1,15 +1,19 @@
 //! Operations on parts of documents: rights, the engine's terms for what was asked, and the answers in their single- and
 //! multi-path forms.
 
-use base::{Datatype, Status, bucket::BucketKind, limits};
+use base::{
+    Cas, Datatype, HashedKey, Now, Status, VbId,
+    bucket::{BucketKind, DurabilityLevel},
+    limits,
+};
 use cluster::auth::Privilege;
 use engine::{
-    Change, Look, Lookup, LookupSpec, MutationSpec, Precondition, SubdocMutated, SubdocMutation, ValueForm,
-    XattrRights,
+    Bucket, Change, Expiry, Look, LookedUp, Lookup, LookupSpec, MutationSpec, Precondition, Refusal,
+    SubdocBound, SubdocMutated, SubdocMutation, ValueForm, XattrRights,
 };
 use protocol::{
     binary::{
-        Opcode, Response, ResponseWriter,
+        Opcode, Response, ResponseWriter, ServerDuration,
         subdoc::{
             DocFlags, PathFlags, Spec, SpecOp, SubdocRequest, append_lookup_result, append_mutation_failure,
             append_mutation_result, is_system_key,
@@ -18,85 +22,106 @@ use protocol::{
     hello::Feature,
 };
 
-use super::store::{Acknowledgement, acknowledge, durability_of, expiry_of};
+use super::{
+    large_documents,
+    store::{Acknowledgement, acknowledge, durability_of},
+};
 use crate::{
     call::{Call, Stop},
     reply,
 };
 
-/// Single lookups and MULTI_LOOKUP.
-pub(crate) fn lookup(call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    let request = decode(call)?;
-    call.session.require(Privilege::Read, call.request.key.key)?;
-    let from_replica = request.doc.has(DocFlags::REPLICA_READ);
-    if !from_replica {
-        call.context.require_lease()?;
+/// Bytes of documents that a loop itself looks at and writes for one request; they take about 1 ms. What takes more is done by
+/// a helper.
+pub(super) const WORK_BYTES_MAX: usize = 1 << 20;
+
+/// What has to be known of a request's surroundings to carry it out, wherever that is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    vb: VbId,
+    cas: Cas,
+    rights: XattrRights,
+    preserve_ttl: bool,
+    durability: DurabilityLevel,
+}
+
+impl Terms {
+    fn of(call: &Call<'_, '_>, request: &SubdocRequest<'_>, for_system: Privilege) -> Self {
+        Self {
+            vb: call.request.vb,
+            cas: call.request.frame.header.cas,
+            rights: rights(call, request, for_system),
+            preserve_ttl: call.request.info.preserve_ttl,
+            durability: durability_of(&call.request.info),
+        }
     }
+}
+
+/// What lookups are answered with, in the form of their request.
+#[derive(Debug)]
+pub(super) struct Answers<'b> {
+    body: &'b mut Vec<u8>,
+    bytes: usize,
+    is_multi: bool,
+    /// Set where the document was there, and the lookup failed.
+    pub(super) failed: Option<Status>,
+}
+
+impl<'b> Answers<'b> {
+    /// Appends to `body`.
+    pub(super) fn new(body: &'b mut Vec<u8>, request: &SubdocRequest<'_>) -> Self {
+        Self { body, bytes: 0, is_multi: request.is_multi(), failed: None }
+    }
+
+    fn add(&mut self, status: Status, value: &[u8]) {
+        self.bytes += value.len();
+        if self.bytes > limits::FRAME_BODY_BYTES_MAX {
+            self.failed = Some(Status::TooBig);
+        } else if self.is_multi {
+            append_lookup_result(status, value, self.body);
+        } else if status == Status::Success {
+            self.body.extend_from_slice(value);
+        } else {
+            self.failed = Some(status);
+        }
+    }
+}
+
+/// Looks up what `request` asks for; `None` where that would take more work than so many bytes.
+pub(super) fn look(
+    engine: &Bucket,
+    request: &SubdocRequest<'_>,
+    key: HashedKey<'_>,
+    terms: &Terms,
+    work_bytes_max: usize,
+    now: Now,
+    answers: &mut Answers<'_>,
+) -> Result<Option<LookedUp>, Refusal> {
     let specs: Vec<LookupSpec<'_>> = request.specs().map(|spec| lookup_spec(&spec)).collect();
     let lookup = Lookup {
         specs: &specs,
         access_deleted: request.doc.has(DocFlags::ACCESS_DELETED),
-        from_replica,
-        cas: call.request.frame.header.cas,
-        rights: rights(call, &request, Privilege::SystemXattrRead),
+        from_replica: request.doc.has(DocFlags::REPLICA_READ),
+        cas: terms.cas,
+        rights: terms.rights,
     };
-    let first = request.specs().next();
-    let single = first.filter(|_| !request.is_multi());
-    let bucket = call.session.bucket()?;
-    let traced = call.session.has(Feature::Tracing);
-    let duration = reply::duration(call.session, call.context);
-    let mut writer = ResponseWriter::begin(&mut call.out.bytes, &call.request.frame.header, traced);
-    let (vb, key, now) = (call.request.vb, call.request.key, call.context.now);
-    let mut failed = None;
-    let mut bytes = 0;
-    let looked_up = bucket.engine.subdoc_lookup(vb, key, &lookup, now, |status, value| {
-        bytes += value.len();
-        if bytes > limits::FRAME_BODY_BYTES_MAX {
-            failed = Some(Status::TooBig);
-        } else if single.is_none() {
-            append_lookup_result(status, value, writer.body());
-        } else if status == Status::Success {
-            writer.body().extend_from_slice(value);
-        } else {
-            failed = Some(status);
-        }
-    });
-    let looked_up = looked_up.map_err(Stop::from).and_then(|done| match failed {
-        Some(status) => Err(Stop::Status(status)),
-        None => Ok(done),
-    });
-    let looked_up = match looked_up {
-        Ok(looked_up) => looked_up,
-        Err(stop) => {
-            writer.cancel();
-            return Err(stop);
-        }
-    };
-    let status = match (looked_up.complete, looked_up.deleted) {
-        (true, false) => Status::Success,
-        (true, true) => Status::SubdocSuccessDeleted,
-        (false, false) => Status::SubdocMultiPathFailure,
-        (false, true) => Status::SubdocMultiPathFailureDeleted,
-    };
-    let response = Response::new(status).with_cas(looked_up.cas).with_duration(duration);
-    let is_json = single.is_some_and(|spec| spec.op.returns_value() && !spec.flags.has(PathFlags::BINARY));
-    let datatype = if is_json { reply::json_if_negotiated(call.session) } else { Datatype::RAW };
-    writer.finish(&response.with_datatype(datatype));
-    Ok(())
+    engine.subdoc_lookup_within(work_bytes_max, terms.vb, key, &lookup, now, |status, value| {
+        answers.add(status, value);
+    })
 }
 
-/// Single mutations and MULTI_MUTATION.
-pub(crate) fn mutate(call: &mut Call<'_, '_>) -> Result<(), Stop> {
-    let request = decode(call)?;
-    let key = call.request.key;
-    if call.request.loud == Opcode::SubdocCounter {
-        call.session.require(Privilege::Read, key.key)?;
-    }
-    call.session.require(Privilege::Upsert, key.key)?;
+/// Makes the changes that `request` asks for; `None` where that would take more work than `bound` allows.
+pub(super) fn change(
+    engine: &Bucket,
+    request: &SubdocRequest<'_>,
+    key: HashedKey<'_>,
+    terms: &Terms,
+    bound: &SubdocBound<'_>,
+    now: Now,
+) -> Result<Option<SubdocMutated>, Refusal> {
     let doc = request.doc;
     let creates = doc.has(DocFlags::CREATE) || doc.has(DocFlags::ADD);
     let specs: Vec<MutationSpec<'_>> = request.specs().map(|spec| mutation_spec(&spec, creates)).collect();
-    let info = &call.request.info;
     let mutation = SubdocMutation {
         specs: &specs,
         precondition: match (doc.has(DocFlags::ADD), creates) {
@@ -107,17 +132,108 @@ pub(crate) fn mutate(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         access_deleted: doc.has(DocFlags::ACCESS_DELETED),
         create_as_deleted: doc.has(DocFlags::CREATE_AS_DELETED),
         revive: doc.has(DocFlags::REVIVE),
-        expiry: expiry_of(info, request.expiry),
+        expiry: if terms.preserve_ttl {
+            Expiry::Preserve(request.expiry)
+        } else {
+            Expiry::Wire(request.expiry)
+        },
         flags: request.flags,
-        cas: call.request.frame.header.cas,
-        durability: durability_of(info),
-        rights: rights(call, &request, Privilege::SystemXattrWrite),
+        cas: terms.cas,
+        durability: terms.durability,
+        rights: terms.rights,
     };
+    engine.subdoc_mutate_within(bound, terms.vb, key, &mutation, now)
+}
+
+/// Single lookups and MULTI_LOOKUP.
+pub(crate) fn lookup(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let request = decode(call)?;
+    require_lookup(call, &request)?;
+    let terms = Terms::of(call, &request, Privilege::SystemXattrRead);
+    let head = Head::of(call, &request);
     let engine = &call.session.bucket()?.engine;
-    match engine.subdoc_mutate(call.request.vb, key, &mutation, call.context.now)? {
+    let traced = call.session.has(Feature::Tracing);
+    let mut writer = ResponseWriter::begin(&mut call.out.bytes, &call.request.frame.header, traced);
+    let mut answers = Answers::new(writer.body(), &request);
+    let (key, now) = (call.request.key, call.context.now);
+    let looked_up = look(engine, &request, key, &terms, WORK_BYTES_MAX, now, &mut answers);
+    let failed = answers.failed;
+    let stop = match (looked_up, failed) {
+        (Ok(Some(looked_up)), None) => {
+            writer.finish(&head.response(&looked_up));
+            return Ok(());
+        }
+        (Ok(Some(_)), Some(status)) => Some(Stop::Status(status)),
+        (Ok(None), _) => None,
+        (Err(refusal), _) => Some(refusal.into()),
+    };
+    writer.cancel();
+    Err(stop.unwrap_or_else(|| large_documents::look(call, terms)))
+}
+
+/// Checks the right to look, and that this node may tell.
+pub(super) fn require_lookup(call: &Call<'_, '_>, request: &SubdocRequest<'_>) -> Result<(), Stop> {
+    call.session.require(Privilege::Read, call.request.key.key)?;
+    if request.doc.has(DocFlags::REPLICA_READ) { Ok(()) } else { call.context.require_lease() }
+}
+
+/// What the header of a lookup's answer says beside what was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    datatype: Datatype,
+    duration: ServerDuration,
+}
+
+impl Head {
+    pub(super) fn of(call: &Call<'_, '_>, request: &SubdocRequest<'_>) -> Self {
+        let single = request.specs().next().filter(|_| !request.is_multi());
+        let is_json =
+            single.is_some_and(|spec| spec.op.returns_value() && !spec.flags.has(PathFlags::BINARY));
+        let datatype = if is_json { reply::json_if_negotiated(call.session) } else { Datatype::RAW };
+        Self { datatype, duration: reply::duration(call.session, call.context) }
+    }
+
+    pub(super) fn response(self, looked_up: &LookedUp) -> Response {
+        let status = match (looked_up.complete, looked_up.deleted) {
+            (true, false) => Status::Success,
+            (true, true) => Status::SubdocSuccessDeleted,
+            (false, false) => Status::SubdocMultiPathFailure,
+            (false, true) => Status::SubdocMultiPathFailureDeleted,
+        };
+        Response::new(status)
+            .with_cas(looked_up.cas)
+            .with_duration(self.duration)
+            .with_datatype(self.datatype)
+    }
+}
+
+/// Single mutations and MULTI_MUTATION.
+pub(crate) fn mutate(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let request = decode(call)?;
+    let key = call.request.key;
+    if call.request.loud == Opcode::SubdocCounter {
+        call.session.require(Privilege::Read, key.key)?;
+    }
+    call.session.require(Privilege::Upsert, key.key)?;
+    let terms = Terms::of(call, &request, Privilege::SystemXattrWrite);
+    let engine = &call.session.bucket()?.engine;
+    let bound = SubdocBound { work_bytes_max: WORK_BYTES_MAX, ..SubdocBound::NONE };
+    match change(engine, &request, key, &terms, &bound, call.context.now)? {
+        Some(mutated) => answer_mutation(call, &request, mutated),
+        None => Err(large_documents::change(call, terms)),
+    }
+}
+
+/// Answers a mutation that was carried out, or could not be.
+pub(super) fn answer_mutation(
+    call: &mut Call<'_, '_>,
+    request: &SubdocRequest<'_>,
+    mutated: SubdocMutated,
+) -> Result<(), Stop> {
+    match mutated {
         SubdocMutated::Done { mutated, deleted, counted } => {
             let status = if deleted { Status::SubdocSuccessDeleted } else { Status::Success };
-            let answer = acknowledgement(call, &request, status, &counted);
+            let answer = acknowledgement(call, request, status, &counted);
             acknowledge(call, mutated, answer)
         }
         SubdocMutated::Failed(_, status) if !request.is_multi() => Err(Stop::Status(status)),
@@ -130,11 +246,17 @@ pub(crate) fn mutate(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     }
 }
 
-fn decode<'r>(call: &Call<'r, '_>) -> Result<SubdocRequest<'r>, Stop> {
-    let has_xattrs = call.session.bucket()?.engine.kind() != BucketKind::Memcached;
+/// Reads a request's extras and value.
+pub(super) fn decode<'r>(call: &Call<'r, '_>) -> Result<SubdocRequest<'r>, Stop> {
     let frame = call.request.frame;
-    let xattrs = has_xattrs && call.session.has(Feature::Xattr);
+    let xattrs = may_have_xattrs(call)?;
     Ok(SubdocRequest::decode(call.request.opcode, frame.extras, frame.value, frame.header.cas, xattrs)?)
+}
+
+/// Whether extended attributes are possible on this connection and bucket.
+pub(super) fn may_have_xattrs(call: &Call<'_, '_>) -> Result<bool, Stop> {
+    let has_xattrs = call.session.bucket()?.engine.kind() != BucketKind::Memcached;
+    Ok(has_xattrs && call.session.has(Feature::Xattr))
 }
 
 /// System attributes take a right of their own. Without it, nothing in attributes is done for a request that names one.
@@ -194,7 +316,7 @@ fn mutation_spec<'a>(spec: &Spec<'a>, creates: bool) -> MutationSpec<'a> {
         value: spec.value,
         form,
         in_xattrs: spec.is_xattr(),
-        // Whoever creates a document wants what is in it created as well.
+        // A client that creates a document wants the objects in it created as well.
         create_parents: creates || spec.flags.has(PathFlags::CREATE_PARENTS),
     }
 }

@@ -331,7 +331,7 @@ impl Node {
 
     /// A connection without a socket.
     pub(super) fn connect(&self, kind: ListenerKind) -> Wire {
-        let (helper, _) = Helper::start(Wakes::new(Arc::new([]))).unwrap();
+        let (helper, _) = Helper::start(&Wakes::new(Arc::new([])), 1).unwrap();
         let context = Context::new(0, Arc::clone(&self.shared), helper);
         let connection = Connection::with_session(Session::new(kind, None, &context.snapshot));
         Wire {

@@ -7,6 +7,7 @@ mod dcp;
 mod forward;
 mod garbage;
 mod harness;
+mod large_documents;
 mod links;
 mod logins;
 mod pacing;

@@ -8,7 +8,7 @@ use base::{Cas, HashedKey, Now, Status, VbId, VbRole};
 use super::{
     binary,
     request::{Look, LookedUp, Lookup, LookupSpec},
-    version::{Facts, Held, Parts, Tombstone, hold, inflated, tombstone},
+    version::{Facts, Held, Parts, Tombstone, hold, inflated, inflated_len, tombstone},
     virtuals,
 };
 use crate::{
@@ -34,6 +34,8 @@ enum Seen {
     Answered(LookedUp),
     /// The version, to be looked at now.
     Version(Facts, Held),
+    /// To look at it is more work than the caller may do.
+    TooLarge,
 }
 
 impl Bucket {
@@ -48,16 +50,43 @@ impl Bucket {
         key: HashedKey<'_>,
         lookup: &Lookup<'_>,
         now: Now,
-        mut answer: impl FnMut(Status, &[u8]),
+        answer: impl FnMut(Status, &[u8]),
     ) -> Result<LookedUp, Refusal> {
+        let looked_up = self.subdoc_lookup_within(usize::MAX, vb, key, lookup, now, answer)?;
+        looked_up.ok_or(Refusal::Status(Status::Internal))
+    }
+
+    /// As [`Bucket::subdoc_lookup`]; `None`, with nothing answered or counted, where more than so many bytes would have to
+    /// be looked at ([`SubdocBound::work_bytes_max`](crate::SubdocBound::work_bytes_max)).
+    ///
+    /// # Errors
+    /// As [`Bucket::subdoc_lookup`].
+    pub fn subdoc_lookup_within(
+        &self,
+        work_bytes_max: usize,
+        vb: VbId,
+        key: HashedKey<'_>,
+        lookup: &Lookup<'_>,
+        now: Now,
+        mut answer: impl FnMut(Status, &[u8]),
+    ) -> Result<Option<LookedUp>, Refusal> {
         let door = self.door(vb, key, now)?;
-        let (facts, held) = match self.see(&door, key, lookup, &mut answer)? {
-            Seen::Answered(done) => return Ok(done),
+        let (facts, held) = match self.see(&door, key, lookup, work_bytes_max, &mut answer)? {
+            Seen::Answered(done) => return Ok(Some(done)),
+            Seen::TooLarge => return Ok(None),
             Seen::Version(facts, held) => (facts, held),
         };
         let mut scratch = Vec::new();
         let value = inflated(&held, facts.datatype, &self.options.codec, &mut scratch)?;
-        Ok(answer_all(&facts, value, lookup, now, &mut answer))
+        Ok(Some(answer_all(&facts, value, lookup, now, &mut answer)))
+    }
+
+    /// Whether looking at a stored value costs more than so many bytes.
+    #[inline]
+    fn is_too_large(&self, value: &[u8], datatype: Datatype, lookup: &Lookup<'_>, bytes_max: usize) -> bool {
+        let inflates = usize::from(datatype.contains(Datatype::SNAPPY));
+        let bytes = inflated_len(value, datatype, &self.options.codec);
+        bytes.saturating_mul(lookup.specs.len() + inflates) > bytes_max
     }
 
     fn see(
@@ -65,8 +94,11 @@ impl Bucket {
         door: &Door<'_>,
         key: HashedKey<'_>,
         lookup: &Lookup<'_>,
+        work_bytes_max: usize,
         answer: &mut impl FnMut(Status, &[u8]),
     ) -> Result<Seen, Refusal> {
+        let is_too_large =
+            |value: &[u8], datatype| self.is_too_large(value, datatype, lookup, work_bytes_max);
         let now = door.env.now;
         let mut after = door.aftermath();
         let role = if lookup.from_replica { VbRole::Replica } else { VbRole::Active };
@@ -80,6 +112,9 @@ impl Bucket {
             && !item.is_deleted()
             && !is_due(item.expiry(), now)
         {
+            if is_too_large(item.value(), item.datatype()) {
+                return Ok(Seen::TooLarge);
+            }
             v.ops.get_hits += 1;
             return self.see_item(v, door, key, item, lookup, answer);
         }
@@ -90,6 +125,9 @@ impl Bucket {
         if let Some(item) = v.shown(&door.env, key) {
             if !item.is_resident() {
                 return Err(v.missing(key));
+            }
+            if is_too_large(item.value(), item.datatype()) {
+                return Ok(Seen::TooLarge);
             }
             let seen = self.see_item(v, door, key, item, lookup, answer);
             v.ops.get_hits += 1;
@@ -103,10 +141,16 @@ impl Bucket {
             }
             Some(Tombstone::InMemory) => {
                 let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
+                if is_too_large(item.value(), item.datatype()) {
+                    return Ok(Seen::TooLarge);
+                }
                 self.see_item(v, door, key, item, lookup, answer)
             }
             Some(Tombstone::OnDisk(facts, value)) => {
                 check_version(facts.cas, lookup.cas)?;
+                if is_too_large(&value, facts.datatype) {
+                    return Ok(Seen::TooLarge);
+                }
                 v.disk_answers.forget_large(key.hash, key.key.encoded());
                 Ok(Seen::Version(facts, Held::OnDisk(value)))
             }

@@ -4,8 +4,8 @@ use base::{Cas, Datatype, HashedKey, Now, Seqno, Status, VbId, VbUuid, bucket::D
 
 use super::{
     draft::{Draft, Start, draft, new_body},
-    request::{Change, Precondition, SubdocMutated, SubdocMutation},
-    version::{Facts, Held, Parts, Tombstone, hold, inflated, tombstone},
+    request::{Change, Precondition, SubdocBound, SubdocMutated, SubdocMutation},
+    version::{Facts, Held, Parts, Tombstone, hold, inflated, inflated_len, tombstone},
 };
 use crate::{
     bucket::Bucket,
@@ -38,6 +38,13 @@ impl SubdocMutation<'_> {
         self.specs.iter().any(|spec| spec.change == Change::DeleteDocument)
     }
 
+    /// Bytes that are looked at and written to change a value of that length once, about: every change may copy the document,
+    /// and what it brings is in the document that the next one copies.
+    fn work_bytes(&self, base_bytes: usize) -> usize {
+        let brought: usize = self.specs.iter().map(|spec| spec.value.len()).sum();
+        base_bytes.saturating_add(brought).saturating_mul(self.specs.len() + 1)
+    }
+
     /// Whether a tombstone is more than nothing: to whoever asks for it, and in the way of whoever creates another one.
     const fn sees_tombstones(&self) -> bool {
         self.access_deleted || self.create_as_deleted
@@ -58,6 +65,22 @@ impl Bucket {
         mutation: &SubdocMutation<'_>,
         now: Now,
     ) -> Result<SubdocMutated, Refusal> {
+        let mutated = self.subdoc_mutate_within(&SubdocBound::NONE, vb, key, mutation, now)?;
+        mutated.ok_or(Refusal::Status(Status::Internal))
+    }
+
+    /// As [`Bucket::subdoc_mutate`], within bounds; `None`, with nothing changed, where it would be more work than that.
+    ///
+    /// # Errors
+    /// As [`Bucket::subdoc_mutate`], and what [`SubdocBound::may_publish`] refuses with.
+    pub fn subdoc_mutate_within(
+        &self,
+        bound: &SubdocBound<'_>,
+        vb: VbId,
+        key: HashedKey<'_>,
+        mutation: &SubdocMutation<'_>,
+        now: Now,
+    ) -> Result<Option<SubdocMutated>, Refusal> {
         let door = self.door(vb, key, now)?;
         let durable = self.durability(mutation.durability)?;
         if mutation.deletes() {
@@ -65,31 +88,37 @@ impl Bucket {
         } else {
             self.admit(&door.env, 0)?;
         }
-        let mut work_bytes = 0;
+        let mut work_bytes = 0_usize;
         for attempt in 0..ATTEMPTS_MAX {
             let base = base_of(&door, key, mutation)?;
+            let base_bytes = base
+                .as_ref()
+                .map_or(0, |base| inflated_len(&base.value, base.facts.datatype, &self.options.codec));
+            if work_bytes.saturating_add(mutation.work_bytes(base_bytes)) > bound.work_bytes_max {
+                return Ok(None);
+            }
             let seed = mix(self.options.seed ^ now.wall_nanos).wrapping_add(attempt as u64);
             let draft = match self.draft_from(base.as_ref(), mutation, seed)? {
                 Ok(draft) => draft,
-                Err((index, status)) => return Ok(SubdocMutated::Failed(index, status)),
+                Err((index, status)) => return Ok(Some(SubdocMutated::Failed(index, status))),
             };
             self.check_draft(&draft)?;
             if !draft.deletes {
                 self.admit(&door.env, item_bytes(key.key, draft.xattrs.len() + draft.body.len()))?;
             }
+            (bound.may_publish)()?;
             let publication = Publication { door: &door, vb, key, mutation, base: base.as_ref(), durable };
             if let Some(mutated) = publication.publish(self, &draft)? {
                 let was_deleted = base.as_ref().is_some_and(|base| base.facts.deleted);
                 let deleted =
                     !mutation.revive && (was_deleted || (base.is_none() && mutation.create_as_deleted));
-                return Ok(SubdocMutated::Done { mutated, deleted, counted: draft.counted });
+                return Ok(Some(SubdocMutated::Done { mutated, deleted, counted: draft.counted }));
             }
             if mutation.cas != Cas::NONE {
                 return Err(Status::KeyExists.into());
             }
-            let before = base.as_ref().map_or(0, |base| base.value.len());
             let after = draft.xattrs.len() + draft.body.len();
-            work_bytes += mutation.specs.len() * (before + after);
+            work_bytes += mutation.specs.len() * (base_bytes + after);
             if work_bytes >= WORK_BYTES_MAX {
                 break;
             }

@@ -1,6 +1,6 @@
 //! What callers ask of parts of documents, and what they get.
 
-use base::{Cas, Datatype, bucket::DurabilityLevel};
+use base::{Cas, Datatype, Status, bucket::DurabilityLevel};
 
 use crate::{doc::Mutated, request::Expiry};
 
@@ -65,6 +65,20 @@ pub struct LookedUp {
     pub complete: bool,
     /// What the body is.
     pub datatype: Datatype,
+}
+
+/// What a caller lets an operation on parts of a document take.
+#[derive(Clone, Copy)]
+pub struct SubdocBound<'a> {
+    /// Bytes of documents that are looked at and written for it, about: every part costs its document once.
+    pub work_bytes_max: usize,
+    /// Asked before a change is published, which may be a good while after the call.
+    pub may_publish: &'a dyn Fn() -> Result<(), Status>,
+}
+
+impl SubdocBound<'static> {
+    /// Whatever it takes.
+    pub const NONE: Self = Self { work_bytes_max: usize::MAX, may_publish: &|| Ok(()) };
 }
 
 /// A change of one part.
@@ -165,5 +179,5 @@ pub enum SubdocMutated {
         counted: Vec<(u8, i64)>,
     },
     /// The change at this index could not be made, so none was.
-    Failed(u8, base::Status),
+    Failed(u8, Status),
 }

@@ -135,6 +135,11 @@ impl<'a> Parts<'a> {
     }
 }
 
+/// How long the value is without compression.
+pub(super) fn inflated_len(value: &[u8], datatype: Datatype, codec: &ValueCodec) -> usize {
+    if datatype.contains(Datatype::SNAPPY) { (codec.inflated_len)(value) } else { value.len() }
+}
+
 /// The value without compression.
 ///
 /// # Errors
