@@ -3,9 +3,12 @@
 //!
 //! A given certificate chain and key are used as they are. Without them the node makes a self-signed certificate
 //! once and keeps it in its data directory, so that clients may pin it across restarts.
+//!
+//! Invariants: a file of the node's own gets its name after its contents were synced. Every start looks at what the two files hold.
+//! The node makes a new pair where they hold no certificate with its key: a crash came between the two, or the disk damaged one.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -77,15 +80,32 @@ impl Certificate {
     /// When it cannot be made, written or read.
     pub fn self_signed(directory: &Path, hosts: &[String]) -> Result<Self, TlsError> {
         let (chain, key) = (directory.join(CERTIFICATE_FILE), directory.join(KEY_FILE));
-        if !(chain.exists() && key.exists()) {
-            let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-            names.extend(hosts.iter().filter(|host| !names.contains(host)).cloned().collect::<Vec<_>>());
-            let made = rcgen::generate_simple_self_signed(names)?;
-            // The key first: a certificate without its key would be taken for complete by nobody.
-            write(&key, &made.signing_key.serialize_pem(), 0o600)?;
-            write(&chain, &made.cert.pem(), 0o644)?;
+        if let Some(kept) = Self::kept(&chain, &key)? {
+            return Ok(kept);
         }
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        names.extend(hosts.iter().filter(|host| !names.contains(host)).cloned().collect::<Vec<_>>());
+        let made = rcgen::generate_simple_self_signed(names)?;
+        replace(directory, &key, &made.signing_key.serialize_pem(), 0o600)?;
+        replace(directory, &chain, &made.cert.pem(), 0o644)?;
         Self::load(&chain, &key)
+    }
+
+    /// The pair in these files, if they hold one. A file that cannot be read may be whole: the next start may read it.
+    fn kept(chain: &Path, key: &Path) -> Result<Option<Self>, TlsError> {
+        let unusable = match Self::load(chain, key) {
+            Ok(kept) => match kept.server_config(Arc::default()) {
+                Ok(_) => return Ok(Some(kept)),
+                Err(error) => error,
+            },
+            Err(TlsError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            Err(error @ TlsError::File { .. }) if !is_damaged(&error) => return Err(error),
+            Err(error) => error,
+        };
+        tracing::warn!(error = %unusable, "the node's own certificate is damaged; the node makes a new one");
+        Ok(None)
     }
 
     /// The server's side of TLS 1.2 and 1.3 with this certificate, and `to_nodes` for other nodes; clients need none.
@@ -172,10 +192,27 @@ fn read(path: &Path) -> Result<String, TlsError> {
     fs::read_to_string(path).map_err(|source| TlsError::File { path: path.to_owned(), source })
 }
 
-fn write(path: &Path, contents: &str, mode: u32) -> Result<(), TlsError> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
-    file.and_then(|mut file| file.write_all(contents.as_bytes()).and_then(|()| file.sync_all()))
-        .map_err(|source| TlsError::File { path: path.to_owned(), source })
+/// Whether a file was read and is no text.
+fn is_damaged(error: &TlsError) -> bool {
+    matches!(error, TlsError::File { source, .. } if source.kind() == io::ErrorKind::InvalidData)
+}
+
+/// Gives a file in `directory` these contents. After a crash it has the contents of before or these, whole.
+fn replace(directory: &Path, path: &Path, contents: &str, mode: u32) -> Result<(), TlsError> {
+    let staged = path.with_added_extension("new");
+    let written = ignore_missing(fs::remove_file(&staged))
+        .and_then(|()| OpenOptions::new().write(true).create_new(true).mode(mode).open(&staged))
+        .and_then(|mut file| file.write_all(contents.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&staged, path))
+        .and_then(|()| File::open(directory)?.sync_all());
+    written.map_err(|source| TlsError::File { path: path.to_owned(), source })
+}
+
+fn ignore_missing(outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
 }
 
 #[cfg(test)]
@@ -189,6 +226,51 @@ mod tests {
         let second = Certificate::self_signed(directory.path(), &[]).unwrap();
         assert_eq!(first.chain_pem, second.chain_pem);
         assert!(second.server_config(Arc::default()).is_ok());
+    }
+
+    /// Versions before wrote under the final name: a crash left any part of it. A disk may damage what is whole.
+    #[test]
+    fn a_certificate_that_a_crash_has_cut_short_is_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let hosts = ["node1.example".to_owned()];
+        let made = || Certificate::self_signed(directory.path(), &hosts).unwrap();
+        for name in [CERTIFICATE_FILE, KEY_FILE] {
+            let path = directory.path().join(name);
+            made();
+            let whole = fs::read(&path).unwrap();
+            for length in [0, 1, 40, whole.len() / 2, whole.len() - 30] {
+                fs::write(&path, &whole[..length]).unwrap();
+                assert!(made().server_config(Arc::default()).is_ok(), "{length} bytes of {name}");
+            }
+            fs::write(&path, [0xff; 500]).unwrap();
+            assert!(made().server_config(Arc::default()).is_ok(), "{name} is no text");
+            let kept = made();
+            assert_eq!(made().chain_pem, kept.chain_pem, "a pair that is whole stays");
+        }
+    }
+
+    #[test]
+    fn a_crash_between_key_and_certificate_leaves_no_pair_that_does_not_fit() {
+        let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let before = Certificate::self_signed(directory.path(), &[]).unwrap();
+        Certificate::self_signed(other.path(), &[]).unwrap();
+        fs::copy(other.path().join(KEY_FILE), directory.path().join(KEY_FILE)).unwrap();
+        // What a crash leaves behind while a file is being written.
+        fs::write(directory.path().join(format!("{KEY_FILE}.new")), "half").unwrap();
+        let after = Certificate::self_signed(directory.path(), &[]).unwrap();
+        assert!(after.server_config(Arc::default()).is_ok());
+        assert_ne!(after.chain_pem, before.chain_pem);
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_now_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        Certificate::self_signed(directory.path(), &[]).unwrap();
+        let path = directory.path().join(CERTIFICATE_FILE);
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(Certificate::self_signed(directory.path(), &[]), Err(TlsError::File { .. })));
+        assert!(path.is_dir());
     }
 
     #[test]
