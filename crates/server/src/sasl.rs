@@ -21,7 +21,7 @@ use protocol::sasl::{
 use crate::{
     call::{Call, Resumed, Stage, Stop},
     handlers::hello::require_no_dcp,
-    helper::Completion,
+    helper::{Chore, Completion},
     shared::{AuditEvent, LoginEvent, Shared, Snapshot},
 };
 
@@ -174,7 +174,7 @@ fn begin_plain(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         drop(checked);
         Completion::Login(identity)
     };
-    call.context.helper.submit(call.waiter(), work)?;
+    call.context.helper.submit(Chore::Password, call.waiter(), work)?;
     Err(Stop::Park(Stage::Helper, None))
 }
 

@@ -6,7 +6,7 @@ use cluster::auth::Privilege;
 use crate::{
     call::{Call, Stage, Stop},
     context::Context,
-    helper::Completion,
+    helper::{Chore, Completion},
     session::Session,
     shared::AuditEvent,
     workers::ListenerKind,
@@ -84,7 +84,8 @@ pub(crate) fn submit_flush(session: &Session, context: &Context, ticket: u64) ->
         context.shared.flush_everywhere(&bucket.name, context.waiter(ticket))?;
     } else {
         let (engine, now) = (std::sync::Arc::clone(&bucket.engine), context.now);
-        context.helper.submit(context.waiter(ticket), move || Completion::Done(engine.flush_all(now)))?;
+        let work = move || Completion::Done(engine.flush_all(now));
+        context.helper.submit(Chore::Flush, context.waiter(ticket), work)?;
     }
     let event =
         AuditEvent::BucketFlushed { bucket: bucket.name.to_string(), user: session.identity.name.clone() };
