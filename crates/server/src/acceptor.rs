@@ -3,7 +3,8 @@
 //! One thread with its own poll. Beyond the connection limit a stranger's connection has to go for the new one
 //! ([`crate::places`]); while the loops have not closed enough of these, the new one is closed at once, so that the client learns
 //! of it instead of hanging in the backlog. When the process is out of file descriptors a
-//! reserved one is given up for a moment to do the same; accepting then pauses, it never spins.
+//! reserved one is given up for a moment to do the same. A listener that goes on failing for whatever reason is left alone
+//! for a moment: accepting never spins.
 
 use std::{
     io,
@@ -14,7 +15,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mio::{
@@ -35,8 +36,10 @@ use crate::{
 const WAKER: Token = Token(usize::MAX);
 /// Connections accepted from one listener before the others get their turn.
 const ACCEPTS_PER_TURN: usize = 64;
-/// How long accepting pauses after the process ran out of file descriptors or memory.
+/// How long accepting pauses after the process ran out of file descriptors or memory, or a listener did nothing but fail.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The log hears of failures no more often than this.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// Connections that have to go, and that their loops have not closed yet, beyond which new ones are closed at once.
 const ENDING_MAX: usize = 128;
 /// A silent peer is probed after this long, then every interval; nine lost probes (Linux default) close it.
@@ -89,6 +92,7 @@ impl Acceptor {
             places: DataPlaces::new(connections_max),
             spare: spare_descriptor(),
             counters: Arc::clone(&counters),
+            told: None,
         };
         let thread = thread::Builder::new().name("settee-acceptor".into()).spawn(move || accepting.run())?;
         Ok(Self { orders, waker, thread: Some(thread), counters })
@@ -125,11 +129,18 @@ struct Accepting {
     places: DataPlaces,
     spare: Option<OwnedFd>,
     counters: Arc<AcceptCounters>,
+    /// When the log heard of a failure last.
+    told: Option<Instant>,
 }
 
+/// What a turn of a listener came to.
+#[derive(Debug, PartialEq, Eq)]
 enum Accepted {
+    /// Nobody waits there any more.
     Drained,
+    /// Others wait there.
     More,
+    /// Others may wait there, and trying again at once is in vain.
     Exhausted,
 }
 
@@ -153,16 +164,23 @@ impl Accepting {
                     _ => {}
                 }
             }
-            pause = None;
-            for index in std::mem::take(&mut self.ready) {
-                match self.accept_some(index) {
-                    Accepted::Drained => continue,
-                    Accepted::More => {}
-                    Accepted::Exhausted => pause = Some(PAUSE),
-                }
-                self.ready.push(index);
-            }
+            pause = self.accept_all();
         }
+    }
+
+    /// Gives each listener that is ready its turn; how long to wait before those left get another one.
+    fn accept_all(&mut self) -> Option<Duration> {
+        let (mut exhausted, mut more) = (false, false);
+        for index in std::mem::take(&mut self.ready) {
+            match self.accept_some(index) {
+                Accepted::Drained => continue,
+                Accepted::More => more = true,
+                Accepted::Exhausted => exhausted = true,
+            }
+            self.ready.push(index);
+        }
+        // A listener that fails holds up none that has connections for us.
+        (exhausted && !more).then_some(PAUSE)
     }
 
     /// True when it is time to stop.
@@ -187,11 +205,15 @@ impl Accepting {
     }
 
     fn accept_some(&mut self, index: usize) -> Accepted {
+        let mut failed = None;
         for _ in 0..ACCEPTS_PER_TURN {
             let Some((listener, kind)) = self.listeners.get(index) else { return Accepted::Drained };
             let kind = *kind;
             match listener.accept() {
-                Ok((socket, peer)) => self.place(socket, peer.ip(), kind),
+                Ok((socket, peer)) => {
+                    failed = None;
+                    self.place(socket, peer.ip(), kind);
+                }
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Accepted::Drained,
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
@@ -199,16 +221,27 @@ impl Accepting {
                         return Accepted::Exhausted;
                     }
                     // The peer went away before it was accepted, or a signal came: the next one may be fine.
-                    _ => {}
+                    Some(libc::ECONNABORTED | libc::EINTR) => {}
+                    _ => failed = Some(error),
                 },
             }
         }
-        Accepted::More
+        // It may be one connection that cannot be had; it is none where the whole turn brought nothing else.
+        let Some(error) = failed else { return Accepted::More };
+        self.tell(&error);
+        Accepted::Exhausted
+    }
+
+    fn tell(&mut self, error: &io::Error) {
+        if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            self.told = Some(Instant::now());
+            tracing::warn!(%error, "cannot accept connections");
+        }
     }
 
     /// Gives up the spare descriptor to accept and close one connection.
     fn shed(&mut self, index: usize, error: &io::Error) {
-        tracing::warn!(%error, "cannot accept connections");
+        self.tell(error);
         self.spare = None;
         if let Some((listener, _)) = self.listeners.get(index)
             && listener.accept().is_ok()
@@ -262,4 +295,64 @@ fn prepare_socket(socket: &TcpStream) {
 
 fn spare_descriptor() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Shutdown;
+
+    use super::*;
+
+    fn accepting(listeners: Vec<StdListener>) -> Accepting {
+        let register = |listener: StdListener| {
+            listener.set_nonblocking(true).unwrap();
+            (TcpListener::from_std(listener), ListenerKind::Kv)
+        };
+        Accepting {
+            poll: Poll::new().unwrap(),
+            orders: Arc::default(),
+            ready: (0..listeners.len()).collect(),
+            listeners: listeners.into_iter().map(register).collect(),
+            mailboxes: Arc::new([]),
+            handshaker: None,
+            connections_max: 10,
+            places: DataPlaces::new(10),
+            spare: None,
+            counters: Arc::default(),
+            told: None,
+        }
+    }
+
+    fn listener() -> StdListener {
+        StdListener::bind("127.0.0.1:0").unwrap()
+    }
+
+    /// Accepting fails from now on, with an error that says nothing of a connection.
+    fn break_for_good(listener: &StdListener) {
+        SockRef::from(listener).shutdown(Shutdown::Both).unwrap();
+    }
+
+    #[test]
+    fn a_listener_that_goes_on_failing_is_left_alone_for_a_moment() {
+        let broken = listener();
+        break_for_good(&broken);
+        let mut accepting = accepting(vec![broken]);
+        for _ in 0..3 {
+            assert_eq!(accepting.accept_all(), Some(PAUSE));
+            assert_eq!(accepting.ready, [0], "it may work again");
+        }
+    }
+
+    #[test]
+    fn it_holds_up_no_other_listener() {
+        let (broken, busy) = (listener(), listener());
+        let address = busy.local_addr().unwrap();
+        let clients = || std::net::TcpStream::connect(address).unwrap();
+        let clients: Vec<_> = (0..=ACCEPTS_PER_TURN).map(|_| clients()).collect();
+        break_for_good(&broken);
+        let mut accepting = accepting(vec![broken, busy]);
+        assert_eq!(accepting.accept_all(), None, "the other one has more");
+        assert_eq!(accepting.accept_all(), Some(PAUSE), "it has no more");
+        drop(clients);
+    }
 }
