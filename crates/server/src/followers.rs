@@ -1,7 +1,8 @@
 //! What nodes that follow this one in a bucket have still to be sent, as far as their copies count: what writers are paced by
 //! ([`engine::FollowerLoad`]).
 //!
-//! A copy that is being made is behind by all there is, and nobody waits for it. A node that is not connected follows nobody.
+//! A copy that is being made is behind by all there is, and nobody waits for it. A node that is not connected is in no list: the
+//! engine remembers it for a while, since it may be about to connect again.
 
 use std::sync::atomic::Ordering;
 
@@ -38,10 +39,11 @@ fn load(stats: &ProducerStats, info: &BucketInfo, highs: &Highs) -> Option<Follo
             items += highs.remaining(stream);
         }
     }
-    let (sent, items_sent) =
-        (stats.inflated_bytes_sent.load(Ordering::Relaxed), stats.items_sent.load(Ordering::Relaxed));
-    // What is still to be sent is taken to be like what was.
-    let behind = (u128::from(items) * u128::from(sent)).checked_div(u128::from(items_sent)).unwrap_or(0);
-    let share = copies as f64 / highs.len().max(1) as f64;
-    Some(FollowerLoad { node, sent, behind: u64::try_from(behind).unwrap_or(u64::MAX), share })
+    Some(FollowerLoad {
+        node,
+        sent: stats.inflated_bytes_sent.load(Ordering::Relaxed),
+        items_sent: stats.items_sent.load(Ordering::Relaxed),
+        items_behind: items,
+        share: copies as f64 / highs.len().max(1) as f64,
+    })
 }

@@ -9,6 +9,10 @@
 //! What a node takes is the best that it has taken of late: streams that keep up take what writers are let write, which says
 //! nothing of those that are read from disk and wait for room over there. And one that takes nothing at all is none to wait for: it comes
 //! back to life or is failed over, which is others' to find out. So the pace is that of nodes that get on, however slowly.
+//!
+//! A node is known longer than its connection. A slow one that connects anew every few seconds would otherwise be new every time,
+//! and writers would outrun it for ever. A new connection has sent nothing, and its streams open one by one. So for
+//! [`STILL_MILLIS`] the node is behind by what was known before at least, less what the connection has sent since.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,17 +38,27 @@ const STILL_MILLIS: u64 = 10_000;
 pub struct FollowerLoad {
     /// Who follows.
     pub node: NodeId,
-    /// Bytes that its connection was sent, ever.
+    /// Bytes that its present connection was sent.
     pub sent: u64,
-    /// Bytes of what is still to be sent for copies that count.
-    pub behind: u64,
+    /// Documents and events of these.
+    pub items_sent: u64,
+    /// What is still to be sent for copies that count, in documents and events.
+    pub items_behind: u64,
     /// The part of what the bucket takes in here that goes to it.
     pub share: f64,
 }
 
 #[derive(Debug, Default)]
 struct Follower {
-    /// When how much had been sent, oldest first.
+    /// Bytes and items that the present connection had been sent at the last look.
+    counted: (u64, u64),
+    /// Bytes and items that all connections were sent.
+    total: (u64, u64),
+    /// When the present connection was first seen, if there was one before.
+    reconnected_at: Option<u64>,
+    /// When the node had a connection last.
+    seen_at: u64,
+    /// When how many bytes had been sent, oldest first.
     sent: VecDeque<(u64, u64)>,
     /// When it was sent anything last.
     moved_at: u64,
@@ -58,22 +72,40 @@ struct Follower {
 
 impl Follower {
     fn observe(&mut self, now_millis: u64, load: &FollowerLoad) {
-        let last = self.sent.back().map_or(0, |&(_, sent)| sent);
         // Another connection begins to count anew.
-        if load.sent < last {
-            *self = Self::default();
+        if load.sent < self.counted.0 || load.items_sent < self.counted.1 {
+            self.counted = (0, 0);
+            self.reconnected_at = Some(now_millis);
         }
-        let was_sent = load.sent.saturating_sub(last);
+        let was_sent = load.sent - self.counted.0;
+        self.total.0 = self.total.0.saturating_add(was_sent);
+        self.total.1 = self.total.1.saturating_add(load.items_sent - self.counted.1);
+        self.counted = (load.sent, load.items_sent);
+        self.seen_at = now_millis;
         if was_sent > 0 {
             self.moved_at = now_millis;
         }
-        self.behind_since = (load.behind > was_sent).then(|| self.behind_since.unwrap_or(now_millis));
-        self.sent.push_back((now_millis, load.sent));
+        (self.behind, self.share) = self.lag(now_millis, load, was_sent);
+        self.behind_since = (self.behind > was_sent).then(|| self.behind_since.unwrap_or(now_millis));
+        self.sent.push_back((now_millis, self.total.0));
         while self.sent.front().is_some_and(|&(at, _)| now_millis.saturating_sub(at) > MEMORY_MILLIS) {
             self.sent.pop_front();
         }
-        (self.behind, self.share) = (load.behind, load.share);
         self.takes = self.best_rate();
+    }
+
+    /// Bytes that it is behind, and its share of what is taken in.
+    fn lag(&self, now_millis: u64, load: &FollowerLoad, was_sent: u64) -> (u64, f64) {
+        // What is still to be sent is taken to be like what was.
+        let (bytes, items) = self.total;
+        let told = (u128::from(load.items_behind) * u128::from(bytes)).checked_div(u128::from(items));
+        let told = u64::try_from(told.unwrap_or(0)).unwrap_or(u64::MAX);
+        let is_new = self.reconnected_at.is_some_and(|at| now_millis.saturating_sub(at) < STILL_MILLIS);
+        if is_new {
+            (told.max(self.behind.saturating_sub(was_sent)), load.share.max(self.share))
+        } else {
+            (told, load.share)
+        }
     }
 
     /// Of every window that there has been of late.
@@ -115,7 +147,8 @@ impl Followers {
     /// Takes note of all who follow, about once a second.
     pub(super) fn observe(&mut self, now_millis: u64, loads: &[FollowerLoad]) {
         self.at = now_millis;
-        self.nodes.retain(|node, _| loads.iter().any(|load| load.node == *node));
+        // A node without a connection takes nothing. It may be about to connect again.
+        self.nodes.retain(|_, follower| now_millis.saturating_sub(follower.seen_at) < MEMORY_MILLIS);
         for load in loads {
             self.nodes.entry(load.node).or_default().observe(now_millis, load);
         }
@@ -148,13 +181,27 @@ mod tests {
     const NODE: NodeId = NodeId(2);
     const MB: f64 = 1e6;
 
-    /// Writers, and a node that takes less than they offer; a second at a time.
+    /// Writers, and a node that takes less than they offer; a second at a time. Each item is a byte.
     #[derive(Default)]
     struct World {
         followers: Followers,
         seconds: u64,
         sent: f64,
         behind: f64,
+    }
+
+    /// What a look finds of a node that connects anew.
+    #[derive(Clone, Copy, Debug)]
+    enum Anew {
+        /// It has no connection at the moment.
+        Away,
+        /// It has one without streams.
+        Bare,
+    }
+
+    fn load(sent: f64, behind: f64, share: f64) -> FollowerLoad {
+        let (sent, items_behind) = (sent as u64, behind as u64);
+        FollowerLoad { node: NODE, sent, items_sent: sent, items_behind, share }
     }
 
     impl World {
@@ -174,10 +221,20 @@ mod tests {
                 self.behind -= taken;
                 self.sent += taken;
                 self.seconds += 1;
-                let load =
-                    FollowerLoad { node: NODE, sent: self.sent as u64, behind: self.behind as u64, share };
-                self.followers.observe(self.now(), &[load]);
+                self.followers.observe(self.now(), &[load(self.sent, self.behind, share)]);
             }
+        }
+
+        /// The node's connection ends, and a second later it has another one.
+        fn reconnect(&mut self, offered: f64, anew: Anew) {
+            self.behind += self.allowed(offered);
+            self.sent = 0.0;
+            self.seconds += 1;
+            let loads = match anew {
+                Anew::Away => vec![],
+                Anew::Bare => vec![load(0.0, 0.0, 0.0)],
+            };
+            self.followers.observe(self.now(), &loads);
         }
     }
 
@@ -207,8 +264,7 @@ mod tests {
             world.behind = 0.0;
             world.run(1, world.allowed(50.0 * MB).min(MB), 2.0 * MB, 1.0);
             world.behind = stuck;
-            let load = FollowerLoad { node: NODE, sent: world.sent as u64, behind: stuck as u64, share: 1.0 };
-            world.followers.observe(world.now(), &[load]);
+            world.followers.observe(world.now(), &[load(world.sent, stuck, 1.0)]);
         }
         assert!(world.allowed(50.0 * MB) >= 0.25 * 2.0 * MB, "{}", world.allowed(50.0 * MB));
     }
@@ -252,7 +308,51 @@ mod tests {
         assert!(world.behind < behind);
         world.run(300, 50.0 * MB, 60.0 * MB, 1.0);
         assert!(world.behind < 600.0 * MB, "{}", world.behind);
-        world.followers.observe(world.now(), &[]);
+        for _ in 0..STILL_MILLIS / 1_000 {
+            world.seconds += 1;
+            world.followers.observe(world.now(), &[]);
+        }
         assert!(world.allowed(50.0 * MB) >= 50.0 * MB, "it is gone");
+    }
+
+    #[test]
+    fn a_slow_node_that_connects_anew_every_few_seconds_is_not_outrun() {
+        for (every, anew) in [(3, Anew::Away), (3, Anew::Bare), (1, Anew::Bare), (7, Anew::Away)] {
+            let mut world = World::default();
+            let mut run = |seconds: u64| {
+                for _ in 0..seconds / every {
+                    world.run(every, 50.0 * MB, MB, 1.0);
+                    world.reconnect(50.0 * MB, anew);
+                }
+                world.behind
+            };
+            let behind = run(120);
+            let later = run(600);
+            assert!(later <= behind * 1.01, "{behind} and {later}: {anew:?} after {every} s each");
+        }
+    }
+
+    #[test]
+    fn nobody_is_paced_for_a_node_that_connects_anew_and_keeps_up() {
+        for anew in [Anew::Away, Anew::Bare] {
+            let mut world = World::default();
+            for _ in 0..50 {
+                world.run(3, 50.0 * MB, 160.0 * MB, 1.0);
+                world.reconnect(50.0 * MB, anew);
+                assert!(world.allowed(50.0 * MB) >= 50.0 * MB, "{anew:?}, {} s", world.seconds);
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_paced_for_a_node_that_connects_anew_and_takes_nothing() {
+        let mut world = World::default();
+        world.run(60, 50.0 * MB, MB, 1.0);
+        assert!(world.allowed(50.0 * MB) < 50.0 * MB);
+        for _ in 0..20 {
+            world.run(3, 50.0 * MB, 0.0, 1.0);
+            world.reconnect(50.0 * MB, Anew::Bare);
+        }
+        assert!(world.allowed(50.0 * MB) >= 50.0 * MB);
     }
 }
