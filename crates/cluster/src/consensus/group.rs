@@ -247,7 +247,7 @@ impl Consensus {
         let state = match &snapshot {
             Some(snapshot) => read_state(snapshot, highest).map_err(LogError::Unreadable)?,
             None => State::new(Arc::new(match record(Record::Known) {
-                Some(known) => serde_json::from_slice(known).map_err(unreadable)?,
+                Some(known) => formats::read_known(known, highest).map_err(LogError::Unreadable)?,
                 None => unknown_cluster(&member),
             })),
         };

@@ -23,6 +23,16 @@ pub(super) fn read_state(snapshot: &Snapshot, highest: u32) -> Result<State, Str
     known.map_err(|error| made_by_newer("a snapshot", &error))
 }
 
+/// The metadata that a member goes by until the group that was formed anew has told it everything.
+pub(super) fn read_known(data: &[u8], highest: u32) -> Result<Metadata, String> {
+    let read = strict::read::<Metadata>(data).map_err(|error| error.to_string());
+    let known = read.and_then(|metadata| match metadata.admits_level(highest) {
+        Ok(()) => Ok(metadata),
+        Err(_) => Err(format!("it is of level {}", metadata.level)),
+    });
+    known.map_err(|error| made_by_newer("what was last known", &error))
+}
+
 /// Why a member cannot go on, and what to do.
 pub(super) fn made_by_newer(what: &str, error: &str) -> String {
     format!(

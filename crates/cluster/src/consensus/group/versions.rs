@@ -110,4 +110,32 @@ fn a_version_that_knows_more_goes_on_from_the_log_of_one_that_stopped() {
     assert_eq!(node.group.metadata().cluster_name, "after");
 }
 
+/// A member of a group that was formed anew goes by what it knew until it hears more; that may be of a newer version.
+#[test]
+fn what_a_member_knew_before_its_group_was_formed_anew_is_of_a_level_that_it_understands() {
+    let node = founded();
+    let (member, known) = (node.group.member().clone(), node.group.metadata());
+    let open = |known: &Value| {
+        let mut first = rejoin(&member, node.group.metadata()).unwrap();
+        for (record, bytes) in &mut first.records {
+            if *record == Record::Known {
+                *bytes = serde_json::to_vec(known).unwrap();
+            }
+        }
+        let mut log = MemoryLog::default();
+        log.write(&[first]).unwrap();
+        let opened = Consensus::open(&log.load().unwrap(), 1);
+        opened.map(|group| group.metadata().level).map_err(|error| error.to_string())
+    };
+    let mut json = serde_json::to_value(&**known).unwrap();
+    assert_eq!(open(&json), Ok(LEVEL));
+    json["level"] = (LEVEL + 1).into();
+    let refused = open(&json).unwrap_err();
+    assert!(refused.contains("of level") && refused.contains("start this node with"), "{refused}");
+    json["level"] = LEVEL.into();
+    json["levitation"] = 7.into();
+    let refused = open(&json).unwrap_err();
+    assert!(refused.contains("levitation"), "{refused}");
+}
+
 mod fixture;
