@@ -4,10 +4,11 @@
 mod runner;
 
 use crate::{
-    collation,
+    analysis, canonical, collation,
     design::{Compiler, DesignDocument, Invalid},
     json,
     query::{Body, Parameters},
+    worker::wire::{Frames, Reply, Request},
 };
 
 /// Takes every function.
@@ -90,4 +91,46 @@ fn fuzz_view_query() {
 #[test]
 fn fuzz_view_design() {
     runner::run("view_design", design);
+}
+
+/// What a worker or the other side says.
+fn frame(bytes: &[u8]) {
+    let mut frames = Frames::default();
+    for part in bytes.chunks(7) {
+        frames.push(part);
+        while let Ok(Some(frame)) = frames.next_frame() {
+            let (mut again, length) = (Vec::new(), frame.len() + 4);
+            if let Ok(request) = Request::decode(frame) {
+                request.encode(&mut again).expect("a frame that was read");
+                assert_eq!(Request::decode(&again[4..]), Ok(request), "a request is what it was");
+                assert_eq!(again.len(), length);
+            }
+            again.clear();
+            if let Ok(reply) = Reply::decode(frame) {
+                reply.encode(&mut again).expect("a frame that was read");
+                assert_eq!(Reply::decode(&again[4..]), Ok(reply), "a reply is what it was");
+            }
+        }
+    }
+}
+
+/// A source of a function.
+fn source(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let _ = analysis::need(text);
+    let stringified = canonical::stringified(text);
+    assert!(stringified.is_none() || json::check(text).is_ok());
+    if let Some(canonical) = stringified {
+        assert_eq!(canonical::stringified(&canonical), Some(canonical), "it stays canonical");
+    }
+}
+
+#[test]
+fn fuzz_view_frame() {
+    runner::run("view_frame", frame);
+}
+
+#[test]
+fn fuzz_view_source() {
+    runner::run("view_source", source);
 }

@@ -5,12 +5,16 @@
 //!
 //! Nothing of this is wired to the server yet.
 
+pub mod analysis;
+pub mod canonical;
 pub mod collation;
 pub mod design;
 #[cfg(test)]
 mod fuzz;
+pub mod js;
 pub mod json;
 pub mod query;
 pub mod reduce;
 pub mod refusal;
 pub mod rows;
+pub mod worker;

@@ -29,7 +29,7 @@ pub fn group_text(key: &str, level: u64) -> String {
     let Some(elements) = json::elements(key) else { return key.to_owned() };
     let wanted = usize::try_from(level).unwrap_or(usize::MAX);
     match elements.get(..wanted) {
-        Some(first) => format!("[{}]", first.join(",")),
-        None => key.to_owned(),
+        Some(first) if first.len() < elements.len() => format!("[{}]", first.join(",")),
+        _ => key.to_owned(),
     }
 }

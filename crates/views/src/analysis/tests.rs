@@ -1,0 +1,92 @@
+use super::*;
+
+fn members(names: &[&str], emitted: bool) -> Need {
+    Need::Members { names: names.iter().map(|name| (*name).to_owned()).collect(), emitted }
+}
+
+#[test]
+fn functions_that_do_not_look_at_their_document() {
+    for source in [
+        "function (doc, meta) { emit(meta.id, null); }",
+        "function(){emit(1,2)}",
+        "  function named(doc) { /* doc */ emit('doc', \"doc\"); // doc\n }  ",
+        "(doc, meta) => emit(meta.doc, /doc[/]doc/.test(meta.id))",
+        "function (doc, meta) { var a = meta.doc / 2 / 3; emit(a, `doc`); }",
+    ] {
+        assert_eq!(need(source), Need::Nothing, "{source}");
+    }
+}
+
+#[test]
+fn functions_that_read_members() {
+    let seed = "function (doc, meta) {
+        for (i = 0; i < doc.tags.length; i++) {
+            if (doc.tags[i][0] == \"electronic\") { emit(meta.id, doc); break; }
+        }
+    }";
+    assert_eq!(need(seed), members(&["tags"], true));
+    assert_eq!(
+        need("function(d){if(d.type=='x'&&d.a.b){emit(d.a.b.c,d.n)}}"),
+        members(&["a", "n", "type"], false)
+    );
+    assert_eq!(need("d => emit(d.x)"), Need::Whole);
+    assert_eq!(need("(d) => emit(d.x, 1)"), members(&["x"], false));
+    assert_eq!(need("function(d,m){emit(m.id,d)}"), members(&[], true));
+    assert_eq!(need("function(d){emit(d.x/d.y, x.d)}"), members(&["x", "y"], false));
+    let both = ["function(d){emit(d.x,1)}", "function(e){emit(e.y,e)}", "function(f){}"];
+    assert_eq!(need_of_all(&both.map(str::to_owned)), members(&["x", "y"], true));
+    let unclear = ["function(d){emit(d.x,1)}", "function(e){emit(e,1)}"];
+    assert_eq!(need_of_all(&unclear.map(str::to_owned)), Need::Whole);
+}
+
+#[test]
+fn whatever_is_unclear_gets_the_whole_document() {
+    for source in [
+        "",
+        "_count",
+        "function(doc){emit(doc,1)}",
+        "function(doc){emit(1,[doc])}",
+        "function(doc){emit(1,doc,2)}",
+        "function(doc){emit(...doc)}",
+        "function(doc){emit(1,...doc)}",
+        "function(doc){log(1,doc)}",
+        "function(doc){x.emit(1,doc)}",
+        "function(doc){var emit=f;emit(1,doc)}",
+        "function(doc){function emit(a,doc){} emit(1,doc)}",
+        "function(doc){var d=doc;emit(d.x,1)}",
+        "function(doc){for(var k in doc)emit(k,1)}",
+        "function(doc){emit(doc['x'],1)}",
+        "function(doc){emit(doc?.x,1)}",
+        "function(doc){with(doc){emit(x,1)}}",
+        "function(doc){emit(eval('doc').x,1)}",
+        "function(doc){emit(arguments[0].x,1)}",
+        "function(doc){emit(this.x,doc.x)}",
+        "function(doc){doc.f(1)}",
+        "function(doc){emit(doc.hasOwnProperty,1)}",
+        "function(doc){emit(doc.toString(),1)}",
+        "function(doc){emit(doc.__proto__,1)}",
+        "function(doc){emit(doc.constructor,1)}",
+        "function(doc){delete doc.x;emit(1,doc)}",
+        "function(doc){Array.prototype.toJSON=f;emit(1,doc)}",
+        "function(doc){emit(d\\u006fc.x,doc.y)}",
+        "function(doc){emit(`${doc.x}`,1)}",
+        "function(doc){if(a)/doc/.test(doc.x)}",
+        "function(doc){a={}/doc.x/1}",
+        "function({x}){emit(x,1)}",
+        "function(doc,doc){emit(doc.x,1)}",
+        "function(doc=1){emit(doc.x,1)}",
+        "function(...doc){emit(doc.x,1)}",
+        "function*(doc){emit(doc.x,1)}",
+        "async function(doc){emit(doc.x,1)}",
+        "function(doc){emit(doc.x,1)}, function(d){emit(d,1)}",
+        "(doc)=>1, function(d){emit(d,1)}",
+        "(doc)=>1)(1",
+        "function(doc){<!--doc\n emit(doc.x,1)}",
+        "function(doc){//\u{2028}emit(doc,1)\n}",
+        "function(doc){emit(doc.x,'unended)}",
+        "function(dock){emit(dock.x,1}",
+        "function(é){emit(é.x,1)}",
+    ] {
+        assert_eq!(need(source), Need::Whole, "{source}");
+    }
+}

@@ -1,0 +1,277 @@
+//! JSON texts as `JSON.stringify(JSON.parse(text))` gives them, without an engine.
+//!
+//! White space goes, numbers are the shortest text of their double, escapes are the shortest ones, of members that come
+//! twice the last value takes the place of the first, and members whose names are indices of arrays come first. Where that
+//! is not certain (halves of surrogate pairs, very deep texts) nothing is given, and the engine has to be asked.
+
+use std::{borrow::Cow, collections::BTreeSet, collections::HashMap};
+
+use crate::json::{Kind, Token, Tokens, unescape, write_string};
+
+const LEVELS_MAX: u32 = 200;
+/// Objects with more members than this find those that come twice in a table.
+const FEW_MEMBERS: usize = 12;
+
+/// The canonical text, or `None` where `text` is no JSON or its canonical text is not certain.
+#[must_use]
+pub fn stringified(text: &str) -> Option<String> {
+    let mut writer = Writer { tokens: Tokens::new(text), out: Vec::with_capacity(text.len()) };
+    let first = writer.tokens.next().ok()??;
+    writer.value(&first, LEVELS_MAX)?;
+    writer.tokens.next().ok()?.is_none().then_some(())?;
+    String::from_utf8(writer.out).ok()
+}
+
+/// An object with those members of the object `text` that have one of these names, duplicates included.
+///
+/// `None` where `text` is no object or no JSON.
+#[must_use]
+pub fn projected(text: &str, names: &BTreeSet<String>) -> Option<String> {
+    let mut tokens = Tokens::new(text);
+    if tokens.next().ok()??.kind != Kind::Object {
+        return None;
+    }
+    let mut out = String::from("{");
+    loop {
+        let name = tokens.next().ok()??;
+        if name.kind == Kind::End {
+            break;
+        }
+        let first = tokens.next().ok()??;
+        let value = tokens.rest_of(&first).ok()?;
+        // A name with half of a surrogate pair is none of the names of a source.
+        if unescape(&name).is_ok_and(|name| names.contains(&*name)) {
+            if out.len() > 1 {
+                out.push(',');
+            }
+            out.push('"');
+            out.push_str(name.text);
+            out.push_str("\":");
+            out.push_str(value);
+        }
+    }
+    out.push('}');
+    tokens.next().ok()?.is_none().then_some(out)
+}
+
+struct Writer<'a> {
+    tokens: Tokens<'a>,
+    out: Vec<u8>,
+}
+
+/// A member that was written: its name, and where it begins and ends.
+struct Member<'a> {
+    name: Cow<'a, str>,
+    from: usize,
+    to: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn value(&mut self, first: &Token<'a>, levels: u32) -> Option<()> {
+        match first.kind {
+            Kind::Null | Kind::True | Kind::False => self.out.extend_from_slice(first.text.as_bytes()),
+            Kind::Number => number(first.text, &mut self.out)?,
+            Kind::String => self.string(first)?,
+            Kind::Array => self.array(levels.checked_sub(1)?)?,
+            Kind::Object => self.object(levels.checked_sub(1)?)?,
+            Kind::Name | Kind::End => return None,
+        }
+        Some(())
+    }
+
+    fn string(&mut self, token: &Token<'a>) -> Option<()> {
+        if token.escaped {
+            write_string(&unescape(token).ok()?, &mut self.out);
+        } else {
+            self.out.push(b'"');
+            self.out.extend_from_slice(token.text.as_bytes());
+            self.out.push(b'"');
+        }
+        Some(())
+    }
+
+    fn array(&mut self, levels: u32) -> Option<()> {
+        self.out.push(b'[');
+        let mut is_first = true;
+        loop {
+            let first = self.tokens.next().ok()??;
+            if first.kind == Kind::End {
+                break;
+            }
+            if !std::mem::take(&mut is_first) {
+                self.out.push(b',');
+            }
+            self.value(&first, levels)?;
+        }
+        self.out.push(b']');
+        Some(())
+    }
+
+    fn object(&mut self, levels: u32) -> Option<()> {
+        let begin = self.out.len();
+        self.out.push(b'{');
+        let mut members: Vec<Member<'a>> = Vec::new();
+        loop {
+            let name = self.tokens.next().ok()??;
+            if name.kind == Kind::End {
+                break;
+            }
+            if !members.is_empty() {
+                self.out.push(b',');
+            }
+            let from = self.out.len();
+            self.string(&name)?;
+            self.out.push(b':');
+            let first = self.tokens.next().ok()??;
+            self.value(&first, levels)?;
+            members.push(Member { name: unescape(&name).ok()?, from, to: self.out.len() });
+        }
+        if !in_order(&members) {
+            self.reorder(begin, &members)?;
+        }
+        self.out.push(b'}');
+        Some(())
+    }
+
+    /// Writes an object again, with its members in the order of JavaScript.
+    fn reorder(&mut self, begin: usize, members: &[Member<'a>]) -> Option<()> {
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        let mut kept: Vec<&Member<'a>> = Vec::new();
+        for member in members {
+            let place = *places.entry(&*member.name).or_insert(kept.len());
+            match kept.get_mut(place) {
+                Some(earlier) => *earlier = member,
+                None => kept.push(member),
+            }
+        }
+        // The sort is stable: other members keep their order, behind all indices.
+        kept.sort_by_key(|member| index(&member.name).map_or(u64::MAX, u64::from));
+        let mut object = vec![b'{'];
+        for (at, member) in kept.into_iter().enumerate() {
+            if at > 0 {
+                object.push(b',');
+            }
+            object.extend_from_slice(self.out.get(member.from..member.to)?);
+        }
+        self.out.truncate(begin);
+        self.out.extend_from_slice(&object);
+        Some(())
+    }
+}
+
+/// Whether no name comes twice, and none is an index.
+fn in_order(members: &[Member<'_>]) -> bool {
+    if members.iter().any(|member| index(&member.name).is_some()) {
+        return false;
+    }
+    if members.len() > FEW_MEMBERS {
+        let names: std::collections::HashSet<&str> = members.iter().map(|member| &*member.name).collect();
+        return names.len() == members.len();
+    }
+    let mut seen: &[Member<'_>] = members;
+    while let Some((last, before)) = seen.split_last() {
+        if before.iter().any(|member| member.name == last.name) {
+            return false;
+        }
+        seen = before;
+    }
+    true
+}
+
+/// The index of an array that a name is.
+fn index(name: &str) -> Option<u32> {
+    let bytes = name.as_bytes();
+    let first = bytes.first()?;
+    if !first.is_ascii_digit() || (*first == b'0' && bytes.len() > 1) || bytes.len() > 10 {
+        return None;
+    }
+    name.parse().ok().filter(|index| *index < u32::MAX)
+}
+
+/// Writes a number as JavaScript does.
+fn number(text: &str, out: &mut Vec<u8>) -> Option<()> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.len() <= 15 && digits.bytes().all(|byte| byte.is_ascii_digit()) && text != "-0" {
+        out.extend_from_slice(text.as_bytes());
+        return Some(());
+    }
+    let value: f64 = text.parse().ok()?;
+    out.extend_from_slice(number_text(value)?.as_bytes());
+    Some(())
+}
+
+/// The shortest text of a double, laid out as ECMAScript says; `null` where it is none.
+fn number_text(value: f64) -> Option<String> {
+    if !value.is_finite() {
+        return Some("null".to_owned());
+    }
+    if value == 0.0 {
+        return Some("0".to_owned());
+    }
+    let scientific = format!("{:e}", value.abs());
+    let (mantissa, exponent) = scientific.split_once('e')?;
+    let digits = mantissa.replace('.', "");
+    let count = i32::try_from(digits.len()).ok()?;
+    let point = exponent.parse::<i32>().ok()? + 1;
+    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));
+    let text = if (count..=21).contains(&point) {
+        format!("{digits}{}", zeros(point - count))
+    } else if (1..=21).contains(&point) {
+        let (whole, fraction) = digits.split_at_checked(usize::try_from(point).ok()?)?;
+        format!("{whole}.{fraction}")
+    } else if (-5..=0).contains(&point) {
+        format!("0.{}{digits}", zeros(-point))
+    } else {
+        let sign = if point > 0 { '+' } else { '-' };
+        format!("{mantissa}e{sign}{}", (point - 1).abs())
+    };
+    Some(if value < 0.0 { format!("-{text}") } else { text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_become_canonical() {
+        let cases = [
+            (
+                " [ 1.0 , 1e2,-0, 0.1e-6 ,1e21,123456789012345680000,1e-7] ",
+                "[1,100,0,1e-7,1e+21,123456789012345680000,1e-7]",
+            ),
+            ("[9007199254740993,1e400,-1.5E+3,0.000001]", "[9007199254740992,null,-1500,0.000001]"),
+            ("\"\\u00e9\\/\\u000a\\u0001\\ud83d\\ude00\\u007f\"", "\"é/\\n\\u0001😀\u{7f}\""),
+            ("{\"b\":1,\"a\":2,\"b\":3}", "{\"b\":3,\"a\":2}"),
+            (
+                "{\"b\":1,\"10\":2,\"9\":3,\"01\":4,\"4294967295\":5}",
+                "{\"9\":3,\"10\":2,\"b\":1,\"01\":4,\"4294967295\":5}",
+            ),
+            ("{\"\\u0061\":{\"2\":[],\"1\":{}},\"a\":{\"2\":1,\"1\":2}}", "{\"a\":{\"1\":2,\"2\":1}}"),
+        ];
+        for (text, canonical) in cases {
+            assert_eq!(stringified(text).as_deref(), Some(canonical), "{text}");
+        }
+        for text in ["[1", "\"\\ud800\"", "{\"\\udc00\":1}", ""] {
+            assert_eq!(stringified(text), None, "{text}");
+        }
+        assert_eq!(stringified(&("[".repeat(300) + &"]".repeat(300))), None);
+    }
+
+    #[test]
+    fn objects_are_projected() {
+        let names: BTreeSet<String> = ["a", "b"].map(str::to_owned).into();
+        let cases = [
+            ("{}", Some("{}")),
+            (
+                "{\"a\": [1, 2] ,\"c\":{\"a\":1}, \"\\u0062\" : 2,\"a\":3}",
+                Some("{\"a\":[1, 2],\"\\u0062\":2,\"a\":3}"),
+            ),
+            ("[{\"a\":1}]", None),
+            ("{\"a\":1,}", None),
+            ("{\"a\":1} x", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(projected(text, &names).as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a process that runs functions gives up before it reads any.
+//!
+//! Afterwards it can use memory and the descriptors that it has. It opens no files and no connections, starts nothing, and
+//! ends when its parent does. Landlock and seccomp depend on the kernel; what was not to be had is told.
+
+use std::io;
+
+use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetStatus};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+/// The kernel's interface that rights are named after; older kernels deny what they know of it.
+const LANDLOCK: ABI = ABI::V5;
+
+/// What a process gave up beside what every kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confinement {
+    /// Files, as far as this kernel's Landlock knows them.
+    pub files: bool,
+    /// All system calls but a few.
+    pub system_calls: bool,
+}
+
+/// Gives up everything that running functions does not need. `address_space` bounds what the process may map, in bytes.
+///
+/// # Errors
+/// A limit that every kernel has was refused.
+pub fn confine(address_space: u64) -> io::Result<Confinement> {
+    limit(libc::RLIMIT_AS, address_space)?;
+    limit(libc::RLIMIT_CORE, 0)?;
+    limit(libc::RLIMIT_FSIZE, 0)?;
+    // SAFETY: both calls take numbers only, and change this process alone.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::nice(10);
+    }
+    let files = restrict_files();
+    let system_calls = restrict_system_calls();
+    Ok(Confinement { files, system_calls })
+}
+
+fn limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+    // SAFETY: the structure lives through the call, which only reads it.
+    if unsafe { libc::setrlimit(resource, &raw const limit) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// No rule allows anything, so all that the kernel knows is denied.
+fn restrict_files() -> bool {
+    let restricted = Ruleset::default()
+        .handle_access(AccessFs::from_all(LANDLOCK))
+        .and_then(|rules| rules.handle_access(AccessNet::from_all(LANDLOCK)))
+        .and_then(Ruleset::create)
+        .and_then(landlock::RulesetCreated::restrict_self);
+    restricted.is_ok_and(|status| status.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Calls that memory, time, reading, writing and ending take.
+const CALLS: &[libc::c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_close,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_futex,
+    libc::SYS_clock_gettime,
+    libc::SYS_gettimeofday,
+    libc::SYS_getrandom,
+    libc::SYS_sched_yield,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_restart_syscall,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+fn restrict_system_calls() -> bool {
+    let Ok(architecture) = std::env::consts::ARCH.try_into() else { return false };
+    let allowed = CALLS.iter().map(|call| (*call, Vec::new())).collect();
+    let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let program = SeccompFilter::new(allowed, refused, SeccompAction::Allow, architecture)
+        .and_then(BpfProgram::try_from);
+    program.is_ok_and(|program| seccompiler::apply_filter(&program).is_ok())
+}
