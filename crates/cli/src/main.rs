@@ -11,8 +11,11 @@ mod songs;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// The version, and the commit that `build.rs` has found.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SETTEE_COMMIT"), ")");
+
 #[derive(Parser)]
-#[command(name = "settee", version, about = "A Couchbase-compatible document database, and its tools")]
+#[command(name = "settee", version = VERSION, about = "A Couchbase-compatible document database, and its tools")]
 #[command(after_help = "`settee help COMMAND` shows a command's manual with examples.")]
 struct Cli {
     #[command(subcommand)]

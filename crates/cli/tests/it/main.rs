@@ -43,6 +43,16 @@ fn documents_outlive_a_clean_stop_and_a_kill() {
 }
 
 #[test]
+fn the_version_names_the_commit() {
+    let output = node::settee().arg("--version").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let commit = text.trim().strip_prefix(concat!("settee ", env!("CARGO_PKG_VERSION"), " (")).unwrap();
+    let commit = commit.strip_suffix(')').unwrap();
+    let is_name = commit.len() >= 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(is_name || commit == "of an unknown commit", "{text}");
+}
+
+#[test]
 fn a_new_node_is_initialised_by_the_init_command() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &[]);
