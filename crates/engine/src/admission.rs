@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use base::{Now, bucket::BucketKind};
+use base::{HashedKey, Now, VbId, bucket::BucketKind};
 use parking_lot::Mutex;
 
 use crate::{
@@ -191,6 +191,16 @@ impl Bucket {
     /// Whether mutations wait to be admitted.
     pub(crate) fn are_writers_waiting(&self) -> bool {
         self.is_paced() && self.gatekeeper.pacer.lock().pacer.waiting() > 0
+    }
+
+    /// What a document takes, as far as memory knows: a mutation that grows it writes all of it anew. Only for a bucket that is
+    /// paced, since it takes a lock.
+    #[must_use]
+    pub fn rewritten_bytes(&self, vb: VbId, key: HashedKey<'_>) -> u64 {
+        let Ok((slot, _)) = self.slot(vb) else { return 0 };
+        let v = slot.vb.lock();
+        let item = v.table.find(key.hash, key.key.encoded()).filter(|item| !item.is_deleted());
+        item.map_or(0, |item| item.value_len() as u64)
     }
 
     /// A mutation of about so many bytes asks to be executed.

@@ -31,6 +31,14 @@ pub(crate) fn grows(loud: Opcode) -> bool {
     }
 }
 
+/// Whether a command writes the whole document anew, however little of it comes with the request.
+#[inline]
+pub(crate) fn rewrites(loud: Opcode) -> bool {
+    use Opcode as O;
+    matches!(loud, O::Append | O::Prepend)
+        || (grows(loud) && (SpecOp::is_opcode(loud) || loud == O::SubdocMultiMutation))
+}
+
 /// Asks whether a mutation of about so many bytes may be executed now; for one that waited, whether it may by now. What has
 /// begun is not asked again.
 ///
@@ -104,6 +112,14 @@ mod tests {
             O::Noop,
         ] {
             assert!(!grows(passes), "{passes:?}");
+        }
+        for rewritten in
+            [O::Append, O::Prepend, O::SubdocDictUpsert, O::SubdocCounter, O::SubdocMultiMutation]
+        {
+            assert!(rewrites(rewritten), "{rewritten:?}");
+        }
+        for other in [O::Set, O::Increment, O::SubdocGet, O::SubdocMultiLookup] {
+            assert!(!rewrites(other), "{other:?}");
         }
         for grown in
             [O::Set, O::Append, O::Increment, O::SetWithMeta, O::SubdocDictUpsert, O::SubdocMultiMutation]

@@ -576,9 +576,16 @@ fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
     }
     let waiter = call.waiter();
     let Some(bucket) = call.session.attached() else { return Ok(()) };
-    // Who may not write is told so at once, and takes no turn from those who may.
-    if bucket.engine.is_paced() && call.resumed.is_none() && !call.session.may_grow(call.request.key.key) {
-        return Ok(());
+    let mut bytes = bytes;
+    if bucket.engine.is_paced() && call.resumed.is_none() {
+        let (vb, key) = (call.request.vb, call.request.key);
+        // Who may not write is told so at once, and takes no turn from those who may.
+        if !call.session.may_grow(key.key) {
+            return Ok(());
+        }
+        if admission::rewrites(call.request.loud) {
+            bytes = bytes.saturating_add(bucket.engine.rewritten_bytes(vb, key) as usize);
+        }
     }
     admission::ask(bucket, waiter, bytes, &mut call.resumed, call.context)
 }

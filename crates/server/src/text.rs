@@ -298,6 +298,16 @@ impl TextCall<'_> {
         admission::ask(bucket, waiter, bytes, &mut self.resumed, self.context)
     }
 
+    /// What a mutation that grows a document writes anew, where that is asked for.
+    fn rewritten_bytes(&self, logical: &[u8]) -> usize {
+        let paced =
+            self.session.attached().filter(|bucket| bucket.engine.is_paced() && self.resumed.is_none());
+        let Some(bucket) = paced else { return 0 };
+        let mut scratch = Vec::new();
+        let located = self.locate(logical, &mut scratch);
+        located.map_or(0, |(vb, key)| bucket.engine.rewritten_bytes(vb, key) as usize)
+    }
+
     /// Runs a mutation and waits for its durability; resumed ones have been applied already.
     fn mutate(
         &mut self,
@@ -363,7 +373,9 @@ impl TextCall<'_> {
         let Command::Store { verb, key, flags, expiry, cas, value, .. } = *command else {
             return Err(Stop::Status(Status::Internal));
         };
-        self.admit(key.len() + value.len())?;
+        let is_joined = matches!(verb, StoreVerb::Append | StoreVerb::Prepend);
+        let rewritten = if is_joined { self.rewritten_bytes(key) } else { 0 };
+        self.admit(key.len() + value.len() + rewritten)?;
         let (mode, kind) = match verb {
             StoreVerb::Set | StoreVerb::Cas => (StoreMode::Set, OpKind::Set),
             StoreVerb::Add => (StoreMode::Add, OpKind::Add),

@@ -136,3 +136,39 @@ fn a_connection_that_goes_away_leaves_nothing_behind() {
     let mut other = wire(&node, &[]);
     assert_eq!(other.ask(&set(b"k", b"v", 1)).status, Status::Success);
 }
+
+/// However little comes with the request: the whole document goes to the disk once more.
+#[test]
+fn a_mutation_that_grows_a_document_is_paced_by_what_it_writes() {
+    let node = Node::with_disk();
+    let features = [Feature::UnorderedExecution, Feature::Xerror];
+    let mut writer = wire(&node, &features);
+    let large = [&b"{\"a\":\""[..], &vec![b'x'; MIB], b"\"}"].concat();
+    assert_eq!(writer.ask(&set(b"large", &large, 0)).status, Status::Success);
+    press(&node, &mut writer);
+    // Of each connection little may wait.
+    let mut others = Vec::new();
+    let mut grow = |request: &Request<'_>| {
+        let before = node.stats("disk").pacing.waiting_bytes;
+        let mut other = wire(&node, &features);
+        assert!(other.feed(&encode(request)).is_empty(), "held back");
+        others.push(other);
+        node.stats("disk").pacing.waiting_bytes - before
+    };
+    let append = Request { key: b"large", value: b"y", opaque: 1.into(), ..Request::new(Opcode::Append) };
+    let path = b"b";
+    let extras = [&(path.len() as u16).to_be_bytes()[..], &[0]].concat();
+    let upsert = Request {
+        key: b"large",
+        extras: &extras,
+        value: b"b1",
+        opaque: 2.into(),
+        ..Request::new(Opcode::SubdocDictUpsert)
+    };
+    for request in [&append, &Request { opcode: Opcode::Prepend, ..append }, &upsert] {
+        let bytes = grow(request);
+        assert!(bytes > MIB as u64, "{:?} is taken for {bytes} bytes", request.opcode);
+    }
+    let small = grow(&set(b"large", b"small", 3));
+    assert!(small < 1_000, "what replaces the document is not paced by that: {small}");
+}
