@@ -34,7 +34,7 @@ use super::{
     housekeeping::Patient,
     identity::ThisNode,
     maps::Cadence,
-    shards::{ShardFolders, ShardsError},
+    shards::{GONE, ShardFolders, ShardsError},
 };
 use crate::{
     BucketMeter, Shared, Wakes,
@@ -44,8 +44,6 @@ use crate::{
 
 /// How often it is looked whether everybody has let go of a dropped bucket.
 const LET_GO_EVERY: Duration = Duration::from_millis(20);
-/// Behind the name of a bucket's folder while its files are removed.
-const GONE: &str = ".gone";
 /// More shards than this only cost syncs: one log keeps a disk busy.
 const SHARDS_MAX: usize = 4;
 
@@ -419,7 +417,7 @@ impl OpenBuckets {
                 std::thread::sleep(LET_GO_EVERY);
             }
             drop(engine);
-            match ShardFolders::forget(&record).and_then(|()| remove_files(&folder)) {
+            match (ShardFolders { folder: &folder, record: &record }).remove() {
                 Err(error) => {
                     tracing::error!(bucket, %error, "the files of a dropped bucket stay until the next start");
                 }
@@ -498,21 +496,6 @@ pub(super) fn sync_parent(folder: &Path) -> io::Result<()> {
         Some(parent) => fs::File::open(parent)?.sync_all(),
         None => Ok(()),
     }
-}
-
-/// Removes all files of a bucket or, after a crash, none of those that it would be opened with: they are taken aside first, for
-/// good.
-fn remove_files(folder: &Path) -> io::Result<()> {
-    let mut aside = folder.as_os_str().to_owned();
-    aside.push(GONE);
-    // What a crash has left there would be in the way.
-    ignore_missing(fs::remove_dir_all(&aside))?;
-    match fs::rename(folder, &aside) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        outcome => outcome?,
-    }
-    sync_parent(folder)?;
-    ignore_missing(fs::remove_dir_all(&aside))
 }
 
 pub(super) fn ignore_missing(outcome: io::Result<()>) -> io::Result<()> {
@@ -714,15 +697,26 @@ mod tests {
         buckets.close().unwrap();
     }
 
+    /// A node leaves its cluster and joins it again, and the files of the bucket could not be removed in between.
     #[test]
-    fn files_are_removed_whatever_a_crash_has_left_of_an_earlier_try() {
+    fn files_that_could_not_be_removed_are_not_the_bucket_that_comes_back() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("uuid");
-        for left in ["uuid.gone/1", "uuid/0"] {
-            fs::create_dir_all(dir.path().join(left)).unwrap();
+        let uuid = BucketUuid("returning".into());
+        let metadata = metadata_with_bucket(&uuid);
+        let buckets = open_buckets(dir.path(), &metadata);
+        let folder = buckets.data_dir.bucket(&uuid);
+        let (old, in_the_way) = (folder.join("0/old"), dir.path().join("buckets/returning.gone"));
+        fs::write(&old, b"").unwrap();
+        fs::write(&in_the_way, b"").unwrap();
+        buckets.reconcile(&after(&metadata, &Command::DeleteBucket { name: "b".into() })).unwrap();
+        while !buckets.leaving.lock().is_empty() {
+            std::thread::sleep(LET_GO_EVERY);
         }
-        remove_files(&folder).unwrap();
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        remove_files(&folder).unwrap();
+        assert!(old.exists(), "the removal has failed");
+        assert!(buckets.reconcile(&metadata).is_err(), "it still does");
+        fs::remove_file(&in_the_way).unwrap();
+        buckets.reconcile(&metadata).unwrap();
+        assert!(!old.exists(), "the bucket begins anew");
+        buckets.close().unwrap();
     }
 }

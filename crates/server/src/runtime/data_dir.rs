@@ -131,7 +131,8 @@ impl DataDir {
         for entry in fs::read_dir(self.root.join("shards"))? {
             let entry = entry?;
             if !entry.file_name().to_str().is_some_and(&known) {
-                ShardFolders::forget(&entry.path())?;
+                let folder = self.root.join("buckets").join(entry.file_name());
+                ShardFolders { folder: &folder, record: &entry.path() }.remove()?;
             }
         }
         for entry in fs::read_dir(self.root.join("buckets"))? {

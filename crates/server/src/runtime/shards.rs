@@ -5,8 +5,9 @@
 //! folders (`DIR/shards/UUID`), and a bucket is opened with exactly the folders that the record wants, each with a store in it.
 //!
 //! Order matters. The record is written after every store has been created and synced: a record without its stores means that
-//! somebody took them away. It is removed before the folders are: folders without a record are those of a bucket that an older
-//! version made, or whose creation a crash has cut short; they are adopted as they are.
+//! somebody took them away. Folders without a record are those of a bucket that an older version made, or whose creation a crash
+//! has cut short; they are adopted as they are. So a bucket that goes is recorded as dropped before its folders are removed, and the
+//! record is removed last. What a failed removal or a crash leaves is removed before the same bucket is opened again.
 
 use std::{
     fmt,
@@ -18,6 +19,11 @@ use std::{
 use storage::Fs;
 
 use super::buckets::{ignore_missing, sync_parent};
+
+/// Behind the name of a bucket's folder while its files are removed.
+pub(crate) const GONE: &str = ".gone";
+/// What the record of a bucket says that is going.
+const DROPPED: &str = "dropped";
 
 /// Why the folders of a bucket are not opened.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +77,15 @@ impl fmt::Display for Found {
     }
 }
 
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recorded {
+    /// How many there are.
+    Shards(usize),
+    /// The bucket is going.
+    Dropped,
+}
+
 /// Where a bucket's shards are.
 pub(crate) struct ShardFolders<'a> {
     /// Holds the folders 0, 1, ….
@@ -85,8 +100,15 @@ impl ShardFolders<'_> {
     /// # Errors
     /// When the folders are not those that are recorded, and when files cannot be read or written.
     pub(crate) fn settle(&self, files: &dyn Fs, of_new: usize) -> Result<usize, ShardsError> {
+        let recorded = match self.recorded()? {
+            Some(Recorded::Dropped) => {
+                self.remove()?;
+                None
+            }
+            Some(Recorded::Shards(shards)) => Some(shards),
+            None => None,
+        };
         let present = numbered(self.folder)?;
-        let recorded = self.recorded()?;
         if recorded.is_none() && present.is_empty() {
             create_shards(self.folder, of_new)?;
             return Ok(of_new);
@@ -116,29 +138,38 @@ impl ShardFolders<'_> {
 
     /// All stores are there, synced: from now on they must be.
     pub(crate) fn record(&self, shards: usize) -> Result<(), ShardsError> {
-        if self.recorded()? == Some(shards) {
+        if self.recorded()? == Some(Recorded::Shards(shards)) {
             return Ok(());
         }
+        Ok(self.write_record(&shards.to_string())?)
+    }
+
+    fn write_record(&self, says: &str) -> io::Result<()> {
         let staged = self.record.with_extension("new");
         let mut file = File::create(&staged)?;
-        writeln!(file, "{shards}")?;
+        writeln!(file, "{says}")?;
         file.sync_all()?;
         fs::rename(&staged, self.record)?;
-        Ok(sync_parent(self.record)?)
+        sync_parent(self.record)
     }
 
-    /// The bucket is going: its folders are no longer wanted.
-    pub(crate) fn forget(record: &Path) -> io::Result<()> {
-        match fs::remove_file(record) {
-            Ok(()) => sync_parent(record),
-            missing => ignore_missing(missing),
+    /// The bucket goes: removes its folders, and then its record.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let is_there = self.folder.try_exists()? || self.record.try_exists()?;
+        if is_there && let Err(error) = self.write_record(DROPPED) {
+            // A full disk has no room for the mark, and wants the room that the folders take.
+            tracing::debug!(%error, folder = %self.folder.display(), "a bucket goes without a mark");
+            forget(self.record)?;
         }
+        remove_files(self.folder)?;
+        forget(self.record)
     }
 
-    fn recorded(&self) -> Result<Option<usize>, ShardsError> {
+    fn recorded(&self) -> Result<Option<Recorded>, ShardsError> {
         match fs::read_to_string(self.record) {
+            Ok(text) if text.trim_end() == DROPPED => Ok(Some(Recorded::Dropped)),
             Ok(text) => match text.trim_end().parse() {
-                Ok(shards) if shards > 0 => Ok(Some(shards)),
+                Ok(shards) if shards > 0 => Ok(Some(Recorded::Shards(shards))),
                 _ => Err(ShardsError::Record(self.record.to_owned())),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -147,6 +178,28 @@ impl ShardFolders<'_> {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Removes all files of a bucket or, after a crash, none of those that it would be opened with: they are taken aside first, for
+/// good.
+fn remove_files(folder: &Path) -> io::Result<()> {
+    let mut aside = folder.as_os_str().to_owned();
+    aside.push(GONE);
+    // What a crash has left there would be in the way.
+    ignore_missing(fs::remove_dir_all(&aside))?;
+    match fs::rename(folder, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        outcome => outcome?,
+    }
+    sync_parent(folder)?;
+    ignore_missing(fs::remove_dir_all(&aside))
+}
+
+fn forget(record: &Path) -> io::Result<()> {
+    match fs::remove_file(record) {
+        Ok(()) => sync_parent(record),
+        missing => ignore_missing(missing),
     }
 }
 
@@ -267,7 +320,7 @@ mod tests {
         place.refusal();
         // What the message says.
         fs::remove_dir(&place.folder).unwrap();
-        ShardFolders::forget(&place.record).unwrap();
+        forget(&place.record).unwrap();
         assert_eq!(place.open(4).unwrap(), 4);
     }
 
@@ -307,5 +360,33 @@ mod tests {
             fs::write(&place.record, damage).unwrap();
             assert!(matches!(place.open(2), Err(ShardsError::Record(_))), "{damage:?}");
         }
+    }
+
+    #[test]
+    fn what_a_removal_that_was_cut_short_has_left_is_not_adopted() {
+        let place = Place::new();
+        place.open(3).unwrap();
+        place.folders().write_record(DROPPED).unwrap();
+        assert_eq!(place.open(2).unwrap(), 2, "a new bucket");
+        // Taken aside, and not removed.
+        let aside = place.folder.with_added_extension("gone");
+        fs::rename(&place.folder, &aside).unwrap();
+        place.folders().write_record(DROPPED).unwrap();
+        assert_eq!(place.open(1).unwrap(), 1);
+        place.folders().remove().unwrap();
+        assert!(!place.folder.exists() && !place.record.exists() && !aside.exists());
+        place.folders().remove().unwrap();
+    }
+
+    #[test]
+    fn files_are_removed_whatever_a_crash_has_left_of_an_earlier_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("uuid");
+        for left in ["uuid.gone/1", "uuid/0"] {
+            fs::create_dir_all(dir.path().join(left)).unwrap();
+        }
+        remove_files(&folder).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        remove_files(&folder).unwrap();
     }
 }
