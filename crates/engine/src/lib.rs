@@ -10,6 +10,7 @@
 
 mod admission;
 mod aftermath;
+mod alarm;
 pub mod arena;
 mod bg_fetcher;
 mod bucket;
@@ -64,6 +65,7 @@ mod shortage;
 mod space;
 pub mod stats;
 pub mod subdoc;
+mod sync;
 pub mod system_events;
 mod vbucket;
 mod warming;

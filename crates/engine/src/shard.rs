@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use storage::{KvStore, Record, SpaceUse, StoreStats};
 
 use crate::{
+    alarm::Alarm,
     arena::Arena,
     bg_fetcher::FetchQueue,
     ceiling,
@@ -175,28 +176,18 @@ pub(crate) struct Gate {
     refused: Refused,
     /// The bucket is being closed.
     closed: AtomicBool,
-    /// Somebody waits for the flusher, who has been told.
-    flush_wanted: AtomicBool,
+    /// When the flusher has to be told of something.
+    alarm: Alarm,
     /// How many wait for the flusher's lock for the sake of those who wait to be served.
     asked_for_way: AtomicUsize,
     /// Since when the flusher has been at it, in monotonic milliseconds plus one; 0: it rests.
     busy_since: AtomicU64,
-    /// Durable writes since the flusher last began.
-    durable: AtomicUsize,
-    /// The flusher waits for so many of them and is not to be told of anything else; 0: it does not.
-    gathering: AtomicUsize,
-    /// The flusher sleeps until it is told of the first dirty mutation.
-    dozing: AtomicBool,
     /// When the time of a durable write in progress may be up, in monotonic milliseconds.
     next_deadline: AtomicU64,
-    /// When the oldest dirty mutation came, in monotonic milliseconds plus one; 0: none.
-    dirty_since: AtomicU64,
     /// Arena bytes of dirty items, as far as reported.
     dirty_bytes: AtomicU64,
     /// Of those, what copies are being caught up with.
     history_bytes: AtomicU64,
-    /// Bit per vBucket of the shard whose checkpoint the flusher has not taken all of.
-    dirty_vbs: Box<[AtomicU64]>,
     /// The vBucket (position in the shard) that the flusher takes first.
     first_vb: AtomicUsize,
 }
@@ -211,17 +202,12 @@ impl Gate {
             short: AtomicU8::new(0),
             refused: Refused::default(),
             closed: AtomicBool::new(false),
-            flush_wanted: AtomicBool::new(false),
+            alarm: Alarm::new(vbuckets),
             asked_for_way: AtomicUsize::new(0),
             busy_since: AtomicU64::new(0),
-            durable: AtomicUsize::new(0),
-            gathering: AtomicUsize::new(0),
-            dozing: AtomicBool::new(false),
             next_deadline: AtomicU64::new(u64::MAX),
-            dirty_since: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
             history_bytes: AtomicU64::new(0),
-            dirty_vbs: (0..vbuckets.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             first_vb: AtomicUsize::new(0),
         }
     }
@@ -340,20 +326,17 @@ impl Gate {
 
     /// Asks for a flush; true when the flusher has to be told (nobody has yet, and it is not about to begin).
     pub(crate) fn want_flush(&self) -> bool {
-        !self.flush_wanted.load(Ordering::Relaxed)
-            && !self.flush_wanted.swap(true, Ordering::SeqCst)
-            && self.gathering.load(Ordering::SeqCst) == 0
+        self.alarm.want_flush()
     }
 
     /// Whether a flush has been asked for and not begun.
     pub(crate) fn is_flush_wanted(&self) -> bool {
-        self.flush_wanted.load(Ordering::Relaxed)
+        self.alarm.is_flush_wanted()
     }
 
     /// The flusher begins: whether it was asked for.
     pub(crate) fn begin_flush(&self) -> bool {
-        self.durable.store(0, Ordering::SeqCst);
-        self.flush_wanted.swap(false, Ordering::AcqRel)
+        self.alarm.begin_flush()
     }
 
     /// Has the flusher write no more than it has to at once, for as long as the answer lives: somebody wants its lock whom clients
@@ -384,18 +367,17 @@ impl Gate {
 
     /// A durable write has been made; true when the flusher has waited for just that one.
     pub(crate) fn count_durable(&self) -> bool {
-        let count = self.durable.fetch_add(1, Ordering::SeqCst) + 1;
-        count == self.gathering.load(Ordering::SeqCst)
+        self.alarm.count_durable()
     }
 
     /// How many have been made since the flusher began.
     pub(crate) fn durable(&self) -> usize {
-        self.durable.load(Ordering::SeqCst)
+        self.alarm.durable()
     }
 
     /// Whether the flusher waits for durable writes, and for how many since it began.
     pub(crate) fn gather(&self, expected: usize) {
-        self.gathering.store(expected, Ordering::SeqCst);
+        self.alarm.gather(expected);
     }
 
     /// The time of a durable write will be up then (monotonic milliseconds).
@@ -413,39 +395,22 @@ impl Gate {
 
     /// A vBucket turned dirty; true when the flusher sleeps and has to be told.
     pub(crate) fn mark_dirty(&self, vb_in_shard: usize, now: Now) -> bool {
-        if let Some(word) = self.dirty_vbs.get(vb_in_shard / 64) {
-            word.fetch_or(1 << (vb_in_shard % 64), Ordering::AcqRel);
-        }
-        if self.dirty_since.load(Ordering::Relaxed) != 0 {
-            return false;
-        }
-        // Either the flusher sees this before it sleeps, or its sleep is seen here: both are in the one order that
-        // `SeqCst` operations have.
-        self.dirty_since.store(now.mono_millis.saturating_add(1), Ordering::SeqCst);
-        self.dozing.load(Ordering::SeqCst) && self.dozing.swap(false, Ordering::SeqCst)
+        self.alarm.mark_dirty(vb_in_shard, now.mono_millis)
     }
 
     /// The flusher is about to sleep until it is told of something dirty; false when there is something.
     pub(crate) fn doze(&self) -> bool {
-        self.dozing.store(true, Ordering::SeqCst);
-        let may_sleep = self.dirty_since.load(Ordering::SeqCst) == 0;
-        if !may_sleep {
-            self.dozing.store(false, Ordering::SeqCst);
-        }
-        may_sleep
+        self.alarm.doze()
     }
 
     /// The flusher is awake, whoever woke it.
     pub(crate) fn wake_up(&self) {
-        self.dozing.store(false, Ordering::SeqCst);
+        self.alarm.wake_up();
     }
 
     /// How long the oldest dirty mutation has waited; `None` when there is none.
     pub(crate) fn dirty_for_millis(&self, now: Now) -> Option<u64> {
-        match self.dirty_since.load(Ordering::Relaxed) {
-            0 => None,
-            since => Some((now.mono_millis + 1).saturating_sub(since)),
-        }
+        self.alarm.dirty_for_millis(now.mono_millis)
     }
 
     /// The flusher did not come as far as this vBucket: it is the first next time, so that none waits for ever behind
@@ -456,15 +421,7 @@ impl Gate {
 
     /// The dirty vBuckets (positions in the shard) in the order of their turns, which count as clean from now on.
     pub(crate) fn take_dirty(&self) -> Vec<usize> {
-        self.dirty_since.store(0, Ordering::Relaxed);
-        let mut dirty = Vec::new();
-        for (index, word) in self.dirty_vbs.iter().enumerate() {
-            let mut bits = word.swap(0, Ordering::AcqRel);
-            while bits != 0 {
-                dirty.push(index * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
-            }
-        }
+        let mut dirty = self.alarm.take_dirty();
         let first = self.first_vb.load(Ordering::Relaxed);
         let earlier = dirty.partition_point(|&index| index < first);
         dirty.rotate_left(earlier);

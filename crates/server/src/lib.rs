@@ -14,6 +14,7 @@ mod connection;
 mod context;
 mod dcp;
 mod fetch;
+mod flagged;
 mod followers;
 mod forward;
 mod handlers;
@@ -33,6 +34,7 @@ pub mod runtime;
 mod sasl;
 mod session;
 pub mod shared;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod text;

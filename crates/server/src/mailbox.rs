@@ -7,15 +7,15 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use engine::Waiter;
 use mio::Waker;
-use parking_lot::Mutex;
 
 use crate::{
-    helper::Completion, links::LinkOrder, places::Place, transport::Transport, workers::ListenerKind,
+    flagged::Flagged, helper::Completion, links::LinkOrder, places::Place, transport::Transport,
+    workers::ListenerKind,
 };
 
 /// A socket on its way to a worker.
@@ -58,9 +58,7 @@ pub(crate) struct Mail {
 /// One worker's mailbox.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    mail: Mutex<Mail>,
-    /// Set by the first post after the worker last looked; saves the other posts their system call.
-    signalled: AtomicBool,
+    mail: Flagged<Mail>,
     waker: Waker,
     /// Connections this worker owns or was sent; what the acceptor balances by.
     load: AtomicUsize,
@@ -70,33 +68,19 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self {
-            mail: Mutex::default(),
-            signalled: AtomicBool::new(false),
-            waker,
-            load: AtomicUsize::new(0),
-            follows: AtomicU64::new(0),
-        }
+        Self { mail: Flagged::default(), waker, load: AtomicUsize::new(0), follows: AtomicU64::new(0) }
     }
 
     /// Changes the mail and makes sure that the worker looks at it.
     pub(crate) fn post(&self, put: impl FnOnce(&mut Mail)) {
-        put(&mut self.mail.lock());
-        // AcqRel pairs with the swap in `collect`: either the worker sees this mail or we see it cleared.
-        if !self.signalled.swap(true, Ordering::AcqRel)
-            && let Err(error) = self.waker.wake()
-        {
+        if let Err(error) = self.mail.post(put, || self.waker.wake()) {
             tracing::error!(%error, "cannot wake a worker");
-            self.signalled.store(false, Ordering::Release);
         }
     }
 
     /// Takes everything, leaving `into`'s emptied vectors behind for reuse.
     pub(crate) fn collect(&self, into: &mut Mail) {
-        if !self.signalled.load(Ordering::Relaxed) || !self.signalled.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        std::mem::swap(&mut *self.mail.lock(), into);
+        self.mail.collect(into);
     }
 
     /// The worker goes by the snapshot of that generation.

@@ -1,18 +1,18 @@
 //! A bell that one background thread listens to and any number of others ring.
 //!
 //! Ringing an already ringing bell costs one atomic exchange and no system call: the data path rings it for every
-//! first mutation after a flush.
+//! first mutation after a flush. The test `interleavings` tries the orders in which threads can come here.
 
 use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::Thread,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicBool, Ordering},
+    thread::{self, Thread},
+};
 
 #[derive(Default)]
 pub(crate) struct Bell {
@@ -33,11 +33,11 @@ impl Bell {
 
     /// Waits until rung or until `timeout` has passed; returns whether it was rung. One thread only.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
-        self.listener.get_or_init(std::thread::current);
+        self.listener.get_or_init(thread::current);
         if self.ringing.swap(false, Ordering::AcqRel) {
             return true;
         }
-        std::thread::park_timeout(timeout);
+        thread::park_timeout(timeout);
         self.ringing.swap(false, Ordering::AcqRel)
     }
 }
@@ -55,7 +55,7 @@ pub(crate) struct NodeBells {
 
 /// Rings that are kept: as many as there are listeners, at least. Who works without ever waiting hears none, and is not
 /// to wake for each of them once there is nothing to do.
-const RINGS_KEPT: usize = 16;
+pub(super) const RINGS_KEPT: usize = 16;
 
 /// A bell that several threads listen to, at most [`RINGS_KEPT`]: one ring wakes one of them.
 #[derive(Default)]
@@ -82,44 +82,5 @@ impl SharedBell {
         let was_rung = *rings > 0;
         *rings = rings.saturating_sub(1);
         was_rung
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    #[test]
-    fn every_ring_wakes_one_listener() {
-        let bell = Arc::new(SharedBell::default());
-        bell.ring();
-        bell.ring();
-        let listen = |bell: Arc<SharedBell>| move || bell.wait(Duration::from_secs(60));
-        let listeners = [(); 3].map(|()| std::thread::spawn(listen(Arc::clone(&bell))));
-        bell.ring();
-        assert!(listeners.into_iter().all(|listener| listener.join().unwrap()));
-        assert!(!bell.wait(Duration::ZERO), "none is left");
-    }
-
-    #[test]
-    fn what_nobody_had_to_hear_is_not_heard_afterwards() {
-        let bell = SharedBell::default();
-        (0..1_000_000).for_each(|_| bell.ring());
-        let heard = (0..1_000_000).take_while(|_| bell.wait(Duration::ZERO)).count();
-        assert_eq!(heard, RINGS_KEPT);
-    }
-
-    #[test]
-    fn a_ring_is_never_lost() {
-        let bell = Arc::new(Bell::default());
-        bell.ring();
-        assert!(bell.wait(Duration::ZERO), "rung before anybody listened");
-        assert!(!bell.wait(Duration::ZERO), "one ring wakes once");
-        let other = Arc::clone(&bell);
-        let ringer = std::thread::spawn(move || other.ring());
-        while !bell.wait(Duration::from_secs(5)) {}
-        ringer.join().unwrap();
     }
 }

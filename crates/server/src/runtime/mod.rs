@@ -11,6 +11,8 @@ mod audit;
 mod audit_trail;
 mod background;
 mod bell;
+#[cfg(test)]
+mod bell_tests;
 mod buckets;
 mod closing;
 mod compacting;
