@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::node::{Node, PASSWORD, USERNAME, settee};
 
 /// Whatever a cluster does by itself it has done by then, on a busy machine too.
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 pub(crate) const VBUCKETS: &str = "64";
 
 /// Nodes with their folders. The first one is initialised; it is the one that is asked.

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cluster;
+mod cut_off;
+mod disturbed;
 mod encryption;
 mod forming;
 mod hostile_keys;
@@ -10,6 +12,7 @@ mod node;
 mod sizing;
 mod sockets;
 mod waiting;
+mod wires;
 
 use client::{Client, Login, Rest};
 use node::{Node, PASSWORD, USERNAME};
