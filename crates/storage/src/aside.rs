@@ -30,8 +30,9 @@ pub(crate) fn put(core: &Core, name: &str) {
     }
 }
 
-/// Removes the oldest beyond the bound. `names` were in the directory when the store was opened.
-pub(crate) fn bound(core: &Core, names: &[String]) {
+/// Removes the oldest beyond the bound, of those that have just been renamed as well. Failing is harmless here, too.
+pub(crate) fn bound(core: &Core) {
+    let names = core.fs.list(&core.dir).unwrap_or_default();
     let mut ids: Vec<u32> = names.iter().filter_map(|name| parse_name(name.strip_suffix(SUFFIX)?)).collect();
     ids.sort_unstable();
     for id in ids.iter().rev().skip(FILES_MAX) {

@@ -95,7 +95,7 @@ impl Core {
                 self.manifest_due.store(true, Ordering::Relaxed);
                 self.take_back(&snapshot);
                 notes::put(self, &snapshot)?;
-                self.listed.fetch_max(wanted.segment, Ordering::Relaxed);
+                self.listed.fetch_max(snapshot.end.segment, Ordering::Relaxed);
                 Ok(())
             }
             result => result,

@@ -5,6 +5,8 @@
 //! noticed as that of any other. The next manifest lists the segment, and the notes go. Where there is no room even for a note,
 //! the sync is not acknowledged.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use crate::{
     durability::Snapshot,
     error::StoreError,
@@ -63,7 +65,7 @@ impl Note {
 /// [`StoreError::NoSpace`] where there is none even for that: then nothing of those segments may be acknowledged.
 pub(crate) fn put(core: &Core, snapshot: &Snapshot) -> Result<(), StoreError> {
     let set = core.segments();
-    let unlisted = |segment: &&std::sync::Arc<Segment>| {
+    let unlisted = |segment: &&Arc<Segment>| {
         segment.origin == Origin::Appended
             && !core.is_listed(Position { segment: segment.id, offset: DATA_START })
     };
@@ -100,7 +102,13 @@ pub(crate) fn clear(core: &Core) {
 /// Adds to a manifest the segments that it ought to list. Returns up to where notes say that the log was synced.
 pub(crate) fn add_to(manifest: &mut Manifest, names: &[String]) -> Position {
     let mut synced = Position::default();
-    for note in names.iter().filter_map(|name| Note::parse(name)) {
+    // Of several notes of a segment the last tells the most.
+    let notes: BTreeMap<u32, Note> = {
+        let mut notes: Vec<Note> = names.iter().filter_map(|name| Note::parse(name)).collect();
+        notes.sort_unstable_by_key(|note| note.end);
+        notes.into_iter().map(|note| (note.segment, note)).collect()
+    };
+    for note in notes.into_values() {
         let listed = manifest.segments.iter_mut().find(|entry| entry.id == note.segment);
         match listed {
             Some(entry) if entry.sealed || entry.lost || entry.units > 0 => continue,
@@ -147,7 +155,8 @@ mod tests {
         let mut manifest =
             Manifest { next_segment: 6, segments: vec![entry(4, 9), entry(5, 0)], ..Manifest::default() };
         let note = |segment| Note { segment, salt: 7, end: 8192 };
-        let names: Vec<String> = [3, 4, 5, 8].map(|segment| note(segment).name()).into();
+        let mut names: Vec<String> = [3, 4, 5, 8].map(|segment| note(segment).name()).into();
+        names.push(Note { end: 4112, ..note(8) }.name());
         assert_eq!(among(&names), names);
         let synced = add_to(&mut manifest, &names);
         assert_eq!(synced, Position { segment: 8, offset: 8192 });

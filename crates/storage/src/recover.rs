@@ -203,7 +203,7 @@ impl Opening<'_> {
                 _ => core.remove_file(name),
             }
         }
-        aside::bound(core, names);
+        aside::bound(core);
     }
 
     /// Seals and syncs what is left of the tail and says so in a manifest. Data that a crash left in the page cache

@@ -277,9 +277,15 @@ impl Segment {
         }
         match frame::decode_record(&buffer[..have], self.salt) {
             Ok(record) => Ok(read(record)),
-            Err(FrameError::Short(_)) => Err(self.corrupt(offset, "cut short")),
-            Err(FrameError::Damaged(detail)) => Err(self.corrupt(offset, detail)),
+            Err(FrameError::Short(_)) => Err(self.damaged(offset, "cut short")),
+            Err(FrameError::Damaged(detail)) => Err(self.damaged(offset, detail)),
         }
+    }
+
+    /// As [`Segment::corrupt`], of data: the next manifest says so.
+    fn damaged(&self, offset: u64, detail: &'static str) -> StoreError {
+        self.quarantine();
+        self.corrupt(offset, detail)
     }
 
     /// As the trait returns records.

@@ -546,3 +546,34 @@ fn an_io_error_while_a_store_is_opened_makes_nothing_absent() {
     }
     assert!(opened > 20, "{failed} opens failed, {opened} did not");
 }
+
+#[test]
+fn damage_that_a_read_finds_is_remembered() {
+    let place = Place::fault(17);
+    let store = half_dead(&place);
+    let (path, at) = find(&place, &[70; 400]);
+    assert!(disk(&place).flip_bit(&path, at, 1));
+    assert!((0..4).any(|vb| is_corrupt(lookup(&store, vb, "key010"))));
+    store.sync().unwrap();
+    place.kill(store);
+    assert!(place.open().stats().corrupt_count > 0);
+}
+
+#[test]
+fn of_files_that_cannot_be_read_no_more_are_kept_than_are_promised() {
+    let place = Place::fault(18);
+    let store = place.open();
+    write(&store, 1..=3);
+    place.kill(store);
+    for number in 100..140 {
+        let file = place.fs.create(&place.dir.join(format!("{number:08}.seg"))).unwrap();
+        file.write_at(&[7; 9000], 0).unwrap();
+    }
+    let store = place.open();
+    assert_eq!(unreadable(&store, 1..=3), 0);
+    let names = place.fs.list(&place.dir).unwrap();
+    let mut aside: Vec<_> = names.into_iter().filter(|name| name.ends_with(".unreadable")).collect();
+    aside.sort();
+    assert_eq!(aside.len(), 16);
+    assert_eq!(aside[0], "00000124.seg.unreadable", "the newest");
+}

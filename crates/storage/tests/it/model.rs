@@ -33,6 +33,8 @@ const SEEDS_OF_OLD_BUGS: &[u64] = &[228, 238, 392, 230, 283, 618, 729, 949, 1370
 /// `MODEL_SEED` says where they begin (alone if nothing else is said), `MODEL_SEEDS` how many there are.
 const SEEDS: u64 = 25;
 const VBUCKETS: u16 = 6;
+/// From here on every other seed has a reserve; those before are older than that.
+const SEEDS_WITH_RESERVE: u64 = 3_200;
 
 /// The newest version of every key, and the highest seqno of every vBucket.
 #[derive(Clone, Default, Debug, PartialEq)]
@@ -113,6 +115,7 @@ struct Run {
     /// For those that came later still.
     late: Rng,
     occurred: Occurred,
+    reserve_bytes: u64,
     /// Something failed: what was not synced may be there or not, also without a power failure.
     has_failed: bool,
     place: Place,
@@ -171,6 +174,7 @@ impl Run {
             faults: Rng::with_seed(seed ^ 0x0f0f_5eed),
             late: Rng::with_seed(seed ^ 0x1a7e_fa17),
             occurred: Occurred::default(),
+            reserve_bytes: if seed >= SEEDS_WITH_RESERVE && !seed.is_multiple_of(2) { 12 << 10 } else { 0 },
             has_failed: false,
             place,
             store: None,
@@ -195,7 +199,7 @@ impl Run {
             shard: 0,
             segment_bytes: bytes,
             segment_bytes_min: bytes,
-            reserve_bytes: 0,
+            reserve_bytes: self.reserve_bytes,
             index_segments_min: self.rng.usize(1..9),
         }
     }

@@ -138,7 +138,7 @@ impl Run {
             shard: 0,
             segment_bytes: bytes,
             segment_bytes_min: bytes,
-            reserve_bytes: 0,
+            reserve_bytes: self.reserve_bytes,
             index_segments_min: self.late.usize(1..9),
         };
         let opened = self.place.open_with(options);
