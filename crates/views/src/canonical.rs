@@ -24,21 +24,21 @@ pub fn stringified(text: &str) -> Option<String> {
 
 /// An object with those members of the object `text` that have one of these names, duplicates included.
 ///
-/// `None` where `text` is no object or no JSON.
+/// `None` where `text` is no object. Values are not looked into: that the text is JSON was found when it was stored.
 #[must_use]
 pub fn projected(text: &str, names: &BTreeSet<String>) -> Option<String> {
     let mut tokens = Tokens::new(text);
     if tokens.next().ok()??.kind != Kind::Object {
         return None;
     }
-    let mut out = String::from("{");
+    let mut out = String::with_capacity(text.len() / 4);
+    out.push('{');
     loop {
         let name = tokens.next().ok()??;
         if name.kind == Kind::End {
             break;
         }
-        let first = tokens.next().ok()??;
-        let value = tokens.rest_of(&first).ok()?;
+        let value = tokens.skip_value().ok()?;
         // A name with half of a surrogate pair is none of the names of a source.
         if unescape(&name).is_ok_and(|name| names.contains(&*name)) {
             if out.len() > 1 {

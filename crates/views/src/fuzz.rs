@@ -118,6 +118,14 @@ fn frame(bytes: &[u8]) {
 fn source(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let _ = analysis::need(text);
+    let names = ["a", "b"].map(str::to_owned).into();
+    if let Some(part) = canonical::projected(text, &names)
+        && json::check(text).is_ok()
+    {
+        assert!(
+            json::members(&part).is_some_and(|members| members.iter().all(|(name, _)| names.contains(name)))
+        );
+    }
     let stringified = canonical::stringified(text);
     assert!(stringified.is_none() || json::check(text).is_ok());
     if let Some(canonical) = stringified {

@@ -69,7 +69,7 @@ pub struct Document<'a> {
 pub enum Body<'a> {
     /// No function looks at it.
     Unused,
-    /// JSON, as it is stored.
+    /// JSON, as it is stored. Functions that look at some members only do not notice what is wrong with others.
     Json(&'a str),
     /// Something else: functions see a string in base64.
     Binary(&'a [u8]),

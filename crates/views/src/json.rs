@@ -173,6 +173,37 @@ mod tests {
     }
 
     #[test]
+    fn values_are_skipped_to_their_end() {
+        let values = [
+            "null",
+            " 1.5 ",
+            "\"a\\\"]\"",
+            "[]",
+            "{}",
+            "[[1,\"]\"],{\"}\":[\"\\\\\"]}]",
+            " { \"a\" : [ ] } ",
+        ];
+        for first in values {
+            for second in values {
+                let text = format!("{{\"x\":{first},\"y\":{second}}}");
+                let mut tokens = Tokens::new(&text);
+                assert_eq!(tokens.next().unwrap().map(|token| token.kind), Some(Kind::Object));
+                for value in [first, second] {
+                    assert_eq!(tokens.next().unwrap().map(|token| token.kind), Some(Kind::Name), "{text}");
+                    assert_eq!(tokens.skip_value(), Ok(value.trim()), "{text}");
+                }
+                assert_eq!(tokens.next().unwrap().map(|token| token.kind), Some(Kind::End), "{text}");
+                assert!(tokens.next().unwrap().is_none());
+            }
+        }
+        for text in ["{\"x\":[", "{\"x\":[\"", "{\"x\":{\"a\\", "{\"x\":", "{\"x\":}"] {
+            let mut tokens = Tokens::new(text);
+            let _ = (tokens.next(), tokens.next());
+            assert!(tokens.skip_value().is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn parts_are_given_as_their_text() {
         assert_eq!(
             elements(" [1 , [2,3] ,\"x\", {\"a\": [ ]}] "),

@@ -1,6 +1,6 @@
 //! The functions of an index, compiled.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use rquickjs::{
     Context, Ctx, Function, Persistent, Result as JsResult, Runtime, Value,
@@ -75,6 +75,11 @@ impl Functions {
     #[must_use]
     pub fn need(&self) -> &Need {
         &self.need
+    }
+
+    /// Sets how long all functions may take over one document, from now on.
+    pub fn set_time(&mut self, time: Duration) {
+        self.limits.time = time;
     }
 
     /// Asks all map functions about a document.

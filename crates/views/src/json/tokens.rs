@@ -116,6 +116,28 @@ impl<'a> Tokens<'a> {
         Ok(self.text.get(first.at..self.at).unwrap_or_default())
     }
 
+    /// Reads a value whole, after the name of a member, and gives its text.
+    ///
+    /// Of arrays and objects only the end is looked for: this is for texts that are known to be JSON, or that somebody else
+    /// reads in detail.
+    ///
+    /// # Errors
+    /// There is no value, or no end of it.
+    pub fn skip_value(&mut self) -> Result<&'a str, JsonError> {
+        self.skip_blanks();
+        let from = self.at;
+        match (self.expect, self.peek()) {
+            (Expect::Value, Some(b'{' | b'[')) => {
+                self.at += container_bytes(self.bytes().get(from..).unwrap_or_default())
+                    .ok_or_else(|| self.wrong("end of text within a container"))?;
+                self.close_value();
+            }
+            (Expect::Value, first) => drop(self.value(first)?),
+            _ => return Err(self.wrong("no value is expected")),
+        }
+        Ok(self.text.get(from..self.at).unwrap_or_default())
+    }
+
     fn bytes(&self) -> &'a [u8] {
         self.text.as_bytes()
     }
@@ -305,6 +327,36 @@ impl<'a> Tokens<'a> {
 
     fn in_object(&self) -> bool {
         self.low & 1 == 1
+    }
+}
+
+/// The length of the container at the beginning of `bytes`, told by its brackets and strings alone.
+fn container_bytes(bytes: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0_usize);
+    loop {
+        match *bytes.get(at)? {
+            b'"' => at += string_bytes(bytes.get(at + 1..)?)?,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// The length of what is behind an opening quote, with the closing one.
+fn string_bytes(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += plain_bytes(bytes.get(at..)?);
+        match *bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
     }
 }
 

@@ -123,7 +123,7 @@ fn a_process_that_is_killed_is_replaced() {
 fn a_loop_costs_its_document() {
     let hostile =
         "function(d) { if (d.n == 1) for (;;) {} if (d.n == 3) { var s = 'x'; for (;;) s += s; } emit(d.n) }";
-    let mut host = host(Duration::from_millis(300), &[hostile]);
+    let mut host = host(Duration::from_secs(3), &[hostile]);
     host.submit(Job::Map { context: 1, documents: documents(5) });
     let told = finish(&mut host);
     let keys = keys(&told);
