@@ -8,7 +8,12 @@ use raft::{
     eraftpb::{EntryType, Message, MessageType},
 };
 
-use super::{Commit, Consensus, StepError, begin, codec, member_bytes, raft_id, read_proposal, unreadable};
+use super::{
+    Commit, Consensus, StepError, codec,
+    formats::{member_bytes, read_proposal, unreadable},
+    opening::begin,
+    raft_id,
+};
 use crate::{
     ClusterError, Command, Metadata,
     consensus::{

@@ -2,8 +2,8 @@
 
 use raft::eraftpb::Snapshot;
 
-use super::{LogError, Member, Proposal, State};
-use crate::{Command, Metadata, strict};
+use super::{Member, Proposal, State};
+use crate::{Command, Metadata, consensus::LogError, strict};
 
 /// The metadata of a member that has none yet.
 pub(super) fn unknown_cluster(member: &Member) -> Metadata {

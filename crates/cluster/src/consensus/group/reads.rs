@@ -3,7 +3,10 @@
 
 use std::collections::VecDeque;
 
-use super::Consensus;
+use super::{CatchingUp, Consensus};
+
+/// Ticks between two questions how far the leader is.
+const ASK_TICKS: u32 = 3;
 
 /// A question of a leader to the others whether it leads still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,24 @@ impl Consensus {
         {
             self.out.confirmed = Some(Round { term, number });
         }
+    }
+
+    pub(super) fn repeat_questions(&mut self) {
+        let is_waiting = self.catching_up == CatchingUp::Asking || self.reads.is_waiting();
+        if is_waiting && self.reads.wait_a_tick().is_multiple_of(ASK_TICKS) {
+            self.ask_how_far_the_leader_is();
+        }
+    }
+
+    pub(super) fn ask_how_far_the_leader_is(&mut self) {
+        let question = format!("{}{}", self.question_prefix(), self.reads.ask());
+        self.with_raft(|raw| raw.read_index(question.into()));
+    }
+
+    /// What questions of this member, since it started, begin with. The leader tells them apart by their content, and what
+    /// it answers to one that was asked before the start says nothing about what has happened since.
+    pub(super) fn question_prefix(&self) -> String {
+        format!("{}/{:x}/", self.raw.raft.id, self.seed)
     }
 }
 

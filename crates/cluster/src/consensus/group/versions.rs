@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::*;
 use crate::{
     NodeInfo, Ports,
-    consensus::{LogStore as _, MemoryLog, entry::ProposalId},
+    consensus::{Batch, LogStore as _, MemoryLog, entry::ProposalId},
+    level::LEVEL,
 };
 
 /// A group of one, on that log.

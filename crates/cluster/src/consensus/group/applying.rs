@@ -1,0 +1,83 @@
+//! Carrying out what was agreed on, in order: changes of the metadata, snapshots of them, and changes of the group.
+
+use std::sync::Arc;
+
+use raft::eraftpb::{Entry, EntryType, Snapshot};
+
+use super::{
+    Commit, Consensus,
+    formats::{made_by_newer, read_proposal, read_state},
+};
+use crate::consensus::{Outcome, ProposalId, entry::MemberChange};
+
+impl Consensus {
+    pub(super) fn install(&mut self, snapshot: &Snapshot) {
+        match read_state(snapshot, self.highest) {
+            Ok(state) => self.state = state,
+            Err(error) => {
+                self.broken = Some(error);
+                return;
+            }
+        }
+        self.applied = snapshot.get_metadata().index;
+        let applied = self.applied;
+        self.with_raft(|raw| raw.advance_apply_to(applied));
+        self.commit(self.state.outcomes());
+    }
+
+    pub(super) fn apply(&mut self, entry: &Entry) {
+        let change = entry.get_entry_type() != EntryType::EntryNormal;
+        let proposal = match (change, entry.data.is_empty()) {
+            (true, _) => {
+                self.change_members(entry);
+                None
+            }
+            // A new leader's first entry.
+            (false, true) => None,
+            (false, false) => match read_proposal(&entry.data, self.highest) {
+                Ok(proposal) => Some(proposal),
+                Err(error) => {
+                    let index = entry.index;
+                    self.broken = Some(made_by_newer(&format!("change {index}"), &error));
+                    return;
+                }
+            },
+        };
+        self.applied = entry.index;
+        let applied = self.applied;
+        self.with_raft(|raw| raw.advance_apply_to(applied));
+        if let Some(proposal) = proposal {
+            let outcome = self.state.apply(&proposal);
+            self.commit(vec![(proposal.id, outcome)]);
+            self.adjust_members();
+        }
+    }
+
+    fn commit(&mut self, outcomes: Vec<(ProposalId, Outcome)>) {
+        let metadata = Arc::clone(&self.state.metadata);
+        self.out.commits.push(Commit { index: self.applied, metadata, outcomes });
+    }
+
+    fn change_members(&mut self, entry: &Entry) {
+        match serde_json::from_slice::<MemberChange>(&entry.context) {
+            Ok(change) => {
+                // Refused by every member alike, if at all: it depends on nothing but the group before.
+                let _ = self.with_raft(|raw| raw.apply_conf_change(&change.conf_change()));
+                self.step_down_if_removed();
+            }
+            Err(error) => {
+                let index = entry.index;
+                self.broken = Some(format!("change {index} of the group cannot be read ({error})"));
+            }
+        }
+    }
+
+    /// Who was about to be removed may have become the leader. Raft counts on every leader to be a member, and the others elect
+    /// one of their own, with this member's vote where they do not know yet that they need it no more.
+    fn step_down_if_removed(&mut self) {
+        let raft = &self.raw.raft;
+        if self.leads() && raft.prs().get(raft.id).is_none() {
+            self.with_raft(|raw| raw.raft.become_follower(raw.raft.term, raft::INVALID_ID));
+        }
+    }
+}
