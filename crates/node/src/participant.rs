@@ -18,8 +18,8 @@ use base::NodeId;
 use cluster::{
     ClusterError, Command, Metadata,
     consensus::{
-        Batch, Commit, Consensus, Epoch, LogError, Member, ProposalId, ProposeError, StepError, Stored,
-        found, rejoin,
+        Batch, Commit, Consensus, Epoch, LogError, Member, Proposal, ProposalId, ProposeError, StepError,
+        Stored, found, rejoin,
     },
 };
 
@@ -223,11 +223,11 @@ impl<A, R> Participant<A, R> {
     ///
     /// # Errors
     /// When it is not taken.
-    pub fn propose(&mut self, id: ProposalId, command: Command) -> Result<(), ProposeError> {
-        if self.group.outcome(id).is_some() {
+    pub fn propose(&mut self, proposal: &Proposal) -> Result<(), ProposeError> {
+        if self.group.outcome(proposal.id).is_some() {
             return Ok(());
         }
-        self.group.propose(id, command)
+        self.group.propose(proposal)
     }
 
     /// Somebody asks whether this node leads. `waits`: which of the others still do.

@@ -14,11 +14,33 @@ pub struct ProposalId {
     pub number: u64,
 }
 
+/// What a proposer says of its other proposals, so that each one is carried out once at most (`proposers`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The lowest number of its proposals that have not ended: it never makes those below again.
+    pub open: u64,
+    /// `Metadata::version` that it knew before it made this proposal for the first time.
+    pub seen: u64,
+}
+
 /// A proposed command.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Proposal {
-    pub(super) id: ProposalId,
-    pub(super) command: Command,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// Its name.
+    pub id: ProposalId,
+    /// Absent where a member may not understand it: see [`crate::level`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// The change.
+    pub command: Command,
+}
+
+impl Proposal {
+    /// One that says nothing of its proposer's others.
+    #[must_use]
+    pub fn new(id: ProposalId, command: Command) -> Self {
+        Self { id, place: None, command }
+    }
 }
 
 /// A change of who belongs to the group, by Raft id.

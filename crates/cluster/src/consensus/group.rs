@@ -21,15 +21,14 @@ use raft::{
 };
 
 use super::{
-    Member, Outcome, ProposalId,
+    Member, Outcome, Proposal, ProposalId,
     codec::{self, Letter},
-    entry::Proposal,
     hostile::{self, Objection},
     mirror::Mirror,
     node_id, raft_id,
     state::State,
 };
-use crate::{Command, Metadata};
+use crate::Metadata;
 
 /// Ticks without a leader after which a member asks for votes, at least; at most twice that.
 const ELECTION_TICKS: usize = 10;
@@ -228,19 +227,22 @@ impl Consensus {
         Ok(())
     }
 
-    /// Proposes a command, which ends with a [`Commit`] that names `id`, or not at all. It may be proposed again under
+    /// Proposes a command, which ends with a [`Commit`] that names it, or not at all. It may be proposed again under
     /// the same name, here or by another member.
     ///
     /// # Errors
     /// [`ProposeError`] when it was not taken.
-    pub fn propose(&mut self, id: ProposalId, command: Command) -> Result<(), ProposeError> {
+    pub fn propose(&mut self, proposal: &Proposal) -> Result<(), ProposeError> {
         if !self.leads() || self.broken.is_some() {
             return Err(ProposeError::NotLeader(self.leader().filter(|_| !self.leads())));
         }
-        if self.state.metadata.admits(&command).is_err() {
+        let metadata = &self.state.metadata;
+        if metadata.admits(&proposal.command).is_err()
+            || proposal.place.is_some() && !metadata.places_proposals()
+        {
             return Err(ProposeError::AboveLevel);
         }
-        let data = serde_json::to_vec(&Proposal { id, command }).map_err(|_| ProposeError::Busy)?;
+        let data = serde_json::to_vec(proposal).map_err(|_| ProposeError::Busy)?;
         self.with_raft(|raw| raw.propose(Vec::new(), data)).map_err(|_| ProposeError::Busy)
     }
 

@@ -7,8 +7,8 @@
 //! Invariants:
 //! - What a message or an applied change relies on is durable before either leaves: both wait, in order, for the batches
 //!   before them. Only a leader's own messages may go at once, as Raft allows.
-//! - A proposal is applied at most once, however often it is proposed: the last proposals and how they ended are part of
-//!   the replicated state.
+//! - A proposal is applied at most once, however often and however late it is proposed: how proposals ended that may come again is part
+//!   of the replicated state (`proposers`).
 //! - Who belongs to the group follows from the metadata: the leader changes the group, one member at a time, until they
 //!   agree (`members`). A new node learns first and votes once it has caught up.
 //! - A change of the group is applied only after the commit index that covers it is durable, so that no restart goes back
@@ -28,10 +28,11 @@ mod hostile;
 mod log;
 mod members;
 mod mirror;
+mod proposers;
 mod state;
 
 pub use disk::DiskLog;
-pub use entry::ProposalId;
+pub use entry::{Place, Proposal, ProposalId};
 pub use epoch::{Epoch, Position};
 pub use group::{Commit, Consensus, ProposeError, Round, StepError, Turn, epoch_of, found, join, rejoin};
 pub use log::{Batch, LogError, LogStore, Member, MemoryLog, Record, Stored};

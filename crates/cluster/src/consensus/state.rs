@@ -4,14 +4,13 @@ use std::{collections::VecDeque, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ProposalId, entry::Proposal};
+use super::{Proposal, ProposalId, proposers::Proposers};
 use crate::{ClusterError, Metadata, command::Applied, shared};
 
 /// How a proposal ended.
 pub type Outcome = Result<Applied, ClusterError>;
 
-/// Proposals whose end is remembered: far more than can be under way, so that one that is proposed again, because its
-/// proposer heard nothing, is recognised.
+/// Of proposals that say nothing of their proposer's others: so many of the last ones are remembered.
 const REMEMBERED: usize = 512;
 
 /// See the module.
@@ -19,13 +18,16 @@ const REMEMBERED: usize = 512;
 pub(super) struct State {
     #[serde(with = "shared")]
     pub(super) metadata: Arc<Metadata>,
-    /// Oldest first.
+    /// Of proposals without a [`super::Place`]; oldest first.
     ended: VecDeque<(ProposalId, Outcome)>,
+    /// Of those with one.
+    #[serde(default, skip_serializing_if = "Proposers::is_empty")]
+    proposers: Proposers,
 }
 
 impl State {
     pub(super) fn new(metadata: Arc<Metadata>) -> Self {
-        Self { metadata, ended: VecDeque::new() }
+        Self { metadata, ended: VecDeque::new(), proposers: Proposers::default() }
     }
 
     /// Carries out a proposal, unless it was before.
@@ -33,14 +35,23 @@ impl State {
         if let Some(outcome) = self.outcome(proposal.id) {
             return outcome.clone();
         }
+        let id = proposal.id;
+        if proposal.place.is_some_and(|place| !self.proposers.is_new(id, place)) {
+            let text = "nobody knows any more how this change ended: it was proposed too long ago";
+            return Err(ClusterError::Failed(text.into()));
+        }
         let outcome = self.metadata.apply(&proposal.command).map(|(next, applied)| {
             self.metadata = Arc::new(next);
             applied
         });
+        if let Some(place) = proposal.place {
+            self.proposers.note(id, place, outcome.clone(), self.metadata.version);
+            return outcome;
+        }
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
         }
-        self.ended.push_back((proposal.id, outcome.clone()));
+        self.ended.push_back((id, outcome.clone()));
         outcome
     }
 
@@ -56,13 +67,73 @@ impl State {
         Ok(state)
     }
 
-    /// How a proposal ended, if it did lately.
+    /// How a proposal ended, if that is remembered.
     pub(super) fn outcome(&self, id: ProposalId) -> Option<&Outcome> {
-        self.ended.iter().rev().find(|(ended, _)| *ended == id).map(|(_, outcome)| outcome)
+        let without_place = || self.ended.iter().rev().find(|(ended, _)| *ended == id);
+        self.proposers.outcome(id).or_else(|| without_place().map(|(_, outcome)| outcome))
     }
 
     /// How the last proposals ended.
     pub(super) fn outcomes(&self) -> Vec<(ProposalId, Outcome)> {
-        self.ended.iter().cloned().collect()
+        let placed = self.proposers.outcomes().map(|(id, outcome)| (id, outcome.clone()));
+        self.ended.iter().cloned().chain(placed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::BucketUuid;
+
+    use super::{super::Place, *};
+    use crate::{BucketParams, Command, NodeInfo, Ports};
+
+    fn with_bucket() -> State {
+        let node = NodeInfo::first("n".into(), "h".into(), Ports::default());
+        let params =
+            BucketParams { ram_quota_mb: Some(100), flush_enabled: Some(true), ..BucketParams::default() };
+        let bucket = Command::CreateBucket { name: "b".into(), uuid: BucketUuid("u1".into()), params };
+        let commands = [Command::SetNode(node), bucket];
+        let founded = Metadata::new("c".into(), 1_000);
+        let apply = |state: Metadata, command: &Command| state.apply(command).unwrap().0;
+        State::new(Arc::new(commands.iter().fold(founded, apply)))
+    }
+
+    fn proposal(origin: u64, number: u64, command: Command) -> Proposal {
+        // Of each proposer the last one only has not ended, but for the first proposer, which has heard of nothing.
+        let place = Place { open: if origin == 1 { 1 } else { number }, seen: 0 };
+        Proposal { place: Some(place), ..Proposal::new(ProposalId { origin, number }, command) }
+    }
+
+    fn flush(uuid: &str) -> Command {
+        Command::FlushBucket { name: "b".into(), uuid: BucketUuid(uuid.into()) }
+    }
+
+    #[test]
+    fn a_flush_that_is_repeated_after_many_others_is_carried_out_once() {
+        let mut state = with_bucket();
+        let early = proposal(1, 1, flush("u2"));
+        let outcome = state.apply(&early);
+        assert!(outcome.is_ok());
+        for number in 1..=600 {
+            state.apply(&proposal(2, number, Command::SetClusterName(number.to_string()))).unwrap();
+        }
+        state.apply(&proposal(2, 601, flush("u3"))).unwrap();
+        assert_eq!(state.apply(&early), outcome, "its proposer is told how it ended");
+        assert_eq!(state.metadata.buckets["b"].uuid, BucketUuid("u3".into()), "nothing was flushed again");
+    }
+
+    #[test]
+    fn what_comes_late_is_not_carried_out_after_a_snapshot_or_a_new_beginning_either() {
+        let mut state = with_bucket();
+        let early = proposal(2, 1, flush("u2"));
+        state.apply(&early).unwrap();
+        state.apply(&proposal(2, 2, flush("u3"))).unwrap();
+        let json = serde_json::to_vec(&state).unwrap();
+        let read: State = crate::strict::read(&json).unwrap();
+        let reformed = state.reformed(&[], &proposal(3, 1, Command::ResetAutoFailover)).unwrap();
+        for mut state in [state, read, reformed] {
+            assert!(state.apply(&early).is_err(), "its proposer has said that it had ended");
+            assert_eq!(state.metadata.buckets["b"].uuid, BucketUuid("u3".into()));
+        }
     }
 }

@@ -11,8 +11,8 @@ use fastrand::Rng;
 use settee_cluster::{
     Command, FailOver, Membership, Metadata, NodeInfo, Ports,
     consensus::{
-        Batch, Consensus, Epoch, LogStore as _, Member, MemoryLog, ProposalId, StepError, Turn, VOTERS_MAX,
-        epoch_of, found, join, rejoin,
+        Batch, Consensus, Epoch, LogStore as _, Member, MemoryLog, Place, Proposal, ProposalId, StepError,
+        Turn, VOTERS_MAX, epoch_of, found, join, rejoin,
     },
     level::LEVEL,
 };
@@ -65,11 +65,25 @@ struct Running {
     unwritten: Vec<(Vec<Batch>, u64)>,
     applied: (u64, u64),
     /// Proposed here, not known to be applied.
-    waiting: BTreeMap<ProposalId, Command>,
+    waiting: BTreeMap<ProposalId, Wanted>,
     /// Reads that have not ended, and what was acknowledged when they began.
     reads: Vec<(u64, BTreeSet<ProposalId>)>,
     /// Whether its disk takes nothing.
     is_stalled: bool,
+}
+
+/// A command that a member wants to be carried out.
+#[derive(Clone)]
+struct Wanted {
+    command: Command,
+    /// What the member knew when it wanted that first, where proposals say so.
+    seen: Option<u64>,
+}
+
+impl Wanted {
+    fn is_setting(&self) -> bool {
+        matches!(self.command, Command::PutSetting { .. })
+    }
 }
 
 struct Letter {
@@ -384,7 +398,7 @@ impl Simulation {
         running.reads.clear();
         for (id, outcome) in &beginning.outcomes {
             let waited_for = running.waiting.remove(id);
-            if matches!(waited_for, Some(Command::PutSetting { .. })) && outcome.is_ok() {
+            if waited_for.is_some_and(|wanted| wanted.is_setting()) && outcome.is_ok() {
                 self.checks.acknowledged(member.epoch, *id);
             }
         }
@@ -510,7 +524,9 @@ impl Simulation {
         let Some(running) = &mut node.running else { return };
         self.proposed += 1;
         let id = ProposalId { origin: u64::from(node.id.get()), number: self.proposed };
-        running.waiting.insert(id, command);
+        let metadata = running.group.metadata();
+        let seen = metadata.places_proposals().then_some(metadata.version);
+        running.waiting.insert(id, Wanted { command, seen });
     }
 
     /// Everybody proposes what he waits for, now and then, wherever he believes the leader to be.
@@ -528,8 +544,10 @@ impl Simulation {
             let waiting = running.waiting.clone();
             let Some(leader) = self.nodes.iter_mut().find(|node| node.id == leader) else { continue };
             let Some(leader) = &mut leader.running else { continue };
-            for (id, command) in waiting {
-                let _ = leader.group.propose(id, command);
+            let open = waiting.keys().next().map_or(0, |first| first.number);
+            for (id, Wanted { command, seen }) in waiting {
+                let place = seen.map(|seen| Place { open, seen });
+                let _ = leader.group.propose(&Proposal { id, place, command });
             }
         }
     }
@@ -585,10 +603,10 @@ impl Simulation {
             let epoch = running.group.epoch();
             self.checks.applied(epoch, node.id, running.applied, commit);
             running.applied = (commit.index, commit.metadata.version);
-            self.snapshots += u64::from(commit.outcomes.len() != 1);
+            self.snapshots += u64::from(commit.is_snapshot);
             for (id, outcome) in &commit.outcomes {
                 let waited_for = running.waiting.remove(id);
-                if matches!(waited_for, Some(Command::PutSetting { .. })) && outcome.is_ok() {
+                if waited_for.is_some_and(|wanted| wanted.is_setting()) && outcome.is_ok() {
                     self.checks.acknowledged(epoch, *id);
                 }
             }

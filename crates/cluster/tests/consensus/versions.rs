@@ -8,7 +8,10 @@ use crate::{
     simulation::{Faults, Simulation},
 };
 
-const OLDER: u32 = LEVEL - 1;
+/// A version before this one.
+fn older(seed: u64) -> u32 {
+    (seed % u64::from(LEVEL)) as u32
+}
 
 fn run(simulation: &mut Simulation, steps: u32) {
     for step in 0..steps {
@@ -23,16 +26,16 @@ fn run(simulation: &mut Simulation, steps: u32) {
 #[test]
 fn nodes_are_replaced_by_newer_ones_one_after_the_other() {
     for seed in seeds() {
-        let nodes = 1 + (seed % 7) as usize;
-        println!("seed {seed}, {nodes} nodes");
+        let (nodes, older) = (1 + (seed % 7) as usize, older(seed));
+        println!("seed {seed}, {nodes} nodes, from level {older}");
         let faults = Faults { members: 0, ..Faults::ALL };
-        let mut simulation = Simulation::at_level(seed, nodes as u16, faults, OLDER);
+        let mut simulation = Simulation::at_level(seed, nodes as u16, faults, older);
         run(&mut simulation, 200);
         for at in 0..nodes {
             simulation.replace((at + seed as usize) % nodes, LEVEL);
             run(&mut simulation, 100);
             assert!(
-                at + 1 == nodes || simulation.levels().iter().all(|level| *level == OLDER),
+                at + 1 == nodes || simulation.levels().iter().all(|level| *level == older),
                 "some do not understand more"
             );
         }
@@ -52,12 +55,13 @@ fn nodes_are_replaced_by_newer_ones_one_after_the_other() {
 #[test]
 fn a_node_that_goes_back_to_the_older_version_stops() {
     for seed in seeds() {
-        let mut simulation = Simulation::at_level(seed, 3, Faults::NONE, OLDER);
+        let older = older(seed);
+        let mut simulation = Simulation::at_level(seed, 3, Faults::NONE, older);
         (0..3).for_each(|at| simulation.replace(at, LEVEL));
         run(&mut simulation, 100);
         assert_eq!(simulation.levels(), [LEVEL]);
         let back = seed as usize % 3;
-        simulation.replace(back, OLDER);
+        simulation.replace(back, older);
         run(&mut simulation, 100);
         let broken = simulation.node(back).broken().unwrap();
         assert!(broken.contains("start this node with that version or a later one"), "{broken}");

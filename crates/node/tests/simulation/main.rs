@@ -30,6 +30,7 @@ mod host;
 mod invariants;
 mod journal;
 mod kinds;
+mod link;
 mod machine;
 mod network;
 mod open_bucket;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::NodeId;
-use cluster::{Command, NodeReport, consensus::ProposalId};
+use cluster::{NodeReport, consensus::Proposal};
 use fastrand::Rng;
 
 use crate::{
@@ -20,7 +20,7 @@ pub(crate) enum Message {
     /// Of one member of the consensus to another.
     Consensus(Vec<u8>),
     /// Of whoever has something to propose to whoever it takes for the leader.
-    Propose(ProposalId, Box<Command>),
+    Propose(Box<Proposal>),
     /// To the leader; when it was sent, by the sender's clock, and in which of its lives.
     Report { report: Box<NodeReport>, sent_at: u64 },
     /// The answer: how long the sender's actives may serve from when it was sent.

@@ -11,17 +11,19 @@ use std::{
 use base::{BucketUuid, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
     Command, Metadata, NodeReport,
-    consensus::{Batch, Consensus, LogStore as _, Member, Outcome, ProposalId},
+    consensus::{
+        Batch, Consensus, LogStore as _, Member, Outcome, Place as ProposalPlace, Proposal, ProposalId,
+    },
 };
 use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
-use replication::consumer::StreamWish;
 use settee_node::{Agent, Applied, Buckets, Leadership, Lease, Participant, Write, WriteEnded, stands_still};
 
 use crate::{
     clients::KeyPlace,
     connection::REQUESTS,
     journal::Journal,
+    link::Link,
     machine::Shelf,
     network::{Letter, Message, Network, Place},
     open_bucket::{Disks, OpenBucket},
@@ -41,10 +43,6 @@ const PROPOSE_AGAIN_MILLIS: u64 = 500;
 const PROPOSE_MILLIS: u64 = 15_000;
 /// How long a durable write may take.
 const DURABLE_MILLIS: u64 = 2_500;
-/// Pauses of a link that cannot be dialled, or does not hold.
-const PAUSE_MILLIS_MIN: u64 = 50;
-const PAUSE_MILLIS_MAX: u64 = 2_000;
-const SUCCESS_MILLIS: u64 = 3_000;
 
 /// Parts of a process that may stand still while the others go on: threads of their own in a server.
 pub(crate) const PARTS: usize = 4;
@@ -80,43 +78,12 @@ impl Outside<'_> {
 /// A proposal of this process that has not ended.
 struct Proposed {
     command: Command,
+    /// What this node knew before it proposed that, where proposals say so.
+    seen: Option<u64>,
     again_at: u64,
     until: u64,
     /// Of the orchestrator, which looks again once it has ended.
     is_leaders: bool,
-}
-
-/// What is to be followed of one bucket on one node.
-#[derive(Default)]
-pub(crate) struct Link {
-    pub(crate) streams: Vec<StreamWish>,
-    /// The connection has not been told of them.
-    pub(crate) has_news: bool,
-    pub(crate) connection: Option<u64>,
-    /// When it is dialled next.
-    pub(crate) dial_at: u64,
-    since: u64,
-    pause: u64,
-    /// The terms at which vBuckets are being followed.
-    terms: BTreeMap<VbId, u64>,
-}
-
-impl Link {
-    /// It has a connection now.
-    pub(crate) fn connected(&mut self, connection: u64, now: u64) {
-        (self.connection, self.since) = (Some(connection), now);
-    }
-
-    /// It could not be dialled, or has none any more.
-    pub(crate) fn lost(&mut self, now: u64) {
-        if self.connection.take().is_some() && now >= self.since + SUCCESS_MILLIS {
-            self.pause = 0;
-        }
-        self.terms.clear();
-        self.pause = self.pause.clamp(PAUSE_MILLIS_MIN, PAUSE_MILLIS_MAX);
-        self.dial_at = now + self.pause;
-        self.pause *= 2;
-    }
 }
 
 /// A report that waits.
@@ -363,7 +330,8 @@ impl Process {
     pub(crate) fn propose(&mut self, command: Command, is_leaders: bool, ms: u64) {
         self.proposals += 1;
         let id = ProposalId { origin: self.boot, number: self.proposals };
-        let proposed = Proposed { command, again_at: ms, until: ms + PROPOSE_MILLIS, is_leaders };
+        let seen = self.metadata.places_proposals().then_some(self.metadata.version);
+        let proposed = Proposed { command, seen, again_at: ms, until: ms + PROPOSE_MILLIS, is_leaders };
         self.proposed.insert(id, proposed);
     }
 
@@ -380,26 +348,28 @@ impl Process {
             }
         }
         let leader = self.part.group().leader();
+        let open = self.proposed.keys().next().map_or(0, |first| first.number);
         let (mut mine, mut others) = (Vec::new(), Vec::new());
         for (id, proposed) in self.proposed.iter_mut().filter(|(_, proposed)| ms >= proposed.again_at) {
             proposed.again_at = ms + PROPOSE_AGAIN_MILLIS;
             let list = if self.part.group().leads() { &mut mine } else { &mut others };
-            list.push((*id, proposed.command.clone()));
+            let place = proposed.seen.map(|seen| ProposalPlace { open, seen });
+            list.push(Proposal { id: *id, place, command: proposed.command.clone() });
         }
-        for (id, command) in mine {
-            self.take_proposal(id, command);
+        for proposal in mine {
+            self.take_proposal(&proposal);
         }
-        for (id, command) in others {
+        for proposal in others {
             if let Some(leader) = leader.filter(|leader| *leader != self.id) {
-                outside.send(self.id, Some(leader), Message::Propose(id, Box::new(command)));
+                outside.send(self.id, Some(leader), Message::Propose(Box::new(proposal)));
             }
         }
     }
 
     /// Somebody takes this node for the leader.
-    pub(crate) fn take_proposal(&mut self, id: ProposalId, command: Command) {
+    pub(crate) fn take_proposal(&mut self, proposal: &Proposal) {
         // The proposer proposes it again.
-        let _ = self.part.propose(id, command);
+        let _ = self.part.propose(proposal);
     }
 
     fn carry_out(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {

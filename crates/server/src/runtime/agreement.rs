@@ -26,7 +26,9 @@ use arc_swap::ArcSwap;
 use base::NodeId;
 use cluster::{
     ClusterError, Command, Membership, Metadata,
-    consensus::{Batch, Consensus, Epoch, LogError, LogStore, Member, Position, ProposalId, ProposeError},
+    consensus::{
+        Batch, Consensus, Epoch, LogError, LogStore, Member, Position, Proposal, ProposalId, ProposeError,
+    },
 };
 use node::{Participant, Write, WriteEnded};
 use parking_lot::Mutex;
@@ -51,7 +53,7 @@ const UNKNOWN: &str = "nodes that were failed over since had this node take data
 /// What goes into the consensus thread.
 enum Event {
     Message(Vec<u8>),
-    Propose(ProposalId, Box<Command>, oneshot::Sender<Result<(), ProposeError>>),
+    Propose(Box<Proposal>, oneshot::Sender<Result<(), ProposeError>>),
     /// Asks whether this node leads, of a majority.
     Confirm(oneshot::Sender<Confirmed>),
     /// Asks for everything that was agreed on before to be carried out here.
@@ -247,9 +249,9 @@ impl Agreement {
     }
 
     /// Proposes; the answer says whether it was taken, not how it ended.
-    pub(crate) async fn propose(&self, id: ProposalId, command: Command) -> Result<(), ProposeError> {
+    pub(crate) async fn propose(&self, proposal: Proposal) -> Result<(), ProposeError> {
         let (answer, answered) = oneshot::channel();
-        self.put(Event::Propose(id, Box::new(command), answer));
+        self.put(Event::Propose(Box::new(proposal), answer));
         answered.await.unwrap_or(Err(ProposeError::Busy))
     }
 
@@ -394,9 +396,9 @@ impl Driver {
                     tracing::debug!(%error, "a message of another node was refused");
                 }
             }
-            Event::Propose(id, command, answer) => {
+            Event::Propose(proposal, answer) => {
                 // Whoever asked may be gone.
-                let _ = answer.send(self.part.propose(id, *command));
+                let _ = answer.send(self.part.propose(&proposal));
             }
             Event::Confirm(answer) => self.part.confirm(answer, |waiting| !waiting.is_closed()),
             Event::Read(answer) => self.part.read(answer, |waiting| !waiting.is_closed()),

@@ -27,8 +27,7 @@ use base::{BucketUuid, NodeId, bucket::BucketKind};
 use cluster::{
     Admin, Applied as CommandApplied, ClusterError, Command, Initialize, Metadata, QuotaChange,
     auth::{Credentials, SALT_BYTES},
-    consensus::{Member, ProposalId, epoch_of, join},
-    strict,
+    consensus::{Member, Place, Proposal, epoch_of, join},
 };
 use engine::Pressure;
 use http::{AuditEvent, BoxFuture, Gate, Limits};
@@ -49,7 +48,7 @@ use super::{
     machine::host_name,
     options::{InitBucket, InitOptions, PortsInUse},
     peers::{MESSAGES, Peers, Verdict, decode_messages},
-    proposals::Proposals,
+    proposals::{self, Proposals},
     random_uuid,
 };
 use crate::{
@@ -301,7 +300,9 @@ impl Control {
     /// here.
     pub(crate) async fn propose(&self, command: Command) -> Result<CommandApplied, ClusterError> {
         // What some would not understand is not even proposed; the leader looks again.
-        self.metadata.load().admits(&command)?;
+        let known = self.metadata.load_full();
+        known.admits(&command)?;
+        let seen = known.places_proposals().then_some(known.version);
         let until = Instant::now() + PATIENCE;
         let (id, mut ended) = self.proposals.begin();
         loop {
@@ -310,7 +311,8 @@ impl Control {
                 let trouble = self.agreement.trouble().unwrap_or_default();
                 return Err(ClusterError::Failed(format!("the metadata cannot change here: {trouble}")));
             }
-            let taken = self.propose_once(id, &command).await;
+            let place = seen.map(|seen| Place { open: self.proposals.open(id), seen });
+            let taken = self.propose_once(Proposal { id, place, command: command.clone() }).await;
             // What was taken is proposed again only if nothing is heard of it: its leader may be gone.
             let pause = if taken { TAKEN_AGAIN } else { UNTAKEN_AGAIN };
             if let Ok(outcome) = timeout(pause, &mut ended).await {
@@ -328,13 +330,13 @@ impl Control {
     }
 
     /// Hands a proposal to the leader; whether he took it.
-    async fn propose_once(&self, id: ProposalId, command: &Command) -> bool {
+    async fn propose_once(&self, proposal: Proposal) -> bool {
         if self.leads() {
-            return self.agreement.propose(id, command.clone()).await.is_ok();
+            return self.agreement.propose(proposal).await.is_ok();
         }
         match self.leader().filter(|leader| *leader != self.this_id()) {
             Some(leader) => {
-                let Ok(body) = serde_json::to_vec(&(id, command)) else { return false };
+                let Ok(body) = proposals::encode(&proposal) else { return false };
                 match self.peers().post(leader, PROPOSE, body).await {
                     Ok(answer) => answer == TAKEN,
                     Err(error) => {
@@ -408,10 +410,10 @@ impl Control {
             async move {
                 let me = me.ok_or_else(stopping)?;
                 // What this node would not carry out whole is not for it to propose.
-                let (id, command) = strict::read(&body).map_err(|error| {
+                let proposal = proposals::decode(&body).map_err(|error| {
                     ClusterError::Failed(format!("the leader cannot read a proposal: {error}"))
                 })?;
-                let taken = me.agreement.propose(id, command).await.is_ok();
+                let taken = me.agreement.propose(proposal).await.is_ok();
                 Ok(if taken { TAKEN.to_vec() } else { Vec::new() })
             }
         });

@@ -6,7 +6,9 @@ use arc_swap::ArcSwap;
 use base::NodeId;
 use cluster::{
     Command, Metadata, NodeInfo, Ports,
-    consensus::{Batch, Commit, Consensus, DiskLog, LogError, LogStore as _, Member, ProposalId, found},
+    consensus::{
+        Batch, Commit, Consensus, DiskLog, LogError, LogStore as _, Member, Proposal, ProposalId, found,
+    },
     read_metadata_file,
 };
 
@@ -86,7 +88,7 @@ impl Beginning {
         {
             let id = ProposalId { origin: self.seed, number: 0 };
             // Leads, being alone.
-            let _ = self.group.propose(id, command);
+            let _ = self.group.propose(&Proposal::new(id, command));
             self.settle(Vec::new())?;
         }
         Ok(())

@@ -22,7 +22,7 @@ impl Consensus {
         self.applied = snapshot.get_metadata().index;
         let applied = self.applied;
         self.with_raft(|raw| raw.advance_apply_to(applied));
-        self.commit(self.state.outcomes());
+        self.commit(self.state.outcomes(), true);
     }
 
     pub(super) fn apply(&mut self, entry: &Entry) {
@@ -48,14 +48,14 @@ impl Consensus {
         self.with_raft(|raw| raw.advance_apply_to(applied));
         if let Some(proposal) = proposal {
             let outcome = self.state.apply(&proposal);
-            self.commit(vec![(proposal.id, outcome)]);
+            self.commit(vec![(proposal.id, outcome)], false);
             self.adjust_members();
         }
     }
 
-    fn commit(&mut self, outcomes: Vec<(ProposalId, Outcome)>) {
+    fn commit(&mut self, outcomes: Vec<(ProposalId, Outcome)>, is_snapshot: bool) {
         let metadata = Arc::clone(&self.state.metadata);
-        self.out.commits.push(Commit { index: self.applied, metadata, outcomes });
+        self.out.commits.push(Commit { index: self.applied, metadata, is_snapshot, outcomes });
     }
 
     fn change_members(&mut self, entry: &Entry) {

@@ -16,9 +16,7 @@ use super::{
 };
 use crate::{
     ClusterError, Command, Metadata,
-    consensus::{
-        Batch, Epoch, LogError, Member, Position, ProposalId, Record, entry::Proposal, epoch::Notice,
-    },
+    consensus::{Batch, Epoch, LogError, Member, Position, Proposal, ProposalId, Record, epoch::Notice},
 };
 
 /// What makes a member of a group that was formed anew one of the new group. Until that has told it everything, it goes by
@@ -56,7 +54,7 @@ impl Consensus {
     #[must_use]
     pub fn so_far(&self) -> Commit {
         let metadata = Arc::clone(&self.state.metadata);
-        Commit { index: self.applied, metadata, outcomes: self.state.outcomes() }
+        Commit { index: self.applied, metadata, is_snapshot: true, outcomes: self.state.outcomes() }
     }
 
     /// What makes this member a group of its own, in `epoch`, whose other members have to join it: for when a majority of
@@ -95,7 +93,7 @@ impl Consensus {
         let proposals = proposals.map(|entry| read_proposal(&entry.data, self.highest));
         let proposals = proposals.collect::<Result<Vec<_>, _>>();
         let proposals = proposals.map_err(|error| failed(&error))?;
-        let state = self.state.reformed(&proposals, &Proposal { id, command })?;
+        let state = self.state.reformed(&proposals, &Proposal::new(id, command))?;
         let member = Member { epoch, ..self.member.clone() };
         let first = begin(&member, &state).map_err(|error| failed(&error.to_string()))?;
         Ok((member, first))

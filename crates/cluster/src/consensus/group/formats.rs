@@ -3,7 +3,7 @@
 use raft::eraftpb::Snapshot;
 
 use super::{Member, Proposal, State};
-use crate::{Command, Metadata, consensus::LogError, strict};
+use crate::{Command, Metadata, consensus::LogError, level::PROPOSALS_PLACED, strict};
 
 /// The metadata of a member that has none yet.
 pub(super) fn unknown_cluster(member: &Member) -> Metadata {
@@ -47,6 +47,7 @@ pub(super) fn read_proposal(data: &[u8], highest: u32) -> Result<Proposal, Strin
         Command::RaiseLevel { level, .. } => level,
         ref command => command.level(),
     };
+    let level = level.max(if proposal.place.is_some() { PROPOSALS_PLACED } else { 0 });
     if level > highest { Err(format!("it is of level {level}")) } else { Ok(proposal) }
 }
 

@@ -50,7 +50,9 @@ pub struct Commit {
     pub index: u64,
     /// The state afterwards.
     pub metadata: Arc<Metadata>,
-    /// How proposals ended by it; after a snapshot those that ended last.
+    /// It is a snapshot: everything up to `index` at once.
+    pub is_snapshot: bool,
+    /// How proposals ended by it; after a snapshot those whose end is remembered.
     pub outcomes: Vec<(ProposalId, Outcome)>,
 }
 

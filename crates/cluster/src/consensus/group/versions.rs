@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::*;
 use crate::{
-    NodeInfo, Ports,
-    consensus::{Batch, LogStore as _, MemoryLog, entry::ProposalId},
+    Command, NodeInfo, Ports,
+    consensus::{Batch, LogStore as _, MemoryLog},
     level::LEVEL,
 };
 
@@ -99,10 +99,8 @@ fn a_version_that_knows_more_goes_on_from_the_log_of_one_that_stopped() {
     let mut stored = log.load().unwrap();
     let last = stored.entries.values_mut().last().unwrap();
     let mut entry = codec::decode_entry(last).unwrap();
-    let known = Proposal {
-        id: ProposalId { origin: 1, number: 1 },
-        command: Command::SetClusterName("after".into()),
-    };
+    let id = ProposalId { origin: 1, number: 1 };
+    let known = Proposal::new(id, Command::SetClusterName("after".into()));
     entry.data = serde_json::to_vec(&known).unwrap().into();
     let entries = vec![(entry.index, codec::encode_entry(&entry))];
     log.write(&[Batch { entries, ..Batch::default() }]).unwrap();

@@ -308,7 +308,7 @@ impl World {
         }
         self.with(to, |process, _, outside| match letter.message {
             Message::Consensus(bytes) => process.step(bytes, outside),
-            Message::Propose(id, command) => process.take_proposal(id, *command),
+            Message::Propose(proposal) => process.take_proposal(&proposal),
             Message::Report { report, sent_at } => {
                 process.take_report(report, sent_at, outside.lease_now);
             }
