@@ -57,6 +57,8 @@ pub(super) struct Inbound<I> {
     last: Seqno,
     /// The announced snapshot: the seqno before its first, and its last.
     snapshot: (Seqno, Seqno),
+    /// It was read from disk.
+    from_disk: bool,
     /// Durable writes up to here will be acknowledged once they are here.
     prepared: Seqno,
     /// The last acknowledgement sent.
@@ -76,6 +78,7 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
             vb_uuid: VbUuid(0),
             last: Seqno(0),
             snapshot: (Seqno(0), Seqno(0)),
+            from_disk: false,
             prepared: Seqno(0),
             acknowledged: Seqno(0),
             may_lack: false,
@@ -232,6 +235,7 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
         let taken = settle(replica.marker(self.inflow()?, &told, now))?;
         if taken == Taken::Done {
             self.snapshot = (told.start, end);
+            self.from_disk = told.from_disk;
             self.prepared = self.prepared.max(high_prepared);
         }
         Ok(taken)
@@ -247,6 +251,11 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
     /// Whether there may be durable writes that are here and not acknowledged, as far as that can change with a message.
     pub(super) fn may_acknowledge(&self) -> bool {
         self.phase == Phase::Open && self.last >= self.snapshot.1 && self.acknowledged < self.prepared
+    }
+
+    /// Whether what it is told is read from disk, for a copy that is not whole meanwhile.
+    pub(super) fn hears_history(&self) -> bool {
+        self.from_disk && self.last < self.snapshot.1
     }
 
     /// What the last acknowledgement said.

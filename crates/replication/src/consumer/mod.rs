@@ -4,7 +4,7 @@
 //! back first if the producer says so. What it hears goes straight into the replica: the consumer holds no message, so its
 //! memory is bounded by what it is given, and what is under way by the window. When the replica has no room, the message is
 //! handed back, and whoever drives the consumer reads nothing until it is taken: the producer notices by its window and slows
-//! down. A stream that ends or goes wrong is asked for again after a while, for as long as it is wished for; a
+//! down. History for which there is no room holds up its own stream only (`held`). A stream that ends or goes wrong is asked for again after a while, for as long as it is wished for; a
 //! producer that says what none says is left.
 //!
 //! Invariants: a vBucket has at most one stream that is asked for or open; nothing of a stream reaches the replica that was not
@@ -12,6 +12,7 @@
 
 mod asks;
 mod fault;
+mod held;
 mod inbound;
 pub mod replica;
 mod silence;
@@ -25,15 +26,18 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use base::{Now, Seqno, Status, VbId};
+use base::{Now, Seqno, Status, VbId, limits::FRAME_BODY_BYTES_MAX};
 use engine::Waiter;
-use protocol::binary::{Frame, Opcode, dcp::DcpMessage, observe::decode_failover_log};
+use protocol::binary::{
+    Decoded, Frame, Opcode, dcp::DcpMessage, decode_frame_within, observe::decode_failover_log,
+};
 
 pub use asks::{BUCKET_CONTROL, append_opening};
 pub use fault::{Broken, Fault};
 pub use inbound::Taken;
 pub use window::WINDOW_BYTES;
 
+use held::Held;
 use inbound::{Inbound, Phase};
 use replica::Replica;
 use silence::Silence;
@@ -81,6 +85,7 @@ pub struct Consumer<R: Replica> {
     /// Streams were opened or given up for these since last asked.
     changed: Vec<VbId>,
     window: Window,
+    held: Held,
     /// The last value that was packed for the way.
     unpacked: Vec<u8>,
     silence: Silence,
@@ -103,6 +108,7 @@ impl<R: Replica> Consumer<R> {
             woken: Vec::new(),
             changed: Vec::new(),
             window: Window::default(),
+            held: Held::default(),
             unpacked: Vec::new(),
             silence: Silence::broken(now),
             next_opaque: 0,
@@ -142,12 +148,16 @@ impl<R: Replica> Consumer<R> {
             asks::noop_answer(head.opaque, out);
             return Ok(Taken::Done);
         }
-        let taken = self.hear(frame, head.vb, &message, now, out)?;
-        if taken == Taken::Done {
-            self.window.took(frame.packet_len(), out);
-            self.stats.took(frame.packet_len());
-        } else {
-            self.stats.pauses.fetch_add(1, Ordering::Relaxed);
+        let (vb, opaque) = (head.vb, u32::from(frame.header.opaque));
+        let is_end = matches!(message, DcpMessage::StreamEnd(_));
+        if self.held.holds(vb) && self.is_open(vb, opaque) && !is_end {
+            self.hold(vb, frame, now, out);
+            return Ok(Taken::Done);
+        }
+        let taken = self.take((frame, vb, &message), now, out)?;
+        if taken == Taken::NoRoom && self.streams.get(&vb).is_some_and(|stream| stream.hears_history()) {
+            self.hold(vb, frame, now, out);
+            return Ok(Taken::Done);
         }
         Ok(taken)
     }
@@ -160,6 +170,9 @@ impl<R: Replica> Consumer<R> {
     /// The replica has woken the waiter with that ticket.
     pub fn wake(&mut self, ticket: u64) {
         let vb = VbId((ticket & 0xffff) as u16);
+        if self.held.holds(vb) {
+            self.held.hurry();
+        }
         if self.streams.contains_key(&vb) && !self.woken.contains(&vb) {
             self.woken.push(vb);
         }
@@ -186,14 +199,16 @@ impl<R: Replica> Consumer<R> {
         for vb in std::mem::take(&mut self.woken) {
             self.acknowledge(vb, out);
         }
-        Ok(())
+        let tried = self.try_held(now, out);
+        self.note_dropped(out);
+        tried
     }
 
     /// When [`Consumer::tend`] has something to do of its own accord (monotonic milliseconds).
     #[must_use]
     pub fn due_at(&self) -> u64 {
         let ask = self.due.first().filter(|_| self.asked.len() < ASKED_MAX).map(|(at, _)| *at);
-        ask.unwrap_or(u64::MAX).min(self.silence.due_at())
+        ask.unwrap_or(u64::MAX).min(self.silence.due_at()).min(self.held.due_at())
     }
 
     /// Whether [`Consumer::tend`] has something to do now.
@@ -223,6 +238,66 @@ impl<R: Replica> Consumer<R> {
 
     const fn waiter_of(&self, vb: VbId) -> Waiter {
         Waiter { ticket: VB_TICKETS | vb.get() as u64, ..self.waiter }
+    }
+
+    fn is_open(&self, vb: VbId, opaque: u32) -> bool {
+        self.streams.get(&vb).is_some_and(|stream| stream.opaque == opaque && stream.phase == Phase::Open)
+    }
+
+    /// Takes a message of a stream, and counts it when it has been dealt with.
+    fn take(
+        &mut self,
+        (frame, vb, message): (&Frame<'_>, VbId, &DcpMessage<'_>),
+        now: Now,
+        out: &mut Vec<u8>,
+    ) -> Result<Taken, Broken> {
+        let taken = self.hear(frame, vb, message, now, out)?;
+        if taken == Taken::Done {
+            self.took(frame.packet_len(), out);
+        } else {
+            self.stats.pauses.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(taken)
+    }
+
+    fn took(&mut self, bytes: usize, out: &mut Vec<u8>) {
+        self.window.took(bytes, out);
+        self.stats.took(bytes);
+    }
+
+    /// Has a message wait for room, or gives its stream up where too much waits already.
+    fn hold(&mut self, vb: VbId, frame: &Frame<'_>, now: Now, out: &mut Vec<u8>) {
+        if !self.held.put(vb, frame, now) {
+            self.give_up(vb, &Fault::NotTaken(Status::NoMemory), now, out);
+            self.took(frame.packet_len(), out);
+            self.note_dropped(out);
+        }
+    }
+
+    /// Brings what waits for room, where there may be some.
+    fn try_held(&mut self, now: Now, out: &mut Vec<u8>) -> Result<(), Broken> {
+        for vb in self.held.due(now) {
+            while let Some(packet) = self.held.take_first(vb) {
+                let Decoded::Frame(frame) = decode_frame_within(&packet, FRAME_BODY_BYTES_MAX) else {
+                    continue;
+                };
+                let unreadable = Broken::Unreadable { opcode: frame.header.opcode };
+                let (_, message) = DcpMessage::decode(&frame).ok_or(unreadable)?;
+                if self.take((&frame, vb, &message), now, out)? == Taken::NoRoom {
+                    self.held.put_back(vb, packet);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What went with a stream is dealt with.
+    fn note_dropped(&mut self, out: &mut Vec<u8>) {
+        let dropped = self.held.take_dropped();
+        if dropped > 0 {
+            self.took(dropped, out);
+        }
     }
 
     fn ask(&mut self, vb: VbId, now: Now, out: &mut Vec<u8>) {
@@ -380,6 +455,7 @@ impl<R: Replica> Consumer<R> {
 
     /// Tells the producer that a stream, if there is one, is not wanted any more.
     fn leave(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        self.held.forget(vb);
         let Some(stream) = self.streams.get_mut(&vb) else { return };
         match stream.phase {
             Phase::Due(at) => {
@@ -395,6 +471,7 @@ impl<R: Replica> Consumer<R> {
 
     /// Has a vBucket's stream asked for again after a while.
     fn rest(&mut self, vb: VbId, fault: &Fault, now: Now) {
+        self.held.forget(vb);
         let Some(stream) = self.streams.get_mut(&vb) else { return };
         let (vb_number, term) = (vb.get(), stream.term);
         if fault.is_ordinary() {

@@ -20,6 +20,7 @@ use protocol::binary::{
 use super::{replica::Start, *};
 
 const VB: VbId = VbId(3);
+const OTHER: VbId = VbId(4);
 const BRANCH: VbUuid = VbUuid(77);
 
 /// Takes everything, unless told otherwise.
@@ -32,6 +33,8 @@ struct Taker {
     /// The value of the last one.
     value: RefCell<(Vec<u8>, Datatype)>,
     refusal: Cell<Option<Status>>,
+    /// There is no room for what comes by this inflow.
+    full: Cell<Option<u32>>,
     prepared: Cell<u64>,
     waiting: Cell<Option<Waiter>>,
 }
@@ -75,8 +78,11 @@ impl Replica for &Taker {
         self.answer()
     }
 
-    fn item(&self, _: u32, item: &ReplicaItem<'_>, _: Waiter, _: Now) -> Result<(), Status> {
+    fn item(&self, inflow: u32, item: &ReplicaItem<'_>, _: Waiter, _: Now) -> Result<(), Status> {
         self.answer()?;
+        if self.full.get() == Some(inflow) {
+            return Err(Status::TemporaryFailure);
+        }
         self.taken.borrow_mut().push(item.seqno.get());
         self.value.replace((item.value.to_vec(), item.datatype));
         Ok(())
@@ -134,8 +140,12 @@ impl<'a> Talk<'a> {
     }
 
     fn hear(&mut self, opaque: u32, message: &DcpMessage<'_>) -> Result<Taken, Broken> {
+        self.hear_of(VB, opaque, message)
+    }
+
+    fn hear_of(&mut self, vb: VbId, opaque: u32, message: &DcpMessage<'_>) -> Result<Taken, Broken> {
         let mut packet = Vec::new();
-        message.append(&StreamHead { vb: VB, opaque: opaque.into(), stream_id: None }, &mut packet);
+        message.append(&StreamHead { vb, opaque: opaque.into(), stream_id: None }, &mut packet);
         self.receive(&packet)
     }
 
@@ -188,6 +198,11 @@ fn marker(start: u64, end: u64) -> DcpMessage<'static> {
     let version = MarkerVersion::V2 { max_visible: Seqno(end), high_completed: Seqno(0) };
     let (start, end) = (Seqno(start), Seqno(end));
     DcpMessage::SnapshotMarker(SnapshotMarker { start, end, flags: MarkerFlags::MEMORY, version })
+}
+
+fn history(start: u64, end: u64) -> DcpMessage<'static> {
+    let DcpMessage::SnapshotMarker(marker) = marker(start, end) else { panic!("a marker") };
+    DcpMessage::SnapshotMarker(SnapshotMarker { flags: MarkerFlags::DISK, ..marker })
 }
 
 fn document(seqno: u64) -> Document<'static> {
@@ -552,4 +567,57 @@ fn a_silent_producer_is_left_and_one_that_asks_is_answered() {
     assert_eq!(doubted(&talk), patience);
     talk.tend(patience).unwrap();
     assert_eq!(talk.tend(doubted(&talk)), Err(Broken::Silent));
+}
+
+/// A connection with two streams, with opaques 1 and 2, of which the first has no room for the history that it is told.
+fn with_held(taker: &Taker) -> Talk<'_> {
+    let mut talk = Talk::open(taker);
+    talk.want(&[(VB, 5), (OTHER, 5)]);
+    talk.granted(2, &[(BRANCH, Seqno(0))]).unwrap();
+    talk.said();
+    taker.full.set(Some(1));
+    talk.hear(1, &history(0, 900_000)).unwrap();
+    assert_eq!(talk.hear(1, &mutation(2)), Ok(Taken::Done), "the connection goes on");
+    talk
+}
+
+#[test]
+fn history_without_room_holds_its_own_stream_and_no_other() {
+    let taker = Taker::default();
+    let mut talk = with_held(&taker);
+    talk.hear(1, &mutation(4)).unwrap();
+    for message in [marker(0, 3), mutation(1), mutation(3)] {
+        assert_eq!(talk.hear_of(OTHER, 2, &message), Ok(Taken::Done));
+    }
+    assert_eq!(*taker.taken.borrow(), [1, 3], "the other one's");
+    talk.tend(50).unwrap();
+    taker.full.set(None);
+    talk.hear(1, &mutation(5)).unwrap();
+    assert_eq!(*taker.taken.borrow(), [1, 3], "behind what is held");
+    assert!(talk.consumer.has_more(at(talk.millis + 50)));
+    talk.tend(50).unwrap();
+    assert_eq!(*taker.taken.borrow(), [1, 3, 2, 4, 5], "in order");
+    assert_eq!(talk.consumer.last(VB), Some(Seqno(5)));
+    assert!(talk.said().is_empty());
+}
+
+#[test]
+fn history_that_finds_no_room_for_long_is_asked_for_again() {
+    let taker = Taker::default();
+    let mut talk = with_held(&taker);
+    let bytes = talk.consumer.stats.bytes.load(Ordering::Relaxed);
+    let mut seqno = 2;
+    while talk.consumer.following(VB).is_some() {
+        seqno += 1;
+        assert!(seqno < 100_000, "what is held is bounded");
+        talk.hear(1, &mutation(seqno)).unwrap();
+    }
+    assert!(talk.opcodes().contains(&Opcode::DcpCloseStream));
+    assert!(talk.consumer.stats.bytes.load(Ordering::Relaxed) > bytes, "all of it is dealt with");
+    taker.full.set(None);
+    talk.tend(0).unwrap();
+    assert!(taker.taken.borrow().is_empty(), "nothing of it is left");
+    talk.tend(PAUSE_MILLIS_MIN).unwrap();
+    assert!(talk.opcodes().contains(&Opcode::DcpStreamReq));
+    assert_eq!(talk.consumer.following(OTHER), Some(5));
 }
