@@ -21,6 +21,12 @@ pub struct ClusterStatus {
     /// Nodes without which no active copy may be chosen.
     #[serde(default)]
     pub awaited: Vec<Awaited>,
+    /// Nodes whose metadata differ from those of most nodes, and since which change. They take part in nothing.
+    #[serde(default)]
+    pub diverged: BTreeMap<NodeId, u64>,
+    /// Nodes whose metadata differ from one another, where no majority agrees.
+    #[serde(default)]
+    pub undecided: BTreeMap<NodeId, u64>,
     /// How far the rebalance (or graceful failover) that runs has come.
     pub progress: Option<RebalanceView>,
 }

@@ -124,7 +124,7 @@ fn replication(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -
             format!("Replication of bucket \"{}\" from {from} to {to} goes on.", cut.bucket),
         )
     });
-    begun.chain(over).chain(elections(meta, before, after)).collect()
+    begun.chain(over).chain(elections(meta, before, after)).chain(divergence(meta, before, after)).collect()
 }
 
 /// Which elections wait for nodes, and which wait no longer.
@@ -142,11 +142,40 @@ fn elections(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -> 
     begun.chain(over).collect()
 }
 
+/// Nodes of which it was found that their metadata differ.
+fn divergence(meta: &Metadata, before: &ClusterStatus, after: &ClusterStatus) -> Vec<Change> {
+    let known = differing(meta, before);
+    let new = differing(meta, after).into_iter().filter(|text| !known.contains(text));
+    new.map(|text| ("ns_config", Severity::Critical, text)).collect()
+}
+
+/// What an administrator must do about nodes whose metadata differ though they have agreed on the same.
+#[must_use]
+pub fn differing(meta: &Metadata, status: &ClusterStatus) -> Vec<String> {
+    let one = |(node, index): (&NodeId, &u64)| {
+        let node = name(meta, *node);
+        format!(
+            "The metadata of node {node} differ from those of most nodes since change {index}. It serves nothing and takes part in \
+             nothing. Fail it over, remove it and add it again, and see that all nodes run the same version."
+        )
+    };
+    let mut texts: Vec<String> = status.diverged.iter().map(one).collect();
+    if let Some(index) = status.undecided.values().min() {
+        let nodes: Vec<String> = status.undecided.keys().map(|node| name(meta, *node)).collect();
+        texts.push(format!(
+            "The metadata of nodes {} differ since change {index}, and no majority agrees. The cluster goes on and removes nothing. See \
+             that all nodes run the same version, decide which of them are right, and remove the others and add them again.",
+            nodes.join(", ")
+        ));
+    }
+    texts
+}
+
 /// What an administrator must know of replicas that are not fed, one sentence for each pair of nodes and bucket; and of
 /// vBuckets that nobody serves because a node is waited for.
 pub(crate) fn outages(meta: &Metadata, status: &ClusterStatus) -> Vec<String> {
     let waits = status.awaited.iter().map(|wait| waiting(meta, wait));
-    status.cut_off.iter().map(|cut| outage(meta, cut)).chain(waits).collect()
+    status.cut_off.iter().map(|cut| outage(meta, cut)).chain(waits).chain(differing(meta, status)).collect()
 }
 
 fn waiting(meta: &Metadata, wait: &Awaited) -> String {

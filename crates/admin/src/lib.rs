@@ -28,5 +28,6 @@ pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, Re
 pub use control::{
     BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, PhaseView, SystemStats,
 };
+pub use events::differing;
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};
 pub use views::Views;

@@ -13,6 +13,7 @@
 //! | 0 | versions that say nothing of levels |
 //! | 1 | automatic failover is armed by the version of its settings ([`Command::ArmAutoFailoverSince`]); nodes have alternate addresses |
 //! | 2 | a proposal says which of its proposer's have not ended ([`crate::consensus::Place`]), and how they ended is remembered by that |
+//! | 3 | nodes tell hashes of what they have agreed on ([`crate::divergence`]) |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -22,11 +23,13 @@ use base::NodeId;
 use crate::{ClusterError, Command, Metadata, members::refused};
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 2;
+pub const LEVEL: u32 = 3;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
 pub(crate) const PROPOSALS_PLACED: u32 = 2;
+/// From here on nodes tell hashes of their state.
+pub(crate) const STATES_TOLD: u32 = 3;
 /// From here on nodes have alternate addresses.
 const ALTERNATE_ADDRESSES: u32 = 1;
 
@@ -62,6 +65,12 @@ impl Metadata {
     #[must_use]
     pub fn places_proposals(&self) -> bool {
         self.level >= PROPOSALS_PLACED
+    }
+
+    /// Whether every member understands hashes of states.
+    #[must_use]
+    pub fn tells_states(&self) -> bool {
+        self.level >= STATES_TOLD
     }
 
     /// Whether a node that understands metadata up to `level` may join.

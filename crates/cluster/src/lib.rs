@@ -15,6 +15,7 @@ mod collections;
 mod command;
 pub mod config;
 pub mod consensus;
+pub mod divergence;
 pub mod encryption;
 mod error;
 pub mod invariants;
@@ -38,6 +39,7 @@ pub mod users;
 
 pub use bucket::{BucketParams, LegacyParams};
 pub use command::{Applied, Command, Initialize, QuotaChange, UserChange};
+pub use divergence::Divergence;
 pub use encryption::{Authority, EncryptionLevel};
 pub use error::{ClusterError, FieldErrors};
 pub use metadata::{

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
 use serde::{Deserialize, Serialize};
 
+use crate::consensus::StateMarks;
+
 /// What is true of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
@@ -29,6 +31,12 @@ pub struct NodeReport {
     /// The disk with its metadata has been at one write for so long that the node cannot act by what is agreed on. It counts as down.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stands_still: bool,
+    /// Its metadata differ from those of most nodes since that change: see [`crate::divergence`]. It counts as down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diverged: Option<u64>,
+    /// Hashes of what it has made of what was agreed on; absent where some would not understand them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateMarks>,
     /// Bytes buckets may use there in total.
     pub data_quota: u64,
     /// Bytes buckets use there in total.

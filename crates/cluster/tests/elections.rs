@@ -97,6 +97,8 @@ impl Cluster {
             applied: self.meta.version,
             level: settee_cluster::level::LEVEL,
             stands_still: false,
+            diverged: None,
+            state: None,
             data_quota: 0,
             data_used: 0,
             disk_total: 0,

@@ -159,6 +159,8 @@ impl Cluster {
             applied: stuck.map_or(self.meta.version, |(_, version, _)| version),
             level: settee_cluster::level::LEVEL,
             stands_still: stuck.is_some_and(|(.., says_so)| says_so),
+            diverged: None,
+            state: None,
             data_quota: 0,
             data_used: 0,
             disk_total: 0,

@@ -59,6 +59,8 @@ fn report(meta: &Metadata, id: u16, latency: Option<LatencyReport>) -> NodeRepor
         applied: meta.version,
         level: settee_cluster::level::LEVEL,
         stands_still: false,
+        diverged: None,
+        state: None,
         data_quota: 0,
         data_used: 0,
         disk_total: 0,

@@ -40,6 +40,9 @@ pub struct Taken {
     pub is_news: bool,
     /// So long may the node's actives serve from when it was sent; `None` where no lease is needed, or none granted.
     pub lease_millis: Option<u64>,
+    /// The node's metadata differ from those of most nodes since that change: it is to take part in nothing any more
+    /// ([`Participant::fence`](crate::Participant::fence)).
+    pub diverged: Option<u64>,
 }
 
 impl Leadership {
@@ -86,9 +89,12 @@ impl Leadership {
             return None;
         }
         let orchestrator = self.orchestrator.as_mut()?;
-        let lease_millis = agreed.lease_for(&report);
-        let is_news = orchestrator.last_report(report.node) != Some(&report);
-        orchestrator.report(agreed, report, came).then_some(Taken { is_news, lease_millis })
+        let (node, lease_millis) = (report.node, agreed.lease_for(&report));
+        let is_news = orchestrator.last_report(node) != Some(&report);
+        let is_ours = orchestrator.report(agreed, report, came);
+        let diverged = orchestrator.divergence().fenced().get(&node).copied();
+        let lease_millis = lease_millis.filter(|_| diverged.is_none());
+        is_ours.then_some(Taken { is_news, lease_millis, diverged })
     }
 
     /// What knows the nodes, while this one leads.
@@ -109,7 +115,10 @@ impl Leadership {
 
 #[cfg(test)]
 mod tests {
-    use cluster::{NodeInfo, Ports};
+    use cluster::{
+        NodeInfo, Ports,
+        consensus::{Epoch, StateMark, StateMarks},
+    };
 
     use super::*;
 
@@ -128,6 +137,8 @@ mod tests {
             applied: 0,
             level: cluster::level::LEVEL,
             stands_still: false,
+            diverged: None,
+            state: None,
             data_quota: 0,
             data_used: 0,
             disk_total: 0,
@@ -189,7 +200,39 @@ mod tests {
         leadership.look(Some(4), &metadata, 12);
         assert_eq!(take(&mut leadership, &metadata, report(), 13), None, "it was asked in an earlier term");
         let taken = leadership.take(4, &metadata, report(), 14);
-        assert_eq!(taken, Some(Taken { is_news: true, lease_millis: None }));
+        assert_eq!(taken, Some(Taken { is_news: true, lease_millis: None, diverged: None }));
+    }
+
+    #[test]
+    fn a_node_whose_metadata_differ_gets_no_lease_and_is_told_so() {
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes = (0..3).map(node).collect();
+        let mut leadership = Leadership::default();
+        leadership.look(Some(2), &metadata, 10);
+        let told = |id: u16, hash| NodeReport {
+            node: NodeId(id),
+            uuid: id.to_string(),
+            state: Some(StateMarks { epoch: Epoch::default(), marks: vec![StateMark { index: 64, hash }] }),
+            ..report()
+        };
+        let mut now = 11;
+        let mut take = |leadership: &mut Leadership, report: NodeReport| {
+            now += 1;
+            leadership.take(2, &metadata, report, now).unwrap()
+        };
+        for (id, hash) in [(0, 1), (1, 1)] {
+            let taken = take(&mut leadership, told(id, hash));
+            assert!(taken.lease_millis.is_some() && taken.diverged.is_none());
+        }
+        let taken = take(&mut leadership, told(2, 5));
+        assert_eq!((taken.lease_millis, taken.diverged), (None, Some(64)));
+        // What it said comes back to another leader, and it counts as down there too.
+        leadership.look(Some(4), &metadata, 20);
+        let taken =
+            leadership.take(4, &metadata, NodeReport { diverged: Some(64), ..told(2, 5) }, 21).unwrap();
+        assert_eq!((taken.lease_millis, taken.diverged), (None, Some(64)));
+        leadership.look(Some(4), &metadata, 4_000);
+        assert!(leadership.is_silent(NodeId(2), 4_000));
     }
 
     #[test]

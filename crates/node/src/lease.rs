@@ -78,6 +78,11 @@ impl Lease {
         let _ = self.until.compare_exchange(UNBOUNDED, until, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// This node serves nothing from now on, until it is granted a lease.
+    pub fn revoke(&self) {
+        self.until.store(0, Ordering::Relaxed);
+    }
+
     /// No lease is needed any more.
     pub fn waive(&self) {
         self.until.store(UNBOUNDED, Ordering::Relaxed);

@@ -244,6 +244,12 @@ impl<A, R> Participant<A, R> {
         self.reads.push_back((number, asks));
     }
 
+    /// The leader says that this node's metadata differ from those of most nodes since that change: see [`Consensus::fence`]. What it
+    /// knows is not what was agreed on, so it has not caught up any more.
+    pub fn fence(&mut self, index: u64) {
+        self.group.fence(index);
+    }
+
     /// Has somebody else lead, if there is somebody.
     pub fn hand_over(&mut self) -> bool {
         self.group.hand_over().is_some()

@@ -76,10 +76,13 @@ pub(super) fn of_bucket<'a>(call: &'a Call, bucket: &'a str) -> impl Iterator<It
     config::shown_nodes(&call.meta).into_iter().map(move |node| (node, view(call, node, Some(bucket))))
 }
 
-/// `unhealthy`: nobody hears of it. `warmup`: a bucket (the one asked for) does not serve there yet.
+/// `unhealthy`: nobody hears of it, or it takes part in nothing since its metadata differ. `warmup`: a bucket (the one asked for) does not serve there yet.
 pub(super) fn status(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> &'static str {
     let is_this = node.uuid == call.api.control.this_node();
     let figures = call.figures.node(node.id);
+    if call.status.diverged.contains_key(&node.id) {
+        return "unhealthy";
+    }
     if !is_this && (call.status.silent.contains(&node.id) || figures.is_none()) {
         return "unhealthy";
     }

@@ -21,14 +21,15 @@ use raft::{
 };
 
 use super::{
-    Member, Outcome, Proposal, ProposalId,
+    Batch, Member, Outcome, Proposal, ProposalId, Record,
     codec::{self, Letter},
     hostile::{self, Objection},
+    marks::{Marks, StateMarks},
     mirror::Mirror,
     node_id, raft_id,
-    state::State,
+    state::{State, Version},
 };
-use crate::Metadata;
+use crate::{Metadata, divergence};
 
 /// Ticks without a leader after which a member asks for votes, at least; at most twice that.
 const ELECTION_TICKS: usize = 10;
@@ -50,8 +51,7 @@ use reads::Reads;
 pub struct Consensus {
     member: Member,
     seed: u64,
-    /// The highest level of metadata that this version understands.
-    highest: u32,
+    version: Version,
     raw: RawNode<Mirror>,
     state: State,
     applied: u64,
@@ -73,6 +73,9 @@ pub struct Consensus {
     told: u64,
     /// The ready that the disk is at, 0 for none, and for how many ticks it has been.
     stalled: (u64, u32),
+    marks: Marks,
+    /// Since which place this member's state differs from that of most members.
+    diverged: Option<u64>,
     /// Why this member cannot go on.
     broken: Option<String>,
     out: Turn,
@@ -169,7 +172,7 @@ impl Consensus {
     /// than its start.
     #[must_use]
     pub fn has_caught_up(&self) -> bool {
-        self.catching_up == CatchingUp::Done
+        self.catching_up == CatchingUp::Done && self.diverged.is_none()
     }
 
     /// Why this member cannot go on, if it cannot: it neither votes nor applies any more.
@@ -181,6 +184,29 @@ impl Consensus {
     /// Ends this member's part in the group for that reason, until it is opened again: its log takes nothing any more.
     pub fn give_up(&mut self, reason: String) {
         self.broken.get_or_insert(reason);
+    }
+
+    /// Hashes of this member's state at the last places of the log that members compare.
+    #[must_use]
+    pub fn marks(&self) -> StateMarks {
+        self.marks.told(self.member.epoch)
+    }
+
+    /// Since which place this member's state differs from that of most members, if the leader has said so.
+    #[must_use]
+    pub fn diverged(&self) -> Option<u64> {
+        self.diverged
+    }
+
+    /// This member's state differs from that of most members since that place. It takes no part any more until it is removed and added
+    /// anew, after a restart either.
+    pub fn fence(&mut self, index: u64) {
+        if self.diverged.replace(self.diverged.unwrap_or(index)).is_some() {
+            return;
+        }
+        self.give_up(divergence::trouble(index));
+        let record = (Record::Diverged, codec::encode_place((index, 0)));
+        self.out.batches.push(Batch { records: vec![record], ..Batch::default() });
     }
 
     /// Takes a message from a peer.
@@ -324,7 +350,7 @@ impl Consensus {
     fn check(&mut self, message: &Message) -> Result<(), StepError> {
         match hostile::check(message, &self.raw.raft) {
             Ok(()) if message.get_msg_type() == MessageType::MsgSnapshot => {
-                read_state(message.get_snapshot(), self.highest).map(drop).map_err(StepError::Refused)
+                read_state(message.get_snapshot(), self.version.highest).map(drop).map_err(StepError::Refused)
             }
             Ok(()) => Ok(()),
             Err(Objection::Nonsense(what)) => Err(StepError::Refused(what.into())),

@@ -40,11 +40,14 @@ pub enum Record {
     Start,
     /// The metadata as last known to a member whose group was formed anew, until it hears of the new group's.
     Known,
+    /// The place in the log since which this member's state differs from that of most members.
+    Diverged,
 }
 
 impl Record {
     /// All there are.
-    pub const ALL: [Self; 5] = [Self::Member, Self::HardState, Self::Snapshot, Self::Start, Self::Known];
+    pub const ALL: [Self; 6] =
+        [Self::Member, Self::HardState, Self::Snapshot, Self::Start, Self::Known, Self::Diverged];
 
     /// Its name in a store.
     #[must_use]
@@ -55,6 +58,7 @@ impl Record {
             Self::Snapshot => "snapshot",
             Self::Start => "start",
             Self::Known => "known",
+            Self::Diverged => "diverged",
         }
     }
 }

@@ -17,6 +17,7 @@
 //!   need it to elect anybody. Members do not lead for longer than they belong to the group.
 //! - A group that lost its majority for good can be formed anew by its survivors, in a new epoch; whoever belongs to an
 //!   earlier one is told to begin again as a member of the new one (`epoch`), or that nobody has heard of it.
+//! - A member whose state differs from that of most members takes no part any more, after a restart either ([`Consensus::fence`]).
 //! - Nothing that came from a peer or a disk is given to the protobuf parser; `codec` is the only decoder.
 
 mod codec;
@@ -26,6 +27,7 @@ mod epoch;
 mod group;
 mod hostile;
 mod log;
+mod marks;
 mod members;
 mod mirror;
 mod proposers;
@@ -36,8 +38,9 @@ pub use entry::{Place, Proposal, ProposalId};
 pub use epoch::{Epoch, Position};
 pub use group::{Commit, Consensus, ProposeError, Round, StepError, Turn, epoch_of, found, join, rejoin};
 pub use log::{Batch, LogError, LogStore, Member, MemoryLog, Record, Stored};
+pub use marks::{StateMark, StateMarks};
 pub use members::VOTERS_MAX;
-pub use state::Outcome;
+pub use state::{Apply, Outcome, Version};
 
 use base::NodeId;
 

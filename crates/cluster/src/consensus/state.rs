@@ -5,13 +5,30 @@ use std::{collections::VecDeque, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{Proposal, ProposalId, proposers::Proposers};
-use crate::{ClusterError, Metadata, command::Applied, shared};
+use crate::{ClusterError, Command, Metadata, command::Applied, level::LEVEL, shared};
 
 /// How a proposal ended.
 pub type Outcome = Result<Applied, ClusterError>;
 
 /// Of proposals that say nothing of their proposer's others: so many of the last ones are remembered.
 const REMEMBERED: usize = 512;
+
+/// Carries out a change of the metadata.
+pub type Apply = fn(&Metadata, &Command) -> Result<(Metadata, Applied), ClusterError>;
+
+/// What a version makes of the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Version {
+    /// The highest level of metadata that it understands.
+    pub highest: u32,
+    /// How it carries out changes.
+    pub apply: Apply,
+}
+
+impl Version {
+    /// This one.
+    pub const THIS: Self = Self { highest: LEVEL, apply: Metadata::apply };
+}
 
 /// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +48,7 @@ impl State {
     }
 
     /// Carries out a proposal, unless it was before.
-    pub(super) fn apply(&mut self, proposal: &Proposal) -> Outcome {
+    pub(super) fn apply(&mut self, proposal: &Proposal, apply: Apply) -> Outcome {
         if let Some(outcome) = self.outcome(proposal.id) {
             return outcome.clone();
         }
@@ -40,7 +57,7 @@ impl State {
             let text = "nobody knows any more how this change ended: it was proposed too long ago";
             return Err(ClusterError::Failed(text.into()));
         }
-        let outcome = self.metadata.apply(&proposal.command).map(|(next, applied)| {
+        let outcome = apply(&self.metadata, &proposal.command).map(|(next, applied)| {
             self.metadata = Arc::new(next);
             applied
         });
@@ -56,14 +73,19 @@ impl State {
     }
 
     /// What a group that is formed anew begins with: all of `left` carried out, then `last`, which has to be accepted.
-    pub(super) fn reformed(&self, left: &[Proposal], last: &Proposal) -> Result<Self, ClusterError> {
+    pub(super) fn reformed(
+        &self,
+        left: &[Proposal],
+        last: &Proposal,
+        apply: Apply,
+    ) -> Result<Self, ClusterError> {
         let mut state = self.clone();
         for proposal in left {
             // Refused or not: whoever proposed it is told.
-            let _ = state.apply(proposal);
+            let _ = state.apply(proposal, apply);
         }
         state.metadata = Arc::new(state.metadata.reformed());
-        state.apply(last)?;
+        state.apply(last, apply)?;
         Ok(state)
     }
 
@@ -85,7 +107,7 @@ mod tests {
     use base::BucketUuid;
 
     use super::{super::Place, *};
-    use crate::{BucketParams, Command, NodeInfo, Ports};
+    use crate::{BucketParams, NodeInfo, Ports};
 
     fn with_bucket() -> State {
         let node = NodeInfo::first("n".into(), "h".into(), Ports::default());
@@ -112,13 +134,15 @@ mod tests {
     fn a_flush_that_is_repeated_after_many_others_is_carried_out_once() {
         let mut state = with_bucket();
         let early = proposal(1, 1, flush("u2"));
-        let outcome = state.apply(&early);
+        let outcome = state.apply(&early, Metadata::apply);
         assert!(outcome.is_ok());
         for number in 1..=600 {
-            state.apply(&proposal(2, number, Command::SetClusterName(number.to_string()))).unwrap();
+            state
+                .apply(&proposal(2, number, Command::SetClusterName(number.to_string())), Metadata::apply)
+                .unwrap();
         }
-        state.apply(&proposal(2, 601, flush("u3"))).unwrap();
-        assert_eq!(state.apply(&early), outcome, "its proposer is told how it ended");
+        state.apply(&proposal(2, 601, flush("u3")), Metadata::apply).unwrap();
+        assert_eq!(state.apply(&early, Metadata::apply), outcome, "its proposer is told how it ended");
         assert_eq!(state.metadata.buckets["b"].uuid, BucketUuid("u3".into()), "nothing was flushed again");
     }
 
@@ -126,13 +150,14 @@ mod tests {
     fn what_comes_late_is_not_carried_out_after_a_snapshot_or_a_new_beginning_either() {
         let mut state = with_bucket();
         let early = proposal(2, 1, flush("u2"));
-        state.apply(&early).unwrap();
-        state.apply(&proposal(2, 2, flush("u3"))).unwrap();
+        state.apply(&early, Metadata::apply).unwrap();
+        state.apply(&proposal(2, 2, flush("u3")), Metadata::apply).unwrap();
         let json = serde_json::to_vec(&state).unwrap();
         let read: State = crate::strict::read(&json).unwrap();
-        let reformed = state.reformed(&[], &proposal(3, 1, Command::ResetAutoFailover)).unwrap();
+        let reformed =
+            state.reformed(&[], &proposal(3, 1, Command::ResetAutoFailover), Metadata::apply).unwrap();
         for mut state in [state, read, reformed] {
-            assert!(state.apply(&early).is_err(), "its proposer has said that it had ended");
+            assert!(state.apply(&early, Metadata::apply).is_err(), "its proposer has said that it had ended");
             assert_eq!(state.metadata.buckets["b"].uuid, BucketUuid("u3".into()));
         }
     }

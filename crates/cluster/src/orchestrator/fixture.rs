@@ -72,6 +72,8 @@ pub(super) fn say(heard: &mut Heard, node: NodeId, said: Said, now_ms: u64) {
         applied: 0,
         level: crate::level::LEVEL,
         stands_still: false,
+        diverged: None,
+        state: None,
         data_quota: 0,
         data_used: 0,
         disk_total: 0,

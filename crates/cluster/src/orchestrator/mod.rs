@@ -31,7 +31,7 @@ use self::{
     progress::{Pauses, Tracker},
     vb::Scene,
 };
-use crate::{BucketInfo, Command, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};
+use crate::{BucketInfo, Command, Divergence, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};
 
 /// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause. Where one of both ends
 /// has been started anew since, that may well have been why, and the next try is a first one.
@@ -47,6 +47,7 @@ pub struct Orchestrator {
     notes: Notes,
     lags: Lags,
     tracker: Tracker,
+    divergence: Divergence,
     /// Handovers that were given up, as long as they are wanted still, or are not to be tried again yet.
     given_up: BTreeMap<(BucketUuid, VbId), GivenUp>,
     /// Since when everything is where the rebalance under way wants it.
@@ -115,17 +116,27 @@ impl Orchestrator {
     /// This one after it was held up: it has to hear of everybody again, but not to try again what was given up a moment ago.
     #[must_use]
     pub fn begun_anew(self) -> Self {
-        Self { given_up: self.given_up, ..Self::default() }
+        Self { given_up: self.given_up, divergence: self.divergence, ..Self::default() }
     }
 
     /// Takes note of what a node says about itself; returns whether it is one of the cluster's.
     pub fn report(&mut self, meta: &Metadata, report: NodeReport, now_ms: u64) -> bool {
         let is_ours = meta.reporter(&report).is_some();
+        self.divergence.take(meta, &report);
         if is_ours {
-            let is_granted = meta.lease_for(&report).is_some();
-            self.heard.take(report, is_granted, now_ms);
+            let has_diverged = self.divergence.fenced().contains_key(&report.node);
+            let is_granted = !has_diverged && meta.lease_for(&report).is_some();
+            // It cannot act by what is agreed on, as one whose disk stands still.
+            let stands_still = report.stands_still || has_diverged;
+            self.heard.take(NodeReport { stands_still, ..report }, is_granted, now_ms);
         }
         is_ours
+    }
+
+    /// What is known of nodes whose metadata differ.
+    #[must_use]
+    pub fn divergence(&self) -> &Divergence {
+        &self.divergence
     }
 
     /// What to propose now. To be called whenever metadata have changed or reports have come, and now and then.

@@ -9,10 +9,10 @@ use std::{
 use base::NodeId;
 use fastrand::Rng;
 use settee_cluster::{
-    Command, FailOver, Membership, Metadata, NodeInfo, Ports,
+    Command, Divergence, FailOver, Membership, Metadata, NodeInfo, NodeReport, Ports,
     consensus::{
-        Batch, Consensus, Epoch, LogStore as _, Member, MemoryLog, Place, Proposal, ProposalId, StepError,
-        Turn, VOTERS_MAX, epoch_of, found, join, rejoin,
+        Apply, Batch, Consensus, Epoch, LogStore as _, Member, MemoryLog, Place, Proposal, ProposalId,
+        StepError, Turn, VOTERS_MAX, Version, epoch_of, found, join, rejoin,
     },
     level::LEVEL,
 };
@@ -50,8 +50,8 @@ impl Faults {
 
 struct Node {
     id: NodeId,
-    /// The highest level of metadata that its version understands.
-    level: u32,
+    /// What its version makes of the log.
+    version: Version,
     disk: MemoryLog,
     /// `None` while it is down.
     running: Option<Running>,
@@ -121,6 +121,10 @@ pub(crate) struct Simulation {
     restored: Option<NodeId>,
     /// Whether a node was started with an older version again.
     goes_back: bool,
+    /// Nodes that carry changes out in another way.
+    odd: Vec<NodeId>,
+    /// Of who leads, which nobody else asks.
+    divergence: Divergence,
 }
 
 impl Simulation {
@@ -144,7 +148,13 @@ impl Simulation {
             let first = if id == NodeId(0) { found(&member, &metadata) } else { join(&member) };
             let mut disk = MemoryLog::default();
             disk.write(&[first.unwrap()]).unwrap();
-            Node { id, level, disk, running: None, is_gone: false }
+            Node {
+                id,
+                version: Version { highest: level, ..Version::THIS },
+                disk,
+                running: None,
+                is_gone: false,
+            }
         });
         let mut simulation = Self {
             rng: Rng::with_seed(seed),
@@ -162,6 +172,8 @@ impl Simulation {
             misled: None,
             restored: None,
             goes_back: false,
+            odd: Vec::new(),
+            divergence: Divergence::default(),
         };
         (0..simulation.nodes.len()).for_each(|node| simulation.start(node));
         simulation
@@ -205,7 +217,7 @@ impl Simulation {
     pub(crate) fn start(&mut self, node: usize) {
         let seed = self.rng.u64(..);
         let node = &mut self.nodes[node];
-        let group = Consensus::open_as(&node.disk.load().unwrap(), seed, node.level).unwrap();
+        let group = Consensus::open_as(&node.disk.load().unwrap(), seed, node.version).unwrap();
         let applied = (0, group.metadata().version);
         node.running = Some(Running {
             group,
@@ -230,8 +242,8 @@ impl Simulation {
     /// The node is started again with another version.
     pub(crate) fn replace(&mut self, node: usize, level: u32) {
         self.stop(node);
-        self.goes_back |= level < self.nodes[node].level;
-        self.nodes[node].level = level;
+        self.goes_back |= level < self.nodes[node].version.highest;
+        self.nodes[node].version.highest = level;
         self.start(node);
     }
 
@@ -242,7 +254,7 @@ impl Simulation {
         let metadata = Arc::clone(self.node(leader).metadata());
         let said = |id: NodeId| {
             let node = self.nodes.iter().find(|node| node.id == id)?;
-            node.running.as_ref().map(|_| node.level)
+            node.running.as_ref().map(|_| node.version.highest)
         };
         let raise = metadata.next_level(said);
         let since = metadata.auto_failover.since;
@@ -257,6 +269,34 @@ impl Simulation {
         {
             self.propose(leader, command);
         }
+    }
+
+    /// From now on the node is of a version that carries changes out in that way.
+    pub(crate) fn make_odd(&mut self, node: usize, apply: Apply) {
+        self.stop(node);
+        self.nodes[node].version.apply = apply;
+        self.odd.push(self.nodes[node].id);
+        self.start(node);
+    }
+
+    /// Every node reports to who leads, which compares what they have made of the log and fences those that differ from most.
+    pub(crate) fn compare(&mut self) {
+        let Some(leader) = self.leader() else { return };
+        let metadata = Arc::clone(self.node(leader).metadata());
+        for node in &mut self.nodes {
+            let Some(running) = &mut node.running else { continue };
+            let report = report(&running.group, &metadata);
+            self.divergence.take(&metadata, &report);
+            if let Some(index) = self.divergence.fenced().get(&node.id) {
+                running.group.fence(*index);
+            }
+        }
+        self.settle();
+    }
+
+    /// What who leads knows of nodes that differ.
+    pub(crate) fn divergence(&self) -> &Divergence {
+        &self.divergence
     }
 
     /// The levels that running nodes know the metadata to be at, each once.
@@ -486,7 +526,13 @@ impl Simulation {
                 let mut disk = MemoryLog::default();
                 disk.write(&[join(&Member { peers: metadata.nodes.clone(), ..member(node.id) }).unwrap()])
                     .unwrap();
-                self.nodes.push(Node { id: node.id, level: LEVEL, disk, running: None, is_gone: false });
+                self.nodes.push(Node {
+                    id: node.id,
+                    version: Version::THIS,
+                    disk,
+                    running: None,
+                    is_gone: false,
+                });
                 self.start(self.nodes.len() - 1);
             }
         }
@@ -599,7 +645,9 @@ impl Simulation {
             running.unwritten.push((turn.batches, turn.number));
             return;
         }
-        for commit in &turn.commits {
+        let is_odd = self.odd.contains(&node.id);
+        // What it has made of the log is nobody's business but its own.
+        for commit in turn.commits.iter().filter(|_| !is_odd) {
             let epoch = running.group.epoch();
             self.checks.applied(epoch, node.id, running.applied, commit);
             running.applied = (commit.index, commit.metadata.version);
@@ -612,7 +660,9 @@ impl Simulation {
             }
         }
         for (_, acknowledged) in running.reads.extract_if(.., |(number, _)| Some(*number) <= turn.read) {
-            self.checks.read(running.group.metadata(), &acknowledged);
+            if !is_odd {
+                self.checks.read(running.group.metadata(), &acknowledged);
+            }
         }
         if !turn.batches.is_empty() {
             running.unwritten.push((turn.batches, turn.number));
@@ -661,7 +711,7 @@ impl Simulation {
             let is_cut = self.cuts.contains_key(&(letter.from, letter.to));
             let to = self.nodes.iter_mut().find(|node| node.id == letter.to);
             let Some(to) = to.filter(|_| !is_cut) else { continue };
-            let level = to.level;
+            let level = to.version.highest;
             let Some(running) = to.running.as_mut() else { continue };
             match running.group.step(&letter.bytes) {
                 Ok(()) => {}
@@ -675,6 +725,7 @@ impl Simulation {
                 // Of another epoch.
                 Err(StepError::Refused(_)) if letter.is_foreign(&running.group) => {}
                 Err(_) if self.restored == Some(letter.to) && running.group.broken().is_some() => {}
+                Err(_) if self.odd.contains(&letter.to) && running.group.broken().is_some() => {}
                 Err(_) if self.goes_back && level < LEVEL && running.group.broken().is_some() => {}
                 Err(error) => panic!("{error}"),
             }
@@ -698,6 +749,28 @@ impl Simulation {
             let turn = running.group.turn();
             running.group.written(turn.number);
         }
+    }
+}
+
+/// What a member says of itself, as far as that matters here.
+fn report(group: &Consensus, metadata: &Metadata) -> NodeReport {
+    let member = group.member();
+    NodeReport {
+        node: member.node,
+        uuid: metadata.node_by_id(member.node).map(|node| node.uuid.clone()).unwrap_or_default(),
+        boot: 1,
+        started: 1,
+        number: 1,
+        applied: group.metadata().version,
+        level: LEVEL,
+        stands_still: false,
+        diverged: group.diverged(),
+        state: Some(group.marks()),
+        data_quota: 0,
+        data_used: 0,
+        disk_total: 0,
+        disk_free: 0,
+        buckets: Vec::new(),
     }
 }
 

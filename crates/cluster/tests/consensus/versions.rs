@@ -1,7 +1,8 @@
 //! Two versions of the state machine in one cluster: nodes of the older one understand nothing that the newer one brings, and stop
 //! before it.
 
-use settee_cluster::level::LEVEL;
+use base::NodeId;
+use settee_cluster::{Applied, ClusterError, Command, FailOver, Metadata, level::LEVEL};
 
 use crate::{
     seeds,
@@ -69,5 +70,74 @@ fn a_node_that_goes_back_to_the_older_version_stops() {
         simulation.replace(back, LEVEL);
         run(&mut simulation, 100);
         simulation.check_after_healing();
+    }
+}
+
+/// As a version would that counts something twice, now and then.
+fn in_another_way(state: &Metadata, command: &Command) -> Result<(Metadata, Applied), ClusterError> {
+    let (mut next, applied) = state.apply(command)?;
+    if next.version.is_multiple_of(20) {
+        next.quotas.data_mb += 1;
+    }
+    Ok((next, applied))
+}
+
+fn compare(simulation: &mut Simulation, steps: u32) {
+    for _ in 0..steps {
+        simulation.step();
+        simulation.compare();
+    }
+}
+
+/// One of several nodes makes something else of the log: it is named, and takes no part any more, until it is removed.
+#[test]
+fn a_node_whose_version_carries_changes_out_in_another_way_is_named_and_fenced() {
+    for seed in seeds() {
+        let nodes = 3 + (seed % 5) as usize;
+        println!("seed {seed}, {nodes} nodes");
+        let faults = Faults { drop: 3, delay: 5, slow_disk: true, ..Faults::NONE };
+        let mut simulation = Simulation::new(seed, nodes as u16, faults);
+        compare(&mut simulation, 100);
+        assert!(simulation.divergence().fenced().is_empty());
+        // A leader as well, which then has to go.
+        let odd = simulation.leader().map_or(0, |leader| (leader + seed as usize % 2) % nodes);
+        simulation.make_odd(odd, in_another_way);
+        compare(&mut simulation, 600);
+        let named: Vec<usize> =
+            simulation.divergence().fenced().keys().map(|node| usize::from(node.get())).collect();
+        assert_eq!(named, [odd]);
+        let broken = simulation.node(odd).broken().unwrap().to_owned();
+        assert!(broken.contains("differ") && broken.contains("remove the node"), "{broken}");
+        // Nor does it take part after a restart, though it be the version of all others by then.
+        simulation.make_odd(odd, Metadata::apply);
+        compare(&mut simulation, 100);
+        assert_eq!(simulation.node(odd).broken(), Some(broken.as_str()));
+        let leader = simulation.leader().unwrap();
+        assert_ne!(leader, odd);
+        let node = NodeId(odd as u16);
+        let fail_over = FailOver { nodes: vec![node], allow_unsafe: false, auto: false };
+        for command in [Command::FailOver(fail_over), Command::RemoveNode { node }] {
+            simulation.propose(simulation.leader().unwrap_or(leader), command);
+            compare(&mut simulation, 200);
+        }
+        assert!(simulation.is_gone(odd), "it is told, however little it takes part");
+    }
+}
+
+/// Two of two that differ: nobody knows which one is right, so both are named and both go on.
+#[test]
+fn where_no_majority_agrees_all_are_named_and_none_is_fenced() {
+    for seed in seeds() {
+        let mut simulation = Simulation::new(seed, 2, Faults::NONE);
+        compare(&mut simulation, 100);
+        simulation.make_odd(1, in_another_way);
+        compare(&mut simulation, 400);
+        assert!(simulation.divergence().fenced().is_empty());
+        assert_eq!(simulation.divergence().undecided().len(), 2);
+        assert!((0..2).all(|at| simulation.node(at).broken().is_none()));
+        let epoch = simulation.epoch();
+        let before = simulation.checks.acknowledgements(epoch);
+        compare(&mut simulation, 100);
+        assert!(simulation.checks.acknowledgements(epoch) > before, "the cluster goes on");
     }
 }

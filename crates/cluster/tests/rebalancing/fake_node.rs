@@ -195,6 +195,8 @@ impl FakeNode {
             applied: if acts { meta.version } else { 0 },
             level: settee_cluster::level::LEVEL,
             stands_still: false,
+            diverged: None,
+            state: None,
             data_quota: u64::MAX,
             data_used: 0,
             disk_total: 0,

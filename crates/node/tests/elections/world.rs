@@ -211,6 +211,8 @@ impl World {
             applied: node.agent.applied(),
             level: cluster::level::LEVEL,
             stands_still: false,
+            diverged: None,
+            state: None,
             data_quota: 0,
             data_used: 0,
             disk_total: 0,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::NodeId;
 use cluster::{NodeReport, consensus::Proposal};
 use fastrand::Rng;
+use settee_node::Taken;
 
 use crate::{
     faults::NEVER,
@@ -23,8 +24,8 @@ pub(crate) enum Message {
     Propose(Box<Proposal>),
     /// To the leader; when it was sent, by the sender's clock, and in which of its lives.
     Report { report: Box<NodeReport>, sent_at: u64 },
-    /// The answer: how long the sender's actives may serve from when it was sent.
-    Reported { boot: u64, sent_at: u64, lease_ms: Option<u64> },
+    /// The answer: what the leader makes of it, how long the sender's actives may serve from when it was sent among it.
+    Reported { boot: u64, sent_at: u64, taken: Taken },
     /// Of a client.
     Request(Request),
     /// To a client.

@@ -17,7 +17,9 @@ use cluster::{
 };
 use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
-use settee_node::{Agent, Applied, Buckets, Leadership, Lease, Participant, Write, WriteEnded, stands_still};
+use settee_node::{
+    Agent, Applied, Buckets, Leadership, Lease, Participant, Taken, Write, WriteEnded, stands_still,
+};
 
 use crate::{
     clients::KeyPlace,
@@ -489,6 +491,8 @@ impl Process {
             applied: self.agent.applied(),
             level: cluster::level::LEVEL,
             stands_still: stands_still(self.writing_since, lease_now),
+            diverged: self.part.group().diverged(),
+            state: Some(self.part.group().marks()),
             data_quota: 0,
             data_used: 0,
             disk_total: 0,
@@ -519,8 +523,10 @@ impl Process {
     }
 
     /// The leader has answered a report.
-    pub(crate) fn reported(&mut self, boot: u64, sent_at: u64, lease_ms: Option<u64>) {
+    pub(crate) fn reported(&mut self, boot: u64, sent_at: u64, taken: Taken) {
         if boot == self.boot {
+            let Taken { lease_millis: lease_ms, diverged, .. } = taken;
+            assert_eq!(diverged, None, "{} runs the same version as all others", self.id);
             self.lease.heard(sent_at);
             self.lease_granted(sent_at, lease_ms);
             self.answer_until = 0;
@@ -608,11 +614,10 @@ impl Process {
         if taken.is_news {
             self.lead_at = 0;
         }
-        let lease_ms = taken.lease_millis;
         if from == self.id {
-            self.reported(boot, sent_at, lease_ms);
+            self.reported(boot, sent_at, taken);
         } else {
-            outside.send(self.id, Some(from), Message::Reported { boot, sent_at, lease_ms });
+            outside.send(self.id, Some(from), Message::Reported { boot, sent_at, taken });
         }
     }
 

@@ -28,6 +28,7 @@ use cluster::{
     ClusterError, Command, Membership, Metadata,
     consensus::{
         Batch, Consensus, Epoch, LogError, LogStore, Member, Position, Proposal, ProposalId, ProposeError,
+        StateMarks,
     },
 };
 use node::{Participant, Write, WriteEnded};
@@ -70,6 +71,8 @@ enum Event {
     Position(oneshot::Sender<Position>),
     /// Forms the group anew.
     Reform(Box<Reform>, oneshot::Sender<Result<(), ClusterError>>),
+    /// This node's metadata differ from those of most nodes since that change.
+    Diverged(u64),
     /// What another node says of this one, which had that number in its cluster.
     Judged(NodeId, Verdict),
     /// Makes this node new, whatever it belongs to.
@@ -112,6 +115,10 @@ struct Status {
     voters: ArcSwap<BTreeSet<NodeId>>,
     /// The group's life.
     epoch: ArcSwap<Epoch>,
+    /// Hashes of what was made of what was agreed on.
+    marks: ArcSwap<StateMarks>,
+    /// Since which change this node's metadata differ from those of most nodes; 0: they do not, as far as is known.
+    diverged: AtomicU64,
     /// Why metadata cannot change now.
     trouble: Mutex<Option<String>>,
     /// Since when the disk has been at one write, by the clock of leases; 0 while it is at none.
@@ -228,6 +235,23 @@ impl Agreement {
     /// Whether this node still takes part in what the cluster agrees on. If not, [`Agreement::trouble`] says why.
     pub(crate) fn takes_part(&self) -> bool {
         self.status.takes_part.load(Ordering::Acquire)
+    }
+
+    /// Hashes of what this node has made of what was agreed on.
+    pub(crate) fn marks(&self) -> Arc<StateMarks> {
+        self.status.marks.load_full()
+    }
+
+    /// Since which change this node's metadata differ from those of most nodes, if they do.
+    pub(crate) fn diverged(&self) -> Option<u64> {
+        Some(self.status.diverged.load(Ordering::Acquire)).filter(|index| *index > 0)
+    }
+
+    /// The leader says that they do.
+    pub(crate) fn has_diverged(&self, index: u64) {
+        if self.diverged().is_none() {
+            self.put(Event::Diverged(index));
+        }
     }
 
     /// Why metadata cannot change now, if that is known here.
@@ -417,6 +441,10 @@ impl Driver {
                     tracing::error!(%error, "this node cannot join a cluster");
                 }
             }
+            Event::Diverged(index) => {
+                self.part.fence(index);
+                self.publish();
+            }
             Event::Position(answer) => {
                 // Whoever asked may have given up.
                 let _ = answer.send(self.part.group().position());
@@ -506,6 +534,11 @@ impl Driver {
             self.status.voters.store(Arc::new(members.0.clone()));
             self.members = members;
         }
+        let marks = group.marks();
+        if **self.status.marks.load() != marks {
+            self.status.marks.store(Arc::new(marks));
+        }
+        self.status.diverged.store(group.diverged().unwrap_or(0), Ordering::Release);
         self.status.takes_part.store(group.broken().is_none(), Ordering::Release);
         if let Some(broken) = group.broken() {
             self.admit(broken);

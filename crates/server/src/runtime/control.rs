@@ -27,7 +27,7 @@ use base::{BucketUuid, NodeId, bucket::BucketKind};
 use cluster::{
     Admin, Applied as CommandApplied, ClusterError, Command, Initialize, Metadata, QuotaChange,
     auth::{Credentials, SALT_BYTES},
-    consensus::{Member, Place, Proposal, epoch_of, join},
+    consensus::{Member, Place, Proposal, StateMarks, epoch_of, join},
 };
 use engine::Pressure;
 use http::{AuditEvent, BoxFuture, Gate, Limits};
@@ -484,6 +484,18 @@ impl Control {
     /// The term that this node leads in, as far as it knows.
     pub(crate) fn leads_in(&self) -> Option<u64> {
         self.agreement.leads_in()
+    }
+
+    /// What this node says of its metadata: since which change they differ, and their hashes.
+    pub(super) fn state(&self) -> (Option<u64>, Option<StateMarks>) {
+        let marks = self.agreement.marks();
+        let told = (!marks.marks.is_empty()).then(|| StateMarks::clone(&marks));
+        (self.agreement.diverged(), told)
+    }
+
+    /// The leader says that this node's metadata differ from those of most nodes since that change.
+    pub(super) fn has_diverged(&self, index: u64) {
+        self.agreement.has_diverged(index);
     }
 
     /// Whether the disk with the metadata stands still.

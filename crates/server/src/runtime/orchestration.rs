@@ -1,7 +1,7 @@
 //! Drives [`Leadership`] on the node that leads: reports in, the next changes of the metadata out.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, OnceLock, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -39,6 +39,8 @@ pub(super) struct Orchestration {
     control: Weak<Control>,
     leadership: Mutex<Leadership>,
     reported: Notify,
+    /// What was said in the log of nodes whose metadata differ.
+    differing: Mutex<Differing>,
     /// When time was first asked for: by the wall clock, and by the one that never jumps.
     began: OnceLock<(u64, u64)>,
 }
@@ -46,8 +48,8 @@ pub(super) struct Orchestration {
 impl Orchestration {
     /// Hears what nodes report from now on.
     pub(super) fn new(control: &Arc<Control>) -> Arc<Self> {
-        let (leadership, reported, began) = Default::default();
-        let me = Arc::new(Self { control: Arc::downgrade(control), leadership, reported, began });
+        let (leadership, reported, differing, began) = Default::default();
+        let me = Arc::new(Self { control: Arc::downgrade(control), leadership, reported, differing, began });
         let listener = Arc::clone(&me);
         control.routes().add(REPORT, move |body| {
             let listener = Arc::clone(&listener);
@@ -113,14 +115,31 @@ impl Orchestration {
         let came = self.now_millis();
         let Confirmed { term, agreed } = control.confirm_leadership(CONFIRMING).await.ok_or_else(refused)?;
         let mut leadership = self.leadership.lock();
-        let Taken { is_news, lease_millis } =
+        let Taken { is_news, lease_millis, diverged } =
             leadership.take(term, &agreed, report, came).ok_or_else(refused)?;
         let status = status(&leadership, &control.metadata(), control.leader(), self.now_millis());
         drop(leadership);
+        self.differing.lock().note(&status, &control.metadata());
         if is_news {
             self.reported.notify_one();
         }
-        Ok(Reply { lease_millis, status })
+        Ok(Reply { lease_millis, diverged, status })
+    }
+}
+
+/// What was said in the log of nodes whose metadata differ.
+#[derive(Default)]
+struct Differing(BTreeMap<NodeId, u64>, BTreeMap<NodeId, u64>);
+
+impl Differing {
+    fn note(&mut self, status: &ClusterStatus, metadata: &Metadata) {
+        if (&self.0, &self.1) == (&status.diverged, &status.undecided) {
+            return;
+        }
+        for text in admin::differing(metadata, status) {
+            tracing::error!("{text}");
+        }
+        (self.0, self.1) = (status.diverged.clone(), status.undecided.clone());
     }
 }
 
@@ -157,6 +176,8 @@ fn status(
         stale: false,
         leader,
         cut_off: cut_off(orchestrator, metadata, &silent),
+        diverged: orchestrator.divergence().fenced().clone(),
+        undecided: orchestrator.divergence().undecided().clone(),
         awaited: awaited(orchestrator, metadata, now_millis),
         silent,
         progress: orchestrator.progress(metadata, now_millis).map(view),
@@ -188,8 +209,6 @@ fn cut_off(orchestrator: &Orchestrator, metadata: &Metadata, silent: &BTreeSet<N
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use base::BucketUuid;
     use cluster::{BucketParams, BucketReport, NodeInfo, Ports};
 
@@ -235,6 +254,8 @@ mod tests {
                 applied: 1,
                 level: cluster::level::LEVEL,
                 stands_still: false,
+                diverged: None,
+                state: None,
                 data_quota: 0,
                 data_used: 0,
                 disk_total: 0,

@@ -12,7 +12,7 @@ use crate::consensus::{Outcome, ProposalId, entry::MemberChange};
 
 impl Consensus {
     pub(super) fn install(&mut self, snapshot: &Snapshot) {
-        match read_state(snapshot, self.highest) {
+        match read_state(snapshot, self.version.highest) {
             Ok(state) => self.state = state,
             Err(error) => {
                 self.broken = Some(error);
@@ -23,6 +23,7 @@ impl Consensus {
         let applied = self.applied;
         self.with_raft(|raw| raw.advance_apply_to(applied));
         self.commit(self.state.outcomes(), true);
+        self.marks.applied(&self.state, self.applied);
     }
 
     pub(super) fn apply(&mut self, entry: &Entry) {
@@ -34,7 +35,7 @@ impl Consensus {
             }
             // A new leader's first entry.
             (false, true) => None,
-            (false, false) => match read_proposal(&entry.data, self.highest) {
+            (false, false) => match read_proposal(&entry.data, self.version.highest) {
                 Ok(proposal) => Some(proposal),
                 Err(error) => {
                     let index = entry.index;
@@ -47,10 +48,11 @@ impl Consensus {
         let applied = self.applied;
         self.with_raft(|raw| raw.advance_apply_to(applied));
         if let Some(proposal) = proposal {
-            let outcome = self.state.apply(&proposal);
+            let outcome = self.state.apply(&proposal, self.version.apply);
             self.commit(vec![(proposal.id, outcome)], false);
             self.adjust_members();
         }
+        self.marks.applied(&self.state, self.applied);
     }
 
     fn commit(&mut self, outcomes: Vec<(ProposalId, Outcome)>, is_snapshot: bool) {

@@ -90,10 +90,10 @@ impl Consensus {
         let proposals = left
             .iter()
             .filter(|entry| entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty());
-        let proposals = proposals.map(|entry| read_proposal(&entry.data, self.highest));
+        let proposals = proposals.map(|entry| read_proposal(&entry.data, self.version.highest));
         let proposals = proposals.collect::<Result<Vec<_>, _>>();
         let proposals = proposals.map_err(|error| failed(&error))?;
-        let state = self.state.reformed(&proposals, &Proposal::new(id, command))?;
+        let state = self.state.reformed(&proposals, &Proposal::new(id, command), self.version.apply)?;
         let member = Member { epoch, ..self.member.clone() };
         let first = begin(&member, &state).map_err(|error| failed(&error.to_string()))?;
         Ok((member, first))

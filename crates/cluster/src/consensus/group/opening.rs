@@ -16,8 +16,14 @@ use super::{
 };
 use crate::{
     Metadata,
-    consensus::{Batch, LogError, Member, Record, Stored, codec, mirror::Mirror, raft_id, state::State},
-    level::LEVEL,
+    consensus::{
+        Batch, LogError, Member, Record, Stored, codec,
+        marks::Marks,
+        mirror::Mirror,
+        raft_id,
+        state::{State, Version},
+    },
+    divergence,
 };
 
 /// Ticks between heartbeats.
@@ -69,14 +75,14 @@ impl Consensus {
     /// # Errors
     /// [`LogError::Unreadable`] when `stored` is not what this version writes.
     pub fn open(stored: &Stored, seed: u64) -> Result<Self, LogError> {
-        Self::open_as(stored, seed, LEVEL)
+        Self::open_as(stored, seed, Version::THIS)
     }
 
-    /// The same as a version would do it that understands metadata up to the level `highest`.
+    /// The same as another version would do it.
     ///
     /// # Errors
     /// As [`Consensus::open`].
-    pub fn open_as(stored: &Stored, seed: u64, highest: u32) -> Result<Self, LogError> {
+    pub fn open_as(stored: &Stored, seed: u64, version: Version) -> Result<Self, LogError> {
         let missing = |what: &str| LogError::Unreadable(what.into());
         let record = |record| stored.records.get(&record).map(Vec::as_slice);
         let member = record(Record::Member).ok_or_else(|| missing("it does not say who this node is"))?;
@@ -86,10 +92,12 @@ impl Consensus {
         let snapshot =
             record(Record::Snapshot).map(codec::decode_snapshot).transpose().map_err(unreadable)?;
         let start = record(Record::Start).map(codec::decode_place).transpose().map_err(unreadable)?;
+        let diverged = record(Record::Diverged).map(codec::decode_place).transpose().map_err(unreadable)?;
+        let diverged = diverged.map(|(index, _)| index);
         let entries = stored.entries.values().map(|entry| codec::decode_entry(entry));
         let entries = entries.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         let state = match &snapshot {
-            Some(snapshot) => read_state(snapshot, highest).map_err(LogError::Unreadable)?,
+            Some(snapshot) => read_state(snapshot, version.highest).map_err(LogError::Unreadable)?,
             None => State::new(Arc::new(match record(Record::Known) {
                 Some(known) => read_known(known, highest).map_err(LogError::Unreadable)?,
                 None => unknown_cluster(&member),
@@ -121,7 +129,7 @@ impl Consensus {
         let mut group = Self {
             member,
             seed,
-            highest,
+            version,
             raw,
             state,
             applied,
@@ -135,11 +143,13 @@ impl Consensus {
             silence: 0,
             told: 0,
             stalled: (0, 0),
-            broken: None,
+            marks: Marks::default(),
+            broken: diverged.map(divergence::trouble),
+            diverged,
             out: Turn::default(),
         };
         group.draw_timeout();
-        if group.votes_alone() {
+        if group.votes_alone() && group.broken.is_none() {
             // Nobody else could object, so there is nothing to wait for.
             group.with_raft(RawNode::campaign).map_err(unreadable)?;
         }

@@ -42,6 +42,7 @@ impl Consensus {
         self.repeat_questions();
         self.break_silence();
         self.adjust_members();
+        self.marks.rested(&self.state, self.applied);
     }
 
     /// As the leader: takes the next step towards the group that the metadata asks for.

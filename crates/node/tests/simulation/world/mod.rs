@@ -312,7 +312,7 @@ impl World {
             Message::Report { report, sent_at } => {
                 process.take_report(report, sent_at, outside.lease_now);
             }
-            Message::Reported { boot, sent_at, lease_ms } => process.reported(boot, sent_at, lease_ms),
+            Message::Reported { boot, sent_at, taken } => process.reported(boot, sent_at, taken),
             Message::Request(request) => process.take_request(request, outside),
             Message::Answer(_) => {}
         });

@@ -169,6 +169,8 @@ impl Steward {
             applied: self.agent.applied(),
             level: cluster::level::LEVEL,
             stands_still: self.parts.control.stands_still(),
+            diverged: None,
+            state: None,
             data_quota: metadata.quotas.data_mb << 20,
             data_used: 0,
             disk_total: 0,

@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(in super::super) struct Reply {
     /// From when the report was sent, so long may the node's actives serve; absent where no lease is needed, or none granted.
     pub(in super::super) lease_millis: Option<u64>,
+    /// The node's metadata differ from those of most nodes since that change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in super::super) diverged: Option<u64>,
     /// How the cluster is.
     pub(in super::super) status: ClusterStatus,
 }
@@ -56,10 +59,15 @@ pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>
         let report = reports.borrow_and_update().clone();
         let Some(report) = report else { continue };
         number += 1;
-        let report = NodeReport { number, ..report };
+        let (diverged, state) = control.state();
+        let report = NodeReport { number, diverged, state, ..report };
         let sent_at = lease::clock_millis();
         match deliver(&control, &orchestration, report).await {
             Ok(reply) => {
+                if let Some(index) = reply.diverged {
+                    control.has_diverged(index);
+                    shared.lease.revoke();
+                }
                 shared.lease.heard(sent_at);
                 if let Some(millis) = reply.lease_millis {
                     shared.lease.extend(sent_at + millis);
