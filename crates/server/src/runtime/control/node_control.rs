@@ -1,0 +1,261 @@
+//! What the REST API asks of the node.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use admin::{
+    BucketStatsView, Callee, ClusterStatus, JoinOffer, NodeCall, NodeControl, PhaseView, SystemStats,
+};
+use cluster::{Applied as CommandApplied, ClusterError, Command, Metadata};
+use http::{AuditEvent, BoxFuture, Gate};
+use tokio::sync::watch;
+
+use super::Control;
+use crate::{
+    handlers::{dcp_stats, stats},
+    lease,
+    meter::OpKind,
+    phases::Phase,
+    runtime::{
+        audit, compacting, flushing,
+        http::{Address, Ask, Connection, Security, basic},
+        machine::host_name,
+    },
+};
+
+/// How long a request waits for this node to have everything that was agreed on before: longer than it takes to elect
+/// somebody, and to hear of him.
+const READ_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a request to another node may take: one that has it join takes as long as that.
+const CALL_PATIENCE: Duration = Duration::from_secs(20);
+/// What the leader said of the cluster is good for so long: every report is answered with it.
+const STATUS_GOOD_MILLIS: u64 = 2_000;
+
+impl Gate for Control {
+    fn metadata(&self) -> Arc<Metadata> {
+        self.metadata.load_full()
+    }
+
+    fn catch_up(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if !self.agreement.read(READ_PATIENCE).await {
+                tracing::debug!("nobody says what was agreed on; a request is judged by what is known here");
+            }
+        })
+    }
+
+    fn allows_setup_from(&self, peer: IpAddr) -> bool {
+        // Whoever is on this machine: by loopback, or by the address the node listens on.
+        peer.is_loopback() || peer == self.listen
+    }
+
+    fn is_own_name(&self, name: &str) -> bool {
+        host_name().is_some_and(|own| own == name)
+    }
+
+    fn audit(&self, event: AuditEvent) {
+        audit::record_rest(&self.audit, &event);
+    }
+}
+
+impl NodeControl for Control {
+    fn watch(&self) -> watch::Receiver<i64> {
+        self.rev.subscribe()
+    }
+
+    fn this_node(&self) -> String {
+        self.this_node.uuid()
+    }
+
+    fn knows_cluster(&self) -> bool {
+        self.caught_up()
+    }
+
+    fn submit(&self, command: Command) -> BoxFuture<'_, Result<CommandApplied, ClusterError>> {
+        match command {
+            Command::FailOver(fail_over) if fail_over.allow_unsafe => {
+                Box::pin(self.fail_over_at_any_price(fail_over))
+            }
+            command => Box::pin(self.propose(command)),
+        }
+    }
+
+    fn cluster_status(&self) -> Arc<ClusterStatus> {
+        let heard = self.cluster.load();
+        let (status, at) = &**heard;
+        let is_old = lease::clock_millis().saturating_sub(*at) > STATUS_GOOD_MILLIS;
+        if is_old || status.leader != self.leader() {
+            Arc::new(ClusterStatus { stale: true, ..ClusterStatus::clone(status) })
+        } else {
+            Arc::clone(status)
+        }
+    }
+
+    fn internal<'a>(&'a self, name: &'a str, body: Vec<u8>) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
+        self.routes.answer(name, body)
+    }
+
+    fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError> {
+        let metadata = self.metadata.load();
+        let node = metadata.node(uuid).ok_or(ClusterError::NodeNotFound)?;
+        Ok(JoinOffer {
+            cluster_uuid: metadata.cluster_uuid.clone(),
+            level: metadata.level,
+            node: node.id,
+            epoch: self.agreement.epoch(),
+            secret: metadata.secret.clone(),
+            authority: metadata.authority.clone(),
+            members: metadata.nodes.clone(),
+        })
+    }
+
+    fn join(&self, offer: JoinOffer) -> BoxFuture<'_, Result<(), ClusterError>> {
+        Box::pin(self.become_member(offer))
+    }
+
+    fn reset(&self) -> BoxFuture<'_, Result<(), ClusterError>> {
+        Box::pin(self.begin_anew())
+    }
+
+    fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
+        Box::pin(async move {
+            let address = match call.to {
+                // What a node that is behind knows of the others may be old: how they are to be spoken to as well.
+                Callee::Member(_) if !self.caught_up() => {
+                    let text = "this node has yet to hear what its cluster has agreed on";
+                    return Err(ClusterError::Failed(text.into()));
+                }
+                Callee::Member(node) => {
+                    let metadata = self.metadata.load();
+                    Address::of(metadata.node_by_id(node).ok_or(ClusterError::NodeNotFound)?)
+                }
+                Callee::Stranger { host, port, tls } => {
+                    let security = if tls { Security::Stranger } else { Security::Plain };
+                    Address { host, port, security }
+                }
+            };
+            let failed = |error: std::io::Error| {
+                ClusterError::Failed(format!("{}:{}: {error}", address.host, address.port))
+            };
+            let ask = Ask {
+                method: call.method.parse().map_err(|_| ClusterError::Failed("no such method".into()))?,
+                path: &call.path,
+                authorization: call.credentials.as_ref().map(|(name, password)| basic(name, password)),
+                content_type: &call.content_type,
+                body: call.body,
+            };
+            let mut connection = Connection::open(&address, &self.shared.node_tls).await.map_err(failed)?;
+            connection.exchange(ask, CALL_PATIENCE).await.map_err(failed)
+        })
+    }
+
+    fn flush_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
+        if self.metadata.load().nodes.len() > 1 {
+            return Box::pin(flushing::flush(self, name));
+        }
+        let name = name.to_owned();
+        self.blocking(move |me| {
+            let engine = me.buckets.engine(&name).ok_or(ClusterError::BucketNotFound)?;
+            let flushed = engine.flush_all(me.shared.now());
+            flushed.map_err(|status| {
+                ClusterError::Failed(format!("the bucket could not be flushed: {}", status.text()))
+            })
+        })
+    }
+
+    fn compact_bucket<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), ClusterError>> {
+        Box::pin(compacting::start(self, name))
+    }
+
+    fn bucket_is_ready(&self, name: &str) -> bool {
+        // Documents that are not in memory yet are fetched on demand, so an open bucket is a ready one.
+        self.buckets.engine(name).is_some()
+    }
+
+    fn bucket_stats(&self, name: &str) -> Option<BucketStatsView> {
+        let stats = self.buckets.engine(name)?.stats();
+        let meter = self.buckets.meter(name)?;
+        let rates = self.gauges.bucket(name);
+        let reads = [OpKind::Get, OpKind::SubdocLookup];
+        let gets: u64 = reads.map(|kind| meter.operations(kind)).iter().sum();
+        let misses = reads.map(|kind| meter.misses(kind)).iter().sum();
+        let writes = [OpKind::Set, OpKind::Add, OpKind::Replace, OpKind::SubdocMutation];
+        let sets = writes.map(|kind| meter.operations(kind)).iter().sum();
+        let snapshot = self.shared.snapshot();
+        let entry = snapshot.buckets.get(name);
+        let dcp = entry.map(|entry| dcp_stats::totals(&self.shared, entry)).unwrap_or_default();
+        Some(BucketStatsView {
+            items: stats.curr_items,
+            replica_items: stats.replica.items,
+            mem_used: stats.mem_used,
+            quota_min: stats.quota_min(),
+            disk_used: stats.disk_bytes,
+            data_used: stats.disk_live_bytes,
+            ops_per_sec: rates.ops_per_sec,
+            disk_fetches_per_sec: rates.fetches_per_sec,
+            resident_percent: stats.resident_percent as f64,
+            disk_queue: stats.diskqueue_items,
+            connections: self.shared.totals.connections.load(Ordering::Relaxed),
+            gets,
+            get_hits: gets.saturating_sub(misses),
+            sets,
+            deletes: meter.operations(OpKind::Delete),
+            dcp_producers: dcp.all.producers,
+            dcp_items_sent: dcp.all.items_sent,
+            dcp_items_remaining: dcp.all.items_remaining,
+            dcp_bytes_sent: dcp.all.bytes_sent,
+            links: dcp.replication.producers + dcp.replication.consumers,
+            links_items_sent: dcp.replication.items_sent,
+            links_items_remaining: dcp.replication.items_remaining,
+            links_bytes_sent: dcp.replication.bytes_sent,
+            links_inflated_bytes_sent: dcp.replication.inflated_bytes_sent,
+            replicas_cut_off: entry.map_or(0, |entry| self.cut_off(entry)),
+        })
+    }
+
+    fn bucket_phases(&self, name: &str) -> Vec<PhaseView> {
+        let Some(meter) = self.buckets.meter(name) else { return Vec::new() };
+        let view = |(phase, name)| {
+            let report = meter.phase(phase);
+            let steps = report.steps.iter().map(|step| (step.to_micros, step.count)).collect();
+            PhaseView { name, micros: report.micros, steps }
+        };
+        Phase::ALL.map(view).into()
+    }
+
+    fn raw_stats(&self, bucket: &str, group: &str) -> Vec<(String, String)> {
+        let snapshot = self.shared.snapshot();
+        snapshot.buckets.get(bucket).map_or_else(Vec::new, |entry| stats::of_rest(&self.shared, entry, group))
+    }
+
+    fn system(&self) -> SystemStats {
+        self.gauges.system(&self.shared)
+    }
+
+    fn alerts(&self) -> Vec<String> {
+        let disk = *self.shared.disk.lock();
+        let used = (disk.total - disk.free.min(disk.total)) * 100 / disk.total.max(1);
+        let text = || {
+            format!(
+                "Approaching full disk warning. Usage of disk \"{}\" on node \"{}\" is around {used}%: only \
+                 deletions are accepted.",
+                self.gauges.data_dir(),
+                self.listen
+            )
+        };
+        disk.low
+            .then(text)
+            .into_iter()
+            .chain(self.lease_alert())
+            .chain(self.agreement_alert())
+            .chain(self.pressure_alerts())
+            .collect()
+    }
+
+    fn certificate_pem(&self) -> Option<String> {
+        Some(self.certificate.clone())
+    }
+}
