@@ -62,6 +62,9 @@ pub struct FeedOptions {
     /// The first snapshot reaches at least this seqno (zero: no matter): for a consumer that stopped inside a snapshot
     /// that was to end there, or that is no copy before it has everything up to there.
     pub through: Seqno,
+    /// The consumer stopped inside a snapshot, which may have been read from disk and have left out how durable writes ended. The rest
+    /// is read from disk as well, so that it says again what is completed.
+    pub inside: bool,
     /// Which documents.
     pub filter: FeedFilter,
     /// No values, but those of system events.

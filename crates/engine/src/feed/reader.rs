@@ -33,6 +33,8 @@ pub struct Feed {
     waiter: Waiter,
     /// The consumer has everything up to here.
     seqno: Seqno,
+    /// It has yet to hear what was completed in the snapshot that it stopped in: see [`FeedOptions::inside`].
+    resumes: bool,
     /// The next snapshot reaches at least this far.
     through: Seqno,
     purge_known: Seqno,
@@ -67,11 +69,13 @@ impl Bucket {
         if self.options.kind == BucketKind::Memcached {
             return Err(Status::NotSupported);
         }
-        let (cursor, (purge_known, visible)) = CursorGuard::register(self, vb, |v| {
+        let (cursor, (purge_known, visible, resumes)) = CursorGuard::register(self, vb, |v| {
             let is_known = options.from.max(options.through) <= v.high_seqno;
             // What was visible before the last such mutation is not remembered.
             let visible = if options.from >= v.marks.visible { v.marks.visible } else { Seqno(0) };
-            if is_known { Ok((v.purge_seqno, visible)) } else { Err(Status::Range) }
+            // Where no durable write has ended there is nothing to be heard.
+            let resumes = options.inside && options.prepares && v.marks.completed > Seqno(0);
+            if is_known { Ok((v.purge_seqno, visible, resumes)) } else { Err(Status::Range) }
         })?;
         Ok(Feed {
             bucket: Arc::clone(self),
@@ -79,6 +83,7 @@ impl Bucket {
             cursor: Arc::new(cursor),
             waiter,
             seqno: options.from,
+            resumes,
             through: options.through,
             purge_known,
             visible,
@@ -138,6 +143,10 @@ impl Feed {
 
     /// A snapshot of what the checkpoint has; `None` when it does not go back far enough.
     fn read_checkpoint(&mut self, bytes_max: usize) -> Result<Option<FeedStep>, FeedEnd> {
+        if self.resumes {
+            // What was completed is known of what is on disk as a whole, not of a part of the checkpoint.
+            return Ok(None);
+        }
         let mut items: Vec<FeedItem> = Vec::new();
         let (mut end, mut purged) = (self.seqno, Seqno(0));
         while end == self.seqno || end < self.through {
@@ -289,6 +298,7 @@ impl Feed {
             }
             Taken::Batch(batch) => {
                 self.check_start(&batch)?;
+                self.resumes &= batch.snapshot.is_none();
                 self.visible = self.visible.max(snapshots::last_visible(&batch.items).unwrap_or_default());
                 if batch.ends_snapshot {
                     self.seqno = backfill.end().unwrap_or(self.seqno);

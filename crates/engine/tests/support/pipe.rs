@@ -56,8 +56,13 @@ impl Pipe {
                 at if at < start.snap_end => start.snap_end,
                 _ => Seqno(0),
             };
-            let options =
-                FeedOptions { from: start.start, through, prepares: true, ..FeedOptions::default() };
+            let options = FeedOptions {
+                from: start.start,
+                through,
+                inside: start.snap_start < start.start && start.start < start.snap_end,
+                prepares: true,
+                ..FeedOptions::default()
+            };
             if let Some(to) = rollback_of(&start, &history) {
                 replica.bucket.replica_rollback(start.inflow, to, replica.now()).unwrap();
                 continue;

@@ -266,6 +266,7 @@ impl Producer {
         let options = FeedOptions {
             from: start,
             through: if needs_all_prepared { history.prepared.max(through) } else { through },
+            inside: is_inside,
             filter: filter.for_feed(),
             keys_only: ValueMode::new(&self.negotiated, &self.controls).needs_no_values(),
             disk_only: ask.flags.has(StreamFlags::DISK_ONLY),
