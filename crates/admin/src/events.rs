@@ -306,6 +306,26 @@ mod tests {
     }
 
     #[test]
+    fn nodes_whose_metadata_differ_are_named_with_what_to_do() {
+        let meta = added(&added(&Metadata::new("c".into(), 1024), 0), 1);
+        let one = ClusterStatus { diverged: [(NodeId(1), 64)].into(), ..ClusterStatus::default() };
+        let both = [(NodeId(0), 64), (NodeId(1), 64)].into();
+        let undecided = ClusterStatus { undecided: both, ..ClusterStatus::default() };
+        let events = Events::default();
+        for status in [&one, &undecided] {
+            events.note_status(&meta, &ClusterStatus::default(), status, 7);
+            events.note_status(&meta, status, status, 8);
+        }
+        let told: Vec<Event> = events.all();
+        assert_eq!(told.len(), 2, "each once");
+        assert!(told.iter().all(|event| event.severity == Severity::Critical));
+        assert!(told[0].text.starts_with("The metadata of node 127.0.0.2:8091 differ"));
+        assert!(told[0].text.contains("remove it and add it again"));
+        assert!(told[1].text.starts_with("The metadata of nodes 127.0.0.1:8091, 127.0.0.2:8091 differ"));
+        assert_eq!(outages(&meta, &one), [told[0].text.clone()], "as an alert too");
+    }
+
+    #[test]
     fn an_election_that_waits_says_for_whom_and_what_failing_it_over_costs() {
         let meta = added(&added(&Metadata::new("c".into(), 1024), 0), 1);
         let wait = Awaited { bucket: "b".into(), node: NodeId(1), vbs: 512 };

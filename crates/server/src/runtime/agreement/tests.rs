@@ -210,6 +210,21 @@ fn a_node_whose_log_failed_takes_no_part_until_it_starts_again() {
 }
 
 #[test]
+fn a_node_whose_metadata_differ_takes_no_part_after_a_restart_either() {
+    let node = Node::start(Membership::Active);
+    assert_eq!(node.agreement.diverged(), None);
+    node.agreement.has_diverged(77);
+    node.settle();
+    assert!(!node.agreement.takes_part());
+    assert_eq!(node.agreement.diverged(), Some(77));
+    assert!(node.agreement.trouble().is_some_and(|trouble| trouble.contains("remove the node")));
+    node.agreement.stop();
+    let again = Consensus::open(&node.log.lock().load().unwrap(), 8).unwrap();
+    assert_eq!((again.diverged(), again.has_caught_up()), (Some(77), false));
+    assert!(again.broken().is_some());
+}
+
+#[test]
 fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
     let node = Node::start(Membership::InactiveAdded);
     (node.judge)(NodeId(2), Verdict::Unknown);
