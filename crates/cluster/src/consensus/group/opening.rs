@@ -99,7 +99,7 @@ impl Consensus {
         let state = match &snapshot {
             Some(snapshot) => read_state(snapshot, version.highest).map_err(LogError::Unreadable)?,
             None => State::new(Arc::new(match record(Record::Known) {
-                Some(known) => read_known(known, highest).map_err(LogError::Unreadable)?,
+                Some(known) => read_known(known, version.highest).map_err(LogError::Unreadable)?,
                 None => unknown_cluster(&member),
             })),
         };
