@@ -137,7 +137,7 @@ impl Differing {
             return;
         }
         for text in admin::differing(metadata, status) {
-            tracing::error!("{text}");
+            tracing::error!("the metadata of nodes differ: {text}");
         }
         (self.0, self.1) = (status.diverged.clone(), status.undecided.clone());
     }
