@@ -74,7 +74,7 @@ impl Consensus {
         }
     }
 
-    /// Who was about to be removed may have become the leader. Raft counts on every leader to be a member, and the others elect
+    /// A member that was about to be removed may have become the leader. Raft counts on every leader to be a member, and the others elect
     /// one of their own, with this member's vote where they do not know yet that they need it no more.
     fn step_down_if_removed(&mut self) {
         let raft = &self.raw.raft;

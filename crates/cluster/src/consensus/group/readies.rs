@@ -45,7 +45,7 @@ impl Consensus {
         let changes_group = committed.iter().any(|entry| entry.get_entry_type() != EntryType::EntryNormal);
         // See the module above about changes of the group; an ordinary commit index need not survive.
         let needs_write = ready.must_sync() || changes_group;
-        // Whoever is told that it was removed is gone at once. Had this member forgotten by then, after a crash, it would go on
+        // A member that is told that it was removed is gone at once. Had this member forgotten by then, after a crash, it would go on
         // waiting for the vote of somebody who is not there.
         let is_held = changes_group || self.pending.iter().any(|pending| pending.changes_group);
         let (mut messages, at_once) = match is_held {

@@ -24,7 +24,7 @@ impl Consensus {
             self.break_silence();
             return;
         }
-        // Who waits for its own disk would campaign with a log that it may not have.
+        // A member that waits for its own disk would campaign with a log that it may not have.
         if !self.leads() && !self.pending.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@ use crate::{
     consensus::{Batch, Member, Outcome, ProposalId},
 };
 
-/// What there is to do after something went in.
+/// What is to be done after something went in.
 #[derive(Debug, Default)]
 pub struct Turn {
     /// For other members; any of them may be lost.

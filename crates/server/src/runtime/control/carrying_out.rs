@@ -77,7 +77,7 @@ impl Control {
         {
             tracing::error!(%error, "files of dropped buckets stay until the next start");
         }
-        // Whoever asked may have given up.
+        // The one that asked may have given up.
         for waiting in applied.reads {
             let _ = waiting.send(());
         }
@@ -94,7 +94,7 @@ impl Control {
         self.wake_watchers(metadata.rev);
     }
 
-    /// Wakes whoever is to be told of what was published.
+    /// Wakes those that are to be told of what was published.
     fn wake_watchers(&self, rev: i64) {
         if self.buckets.maps_due().is_none() {
             self.rev.send_replace(rev);

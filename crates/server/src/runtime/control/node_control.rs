@@ -48,7 +48,7 @@ impl Gate for Control {
     }
 
     fn allows_setup_from(&self, peer: IpAddr) -> bool {
-        // Whoever is on this machine: by loopback, or by the address the node listens on.
+        // Somebody on this machine: by loopback, or by the address the node listens on.
         peer.is_loopback() || peer == self.listen
     }
 
