@@ -111,21 +111,8 @@ impl Consensus {
             entries,
         );
         let mirror = mirror.ok_or_else(|| missing("entries are missing"))?;
-        let config = Config {
-            id: raft_id(member.node),
-            election_tick: ELECTION_TICKS,
-            heartbeat_tick: HEARTBEAT_TICKS,
-            min_election_tick: ELECTION_TICKS,
-            max_election_tick: 2 * ELECTION_TICKS,
-            applied,
-            max_size_per_msg: MESSAGE_BYTES,
-            max_inflight_msgs: MESSAGES_IN_FLIGHT,
-            check_quorum: true,
-            pre_vote: true,
-            ..Config::default()
-        };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&config, mirror, &logger).map_err(unreadable)?;
+        let raw = RawNode::new(&config(&member, applied), mirror, &logger).map_err(unreadable)?;
         let mut group = Self {
             member,
             seed,
@@ -154,5 +141,22 @@ impl Consensus {
             group.with_raft(RawNode::campaign).map_err(unreadable)?;
         }
         Ok(group)
+    }
+}
+
+/// How Raft is to go on that has applied so much.
+fn config(member: &Member, applied: u64) -> Config {
+    Config {
+        id: raft_id(member.node),
+        election_tick: ELECTION_TICKS,
+        heartbeat_tick: HEARTBEAT_TICKS,
+        min_election_tick: ELECTION_TICKS,
+        max_election_tick: 2 * ELECTION_TICKS,
+        applied,
+        max_size_per_msg: MESSAGE_BYTES,
+        max_inflight_msgs: MESSAGES_IN_FLIGHT,
+        check_quorum: true,
+        pre_vote: true,
+        ..Config::default()
     }
 }
