@@ -43,6 +43,7 @@ impl Follower {
         let options = FeedOptions {
             from: self.seqno,
             through: Seqno(0),
+            inside: false,
             filter: FeedFilter::All,
             keys_only: false,
             disk_only: false,
