@@ -8,7 +8,7 @@ use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, consensus::Ep
 use http::{BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster_status::ClusterStatus;
+use crate::{certificates::Certificates, cluster_status::ClusterStatus};
 
 /// The node as REST sees and steers it.
 pub trait NodeControl: Gate {
@@ -58,8 +58,23 @@ pub trait NodeControl: Gate {
     fn alerts(&self) -> Vec<String> {
         Vec::new()
     }
-    /// The certificate the TLS ports show, in PEM.
-    fn certificate_pem(&self) -> Option<String>;
+    /// What keeps this node from serving although it knows its cluster.
+    fn obstacles(&self) -> Vec<Obstacle> {
+        Vec::new()
+    }
+    /// This node's certificates.
+    fn certificates(&self) -> Arc<dyn Certificates>;
+}
+
+/// What keeps a node from serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Others may serve by now what is active on it.
+    NoLease,
+    /// The disk does not take the cluster's metadata.
+    MetadataLog,
+    /// The disk does not take documents.
+    Disk,
 }
 
 /// What a cluster tells a node that it has made a member.

@@ -49,7 +49,7 @@ impl NodeFigures {
             system: control.system(),
             buckets: names().filter_map(|name| Some((name.clone(), control.bucket_stats(name)?))).collect(),
             ready: names().filter(|name| control.bucket_is_ready(name)).cloned().collect(),
-            certificate: control.certificate_pem(),
+            certificate: control.certificates().chain_pem(),
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod api;
 mod call;
+mod certificates;
 mod cluster_status;
 mod control;
 mod events;
@@ -24,9 +25,10 @@ mod stream;
 mod views;
 
 pub use api::Api;
+pub use certificates::{Certificates, InboxFile, Regenerate};
 pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
 pub use control::{
-    BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, PhaseView, SystemStats,
+    BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, Obstacle, PhaseView, SystemStats,
 };
 pub use events::differing;
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};

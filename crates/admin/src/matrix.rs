@@ -27,6 +27,15 @@ enum There {
     None,
 }
 
+/// What changes how the cluster is secured, beside settings.
+const SECURED: [&str; 5] = [
+    "controller/regenerateCertificate",
+    "controller/uploadClusterCA",
+    "node/controller/loadTrustedCAs",
+    "node/controller/reloadCertificate",
+    "pools/default/trustedCAs/{id}",
+];
+
 fn there(route: &Route) -> There {
     use There::{Open, Permission};
     let is_get = route.method == "GET";
@@ -55,7 +64,6 @@ fn there(route: &Route) -> There {
         "pools/default/certificates" | "pools/default/certificate/node/{node}" => {
             Permission("admin.security!read")
         }
-        "pools/default/trustedCAs/**" => Permission("admin.security!write"),
         "pools/default/serverGroups" | "pools/default/serverGroups/{group}" => {
             read_or("server_groups!read", "server_groups!write")
         }
@@ -78,9 +86,7 @@ fn there(route: &Route) -> There {
         "controller/hardResetNode" => Permission("admin.reset!write"),
         "controller/setAutoCompaction" if is_get => There::None,
         "controller/setAutoCompaction" => Permission("settings.autocompaction!write"),
-        "controller/regenerateCertificate" | "controller/uploadClusterCA" => {
-            Permission("admin.security!write")
-        }
+        path if SECURED.contains(&path) => Permission("admin.security!write"),
         "settings/rbac/users/external/{user}" => Permission("admin.security.external!write"),
         "settings/rbac/users/{domain}/{user}" | "settings/rbac/users/local/{user}" if !is_get => {
             Permission("admin.security.local!write")

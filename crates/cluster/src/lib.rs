@@ -11,6 +11,7 @@
 
 pub mod auth;
 pub mod bucket;
+mod certificates;
 mod collections;
 mod command;
 pub mod config;
@@ -36,8 +37,13 @@ mod shared;
 pub mod strict;
 pub mod topology;
 pub mod users;
+pub mod x509;
 
 pub use bucket::{BucketParams, LegacyParams};
+pub use certificates::{
+    CLIENTS as CLIENT_CERT_SETTINGS, CertificateUse, ClientCertAuth, Mapping, NamePath,
+    TRUSTED as TRUSTED_CA_SETTINGS, TrustedCa, is_name_of_node,
+};
 pub use command::{Applied, Command, Initialize, QuotaChange, UserChange};
 pub use divergence::Divergence;
 pub use encryption::{Authority, EncryptionLevel};

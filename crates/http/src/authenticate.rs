@@ -1,4 +1,4 @@
-//! The sender of a request: Basic credentials against the metadata.
+//! The sender of a request: the certificate that a client has shown, or Basic credentials, against the metadata.
 //!
 //! Checking a password costs milliseconds, so it happens off the event loop, a few at a time, and successes are
 //! remembered. Until the cluster is initialised there is nobody to check against: a sender that may set the node up
@@ -14,14 +14,15 @@ use std::{
 use axum::http::{HeaderMap, StatusCode, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::{
-    Metadata,
-    auth::{Domain, INTERNAL_USER, Identity, LoginAttempts, PasswordCache, check_password},
+    CertificateUse, Metadata,
+    auth::{Domain, INTERNAL_USER, Identity, LoginAttempts, PasswordCache, certified, check_password},
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::{
     audit::{AuditEvent, AuditKind},
+    connection::Connection,
     gate::Gate,
     passes::Passes,
     reply::{self, Refusal},
@@ -82,8 +83,9 @@ impl Authenticator {
         &self,
         meta: &Arc<Metadata>,
         headers: &HeaderMap,
-        peer: SocketAddr,
+        from: &Connection,
     ) -> Result<Option<Identity>, Refusal> {
+        let peer = from.peer;
         let credentials = basic_credentials(headers);
         if let Ok(Some((name, password))) = &credentials
             && name == INTERNAL_USER
@@ -91,6 +93,18 @@ impl Authenticator {
             // A node that joins hears from its cluster before it knows who administers it. Not worth a line in the
             // audit trail: it happens all the time.
             return check_password(meta, name, password).map(Some).ok_or_else(reply::unauthorized);
+        }
+        let rules = meta.client_cert_auth();
+        if rules.used != CertificateUse::Disabled {
+            // As in Couchbase, a certificate comes before a password.
+            let named = from.shown.names.as_deref().and_then(|names| rules.user(names));
+            if let Some(identity) = named.and_then(|name| certified(meta, name)) {
+                self.note_login(&identity, peer);
+                return Ok(Some(identity));
+            }
+            if rules.used == CertificateUse::Mandatory && from.shown.could {
+                return Err(reply::unauthorized());
+            }
         }
         if !meta.initialized {
             return self.before_initialisation(headers, peer).map(Some);

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use cluster::x509;
 use tokio::sync::watch;
 
 use crate::places::Place;
@@ -17,4 +18,15 @@ pub struct Connection {
     pub closing: watch::Receiver<bool>,
     /// The connection's place among those of its listener.
     pub place: Arc<Place>,
+    /// What the client has shown of itself under TLS.
+    pub shown: ShownByClient,
+}
+
+/// What a client shows of itself in a handshake.
+#[derive(Clone, Debug, Default)]
+pub struct ShownByClient {
+    /// The names in its certificate, which was verified.
+    pub names: Option<Arc<x509::Names>>,
+    /// It may be a client of which a certificate can be asked: under TLS, and no other node.
+    pub could: bool,
 }

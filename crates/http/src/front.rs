@@ -102,7 +102,7 @@ impl Front {
         let is_own = |name: &str| self.gate.is_own_name(name);
         let proves = self.authenticator.proves(&meta, headers);
         browser::refuse_pages(method, headers, proves, &meta, is_own)?;
-        let mut user = self.authenticator.identify(&meta, headers, from.peer).await?;
+        let mut user = self.authenticator.identify(&meta, headers, from).await?;
         if user.is_none() && *method != Method::GET {
             // Nobody here, but perhaps made a user at another node a moment ago.
             (meta, user) = self.identify_anew(&meta, user, headers, from).await?;
@@ -136,7 +136,7 @@ impl Front {
         if Arc::ptr_eq(&now, meta) {
             return Ok((now, user));
         }
-        let user = self.authenticator.identify(&now, headers, from.peer).await?;
+        let user = self.authenticator.identify(&now, headers, from).await?;
         Ok((now, user))
     }
 }

@@ -21,7 +21,7 @@ mod serve;
 
 pub use audit::{AuditEvent, AuditKind};
 pub use browser::secure;
-pub use connection::Connection;
+pub use connection::{Connection, ShownByClient};
 pub use front::{Admitted, Asked, Front};
 pub use gate::{BoxFuture, Gate};
 pub use places::Place;

@@ -16,6 +16,7 @@ use std::{
 };
 
 use axum::http::{Request, request::Parts};
+use cluster::{is_name_of_node, x509};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -24,10 +25,13 @@ use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
-use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, ServerConnection},
+};
 
 use crate::{
-    connection::Connection,
+    connection::{Connection, ShownByClient},
     gate::BoxFuture,
     places::{ListenerPlaces, Place},
     reply::Reply,
@@ -129,12 +133,16 @@ async fn accept<S: Surface>(
     let Ok(local) = stream.local_addr() else { return };
     configure(&stream, limits);
     let place = Arc::new(place);
-    let from = Connection { peer, local, closing, place: Arc::clone(&place) };
+    let mut from =
+        Connection { peer, local, closing, place: Arc::clone(&place), shown: ShownByClient::default() };
     let conversation = async {
         match tls {
             None => converse(stream, surface, limits, from).await,
             Some(acceptor) => match timeout(limits.handshake, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => converse(stream, surface, limits, from).await,
+                Ok(Ok(stream)) => {
+                    from.shown = shown(stream.get_ref().1);
+                    converse(stream, surface, limits, from).await;
+                }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
             },
@@ -143,6 +151,16 @@ async fn accept<S: Surface>(
     tokio::select! {
         () = conversation => {}
         () = place.ended() => tracing::debug!(%peer, "closed: another connection needed the place"),
+    }
+}
+
+/// What the client of a finished handshake has shown.
+fn shown(tls: &ServerConnection) -> ShownByClient {
+    let certificate = tls.peer_certificates().and_then(|chain| chain.first());
+    let read = certificate.and_then(|certificate| x509::Certificate::read(certificate));
+    ShownByClient {
+        names: read.map(|read| Arc::new(read.names)),
+        could: !tls.server_name().is_some_and(is_name_of_node),
     }
 }
 

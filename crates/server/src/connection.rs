@@ -40,6 +40,7 @@ use crate::{
     links::{Inbound, LinkOrder},
     output::Output,
     reply::{self, HangUp},
+    sasl,
     session::{Session, Standing},
     text::TextState,
     transport::Transport,
@@ -123,7 +124,9 @@ impl From<Result<(), HangUp>> for Flow {
 
 impl Connection {
     pub(crate) fn new(kind: ListenerKind, transport: &Transport, context: &Context) -> Self {
-        Self::with_session(Session::new(kind, Some(transport), &context.snapshot))
+        let session = Session::new(kind, Some(transport), &context.snapshot);
+        sasl::note_certificate(&session, context);
+        Self::with_session(session)
     }
 
     /// A connection to a node that is followed.

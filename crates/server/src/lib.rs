@@ -10,6 +10,7 @@ mod acceptor;
 mod account;
 mod admission;
 mod call;
+mod client_certificate;
 mod connection;
 mod context;
 mod dcp;

@@ -4,6 +4,9 @@
 //! hash the password as often as that took, so it goes to the helper thread, unless the same password was right
 //! a moment ago. CRAM-MD5 is offered only while some bucket has a password of its own: nobody else's is known.
 //!
+//! A client whose certificate names a user is logged in from the start, and may say so (EXTERNAL). Where certificates are mandatory
+//! no password is taken.
+//!
 //! A failed login tells nothing but that it failed. A name that nobody has gets salts like everybody else: the same on every
 //! node, another for each mechanism, and a proof that never holds (`cluster::auth::scram_verifier`).
 
@@ -20,8 +23,10 @@ use protocol::sasl::{
 
 use crate::{
     call::{Call, Resumed, Stage, Stop},
+    context::Context,
     handlers::hello::require_no_dcp,
     helper::{Chore, Completion},
+    session::Session,
     shared::{AuditEvent, LoginEvent, Shared, Snapshot},
 };
 
@@ -63,7 +68,11 @@ pub(crate) fn list_mechanisms(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         .into_iter()
         .filter(|mechanism| is_offered(*mechanism, &call.context.snapshot))
         .collect();
-    call.answer(Cas::NONE, Datatype::RAW, &[], &[], sasl::list(&offered).as_bytes());
+    let mut list = sasl::list(&offered);
+    if call.session.certificate.user.is_some() {
+        list = format!("{} {list}", sasl::EXTERNAL);
+    }
+    call.answer(Cas::NONE, Datatype::RAW, &[], &[], list.as_bytes());
     Ok(())
 }
 
@@ -84,6 +93,11 @@ pub(crate) fn auth(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     require_no_dcp(call)?;
     call.session.exchange = None;
     call.session.log_out(&call.context.snapshot);
+    if call.request.frame.key == sasl::EXTERNAL.as_bytes() {
+        let identity = call.session.certificate.user.clone();
+        let user = identity.as_ref().map_or_else(String::new, |identity| identity.name.clone());
+        return finish(call, sasl::EXTERNAL, &user, identity, &[]);
+    }
     let mechanism = Mechanism::from_name(call.request.frame.key)
         .filter(|mechanism| is_offered(*mechanism, &call.context.snapshot))
         .ok_or(Stop::Status(Status::AuthError))?;
@@ -229,6 +243,18 @@ fn finish_cram_md5(call: &mut Call<'_, '_>, challenge: &str) -> Result<(), Stop>
     finish(call, Mechanism::CramMd5.name(), response.user, identity, &[])
 }
 
+/// Says to the audit log that a certificate has logged its user in.
+pub(crate) fn note_certificate(session: &Session, context: &Context) {
+    let Some(identity) = &session.certificate.user else { return };
+    context.shared.audit(AuditEvent::LoginSucceeded(LoginEvent {
+        user: shortened(&identity.name),
+        domain: Some(identity.domain.name()),
+        mechanism: sasl::EXTERNAL,
+        peer: session.peer,
+        local: session.local,
+    }));
+}
+
 /// Ends an exchange, well or badly, and says so to the audit log.
 fn finish(
     call: &mut Call<'_, '_>,
@@ -245,7 +271,11 @@ fn finish(
         local: call.session.local,
     };
     // The password may have been changed, or the user be locked, while the messages went to and fro.
-    let identity = identity.filter(|identity| auth::is_current(&call.context.snapshot.metadata, identity));
+    let may_log_in = |identity: &Identity| {
+        !call.session.certificate.is_only_way || mechanism == sasl::EXTERNAL || identity.is_internal()
+    };
+    let metadata = &call.context.snapshot.metadata;
+    let identity = identity.filter(|identity| auth::is_current(metadata, identity) && may_log_in(identity));
     if let Some(address) = counted_address(call, &event.user) {
         let now = call.context.now.mono_millis;
         call.context.shared.attempts().told(address, &event.user, identity.is_some(), now);

@@ -12,6 +12,7 @@ use protocol::hello::{Feature, FeatureSet};
 
 use crate::{
     call::Stop,
+    client_certificate::{self, ClientCertificate},
     context::Context,
     dcp::DcpLink,
     forward::together::Ahead,
@@ -48,6 +49,8 @@ pub(crate) struct Session {
     pub(crate) ahead: Ahead,
     /// It ends after the next answer.
     pub(crate) quitting: bool,
+    /// What the client has shown of itself under TLS.
+    pub(crate) certificate: ClientCertificate,
     /// Logins that failed on it.
     pub(crate) failed_logins: u32,
     /// What the client calls itself.
@@ -72,6 +75,11 @@ impl Session {
     pub(crate) fn new(kind: ListenerKind, transport: Option<&Transport>, snapshot: &Snapshot) -> Self {
         let mut session = Self::bare(kind, transport, snapshot);
         session.attach_unasked(snapshot);
+        session.certificate =
+            transport.map(|shown| client_certificate::of(shown, &snapshot.metadata)).unwrap_or_default();
+        if let Some(identity) = session.certificate.user.clone() {
+            session.log_in(identity, snapshot);
+        }
         session
     }
 
@@ -96,6 +104,7 @@ impl Session {
             dcp: None,
             ahead: Ahead::default(),
             quitting: false,
+            certificate: ClientCertificate::default(),
             failed_logins: 0,
             agent: None,
             peer: socket.and_then(|socket| socket.peer_addr().ok()),

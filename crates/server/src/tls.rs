@@ -1,8 +1,9 @@
 //! The certificate a node shows to clients, and the TLS configuration of its ports. Other nodes are shown another one
 //! ([`crate::node_tls`]).
 //!
-//! A given certificate chain and key are used as they are. Without them the node makes a self-signed certificate
-//! once and keeps it in its data directory, so that clients may pin it across restarts.
+//! A given certificate chain and key are used as they are, and so are those that an operator has brought while the node ran. Without
+//! them the node makes a self-signed certificate once and keeps it in its data directory, so that clients may pin it across
+//! restarts.
 //!
 //! Invariants: a file of the node's own gets its name after its contents were synced. Every start looks at what the two files hold.
 //! The node makes a new pair where they hold no certificate with its key: a crash came between the two, or the disk damaged one.
@@ -16,18 +17,26 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use cluster::Metadata;
+use cluster::{CertificateUse, Metadata, x509};
+use parking_lot::Mutex;
 use rustls::{
-    ServerConfig, SupportedProtocolVersion,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert},
+    CertificateError, RootCertStore, ServerConfig, SupportedProtocolVersion,
+    client::verify_server_cert_signed_by_trust_anchor,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::{
+        ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier, danger::ClientCertVerifier,
+    },
     sign::CertifiedKey,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::node_tls::NodeTls;
 
 const CERTIFICATE_FILE: &str = "certificate.pem";
 const KEY_FILE: &str = "certificate.key";
+/// Chain and key in one, so that neither is ever there without the other.
+const UPLOADED_FILE: &str = "uploaded.json";
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +63,9 @@ pub enum TlsError {
     /// Certificate and key do not belong together, or cannot be used.
     #[error("cannot use the certificate: {0}")]
     Use(#[from] rustls::Error),
+    /// No client could show a certificate.
+    #[error("cannot ask clients for certificates: {0}")]
+    Clients(#[from] rustls::server::VerifierBuilderError),
 }
 
 /// A certificate with its key, as PEM.
@@ -63,6 +75,13 @@ pub struct Certificate {
     pub chain_pem: String,
     key_pem: String,
     path: PathBuf,
+}
+
+/// A certificate as an operator's is kept.
+#[derive(Serialize, Deserialize)]
+struct Uploaded {
+    chain: String,
+    key: String,
 }
 
 impl Certificate {
@@ -108,19 +127,87 @@ impl Certificate {
         Ok(None)
     }
 
-    /// The server's side of TLS 1.2 and 1.3 with this certificate, and `to_nodes` for other nodes; clients need none.
-    ///
-    /// # Errors
-    /// When it is not a certificate with its key.
-    pub(crate) fn server_config(&self, to_nodes: Arc<NodeTls>) -> Result<Arc<ServerConfig>, TlsError> {
-        self.server_config_of(to_nodes, rustls::ALL_VERSIONS)
+    /// Of an operator, who had it at `path`.
+    pub(crate) fn brought(chain_pem: String, key_pem: String, path: PathBuf) -> Self {
+        Self { chain_pem, key_pem, path }
     }
 
-    fn server_config_of(
-        &self,
-        to_nodes: Arc<NodeTls>,
-        versions: &[&'static SupportedProtocolVersion],
-    ) -> Result<Arc<ServerConfig>, TlsError> {
+    /// The one that an operator brought earlier, if there is one in `directory`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn uploaded(directory: &Path) -> Result<Option<Self>, TlsError> {
+        let path = directory.join(UPLOADED_FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let kept: Uploaded = serde_json::from_str(&read(&path)?)
+            .map_err(|error| TlsError::Pem { path: path.clone(), reason: error.to_string() })?;
+        Ok(Some(Self { chain_pem: kept.chain, key_pem: kept.key, path }))
+    }
+
+    /// Keeps it in `directory` as that of an operator.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn keep_as_uploaded(&self, directory: &Path) -> Result<(), TlsError> {
+        let path = directory.join(UPLOADED_FILE);
+        let kept = Uploaded { chain: self.chain_pem.clone(), key: self.key_pem.clone() };
+        let text = serde_json::to_string(&kept)
+            .map_err(|error| TlsError::File { path: path.clone(), source: error.into() })?;
+        replace(directory, &path, &text, 0o600)
+    }
+
+    /// Gives up the one that an operator brought.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(crate) fn forget_uploaded(directory: &Path) -> Result<(), TlsError> {
+        remove(&directory.join(UPLOADED_FILE))
+    }
+
+    /// Gives up the one that the node made.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(crate) fn forget_self_signed(directory: &Path) -> Result<(), TlsError> {
+        // Without the chain a new pair is made, whatever becomes of the key.
+        remove(&directory.join(CERTIFICATE_FILE))?;
+        remove(&directory.join(KEY_FILE))
+    }
+
+    /// Whether chain and key belong together, and one of these authorities vouches for them today.
+    ///
+    /// # Errors
+    /// Why not, in the words that Couchbase has for it.
+    pub(crate) fn check(&self, authorities: &[String]) -> Result<(), String> {
+        let provider = rustls::crypto::ring::default_provider();
+        self.certified(&provider).map_err(|error| match error {
+            TlsError::Use(rustls::Error::InconsistentKeys(_)) => {
+                "Provided certificate doesn't match provided private key".to_owned()
+            }
+            TlsError::Pem { path, reason } => {
+                format!("Malformed certificate or key in {}: {reason}", path.display())
+            }
+            other => format!("Malformed certificate or key: {other}"),
+        })?;
+        let chain: Vec<_> = x509::pem_contents(&self.chain_pem).map(CertificateDer::from).collect();
+        let (own, between) = chain.split_first().ok_or("Malformed certificate")?;
+        let wrong =
+            |error: &dyn std::fmt::Display| format!("Incorrectly configured certificate chain. {error}");
+        let parsed = ParsedCertificate::try_from(own).map_err(|error| wrong(&error))?;
+        let algorithms = provider.signature_verification_algorithms.all;
+        let (roots, now) = (roots(authorities), UnixTime::now());
+        match verify_server_cert_signed_by_trust_anchor(&parsed, &roots, between, now, algorithms) {
+            Ok(()) => Ok(()),
+            Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+                Err("CA certificate for this chain is not found in the list of trusted CA's".into())
+            }
+            Err(error) => Err(wrong(&error)),
+        }
+    }
+
+    fn certified(&self, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
         let pem = |error: rustls::pki_types::pem::Error| TlsError::Pem {
             path: self.path.clone(),
             reason: error.to_string(),
@@ -129,22 +216,73 @@ impl Certificate {
             .collect::<Result<_, _>>()
             .map_err(pem)?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(pem)?;
+        Ok(CertifiedKey::from_der(chain, key, provider)?)
+    }
+
+    /// The server's side of TLS 1.2 and 1.3 with this certificate, and `to_nodes` for other nodes; clients need none.
+    ///
+    /// # Errors
+    /// When it is not a certificate with its key.
+    pub(crate) fn server_config(&self, to_nodes: Arc<NodeTls>) -> Result<Arc<ServerConfig>, TlsError> {
+        self.server_config_by(to_nodes, &Rules::default())
+    }
+
+    fn server_config_by(&self, to_nodes: Arc<NodeTls>, rules: &Rules) -> Result<Arc<ServerConfig>, TlsError> {
+        let versions: &[&'static SupportedProtocolVersion] =
+            if rules.only_1_3 { &[&rustls::version::TLS13] } else { rustls::ALL_VERSIONS };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let to_clients = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
-        let config = ServerConfig::builder_with_provider(provider)
+        let to_clients = Arc::new(self.certified(&provider)?);
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)?
-            .with_no_client_auth()
+            .with_client_cert_verifier(rules.verifier(provider)?)
             .with_cert_resolver(Arc::new(Shown { to_clients, to_nodes }));
         Ok(Arc::new(config))
     }
 }
 
-/// What all TLS ports of a node go by, as the cluster's settings say. A change holds for handshakes to come; connections that
-/// are open stay.
+/// What the cluster's settings say about TLS ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Rules {
+    only_1_3: bool,
+    /// Clients are asked for certificates that one of these has signed. A client may still show none: other nodes have none to
+    /// show, and which clients need one is for `crate::client_certificate` to say.
+    clients: Vec<String>,
+}
+
+impl Rules {
+    fn of(metadata: &Metadata) -> Self {
+        let asks = metadata.client_cert_auth().used != CertificateUse::Disabled;
+        let clients = || metadata.trusted_cas().into_iter().map(|ca| ca.pem).collect();
+        Self { only_1_3: metadata.requires_tls_1_3(), clients: if asks { clients() } else { Vec::new() } }
+    }
+
+    fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let roots = roots(&self.clients);
+        if roots.is_empty() {
+            return Ok(WebPkiClientVerifier::no_client_auth());
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        Ok(verifier.allow_unauthenticated().build()?)
+    }
+}
+
+/// The authorities that can be used.
+fn roots(pems: &[String]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    for der in pems.iter().flat_map(|pem| x509::pem_contents(pem)) {
+        if let Err(error) = roots.add(der.into()) {
+            tracing::warn!(%error, "a trusted certificate cannot vouch for anybody");
+        }
+    }
+    roots
+}
+
+/// What all TLS ports of a node go by: the certificate that they show, and the cluster's settings. A change holds for handshakes to
+/// come; connections that are open stay.
 pub(crate) struct PortTls {
     now: Arc<ArcSwap<ServerConfig>>,
-    from_1_2: Arc<ServerConfig>,
-    from_1_3: Arc<ServerConfig>,
+    to_nodes: Arc<NodeTls>,
+    made_of: Mutex<(Certificate, Rules)>,
 }
 
 impl PortTls {
@@ -157,15 +295,41 @@ impl PortTls {
         to_nodes: &Arc<NodeTls>,
         now: Arc<ArcSwap<ServerConfig>>,
     ) -> Result<Self, TlsError> {
-        let from_1_2 = certificate.server_config(Arc::clone(to_nodes))?;
-        let from_1_3 = certificate.server_config_of(Arc::clone(to_nodes), &[&rustls::version::TLS13])?;
-        Ok(Self { now, from_1_2, from_1_3 })
+        now.store(certificate.server_config(Arc::clone(to_nodes))?);
+        let made_of = Mutex::new((certificate.clone(), Rules::default()));
+        Ok(Self { now, to_nodes: Arc::clone(to_nodes), made_of })
     }
 
     /// From now on the ports go by these metadata.
     pub(crate) fn obey(&self, metadata: &Metadata) {
-        let wanted = if metadata.requires_tls_1_3() { &self.from_1_3 } else { &self.from_1_2 };
-        self.now.store(Arc::clone(wanted));
+        let rules = Rules::of(metadata);
+        let mut made_of = self.made_of.lock();
+        if made_of.1 == rules {
+            return;
+        }
+        match made_of.0.server_config_by(Arc::clone(&self.to_nodes), &rules) {
+            Ok(config) => {
+                self.now.store(config);
+                made_of.1 = rules;
+            }
+            Err(error) => tracing::error!(%error, "the TLS ports do not follow the cluster's settings"),
+        }
+    }
+
+    /// From now on the ports show this certificate.
+    ///
+    /// # Errors
+    /// When it is not a certificate with its key; the ports show what they did before.
+    pub(crate) fn show(&self, certificate: Certificate) -> Result<(), TlsError> {
+        let mut made_of = self.made_of.lock();
+        self.now.store(certificate.server_config_by(Arc::clone(&self.to_nodes), &made_of.1)?);
+        made_of.0 = certificate;
+        Ok(())
+    }
+
+    /// What the ports show.
+    pub(crate) fn shown(&self) -> Certificate {
+        self.made_of.lock().0.clone()
     }
 
     /// What a handshake that begins now goes by.
@@ -213,6 +377,10 @@ fn ignore_missing(outcome: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         outcome => outcome,
     }
+}
+
+fn remove(path: &Path) -> Result<(), TlsError> {
+    ignore_missing(fs::remove_file(path)).map_err(|source| TlsError::File { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -240,6 +240,9 @@ impl Worker {
                     Connection::of_link(*order, &transport, context)
                 }
             };
+            if connection.session.certificate.is_missing {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "no certificate of a user"));
+            }
             let mut live = Live::new(id, transport, connection, place);
             if live.place.is_some() && !live.connection.is_known() {
                 let login_by = context.now.mono_millis + self.login_millis;
@@ -259,7 +262,11 @@ impl Worker {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot watch a connection");
+                if error.kind() == io::ErrorKind::PermissionDenied {
+                    tracing::debug!(%error, "closing a connection");
+                } else {
+                    tracing::warn!(%error, "cannot watch a connection");
+                }
                 self.mailbox.remove_load();
             }
         }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use http::reply::{self, Reply};
 
-use crate::control::NodeControl;
+use crate::control::{NodeControl, Obstacle};
 
 /// The answer to a probe; `None` for any other request.
 pub(crate) fn answer(
@@ -29,7 +29,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Ready: the node knows what its cluster agreed on, and serves every bucket. A node that nobody has set up yet is ready to be.
+/// Ready: the node knows what its cluster agreed on, serves every bucket, and can write. A node that nobody has set up yet is ready to be.
 fn ready(control: &dyn NodeControl, meta: &Metadata) -> Reply {
     let reasons = reasons(control, meta);
     let body = json!({ "ready": reasons.is_empty(), "initialized": meta.initialized, "reasons": reasons });
@@ -51,5 +51,16 @@ fn reasons(control: &dyn NodeControl, meta: &Metadata) -> Vec<String> {
     if closed > 0 {
         reasons.push(format!("{closed} of {} buckets are not open.", meta.buckets.len()));
     }
+    reasons.extend(control.obstacles().into_iter().map(|obstacle| words(obstacle).to_owned()));
     reasons
+}
+
+fn words(obstacle: Obstacle) -> &'static str {
+    match obstacle {
+        Obstacle::NoLease => {
+            "The node has lost touch with its cluster, and serves nothing until a majority hears it again."
+        }
+        Obstacle::MetadataLog => "The node cannot write the cluster's metadata.",
+        Obstacle::Disk => "The node cannot write documents to its disk.",
+    }
 }

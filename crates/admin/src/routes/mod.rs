@@ -5,6 +5,7 @@ mod auto_failover;
 mod bucket_view;
 mod buckets;
 mod certificates;
+mod client_cert_auth;
 mod collections;
 mod failover;
 mod groups;
@@ -25,7 +26,6 @@ mod stats;
 pub(crate) mod table;
 mod unsupported;
 mod users;
-mod x509;
 
 use axum::http::{Method, StatusCode};
 use cluster::ClusterError;
@@ -61,8 +61,8 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["pools", "default", "bs", name] if get => buckets::terse_streaming(call, name),
         ["pools", "default", "bucketsStreaming", name] if get => buckets::full_streaming(call, name),
         ["pools", "default", "checkPermissions"] => roles::check_permissions(call),
-        ["pools", "default", "certificate" | "certificates" | "trustedCAs", ..] if get => {
-            certificates::dispatch(call, &path[2..])
+        ["pools", "default", "certificate" | "certificates" | "trustedCAs", ..] => {
+            certificates::dispatch(call, &path[2..]).await
         }
         ["pools", "default", "serverGroups", rest @ ..] => groups::dispatch(call, rest).await,
         ["pools", ..] | ["poolsStreaming", "default"] if get => pools::dispatch(call, &path),
@@ -70,15 +70,20 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["pools", "default", ..] => unsupported::pool(call, &path),
         ["nodes" | "nodeStatuses", ..] if get => nodes::dispatch(call, &path),
         ["settings", "rbac", rest @ ..] => users::dispatch(call, rest).await,
+        ["settings", "clientCertAuth"] => client_cert_auth::dispatch(call).await,
         ["settings", "web"] => setup::settings_web(call).await,
         ["settings", rest @ ..] => settings::dispatch(call, rest).await,
         ["node", "controller", "doJoinCluster" | "doJoinClusterV2"] if post => {
             membership::join_cluster(call).await
         }
         ["node", "controller", "setupAlternateAddresses", "external"] => alternate::dispatch(call).await,
+        ["node", "controller", what @ ("loadTrustedCAs" | "reloadCertificate")] if post => {
+            certificates::act(call, what).await
+        }
         ["clusterInit" | "nodeInit"]
         | ["node", "controller", ..]
         | ["nodes", "self", "controller", "settings"] => setup::dispatch(call, &path).await,
+        ["controller", what @ "regenerateCertificate"] if post => certificates::act(call, what).await,
         ["_settee", name] if post => internal(call, name).await,
         ["controller", "addNode" | "addNodeV2"] if post => membership::add_node(call, None).await,
         ["controller", "ejectNode"] if post => membership::eject(call).await,

@@ -2,7 +2,7 @@
 //! changes them.
 //!
 //! `Effect` says what keeping a value does. Objects that would mislead if they were only recorded (encryption,
-//! outside directories, certificates) accept nothing but what is true already.
+//! outside directories) accept nothing but what is true already.
 
 /// What a parameter's values are.
 #[derive(Clone, Copy, Debug)]
@@ -205,9 +205,4 @@ pub(super) const SETTINGS: &[Settings] = &[
         ],
     ),
     security("saslauthdAuth", Effect::Obeyed, &[("enabled", Kind::OneOf(&["false"]))]),
-    security(
-        "clientCertAuth",
-        Effect::Obeyed,
-        &[("state", Kind::OneOf(&["disable"])), ("prefixes", Kind::List)],
-    ),
 ];

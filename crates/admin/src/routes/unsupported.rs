@@ -11,8 +11,7 @@ use crate::call::Call;
 const CONTROLLERS: &[(&str, &str)] = &[
     ("createReplication", "Replication between clusters is not supported yet."),
     ("cancelXDCR", "Replication between clusters is not supported yet."),
-    ("regenerateCertificate", "Replacing the certificate is done when the node starts."),
-    ("uploadClusterCA", "Replacing the certificate is done when the node starts."),
+    ("uploadClusterCA", "Put the certificate into the node's folder inbox/CA, and load it from there."),
     ("startLogsCollection", "Collecting logs is not supported yet."),
     ("cancelLogsCollection", "Collecting logs is not supported yet."),
     ("resetAdminPassword", "Resetting the administrator's password over REST is not supported."),
@@ -29,11 +28,10 @@ pub(super) fn controller(call: &Call, path: &[&str]) -> Outcome {
     }
 }
 
-/// Changes below `/pools/default` that need several clusters, or a new certificate.
+/// Changes below `/pools/default` that need several clusters.
 pub(super) fn pool(call: &Call, path: &[&str]) -> Outcome {
     let reason = match path.get(2).copied() {
         Some("remoteClusters" | "replications") => "Replication between clusters is not supported yet.",
-        Some("trustedCAs") => "Replacing the certificate is done when the node starts.",
         _ => return self::path(call, path),
     };
     Err(reply::not_supported(reason))

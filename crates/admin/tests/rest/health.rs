@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
+use settee_admin::Obstacle;
 
 use crate::node::TestNode;
 
@@ -22,6 +23,19 @@ fn a_probe_needs_no_login_and_tells_live_from_ready() {
     assert!(behind.body.contains("caught up"), "{}", behind.body);
     assert_eq!(ask("live").status, 200);
     node.node.is_behind.store(false, Ordering::Relaxed);
+
+    for (obstacle, words) in [
+        (Obstacle::NoLease, "lost touch"),
+        (Obstacle::MetadataLog, "metadata"),
+        (Obstacle::Disk, "documents"),
+    ] {
+        *node.node.obstacles.lock().unwrap() = vec![obstacle];
+        let kept = ask("ready");
+        assert_eq!(kept.status, 503, "{obstacle:?}");
+        assert!(kept.body.contains(words), "{obstacle:?}: {}", kept.body);
+    }
+    node.node.obstacles.lock().unwrap().clear();
+    assert_eq!(ask("ready").status, 200);
 
     node.post("/pools/default/buckets", "name=closed&ramQuota=100&replicaNumber=0");
     let closed = ask("ready");

@@ -4,6 +4,7 @@
 
 mod alternate;
 mod browser;
+mod certificates;
 mod cluster;
 mod conformance;
 mod connections;

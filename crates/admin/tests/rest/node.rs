@@ -13,7 +13,8 @@ use cluster::{
     consensus::Epoch,
 };
 use settee_admin::{
-    Api, BucketStatsView, Callee, ClusterStatus, JoinOffer, NodeCall, NodeControl, PhaseView, SystemStats,
+    Api, BucketStatsView, Callee, Certificates, ClusterStatus, InboxFile, JoinOffer, NodeCall, NodeControl,
+    Obstacle, PhaseView, Regenerate, SystemStats,
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
@@ -40,6 +41,39 @@ pub(crate) struct FakeNode {
     pub(crate) asked: Mutex<Vec<(String, bool)>>,
     /// Whether it has not caught up with its cluster.
     pub(crate) is_behind: AtomicBool,
+    /// What keeps it from serving.
+    pub(crate) obstacles: Mutex<Vec<Obstacle>>,
+    pub(crate) certificates: Arc<FakeCertificates>,
+}
+
+/// What is in its inbox, and what became of it.
+#[derive(Default)]
+pub(crate) struct FakeCertificates {
+    pub(crate) shown: Mutex<Option<String>>,
+    pub(crate) inbox: Mutex<Vec<InboxFile>>,
+    pub(crate) regenerated: Mutex<Vec<Regenerate>>,
+    pub(crate) absent: Mutex<Vec<String>>,
+}
+
+impl Certificates for FakeCertificates {
+    fn chain_pem(&self) -> Option<String> {
+        let shown = self.shown.lock().unwrap().clone();
+        Some(shown.unwrap_or_else(|| "-----BEGIN CERTIFICATE-----\n".into()))
+    }
+    fn inbox_authorities(&self) -> Result<Vec<InboxFile>, String> {
+        let found = self.inbox.lock().unwrap().clone();
+        if found.is_empty() { Err("Directory inbox/CA is empty".into()) } else { Ok(found) }
+    }
+    fn take_from_inbox(&self, metadata: &Metadata) -> Result<(), String> {
+        let ca = metadata.trusted_cas().into_iter().next();
+        let ca = ca.ok_or("CA certificate for this chain is not found in the list of trusted CA's")?;
+        *self.shown.lock().unwrap() = Some(ca.pem);
+        Ok(())
+    }
+    fn regenerate(&self, what: Regenerate) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        self.regenerated.lock().unwrap().push(what);
+        Box::pin(async move { Ok(self.absent.lock().unwrap().clone()) })
+    }
 }
 
 impl FakeNode {
@@ -64,6 +98,8 @@ impl FakeNode {
             disk: Mutex::default(),
             asked: Mutex::default(),
             is_behind: AtomicBool::new(false),
+            obstacles: Mutex::default(),
+            certificates: Arc::default(),
         }
     }
 
@@ -237,8 +273,11 @@ impl NodeControl for FakeNode {
             ..SystemStats::default()
         }
     }
-    fn certificate_pem(&self) -> Option<String> {
-        Some("-----BEGIN CERTIFICATE-----\n".into())
+    fn obstacles(&self) -> Vec<Obstacle> {
+        self.obstacles.lock().unwrap().clone()
+    }
+    fn certificates(&self) -> Arc<dyn Certificates> {
+        Arc::clone(&self.certificates) as Arc<dyn Certificates>
     }
 }
 

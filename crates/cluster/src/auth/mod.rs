@@ -182,6 +182,16 @@ pub fn credentials<'a>(meta: &'a Metadata, name: &str) -> Option<(Identity, &'a 
     Some((identity?, credentials))
 }
 
+/// The user whom a client's certificate names, if there is one of that name and nobody has locked him.
+#[must_use]
+pub fn certified(meta: &Metadata, name: &str) -> Option<Identity> {
+    if meta.external_users.contains_key(name) && !meta.users.contains_key(name) {
+        return Some(Identity::unproved(name, Domain::External));
+    }
+    // A bucket's own name and password are for clients that are older than certificates.
+    stored(meta, name)?.0.filter(|identity| matches!(identity.domain, Domain::Admin | Domain::Local))
+}
+
 /// What a SCRAM exchange in that name is judged by, and who it is if the proof holds. A name that nobody has gets a verifier
 /// too: every node makes the same one, from the cluster's secret, and takes as long over it.
 #[must_use]

@@ -6,6 +6,9 @@ pub mod cram_md5;
 pub mod plain;
 pub mod scram;
 
+/// The mechanism of a client that has proved who it is by its certificate: there is nothing more to say.
+pub const EXTERNAL: &str = "EXTERNAL";
+
 /// A message is not what its mechanism prescribes. The reason is for logs, never for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed SASL message: {0}")]

@@ -10,6 +10,7 @@ mod alerts;
 mod carrying_out;
 mod joining;
 mod node_control;
+mod obstacles;
 mod proposing;
 mod reforming;
 mod setup;
@@ -36,6 +37,7 @@ use super::{
     agreement::{Agreement, Confirmed},
     audit::{self, AuditLog},
     buckets::OpenBuckets,
+    certificates::NodeCertificates,
     compaction,
     gauges::Gauges,
     identity::ThisNode,
@@ -43,7 +45,7 @@ use super::{
     peers::Peers,
     proposals::Proposals,
 };
-use crate::{Shared, Wakes, lease, shared, tls::PortTls};
+use crate::{Shared, Wakes, lease, shared};
 
 pub(crate) use setup::ControlListeners;
 
@@ -67,8 +69,7 @@ pub(crate) struct Parts {
     pub(crate) wakes: Wakes,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) gauges: Arc<Gauges>,
-    pub(crate) certificate: String,
-    pub(crate) tls: Arc<PortTls>,
+    pub(crate) certificates: Arc<NodeCertificates>,
     pub(crate) this_node: Arc<ThisNode>,
     pub(crate) listen: IpAddr,
 }
@@ -92,8 +93,7 @@ pub(crate) struct Control {
     wakes: Wakes,
     audit: Arc<AuditLog>,
     gauges: Arc<Gauges>,
-    certificate: String,
-    tls: Arc<PortTls>,
+    certificates: Arc<NodeCertificates>,
     this_node: Arc<ThisNode>,
     listen: IpAddr,
     /// How the cluster is, as its leader told last, and when.
@@ -103,7 +103,7 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         parts.audit.obey(&parts.metadata.audit_policy());
-        parts.tls.obey(&parts.metadata);
+        parts.certificates.obey(&parts.metadata);
         parts.shared.behind.store(!parts.caught_up, Ordering::Release);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -120,8 +120,7 @@ impl Control {
             wakes: parts.wakes,
             audit: parts.audit,
             gauges: parts.gauges,
-            certificate: parts.certificate,
-            tls: parts.tls,
+            certificates: parts.certificates,
             this_node: parts.this_node,
             listen: parts.listen,
             cluster: ArcSwap::default(),

@@ -3,7 +3,8 @@
 //! ```text
 //! DIR/lock              held for as long as the process runs
 //! DIR/metadata/         the log of the cluster's metadata (`cluster::consensus`)
-//! DIR/tls/              self-signed certificate and key, when none were given
+//! DIR/tls/              self-signed certificate and key, when none were given, and what an operator brought (`super::certificates`)
+//! DIR/inbox/            where an operator leaves certificates to be taken
 //! DIR/audit.log         logins and administrative changes, one JSON object a line; older ones in audit-TIME.log
 //! DIR/quickstart-password  the administrator's password that `settee quickstart` made
 //! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`); UUID.new and UUID.gone: as it is made and removed
@@ -63,7 +64,7 @@ impl DataDir {
         // SAFETY: umask takes a number and cannot fail; no memory is involved.
         unsafe { libc::umask(0o077) };
         // What is synced in there later must not go with a folder that was not, however far up that is.
-        for folder in ["buckets", "metadata", "tls", "shards"] {
+        for folder in ["buckets", "metadata", "tls", "inbox/CA", "shards"] {
             create_dirs_synced(&root.join(folder)).map_err(failed)?;
         }
         // A start that was interrupted may have made some, and not synced them.
@@ -99,6 +100,10 @@ impl DataDir {
 
     pub(crate) fn tls(&self) -> PathBuf {
         self.root.join("tls")
+    }
+
+    pub(crate) fn inbox(&self) -> PathBuf {
+        self.root.join("inbox")
     }
 
     pub(crate) fn audit_log(&self) -> PathBuf {

@@ -14,6 +14,7 @@ mod bell;
 #[cfg(test)]
 mod bell_tests;
 mod buckets;
+mod certificates;
 mod closing;
 mod compacting;
 mod compaction;
@@ -54,6 +55,7 @@ use self::{
     audit::AuditLog,
     background::spawn,
     buckets::OpenBuckets,
+    certificates::NodeCertificates,
     control::{Control, ControlListeners},
     data_dir::DataDir,
     gauges::Gauges,
@@ -76,7 +78,7 @@ use crate::{
     account::{Accounted, NodePool},
     links::Links,
     shared::Snapshot,
-    tls::{Certificate, PortTls, TlsError},
+    tls::TlsError,
 };
 
 /// How long requests under way may take to finish at a stop.
@@ -164,7 +166,7 @@ impl Node {
         let Beginning { group, store, seed } = Beginning::of(&data_dir, &options, &ports)?;
         let metadata = Arc::clone(group.metadata());
         let this_node = Arc::new(ThisNode::new(group.member().uuid.clone(), group.member().node));
-        let certificate = certificate(&options, &data_dir)?;
+        let certificate = NodeCertificates::at_start(&options, &data_dir)?;
 
         let audit = Arc::new(AuditLog::open(&data_dir.audit_log())?);
         let unpublished = Snapshot::new(Arc::clone(&metadata), Default::default(), None);
@@ -178,7 +180,8 @@ impl Node {
         };
         let workers = Workers::start(&worker_options, Arc::clone(&shared))?;
         let tls = workers.tls().unwrap_or_else(|| Arc::new(ArcSwap::new(tls)));
-        let tls = Arc::new(PortTls::new(&certificate, &shared.node_tls, tls)?);
+        let certificates =
+            Arc::new(NodeCertificates::new(&options, &data_dir, &certificate, &shared.node_tls, tls)?);
         let wakes = workers.notifier();
         let disk = disk::Disk::new(options.disk.limits);
         let buckets = Arc::new(OpenBuckets::new(
@@ -253,8 +256,7 @@ impl Node {
             wakes,
             audit: Arc::clone(&audit),
             gauges: Arc::new(Gauges::new(&options.data_dir)),
-            certificate: certificate.chain_pem.clone(),
-            tls,
+            certificates,
             this_node,
             listen: options.listen,
         });
@@ -375,16 +377,6 @@ impl Node {
         self.buckets.close()?;
         tracing::info!("stopped; everything is on disk");
         Ok(())
-    }
-}
-
-fn certificate(options: &ServeOptions, data_dir: &DataDir) -> Result<Certificate, TlsError> {
-    match &options.tls {
-        Some((chain, key)) => Certificate::load(chain, key),
-        None => {
-            let hosts = [options.listen.to_string(), "localhost".into(), "127.0.0.1".into()];
-            Certificate::self_signed(&data_dir.tls(), &hosts)
-        }
     }
 }
 

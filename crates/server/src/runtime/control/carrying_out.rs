@@ -58,7 +58,7 @@ impl Control {
             let next = Arc::clone(&last.metadata);
             self.metadata.store(Arc::clone(&next));
             self.audit.obey(&next.audit_policy());
-            self.tls.obey(&next);
+            self.certificates.obey(&next);
             let outcome = self.buckets.reconcile(&next);
             if let Err(error) = &outcome {
                 tracing::error!(%error, "a bucket is not available");

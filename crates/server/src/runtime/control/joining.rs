@@ -13,6 +13,7 @@ use cluster::{
 
 use super::{Control, PATIENCE, PROPOSE, TAKEN, UNTAKEN_AGAIN, stopping};
 use crate::runtime::{
+    certificates,
     peers::{MESSAGES, Verdict, decode_messages},
     proposals,
 };
@@ -68,6 +69,7 @@ impl Control {
 
     /// Answers what other nodes ask of the consensus.
     pub(crate) fn answer_peers(self: &Arc<Self>) {
+        certificates::answer(&self.certificates, self);
         let me = Weak::clone(&self.me);
         self.routes().add(MESSAGES, move |body| {
             let me = me.upgrade();

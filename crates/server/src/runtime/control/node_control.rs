@@ -7,7 +7,8 @@ use std::{
 };
 
 use admin::{
-    BucketStatsView, Callee, ClusterStatus, JoinOffer, NodeCall, NodeControl, PhaseView, SystemStats,
+    BucketStatsView, Callee, Certificates, ClusterStatus, JoinOffer, NodeCall, NodeControl, Obstacle,
+    PhaseView, SystemStats,
 };
 use cluster::{Applied as CommandApplied, ClusterError, Command, Metadata};
 use http::{AuditEvent, BoxFuture, Gate};
@@ -255,7 +256,11 @@ impl NodeControl for Control {
             .collect()
     }
 
-    fn certificate_pem(&self) -> Option<String> {
-        Some(self.certificate.clone())
+    fn obstacles(&self) -> Vec<Obstacle> {
+        self.find_obstacles()
+    }
+
+    fn certificates(&self) -> Arc<dyn Certificates> {
+        Arc::clone(&self.certificates) as Arc<dyn Certificates>
     }
 }

@@ -73,7 +73,7 @@ impl Control {
         let limits = Limits::default();
         let keeper = Arc::clone(&api);
         runtime.spawn(http::serve(plain, None, Arc::clone(&api), limits, ended()));
-        let shown = Arc::clone(&self.tls);
+        let shown = Arc::clone(&self.certificates);
         let now = Arc::new(move || shown.now());
         runtime.spawn(http::serve(tls, Some(now), api, limits, ended()));
         runtime.spawn(http::serve(views, None, Arc::new(Views), limits, ended()));

@@ -1,0 +1,62 @@
+//! What the certificate that a client has shown makes of its connection to a data port.
+//!
+//! Whether a certificate is genuine was decided in the handshake (`crate::tls`). Here its names become a user, by the settings
+//! `clientCertAuth`. A client that needs a certificate and has shown none is turned away. Connections of other nodes ask for a name
+//! that only nodes have and show none; nobody but a node logs in on them then.
+
+use cluster::{
+    CertificateUse, Metadata,
+    auth::{self, Identity},
+    is_name_of_node, x509,
+};
+use rustls::Connection;
+
+use crate::transport::Transport;
+
+/// What a connection may do because of a client's certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientCertificate {
+    /// The user that it names, who exists and is not locked.
+    pub(crate) user: Option<Identity>,
+    /// Passwords are not taken.
+    pub(crate) is_only_way: bool,
+    /// The connection has to end.
+    pub(crate) is_missing: bool,
+}
+
+/// Of a connection whose handshake is done.
+pub(crate) fn of(transport: &Transport, metadata: &Metadata) -> ClientCertificate {
+    let Transport::Tls(stream) = transport else { return ClientCertificate::default() };
+    let Connection::Server(server) = &stream.tls else { return ClientCertificate::default() };
+    let shown = server.peer_certificates().and_then(|chain| chain.first());
+    let is_for_node = server.server_name().is_some_and(is_name_of_node);
+    judge(shown.map(|shown| shown.as_ref()), is_for_node, metadata)
+}
+
+/// `shown`: the client's own certificate.
+fn judge(shown: Option<&[u8]>, is_for_node: bool, metadata: &Metadata) -> ClientCertificate {
+    let rules = metadata.client_cert_auth();
+    if rules.used == CertificateUse::Disabled {
+        return ClientCertificate::default();
+    }
+    let read = shown.and_then(x509::Certificate::read);
+    let user = read.and_then(|read| auth::certified(metadata, rules.user(&read.names)?));
+    let is_only_way = rules.used == CertificateUse::Mandatory;
+    let is_missing = is_only_way && user.is_none() && !is_for_node;
+    ClientCertificate { user, is_only_way, is_missing }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node_tls::NodeTls;
+
+    use super::*;
+
+    #[test]
+    fn nodes_are_known_by_the_names_that_they_dial() {
+        for (name, is_node) in [("node-3.settee.internal", true), ("db.example", false), ("", false)] {
+            assert_eq!(is_name_of_node(name), is_node, "{name}");
+            assert_eq!(NodeTls::default().shown_as(name).is_some(), is_node, "{name}");
+        }
+    }
+}
