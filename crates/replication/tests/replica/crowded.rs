@@ -64,6 +64,8 @@ fn a_copy_in_the_making_waits_for_its_disk_and_loses_nothing() {
             writes += 1;
             assert!(writes < 100, "nothing comes any more");
             node.tend(0);
+            // What found no room is brought again after a while.
+            active.clock.advance_secs(1);
         }
     }
     assert!(writes >= 2 && stats.pauses.load(std::sync::atomic::Ordering::Relaxed) > 0);
