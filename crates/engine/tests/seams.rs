@@ -86,7 +86,9 @@ impl Site {
                     self.bucket.fetch(vb, hashed, WAITER).unwrap();
                     self.bucket.run_fetches(usize::from(vb.get()) % self.bucket.shards(), 16, self.now());
                 }
-                Err(Refusal::Status(Status::TemporaryFailure | Status::SyncWriteInProgress)) => {
+                Err(Refusal::Status(Status::TemporaryFailure | Status::SyncWriteInProgress))
+                    if !self.is_over.load(Ordering::SeqCst) =>
+                {
                     std::thread::yield_now();
                 }
                 Err(Refusal::Status(status)) => return Err(status),
@@ -95,13 +97,15 @@ impl Site {
     }
 
     fn set(&self, key: &[u8], value: &[u8]) {
-        self.run(key, |bucket, vb, key, now| bucket.store(vb, key, &Store::set(value), now)).unwrap();
+        let done = self.run(key, |bucket, vb, key, now| bucket.store(vb, key, &Store::set(value), now));
+        assert!(done.is_ok() || self.is_over.load(Ordering::SeqCst), "{done:?}");
     }
 
     /// As [`Site::set`], on disk when it returns. A flush of the bucket may end it.
     fn set_durably(&self, key: &[u8], value: &[u8]) {
         let store = Store { durability: DurabilityLevel::PersistToMajority, ..Store::set(value) };
-        let begun = self.run(key, |bucket, vb, key, now| bucket.store(vb, key, &store, now)).unwrap();
+        let begun = self.run(key, |bucket, vb, key, now| bucket.store(vb, key, &store, now));
+        let Ok(begun) = begun else { return assert!(self.is_over.load(Ordering::SeqCst), "{begun:?}") };
         let complete = |bucket: &Bucket, vb, key: HashedKey<'_>, now| {
             bucket.complete_durable(vb, key, &begun, WAITER, u64::MAX, now).map_err(Refusal::from)
         };
@@ -113,7 +117,8 @@ impl Site {
     fn delete(&self, key: &[u8]) {
         let delete = Delete::default();
         let deleted = self.run(key, |bucket, vb, key, now| bucket.delete(vb, key, &delete, now));
-        assert!(matches!(deleted, Ok(_) | Err(Status::KeyNotFound)), "{deleted:?}");
+        let is_known = matches!(deleted, Ok(_) | Err(Status::KeyNotFound));
+        assert!(is_known || self.is_over.load(Ordering::SeqCst), "{deleted:?}");
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -213,6 +218,7 @@ fn is_emptied_again_and_again(eviction: EvictionPolicy) {
             }
         }
     });
+    site.is_over.store(false, Ordering::SeqCst);
     site.flush_all_out();
     let contents = |site: &Site| {
         let keys = (0..WRITERS).flat_map(|writer| (0..KEYS).map(move |number| own_key(writer, number)));
@@ -318,6 +324,7 @@ fn is_loaded_while_its_segments_are_cleaned(seed: u64, eviction: EvictionPolicy)
         while site.bucket.warm_up_pausing(0, site.now(), &pause).unwrap() {}
         assert!(site.bucket.is_warm());
     });
+    site.is_over.store(false, Ordering::SeqCst);
     site.flush_all_out();
     let check = |site: &Site| {
         for number in 0..DOCUMENTS {
