@@ -16,7 +16,7 @@ use storage::{KvStore, Locator, OwnedRecord, RecordKind, StoreError};
 use crate::{
     aftermath::Aftermath,
     bucket::Bucket,
-    disk_answers::DiskAnswer,
+    disk_answers::{DiskAnswer, Loss},
     doc::DocMeta,
     item::NewItem,
     item_kind::kept_flags,
@@ -373,7 +373,8 @@ fn settle_fetch(
         Ok(has_come) => v.ops.bg_fetched += u64::from(has_come),
         Err(status) => {
             env.shard.counters.fetch_errors.fetch_add(1, Ordering::Relaxed);
-            v.disk_answers.note(key.1, &key.2, DiskAnswer::Unreadable(status, waiters as u32));
+            let loss = if status == Status::Internal { Loss::Damaged } else { Loss::ForNow };
+            v.disk_answers.note(key.1, &key.2, DiskAnswer::Unreadable(loss, waiters as u32));
             if v.cold.may_contain(key.1) {
                 // It may have been fetched because it has expired: then it is to be found again.
                 v.cold_next_expiry = v.cold_next_expiry.min(env.now.unix_secs());
@@ -503,7 +504,7 @@ fn is_document(record: &OwnedRecord) -> bool {
     record.meta.kind == RecordKind::Document && !is_system_key(&record.key)
 }
 
-/// What a request is answered whose record could not be read.
+/// What became of a record that could not be read: `Internal` says that it is damaged.
 fn status_of(error: &StoreError) -> Status {
     match error {
         StoreError::Io { .. } | StoreError::Stale => Status::TemporaryFailure,

@@ -23,8 +23,23 @@ pub(crate) enum DiskAnswer {
     Absent,
     /// Its newest version is this tombstone, with extended attributes or without.
     Tombstone(DocMeta, Arc<[u8]>),
-    /// It could not be read: the status to answer, this many times.
-    Unreadable(Status, u32),
+    /// It could not be read, which is told this many times.
+    Unreadable(Loss, u32),
+}
+
+/// Why a key could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The disk, or memory, may have it another time.
+    ForNow,
+    /// What the disk holds of it is damaged. To a client it is the same, as in Couchbase: it may be healed, or served by another
+    /// copy. But a request that replaces the document need not wait for that.
+    Damaged,
+}
+
+impl Loss {
+    /// The answer to a request that needs what was lost.
+    pub(crate) const STATUS: Status = Status::TemporaryFailure;
 }
 
 impl DiskAnswer {
@@ -64,14 +79,20 @@ impl DiskAnswers {
         }
         let index = self.position(hash, key)?;
         let answer = self.answers.get(index)?.2.clone();
-        if let DiskAnswer::Unreadable(status, left) = answer {
+        if let DiskAnswer::Unreadable(loss, left) = answer {
             if left <= 1 {
                 self.answers.remove(index);
             } else if let Some(entry) = self.answers.get_mut(index) {
-                entry.2 = DiskAnswer::Unreadable(status, left - 1);
+                entry.2 = DiskAnswer::Unreadable(loss, left - 1);
             }
         }
         Some(answer)
+    }
+
+    /// Whether the next answer for a key is that it is damaged. Uses nothing up.
+    pub(crate) fn is_damaged(&self, hash: u64, key: &[u8]) -> bool {
+        let answer = self.position(hash, key).and_then(|index| self.answers.get(index));
+        matches!(answer, Some((_, _, DiskAnswer::Unreadable(Loss::Damaged, _))))
     }
 
     #[inline]
@@ -110,7 +131,7 @@ mod tests {
     #[test]
     fn failures_are_told_once_to_each_who_waited() {
         let mut answers = DiskAnswers::default();
-        answers.note(1, b"k", DiskAnswer::Unreadable(Status::Internal, 2));
+        answers.note(1, b"k", DiskAnswer::Unreadable(Loss::Damaged, 2));
         assert!(answers.recall(1, b"k").is_some());
         assert!(answers.recall(1, b"other").is_none());
         assert!(answers.recall(1, b"k").is_some());

@@ -16,7 +16,7 @@ use crate::{
     aftermath::Aftermath,
     cold_trim::ColdSet,
     counts::Weight,
-    disk_answers::DiskAnswer,
+    disk_answers::{DiskAnswer, Loss},
     item::{ItemId, ItemRef, NewItem},
     notify::Refusal,
     pools::Pool,
@@ -36,7 +36,7 @@ impl VBucket {
         }
         match self.disk_answers.recall(key.hash, key.key.encoded()) {
             Some(DiskAnswer::Absent | DiskAnswer::Tombstone(..)) => Ok(Found::Nothing),
-            Some(DiskAnswer::Unreadable(status, _)) => Err(status.into()),
+            Some(DiskAnswer::Unreadable(..)) => Err(Loss::STATUS.into()),
             None => Err(Refusal::Fetch),
         }
     }

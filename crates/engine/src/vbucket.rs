@@ -16,7 +16,7 @@ use crate::{
     cold_trim::ColdSet,
     counts::{Counts, Weight},
     defragmenter::{Relocated, SparseSlot},
-    disk_answers::{DiskAnswer, DiskAnswers},
+    disk_answers::{DiskAnswer, DiskAnswers, Loss},
     doc::Mutated,
     failover_table::FailoverTable,
     hash_table::HashTable,
@@ -307,7 +307,7 @@ impl VBucket {
     /// The answer when memory cannot tell: what the disk said a moment ago if it could not be read, else a fetch.
     pub(crate) fn missing(&mut self, key: HashedKey<'_>) -> Refusal {
         match self.disk_answers.recall(key.hash, key.key.encoded()) {
-            Some(DiskAnswer::Unreadable(status, _)) => Refusal::Status(status),
+            Some(DiskAnswer::Unreadable(..)) => Refusal::Status(Loss::STATUS),
             _ => Refusal::Fetch,
         }
     }
@@ -403,13 +403,14 @@ impl VBucket {
         if self.pending.contains(key) {
             return Err(Status::SyncWriteInProgress.into());
         }
+        // Looked at first: a failure is told once to each who waited for it.
+        let is_damaged = self.disk_answers.is_damaged(key.hash, key.key.encoded());
         if self.warming.is_some() {
             let found = self.table.find(key.hash, key.key.encoded()).map(Current::of);
             if !self.vouches_for(key, found.map(|current| current.meta.seqno)) {
-                // Asked once: a failure is told once to each who waited for it.
                 return match self.missing(key) {
                     // Should warm-up have found an older version, that one is in the table.
-                    Refusal::Status(Status::Internal) => {
+                    Refusal::Status(_) if is_damaged => {
                         let is_lost = found.is_none() && self.is_counted_as_evicted(key.hash);
                         Ok((found.map_or(Found::Nothing, Found::Gone), is_lost))
                     }
@@ -418,7 +419,9 @@ impl VBucket {
             }
         }
         match self.settle(env, key, after) {
-            Err(Refusal::Status(Status::Internal)) if self.warming.is_none() => Ok((Found::Nothing, true)),
+            Err(Refusal::Status(Loss::STATUS)) if is_damaged && self.warming.is_none() => {
+                Ok((Found::Nothing, true))
+            }
             settled => settled.map(|found| (found, false)),
         }
     }

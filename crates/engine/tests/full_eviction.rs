@@ -158,7 +158,7 @@ fn an_evicted_document_that_is_lost_to_damage_is_counted_once_when_it_is_replace
         let counts = |rig: &Rig| (rig.bucket.stats().curr_items, rig.bucket.stats().evicted);
         assert_eq!(counts(&rig), (100, 100));
         assert_eq!(disks.iter().map(|disk| disk.damage(b"the value of       42")).sum::<usize>(), 1);
-        assert_eq!(get(&rig, &key(42)), Err(Status::Internal));
+        assert_eq!(get(&rig, &key(42)), Err(Status::TemporaryFailure));
         assert_eq!(counts(&rig), (100, 100), "it is not absent");
         let anew = Store { durability, ..Store::set(b"made anew") };
         store(&rig, &key(42), anew).unwrap();
@@ -247,7 +247,7 @@ fn documents_beside_a_damaged_prepare_count_once() {
     rig.bucket.reconfigure(quota(rig.options.quota_bytes));
     let count = || rig.bucket.stats().curr_items;
     assert_eq!(count(), 100);
-    assert_eq!(get(&rig, &prepared), Err(Status::Internal), "neither the old value nor the new one");
+    assert_eq!(get(&rig, &prepared), Err(Status::TemporaryFailure), "neither the old value nor the new one");
     for number in (0..100).filter(|number| *number != 7) {
         assert_eq!(get(&rig, &key(number)).unwrap(), format!("the value of {number}").as_bytes());
     }

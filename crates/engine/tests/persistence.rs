@@ -372,18 +372,18 @@ fn the_unreadable_is_never_told_as_absent() {
     rig.flush();
     eject_everything(&rig);
     rig.stores.iter().for_each(|store| store.set_unreadable(true));
-    assert_eq!(get(&rig, KEY), Err(Status::Internal));
+    assert_eq!(get(&rig, KEY), Err(Status::TemporaryFailure));
     let append = Store { mode: StoreMode::Append, ..Store::set(b"!") };
-    assert_eq!(store(&rig, KEY, append), Err(Status::Internal));
+    assert_eq!(store(&rig, KEY, append), Err(Status::TemporaryFailure));
     rig.stores.iter().for_each(|store| store.set_unreadable(false));
     assert_eq!(get(&rig, KEY).unwrap(), b"value");
     let rig = rig.crash();
     rig.stores.iter().for_each(|store| store.set_unreadable(true));
-    assert_eq!(get(&rig, KEY), Err(Status::Internal));
+    assert_eq!(get(&rig, KEY), Err(Status::TemporaryFailure));
     let add = Store { mode: StoreMode::Add, ..Store::set(b"w") };
-    assert_eq!(store(&rig, KEY, add), Err(Status::Internal));
-    assert_eq!(store(&rig, KEY, Store { cas: Cas(1), ..Store::set(b"w") }), Err(Status::Internal));
-    assert_eq!(delete(&rig, KEY), Err(Status::Internal));
+    assert_eq!(store(&rig, KEY, add), Err(Status::TemporaryFailure));
+    assert_eq!(store(&rig, KEY, Store { cas: Cas(1), ..Store::set(b"w") }), Err(Status::TemporaryFailure));
+    assert_eq!(delete(&rig, KEY), Err(Status::TemporaryFailure));
     store(&rig, KEY, Store::set(b"whatever it was")).unwrap();
     assert_eq!(get(&rig, KEY).unwrap(), b"whatever it was");
 }
@@ -454,10 +454,10 @@ fn what_was_damaged_on_disk_is_neither_absent_nor_an_older_version() {
     let damaged: usize = disks.iter().map(|disk| disk.damage(b"the newest version of the document")).sum();
     assert_eq!(damaged, 1);
     let mut rig = rig.crash();
-    assert_eq!(get(&rig, KEY), Err(Status::Internal), "before warm-up");
+    assert_eq!(get(&rig, KEY), Err(Status::TemporaryFailure), "before warm-up");
     rig.warm_up();
     for _ in 0..2 {
-        assert_eq!(get(&rig, KEY), Err(Status::Internal), "after warm-up");
+        assert_eq!(get(&rig, KEY), Err(Status::TemporaryFailure), "after warm-up");
         assert_eq!(get(&rig, b"\0other").unwrap(), b"untouched");
         assert_eq!(get(&rig, b"\0never"), Err(Status::KeyNotFound));
     }

@@ -600,11 +600,11 @@ fn attributes_that_cannot_be_read_any_more_are_told_as_that() {
     rig.bucket.reconfigure(quota(64 << 20));
     rig.clock.advance_secs(20);
     rig.stores.iter().for_each(|store| store.set_unreadable(true));
-    assert_eq!(get_deleted_status(&rig), Err(Status::Internal));
+    assert_eq!(get_deleted_status(&rig), Err(Status::TemporaryFailure));
     let incoming = WithMeta::new(Cas(rig.now().wall_nanos), 100, b"");
     let now = rig.now();
     let deleted = rig.run(KEY, |bucket, vb, key| bucket.delete_with_meta(vb, key, &incoming, now));
-    assert_eq!(deleted.map(|_| ()), Err(Status::Internal));
+    assert_eq!(deleted.map(|_| ()), Err(Status::TemporaryFailure));
     rig.stores.iter().for_each(|store| store.set_unreadable(false));
     assert_eq!(get_deleted(&rig, "_sys", XATTR).unwrap(), "1");
 }

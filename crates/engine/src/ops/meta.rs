@@ -12,7 +12,7 @@ use crate::{
     aftermath::Aftermath,
     bucket::Bucket,
     conflict::{self, Contender},
-    disk_answers::DiskAnswer,
+    disk_answers::{DiskAnswer, Loss},
     doc::{DocMeta, Mutated},
     hlc,
     item::{ItemMeta, ItemRef, NewItem},
@@ -251,7 +251,7 @@ pub(super) fn tombstone_on_disk(
     match v.disk_answers.recall(key.hash, key.key.encoded()) {
         Some(DiskAnswer::Absent) => Ok(None),
         Some(DiskAnswer::Tombstone(meta, value)) => Ok(Some((meta, value))),
-        Some(DiskAnswer::Unreadable(status, _)) => Err(status.into()),
+        Some(DiskAnswer::Unreadable(..)) => Err(Loss::STATUS.into()),
         None => Err(Refusal::Fetch),
     }
 }

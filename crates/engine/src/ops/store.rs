@@ -69,10 +69,9 @@ impl Bucket {
             }
             let keeps_xattrs =
                 current.meta.datatype.contains(Datatype::XATTR) && !store.datatype.contains(Datatype::XATTR);
-            let value = match keeps_xattrs.then(|| self.with_xattrs_of(&mut v, key, current, store)) {
-                // Lost to damage on disk, as everything else of the document that is replaced.
-                Some(Err(Refusal::Status(Status::Internal))) if is_replacement => None,
-                value => value.transpose()?,
+            let value = match keeps_xattrs {
+                true => self.with_xattrs_of(&mut v, key, current, store, is_replacement)?,
+                false => None,
             };
             if let Some(value) = value {
                 meta.datatype = store.datatype.without(Datatype::SNAPPY).with(Datatype::XATTR);
@@ -106,15 +105,22 @@ impl Bucket {
     }
 
     /// The new body behind the extended attributes of the document it replaces: those survive writes that know nothing
-    /// of them.
+    /// of them. None: they are lost to damage on disk, as everything else of a document that is replaced.
     fn with_xattrs_of(
         &self,
         v: &mut VBucket,
         key: HashedKey<'_>,
         current: &Current,
         store: &Store<'_>,
-    ) -> Result<Vec<u8>, Refusal> {
-        let mut value = self.plain_value(v, key, current)?;
+        is_replacement: bool,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let is_damaged = v.disk_answers.is_damaged(key.hash, key.key.encoded());
+        let mut value = match self.plain_value(v, key, current) {
+            Err(Refusal::Status(status)) if is_replacement && (is_damaged || status == Status::Internal) => {
+                return Ok(None);
+            }
+            value => value?,
+        };
         value.truncate(xattr_bytes(&value));
         if store.datatype.contains(Datatype::SNAPPY) {
             if !(self.options.codec.inflate)(store.value, &mut value) {
@@ -123,7 +129,7 @@ impl Bucket {
         } else {
             value.extend_from_slice(store.value);
         }
-        Ok(value)
+        Ok(Some(value))
     }
 
     /// A copy of a live document's value, uncompressed.

@@ -633,7 +633,7 @@ fn a_damaged_open_prepare_makes_its_key_unreadable_and_nothing_else() {
     active.warm_up();
     active.bucket.activate(VB, 2, Topology { chains: vec![vec![A]], copies: 1 }, active.now()).unwrap();
     for _ in 0..3 {
-        assert_eq!(get(&active, b"\0k"), Err(Status::Internal), "neither the old version nor none");
+        assert_eq!(get(&active, b"\0k"), Err(Status::TemporaryFailure), "neither the old version nor none");
         assert_eq!(get(&active, b"\0l").unwrap(), b"another document");
     }
     set(&active, b"\0k", b"written again", DurabilityLevel::None).unwrap();

@@ -1,0 +1,146 @@
+//! What a bucket says of documents that its disk has lost, up to the answer that a client gets; and that a flush is never half done.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::{path::Path, sync::Arc};
+
+use base::{
+    Status,
+    bucket::{BucketKind, EvictionPolicy},
+};
+use settee_engine::{BucketOptions, Store};
+use storage::Fs;
+use support::{Clock, Disk, FaultDisk, Rig, options};
+
+const KEYS: u64 = 300;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("\0key{number:04}").into_bytes()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    format!("value {number} ").repeat(80).into_bytes()
+}
+
+fn store(rig: &Rig, key: &[u8], value: &[u8]) -> Result<(), Status> {
+    let now = rig.now();
+    rig.run(key, |bucket, vb, key| bucket.store(vb, key, &Store::set(value), now)).map(|_| ())
+}
+
+fn get(rig: &Rig, key: &[u8]) -> Result<Vec<u8>, Status> {
+    let now = rig.now();
+    rig.run(key, |bucket, vb, key| bucket.get(vb, key, now, |view| view.value.to_vec()))
+}
+
+/// A bucket of one shard with all keys on its disk.
+fn filled(disk: &Arc<FaultDisk>, eviction: EvictionPolicy) -> Rig {
+    let options = BucketOptions { eviction, shards: 1, ..options(BucketKind::Couchbase) };
+    let mut rig = Rig::over(options, Arc::default(), vec![Arc::clone(disk) as Arc<dyn Disk>], Clock(0));
+    for number in 0..KEYS {
+        store(&rig, &key(number), &value(number)).unwrap();
+        if number % 30 == 29 {
+            rig.flush();
+        }
+    }
+    rig
+}
+
+/// The segment files that hold these bytes, and where.
+fn find(disk: &FaultDisk, bytes: &[u8]) -> Vec<(String, u64)> {
+    let mut names = disk.fs.list(Path::new("/shard")).unwrap();
+    names.retain(|name| name.ends_with(".seg"));
+    let place = |name: String| {
+        let path = format!("/shard/{name}");
+        let content = disk.fs.contents(Path::new(&path)).unwrap();
+        let at = content.windows(bytes.len()).position(|window| window == bytes)?;
+        Some((path, at as u64))
+    };
+    names.into_iter().filter_map(place).collect()
+}
+
+/// Every document has its value or cannot be read; returns how many cannot.
+fn unreadable(rig: &Rig) -> usize {
+    let lost = (0..KEYS).filter(|&number| match get(rig, &key(number)) {
+        Ok(found) => {
+            assert_eq!(found, value(number));
+            false
+        }
+        Err(Status::TemporaryFailure) => true,
+        Err(status) => panic!("{number}: {status:?}"),
+    });
+    lost.count()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    /// A segment's file is gone.
+    Gone,
+    /// A key is damaged: nobody knows whose record it was.
+    Key,
+}
+
+#[test]
+fn what_was_lost_on_disk_is_never_absent_to_a_client() {
+    for eviction in [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction] {
+        for harm in [Harm::Gone, Harm::Key] {
+            let disk = Arc::new(FaultDisk::new(5, 0));
+            let mut rig = filled(&disk, eviction);
+            let (path, at) = find(&disk, &key(40)).remove(0);
+            match harm {
+                Harm::Gone => {
+                    disk.fs.remove(Path::new(&path)).unwrap();
+                    disk.fs.sync_dir(Path::new("/shard")).unwrap();
+                }
+                Harm::Key => assert!(disk.fs.flip_bit(Path::new(&path), at + 2, 3)),
+            }
+            for start in 0..3 {
+                rig = rig.crash();
+                let before = unreadable(&rig);
+                rig.warm_up();
+                let after = unreadable(&rig);
+                assert!(
+                    before > 0 && after == before,
+                    "{eviction:?} {harm:?}, start {start}: {before} {after}"
+                );
+                let never = get(&rig, b"\0never written");
+                match harm {
+                    Harm::Gone => assert_eq!(never, Err(Status::TemporaryFailure), "it may have been there"),
+                    // The footer still knows every key of the segment.
+                    Harm::Key => assert!(never.is_err(), "{never:?}"),
+                }
+            }
+            store(&rig, &key(40), &value(40)).unwrap();
+            assert_eq!(get(&rig, &key(40)).unwrap(), value(40), "written anew");
+            rig.flush();
+            rig.clock.advance_secs(1);
+            rig.bucket.flush_all(rig.now()).unwrap();
+            assert_eq!(get(&rig, &key(41)), Err(Status::KeyNotFound), "nothing can be missed any more");
+        }
+    }
+}
+
+#[test]
+fn a_flush_that_a_crash_cuts_short_empties_all_of_a_shard_or_nothing() {
+    let (mut kept, mut emptied) = (0, 0);
+    for changes in 0.. {
+        let disk = Arc::new(FaultDisk::new(changes, 0));
+        let mut rig = filled(&disk, EvictionPolicy::ValueOnly);
+        rig.clock.advance_secs(1);
+        disk.fs.die_after(changes);
+        let _ = rig.bucket.flush_all(rig.now());
+        let is_over = !disk.fs.is_dead();
+        let rig = rig.crash();
+        rig.warm_up();
+        let there = (0..KEYS).filter(|&number| get(&rig, &key(number)) == Ok(value(number))).count() as u64;
+        let absent =
+            (0..KEYS).filter(|&number| get(&rig, &key(number)) == Err(Status::KeyNotFound)).count() as u64;
+        assert!((there, absent) == (KEYS, 0) || (there, absent) == (0, KEYS), "{changes}: {there} {absent}");
+        *(if there > 0 { &mut kept } else { &mut emptied }) += 1;
+        if is_over {
+            break;
+        }
+    }
+    assert!(kept > 2 && emptied > 1, "{kept} {emptied}");
+}
