@@ -231,8 +231,10 @@ mod tests {
         let taken =
             leadership.take(4, &metadata, NodeReport { diverged: Some(64), ..told(2, 5) }, 21).unwrap();
         assert_eq!((taken.lease_millis, taken.diverged), (None, Some(64)));
-        leadership.look(Some(4), &metadata, 4_000);
-        assert!(leadership.is_silent(NodeId(2), 4_000));
+        for now in (500..=5_500).step_by(500) {
+            leadership.look(Some(4), &metadata, now);
+        }
+        assert!(leadership.is_silent(NodeId(2), 5_500));
     }
 
     #[test]
