@@ -43,8 +43,8 @@ pub(crate) struct ExpiryPager {
     vb: u16,
     /// Within `vb`; none between vBuckets.
     position: Option<ScanPosition>,
-    /// Per vBucket: when it may be walked for expiry again.
-    rests_until: Vec<u32>,
+    /// Per vBucket: when it may be walked for expiry again, in monotonic milliseconds. The date may be set back.
+    rests_until: Vec<u64>,
 }
 
 /// Why a document is to go.
@@ -107,7 +107,7 @@ impl Bucket {
                     if v.role == VbRole::Active && v.events.are_behind() {
                         v.record_owed(&env, &mut after);
                     }
-                    if !needs_walk(&v, &env, collections, rests_until <= now.unix_secs()) {
+                    if !needs_walk(&v, &env, collections, rests_until <= now.mono_millis) {
                         v.counts.retain_collections(|id| !collections.is_dropped(id));
                         return true;
                     }
@@ -138,7 +138,7 @@ impl Bucket {
             pager.position = next;
             if next.is_none() {
                 if let Some(until) = pager.rests_until.get_mut(usize::from(vb.get())) {
-                    *until = now.unix_secs().saturating_add(rest_secs(documents));
+                    *until = now.mono_millis.saturating_add(u64::from(rest_secs(documents)) * 1_000);
                 }
                 return true;
             }
