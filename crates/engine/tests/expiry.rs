@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use base::{Status, bucket::BucketKind};
+use base::{Now, Status, bucket::BucketKind};
 use settee_engine::{BucketOptions, Budget, Expiry, Store};
 use support::{Clock, FaultDisk, Rig, START_SECS, options};
 
@@ -84,6 +84,23 @@ fn a_large_vbucket_in_which_something_expires_every_second_is_not_walked_every_s
     assert!(rig.run(&overdue, |bucket, vb, key| bucket.get(vb, key, now, |_| ())).is_err());
     rig.bucket.expire(rig.now(), all);
     assert_eq!(rig.bucket.stats().curr_items, 0);
+}
+
+/// A clock that was ahead for a while says how long a vBucket rests, and is then set back.
+#[test]
+fn documents_expire_in_time_after_the_date_was_set_back() {
+    let mut rig = rig(1, [5_000].into_iter().chain((0..3_000).map(|_| 1_000_000)));
+    rig.clock.advance_secs(10_000);
+    rig.flush();
+    rig.bucket.expire(rig.now(), Budget::default());
+    assert_eq!(rig.bucket.stats().ops.expired, 1);
+    let mono_millis = rig.now().mono_millis + 60_000;
+    let set_back = |secs: u64| Now { wall_nanos: (START_SECS + secs) * 1_000_000_000, mono_millis };
+    let store = Store { expiry: Expiry::Wire((START_SECS + 10) as u32), ..Store::set(b"v") };
+    rig.run(b"\0brief", |bucket, vb, key| bucket.store(vb, key, &store, set_back(0))).unwrap();
+    rig.flush();
+    rig.bucket.expire(set_back(20), Budget::default());
+    assert_eq!(rig.bucket.stats().ops.expired, 2);
 }
 
 /// A TTL of n seconds is over once n whole seconds have passed, whenever within a second it began.
