@@ -179,7 +179,7 @@ fn write_metadata(world: &World, order: &[usize], canon: &mut Canon) {
 
 fn write_copy(node: &Node, writes: &mut Names, branches: &mut Names, canon: &mut Canon) {
     let held = &node.held;
-    (node.link, node.is_failed, held.role, held.term).hash(canon);
+    (node.link, node.leash, node.is_failed, held.role, held.term).hash(canon);
     (held.unconfirmed, held.may_lack, held.is_unheard, held.is_partial).hash(canon);
     (held.is_told_all, held.is_unrecorded, held.following).hash(canon);
     held.topology.hash(canon);

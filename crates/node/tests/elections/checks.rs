@@ -1,4 +1,5 @@
-//! What has to hold (`docs/promises.md`): within a term one node is active, and of those that hear the leader one serves; no
+//! What has to hold (`docs/promises.md`): within a term one node is active, of those that hear the leader one serves, and of those that
+//! have leases, wherever they are; no
 //! acknowledged write, of any level, is passed over by an election or destroyed by another copy as long as a copy has it
 //! that nobody has failed over; a stream leaves a copy as its active copy is; and once faults end somebody serves.
 
@@ -9,7 +10,7 @@ use cluster::VbPhase;
 
 use super::{
     canon::fingerprint,
-    world::{Link, World, id, index},
+    world::{Leash, Link, World, id, index},
 };
 
 /// Rounds after which somebody has to serve.
@@ -50,6 +51,15 @@ impl World {
         let terms: Vec<u64> = self.active_terms(false).collect();
         if terms.iter().enumerate().any(|(at, term)| terms[..at].contains(term)) {
             return Some("two are active in one term".into());
+        }
+        if self
+            .nodes
+            .iter()
+            .filter(|node| node.held.role == VbRole::Active && node.leash == Leash::Held)
+            .count()
+            > 1
+        {
+            return Some("two serve under leases".into());
         }
         if self.active_terms(true).count() > 1 {
             return Some("two serve that hear the leader".into());
@@ -126,7 +136,8 @@ impl World {
                 }
             }
         }
-        if world.serving().is_none() && !world.is_given_up() {
+        let serves = |at: usize| world.nodes[at].leash != Leash::RunOut;
+        if !world.serving().is_some_and(serves) && !world.is_given_up() {
             return Some(format!("nobody serves in the end: {:?}", world.plan()));
         }
         fine.extend(seen);

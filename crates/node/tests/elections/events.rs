@@ -6,12 +6,13 @@
 //!   by the copies that are told of them. A write that is persisted to a majority is one that these copies have synced since,
 //!   with more states in between.
 //! * Followers that do not keep up are told of nothing.
+//! * Where everybody is there, or nobody out of reach has a lease, it does not matter whether leases have run out.
 //! * What is synced already is not synced again, and of a snapshot of one write nothing is in between.
 
 use base::{VbRole, bucket::BucketKind};
 use cluster::Membership;
 
-use super::world::{Link, World, id};
+use super::world::{Leash, Link, Node, World, id};
 
 /// What may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,10 @@ pub(crate) enum Event {
     Sync(usize),
     /// The leader looks, and what it wants is done by those that are there.
     Lead,
+    /// The same before any lease has run out. Whether it has heard those once more that are out of reach now.
+    LeadSoon {
+        has_heard: bool,
+    },
     Kill(usize),
     Stop(usize),
     LoseDisk(usize),
@@ -60,6 +65,10 @@ impl World {
     /// Everything that may happen next.
     pub(crate) fn events(&self) -> Vec<Event> {
         let mut events = vec![Event::Lead];
+        let has_lease = |node: &std::sync::Arc<Node>| node.link == Link::Cut && node.leash == Leash::Held;
+        if self.nodes.iter().any(has_lease) {
+            events.extend([false, true].map(|has_heard| Event::LeadSoon { has_heard }));
+        }
         for at in 0..self.nodes.len() {
             if self.nodes[at].link != Link::Left {
                 self.steps_of(at, &mut events);

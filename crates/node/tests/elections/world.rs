@@ -1,5 +1,6 @@
 //! A few nodes, one vBucket, and what becomes of them. Metadata, orchestrator and agents are the real ones. Timers are as bad
-//! as they can be: whenever the leader looks, all of them have run out, so that nothing is safe because somebody waits a while.
+//! as they can be: when the leader looks, all of them have run out, so that nothing is safe because somebody waits a while; or, where
+//! nodes serve under leases, none of them has, so that nothing is safe because leases have run out by then.
 
 use std::{
     cell::RefCell,
@@ -21,6 +22,8 @@ use super::{
 
 /// Longer than any timer of the leader's.
 const LONG_MS: u64 = 60_000;
+/// Shorter than any.
+const SOON_MS: u64 = 50;
 /// Numbers of nodes, of versions and of terms are told apart by their size, for [`super::canon`].
 pub(crate) const FIRST_NODE: u16 = 10;
 /// See [`FIRST_NODE`]; beyond what a branch's name has bits.
@@ -36,11 +39,24 @@ pub(crate) enum Link {
     Left,
 }
 
+/// Whether a node may serve what is active on it, as far as it knows. The lease itself is a number with a rule of its own
+/// ([`settee_node::Lease`]); what counts here is whether it has run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Leash {
+    /// It needs no lease. Whether it has been away for long.
+    Loose { is_stale: bool },
+    /// It has a lease.
+    Held,
+    /// It needs one, and has none.
+    RunOut,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) agent: Agent,
     pub(crate) held: Held,
     pub(crate) link: Link,
+    pub(crate) leash: Leash,
     /// An operator has decided that what it has is not needed.
     pub(crate) is_failed: bool,
 }
@@ -116,6 +132,7 @@ impl World {
             agent: Agent::new(uuid(at)),
             held: Held::blank(is_volatile, at as u64 + 1),
             link: Link::Up,
+            leash: Leash::Loose { is_stale: false },
             is_failed: false,
         };
         let mut world = Self {
@@ -185,6 +202,13 @@ impl World {
             node.held = Held::blank(is_volatile, branch);
             return;
         }
+        let needs_one = meta.lease_ms().is_some();
+        if let Leash::Loose { is_stale } = node.leash
+            && needs_one
+        {
+            // It serves on by the last report that was answered, unless that is long ago.
+            node.leash = if is_stale { Leash::RunOut } else { Leash::Held };
+        }
         let held = std::mem::replace(&mut node.held, Held::blank(is_volatile, branch));
         let mut shelf = Shelf { held: RefCell::new(held), branch };
         let mut before = (raw_hash(&node.agent), shelf.held.borrow().clone());
@@ -197,6 +221,9 @@ impl World {
             before = after;
         }
         node.held = shelf.held.get_mut().clone();
+        if !needs_one && node.agent.applied() >= meta.version {
+            node.leash = Leash::Loose { is_stale: false };
+        }
     }
 
     fn report(&self, at: usize) -> NodeReport {
@@ -223,11 +250,32 @@ impl World {
 
     /// The leader looks, which knows nothing but what it is told now, and everybody who is there does what it wants.
     pub(crate) fn lead(&mut self) {
+        for at in 0..self.nodes.len() {
+            let node = self.node(at);
+            node.leash = match node.leash {
+                _ if node.link == Link::Up => continue,
+                Leash::Held => Leash::RunOut,
+                Leash::Loose { .. } => Leash::Loose { is_stale: true },
+                Leash::RunOut => Leash::RunOut,
+            };
+        }
+        self.lead_at([LONG_MS, 2 * LONG_MS], false);
+    }
+
+    /// The same right after it was elected (or after it has heard those once more that are out of reach now), while no time has gone by.
+    pub(crate) fn lead_soon(&mut self, has_heard: bool) {
+        self.lead_at([LONG_MS, LONG_MS + SOON_MS], has_heard);
+    }
+
+    fn lead_at(&mut self, looks: [u64; 2], has_heard: bool) {
         let mut orchestrator = Orchestrator::new();
         let mut commands = Vec::new();
-        for now_ms in [LONG_MS, 2 * LONG_MS] {
-            for at in (0..self.nodes.len()).filter(|&at| self.nodes[at].link == Link::Up) {
-                orchestrator.report(&self.meta, self.report(at), now_ms);
+        for (look, now_ms) in looks.into_iter().enumerate() {
+            for at in 0..self.nodes.len() {
+                let link = self.nodes[at].link;
+                if link == Link::Up || (link == Link::Cut && has_heard && look == 0) {
+                    self.hear(&mut orchestrator, at, now_ms);
+                }
             }
             commands = orchestrator.step(&self.meta, now_ms);
         }
@@ -235,6 +283,16 @@ impl World {
             self.change(&command);
         }
         self.act();
+    }
+
+    /// The leader takes a report, and grants what goes with it.
+    fn hear(&mut self, orchestrator: &mut Orchestrator, at: usize, now_ms: u64) {
+        let report = self.report(at);
+        let is_granted = self.meta.lease_for(&report).is_some();
+        orchestrator.report(&self.meta, report, now_ms);
+        if is_granted && self.nodes[at].link == Link::Up && self.nodes[at].leash == Leash::RunOut {
+            self.node(at).leash = Leash::Held;
+        }
     }
 
     /// Whom a node follows by what it was told, if that one feeds it.
@@ -291,6 +349,7 @@ impl World {
             Event::Feed { to, all } => next.feed(to, all),
             Event::Sync(at) => next.node(at).held.sync(),
             Event::Lead => next.lead(),
+            Event::LeadSoon { has_heard } => next.lead_soon(has_heard),
             Event::Kill(at) | Event::Stop(at) | Event::LoseDisk(at) => next.restart(at, event),
             Event::Cut(at) => next.break_off(at),
             Event::Resume(at) => {
@@ -340,7 +399,7 @@ impl World {
             Event::LoseDisk(_) => node.held = Held::blank(is_volatile, branch),
             _ => node.held.restart(matches!(event, Event::Stop(_)), branch),
         }
-        node.agent = Agent::new(uuid(at));
+        (node.agent, node.leash) = (Agent::new(uuid(at)), Leash::RunOut);
         self.node(at).link = Link::Up;
         self.act_at(at);
     }
