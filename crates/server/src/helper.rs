@@ -1,10 +1,10 @@
 //! Work too slow for a data-plane loop: password hashing for PLAIN, emptying a bucket on a legacy FLUSH, and operations on
 //! parts of large documents.
 //!
-//! Three bounded queues. One thread hashes passwords, one flushes; as many threads as there are loops work on documents, which
-//! the loops did before. So a storm of logins holds up no flush, and a flush that waits for a slow disk holds up no login. The
-//! request that needs the work is parked; its result arrives in the worker's mailbox. The worker answers a request that finds its
-//! queue full with a temporary failure.
+//! Three bounded queues. One thread hashes passwords, and one flushes. For documents there are as many threads as loops. So a
+//! storm of logins holds up no flush, and a flush that waits for a slow disk holds up no login. The request that needs the work is
+//! parked; its result arrives in the worker's mailbox. The worker answers a request that finds its queue full with a temporary
+//! failure.
 
 use std::{
     io,
