@@ -237,13 +237,16 @@ fn silent_connections_never_keep_a_login_out() {
     assert_eq!(log_in(&mut member), Status::Success);
     let mut silent: Vec<Client> = (0..300).map(|_| Client::connect(address)).collect();
     let open = || node.shared.totals.connections.load(std::sync::atomic::Ordering::Relaxed);
-    // While the loops are behind with closing those that have to go, a newcomer is closed at once.
-    eventually("an address has a quarter of the places for strangers", || open() <= 1 + 10);
+    for client in &silent {
+        client.socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    }
+    // The login waits for the crowd. While the loops are behind with closing connections, the acceptor closes a newcomer at once.
+    eventually("an address has a quarter of the places for strangers", || {
+        silent.iter_mut().map(|client| usize::from(client.is_closed())).sum::<usize>() >= 290
+            && open() <= 1 + 10
+    });
     let mut late = Client::connect(address);
     assert_eq!(log_in(&mut late), Status::Success);
-    for client in silent.iter_mut().take(250) {
-        assert!(client.is_closed(), "the oldest went for the others");
-    }
     assert_eq!(member.ask(&Request::new(Opcode::Noop)).status, Status::Success);
     eventually("an address has a quarter of the places for strangers", || open() <= 2 + 10);
     workers.stop(Duration::from_secs(1));
