@@ -7,98 +7,78 @@
 //!
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
+//!
+//! The crate's rooms, from the top down. An import is to run downward or to stay in its room.
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | `client` | operations on documents, range scans |
+//! | `replica` | what a copy takes from its active; roles of vBuckets |
+//! | `background` | flusher, fetcher, warm-up, pagers, compactor |
+//! | `feed` | feeds, backfills, the state of a vBucket gathered at one seqno |
+//! | `bucket` | the bucket, its settings, and what it admits |
+//! | `vbucket` | one vBucket: table, order, durable writes, locks, clocks, cold keys |
+//! | `shard` | what the vBuckets of a shard share: arena, store, queues, the gate to the disk |
+//! | `pressure` | the account of memory, the pace of writers |
+//! | `api` | requests, options, answers, figures |
+//! | `memory` | slabs, items, hash tables |
+//! | `json` | JSON, and operations on parts of a document |
 
-mod admission;
-mod aftermath;
-mod alarm;
-pub mod arena;
-mod bg_fetcher;
+mod api;
+mod background;
 mod bucket;
-mod ceiling;
-mod chains;
-mod checkpoint;
-mod closing;
-mod cold_expiry;
-mod cold_keys;
-mod cold_trim;
-mod cold_warmup;
-mod collections;
-mod compactor;
-mod conflict;
-mod copy_rules;
-mod counts;
-pub mod defragmenter;
-mod disk_answers;
-pub mod doc;
-mod durability;
-mod expiry_pager;
-mod failover_table;
+mod client;
 pub mod feed;
-mod flusher;
-mod full_eviction;
-mod gather;
-pub mod hash_table;
-mod hlc;
-mod hot_keys;
-pub mod item;
-mod item_kind;
-mod item_pager;
 pub mod json;
-mod key_map;
-mod locks;
-mod lookups;
 mod memory;
-pub mod notify;
-mod ops;
-pub mod options;
-mod overheads;
-mod pacing;
-mod pools;
-mod prepares;
-pub mod range_scan;
+mod pressure;
 mod replica;
-pub mod request;
-mod roles;
-mod settings;
 mod shard;
-mod shortage;
-mod space;
-pub mod stats;
-pub mod subdoc;
-mod sync;
-pub mod system_events;
 mod vbucket;
-mod warming;
-mod warmup;
 
-pub use admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressure};
-pub use bg_fetcher::Fetching;
-pub use bucket::Bucket;
-pub use chains::Topology;
-pub use closing::Unclosed;
-pub use compactor::Pace;
-pub use copy_rules::CopyFacts;
-pub use doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue};
-pub use failover_table::FailoverTable;
+mod sync;
+
+pub use api::{doc, notify, options, request, stats};
+pub use client::range_scan;
+pub use json::subdoc;
+pub use memory::{arena, defragmenter, hash_table, item};
+pub use vbucket::system_events;
+
+pub use api::{
+    doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue},
+    notify::{Notifier, Refusal, Wait, Waiter, Work},
+    options::{BucketChange, BucketOptions, OpenError, ValueCodec},
+    request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta},
+    stats::{
+        BucketStats, Budget, FlushFailure, FlushReport, RoleStats, StepReport, VbInfo, VbOps, WarmupState,
+    },
+};
+pub use background::{bg_fetcher::Fetching, closing::Unclosed, compactor::Pace};
+pub use bucket::{
+    Bucket,
+    admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressure},
+    quota::SHARD_QUOTA_MAX,
+};
+pub use client::{
+    ops::subdoc::request::{
+        Change, Look, LookedUp, Lookup, LookupSpec, MutationSpec, Precondition, SubdocBound, SubdocMutated,
+        SubdocMutation, ValueForm, XattrRights,
+    },
+    range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSelection, ScanStep},
+};
 pub use feed::{
     Feed, FeedBatch, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions, FeedSnapshot, FeedStep, VbHistory,
 };
-pub use memory::SHARD_QUOTA_MAX;
-pub use notify::{Notifier, Refusal, Wait, Waiter, Work};
-pub use ops::subdoc::request::{
-    Change, Look, LookedUp, Lookup, LookupSpec, MutationSpec, Precondition, SubdocBound, SubdocMutated,
-    SubdocMutation, ValueForm, XattrRights,
+pub use pressure::{
+    pacing::FollowerLoad,
+    pools::{HeldMemory, Pool, PoolBytes},
 };
-pub use options::{BucketChange, BucketOptions, OpenError, ValueCodec};
-pub use pacing::FollowerLoad;
-pub use pools::{HeldMemory, Pool, PoolBytes};
-pub use prepares::Durable;
-pub use range_scan::{ScanHold, ScanId, ScanInfo, ScanLimits, ScanOptions, ScanSelection, ScanStep};
-pub use replica::{Inflow, ReplicaItem, ReplicaKind, ReplicaMarker, ReplicaStart};
-pub use request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta};
-pub use roles::{Activation, VbStatus};
+pub use replica::{
+    Inflow, ReplicaItem, ReplicaKind, ReplicaMarker, ReplicaStart,
+    roles::{Activation, VbStatus},
+};
 pub use shard::DiskRefusals;
-pub use stats::{
-    BucketStats, Budget, FlushFailure, FlushReport, RoleStats, StepReport, VbInfo, VbOps, WarmupState,
+pub use vbucket::{
+    chains::Topology, copy_rules::CopyFacts, failover_table::FailoverTable, prepares::Durable,
+    system_events::SystemEvent,
 };
-pub use system_events::SystemEvent;

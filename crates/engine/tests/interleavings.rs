@@ -11,7 +11,7 @@ mod sync {
     pub(crate) use shuttle::sync::atomic;
 }
 
-#[path = "../src/alarm.rs"]
+#[path = "../src/shard/alarm.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use a part of it")]
 mod alarm;
 

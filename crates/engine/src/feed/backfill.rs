@@ -12,7 +12,7 @@ use base::{Now, Seqno, VbId};
 use parking_lot::Mutex;
 
 use super::{CursorGuard, FeedBatch, FeedEnd, FeedItem, FeedOptions, FeedSnapshot};
-use crate::notify::Waiter;
+use crate::api::notify::Waiter;
 
 /// Bytes in a buffer up to which there is more to be read.
 const REFILL_BYTES: usize = 384 << 10;

@@ -6,7 +6,11 @@ use std::sync::{Arc, Weak};
 use base::{Status, VbId};
 
 use super::FeedEnd;
-use crate::{Bucket, aftermath::Aftermath, checkpoint::CursorId, shard::Shard, vbucket::VBucket};
+use crate::{
+    bucket::Bucket,
+    shard::{Shard, aftermath::Aftermath},
+    vbucket::{VBucket, checkpoint::CursorId},
+};
 
 /// A registered cursor of a vBucket's checkpoint, good until the vBucket's contents are dropped. Does not keep the bucket
 /// alive: it may be queued inside of it.

@@ -7,12 +7,13 @@ use base::{Cas, Datatype, DocKey, Seqno, bucket::DurabilityLevel};
 use storage::{Record, RecordKind};
 
 use crate::{
-    arena::Arena,
-    doc::SharedValue,
-    item::{self, ItemPtr, ItemRef},
-    item_kind::{kept_flags, kind_of},
-    prepares::aborted,
-    system_events::is_system_key,
+    api::doc::SharedValue,
+    memory::{
+        arena::Arena,
+        item::{self, ItemPtr, ItemRef},
+        item_kind::{kept_flags, kind_of},
+    },
+    vbucket::{prepares::aborted, system_events::is_system_key},
 };
 
 /// What an item says about its key.

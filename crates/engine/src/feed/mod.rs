@@ -15,6 +15,7 @@
 
 mod backfill;
 mod cursor;
+pub(crate) mod gather;
 mod item;
 mod queue;
 mod reader;
@@ -24,7 +25,10 @@ mod snapshots;
 
 use base::{DocKey, ManifestUid, Seqno, Status, VbId, VbRole, VbUuid};
 
-use crate::{Bucket, system_events::is_system_key, vbucket::VBucket};
+use crate::{
+    bucket::Bucket,
+    vbucket::{VBucket, system_events::is_system_key},
+};
 
 pub(crate) use cursor::{AtCursor, CursorGuard};
 pub use item::{FeedItem, FeedKind};

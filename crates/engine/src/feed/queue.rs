@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::backfill::Backfill;
-use crate::notify::Waiter;
+use crate::api::notify::Waiter;
 
 /// A consumer: all feeds of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

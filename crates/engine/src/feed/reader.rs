@@ -19,7 +19,11 @@ use super::{
     backfill::{Backfill, Taken},
     snapshots,
 };
-use crate::{Bucket, Waiter, Work, item::ItemRef, item_kind::kind_of};
+use crate::{
+    api::notify::{Waiter, Work},
+    bucket::Bucket,
+    memory::{item::ItemRef, item_kind::kind_of},
+};
 
 /// Entries of the checkpoint that are looked at per lock hold.
 const CHUNK: usize = 256;

@@ -17,13 +17,13 @@ use super::{
     backfill::{Backfill, GivenUp, ReadAhead, Stage},
 };
 use crate::{
-    Bucket, StepReport, Work,
-    collections::CollectionTable,
-    gather::{Gather, GatherOptions, GatherStep},
-    item::{HeldItems, ItemRef},
-    pools::Pool,
+    api::{notify::Work, stats::StepReport},
+    bucket::Bucket,
+    feed::gather::{Gather, GatherOptions, GatherStep},
+    memory::item::{HeldItems, ItemRef},
+    pressure::pools::Pool,
     shard::Shard,
-    system_events::is_system_key,
+    vbucket::{collections::CollectionTable, system_events::is_system_key},
 };
 
 /// Backfills per shard that read.

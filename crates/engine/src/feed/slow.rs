@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use base::VbId;
 
-use crate::{Bucket, StepReport};
+use crate::{api::stats::StepReport, bucket::Bucket};
 
 /// Percent of the quota that may be queued for cursors only, by default.
 const CURSOR_PERCENT: u64 = 10;

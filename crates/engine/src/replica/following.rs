@@ -6,7 +6,11 @@ use super::{
     Inflow,
     snapshots::{Open, Snapshots},
 };
-use crate::{aftermath::Aftermath, copy_rules::CopyFacts, notify::Waiter, vbucket::VBucket};
+use crate::{
+    api::notify::Waiter,
+    shard::aftermath::Aftermath,
+    vbucket::{VBucket, copy_rules::CopyFacts},
+};
 
 /// See the module header. An active has one too: it may become a replica.
 #[derive(Debug, Default)]

@@ -5,12 +5,11 @@ use parking_lot::MutexGuard;
 
 use super::{Inflow, ReplicaMarker, ReplicaStart, snapshots::Open};
 use crate::{
+    api::notify::Waiter,
     bucket::Bucket,
-    failover_table::FailoverTable,
-    notify::Waiter,
-    roles::check_follower,
+    replica::roles::check_follower,
     shard::{Env, Shard},
-    vbucket::VBucket,
+    vbucket::{VBucket, failover_table::FailoverTable},
 };
 
 impl Bucket {

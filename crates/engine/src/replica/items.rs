@@ -5,16 +5,19 @@ use storage::{Locator, RecordKind};
 
 use super::{Inflow, ReplicaItem, ReplicaKind};
 use crate::{
-    aftermath::Aftermath,
+    api::notify::Refusal,
     bucket::Bucket,
-    item::{ItemMeta, ItemPtr, NewItem},
-    item_kind::set_kind,
-    notify::Refusal,
-    ops::item_bytes,
-    prepares::{Outcome, version_of},
-    shard::Env,
-    system_events::{Happening, SystemEvent},
-    vbucket::VBucket,
+    client::ops::item_bytes,
+    memory::{
+        item::{ItemMeta, ItemPtr, NewItem},
+        item_kind::set_kind,
+    },
+    shard::{Env, aftermath::Aftermath},
+    vbucket::{
+        VBucket,
+        prepares::{Outcome, version_of},
+        system_events::{Happening, SystemEvent},
+    },
 };
 
 impl Bucket {

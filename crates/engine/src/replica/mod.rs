@@ -18,6 +18,7 @@
 pub(crate) mod following;
 mod input;
 mod items;
+pub(crate) mod roles;
 pub(crate) mod snapshots;
 
 use base::{Cas, Datatype, DocKey, ManifestUid, Seqno, VbId, VbUuid, bucket::DurabilityLevel};

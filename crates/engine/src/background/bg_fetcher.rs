@@ -1,0 +1,556 @@
+//! Brings from disk what a request did not find in memory. The request is parked; one read serves all who wait for a key.
+//!
+//! What is read is only as good as the moment it is installed in: a value is put into the table if the version there is
+//! still the one whose value it is; a version found during warm-up, if the table still cannot tell by itself; a
+//! tombstone (or absence) is noted if none can have come and gone since the read began. Whatever does not fit is
+//! dropped, and the woken request, executed again, asks again. A stale locator leads to a lookup by key, and a record
+//! that cannot be read is an error that the request answers: never "not found".
+
+use std::collections::{HashMap, VecDeque, hash_map::Entry};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::Ordering;
+
+use base::{DocKey, HashedKey, Now, Seqno, Status, VbId};
+use storage::{KvStore, Locator, OwnedRecord, RecordKind, StoreError};
+
+use crate::{
+    api::{
+        doc::DocMeta,
+        notify::{Waiter, Work},
+    },
+    background::warmup,
+    bucket::Bucket,
+    memory::{item::NewItem, item_kind::kept_flags},
+    pressure::pools::Pool,
+    shard::{Env, Shard, aftermath::Aftermath},
+    vbucket::{
+        VBucket,
+        disk_answers::{DiskAnswer, Loss},
+        system_events::is_system_key,
+    },
+};
+
+/// Keys queued per shard, and requests waiting for them; beyond either requests wait for a place.
+const KEYS_MAX: usize = 10_000;
+const WAITERS_MAX: usize = 100_000;
+/// The share of either that is taken when those who wait for a place are told to ask again.
+const REOPEN_SHARE: usize = 2;
+/// Beyond so many queued keys nothing is asked for ahead of its time: what is waited for comes first.
+const AHEAD_KEYS_MAX: usize = KEYS_MAX / 4;
+/// Keys taken at once, which are read in the order in which they lie on disk.
+const BATCH_KEYS: usize = 32;
+/// Threads that a queue is shared out to: no batch takes more than its part.
+const FETCHERS: usize = 4;
+/// What a queued key takes beside its bytes: twice the key's list entry, its place in the map, a waiter or two.
+const QUEUED_KEY_BYTES: usize = 160;
+/// What somebody takes who waits for a place.
+const CROWD_BYTES: u64 = size_of::<Waiter>() as u64;
+
+/// A key to be read.
+type FetchKey = (VbId, u64, Box<[u8]>);
+
+/// What became of asking for a fetch. Either way the request is woken, and to be executed again then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetching {
+    /// The key is going to be read.
+    Queued,
+    /// Too many are: it is not asked for yet. Nothing more is to be read from the request's connection meanwhile, so that
+    /// each has one request at most that waits for a place.
+    Crowded,
+}
+
+/// What became of a key that was to be queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pushed {
+    /// It is the first: somebody has to be told.
+    First,
+    /// It stands behind others, or was there already.
+    Behind,
+    Crowded,
+}
+
+/// A shard's keys to be read, oldest first, and those being read: whoever asks for one meanwhile waits along.
+#[derive(Debug, Default)]
+pub(crate) struct FetchQueue {
+    order: VecDeque<FetchKey>,
+    waiting: HashMap<FetchKey, Vec<Waiter>, BuildHasherDefault<DefaultHasher>>,
+    waiters: usize,
+    /// Who found no place, in the order of coming: one per connection.
+    crowd: VecDeque<Waiter>,
+}
+
+impl FetchQueue {
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Adds a key and whoever waits for it.
+    fn push(&mut self, key: FetchKey, waiter: Option<Waiter>) -> Pushed {
+        let was_empty = self.order.is_empty();
+        let is_full = self.waiting.len() >= KEYS_MAX;
+        if self.waiters >= WAITERS_MAX {
+            return self.turn_away(waiter);
+        }
+        match self.waiting.entry(key) {
+            Entry::Occupied(mut waiting) => {
+                waiting.get_mut().extend(waiter);
+                self.waiters += usize::from(waiter.is_some());
+                return Pushed::Behind;
+            }
+            Entry::Vacant(_) if is_full => return self.turn_away(waiter),
+            Entry::Vacant(vacant) => {
+                self.order.push_back(vacant.key().clone());
+                vacant.insert(waiter.into_iter().collect());
+            }
+        }
+        self.waiters += usize::from(waiter.is_some());
+        if was_empty { Pushed::First } else { Pushed::Behind }
+    }
+
+    fn turn_away(&mut self, waiter: Option<Waiter>) -> Pushed {
+        self.crowd.extend(waiter);
+        Pushed::Crowded
+    }
+
+    /// Takes the oldest keys, a share of what there is; and whether more are left.
+    fn take(&mut self, max: usize) -> (Vec<FetchKey>, bool) {
+        let count = self.order.len().div_ceil(FETCHERS).min(max).min(BATCH_KEYS);
+        let taken = self.order.drain(..count).collect();
+        (taken, !self.order.is_empty())
+    }
+
+    /// How many wait for a key.
+    fn waiters_of(&self, key: &FetchKey) -> usize {
+        self.waiting.get(key).map_or(0, Vec::len)
+    }
+
+    /// A key has been read: who waited for it, and who may ask again since there are places by now.
+    fn finish(&mut self, key: &FetchKey) -> Finished {
+        let waiters = self.waiting.remove(key).unwrap_or_default();
+        self.waiters -= waiters.len();
+        let reopens =
+            self.waiting.len() <= KEYS_MAX / REOPEN_SHARE && self.waiters <= WAITERS_MAX / REOPEN_SHARE;
+        let places = match self.waiting.len() {
+            // Nobody comes after this one who could tell those who are left.
+            0 => usize::MAX,
+            taken if reopens => KEYS_MAX - taken,
+            _ => 0,
+        };
+        let admitted = self.crowd.drain(..places.min(self.crowd.len())).collect();
+        Finished { waiters, admitted }
+    }
+}
+
+/// Whom to wake once a key has been read.
+#[derive(Debug)]
+struct Finished {
+    waiters: Vec<Waiter>,
+    /// Of those who found no place.
+    admitted: Vec<Waiter>,
+}
+
+/// What has to be read for a key, and what memory was like when that was decided.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    incarnation: u32,
+    want: Want,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Want {
+    /// Memory has everything by now.
+    Nothing,
+    /// The value of this version.
+    Value(Seqno, Locator),
+    /// Whatever the newest version is; what ends the look-up.
+    Version(u32),
+}
+
+impl Bucket {
+    /// Asks for a key to be brought from disk after [`crate::Refusal::Fetch`]. One read serves every waiter of a key. A read
+    /// is never refused because many are waiting: it waits as well.
+    ///
+    /// # Errors
+    /// For a vBucket that is not here, or has no disk.
+    pub fn fetch(&self, vb: VbId, key: HashedKey<'_>, waiter: Waiter) -> Result<Fetching, Status> {
+        self.enqueue_fetch(vb, key, Some(waiter))
+    }
+
+    /// Asks for a document that is going to be read soon, if it is on disk only: it may be there by then. A hint: where
+    /// anything stands in the way nothing happens.
+    pub fn fetch_ahead(&self, vb: VbId, key: HashedKey<'_>) {
+        let Ok((slot, shard)) = self.slot(vb) else { return };
+        if shard.store.is_none() || shard.queued_fetches() >= AHEAD_KEYS_MAX {
+            return;
+        }
+        let is_cold = slot.vb.try_lock().is_some_and(|v| v.may_be_cold(key));
+        if is_cold {
+            // A full queue is as good a reason as any not to.
+            let _ = self.enqueue_fetch(vb, key, None);
+        }
+    }
+
+    /// As [`Bucket::fetch`], for background work that is going to look again, whatever the answer.
+    pub(crate) fn enqueue_fetch(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        waiter: Option<Waiter>,
+    ) -> Result<Fetching, Status> {
+        let (_, shard) = self.slot(vb)?;
+        if shard.store.is_none() {
+            return Err(Status::Internal);
+        }
+        let pushed = {
+            let mut queue = shard.fetches.lock();
+            let before = queue.len();
+            let pushed = queue.push((vb, key.hash, key.key.encoded().into()), waiter);
+            if queue.len() > before {
+                shard.pools.add(Pool::Fetch, queued_bytes(key.key.encoded()));
+            }
+            if pushed == Pushed::Crowded && waiter.is_some() {
+                shard.pools.add(Pool::Fetch, CROWD_BYTES);
+            }
+            pushed
+        };
+        match pushed {
+            Pushed::First => self.notifier.work(Work::Fetch(shard.index)),
+            Pushed::Behind => {}
+            Pushed::Crowded => return Ok(Fetching::Crowded),
+        }
+        Ok(Fetching::Queued)
+    }
+
+    /// Keys of a shard that wait to be read.
+    #[must_use]
+    pub fn fetches_waiting(&self, shard: usize) -> usize {
+        self.shards.get(shard).map_or(0, Shard::queued_fetches)
+    }
+
+    /// Reads up to `max` queued keys of a shard from disk and wakes their waiters; returns how many. Call until it
+    /// returns 0; several threads may, and each takes a share of what is queued.
+    pub fn run_fetches(&self, shard: usize, max: usize, now: Now) -> usize {
+        let Some(shard) = self.shards.get(shard) else { return 0 };
+        let Some(store) = &shard.store else { return 0 };
+        let env = Env { shard, kind: self.options.kind, now };
+        let mut done = 0;
+        while done < max {
+            let (keys, more) = shard.fetches.lock().take(max - done);
+            if keys.is_empty() {
+                break;
+            }
+            if more {
+                // Whoever else fetches for this shard need not wait until these are read.
+                self.notifier.work(Work::Fetch(shard.index));
+            }
+            done += keys.len();
+            self.fetch_batch(&env, &**store, &keys);
+        }
+        done
+    }
+
+    fn fetch_batch(&self, env: &Env<'_>, store: &dyn KvStore, keys: &[FetchKey]) {
+        let mut looked_up = Vec::new();
+        let (mut places, mut planned) = (Vec::new(), Vec::new());
+        for key in keys {
+            let Ok((slot, _)) = self.slot(key.0) else { continue };
+            let plan = plan(&mut slot.vb.lock(), hashed(key));
+            match plan.want {
+                Want::Nothing => self.end_fetch(env, key),
+                Want::Value(_, at) if !at.is_none() => {
+                    places.push(at);
+                    planned.push((key, plan));
+                }
+                Want::Value(..) | Want::Version(_) => looked_up.push((key, plan)),
+            }
+        }
+        store.get_many(&places, &mut |number, read| {
+            let Some(&(key, plan)) = planned.get(number) else { return };
+            let read = match read {
+                Ok(record) if is_wanted(&record, key, &plan) => Ok(Some(record)),
+                Ok(_) | Err(StoreError::Stale) => store.lookup(key.0, &key.2),
+                Err(error) => Err(error),
+            };
+            self.deliver(env, key, &plan, read);
+        });
+        for (key, plan) in looked_up {
+            self.deliver(env, key, &plan, store.lookup(key.0, &key.2));
+        }
+    }
+
+    /// Brings a key into memory that nobody waits for, with the frequency it had. What cannot be read stays on disk.
+    pub(crate) fn bring(
+        &self,
+        env: &Env<'_>,
+        store: &dyn KvStore,
+        vb: VbId,
+        key: HashedKey<'_>,
+        frequency: u8,
+    ) {
+        let Ok((slot, _)) = self.slot(vb) else { return };
+        let plan = plan(&mut slot.vb.lock(), key);
+        let is_there = matches!(plan.want, Want::Nothing);
+        let read = if is_there { Ok(None) } else { store.lookup(vb, key.key.encoded()) };
+        let mut after = self.aftermath(env.shard);
+        let mut v = slot.vb.lock();
+        let holds = !matches!(plan.want, Want::Version(ticket) if !v.lookups.end(ticket));
+        if !is_there && holds && v.incarnation == plan.incarnation {
+            // A request that needs the key learns from its own look-up why this one failed.
+            let _ = self.install(&mut v, env, key, &plan, read, &mut after);
+        }
+        if let Some(item) = v.table.find(key.hash, key.key.encoded()).filter(|item| !item.is_deleted()) {
+            item.set_frequency(item.frequency().max(frequency));
+        }
+    }
+
+    /// Puts what was read where it belongs and wakes who waited.
+    fn deliver(
+        &self,
+        env: &Env<'_>,
+        key: &FetchKey,
+        plan: &Plan,
+        read: Result<Option<OwnedRecord>, StoreError>,
+    ) {
+        let bytes = read.as_ref().ok().and_then(Option::as_ref).map_or(0, |record| record.value.len());
+        let _held = env.shard.pools.hold(Pool::Fetch, bytes as u64);
+        if bytes > 0 {
+            // Readers pass whatever the quota says; what comes for them pushes something else out at once.
+            self.fits_reserve(env, bytes);
+        }
+        let waiters = env.shard.fetches.lock().waiters_of(key);
+        if let Ok((slot, _)) = self.slot(key.0) {
+            let mut after = self.aftermath(env.shard);
+            let mut v = slot.vb.lock();
+            let holds = !matches!(plan.want, Want::Version(ticket) if !v.lookups.end(ticket));
+            if holds && v.incarnation == plan.incarnation {
+                let installed = self.install(&mut v, env, hashed(key), plan, read, &mut after);
+                settle_fetch(&mut v, env, key, installed, waiters);
+            }
+        }
+        self.end_fetch(env, key);
+    }
+
+    /// Whether a document came of it.
+    fn install(
+        &self,
+        v: &mut VBucket,
+        env: &Env<'_>,
+        key: HashedKey<'_>,
+        plan: &Plan,
+        read: Result<Option<OwnedRecord>, StoreError>,
+        after: &mut Aftermath<'_>,
+    ) -> Result<bool, Status> {
+        let record = read.map_err(|error| status_of(&error))?;
+        match (plan.want, record) {
+            (Want::Value(seqno, _), Some(record)) => install_value(v, env, key, seqno, &record, after),
+            // The version is in the table and on disk, and the disk does not find it.
+            (Want::Value(..), None) => Err(Status::Internal),
+            (_, record) => {
+                // Asked under the lock: the counts of dropped collections are changed under it.
+                let collections = self.collections.load();
+                let exists =
+                    |record: &OwnedRecord| !collections.is_dropped(DocKey::trusted(&record.key).collection());
+                install_version(v, env, key, record.filter(exists).as_ref(), after)
+            }
+        }
+    }
+
+    fn end_fetch(&self, env: &Env<'_>, key: &FetchKey) {
+        let Finished { waiters, admitted } = env.shard.fetches.lock().finish(key);
+        let crowd_bytes = admitted.len() as u64 * CROWD_BYTES;
+        env.shard.pools.sub(Pool::Fetch, queued_bytes(&key.2) + crowd_bytes);
+        waiters.into_iter().chain(admitted).for_each(|waiter| self.notifier.wake(waiter));
+    }
+}
+
+/// Counts what became of a fetch, and notes a failure for those who wait.
+fn settle_fetch(
+    v: &mut VBucket,
+    env: &Env<'_>,
+    key: &FetchKey,
+    installed: Result<bool, Status>,
+    waiters: usize,
+) {
+    match installed {
+        Ok(has_come) => v.ops.bg_fetched += u64::from(has_come),
+        Err(status) => {
+            env.shard.counters.fetch_errors.fetch_add(1, Ordering::Relaxed);
+            let loss = if status == Status::Internal { Loss::Damaged } else { Loss::ForNow };
+            v.disk_answers.note(key.1, &key.2, DiskAnswer::Unreadable(loss, waiters as u32));
+            if v.cold.may_contain(key.1) {
+                // It may have been fetched because it has expired: then it is to be found again.
+                v.cold_next_expiry = v.cold_next_expiry.min(env.now.unix_secs());
+            }
+        }
+    }
+}
+
+fn queued_bytes(key: &[u8]) -> u64 {
+    (2 * key.len() + QUEUED_KEY_BYTES) as u64
+}
+
+fn hashed(key: &FetchKey) -> HashedKey<'_> {
+    HashedKey { key: DocKey::trusted(&key.2), hash: key.1 }
+}
+
+fn is_wanted(record: &OwnedRecord, key: &FetchKey, plan: &Plan) -> bool {
+    matches!(plan.want, Want::Value(seqno, _) if record.meta.seqno == seqno) && *record.key == *key.2
+}
+
+fn plan(v: &mut VBucket, key: HashedKey<'_>) -> Plan {
+    let found = v.table.find(key.hash, key.key.encoded());
+    let vouched = v.vouches_for(key, found.map(|item| item.seqno()));
+    let want = match found {
+        _ if !vouched => None,
+        Some(item) if !item.is_resident() && !item.is_deleted() => {
+            Some(Want::Value(item.seqno(), item.locator()))
+        }
+        Some(_) => Some(Want::Nothing),
+        None if v.is_being_loaded(key.hash) && !v.cold.may_contain(key.hash) => Some(Want::Nothing),
+        None => None,
+    };
+    let want = want.unwrap_or_else(|| Want::Version(v.lookups.begin(key.hash)));
+    Plan { incarnation: v.incarnation, want }
+}
+
+/// Gives a version in the table its value back.
+fn install_value(
+    v: &mut VBucket,
+    env: &Env<'_>,
+    key: HashedKey<'_>,
+    seqno: Seqno,
+    record: &OwnedRecord,
+    after: &mut Aftermath<'_>,
+) -> Result<bool, Status> {
+    let Some(item) = v.table.find(key.hash, key.key.encoded()) else { return Ok(false) };
+    if item.is_resident() || item.seqno() != seqno {
+        return Ok(false);
+    }
+    if record.meta.seqno != seqno || record.value.len() != item.value_len() {
+        return Err(Status::Internal);
+    }
+    let (id, frequency) = (item.id(), item.frequency());
+    let mut whole = NewItem::new(&env.shard.arena, &item.meta(), key.key.encoded(), &record.value)
+        .ok_or(Status::TemporaryFailure)?;
+    // What it was before its value was ejected: one use makes nothing hot.
+    whole.set_frequency(frequency);
+    v.install(env, key, Some(id), whole, after).map(|()| true)
+}
+
+/// The newest version on disk, or its absence, is known. Whether a document came of it.
+fn install_version(
+    v: &mut VBucket,
+    env: &Env<'_>,
+    key: HashedKey<'_>,
+    record: Option<&OwnedRecord>,
+    after: &mut Aftermath<'_>,
+) -> Result<bool, Status> {
+    let found = v.table.find(key.hash, key.key.encoded()).map(|item| (item.id(), item.seqno()));
+    let vb = v.id;
+    let item_of = |record: &OwnedRecord| {
+        warmup::item_of(env.shard, vb, warmup::record_of(record, key.hash), record.locator, true)
+    };
+    if v.is_being_loaded(key.hash) && !v.vouches_for(key, found.map(|found| found.1)) {
+        match (record, found) {
+            (None, None) => {}
+            // Warm-up has seen a version that the lookup did not find.
+            (None, Some(_)) => return Err(Status::Internal),
+            (Some(record), None) if is_document(record) && v.is_counted_as_evicted(key.hash) => {
+                let item = item_of(record).ok_or(Status::TemporaryFailure)?;
+                v.come_back(env, key, item)?;
+            }
+            (Some(record), _) => {
+                let item = item_of(record).ok_or(Status::TemporaryFailure)?;
+                v.install(env, key, found.map(|found| found.0), item, after)?;
+            }
+        }
+        if let Some(warming) = &mut v.warming {
+            warming.verify(key);
+        }
+        if record.is_none() && v.cold.may_contain(key.hash) {
+            // The table has nothing, and another key's short hash says that there may be something.
+            v.disk_answers.note(key.hash, key.key.encoded(), DiskAnswer::Absent);
+        }
+        return Ok(record.is_some());
+    }
+    if found.is_some() || v.is_being_loaded(key.hash) && !v.cold.may_contain(key.hash) {
+        return Ok(false);
+    }
+    let answer = match record {
+        None => DiskAnswer::Absent,
+        Some(record) if record.meta.kind.is_tombstone() => {
+            let meta = DocMeta {
+                deleted: true,
+                flags: kept_flags(record.meta.kind, record.meta.flags),
+                expiry: record.meta.expiry,
+                rev: record.meta.rev,
+                cas: record.meta.cas,
+                seqno: record.meta.seqno,
+                datatype: record.meta.datatype,
+            };
+            DiskAnswer::Tombstone(meta, (*record.value).into())
+        }
+        Some(record) if is_document(record) && v.cold.may_contain(key.hash) => {
+            let item = item_of(record).ok_or(Status::TemporaryFailure)?;
+            v.come_back(env, key, item)?;
+            return Ok(true);
+        }
+        // Every document on disk is in the table or among the cold keys, but system events.
+        Some(_) => DiskAnswer::Absent,
+    };
+    v.disk_answers.note(key.hash, key.key.encoded(), answer);
+    Ok(false)
+}
+
+fn is_document(record: &OwnedRecord) -> bool {
+    record.meta.kind == RecordKind::Document && !is_system_key(&record.key)
+}
+
+/// What became of a record that could not be read: `Internal` says that it is damaged.
+fn status_of(error: &StoreError) -> Status {
+    match error {
+        StoreError::Io { .. } | StoreError::Stale => Status::TemporaryFailure,
+        _ => Status::Internal,
+    }
+}
+
+impl Shard {
+    /// Keys waiting to be read.
+    pub(crate) fn queued_fetches(&self) -> usize {
+        self.fetches.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> FetchKey {
+        (VbId(0), number as u64, Box::default())
+    }
+
+    fn waiter(number: usize) -> Option<Waiter> {
+        Some(Waiter { worker: 0, connection: number as u64, ticket: 0 })
+    }
+
+    #[test]
+    fn who_finds_no_place_is_told_when_there_is_one_again() {
+        let mut queue = FetchQueue::default();
+        assert_eq!(queue.push(key(0), waiter(0)), Pushed::First);
+        for number in 1..KEYS_MAX {
+            assert_eq!(queue.push(key(number), waiter(number)), Pushed::Behind);
+        }
+        assert_eq!(queue.push(key(KEYS_MAX), waiter(KEYS_MAX)), Pushed::Crowded);
+        assert_eq!(queue.push(key(KEYS_MAX), None), Pushed::Crowded, "nobody waits for it");
+        assert_eq!(queue.push(key(5), waiter(KEYS_MAX + 1)), Pushed::Behind, "it is going to be read anyway");
+        let mut admitted = Vec::new();
+        for number in 0..KEYS_MAX {
+            let finished = queue.finish(&key(number));
+            assert_eq!(finished.waiters.len(), if number == 5 { 2 } else { 1 });
+            assert!(finished.admitted.is_empty() || queue.waiting.len() <= KEYS_MAX / REOPEN_SHARE);
+            admitted.extend(finished.admitted);
+        }
+        assert_eq!(admitted, Vec::from_iter(waiter(KEYS_MAX)));
+        assert_eq!((queue.waiters, queue.crowd.len()), (0, 0));
+    }
+}

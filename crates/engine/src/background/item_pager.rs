@@ -1,0 +1,310 @@
+//! Makes room: takes values (or, in caches, documents) that are used least out of memory.
+//!
+//! Walks the vBuckets round and round, a few documents per lock hold, and remembers where it stopped. The frequencies it
+//! meets are gathered in a histogram of what could go, from which it derives how frequently a document may be used and
+//! still go, so that one lap frees about as much as has to be. In persistent buckets only what is clean, which means
+//! synced, loses its value; key, metadata and frequency stay with the place of the value on disk.
+//!
+//! Frequencies are aged by uses, not by laps: when a vBucket has been read so many times as its documents in memory
+//! times [`USES_PER_AGE`], what they have counted is halved. So one pass over everything, however many laps of the pager it
+//! causes, adds one to every document and ages few: what was in use before it still is the most frequent afterwards.
+//! A document whose value is on disk only goes on ageing, and coming back it is what it was. Only what is hardly
+//! used at all loses a little with every lap: of documents that are written and never read, the oldest go first.
+
+use std::sync::atomic::Ordering;
+
+use base::{
+    DocKey, HashedKey, Now, VbId, VbRole,
+    bucket::{BucketKind, EvictionPolicy},
+};
+
+use crate::{
+    api::stats::{Budget, StepReport},
+    bucket::Bucket,
+    memory::{
+        hash_table::ScanPosition,
+        item::{FREQUENCY_MAX, FREQUENCY_OCTAVE, ItemId, ItemRef, NewItem},
+    },
+    shard::{Env, aftermath::Aftermath},
+    vbucket::{FREQUENCY_INITIAL, VBucket, system_events::is_system_key},
+};
+
+/// Documents looked at per lock hold.
+const CHUNK: usize = 64;
+/// Samples after which older ones count half.
+const SAMPLES_MAX: u64 = 64 * 1024;
+/// Samples needed before they are believed.
+const SAMPLES_MIN: u64 = 256;
+/// Uses per document in memory after which frequencies are halved.
+const USES_PER_AGE: u64 = 16;
+/// How long memory may rest between the watermarks before the pager brings it below the low one.
+const LINGER_MILLIS: u64 = 2_000;
+
+/// Where the pager is and what it has learnt.
+#[derive(Debug)]
+pub(crate) struct ItemPager {
+    vb: u16,
+    position: ScanPosition,
+    /// The current vBucket's frequencies are halved on this walk.
+    is_ageing: bool,
+    /// Per vBucket: its uses when its frequencies were last halved.
+    aged_at: Vec<u64>,
+    /// Above the low watermark after having been above the high one.
+    is_active: bool,
+    /// Above the low watermark since then (monotonic milliseconds), or since nothing more could go.
+    above_since: Option<u64>,
+    /// Documents in the tables when it became active.
+    documents: u64,
+    /// Documents looked at since the last one went; an empty vBucket counts as one.
+    fruitless: u64,
+    /// Bytes that could go, by frequency, of the documents looked at.
+    histogram: [u64; FREQUENCY_MAX as usize + 1],
+    samples: u64,
+    threshold: u8,
+}
+
+impl Default for ItemPager {
+    fn default() -> Self {
+        Self {
+            vb: 0,
+            position: ScanPosition::default(),
+            is_ageing: false,
+            aged_at: Vec::new(),
+            is_active: false,
+            above_since: None,
+            documents: 0,
+            fruitless: 0,
+            histogram: [0; FREQUENCY_MAX as usize + 1],
+            samples: 0,
+            threshold: FREQUENCY_INITIAL,
+        }
+    }
+}
+
+impl ItemPager {
+    /// A document with this frequency, of which so many bytes could go.
+    fn sample(&mut self, frequency: u8, bytes: u64) {
+        if let Some(sum) = self.histogram.get_mut(usize::from(frequency)) {
+            *sum += bytes;
+        }
+        self.samples += 1;
+        if self.samples >= SAMPLES_MAX {
+            self.histogram.iter_mut().for_each(|sum| *sum /= 2);
+            self.samples /= 2;
+        }
+    }
+
+    /// Sets the threshold so that one lap frees about `excess` bytes.
+    fn aim(&mut self, excess: u64) {
+        if self.samples < SAMPLES_MIN {
+            return;
+        }
+        let mut sum = 0_u64;
+        for (frequency, &bytes) in self.histogram.iter().enumerate() {
+            sum += bytes;
+            let freed_per_lap = u128::from(sum) * u128::from(self.documents) / u128::from(self.samples);
+            self.threshold = frequency as u8;
+            if freed_per_lap >= u128::from(excess) {
+                return;
+            }
+        }
+    }
+
+    /// A walk through a vBucket begins: whether frequencies are halved on it.
+    fn begin_walk(&mut self, v: &VBucket) {
+        let uses = v.ops.uses();
+        let Some(aged_at) = self.aged_at.get_mut(usize::from(v.id.get())) else { return };
+        let resident = v.counts.items - v.counts.non_resident;
+        self.is_ageing = uses.saturating_sub(*aged_at) >= resident * USES_PER_AGE;
+        if self.is_ageing {
+            *aged_at = uses;
+        }
+    }
+
+    /// The frequency of a document after the pager has passed it.
+    fn aged(&self, frequency: u8) -> u8 {
+        if self.is_ageing {
+            // An octave less is half as many uses.
+            frequency.saturating_sub(FREQUENCY_OCTAVE).max(frequency / 2)
+        } else if frequency <= FREQUENCY_INITIAL {
+            frequency.saturating_sub(1)
+        } else {
+            frequency
+        }
+    }
+}
+
+/// What the pager may do in this bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    EjectValues,
+    /// Out of the table altogether; the disk has it.
+    EvictKeys,
+    DropDocuments,
+}
+
+impl Bucket {
+    /// Makes room when memory is above the high watermark, or has been above the low one for a while, down to the low one.
+    /// One step looks at about `budget.items` documents, a few per lock hold. There is no more to do for now when all
+    /// documents have been looked at and none could go.
+    pub fn page(&self, now: Now, budget: Budget) -> StepReport {
+        let mut report = StepReport::default();
+        let Some(means) = self.means() else { return report };
+        let Some(mut pager) = self.item_pager.try_lock() else { return report };
+        let (high, low) = self.watermarks();
+        // A little further, so that a few more documents do not have it called again at once.
+        let goal = low - low / 64;
+        let mut used = self.mem_used();
+        if used <= low {
+            pager.above_since = None;
+        } else if !pager.is_active {
+            let since = *pager.above_since.get_or_insert(now.mono_millis);
+            if used > high || now.mono_millis.saturating_sub(since) >= LINGER_MILLIS {
+                self.begin_paging(&mut pager);
+            }
+        }
+        pager.is_active &= used > goal;
+        let mut looked_at = 0;
+        while pager.is_active && looked_at < budget.items && report.bytes < budget.bytes as u64 {
+            pager.aim(used - goal);
+            let (seen, freed_items) = self.page_chunk(&mut pager, means, now);
+            // An empty vBucket is work as well.
+            looked_at += seen.max(1);
+            report.items += freed_items;
+            let before = used;
+            used = self.mem_used();
+            report.bytes += before.saturating_sub(used);
+            pager.is_active = used > goal;
+            pager.fruitless = if freed_items == 0 { pager.fruitless + seen.max(1) as u64 } else { 0 };
+            if pager.fruitless > pager.documents + u64::from(self.vbuckets()) {
+                pager.fruitless = 0;
+                pager.is_active = used > high;
+                pager.above_since = Some(now.mono_millis);
+                self.pager_called.store(pager.is_active, Ordering::Release);
+                return report;
+            }
+        }
+        self.pager_called.store(pager.is_active, Ordering::Release);
+        report.more = pager.is_active;
+        report
+    }
+
+    fn begin_paging(&self, pager: &mut ItemPager) {
+        pager.is_active = true;
+        pager.fruitless = 0;
+        pager.aged_at.resize(usize::from(self.vbuckets()), 0);
+        pager.documents = (0..self.vbuckets())
+            .filter_map(|vb| self.slot(VbId(vb)).ok())
+            .map(|(slot, _)| slot.vb.lock().table.len() as u64)
+            .sum();
+    }
+
+    fn means(&self) -> Option<Means> {
+        match (self.options.kind, self.settings.eviction()) {
+            (BucketKind::Couchbase, EvictionPolicy::FullEviction) => Some(Means::EvictKeys),
+            (BucketKind::Couchbase, _) => Some(Means::EjectValues),
+            (BucketKind::Memcached, _) | (BucketKind::Ephemeral, EvictionPolicy::NruEviction) => {
+                Some(Means::DropDocuments)
+            }
+            (BucketKind::Ephemeral, _) => None,
+        }
+    }
+
+    /// Looks at the next documents of the current vBucket; how many it saw and how many went.
+    fn page_chunk(&self, pager: &mut ItemPager, means: Means, now: Now) -> (usize, usize) {
+        let vb = VbId(pager.vb % self.vbuckets());
+        let Ok((slot, shard)) = self.slot(vb) else { return (0, 0) };
+        let env = Env { shard, kind: self.options.kind, now };
+        let mut after = self.aftermath(shard);
+        let mut v = slot.vb.lock();
+        if pager.position == ScanPosition::default() {
+            pager.begin_walk(&v);
+        }
+        let means = match means {
+            // A replica holds what its active holds.
+            Means::DropDocuments if v.role != VbRole::Active => {
+                (pager.vb, pager.position) = ((vb.get() + 1) % self.vbuckets(), ScanPosition::default());
+                return (1, 0);
+            }
+            Means::EvictKeys if !v.may_evict_keys() => Means::EjectValues,
+            means => means,
+        };
+        let mut seen = 0;
+        let mut victims: Vec<ItemId> = Vec::with_capacity(CHUNK);
+        let next = v.table.scan(pager.position, CHUNK, &mut |item| {
+            seen += 1;
+            if item.is_deleted() {
+                return;
+            }
+            let frequency = item.frequency();
+            let may_go = may_go(item, means);
+            pager.sample(frequency, if may_go { item.bytes() as u64 } else { 0 });
+            if may_go && frequency <= pager.threshold {
+                victims.push(item.id());
+            } else {
+                item.set_frequency(pager.aged(frequency));
+            }
+        });
+        let mut gone = 0;
+        for id in victims {
+            let went = match means {
+                Means::EjectValues => eject(&mut v, &env, id, &mut after),
+                Means::EvictKeys => v.evict_to_disk(&env, id, &mut after),
+                Means::DropDocuments => drop_document(&mut v, &env, id, &mut after),
+            };
+            gone += usize::from(went);
+        }
+        match next {
+            Some(position) => pager.position = position,
+            None => (pager.vb, pager.position) = ((vb.get() + 1) % self.vbuckets(), ScanPosition::default()),
+        }
+        (seen, gone)
+    }
+}
+
+fn may_go(item: ItemRef<'_>, means: Means) -> bool {
+    if is_system_key(item.key()) {
+        return false;
+    }
+    match means {
+        // Nor does it free anything while somebody else holds it.
+        Means::EjectValues => {
+            item.is_resident() && !item.is_dirty() && !item.value().is_empty() && item.references() == 1
+        }
+        Means::EvictKeys => !item.is_dirty() && item.references() == 1,
+        Means::DropDocuments => true,
+    }
+}
+
+/// Puts an item without a value in the place of a clean one.
+fn eject(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Aftermath<'_>) -> bool {
+    // SAFETY: the id comes from a scan of this table under the lock that is still held.
+    let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
+    let key = HashedKey::new(DocKey::trusted(item.key()));
+    let Some(mut empty) =
+        NewItem::without_value(&env.shard.arena, &item.meta(), key.key.encoded(), item.value_len())
+    else {
+        return false;
+    };
+    empty.set_frequency(item.frequency());
+    let ejected = v.install(env, key, Some(id), empty, after).is_ok();
+    v.ops.ejects += u64::from(ejected);
+    ejected
+}
+
+/// Deletes a document to make room.
+fn drop_document(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Aftermath<'_>) -> bool {
+    // SAFETY: as in `eject`.
+    let item = unsafe { ItemRef::new(&env.shard.arena, id.0) };
+    let key: Box<[u8]> = item.key().into();
+    let key = HashedKey::new(DocKey::trusted(&key));
+    if v.locks.holder(key.hash, key.key.encoded(), env.now).is_some() {
+        // Whoever locked it is about to change it.
+        return false;
+    }
+    let Ok(found) = v.settle_for_write(env, key, after) else { return false };
+    let Some(current) = found.live() else { return true };
+    let dropped = v.bury(env, key, current, false, None, after).is_ok();
+    v.ops.auto_deletes += u64::from(dropped);
+    dropped
+}

@@ -1,0 +1,405 @@
+//! Whether a mutation that grows memory may begin now, later, or not at all: the steps a bucket goes through under pressure.
+//!
+//! | step | begins | what happens |
+//! |---|---|---|
+//! | 1 paging | memory above the high watermark | the item pager ejects what is clean |
+//! | 2 cursors | a little above it | feeds that are behind go on from disk, whatever their share |
+//! | 3 pacing | above that, or half of what may be dirty is, or too much on disk is dead, or a copy elsewhere is far behind | mutations that grow memory are taken in as fast as the disk drains, compaction reclaims, or copies follow |
+//! | 4 refusing | at the limit | the same are answered with temporary failure |
+//!
+//! Deletions, reads, touches and whatever else does not grow memory pass at every step; the part of the quota above the
+//! limit is theirs. What waits is held back *before* it is executed: refused, it has not happened.
+//!
+//! The data path asks one flag ([`Bucket::is_paced`]). Everything else here is for when it is set, and for the thread that
+//! calls [`Bucket::pace`]. The decisions are [`crate::pressure::pacing`]'s.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use base::{HashedKey, Now, VbId, bucket::BucketKind};
+use parking_lot::Mutex;
+
+use crate::{
+    api::notify::{Waiter, Work},
+    bucket::Bucket,
+    pressure::{
+        pacing::{Answer, FollowerLoad, Load, Pacer},
+        pools::Pool,
+    },
+};
+
+pub use crate::pressure::pacing::WAIT_MILLIS_MAX as PACED_MILLIS_MAX;
+
+/// Most bytes committed per sync where the disk is fast, and where it is slow.
+const SYNC_BYTES_MAX: u64 = 64 << 20;
+const SYNC_BYTES_MIN: u64 = 1 << 20;
+/// One sync should take about this long: what is measured by its end, and who waits for it, does not like jerks.
+const SYNC_MILLIS: u64 = 250;
+/// Share of the quota that waiting mutations may take before their connections are not read any more.
+const WAITING_SHARE: u64 = 64;
+const WAITING_BYTES_MAX: u64 = 64 << 20;
+/// With so many times more waiting than that, whoever comes is refused at once.
+const WAITING_REFUSED: u64 = 4;
+/// A refusal is still the state of things for so long.
+const REFUSED_MILLIS: u64 = 2_000;
+
+/// How far a bucket has gone to stay within its quota. Each step includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    /// There is room.
+    #[default]
+    None = 0,
+    /// Values that are on disk are ejected from memory.
+    Paging = 1,
+    /// Slow feeds are sent to the disk.
+    Cursors = 2,
+    /// Mutations that grow memory wait for the disk.
+    Pacing = 3,
+    /// Mutations that grow memory are refused for now.
+    Refusing = 4,
+}
+
+impl Pressure {
+    /// All steps with their names, in order.
+    pub const ALL: [(Self, &str); 5] = [
+        (Self::None, "none"),
+        (Self::Paging, "paging"),
+        (Self::Cursors, "cursors"),
+        (Self::Pacing, "pacing"),
+        (Self::Refusing, "refusing"),
+    ];
+
+    fn from_number(number: u8) -> Self {
+        Self::ALL.get(usize::from(number)).map_or(Self::Refusing, |entry| entry.0)
+    }
+}
+
+/// What becomes of a mutation that asked to be admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Execute it.
+    Go,
+    /// Park it: its waiter is woken when it may go ([`Bucket::redeem`]). After [`PACED_MILLIS_MAX`] refuse it.
+    Wait,
+    /// The same, and read nothing more from its connection meanwhile: too much waits already.
+    WaitAlone,
+    /// Refuse it with temporary failure.
+    Refuse,
+}
+
+/// What pacing a bucket came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaceReport {
+    /// The step now.
+    pub step: Pressure,
+    /// The disk has had the same piece of work for seconds.
+    pub still: bool,
+    /// Call again within some milliseconds: somebody waits.
+    pub more: bool,
+    /// There is nothing to measure: nothing waits for the disk.
+    pub idle: bool,
+}
+
+/// Statistics of pacing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacingStats {
+    /// `ep_pressure_step`.
+    pub step: Pressure,
+    /// Mutations that wait, and their bytes.
+    pub waiting: u64,
+    /// See `waiting`.
+    pub waiting_bytes: u64,
+    /// Bytes per second that the disk takes.
+    pub drain_rate: u64,
+    /// Bytes per second that compaction reclaims when it has to.
+    pub reclaim_rate: u64,
+    /// Seconds that the slowest of the nodes that follow this one would need to get what it has not; 0 where none is behind.
+    pub followers_seconds: u64,
+    /// Bytes per second that are taken in at most; 0: without bound.
+    pub intake_rate: u64,
+    /// Mutations that have waited, ever, and of those the ones refused in the end.
+    pub paced: u64,
+    /// See `paced`.
+    pub refused: u64,
+    /// Bytes of mutations synced, ever.
+    pub drained_bytes: u64,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(crate) struct Gatekeeper {
+    /// Asked by every mutation that grows memory, written when pacing begins and ends.
+    is_paced: AtomicBool,
+    step: AtomicU8,
+    /// When somebody was last refused, in monotonic milliseconds plus one; 0: never.
+    refused_at: AtomicU64,
+    sync_bytes: AtomicU64,
+    paced: AtomicU64,
+    refused: AtomicU64,
+    pacer: Mutex<Pacing>,
+}
+
+#[derive(Debug, Default)]
+struct Pacing {
+    pacer: Pacer,
+    /// Waiting bytes that the pools know of.
+    accounted: u64,
+}
+
+impl Default for Gatekeeper {
+    fn default() -> Self {
+        Self {
+            is_paced: AtomicBool::default(),
+            step: AtomicU8::default(),
+            refused_at: AtomicU64::default(),
+            // Until it is known how the disk does.
+            sync_bytes: SYNC_BYTES_MIN.into(),
+            paced: AtomicU64::default(),
+            refused: AtomicU64::default(),
+            pacer: Mutex::default(),
+        }
+    }
+}
+
+impl Gatekeeper {
+    fn step(&self) -> Pressure {
+        Pressure::from_number(self.step.load(Ordering::Relaxed))
+    }
+
+    /// Somebody was refused for want of room.
+    pub(crate) fn refuse(&self, now: Now) {
+        self.refused_at.store(now.mono_millis.saturating_add(1), Ordering::Relaxed);
+        self.step.store(Pressure::Refusing as u8, Ordering::Relaxed);
+    }
+
+    fn has_refused_lately(&self, now: Now) -> bool {
+        let at = self.refused_at.load(Ordering::Relaxed);
+        at != 0 && (now.mono_millis + 1).saturating_sub(at) < REFUSED_MILLIS
+    }
+
+    /// Bytes to commit per sync.
+    pub(crate) fn sync_bytes(&self) -> u64 {
+        self.sync_bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Bucket {
+    /// Whether mutations that grow memory have to ask before they are executed.
+    #[inline]
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        self.gatekeeper.is_paced.load(Ordering::Relaxed)
+    }
+
+    /// Whether mutations wait to be admitted.
+    pub(crate) fn are_writers_waiting(&self) -> bool {
+        self.is_paced() && self.gatekeeper.pacer.lock().pacer.waiting() > 0
+    }
+
+    /// What a document takes, as far as memory knows: a mutation that grows it writes all of it anew. Only for a bucket that is
+    /// paced, since it takes a lock.
+    #[must_use]
+    pub fn rewritten_bytes(&self, vb: VbId, key: HashedKey<'_>) -> u64 {
+        let Ok((slot, _)) = self.slot(vb) else { return 0 };
+        let v = slot.vb.lock();
+        let item = v.table.find(key.hash, key.key.encoded()).filter(|item| !item.is_deleted());
+        item.map_or(0, |item| item.value_len() as u64)
+    }
+
+    /// A mutation of about so many bytes asks to be executed.
+    pub fn ask(&self, waiter: Waiter, bytes: u64, now: Now) -> Admission {
+        let allowed = (self.settings.quota_bytes() / WAITING_SHARE).min(WAITING_BYTES_MAX);
+        let mut pacing = self.gatekeeper.pacer.lock();
+        let waiting = pacing.pacer.waiting_bytes();
+        if waiting > WAITING_REFUSED * allowed {
+            drop(pacing);
+            self.refused(now);
+            return Admission::Refuse;
+        }
+        if pacing.pacer.ask(now.mono_millis, waiter, bytes) == Answer::Go {
+            return Admission::Go;
+        }
+        self.account_waiting(&mut pacing);
+        let is_first = pacing.pacer.waiting() == 1;
+        drop(pacing);
+        self.gatekeeper.paced.fetch_add(1, Ordering::Relaxed);
+        if is_first {
+            self.notifier.work(Work::Pace);
+        }
+        if waiting > allowed { Admission::WaitAlone } else { Admission::Wait }
+    }
+
+    /// Whether a waiting mutation that was woken may be executed now.
+    pub fn redeem(&self, waiter: Waiter) -> bool {
+        self.gatekeeper.pacer.lock().pacer.redeem(waiter)
+    }
+
+    /// A waiting mutation's connection is gone: it takes no turn, and makes room for others to wait.
+    pub fn forget(&self, waiter: Waiter) {
+        let mut pacing = self.gatekeeper.pacer.lock();
+        pacing.pacer.withdraw(waiter);
+        self.account_waiting(&mut pacing);
+    }
+
+    /// A waiting mutation gives up: it is going to be refused.
+    pub fn give_up(&self, waiter: Waiter, now: Now) {
+        let mut pacing = self.gatekeeper.pacer.lock();
+        let was_waiting = pacing.pacer.withdraw(waiter);
+        self.account_waiting(&mut pacing);
+        drop(pacing);
+        if was_waiting {
+            self.refused(now);
+        }
+    }
+
+    fn refused(&self, now: Now) {
+        self.gatekeeper.refused.fetch_add(1, Ordering::Relaxed);
+        self.errors.temporary.fetch_add(1, Ordering::Relaxed);
+        self.gatekeeper.refuse(now);
+    }
+
+    fn account_waiting(&self, pacing: &mut Pacing) {
+        let bytes = pacing.pacer.waiting_bytes();
+        let before = std::mem::replace(&mut pacing.accounted, bytes);
+        self.pools.exchange(Pool::Connections, before, bytes);
+    }
+
+    /// Looks at how things stand, lets mutations go that may, and says which step the bucket is at. To be called when asked
+    /// for by [`Work::Pace`], again every few milliseconds while somebody waits, and every now and then.
+    pub fn pace(&self, now: Now) -> PaceReport {
+        let more = self.look(now);
+        let step = self.gatekeeper.step();
+        let idle = step == Pressure::None && self.shards.iter().all(|shard| shard.gate.dirty_bytes() == 0);
+        PaceReport { step, still: self.does_disk_stand_still(now), more, idle }
+    }
+
+    /// Takes note of how far the nodes have come that follow this one in the bucket. To be called about once a second while there
+    /// are any, and once when there are none any more.
+    pub fn note_followers(&self, loads: &[FollowerLoad], now: Now) {
+        self.gatekeeper.pacer.lock().pacer.observe_followers(now.mono_millis, loads);
+    }
+
+    /// Where the slowest of them is between where mutations are paced for its sake (zero) and the limit (one).
+    pub(crate) fn followers_pressure(&self) -> f64 {
+        self.gatekeeper.pacer.lock().pacer.followers_pressure()
+    }
+
+    /// As [`Bucket::pace`], for whoever has changed how things stand; whether somebody waits.
+    pub(crate) fn look(&self, now: Now) -> bool {
+        let pressure = self.pressure();
+        let mut pacing = self.gatekeeper.pacer.lock();
+        let going = match self.options.kind {
+            BucketKind::Couchbase => pacing.pacer.observe(now.mono_millis, &self.load_at(pressure)),
+            // Nothing drains: who waited would wait in vain.
+            BucketKind::Ephemeral | BucketKind::Memcached => Vec::new(),
+        };
+        let is_paced = pacing.pacer.is_paced();
+        let more = pacing.pacer.waiting() > 0;
+        let share = pacing.pacer.drain_rate() / self.shards.len() as u64 * SYNC_MILLIS / 1_000;
+        self.account_waiting(&mut pacing);
+        // Under the lock, so that it is what the pacer thinks.
+        if self.is_paced() != is_paced {
+            self.gatekeeper.is_paced.store(is_paced, Ordering::Relaxed);
+        }
+        drop(pacing);
+        if share > 0 {
+            self.gatekeeper.sync_bytes.store(share.clamp(SYNC_BYTES_MIN, SYNC_BYTES_MAX), Ordering::Relaxed);
+        }
+        going.into_iter().for_each(|waiter| self.notifier.wake(waiter));
+        let step = self.step(is_paced, pressure, now);
+        if step != self.gatekeeper.step() {
+            self.gatekeeper.step.store(step as u8, Ordering::Relaxed);
+        }
+        more
+    }
+
+    fn load_at(&self, pressure: f64) -> Load {
+        let room = self.settings.room();
+        let (space, reclaimed) = self.space();
+        let memory_room = room.limit.saturating_sub(self.mem_used());
+        let mut load = Load { pressure, room: memory_room, space, reclaimed, drained: 0, backlog: 0 };
+        for shard in &self.shards {
+            load.drained += shard.counters.drained_bytes.load(Ordering::Relaxed);
+            let dirty = shard.gate.dirty_bytes();
+            load.backlog += dirty;
+            load.room = load.room.min(room.dirty_limit.saturating_sub(dirty));
+        }
+        load
+    }
+
+    /// Zero where pacing begins, one where mutations are refused; of memory and of each shard's dirty bytes the worst.
+    fn pressure(&self) -> f64 {
+        let (memory, dirty) = self.pressures();
+        memory.max(dirty)
+    }
+
+    /// The same of memory, and of the shard with the most dirty bytes.
+    pub(crate) fn pressures(&self) -> (f64, f64) {
+        let between = |value: u64, from: u64, to: u64| {
+            (value as f64 - from as f64) / to.saturating_sub(from).max(1) as f64
+        };
+        let room = self.settings.room();
+        let memory = between(self.mem_used(), room.paced, room.limit);
+        let dirty = self
+            .shards
+            .iter()
+            .map(|shard| between(shard.gate.dirty_bytes(), room.dirty_paced, room.dirty_limit));
+        (memory, dirty.fold(f64::NEG_INFINITY, f64::max))
+    }
+
+    fn step(&self, is_paced: bool, pressure: f64, now: Now) -> Pressure {
+        let before = self.gatekeeper.step();
+        let used = self.mem_used();
+        let (high, low) = self.watermarks();
+        // A cache at its quota drops something, and refuses nobody.
+        let is_full = pressure >= 1.0 && self.options.kind != BucketKind::Memcached;
+        if is_full || self.gatekeeper.has_refused_lately(now) {
+            Pressure::Refusing
+        } else if is_paced {
+            Pressure::Pacing
+        } else if used > self.settings.room().cursors {
+            Pressure::Cursors
+        } else if used > high || (before > Pressure::None && used > low) {
+            Pressure::Paging
+        } else {
+            Pressure::None
+        }
+    }
+
+    /// Pacing has to begin: a mutation has met the threshold.
+    #[cold]
+    pub(crate) fn begin_pacing(&self) {
+        if self.options.kind == BucketKind::Couchbase && !self.is_paced() {
+            self.notifier.work(Work::Pace);
+        }
+    }
+
+    /// The step the bucket was at when it was last looked at.
+    #[must_use]
+    pub fn pressure_step(&self) -> Pressure {
+        self.gatekeeper.step()
+    }
+
+    /// Where the bucket stands between where mutations are paced (0, and below) and where they are refused (100, and above),
+    /// as of now, whatever step was last told.
+    #[must_use]
+    pub fn pressure_percent(&self) -> u8 {
+        (self.pressure() * 100.0).clamp(0.0, 100.0) as u8
+    }
+
+    /// What there is to say about pacing.
+    pub(crate) fn pacing_stats(&self) -> PacingStats {
+        let pacing = self.gatekeeper.pacer.lock();
+        PacingStats {
+            step: self.gatekeeper.step(),
+            waiting: pacing.pacer.waiting() as u64,
+            waiting_bytes: pacing.pacer.waiting_bytes(),
+            drain_rate: pacing.pacer.drain_rate(),
+            reclaim_rate: pacing.pacer.reclaim_rate(),
+            followers_seconds: pacing.pacer.followers_seconds().round() as u64,
+            intake_rate: pacing.pacer.intake_rate().unwrap_or(0),
+            paced: self.gatekeeper.paced.load(Ordering::Relaxed),
+            refused: self.gatekeeper.refused.load(Ordering::Relaxed),
+            drained_bytes: self.shards.iter().map(|s| s.counters.drained_bytes.load(Ordering::Relaxed)).sum(),
+        }
+    }
+}

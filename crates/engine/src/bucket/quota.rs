@@ -1,0 +1,250 @@
+//! How the quota is divided, and whether a mutation may use more of it.
+//!
+//! Up to the *ease* nothing is asked but two atomics. Above it the pager is called, then the bucket is paced ([`crate::bucket::admission`]); at the limit
+//! a mutation that grows memory first lends the pager a hand, and is refused only when that does not help. The same
+//! holds for what is dirty: that cannot be ejected before it is synced, so it has a limit of its own, per shard.
+//!
+//! Between the limit and the quota is the *reserve*: for deletions (tombstones are written before they go), touches, and
+//! values that readers bring back from disk. A cache has none, since it can always drop something. Tables grow by doubling, and
+//! what that takes has not been asked for: where it has used the reserve up, touches overdraw the quota a little.
+
+use std::sync::atomic::Ordering;
+
+use base::{
+    Status,
+    bucket::{BucketKind, EvictionPolicy},
+};
+
+use crate::{
+    api::{
+        notify::Work,
+        stats::{BucketStats, Budget},
+    },
+    bucket::Bucket,
+    memory::arena::RESERVE_BYTES_MAX,
+    pressure::pools::Pool,
+    shard::{Env, FLUSH_BYTES},
+};
+
+/// Where memory is short, copies are caught up with a part of what may be dirty otherwise at a time.
+const SHORT_SHARE: u64 = 16;
+/// Documents that a mutation looks at when it helps the pager.
+const HELP: Budget = Budget { items: 512, bytes: 4 << 20 };
+
+/// Bytes of a quota that one shard can make use of: what its arena reaches, less what a quota may be overdrawn by, and by what
+/// one shard may have more than others.
+pub const SHARD_QUOTA_MAX: u64 = usable(RESERVE_BYTES_MAX);
+
+/// Of an arena that reaches so far.
+pub(crate) const fn usable(arena_bytes: usize) -> u64 {
+    arena_bytes as u64 / 8 * 7
+}
+
+/// Bytes of memory, and of what is dirty per shard, at which something begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// The pager starts.
+    pub(crate) high: u64,
+    /// It stops.
+    pub(crate) low: u64,
+    /// Feeds that are behind are sent to the disk.
+    pub(crate) cursors: u64,
+    /// Mutations are paced.
+    pub(crate) paced: u64,
+    /// They are refused.
+    pub(crate) limit: u64,
+    /// Dirty bytes at which they are paced.
+    pub(crate) dirty_paced: u64,
+    /// Dirty bytes at which they are refused.
+    pub(crate) dirty_limit: u64,
+    /// Dirty bytes that copies may be caught up with.
+    pub(crate) history: u64,
+}
+
+impl Room {
+    /// The quota of which so many bytes are all that mutations may take.
+    pub(crate) const fn quota_for(limit: u64) -> u64 {
+        limit.div_ceil(Self::LIMIT) * 100
+    }
+
+    /// Percent of the quota.
+    const HIGH: u64 = 85;
+    const LOW: u64 = 75;
+    const CURSORS: u64 = 87;
+    const PACED: u64 = 89;
+    /// Couchbase's `mutation_mem_ratio`.
+    const LIMIT: u64 = 93;
+    const DIRTY: u64 = 40;
+    const OVERDRAFT: u64 = 105;
+
+    pub(crate) fn of(quota: u64, shards: usize, is_cache: bool) -> Self {
+        let percent = |percent: u64| quota / 100 * percent;
+        let dirty_limit = (percent(Self::DIRTY) / shards.max(1) as u64).max(2 * FLUSH_BYTES);
+        Self {
+            high: percent(Self::HIGH),
+            low: percent(Self::LOW),
+            cursors: percent(Self::CURSORS),
+            paced: if is_cache { quota } else { percent(Self::PACED) },
+            limit: if is_cache { quota } else { percent(Self::LIMIT) },
+            dirty_paced: dirty_limit / 2,
+            dirty_limit,
+            // With room for clients below where they are paced.
+            history: dirty_limit / 4,
+        }
+    }
+}
+
+impl Bucket {
+    /// Where the pager starts, and where it stops.
+    pub(crate) fn watermarks(&self) -> (u64, u64) {
+        let room = self.settings.room();
+        (room.high, room.low)
+    }
+
+    /// Whether there is so much room that nobody need ask.
+    #[inline]
+    pub(crate) fn is_at_ease(&self, env: &Env<'_>, bytes: usize) -> bool {
+        let (memory, dirty) = self.settings.ease();
+        self.mem_used() + bytes as u64 <= memory && env.shard.gate.dirty_bytes() <= dirty
+    }
+
+    fn has_room_for(&self, env: &Env<'_>, bytes: usize) -> bool {
+        let room = self.settings.room();
+        self.mem_used() + bytes as u64 <= room.limit && env.shard.gate.dirty_bytes() <= room.dirty_limit
+    }
+
+    /// Whether memory is above the high watermark, or has been and is not below the low one yet.
+    #[must_use]
+    pub fn wants_room(&self) -> bool {
+        self.pager_called.load(Ordering::Acquire) || self.mem_used() > self.watermarks().0
+    }
+
+    /// How urgent it is to make room: 0 up to the high watermark, 1 from where on feeds that are behind are sent to the disk,
+    /// which is the next thing that is done for it.
+    #[must_use]
+    pub fn room_urgency(&self) -> f64 {
+        let room = self.settings.room();
+        let above = self.mem_used().saturating_sub(room.high) as f64;
+        (above / room.cursors.saturating_sub(room.high).max(1) as f64).min(1.0)
+    }
+
+    /// Whether memory is above the low watermark.
+    #[must_use]
+    pub fn has_room_to_make(&self) -> bool {
+        self.mem_used() > self.watermarks().1
+    }
+
+    /// Has the pager called, unless it has been already: it then brings memory below the low watermark.
+    #[cold]
+    pub(crate) fn call_pager(&self) {
+        if !self.pager_called.load(Ordering::Relaxed) && !self.pager_called.swap(true, Ordering::AcqRel) {
+            self.notifier.work(Work::Room);
+        }
+    }
+
+    /// Tries to make room for a mutation.
+    ///
+    /// # Errors
+    /// `TemporaryFailure`.
+    #[cold]
+    pub(crate) fn make_room(&self, env: &Env<'_>, bytes: usize) -> Result<(), Status> {
+        let room = self.settings.room();
+        let (used, dirty) = (self.mem_used() + bytes as u64, env.shard.gate.dirty_bytes());
+        if used > room.high {
+            self.call_pager();
+        }
+        if used > room.paced || dirty > room.dirty_paced {
+            self.begin_pacing();
+        }
+        if used <= room.limit && dirty <= room.dirty_limit {
+            return Ok(());
+        }
+        self.page(env.now, HELP);
+        if self.has_room_for(env, bytes) {
+            return Ok(());
+        }
+        // A cache never refuses as long as it can drop something; somebody else is doing that just now.
+        if self.options.kind == BucketKind::Memcached && self.mem_used() + bytes as u64 <= self.overdraft() {
+            return Ok(());
+        }
+        if env.shard.gate.want_flush() {
+            self.notifier.work(Work::Flush(env.shard.index));
+        }
+        Err(self.out_of_room(env))
+    }
+
+    /// Whether so many bytes fit into the reserve; what never waits for room asks this. Has the pager make up for them.
+    #[inline]
+    pub(crate) fn fits_reserve(&self, env: &Env<'_>, bytes: usize) -> bool {
+        self.is_at_ease(env, bytes) || self.make_room_up_to(self.settings.usable_bytes(), env, bytes)
+    }
+
+    /// The same for what puts another version in the place of one that is there: that may overdraw the quota a little, and
+    /// where little is dirty it is not what fills the memory.
+    #[inline]
+    pub(crate) fn fits_overdraft(&self, env: &Env<'_>, bytes: usize) -> bool {
+        self.is_at_ease(env, bytes)
+            || self.make_room_up_to(self.overdraft(), env, bytes)
+            || env.shard.gate.dirty_bytes() <= self.settings.room().dirty_paced
+    }
+
+    /// Whether so many bytes more take memory to where clients are paced.
+    pub(crate) fn is_short_of_memory(&self, bytes: usize) -> bool {
+        self.mem_used() + bytes as u64 > self.settings.room().paced
+    }
+
+    /// Whether what a copy is being caught up with has to wait for the disk, which is called: as much of it is dirty as may
+    /// be, or some is and there is little memory left. Where nothing of it is dirty it never waits: what fills the memory
+    /// then is not the disk's to free.
+    pub(crate) fn holds_back_history(&self, env: &Env<'_>, bytes: usize) -> bool {
+        let room = self.settings.room();
+        let is_short = self.is_short_of_memory(bytes);
+        let limit = if is_short { room.history / SHORT_SHARE } else { room.history };
+        if is_short {
+            self.call_pager();
+        }
+        let waits = env.shard.gate.history_bytes() > limit;
+        if waits && env.shard.gate.want_flush() {
+            self.notifier.work(Work::Flush(env.shard.index));
+        }
+        waits
+    }
+
+    #[cold]
+    fn make_room_up_to(&self, limit: u64, env: &Env<'_>, bytes: usize) -> bool {
+        if !self.has_room_for(env, bytes) {
+            self.page(env.now, HELP);
+        }
+        self.mem_used() + bytes as u64 <= limit
+    }
+
+    fn overdraft(&self) -> u64 {
+        self.settings.usable_bytes() / 100 * Room::OVERDRAFT
+    }
+
+    /// Bytes that no ejection frees: a quota that leaves no room above them could not be kept.
+    pub(crate) fn mem_floor(&self, stats: &BucketStats) -> u64 {
+        let lasting = stats.pools.of(Pool::Metadata) + stats.pools.of(Pool::ColdIndex);
+        match (self.options.kind, self.settings.eviction()) {
+            (BucketKind::Couchbase, EvictionPolicy::FullEviction) => lasting,
+            (BucketKind::Couchbase, _) => lasting + stats.kv_bytes - stats.value_bytes,
+            (BucketKind::Memcached, _) | (BucketKind::Ephemeral, EvictionPolicy::NruEviction) => 0,
+            (BucketKind::Ephemeral, _) => stats.mem_used,
+        }
+    }
+
+    /// The answer to what does not fit.
+    #[cold]
+    pub(crate) fn out_of_room(&self, env: &Env<'_>) -> Status {
+        self.errors.temporary.fetch_add(1, Ordering::Relaxed);
+        self.gatekeeper.refuse(env.now);
+        Status::TemporaryFailure
+    }
+
+    /// The arena had no block: counted, and told as temporary, since deletions and the pager free some.
+    #[cold]
+    pub(crate) fn out_of_memory(&self) -> Status {
+        self.errors.out_of_memory.fetch_add(1, Ordering::Relaxed);
+        Status::TemporaryFailure
+    }
+}

@@ -1,0 +1,35 @@
+//! DELETE: a tombstone in the document's place.
+
+use base::{HashedKey, Now, Status, VbId};
+
+use crate::{
+    api::{doc::Mutated, notify::Refusal, request::Delete},
+    bucket::Bucket,
+    vbucket::Found,
+};
+
+impl Bucket {
+    /// DELETE. Always admitted while the disk works: it is how memory and disk become free.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `KeyExists` on another CAS, `Locked`, `SyncWriteInProgress`, the durability statuses.
+    pub fn delete(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        delete: &Delete,
+        now: Now,
+    ) -> Result<Mutated, Refusal> {
+        let door = self.door(vb, key, now)?;
+        let durable = self.durability(delete.durability)?;
+        door.env.shard.gate.admits_deletes()?;
+        let mut after = door.aftermath();
+        let mut v = door.enter()?;
+        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let Found::Live(current) = found else { return Err(Status::KeyNotFound.into()) };
+        v.check_cas(&door.env, key, &current, delete.cas)?;
+        let mutated = v.bury(&door.env, key, &current, false, durable, &mut after)?;
+        v.ops.deletes += 1;
+        Ok(mutated)
+    }
+}

@@ -1,0 +1,68 @@
+//! GETL and UNLOCK.
+
+use base::{Cas, HashedKey, Now, Status, VbId};
+
+use crate::{
+    api::{doc::DocView, notify::Refusal},
+    bucket::Bucket,
+    vbucket::Found,
+};
+
+impl Bucket {
+    /// GETL: locks a document for `secs` (0 or more than the maximum: the default). The view's CAS is the lock's.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
+    pub fn lock<R>(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        secs: u32,
+        now: Now,
+        read: impl FnOnce(&DocView<'_>) -> R,
+    ) -> Result<R, Refusal> {
+        let door = self.door(vb, key, now)?;
+        let mut after = door.aftermath();
+        let mut v = door.enter()?;
+        let Found::Live(current) = v.settle_for_write(&door.env, key, &mut after)? else {
+            v.ops.get_misses += 1;
+            return Err(Status::KeyNotFound.into());
+        };
+        if v.locks.holder(key.hash, key.key.encoded(), now).is_some() {
+            v.ops.lock_errors += 1;
+            return Err(Status::Locked.into());
+        }
+        if !current.resident {
+            return Err(v.missing(key));
+        }
+        let cas = v.next_cas(&door.env, None, &mut after)?;
+        v.locks.acquire(key, cas, secs, now).map_err(|_| Status::TemporaryFailure)?;
+        v.ops.get_hits += 1;
+        let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
+        Ok(read(&DocView::of(item, cas, &door.env.shard.arena)))
+    }
+
+    /// UNLOCK.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `NotLocked`, `Locked` when the CAS is not the lock's.
+    pub fn unlock(&self, vb: VbId, key: HashedKey<'_>, cas: Cas, now: Now) -> Result<(), Refusal> {
+        let door = self.door(vb, key, now)?;
+        let mut after = door.aftermath();
+        let mut v = door.enter()?;
+        let Found::Live(_) = v.settle_for_write(&door.env, key, &mut after)? else {
+            return Err(Status::KeyNotFound.into());
+        };
+        match v.locks.holder(key.hash, key.key.encoded(), now) {
+            None => Err(Status::NotLocked.into()),
+            Some(lock) if lock != cas => {
+                v.ops.lock_errors += 1;
+                Err(Status::Locked.into())
+            }
+            Some(_) => {
+                v.locks.release(key.hash, key.key.encoded());
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What clients can do to documents, one file per family. Every operation has the same shape: check what needs no lock,
+//! build what can be built, take the vBucket's lock, look, decide, publish, and leave frees and wake-ups for afterwards.
+
+mod concat;
+mod counter;
+mod delete;
+mod get;
+mod lock;
+mod meta;
+mod observe;
+mod random;
+mod store;
+pub(crate) mod subdoc;
+mod touch;
+
+use std::sync::atomic::Ordering;
+
+use base::{DocKey, HashedKey, ManifestUid, Now, Status, VbId, VbRole, bucket::DurabilityLevel};
+use parking_lot::MutexGuard;
+
+use crate::{
+    api::request::Expiry,
+    bucket::{Bucket, Slot},
+    memory::item::HEADER_BYTES,
+    shard::{Env, aftermath::Aftermath},
+    vbucket::{VBucket, collections::capped, durability},
+};
+
+/// The way to one key's vBucket: everything that is known before the lock is taken.
+pub(crate) struct Door<'a> {
+    bucket: &'a Bucket,
+    slot: &'a Slot,
+    key: DocKey<'a>,
+    manifest_uid: ManifestUid,
+    /// The collection's own cap on expiry.
+    cap: Option<u32>,
+    pub(crate) env: Env<'a>,
+}
+
+impl<'a> Door<'a> {
+    /// For what must happen after the lock is released: declare it before [`Door::enter`].
+    #[inline]
+    pub(crate) fn aftermath(&self) -> Aftermath<'a> {
+        self.bucket.aftermath(self.env.shard)
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when this node does not serve the vBucket; `UnknownCollection` when the collection was dropped since the
+    /// door was found.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<MutexGuard<'a, VBucket>, Status> {
+        self.enter_as(VbRole::Active)
+    }
+
+    /// As [`Door::enter`], for who has another role in mind.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(crate) fn enter_as(&self, role: VbRole) -> Result<MutexGuard<'a, VBucket>, Status> {
+        let guard = self.slot.vb.lock();
+        if guard.role != role {
+            return Err(Status::NotMyVbucket);
+        }
+        if guard.manifest_uid != self.manifest_uid
+            && self.bucket.collections.load().cap_of(self.key).is_none()
+        {
+            return Err(Status::UnknownCollection);
+        }
+        Ok(guard)
+    }
+
+    /// The absolute expiry for what a request asks, under the caps of collection and bucket.
+    pub(crate) fn expiry(&self, wire: u32) -> u32 {
+        let bucket_max_secs = self.bucket.settings.max_ttl_secs.load(Ordering::Relaxed);
+        capped(self.env.now.absolute_expiry(wire), self.cap, bucket_max_secs, self.env.now)
+    }
+
+    /// An absolute expiry under the caps.
+    pub(crate) fn capped(&self, absolute: u32) -> u32 {
+        let bucket_max_secs = self.bucket.settings.max_ttl_secs.load(Ordering::Relaxed);
+        capped(absolute, self.cap, bucket_max_secs, self.env.now)
+    }
+}
+
+impl Bucket {
+    /// Finds a key's vBucket and collection.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `UnknownCollection`.
+    #[inline]
+    pub(crate) fn door<'a>(&'a self, vb: VbId, key: HashedKey<'a>, now: Now) -> Result<Door<'a>, Status> {
+        let (slot, shard) = self.slot(vb)?;
+        let collections = self.collections.load();
+        let cap = collections.cap_of(key.key).ok_or(Status::UnknownCollection)?;
+        let env = Env { shard, kind: self.options.kind, now };
+        Ok(Door { bucket: self, slot, key: key.key, manifest_uid: collections.uid(), cap, env })
+    }
+
+    /// Whether a mutation that needs `bytes` more memory may begin; 0 for those that always may.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` when the disk does not take it, or memory does not and cannot be made room in.
+    #[inline]
+    pub(crate) fn admit(&self, env: &Env<'_>, bytes: usize) -> Result<(), Status> {
+        env.shard.gate.admits()?;
+        if bytes == 0 || self.is_at_ease(env, bytes) {
+            return Ok(());
+        }
+        self.make_room(env, bytes)
+    }
+
+    /// The level that a write is to have; none if it is to have none. What that takes depends on who holds copies
+    /// ([`VBucket::level_to_wait_for`]).
+    ///
+    /// # Errors
+    /// See [`durability::level_of`].
+    #[inline]
+    pub(crate) fn durability(&self, asked: DurabilityLevel) -> Result<Option<DurabilityLevel>, Status> {
+        durability::level_of(asked, self.settings.durability_min(), self.options.kind)
+    }
+}
+
+/// Arena bytes of an item with this key and value.
+pub(crate) const fn item_bytes(key: DocKey<'_>, value_bytes: usize) -> usize {
+    HEADER_BYTES + size_of::<u32>() + key.encoded().len() + value_bytes
+}
+
+/// The wire expiry in a request, and whether an existing document's own goes before it.
+pub(crate) const fn wire_expiry(expiry: Expiry) -> (u32, bool) {
+    match expiry {
+        Expiry::Wire(wire) => (wire, false),
+        Expiry::Preserve(wire) => (wire, true),
+    }
+}
+
+/// Bytes of the extended-attributes section at the front of an (uncompressed) value: a length, then as many bytes.
+pub(crate) fn xattr_bytes(value: &[u8]) -> usize {
+    let declared = value.first_chunk::<4>().map_or(0, |length| u32::from_be_bytes(*length) as usize);
+    declared.saturating_add(4).min(value.len())
+}

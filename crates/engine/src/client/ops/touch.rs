@@ -1,0 +1,84 @@
+//! TOUCH and get-and-touch: another expiry, the same document.
+
+use base::{HashedKey, Now, Status, VbId};
+
+use super::{
+    get::{count_use, shown_cas},
+    item_bytes,
+};
+use crate::{
+    api::{
+        doc::{DocView, Mutated},
+        notify::Refusal,
+    },
+    bucket::Bucket,
+    memory::item::{ItemMeta, NewItem},
+    vbucket::{Found, Version},
+};
+
+impl Bucket {
+    /// TOUCH and get-and-touch: gives the document a new expiry. With the expiry it has already nothing changes, its
+    /// CAS included.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
+    pub fn touch<R>(
+        &self,
+        vb: VbId,
+        key: HashedKey<'_>,
+        expiry_wire: u32,
+        now: Now,
+        read: impl FnOnce(&DocView<'_>) -> R,
+    ) -> Result<(R, Mutated), Refusal> {
+        let door = self.door(vb, key, now)?;
+        self.admit(&door.env, 0)?;
+        if !self.fits_overdraft(&door.env, item_bytes(key.key, 0)) {
+            return Err(self.out_of_room(&door.env).into());
+        }
+        let expiry = door.expiry(expiry_wire);
+        let arena = &door.env.shard.arena;
+        let mut after = door.aftermath();
+        let mut v = door.enter()?;
+        let found = v.settle_for_write(&door.env, key, &mut after)?;
+        let Found::Live(current) = found else {
+            v.ops.get_misses += 1;
+            return Err(Status::KeyNotFound.into());
+        };
+        if v.locks.holder(key.hash, key.key.encoded(), now).is_some() {
+            v.ops.lock_errors += 1;
+            return Err(Status::Locked.into());
+        }
+        if !current.resident {
+            return Err(v.missing(key));
+        }
+        v.ops.get_hits += 1;
+        let mutated = if expiry == current.meta.expiry {
+            Mutated {
+                cas: current.meta.cas,
+                seqno: current.meta.seqno,
+                vb_uuid: v.failover.uuid(),
+                wait: false,
+            }
+        } else {
+            let meta = ItemMeta {
+                vb,
+                flags: current.meta.flags,
+                expiry,
+                datatype: current.meta.datatype,
+                ..ItemMeta::default()
+            };
+            let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
+            let new = NewItem::new(arena, &meta, key.key.encoded(), item.value())
+                .ok_or_else(|| self.out_of_memory())?;
+            let version = Version { cas: None, rev: v.next_rev(&found), durable: None };
+            let mutated = v.put(&door.env, key, Some(&current), new, version, &mut after)?;
+            v.ops.updates += 1;
+            mutated
+        };
+        let item = v.table.find(key.hash, key.key.encoded()).ok_or(Status::Internal)?;
+        count_use(item, v.ops.get_hits);
+        let cas = shown_cas(&v, key, item, now);
+        let result = read(&DocView::of(item, cas, arena));
+        Ok((result, mutated))
+    }
+}

@@ -1,0 +1,356 @@
+//! Range scans: the documents of one collection in one vBucket, in key order, exactly as they were when the scan was
+//! created.
+//!
+//! A scan's life:
+//! 1. *Created*: its vBucket's table is gathered (`gather`), the keys that match are sorted and copied, and nothing else
+//!    is kept in memory: of a document that is on disk its seqno and locator are noted and its record pinned, so that
+//!    compaction may go on; of one that is not, the version is held. All of that happens on the backfill thread
+//!    (`creation`).
+//! 2. *Continued*, any number of times: a worker reads on from where it was (`reading`). A value comes from the table if
+//!    the version there still is the one that was noted, else from the pin: the backfill thread reads those ahead, the
+//!    request waits.
+//! 3. *Over*: at its end; cancelled; because its collection, history or bucket is gone; because a request that was
+//!    working on it went away; or after [`LIFETIME_MILLIS`], whatever it does.
+//!
+//! Scans are bounded in number ([`SCANS_MAX`] a bucket) and memory (a share of the quota). Memory-only buckets have none:
+//! they have no disk to leave the documents on.
+
+mod creation;
+mod from_disk;
+mod reading;
+mod scan;
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{CollectionId, Now, Seqno, Status, VbId, VbRole, VbUuid};
+use parking_lot::Mutex;
+
+use crate::{
+    api::notify::{Wait, Waiter, Work},
+    bucket::Bucket,
+};
+
+pub use reading::{ScanLimits, ScanStep};
+pub use scan::ScanHold;
+use scan::{Phase, Scan};
+
+/// A scan that is not at its end by then is cancelled.
+pub const LIFETIME_MILLIS: u64 = 180_000;
+/// Scans of a bucket at once.
+pub const SCANS_MAX: usize = 1000;
+/// Percent of the quota that scans may hold, and what they may hold in any case.
+const SHARE_PERCENT: u64 = 10;
+const SHARE_MIN_BYTES: u64 = 32 << 20;
+/// How often scans that are too old, or whose vBucket is not what it was, are looked for.
+const SWEEP_MILLIS: u64 = 1000;
+
+/// Names a scan. Chosen by the caller, at random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScanId(pub u128);
+
+/// What a scan shows.
+#[derive(Clone, Debug)]
+pub struct ScanOptions {
+    /// The collection.
+    pub collection: CollectionId,
+    /// Which of its documents.
+    pub selection: ScanSelection,
+    /// Keys without documents.
+    pub keys_only: bool,
+    /// The reader wants extended attributes; noted here for it, documents always have theirs.
+    pub include_xattrs: bool,
+    /// The branch of history that the vBucket must be on.
+    pub uuid: Option<VbUuid>,
+    /// A mutation that must not have been superseded; it must be known to be synced.
+    pub must_exist: Option<Seqno>,
+    /// For people.
+    pub name: Option<Box<str>>,
+}
+
+/// Which documents of a collection.
+#[derive(Clone, Debug)]
+pub enum ScanSelection {
+    /// Those with logical keys between these.
+    Range(Bound<Box<[u8]>>, Bound<Box<[u8]>>),
+    /// Each with the probability that makes it about `samples` of all of them.
+    Sample {
+        /// How many.
+        samples: u64,
+        /// The same seed chooses the same documents.
+        seed: u64,
+    },
+}
+
+/// A scan as statistics show it.
+#[derive(Clone, Debug)]
+pub struct ScanInfo {
+    /// Its name.
+    pub id: ScanId,
+    /// Where it is.
+    pub vb: VbId,
+    /// The branch of history it shows.
+    pub uuid: VbUuid,
+    /// What it was asked for.
+    pub options: ScanOptions,
+    /// Milliseconds since it was created.
+    pub age_millis: u64,
+    /// `creating`, `idle` or `continuing`.
+    pub phase: &'static str,
+    /// Keys or documents in all; zero while it is being created.
+    pub items: u64,
+    /// Of those, how many were read.
+    pub read: u64,
+    /// Values read from disk for it.
+    pub from_disk: u64,
+    /// Memory it holds.
+    pub bytes: u64,
+}
+
+/// A bucket's scans, and which of them the backfill threads have work for.
+#[derive(Debug, Default)]
+pub(crate) struct Scans {
+    by_id: Mutex<HashMap<ScanId, Arc<Scan>>>,
+    /// By shard.
+    queues: Box<[Mutex<VecDeque<Arc<Scan>>>]>,
+    /// Held by all of them.
+    bytes: AtomicU64,
+    /// When they were last looked through, in monotonic milliseconds.
+    swept: AtomicU64,
+}
+
+impl Scans {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self { queues: (0..shards).map(|_| Mutex::default()).collect(), ..Self::default() }
+    }
+
+    /// Memory that scans hold.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn find(&self, vb: VbId, id: ScanId) -> Result<Arc<Scan>, Status> {
+        let found = self.by_id.lock().get(&id).cloned();
+        found.filter(|scan| scan.vb == vb).ok_or(Status::KeyNotFound)
+    }
+
+    /// Takes a scan away; whoever works on it is told why. Returns who waits.
+    fn end(&self, scan: &Scan, status: Status) -> Option<Waiter> {
+        let waiter = scan.end(status);
+        let removed = self.by_id.lock().remove(&scan.id);
+        if let Some(removed) = removed {
+            self.bytes.fetch_sub(removed.bytes(), Ordering::Relaxed);
+            // Not in a hurry: the thread looks into its queue every now and then.
+            self.enqueue(&removed);
+        }
+        waiter
+    }
+
+    /// Has the backfill thread of its shard look at a scan; whether it had not to already.
+    fn enqueue(&self, scan: &Arc<Scan>) -> bool {
+        let Some(queue) = self.queues.get(scan.shard) else { return false };
+        let is_new = scan.enter_queue();
+        if is_new {
+            queue.lock().push_back(Arc::clone(scan));
+        }
+        is_new
+    }
+
+    /// Takes over what a scan holds from now on; false when that is too much for all of them together.
+    fn account(&self, scan: &Scan, bytes: u64, bytes_max: u64) -> bool {
+        // Under the registry's lock: a scan that has been removed accounts for nothing.
+        let by_id = self.by_id.lock();
+        if !by_id.contains_key(&scan.id) {
+            return true;
+        }
+        let before = scan.set_bytes(bytes);
+        let others = self.bytes.fetch_sub(before, Ordering::Relaxed) - before;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        bytes <= before || others + bytes <= bytes_max
+    }
+}
+
+impl Bucket {
+    /// Begins to create a scan. The waiter is woken when [`Bucket::scan_created`] has news.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`; `NotSupported` by memory-only buckets; `UnknownCollection`; `VbUuidNotEqual`; `Busy` when there are
+    /// too many scans; `TemporaryFailure` while the vBucket is being loaded.
+    pub fn create_scan(
+        self: &Arc<Self>,
+        vb: VbId,
+        id: ScanId,
+        options: ScanOptions,
+        waiter: Waiter,
+        now: Now,
+    ) -> Result<ScanHold, Status> {
+        let (slot, shard) = self.slot(vb)?;
+        if shard.store.is_none() {
+            return Err(Status::NotSupported);
+        }
+        if self.collections.load().cap(options.collection).is_none() {
+            return Err(Status::UnknownCollection);
+        }
+        let (uuid, incarnation) = {
+            let v = slot.vb.lock();
+            if v.role != VbRole::Active {
+                return Err(Status::NotMyVbucket);
+            }
+            (v.failover.uuid(), v.incarnation)
+        };
+        if options.uuid.is_some_and(|wanted| wanted != uuid) {
+            return Err(Status::VbUuidNotEqual);
+        }
+        if self.range_scans.bytes() > self.scan_bytes_max() {
+            return Err(Status::Busy);
+        }
+        let scan = Arc::new(Scan::new(id, vb, shard.index, (uuid, incarnation), options, waiter, now));
+        scan.begin(self)?;
+        {
+            let mut by_id = self.range_scans.by_id.lock();
+            if by_id.len() >= SCANS_MAX || by_id.contains_key(&id) {
+                return Err(Status::Busy);
+            }
+            by_id.insert(id, Arc::clone(&scan));
+        }
+        self.queue_scan(&scan);
+        Ok(ScanHold::new(scan, Arc::clone(&self.range_scans)))
+    }
+
+    /// Whether a scan has been created. While it has not, ask again when woken, and every now and then.
+    ///
+    /// # Errors
+    /// `KeyNotFound` when nothing matches; `NotStored` when the mutation that must exist does not; `Busy` when scans hold
+    /// too much memory; `NotMyVbucket` and `UnknownCollection` when what it was to show is gone.
+    pub fn scan_created(&self, hold: &ScanHold) -> Result<Wait, Status> {
+        match hold.scan().phase() {
+            Phase::Creating => {
+                self.queue_scan(hold.scan());
+                Ok(Wait::Parked)
+            }
+            Phase::Idle | Phase::Continuing => {
+                hold.release();
+                Ok(Wait::Ready)
+            }
+            Phase::Over(status) => Err(status),
+        }
+    }
+
+    /// The collection that a scan shows.
+    ///
+    /// # Errors
+    /// `KeyNotFound`.
+    pub fn scan_collection(&self, vb: VbId, id: ScanId) -> Result<CollectionId, Status> {
+        self.slot(vb)?;
+        Ok(self.range_scans.find(vb, id)?.options.collection)
+    }
+
+    /// Takes a scan up again, for [`Bucket::read_scan`].
+    ///
+    /// # Errors
+    /// `KeyNotFound` when there is none; `Busy` when somebody else is reading it; `UnknownCollection` and `NotMyVbucket`
+    /// when what it shows is gone, and it with it.
+    pub fn continue_scan(&self, vb: VbId, id: ScanId, waiter: Waiter) -> Result<ScanHold, Status> {
+        self.slot(vb)?;
+        let scan = self.range_scans.find(vb, id)?;
+        self.check_scan(&scan)?;
+        scan.take_up(waiter)?;
+        Ok(ScanHold::new(scan, Arc::clone(&self.range_scans)))
+    }
+
+    /// Ends a scan.
+    ///
+    /// # Errors
+    /// `KeyNotFound`.
+    pub fn cancel_scan(&self, vb: VbId, id: ScanId) -> Result<(), Status> {
+        self.slot(vb)?;
+        let scan = self.range_scans.find(vb, id)?;
+        self.end_scan(&scan, Status::RangeScanCancelled);
+        Ok(())
+    }
+
+    /// All scans, or those of a vBucket.
+    #[must_use]
+    pub fn scans(&self, vb: Option<VbId>, now: Now) -> Vec<ScanInfo> {
+        let scans: Vec<Arc<Scan>> = self.range_scans.by_id.lock().values().cloned().collect();
+        let wanted = scans.iter().filter(|scan| vb.is_none_or(|vb| vb == scan.vb));
+        wanted.filter_map(|scan| scan.info(now)).collect()
+    }
+
+    /// One step for a scan of the shard that has work for its thread; whether there is more. Ends what is too old.
+    pub(crate) fn run_scans(&self, shard: usize, now: Now) -> bool {
+        self.sweep_scans(now);
+        let Some(queue) = self.range_scans.queues.get(shard) else { return false };
+        let Some(scan) = queue.lock().pop_front() else { return false };
+        scan.leave_queue();
+        let again = match scan.phase() {
+            Phase::Creating => self.create_step(&scan, now),
+            Phase::Continuing => {
+                self.fetch_step(&scan);
+                false
+            }
+            Phase::Idle => false,
+            Phase::Over(_) => {
+                scan.let_go();
+                false
+            }
+        };
+        if again {
+            self.range_scans.enqueue(&scan);
+        }
+        !queue.lock().is_empty()
+    }
+
+    fn sweep_scans(&self, now: Now) {
+        let last = self.range_scans.swept.load(Ordering::Relaxed);
+        if now.mono_millis < last + SWEEP_MILLIS {
+            return;
+        }
+        self.range_scans.swept.store(now.mono_millis, Ordering::Relaxed);
+        let scans: Vec<Arc<Scan>> = self.range_scans.by_id.lock().values().cloned().collect();
+        for scan in scans {
+            if now.mono_millis.saturating_sub(scan.created_millis) >= LIFETIME_MILLIS {
+                self.end_scan(&scan, Status::RangeScanCancelled);
+            } else {
+                // An error ends it.
+                let _ = self.check_scan(&scan);
+            }
+        }
+    }
+
+    /// Whether what a scan shows is still there; it ends if not.
+    fn check_scan(&self, scan: &Scan) -> Result<(), Status> {
+        let standing = match self.slot(scan.vb) {
+            _ if self.collections.load().cap(scan.options.collection).is_none() => {
+                Err(Status::UnknownCollection)
+            }
+            Ok((slot, _)) => {
+                let v = slot.vb.lock();
+                let is_same = (v.failover.uuid(), v.incarnation) == (scan.uuid, scan.incarnation);
+                if is_same { Ok(()) } else { Err(Status::NotMyVbucket) }
+            }
+            Err(status) => Err(status),
+        };
+        standing.inspect_err(|&status| self.end_scan(scan, status))
+    }
+
+    fn end_scan(&self, scan: &Scan, status: Status) {
+        if let Some(waiter) = self.range_scans.end(scan, status) {
+            self.notifier.wake(waiter);
+        }
+    }
+
+    /// Has the backfill thread look at a scan now.
+    fn queue_scan(&self, scan: &Arc<Scan>) {
+        if self.range_scans.enqueue(scan) {
+            self.notifier.work(Work::Backfill(scan.shard));
+        }
+    }
+
+    /// What scans may hold together.
+    fn scan_bytes_max(&self) -> u64 {
+        (self.settings.quota_bytes() / 100 * SHARE_PERCENT).max(SHARE_MIN_BYTES)
+    }
+}
