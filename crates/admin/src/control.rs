@@ -8,7 +8,7 @@ use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, consensus::Ep
 use http::{BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
 
-use crate::{certificates::Certificates, cluster_status::ClusterStatus};
+use crate::{certificates::Certificates, cluster_status::ClusterStatus, statistics::Reading};
 
 /// The node as REST sees and steers it.
 pub trait NodeControl: Gate {
@@ -48,10 +48,10 @@ pub trait NodeControl: Gate {
     fn bucket_is_ready(&self, name: &str) -> bool;
     /// Figures of a bucket on this node; `None` when it is not open.
     fn bucket_stats(&self, name: &str) -> Option<BucketStatsView>;
-    /// What the requests of a bucket have spent their time on; empty when it is not open.
-    fn bucket_phases(&self, name: &str) -> Vec<PhaseView>;
-    /// One group of published statistics of a bucket ("" is the main group).
-    fn raw_stats(&self, bucket: &str, group: &str) -> Vec<(String, String)>;
+    /// What the statistics of a bucket say on this node; empty when it is not open.
+    fn readings(&self, bucket: &str) -> Vec<Reading>;
+    /// What the statistics of the process and the machine say.
+    fn node_readings(&self) -> Vec<Reading>;
     /// Figures of the machine and the process.
     fn system(&self) -> SystemStats;
     /// What an administrator must know now, in the words of Couchbase's alerts where it has some.
@@ -186,17 +186,6 @@ pub struct BucketStatsView {
     pub links_inflated_bytes_sent: u64,
     /// Replicas that shall follow another node's copy now, and do not.
     pub replicas_cut_off: u64,
-}
-
-/// A phase of requests: how many spent how long in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PhaseView {
-    /// What it is called.
-    pub name: &'static str,
-    /// Microseconds, all requests together.
-    pub micros: u64,
-    /// Ascending: microseconds, and how many took less than that and no less than those before.
-    pub steps: Vec<(u64, u64)>,
 }
 
 /// Figures of the machine and this process.

@@ -21,6 +21,7 @@ mod matrix;
 mod permissions;
 mod rights;
 mod routes;
+pub mod statistics;
 mod stream;
 mod views;
 
@@ -28,7 +29,7 @@ pub use api::Api;
 pub use certificates::{Certificates, InboxFile, Regenerate};
 pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
 pub use control::{
-    BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, Obstacle, PhaseView, SystemStats,
+    BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, Obstacle, SystemStats,
 };
 pub use events::differing;
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};

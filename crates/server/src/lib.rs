@@ -35,6 +35,7 @@ pub mod runtime;
 mod sasl;
 mod session;
 pub mod shared;
+mod statistics;
 mod sync;
 #[cfg(test)]
 mod tests;

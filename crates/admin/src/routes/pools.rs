@@ -212,7 +212,7 @@ fn tasks(call: &Call) -> Outcome {
     let mut tasks = vec![rebalance::task(call)];
     let node = call.meta.node(&call.api.control.this_node()).map(|node| nodes::otp_node(call, node));
     for name in call.meta.buckets.keys() {
-        let stats: BTreeMap<_, _> = call.api.control.raw_stats(name, "warmup").into_iter().collect();
+        let stats = warm_up(call, name);
         if stats.get("ep_warmup_state").is_some_and(|state| state != "done") {
             tasks.push(json!({
                 "type": "warming_up", "bucket": name, "node": node, "status": "running",
@@ -221,4 +221,12 @@ fn tasks(call: &Call) -> Outcome {
         }
     }
     Ok(json_ok(&Value::Array(tasks)))
+}
+
+/// What STAT says of a bucket's warm-up here.
+fn warm_up(call: &Call, bucket: &str) -> BTreeMap<&'static str, String> {
+    let readings = call.api.control.readings(bucket).into_iter();
+    let shown = readings.filter_map(|reading| Some((reading.about.stat, reading.value.text()?)));
+    let named = shown.flat_map(|(names, text)| names.iter().map(move |name| (*name, text.clone())));
+    named.filter(|(name, _)| name.starts_with("ep_warmup")).collect()
 }

@@ -34,10 +34,10 @@ pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcom
     let mut samples = Map::new();
     let this = call.api.control.this_node();
     if chosen.map_or(call.meta.nodes.len() == 1, |node| node.uuid == this) {
-        for (name, value) in call.api.control.raw_stats(bucket, "") {
-            if let Ok(number) = value.parse::<f64>() {
-                samples.insert(name, json!([number]));
-            }
+        let control = &call.api.control;
+        for reading in control.node_readings().into_iter().chain(control.readings(bucket)) {
+            let Some(number) = reading.value.number() else { continue };
+            samples.extend(reading.about.rest.iter().map(|name| ((*name).to_owned(), json!([number]))));
         }
     }
     for (name, value) in measured(&stats) {

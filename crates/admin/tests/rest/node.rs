@@ -14,7 +14,8 @@ use cluster::{
 };
 use settee_admin::{
     Api, BucketStatsView, Callee, Certificates, ClusterStatus, InboxFile, JoinOffer, NodeCall, NodeControl,
-    Obstacle, PhaseView, Regenerate, SystemStats,
+    Obstacle, Regenerate, SystemStats,
+    statistics::{Kind, Metric, Reading, Statistic, Unit},
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
@@ -23,6 +24,20 @@ use crate::http::{Response, connect, request};
 pub(crate) const NODE: &str = "11112222333344445555666677778888";
 pub(crate) const CLUSTER: &str = "aaaabbbbccccddddeeeeffff00001111";
 pub(crate) const ADMIN: Option<&str> = Some("Administrator:password");
+
+/// A few statistics, as a server declares them.
+const fn statistic(names: &'static [&'static str], metrics: &'static [Metric], kind: Kind) -> Statistic {
+    Statistic { stat: names, rest: names, metrics, help: "Says something.", unit: Unit::Count, kind }
+}
+
+static QUOTA: Statistic = statistic(&["ep_max_size"], &[], Kind::Gauge);
+static VERSION: Statistic = statistic(&["ep_version"], &[], Kind::Text);
+static ITEMS: Statistic = statistic(&["curr_items"], &[Metric::new("kv_curr_items")], Kind::Gauge);
+static CONNECTIONS: Statistic = statistic(
+    &["settee_node_mem_connections"],
+    &[Metric::one_of("settee_node_memory_bytes", "Memory by holder.", &[("pool", "connections")])],
+    Kind::Gauge,
+);
 
 /// A node without documents.
 pub(crate) struct FakeNode {
@@ -255,11 +270,15 @@ impl NodeControl for FakeNode {
             ..BucketStatsView::default()
         })
     }
-    fn bucket_phases(&self, _: &str) -> Vec<PhaseView> {
-        Vec::new()
+    fn readings(&self, _: &str) -> Vec<Reading> {
+        vec![
+            Reading { about: &QUOTA, value: 104_857_600.into() },
+            Reading { about: &VERSION, value: "text".into() },
+            Reading { about: &ITEMS, value: 7.into() },
+        ]
     }
-    fn raw_stats(&self, _: &str, _: &str) -> Vec<(String, String)> {
-        vec![("ep_max_size".into(), "104857600".into()), ("ep_version".into(), "text".into())]
+    fn node_readings(&self) -> Vec<Reading> {
+        vec![Reading { about: &CONNECTIONS, value: 5.into() }]
     }
     fn system(&self) -> SystemStats {
         let (disk_total, disk_used) = *self.disk.lock().unwrap();

@@ -1,21 +1,24 @@
 //! STAT: named numbers, one packet each, an empty one at the end.
 //!
-//! Groups and names are those Couchbase publishes. A group that does not exist is "not found", as there.
+//! Groups and names are those Couchbase publishes. A group that does not exist is "not found", as in Couchbase. What the main
+//! group says is declared in [`crate::statistics`].
 
 use base::{Datatype, Now, Seqno, Status, VbId, VbRole};
 use cluster::auth::Privilege;
-use engine::{BucketStats, Pool, VbInfo, WarmupState};
+use engine::VbInfo;
 use protocol::binary::write_response;
-use storage::StoreStats;
 
 use crate::{
     account::node_memory,
     call::{Call, Stop},
-    handlers::{dcp_stats, node, range_scan},
-    lease,
+    handlers::{dcp_stats, range_scan},
     meter::{Chore, LatencyStep, OpKind},
     phases::Phase,
     shared::{BucketEntry, Shared},
+    statistics::{
+        self, BucketFacts, CONNECTIONS, DISK, DOCUMENTS, HELD, MEMORY, NODE_POOLS, NodeFacts, OPERATIONS,
+        PACING, POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, WARM_UP,
+    },
     workers::ListenerKind,
 };
 
@@ -54,14 +57,6 @@ pub(crate) fn stat(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The statistics of one group as REST shows them; none for a group that does not exist.
-pub(crate) fn of_rest(shared: &Shared, bucket: &BucketEntry, group: &str) -> Pairs {
-    match group {
-        "" => general(shared, bucket),
-        _ => group_of(shared, bucket, group, "").unwrap_or_default(),
-    }
-}
-
 /// The statistics of one group.
 ///
 /// # Errors
@@ -81,16 +76,13 @@ pub(crate) fn group_of(
         }),
         "failovers" => failovers(bucket, argument),
         "durability-monitor" => vbuckets(bucket, argument, vbucket_durability),
-        "memory" => {
-            let stats = bucket.engine.stats();
-            Ok([memory(&stats), pools(&stats), pacing(&stats), node_pools(shared)].concat())
-        }
+        "memory" => Ok(memory(shared, bucket)),
         "collections" => Ok(collections(bucket)),
         "scopes" => Ok(scopes(bucket)),
         "settings" => Ok(settings(bucket)),
         "timings" => Ok(timings(bucket)),
         "phases" => Ok(phases(bucket)),
-        "warmup" => Ok(warm_up(bucket, &bucket.engine.stats())),
+        "warmup" => Ok(statistics::pairs(WARM_UP, &BucketFacts::gather(bucket))),
         "runtimes" => Ok(runtimes(bucket)),
         "reset" => Err(Status::NotSupported),
         _ => Err(Status::KeyNotFound),
@@ -103,259 +95,26 @@ fn pair(name: &str, value: impl ToString) -> (String, String) {
 
 /// The statistics without a group: the process, then the bucket.
 pub(crate) fn general(shared: &Shared, bucket: &BucketEntry) -> Pairs {
-    let stats = bucket.engine.stats();
-    let mut pairs = process(shared);
-    pairs.extend(operations(bucket));
-    pairs.extend(documents(bucket, &stats));
-    pairs.extend(memory(&stats));
-    pairs.extend(pools(&stats));
-    pairs.extend(pacing(&stats));
-    pairs.extend(disk(&stats));
-    pairs.extend(held(&stats));
-    pairs
-}
-
-fn process(shared: &Shared) -> Pairs {
-    let mut pairs = vec![
-        pair("pid", std::process::id()),
-        pair("uptime", shared.uptime_secs()),
-        pair("time", shared.now().unix_secs()),
-        pair("version", node::version_text()),
-        pair("settee_version", env!("CARGO_PKG_VERSION")),
-        pair("pointer_size", usize::BITS),
-    ];
-    pairs.extend(connections(shared));
-    let disk = *shared.disk.lock();
-    pairs.extend([
-        pair("settee_disk_free", disk.free),
-        pair("settee_disk_free_min", disk.free_min),
-        pair("settee_disk_low", disk.low),
-    ]);
-    pairs.extend(node_pools(shared));
-    // Present where actives serve only under a lease.
-    pairs.extend(
-        shared.lease.left_millis(lease::clock_millis()).map(|millis| pair("settee_lease_ms", millis)),
-    );
+    let (node, facts) = (NodeFacts::gather(shared), BucketFacts::gather(bucket));
+    let mut pairs = statistics::pairs(PROCESS, &node);
+    pairs.extend(statistics::pairs(CONNECTIONS, &node));
+    pairs.extend(statistics::pairs(PROCESS_DISK, &node));
+    pairs.extend(statistics::pairs(NODE_POOLS, &node.memory));
+    pairs.extend(statistics::pairs(PROCESS_LEASE, &node));
+    for rows in [OPERATIONS, DOCUMENTS, WARM_UP, MEMORY, POOLS, PACING, DISK, HELD] {
+        pairs.extend(statistics::pairs(rows, &facts));
+    }
     pairs
 }
 
 fn connections(shared: &Shared) -> Pairs {
-    let totals = &shared.totals;
-    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
-    vec![
-        pair("curr_connections", load(&totals.connections)),
-        pair("total_connections", load(&totals.connections_total)),
-        pair("max_connections", load(&totals.connections_max)),
-        pair("auth_errors", load(&totals.auth_errors)),
-        pair("bytes_read", load(&totals.bytes_read)),
-        pair("bytes_written", load(&totals.bytes_written)),
-    ]
+    statistics::pairs(CONNECTIONS, &NodeFacts::gather(shared))
 }
 
-fn operations(bucket: &BucketEntry) -> Pairs {
-    let meter = &bucket.meter;
-    let sum = |kinds: &[OpKind]| kinds.iter().map(|kind| meter.operations(*kind)).sum::<u64>();
-    // Sub-document operations count as reads and writes as well.
-    let gets = sum(&[OpKind::Get, OpKind::SubdocLookup]);
-    let get_misses = meter.misses(OpKind::Get) + meter.misses(OpKind::SubdocLookup);
-    let hits_and_misses = |name: &str, kind: OpKind| {
-        let misses = meter.misses(kind);
-        let hits = meter.operations(kind).saturating_sub(misses);
-        [(format!("{name}_hits"), hits.to_string()), (format!("{name}_misses"), misses.to_string())]
-    };
-    let stores =
-        [OpKind::Set, OpKind::Add, OpKind::Replace, OpKind::Append, OpKind::Prepend, OpKind::SubdocMutation];
-    let mut pairs = vec![
-        pair("cmd_get", gets),
-        pair("get_hits", gets.saturating_sub(get_misses)),
-        pair("get_misses", get_misses),
-        pair("cmd_set", sum(&stores)),
-        pair("cmd_touch", sum(&[OpKind::Touch, OpKind::GetAndTouch])),
-        pair("cmd_lock", sum(&[OpKind::Lock])),
-        pair("cmd_subdoc_lookup", sum(&[OpKind::SubdocLookup])),
-        pair("cmd_subdoc_mutation", sum(&[OpKind::SubdocMutation])),
-        pair("cmd_total", meter.total()),
-        // What tools of Couchbase read.
-        pair("cmd_total_gets", gets),
-        pair("cmd_total_sets", sum(&stores)),
-        pair("cmd_total_ops", meter.total()),
-    ];
-    pairs.extend(hits_and_misses("delete", OpKind::Delete));
-    pairs.extend(hits_and_misses("incr", OpKind::Increment));
-    pairs.extend(hits_and_misses("decr", OpKind::Decrement));
-    pairs
-}
-
-fn documents(bucket: &BucketEntry, stats: &BucketStats) -> Pairs {
-    let ops = &stats.ops;
-    vec![
-        pair("bucket_uuid", &bucket.uuid.0),
-        pair("curr_items", stats.curr_items),
-        pair("curr_items_tot", stats.active.items + stats.replica.items),
-        pair("vb_active_curr_items", stats.active.items),
-        pair("vb_active_num", stats.active.vbuckets),
-        pair("vb_active_itm_memory", stats.active.item_bytes),
-        pair("vb_active_ht_memory", stats.active.table_bytes),
-        pair("vb_replica_num", stats.replica.vbuckets),
-        pair("vb_replica_curr_items", stats.replica.items),
-        pair("vb_replica_num_non_resident", stats.replica.non_resident),
-        pair("vb_replica_perc_mem_resident", stats.replica.resident_percent()),
-        pair("vb_replica_itm_memory", stats.replica.item_bytes),
-        pair("vb_replica_ht_memory", stats.replica.table_bytes),
-        pair("vb_replica_queue_size", stats.replica.queue_items),
-        pair("vb_pending_num", 0),
-        pair("vb_dead_num", stats.dead.vbuckets),
-        pair("vb_active_num_non_resident", stats.active.non_resident),
-        pair("vb_active_perc_mem_resident", stats.resident_percent),
-        pair("vb_active_resident_items_ratio", stats.resident_percent),
-        pair("vb_active_ops_create", ops.creates),
-        pair("vb_active_ops_update", ops.updates),
-        pair("vb_active_ops_delete", ops.deletes),
-        pair("vb_active_expired", ops.expired),
-        pair("ep_expired_access", ops.expired),
-        pair("vb_active_eject", ops.ejects),
-        pair("vb_active_auto_delete_count", ops.auto_deletes),
-        pair("ep_bg_fetched", stats.ops.bg_fetched),
-        pair("cas_badval", ops.cas_mismatches),
-        pair("lock_errors", ops.lock_errors),
-        pair("ep_degraded_mode", u8::from(stats.poisoned)),
-    ]
-    .into_iter()
-    .chain(warm_up(bucket, stats))
-    .collect()
-}
-
-/// How far warm-up is. What Couchbase calls access log is the list of the most used keys.
-fn warm_up(bucket: &BucketEntry, stats: &BucketStats) -> Pairs {
-    let is_done = stats.warmup == WarmupState::Done;
-    let state = match (is_done, stats.warmup_items) {
-        (true, _) => "done",
-        (false, 0) => "loading access log",
-        (false, _) => "loading data",
-    };
-    vec![
-        pair("ep_warmup", "enabled"),
-        pair("ep_warmup_state", state),
-        pair("ep_warmup_thread", if is_done { "complete" } else { "running" }),
-        pair("ep_warmup_access_log", stats.warmup_hot),
-        pair("ep_warmup_key_count", stats.warmup_items),
-        pair("ep_warmup_value_count", stats.warmup_items),
-        pair("ep_warmup_estimated_key_count", stats.warmup_items_estimated),
-        pair("ep_warmup_estimated_value_count", stats.warmup_items_estimated),
-        pair("ep_warmup_bytes", stats.warmup_bytes),
-        pair("ep_warmup_time", bucket.meter.warm_up_time().as_micros()),
-    ]
-}
-
-fn memory(stats: &BucketStats) -> Pairs {
-    vec![
-        pair("mem_used", stats.mem_used),
-        pair("mem_used_estimate", stats.mem_used),
-        pair("bytes", stats.mem_used),
-        pair("ep_kv_size", stats.kv_bytes),
-        pair("ep_value_size", stats.value_bytes),
-        pair("ep_meta_data_memory", stats.kv_bytes - stats.value_bytes),
-        pair("ep_overhead", overhead(stats)),
-        pair("ep_checkpoint_memory", stats.checkpoint_memory),
-        pair("ep_checkpoint_memory_overhead", stats.checkpoint_bytes),
-        pair("ep_checkpoint_memory_cursors", stats.cursor_bytes),
-        pair("ep_checkpoint_memory_cursors_max", stats.cursor_bytes_max),
-        pair("ep_range_scan_memory", stats.scan_bytes),
-        pair("ep_items_rm_from_checkpoints", stats.checkpoint_items_removed),
-        pair("ep_cursors_dropped", stats.cursors_dropped),
-        pair("ep_backfill_memory", stats.backfill_bytes),
-        pair("ep_backfill_errors", stats.backfill_errors),
-        pair("ep_total_cache_size", stats.arena_committed),
-        pair("ep_max_size", stats.quota_bytes),
-        pair("engine_maxbytes", stats.quota_bytes),
-        pair("ep_mem_high_wat", stats.mem_high_wat),
-        pair("ep_mem_high_wat_percent", share(stats.mem_high_wat, stats)),
-        pair("ep_mem_low_wat", stats.mem_low_wat),
-        pair("ep_mem_low_wat_percent", share(stats.mem_low_wat, stats)),
-        pair("ep_mutation_mem_ratio", share(stats.mem_limit, stats)),
-        pair("ep_oom_errors", stats.oom_errors),
-        pair("ep_tmp_oom_errors", stats.tmp_oom_errors),
-        pair("settee_refused_no_space", stats.disk_refusals.space),
-        pair("settee_refused_disk_broken", stats.disk_refusals.broken),
-        pair("settee_refused_cas_ceiling", stats.disk_refusals.ceiling),
-        pair("ep_num_non_resident", stats.non_resident),
-        pair("settee_num_evicted", stats.evicted),
-        pair("ep_num_value_ejects", stats.ops.ejects),
-    ]
-}
-
-/// What is held beside documents, tables and indexes, and comes and goes.
-fn overhead(stats: &BucketStats) -> u64 {
-    let lasting = [Pool::Items, Pool::Metadata, Pool::ColdIndex].map(|pool| stats.pools.of(pool));
-    stats.mem_used - lasting.iter().sum::<u64>()
-}
-
-/// A share of the quota, as a fraction.
-fn share(bytes: u64, stats: &BucketStats) -> f64 {
-    // Thresholds are whole percents.
-    (bytes as f64 * 100.0 / stats.quota_bytes.max(1) as f64).round() / 100.0
-}
-
-/// How mutations are paced, and what that is decided by.
-fn pacing(stats: &BucketStats) -> Pairs {
-    let pacing = &stats.pacing;
-    vec![
-        pair("ep_pressure_step", pacing.step as u8),
-        pair("settee_paced_waiting", pacing.waiting),
-        pair("settee_paced_waiting_bytes", pacing.waiting_bytes),
-        pair("settee_paced_total", pacing.paced),
-        pair("settee_paced_refused", pacing.refused),
-        pair("settee_drain_bytes_per_sec", pacing.drain_rate),
-        pair("settee_reclaim_bytes_per_sec", pacing.reclaim_rate),
-        pair("settee_followers_behind_seconds", pacing.followers_seconds),
-        pair("settee_intake_bytes_per_sec", pacing.intake_rate),
-        pair("settee_drained_bytes", pacing.drained_bytes),
-    ]
-}
-
-/// Who holds the bytes of `mem_used`.
-fn pools(stats: &BucketStats) -> Pairs {
-    let pool = |(pool, name)| (format!("settee_mem_{name}"), stats.pools.of(pool).to_string());
-    let holes =
-        pair("settee_arena_holes", stats.arena_committed - stats.arena_used.min(stats.arena_committed));
-    Pool::ALL.map(pool).into_iter().chain([holes]).collect()
-}
-
-/// Who holds the memory of the process.
-fn node_pools(shared: &Shared) -> Pairs {
-    let pools = node_memory(shared).pools();
-    pools.map(|(name, bytes)| (format!("settee_node_mem_{name}"), bytes.to_string())).into()
-}
-
-fn disk(stats: &BucketStats) -> Pairs {
-    vec![
-        pair("ep_queue_size", stats.queue_size),
-        pair("ep_flusher_todo", stats.unsynced_items),
-        pair("ep_diskqueue_items", stats.diskqueue_items),
-        pair("ep_diskqueue_memory", stats.diskqueue_bytes),
-        pair("ep_diskqueue_pending", stats.diskqueue_bytes),
-        pair("ep_diskqueue_fill", stats.diskqueue_fill),
-        pair("ep_diskqueue_drain", stats.diskqueue_drain),
-        pair("vb_active_queue_size", stats.queue_size),
-        pair("ep_total_enqueued", stats.diskqueue_fill),
-        pair("ep_total_persisted", stats.total_persisted),
-        pair("ep_item_commit_failed", stats.commit_failures),
-        pair("ep_flusher_syncs", stats.stores.iter().map(|store| store.syncs).sum::<u64>()),
-        pair("ep_bg_remaining_items", stats.bg_queue),
-        pair("ep_db_file_size", stats.disk_bytes),
-        pair("ep_db_data_size", stats.disk_live_bytes),
-    ]
-}
-
-/// What streams and scans keep from being freed; zero when there are none.
-fn held(stats: &BucketStats) -> Pairs {
-    let stores = |of: fn(&StoreStats) -> u64| stats.stores.iter().map(of).sum::<u64>();
-    vec![
-        pair("settee_cursors", stats.cursors),
-        pair("settee_backfills", stores(|store| store.backfills)),
-        pair("settee_pins", stores(|store| store.pins)),
-        pair("settee_pinned_bytes", stores(|store| store.bytes_pinned)),
-    ]
+fn memory(shared: &Shared, bucket: &BucketEntry) -> Pairs {
+    let facts = BucketFacts::gather(bucket);
+    let of_bucket = [MEMORY, POOLS, PACING].map(|rows| statistics::pairs(rows, &facts)).concat();
+    [of_bucket, statistics::pairs(NODE_POOLS, &node_memory(shared))].concat()
 }
 
 /// One group of facts about every vBucket, or about the one named in the argument.

@@ -8,7 +8,7 @@ use std::{
 
 use admin::{
     BucketStatsView, Callee, Certificates, ClusterStatus, JoinOffer, NodeCall, NodeControl, Obstacle,
-    PhaseView, SystemStats,
+    SystemStats, statistics::Reading,
 };
 use cluster::{Applied as CommandApplied, ClusterError, Command, Metadata};
 use http::{AuditEvent, BoxFuture, Gate};
@@ -16,14 +16,17 @@ use tokio::sync::watch;
 
 use super::Control;
 use crate::{
-    handlers::{dcp_stats, stats},
+    handlers::dcp_stats,
     lease,
     meter::OpKind,
-    phases::Phase,
     runtime::{
         audit, compacting, flushing,
         http::{Address, Ask, Connection, Security, basic},
         machine::host_name,
+    },
+    statistics::{
+        self, BucketFacts, CONNECTIONS, DCP, DISK, DOCUMENTS, DcpFacts, HELD, MEMORY, NODE_POOLS, NodeFacts,
+        OPERATIONS, PACING, PHASES, POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, SYSTEM, WARM_UP,
     },
 };
 
@@ -217,19 +220,29 @@ impl NodeControl for Control {
         })
     }
 
-    fn bucket_phases(&self, name: &str) -> Vec<PhaseView> {
-        let Some(meter) = self.buckets.meter(name) else { return Vec::new() };
-        let view = |(phase, name)| {
-            let report = meter.phase(phase);
-            let steps = report.steps.iter().map(|step| (step.to_micros, step.count)).collect();
-            PhaseView { name, micros: report.micros, steps }
+    fn readings(&self, bucket: &str) -> Vec<Reading> {
+        let snapshot = self.shared.snapshot();
+        let Some(entry) = snapshot.buckets.get(bucket) else { return Vec::new() };
+        let facts = BucketFacts::gather(entry);
+        let dcp = DcpFacts {
+            dcp: dcp_stats::totals(&self.shared, entry),
+            cut_off: self.cut_off(entry),
+            connections: self.shared.totals.connections.load(Ordering::Relaxed),
+            ops_per_sec: self.gauges.bucket(bucket).ops_per_sec,
         };
-        Phase::ALL.map(view).into()
+        let rows = [OPERATIONS, DOCUMENTS, WARM_UP, MEMORY, POOLS, PACING, DISK, HELD];
+        let of_bucket = rows.into_iter().flat_map(|rows| statistics::read(rows, &facts));
+        of_bucket.chain(statistics::read(DCP, &dcp)).chain(statistics::read(PHASES, &entry.meter)).collect()
     }
 
-    fn raw_stats(&self, bucket: &str, group: &str) -> Vec<(String, String)> {
-        let snapshot = self.shared.snapshot();
-        snapshot.buckets.get(bucket).map_or_else(Vec::new, |entry| stats::of_rest(&self.shared, entry, group))
+    fn node_readings(&self) -> Vec<Reading> {
+        let node = NodeFacts::gather(&self.shared);
+        let rows = [PROCESS, CONNECTIONS, PROCESS_DISK, PROCESS_LEASE];
+        let of_process = rows.into_iter().flat_map(|rows| statistics::read(rows, &node));
+        of_process
+            .chain(statistics::read(NODE_POOLS, &node.memory))
+            .chain(statistics::read(SYSTEM, &self.system()))
+            .collect()
     }
 
     fn system(&self) -> SystemStats {

@@ -1,0 +1,88 @@
+//! A bucket's disk: queues, files, and what streams keep from being freed.
+
+use admin::statistics::{Metric, Unit};
+use storage::StoreStats;
+
+use super::{BucketFacts, Row, counter, gauge};
+
+type F = BucketFacts;
+
+pub(crate) static DISK: &[Row<F>] = &[
+    gauge(&["ep_queue_size"], Unit::Count, "Mutations that wait to be written.", |f: &F| {
+        f.stats.queue_size.into()
+    })
+    .metrics(&[Metric::new("kv_ep_queue_size")]),
+    gauge(&["ep_flusher_todo"], Unit::Count, "Mutations written that wait for their sync.", |f: &F| {
+        f.stats.unsynced_items.into()
+    })
+    .metrics(&[Metric::new("kv_ep_flusher_todo")]),
+    gauge(&["ep_diskqueue_items"], Unit::Count, "Mutations that are not synced yet.", |f: &F| {
+        f.stats.diskqueue_items.into()
+    })
+    .rest(&["ep_diskqueue_items", "disk_write_queue"])
+    .metrics(&[Metric::new("kv_ep_diskqueue_items")]),
+    gauge(
+        &["ep_diskqueue_memory", "ep_diskqueue_pending"],
+        Unit::Bytes,
+        "Key and value bytes of mutations that are not synced yet.",
+        |f: &F| f.stats.diskqueue_bytes.into(),
+    )
+    .metrics(&[Metric::new("kv_ep_diskqueue_memory_bytes")]),
+    counter(
+        &["ep_diskqueue_fill", "ep_total_enqueued"],
+        Unit::Count,
+        "Mutations that were queued for the disk.",
+        |f: &F| f.stats.diskqueue_fill.into(),
+    )
+    .metrics(&[Metric::new("kv_ep_diskqueue_fill")]),
+    counter(&["ep_diskqueue_drain"], Unit::Count, "Queued mutations that were synced.", |f: &F| {
+        f.stats.diskqueue_drain.into()
+    })
+    .metrics(&[Metric::new("kv_ep_diskqueue_drain")]),
+    gauge(&["vb_active_queue_size"], Unit::Count, "Mutations that wait to be written.", |f: &F| {
+        f.stats.queue_size.into()
+    }),
+    counter(&["ep_total_persisted"], Unit::Count, "Mutations that were written.", |f: &F| {
+        f.stats.total_persisted.into()
+    }),
+    counter(&["ep_item_commit_failed"], Unit::Count, "Commits to disk that failed.", |f: &F| {
+        f.stats.commit_failures.into()
+    }),
+    counter(&["ep_flusher_syncs"], Unit::Count, "Syncs of the flusher.", |f: &F| {
+        stores(f, |store| store.syncs).into()
+    }),
+    gauge(&["ep_bg_remaining_items"], Unit::Count, "Keys that wait to be read from disk.", |f: &F| {
+        f.stats.bg_queue.into()
+    }),
+    gauge(&["ep_db_file_size"], Unit::Bytes, "Bytes of files.", |f: &F| f.stats.disk_bytes.into())
+        .rest(&["ep_db_file_size", "couch_docs_actual_disk_size"])
+        .metrics(&[Metric::new("kv_ep_db_file_size_bytes")]),
+    gauge(&["ep_db_data_size"], Unit::Bytes, "Bytes of files that are current.", |f: &F| {
+        f.stats.disk_live_bytes.into()
+    })
+    .rest(&["ep_db_data_size", "couch_docs_data_size"])
+    .metrics(&[Metric::new("kv_ep_db_data_size_bytes")]),
+];
+
+/// What streams and scans keep from being freed; zero when there are none.
+pub(crate) static HELD: &[Row<F>] = &[
+    gauge(&["settee_cursors"], Unit::Count, "Change feeds that read checkpoints.", |f: &F| {
+        f.stats.cursors.into()
+    }),
+    gauge(&["settee_backfills"], Unit::Count, "Change feeds and scans that read the disk.", |f: &F| {
+        stores(f, |store| store.backfills).into()
+    }),
+    gauge(&["settee_pins"], Unit::Count, "Readers for which removed segments are kept.", |f: &F| {
+        stores(f, |store| store.pins).into()
+    }),
+    gauge(
+        &["settee_pinned_bytes"],
+        Unit::Bytes,
+        "Bytes of removed segments that are kept for readers.",
+        |f: &F| stores(f, |store| store.bytes_pinned).into(),
+    ),
+];
+
+fn stores(facts: &BucketFacts, of: fn(&StoreStats) -> u64) -> u64 {
+    facts.stats.stores.iter().map(of).sum()
+}

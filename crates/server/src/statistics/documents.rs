@@ -1,0 +1,157 @@
+//! Documents, by the role of their vBucket, and how far warm-up is.
+
+use admin::statistics::{Metric, Unit};
+use engine::WarmupState;
+
+use super::{BucketFacts, Row, counter, gauge, text};
+
+type F = BucketFacts;
+
+pub(crate) static DOCUMENTS: &[Row<F>] = &[
+    text(&["bucket_uuid"], "Tells the bucket from an earlier one of its name.", |f: &F| {
+        f.uuid.clone().into()
+    }),
+    gauge(&["curr_items"], Unit::Count, "Documents of active vBuckets.", |f: &F| f.stats.curr_items.into())
+        .metrics(&[Metric::new("kv_curr_items")]),
+    gauge(&["curr_items_tot"], Unit::Count, "Documents of active vBuckets and replicas.", |f: &F| {
+        (f.stats.active.items + f.stats.replica.items).into()
+    }),
+    gauge(&["vb_active_curr_items"], Unit::Count, "Documents of active vBuckets.", |f: &F| {
+        f.stats.active.items.into()
+    }),
+    gauge(&["vb_active_num"], Unit::Count, "Active vBuckets.", |f: &F| f.stats.active.vbuckets.into()),
+    gauge(
+        &["vb_active_itm_memory"],
+        Unit::Bytes,
+        "Memory of documents of active vBuckets, with their headers.",
+        |f: &F| f.stats.active.item_bytes.into(),
+    ),
+    gauge(&["vb_active_ht_memory"], Unit::Bytes, "Hash tables of active vBuckets.", |f: &F| {
+        f.stats.active.table_bytes.into()
+    }),
+    gauge(&["vb_replica_num"], Unit::Count, "Replicas of vBuckets.", |f: &F| f.stats.replica.vbuckets.into()),
+    gauge(&["vb_replica_curr_items"], Unit::Count, "Documents of replicas.", |f: &F| {
+        f.stats.replica.items.into()
+    })
+    .metrics(&[Metric::new("kv_vb_replica_curr_items")]),
+    gauge(
+        &["vb_replica_num_non_resident"],
+        Unit::Count,
+        "Documents of replicas whose values are on disk only.",
+        |f: &F| f.stats.replica.non_resident.into(),
+    ),
+    gauge(
+        &["vb_replica_perc_mem_resident"],
+        Unit::Percent,
+        "Documents of replicas whose values are in memory.",
+        |f: &F| f.stats.replica.resident_percent().into(),
+    ),
+    gauge(
+        &["vb_replica_itm_memory"],
+        Unit::Bytes,
+        "Memory of documents of replicas, with their headers.",
+        |f: &F| f.stats.replica.item_bytes.into(),
+    ),
+    gauge(&["vb_replica_ht_memory"], Unit::Bytes, "Hash tables of replicas.", |f: &F| {
+        f.stats.replica.table_bytes.into()
+    }),
+    gauge(
+        &["vb_replica_queue_size"],
+        Unit::Count,
+        "Mutations of replicas that wait for the disk.",
+        |f: &F| f.stats.replica.queue_items.into(),
+    ),
+    gauge(
+        &["vb_pending_num"],
+        Unit::Count,
+        "vBuckets on their way here. Settee has them as replicas.",
+        |_: &F| 0.into(),
+    ),
+    gauge(&["vb_dead_num"], Unit::Count, "vBuckets that other nodes have.", |f: &F| {
+        f.stats.dead.vbuckets.into()
+    }),
+    gauge(
+        &["vb_active_num_non_resident"],
+        Unit::Count,
+        "Documents of active vBuckets whose values are on disk only.",
+        |f: &F| f.stats.active.non_resident.into(),
+    ),
+    gauge(
+        &["vb_active_perc_mem_resident", "vb_active_resident_items_ratio"],
+        Unit::Percent,
+        "Documents of active vBuckets whose values are in memory.",
+        |f: &F| f.stats.resident_percent.into(),
+    )
+    .metrics(&[Metric::new("kv_vb_perc_mem_resident_ratio").scaled(0.01)]),
+    counter(&["vb_active_ops_create"], Unit::Count, "Documents created.", |f: &F| f.stats.ops.creates.into()),
+    counter(&["vb_active_ops_update"], Unit::Count, "Documents changed.", |f: &F| f.stats.ops.updates.into()),
+    counter(&["vb_active_ops_delete"], Unit::Count, "Documents deleted.", |f: &F| f.stats.ops.deletes.into()),
+    counter(
+        &["vb_active_expired", "ep_expired_access"],
+        Unit::Count,
+        "Documents that have expired.",
+        |f: &F| f.stats.ops.expired.into(),
+    ),
+    counter(&["vb_active_eject"], Unit::Count, "Values dropped from memory.", |f: &F| {
+        f.stats.ops.ejects.into()
+    }),
+    counter(
+        &["vb_active_auto_delete_count"],
+        Unit::Count,
+        "Documents that a memory-only bucket dropped to make room.",
+        |f: &F| f.stats.ops.auto_deletes.into(),
+    ),
+    counter(&["ep_bg_fetched"], Unit::Count, "Values read back from disk.", |f: &F| {
+        f.stats.ops.bg_fetched.into()
+    })
+    .metrics(&[Metric::new("kv_ep_bg_fetched")]),
+    counter(&["cas_badval"], Unit::Count, "Mutations whose CAS did not match.", |f: &F| {
+        f.stats.ops.cas_mismatches.into()
+    }),
+    counter(&["lock_errors"], Unit::Count, "Locks and mutations refused because of a lock.", |f: &F| {
+        f.stats.ops.lock_errors.into()
+    }),
+    gauge(&["ep_degraded_mode"], Unit::None, "1 where a shard of the bucket no longer writes.", |f: &F| {
+        u64::from(f.stats.poisoned).into()
+    }),
+];
+
+/// What Couchbase calls access log is the list of the most used keys.
+pub(crate) static WARM_UP: &[Row<F>] = &[
+    text(&["ep_warmup"], "Whether buckets fill their memory after a start.", |_: &F| "enabled".into()),
+    text(&["ep_warmup_state"], "`loading access log`, `loading data` or `done`.", |f: &F| {
+        match (f.stats.warmup, f.stats.warmup_items) {
+            (WarmupState::Done, _) => "done".into(),
+            (WarmupState::Loading, 0) => "loading access log".into(),
+            (WarmupState::Loading, _) => "loading data".into(),
+        }
+    }),
+    text(&["ep_warmup_thread"], "`running` or `complete`.", |f: &F| match f.stats.warmup {
+        WarmupState::Done => "complete".into(),
+        WarmupState::Loading => "running".into(),
+    }),
+    counter(&["ep_warmup_access_log"], Unit::Count, "Most used keys that warm-up has looked up.", |f: &F| {
+        f.stats.warmup_hot.into()
+    }),
+    counter(
+        &["ep_warmup_key_count", "ep_warmup_value_count"],
+        Unit::Count,
+        "Documents that warm-up has loaded.",
+        |f: &F| f.stats.warmup_items.into(),
+    ),
+    gauge(
+        &["ep_warmup_estimated_key_count", "ep_warmup_estimated_value_count"],
+        Unit::Count,
+        "Documents that warm-up will have loaded, estimated from what it has read.",
+        |f: &F| f.stats.warmup_items_estimated.into(),
+    ),
+    counter(&["ep_warmup_bytes"], Unit::Bytes, "Bytes that warm-up has read.", |f: &F| {
+        f.stats.warmup_bytes.into()
+    }),
+    counter(
+        &["ep_warmup_time"],
+        Unit::Microseconds,
+        "How long warm-up took, or has taken so far.",
+        |f: &F| u64::try_from(f.warm_up_time.as_micros()).unwrap_or(u64::MAX).into(),
+    ),
+];

@@ -1,0 +1,116 @@
+//! The process and the machine.
+
+use admin::{
+    NodeMemory, SystemStats,
+    statistics::{Metric, Unit},
+};
+
+use super::{NodeFacts, Row, counter, gauge, text};
+use crate::handlers::node;
+
+type F = NodeFacts;
+
+pub(crate) static PROCESS: &[Row<F>] = &[
+    gauge(&["pid"], Unit::None, "Number of the process.", |_: &F| u64::from(std::process::id()).into()),
+    gauge(&["uptime"], Unit::Seconds, "Time since the process started.", |f: &F| f.uptime_secs.into())
+        .metrics(&[Metric::new("settee_uptime_seconds")]),
+    gauge(&["time"], Unit::Seconds, "The node's clock, since 1970.", |f: &F| f.unix_secs.into()),
+    text(&["version"], "The version of Couchbase that clients are told.", |_: &F| {
+        node::version_text().into()
+    }),
+    text(&["settee_version"], "The version of Settee.", |_: &F| env!("CARGO_PKG_VERSION").into()),
+    gauge(&["pointer_size"], Unit::None, "Bits of an address.", |_: &F| u64::from(usize::BITS).into()),
+];
+
+pub(crate) static CONNECTIONS: &[Row<F>] = &[
+    gauge(&["curr_connections"], Unit::Count, "Client connections to the data ports.", |f: &F| {
+        f.connections.into()
+    })
+    .metrics(&[Metric::new("kv_curr_connections")]),
+    counter(&["total_connections"], Unit::Count, "Connections ever accepted.", |f: &F| {
+        f.connections_total.into()
+    }),
+    gauge(&["max_connections"], Unit::Count, "Connections that may be open at once.", |f: &F| {
+        f.connections_max.into()
+    }),
+    counter(&["auth_errors"], Unit::Count, "Failed logins on the data ports.", |f: &F| f.auth_errors.into()),
+    counter(&["bytes_read"], Unit::Bytes, "Bytes that clients have sent.", |f: &F| f.bytes_read.into()),
+    counter(&["bytes_written"], Unit::Bytes, "Bytes that clients were sent.", |f: &F| f.bytes_written.into()),
+];
+
+pub(crate) static PROCESS_DISK: &[Row<F>] = &[
+    gauge(&["settee_disk_free"], Unit::Bytes, "Free bytes of the file system with the data.", |f: &F| {
+        f.disk_free.into()
+    }),
+    gauge(
+        &["settee_disk_free_min"],
+        Unit::Bytes,
+        "Free bytes below which the node takes only deletions.",
+        |f: &F| f.disk_free_min.into(),
+    ),
+    gauge(&["settee_disk_low"], Unit::None, "Whether the disk has less than that.", |f: &F| {
+        f.disk_low.into()
+    }),
+];
+
+pub(crate) static PROCESS_LEASE: &[Row<F>] = &[gauge(
+    &["settee_lease_ms"],
+    Unit::Milliseconds,
+    "Time for which the node may serve its active copies. Present where nodes are failed over automatically.",
+    |f: &F| f.lease_millis.map_or(admin::statistics::Value::Absent, Into::into),
+)];
+
+const MEMORY_HELP: &str = "Memory of the process, by its holder.";
+
+macro_rules! pool {
+    ($name:ident, $help:literal) => {
+        gauge(&[concat!("settee_node_mem_", stringify!($name))], Unit::Bytes, $help, |f: &NodeMemory| {
+            f.$name.into()
+        })
+        .metrics(&[Metric::one_of(
+            "settee_node_memory_bytes",
+            MEMORY_HELP,
+            &[("pool", stringify!($name))],
+        )])
+    };
+}
+
+pub(crate) static NODE_POOLS: &[Row<NodeMemory>] = &[
+    pool!(buckets, "Memory of all buckets: their `mem_used`."),
+    pool!(arena_holes, "Holes in the buckets' arenas, which documents will fill."),
+    pool!(loops, "Buffers that the connections of a worker share."),
+    pool!(connections, "Connections: half-read requests, and answers that nobody has taken."),
+    pool!(forwarding, "Requests on their way to other nodes."),
+    pool!(consensus, "The log of the metadata, and messages about it."),
+    pool!(allocator, "Memory that the allocator was given back and keeps."),
+    pool!(code, "Pages of mapped files: the program itself."),
+    pool!(other, "The rest of what is resident."),
+];
+
+/// Only in `/metrics`: REST shows them as `systemStats` of each node.
+pub(crate) static SYSTEM: &[Row<SystemStats>] = &[
+    gauge(&[], Unit::Bytes, "Memory of the machine or of its control group.", |f: &SystemStats| {
+        f.memory_total.into()
+    })
+    .metrics(&[Metric::new("sys_mem_total")]),
+    gauge(&[], Unit::Bytes, "Memory that a process could have.", |f: &SystemStats| f.memory_free.into())
+        .metrics(&[Metric::new("sys_mem_free")]),
+    gauge(&[], Unit::Bytes, "Swap space.", |f: &SystemStats| f.swap_total.into())
+        .metrics(&[Metric::new("sys_swap_total")]),
+    gauge(&[], Unit::Bytes, "Swap space in use.", |f: &SystemStats| f.swap_used.into())
+        .metrics(&[Metric::new("sys_swap_used")]),
+    gauge(&[], Unit::Count, "Processors of the machine.", |f: &SystemStats| f.cpu_cores.into())
+        .metrics(&[Metric::new("sys_cpu_cores_available")]),
+    gauge(&[], Unit::Percent, "Use of all processors in the last second.", |f: &SystemStats| {
+        f.cpu_utilization_percent.into()
+    })
+    .metrics(&[Metric::new("sys_cpu_utilization_rate")]),
+    gauge(&[], Unit::Bytes, "Resident memory of the process.", |f: &SystemStats| f.process_resident.into())
+        .metrics(&[Metric::new("sysproc_mem_resident")]),
+    gauge(&[], Unit::Bytes, "Size of the file system with the data.", |f: &SystemStats| f.disk_total.into())
+        .metrics(&[Metric::new("settee_disk_total_bytes")]),
+    gauge(&[], Unit::Bytes, "Used bytes of the file system with the data.", |f: &SystemStats| {
+        f.disk_used.into()
+    })
+    .metrics(&[Metric::new("settee_disk_used_bytes")]),
+];
