@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use base::{
     Cas, CollectionId, Datatype, DocKey, HashedKey, Manifest, ManifestUid, Seqno, Status, VbId, VbUuid,
@@ -84,6 +84,23 @@ fn a_branch_begins_with_every_crash_and_goes_on_over_a_clean_stop() {
     assert_eq!(rig.bucket.failover_log(vb).unwrap().len(), 2);
     let unknown = rig.bucket.observe_seqno(vb, VbUuid(1)).unwrap_err();
     assert_eq!(unknown, Refusal::Status(Status::KeyNotFound));
+}
+
+#[test]
+fn a_branch_begins_with_every_crash_and_every_flush_though_the_clock_stands_still() {
+    let mut rig = rig();
+    let (vb, _) = rig.key(KEY);
+    let mut seen = BTreeSet::from([store(&rig, KEY, Store::set(b"v")).unwrap().vb_uuid]);
+    rig.flush();
+    for round in 0..3 {
+        rig = rig.crash();
+        let lost = store(&rig, KEY, Store::set(b"lost")).unwrap();
+        assert!(seen.insert(lost.vb_uuid), "crash {round}");
+    }
+    for round in 0..3 {
+        rig.bucket.flush_all(rig.now()).unwrap();
+        assert!(seen.insert(rig.bucket.vb_state(vb).unwrap().uuid), "flush {round}");
+    }
 }
 
 #[test]

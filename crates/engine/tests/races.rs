@@ -108,6 +108,19 @@ fn a_value_that_was_replaced_meanwhile_is_not_installed() {
 }
 
 #[test]
+fn a_value_of_an_older_version_is_not_installed_in_the_place_of_one_that_the_disk_has_lost() {
+    let rig = rig();
+    let hand = Hand::of(&rig);
+    for value in [b"old", b"new"] {
+        hand.set(value);
+        hand.flush();
+    }
+    hand.eject();
+    rig.stores[hand.shard()].lose_newest(hand.vb, KEY);
+    assert_eq!(hand.get(), Err(Status::TemporaryFailure), "as long as the one that is wanted, and not it");
+}
+
+#[test]
 fn a_value_that_moved_meanwhile_is_found_again() {
     let rig = rig();
     let hand = Hand::of(&rig);

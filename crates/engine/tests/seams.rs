@@ -8,8 +8,12 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    mpsc,
+};
+use std::time::Duration;
 
 use base::{
     DocKey, HashedKey, Now, Status, VbId,
@@ -18,7 +22,7 @@ use base::{
 };
 use fastrand::Rng;
 use settee_engine::{Bucket, BucketChange, BucketOptions, Budget, Delete, Durable, Refusal, Store, Waiter};
-use support::{Clock, Disk, FaultDisk, Recorder, options};
+use support::{Clock, Disk, FaultDisk, Recorder, Rig, options};
 
 const WAITER: Waiter = Waiter { worker: 0, connection: 0, ticket: 0 };
 
@@ -239,6 +243,39 @@ fn a_bucket_that_is_emptied_beside_its_flusher_keeps_nothing_of_before() {
 #[test]
 fn nor_does_one_that_evicts_keys() {
     is_emptied_again_and_again(EvictionPolicy::FullEviction);
+}
+
+/// The flusher is about to write what a vBucket held, with its state, when the bucket is emptied. If that did not wait for the
+/// flusher, the disk would have what was written before the history that it belongs to, and a start would bring it back.
+#[test]
+fn a_bucket_is_not_emptied_in_the_middle_of_a_commit() {
+    let mut rig = Rig::new(BucketOptions { vbuckets: 1, shards: 1, ..options(BucketKind::Couchbase) });
+    let key = b"\0key";
+    let now = rig.now();
+    rig.run(key, |bucket, vb, key| bucket.store(vb, key, &Store::set(b"before"), now)).unwrap();
+    let (commit_begins, begun) = mpsc::channel();
+    let (reset_is_over, emptied) = mpsc::channel();
+    rig.stores[0].after_next_reset(move || {
+        let _ = reset_is_over.send(());
+    });
+    rig.stores[0].before_next_commit(move || {
+        commit_begins.send(()).unwrap();
+        // Nothing comes of it, for what would come waits for this commit.
+        let _ = emptied.recv_timeout(Duration::from_millis(200));
+    });
+    let bucket = Arc::clone(&rig.bucket);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            begun.recv().unwrap();
+            bucket.flush_all(now).unwrap();
+        });
+        rig.flush();
+    });
+    rig.flush();
+    let rig = rig.crash();
+    rig.warm_up();
+    let read = |bucket: &Bucket, vb, key: HashedKey<'_>| bucket.get(vb, key, now, |view| view.value.to_vec());
+    assert_eq!(rig.run(key, read), Err(Status::KeyNotFound));
 }
 
 const DOCUMENTS: u32 = 3_000;

@@ -232,3 +232,78 @@ impl VBucket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use base::{CollectionId, Now, bucket::EvictionPolicy};
+    use storage::{FaultFs, Options};
+
+    use super::*;
+    use crate::{BucketOptions, Notifier, Store, Waiter, Work, memory::arena::Purpose};
+
+    struct Deaf;
+
+    impl Notifier for Deaf {
+        fn wake(&self, _: Waiter) {}
+        fn work(&self, _: Work) {}
+    }
+
+    const DOCUMENTS: u64 = 100;
+    const NOW: Now = Now { wall_nanos: 1_800_000_000 * 1_000_000_000, mono_millis: 0 };
+
+    fn open(fs: &FaultFs) -> Arc<Bucket> {
+        let log = storage::open(Path::new("/cold"), Arc::new(fs.clone()), Options::default()).unwrap();
+        let options = BucketOptions {
+            vbuckets: 1,
+            eviction: EvictionPolicy::FullEviction,
+            ..BucketOptions::new("cold", 64 << 20)
+        };
+        let stores = vec![Arc::new(log) as Arc<dyn KvStore>];
+        Bucket::open(options, stores, Arc::default(), Arc::new(Deaf), NOW).unwrap()
+    }
+
+    fn flip_a_bit_of(fs: &FaultFs, bytes: &[u8]) {
+        let mut names = storage::Fs::list(fs, Path::new("/cold")).unwrap();
+        names.retain(|name| name.ends_with(".seg"));
+        let is_hit = |name: &String| {
+            let path = Path::new("/cold").join(name);
+            let content = fs.contents(&path).unwrap();
+            let at = content.windows(bytes.len()).position(|window| window == bytes);
+            at.is_some_and(|at| fs.flip_bit(&path, at as u64, 3))
+        };
+        assert_eq!(names.iter().filter(|name| is_hit(name)).count(), 1);
+    }
+
+    /// No memory is left for anything.
+    fn exhaust(shard: &Shard) {
+        let mut bytes = 1 << 30;
+        while bytes > 0 {
+            while shard.arena.alloc(bytes, Purpose::Table).is_some() {}
+            while shard.arena.alloc(bytes, Purpose::Item).is_some() {}
+            bytes /= 2;
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_does_not_end_the_loading_of_a_damaged_vbucket() {
+        let fs = FaultFs::new(3);
+        let bucket = open(&fs);
+        for number in 0..DOCUMENTS {
+            let (key, value) = (format!("\0key {number:04}"), format!("value {number:04}"));
+            let key = HashedKey::new(DocKey::trusted(key.as_bytes()));
+            bucket.store(VbId(0), key, &Store::set(value.as_bytes()), NOW).unwrap();
+        }
+        while bucket.flush(0, Now { mono_millis: 1_000, ..NOW }).unsynced {}
+        drop(bucket);
+        fs.crash();
+        flip_a_bit_of(&fs, b"key 0040");
+        let bucket = open(&fs);
+        exhaust(&bucket.shards[0]);
+        while bucket.warm_up(0, NOW).unwrap() {}
+        assert!(bucket.slot(VbId(0)).unwrap().0.vb.lock().warming.is_some(), "there is damage");
+        assert_eq!(bucket.stats().non_resident, 0, "there is no room");
+        assert_eq!(bucket.collection_seqno(VbId(0), CollectionId::DEFAULT), Ok(Seqno(DOCUMENTS)));
+    }
+}

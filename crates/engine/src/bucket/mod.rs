@@ -41,7 +41,7 @@ use crate::{
     vbucket::{
         VBucket,
         collections::CollectionTable,
-        failover_table::{FailoverTable, branch_uuid},
+        failover_table::{FailoverTable, branch_uuid, mix},
         hlc::Hlc,
         warming::Warming,
     },
@@ -237,10 +237,7 @@ impl Bucket {
             let env = Env { shard, kind: self.options.kind, now };
             // Keeps the flusher away: what it has taken belongs to the history that ends here.
             let flusher = shard.flusher.lock();
-            let uuids: Vec<_> = self
-                .vbs_of(shard)
-                .map(|vb| (vb, branch_uuid(self.options.seed, vb.get(), now.wall_nanos)))
-                .collect();
+            let uuids: Vec<_> = self.vbs_of(shard).map(|vb| (vb, self.uuid_after_reset(vb, now))).collect();
             if let Some(store) = &shard.store {
                 let states: Vec<_> = uuids
                     .iter()
@@ -263,6 +260,12 @@ impl Bucket {
             drop(flusher);
         }
         Ok(())
+    }
+
+    /// The branch of a vBucket that begins anew: another than it has been on, also where the clock stands still.
+    pub(crate) fn uuid_after_reset(&self, vb: VbId, now: Now) -> VbUuid {
+        let before = self.slot(vb).map_or(VbUuid(0), |(slot, _)| slot.vb.lock().failover.uuid());
+        branch_uuid(self.options.seed, vb.get(), now.wall_nanos ^ mix(before.0))
     }
 
     pub(crate) fn state_after_reset(&self, shard: &Shard, vb: VbId, uuid: VbUuid, now: Now) -> VbState {

@@ -555,12 +555,7 @@ impl Bucket {
         vbs: &[VbId],
         now: Now,
     ) -> Result<(), Status> {
-        let uuids: Vec<_> = vbs
-            .iter()
-            .map(|&vb| {
-                (vb, branch_uuid(self.options.seed, vb.get(), now.wall_nanos ^ mix(u64::from(vb.get()))))
-            })
-            .collect();
+        let uuids: Vec<_> = vbs.iter().map(|&vb| (vb, self.uuid_after_reset(vb, now))).collect();
         if let Some(store) = &shard.store {
             let empty = |&(vb, uuid): &_| {
                 (vb, VbState { is_partial: true, ..self.state_after_reset(shard, vb, uuid, now) })

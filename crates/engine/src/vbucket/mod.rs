@@ -282,7 +282,9 @@ impl VBucket {
         }
         // Served at once: whatever it is, it is all that there is.
         self.following.restart(false);
-        if !was_clean && self.failover.uuid().of_generation(0) != new_branch {
+        // Where the disk knew of no branch, this one has just begun. Two starts within one reading of the clock choose the same
+        // uuid, but for its generation.
+        if !was_clean && !state.failover_log.is_empty() {
             self.failover.begin(new_branch, 0, state.high_seqno);
         }
     }

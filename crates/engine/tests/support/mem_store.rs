@@ -43,6 +43,15 @@ type Interlude = Box<dyn FnOnce() + Send>;
 pub(crate) struct MemStore {
     inner: Arc<Mutex<Inner>>,
     interlude: Mutex<Option<Interlude>>,
+    before_commit: Mutex<Option<Interlude>>,
+    after_reset: Mutex<Option<Interlude>>,
+}
+
+fn play(interlude: &Mutex<Option<Interlude>>) {
+    let interlude = interlude.lock().take();
+    if let Some(interlude) = interlude {
+        interlude();
+    }
 }
 
 impl MemStore {
@@ -79,10 +88,25 @@ impl MemStore {
     }
 
     fn play_interlude(&self) {
-        let interlude = self.interlude.lock().take();
-        if let Some(interlude) = interlude {
-            interlude();
-        }
+        play(&self.interlude);
+    }
+
+    /// The next commit is preceded by this, when all that it writes has been taken from memory.
+    pub(crate) fn before_next_commit(&self, interlude: impl FnOnce() + Send + 'static) {
+        *self.before_commit.lock() = Some(Box::new(interlude));
+    }
+
+    /// The next reset of vBuckets is followed by this.
+    pub(crate) fn after_next_reset(&self, interlude: impl FnOnce() + Send + 'static) {
+        *self.after_reset.lock() = Some(Box::new(interlude));
+    }
+
+    /// Loses the newest version of a key, and does not know that it had one.
+    pub(crate) fn lose_newest(&self, vb: VbId, key: &[u8]) {
+        let mut inner = self.inner.lock();
+        let (at, _) = inner.newest(vb, key).unwrap();
+        inner.written.records.remove(&at);
+        inner.synced.records.remove(&at);
     }
 
     /// Writes and syncs so far.
@@ -208,6 +232,7 @@ impl KvStore for MemStore {
     }
 
     fn commit(&self, batches: &[VbBatch<'_>], locators: &mut Vec<Locator>) -> Result<(), StoreError> {
+        play(&self.before_commit);
         let mut inner = self.inner.lock();
         inner.writable()?;
         locators.clear();
@@ -282,7 +307,9 @@ impl KvStore for MemStore {
             inner.synced.records.retain(|_, record| record.0 != *vb);
         }
         drop(inner);
-        self.put_states(vbs)
+        self.put_states(vbs)?;
+        play(&self.after_reset);
+        Ok(())
     }
 
     fn get_at(&self, at: Locator) -> Result<OwnedRecord, StoreError> {

@@ -21,18 +21,28 @@ use world::World;
 /// Rounds per seed.
 const STEPS: usize = 2_500;
 
+fn run(kind: BucketKind, seed: u64) {
+    let mut world = World::new(kind, seed);
+    for _ in 0..STEPS {
+        world.step();
+    }
+    world.settle();
+}
+
 fn seeds(kind: BucketKind, first: u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = number("SETTEE_MODEL_SEEDS").unwrap_or(12);
     let first = number("SETTEE_MODEL_SEED").unwrap_or(first);
     for seed in first..first + count {
         println!("seed {seed}");
-        let mut world = World::new(kind, seed);
-        for _ in 0..STEPS {
-            world.step();
-        }
-        world.settle();
+        run(kind, seed);
     }
+}
+
+/// The clock stood still between two crashes.
+#[test]
+fn every_crash_begins_a_branch_that_no_consumer_takes_for_the_one_before() {
+    [700_176, 801_143].into_iter().for_each(|seed| run(BucketKind::Couchbase, seed));
 }
 
 #[test]
