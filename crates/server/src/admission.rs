@@ -3,12 +3,11 @@
 //!
 //! A paced mutation is parked like any other request that waits, and so counts towards what its connection may have parked.
 //! It goes on when the engine grants it, or is refused with temporary failure, unexecuted, when
-//! [`engine::PACED_MILLIS_MAX`] have passed. Which requests are asked is decided here: those that grow memory. Deletions,
+//! [`engine::PACED_MILLIS_MAX`] have passed. Requests that grow memory are asked ([`crate::opcodes`]). Deletions,
 //! reads and touches never are.
 
 use base::Status;
 use engine::{Admission, PACED_MILLIS_MAX, Waiter};
-use protocol::binary::{Opcode, subdoc::SpecOp};
 
 use crate::{
     call::{Resumed, Stage, Stop},
@@ -18,26 +17,6 @@ use crate::{
 
 /// What a document takes beyond its key and value, about.
 const OVERHEAD_BYTES: u64 = 40;
-
-/// Whether a command may leave more in memory and on disk than there was.
-#[inline]
-pub(crate) fn grows(loud: Opcode) -> bool {
-    use Opcode as O;
-    match loud {
-        O::Set | O::Add | O::Replace | O::Append | O::Prepend | O::Increment | O::Decrement => true,
-        O::SetWithMeta | O::AddWithMeta => true,
-        O::SubdocGet | O::SubdocExists | O::SubdocGetCount | O::SubdocMultiLookup => false,
-        other => SpecOp::is_opcode(other) || other == O::SubdocMultiMutation,
-    }
-}
-
-/// Whether a command writes the whole document anew, however little of it comes with the request.
-#[inline]
-pub(crate) fn rewrites(loud: Opcode) -> bool {
-    use Opcode as O;
-    matches!(loud, O::Append | O::Prepend)
-        || (grows(loud) && (SpecOp::is_opcode(loud) || loud == O::SubdocMultiMutation))
-}
 
 /// Asks whether a mutation of about so many bytes may be executed now; for one that waited, whether it may by now. What has
 /// begun is not asked again.
@@ -85,46 +64,5 @@ pub(crate) fn ask(
 pub(crate) fn forget(bucket: &BucketEntry, stage: &Stage, waiter: Waiter) {
     if let Stage::Paced { .. } = stage {
         bucket.engine.forget(waiter);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_frees_memory_or_only_looks_is_never_paced() {
-        use Opcode as O;
-        for passes in [
-            O::Delete,
-            O::DelWithMeta,
-            O::Get,
-            O::GetLocked,
-            O::UnlockKey,
-            O::Touch,
-            O::Gat,
-            O::GetMeta,
-            O::SubdocGet,
-            O::SubdocExists,
-            O::SubdocMultiLookup,
-            O::ObserveSeqno,
-            O::Stat,
-            O::Noop,
-        ] {
-            assert!(!grows(passes), "{passes:?}");
-        }
-        for rewritten in
-            [O::Append, O::Prepend, O::SubdocDictUpsert, O::SubdocCounter, O::SubdocMultiMutation]
-        {
-            assert!(rewrites(rewritten), "{rewritten:?}");
-        }
-        for other in [O::Set, O::Increment, O::SubdocGet, O::SubdocMultiLookup] {
-            assert!(!rewrites(other), "{other:?}");
-        }
-        for grown in
-            [O::Set, O::Append, O::Increment, O::SetWithMeta, O::SubdocDictUpsert, O::SubdocMultiMutation]
-        {
-            assert!(grows(grown), "{grown:?}");
-        }
     }
 }

@@ -38,6 +38,7 @@ use crate::{
     fetch, forward, handlers,
     helper::Completion,
     links::{Inbound, LinkOrder},
+    opcodes,
     output::Output,
     reply::{self, HangUp},
     sasl,
@@ -517,9 +518,10 @@ impl Connection {
                 call.context,
             ));
         }
-        context.laboured |= handlers::may_take_long(request.loud);
+        let traits = opcodes::of(request.loud);
+        context.laboured |= traits.may_take_long;
         let Err(stop) = result else {
-            context.ran(handlers::kind_of(request.loud));
+            context.ran(traits.kind);
             return if self.session.quitting { Flow::Close } else { Flow::Next };
         };
         if !stop.keeps_output() {
@@ -528,7 +530,7 @@ impl Connection {
         if let Stop::Status(base::Status::KeyNotFound) = stop
             && let Some(bucket) = self.session.attached()
         {
-            bucket.meter.miss(context.worker, handlers::kind_of(request.loud));
+            bucket.meter.miss(context.worker, traits.kind);
         }
         let flow = self.stop(packet, &request.frame.header, stop, ticket, out, context);
         if flow == Flow::Parked {
@@ -537,7 +539,7 @@ impl Connection {
             self.blocked |= !may_go_on || self.waiting.is_crowded();
             return if self.blocked { Flow::Parked } else { Flow::Next };
         }
-        context.ran(handlers::kind_of(request.loud));
+        context.ran(traits.kind);
         if self.session.quitting { Flow::Close } else { flow }
     }
 
@@ -574,7 +576,8 @@ impl Connection {
 /// Lets a mutation wait for its turn when the bucket is paced.
 #[inline]
 fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
-    if !admission::grows(call.request.loud) {
+    let traits = opcodes::of(call.request.loud);
+    if !traits.grows {
         return Ok(());
     }
     let waiter = call.waiter();
@@ -586,7 +589,7 @@ fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
         if !call.session.may_grow(key.key) {
             return Ok(());
         }
-        if admission::rewrites(call.request.loud) {
+        if traits.rewrites {
             bytes = bytes.saturating_add(bucket.engine.rewritten_bytes(vb, key) as usize);
         }
     }

@@ -27,6 +27,7 @@ pub mod links;
 mod mailbox;
 pub mod meter;
 mod node_tls;
+mod opcodes;
 mod output;
 pub mod phases;
 mod places;

@@ -12,7 +12,7 @@ use protocol::{
 };
 
 use super::{BATCH, Connection};
-use crate::{call::Stage, context::Context, handlers, text};
+use crate::{call::Stage, context::Context, opcodes, text};
 
 impl Connection {
     /// Whether everything waits for a document to come from disk.
@@ -31,7 +31,7 @@ impl Connection {
             };
             rest = rest.get(frame.packet_len()..).unwrap_or_default();
             if let Ok(request) = self.decode(&frame, None, &mut keys)
-                && handlers::needs_value(request.loud)
+                && opcodes::of(request.loud).needs_value
             {
                 bucket.engine.fetch_ahead(request.vb, request.key);
             }

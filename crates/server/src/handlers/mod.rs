@@ -2,12 +2,11 @@
 //! engine and writes the answer; it ends with a [`Stop`] where there is none (yet).
 
 use base::Status;
-use protocol::binary::{Opcode, subdoc::SpecOp};
+use protocol::binary::Opcode;
 
 use crate::{
     call::{Call, Stage, Stop},
-    meter::OpKind,
-    sasl,
+    opcodes, sasl,
 };
 
 pub(crate) mod collections;
@@ -43,7 +42,7 @@ pub(crate) fn handle(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     if let Some(done) = go_on(call) {
         return done;
     }
-    if needs_active(call.request.loud) {
+    if opcodes::of(call.request.loud).needs_active {
         call.context.require_lease()?;
     }
     use Opcode as O;
@@ -113,72 +112,5 @@ fn go_on(call: &mut Call<'_, '_>) -> Option<Result<(), Stop>> {
         Stage::Durable { .. } => Some(store::resume_durable(call)),
         Stage::LargeDocument { .. } => Some(large_documents::resume(call)),
         _ => None,
-    }
-}
-
-/// Whether it cannot be executed without the document's value.
-pub(crate) fn needs_value(loud: Opcode) -> bool {
-    use Opcode as O;
-    let reads = [O::Get, O::Getk, O::Gat, O::GetLocked, O::Append, O::Prepend, O::Increment, O::Decrement];
-    reads.contains(&loud) || SpecOp::is_opcode(loud)
-}
-
-/// Whether a command is for active copies only. Lookups within documents say themselves whether they are.
-#[inline]
-fn needs_active(loud: Opcode) -> bool {
-    use Opcode as O;
-    match loud {
-        O::GetReplica | O::SubdocGet | O::SubdocExists | O::SubdocGetCount | O::SubdocMultiLookup => false,
-        O::Observe | O::RangeScanCreate | O::RangeScanContinue | O::SeqnoPersistence => true,
-        other => other.has_document_key(),
-    }
-}
-
-/// Whether the work may be out of proportion to the bytes that ask for it and the bytes that answer: these are searched,
-/// rewritten or gathered on the way.
-#[inline]
-pub(crate) fn may_take_long(loud: Opcode) -> bool {
-    use Opcode as O;
-    !matches!(
-        loud,
-        O::Get
-            | O::Getk
-            | O::Set
-            | O::Add
-            | O::Replace
-            | O::Delete
-            | O::GetLocked
-            | O::UnlockKey
-            | O::GetMeta
-            | O::Noop
-    )
-}
-
-/// Which statistics an operation counts in.
-#[inline]
-pub(crate) fn kind_of(loud: Opcode) -> OpKind {
-    use Opcode as O;
-    match loud {
-        O::Get | O::Getk => OpKind::Get,
-        O::GetReplica => OpKind::GetReplica,
-        O::Set => OpKind::Set,
-        O::Add => OpKind::Add,
-        O::Replace => OpKind::Replace,
-        O::Append => OpKind::Append,
-        O::Prepend => OpKind::Prepend,
-        O::Delete => OpKind::Delete,
-        O::Increment => OpKind::Increment,
-        O::Decrement => OpKind::Decrement,
-        O::Touch => OpKind::Touch,
-        O::Gat => OpKind::GetAndTouch,
-        O::GetLocked => OpKind::Lock,
-        O::UnlockKey => OpKind::Unlock,
-        O::GetMeta => OpKind::GetMeta,
-        O::SetWithMeta | O::AddWithMeta => OpKind::SetWithMeta,
-        O::DelWithMeta => OpKind::DeleteWithMeta,
-        O::Observe | O::ObserveSeqno => OpKind::Observe,
-        O::SubdocGet | O::SubdocExists | O::SubdocGetCount | O::SubdocMultiLookup => OpKind::SubdocLookup,
-        other if SpecOp::is_opcode(other) => OpKind::SubdocMutation,
-        _ => OpKind::Other,
     }
 }
