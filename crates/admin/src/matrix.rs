@@ -55,7 +55,7 @@ fn there(route: &Route) -> There {
         "versions" | "whoami" | "pools/default/checkPermissions" | "controller/changePassword" => Open,
         "pools/default/certificate" | "pools/default/trustedCAs" | "nodes/self/xdcrSSLPorts" => Open,
         "health/live" | "health/ready" => There::None,
-        "metrics" => Permission("admin.stats_export!read"),
+        "metrics" | "prometheus_sd_config" => Permission("admin.stats_export!read"),
         "logs" => Permission("logs!read"),
         "diag/eval" => Permission("admin.diag!write"),
         "pools/default/tasks" | "pools/default/rebalanceProgress" | "pools/default/pendingRetryRebalance" => {

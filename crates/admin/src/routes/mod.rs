@@ -7,6 +7,7 @@ mod buckets;
 mod certificates;
 mod client_cert_auth;
 mod collections;
+mod discovery;
 mod failover;
 mod groups;
 pub(crate) mod health;
@@ -55,6 +56,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["versions"] if get => pools::versions(),
         ["whoami"] if get => roles::whoami(call),
         ["metrics"] if get => metrics::show(call),
+        ["prometheus_sd_config"] if get => discovery::show(call),
         ["diag", "eval"] => unsupported::diag_eval(call),
         ["pools", "default", "buckets", rest @ ..] => buckets::dispatch(call, rest).await,
         ["pools", "default", "b", name] if get => buckets::terse(call, name),

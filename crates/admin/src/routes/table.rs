@@ -88,6 +88,7 @@ pub(crate) const ROUTES: &[Route] = &[
     get("health/live", Needs::Nothing),
     get("health/ready", Needs::Nothing),
     get("metrics", Needs::Cluster(P::ClusterStats)),
+    get("prometheus_sd_config", Needs::Cluster(P::ClusterStats)),
     get("logs", SEES),
     absent("*", "diag/eval", Needs::Everything),
     // The cluster.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::node::TestNode;
+use crate::node::{CLUSTER, TestNode};
 
 #[test]
 fn one_figure_of_a_bucket_is_told_node_by_node() {
@@ -22,4 +22,28 @@ fn configurations_name_no_node_by_its_uuid() {
     let node = TestNode::initialized();
     let config = node.get("/pools/default/nodeServices").json();
     assert!(config["nodesExt"][0].get("nodeUUID").is_none(), "7.6.4 does not have it");
+}
+
+#[test]
+fn prometheus_is_told_where_the_nodes_are() {
+    let node = TestNode::initialized();
+    node.node.add_members(1);
+    let targets =
+        |query: &str| node.get(&format!("/prometheus_sd_config{query}")).json()[0]["targets"].clone();
+    let own = node.address.port();
+    assert_eq!(targets("?port=insecure"), json!([format!("127.0.0.1:{own}"), "127.99.0.2:8091"]));
+    // The second one has no port for TLS.
+    assert_eq!(targets(""), json!(["127.0.0.1:18091"]));
+    assert_eq!(targets("?network=external"), json!([]));
+    let labelled = node.get("/prometheus_sd_config?clusterLabels=uuidAndName").json();
+    assert_eq!(labelled[0]["labels"], json!({ "cluster_uuid": CLUSTER, "cluster_name": "c1" }));
+    let yaml = node.get("/prometheus_sd_config?type=yaml&port=insecure&clusterLabels=uuidOnly").body;
+    let expected = format!(
+        "- targets:\n    - \"127.0.0.1:{own}\"\n    - \"127.99.0.2:8091\"\n  labels:\n    cluster_uuid: \"{CLUSTER}\"\n"
+    );
+    assert_eq!(yaml, expected);
+    for wrong in ["?port=8091", "?type=xml", "?network=", "?disposition=x", "?clusterLabels=all"] {
+        assert_eq!(node.get(&format!("/prometheus_sd_config{wrong}")).status, 400, "{wrong}");
+    }
+    assert_eq!(node.send("GET", "/prometheus_sd_config", None, None).status, 401);
 }

@@ -34,7 +34,7 @@ pub(crate) static DISK: &[Row<F>] = &[
         "Mutations that were queued for the disk.",
         |f: &F| f.stats.diskqueue_fill.into(),
     )
-    .metrics(&[Metric::new("kv_ep_diskqueue_fill")]),
+    .metrics(&[Metric::new("kv_ep_total_enqueued"), Metric::new("kv_ep_diskqueue_fill")]),
     counter(&["ep_diskqueue_drain"], Unit::Count, "Queued mutations that were synced.", |f: &F| {
         f.stats.diskqueue_drain.into()
     })
@@ -44,19 +44,22 @@ pub(crate) static DISK: &[Row<F>] = &[
     }),
     counter(&["ep_total_persisted"], Unit::Count, "Mutations that were written.", |f: &F| {
         f.stats.total_persisted.into()
-    }),
+    })
+    .metrics(&[Metric::new("kv_ep_total_persisted")]),
     counter(&["ep_item_commit_failed"], Unit::Count, "Commits to disk that failed.", |f: &F| {
         f.stats.commit_failures.into()
-    }),
+    })
+    .metrics(&[Metric::new("kv_ep_item_commit_failed"), Metric::new("kv_ep_data_write_failed")]),
     counter(&["ep_flusher_syncs"], Unit::Count, "Syncs of the flusher.", |f: &F| {
         stores(f, |store| store.syncs).into()
     }),
     gauge(&["ep_bg_remaining_items"], Unit::Count, "Keys that wait to be read from disk.", |f: &F| {
         f.stats.bg_queue.into()
-    }),
+    })
+    .metrics(&[Metric::new("kv_ep_bg_remaining_items")]),
     gauge(&["ep_db_file_size"], Unit::Bytes, "Bytes of files.", |f: &F| f.stats.disk_bytes.into())
         .rest(&["ep_db_file_size", "couch_docs_actual_disk_size"])
-        .metrics(&[Metric::new("kv_ep_db_file_size_bytes")]),
+        .metrics(&[Metric::new("couch_docs_actual_disk_size"), Metric::new("kv_ep_db_file_size_bytes")]),
     gauge(&["ep_db_data_size"], Unit::Bytes, "Bytes of files that are current.", |f: &F| {
         f.stats.disk_live_bytes.into()
     })

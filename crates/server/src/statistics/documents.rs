@@ -7,6 +7,13 @@ use super::{BucketFacts, Row, counter, gauge, text};
 
 type F = BucketFacts;
 
+const VBUCKETS_HELP: &str = "vBuckets, by the role of this node's copy.";
+const ITEMS_HELP: &str = "Documents, by the role of their vBucket.";
+const NON_RESIDENT_HELP: &str = "Documents whose values are on disk only, by the role of their vBucket.";
+const RESIDENT_HELP: &str = "Share of documents whose values are in memory, by the role of their vBucket.";
+const ITEM_MEMORY_HELP: &str = "Memory of documents with their headers, by the role of their vBucket.";
+const TABLE_HELP: &str = "Memory of hash tables, by the role of their vBucket.";
+
 pub(crate) static DOCUMENTS: &[Row<F>] = &[
     text(&["bucket_uuid"], "Tells the bucket from an earlier one of its name.", |f: &F| {
         f.uuid.clone().into()
@@ -15,46 +22,61 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
         .metrics(&[Metric::new("kv_curr_items")]),
     gauge(&["curr_items_tot"], Unit::Count, "Documents of active vBuckets and replicas.", |f: &F| {
         (f.stats.active.items + f.stats.replica.items).into()
-    }),
+    })
+    .metrics(&[Metric::new("kv_curr_items_tot")]),
     gauge(&["vb_active_curr_items"], Unit::Count, "Documents of active vBuckets.", |f: &F| {
         f.stats.active.items.into()
-    }),
-    gauge(&["vb_active_num"], Unit::Count, "Active vBuckets.", |f: &F| f.stats.active.vbuckets.into()),
+    })
+    .metrics(&[Metric::one_of("kv_vb_curr_items", ITEMS_HELP, &[("state", "active")])]),
+    gauge(&["vb_active_num"], Unit::Count, "Active vBuckets.", |f: &F| f.stats.active.vbuckets.into())
+        .metrics(&[Metric::one_of("kv_num_vbuckets", VBUCKETS_HELP, &[("state", "active")])]),
     gauge(
         &["vb_active_itm_memory"],
         Unit::Bytes,
         "Memory of documents of active vBuckets, with their headers.",
         |f: &F| f.stats.active.item_bytes.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_itm_memory_bytes", ITEM_MEMORY_HELP, &[("state", "active")])]),
     gauge(&["vb_active_ht_memory"], Unit::Bytes, "Hash tables of active vBuckets.", |f: &F| {
         f.stats.active.table_bytes.into()
-    }),
-    gauge(&["vb_replica_num"], Unit::Count, "Replicas of vBuckets.", |f: &F| f.stats.replica.vbuckets.into()),
+    })
+    .metrics(&[Metric::one_of("kv_vb_ht_memory_bytes", TABLE_HELP, &[("state", "active")])]),
+    gauge(&["vb_replica_num"], Unit::Count, "Replicas of vBuckets.", |f: &F| f.stats.replica.vbuckets.into())
+        .metrics(&[Metric::one_of("kv_num_vbuckets", VBUCKETS_HELP, &[("state", "replica")])]),
     gauge(&["vb_replica_curr_items"], Unit::Count, "Documents of replicas.", |f: &F| {
         f.stats.replica.items.into()
     })
-    .metrics(&[Metric::new("kv_vb_replica_curr_items")]),
+    .metrics(&[
+        Metric::one_of("kv_vb_curr_items", ITEMS_HELP, &[("state", "replica")]),
+        Metric::new("kv_vb_replica_curr_items"),
+    ]),
     gauge(
         &["vb_replica_num_non_resident"],
         Unit::Count,
         "Documents of replicas whose values are on disk only.",
         |f: &F| f.stats.replica.non_resident.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_num_non_resident", NON_RESIDENT_HELP, &[("state", "replica")])]),
     gauge(
         &["vb_replica_perc_mem_resident"],
         Unit::Percent,
         "Documents of replicas whose values are in memory.",
         |f: &F| f.stats.replica.resident_percent().into(),
-    ),
+    )
+    .metrics(&[
+        Metric::one_of("kv_vb_perc_mem_resident_ratio", RESIDENT_HELP, &[("state", "replica")]).scaled(0.01)
+    ]),
     gauge(
         &["vb_replica_itm_memory"],
         Unit::Bytes,
         "Memory of documents of replicas, with their headers.",
         |f: &F| f.stats.replica.item_bytes.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_itm_memory_bytes", ITEM_MEMORY_HELP, &[("state", "replica")])]),
     gauge(&["vb_replica_ht_memory"], Unit::Bytes, "Hash tables of replicas.", |f: &F| {
         f.stats.replica.table_bytes.into()
-    }),
+    })
+    .metrics(&[Metric::one_of("kv_vb_ht_memory_bytes", TABLE_HELP, &[("state", "replica")])]),
     gauge(
         &["vb_replica_queue_size"],
         Unit::Count,
@@ -66,7 +88,8 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
         Unit::Count,
         "vBuckets on their way here. Settee has them as replicas.",
         |_: &F| 0.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_num_vbuckets", VBUCKETS_HELP, &[("state", "pending")])]),
     gauge(&["vb_dead_num"], Unit::Count, "vBuckets that other nodes have.", |f: &F| {
         f.stats.dead.vbuckets.into()
     }),
@@ -75,26 +98,50 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
         Unit::Count,
         "Documents of active vBuckets whose values are on disk only.",
         |f: &F| f.stats.active.non_resident.into(),
-    ),
+    )
+    .metrics(&[Metric::one_of("kv_vb_num_non_resident", NON_RESIDENT_HELP, &[("state", "active")])]),
     gauge(
         &["vb_active_perc_mem_resident", "vb_active_resident_items_ratio"],
         Unit::Percent,
         "Documents of active vBuckets whose values are in memory.",
         |f: &F| f.stats.resident_percent.into(),
     )
-    .metrics(&[Metric::new("kv_vb_perc_mem_resident_ratio").scaled(0.01)]),
-    counter(&["vb_active_ops_create"], Unit::Count, "Documents created.", |f: &F| f.stats.ops.creates.into()),
-    counter(&["vb_active_ops_update"], Unit::Count, "Documents changed.", |f: &F| f.stats.ops.updates.into()),
-    counter(&["vb_active_ops_delete"], Unit::Count, "Documents deleted.", |f: &F| f.stats.ops.deletes.into()),
+    .metrics(&[
+        Metric::one_of("kv_vb_perc_mem_resident_ratio", RESIDENT_HELP, &[("state", "active")]).scaled(0.01)
+    ]),
+    counter(&["vb_active_ops_create"], Unit::Count, "Documents created.", |f: &F| f.stats.ops.creates.into())
+        .metrics(&[Metric::one_of(
+            "kv_vb_ops_create",
+            "Documents created, by the role of their vBucket.",
+            &[("state", "active")],
+        )]),
+    counter(&["vb_active_ops_update"], Unit::Count, "Documents changed.", |f: &F| f.stats.ops.updates.into())
+        .metrics(&[Metric::one_of(
+            "kv_vb_ops_update",
+            "Documents updated, by the role of their vBucket.",
+            &[("state", "active")],
+        )]),
+    counter(&["vb_active_ops_delete"], Unit::Count, "Documents deleted.", |f: &F| f.stats.ops.deletes.into())
+        .metrics(&[Metric::one_of(
+            "kv_vb_ops_delete",
+            "Documents deleted, by the role of their vBucket.",
+            &[("state", "active")],
+        )]),
     counter(
         &["vb_active_expired", "ep_expired_access"],
         Unit::Count,
         "Documents that have expired.",
         |f: &F| f.stats.ops.expired.into(),
-    ),
+    )
+    .metrics(&[Metric::new("kv_ep_expired_access")]),
     counter(&["vb_active_eject"], Unit::Count, "Values dropped from memory.", |f: &F| {
         f.stats.ops.ejects.into()
-    }),
+    })
+    .metrics(&[Metric::one_of(
+        "kv_vb_eject",
+        "Values dropped from memory, by the role of their vBucket.",
+        &[("state", "active")],
+    )]),
     counter(
         &["vb_active_auto_delete_count"],
         Unit::Count,
@@ -107,13 +154,20 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
     .metrics(&[Metric::new("kv_ep_bg_fetched")]),
     counter(&["cas_badval"], Unit::Count, "Mutations whose CAS did not match.", |f: &F| {
         f.stats.ops.cas_mismatches.into()
-    }),
+    })
+    .metrics(&[Metric::one_of(
+        "kv_ops",
+        "Operations, by kind and outcome.",
+        &[("op", "cas"), ("result", "badval")],
+    )]),
     counter(&["lock_errors"], Unit::Count, "Locks and mutations refused because of a lock.", |f: &F| {
         f.stats.ops.lock_errors.into()
-    }),
+    })
+    .metrics(&[Metric::new("kv_lock_errors")]),
     gauge(&["ep_degraded_mode"], Unit::None, "1 where a shard of the bucket no longer writes.", |f: &F| {
         u64::from(f.stats.poisoned).into()
-    }),
+    })
+    .metrics(&[Metric::new("kv_ep_degraded_mode")]),
 ];
 
 /// What Couchbase calls access log is the list of the most used keys.

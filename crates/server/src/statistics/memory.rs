@@ -14,7 +14,11 @@ pub(crate) static MEMORY: &[Row<F>] = &[
         "Every byte that the bucket holds.",
         |f: &F| f.stats.mem_used.into(),
     )
-    .metrics(&[Metric::new("kv_mem_used_bytes"), Metric::new("kv_mem_used_estimate_bytes")]),
+    .metrics(&[
+        Metric::new("kv_total_memory_used_bytes"),
+        Metric::new("kv_mem_used_bytes"),
+        Metric::new("kv_mem_used_estimate_bytes"),
+    ]),
     gauge(&["ep_kv_size"], Unit::Bytes, "Documents in memory, with their headers.", |f: &F| {
         f.stats.kv_bytes.into()
     })
@@ -38,7 +42,8 @@ pub(crate) static MEMORY: &[Row<F>] = &[
     .metrics(&[Metric::new("kv_ep_checkpoint_memory_bytes")]),
     gauge(&["ep_checkpoint_memory_overhead"], Unit::Bytes, "Checkpoints, without documents.", |f: &F| {
         f.stats.checkpoint_bytes.into()
-    }),
+    })
+    .metrics(&[Metric::new("kv_ep_checkpoint_memory_overhead_bytes")]),
     gauge(
         &["ep_checkpoint_memory_cursors"],
         Unit::Bytes,
@@ -59,7 +64,8 @@ pub(crate) static MEMORY: &[Row<F>] = &[
         Unit::Count,
         "Mutations that left checkpoints because every reader has passed them.",
         |f: &F| f.stats.checkpoint_items_removed.into(),
-    ),
+    )
+    .metrics(&[Metric::new("kv_ep_items_rm_from_checkpoints")]),
     counter(
         &["ep_cursors_dropped"],
         Unit::Count,

@@ -23,7 +23,7 @@ pub(crate) use self::{
     connections::DCP,
     disk::{DISK, HELD},
     documents::{DOCUMENTS, WARM_UP},
-    durations::PHASES,
+    durations::{PHASES, TIMINGS},
     facts::{BucketFacts, DcpFacts, NodeFacts},
     memory::{MEMORY, PACING, POOLS},
     operations::OPERATIONS,

@@ -40,7 +40,7 @@ fn sections() -> Vec<(&'static str, Vec<&'static Statistic>)> {
         ("Memory pressure", of(PACING)),
         ("Disk", [of(DISK), of(HELD)].concat()),
         ("Change streams and replication", of(DCP)),
-        ("Durations", of(PHASES)),
+        ("Durations", [of(PHASES), of(TIMINGS)].concat()),
     ]
 }
 

@@ -13,8 +13,9 @@ type F = NodeFacts;
 pub(crate) static PROCESS: &[Row<F>] = &[
     gauge(&["pid"], Unit::None, "Number of the process.", |_: &F| u64::from(std::process::id()).into()),
     gauge(&["uptime"], Unit::Seconds, "Time since the process started.", |f: &F| f.uptime_secs.into())
-        .metrics(&[Metric::new("settee_uptime_seconds")]),
-    gauge(&["time"], Unit::Seconds, "The node's clock, since 1970.", |f: &F| f.unix_secs.into()),
+        .metrics(&[Metric::new("kv_uptime_seconds"), Metric::new("settee_uptime_seconds")]),
+    gauge(&["time"], Unit::Seconds, "The node's clock, since 1970.", |f: &F| f.unix_secs.into())
+        .metrics(&[Metric::new("kv_time_seconds")]),
     text(&["version"], "The version of Couchbase that clients are told.", |_: &F| {
         node::version_text().into()
     }),
@@ -29,13 +30,17 @@ pub(crate) static CONNECTIONS: &[Row<F>] = &[
     .metrics(&[Metric::new("kv_curr_connections")]),
     counter(&["total_connections"], Unit::Count, "Connections ever accepted.", |f: &F| {
         f.connections_total.into()
-    }),
+    })
+    .metrics(&[Metric::new("kv_total_connections")]),
     gauge(&["max_connections"], Unit::Count, "Connections that may be open at once.", |f: &F| {
         f.connections_max.into()
     }),
-    counter(&["auth_errors"], Unit::Count, "Failed logins on the data ports.", |f: &F| f.auth_errors.into()),
-    counter(&["bytes_read"], Unit::Bytes, "Bytes that clients have sent.", |f: &F| f.bytes_read.into()),
-    counter(&["bytes_written"], Unit::Bytes, "Bytes that clients were sent.", |f: &F| f.bytes_written.into()),
+    counter(&["auth_errors"], Unit::Count, "Failed logins on the data ports.", |f: &F| f.auth_errors.into())
+        .metrics(&[Metric::new("kv_auth_errors")]),
+    counter(&["bytes_read"], Unit::Bytes, "Bytes that clients have sent.", |f: &F| f.bytes_read.into())
+        .metrics(&[Metric::new("kv_read_bytes")]),
+    counter(&["bytes_written"], Unit::Bytes, "Bytes that clients were sent.", |f: &F| f.bytes_written.into())
+        .metrics(&[Metric::new("kv_written_bytes")]),
 ];
 
 pub(crate) static PROCESS_DISK: &[Row<F>] = &[
@@ -92,9 +97,13 @@ pub(crate) static SYSTEM: &[Row<SystemStats>] = &[
     gauge(&[], Unit::Bytes, "Memory of the machine or of its control group.", |f: &SystemStats| {
         f.memory_total.into()
     })
-    .metrics(&[Metric::new("sys_mem_total")]),
+    .metrics(&[Metric::new("sys_mem_total"), Metric::new("sys_mem_limit")]),
     gauge(&[], Unit::Bytes, "Memory that a process could have.", |f: &SystemStats| f.memory_free.into())
-        .metrics(&[Metric::new("sys_mem_free")]),
+        .metrics(&[Metric::new("sys_mem_free"), Metric::new("sys_mem_actual_free")]),
+    gauge(&[], Unit::Bytes, "Memory that no process could have.", |f: &SystemStats| {
+        f.memory_total.saturating_sub(f.memory_free).into()
+    })
+    .metrics(&[Metric::new("sys_mem_actual_used")]),
     gauge(&[], Unit::Bytes, "Swap space.", |f: &SystemStats| f.swap_total.into())
         .metrics(&[Metric::new("sys_swap_total")]),
     gauge(&[], Unit::Bytes, "Swap space in use.", |f: &SystemStats| f.swap_used.into())
@@ -104,7 +113,7 @@ pub(crate) static SYSTEM: &[Row<SystemStats>] = &[
     gauge(&[], Unit::Percent, "Use of all processors in the last second.", |f: &SystemStats| {
         f.cpu_utilization_percent.into()
     })
-    .metrics(&[Metric::new("sys_cpu_utilization_rate")]),
+    .metrics(&[Metric::new("sys_cpu_utilization_rate"), Metric::new("sys_cpu_host_utilization_rate")]),
     gauge(&[], Unit::Bytes, "Resident memory of the process.", |f: &SystemStats| f.process_resident.into())
         .metrics(&[Metric::new("sysproc_mem_resident")]),
     gauge(&[], Unit::Bytes, "Size of the file system with the data.", |f: &SystemStats| f.disk_total.into())

@@ -26,7 +26,7 @@ use crate::{
     },
     statistics::{
         self, BucketFacts, CONNECTIONS, DCP, DISK, DOCUMENTS, DcpFacts, HELD, MEMORY, NODE_POOLS, NodeFacts,
-        OPERATIONS, PACING, PHASES, POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, SYSTEM, WARM_UP,
+        OPERATIONS, PACING, PHASES, POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, SYSTEM, TIMINGS, WARM_UP,
     },
 };
 
@@ -232,7 +232,8 @@ impl NodeControl for Control {
         };
         let rows = [OPERATIONS, DOCUMENTS, WARM_UP, MEMORY, POOLS, PACING, DISK, HELD];
         let of_bucket = rows.into_iter().flat_map(|rows| statistics::read(rows, &facts));
-        of_bucket.chain(statistics::read(DCP, &dcp)).chain(statistics::read(PHASES, &entry.meter)).collect()
+        let durations = [PHASES, TIMINGS].into_iter().flat_map(|rows| statistics::read(rows, &*entry.meter));
+        of_bucket.chain(statistics::read(DCP, &dcp)).chain(durations).collect()
     }
 
     fn node_readings(&self) -> Vec<Reading> {
