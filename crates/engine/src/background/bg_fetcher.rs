@@ -17,11 +17,11 @@ use crate::{
     api::{
         doc::DocMeta,
         notify::{Waiter, Work},
+        pressure::Pool,
     },
     background::warmup,
     bucket::Bucket,
     memory::{item::NewItem, item_kind::kept_flags},
-    pressure::pools::Pool,
     shard::{Env, Shard, aftermath::Aftermath},
     vbucket::{
         VBucket,

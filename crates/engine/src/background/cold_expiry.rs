@@ -11,7 +11,7 @@ use base::{DocKey, HashedKey, Now, Seqno, VbId, VbRole};
 use storage::{Backfill, BackfillOptions, RecordKind};
 
 use crate::{
-    background::bg_fetcher::Fetching, bucket::Bucket, pressure::pools::Pool, shard::Shard, vbucket::is_due,
+    api::pressure::Pool, background::bg_fetcher::Fetching, bucket::Bucket, shard::Shard, vbucket::is_due,
 };
 
 /// Between two passes through a vBucket.

@@ -31,6 +31,7 @@ use storage::{KvStore, Locator, Marks, Record, RecordKind, RecordMeta, StoreErro
 use crate::{
     api::{
         notify::Work,
+        pressure::Pool,
         stats::{FlushFailure, FlushReport},
     },
     bucket::Bucket,
@@ -39,7 +40,6 @@ use crate::{
         item_kind::kind_of,
         key_map::repeated_later,
     },
-    pressure::pools::Pool,
     shard::{Dirty, FLUSH_BYTES, Shard, ceiling},
     vbucket::{VBucket, prepares, system_events::is_system_key},
 };

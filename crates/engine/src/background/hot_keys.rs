@@ -13,10 +13,12 @@ use base::{DocKey, HashedKey, Now, VbId};
 use storage::{KvStore, StoreError};
 
 use crate::{
-    api::stats::{Budget, StepReport},
+    api::{
+        pressure::Pool,
+        stats::{Budget, StepReport},
+    },
     bucket::Bucket,
     memory::hash_table::ScanPosition,
-    pressure::pools::Pool,
     shard::{Env, Shard},
     vbucket::{FREQUENCY_INITIAL, system_events::is_system_key},
 };

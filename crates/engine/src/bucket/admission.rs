@@ -19,12 +19,12 @@ use base::{HashedKey, Now, VbId, bucket::BucketKind};
 use parking_lot::Mutex;
 
 use crate::{
-    api::notify::{Waiter, Work},
-    bucket::Bucket,
-    pressure::{
-        pacing::{Answer, FollowerLoad, Load, Pacer},
-        pools::Pool,
+    api::{
+        notify::{Waiter, Work},
+        pressure::{PaceReport, PacingStats, Pool, Pressure},
     },
+    bucket::Bucket,
+    pressure::pacing::{Answer, FollowerLoad, Load, Pacer},
 };
 
 pub use crate::pressure::pacing::WAIT_MILLIS_MAX as PACED_MILLIS_MAX;
@@ -42,37 +42,6 @@ const WAITING_REFUSED: u64 = 4;
 /// A refusal is still the state of things for so long.
 const REFUSED_MILLIS: u64 = 2_000;
 
-/// How far a bucket has gone to stay within its quota. Each step includes those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pressure {
-    /// There is room.
-    #[default]
-    None = 0,
-    /// Values that are on disk are ejected from memory.
-    Paging = 1,
-    /// Slow feeds are sent to the disk.
-    Cursors = 2,
-    /// Mutations that grow memory wait for the disk.
-    Pacing = 3,
-    /// Mutations that grow memory are refused for now.
-    Refusing = 4,
-}
-
-impl Pressure {
-    /// All steps with their names, in order.
-    pub const ALL: [(Self, &str); 5] = [
-        (Self::None, "none"),
-        (Self::Paging, "paging"),
-        (Self::Cursors, "cursors"),
-        (Self::Pacing, "pacing"),
-        (Self::Refusing, "refusing"),
-    ];
-
-    fn from_number(number: u8) -> Self {
-        Self::ALL.get(usize::from(number)).map_or(Self::Refusing, |entry| entry.0)
-    }
-}
-
 /// What becomes of a mutation that asked to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -84,44 +53,6 @@ pub enum Admission {
     WaitAlone,
     /// Refuse it with temporary failure.
     Refuse,
-}
-
-/// What pacing a bucket came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PaceReport {
-    /// The step now.
-    pub step: Pressure,
-    /// The disk has had the same piece of work for seconds.
-    pub still: bool,
-    /// Call again within some milliseconds: somebody waits.
-    pub more: bool,
-    /// There is nothing to measure: nothing waits for the disk.
-    pub idle: bool,
-}
-
-/// Statistics of pacing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacingStats {
-    /// `ep_pressure_step`.
-    pub step: Pressure,
-    /// Mutations that wait, and their bytes.
-    pub waiting: u64,
-    /// See `waiting`.
-    pub waiting_bytes: u64,
-    /// Bytes per second that the disk takes.
-    pub drain_rate: u64,
-    /// Bytes per second that compaction reclaims when it has to.
-    pub reclaim_rate: u64,
-    /// Seconds that the slowest of the nodes that follow this one would need to get what it has not; 0 where none is behind.
-    pub followers_seconds: u64,
-    /// Bytes per second that are taken in at most; 0: without bound.
-    pub intake_rate: u64,
-    /// Mutations that have waited, ever, and of those the ones refused in the end.
-    pub paced: u64,
-    /// See `paced`.
-    pub refused: u64,
-    /// Bytes of mutations synced, ever.
-    pub drained_bytes: u64,
 }
 
 /// See the module header.

@@ -4,10 +4,12 @@
 //! (`flusher`, `bg_fetcher`, `warmup`, `expiry_pager`, `item_pager`, `compactor`); both are further methods of [`Bucket`].
 
 pub(crate) mod admission;
+mod memory;
 pub(crate) mod quota;
 pub(crate) mod settings;
 mod shortage;
 mod space;
+mod stats;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -33,16 +35,15 @@ use crate::{
     memory::{
         arena::Arena,
         defragmenter::{Defragmenter, Relocated},
-        hash_table::TableHint,
     },
     pressure::pools::Pools,
-    replica::roles::Standing,
     shard::{Counters, Env, Gate, Shard, aftermath::Aftermath, ceiling, place_of},
     vbucket::{
         VBucket,
         collections::CollectionTable,
         failover_table::{FailoverTable, branch_uuid, mix},
         hlc::Hlc,
+        slot::{Slot, Standing},
         warming::Warming,
     },
 };
@@ -77,14 +78,6 @@ pub struct Bucket {
     pub(crate) pools: Pools,
     /// Cursors of feeds and gatherings, all vBuckets'.
     pub(crate) cursors: AtomicUsize,
-}
-
-/// A vBucket with its lock, on cache lines of its own.
-#[repr(align(128))]
-pub(crate) struct Slot {
-    hint: Arc<TableHint>,
-    pub(crate) standing: Standing,
-    pub(crate) vb: Mutex<VBucket>,
 }
 
 /// Mutations refused for want of memory; off the hot path.

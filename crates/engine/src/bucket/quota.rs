@@ -18,11 +18,11 @@ use base::{
 use crate::{
     api::{
         notify::Work,
+        pressure::Pool,
         stats::{BucketStats, Budget},
     },
     bucket::Bucket,
     memory::arena::RESERVE_BYTES_MAX,
-    pressure::pools::Pool,
     shard::{Env, FLUSH_BYTES},
 };
 

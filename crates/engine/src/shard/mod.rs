@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use storage::{KvStore, Record, SpaceUse, StoreStats};
 
 use crate::{
+    api::pressure::{DiskRefusals, Pool},
     background::{bg_fetcher::FetchQueue, cold_expiry::ColdExpiry, cold_trim::ColdTrim, flusher::Flusher},
     feed::{BackfillQueue, Backfiller},
     memory::{
@@ -24,7 +25,7 @@ use crate::{
         defragmenter::Defragmenter,
         item::{ItemLoan, ItemPtr, ItemRef},
     },
-    pressure::pools::{Pool, Pools},
+    pressure::pools::Pools,
     replica::roles::Reset,
     shard::alarm::Alarm,
 };
@@ -137,17 +138,6 @@ impl Shard {
         // SAFETY: as in `item`.
         unsafe { held.release(&self.arena) }
     }
-}
-
-/// Requests answered with temporary failure because of the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskRefusals {
-    /// It is full, or has less free space than must remain.
-    pub space: u64,
-    /// A write has failed, or the bucket is being closed.
-    pub broken: u64,
-    /// It has not recorded in time how far CAS values may go.
-    pub ceiling: u64,
 }
 
 /// The same while it is counted.

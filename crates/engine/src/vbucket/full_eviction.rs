@@ -13,13 +13,12 @@
 use base::{DocKey, HashedKey, Status};
 
 use crate::{
-    api::notify::Refusal,
-    background::cold_trim::ColdSet,
+    api::{notify::Refusal, pressure::Pool},
     memory::item::{ItemId, ItemRef, NewItem},
-    pressure::pools::Pool,
     shard::{Env, Shard, aftermath::Aftermath},
     vbucket::{
         Found, VBucket,
+        cold_set::ColdSet,
         counts::Weight,
         disk_answers::{DiskAnswer, Loss},
         is_due,

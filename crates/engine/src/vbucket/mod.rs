@@ -9,18 +9,22 @@
 pub(crate) mod chains;
 pub(crate) mod checkpoint;
 pub(crate) mod cold_keys;
+pub(crate) mod cold_set;
 pub(crate) mod collections;
 pub(crate) mod copy_rules;
 pub(crate) mod counts;
 pub(crate) mod disk_answers;
 pub(crate) mod durability;
 pub(crate) mod failover_table;
+pub(crate) mod following;
 mod full_eviction;
 pub(crate) mod hlc;
 pub(crate) mod locks;
 pub(crate) mod lookups;
 mod overheads;
 pub(crate) mod prepares;
+pub(crate) mod slot;
+pub(crate) mod snapshots;
 pub mod system_events;
 pub(crate) mod warming;
 
@@ -33,7 +37,6 @@ use crate::{
         notify::{Refusal, Waiter},
         stats::VbOps,
     },
-    background::cold_trim::ColdSet,
     json::subdoc::xattr::{Blob, Builder},
     memory::{
         defragmenter::{Relocated, SparseSlot},
@@ -41,19 +44,21 @@ use crate::{
         item::{ItemId, ItemMeta, ItemRef, NewItem},
         item_kind::mark_expired,
     },
-    replica::{following::Following, snapshots::Snapshots},
     shard::{Dirty, Env, REPORT_BYTES, Shard, aftermath::Aftermath},
     vbucket::{
         chains::Chains,
         checkpoint::Checkpoint,
+        cold_set::ColdSet,
         counts::{Counts, Weight},
         disk_answers::{DiskAnswer, DiskAnswers, Loss},
         failover_table::FailoverTable,
+        following::Following,
         hlc::Hlc,
         locks::Locks,
         lookups::Lookups,
         overheads::Overheads,
         prepares::Prepares,
+        snapshots::Snapshots,
         system_events::{Events, is_system_key},
         warming::Warming,
     },

@@ -6,7 +6,11 @@
 
 use base::Seqno;
 
-use crate::{api::notify::Waiter, bucket::Slot, pressure::pools::Pool, shard::Shard, vbucket::VBucket};
+use crate::{
+    api::{notify::Waiter, pressure::Pool},
+    shard::Shard,
+    vbucket::{VBucket, slot::Slot},
+};
 
 /// What has been told to the pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

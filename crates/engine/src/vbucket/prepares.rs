@@ -34,14 +34,14 @@ use crate::{
         doc::Mutated,
         notify::{Refusal, Waiter},
     },
-    bucket::{Bucket, Slot},
+    bucket::Bucket,
     memory::{
         item::{ItemMeta, ItemPtr, ItemRef, NewItem},
         item_kind::{item_meta, kind_of, set_kind},
         key_map::KeyMap,
     },
     shard::{Env, Shard, aftermath::Aftermath},
-    vbucket::{Current, VBucket, Version, system_events::collection_of_key},
+    vbucket::{Current, VBucket, Version, slot::Slot, system_events::collection_of_key},
 };
 
 /// How long a durable write may take when nobody says (kv_engine's default).

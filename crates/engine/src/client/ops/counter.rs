@@ -2,11 +2,11 @@
 
 use base::{Cas, Datatype, HashedKey, Now, Status, VbId};
 
-use super::{item_bytes, wire_expiry, xattr_bytes};
+use super::{wire_expiry, xattr_bytes};
 use crate::{
     api::{doc::Mutated, notify::Refusal, request::Counter},
     bucket::Bucket,
-    memory::item::{ItemMeta, NewItem},
+    memory::item::{ItemMeta, NewItem, item_bytes},
     vbucket::{Found, Version},
 };
 

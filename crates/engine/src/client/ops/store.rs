@@ -2,7 +2,7 @@
 
 use base::{Datatype, HashedKey, Now, Status, VbId};
 
-use super::{item_bytes, wire_expiry, xattr_bytes};
+use super::{wire_expiry, xattr_bytes};
 use crate::{
     api::{
         doc::Mutated,
@@ -10,7 +10,7 @@ use crate::{
         request::{Store, StoreMode},
     },
     bucket::Bucket,
-    memory::item::{ItemMeta, NewItem},
+    memory::item::{ItemMeta, NewItem, item_bytes},
     vbucket::{Current, Found, VBucket, Version},
 };
 

@@ -10,10 +10,7 @@ use std::collections::BTreeSet;
 use base::{CollectionId, Manifest, ScopeId, VbId, hash::key_hash};
 
 use super::{CollectionFacts, Happening, SystemEvent};
-use crate::{
-    bucket::{Bucket, Slot},
-    shard::Env,
-};
+use crate::{bucket::Bucket, shard::Env, vbucket::slot::Slot};
 
 impl Bucket {
     /// Records what the events of a vBucket do not tell of the manifest. The manifest must not change meanwhile.

@@ -20,8 +20,6 @@ pub(crate) use record::Events;
 
 use base::{CollectionId, ManifestUid, ScopeId, key::encode_leb128};
 
-use crate::feed::{FeedItem, FeedKind};
-
 /// The collection that events are documents of.
 pub const SYSTEM_COLLECTION: CollectionId = CollectionId(1);
 
@@ -166,12 +164,6 @@ impl SystemEvent {
         }
         value.extend_from_slice(name.as_bytes());
         value
-    }
-
-    /// The event that an item of a feed is; `None` for documents.
-    #[must_use]
-    pub fn of(item: &FeedItem) -> Option<Self> {
-        if item.kind == FeedKind::System { Self::decode(item.value()) } else { None }
     }
 
     /// Reads the value of an event's document; `None` when it is not one.

@@ -10,9 +10,9 @@ use super::{
 use crate::{
     api::{doc::Mutated, notify::Refusal},
     bucket::Bucket,
-    client::ops::{Door, item_bytes, meta::tombstone_on_disk, wire_expiry},
+    client::ops::{Door, meta::tombstone_on_disk, wire_expiry},
     json::subdoc::xattr::Blob,
-    memory::item::{ItemMeta, NewItem},
+    memory::item::{ItemMeta, NewItem, item_bytes},
     shard::Env,
     vbucket::{Current, Found, VBucket, Version, failover_table::mix},
 };

@@ -1,15 +1,15 @@
 //! What a vBucket knows of itself as a copy of another node's: how whole it is, and how far it may acknowledge.
 
-use base::{Seqno, bucket::DurabilityLevel};
+use base::{Seqno, VbId, bucket::DurabilityLevel};
 
-use super::{
-    Inflow,
-    snapshots::{Open, Snapshots},
-};
 use crate::{
     api::notify::Waiter,
     shard::aftermath::Aftermath,
-    vbucket::{VBucket, copy_rules::CopyFacts},
+    vbucket::{
+        VBucket,
+        copy_rules::CopyFacts,
+        snapshots::{Open, Snapshots},
+    },
 };
 
 /// See the module header. An active has one too: it may become a replica.
@@ -31,7 +31,7 @@ pub(crate) struct Following {
     /// The last whole snapshot from disk ends here: it is acknowledged once that is synced.
     disk_end: Seqno,
     high_prepared: Seqno,
-    /// Who waits for that to rise above a seqno.
+    /// The waiter for that to rise above a seqno.
     waiter: Option<(Seqno, Waiter)>,
 }
 
@@ -199,4 +199,12 @@ impl VBucket {
     pub(crate) fn high_prepared(&self) -> Seqno {
         self.following.high_prepared
     }
+}
+
+/// The right to bring input: good until the vBucket's role or term changes or somebody else begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inflow {
+    /// Of which vBucket.
+    pub vb: VbId,
+    ticket: u64,
 }
