@@ -45,7 +45,7 @@ pub use memory::{arena, defragmenter, hash_table, item};
 pub use vbucket::system_events;
 
 pub use api::{
-    doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue},
+    doc::{DocMeta, DocView, Durable, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue},
     notify::{Notifier, Refusal, Wait, Waiter, Work},
     options::{BucketChange, BucketOptions, OpenError, ValueCodec},
     pressure::{DiskRefusals, HeldMemory, PaceReport, PacingStats, Pool, PoolBytes, Pressure},
@@ -77,5 +77,5 @@ pub use replica::{
 };
 pub use vbucket::{
     chains::Topology, copy_rules::CopyFacts, failover_table::FailoverTable, following::Inflow,
-    prepares::Durable, system_events::SystemEvent,
+    system_events::SystemEvent,
 };

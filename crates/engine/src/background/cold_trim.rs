@@ -13,13 +13,16 @@
 //! So no key is missing from the new list, and none is taken off it that is not there. A key whose document was deleted since
 //! the keys were read may be on it: that makes a look-up. The pass can end at any time without harm.
 
-use base::{DocKey, HashedKey, Seqno, VbId};
-use storage::{Backfill, BackfillOptions, RecordKind};
+use base::{DocKey, Seqno, VbId};
+use storage::{BackfillOptions, RecordKind};
 
 use crate::{
     api::pressure::Pool,
     bucket::Bucket,
-    shard::Shard,
+    shard::{
+        Shard,
+        cold_trim::{Entry, Pass, Stage},
+    },
     vbucket::{VBucket, system_events::is_system_key},
 };
 
@@ -31,37 +34,6 @@ const STEP_KEYS: usize = 4096;
 /// Fetches that are queued, from which on a pass is given up: clients go first.
 const QUEUED_MAX: usize = 1_000;
 
-/// The pass that a shard is in.
-#[derive(Default)]
-pub(crate) struct ColdTrim {
-    pass: Option<Pass>,
-    /// Its memory, as the pools know it.
-    accounted: u64,
-}
-
-struct Pass {
-    vb: VbId,
-    begun_at: Seqno,
-    stage: Stage,
-    keys: Vec<u8>,
-    found: Vec<Entry>,
-}
-
-enum Stage {
-    /// Until everything up to the seqno that it began at is synced.
-    Waiting,
-    Reading(Box<dyn Backfill>),
-    /// So many are settled.
-    Settling(usize),
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    hash: u64,
-    start: usize,
-    length: u8,
-}
-
 /// How a step of a pass ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -71,18 +43,6 @@ enum Step {
     Done,
     /// It cannot be done: the vBucket was emptied, or is damaged.
     GiveUp,
-}
-
-impl Pass {
-    fn memory_bytes(&self) -> u64 {
-        let backfill = if let Stage::Reading(backfill) = &self.stage { backfill.memory_bytes() } else { 0 };
-        (backfill + self.keys.capacity() + self.found.capacity() * size_of::<Entry>()) as u64
-    }
-
-    fn key(&self, entry: Entry) -> HashedKey<'_> {
-        let key = self.keys.get(entry.start..entry.start + usize::from(entry.length)).unwrap_or_default();
-        HashedKey { key: DocKey::trusted(key), hash: entry.hash }
-    }
 }
 
 impl Bucket {

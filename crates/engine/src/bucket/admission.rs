@@ -13,10 +13,9 @@
 //! The data path asks one flag ([`Bucket::is_paced`]). Everything else here is for when it is set, and for the thread that
 //! calls [`Bucket::pace`]. The decisions are [`crate::pressure::pacing`]'s.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use base::{HashedKey, Now, VbId, bucket::BucketKind};
-use parking_lot::Mutex;
 
 use crate::{
     api::{
@@ -24,14 +23,16 @@ use crate::{
         pressure::{PaceReport, PacingStats, Pool, Pressure},
     },
     bucket::Bucket,
-    pressure::pacing::{Answer, FollowerLoad, Load, Pacer},
+    pressure::{
+        gatekeeper::{Pacing, SYNC_BYTES_MIN},
+        pacing::{Answer, FollowerLoad, Load},
+    },
 };
 
 pub use crate::pressure::pacing::WAIT_MILLIS_MAX as PACED_MILLIS_MAX;
 
 /// Most bytes committed per sync where the disk is fast, and where it is slow.
 const SYNC_BYTES_MAX: u64 = 64 << 20;
-const SYNC_BYTES_MIN: u64 = 1 << 20;
 /// One sync should take about this long: what is measured by its end, and who waits for it, does not like jerks.
 const SYNC_MILLIS: u64 = 250;
 /// Share of the quota that waiting mutations may take before their connections are not read any more.
@@ -39,8 +40,6 @@ const WAITING_SHARE: u64 = 64;
 const WAITING_BYTES_MAX: u64 = 64 << 20;
 /// With so many times more waiting than that, whoever comes is refused at once.
 const WAITING_REFUSED: u64 = 4;
-/// A refusal is still the state of things for so long.
-const REFUSED_MILLIS: u64 = 2_000;
 
 /// What becomes of a mutation that asked to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,64 +52,6 @@ pub enum Admission {
     WaitAlone,
     /// Refuse it with temporary failure.
     Refuse,
-}
-
-/// See the module header.
-#[derive(Debug)]
-pub(crate) struct Gatekeeper {
-    /// Asked by every mutation that grows memory, written when pacing begins and ends.
-    is_paced: AtomicBool,
-    step: AtomicU8,
-    /// When somebody was last refused, in monotonic milliseconds plus one; 0: never.
-    refused_at: AtomicU64,
-    sync_bytes: AtomicU64,
-    paced: AtomicU64,
-    refused: AtomicU64,
-    pacer: Mutex<Pacing>,
-}
-
-#[derive(Debug, Default)]
-struct Pacing {
-    pacer: Pacer,
-    /// Waiting bytes that the pools know of.
-    accounted: u64,
-}
-
-impl Default for Gatekeeper {
-    fn default() -> Self {
-        Self {
-            is_paced: AtomicBool::default(),
-            step: AtomicU8::default(),
-            refused_at: AtomicU64::default(),
-            // Until it is known how the disk does.
-            sync_bytes: SYNC_BYTES_MIN.into(),
-            paced: AtomicU64::default(),
-            refused: AtomicU64::default(),
-            pacer: Mutex::default(),
-        }
-    }
-}
-
-impl Gatekeeper {
-    fn step(&self) -> Pressure {
-        Pressure::from_number(self.step.load(Ordering::Relaxed))
-    }
-
-    /// Somebody was refused for want of room.
-    pub(crate) fn refuse(&self, now: Now) {
-        self.refused_at.store(now.mono_millis.saturating_add(1), Ordering::Relaxed);
-        self.step.store(Pressure::Refusing as u8, Ordering::Relaxed);
-    }
-
-    fn has_refused_lately(&self, now: Now) -> bool {
-        let at = self.refused_at.load(Ordering::Relaxed);
-        at != 0 && (now.mono_millis + 1).saturating_sub(at) < REFUSED_MILLIS
-    }
-
-    /// Bytes to commit per sync.
-    pub(crate) fn sync_bytes(&self) -> u64 {
-        self.sync_bytes.load(Ordering::Relaxed)
-    }
 }
 
 impl Bucket {

@@ -10,7 +10,8 @@ use crate::{
         pressure::{DiskRefusals, Pool},
         stats::{BucketStats, RoleStats, VbInfo, WarmupState},
     },
-    bucket::{Bucket, quota::Room},
+    bucket::Bucket,
+    pressure::room::Room,
     shard::Shard,
     vbucket::VBucket,
 };

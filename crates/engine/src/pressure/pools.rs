@@ -86,6 +86,13 @@ impl Drop for Held<'_> {
     }
 }
 
+/// What has been told to the pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overheads {
+    pub(crate) metadata: u64,
+    pub(crate) checkpoint: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

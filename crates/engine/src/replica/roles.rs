@@ -26,10 +26,9 @@ use parking_lot::MutexGuard;
 use storage::{StoreError, VbBatch, VbState};
 
 use crate::{
-    background::flusher::{self, Flusher},
     bucket::Bucket,
     feed::VbHistory,
-    shard::{Env, Shard, aftermath::Aftermath, ceiling},
+    shard::{Env, Flusher, Shard, aftermath::Aftermath, ceiling, failures, reset::Reset},
     vbucket::{
         VBucket,
         chains::{Chains, Topology},
@@ -39,9 +38,6 @@ use crate::{
     },
 };
 
-/// What copies hold that are none any more may stay for so long, or until there are so many of them: each time that some are
-/// emptied, a compaction that is under way is given up, and a manifest is written.
-const COMPANY_MILLIS: u64 = 2_000;
 const COMPANY: usize = 64;
 
 /// A vBucket that this node is to serve.
@@ -53,23 +49,6 @@ pub struct Activation {
     pub term: u64,
     /// Whose copies count.
     pub topology: Topology,
-}
-
-/// That what a copy holds is to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reset {
-    /// The role and term in which it is no use.
-    standing: (VbRole, u64),
-    /// When that was found (monotonic milliseconds).
-    since_millis: u64,
-}
-
-impl Reset {
-    /// Whether nobody waits for it.
-    fn may_wait(&self, now: Now) -> bool {
-        let waited = now.mono_millis.saturating_sub(self.since_millis);
-        self.standing.0 == VbRole::Dead && waited < COMPANY_MILLIS
-    }
 }
 
 /// How a vBucket stands on this node.
@@ -279,7 +258,7 @@ impl Bucket {
             Err(StoreError::NoSpace) => store.put_states(&states),
             other => other,
         };
-        recorded.map_err(|error| flusher::refused(shard, &error))
+        recorded.map_err(|error| failures::refused(shard, &error))
     }
 
     fn begin_to_serve(&self, shard: &Shard, wanted: &Activation, failover: FailoverTable, now: Now) {
@@ -521,7 +500,7 @@ impl Bucket {
                 (vb, VbState { is_partial: true, ..self.state_after_reset(shard, vb, uuid, now) })
             };
             let states: Vec<_> = uuids.iter().map(empty).collect();
-            store.reset_vbs(&states).map_err(|error| flusher::refused(shard, &error))?;
+            store.reset_vbs(&states).map_err(|error| failures::refused(shard, &error))?;
         }
         for (vb, uuid) in uuids {
             let (slot, _) = self.slot(vb)?;

@@ -8,16 +8,10 @@ use base::Seqno;
 
 use crate::{
     api::{notify::Waiter, pressure::Pool},
+    pressure::pools::Overheads,
     shard::Shard,
     vbucket::{VBucket, slot::Slot},
 };
-
-/// What has been told to the pools.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Overheads {
-    metadata: u64,
-    checkpoint: u64,
-}
 
 impl VBucket {
     /// Tells the pools what the vBucket takes now.

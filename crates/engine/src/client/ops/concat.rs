@@ -11,7 +11,7 @@ use crate::{
     },
     bucket::Bucket,
     memory::item::{ItemMeta, NewItem, item_bytes},
-    vbucket::{Found, Version},
+    vbucket::version::{Found, Version},
 };
 
 impl Bucket {

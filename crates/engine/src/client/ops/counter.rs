@@ -7,7 +7,7 @@ use crate::{
     api::{doc::Mutated, notify::Refusal, request::Counter},
     bucket::Bucket,
     memory::item::{ItemMeta, NewItem, item_bytes},
-    vbucket::{Found, Version},
+    vbucket::version::{Found, Version},
 };
 
 /// Digits of the largest number.

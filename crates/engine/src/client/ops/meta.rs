@@ -23,9 +23,10 @@ use crate::{
     },
     shard::{Env, aftermath::Aftermath},
     vbucket::{
-        Found, VBucket, Version,
+        VBucket,
         disk_answers::{DiskAnswer, Loss},
         hlc,
+        version::{Found, Version},
     },
 };
 

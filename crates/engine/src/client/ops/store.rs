@@ -11,7 +11,10 @@ use crate::{
     },
     bucket::Bucket,
     memory::item::{ItemMeta, NewItem, item_bytes},
-    vbucket::{Current, Found, VBucket, Version},
+    vbucket::{
+        VBucket,
+        version::{Current, Found, Version},
+    },
 };
 
 impl Bucket {

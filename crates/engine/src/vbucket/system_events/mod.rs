@@ -8,11 +8,10 @@
 //! Clients never see these documents: keys of collections 1 to 7 are refused, they count as nobody's items, and no
 //! read, scan, eviction or expiry touches them. Where there is a disk they leave memory once they are synced.
 //!
-//! This file knows what events look like, [`changes`] what makes them, [`record`] when they are written, [`missed`] what a new
-//! active has to make up for.
+//! This file knows what events look like, [`changes`] what makes them, [`record`] when they are written; `crate::bucket::missed_events` knows
+//! what a new active has to make up for.
 
 mod changes;
-mod missed;
 mod record;
 
 pub(crate) use changes::{Changes, owed_after};

@@ -14,7 +14,11 @@ use crate::{
     json::subdoc::xattr::Blob,
     memory::item::{ItemMeta, NewItem, item_bytes},
     shard::Env,
-    vbucket::{Current, Found, VBucket, Version, failover_table::mix},
+    vbucket::{
+        VBucket,
+        failover_table::mix,
+        version::{Current, Found, Version},
+    },
 };
 
 /// How often a mutation without a CAS is worked out again because the document changed meanwhile (kv_engine,

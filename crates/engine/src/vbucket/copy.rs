@@ -1,0 +1,115 @@
+//! What a vBucket goes by, and may acknowledge, as a copy of another node's.
+
+use base::{Seqno, bucket::DurabilityLevel};
+
+use crate::{
+    shard::aftermath::Aftermath,
+    vbucket::{VBucket, copy_rules::CopyFacts},
+};
+
+impl VBucket {
+    /// What it goes by as a copy.
+    pub(crate) fn facts(&self) -> CopyFacts {
+        CopyFacts {
+            role: self.role,
+            term: self.term,
+            high_seqno: self.high_seqno,
+            open: self.following.snapshots.open().map(|open| (open.start, open.end)),
+            is_partial: self.following.is_partial,
+            is_unheard: self.is_unheard,
+            may_lack: self.may_lack,
+        }
+    }
+
+    /// What is whole of the copy: everything, or up to where the open snapshot began. What a new active goes on from.
+    pub(crate) fn promotable(&self) -> Seqno {
+        self.facts().promotable()
+    }
+
+    /// What comes in is history: it is a copy in the making, or far enough behind to be told from disk. That comes as fast as
+    /// the active reads it, and nobody waits for any of it: it may fill no more of the memory than it is given.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.following.is_partial || self.following.snapshots.open().is_some_and(|open| open.from_disk)
+    }
+
+    /// What it holds cannot become whole by what is still to come: a prepare that cannot be read can be neither committed
+    /// nor acknowledged, and one that is missing is told of only once.
+    pub(crate) fn is_damaged_copy(&self) -> bool {
+        self.pending.is_damaged() || self.facts().is_given_up()
+    }
+
+    /// Everything the vBucket holds is whole, and was prepared under the levels that it says.
+    pub(crate) fn note_whole(&mut self) {
+        self.following.prepared = self.marks.prepared;
+    }
+
+    /// The open snapshot is whole.
+    pub(crate) fn close_snapshot(&mut self, is_persistent: bool, after: &mut Aftermath<'_>) {
+        let is_first = std::mem::take(&mut self.following.is_partial);
+        let Some(open) = self.following.snapshots.close(is_first) else { return };
+        if open.from_disk {
+            self.following.disk_end = open.end;
+            self.purge_seqno = self.purge_seqno.max(open.purge_seqno.min(open.end));
+        }
+        self.marks.visible = self.marks.visible.max(open.max_visible.min(open.end));
+        self.note_whole();
+        self.note_caught_up();
+        if !is_persistent {
+            self.following.snapshots.synced(open.end);
+        }
+        self.raise_high_prepared(is_persistent, after);
+    }
+
+    /// The active has told of branches that are not synced here: until they are, no prepare is held that has to be on disk.
+    /// A copy that after a crash is taken to be on an older branch gives way to others on younger ones which may lack it.
+    /// Whether there is any.
+    pub(crate) fn hold_back(&mut self) -> bool {
+        self.following.has_new_log = true;
+        let Some(before) = self.pending.held_before(DurabilityLevel::PersistToMajority, Seqno(0)) else {
+            return false;
+        };
+        self.following.high_prepared = self.following.high_prepared.min(before);
+        true
+    }
+
+    /// More may be acknowledged: a snapshot has become whole, or something was synced.
+    pub(crate) fn raise_high_prepared(&mut self, is_persistent: bool, after: &mut Aftermath<'_>) {
+        let synced = match (is_persistent, self.following.has_new_log) {
+            (false, _) => Seqno(u64::MAX),
+            (true, false) => self.persisted_seqno,
+            (true, true) => Seqno(0),
+        };
+        if self.following.disk_end > synced {
+            return;
+        }
+        let reached = self.pending.held_before(DurabilityLevel::PersistToMajority, synced);
+        let reached = reached.unwrap_or(self.following.prepared).min(self.following.prepared);
+        if reached <= self.following.high_prepared {
+            return;
+        }
+        self.following.high_prepared = reached;
+        if let Some((_, waiter)) = self.following.waiter.take_if(|waiting| waiting.0 < reached) {
+            after.wake(waiter);
+        }
+    }
+
+    /// Up to here every mutation and every durable write is here, in memory at least, and can be read. Of two copies on one
+    /// branch the one with more of it has all that the other one has: elections go by this. What may be *acknowledged*
+    /// ([`VBucket::high_prepared`]) can be less, and an active raises that only once it follows again.
+    pub(crate) fn held(&self) -> Seqno {
+        self.promotable().min(self.pending.readable())
+    }
+
+    /// A stream of the active's brings what it had prepared when it granted that: with its first whole snapshot the copy
+    /// has again all that it may have acknowledged and lost.
+    pub(crate) fn note_caught_up(&mut self) {
+        if std::mem::take(&mut self.following.is_told_all) {
+            self.may_lack = false;
+        }
+    }
+
+    /// Everything that was prepared up to here is held as its level asks for.
+    pub(crate) fn high_prepared(&self) -> Seqno {
+        self.following.high_prepared
+    }
+}
