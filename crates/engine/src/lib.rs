@@ -8,7 +8,7 @@
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
 //!
-//! The crate's rooms, from the top down. An import is to run downward or to stay in its room.
+//! The crate's rooms, from the top down. An import runs downward or stays in its room: `crates/tidy` holds that, and lists the exceptions.
 //!
 //! | room | what is in it |
 //! |---|---|
