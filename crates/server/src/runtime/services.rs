@@ -209,7 +209,8 @@ mod tests {
 
     fn connect(address: SocketAddr) -> TcpStream {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // Shorter than what ends a silent connection where a test says nothing else.
+        stream.set_read_timeout(Some(Limits::default().first * 8 / 10)).unwrap();
         stream
     }
 
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn strangers_that_ask_nothing_keep_nobody_out_of_a_service() {
         let world = World::new();
-        let limits = Limits { connections: 4, ..Limits::default() };
+        let limits = Limits { connections: 4, first: Duration::from_secs(3600), ..Limits::default() };
         let (running, address) = world.start(vec![world.service("one", A, true)], limits);
         let mut idle: Vec<TcpStream> = (0..8).map(|_| connect(address)).collect();
         assert!(ask(address).ends_with("one"));
