@@ -1,5 +1,7 @@
 //! Ports 8092 and 18092 of a running node: who is asked for a login, and what is told.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
