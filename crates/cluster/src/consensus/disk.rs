@@ -6,6 +6,8 @@
 //!
 //! Invariants:
 //! - A file is there as a whole or not at all.
+//! - A commit is synced before the file says that it counts. So one that counts and does not verify is damaged, never half written, and
+//!   is not passed over for the commit before. The one bit by which the file says so has no checksum: the later commit counts where it is whole.
 //! - Whatever [`LogStore::load`] returns is durable. A process that was killed, or whose disk failed, may leave in the
 //!   kernel's memory what never reached the disk. So a file that nobody closed is written again as a whole, and synced.
 //! - Only a write that found no space is tried again. After any other failure the file takes nothing more until the
@@ -33,6 +35,10 @@ const FORMAT_KEY: &str = "format";
 const CACHE_BYTES: usize = 1024 * 1024;
 /// Where `redb` says that a file is open: it clears that bit when it closes a file of which everything is synced.
 const OPEN_FLAG: (usize, u8) = (9, 2);
+
+/// Where `redb` says which of the two last commits counts, the second if the bit is set, and where the two have their numbers.
+const PRIMARY_FLAG: (usize, u8) = (9, 1);
+const COMMIT_NUMBERS: [usize; 2] = [64 + 104, 192 + 104];
 
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 const ENTRIES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("entries");
@@ -76,6 +82,12 @@ impl DiskLog {
         let Some(bytes) = self.medium.read()?.filter(|bytes| !bytes.is_empty()) else {
             return Ok(Stored::default());
         };
+        if let Some(newer) = with_newer_commit(&bytes)
+            && let Ok(stored) = read_verified(&newer)
+        {
+            self.medium.replace(&newer)?;
+            return Ok(stored);
+        }
         let stored = read_verified(&bytes)?;
         let (at, bit) = OPEN_FLAG;
         if bytes.get(at).is_none_or(|flags| flags & bit != 0) {
@@ -155,6 +167,21 @@ fn empty_file() -> Result<Vec<u8>, Failure> {
     Ok(image.contents()?)
 }
 
+/// The same file with the later of its two commits as the one that counts, where that is the other one: a bit may have flipped, or a
+/// process was killed halfway through a write.
+fn with_newer_commit(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (at, bit) = PRIMARY_FLAG;
+    let commit = |place: usize| bytes.get(place..place + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let [first, second] = COMMIT_NUMBERS.map(commit);
+    let is_second = bytes.get(at)? & bit != 0;
+    let (counts, other) = if is_second { (second?, first?) } else { (first?, second?) };
+    (other > counts).then(|| {
+        let mut turned = bytes.to_vec();
+        turned.iter_mut().skip(at).take(1).for_each(|flags| *flags ^= bit);
+        turned
+    })
+}
+
 /// What a file with these contents holds.
 fn read_verified(bytes: &[u8]) -> Result<Stored, Failure> {
     let copy = InMemoryBackend::new();
@@ -188,7 +215,8 @@ fn read_verified(bytes: &[u8]) -> Result<Stored, Failure> {
 }
 
 fn write(database: &Database, batches: &[Batch]) -> Result<(), Failure> {
-    let transaction = database.begin_write()?;
+    let mut transaction = database.begin_write()?;
+    transaction.set_two_phase_commit(true);
     {
         let mut records = transaction.open_table(RECORDS)?;
         let mut entries = transaction.open_table(ENTRIES)?;

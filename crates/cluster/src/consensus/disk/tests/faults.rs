@@ -295,6 +295,45 @@ fn a_killed_process_leaves_nothing_that_a_power_failure_could_take_back() {
     at_every_call(Fault::Kill, nothing_is_lost);
 }
 
+/// Which bits are flipped: one of each byte of the header, all of the byte that says how the file is to be read, and a few of each page.
+fn places(file: &[u8]) -> Vec<(usize, u8)> {
+    const HEADER: usize = 320;
+    const FLAGS: usize = 9;
+    let in_header = (0..HEADER).map(|at| (at, at as u8 % 8)).chain((0..8).map(|bit| (FLAGS, bit)));
+    let is_used =
+        |page: &usize| file.chunks(4096).nth(*page).is_some_and(|page| page.iter().any(|byte| *byte != 0));
+    let used = (1..file.len() / 4096).filter(is_used);
+    let in_pages =
+        used.flat_map(|page| (0..4096).step_by(797).map(move |at| (page * 4096 + at, at as u8 % 8)));
+    in_header.chain(in_pages).collect()
+}
+
+#[test]
+fn a_bit_that_flips_in_what_was_synced_is_noticed_or_changes_nothing() {
+    let expected = states(&writes()).pop().unwrap();
+    for is_closed in [true, false] {
+        let disk = Disk::default();
+        let mut log = disk.log();
+        writes().iter().for_each(|batch| log.write(std::slice::from_ref(batch)).unwrap());
+        let killed = disk.state().kept.clone();
+        drop(log);
+        let file = if is_closed { disk.state().kept.clone() } else { killed };
+        let (mut noticed, places) = (0, places(&file));
+        for &(at, bit) in &places {
+            let mut flipped = file.clone();
+            flipped[at] ^= 1 << bit;
+            let (seen, kept) = (Some(flipped.clone()), flipped);
+            let disk = Disk::default();
+            *disk.state() = State { seen, kept, named: true, ..State::default() };
+            match disk.log().load() {
+                Ok(found) => assert!(found == expected, "bit {bit} of byte {at}, closed: {is_closed}"),
+                Err(_) => noticed += 1,
+            }
+        }
+        assert!(noticed > 80, "{noticed} of {}, closed: {is_closed}", places.len());
+    }
+}
+
 #[test]
 fn a_sync_that_lied_is_noticed_or_leaves_an_earlier_state() {
     let states = states(&writes());
