@@ -12,7 +12,6 @@ use cluster::{
 use http::{
     AuditEvent, AuditKind, Connection,
     form::Form,
-    permissions,
     reply::{self, Refusal},
 };
 
@@ -20,6 +19,7 @@ use crate::{
     api::Api,
     cluster_status::ClusterStatus,
     figures::ClusterFigures,
+    permissions,
     rights::{Lack, On, Sender},
     routes::{self, table::Route},
 };

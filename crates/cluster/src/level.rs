@@ -14,6 +14,7 @@
 //! | 1 | automatic failover is armed by the version of its settings ([`Command::ArmAutoFailoverSince`]); nodes have alternate addresses |
 //! | 2 | a proposal says which of its proposer's have not ended ([`crate::consensus::Place`]), and how they ended is remembered by that |
 //! | 3 | nodes tell hashes of what they have agreed on ([`crate::divergence`]) |
+//! | 4 | a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile; nodes tell what they hold of those |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -23,13 +24,15 @@ use base::NodeId;
 use crate::{ClusterError, Command, Metadata, members::refused};
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 3;
+pub const LEVEL: u32 = 4;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
 pub(crate) const PROPOSALS_PLACED: u32 = 2;
 /// From here on nodes tell hashes of their state.
 pub(crate) const STATES_TOLD: u32 = 3;
+/// From here on a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile.
+pub(crate) const GIVEN_UP_RECOVERED: u32 = 4;
 /// From here on nodes have alternate addresses.
 const ALTERNATE_ADDRESSES: u32 = 1;
 

@@ -9,8 +9,10 @@ use base::{BucketUuid, NodeId, VbId, bucket::BucketKind};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BucketInfo, ClusterError, Exclusion, Membership, Metadata, Rebalance, RebalanceKind, RebalanceOutcome,
-    RebalanceResult, Recovery, VbPlan, maps,
+    BucketInfo, ClusterError, Exclusion, Membership, Metadata, NodeInfo, Rebalance, RebalanceKind,
+    RebalanceOutcome, RebalanceResult, Recovery, VbPlan,
+    level::GIVEN_UP_RECOVERED,
+    maps,
     members::refused,
     moves::{VbChange, VbStep, answers_needed},
 };
@@ -340,12 +342,21 @@ impl Metadata {
     pub(crate) fn change_vbs(&mut self, changes: &[VbChange]) {
         let active: Vec<NodeId> = self.active_nodes().map(|node| node.id).collect();
         let may_hold = |node: NodeId| active.contains(&node);
+        let recovered = self.recovered();
         for bucket in self.buckets.values_mut() {
             let uuid = bucket.uuid.clone();
             for change in changes.iter().filter(|change| change.bucket == uuid) {
-                bucket.change_vb(change, &may_hold);
+                bucket.change_vb(change, &may_hold, &recovered);
             }
         }
+    }
+
+    /// Nodes that come back with the rebalance under way, and with what they hold: an operator has said that this is to be served,
+    /// should nobody else have a vBucket by then.
+    fn recovered(&self) -> Vec<NodeId> {
+        let is_known = self.rebalance.is_some() && self.level >= GIVEN_UP_RECOVERED;
+        let returns = |node: &&NodeInfo| is_known && node.recovery == Some(Recovery::Delta);
+        self.active_nodes().filter(returns).map(|node| node.id).collect()
     }
 
     /// Computes anew what the rebalance under way strives for.
@@ -386,9 +397,11 @@ impl Metadata {
             }
         }
         let mut target = maps::place(self, keep, &current, bucket.replicas);
+        let recovered = self.recovered();
         // A vBucket lost on the way stays lost: whether to make an empty one is for the next rebalance to be told.
-        for (chain, plan) in target.iter_mut().zip(bucket.vbs.iter()).filter(|_| goes_on) {
-            if plan.chain.is_empty() && plan.phase.is_settled() {
+        for (at, (chain, plan)) in target.iter_mut().zip(bucket.vbs.iter()).enumerate().filter(|_| goes_on) {
+            let is_lost = plan.chain.is_empty() && plan.phase.is_settled();
+            if is_lost && !bucket.was_held_by(&recovered, at) {
                 chain.clear();
             }
         }
@@ -418,7 +431,13 @@ impl BucketInfo {
         usize::from(self.replicas) + 1
     }
 
-    fn change_vb(&mut self, change: &VbChange, may_hold: &dyn Fn(NodeId) -> bool) {
+    /// Whether one of these nodes had that vBucket when it was failed over.
+    fn was_held_by(&self, nodes: &[NodeId], vb: usize) -> bool {
+        let held = |node: &NodeId| self.former.get(node).is_some_and(|vbs| vbs.contains(&(vb as u16)));
+        nodes.iter().any(held)
+    }
+
+    fn change_vb(&mut self, change: &VbChange, may_hold: &dyn Fn(NodeId) -> bool, recovered: &[NodeId]) {
         let at = usize::from(change.vb.get());
         let Some(plan) = self.vbs.get(at).filter(|plan| plan.term == change.term) else { return };
         // What was proposed for a rebalance that has been stopped, or that aims elsewhere by now, comes too late as well.
@@ -431,6 +450,7 @@ impl BucketInfo {
         };
         let Some(next) = plan.after(&change.step, may_hold).filter(|_| is_wanted) else { return };
         if next.chain.is_empty()
+            && !self.was_held_by(recovered, at)
             && let Some(target) = &mut self.target
             && let Some(chain) = Arc::make_mut(target).get_mut(at)
         {

@@ -154,12 +154,18 @@ impl VbPlan {
             && target.iter().all(has)
     }
 
-    /// Whether the leader has to know of every copy how it is: something is on its way, or to be handed over, or copies are on
-    /// nodes that are `leaving` gracefully, which the others are to do without.
+    /// Whether nobody has the vBucket, and these nodes are to: what they have left of it is to be told.
+    #[must_use]
+    pub fn is_lost_to(&self, target: &[NodeId]) -> bool {
+        self.chain.is_empty() && self.phase.is_settled() && !target.is_empty()
+    }
+
+    /// Whether the leader has to know of every copy how it is: something is on its way, or to be handed over, or nobody has the
+    /// vBucket and somebody is to, or copies are on nodes that are `leaving` gracefully, which the others are to do without.
     #[must_use]
     pub fn is_watched(&self, target: Option<&[NodeId]>, leaving: &[NodeId]) -> bool {
         !self.is_quiet()
-            || target.is_some_and(|target| self.awaits_handover(target))
+            || target.is_some_and(|target| self.awaits_handover(target) || self.is_lost_to(target))
             || self.chain.iter().any(|node| leaving.contains(node))
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use base::{BucketUuid, NodeId, Seqno, VbId, VbRole, VbUuid};
 use settee_cluster::{
     BucketParams, BucketReport, Command, FailOver, Metadata, NodeInfo, NodeReport, Orchestrator, Ports,
-    StartRebalance, VbPhase, VbPlan, VbReport,
+    Recovery, StartRebalance, VbPhase, VbPlan, VbReport,
 };
 
 const NODES: u16 = 3;
@@ -216,4 +216,48 @@ fn a_report_that_was_overtaken_changes_nothing() {
     // Its clock was set back before it was started again.
     assert_eq!(take(50, 3, 1, 40), (2, 1));
     assert_eq!(take(50, 3, 2, 5_000), (3, 2));
+}
+
+/// What only the first two had, the second in memory, is lost with them (`docs/promises.md`).
+#[test]
+fn of_three_copies_the_third_serves_once_one_is_failed_over_and_another_has_forgotten() {
+    let elected = |copies: &[(u16, VbReport)]| {
+        Cluster::new(electing(&[1, 2], &[0, 1, 2])).with(copies).elected_within(20_000)
+    };
+    let killed = |held| VbReport { may_lack: true, ..whole(held) };
+    assert_eq!(elected(&[(2, whole(7))]), None, "it is waited for");
+    assert_eq!(elected(&[(1, killed(5)), (2, whole(7))]), Some(2));
+    assert_eq!(elected(&[(1, killed(9)), (2, whole(7))]), Some(1), "it had synced that");
+}
+
+#[test]
+fn a_node_that_is_recovered_serves_what_it_has_of_a_vbucket_that_is_given_up_meanwhile() {
+    let alone = VbPlan { joint: Some(nodes(&[0])), ..VbPlan::settled(nodes(&[0, 2]), 4) };
+    let part = VbReport { complete: false, ..whole(0) };
+    let mut cluster = Cluster::new(alone).with(&[(0, whole(9)), (1, part), (2, part)]);
+    let recover = Command::SetRecovery { node: NodeId(0), recovery: Some(Recovery::Delta) };
+    let fail_over = FailOver { nodes: nodes(&[0]), allow_unsafe: false, auto: false };
+    let start = StartRebalance { id: "r".into(), keep: nodes(&[0, 1, 2]), eject: vec![], now_ms: 0 };
+    for command in [Command::FailOver(fail_over), recover, Command::StartRebalance(start)] {
+        cluster.meta = cluster.meta.apply(&command).unwrap().0;
+    }
+    assert_eq!(cluster.elected_within(20_000), Some(0));
+    assert_eq!(cluster.plan().term, 7, "it was given up in between");
+}
+
+#[test]
+fn a_vbucket_that_nobody_has_is_made_of_the_copy_with_the_most() {
+    let made = |copies: &[(u16, VbReport)]| {
+        let mut cluster = Cluster::new(VbPlan::settled(vec![], 5)).with(copies);
+        let bucket = cluster.meta.buckets.get_mut("b").unwrap();
+        bucket.target = Some(vec![nodes(&[0, 1, 2])].into());
+        bucket.former = [(NodeId(1), vec![0]), (NodeId(2), vec![0])].into();
+        cluster.elected_within(20_000)
+    };
+    let later = VbReport { vb_uuid: VbUuid(1).of_generation(2), ..whole(4) };
+    let blank = VbReport { complete: false, ..whole(0) };
+    assert_eq!(made(&[(0, blank), (1, whole(9)), (2, later)]), Some(2));
+    assert_eq!(made(&[(0, blank), (1, whole(9)), (2, whole(4))]), Some(1));
+    assert_eq!(made(&[(0, whole(20)), (1, blank), (2, whole(4))]), Some(2), "the other one held it long ago");
+    assert_eq!(made(&[(0, blank), (1, whole(9))]), None, "the other one had it as well");
 }

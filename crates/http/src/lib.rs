@@ -15,7 +15,6 @@ mod front;
 mod fuzz;
 mod gate;
 pub mod passes;
-pub mod permissions;
 mod places;
 pub mod reply;
 mod serve;

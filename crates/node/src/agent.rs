@@ -260,7 +260,8 @@ impl Held {
                 }
             }
             let target = self.targets.as_ref().and_then(|targets| targets.get(index)).map(Vec::as_slice);
-            if plan.is_watched(target, leaving) && duty::is_part(plan, node) {
+            let is_wanted = target.is_some_and(|target| plan.is_lost_to(target) && target.contains(&node));
+            if is_wanted || (plan.is_watched(target, leaving) && duty::is_part(plan, node)) {
                 self.unsettled.insert(vb);
             } else {
                 self.unsettled.remove(&vb);

@@ -8,12 +8,9 @@ use cluster::{
 use serde_json::{Map, Value, json};
 
 use super::users;
-use http::{
-    permissions,
-    reply::{self, Outcome, json_ok},
-};
+use http::reply::{self, Outcome, json_ok};
 
-use crate::call::Call;
+use crate::{call::Call, permissions};
 
 /// `GET /settings/rbac/roles`: every role, once for the whole cluster and once per bucket where it has parameters.
 pub(super) fn list(call: &Call) -> Outcome {

@@ -1,4 +1,4 @@
-//! TLS in front of a surface.
+//! TLS in front of the same API, and the placeholder on the views port.
 
 use std::{
     io::{Read, Write},
@@ -7,26 +7,13 @@ use std::{
     time::Duration,
 };
 
-use ::http::{
-    BoxFuture, Connection, Limits, Surface,
-    reply::{self, Reply},
-    serve,
-};
-use axum::http::{StatusCode, request::Parts};
-use hyper::body::Incoming;
+use ::http::{Limits, serve};
+use settee_admin::Views;
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName},
 };
-
-struct Teapot;
-
-impl Surface for Teapot {
-    fn answer(self: Arc<Self>, _: Parts, _: Incoming, _: Connection) -> BoxFuture<'static, Reply> {
-        Box::pin(async { reply::text(StatusCode::IM_A_TEAPOT, "short and stout") })
-    }
-}
 
 struct Served {
     address: SocketAddr,
@@ -49,12 +36,12 @@ fn served(limits: Limits) -> Served {
     let (stop, stopping) = watch::channel(false);
     let config = Arc::new(config.unwrap());
     let now = Arc::new(move || Arc::clone(&config));
-    runtime.spawn(serve(listener, Some(now), Arc::new(Teapot), limits, stopping));
+    runtime.spawn(serve(listener, Some(now), Arc::new(Views), limits, stopping));
     Served { address, certificate, _stop: stop, _runtime: runtime }
 }
 
 #[test]
-fn a_surface_answers_under_tls() {
+fn the_views_port_says_over_tls_that_there_are_none() {
     let server = served(Limits::default());
     let mut roots = RootCertStore::empty();
     roots.add(server.certificate.clone()).unwrap();
@@ -65,8 +52,8 @@ fn a_surface_answers_under_tls() {
     stream.write_all(b"GET /b/_design/d HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 418"), "{answer}");
-    assert!(answer.ends_with("short and stout"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    assert!(answer.ends_with(r#"{"error":"not_found","reason":"missing"}"#), "{answer}");
 }
 
 #[test]

@@ -30,7 +30,9 @@ use super::{
     heard::Heard,
     lag::Behind,
 };
-use crate::{BucketInfo, Metadata, VbPhase, VbPlan, VbReport, VbStep, moves::answers_needed};
+use crate::{
+    BucketInfo, Metadata, VbPhase, VbPlan, VbReport, VbStep, level::GIVEN_UP_RECOVERED, moves::answers_needed,
+};
 
 /// Mutations that a copy may be behind when it is to count: what it takes to send them is what durable writes wait for.
 const CLOSE_BEHIND: u64 = 2_000;
@@ -347,13 +349,31 @@ impl Scene<'_> {
         self.heard.is_current(node, self.now_ms) && does_its_part()
     }
 
-    /// Somebody serves a vBucket that nobody has: one of the target, if somebody wants it served at all.
+    /// Somebody serves a vBucket that nobody has: one of the target, if somebody wants it served at all. It is one that held the vBucket
+    /// when it was failed over, if there is any, and of these the one that has the most, as in an election. So such a node is waited
+    /// for: it comes back, or is failed over again.
     fn revive(&self) -> Option<VbStep> {
         let target = self.target?;
-        // Whoever held it before may still hold it; placement has put it back there.
         let held =
-            |node: &&NodeId| self.bucket.former.get(node).is_some_and(|vbs| vbs.contains(&self.vb.get()));
-        target.iter().find(held).or(target.first()).map(|&node| VbStep::Revive(node))
+            |node: NodeId| self.bucket.former.get(&node).is_some_and(|vbs| vbs.contains(&self.vb.get()));
+        // Nodes of earlier versions say nothing of copies that are in no chain.
+        let tells = |node| self.heard.report(node).is_none_or(|said| said.level >= GIVEN_UP_RECOVERED);
+        let is_there = |node| {
+            self.heard.is_heard(node, self.now_ms)
+                && !self.heard.is_unopened(node, &self.bucket.uuid, self.now_ms)
+        };
+        let is_open =
+            |&node: &NodeId| self.any_copy(node).is_none() && tells(node) && (held(node) || is_there(node));
+        if target.iter().any(is_open) {
+            return None;
+        }
+        let place = |node: NodeId| target.iter().position(|&other| other == node);
+        let best = target.iter().copied().max_by_key(|&node| {
+            let copy = self.any_copy(node).filter(|copy| copy.complete);
+            let has = copy.map(|copy| (copy.vb_uuid.generation(), copy.held, copy.high_seqno));
+            (held(node), has, Reverse(place(node)))
+        });
+        best.map(VbStep::Revive)
     }
 }
 

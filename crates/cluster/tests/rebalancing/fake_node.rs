@@ -215,12 +215,15 @@ impl FakeNode {
         let mut weights = Vec::new();
         for (at, plan) in bucket.vbs.iter().enumerate() {
             let vb = VbId(at as u16);
-            let Some(copy) = self.copies.get(&(bucket.uuid.clone(), vb)) else { continue };
+            let target = bucket.target.as_ref().map(|target| &target[at][..]);
+            let nothing = Copy::default();
+            let is_wanted = target.is_some_and(|target| plan.is_lost_to(target));
+            let held = self.copies.get(&(bucket.uuid.clone(), vb));
+            let Some(copy) = held.or(is_wanted.then_some(&nothing)) else { continue };
             if copy.role == VbRole::Active && meta.rebalance.is_some() {
                 let items = copy.log.len() as u64;
                 weights.push((vb, Weight { bytes: items * 1_000_000, items }));
             }
-            let target = bucket.target.as_ref().map(|target| &target[at][..]);
             let is_watched = plan.is_watched(target, meta.leaving_gracefully());
             if is_watched || copy.unconfirmed || !copy.complete {
                 vbs.push(VbReport {

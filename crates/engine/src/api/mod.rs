@@ -3,6 +3,5 @@
 pub mod doc;
 pub mod notify;
 pub mod options;
-pub(crate) mod pressure;
 pub mod request;
 pub mod stats;

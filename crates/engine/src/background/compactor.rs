@@ -21,7 +21,10 @@ use storage::{
 };
 
 use crate::{
-    api::pressure::Pool, background::warmup::Loaded, bucket::Bucket, pressure::pools::Held, shard::Env,
+    background::warmup::Loaded,
+    bucket::Bucket,
+    pressure::pools::{Held, Pool},
+    shard::Env,
     vbucket::system_events::is_system_key,
 };
 

@@ -29,9 +29,8 @@ use crate::{
     },
     shard::{Env, Shard, aftermath::Aftermath},
     vbucket::{
-        VBucket,
+        FREQUENCY_INITIAL, VBucket,
         system_events::{SystemEvent, is_system_key},
-        version::FREQUENCY_INITIAL,
     },
 };
 

@@ -152,7 +152,7 @@ fn write(world: &World, order: &[usize], canon: &mut Canon) {
         })
         .collect();
     said.sort_unstable();
-    (said, world.writes, world.faults as u8, world.changes as u8).hash(canon);
+    (said, world.writes, world.faults as u8, world.changes as u8, world.losses as u8).hash(canon);
 }
 
 fn write_metadata(world: &World, order: &[usize], canon: &mut Canon) {

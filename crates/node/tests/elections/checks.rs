@@ -1,12 +1,13 @@
 //! What has to hold (`docs/promises.md`): within a term one node is active, of those that hear the leader one serves, and of those that
 //! have leases, wherever they are; no
 //! acknowledged write, of any level, is passed over by an election or destroyed by another copy as long as a copy has it
-//! that nobody has failed over; a stream leaves a copy as its active copy is; and once faults end somebody serves.
+//! that nobody has failed over; no durable one is lost with one copy; a copy that is built counts once it is whole; a stream leaves a
+//! copy as its active copy is; and once faults end somebody serves.
 
 use std::collections::HashSet;
 
-use base::VbRole;
-use cluster::VbPhase;
+use base::{NodeId, VbRole};
+use cluster::{NodeInfo, Recovery, VbPhase, VbPlan};
 
 use super::{
     canon::fingerprint,
@@ -41,9 +42,24 @@ impl World {
         self.plan().chain.is_empty() && self.plan().phase == VbPhase::Settled
     }
 
+    /// One that nobody has failed over: a plan in an election names for the record those that were. A copy of which nothing was found
+    /// after a restart is none.
     fn had_whole_copy(&self) -> bool {
-        let nodes = self.plan().nodes();
-        nodes.into_iter().map(index).any(|at| !self.has_failed(at) && !self.nodes[at].held.is_partial)
+        let is_failed = |at: usize| self.nodes[at].is_failed || self.has_failed(at);
+        let is_whole = |at: usize| {
+            let held = &self.nodes[at].held;
+            !held.is_partial && !held.facts().is_blank()
+        };
+        self.plan().nodes().into_iter().map(index).any(|at| !is_failed(at) && is_whole(at))
+    }
+
+    /// Whether the rebalance under way brings back a node with a whole copy that was failed over.
+    fn recovers_whole_copy(&self) -> bool {
+        let returns = |node: &NodeInfo| {
+            let is_held = self.meta.buckets["b"].former.get(&node.id).is_some_and(|vbs| vbs.contains(&0));
+            is_held && node.recovery == Some(Recovery::Delta) && !self.nodes[index(node.id)].held.is_partial
+        };
+        self.meta.rebalance.is_some() && self.meta.active_nodes().any(returns)
     }
 
     /// What is wrong with this state, which came of another one.
@@ -70,7 +86,15 @@ impl World {
         if let Some(at) = self.first_astray() {
             return Some(format!("what node {at} has is not what its active copy has"));
         }
+        if let Some(at) = self.first_counted_part(before) {
+            return Some(format!("node {at} counts, and its copy is not whole"));
+        }
         let (had, have) = (before.held_writes(), self.held_writes());
+        // What a majority has survives that one copy is lost, or is done without, wherever copies are on their way.
+        let lost = self.durable & !have;
+        if self.losses < 2 && lost != 0 {
+            return Some(format!("the durable writes {lost:b} are lost with one copy"));
+        }
         // The leader's own steps never give up a durable write: somebody else has it just then.
         let is_step = self.faults == before.faults;
         let lost = self.durable & had & !have;
@@ -83,6 +107,15 @@ impl World {
         let lost = self.acknowledged & had & have & !log;
         (lost != 0)
             .then(|| format!("the acknowledged writes {lost:b} are passed over or destroyed by node {at}"))
+    }
+
+    /// A node that has begun to count, though its copy is not whole: one that was built, not one that was elected.
+    fn first_counted_part(&self, before: &Self) -> Option<usize> {
+        let is_new =
+            |node: &NodeId| !before.plan().nodes().contains(node) || before.plan().building.contains(node);
+        let may_count = |plan: &VbPlan| !before.plan().chain.is_empty() && plan.phase == VbPhase::Settled;
+        let counted = self.plan().counted().iter().filter(|node| may_count(self.plan()) && is_new(node));
+        counted.copied().map(index).find(|&at| self.nodes[at].held.is_partial)
     }
 
     /// A node with an open stream whose copy has what its active copy has not.
@@ -135,6 +168,9 @@ impl World {
                     world = world.after(super::events::Event::Sync(at));
                 }
             }
+        }
+        if world.is_given_up() && self.recovers_whole_copy() {
+            return Some("nobody serves in the end, though a whole copy is recovered".into());
         }
         let serves = |at: usize| world.nodes[at].leash != Leash::RunOut;
         if !world.serving().is_some_and(serves) && !world.is_given_up() {

@@ -87,10 +87,14 @@ impl Held {
         !self.is_partial && self.open.is_none()
     }
 
+    /// So many writes are in it for good.
+    pub(crate) fn whole_writes(&self) -> usize {
+        if self.is_partial { 0 } else { self.facts().promotable().get() as usize }
+    }
+
     /// Whether a write is in it for good.
     pub(crate) fn has(&self, write: u8) -> bool {
-        let whole = self.facts().promotable().get() as usize;
-        !self.is_partial && self.log.iter().take(whole).any(|&other| other == write)
+        self.log.iter().take(self.whole_writes()).any(|&other| other == write)
     }
 
     pub(crate) fn sync(&mut self) {
@@ -112,6 +116,11 @@ impl Held {
             self.sync();
         }
         let was_clean = clean && self.facts().counts_after_stop();
+        self.reopen(was_clean, branch);
+    }
+
+    /// The process begins with what is on disk.
+    pub(crate) fn reopen(&mut self, was_clean: bool, branch: u64) {
         let Some(disk) = self.disk.take().filter(|_| !self.is_volatile) else {
             *self = Self::blank(self.is_volatile, branch);
             return;

@@ -2,9 +2,9 @@
 //!
 //! * A paused node is a node that is cut off and gets no writes, as timers have run out anyway.
 //! * A durable write that is not acknowledged obliges to less than one at level none in the same place, which is acknowledged.
-//!   A write that a majority holds is acknowledged as durable, which obliges to more than level none does. So writes differ only
-//!   by the copies that are told of them. A write that is persisted to a majority is one that these copies have synced since,
-//!   with more states in between.
+//!   A write that a majority holds is acknowledged as durable, at once or later, which obliges to more than level none does. So
+//!   writes differ only by the copies that are told of them at once. A write that is persisted to a majority is one that these copies
+//!   have synced since, with more states in between.
 //! * Followers that do not keep up are told of nothing.
 //! * Where everybody is there, or nobody out of reach has a lease, it does not matter whether leases have run out.
 //! * What is synced already is not synced again, and of a snapshot of one write nothing is in between.
@@ -22,6 +22,8 @@ pub(crate) enum Event {
         at: usize,
         told: u8,
     },
+    /// Node `at` has heard that a majority has what it prepared before.
+    Acknowledge(usize),
     Feed {
         to: usize,
         all: bool,
@@ -53,6 +55,16 @@ impl Event {
     pub(crate) fn is_fault(self) -> bool {
         use Event::{Cut, FailOver, Kill, LoseDisk, Stop};
         matches!(self, Kill(_) | Stop(_) | LoseDisk(_) | Cut(_) | FailOver(_))
+    }
+
+    /// Whether something that only one node has may be gone then.
+    pub(crate) fn is_loss(self, kind: BucketKind) -> bool {
+        use Event::{FailOver, Kill, LoseDisk, Stop};
+        match self {
+            Kill(_) | LoseDisk(_) | FailOver(_) => true,
+            Stop(_) => kind == BucketKind::Ephemeral,
+            _ => false,
+        }
     }
 
     pub(crate) fn is_change(self) -> bool {
@@ -103,6 +115,9 @@ impl World {
             let followers: u8 = self.followers(at).map(|id| 1 << id).sum();
             let told = (0..1_u8 << self.nodes.len()).filter(|told| told & !followers == 0);
             events.extend(told.map(|told| Event::Write { at, told }));
+        }
+        if self.acknowledgeable(at) & !self.durable != 0 {
+            events.push(Event::Acknowledge(at));
         }
         if node.link == Link::Cut {
             events.push(Event::Resume(at));

@@ -16,6 +16,8 @@ mod canon;
 mod checks;
 mod copy;
 mod events;
+mod restored;
+mod ways;
 mod world;
 
 use std::{
@@ -148,6 +150,11 @@ fn three_copies_in_memory() {
 fn members_and_settings_change_between_faults() {
     sizes(2, 1, BucketKind::Couchbase, [0, 0, 1]);
     sizes(2, 1, BucketKind::Ephemeral, [1, 0, 1]);
+}
+
+#[test]
+fn three_nodes_under_leases() {
+    sizes(3, 0, BucketKind::Ephemeral, [0, 2, 0]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use cluster::{
 use settee_node::Agent;
 
 use super::{
-    copy::{Held, Open, Shelf, is_majority},
+    copy::{Held, OnDisk, Open, Shelf, is_majority},
     events::Event,
 };
 
@@ -82,6 +82,8 @@ pub(crate) struct World {
     pub(crate) writes: u8,
     pub(crate) faults: usize,
     pub(crate) changes: usize,
+    /// Faults that took what some node had in memory or on disk, or by which an operator did without it; two stand for more.
+    pub(crate) losses: usize,
     /// By bits: writes that were acknowledged, and which of them as durable.
     pub(crate) acknowledged: u64,
     pub(crate) durable: u64,
@@ -142,6 +144,7 @@ impl World {
             writes: 0,
             faults: 0,
             changes: 0,
+            losses: 0,
             acknowledged: 0,
             durable: 0,
             branches: 100,
@@ -279,9 +282,13 @@ impl World {
             }
             commands = orchestrator.step(&self.meta, now_ms);
         }
+        let failed = |world: &Self| (0..world.nodes.len()).filter(|&at| world.has_failed(at)).count();
+        let before = failed(self);
         for command in commands {
             self.change(&command);
         }
+        // The leader has decided to do without a node.
+        self.losses = 2.min(self.losses + failed(self).saturating_sub(before));
         self.act();
     }
 
@@ -333,18 +340,33 @@ impl World {
         for &id in &holders {
             self.node(id).held.log.push(number);
         }
-        let holds = |node: NodeId| holders.contains(&index(node));
-        let topology = self.nodes[at].held.topology.as_ref();
-        let is_held = topology.is_some_and(|topology| is_majority(topology, &holds));
         self.acknowledged |= 1 << number;
-        self.durable |= u64::from(is_held) << number;
+        self.durable |= self.acknowledgeable(at);
+    }
+
+    /// Writes that a majority has by what an active copy knows, as bits: prepared as durable ones they are acknowledged now.
+    pub(crate) fn acknowledgeable(&self, at: usize) -> u64 {
+        let active = &self.nodes[at].held;
+        let Some(topology) = active.topology.as_ref().filter(|_| active.role == VbRole::Active) else {
+            return 0;
+        };
+        let follows =
+            |id: usize| self.source(id) == Some(at) && self.nodes[id].held.following == Some(active.term);
+        let is_held = |place: usize| {
+            let has = |id: usize| id == at || (follows(id) && self.nodes[id].held.whole_writes() > place);
+            is_majority(topology, &|node| has(index(node)))
+        };
+        let held = active.log.iter().enumerate().filter(|(place, _)| is_held(*place));
+        held.fold(0, |bits, (_, write)| bits | 1 << write)
     }
 
     pub(crate) fn after(&self, event: Event) -> Self {
         let mut next = self.clone();
         next.faults += usize::from(event.is_fault());
         next.changes += usize::from(event.is_change());
+        next.losses = 2.min(next.losses + usize::from(event.is_loss(self.bounds.kind)));
         match event {
+            Event::Acknowledge(at) => next.durable |= next.acknowledgeable(at),
             Event::Write { at, told } => next.write(at, told),
             Event::Feed { to, all } => next.feed(to, all),
             Event::Sync(at) => next.node(at).held.sync(),
@@ -401,6 +423,17 @@ impl World {
         }
         (node.agent, node.leash) = (Agent::new(uuid(at)), Leash::RunOut);
         self.node(at).link = Link::Up;
+        self.act_at(at);
+    }
+
+    /// A node ends, and begins again with an old image of its disk, which was made after a clean stop.
+    pub(crate) fn restore(&mut self, at: usize, image: &OnDisk) {
+        let branch = self.branch();
+        self.break_off(at);
+        let node = self.node(at);
+        node.held.disk = Some(image.clone());
+        node.held.reopen(true, branch);
+        (node.agent, node.leash, node.link) = (Agent::new(uuid(at)), Leash::RunOut, Link::Up);
         self.act_at(at);
     }
 

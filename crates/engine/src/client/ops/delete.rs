@@ -5,7 +5,7 @@ use base::{HashedKey, Now, Status, VbId};
 use crate::{
     api::{doc::Mutated, notify::Refusal, request::Delete},
     bucket::Bucket,
-    vbucket::version::Found,
+    vbucket::Found,
 };
 
 impl Bucket {

@@ -5,7 +5,7 @@ use base::{Cas, HashedKey, Now, Status, VbId};
 use crate::{
     api::{doc::DocView, notify::Refusal},
     bucket::Bucket,
-    vbucket::version::Found,
+    vbucket::Found,
 };
 
 impl Bucket {

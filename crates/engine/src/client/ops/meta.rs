@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{Cas, Datatype, HashedKey, Now, Status, VbId, bucket::ConflictResolution};
 
-use super::Door;
+use super::{Door, item_bytes};
 use crate::{
     api::{
         doc::{DocMeta, Mutated},
@@ -18,15 +18,14 @@ use crate::{
     client::conflict::{self, Contender},
     json::subdoc::xattr::{Blob, Builder},
     memory::{
-        item::{ItemMeta, ItemRef, NewItem, item_bytes},
+        item::{ItemMeta, ItemRef, NewItem},
         item_kind::mark_expired,
     },
     shard::{Env, aftermath::Aftermath},
     vbucket::{
-        VBucket,
+        Found, VBucket, Version,
         disk_answers::{DiskAnswer, Loss},
         hlc,
-        version::{Found, Version},
     },
 };
 

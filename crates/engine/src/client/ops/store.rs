@@ -2,7 +2,7 @@
 
 use base::{Datatype, HashedKey, Now, Status, VbId};
 
-use super::{wire_expiry, xattr_bytes};
+use super::{item_bytes, wire_expiry, xattr_bytes};
 use crate::{
     api::{
         doc::Mutated,
@@ -10,11 +10,8 @@ use crate::{
         request::{Store, StoreMode},
     },
     bucket::Bucket,
-    memory::item::{ItemMeta, NewItem, item_bytes},
-    vbucket::{
-        VBucket,
-        version::{Current, Found, Version},
-    },
+    memory::item::{ItemMeta, NewItem},
+    vbucket::{Current, Found, VBucket, Version},
 };
 
 impl Bucket {

@@ -2,15 +2,18 @@
 
 use base::{HashedKey, Now, Status, VbId};
 
-use super::get::{count_use, shown_cas};
+use super::{
+    get::{count_use, shown_cas},
+    item_bytes,
+};
 use crate::{
     api::{
         doc::{DocView, Mutated},
         notify::Refusal,
     },
     bucket::Bucket,
-    memory::item::{ItemMeta, NewItem, item_bytes},
-    vbucket::version::{Found, Version},
+    memory::item::{ItemMeta, NewItem},
+    vbucket::{Found, Version},
 };
 
 impl Bucket {

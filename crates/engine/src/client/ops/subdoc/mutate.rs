@@ -10,15 +10,11 @@ use super::{
 use crate::{
     api::{doc::Mutated, notify::Refusal},
     bucket::Bucket,
-    client::ops::{Door, meta::tombstone_on_disk, wire_expiry},
+    client::ops::{Door, item_bytes, meta::tombstone_on_disk, wire_expiry},
     json::subdoc::xattr::Blob,
-    memory::item::{ItemMeta, NewItem, item_bytes},
+    memory::item::{ItemMeta, NewItem},
     shard::Env,
-    vbucket::{
-        VBucket,
-        failover_table::mix,
-        version::{Current, Found, Version},
-    },
+    vbucket::{Current, Found, VBucket, Version, failover_table::mix},
 };
 
 /// How often a mutation without a CAS is worked out again because the document changed meanwhile (kv_engine,

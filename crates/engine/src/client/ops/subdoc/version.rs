@@ -16,7 +16,7 @@ use crate::{
     client::ops::xattr_bytes,
     memory::{arena::Arena, item::ItemRef},
     shard::Env,
-    vbucket::{VBucket, version::Found},
+    vbucket::{Found, VBucket},
 };
 
 /// What is known of a version beside its value.
