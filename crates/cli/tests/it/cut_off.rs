@@ -8,7 +8,7 @@ use std::{
 };
 
 use base::{Status, VbId, bucket::DurabilityLevel};
-use client::{Client, KvConnection};
+use client::{Client, KvConnection, Rest};
 use protocol::binary::{Opcode, Request};
 use tempfile::TempDir;
 
@@ -173,4 +173,24 @@ fn a_shorter_timeout_that_is_set_while_a_node_is_down_holds_for_that_node() {
     eventually("the node is missed", || (member("status")? == "unhealthy").then_some(()));
     set("2").unwrap();
     eventually("it is failed over", || (member("clusterMembership")? == "inactiveFailed").then_some(()));
+}
+
+/// A load balancer takes such a node out of its list, and puts it back in without anybody's help.
+#[test]
+fn a_node_that_is_cut_off_says_that_it_is_not_ready_until_it_is_heard_again() {
+    let (cluster, wires) = form();
+    // Far longer than its lease: it is not failed over meanwhile.
+    cluster.rest().post("/settings/autoFailover", &[("enabled", "true"), ("timeout", "600")]).unwrap();
+    let probe = |of: &str| {
+        Rest::new(cluster.nodes[CUT].rest(), None).request("GET", &format!("/health/{of}"), &[]).unwrap()
+    };
+    let is_ready = || (probe("ready").code == 200).then_some(());
+    eventually("all nodes are ready", is_ready);
+    wires.cut(CUT);
+    let unready = eventually("its lease ends", || Some(probe("ready")).filter(|answer| answer.code == 503));
+    let said = String::from_utf8(unready.body).unwrap();
+    assert!(said.contains("lost touch with its cluster"), "{said}");
+    assert_eq!(probe("live").code, 200, "nothing would be better after a restart");
+    wires.mend();
+    eventually("it is heard again", is_ready);
 }
