@@ -30,6 +30,7 @@ enum Command {
     Cluster(commands::cluster::Args),
     Load(Box<commands::load::Args>),
     Doctor(commands::doctor::Args),
+    Plan(commands::plan::Args),
     Songs(commands::songs::Args),
     Torture(commands::torture::Args),
 }
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Cluster(args) => commands::cluster::run(args),
         Command::Load(args) => commands::load::run(*args),
         Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Plan(args) => commands::plan::run(&args),
         Command::Songs(args) => commands::songs::run(args),
         Command::Torture(args) => commands::torture::run(args),
     };

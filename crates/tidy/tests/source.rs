@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("storage", &["base"]),
     ("cluster", &["base"]),
     ("views", &[]),
+    ("plan", &[]),
     ("client", &["base", "protocol"]),
     ("engine", &["base", "storage"]),
     ("http", &["base", "cluster"]),
@@ -23,7 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("load", &["base", "client", "protocol"]),
     ("torture", &["base", "client", "load", "protocol"]),
     ("server", &["admin", "base", "cluster", "engine", "http", "node", "protocol", "replication", "storage"]),
-    ("cli", &["base", "client", "load", "server", "torture"]),
+    ("cli", &["base", "client", "load", "plan", "server", "torture"]),
 ];
 
 /// Words that a reader has to read twice, each with what to write instead.

@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod load;
+pub(crate) mod plan;
 pub(crate) mod quickstart;
 pub(crate) mod serve;
 pub(crate) mod songs;
