@@ -152,7 +152,8 @@ mod tests {
             state ^= state >> 7;
             state ^= state << 17;
             // Up to 50 either way; one in eight is something else altogether.
-            point.value = if state % 8 == 0 { 5_000.0 } else { point.value + (state % 101) as f64 - 50.0 };
+            point.value =
+                if state.is_multiple_of(8) { 5_000.0 } else { point.value + (state % 101) as f64 - 50.0 };
         }
         // The newest is not one of these.
         points.last_mut().unwrap().value = 435.0;
