@@ -26,7 +26,7 @@ const STATUS_LOOK: Duration = Duration::from_secs(1);
 /// The REST API of one node; shared by its plain and TLS listeners.
 pub struct Api {
     pub(crate) control: Arc<dyn NodeControl>,
-    front: Front,
+    front: Arc<Front>,
     /// One-time logins of clusters that this node asked to add it.
     pub(crate) passes: Arc<Passes>,
     /// What every node says about itself.
@@ -44,11 +44,17 @@ impl Api {
         let passes = Arc::new(Passes::default());
         Ok(Arc::new(Self {
             control: Arc::clone(&control),
-            front: Front::new(control, Arc::clone(&passes))?,
+            front: Arc::new(Front::new(control, Arc::clone(&passes))?),
             passes,
             figures: Figures::default(),
             events: Events::default(),
         }))
+    }
+
+    /// What judges its requests, for surfaces beside it.
+    #[must_use]
+    pub fn front(&self) -> Arc<Front> {
+        Arc::clone(&self.front)
     }
 
     /// Keeps the log of cluster changes until the server stops.

@@ -12,6 +12,7 @@ use cluster::{
 use http::{
     AuditEvent, AuditKind, Connection,
     form::Form,
+    permissions,
     reply::{self, Refusal},
 };
 
@@ -19,7 +20,6 @@ use crate::{
     api::Api,
     cluster_status::ClusterStatus,
     figures::ClusterFigures,
-    permissions,
     rights::{Lack, On, Sender},
     routes::{self, table::Route},
 };

@@ -1,5 +1,4 @@
-//! The REST API of ports 8091 and 18091, as Couchbase clients and `couchbase-cli` expect it on one node, and the
-//! placeholder on 8092.
+//! The REST API of ports 8091 and 18091, as Couchbase clients and `couchbase-cli` expect it on one node.
 //!
 //! A request passes [`http::serve()`] (connection, limits) → [`Api`], which has [`http::Front`] find out who sent it → `routes::table` (who may) →
 //! `routes` (one module per area, each a `match` over method and path segments) → the metadata of [`cluster`] or [`NodeControl`], which the server
@@ -18,12 +17,10 @@ mod events;
 mod figures;
 #[cfg(test)]
 mod matrix;
-mod permissions;
 mod rights;
 mod routes;
 pub mod statistics;
 mod stream;
-mod views;
 
 pub use api::Api;
 pub use certificates::{Certificates, InboxFile, Regenerate};
@@ -33,4 +30,3 @@ pub use control::{
 };
 pub use events::differing;
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};
-pub use views::Views;

@@ -86,6 +86,17 @@ const fn other(id: &'static str, name: &'static str, scope: Scope) -> Role {
     )
 }
 
+/// A role of the port of views, by what it may do there.
+const fn views(id: &'static str, name: &'static str, bucket: Set) -> Role {
+    role(
+        id,
+        name,
+        "Gives the same rights on port 8092 as in Couchbase, and none on documents; there are no views yet.",
+        Scope::Bucket,
+        [POOLS, bucket, Set::NONE],
+    )
+}
+
 /// A query role, by what its statements may do to documents.
 const fn query(id: &'static str, name: &'static str, scoped: Set) -> Role {
     role(
@@ -280,8 +291,8 @@ pub const ROLES: &[Role] = &[
     other("query_use_sequences", "Use Sequences", Scope::BucketScope),
     other("fts_admin", "Search Admin", Scope::Bucket),
     other("fts_searcher", "Search Reader", Scope::Collection),
-    other("views_admin", "Views Admin", Scope::Bucket),
-    other("views_reader", "Views Reader", Scope::Bucket),
+    views("views_admin", "Views Admin", Set::of(&[P::ViewsRead, P::ViewsWrite])),
+    views("views_reader", "Views Reader", Set::of(&[P::ViewsRead])),
     other("analytics_admin", "Analytics Admin", Scope::Cluster),
     other("analytics_reader", "Analytics Reader", Scope::Cluster),
     other("analytics_manager", "Analytics Manager", Scope::Bucket),

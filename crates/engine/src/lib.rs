@@ -8,7 +8,7 @@
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
 //!
-//! The crate's rooms, from the top down. An import is to run downward or to stay in its room.
+//! The crate's rooms, from the top down. An import runs downward or stays in its room: `crates/tidy` holds that, and lists the exceptions.
 //!
 //! | room | what is in it |
 //! |---|---|
@@ -45,9 +45,10 @@ pub use memory::{arena, defragmenter, hash_table, item};
 pub use vbucket::system_events;
 
 pub use api::{
-    doc::{DocMeta, DocView, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue},
+    doc::{DocMeta, DocView, Durable, Mutated, Observed, ObservedSeqno, ObservedState, SharedValue},
     notify::{Notifier, Refusal, Wait, Waiter, Work},
     options::{BucketChange, BucketOptions, OpenError, ValueCodec},
+    pressure::{DiskRefusals, HeldMemory, PaceReport, PacingStats, Pool, PoolBytes, Pressure},
     request::{Counter, Delete, Expiry, Store, StoreMode, WithMeta},
     stats::{
         BucketStats, Budget, FlushFailure, FlushReport, RoleStats, StepReport, VbInfo, VbOps, WarmupState,
@@ -56,7 +57,7 @@ pub use api::{
 pub use background::{bg_fetcher::Fetching, closing::Unclosed, compactor::Pace};
 pub use bucket::{
     Bucket,
-    admission::{Admission, PACED_MILLIS_MAX, PaceReport, PacingStats, Pressure},
+    admission::{Admission, PACED_MILLIS_MAX},
     quota::SHARD_QUOTA_MAX,
 };
 pub use client::{
@@ -69,16 +70,12 @@ pub use client::{
 pub use feed::{
     Feed, FeedBatch, FeedEnd, FeedFilter, FeedItem, FeedKind, FeedOptions, FeedSnapshot, FeedStep, VbHistory,
 };
-pub use pressure::{
-    pacing::FollowerLoad,
-    pools::{HeldMemory, Pool, PoolBytes},
-};
+pub use pressure::pacing::FollowerLoad;
 pub use replica::{
-    Inflow, ReplicaItem, ReplicaKind, ReplicaMarker, ReplicaStart,
+    ReplicaItem, ReplicaKind, ReplicaMarker, ReplicaStart,
     roles::{Activation, VbStatus},
 };
-pub use shard::DiskRefusals;
 pub use vbucket::{
-    chains::Topology, copy_rules::CopyFacts, failover_table::FailoverTable, prepares::Durable,
+    chains::Topology, copy_rules::CopyFacts, failover_table::FailoverTable, following::Inflow,
     system_events::SystemEvent,
 };

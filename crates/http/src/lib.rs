@@ -15,6 +15,7 @@ mod front;
 mod fuzz;
 mod gate;
 pub mod passes;
+pub mod permissions;
 mod places;
 pub mod reply;
 mod serve;

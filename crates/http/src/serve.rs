@@ -82,7 +82,7 @@ pub type TlsNow = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
 ///
 /// # Errors
 /// When the listener's own address cannot be read.
-pub async fn serve<S: Surface>(
+pub async fn serve<S: Surface + ?Sized>(
     listener: TcpListener,
     tls: Option<TlsNow>,
     surface: Arc<S>,
@@ -121,7 +121,7 @@ async fn stopped(shutdown: &mut watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|stop| *stop).await;
 }
 
-async fn accept<S: Surface>(
+async fn accept<S: Surface + ?Sized>(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
@@ -173,7 +173,7 @@ fn configure(stream: &TcpStream, limits: Limits) {
     let _ = socket.set_tcp_user_timeout(Some(limits.stalled));
 }
 
-async fn converse<S: Surface>(
+async fn converse<S: Surface + ?Sized>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     surface: Arc<S>,
     limits: Limits,

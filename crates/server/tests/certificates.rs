@@ -30,7 +30,7 @@ fn start(data_dir: &Path) -> Node {
     Node::start(ServeOptions {
         data_dir: data_dir.to_owned(),
         listen: Ipv4Addr::LOCALHOST.into(),
-        ports: PortOptions { mgmt: 0, mgmt_tls: 0, kv: 0, kv_tls: 0, capi: 0, memcached: None },
+        ports: PortOptions { mgmt: 0, mgmt_tls: 0, kv: 0, kv_tls: 0, capi: 0, capi_tls: 0, memcached: None },
         ports_file: None,
         workers: 1,
         connections_max: 1_000,

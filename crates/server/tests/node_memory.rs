@@ -30,7 +30,15 @@ fn start(data_dir: &std::path::Path) -> (Node, SocketAddr) {
     let node = Node::start(ServeOptions {
         data_dir: data_dir.to_owned(),
         listen: Ipv4Addr::LOCALHOST.into(),
-        ports: PortOptions { mgmt: 0, mgmt_tls: 0, kv: 0, kv_tls: 0, capi: 0, memcached: Some(0) },
+        ports: PortOptions {
+            mgmt: 0,
+            mgmt_tls: 0,
+            kv: 0,
+            kv_tls: 0,
+            capi: 0,
+            capi_tls: 0,
+            memcached: Some(0),
+        },
         ports_file: None,
         workers: 1,
         connections_max: 1_000,

@@ -43,6 +43,33 @@ impl Source {
         })
     }
 
+    /// What it imports from its own crate, outside of tests: of each path the name behind `crate::`, as often as it is said.
+    /// Of `crate::{one::A, two::{B, C}}` that is `one` and `two`. A chain of `super` that leads to the root counts too.
+    /// Methods are not seen: a call of one needs no import where the type is known already.
+    #[must_use]
+    pub fn imports(&self) -> Vec<&str> {
+        if self.is_test() {
+            return Vec::new();
+        }
+        let code = self.text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let within = self.path.split_once("/src/").map_or("", |split| split.1);
+        let depth = within.trim_end_matches("mod.rs").trim_end_matches('/').split('/').count();
+        let mut found = Vec::new();
+        for line_start in line_starts(code) {
+            let rest = &code[line_start..];
+            let line = rest.lines().next().unwrap_or_default();
+            let line = line.split("//").next().unwrap_or_default();
+            for root in ["crate::".to_owned(), "super::".repeat(depth)] {
+                let places = line.match_indices(&root).map(|(at, _)| at);
+                let own = places.filter(|&at| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
+                });
+                found.extend(own.flat_map(|at| first_names(&rest[at + root.len()..])));
+            }
+        }
+        found
+    }
+
     /// Its functions: name and number of lines, from `fn` to the closing brace. Relies on the layout that rustfmt gives.
     #[must_use]
     pub fn functions(&self) -> Vec<(&str, usize)> {
@@ -65,6 +92,33 @@ impl Source {
         }
         functions
     }
+}
+
+fn line_starts(text: &str) -> impl Iterator<Item = usize> {
+    std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1))
+}
+
+/// The names that a path or a list of paths in braces begins with.
+fn first_names(tree: &str) -> Vec<&str> {
+    let name = |text: &'_ str| text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    let Some(list) = tree.strip_prefix('{') else { return vec![&tree[..name(tree)]] };
+    let (mut depth, mut begins, mut names) = (1, true, Vec::new());
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 1 => begins = true,
+            _ if begins && depth == 1 && !c.is_whitespace() => {
+                names.push(&list[at..at + name(&list[at..])]);
+                begins = false;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    names
 }
 
 fn function_name(line: &str) -> Option<&str> {
@@ -155,6 +209,17 @@ mod tests {
                     trait Y {\n    fn three(&self);\n}\nfn four() {}\n// fn five() {\n";
         let source = Source { path: "x.rs".to_owned(), text: text.to_owned() };
         assert_eq!(source.functions(), [("one", 3), ("two", 5)]);
+    }
+
+    #[test]
+    fn imports_are_told_by_the_name_behind_the_root() {
+        let text = "//! [`crate::nine::X`]\nuse crate::one::A;\nuse crate::{\n    three,\n    two::{\n        B, // crate::ten\n        four::C,\n    },\n};\nuse super::D;\n\
+                    use super::super::five::E;\nfn f() -> crate::six::F {\n    my_crate::seven::g()\n}\n#[cfg(test)]\nmod tests {\n    use crate::eight::H;\n}\n";
+        let at = |path: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        assert_eq!(at("crates/x/src/room/a.rs").imports(), ["one", "three", "two", "five", "six"]);
+        assert_eq!(at("crates/x/src/room/sub/a.rs").imports(), ["one", "three", "two", "six"]);
+        assert_eq!(at("crates/x/src/room/sub/mod.rs").imports(), ["one", "three", "two", "five", "six"]);
+        assert!(at("crates/x/src/room/tests.rs").imports().is_empty());
     }
 
     #[test]

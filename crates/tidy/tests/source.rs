@@ -18,13 +18,45 @@ const EDGES: &[(&str, &[&str])] = &[
     ("client", &["base", "protocol"]),
     ("engine", &["base", "storage"]),
     ("http", &["base", "cluster"]),
+    ("service", &["http"]),
+    ("capi", &["cluster", "http", "service"]),
     ("admin", &["base", "cluster", "http"]),
     ("replication", &["base", "protocol", "engine"]),
     ("node", &["base", "cluster", "engine", "replication"]),
     ("load", &["base", "client", "protocol"]),
     ("torture", &["base", "client", "load", "protocol"]),
-    ("server", &["admin", "base", "cluster", "engine", "http", "node", "protocol", "replication", "storage"]),
+    (
+        "server",
+        &[
+            "admin",
+            "base",
+            "capi",
+            "cluster",
+            "engine",
+            "http",
+            "node",
+            "protocol",
+            "replication",
+            "service",
+            "storage",
+        ],
+    ),
     ("cli", &["base", "client", "load", "plan", "server", "torture"]),
+];
+
+/// The rooms of `engine`, from the bottom up: what each may import. A folder of `crates/engine/src` that is not listed may not exist.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("json", &[]),
+    ("memory", &[]),
+    ("api", &["memory"]),
+    ("pressure", &["api", "memory"]),
+    ("shard", &["api", "memory", "pressure"]),
+    ("vbucket", &["api", "json", "memory", "pressure", "shard"]),
+    ("bucket", &["api", "memory", "pressure", "shard", "vbucket"]),
+    ("feed", &["api", "bucket", "memory", "pressure", "shard", "vbucket"]),
+    ("background", &["api", "bucket", "memory", "pressure", "shard", "vbucket"]),
+    ("replica", &["api", "background", "bucket", "feed", "memory", "pressure", "shard", "vbucket"]),
+    ("client", &["api", "background", "bucket", "feed", "json", "memory", "pressure", "shard", "vbucket"]),
 ];
 
 /// Words that a reader has to read twice, each with what to write instead.
@@ -104,6 +136,41 @@ fn workspace_dependencies(manifest: &str) -> Vec<String> {
         }
     }
     used
+}
+
+/// A name of another room is imported from that room, not from the root of the crate, so that the room shows.
+#[test]
+fn imports_between_rooms_of_the_engine_run_downward() {
+    const ENGINE: &str = "crates/engine/src/";
+    let (mut wrong, mut below) = (Vec::new(), BTreeSet::new());
+    for (name, allowed) in ROOMS {
+        let upward = allowed.iter().filter(|used| !below.contains(*used));
+        wrong.extend(upward.map(|used| format!("{name} is listed below {used}, which it imports")));
+        below.insert(*name);
+    }
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut seen = 0;
+    for source in code() {
+        let Some((room, _)) = source.path.strip_prefix(ENGINE).and_then(|path| path.split_once('/')) else {
+            continue;
+        };
+        let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
+            wrong.push(format!("{}: give `{room}` a place in ROOMS", source.path));
+            continue;
+        };
+        // `sync` is what the tests of interleavings put something else in the place of.
+        let others = source.imports().into_iter().filter(|name| *name != room && *name != "sync");
+        for name in others {
+            seen += 1;
+            if !allowed.contains(&name) {
+                *counts.entry(format!("{}->{name}", source.path)).or_default() += 1;
+            }
+        }
+    }
+    assert!(seen > 200, "this test sees the imports: {seen}");
+    wrong.extend(judge("room", 0, &counts));
+    let help = "change ROOMS only with ARCHITECTURE.md";
+    assert!(wrong.is_empty(), "\n{}\n\n{help}\n", wrong.join("\n"));
 }
 
 #[test]

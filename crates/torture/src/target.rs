@@ -141,7 +141,7 @@ fn flags(options: &NodeOptions) -> Vec<String> {
     let quota = options.quota_mb.max(256).to_string();
     let mut flags = vec!["--listen".to_owned(), options.listen.to_string(), "--init-username".to_owned()];
     flags.extend([USER.to_owned(), "--memory-quota-mb".to_owned(), quota]);
-    for port in ["--port-mgmt-tls", "--port-kv-tls", "--port-capi", "--port-memcached"] {
+    for port in ["--port-mgmt-tls", "--port-kv-tls", "--port-capi", "--port-capi-tls", "--port-memcached"] {
         flags.extend([port.to_owned(), "0".to_owned()]);
     }
     flags.extend(disk_flags(options.disk_bytes_per_sec, options.disk_iops));

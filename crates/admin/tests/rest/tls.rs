@@ -1,4 +1,4 @@
-//! TLS in front of the same API, and the placeholder on the views port.
+//! TLS in front of a surface.
 
 use std::{
     io::{Read, Write},
@@ -7,13 +7,26 @@ use std::{
     time::Duration,
 };
 
-use ::http::{Limits, serve};
-use settee_admin::Views;
+use ::http::{
+    BoxFuture, Connection, Limits, Surface,
+    reply::{self, Reply},
+    serve,
+};
+use axum::http::{StatusCode, request::Parts};
+use hyper::body::Incoming;
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName},
 };
+
+struct Teapot;
+
+impl Surface for Teapot {
+    fn answer(self: Arc<Self>, _: Parts, _: Incoming, _: Connection) -> BoxFuture<'static, Reply> {
+        Box::pin(async { reply::text(StatusCode::IM_A_TEAPOT, "short and stout") })
+    }
+}
 
 struct Served {
     address: SocketAddr,
@@ -36,12 +49,12 @@ fn served(limits: Limits) -> Served {
     let (stop, stopping) = watch::channel(false);
     let config = Arc::new(config.unwrap());
     let now = Arc::new(move || Arc::clone(&config));
-    runtime.spawn(serve(listener, Some(now), Arc::new(Views), limits, stopping));
+    runtime.spawn(serve(listener, Some(now), Arc::new(Teapot), limits, stopping));
     Served { address, certificate, _stop: stop, _runtime: runtime }
 }
 
 #[test]
-fn the_views_port_says_over_tls_that_there_are_none() {
+fn a_surface_answers_under_tls() {
     let server = served(Limits::default());
     let mut roots = RootCertStore::empty();
     roots.add(server.certificate.clone()).unwrap();
@@ -52,8 +65,8 @@ fn the_views_port_says_over_tls_that_there_are_none() {
     stream.write_all(b"GET /b/_design/d HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
-    assert!(answer.ends_with(r#"{"error":"not_found","reason":"missing"}"#), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 418"), "{answer}");
+    assert!(answer.ends_with("short and stout"), "{answer}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ EXAMPLES
       settee serve --data-dir ./b --listen 127.0.0.2
   Any free ports, reported in a file:
       settee serve --data-dir ./data --port-mgmt 0 --port-mgmt-tls 0 --port-kv 0 --port-kv-tls 0 \\
-                   --port-capi 0 --port-memcached 0 --ports-file ports.json
+                   --port-capi 0 --port-capi-tls 0 --port-memcached 0 --ports-file ports.json
   Unattended, with an administrator and a first bucket:
       SETTEE_INIT_PASSWORD=secret settee serve --data-dir ./data --init-username admin --init-bucket songs
 
@@ -79,6 +79,10 @@ pub(crate) struct ServeArgs {
     /// View port; 0 for any [default: 8092].
     #[arg(long, env = "SETTEE_PORT_CAPI", value_name = "PORT")]
     port_capi: Option<u16>,
+
+    /// View port over TLS; 0 for any [default: 18092].
+    #[arg(long, env = "SETTEE_PORT_CAPI_TLS", value_name = "PORT")]
+    port_capi_tls: Option<u16>,
 
     /// Plain memcached port; 0 for any. It serves nobody until a bucket opts in [default: 11211].
     #[arg(long, env = "SETTEE_PORT_MEMCACHED", value_name = "PORT")]
@@ -188,6 +192,7 @@ impl ServeArgs {
                 kv: args.port_kv.unwrap_or(standard.kv),
                 kv_tls: args.port_kv_tls.unwrap_or(standard.kv_tls),
                 capi: args.port_capi.unwrap_or(standard.capi),
+                capi_tls: args.port_capi_tls.unwrap_or(standard.capi_tls),
                 memcached: args.port_memcached.or(standard.memcached),
             },
             ports_file: args.ports_file,
@@ -254,6 +259,7 @@ impl ServeArgs {
             port_kv: self.port_kv.or(file.port_kv),
             port_kv_tls: self.port_kv_tls.or(file.port_kv_tls),
             port_capi: self.port_capi.or(file.port_capi),
+            port_capi_tls: self.port_capi_tls.or(file.port_capi_tls),
             port_memcached: self.port_memcached.or(file.port_memcached),
             ports_file: self.ports_file.or(file.ports_file),
             workers: self.workers.or(file.workers),

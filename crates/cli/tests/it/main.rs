@@ -119,7 +119,7 @@ fn what_the_machine_or_the_rules_do_not_allow_is_refused_at_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let mut serve = node::settee();
         serve.args(["serve", "--listen", "127.0.0.1", "--data-dir"]).arg(dir.path().join("data")).args(flags);
-        for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "memcached"] {
+        for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "capi-tls", "memcached"] {
             serve.args([format!("--port-{port}"), "0".to_owned()]);
         }
         if let Some(password) = password {

@@ -32,7 +32,7 @@ pub(crate) fn serve(dir: &Path) -> Command {
 fn serve_on(dir: &Path, ports: &Value) -> Command {
     let mut command = settee();
     command.args(["serve", "--listen", "127.0.0.1", "--log-level", "error", "--memory-quota-mb", "512"]);
-    for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "memcached"] {
+    for port in ["mgmt", "mgmt-tls", "kv", "kv-tls", "capi", "capi-tls", "memcached"] {
         let number = ports[port.replace('-', "_")].as_u64().unwrap_or(0);
         command.args([format!("--port-{port}"), number.to_string()]);
     }

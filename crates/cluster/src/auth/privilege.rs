@@ -57,6 +57,10 @@ privileges! {
     CollectionsRead,
     /// Create, change and drop scopes (bucket-wide) and collections (in the scope).
     CollectionsWrite,
+    /// Query views, and see their design documents.
+    ViewsRead,
+    /// Create, change and drop views.
+    ViewsWrite,
     /// Create buckets.
     BucketCreate,
     /// See the pool: nodes, services, configurations.
@@ -122,6 +126,8 @@ impl PrivilegeSet {
         Privilege::Stats,
         Privilege::BucketRead,
         Privilege::CollectionsRead,
+        Privilege::ViewsRead,
+        Privilege::ViewsWrite,
     ]);
     /// The same, and emptying the bucket.
     pub const BUCKET_FULL_ACCESS: PrivilegeSet =
@@ -139,8 +145,10 @@ impl PrivilegeSet {
         Privilege::CollectionsRead,
         Privilege::CollectionsWrite,
     ]);
-    /// Rights on a bucket as a thing to be managed: they do not make its collections visible on KV.
+    /// Rights on a bucket that are used elsewhere than on KV: they do not make its collections visible there.
     const BUCKET_SETTINGS: PrivilegeSet = PrivilegeSet::of(&[
+        Privilege::ViewsRead,
+        Privilege::ViewsWrite,
         Privilege::BucketRead,
         Privilege::BucketWrite,
         Privilege::BucketDelete,
@@ -179,7 +187,7 @@ impl PrivilegeSet {
         Self(self.0 | other.0)
     }
 
-    /// These rights less those that only manage the bucket.
+    /// These rights less those that are used elsewhere than on KV.
     pub(super) const fn without_settings(self) -> Self {
         Self(self.0 & !Self::BUCKET_SETTINGS.0)
     }

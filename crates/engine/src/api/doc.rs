@@ -185,3 +185,12 @@ pub struct ObservedSeqno {
     /// When the given uuid is an older branch: that uuid and the last seqno it is valid for.
     pub failed_over: Option<(VbUuid, Seqno)>,
 }
+
+/// How far a durable mutation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// It has reached its level and is visible: answer with this, whose seqno is the version's.
+    Committed(Mutated),
+    /// The waiter has been noted and will be woken.
+    Parked,
+}

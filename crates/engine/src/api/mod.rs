@@ -3,5 +3,6 @@
 pub mod doc;
 pub mod notify;
 pub mod options;
+pub(crate) mod pressure;
 pub mod request;
 pub mod stats;

@@ -13,9 +13,8 @@ use storage::StoreError;
 
 use crate::{
     api::stats::{FlushFailure, FlushReport},
-    background::flusher::failure_of,
     bucket::Bucket,
-    shard::{Shard, ceiling},
+    shard::{Shard, ceiling, failures::failure_of},
 };
 
 /// Closing gives up a full disk after so many rounds of compaction after which nothing more could be written.

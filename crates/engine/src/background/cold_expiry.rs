@@ -8,10 +8,13 @@
 //! and passes over what it has brought into the table before.
 
 use base::{DocKey, HashedKey, Now, Seqno, VbId, VbRole};
-use storage::{Backfill, BackfillOptions, RecordKind};
+use storage::{BackfillOptions, RecordKind};
 
 use crate::{
-    background::bg_fetcher::Fetching, bucket::Bucket, pressure::pools::Pool, shard::Shard, vbucket::is_due,
+    background::bg_fetcher::Fetching,
+    bucket::Bucket,
+    shard::{Shard, cold_expiry::Pass},
+    vbucket::version::is_due,
 };
 
 /// Between two passes through a vBucket.
@@ -23,31 +26,6 @@ const QUEUED_MAX: usize = 1_000;
 
 /// For so long a pass that waits keeps its files.
 const WAIT_MILLIS_MAX: u64 = 5_000;
-
-/// The pass that a shard is in.
-#[derive(Default)]
-pub(crate) struct ColdExpiry {
-    pass: Option<Pass>,
-    /// Its memory, as the pools know it.
-    accounted: u64,
-}
-
-struct Pass {
-    vb: VbId,
-    backfill: Box<dyn Backfill>,
-    /// The first expiry of what is not due, or could not be fetched.
-    next_expiry: u32,
-    /// Since when it waits (monotonic milliseconds).
-    waits_since: Option<u64>,
-}
-
-impl ColdExpiry {
-    /// Tells the pools what the pass takes now.
-    fn account(&mut self, shard: &Shard) {
-        let now = self.pass.as_ref().map_or(0, |pass| pass.backfill.memory_bytes() as u64);
-        shard.pools.exchange(Pool::Fetch, std::mem::replace(&mut self.accounted, now), now);
-    }
-}
 
 impl Bucket {
     /// A step of looking for expired documents on disk; whether there is more to do at once.
@@ -61,7 +39,7 @@ impl Bucket {
             (false, pass.and_then(|pass| self.wait(pass, now)))
         };
         expiry.pass = pass;
-        expiry.account(shard);
+        expiry.account(&shard.pools);
         is_at_work
     }
 

@@ -13,20 +13,19 @@
 //! So no key is missing from the new list, and none is taken off it that is not there. A key whose document was deleted since
 //! the keys were read may be on it: that makes a look-up. The pass can end at any time without harm.
 
-use base::{DocKey, HashedKey, Seqno, VbId};
-use storage::{Backfill, BackfillOptions, RecordKind};
+use base::{DocKey, Seqno, VbId};
+use storage::{BackfillOptions, RecordKind};
 
 use crate::{
+    api::pressure::Pool,
     bucket::Bucket,
-    pressure::pools::Pool,
-    shard::Shard,
-    vbucket::{VBucket, cold_keys::ColdKeys, system_events::is_system_key},
+    shard::{
+        Shard,
+        cold_trim::{Entry, Pass, Stage},
+    },
+    vbucket::{VBucket, system_events::is_system_key},
 };
 
-/// Fewer than so many entries are not worth the work.
-const SURPLUS_MIN: u64 = 256;
-/// Nor is less than this share of all of them: one in so many.
-const SURPLUS_SHARE: u64 = 4;
 /// Read per step.
 const STEP_BYTES: usize = 256 << 10;
 /// Keys settled per lock hold, and per step.
@@ -34,125 +33,6 @@ const CHUNK: usize = 64;
 const STEP_KEYS: usize = 4096;
 /// Fetches that are queued, from which on a pass is given up: clients go first.
 const QUEUED_MAX: usize = 1_000;
-
-/// The cold keys of a vBucket; see [`crate::vbucket::cold_keys`].
-#[derive(Debug)]
-pub(crate) struct ColdSet {
-    keys: ColdKeys,
-    /// How many of them mean nothing any more, about.
-    surplus: u64,
-    anew: Option<Box<Anew>>,
-}
-
-/// A list in the making.
-#[derive(Debug)]
-struct Anew {
-    keys: ColdKeys,
-    /// What has a higher seqno left the table after this began.
-    begun_at: Seqno,
-    /// It is complete for keys with hashes up to this one.
-    settled: Option<u64>,
-    /// What was known to mean nothing when this began.
-    surplus: u64,
-}
-
-impl Anew {
-    fn takes_part(&self, hash: u64, seqno: Seqno) -> bool {
-        seqno > self.begun_at || self.settled.is_some_and(|up_to| hash <= up_to)
-    }
-}
-
-impl ColdSet {
-    /// None, in one of so many vBuckets.
-    pub(crate) fn new(vbuckets: u16) -> Self {
-        Self { keys: ColdKeys::new(vbuckets), surplus: 0, anew: None }
-    }
-
-    /// Memory that it takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.keys.memory_bytes() + self.anew.as_ref().map_or(0, |anew| anew.keys.memory_bytes())
-    }
-
-    /// Whether a key may be among them; false is certain.
-    pub(crate) fn may_contain(&self, hash: u64) -> bool {
-        self.keys.may_contain(hash)
-    }
-
-    /// A key's version has left the table.
-    pub(crate) fn insert(&mut self, hash: u64, seqno: Seqno) {
-        self.keys.insert(hash);
-        if let Some(anew) = self.anew.as_mut().filter(|anew| anew.takes_part(hash, seqno)) {
-            anew.keys.insert(hash);
-        }
-    }
-
-    /// The version of a key that had left the table is there again.
-    pub(crate) fn remove(&mut self, hash: u64, seqno: Seqno) {
-        self.keys.remove(hash);
-        if let Some(anew) = self.anew.as_mut().filter(|anew| anew.takes_part(hash, seqno)) {
-            anew.keys.remove(hash);
-        }
-    }
-
-    /// Forgets all of them.
-    pub(crate) fn clear(&mut self) {
-        self.keys.clear();
-        (self.surplus, self.anew) = (0, None);
-    }
-
-    /// So many of them mean nothing any more.
-    pub(crate) fn note_surplus(&mut self, count: u64) {
-        self.surplus += count;
-    }
-
-    fn is_worth_making_anew(&self) -> bool {
-        self.surplus >= SURPLUS_MIN.max(self.keys.len() / SURPLUS_SHARE)
-    }
-
-    fn begin_anew(&mut self, begun_at: Seqno) {
-        let keys = self.keys.none_of_its_kind();
-        self.anew = Some(Box::new(Anew { keys, begun_at, settled: None, surplus: self.surplus }));
-    }
-
-    /// The new list is complete.
-    fn end_anew(&mut self) {
-        if let Some(anew) = self.anew.take() {
-            self.keys = anew.keys;
-            self.surplus = self.surplus.saturating_sub(anew.surplus);
-        }
-    }
-}
-
-/// The pass that a shard is in.
-#[derive(Default)]
-pub(crate) struct ColdTrim {
-    pass: Option<Pass>,
-    /// Its memory, as the pools know it.
-    accounted: u64,
-}
-
-struct Pass {
-    vb: VbId,
-    begun_at: Seqno,
-    stage: Stage,
-    keys: Vec<u8>,
-    found: Vec<Entry>,
-}
-
-enum Stage {
-    /// Until everything up to the seqno that it began at is synced.
-    Waiting,
-    Reading(Box<dyn Backfill>),
-    /// So many are settled.
-    Settling(usize),
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    hash: u64,
-    start: usize,
-    length: u8,
-}
 
 /// How a step of a pass ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,18 +43,6 @@ enum Step {
     Done,
     /// It cannot be done: the vBucket was emptied, or is damaged.
     GiveUp,
-}
-
-impl Pass {
-    fn memory_bytes(&self) -> u64 {
-        let backfill = if let Stage::Reading(backfill) = &self.stage { backfill.memory_bytes() } else { 0 };
-        (backfill + self.keys.capacity() + self.found.capacity() * size_of::<Entry>()) as u64
-    }
-
-    fn key(&self, entry: Entry) -> HashedKey<'_> {
-        let key = self.keys.get(entry.start..entry.start + usize::from(entry.length)).unwrap_or_default();
-        HashedKey { key: DocKey::trusted(key), hash: entry.hash }
-    }
 }
 
 impl Bucket {
@@ -309,39 +177,5 @@ impl Bucket {
         }
         pass.stage = Stage::Settling(at);
         step
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_in_the_making_takes_part_in_what_it_knows() {
-        let mut cold = ColdSet::new(1024);
-        let hash = |number: u64| number << 40;
-        (1..=10).for_each(|number| cold.insert(hash(number), Seqno(number)));
-        cold.note_surplus(5);
-        cold.begin_anew(Seqno(10));
-        // Not settled: it is found by what the table has when it is.
-        cold.remove(hash(7), Seqno(7));
-        // Another key with one's short hash leaves with a later version, and comes back.
-        cold.insert(hash(8), Seqno(11));
-        cold.remove(hash(8), Seqno(11));
-        cold.insert(hash(9), Seqno(12));
-        if let Some(anew) = &mut cold.anew {
-            [1, 2].into_iter().for_each(|number| anew.keys.insert(hash(number)));
-            anew.settled = Some(hash(2));
-        }
-        cold.remove(hash(1), Seqno(1));
-        cold.insert(hash(1), Seqno(1));
-        cold.remove(hash(2), Seqno(2));
-        if let Some(anew) = &mut cold.anew {
-            [8, 9].into_iter().for_each(|number| anew.keys.insert(hash(number)));
-        }
-        cold.note_surplus(1);
-        cold.end_anew();
-        let left: Vec<u64> = (1..=10).filter(|&number| cold.may_contain(hash(number))).collect();
-        assert_eq!((left, cold.keys.len(), cold.surplus), (vec![1, 8, 9], 4, 1));
     }
 }

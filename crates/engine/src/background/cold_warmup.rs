@@ -15,9 +15,9 @@ use base::{DocKey, HashedKey, Seqno, VbId};
 use storage::{BackfillOptions, KvStore, Locator, Record, RecordKind, StoreError};
 
 use crate::{
+    api::pressure::Pool,
     background::warmup,
     bucket::Bucket,
-    pressure::pools::Pool,
     shard::{Env, Shard},
     vbucket::{VBucket, system_events::is_system_key},
 };

@@ -21,10 +21,7 @@ use storage::{
 };
 
 use crate::{
-    background::warmup::Loaded,
-    bucket::Bucket,
-    pressure::pools::{Held, Pool},
-    shard::Env,
+    api::pressure::Pool, background::warmup::Loaded, bucket::Bucket, pressure::pools::Held, shard::Env,
     vbucket::system_events::is_system_key,
 };
 

@@ -15,13 +15,14 @@ use crate::{
         notify::Refusal,
         stats::{Budget, StepReport},
     },
-    bucket::Bucket,
+    bucket::{Bucket, pagers::ExpiryPager},
     memory::{
         hash_table::ScanPosition,
         item::{ItemId, ItemRef},
     },
-    shard::{Env, FLUSH_BYTES, aftermath::Aftermath},
-    vbucket::{VBucket, collections::CollectionTable, is_due},
+    pressure::room::FLUSH_BYTES,
+    shard::{Env, aftermath::Aftermath},
+    vbucket::{VBucket, collections::CollectionTable, version::is_due},
 };
 
 /// Documents looked at per lock hold.
@@ -38,16 +39,6 @@ const DIRTY_BYTES_MAX: u64 = 4 * FLUSH_BYTES;
 const UNREADABLE_RETRY_SECS: u32 = 60;
 /// Tombstones a memory-only vBucket keeps whatever their age, beyond half as many as it has documents.
 const TOMBSTONES_MIN: u64 = 256;
-
-/// Where the walk is.
-#[derive(Debug, Default)]
-pub(crate) struct ExpiryPager {
-    vb: u16,
-    /// Within `vb`; none between vBuckets.
-    position: Option<ScanPosition>,
-    /// Per vBucket: when it may be walked for expiry again, in monotonic milliseconds. The date may be set back.
-    rests_until: Vec<u64>,
-}
 
 /// Why a document is to go.
 #[derive(Clone, Copy, Debug)]

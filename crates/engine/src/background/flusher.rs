@@ -25,12 +25,13 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use base::{Cas, DocKey, HashedKey, Now, Status, VbId, hash::key_hash};
+use base::{DocKey, HashedKey, Now, VbId, hash::key_hash};
 use storage::{KvStore, Locator, Marks, Record, RecordKind, RecordMeta, StoreError, VbBatch, VbState};
 
 use crate::{
     api::{
         notify::Work,
+        pressure::Pool,
         stats::{FlushFailure, FlushReport},
     },
     bucket::Bucket,
@@ -39,8 +40,8 @@ use crate::{
         item_kind::kind_of,
         key_map::repeated_later,
     },
-    pressure::pools::Pool,
-    shard::{Dirty, FLUSH_BYTES, Shard, ceiling},
+    pressure::room::FLUSH_BYTES,
+    shard::{Dirty, Shard, ceiling, failures::failure_of},
     vbucket::{VBucket, prepares, system_events::is_system_key},
 };
 
@@ -68,10 +69,6 @@ const PART_ITEMS_MAX: usize = 16 * 1024;
 const LOOK_ITEMS_MAX: usize = 2048;
 /// Items published per lock hold.
 const PUBLISH_ITEMS: usize = 256;
-
-/// Held by whoever writes a shard: the right to take from its checkpoints, and to drop what they hold.
-#[derive(Debug, Default)]
-pub(crate) struct Flusher;
 
 /// How much is taken from checkpoints at once.
 #[derive(Clone, Copy, Debug)]
@@ -582,35 +579,4 @@ fn marks_after(before: Marks, shard: &Shard, taken: &[ItemLoan]) -> Marks {
         }
         marks
     })
-}
-
-/// Draws the consequences of a refused write.
-pub(crate) fn failure_of(shard: &Shard, error: &StoreError) -> FlushFailure {
-    shard.counters.commit_failures.fetch_add(1, Ordering::Relaxed);
-    if matches!(error, StoreError::NoSpace) {
-        shard.gate.set_full(true);
-        return FlushFailure::NoSpace;
-    }
-    shard.gate.poison();
-    FlushFailure::Poisoned
-}
-
-/// As [`failure_of`], for callers that answer a client.
-pub(crate) fn refused(shard: &Shard, error: &StoreError) -> Status {
-    if !matches!(error, StoreError::NoSpace) {
-        failure_of(shard, error);
-    }
-    Status::TemporaryFailure
-}
-
-impl Shard {
-    /// The CAS to record with a vBucket's state: the one vBucket of the shard that carries the ceiling keeps carrying it,
-    /// as of now.
-    pub(crate) fn recorded_cas(&self, vb: VbId, own: Cas, now: Now) -> Cas {
-        if vb != self.marker_vb {
-            return own;
-        }
-        let present = self.gate.ceiling_on_disk();
-        ceiling::above(own, self.gate.wanted_ceiling(), now, present)
-    }
 }

@@ -6,7 +6,7 @@
 //! synced, loses its value; key, metadata and frequency stay with the place of the value on disk.
 //!
 //! Frequencies are aged by uses, not by laps: when a vBucket has been read so many times as its documents in memory
-//! times [`USES_PER_AGE`], what they have counted is halved. So one pass over everything, however many laps of the pager it
+//! times [`USES_PER_AGE`](crate::bucket::pagers::USES_PER_AGE), what they have counted is halved. So one pass over everything, however many laps of the pager it
 //! causes, adds one to every document and ages few: what was in use before it still is the most frequent afterwards.
 //! A document whose value is on disk only goes on ageing, and coming back it is what it was. Only what is hardly
 //! used at all loses a little with every lap: of documents that are written and never read, the oldest go first.
@@ -20,119 +20,19 @@ use base::{
 
 use crate::{
     api::stats::{Budget, StepReport},
-    bucket::Bucket,
+    bucket::{Bucket, pagers::ItemPager},
     memory::{
         hash_table::ScanPosition,
-        item::{FREQUENCY_MAX, FREQUENCY_OCTAVE, ItemId, ItemRef, NewItem},
+        item::{ItemId, ItemRef, NewItem},
     },
     shard::{Env, aftermath::Aftermath},
-    vbucket::{FREQUENCY_INITIAL, VBucket, system_events::is_system_key},
+    vbucket::{VBucket, system_events::is_system_key},
 };
 
 /// Documents looked at per lock hold.
 const CHUNK: usize = 64;
-/// Samples after which older ones count half.
-const SAMPLES_MAX: u64 = 64 * 1024;
-/// Samples needed before they are believed.
-const SAMPLES_MIN: u64 = 256;
-/// Uses per document in memory after which frequencies are halved.
-const USES_PER_AGE: u64 = 16;
 /// How long memory may rest between the watermarks before the pager brings it below the low one.
 const LINGER_MILLIS: u64 = 2_000;
-
-/// Where the pager is and what it has learnt.
-#[derive(Debug)]
-pub(crate) struct ItemPager {
-    vb: u16,
-    position: ScanPosition,
-    /// The current vBucket's frequencies are halved on this walk.
-    is_ageing: bool,
-    /// Per vBucket: its uses when its frequencies were last halved.
-    aged_at: Vec<u64>,
-    /// Above the low watermark after having been above the high one.
-    is_active: bool,
-    /// Above the low watermark since then (monotonic milliseconds), or since nothing more could go.
-    above_since: Option<u64>,
-    /// Documents in the tables when it became active.
-    documents: u64,
-    /// Documents looked at since the last one went; an empty vBucket counts as one.
-    fruitless: u64,
-    /// Bytes that could go, by frequency, of the documents looked at.
-    histogram: [u64; FREQUENCY_MAX as usize + 1],
-    samples: u64,
-    threshold: u8,
-}
-
-impl Default for ItemPager {
-    fn default() -> Self {
-        Self {
-            vb: 0,
-            position: ScanPosition::default(),
-            is_ageing: false,
-            aged_at: Vec::new(),
-            is_active: false,
-            above_since: None,
-            documents: 0,
-            fruitless: 0,
-            histogram: [0; FREQUENCY_MAX as usize + 1],
-            samples: 0,
-            threshold: FREQUENCY_INITIAL,
-        }
-    }
-}
-
-impl ItemPager {
-    /// A document with this frequency, of which so many bytes could go.
-    fn sample(&mut self, frequency: u8, bytes: u64) {
-        if let Some(sum) = self.histogram.get_mut(usize::from(frequency)) {
-            *sum += bytes;
-        }
-        self.samples += 1;
-        if self.samples >= SAMPLES_MAX {
-            self.histogram.iter_mut().for_each(|sum| *sum /= 2);
-            self.samples /= 2;
-        }
-    }
-
-    /// Sets the threshold so that one lap frees about `excess` bytes.
-    fn aim(&mut self, excess: u64) {
-        if self.samples < SAMPLES_MIN {
-            return;
-        }
-        let mut sum = 0_u64;
-        for (frequency, &bytes) in self.histogram.iter().enumerate() {
-            sum += bytes;
-            let freed_per_lap = u128::from(sum) * u128::from(self.documents) / u128::from(self.samples);
-            self.threshold = frequency as u8;
-            if freed_per_lap >= u128::from(excess) {
-                return;
-            }
-        }
-    }
-
-    /// A walk through a vBucket begins: whether frequencies are halved on it.
-    fn begin_walk(&mut self, v: &VBucket) {
-        let uses = v.ops.uses();
-        let Some(aged_at) = self.aged_at.get_mut(usize::from(v.id.get())) else { return };
-        let resident = v.counts.items - v.counts.non_resident;
-        self.is_ageing = uses.saturating_sub(*aged_at) >= resident * USES_PER_AGE;
-        if self.is_ageing {
-            *aged_at = uses;
-        }
-    }
-
-    /// The frequency of a document after the pager has passed it.
-    fn aged(&self, frequency: u8) -> u8 {
-        if self.is_ageing {
-            // An octave less is half as many uses.
-            frequency.saturating_sub(FREQUENCY_OCTAVE).max(frequency / 2)
-        } else if frequency <= FREQUENCY_INITIAL {
-            frequency.saturating_sub(1)
-        } else {
-            frequency
-        }
-    }
-}
 
 /// What the pager may do in this bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,8 +29,9 @@ use crate::{
     },
     shard::{Env, Shard, aftermath::Aftermath},
     vbucket::{
-        FREQUENCY_INITIAL, VBucket,
+        VBucket,
         system_events::{SystemEvent, is_system_key},
+        version::FREQUENCY_INITIAL,
     },
 };
 

@@ -13,17 +13,19 @@
 //! The data path asks one flag ([`Bucket::is_paced`]). Everything else here is for when it is set, and for the thread that
 //! calls [`Bucket::pace`]. The decisions are [`crate::pressure::pacing`]'s.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use base::{HashedKey, Now, VbId, bucket::BucketKind};
-use parking_lot::Mutex;
 
 use crate::{
-    api::notify::{Waiter, Work},
+    api::{
+        notify::{Waiter, Work},
+        pressure::{PaceReport, PacingStats, Pool, Pressure},
+    },
     bucket::Bucket,
     pressure::{
-        pacing::{Answer, FollowerLoad, Load, Pacer},
-        pools::Pool,
+        gatekeeper::{Pacing, SYNC_BYTES_MIN},
+        pacing::{Answer, FollowerLoad, Load},
     },
 };
 
@@ -31,7 +33,6 @@ pub use crate::pressure::pacing::WAIT_MILLIS_MAX as PACED_MILLIS_MAX;
 
 /// Most bytes committed per sync where the disk is fast, and where it is slow.
 const SYNC_BYTES_MAX: u64 = 64 << 20;
-const SYNC_BYTES_MIN: u64 = 1 << 20;
 /// One sync should take about this long: what is measured by its end, and who waits for it, does not like jerks.
 const SYNC_MILLIS: u64 = 250;
 /// Share of the quota that waiting mutations may take before their connections are not read any more.
@@ -39,39 +40,6 @@ const WAITING_SHARE: u64 = 64;
 const WAITING_BYTES_MAX: u64 = 64 << 20;
 /// With so many times more waiting than that, whoever comes is refused at once.
 const WAITING_REFUSED: u64 = 4;
-/// A refusal is still the state of things for so long.
-const REFUSED_MILLIS: u64 = 2_000;
-
-/// How far a bucket has gone to stay within its quota. Each step includes those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pressure {
-    /// There is room.
-    #[default]
-    None = 0,
-    /// Values that are on disk are ejected from memory.
-    Paging = 1,
-    /// Slow feeds are sent to the disk.
-    Cursors = 2,
-    /// Mutations that grow memory wait for the disk.
-    Pacing = 3,
-    /// Mutations that grow memory are refused for now.
-    Refusing = 4,
-}
-
-impl Pressure {
-    /// All steps with their names, in order.
-    pub const ALL: [(Self, &str); 5] = [
-        (Self::None, "none"),
-        (Self::Paging, "paging"),
-        (Self::Cursors, "cursors"),
-        (Self::Pacing, "pacing"),
-        (Self::Refusing, "refusing"),
-    ];
-
-    fn from_number(number: u8) -> Self {
-        Self::ALL.get(usize::from(number)).map_or(Self::Refusing, |entry| entry.0)
-    }
-}
 
 /// What becomes of a mutation that asked to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,102 +52,6 @@ pub enum Admission {
     WaitAlone,
     /// Refuse it with temporary failure.
     Refuse,
-}
-
-/// What pacing a bucket came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PaceReport {
-    /// The step now.
-    pub step: Pressure,
-    /// The disk has had the same piece of work for seconds.
-    pub still: bool,
-    /// Call again within some milliseconds: somebody waits.
-    pub more: bool,
-    /// There is nothing to measure: nothing waits for the disk.
-    pub idle: bool,
-}
-
-/// Statistics of pacing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacingStats {
-    /// `ep_pressure_step`.
-    pub step: Pressure,
-    /// Mutations that wait, and their bytes.
-    pub waiting: u64,
-    /// See `waiting`.
-    pub waiting_bytes: u64,
-    /// Bytes per second that the disk takes.
-    pub drain_rate: u64,
-    /// Bytes per second that compaction reclaims when it has to.
-    pub reclaim_rate: u64,
-    /// Seconds that the slowest of the nodes that follow this one would need to get what it has not; 0 where none is behind.
-    pub followers_seconds: u64,
-    /// Bytes per second that are taken in at most; 0: without bound.
-    pub intake_rate: u64,
-    /// Mutations that have waited, ever, and of those the ones refused in the end.
-    pub paced: u64,
-    /// See `paced`.
-    pub refused: u64,
-    /// Bytes of mutations synced, ever.
-    pub drained_bytes: u64,
-}
-
-/// See the module header.
-#[derive(Debug)]
-pub(crate) struct Gatekeeper {
-    /// Asked by every mutation that grows memory, written when pacing begins and ends.
-    is_paced: AtomicBool,
-    step: AtomicU8,
-    /// When somebody was last refused, in monotonic milliseconds plus one; 0: never.
-    refused_at: AtomicU64,
-    sync_bytes: AtomicU64,
-    paced: AtomicU64,
-    refused: AtomicU64,
-    pacer: Mutex<Pacing>,
-}
-
-#[derive(Debug, Default)]
-struct Pacing {
-    pacer: Pacer,
-    /// Waiting bytes that the pools know of.
-    accounted: u64,
-}
-
-impl Default for Gatekeeper {
-    fn default() -> Self {
-        Self {
-            is_paced: AtomicBool::default(),
-            step: AtomicU8::default(),
-            refused_at: AtomicU64::default(),
-            // Until it is known how the disk does.
-            sync_bytes: SYNC_BYTES_MIN.into(),
-            paced: AtomicU64::default(),
-            refused: AtomicU64::default(),
-            pacer: Mutex::default(),
-        }
-    }
-}
-
-impl Gatekeeper {
-    fn step(&self) -> Pressure {
-        Pressure::from_number(self.step.load(Ordering::Relaxed))
-    }
-
-    /// Somebody was refused for want of room.
-    pub(crate) fn refuse(&self, now: Now) {
-        self.refused_at.store(now.mono_millis.saturating_add(1), Ordering::Relaxed);
-        self.step.store(Pressure::Refusing as u8, Ordering::Relaxed);
-    }
-
-    fn has_refused_lately(&self, now: Now) -> bool {
-        let at = self.refused_at.load(Ordering::Relaxed);
-        at != 0 && (now.mono_millis + 1).saturating_sub(at) < REFUSED_MILLIS
-    }
-
-    /// Bytes to commit per sync.
-    pub(crate) fn sync_bytes(&self) -> u64 {
-        self.sync_bytes.load(Ordering::Relaxed)
-    }
 }
 
 impl Bucket {

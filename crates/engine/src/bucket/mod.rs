@@ -4,10 +4,17 @@
 //! (`flusher`, `bg_fetcher`, `warmup`, `expiry_pager`, `item_pager`, `compactor`); both are further methods of [`Bucket`].
 
 pub(crate) mod admission;
+mod durable_writes;
+pub(crate) mod hot_list;
+mod manifest;
+mod memory;
+mod missed_events;
+pub(crate) mod pagers;
 pub(crate) mod quota;
 pub(crate) mod settings;
 mod shortage;
 mod space;
+mod stats;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,22 +34,24 @@ use crate::{
         options::{BucketChange, BucketOptions, OpenError},
         stats::{Budget, StepReport},
     },
-    background::{expiry_pager::ExpiryPager, flusher, hot_keys::HotKeys, item_pager::ItemPager},
-    bucket::{admission::Gatekeeper, settings::Settings},
+    bucket::{
+        hot_list::HotKeys,
+        pagers::{ExpiryPager, ItemPager},
+        settings::Settings,
+    },
     client::range_scan::Scans,
     memory::{
         arena::Arena,
         defragmenter::{Defragmenter, Relocated},
-        hash_table::TableHint,
     },
-    pressure::pools::Pools,
-    replica::roles::Standing,
-    shard::{Counters, Env, Gate, Shard, aftermath::Aftermath, ceiling, place_of},
+    pressure::{gatekeeper::Gatekeeper, pools::Pools, room::usable},
+    shard::{Counters, Env, Gate, Shard, aftermath::Aftermath, ceiling, failures, place_of},
     vbucket::{
         VBucket,
         collections::CollectionTable,
         failover_table::{FailoverTable, branch_uuid, mix},
         hlc::Hlc,
+        slot::{Slot, Standing},
         warming::Warming,
     },
 };
@@ -77,14 +86,6 @@ pub struct Bucket {
     pub(crate) pools: Pools,
     /// Cursors of feeds and gatherings, all vBuckets'.
     pub(crate) cursors: AtomicUsize,
-}
-
-/// A vBucket with its lock, on cache lines of its own.
-#[repr(align(128))]
-pub(crate) struct Slot {
-    hint: Arc<TableHint>,
-    pub(crate) standing: Standing,
-    pub(crate) vb: Mutex<VBucket>,
 }
 
 /// Mutations refused for want of memory; off the hot path.
@@ -128,7 +129,7 @@ impl Bucket {
             }
             shards.push(shard);
         }
-        let memory_max = shards.iter().map(|shard| quota::usable(shard.arena.reserve_bytes())).sum();
+        let memory_max = shards.iter().map(|shard| usable(shard.arena.reserve_bytes())).sum();
         let settings = Settings::new(&options, memory_max);
         let bucket = Bucket {
             settings,
@@ -243,7 +244,7 @@ impl Bucket {
                     .iter()
                     .map(|&(vb, uuid)| (vb, self.state_after_reset(shard, vb, uuid, now)))
                     .collect();
-                store.reset_vbs(&states).map_err(|error| flusher::refused(shard, &error))?;
+                store.reset_vbs(&states).map_err(|error| failures::refused(shard, &error))?;
             }
             for &(vb, uuid) in &uuids {
                 let (slot, _) = self.slot(vb)?;

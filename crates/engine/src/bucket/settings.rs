@@ -7,8 +7,8 @@ use base::bucket::{BucketKind, CompressionMode, DurabilityLevel, EvictionPolicy}
 
 use crate::{
     api::options::{BucketChange, BucketOptions},
-    bucket::quota::Room,
     memory::item,
+    pressure::room::Room,
 };
 
 /// See the module header.

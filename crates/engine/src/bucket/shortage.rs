@@ -8,8 +8,8 @@ use base::{
 };
 
 use crate::{
-    bucket::{Bucket, admission::Pressure},
-    pressure::pools::Pool,
+    api::pressure::{Pool, Pressure},
+    bucket::Bucket,
 };
 
 /// A flush is made for a quarter of a second: a disk that has had one for so long stands still, or nearly.

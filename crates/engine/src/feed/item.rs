@@ -13,7 +13,10 @@ use crate::{
         item::{self, ItemPtr, ItemRef},
         item_kind::{kept_flags, kind_of},
     },
-    vbucket::{prepares::aborted, system_events::is_system_key},
+    vbucket::{
+        prepares::aborted,
+        system_events::{SystemEvent, is_system_key},
+    },
 };
 
 /// What an item says about its key.
@@ -178,6 +181,14 @@ impl fmt::Debug for FeedItem {
 }
 
 /// Everything about a system event is in its value.
+impl SystemEvent {
+    /// The event that an item of a feed is; `None` for documents.
+    #[must_use]
+    pub fn of(item: &FeedItem) -> Option<Self> {
+        if item.kind == FeedKind::System { Self::decode(item.value()) } else { None }
+    }
+}
+
 fn has_value(key: &[u8], keys_only: bool) -> bool {
     !keys_only || is_system_key(key)
 }

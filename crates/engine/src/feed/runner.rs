@@ -17,11 +17,10 @@ use super::{
     backfill::{Backfill, GivenUp, ReadAhead, Stage},
 };
 use crate::{
-    api::{notify::Work, stats::StepReport},
+    api::{notify::Work, pressure::Pool, stats::StepReport},
     bucket::Bucket,
     feed::gather::{Gather, GatherOptions, GatherStep},
     memory::item::{HeldItems, ItemRef},
-    pressure::pools::Pool,
     shard::Shard,
     vbucket::{collections::CollectionTable, system_events::is_system_key},
 };

@@ -10,84 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::bucket::Bucket;
-
-/// Whose bytes they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pool {
-    /// Documents and tombstones in the tables: keys, values, headers.
-    Items,
-    /// Hash tables, and the vBuckets themselves.
-    Metadata,
-    /// Queues of mutations, and versions that nothing but a queue holds.
-    Checkpoints,
-    /// What feeds have read from disk or gathered, and their lists.
-    Replication,
-    /// Keys to be read from disk, and the values just read.
-    Fetch,
-    /// Batches on their way to disk, the indexes that their segments will be sealed with, and compaction.
-    Write,
-    /// What finds keys that are not in memory.
-    ColdIndex,
-    /// What range scans have read ahead.
-    RangeScans,
-    /// Requests that wait.
-    Connections,
-    /// What a part of the bucket has set aside to be able to go on when memory is short.
-    Reserve,
-}
-
-/// How many pools there are.
-const POOLS: usize = Pool::ALL.len();
-
-impl Pool {
-    /// All of them, with the words for statistics.
-    pub const ALL: [(Pool, &str); 10] = [
-        (Self::Items, "items"),
-        (Self::Metadata, "metadata"),
-        (Self::Checkpoints, "checkpoints"),
-        (Self::Replication, "replication"),
-        (Self::Fetch, "fetch"),
-        (Self::Write, "write"),
-        (Self::ColdIndex, "cold_index"),
-        (Self::RangeScans, "range_scans"),
-        (Self::Connections, "connections"),
-        (Self::Reserve, "reserve"),
-    ];
-}
-
-/// Bytes by pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolBytes([u64; POOLS]);
-
-impl PoolBytes {
-    /// One pool's.
-    #[must_use]
-    pub fn of(&self, pool: Pool) -> u64 {
-        self.0[pool as usize]
-    }
-
-    /// All pools'.
-    #[must_use]
-    pub fn sum(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    pub(crate) fn add(&mut self, pool: Pool, bytes: u64) {
-        self.0[pool as usize] += bytes;
-    }
-}
-
-/// What a bucket takes of its node's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldMemory {
-    /// `mem_used`: all pools.
-    pub used: u64,
-    /// What its arenas have beyond that: holes that documents will fill.
-    pub holes: u64,
-    /// Of what is used, requests that wait to be admitted.
-    pub waiting: u64,
-}
+use crate::api::pressure::{POOLS, Pool, PoolBytes};
 
 /// See the module header.
 #[derive(Debug, Default)]
@@ -124,7 +47,7 @@ impl Pools {
         Held { pools: self, pool, bytes }
     }
 
-    fn of(&self, pool: Pool) -> u64 {
+    pub(crate) fn of(&self, pool: Pool) -> u64 {
         self.bytes[pool as usize].load(Ordering::Relaxed)
     }
 
@@ -133,7 +56,7 @@ impl Pools {
         self.total.load(Ordering::Relaxed)
     }
 
-    fn add_to(&self, sum: &mut PoolBytes) {
+    pub(crate) fn add_to(&self, sum: &mut PoolBytes) {
         for (pool, _) in Pool::ALL {
             sum.add(pool, self.of(pool));
         }
@@ -163,68 +86,11 @@ impl Drop for Held<'_> {
     }
 }
 
-impl Bucket {
-    /// Counts bytes that somebody outside the engine holds for this bucket; give them back with
-    /// [`Bucket::release_bytes`].
-    pub fn hold_bytes(&self, pool: Pool, bytes: u64) {
-        self.pools.add(pool, bytes);
-    }
-
-    /// Bytes counted by [`Bucket::hold_bytes`] are held no longer.
-    pub fn release_bytes(&self, pool: Pool, bytes: u64) {
-        self.pools.sub(pool, bytes);
-    }
-
-    /// `mem_used`: every byte that the bucket holds.
-    #[inline]
-    pub(crate) fn mem_used(&self) -> u64 {
-        let shards = self.shards.iter().map(|shard| shard.arena.used_bytes() as u64 + shard.pools.total());
-        shards.sum::<u64>() + self.pools.total() + self.range_scans.bytes()
-    }
-
-    /// What the bucket takes of its node's memory; unlike [`Bucket::stats`] it costs next to nothing.
-    #[must_use]
-    pub fn held_memory(&self) -> HeldMemory {
-        let arenas = || self.shards.iter().map(|shard| &shard.arena);
-        let used: usize = arenas().map(|arena| arena.used_bytes()).sum();
-        let committed: usize = arenas().map(|arena| arena.committed_bytes()).sum();
-        HeldMemory {
-            used: self.mem_used(),
-            holes: committed.saturating_sub(used) as u64,
-            waiting: self.pools.of(Pool::Connections),
-        }
-    }
-
-    /// Who holds most beside what is in the arenas, the documents and their tables, and how much.
-    pub(crate) fn largest_beside_documents(&self) -> (Pool, u64) {
-        let mut sum = PoolBytes::default();
-        self.pools.add_to(&mut sum);
-        self.shards.iter().for_each(|shard| shard.pools.add_to(&mut sum));
-        sum.add(Pool::RangeScans, self.range_scans.bytes());
-        let pools = Pool::ALL.map(|(pool, _)| (pool, sum.of(pool)));
-        pools.into_iter().max_by_key(|entry| entry.1).unwrap_or((Pool::Items, 0))
-    }
-
-    /// All pools. Of what the arenas hold `table_bytes` are tables; `queued_bytes` of documents are in queues, of which
-    /// whatever exceeds `item_bytes`, the documents in the tables, is there alone.
-    pub(crate) fn pool_bytes(&self, table_bytes: u64, item_bytes: u64, queued_bytes: u64) -> PoolBytes {
-        let mut sum = PoolBytes::default();
-        self.pools.add_to(&mut sum);
-        let mut in_arenas = 0;
-        for shard in &self.shards {
-            shard.pools.add_to(&mut sum);
-            in_arenas += shard.arena.used_bytes() as u64;
-        }
-        let tables = table_bytes.min(in_arenas);
-        let documents = in_arenas - tables;
-        // Slots are a little larger than what is in them: with nothing queued that belongs to the documents.
-        let queued_only = documents.saturating_sub(item_bytes).min(queued_bytes);
-        sum.add(Pool::Metadata, tables);
-        sum.add(Pool::Items, documents - queued_only);
-        sum.add(Pool::Checkpoints, queued_only);
-        sum.add(Pool::RangeScans, self.range_scans.bytes());
-        sum
-    }
+/// What has been told to the pools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Overheads {
+    pub(crate) metadata: u64,
+    pub(crate) checkpoint: u64,
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use base::{Now, Seqno, Status, VbId, VbRole, VbUuid};
 use parking_lot::MutexGuard;
 
-use super::{Inflow, ReplicaMarker, ReplicaStart, snapshots::Open};
+use super::{ReplicaMarker, ReplicaStart};
 use crate::{
     api::notify::Waiter,
     bucket::Bucket,
     replica::roles::check_follower,
     shard::{Env, Shard},
-    vbucket::{VBucket, failover_table::FailoverTable},
+    vbucket::{VBucket, failover_table::FailoverTable, following::Inflow, snapshots::Open},
 };
 
 impl Bucket {

@@ -3,18 +3,18 @@
 use base::{HashedKey, Now, Seqno, Status, VbId, VbRole, bucket::DurabilityLevel};
 use storage::{Locator, RecordKind};
 
-use super::{Inflow, ReplicaItem, ReplicaKind};
+use super::{ReplicaItem, ReplicaKind};
 use crate::{
     api::notify::Refusal,
     bucket::Bucket,
-    client::ops::item_bytes,
     memory::{
-        item::{ItemMeta, ItemPtr, NewItem},
+        item::{ItemMeta, ItemPtr, NewItem, item_bytes},
         item_kind::set_kind,
     },
     shard::{Env, aftermath::Aftermath},
     vbucket::{
         VBucket,
+        following::Inflow,
         prepares::{Outcome, version_of},
         system_events::{Happening, SystemEvent},
     },

@@ -4,7 +4,7 @@
 //! * Input belongs to a stream, and a stream to a term: whoever begins one ([`Bucket::replica_begin`]) gets an [`Inflow`],
 //!   and with that every one before it is void. What comes with a void one is refused and changes nothing.
 //! * What has come already is ignored, so a stream may begin again where the last one broke off.
-//! * Items belong to a snapshot. A copy is good at ends of snapshots only ([`snapshots`]): in between it is not
+//! * Items belong to a snapshot. A copy is good at ends of snapshots only ([`crate::vbucket::snapshots`]): in between it is not
 //!   acknowledged, and recorded as being in between. A copy that has not even its first one is not to be promoted.
 //! * What a replica holds for a durable write is acknowledged in the order of seqnos, by its level: in memory once its
 //!   snapshot is whole, or synced ([`Bucket::high_prepared`]).
@@ -15,23 +15,16 @@
 //!   to the end of its first snapshot it is no copy ([`crate::VbStatus::complete`]), in memory and on disk; whoever feeds it
 //!   sees to it that this snapshot has all that was ever prepared ([`crate::VbHistory::prepared`]).
 
-pub(crate) mod following;
 mod input;
 mod items;
 pub(crate) mod roles;
-pub(crate) mod snapshots;
 
-use base::{Cas, Datatype, DocKey, ManifestUid, Seqno, VbId, VbUuid, bucket::DurabilityLevel};
+use base::{Cas, Datatype, DocKey, ManifestUid, Seqno, VbUuid, bucket::DurabilityLevel};
 
-use crate::feed::{FeedItem, FeedKind, FeedSnapshot};
-
-/// The right to bring input: good until the vBucket's role or term changes or somebody else begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inflow {
-    /// Of which vBucket.
-    pub vb: VbId,
-    ticket: u64,
-}
+use crate::{
+    feed::{FeedItem, FeedKind, FeedSnapshot},
+    vbucket::following::Inflow,
+};
 
 /// Where a replica is: what it asks its active for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,32 +21,24 @@
 //! The role is a field of the vBucket, looked at under its lock by whoever is there anyway. Beside the lock it can be read
 //! from its slot: a change of role is seen there before anything of the new one is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use base::{Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind};
 use parking_lot::MutexGuard;
 use storage::{StoreError, VbBatch, VbState};
 
 use crate::{
-    background::flusher::{self, Flusher},
-    bucket::{Bucket, Slot},
+    bucket::Bucket,
     feed::VbHistory,
-    shard::{Env, Shard, aftermath::Aftermath, ceiling},
+    shard::{Env, Flusher, Shard, aftermath::Aftermath, ceiling, failures, reset::Reset},
     vbucket::{
         VBucket,
         chains::{Chains, Topology},
         failover_table::{FailoverTable, branch_uuid, mix},
         locks::Locks,
+        slot::Slot,
     },
 };
 
-/// What copies hold that are none any more may stay for so long, or until there are so many of them: each time that some are
-/// emptied, a compaction that is under way is given up, and a manifest is written.
-const COMPANY_MILLIS: u64 = 2_000;
 const COMPANY: usize = 64;
-
-/// Bits of a slot's word that tell the role; the term is above them.
-const ROLE_BITS: u32 = 2;
 
 /// A vBucket that this node is to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,23 +49,6 @@ pub struct Activation {
     pub term: u64,
     /// Whose copies count.
     pub topology: Topology,
-}
-
-/// That what a copy holds is to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reset {
-    /// The role and term in which it is no use.
-    standing: (VbRole, u64),
-    /// When that was found (monotonic milliseconds).
-    since_millis: u64,
-}
-
-impl Reset {
-    /// Whether nobody waits for it.
-    fn may_wait(&self, now: Now) -> bool {
-        let waited = now.mono_millis.saturating_sub(self.since_millis);
-        self.standing.0 == VbRole::Dead && waited < COMPANY_MILLIS
-    }
 }
 
 /// How a vBucket stands on this node.
@@ -104,42 +79,6 @@ pub struct VbStatus {
     pub branch: VbUuid,
     /// Durable writes in progress.
     pub prepares: usize,
-}
-
-/// Role and term of a vBucket, for whoever does not hold its lock.
-#[derive(Debug, Default)]
-pub(crate) struct Standing(AtomicU64);
-
-impl Standing {
-    pub(crate) fn new(role: VbRole, term: u64) -> Self {
-        Self(AtomicU64::new(pack(role, term)))
-    }
-
-    fn set(&self, role: VbRole, term: u64) {
-        // Pairs with the load: whoever sees what was made in a role sees the role.
-        self.0.store(pack(role, term), Ordering::SeqCst);
-    }
-
-    fn get(&self) -> (VbRole, u64) {
-        let word = self.0.load(Ordering::SeqCst);
-        let role = match word & ((1 << ROLE_BITS) - 1) {
-            1 => VbRole::Replica,
-            2 => VbRole::Active,
-            3 => VbRole::Sealed,
-            _ => VbRole::Dead,
-        };
-        (role, word >> ROLE_BITS)
-    }
-}
-
-const fn pack(role: VbRole, term: u64) -> u64 {
-    let role = match role {
-        VbRole::Dead => 0,
-        VbRole::Replica => 1,
-        VbRole::Active => 2,
-        VbRole::Sealed => 3,
-    };
-    term << ROLE_BITS | role
 }
 
 impl Bucket {
@@ -319,7 +258,7 @@ impl Bucket {
             Err(StoreError::NoSpace) => store.put_states(&states),
             other => other,
         };
-        recorded.map_err(|error| flusher::refused(shard, &error))
+        recorded.map_err(|error| failures::refused(shard, &error))
     }
 
     fn begin_to_serve(&self, shard: &Shard, wanted: &Activation, failover: FailoverTable, now: Now) {
@@ -561,7 +500,7 @@ impl Bucket {
                 (vb, VbState { is_partial: true, ..self.state_after_reset(shard, vb, uuid, now) })
             };
             let states: Vec<_> = uuids.iter().map(empty).collect();
-            store.reset_vbs(&states).map_err(|error| flusher::refused(shard, &error))?;
+            store.reset_vbs(&states).map_err(|error| failures::refused(shard, &error))?;
         }
         for (vb, uuid) in uuids {
             let (slot, _) = self.slot(vb)?;
@@ -663,15 +602,5 @@ mod tests {
         }
         assert_eq!(bucket.want_reset(vb, (VbRole::Replica, 3), now), Ok(()));
         assert!(!bucket.vb_status(vb).unwrap().complete);
-    }
-
-    #[test]
-    fn a_standing_tells_role_and_term() {
-        let standing = Standing::default();
-        assert_eq!(standing.get(), (VbRole::Dead, 0));
-        for role in [VbRole::Dead, VbRole::Replica, VbRole::Active, VbRole::Sealed] {
-            standing.set(role, u64::MAX >> ROLE_BITS);
-            assert_eq!(standing.get(), (role, u64::MAX >> ROLE_BITS));
-        }
     }
 }

@@ -7,6 +7,11 @@
 pub(crate) mod aftermath;
 mod alarm;
 pub(crate) mod ceiling;
+pub(crate) mod cold_expiry;
+pub(crate) mod cold_trim;
+pub(crate) mod failures;
+pub(crate) mod fetch_queue;
+pub(crate) mod reset;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,24 +22,23 @@ use parking_lot::Mutex;
 use storage::{KvStore, Record, SpaceUse, StoreStats};
 
 use crate::{
-    background::{bg_fetcher::FetchQueue, cold_expiry::ColdExpiry, cold_trim::ColdTrim, flusher::Flusher},
+    api::pressure::{DiskRefusals, Pool},
     feed::{BackfillQueue, Backfiller},
     memory::{
         arena::Arena,
         defragmenter::Defragmenter,
         item::{ItemLoan, ItemPtr, ItemRef},
     },
-    pressure::pools::{Pool, Pools},
-    replica::roles::Reset,
-    shard::alarm::Alarm,
+    pressure::pools::Pools,
+    shard::{
+        alarm::Alarm, cold_expiry::ColdExpiry, cold_trim::ColdTrim, fetch_queue::FetchQueue, reset::Reset,
+    },
 };
 
 /// Bytes a vBucket gathers before it tells its shard.
 pub(crate) const REPORT_BYTES: u64 = 16 << 10;
 /// What a record takes on disk beside key and value, for progress.
 const RECORD_BYTES: u64 = 48;
-/// Dirty bytes of a shard at which the flusher is called without anybody waiting.
-pub(crate) const FLUSH_BYTES: u64 = 4 << 20;
 
 /// The last write found the disk full.
 const FULL: u8 = 1;
@@ -137,17 +141,6 @@ impl Shard {
         // SAFETY: as in `item`.
         unsafe { held.release(&self.arena) }
     }
-}
-
-/// Requests answered with temporary failure because of the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskRefusals {
-    /// It is full, or has less free space than must remain.
-    pub space: u64,
-    /// A write has failed, or the bucket is being closed.
-    pub broken: u64,
-    /// It has not recorded in time how far CAS values may go.
-    pub ceiling: u64,
 }
 
 /// The same while it is counted.
@@ -514,4 +507,27 @@ impl Env<'_> {
 /// Which shard a vBucket belongs to and its place there.
 pub(crate) const fn place_of(vb: VbId, shards: usize) -> (usize, usize) {
     (vb.get() as usize % shards, vb.get() as usize / shards)
+}
+
+/// Held by the thread that writes a shard: the right to take from its checkpoints, and to drop what they hold.
+#[derive(Debug, Default)]
+pub(crate) struct Flusher;
+
+impl Shard {
+    /// The CAS to record with a vBucket's state: the one vBucket of the shard that carries the ceiling keeps carrying it,
+    /// as of now.
+    pub(crate) fn recorded_cas(&self, vb: VbId, own: Cas, now: Now) -> Cas {
+        if vb != self.marker_vb {
+            return own;
+        }
+        let present = self.gate.ceiling_on_disk();
+        ceiling::above(own, self.gate.wanted_ceiling(), now, present)
+    }
+}
+
+impl Shard {
+    /// Keys waiting to be read.
+    pub(crate) fn queued_fetches(&self) -> usize {
+        self.fetches.lock().len()
+    }
 }

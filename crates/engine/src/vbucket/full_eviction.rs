@@ -10,20 +10,19 @@
 //! found, never because its hash is among them; only synced versions leave, and nothing leaves while the vBucket is being loaded; locked documents and those that a durable write is about to replace
 //! stay. Whether a bucket evicts keys can change at any time: keys that are cold then come back as they are asked for.
 
-use base::{DocKey, HashedKey, Status};
+use base::{DocKey, HashedKey, Seqno, Status};
 
 use crate::{
-    api::notify::Refusal,
-    background::cold_trim::ColdSet,
+    api::{notify::Refusal, pressure::Pool},
     memory::item::{ItemId, ItemRef, NewItem},
-    pressure::pools::Pool,
     shard::{Env, Shard, aftermath::Aftermath},
     vbucket::{
-        Found, VBucket,
+        VBucket,
+        cold_set::ColdSet,
         counts::Weight,
         disk_answers::{DiskAnswer, Loss},
-        is_due,
         system_events::is_system_key,
+        version::{Found, is_due},
     },
 };
 
@@ -128,5 +127,22 @@ impl VBucket {
         let result = change(&mut self.cold);
         shard.pools.exchange(Pool::ColdIndex, before, self.cold.memory_bytes() as u64);
         result
+    }
+}
+
+impl VBucket {
+    /// Whether the table is right about a key, given what it holds for it.
+    #[inline]
+    pub(crate) fn vouches_for(&self, key: HashedKey<'_>, found: Option<Seqno>) -> bool {
+        self.warming.as_ref().is_none_or(|warming| {
+            found.is_some_and(|seqno| seqno > warming.open_seqno)
+                || warming.settled.is_some_and(|up_to| key.hash <= up_to)
+                || warming.is_verified(key)
+        })
+    }
+
+    /// Whether a key that is not in the table may still be among those that are being loaded.
+    pub(crate) fn is_being_loaded(&self, hash: u64) -> bool {
+        self.warming.as_ref().is_some_and(|warming| warming.settled.is_none_or(|up_to| hash > up_to))
     }
 }

@@ -9,19 +9,27 @@
 pub(crate) mod chains;
 pub(crate) mod checkpoint;
 pub(crate) mod cold_keys;
+pub(crate) mod cold_set;
 pub(crate) mod collections;
+mod copy;
 pub(crate) mod copy_rules;
 pub(crate) mod counts;
 pub(crate) mod disk_answers;
 pub(crate) mod durability;
+mod events;
 pub(crate) mod failover_table;
+pub(crate) mod following;
 mod full_eviction;
 pub(crate) mod hlc;
 pub(crate) mod locks;
 pub(crate) mod lookups;
 mod overheads;
 pub(crate) mod prepares;
+mod preparing;
+pub(crate) mod slot;
+pub(crate) mod snapshots;
 pub mod system_events;
+pub(crate) mod version;
 pub(crate) mod warming;
 
 use base::{Datatype, HashedKey, ManifestUid, Seqno, Status, VbId, VbRole, VbUuid, bucket::DurabilityLevel};
@@ -33,7 +41,6 @@ use crate::{
         notify::{Refusal, Waiter},
         stats::VbOps,
     },
-    background::cold_trim::ColdSet,
     json::subdoc::xattr::{Blob, Builder},
     memory::{
         defragmenter::{Relocated, SparseSlot},
@@ -41,27 +48,26 @@ use crate::{
         item::{ItemId, ItemMeta, ItemRef, NewItem},
         item_kind::mark_expired,
     },
-    replica::{following::Following, snapshots::Snapshots},
+    pressure::pools::Overheads,
     shard::{Dirty, Env, REPORT_BYTES, Shard, aftermath::Aftermath},
     vbucket::{
         chains::Chains,
         checkpoint::Checkpoint,
+        cold_set::ColdSet,
         counts::{Counts, Weight},
         disk_answers::{DiskAnswer, DiskAnswers, Loss},
         failover_table::FailoverTable,
+        following::Following,
         hlc::Hlc,
         locks::Locks,
         lookups::Lookups,
-        overheads::Overheads,
         prepares::Prepares,
+        snapshots::Snapshots,
         system_events::{Events, is_system_key},
+        version::{Current, FREQUENCY_INITIAL, Found, Version, is_due},
         warming::Warming,
     },
 };
-
-/// Frequency of a document that has just been written, or loaded without being asked for. Low, so that what is written
-/// or read once only does not displace what is in use; see [`crate::background::item_pager`].
-pub(crate) const FREQUENCY_INITIAL: u8 = 2;
 
 /// See the module header.
 pub(crate) struct VBucket {
@@ -127,66 +133,6 @@ pub(crate) struct VBucket {
     /// Dirty bytes not told to the shard yet, and what was told since the checkpoint was last taken.
     unreported_bytes: u64,
     reported: Dirty,
-}
-
-/// The newest version of a key, by value: good for as long as the lock is held.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Current {
-    pub(crate) id: ItemId,
-    pub(crate) meta: ItemMeta,
-    pub(crate) resident: bool,
-    pub(crate) frequency: u8,
-}
-
-impl Current {
-    pub(crate) fn of(item: ItemRef<'_>) -> Self {
-        Self { id: item.id(), meta: item.meta(), resident: item.is_resident(), frequency: item.frequency() }
-    }
-}
-
-/// What memory says about a key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Found {
-    /// A document.
-    Live(Current),
-    /// A tombstone, or a document past its expiry that could not be made one just now.
-    Gone(Current),
-    /// No version at all.
-    Nothing,
-}
-
-impl Found {
-    /// The version to be replaced.
-    pub(crate) fn any(&self) -> Option<&Current> {
-        match self {
-            Self::Live(current) | Self::Gone(current) => Some(current),
-            Self::Nothing => None,
-        }
-    }
-
-    pub(crate) fn live(&self) -> Option<&Current> {
-        match self {
-            Self::Live(current) => Some(current),
-            Self::Gone(_) | Self::Nothing => None,
-        }
-    }
-}
-
-/// The metadata of a mutation that its content does not tell.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Version {
-    /// A CAS from elsewhere, already found acceptable; `None`: the next of the clock.
-    pub(crate) cas: Option<base::Cas>,
-    pub(crate) rev: u64,
-    /// Not to be seen before it has reached this level: to be prepared.
-    pub(crate) durable: Option<DurabilityLevel>,
-}
-
-/// Whether an expiry has passed: the second that it names belongs to the document's life. So a TTL of n seconds, given at
-/// any time within a second, is n whole seconds at least.
-#[inline]
-pub(crate) const fn is_due(expiry: u32, now: base::Now) -> bool {
-    expiry != 0 && expiry < now.unix_secs()
 }
 
 impl VBucket {
@@ -664,7 +610,7 @@ impl VBucket {
             let sum = env.shard.gate.add_dirty(dirty);
             self.reported.add(dirty);
             self.account(env.shard);
-            if sum >= crate::shard::FLUSH_BYTES {
+            if sum >= crate::pressure::room::FLUSH_BYTES {
                 after.flush();
             }
         }

@@ -6,14 +6,12 @@
 
 use base::Seqno;
 
-use crate::{api::notify::Waiter, bucket::Slot, pressure::pools::Pool, shard::Shard, vbucket::VBucket};
-
-/// What has been told to the pools.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Overheads {
-    metadata: u64,
-    checkpoint: u64,
-}
+use crate::{
+    api::{notify::Waiter, pressure::Pool},
+    pressure::pools::Overheads,
+    shard::Shard,
+    vbucket::{VBucket, slot::Slot},
+};
 
 impl VBucket {
     /// Tells the pools what the vBucket takes now.

@@ -2,14 +2,10 @@
 //!
 //! Keys are told apart by their bytes. Clients can compute the hash of a key, and choose two keys that share it.
 
-use std::{
-    collections::HashSet,
-    hash::{BuildHasherDefault, DefaultHasher},
-};
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use base::{HashedKey, Seqno};
-
-use crate::vbucket::VBucket;
 
 /// Memory that a vBucket spends on keys that were looked up, about.
 const VERIFIED_BYTES_MAX: usize = 512 << 10;
@@ -58,23 +54,6 @@ impl Warming {
     /// Memory that it takes, about.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.verified_bytes
-    }
-}
-
-impl VBucket {
-    /// Whether the table is right about a key, given what it holds for it.
-    #[inline]
-    pub(crate) fn vouches_for(&self, key: HashedKey<'_>, found: Option<Seqno>) -> bool {
-        self.warming.as_ref().is_none_or(|warming| {
-            found.is_some_and(|seqno| seqno > warming.open_seqno)
-                || warming.settled.is_some_and(|up_to| key.hash <= up_to)
-                || warming.is_verified(key)
-        })
-    }
-
-    /// Whether a key that is not in the table may still be among those that are being loaded.
-    pub(crate) fn is_being_loaded(&self, hash: u64) -> bool {
-        self.warming.as_ref().is_some_and(|warming| warming.settled.is_none_or(|up_to| hash > up_to))
     }
 }
 

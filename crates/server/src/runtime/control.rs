@@ -47,8 +47,6 @@ use super::{
 };
 use crate::{Shared, Wakes, lease, shared};
 
-pub(crate) use setup::ControlListeners;
-
 /// How long a command may take to be agreed on.
 const PATIENCE: Duration = Duration::from_secs(15);
 const UNTAKEN_AGAIN: Duration = Duration::from_millis(50);

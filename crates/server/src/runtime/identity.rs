@@ -215,7 +215,7 @@ fn rest_ports(ports: &PortsInUse) -> Ports {
         kv: ports.kv,
         kv_tls: ports.kv_tls,
         capi: ports.capi,
-        capi_tls: 0,
+        capi_tls: ports.capi_tls,
         memcached: ports.memcached,
     }
 }

@@ -33,8 +33,9 @@ pub(crate) struct Listeners {
     pub(crate) mgmt_tls: TcpListener,
     pub(crate) kv: TcpListener,
     pub(crate) kv_tls: TcpListener,
-    pub(crate) capi: TcpListener,
     pub(crate) memcached: Option<TcpListener>,
+    /// Those of services, by [`service::Port::name`].
+    pub(crate) services: Vec<(&'static str, TcpListener)>,
 }
 
 impl Listeners {
@@ -48,22 +49,30 @@ impl Listeners {
             mgmt_tls: bind(ports.mgmt_tls, "REST over TLS", "--port-mgmt-tls")?,
             kv: bind(ports.kv, "documents", "--port-kv")?,
             kv_tls: bind(ports.kv_tls, "documents over TLS", "--port-kv-tls")?,
-            capi: bind(ports.capi, "views", "--port-capi")?,
             memcached: ports
                 .memcached
                 .map(|port| bind(port, "plain memcached", "--port-memcached"))
                 .transpose()?,
+            services: vec![
+                ("capi", bind(ports.capi, "views", "--port-capi")?),
+                ("capi_tls", bind(ports.capi_tls, "views over TLS", "--port-capi-tls")?),
+            ],
         })
     }
 
     pub(crate) fn ports(&self) -> io::Result<PortsInUse> {
         let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
+        let of_service = |wanted: &str| {
+            let found = self.services.iter().find(|(name, _)| *name == wanted);
+            found.map_or(Ok(0), |(_, listener)| port(listener))
+        };
         Ok(PortsInUse {
             mgmt: port(&self.mgmt)?,
             mgmt_tls: port(&self.mgmt_tls)?,
             kv: port(&self.kv)?,
             kv_tls: port(&self.kv_tls)?,
-            capi: port(&self.capi)?,
+            capi: of_service("capi")?,
+            capi_tls: of_service("capi_tls")?,
             memcached: self.memcached.as_ref().map_or(Ok(0), port)?,
         })
     }
@@ -100,7 +109,8 @@ pub(crate) fn write_ports_file(path: &Path, report: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const ANY: PortOptions = PortOptions { mgmt: 0, mgmt_tls: 0, kv: 0, kv_tls: 0, capi: 0, memcached: None };
+    const ANY: PortOptions =
+        PortOptions { mgmt: 0, mgmt_tls: 0, kv: 0, kv_tls: 0, capi: 0, capi_tls: 0, memcached: None };
 
     #[test]
     fn free_ports_are_found_and_reported() {

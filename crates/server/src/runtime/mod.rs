@@ -1,9 +1,9 @@
 //! Composition: everything a node consists of, started in the order in which its parts rely on one another and
 //! stopped in the reverse one.
 //!
-//! Start: data directory (locked) → metadata → listeners bound → workers → buckets open → listeners served → REST
-//! → "ready" reported. A client that can connect therefore meets buckets that answer. Stop: REST and workers first,
-//! then each bucket writes and syncs what is dirty, then the audit trail is closed.
+//! Start ([`start`]): data directory (locked) → metadata → listeners bound → workers → buckets open → listeners served → REST
+//! → [`services`] → "ready" reported. A client that can connect therefore meets buckets that answer. Stop: REST, services and
+//! workers first, then each bucket writes and syncs what is dirty, then the audit trail is closed.
 
 mod agreement;
 mod attendant;
@@ -40,29 +40,18 @@ mod peers;
 mod pressure_log;
 mod proposals;
 mod roll_call;
+mod services;
 mod shards;
 mod standing;
+mod start;
 mod steward;
 
 use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
 use cluster::{ClusterError, consensus::LogError};
 
 use self::{
-    agreement::{Agreement, Inbox},
-    attendant::Attendant,
-    audit::AuditLog,
-    background::spawn,
-    buckets::OpenBuckets,
-    certificates::NodeCertificates,
-    control::{Control, ControlListeners},
-    data_dir::DataDir,
-    gauges::Gauges,
-    identity::{Beginning, ThisNode, fresh_node},
-    listeners::Listeners,
-    orchestration::Orchestration,
-    peers::Peers,
+    agreement::Agreement, attendant::Attendant, audit::AuditLog, buckets::OpenBuckets, services::Services,
 };
 pub use self::{
     closing::NotClosed,
@@ -73,13 +62,7 @@ pub use self::{
 };
 pub use storage::DiskLimits;
 
-use crate::{
-    ListenerKind, Shared, WorkerOptions, Workers,
-    account::{Accounted, NodePool},
-    links::Links,
-    shared::Snapshot,
-    tls::TlsError,
-};
+use crate::{Workers, links::Links, tls::TlsError};
 
 /// How long requests under way may take to finish at a stop.
 const DRAIN_GRACE: Duration = Duration::from_secs(2);
@@ -141,11 +124,11 @@ pub struct Node {
     listen: IpAddr,
     workers: Workers,
     buckets: Arc<OpenBuckets>,
-    housekeeping: Attendant,
-    compaction: Attendant,
-    disk_guard: Attendant,
+    /// In the order in which they are stopped.
+    attendants: Vec<Attendant>,
     pacing: Attendant,
     steward: Attendant,
+    services: Services,
     links: Arc<Links>,
     agreement: Arc<Agreement>,
     control_plane: tokio::runtime::Runtime,
@@ -160,171 +143,7 @@ impl Node {
     /// # Errors
     /// See [`ServeError`].
     pub fn start(options: ServeOptions) -> Result<Self, ServeError> {
-        let data_dir = Arc::new(DataDir::open(&options.data_dir)?);
-        let listeners = Listeners::bind(options.listen, &options.ports)?;
-        let ports = listeners.ports()?;
-        let Beginning { group, store, seed } = Beginning::of(&data_dir, &options, &ports)?;
-        let metadata = Arc::clone(group.metadata());
-        let this_node = Arc::new(ThisNode::new(group.member().uuid.clone(), group.member().node));
-        let certificate = NodeCertificates::at_start(&options, &data_dir)?;
-
-        let audit = Arc::new(AuditLog::open(&data_dir.audit_log())?);
-        let unpublished = Snapshot::new(Arc::clone(&metadata), Default::default(), None);
-        let shared = Shared::new(unpublished, control::data_plane_audit(&audit))?;
-        let tls = certificate.server_config(Arc::clone(&shared.node_tls))?;
-        let worker_options = WorkerOptions {
-            workers: options.workers,
-            connections_max: options.connections_max,
-            tls: Some(Arc::clone(&tls)),
-            ..WorkerOptions::default()
-        };
-        let workers = Workers::start(&worker_options, Arc::clone(&shared))?;
-        let tls = workers.tls().unwrap_or_else(|| Arc::new(ArcSwap::new(tls)));
-        let certificates =
-            Arc::new(NodeCertificates::new(&options, &data_dir, &certificate, &shared.node_tls, tls)?);
-        let wakes = workers.notifier();
-        let disk = disk::Disk::new(options.disk.limits);
-        let buckets = Arc::new(OpenBuckets::new(
-            (data_dir, disk.clone()),
-            Arc::clone(&shared),
-            wakes.clone(),
-            options.workers,
-            Arc::clone(&this_node),
-        ));
-        if group.has_caught_up() {
-            buckets.remove_unknown(&metadata)?;
-        }
-        if let Err(error) = buckets.reconcile(&metadata) {
-            // The other buckets must not suffer: the node serves them and says what is wrong.
-            tracing::error!(%error, "a bucket is not available");
-        }
-        let list = Arc::clone(&buckets);
-        let bells = buckets.bells().clone();
-        let housekeeping = housekeeping::start(move || list.patients(), &shared, bells.housekeeping)?;
-        let list = Arc::clone(&buckets);
-        let guarded = (options.data_dir.as_path(), options.disk);
-        let compaction = compaction::start(
-            {
-                let list = Arc::clone(&buckets);
-                move || list.patients()
-            },
-            Arc::clone(&shared),
-        )?;
-        let disk_guard =
-            disk_guard::start(disk.files(), guarded, move || list.patients(), Arc::clone(&shared))?;
-        let list = Arc::clone(&buckets);
-        let pacing = pacing::start(move || list.patients(), bells.pacing, Arc::clone(&shared))?;
-        let control_plane = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("control")
-            .enable_all()
-            .build()?;
-        let inbox = Inbox::new();
-        let peers = Arc::new(Peers::new(
-            control_plane.handle().clone(),
-            Arc::clone(&shared.account),
-            Arc::clone(&shared.node_tls),
-            inbox.on_verdict(),
-        ));
-        let caught_up = group.has_caught_up();
-        let (applied, to_carry_out) = std::sync::mpsc::channel();
-        let (listen, memory_quota_mb) = (options.listen, options.memory_quota_mb);
-        let agreement = Agreement::start(
-            inbox,
-            agreement::Parts {
-                group,
-                store: Box::new(store),
-                peers: Arc::clone(&peers),
-                this_node: Arc::clone(&this_node),
-                seed,
-                fresh: Box::new(move || {
-                    fresh_node(listen, &ports, memory_quota_mb)
-                        .map_err(|error| LogError::Unreadable(error.to_string()))
-                }),
-                applied,
-                memory: Accounted::new(&shared.account, NodePool::Consensus, 0),
-            },
-        )?;
-        let control = Control::new(control::Parts {
-            metadata,
-            agreement: Arc::clone(&agreement),
-            peers,
-            caught_up,
-            origin: seed,
-            buckets: Arc::clone(&buckets),
-            shared: Arc::clone(&shared),
-            wakes,
-            audit: Arc::clone(&audit),
-            gauges: Arc::new(Gauges::new(&options.data_dir)),
-            certificates,
-            this_node,
-            listen: options.listen,
-        });
-        let me = Arc::downgrade(&control);
-        agreement.join_at_stop(spawn("metadata", move || Control::follow(&me, &to_carry_out))?);
-        control.answer_peers();
-        compacting::answer(&control);
-        flushing::answer(&control, &shared, &workers.notifier(), control_plane.handle());
-        if let Some(init) = &options.init {
-            control_plane.block_on(control.initialize_unattended(init))?;
-        }
-
-        let (shutdown, _) = tokio::sync::watch::channel(false);
-        let links = Links::start(Arc::clone(&shared), &workers, control_plane.handle().clone(), {
-            let bell = bells.steward;
-            move || bell.ring()
-        });
-        let orchestration = Orchestration::new(&control);
-        let (reports, newest) = tokio::sync::watch::channel(None);
-        let reporting = steward::reporting::Parts {
-            control: Arc::clone(&control),
-            orchestration: Arc::clone(&orchestration),
-            shared: Arc::clone(&shared),
-            reports: newest,
-        };
-        control_plane.spawn(steward::reporting::run(reporting, shutdown.subscribe()));
-        control_plane.spawn(orchestration.run(shutdown.subscribe()));
-        let started = shared.now().wall_nanos;
-        let steward = steward::start(steward::Parts {
-            control: Arc::clone(&control),
-            buckets: Arc::clone(&buckets),
-            links: Arc::clone(&links),
-            shared,
-            reports,
-            boot: seed,
-            started,
-        })?;
-
-        workers.add_listener(listeners.kv, ListenerKind::Kv)?;
-        workers.add_listener(listeners.kv_tls, ListenerKind::KvTls)?;
-        if let Some(memcached) = listeners.memcached {
-            workers.add_listener(memcached, ListenerKind::Memcached)?;
-        }
-        let Listeners { mgmt, mgmt_tls, capi, .. } = listeners;
-        control.serve(&control_plane, ControlListeners { mgmt, mgmt_tls, capi }, &shutdown)?;
-        control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
-
-        let node = Self {
-            ports,
-            listen: options.listen,
-            workers,
-            buckets,
-            housekeeping,
-            compaction,
-            disk_guard,
-            pacing,
-            steward,
-            links,
-            agreement,
-            control_plane,
-            shutdown,
-            _audit: audit,
-        };
-        if let Some(path) = options.ports_file {
-            listeners::write_ports_file(&path, &node.report())
-                .map_err(|source| ServeError::PortsFile { path, source })?;
-        }
-        Ok(node)
+        start::start(&options)
     }
 
     /// The ports in use.
@@ -368,10 +187,9 @@ impl Node {
         self.steward.stop();
         self.links.stop();
         self.control_plane.shutdown_timeout(DRAIN_GRACE);
+        self.services.stop();
         self.agreement.stop();
-        self.housekeeping.stop();
-        self.compaction.stop();
-        self.disk_guard.stop();
+        self.attendants.into_iter().for_each(Attendant::stop);
         self.workers.stop(DRAIN_GRACE);
         self.pacing.stop();
         self.buckets.close()?;

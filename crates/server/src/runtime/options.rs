@@ -19,6 +19,8 @@ pub struct PortOptions {
     pub kv_tls: u16,
     /// Views.
     pub capi: u16,
+    /// Views over TLS.
+    pub capi_tls: u16,
     /// Plain memcached text and binary protocol.
     pub memcached: Option<u16>,
 }
@@ -26,7 +28,15 @@ pub struct PortOptions {
 impl Default for PortOptions {
     /// Couchbase's standard ports.
     fn default() -> Self {
-        Self { mgmt: 8091, mgmt_tls: 18091, kv: 11210, kv_tls: 11207, capi: 8092, memcached: Some(11211) }
+        Self {
+            mgmt: 8091,
+            mgmt_tls: 18091,
+            kv: 11210,
+            kv_tls: 11207,
+            capi: 8092,
+            capi_tls: 18092,
+            memcached: Some(11211),
+        }
     }
 }
 
@@ -43,6 +53,8 @@ pub struct PortsInUse {
     pub kv_tls: u16,
     /// Views.
     pub capi: u16,
+    /// Views over TLS.
+    pub capi_tls: u16,
     /// Plain memcached protocol; 0 when switched off.
     pub memcached: u16,
 }

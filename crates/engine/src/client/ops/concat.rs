@@ -2,7 +2,7 @@
 
 use base::{Datatype, HashedKey, Now, Status, VbId};
 
-use super::{item_bytes, xattr_bytes};
+use super::xattr_bytes;
 use crate::{
     api::{
         doc::Mutated,
@@ -10,8 +10,8 @@ use crate::{
         request::{Store, StoreMode},
     },
     bucket::Bucket,
-    memory::item::{ItemMeta, NewItem},
-    vbucket::{Found, Version},
+    memory::item::{ItemMeta, NewItem, item_bytes},
+    vbucket::version::{Found, Version},
 };
 
 impl Bucket {

@@ -2,12 +2,12 @@
 
 use base::{Cas, Datatype, HashedKey, Now, Status, VbId};
 
-use super::{item_bytes, wire_expiry, xattr_bytes};
+use super::{wire_expiry, xattr_bytes};
 use crate::{
     api::{doc::Mutated, notify::Refusal, request::Counter},
     bucket::Bucket,
-    memory::item::{ItemMeta, NewItem},
-    vbucket::{Found, Version},
+    memory::item::{ItemMeta, NewItem, item_bytes},
+    vbucket::version::{Found, Version},
 };
 
 /// Digits of the largest number.

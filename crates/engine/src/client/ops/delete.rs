@@ -5,7 +5,7 @@ use base::{HashedKey, Now, Status, VbId};
 use crate::{
     api::{doc::Mutated, notify::Refusal, request::Delete},
     bucket::Bucket,
-    vbucket::Found,
+    vbucket::version::Found,
 };
 
 impl Bucket {

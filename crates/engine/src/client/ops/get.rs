@@ -7,7 +7,7 @@ use crate::{
     bucket::Bucket,
     memory::item::{FREQUENCY_MAX, FREQUENCY_OCTAVE, ItemRef},
     shard::Env,
-    vbucket::{VBucket, is_due},
+    vbucket::{VBucket, version::is_due},
 };
 
 impl Bucket {

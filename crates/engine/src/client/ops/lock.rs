@@ -5,7 +5,7 @@ use base::{Cas, HashedKey, Now, Status, VbId};
 use crate::{
     api::{doc::DocView, notify::Refusal},
     bucket::Bucket,
-    vbucket::Found,
+    vbucket::version::Found,
 };
 
 impl Bucket {

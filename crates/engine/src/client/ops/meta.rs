@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::{Cas, Datatype, HashedKey, Now, Status, VbId, bucket::ConflictResolution};
 
-use super::{Door, item_bytes};
+use super::Door;
 use crate::{
     api::{
         doc::{DocMeta, Mutated},
@@ -18,14 +18,15 @@ use crate::{
     client::conflict::{self, Contender},
     json::subdoc::xattr::{Blob, Builder},
     memory::{
-        item::{ItemMeta, ItemRef, NewItem},
+        item::{ItemMeta, ItemRef, NewItem, item_bytes},
         item_kind::mark_expired,
     },
     shard::{Env, aftermath::Aftermath},
     vbucket::{
-        Found, VBucket, Version,
+        VBucket,
         disk_answers::{DiskAnswer, Loss},
         hlc,
+        version::{Found, Version},
     },
 };
 

@@ -20,10 +20,9 @@ use parking_lot::MutexGuard;
 
 use crate::{
     api::request::Expiry,
-    bucket::{Bucket, Slot},
-    memory::item::HEADER_BYTES,
+    bucket::Bucket,
     shard::{Env, aftermath::Aftermath},
-    vbucket::{VBucket, collections::capped, durability},
+    vbucket::{VBucket, collections::capped, durability, slot::Slot},
 };
 
 /// The way to one key's vBucket: everything that is known before the lock is taken.
@@ -121,11 +120,6 @@ impl Bucket {
     pub(crate) fn durability(&self, asked: DurabilityLevel) -> Result<Option<DurabilityLevel>, Status> {
         durability::level_of(asked, self.settings.durability_min(), self.options.kind)
     }
-}
-
-/// Arena bytes of an item with this key and value.
-pub(crate) const fn item_bytes(key: DocKey<'_>, value_bytes: usize) -> usize {
-    HEADER_BYTES + size_of::<u32>() + key.encoded().len() + value_bytes
 }
 
 /// The wire expiry in a request, and whether an existing document's own goes before it.

@@ -7,7 +7,7 @@ use crate::{
     api::{doc::DocView, notify::Refusal},
     bucket::Bucket,
     memory::{hash_table::ScanPosition, item::ItemRef},
-    vbucket::{VBucket, failover_table::mix, is_due},
+    vbucket::{VBucket, failover_table::mix, version::is_due},
 };
 
 /// Dice thrown per vBucket before it is walked through.

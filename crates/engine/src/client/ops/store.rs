@@ -2,7 +2,7 @@
 
 use base::{Datatype, HashedKey, Now, Status, VbId};
 
-use super::{item_bytes, wire_expiry, xattr_bytes};
+use super::{wire_expiry, xattr_bytes};
 use crate::{
     api::{
         doc::Mutated,
@@ -10,8 +10,11 @@ use crate::{
         request::{Store, StoreMode},
     },
     bucket::Bucket,
-    memory::item::{ItemMeta, NewItem},
-    vbucket::{Current, Found, VBucket, Version},
+    memory::item::{ItemMeta, NewItem, item_bytes},
+    vbucket::{
+        VBucket,
+        version::{Current, Found, Version},
+    },
 };
 
 impl Bucket {

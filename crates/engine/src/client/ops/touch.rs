@@ -2,18 +2,15 @@
 
 use base::{HashedKey, Now, Status, VbId};
 
-use super::{
-    get::{count_use, shown_cas},
-    item_bytes,
-};
+use super::get::{count_use, shown_cas};
 use crate::{
     api::{
         doc::{DocView, Mutated},
         notify::Refusal,
     },
     bucket::Bucket,
-    memory::item::{ItemMeta, NewItem},
-    vbucket::{Found, Version},
+    memory::item::{ItemMeta, NewItem, item_bytes},
+    vbucket::version::{Found, Version},
 };
 
 impl Bucket {

@@ -17,7 +17,7 @@ use crate::{
     },
     memory::item::ItemRef,
     shard::Shard,
-    vbucket::{failover_table::mix, is_due},
+    vbucket::{failover_table::mix, version::is_due},
 };
 
 /// Lock holds per step: a few thousand documents.

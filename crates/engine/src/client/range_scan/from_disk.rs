@@ -10,7 +10,7 @@ use super::{
     creation,
     scan::{Entry, Scan, Selected},
 };
-use crate::{bucket::Bucket, shard::Shard, vbucket::is_due};
+use crate::{bucket::Bucket, shard::Shard, vbucket::version::is_due};
 
 /// Read per step.
 const STEP_BYTES: usize = 1 << 20;

@@ -13,12 +13,17 @@ mod held;
 mod new;
 mod reference;
 mod relocation;
+/// Arena bytes of an item with this key and value.
+pub(crate) const fn item_bytes(key: DocKey<'_>, value_bytes: usize) -> usize {
+    HEADER_BYTES + size_of::<u32>() + key.encoded().len() + value_bytes
+}
+
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use base::{Cas, Datatype, Seqno, VbId};
+use base::{Cas, Datatype, DocKey, Seqno, VbId};
 use storage::Locator;
 
 use crate::memory::arena::{Arena, Handle};

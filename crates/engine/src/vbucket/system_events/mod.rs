@@ -8,19 +8,16 @@
 //! Clients never see these documents: keys of collections 1 to 7 are refused, they count as nobody's items, and no
 //! read, scan, eviction or expiry touches them. Where there is a disk they leave memory once they are synced.
 //!
-//! This file knows what events look like, [`changes`] what makes them, [`record`] when they are written, [`missed`] what a new
-//! active has to make up for.
+//! This file knows what events look like, [`changes`] what makes them, [`record`] when they are written; `crate::bucket::missed_events` knows
+//! what a new active has to make up for.
 
 mod changes;
-mod missed;
 mod record;
 
 pub(crate) use changes::{Changes, owed_after};
 pub(crate) use record::Events;
 
 use base::{CollectionId, ManifestUid, ScopeId, key::encode_leb128};
-
-use crate::feed::{FeedItem, FeedKind};
 
 /// The collection that events are documents of.
 pub const SYSTEM_COLLECTION: CollectionId = CollectionId(1);
@@ -166,12 +163,6 @@ impl SystemEvent {
         }
         value.extend_from_slice(name.as_bytes());
         value
-    }
-
-    /// The event that an item of a feed is; `None` for documents.
-    #[must_use]
-    pub fn of(item: &FeedItem) -> Option<Self> {
-        if item.kind == FeedKind::System { Self::decode(item.value()) } else { None }
     }
 
     /// Reads the value of an event's document; `None` when it is not one.

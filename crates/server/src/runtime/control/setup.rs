@@ -2,13 +2,13 @@
 
 use std::{net::TcpListener, sync::Arc};
 
-use admin::{Api, NodeControl, Views};
+use admin::{Api, NodeControl};
 use base::BucketUuid;
 use cluster::{
     Admin, Command, Initialize, QuotaChange,
     auth::{Credentials, SALT_BYTES},
 };
-use http::Limits;
+use http::{Front, Limits, TlsNow};
 use tokio::sync::watch;
 
 use super::Control;
@@ -17,13 +17,6 @@ use crate::runtime::{
     options::{InitBucket, InitOptions},
     random_uuid,
 };
-
-/// Listeners of the control plane.
-pub(crate) struct ControlListeners {
-    pub(crate) mgmt: TcpListener,
-    pub(crate) mgmt_tls: TcpListener,
-    pub(crate) capi: TcpListener,
-}
 
 impl Control {
     /// What `POST /clusterInit` would do on a node that is new, and a first bucket on one that has none.
@@ -55,33 +48,33 @@ impl Control {
         Ok(())
     }
 
-    /// Serves REST, plain and over TLS, and the view port's honest refusal, until `shutdown` turns true.
+    /// Serves REST, plain and over TLS, until `shutdown` turns true; returns what judges its requests. To be called within
+    /// `runtime`.
     pub(crate) fn serve(
         self: &Arc<Self>,
         runtime: &tokio::runtime::Runtime,
-        listeners: ControlListeners,
+        (plain, tls): (TcpListener, TcpListener),
         shutdown: &watch::Sender<bool>,
-    ) -> Result<(), ServeError> {
-        let _context = runtime.enter();
+    ) -> Result<Arc<Front>, ServeError> {
         let api = Api::new(Arc::clone(self) as Arc<dyn NodeControl>)?;
         let ended = || shutdown.subscribe();
-        let (plain, tls, views) = (
-            tokio::net::TcpListener::from_std(listeners.mgmt)?,
-            tokio::net::TcpListener::from_std(listeners.mgmt_tls)?,
-            tokio::net::TcpListener::from_std(listeners.capi)?,
-        );
+        let plain = tokio::net::TcpListener::from_std(plain)?;
+        let tls = tokio::net::TcpListener::from_std(tls)?;
         let limits = Limits::default();
-        let keeper = Arc::clone(&api);
+        let (front, keeper) = (api.front(), Arc::clone(&api));
         runtime.spawn(http::serve(plain, None, Arc::clone(&api), limits, ended()));
-        let shown = Arc::clone(&self.certificates);
-        let now = Arc::new(move || shown.now());
-        runtime.spawn(http::serve(tls, Some(now), api, limits, ended()));
-        runtime.spawn(http::serve(views, None, Arc::new(Views), limits, ended()));
+        runtime.spawn(http::serve(tls, Some(self.tls_now()), api, limits, ended()));
         runtime.spawn(keeper.keep_log(ended()));
         let (buckets, account) = (Arc::clone(&self.buckets), Arc::clone(&self.shared.account));
         runtime.spawn(Arc::clone(&self.gauges).sample(buckets, account, ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
-        Ok(())
+        Ok(front)
+    }
+
+    /// The node's certificate as it is when a handshake begins.
+    pub(crate) fn tls_now(&self) -> TlsNow {
+        let shown = Arc::clone(&self.certificates);
+        Arc::new(move || shown.now())
     }
 }
 

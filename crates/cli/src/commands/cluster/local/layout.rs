@@ -22,6 +22,9 @@ const STANDARD: [(&str, u16); 6] = [
 ];
 /// Where the ports of the first node begin when all nodes share an address, and how far the next node's are from it.
 const SHARED: [(u16, u16); 6] = [(9000, 1), (19000, 1), (12000, 4), (12001, 4), (9500, 1), (12002, 4)];
+/// How far the port of views over TLS is from the plain one, as in Couchbase. It is not written down: directories of earlier
+/// versions do not know it.
+const VIEWS_TLS: (&str, u16) = ("capi-tls", 10_000);
 /// How often other ports are tried, a hundred further each time.
 const ATTEMPTS: u16 = 20;
 /// The file that remembers.
@@ -61,11 +64,17 @@ impl Place {
 
     /// The ports as flags of `settee serve`.
     pub(super) fn flags(&self) -> impl Iterator<Item = (String, String)> {
-        STANDARD.iter().zip(self.ports).map(|((name, _), port)| (format!("--port-{name}"), port.to_string()))
+        let names = STANDARD.iter().map(|(name, _)| *name).chain([VIEWS_TLS.0]);
+        names.zip(self.all_ports()).map(|(name, port)| (format!("--port-{name}"), port.to_string()))
+    }
+
+    /// In the order of [`STANDARD`], and then that of views over TLS.
+    fn all_ports(&self) -> impl Iterator<Item = u16> {
+        self.ports.into_iter().chain([self.ports[4].saturating_add(VIEWS_TLS.1)])
     }
 
     fn is_free(&self) -> bool {
-        self.ports.iter().all(|&port| TcpListener::bind((self.ip, port)).is_ok())
+        self.all_ports().all(|port| TcpListener::bind((self.ip, port)).is_ok())
     }
 }
 
@@ -136,9 +145,12 @@ mod tests {
     #[test]
     fn no_two_nodes_share_a_port_however_many_there_are() {
         for layout in [Layout::apart(50), Layout::together(50, 0), Layout::together(50, 1900)] {
-            let all: Vec<_> =
-                layout.places.iter().flat_map(|place| place.ports.map(|port| (place.ip, port))).collect();
-            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 50 * 6, "{layout:?}");
+            let all: Vec<_> = layout
+                .places
+                .iter()
+                .flat_map(|place| place.all_ports().map(|port| (place.ip, port)))
+                .collect();
+            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 50 * 7, "{layout:?}");
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     },
     json::subdoc::{self, Path, xattr::Blob},
     memory::item::ItemRef,
-    vbucket::{VBucket, is_due},
+    vbucket::{VBucket, version::is_due},
 };
 
 use base::Datatype;

@@ -10,11 +10,15 @@ use super::{
 use crate::{
     api::{doc::Mutated, notify::Refusal},
     bucket::Bucket,
-    client::ops::{Door, item_bytes, meta::tombstone_on_disk, wire_expiry},
+    client::ops::{Door, meta::tombstone_on_disk, wire_expiry},
     json::subdoc::xattr::Blob,
-    memory::item::{ItemMeta, NewItem},
+    memory::item::{ItemMeta, NewItem, item_bytes},
     shard::Env,
-    vbucket::{Current, Found, VBucket, Version, failover_table::mix},
+    vbucket::{
+        VBucket,
+        failover_table::mix,
+        version::{Current, Found, Version},
+    },
 };
 
 /// How often a mutation without a CAS is worked out again because the document changed meanwhile (kv_engine,

@@ -16,7 +16,7 @@ use crate::{
     client::ops::xattr_bytes,
     memory::{arena::Arena, item::ItemRef},
     shard::Env,
-    vbucket::{Found, VBucket},
+    vbucket::{VBucket, version::Found},
 };
 
 /// What is known of a version beside its value.

@@ -1,5 +1,5 @@
-//! Events that an active before should have recorded, and did not come to: whoever takes over records them before it takes
-//! writes.
+//! Events that an active before should have recorded, and did not come to: the next active records them before it
+//! takes writes.
 //!
 //! The manifest that the vBucket has been told tells whether anything can be missing at all. If so, the events are looked
 //! up one by one: of every collection and scope that the manifest lists, and of those of which the vBucket knows anything,
@@ -9,10 +9,13 @@ use std::collections::BTreeSet;
 
 use base::{CollectionId, Manifest, ScopeId, VbId, hash::key_hash};
 
-use super::{CollectionFacts, Happening, SystemEvent};
 use crate::{
-    bucket::{Bucket, Slot},
+    bucket::Bucket,
     shard::Env,
+    vbucket::{
+        slot::Slot,
+        system_events::{CollectionFacts, Happening, SystemEvent},
+    },
 };
 
 impl Bucket {

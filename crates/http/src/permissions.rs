@@ -39,6 +39,8 @@ const NAMES: &[(P, Object, &[&str])] = &[
     (P::SimpleStats, Object::Bucket("stats.simple"), &["read"]),
     (P::CollectionsRead, Object::Bucket("collections"), &["read"]),
     (P::CollectionsWrite, Object::Bucket("collections"), &["write"]),
+    (P::ViewsRead, Object::Bucket("views"), &["read"]),
+    (P::ViewsWrite, Object::Bucket("views"), &["write"]),
     (P::Read, Object::Bucket("data.docs"), &["read", "sread"]),
     (P::Read, Object::Bucket("data"), &["read"]),
     (P::Insert, Object::Bucket("data.docs"), &["insert", "create"]),
@@ -55,7 +57,7 @@ const NAMES: &[(P, Object, &[&str])] = &[
 ];
 
 /// The name of every right there is.
-pub(crate) const EVERYTHING: &str = "cluster!all";
+pub const EVERYTHING: &str = "cluster!all";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Object {
@@ -64,7 +66,7 @@ enum Object {
 }
 
 /// The name of a right, for people who lack it.
-pub(crate) fn name(privilege: P, bucket: Option<&str>) -> String {
+pub fn name(privilege: P, bucket: Option<&str>) -> String {
     let found = NAMES.iter().find(|(known, ..)| *known == privilege);
     let Some((_, object, operations)) = found else { return EVERYTHING.into() };
     let operation = operations.first().copied().unwrap_or("all");
@@ -78,16 +80,16 @@ pub(crate) fn name(privilege: P, bucket: Option<&str>) -> String {
 }
 
 /// A right asked by name: which one, and in which bucket (`None`: on the cluster).
-pub(crate) struct Asked<'a> {
+pub struct Asked<'a> {
     /// The right.
-    pub(crate) privilege: P,
+    pub privilege: P,
     /// The bucket; `.` means any.
-    pub(crate) bucket: Option<&'a str>,
+    pub bucket: Option<&'a str>,
 }
 
 /// Reads `cluster[.object]!operation` and `cluster.bucket[b][.object]!operation`; scopes and collections are taken as
 /// their bucket. `None` for names that mean nothing here.
-pub(crate) fn parse(text: &str) -> Option<Asked<'_>> {
+pub fn parse(text: &str) -> Option<Asked<'_>> {
     let (path, operation) = text.trim().split_once('!')?;
     let path = path.strip_prefix("cluster")?;
     let path = path.strip_prefix('.').unwrap_or(path);

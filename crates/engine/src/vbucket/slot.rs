@@ -1,0 +1,71 @@
+//! A vBucket's place in its bucket: the lock, and what can be looked at beside it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::VbRole;
+use parking_lot::Mutex;
+
+use crate::{memory::hash_table::TableHint, vbucket::VBucket};
+
+/// A vBucket with its lock, on cache lines of its own.
+#[repr(align(128))]
+pub(crate) struct Slot {
+    pub(crate) hint: Arc<TableHint>,
+    pub(crate) standing: Standing,
+    pub(crate) vb: Mutex<VBucket>,
+}
+
+/// Bits of a slot's word that tell the role; the term is above them.
+const ROLE_BITS: u32 = 2;
+
+/// Role and term of a vBucket, for a reader that does not hold its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Standing(AtomicU64);
+
+impl Standing {
+    pub(crate) fn new(role: VbRole, term: u64) -> Self {
+        Self(AtomicU64::new(pack(role, term)))
+    }
+
+    pub(crate) fn set(&self, role: VbRole, term: u64) {
+        // Pairs with the load: a reader that sees what was made in a role sees the role.
+        self.0.store(pack(role, term), Ordering::SeqCst);
+    }
+
+    pub(crate) fn get(&self) -> (VbRole, u64) {
+        let word = self.0.load(Ordering::SeqCst);
+        let role = match word & ((1 << ROLE_BITS) - 1) {
+            1 => VbRole::Replica,
+            2 => VbRole::Active,
+            3 => VbRole::Sealed,
+            _ => VbRole::Dead,
+        };
+        (role, word >> ROLE_BITS)
+    }
+}
+
+const fn pack(role: VbRole, term: u64) -> u64 {
+    let role = match role {
+        VbRole::Dead => 0,
+        VbRole::Replica => 1,
+        VbRole::Active => 2,
+        VbRole::Sealed => 3,
+    };
+    term << ROLE_BITS | role
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standing_tells_role_and_term() {
+        let standing = Standing::default();
+        assert_eq!(standing.get(), (VbRole::Dead, 0));
+        for role in [VbRole::Dead, VbRole::Replica, VbRole::Active, VbRole::Sealed] {
+            standing.set(role, u64::MAX >> ROLE_BITS);
+            assert_eq!(standing.get(), (role, u64::MAX >> ROLE_BITS));
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The services of this node, in the order in which they are started.
+
+use std::{net::TcpListener, sync::Arc};
+
+use http::{Limits, TlsNow};
+use service::{Context, Port, Running, Service};
+use tokio::sync::watch;
+
+use super::ServeError;
+
+/// Every service that this node runs.
+pub(super) fn all() -> Vec<Box<dyn Service>> {
+    vec![Box::new(capi::Capi)]
+}
+
+/// What serves the ports of services.
+pub(super) struct Doors<'a> {
+    /// Bound and not taken yet, by [`Port::name`].
+    pub(super) listeners: Vec<(&'static str, TcpListener)>,
+    pub(super) tls: TlsNow,
+    pub(super) limits: Limits,
+    pub(super) shutdown: &'a watch::Sender<bool>,
+}
+
+/// The services that run, in the order of their start.
+#[derive(Default)]
+pub(super) struct Services(Vec<(&'static str, Box<dyn Running>)>);
+
+impl Services {
+    /// Starts services one after the other, each behind its own doors. To be called within the runtime of `context`.
+    ///
+    /// # Errors
+    /// A service cannot be started, or one of its ports is not bound. The services before it have been stopped again.
+    pub(super) fn start(
+        services: Vec<Box<dyn Service>>,
+        context: &Context,
+        mut doors: Doors<'_>,
+    ) -> Result<Self, ServeError> {
+        let mut all = Self::default();
+        for service in services {
+            let name = service.name();
+            match open(service, context, &mut doors) {
+                Ok(running) => all.0.push((name, running)),
+                Err(error) => {
+                    all.stop();
+                    return Err(error);
+                }
+            }
+            tracing::debug!(service = name, "started");
+        }
+        Ok(all)
+    }
+
+    /// Stops all of them, the last one first. Their ports are served no longer by now.
+    pub(super) fn stop(self) {
+        for (name, running) in self.0.into_iter().rev() {
+            running.stop();
+            tracing::debug!(service = name, "stopped");
+        }
+    }
+}
+
+/// Starts one service, and has it answer on its ports.
+fn open(
+    service: Box<dyn Service>,
+    context: &Context,
+    doors: &mut Doors<'_>,
+) -> Result<Box<dyn Running>, ServeError> {
+    let taken: Result<Vec<_>, _> = service.ports().iter().map(|port| doors.take(*port)).collect();
+    let taken = taken?;
+    let running = service.start(context.clone())?;
+    for (port, listener) in taken {
+        let tls = port.tls.then(|| Arc::clone(&doors.tls));
+        let ended = doors.shutdown.subscribe();
+        tokio::spawn(http::serve(listener, tls, running.surface(), doors.limits, ended));
+    }
+    Ok(running)
+}
+
+impl Doors<'_> {
+    fn take(&mut self, port: Port) -> Result<(Port, tokio::net::TcpListener), ServeError> {
+        let bound = self.listeners.iter().position(|(name, _)| *name == port.name);
+        let at = bound.ok_or_else(|| {
+            ServeError::Refused(format!("no listener is bound for the port {} of a service", port.name))
+        })?;
+        Ok((port, tokio::net::TcpListener::from_std(self.listeners.swap_remove(at).1)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, Read, Write},
+        net::{SocketAddr, TcpStream},
+        sync::{Mutex, mpsc},
+        time::Duration,
+    };
+
+    use cluster::Metadata;
+    use http::{AuditEvent, BoxFuture, Connection, Front, Gate, Surface, reply};
+    use hyper::{body::Incoming, http::request::Parts};
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    struct Alone(Arc<Metadata>);
+
+    impl Gate for Alone {
+        fn metadata(&self) -> Arc<Metadata> {
+            Arc::clone(&self.0)
+        }
+
+        fn audit(&self, _: AuditEvent) {}
+    }
+
+    /// Notes what is done with it.
+    struct Recorder {
+        name: &'static str,
+        ports: &'static [Port],
+        starts: bool,
+        notes: mpsc::Sender<String>,
+    }
+
+    impl Service for Recorder {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+
+        fn ports(&self) -> &'static [Port] {
+            self.ports
+        }
+
+        fn start(self: Box<Self>, _: Context) -> io::Result<Box<dyn Running>> {
+            self.notes.send(format!("start {}", self.name)).unwrap();
+            if self.starts { Ok(self) } else { Err(io::Error::other("no")) }
+        }
+    }
+
+    impl Running for Recorder {
+        fn surface(&self) -> Arc<dyn Surface> {
+            Arc::new(Hello(self.name))
+        }
+
+        fn stop(self: Box<Self>) {
+            self.notes.send(format!("stop {}", self.name)).unwrap();
+        }
+    }
+
+    struct Hello(&'static str);
+
+    impl Surface for Hello {
+        fn answer(self: Arc<Self>, _: Parts, _: Incoming, _: Connection) -> BoxFuture<'static, reply::Reply> {
+            Box::pin(async move { reply::text(hyper::StatusCode::OK, self.0) })
+        }
+    }
+
+    struct World {
+        runtime: Runtime,
+        context: Context,
+        shutdown: watch::Sender<bool>,
+        notes: (mpsc::Sender<String>, Mutex<mpsc::Receiver<String>>),
+    }
+
+    impl World {
+        fn new() -> Self {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            let gate: Arc<dyn Gate> = Arc::new(Alone(Arc::new(Metadata::new("c".into(), 256))));
+            let front = Arc::new(Front::new(Arc::clone(&gate), Arc::default()).unwrap());
+            let context = Context { gate, front, runtime: runtime.handle().clone() };
+            let (sender, receiver) = mpsc::channel();
+            Self {
+                runtime,
+                context,
+                shutdown: watch::Sender::new(false),
+                notes: (sender, Mutex::new(receiver)),
+            }
+        }
+
+        fn service(&self, name: &'static str, ports: &'static [Port], starts: bool) -> Box<dyn Service> {
+            Box::new(Recorder { name, ports, starts, notes: self.notes.0.clone() })
+        }
+
+        /// Starts services, with a listener for the port "a"; returns its address.
+        fn start(
+            &self,
+            services: Vec<Box<dyn Service>>,
+            limits: Limits,
+        ) -> (Result<Services, ServeError>, SocketAddr) {
+            let _context = self.runtime.enter();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let address = listener.local_addr().unwrap();
+            let doors = Doors {
+                listeners: vec![("a", listener)],
+                tls: Arc::new(|| unreachable!("no port has TLS")),
+                limits,
+                shutdown: &self.shutdown,
+            };
+            (Services::start(services, &self.context, doors), address)
+        }
+
+        fn noted(&self) -> Vec<String> {
+            self.notes.1.lock().unwrap().try_iter().collect()
+        }
+    }
+
+    const A: &[Port] = &[Port { name: "a", tls: false }];
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        // Shorter than what ends a silent connection where a test says nothing else.
+        stream.set_read_timeout(Some(Limits::default().first * 8 / 10)).unwrap();
+        stream
+    }
+
+    fn ask(address: SocketAddr) -> String {
+        let mut stream = connect(address);
+        stream.write_all(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn services_start_in_order_and_stop_in_the_reverse_one() {
+        let world = World::new();
+        let services = vec![world.service("one", A, true), world.service("two", &[], true)];
+        let (running, address) = world.start(services, Limits::default());
+        assert_eq!(world.noted(), ["start one", "start two"]);
+        assert!(ask(address).ends_with("one"));
+        running.unwrap().stop();
+        assert_eq!(world.noted(), ["stop two", "stop one"]);
+    }
+
+    #[test]
+    fn services_before_one_that_does_not_start_are_stopped() {
+        let world = World::new();
+        let services = vec![world.service("one", &[], true), world.service("two", &[], false)];
+        assert!(world.start(services, Limits::default()).0.is_err());
+        assert_eq!(world.noted(), ["start one", "start two", "stop one"]);
+    }
+
+    #[test]
+    fn a_service_whose_port_is_not_bound_is_not_started() {
+        const B: &[Port] = &[Port { name: "b", tls: false }];
+        let world = World::new();
+        let services = vec![world.service("one", A, true), world.service("two", B, true)];
+        let error = world.start(services, Limits::default()).0.err().unwrap().to_string();
+        assert!(error.contains("port b"), "{error}");
+        assert_eq!(world.noted(), ["start one", "stop one"]);
+    }
+
+    #[test]
+    fn strangers_that_ask_nothing_keep_nobody_out_of_a_service() {
+        let world = World::new();
+        let limits = Limits { connections: 4, first: Duration::from_secs(3600), ..Limits::default() };
+        let (running, address) = world.start(vec![world.service("one", A, true)], limits);
+        let mut idle: Vec<TcpStream> = (0..8).map(|_| connect(address)).collect();
+        assert!(ask(address).ends_with("one"));
+        // There are four places: older strangers were closed for the newer ones.
+        assert_eq!(idle[0].read(&mut [0]).unwrap(), 0);
+        running.unwrap().stop();
+    }
+
+    #[test]
+    fn strangers_that_ask_nothing_in_time_are_closed() {
+        let world = World::new();
+        let limits = Limits { first: Duration::from_millis(50), ..Limits::default() };
+        let (running, address) = world.start(vec![world.service("one", A, true)], limits);
+        assert_eq!(connect(address).read(&mut [0]).unwrap(), 0);
+        running.unwrap().stop();
+    }
+}

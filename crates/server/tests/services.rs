@@ -1,0 +1,162 @@
+//! Ports 8092 and 18092 of a running node: who is asked for a login, and what is told.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
+use settee_server::runtime::{DiskOptions, InitBucket, InitOptions, Node, PortOptions, ServeOptions};
+
+const ADMIN: Option<&str> = Some("Administrator:password");
+const MISSING: &str = r#"{"error":"not_found","reason":"missing"}"#;
+
+fn start(data_dir: &Path) -> Node {
+    Node::start(ServeOptions {
+        data_dir: data_dir.to_owned(),
+        listen: Ipv4Addr::LOCALHOST.into(),
+        ports: PortOptions { mgmt: 0, mgmt_tls: 0, kv: 0, kv_tls: 0, capi: 0, capi_tls: 0, memcached: None },
+        ports_file: None,
+        workers: 1,
+        connections_max: 100,
+        memory_quota_mb: 1024,
+        disk: DiskOptions::default(),
+        tls: None,
+        init: Some(InitOptions {
+            username: "Administrator".into(),
+            password: "password".into(),
+            cluster_name: String::new(),
+            bucket: Some(InitBucket { name: "open".into(), quota_mb: 100, legacy_access: true }),
+        }),
+    })
+    .unwrap()
+}
+
+/// One request over `stream`: head and body of the answer.
+fn exchange(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    login: Option<&str>,
+    form: &str,
+) -> (String, String) {
+    let login =
+        login.map(|login| format!("Authorization: Basic {}\r\n", STANDARD.encode(login))).unwrap_or_default();
+    let length = form.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{login}Connection: close\r\nContent-Length: {length}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    (head.to_owned(), body.to_owned())
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// What REST says; it has to be a success.
+fn rest(node: &Node, method: &str, path: &str, form: &str) -> String {
+    let (head, body) = exchange(connect(node.ports().mgmt), method, path, ADMIN, form);
+    assert!(head.starts_with("HTTP/1.1 20"), "{path}: {head}\n{body}");
+    body
+}
+
+/// The status of a request to the views of a node, plain and under TLS, and its body: both say the same.
+fn views(
+    node: &Node,
+    tls: &Arc<ClientConfig>,
+    method: &str,
+    path: &str,
+    login: Option<&str>,
+) -> (u16, String, String) {
+    let plain = exchange(connect(node.ports().capi), method, path, login, "");
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::clone(tls), name).unwrap();
+    let secured = StreamOwned::new(connection, connect(node.ports().capi_tls));
+    let secured = exchange(secured, method, path, login, "");
+    let status = |head: &str| head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    assert_eq!((status(&plain.0), &plain.1), (status(&secured.0), &secured.1), "{method} {path}");
+    (status(&plain.0), plain.0, plain.1)
+}
+
+#[test]
+fn the_views_of_a_bucket_are_for_senders_that_may_see_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    rest(&node, "POST", "/pools/default/buckets", "name=guarded&ramQuotaMB=100&replicaNumber=0");
+    let user = |name: &str, role: &str| {
+        let form = format!("password=password&roles={role}[guarded]");
+        rest(&node, "PUT", &format!("/settings/rbac/users/local/{name}"), &form);
+    };
+    user("reader", "views_reader");
+    user("writer", "views_admin");
+    user("other", "data_reader");
+    let authority = rest(&node, "GET", "/pools/default/certificate", "");
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    let tls = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+    let ask = |method, path, login| views(&node, &tls, method, path, login);
+
+    // As the oldest clients have always been answered.
+    for path in ["/", "/open/_design/x", "/open/_design/x/_view/y?limit=1", "/open%2Bsome-uuid/_design/x"] {
+        let (status, _, body) = ask("GET", path, None);
+        assert_eq!((status, body.as_str()), (404, MISSING), "{path}");
+    }
+    let view = "/guarded/_design/x/_view/y";
+    for login in [ADMIN, Some("reader:password"), Some("writer:password")] {
+        assert_eq!(ask("GET", view, login).2, MISSING, "{login:?}");
+        assert_eq!(ask("POST", view, login).2, MISSING, "{login:?}");
+    }
+    // Whether there is such a bucket is told to nobody without a right in it.
+    for path in [view, "/no-such-bucket/_design/x"] {
+        for login in [None, Some("reader:wrong")] {
+            let (status, head, body) = ask("GET", path, login);
+            assert_eq!(
+                (status, body.as_str()),
+                (401, r#"{"error":"unauthorized","reason":"password required"}"#)
+            );
+            assert!(head.to_lowercase().contains("www-authenticate: basic realm=\"capi\""), "{head}");
+        }
+    }
+    let denied = |method, path, login, needed: &str| {
+        let (status, _, body) = ask(method, path, Some(login));
+        assert_eq!(status, 403, "{method} {path} {login}");
+        assert!(body.contains(needed), "{body}");
+    };
+    denied("GET", view, "other:password", "cluster.bucket[guarded].views!read");
+    denied("GET", "/open2/_design/x", "reader:password", "cluster.bucket[open2].views!read");
+    denied("PUT", "/guarded/_design/x", "reader:password", "cluster.bucket[guarded].views!write");
+    let (status, _, body) = ask("PUT", "/guarded/_design/x", Some("writer:password"));
+    assert_eq!(status, 404);
+    assert!(body.contains("missing: views are not part of Settee yet"), "{body}");
+    node.stop().unwrap();
+}
+
+#[test]
+fn the_ports_of_views_are_shown_where_couchbase_shows_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    let shown: serde_json::Value =
+        serde_json::from_str(&rest(&node, "GET", "/nodes/self/xdcrSSLPorts", "")).unwrap();
+    assert_eq!(shown["httpsCAPI"], node.ports().capi_tls);
+    let shown: serde_json::Value = serde_json::from_str(&rest(&node, "GET", "/pools/default", "")).unwrap();
+    assert_eq!(shown["nodes"][0]["ports"]["httpsCAPI"], node.ports().capi_tls);
+    assert_ne!(node.ports().capi_tls, 0);
+    node.stop().unwrap();
+}

@@ -1,0 +1,56 @@
+//! The seam between a node and its services: what a service is, and what it is given.
+//!
+//! A [`Service`] answers HTTP on ports of its own, beside the data plane and REST. The node starts its services in the order of its
+//! list, once REST can be started, and stops them in the reverse one, before the buckets are closed.
+//!
+//! Rules: a service reaches the node through its [`Context`] and in no other way. The node knows nothing of a service but what is in
+//! this crate.
+
+use std::{io, sync::Arc};
+
+use http::{Front, Gate, Surface};
+use tokio::runtime::Handle;
+
+/// A port that a service answers on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name in the ports file and, with `-` for `_`, in the flag `--port-NAME`.
+    pub name: &'static str,
+    /// Whether clients speak TLS there.
+    pub tls: bool,
+}
+
+/// A service before its start.
+pub trait Service: Send {
+    /// What it is called in logs.
+    fn name(&self) -> &'static str;
+
+    /// The ports that it answers on.
+    fn ports(&self) -> &'static [Port];
+
+    /// Starts it. The node serves its ports once this has returned.
+    ///
+    /// # Errors
+    /// The node does not start either.
+    fn start(self: Box<Self>, context: Context) -> io::Result<Box<dyn Running>>;
+}
+
+/// A service after its start.
+pub trait Running: Send {
+    /// What answers on each of its ports.
+    fn surface(&self) -> Arc<dyn Surface>;
+
+    /// Ends it: when this returns, it has no thread left and holds no bucket. Its ports are served no longer by then.
+    fn stop(self: Box<Self>);
+}
+
+/// What a service is given.
+#[derive(Clone)]
+pub struct Context {
+    /// The node, as far as it decides who may come in: the metadata are there.
+    pub gate: Arc<dyn Gate>,
+    /// Judges requests. It is the one of REST: passwords that were wrong on one port count on the other.
+    pub front: Arc<Front>,
+    /// Where its tasks run.
+    pub runtime: Handle,
+}
