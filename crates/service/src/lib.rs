@@ -6,10 +6,18 @@
 //! Rules: a service reaches the node through its [`Context`] and in no other way. The node knows nothing of a service but what is in
 //! this crate.
 
+mod alarm;
+mod lifecycle;
+
 use std::{io, sync::Arc};
 
 use http::{Front, Gate, Surface};
 use tokio::runtime::Handle;
+
+pub use self::{
+    alarm::{Alarm, Alarms, WORKER},
+    lifecycle::{Change, Event, Hearer, Lifecycle},
+};
 
 /// A port that a service answers on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +48,11 @@ pub trait Running: Send {
     /// What answers on each of its ports.
     fn surface(&self) -> Arc<dyn Surface>;
 
+    /// What hears of buckets and of copies of vBuckets, if anything does. The node takes it once, before it serves the ports.
+    fn hearer(&self) -> Option<Box<dyn Hearer>> {
+        None
+    }
+
     /// Ends it: when this returns, it has no thread left and holds no bucket. Its ports are served no longer by then.
     fn stop(self: Box<Self>);
 }
@@ -51,6 +64,8 @@ pub struct Context {
     pub gate: Arc<dyn Gate>,
     /// Judges requests. It is the one of REST: passwords that were wrong on one port count on the other.
     pub front: Arc<Front>,
+    /// Where its threads wait for feeds.
+    pub alarms: Arc<Alarms>,
     /// Where its tasks run.
     pub runtime: Handle,
 }

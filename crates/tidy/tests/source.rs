@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("client", &["base", "protocol"]),
     ("engine", &["base", "storage"]),
     ("http", &["base", "cluster"]),
-    ("service", &["http"]),
+    ("service", &["base", "engine", "http"]),
     ("capi", &["cluster", "http", "service"]),
     ("admin", &["base", "cluster", "http"]),
     ("replication", &["base", "protocol", "engine"]),

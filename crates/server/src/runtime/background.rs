@@ -24,6 +24,7 @@ use std::{
 
 use base::bucket::BucketKind;
 use engine::{Bucket, Budget, FlushReport, Notifier, Waiter, Work};
+use service::Alarms;
 
 use super::{
     bell::{Bell, NodeBells, SharedBell},
@@ -69,11 +70,17 @@ pub(crate) struct BucketBells {
     recording: Bell,
     node: NodeBells,
     workers: Wakes,
+    alarms: Arc<Alarms>,
     meter: Arc<BucketMeter>,
 }
 
 impl BucketBells {
-    pub(crate) fn new(shards: usize, node: NodeBells, workers: Wakes, meter: Arc<BucketMeter>) -> Self {
+    pub(crate) fn new(
+        shards: usize,
+        node: NodeBells,
+        (workers, alarms): (Wakes, Arc<Alarms>),
+        meter: Arc<BucketMeter>,
+    ) -> Self {
         let bells = || (0..shards).map(|_| Bell::default()).collect();
         Self {
             flush: bells(),
@@ -82,6 +89,7 @@ impl BucketBells {
             recording: Bell::default(),
             node,
             workers,
+            alarms,
             meter,
         }
     }
@@ -89,7 +97,11 @@ impl BucketBells {
 
 impl Notifier for BucketBells {
     fn wake(&self, waiter: Waiter) {
-        self.workers.wake(waiter);
+        if waiter.worker == service::WORKER {
+            self.alarms.wake(waiter);
+        } else {
+            self.workers.wake(waiter);
+        }
     }
 
     fn work(&self, kind: Work) {

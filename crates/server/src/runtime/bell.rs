@@ -51,6 +51,8 @@ pub(crate) struct NodeBells {
     pub(crate) pacing: Arc<Bell>,
     /// Metadata were applied, or a copy of a vBucket has changed.
     pub(crate) steward: Arc<Bell>,
+    /// Copies have changed that services may want to hear of.
+    pub(crate) services: Arc<Bell>,
 }
 
 /// Rings that are kept: as many as there are listeners, at least. Who works without ever waiting hears none, and is not

@@ -21,6 +21,7 @@ use base::{BucketUuid, Now, VbRole, bucket::BucketKind, limits};
 use cluster::{BucketInfo, ClusterError, Metadata};
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError, SHARD_QUOTA_MAX};
 use parking_lot::Mutex;
+use service::Alarms;
 use storage::{KvStore, StoreError};
 use tokio::sync::Notify;
 
@@ -95,6 +96,8 @@ pub(crate) struct OpenBuckets {
     workers: usize,
     this_node: Arc<ThisNode>,
     bells: NodeBells,
+    /// Where threads of services wait for feeds.
+    alarms: Arc<Alarms>,
     /// Held by whoever opens or drops buckets, for as long as the disk takes. Taken before `open`.
     changing: Mutex<()>,
     /// Locked to look and to change what is in it, never while the disk or a bucket is asked for anything: the threads that
@@ -128,6 +131,7 @@ impl OpenBuckets {
             workers,
             this_node,
             bells: NodeBells::default(),
+            alarms: Arc::default(),
             changing: Mutex::default(),
             open: Mutex::default(),
             leaving: Arc::default(),
@@ -194,6 +198,11 @@ impl OpenBuckets {
     /// What every bucket rings.
     pub(crate) fn bells(&self) -> &NodeBells {
         &self.bells
+    }
+
+    /// Where threads of services wait for feeds of these buckets.
+    pub(crate) fn alarms(&self) -> &Arc<Alarms> {
+        &self.alarms
     }
 
     /// Whether a bucket of `metadata` could not be opened, or another one not be removed.
@@ -313,7 +322,12 @@ impl OpenBuckets {
         }
         let meter = Arc::new(BucketMeter::new(self.workers));
         let (bells, counted) = (self.bells.clone(), Arc::clone(&meter));
-        let bells = Arc::new(BucketBells::new(shards, bells, self.wakes.clone(), counted));
+        let bells = Arc::new(BucketBells::new(
+            shards,
+            bells,
+            (self.wakes.clone(), Arc::clone(&self.alarms)),
+            counted,
+        ));
         let notifier = Arc::clone(&bells) as Arc<dyn Notifier>;
         let manifest = Arc::new(info.manifest.clone());
         let seed = random_seed().map_err(|source| BucketError::Io { name: name.into(), source })?;

@@ -1,12 +1,17 @@
 //! The services of this node, in the order in which they are started.
 
-use std::{net::TcpListener, sync::Arc};
+use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
+use base::BucketUuid;
+use engine::Bucket;
 use http::{Limits, TlsNow};
-use service::{Context, Port, Running, Service};
+use service::{Context, Event, Hearer, Lifecycle, Port, Running, Service};
 use tokio::sync::watch;
 
-use super::ServeError;
+use super::{ServeError, attendant::Attendant, bell::Bell};
+
+/// Between two looks at copies for services that want to hear of them. The steward rings when it has done something.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Every service that this node runs.
 pub(super) fn all() -> Vec<Box<dyn Service>> {
@@ -22,9 +27,16 @@ pub(super) struct Doors<'a> {
     pub(super) shutdown: &'a watch::Sender<bool>,
 }
 
-/// The services that run, in the order of their start.
+/// The services that run.
 #[derive(Default)]
-pub(super) struct Services(Vec<(&'static str, Box<dyn Running>)>);
+pub(super) struct Services {
+    /// In the order of their start.
+    running: Vec<(&'static str, Box<dyn Running>)>,
+    /// What hears of copies, in the same order.
+    hearers: Vec<Box<dyn Hearer>>,
+    /// Tells them.
+    teller: Option<Attendant>,
+}
 
 impl Services {
     /// Starts services one after the other, each behind its own doors. To be called within the runtime of `context`.
@@ -40,7 +52,10 @@ impl Services {
         for service in services {
             let name = service.name();
             match open(service, context, &mut doors) {
-                Ok(running) => all.0.push((name, running)),
+                Ok(running) => {
+                    all.hearers.extend(running.hearer());
+                    all.running.push((name, running));
+                }
                 Err(error) => {
                     all.stop();
                     return Err(error);
@@ -51,9 +66,42 @@ impl Services {
         Ok(all)
     }
 
-    /// Stops all of them, the last one first. Their ports are served no longer by now.
+    /// Has services hear of the buckets that `open` lists, and of their copies; `ready` says whether what the node does about copies
+    /// is by metadata that are not old.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub(super) fn tell(
+        &mut self,
+        bell: Arc<Bell>,
+        ready: impl Fn() -> bool + Send + 'static,
+        open: impl Fn() -> Vec<(BucketUuid, Arc<Bucket>)> + Send + 'static,
+    ) -> io::Result<()> {
+        let mut hearers = std::mem::take(&mut self.hearers);
+        if hearers.is_empty() {
+            return Ok(());
+        }
+        let teller = Attendant::start("services", bell, move |duty| {
+            let mut lifecycle = Lifecycle::default();
+            let mut tell = |event: Event| hearers.iter_mut().for_each(|hearer| hearer.hear(&event));
+            while !duty.is_over() {
+                if ready() {
+                    lifecycle.look(&open(), &mut tell);
+                }
+                duty.rest(LOOK);
+            }
+            lifecycle.look(&[], &mut tell);
+        });
+        self.teller = Some(teller?);
+        Ok(())
+    }
+
+    /// Tells that every bucket is closed, then stops all services, the last one first. Their ports are served no longer by now.
     pub(super) fn stop(self) {
-        for (name, running) in self.0.into_iter().rev() {
+        if let Some(teller) = self.teller {
+            teller.stop();
+        }
+        for (name, running) in self.running.into_iter().rev() {
             running.stop();
             tracing::debug!(service = name, "stopped");
         }
@@ -96,7 +144,9 @@ mod tests {
         time::Duration,
     };
 
+    use base::{Now, VbId, VbRole, bucket::BucketKind};
     use cluster::Metadata;
+    use engine::{BucketOptions, Notifier, Waiter, Work};
     use http::{AuditEvent, BoxFuture, Connection, Front, Gate, Surface, reply};
     use hyper::{body::Incoming, http::request::Parts};
     use tokio::runtime::Runtime;
@@ -121,6 +171,28 @@ mod tests {
         notes: mpsc::Sender<String>,
     }
 
+    /// Notes what it hears.
+    struct Listens(&'static str, mpsc::Sender<String>);
+
+    impl Hearer for Listens {
+        fn hear(&mut self, event: &Event) {
+            let heard = match event {
+                Event::BucketOpened { uuid, .. } => format!("{} opened", uuid.0),
+                Event::Vb { vb, change, .. } => format!("{} {change:?}", vb.get()),
+                Event::BucketClosed(uuid) => format!("{} closed", uuid.0),
+            };
+            self.1.send(format!("{} hears {heard}", self.0)).unwrap();
+        }
+    }
+
+    struct Deaf;
+
+    impl Notifier for Deaf {
+        fn wake(&self, _: Waiter) {}
+
+        fn work(&self, _: Work) {}
+    }
+
     impl Service for Recorder {
         fn name(&self) -> &'static str {
             self.name
@@ -139,6 +211,10 @@ mod tests {
     impl Running for Recorder {
         fn surface(&self) -> Arc<dyn Surface> {
             Arc::new(Hello(self.name))
+        }
+
+        fn hearer(&self) -> Option<Box<dyn Hearer>> {
+            Some(Box::new(Listens(self.name, self.notes.clone())))
         }
 
         fn stop(self: Box<Self>) {
@@ -167,7 +243,7 @@ mod tests {
                 tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
             let gate: Arc<dyn Gate> = Arc::new(Alone(Arc::new(Metadata::new("c".into(), 256))));
             let front = Arc::new(Front::new(Arc::clone(&gate), Arc::default()).unwrap());
-            let context = Context { gate, front, runtime: runtime.handle().clone() };
+            let context = Context { gate, front, alarms: Arc::default(), runtime: runtime.handle().clone() };
             let (sender, receiver) = mpsc::channel();
             Self {
                 runtime,
@@ -231,6 +307,39 @@ mod tests {
         assert!(ask(address).ends_with("one"));
         running.unwrap().stop();
         assert_eq!(world.noted(), ["stop two", "stop one"]);
+    }
+
+    #[test]
+    fn every_service_hears_of_copies_in_order_and_of_no_bucket_once_it_stops() {
+        let world = World::new();
+        let services = vec![world.service("one", A, true), world.service("two", &[], true)];
+        let mut running = world.start(services, Limits::default()).0.unwrap();
+        world.noted();
+        let options = BucketOptions {
+            kind: BucketKind::Ephemeral,
+            vbuckets: 1,
+            role: VbRole::Dead,
+            ..BucketOptions::new("b", 64 << 20)
+        };
+        let now = Now { wall_nanos: 1 << 60, mono_millis: 0 };
+        let bucket = Bucket::open(options, Vec::new(), Arc::default(), Arc::new(Deaf), now).unwrap();
+        bucket.make_replica(VbId(0), 1).unwrap();
+        let (bell, listed) = (Arc::<Bell>::default(), Arc::clone(&bucket));
+        let open = move || vec![(BucketUuid("b".into()), Arc::clone(&listed))];
+        running.tell(Arc::clone(&bell), || true, open).unwrap();
+        let heard = |events: usize| -> Vec<String> {
+            let notes = world.notes.1.lock().unwrap();
+            (0..events).map(|_| notes.recv_timeout(Duration::from_secs(60)).unwrap()).collect()
+        };
+        let opened =
+            ["one hears b opened", "two hears b opened", "one hears 0 Replica", "two hears 0 Replica"];
+        assert_eq!(heard(4), opened);
+        bucket.make_dead(VbId(0), 2).unwrap();
+        bell.ring();
+        assert_eq!(heard(2), ["one hears 0 Gone", "two hears 0 Gone"]);
+        running.stop();
+        assert_eq!(world.noted(), ["one hears b closed", "two hears b closed", "stop two", "stop one"]);
+        assert_eq!(Arc::strong_count(&bucket), 1, "nothing holds it any more");
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) fn start(options: &ServeOptions) -> Result<Node, ServeError> {
     let shutdown = watch::Sender::new(false);
     let background = Background { runtime: &control_plane, shutdown: &shutdown };
     let (links, steward) = background.look_after_copies(seed, &plane, &control, &buckets)?;
-    let services = background.serve(listeners, &plane.workers, &control)?;
+    let services = background.serve(listeners, &plane.workers, &control, &buckets)?;
     control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
     let node = Node {
         ports,
@@ -294,6 +294,7 @@ impl Background<'_> {
         listeners: Listeners,
         workers: &Workers,
         control: &Arc<Control>,
+        buckets: &Arc<OpenBuckets>,
     ) -> Result<Services, ServeError> {
         workers.add_listener(listeners.kv, ListenerKind::Kv)?;
         workers.add_listener(listeners.kv_tls, ListenerKind::KvTls)?;
@@ -305,6 +306,7 @@ impl Background<'_> {
         let context = service::Context {
             gate: Arc::clone(control) as Arc<dyn http::Gate>,
             front,
+            alarms: Arc::clone(buckets.alarms()),
             runtime: self.runtime.handle().clone(),
         };
         let doors = Doors {
@@ -313,6 +315,10 @@ impl Background<'_> {
             limits: http::Limits::default(),
             shutdown: self.shutdown,
         };
-        Services::start(services::all(), &context, doors)
+        let mut services = Services::start(services::all(), &context, doors)?;
+        let (knows, open) = (Arc::clone(control), Arc::clone(buckets));
+        let bell = Arc::clone(&buckets.bells().services);
+        services.tell(bell, move || knows.caught_up(), move || open.list())?;
+        Ok(services)
     }
 }

@@ -178,13 +178,16 @@ impl Steward {
             buckets: self.agent.report(&view),
         };
         self.figures.fill_in(&mut report, *self.parts.shared.disk.lock());
-        self.parts.reports.send_if_modified(|last| {
+        let is_news = self.parts.reports.send_if_modified(|last| {
             let is_news = last.as_ref() != Some(&report);
             if is_news {
                 *last = Some(report);
             }
             is_news
         });
+        if is_news {
+            self.parts.buckets.bells().services.ring();
+        }
     }
 }
 
