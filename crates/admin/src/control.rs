@@ -8,7 +8,11 @@ use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, consensus::Ep
 use http::{BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
 
-use crate::{certificates::Certificates, cluster_status::ClusterStatus, statistics::Reading};
+use crate::{
+    certificates::Certificates,
+    cluster_status::ClusterStatus,
+    statistics::{Reading, Samples, Statistic, Zoom},
+};
 
 /// The node as REST sees and steers it.
 pub trait NodeControl: Gate {
@@ -52,6 +56,10 @@ pub trait NodeControl: Gate {
     fn readings(&self, bucket: &str) -> Vec<Reading>;
     /// What the statistics of the process and the machine say.
     fn node_readings(&self) -> Vec<Reading>;
+    /// Every statistic that is declared.
+    fn statistics(&self) -> Vec<&'static Statistic>;
+    /// What this node has sampled of a bucket; nothing when it is not open.
+    fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples>;
     /// Figures of the machine and the process.
     fn system(&self) -> SystemStats;
     /// What an administrator must know now, in the words of Couchbase's alerts where it has some.

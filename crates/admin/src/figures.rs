@@ -9,7 +9,7 @@ use std::{
 
 use base::NodeId;
 use cluster::{Metadata, NodeInfo, auth::INTERNAL_USER};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use http::reply::{self, Outcome};
 
@@ -199,26 +199,28 @@ async fn ask_all<'a>(
 ) -> Vec<(NodeId, NodeFigures)> {
     let mut asked = tokio::task::JoinSet::new();
     for node in nodes {
-        let (control, id, question) = (Arc::clone(control), node.id, question(meta, node));
+        let (control, id, question) = (Arc::clone(control), node.id, question(meta, node, PATH, Vec::new()));
         asked.spawn(async move { (id, ask(control.as_ref(), question).await) });
     }
     let answers = asked.join_all().await.into_iter();
     answers.filter_map(|(node, figures)| Some((node, figures?))).collect()
 }
 
-async fn ask(control: &dyn NodeControl, question: NodeCall) -> Option<NodeFigures> {
+/// Asks a node, with little patience.
+pub(crate) async fn ask<T: DeserializeOwned>(control: &dyn NodeControl, question: NodeCall) -> Option<T> {
     let (status, body) = tokio::time::timeout(PATIENCE, control.call_node(question)).await.ok()?.ok()?;
     (status == 200).then(|| serde_json::from_slice(&body).ok())?
 }
 
-fn question(meta: &Metadata, node: &NodeInfo) -> NodeCall {
+/// What a node asks another as a member of its cluster.
+pub(crate) fn question(meta: &Metadata, node: &NodeInfo, path: &str, body: Vec<u8>) -> NodeCall {
     NodeCall {
         to: Callee::Member(node.id),
         method: "POST".into(),
-        path: PATH.into(),
+        path: path.into(),
         credentials: Some((INTERNAL_USER.into(), meta.secret.clone())),
         content_type: "application/json".into(),
-        body: Vec::new(),
+        body,
     }
 }
 

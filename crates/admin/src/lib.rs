@@ -17,6 +17,7 @@ mod events;
 mod figures;
 #[cfg(test)]
 mod matrix;
+mod merged;
 mod rights;
 mod routes;
 pub mod statistics;

@@ -1,6 +1,10 @@
 //! What a statistic is. Each is declared once, by the server: STAT, REST, `/metrics` and the page of the documentation
 //! are made from that declaration.
 
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
 /// How a figure behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -99,8 +103,24 @@ impl Metric {
     }
 }
 
+/// Looks up what another statistic says at the same moment, by its name in REST; 0 where nobody has said it.
+pub type Lookup<'a> = dyn Fn(&str) -> f64 + 'a;
+
+/// What several nodes' figures are together.
+#[derive(Clone, Copy, Debug)]
+pub enum Across {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The greatest of them.
+    Max,
+    /// What follows from other figures, once those of all nodes are known.
+    Of(fn(&Lookup<'_>) -> f64),
+}
+
 /// One statistic.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Statistic {
     /// Its names in STAT. Some figures have several established names.
     pub stat: &'static [&'static str],
@@ -114,6 +134,8 @@ pub struct Statistic {
     pub unit: Unit,
     /// How it behaves.
     pub kind: Kind,
+    /// What REST shows of several nodes.
+    pub across: Across,
 }
 
 /// What a statistic says now.
@@ -195,10 +217,82 @@ impl From<&str> for Value {
 }
 
 /// A statistic, and what it says now.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Reading {
     /// Which.
     pub about: &'static Statistic,
     /// What it says.
     pub value: Value,
+}
+
+/// How far back samples reach, and how close together they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Zoom {
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl Zoom {
+    /// All of them, the shortest first.
+    pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    /// By its name in a request.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|zoom| zoom.name() == name)
+    }
+
+    /// Its name in a request.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// From one sample to the next; as in Couchbase.
+    #[must_use]
+    pub const fn step_secs(self) -> u64 {
+        match self {
+            Self::Minute => 1,
+            Self::Hour => 4,
+            Self::Day => 60,
+            Self::Week => 600,
+            Self::Month => 1_800,
+            Self::Year => 21_600,
+        }
+    }
+
+    /// How many samples there are at most; as in Couchbase.
+    #[must_use]
+    pub const fn rows(self) -> usize {
+        match self {
+            Self::Minute => 60,
+            Self::Hour => 900,
+            Self::Day => 1_440,
+            Self::Week => 1_152,
+            Self::Month => 1_488,
+            Self::Year => 1_464,
+        }
+    }
+}
+
+/// What a node has sampled of a bucket. Nodes tell it to one another: one of another version may know other figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// Milliseconds since 1970, ascending.
+    pub timestamps: Vec<u64>,
+    /// As many figures of each statistic, by its first name in REST; counters as rates by the second.
+    pub values: BTreeMap<String, Vec<f64>>,
 }

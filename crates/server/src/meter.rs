@@ -173,6 +173,8 @@ pub struct BucketMeter {
     chores: [Histogram; Chore::ALL.len()],
     /// How long flushers held locks. They are several, and write a histogram that is one writer's.
     commits: Mutex<Histogram>,
+    /// How long flushers took to write and sync. They are several as well.
+    flushes: Mutex<Histogram>,
 }
 
 /// One line of a latency report.
@@ -205,6 +207,7 @@ impl BucketMeter {
             warm_up_took: OnceLock::new(),
             chores: Default::default(),
             commits: Mutex::default(),
+            flushes: Mutex::default(),
         }
     }
 
@@ -235,6 +238,19 @@ impl BucketMeter {
     /// Counts a lock that a flusher held for so much processor time.
     pub(crate) fn record_commit(&self, nanos: u64) {
         self.commits.lock().record(1, nanos);
+    }
+
+    /// Counts a flush that wrote or synced, and took so long.
+    pub(crate) fn record_flush(&self, took: Duration) {
+        self.flushes.lock().record(1, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// How long flushes took, empty steps of the histogram left out.
+    #[must_use]
+    pub fn flushes(&self) -> PhaseReport {
+        let histogram = self.flushes.lock();
+        let histogram = std::iter::once(&*histogram);
+        PhaseReport { micros: total_micros(histogram.clone()), steps: total_steps(histogram) }
     }
 
     /// Processor time for which flushers held locks, empty steps of the histogram left out.

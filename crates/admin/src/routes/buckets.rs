@@ -32,9 +32,9 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
             Err(reply::not_supported("A compaction cannot be cancelled: it runs in short steps by itself."))
         }
         ("GET", [name, "nodes"]) => node_list(call, name),
-        ("GET", [name, "nodes", node, "stats"]) => stats::of_bucket(call, name, Some(node)),
-        ("GET", [name, "stats"]) => stats::of_bucket(call, name, None),
-        ("GET", [name, "stats", stat]) => stats::one_by_node(call, name, stat),
+        ("GET", [name, "nodes", node, "stats"]) => stats::of_bucket(call, name, Some(node)).await,
+        ("GET", [name, "stats"]) => stats::of_bucket(call, name, None).await,
+        ("GET", [name, "stats", stat]) => stats::one_by_node(call, name, stat).await,
         ("GET", [name, "ddocs"]) => ddocs(call, name),
         (_, [name, "scopes", rest @ ..]) => collections::dispatch(call, name, rest).await,
         _ => unsupported::path(call, path),

@@ -106,10 +106,18 @@ fn seconds(micros: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::Unit;
+    use crate::statistics::{Across, Unit};
 
     const fn statistic(metrics: &'static [Metric], kind: Kind) -> Statistic {
-        Statistic { stat: &[], rest: &[], metrics, help: "Says something.", unit: Unit::None, kind }
+        Statistic {
+            stat: &[],
+            rest: &[],
+            metrics,
+            help: "Says something.",
+            unit: Unit::None,
+            kind,
+            across: Across::Sum,
+        }
     }
 
     static SHARE: Statistic = statistic(&[Metric::new("share_ratio").scaled(0.01)], Kind::Gauge);

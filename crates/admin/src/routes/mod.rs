@@ -109,6 +109,9 @@ pub(crate) fn shows_figures(path: &[String]) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match path.as_slice() {
         ["pools", "default", "b" | "bs" | "nodeServices" | "nodeServicesStreaming", ..] => false,
+        // They ask the nodes for samples instead.
+        ["pools", "default", "buckets", _, "stats", ..]
+        | ["pools", "default", "buckets", _, "nodes", _, "stats"] => false,
         ["pools" | "poolsStreaming" | "nodes" | "nodeStatuses" | "clusterInit", ..] => true,
         ["controller", "rebalance"] => true,
         _ => false,
@@ -127,6 +130,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "introduce" => return membership::introduction(call),
         "join" => return membership::join(call).await,
         "figures" => return figures::show(call),
+        "samples" => return stats::show(call),
         _ => {}
     }
     match call.api.control.internal(name, call.body.to_vec()).await {

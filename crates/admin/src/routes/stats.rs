@@ -1,53 +1,55 @@
-//! Statistics over REST: what the bucket counts now, in the shape of Couchbase's sampled statistics with one sample.
-//! A history is not kept, and nothing is shown that was not measured.
+//! Statistics over REST, in the shape of Couchbase's sampled statistics: what each node has sampled, put together here.
+
+use std::sync::Arc;
 
 use axum::http::StatusCode;
-use base::bucket::BucketKind;
-use cluster::config;
+use base::{NodeId, bucket::BucketKind};
+use cluster::{NodeInfo, config};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{nodes, users::now_ms};
-use http::reply::{self, Outcome, json_ok};
+use super::nodes;
+use http::reply::{self, Outcome, Refusal, json_ok};
 
-use crate::{call::Call, control::BucketStatsView};
+use crate::{
+    call::Call,
+    figures::{ask, question},
+    merged::merge,
+    statistics::{Samples, Zoom},
+};
 
-/// `/pools/default/buckets/{bucket}[/nodes/{node}]/stats`.
-///
-/// The bucket's own statistics, by their published names, are this node's: they are there when nothing else was asked for,
-/// that is for this node, and for the bucket where it has no other.
-pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcome {
-    let info = call.bucket(bucket)?;
-    let chosen = match node.map(|node| nodes::find(call, node)) {
+/// Where a node tells its samples to the others.
+const PATH: &str = "/_settee/samples";
+
+/// What one node asks another.
+#[derive(Debug, Serialize, Deserialize)]
+struct Question {
+    bucket: String,
+    zoom: Zoom,
+}
+
+/// `/pools/default/buckets/{bucket}[/nodes/{node}]/stats`, over the time that `zoom` says.
+pub(super) async fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcome {
+    let (info, zoom) = (call.bucket(bucket)?, zoom(call)?);
+    let asked = match node.map(|node| nodes::find(call, node)) {
         Some(None) => return Ok(reply::not_found()),
-        Some(chosen) => chosen,
-        None => None,
+        Some(Some(node)) => vec![node],
+        None => config::shown_nodes(&call.meta),
     };
-    let stats = match chosen {
-        Some(node) => call.figures.node(node.id).and_then(|figures| figures.buckets.get(bucket)).copied(),
-        None => call.figures.of_bucket(bucket).next().map(|_| call.figures.sum(bucket)),
-    };
-    let Some(stats) = stats else {
+    let said: Vec<_> =
+        told(call, bucket, zoom, asked).await.into_iter().map(|(_, samples)| samples).collect();
+    let table = merge(&call.api.control.statistics(), &said, zoom.step_secs() * 1000);
+    let Some(last) = table.timestamps.last() else {
         let text = "The bucket is not ready on this node.";
         return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!([text])));
     };
-    let now = now_ms();
-    let mut samples = Map::new();
-    let this = call.api.control.this_node();
-    if chosen.map_or(call.meta.nodes.len() == 1, |node| node.uuid == this) {
-        let control = &call.api.control;
-        for reading in control.node_readings().into_iter().chain(control.readings(bucket)) {
-            let Some(number) = reading.value.number() else { continue };
-            samples.extend(reading.about.rest.iter().map(|name| ((*name).to_owned(), json!([number]))));
-        }
-    }
-    for (name, value) in measured(&stats) {
-        samples.insert(name.into(), json!([value]));
-    }
-    samples.insert("timestamp".into(), json!([now]));
+    let shown = |(name, figures): (&&str, &Vec<f64>)| ((*name).to_owned(), numbers(figures));
+    let mut samples: Map<_, _> = table.values.iter().map(shown).collect();
+    samples.insert("timestamp".into(), json!(table.timestamps));
     let mut answer = json!({
         "op": {
-            "samples": samples, "samplesCount": 1, "interval": 1000, "lastTStamp": now,
-            "isPersistent": info.kind == BucketKind::Couchbase,
+            "samples": samples, "samplesCount": table.timestamps.len(), "interval": zoom.step_secs() * 1000,
+            "lastTStamp": last, "isPersistent": info.kind == BucketKind::Couchbase,
         },
     });
     match node {
@@ -58,44 +60,69 @@ pub(super) fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcom
 }
 
 /// `/pools/default/buckets/{bucket}/stats/{stat}`: one figure, node by node. Backup tools estimate by it how much there is to copy.
-pub(super) fn one_by_node(call: &Call, bucket: &str, stat: &str) -> Outcome {
-    let info = call.bucket(bucket)?;
-    let mut by_node = Map::new();
-    for node in config::shown_nodes(&call.meta) {
-        let stats = call.figures.node(node.id).and_then(|figures| figures.buckets.get(bucket));
-        let value = stats.and_then(|stats| measured(stats).into_iter().find(|(name, _)| *name == stat));
-        if let Some((_, value)) = value {
-            by_node.insert(nodes::hostname(call, node), json!([value]));
-        }
+pub(super) async fn one_by_node(call: &Call, bucket: &str, stat: &str) -> Outcome {
+    let (info, zoom) = (call.bucket(bucket)?, zoom(call)?);
+    let (mut by_node, mut timestamps) = (Map::new(), Vec::new());
+    let statistics = call.api.control.statistics();
+    for (node, samples) in told(call, bucket, zoom, config::shown_nodes(&call.meta)).await {
+        let table = merge(&statistics, &[samples], zoom.step_secs() * 1000);
+        let (Some(figures), Some(node)) = (table.values.get(stat), call.meta.node_by_id(node)) else {
+            continue;
+        };
+        by_node.insert(nodes::hostname(call, node), numbers(figures));
+        timestamps = table.timestamps;
     }
-    if by_node.is_empty() {
-        return Ok(reply::not_found());
-    }
-    let now = now_ms();
+    let Some(last) = timestamps.last() else { return Ok(reply::not_found()) };
     Ok(json_ok(&json!({
-        "samplesCount": 1, "isPersistent": info.kind == BucketKind::Couchbase, "lastTStamp": now,
-        "interval": 1000, "timestamp": [now], "nodeStats": by_node,
+        "samplesCount": timestamps.len(), "isPersistent": info.kind == BucketKind::Couchbase, "lastTStamp": last,
+        "interval": zoom.step_secs() * 1000, "timestamp": timestamps, "nodeStats": by_node,
     })))
 }
 
-/// What is measured of a bucket, by the names of Couchbase where it has some.
-fn measured(stats: &BucketStatsView) -> [(&'static str, Value); 16] {
-    [
-        ("curr_items", stats.items.into()),
-        ("vb_replica_curr_items", stats.replica_items.into()),
-        ("mem_used", stats.mem_used.into()),
-        ("ops", stats.ops_per_sec.into()),
-        ("couch_docs_actual_disk_size", stats.disk_used.into()),
-        ("couch_docs_data_size", stats.data_used.into()),
-        ("disk_write_queue", stats.disk_queue.into()),
-        ("vb_active_resident_items_ratio", stats.resident_percent.into()),
-        ("curr_connections", stats.connections.into()),
-        ("ep_bg_fetched", stats.disk_fetches_per_sec.into()),
-        ("ep_dcp_replica_count", stats.links.into()),
-        ("ep_dcp_replica_items_sent", stats.links_items_sent.into()),
-        ("ep_dcp_replica_items_remaining", stats.links_items_remaining.into()),
-        ("ep_dcp_replica_total_bytes", stats.links_bytes_sent.into()),
-        ("ep_dcp_replica_total_uncompressed_data_size", stats.links_inflated_bytes_sent.into()),
-        ("settee_replicas_cut_off", stats.replicas_cut_off.into()),
-    ]
+/// `POST /_settee/samples`: what this node has sampled.
+pub(super) fn show(call: &Call) -> Outcome {
+    let question: Question =
+        serde_json::from_slice(&call.body).map_err(|error| reply::bad_request(&error.to_string()))?;
+    let Some(samples) = call.api.control.samples(&question.bucket, question.zoom) else {
+        return Ok(reply::not_found());
+    };
+    let samples = serde_json::to_value(samples).map_err(|error| reply::bad_request(&error.to_string()))?;
+    Ok(json_ok(&samples))
+}
+
+fn zoom(call: &Call) -> Result<Zoom, Refusal> {
+    let asked = call.query.get("zoom").map_or(Some(Zoom::Minute), Zoom::parse);
+    asked.ok_or_else(|| reply::bad_request("zoom must be minute, hour, day, week, month or year"))
+}
+
+/// What these nodes have sampled, as far as they say so in time.
+async fn told(call: &Call, bucket: &str, zoom: Zoom, nodes: Vec<&NodeInfo>) -> Vec<(NodeId, Samples)> {
+    let (control, this) = (&call.api.control, call.api.control.this_node());
+    let mut told = Vec::new();
+    let mut asked = tokio::task::JoinSet::new();
+    for node in nodes {
+        let id = node.id;
+        if node.uuid == this {
+            told.extend(control.samples(bucket, zoom).map(|samples| (id, samples)));
+        } else if !call.status.silent.contains(&id) {
+            let body = serde_json::to_vec(&Question { bucket: bucket.into(), zoom }).unwrap_or_default();
+            let (control, question) = (Arc::clone(control), question(&call.meta, node, PATH, body));
+            asked.spawn(async move { (id, ask(control.as_ref(), question).await) });
+        }
+    }
+    let answers = asked.join_all().await.into_iter();
+    told.extend(answers.filter_map(|(id, samples)| Some((id, samples?))));
+    told.sort_by_key(|(id, _)| *id);
+    told
+}
+
+/// Whole numbers without a fraction, as tools expect counts.
+fn numbers(figures: &[f64]) -> Value {
+    const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+    let number = |figure: &f64| match figure {
+        whole if whole.fract() == 0.0 && whole.abs() < WHOLE_MAX => json!(*whole as i64),
+        finite if finite.is_finite() => json!(finite),
+        _ => json!(0),
+    };
+    figures.iter().map(number).collect::<Vec<_>>().into()
 }

@@ -15,7 +15,7 @@ use cluster::{
 use settee_admin::{
     Api, BucketStatsView, Callee, Certificates, ClusterStatus, InboxFile, JoinOffer, NodeCall, NodeControl,
     Obstacle, Regenerate, SystemStats,
-    statistics::{Kind, Metric, Reading, Statistic, Unit},
+    statistics::{Across, Kind, Metric, Reading, Samples, Statistic, Unit, Zoom},
 };
 use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
@@ -27,7 +27,15 @@ pub(crate) const ADMIN: Option<&str> = Some("Administrator:password");
 
 /// A few statistics, as a server declares them.
 const fn statistic(names: &'static [&'static str], metrics: &'static [Metric], kind: Kind) -> Statistic {
-    Statistic { stat: names, rest: names, metrics, help: "Says something.", unit: Unit::Count, kind }
+    Statistic {
+        stat: names,
+        rest: names,
+        metrics,
+        help: "Says something.",
+        unit: Unit::Count,
+        kind,
+        across: Across::Sum,
+    }
 }
 
 static QUOTA: Statistic = statistic(&["ep_max_size"], &[], Kind::Gauge);
@@ -279,6 +287,19 @@ impl NodeControl for FakeNode {
     }
     fn node_readings(&self) -> Vec<Reading> {
         vec![Reading { about: &CONNECTIONS, value: 5.into() }]
+    }
+    fn statistics(&self) -> Vec<&'static Statistic> {
+        vec![&QUOTA, &VERSION, &ITEMS, &CONNECTIONS]
+    }
+    fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples> {
+        // A bucket of that name has not opened yet; another one has said something once.
+        (bucket != "closed").then(|| Samples {
+            timestamps: vec![1_700_000_000_000],
+            values: [("curr_items".to_owned(), vec![7.0]), ("ep_max_size".to_owned(), vec![104_857_600.0])]
+                .into_iter()
+                .filter(|_| zoom != Zoom::Year)
+                .collect(),
+        })
     }
     fn system(&self) -> SystemStats {
         let (disk_total, disk_used) = *self.disk.lock().unwrap();

@@ -1,8 +1,9 @@
 //! Single statistics, as backup tools ask for them.
 
+use cluster::Command;
 use serde_json::json;
 
-use crate::node::{CLUSTER, TestNode};
+use crate::node::{ADMIN, CLUSTER, TestNode};
 
 #[test]
 fn one_figure_of_a_bucket_is_told_node_by_node() {
@@ -46,4 +47,33 @@ fn prometheus_is_told_where_the_nodes_are() {
         assert_eq!(node.get(&format!("/prometheus_sd_config{wrong}")).status, 400, "{wrong}");
     }
     assert_eq!(node.send("GET", "/prometheus_sd_config", None, None).status, 401);
+}
+
+#[test]
+fn samples_are_told_for_a_time_and_to_nodes_of_the_cluster() {
+    let node = TestNode::initialized();
+    // A member that does not answer is left out.
+    node.node.add_members(1);
+    let created = node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0");
+    assert_eq!(created.status, 202, "{}", created.body);
+    let answer = node.get("/pools/default/buckets/b/stats?zoom=hour").json();
+    let op = &answer["op"];
+    assert_eq!((&op["interval"], &op["samplesCount"]), (&json!(4000), &json!(1)));
+    assert_eq!(
+        op["samples"],
+        json!({
+            "curr_items": [7], "ep_max_size": [104_857_600], "timestamp": [1_700_000_000_000_u64],
+        })
+    );
+    for wrong in ["", "hours", "Hour"] {
+        assert_eq!(node.get(&format!("/pools/default/buckets/b/stats?zoom={wrong}")).status, 400, "{wrong}");
+    }
+    let ask = |user, body| node.send("POST", "/_settee/samples", user, Some(body));
+    let question = "{\"bucket\":\"b\",\"zoom\":\"day\"}";
+    assert_eq!(ask(ADMIN, question).status, 401, "an administrator is no node");
+    node.node.apply(&Command::SetSecret("between-nodes".into())).unwrap();
+    let member = Some("@settee:between-nodes");
+    assert_eq!(ask(member, question).json()["values"]["curr_items"], json!([7.0]));
+    assert_eq!(ask(member, "{\"bucket\":\"closed\",\"zoom\":\"day\"}").status, 404);
+    assert_eq!(ask(member, "{\"bucket\":\"b\",\"zoom\":\"century\"}").status, 400);
 }

@@ -168,6 +168,14 @@ pub struct RoleStats {
     pub queue_bytes: u64,
     /// `vb_…_sync_write_…`: durable writes in progress.
     pub prepares: u64,
+    /// Values in memory.
+    pub value_bytes: u64,
+    /// `vb_…_queue_fill` and `vb_…_queue_drain`: mutations queued for the disk, and those of them that are synced.
+    pub queue_filled: u64,
+    /// See `queue_filled`.
+    pub queue_drained: u64,
+    /// `vb_…_ops_…`: operations, since the vBuckets were opened.
+    pub ops: VbOps,
 }
 
 impl RoleStats {

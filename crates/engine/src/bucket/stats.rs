@@ -180,5 +180,10 @@ impl RoleStats {
         self.queue_items += v.checkpoint.dirty_len();
         self.queue_bytes += v.checkpoint.dirty_bytes();
         self.prepares += v.pending.len() as u64;
+        self.value_bytes += v.counts.value_bytes;
+        let (filled, drained) = v.checkpoint.filled_and_drained();
+        self.queue_filled += filled;
+        self.queue_drained += drained;
+        self.ops.add(&v.ops);
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Sums {
     pauses: u64,
     from_disk: u64,
     /// How often replicas here had no room.
-    backoffs: u64,
+    pub(crate) backoffs: u64,
 }
 
 /// A bucket's connections.
@@ -55,6 +55,39 @@ pub(crate) struct Totals {
     pub(crate) all: Sums,
     /// Those between nodes.
     pub(crate) replication: Sums,
+    /// By kind, in the order of [`Kind`].
+    kinds: [Sums; Kind::COUNT],
+}
+
+/// What a connection is for, as far as its name says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Replication,
+    Xdcr,
+    Indexes,
+    Search,
+    Analytics,
+    Eventing,
+    Views,
+    Other,
+}
+
+impl Kind {
+    const COUNT: usize = Self::Other as usize + 1;
+
+    fn of(name: &str) -> Self {
+        match name.split(SEPARATOR).next() {
+            _ if LinkName::parse(name).is_some() => Self::Replication,
+            Some("replication") => Self::Replication,
+            Some("xdcr") => Self::Xdcr,
+            Some("secidx") => Self::Indexes,
+            Some("fts") => Self::Search,
+            Some("cbas") => Self::Analytics,
+            Some("eventing") => Self::Eventing,
+            Some("mapreduce_view" | "spatial_view") => Self::Views,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// All of a bucket's connections together.
@@ -147,8 +180,16 @@ pub(super) fn aggregated(shared: &Shared, bucket: &BucketEntry, separator: &str)
 }
 
 impl Totals {
+    /// Connections of one kind together.
+    pub(crate) fn of(&self, kind: Kind) -> Sums {
+        self.kinds.get(kind as usize).copied().unwrap_or_default()
+    }
+
     fn add(&mut self, name: &str, sums: &Sums) {
         self.all.add(sums);
+        if let Some(kind) = self.kinds.get_mut(Kind::of(name) as usize) {
+            kind.add(sums);
+        }
         if LinkName::parse(name).is_some() {
             self.replication.add(sums);
         }

@@ -16,8 +16,8 @@ use crate::{
     phases::Phase,
     shared::{BucketEntry, Shared},
     statistics::{
-        self, BucketFacts, CONNECTIONS, DISK, DOCUMENTS, HELD, MEMORY, NODE_POOLS, NodeFacts, OPERATIONS,
-        PACING, POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, WARM_UP,
+        self, BucketFacts, CONNECTIONS, MEMORY, NODE_POOLS, NodeFacts, OF_BUCKET, PACING, POOLS, PROCESS,
+        PROCESS_DISK, PROCESS_LEASE, WARM_UP,
     },
     workers::ListenerKind,
 };
@@ -101,7 +101,7 @@ pub(crate) fn general(shared: &Shared, bucket: &BucketEntry) -> Pairs {
     pairs.extend(statistics::pairs(PROCESS_DISK, &node));
     pairs.extend(statistics::pairs(NODE_POOLS, &node.memory));
     pairs.extend(statistics::pairs(PROCESS_LEASE, &node));
-    for rows in [OPERATIONS, DOCUMENTS, WARM_UP, MEMORY, POOLS, PACING, DISK, HELD] {
+    for rows in OF_BUCKET {
         pairs.extend(statistics::pairs(rows, &facts));
     }
     pairs

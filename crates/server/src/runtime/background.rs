@@ -237,6 +237,9 @@ impl Steps {
         while !self.stopping() {
             let start = Instant::now();
             let report = self.bucket.flush(shard, self.shared.now());
+            if report.items > 0 || report.synced {
+                self.meter.record_flush(start.elapsed());
+            }
             let waiting = self.bucket.durable_waiting(shard);
             let company = Company::after(&report, start.elapsed(), waiting);
             if report.failed.is_some() != failing {

@@ -256,18 +256,6 @@ impl OpenBuckets {
         self.open.lock().get(name).map(|bucket| Arc::clone(&bucket.meter))
     }
 
-    /// Per open bucket: its name, operations and background fetches since it was opened.
-    pub(crate) fn totals(&self) -> Vec<(String, u64, u64)> {
-        let open: Vec<_> = {
-            let open = self.open.lock();
-            let parts = |bucket: &OpenBucket| (Arc::clone(&bucket.engine), Arc::clone(&bucket.meter));
-            open.iter().map(|(name, bucket)| (name.clone(), parts(bucket))).collect()
-        };
-        let total =
-            |(name, (engine, meter)): (String, Patient)| (name, meter.total(), engine.stats().bg_fetched);
-        open.into_iter().map(total).collect()
-    }
-
     /// Stops every bucket after writing and syncing what is dirty. The data plane must be stopped by now.
     ///
     /// # Errors
@@ -581,7 +569,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let buckets = open_buckets(dir.path(), &metadata_with_bucket(&BucketUuid("open".into())));
         let changing = buckets.changing.lock();
-        assert_eq!((buckets.patients().len(), buckets.totals().len(), buckets.list().len()), (1, 1, 1));
+        assert_eq!((buckets.patients().len(), buckets.list().len()), (1, 1));
         drop(changing);
         buckets.close().unwrap();
     }

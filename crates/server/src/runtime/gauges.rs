@@ -1,17 +1,31 @@
-//! Figures that are rates or belong to the machine: sampled once a second on the control plane, read by REST.
+//! Figures that are rates or belong to the machine, and the past of all statistics: sampled once a second on the control plane,
+//! read by REST.
 
 use std::{
-    collections::HashMap, ffi::CString, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration,
+    collections::HashMap,
+    ffi::CString,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
-use admin::SystemStats;
+use admin::{
+    SystemStats,
+    statistics::{Samples, Zoom},
+};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{buckets::OpenBuckets, machine};
+use super::{
+    history::{self, History, Moment},
+    machine,
+};
 use crate::{
     Shared,
-    account::{NodeAccount, node_memory},
+    account::node_memory,
+    shared::BucketEntry,
+    statistics::{self, BucketFacts, DcpFacts, NodeFacts},
 };
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -32,7 +46,7 @@ struct Sampled {
 }
 
 #[derive(Default)]
-struct Samples {
+struct LastSecond {
     buckets: HashMap<String, Sampled>,
     cpu: machine::CpuTime,
     cpu_percent: f64,
@@ -40,14 +54,16 @@ struct Samples {
 
 pub(crate) struct Gauges {
     data_dir: CString,
-    samples: Mutex<Samples>,
+    seconds: Mutex<LastSecond>,
+    history: History,
+    started: Instant,
 }
 
 impl Gauges {
     pub(crate) fn new(data_dir: &Path) -> Self {
         // A path that holds a zero byte could not have been opened; an empty one reads as "no figures".
         let data_dir = CString::new(data_dir.as_os_str().as_bytes()).unwrap_or_default();
-        Self { data_dir, samples: Mutex::default() }
+        Self { data_dir, seconds: Mutex::default(), history: History::default(), started: Instant::now() }
     }
 
     /// Where the data lies.
@@ -56,7 +72,7 @@ impl Gauges {
     }
 
     pub(crate) fn bucket(&self, name: &str) -> Rates {
-        self.samples.lock().buckets.get(name).map(|sampled| sampled.rates).unwrap_or_default()
+        self.seconds.lock().buckets.get(name).map(|sampled| sampled.rates).unwrap_or_default()
     }
 
     pub(crate) fn system(&self, shared: &Shared) -> SystemStats {
@@ -69,7 +85,7 @@ impl Gauges {
             swap_total: memory.swap_total,
             swap_used: memory.swap_total.saturating_sub(memory.swap_free),
             cpu_cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
-            cpu_utilization_percent: self.samples.lock().cpu_percent,
+            cpu_utilization_percent: self.seconds.lock().cpu_percent,
             disk_total: disk.total,
             disk_used: disk.used,
             process_resident: machine::Resident::read().all,
@@ -79,12 +95,7 @@ impl Gauges {
     }
 
     /// Samples until `ended`.
-    pub(crate) async fn sample(
-        self: Arc<Self>,
-        buckets: Arc<OpenBuckets>,
-        account: Arc<NodeAccount>,
-        mut ended: watch::Receiver<bool>,
-    ) {
+    pub(crate) async fn sample(self: Arc<Self>, shared: Arc<Shared>, mut ended: watch::Receiver<bool>) {
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -92,29 +103,65 @@ impl Gauges {
                 // An error means that the sender is gone: the node stops as well.
                 _ = ended.wait_for(|stop| *stop) => return,
                 _ = ticks.tick() => {
-                    self.sample_once(&buckets);
-                    account.look_at_process();
+                    self.sample_once(&shared);
+                    shared.account.look_at_process();
                 }
             }
         }
     }
 
-    fn sample_once(&self, buckets: &OpenBuckets) {
-        let totals = buckets.totals();
-        let mut samples = self.samples.lock();
-        let old = std::mem::take(&mut samples.buckets);
-        for (name, ops, fetches) in totals {
+    /// What this node has sampled of a bucket; of a bucket that was just opened, what it says now.
+    pub(crate) fn samples(&self, shared: &Shared, bucket: &str, zoom: Zoom) -> Option<Samples> {
+        let snapshot = shared.snapshot();
+        let entry = snapshot.buckets.get(bucket)?;
+        self.history.samples(bucket, zoom).or_else(|| {
+            let (node, system) = (NodeFacts::gather(shared), self.system(shared));
+            let dcp = DcpFacts::gather(shared, entry, self.bucket(bucket).ops_per_sec);
+            let mut readings = statistics::of_node(&node, &system);
+            readings.extend(statistics::of_bucket(&BucketFacts::gather(entry), &dcp));
+            Some(history::only(self.moment(shared), &readings))
+        })
+    }
+
+    fn moment(&self, shared: &Shared) -> Moment {
+        let steady_secs = self.started.elapsed().as_secs_f64();
+        Moment { unix_secs: u64::from(shared.now().unix_secs()), steady_secs }
+    }
+
+    fn sample_once(&self, shared: &Shared) {
+        let snapshot = shared.snapshot();
+        let facts: Vec<(&str, &BucketEntry, BucketFacts)> = snapshot
+            .buckets
+            .iter()
+            .map(|(name, entry)| (name.as_str(), &**entry, BucketFacts::gather(entry)))
+            .collect();
+        self.measure_rates(&facts);
+        let (node, system) = (NodeFacts::gather(shared), self.system(shared));
+        let said = facts.into_iter().map(|(name, entry, facts)| {
+            let dcp = DcpFacts::gather(shared, entry, self.bucket(name).ops_per_sec);
+            let mut readings = statistics::of_node(&node, &system);
+            readings.extend(statistics::of_bucket(&facts, &dcp));
+            (name.to_owned(), readings)
+        });
+        self.history.add(self.moment(shared), said.collect());
+    }
+
+    fn measure_rates(&self, facts: &[(&str, &BucketEntry, BucketFacts)]) {
+        let mut seconds = self.seconds.lock();
+        let old = std::mem::take(&mut seconds.buckets);
+        for (name, _, facts) in facts {
+            let (ops, fetches) = (facts.all_operations(), facts.stats.ops.bg_fetched);
             // A bucket seen for the first time has no rate yet.
-            let last = old.get(&name).copied().unwrap_or(Sampled { ops, fetches, rates: Rates::default() });
+            let last = old.get(*name).copied().unwrap_or(Sampled { ops, fetches, rates: Rates::default() });
             let per_sec = |now: u64, then: u64| now.saturating_sub(then) as f64 / SAMPLE_EVERY.as_secs_f64();
             let rates = Rates {
                 ops_per_sec: per_sec(ops, last.ops),
                 fetches_per_sec: per_sec(fetches, last.fetches),
             };
-            samples.buckets.insert(name, Sampled { ops, fetches, rates });
+            seconds.buckets.insert((*name).to_owned(), Sampled { ops, fetches, rates });
         }
         let cpu = machine::CpuTime::read();
-        samples.cpu_percent = cpu.busy_percent_since(samples.cpu);
-        samples.cpu = cpu;
+        seconds.cpu_percent = cpu.busy_percent_since(seconds.cpu);
+        seconds.cpu = cpu;
     }
 }

@@ -25,6 +25,7 @@ mod disk;
 mod disk_guard;
 mod flushing;
 mod gauges;
+mod history;
 mod housekeeping;
 mod http;
 mod identity;

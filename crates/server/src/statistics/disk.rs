@@ -39,9 +39,13 @@ pub(crate) static DISK: &[Row<F>] = &[
         f.stats.diskqueue_drain.into()
     })
     .metrics(&[Metric::new("kv_ep_diskqueue_drain")]),
-    gauge(&["vb_active_queue_size"], Unit::Count, "Mutations that wait to be written.", |f: &F| {
-        f.stats.queue_size.into()
-    }),
+    gauge(
+        &["vb_active_queue_size"],
+        Unit::Count,
+        "Mutations of active vBuckets that wait for the disk.",
+        |f: &F| f.stats.active.queue_items.into(),
+    )
+    .rest(&["vb_active_queue_size", "vb_active_queue_items"]),
     counter(&["ep_total_persisted"], Unit::Count, "Mutations that were written.", |f: &F| {
         f.stats.total_persisted.into()
     })
@@ -49,7 +53,8 @@ pub(crate) static DISK: &[Row<F>] = &[
     counter(&["ep_item_commit_failed"], Unit::Count, "Commits to disk that failed.", |f: &F| {
         f.stats.commit_failures.into()
     })
-    .metrics(&[Metric::new("kv_ep_item_commit_failed"), Metric::new("kv_ep_data_write_failed")]),
+    .metrics(&[Metric::new("kv_ep_item_commit_failed"), Metric::new("kv_ep_data_write_failed")])
+    .rest(&["ep_item_commit_failed", "ep_data_write_failed"]),
     counter(&["ep_flusher_syncs"], Unit::Count, "Syncs of the flusher.", |f: &F| {
         stores(f, |store| store.syncs).into()
     }),
@@ -58,13 +63,42 @@ pub(crate) static DISK: &[Row<F>] = &[
     })
     .metrics(&[Metric::new("kv_ep_bg_remaining_items")]),
     gauge(&["ep_db_file_size"], Unit::Bytes, "Bytes of files.", |f: &F| f.stats.disk_bytes.into())
-        .rest(&["ep_db_file_size", "couch_docs_actual_disk_size"])
+        .rest(&[
+            "ep_db_file_size",
+            "couch_docs_actual_disk_size",
+            "couch_docs_disk_size",
+            "couch_total_disk_size",
+        ])
         .metrics(&[Metric::new("couch_docs_actual_disk_size"), Metric::new("kv_ep_db_file_size_bytes")]),
     gauge(&["ep_db_data_size"], Unit::Bytes, "Bytes of files that are current.", |f: &F| {
         f.stats.disk_live_bytes.into()
     })
     .rest(&["ep_db_data_size", "couch_docs_data_size"])
     .metrics(&[Metric::new("kv_ep_db_data_size_bytes")]),
+    counter(
+        &["vb_active_queue_fill"],
+        Unit::Count,
+        "Mutations of active vBuckets that were queued.",
+        |f: &F| f.stats.active.queue_filled.into(),
+    ),
+    counter(
+        &["vb_active_queue_drain"],
+        Unit::Count,
+        "Queued mutations of active vBuckets that were synced.",
+        |f: &F| f.stats.active.queue_drained.into(),
+    ),
+    counter(&["ep_data_read_failed"], Unit::Count, "Reads from disk that found damage.", |f: &F| {
+        f.stats.bg_errors.into()
+    })
+    .metrics(&[Metric::new("kv_ep_data_read_failed")]),
+    counter(&["disk_commit_count"], Unit::Count, "Flushes that wrote or synced.", |f: &F| {
+        f.flushes.count.into()
+    })
+    .not_in_stat(),
+    counter(&["disk_commit_total"], Unit::Microseconds, "Time that flushes took.", |f: &F| {
+        f.flushes.micros.into()
+    })
+    .not_in_stat(),
 ];
 
 /// What streams and scans keep from being freed; zero when there are none.

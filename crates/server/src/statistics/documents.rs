@@ -1,6 +1,6 @@
 //! Documents, by the role of their vBucket, and how far warm-up is.
 
-use admin::statistics::{Metric, Unit};
+use admin::statistics::{Across, Lookup, Metric, Unit};
 use engine::WarmupState;
 
 use super::{BucketFacts, Row, counter, gauge, text};
@@ -13,6 +13,23 @@ const NON_RESIDENT_HELP: &str = "Documents whose values are on disk only, by the
 const RESIDENT_HELP: &str = "Share of documents whose values are in memory, by the role of their vBucket.";
 const ITEM_MEMORY_HELP: &str = "Memory of documents with their headers, by the role of their vBucket.";
 const TABLE_HELP: &str = "Memory of hash tables, by the role of their vBucket.";
+
+const CREATED_HELP: &str = "Documents created, by the role of their vBucket.";
+const UPDATED_HELP: &str = "Documents changed, by the role of their vBucket.";
+const DELETED_HELP: &str = "Documents deleted, by the role of their vBucket.";
+const EJECTED_HELP: &str = "Values dropped from memory, by the role of their vBucket.";
+const METADATA_HELP: &str = "Memory of keys and headers, by the role of their vBucket.";
+
+/// Of the cluster's documents, not of percentages of nodes.
+fn active_resident(of: &Lookup<'_>) -> f64 {
+    let items = of("vb_active_curr_items");
+    if items > 0.0 { (items - of("vb_active_num_non_resident")) * 100.0 / items } else { 100.0 }
+}
+
+fn replica_resident(of: &Lookup<'_>) -> f64 {
+    let items = of("vb_replica_curr_items");
+    if items > 0.0 { (items - of("vb_replica_num_non_resident")) * 100.0 / items } else { 100.0 }
+}
 
 pub(crate) static DOCUMENTS: &[Row<F>] = &[
     text(&["bucket_uuid"], "Tells the bucket from an earlier one of its name.", |f: &F| {
@@ -65,7 +82,9 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
     )
     .metrics(&[
         Metric::one_of("kv_vb_perc_mem_resident_ratio", RESIDENT_HELP, &[("state", "replica")]).scaled(0.01)
-    ]),
+    ])
+    .rest(&["vb_replica_perc_mem_resident", "vb_replica_resident_items_ratio"])
+    .across(Across::Of(replica_resident)),
     gauge(
         &["vb_replica_itm_memory"],
         Unit::Bytes,
@@ -108,46 +127,38 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
     )
     .metrics(&[
         Metric::one_of("kv_vb_perc_mem_resident_ratio", RESIDENT_HELP, &[("state", "active")]).scaled(0.01)
-    ]),
-    counter(&["vb_active_ops_create"], Unit::Count, "Documents created.", |f: &F| f.stats.ops.creates.into())
-        .metrics(&[Metric::one_of(
-            "kv_vb_ops_create",
-            "Documents created, by the role of their vBucket.",
-            &[("state", "active")],
-        )]),
-    counter(&["vb_active_ops_update"], Unit::Count, "Documents changed.", |f: &F| f.stats.ops.updates.into())
-        .metrics(&[Metric::one_of(
-            "kv_vb_ops_update",
-            "Documents updated, by the role of their vBucket.",
-            &[("state", "active")],
-        )]),
-    counter(&["vb_active_ops_delete"], Unit::Count, "Documents deleted.", |f: &F| f.stats.ops.deletes.into())
-        .metrics(&[Metric::one_of(
-            "kv_vb_ops_delete",
-            "Documents deleted, by the role of their vBucket.",
-            &[("state", "active")],
-        )]),
+    ])
+    .across(Across::Of(active_resident)),
+    counter(&["vb_active_ops_create"], Unit::Count, "Documents created.", |f: &F| {
+        f.stats.active.ops.creates.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_ops_create", CREATED_HELP, &[("state", "active")])]),
+    counter(&["vb_active_ops_update"], Unit::Count, "Documents changed.", |f: &F| {
+        f.stats.active.ops.updates.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_ops_update", UPDATED_HELP, &[("state", "active")])]),
+    counter(&["vb_active_ops_delete"], Unit::Count, "Documents deleted.", |f: &F| {
+        f.stats.active.ops.deletes.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_ops_delete", DELETED_HELP, &[("state", "active")])]),
     counter(
         &["vb_active_expired", "ep_expired_access"],
         Unit::Count,
         "Documents that have expired.",
-        |f: &F| f.stats.ops.expired.into(),
+        |f: &F| f.stats.active.ops.expired.into(),
     )
     .metrics(&[Metric::new("kv_ep_expired_access")]),
     counter(&["vb_active_eject"], Unit::Count, "Values dropped from memory.", |f: &F| {
-        f.stats.ops.ejects.into()
+        f.stats.active.ops.ejects.into()
     })
-    .metrics(&[Metric::one_of(
-        "kv_vb_eject",
-        "Values dropped from memory, by the role of their vBucket.",
-        &[("state", "active")],
-    )]),
+    .metrics(&[Metric::one_of("kv_vb_eject", EJECTED_HELP, &[("state", "active")])]),
     counter(
         &["vb_active_auto_delete_count"],
         Unit::Count,
         "Documents that a memory-only bucket dropped to make room.",
         |f: &F| f.stats.ops.auto_deletes.into(),
-    ),
+    )
+    .rest(&["vb_active_auto_delete_count", "evictions"]),
     counter(&["ep_bg_fetched"], Unit::Count, "Values read back from disk.", |f: &F| {
         f.stats.ops.bg_fetched.into()
     })
@@ -167,7 +178,118 @@ pub(crate) static DOCUMENTS: &[Row<F>] = &[
     gauge(&["ep_degraded_mode"], Unit::None, "1 where a shard of the bucket no longer writes.", |f: &F| {
         u64::from(f.stats.poisoned).into()
     })
-    .metrics(&[Metric::new("kv_ep_degraded_mode")]),
+    .metrics(&[Metric::new("kv_ep_degraded_mode")])
+    .across(Across::Max),
+    gauge(&["vb_active_meta_data_memory"], Unit::Bytes, "Keys and headers of active vBuckets.", |f: &F| {
+        f.stats.active.item_bytes.saturating_sub(f.stats.active.value_bytes).into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_meta_data_memory_bytes", METADATA_HELP, &[("state", "active")])]),
+    gauge(&["ep_vb_total"], Unit::Count, "Copies of vBuckets on this node.", |f: &F| {
+        (f.stats.active.vbuckets + f.stats.replica.vbuckets).into()
+    })
+    .metrics(&[Metric::new("kv_ep_vb_total")]),
+    counter(&["ep_ops_create"], Unit::Count, "Documents created on any copy.", |f: &F| {
+        f.stats.ops.creates.into()
+    })
+    .not_in_stat(),
+    counter(&["ep_ops_update"], Unit::Count, "Documents changed on any copy.", |f: &F| {
+        f.stats.ops.updates.into()
+    })
+    .not_in_stat(),
+];
+
+/// More of replicas: what DOCUMENTS has of active vBuckets.
+pub(crate) static REPLICAS: &[Row<F>] = &[
+    counter(&["vb_replica_ops_create"], Unit::Count, "Documents created on replicas.", |f: &F| {
+        f.stats.replica.ops.creates.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_ops_create", CREATED_HELP, &[("state", "replica")])]),
+    counter(&["vb_replica_ops_update"], Unit::Count, "Documents changed on replicas.", |f: &F| {
+        f.stats.replica.ops.updates.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_ops_update", UPDATED_HELP, &[("state", "replica")])]),
+    counter(&["vb_replica_ops_delete"], Unit::Count, "Documents deleted on replicas.", |f: &F| {
+        f.stats.replica.ops.deletes.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_ops_delete", DELETED_HELP, &[("state", "replica")])]),
+    counter(&["vb_replica_eject"], Unit::Count, "Values of replicas dropped from memory.", |f: &F| {
+        f.stats.replica.ops.ejects.into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_eject", EJECTED_HELP, &[("state", "replica")])]),
+    gauge(&["vb_replica_meta_data_memory"], Unit::Bytes, "Keys and headers of replicas.", |f: &F| {
+        f.stats.replica.item_bytes.saturating_sub(f.stats.replica.value_bytes).into()
+    })
+    .metrics(&[Metric::one_of("kv_vb_meta_data_memory_bytes", METADATA_HELP, &[("state", "replica")])]),
+    counter(
+        &["vb_replica_queue_fill"],
+        Unit::Count,
+        "Mutations of replicas that were queued for the disk.",
+        |f: &F| f.stats.replica.queue_filled.into(),
+    ),
+    counter(
+        &["vb_replica_queue_drain"],
+        Unit::Count,
+        "Queued mutations of replicas that were synced.",
+        |f: &F| f.stats.replica.queue_drained.into(),
+    ),
+];
+
+/// A copy on its way here is a replica, so no vBucket is ever pending.
+pub(crate) static PENDING: &[Row<F>] = &[
+    gauge(&["vb_pending_curr_items"], Unit::Count, "Documents of vBuckets on their way here.", |_: &F| {
+        0.into()
+    })
+    .not_in_stat(),
+    gauge(&["vb_pending_eject"], Unit::Count, "Values that such vBuckets dropped from memory.", |_: &F| {
+        0.into()
+    })
+    .not_in_stat(),
+    gauge(&["vb_pending_itm_memory"], Unit::Bytes, "Memory of documents of such vBuckets.", |_: &F| 0.into())
+        .not_in_stat(),
+    gauge(&["vb_pending_meta_data_memory"], Unit::Bytes, "Keys and headers of such vBuckets.", |_: &F| {
+        0.into()
+    })
+    .not_in_stat(),
+    gauge(
+        &["vb_pending_num_non_resident"],
+        Unit::Count,
+        "Documents of such vBuckets whose values are on disk only.",
+        |_: &F| 0.into(),
+    )
+    .not_in_stat(),
+    gauge(&["vb_pending_ops_create"], Unit::Count, "Documents created in such vBuckets.", |_: &F| 0.into())
+        .not_in_stat(),
+    gauge(&["vb_pending_ops_update"], Unit::Count, "Documents changed in such vBuckets.", |_: &F| 0.into())
+        .not_in_stat(),
+    gauge(
+        &["vb_pending_queue_size"],
+        Unit::Count,
+        "Mutations of such vBuckets that wait for the disk.",
+        |_: &F| 0.into(),
+    )
+    .not_in_stat(),
+    gauge(
+        &["vb_pending_queue_fill"],
+        Unit::Count,
+        "Mutations of such vBuckets that were queued for the disk.",
+        |_: &F| 0.into(),
+    )
+    .not_in_stat(),
+    gauge(
+        &["vb_pending_queue_drain"],
+        Unit::Count,
+        "Queued mutations of such vBuckets that were synced.",
+        |_: &F| 0.into(),
+    )
+    .not_in_stat(),
+    gauge(
+        &["vb_pending_resident_items_ratio"],
+        Unit::Percent,
+        "Documents of such vBuckets whose values are in memory.",
+        |_: &F| 100.into(),
+    )
+    .not_in_stat()
+    .across(Across::Mean),
 ];
 
 /// What Couchbase calls access log is the list of the most used keys.
@@ -207,5 +329,6 @@ pub(crate) static WARM_UP: &[Row<F>] = &[
         Unit::Microseconds,
         "How long warm-up took, or has taken so far.",
         |f: &F| u64::try_from(f.warm_up_time.as_micros()).unwrap_or(u64::MAX).into(),
-    ),
+    )
+    .across(Across::Max),
 ];

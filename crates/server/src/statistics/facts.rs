@@ -13,7 +13,8 @@ use crate::{
     account::node_memory,
     handlers::dcp_stats,
     lease,
-    meter::OpKind,
+    meter::{OpKind, PhaseReport},
+    phases::Phase,
     shared::{BucketEntry, Shared},
 };
 
@@ -67,6 +68,23 @@ pub(crate) struct BucketFacts {
     /// By kind of operation, in the order of [`OpKind::ALL`].
     operations: Vec<u64>,
     misses: Vec<u64>,
+    /// Waits of requests for values from disk.
+    pub(crate) fetches: Times,
+    /// Flushes that wrote or synced.
+    pub(crate) flushes: Times,
+}
+
+/// How often something happened, and how long it took in all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) count: u64,
+    pub(crate) micros: u64,
+}
+
+impl From<PhaseReport> for Times {
+    fn from(report: PhaseReport) -> Self {
+        Self { count: report.steps.iter().map(|step| step.count).sum(), micros: report.micros }
+    }
 }
 
 impl BucketFacts {
@@ -81,6 +99,8 @@ impl BucketFacts {
             stats,
             warm_up_time: meter.warm_up_time(),
             operations: OpKind::ALL.iter().map(|(kind, _)| meter.operations(*kind)).collect(),
+            fetches: meter.phase(Phase::Fetch).into(),
+            flushes: meter.flushes().into(),
             misses: OpKind::ALL.iter().map(|(kind, _)| meter.misses(*kind)).collect(),
         }
     }
@@ -116,4 +136,16 @@ pub(crate) struct DcpFacts {
     pub(crate) connections: u64,
     /// Operations in the last second.
     pub(crate) ops_per_sec: f64,
+}
+
+impl DcpFacts {
+    pub(crate) fn gather(shared: &Shared, bucket: &BucketEntry, ops_per_sec: f64) -> Self {
+        let cut_off = shared.links().map(|links| links.cut_off(&bucket.uuid));
+        Self {
+            dcp: dcp_stats::totals(shared, bucket),
+            cut_off: cut_off.map_or(0, |by_node| by_node.values().copied().map(u64::from).sum()),
+            connections: shared.totals.connections.load(Ordering::Relaxed),
+            ops_per_sec,
+        }
+    }
 }

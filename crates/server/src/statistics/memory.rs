@@ -1,6 +1,6 @@
 //! A bucket's memory: its size, its holders, and how mutations are paced when it is short.
 
-use admin::statistics::{Metric, Unit};
+use admin::statistics::{Across, Metric, Unit};
 use engine::{BucketStats, Pool};
 
 use super::{BucketFacts, Row, counter, gauge};
@@ -95,20 +95,23 @@ pub(crate) static MEMORY: &[Row<F>] = &[
         Unit::Ratio,
         "The high watermark as a share of the quota.",
         |f: &F| share(f.stats.mem_high_wat, &f.stats).into(),
-    ),
+    )
+    .across(Across::Mean),
     gauge(&["ep_mem_low_wat"], Unit::Bytes, "Memory down to which values leave it.", |f: &F| {
         f.stats.mem_low_wat.into()
     })
     .metrics(&[Metric::new("kv_ep_mem_low_wat")]),
     gauge(&["ep_mem_low_wat_percent"], Unit::Ratio, "The low watermark as a share of the quota.", |f: &F| {
         share(f.stats.mem_low_wat, &f.stats).into()
-    }),
+    })
+    .across(Across::Mean),
     gauge(
         &["ep_mutation_mem_ratio"],
         Unit::Ratio,
         "Share of the quota above which mutations that grow memory are refused.",
         |f: &F| share(f.stats.mem_limit, &f.stats).into(),
-    ),
+    )
+    .across(Across::Mean),
     counter(&["ep_oom_errors"], Unit::Count, "Mutations for which no memory could be had.", |f: &F| {
         f.stats.oom_errors.into()
     })
@@ -173,7 +176,8 @@ pub(crate) static PACING: &[Row<F>] = &[
     gauge(&["ep_pressure_step"], Unit::None, "The step of memory pressure, from 0.", |f: &F| {
         u64::from(f.stats.pacing.step as u8).into()
     })
-    .metrics(&[Metric::new("settee_pressure_step")]),
+    .metrics(&[Metric::new("settee_pressure_step")])
+    .across(Across::Max),
     gauge(&["settee_paced_waiting"], Unit::Count, "Mutations that wait for room.", |f: &F| {
         f.stats.pacing.waiting.into()
     })
@@ -209,7 +213,8 @@ pub(crate) static PACING: &[Row<F>] = &[
         "Time that the slowest node that follows this one needs to catch up.",
         |f: &F| f.stats.pacing.followers_seconds.into(),
     )
-    .metrics(&[Metric::new("settee_followers_behind_seconds")]),
+    .metrics(&[Metric::new("settee_followers_behind_seconds")])
+    .across(Across::Max),
     gauge(
         &["settee_intake_bytes_per_sec"],
         Unit::BytesPerSecond,

@@ -6,7 +6,10 @@
 //! Getters are pure: they pick a figure from facts that were gathered once. The facts are a bucket's ([`BucketFacts`]),
 //! the process's ([`NodeFacts`]), the machine's (`admin::SystemStats`), or those of DCP connections ([`DcpFacts`]).
 
+#[cfg(test)]
+pub(crate) mod absent;
 mod connections;
+mod derived;
 mod disk;
 mod documents;
 mod durations;
@@ -17,12 +20,18 @@ mod operations;
 mod page;
 mod process;
 
-use admin::statistics::{Kind, Metric, Reading, Statistic, Unit, Value};
+use admin::{
+    SystemStats,
+    statistics::{Across, Kind, Metric, Reading, Statistic, Unit, Value},
+};
+
+use crate::BucketMeter;
 
 pub(crate) use self::{
-    connections::DCP,
+    connections::{DCP, DCP_KINDS},
+    derived::DERIVED,
     disk::{DISK, HELD},
-    documents::{DOCUMENTS, WARM_UP},
+    documents::{DOCUMENTS, PENDING, REPLICAS, WARM_UP},
     durations::{PHASES, TIMINGS},
     facts::{BucketFacts, DcpFacts, NodeFacts},
     memory::{MEMORY, PACING, POOLS},
@@ -45,7 +54,10 @@ const fn row<F>(
     help: &'static str,
     get: fn(&F) -> Value,
 ) -> Row<F> {
-    Row { about: Statistic { stat: names, rest: names, metrics: &[], help, unit, kind }, get }
+    Row {
+        about: Statistic { stat: names, rest: names, metrics: &[], help, unit, kind, across: Across::Sum },
+        get,
+    }
 }
 
 const fn counter<F>(
@@ -83,6 +95,12 @@ impl<F> Row<F> {
         self
     }
 
+    /// Together with other nodes' not their sum.
+    const fn across(mut self, across: Across) -> Self {
+        self.about.across = across;
+        self
+    }
+
     /// Not in STAT's main group.
     const fn not_in_stat(mut self) -> Self {
         self.about.stat = &[];
@@ -93,6 +111,50 @@ impl<F> Row<F> {
 /// What rows say of these facts.
 pub(crate) fn read<F>(rows: &'static [Row<F>], facts: &F) -> impl Iterator<Item = Reading> {
     rows.iter().map(move |row| Reading { about: &row.about, value: (row.get)(facts) })
+}
+
+/// The sections of a bucket's statistics, in the order in which STAT shows them.
+pub(crate) const OF_BUCKET: [&[Row<BucketFacts>]; 10] =
+    [OPERATIONS, DOCUMENTS, REPLICAS, PENDING, WARM_UP, MEMORY, POOLS, PACING, DISK, HELD];
+
+/// What a bucket says, but for how long things took.
+pub(crate) fn of_bucket(facts: &BucketFacts, dcp: &DcpFacts) -> Vec<Reading> {
+    let of_connections = std::iter::once(DCP).chain(DCP_KINDS).flat_map(|rows| read(rows, dcp));
+    OF_BUCKET.into_iter().flat_map(|rows| read(rows, facts)).chain(of_connections).collect()
+}
+
+/// How long things took.
+pub(crate) fn durations(meter: &BucketMeter) -> impl Iterator<Item = Reading> {
+    [PHASES, TIMINGS].into_iter().flat_map(move |rows| read(rows, meter))
+}
+
+/// What the process and the machine say.
+pub(crate) fn of_node(node: &NodeFacts, system: &SystemStats) -> Vec<Reading> {
+    let of_process =
+        [PROCESS, CONNECTIONS, PROCESS_DISK, PROCESS_LEASE].into_iter().flat_map(|rows| read(rows, node));
+    of_process.chain(read(NODE_POOLS, &node.memory)).chain(read(SYSTEM, system)).collect()
+}
+
+/// Every statistic, by what it is about.
+pub(crate) fn sections() -> Vec<(&'static str, Vec<&'static Statistic>)> {
+    fn of<F>(rows: &'static [Row<F>]) -> Vec<&'static Statistic> {
+        rows.iter().map(|row| &row.about).collect()
+    }
+    vec![
+        ("Process", [of(PROCESS), of(PROCESS_DISK), of(PROCESS_LEASE)].concat()),
+        ("Client connections", of(CONNECTIONS)),
+        ("Memory of the process", of(NODE_POOLS)),
+        ("Machine", of(SYSTEM)),
+        ("Operations", of(OPERATIONS)),
+        ("Documents", [of(DOCUMENTS), of(REPLICAS), of(PENDING)].concat()),
+        ("Warm-up", of(WARM_UP)),
+        ("Memory of a bucket", [of(MEMORY), of(POOLS)].concat()),
+        ("Memory pressure", of(PACING)),
+        ("Disk", [of(DISK), of(HELD)].concat()),
+        ("Change streams and replication", std::iter::once(DCP).chain(DCP_KINDS).flat_map(of).collect()),
+        ("Ratios and means", of(DERIVED)),
+        ("Durations", [of(PHASES), of(TIMINGS)].concat()),
+    ]
 }
 
 /// What rows say of these facts, as STAT shows it.

@@ -61,7 +61,8 @@ pub(crate) static OPERATIONS: &[Row<F>] = &[
     counter(&["cmd_total", "cmd_total_ops"], Unit::Count, "Operations of every kind.", |f: &F| {
         f.all_operations().into()
     })
-    .metrics(&[Metric::new("kv_cmd_total_ops")]),
+    .metrics(&[Metric::new("kv_cmd_total_ops")])
+    .rest(&["cmd_total", "cmd_total_ops", "ops"]),
     counter(&["delete_hits"], Unit::Count, "Deletions that found a document.", |f: &F| {
         f.hits(&[K::Delete]).into()
     })
@@ -100,4 +101,19 @@ pub(crate) static OPERATIONS: &[Row<F>] = &[
         f.operations(&[K::DeleteWithMeta]).into()
     })
     .metrics(&[Metric::one_of("kv_ops", OPS_HELP, &[("op", "del_meta")])]),
+    counter(&["misses"], Unit::Count, "Operations that found no document.", |f: &F| {
+        f.misses(&[K::Get, K::SubdocLookup, K::Delete, K::Increment, K::Decrement]).into()
+    })
+    .not_in_stat(),
+    counter(&["bg_wait_count"], Unit::Count, "Requests that waited for a value from disk.", |f: &F| {
+        f.fetches.count.into()
+    })
+    .not_in_stat(),
+    counter(
+        &["bg_wait_total"],
+        Unit::Microseconds,
+        "Time that requests waited for values from disk.",
+        |f: &F| f.fetches.micros.into(),
+    )
+    .not_in_stat(),
 ];

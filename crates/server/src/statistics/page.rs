@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use admin::statistics::{Kind, Statistic};
 
-use super::*;
+use super::{absent::ABSENT, *};
 
 const HEAD: &str = "\
 # Statistics
@@ -17,32 +17,21 @@ SETTEE_WRITE_DOCS=1 cargo test -p settee-server statistics::page
 ```
 
 STAT shows a figure under its name in the first column, `/pools/default/buckets/B/stats` under that in the second, and
-`/metrics` as the series in the third. Statistics of a bucket carry the label `bucket` in `/metrics`. A counter only grows, until the process
+`/metrics` as the series in the third. REST shows counters as rates by the second. Statistics of a bucket carry the label `bucket` in `/metrics`. A counter only grows, until the process
 starts anew. Names that begin with `settee_` are Settee's own; others are Couchbase's.
 
 STAT has further groups, whose names depend on what they tell of: `vbucket`, `vbucket-details`, `vbucket-seqno`, `failovers`,
 `durability-monitor`, `collections`, `scopes`, `settings`, `dcp`, `dcpagg`, `range-scans`, `timings`, `phases`, `runtimes`.
 ";
 
-fn sections() -> Vec<(&'static str, Vec<&'static Statistic>)> {
-    fn of<F>(rows: &'static [Row<F>]) -> Vec<&'static Statistic> {
-        rows.iter().map(|row| &row.about).collect()
-    }
-    vec![
-        ("Process", [of(PROCESS), of(PROCESS_DISK), of(PROCESS_LEASE)].concat()),
-        ("Client connections", of(CONNECTIONS)),
-        ("Memory of the process", of(NODE_POOLS)),
-        ("Machine", of(SYSTEM)),
-        ("Operations", of(OPERATIONS)),
-        ("Documents", of(DOCUMENTS)),
-        ("Warm-up", of(WARM_UP)),
-        ("Memory of a bucket", [of(MEMORY), of(POOLS)].concat()),
-        ("Memory pressure", of(PACING)),
-        ("Disk", [of(DISK), of(HELD)].concat()),
-        ("Change streams and replication", of(DCP)),
-        ("Durations", [of(PHASES), of(TIMINGS)].concat()),
-    ]
-}
+const ABSENT_HEAD: &str = "
+## Names that have no meaning here
+
+Couchbase's exporter for Prometheus reads these names from REST as well. Settee does not show them:
+
+| Names | Why |
+|---|---|
+";
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -56,6 +45,10 @@ fn page() -> String {
             let (kind, unit, help) = (about.kind.word(), about.unit.word(), about.help);
             let _ = writeln!(page, "| {stat} | {rest} | {series} | {kind} | {unit} | {help} |");
         }
+    }
+    page.push_str(ABSENT_HEAD);
+    for (names, reason) in ABSENT {
+        let _ = writeln!(page, "| {} | {reason} |", listed(names));
     }
     page
 }
@@ -142,4 +135,21 @@ fn our_own_metrics_are_named_as_prometheus_wants_it() {
             }
         }
     }
+}
+
+/// The names that Couchbase's exporter for Prometheus reads from `/pools/default/buckets/B[/nodes/N]/stats`.
+const EXPORTER: &str = include_str!("exporter.txt");
+
+#[test]
+fn every_name_that_the_public_exporter_reads_is_shown_or_is_listed_with_a_reason() {
+    let statistics: Vec<_> = sections().into_iter().flat_map(|(_, statistics)| statistics).collect();
+    let shown: Vec<&str> = statistics.iter().flat_map(|about| shown_by_rest(about)).copied().collect();
+    let absent: Vec<&str> = ABSENT.iter().flat_map(|(names, _)| *names).copied().collect();
+    let read: Vec<&str> = EXPORTER.split_whitespace().collect();
+    assert_eq!(read.len(), 198);
+    for name in &read {
+        assert!(shown.contains(name) != absent.contains(name), "{name}");
+    }
+    assert!(absent.iter().all(|name| read.contains(name)), "nobody reads what is listed");
+    assert_eq!(read.len() - absent.len(), 153, "state the number in the compatibility page");
 }

@@ -2,7 +2,7 @@
 
 use admin::{
     NodeMemory, SystemStats,
-    statistics::{Metric, Unit},
+    statistics::{Across, Metric, Unit},
 };
 
 use super::{NodeFacts, Row, counter, gauge, text};
@@ -11,16 +11,20 @@ use crate::handlers::node;
 type F = NodeFacts;
 
 pub(crate) static PROCESS: &[Row<F>] = &[
-    gauge(&["pid"], Unit::None, "Number of the process.", |_: &F| u64::from(std::process::id()).into()),
+    gauge(&["pid"], Unit::None, "Number of the process.", |_: &F| u64::from(std::process::id()).into())
+        .rest(&[]),
     gauge(&["uptime"], Unit::Seconds, "Time since the process started.", |f: &F| f.uptime_secs.into())
-        .metrics(&[Metric::new("kv_uptime_seconds"), Metric::new("settee_uptime_seconds")]),
+        .metrics(&[Metric::new("kv_uptime_seconds"), Metric::new("settee_uptime_seconds")])
+        .across(Across::Max),
     gauge(&["time"], Unit::Seconds, "The node's clock, since 1970.", |f: &F| f.unix_secs.into())
-        .metrics(&[Metric::new("kv_time_seconds")]),
+        .metrics(&[Metric::new("kv_time_seconds")])
+        .rest(&[]),
     text(&["version"], "The version of Couchbase that clients are told.", |_: &F| {
         node::version_text().into()
     }),
     text(&["settee_version"], "The version of Settee.", |_: &F| env!("CARGO_PKG_VERSION").into()),
-    gauge(&["pointer_size"], Unit::None, "Bits of an address.", |_: &F| u64::from(usize::BITS).into()),
+    gauge(&["pointer_size"], Unit::None, "Bits of an address.", |_: &F| u64::from(usize::BITS).into())
+        .rest(&[]),
 ];
 
 pub(crate) static CONNECTIONS: &[Row<F>] = &[
@@ -55,7 +59,8 @@ pub(crate) static PROCESS_DISK: &[Row<F>] = &[
     ),
     gauge(&["settee_disk_low"], Unit::None, "Whether the disk has less than that.", |f: &F| {
         f.disk_low.into()
-    }),
+    })
+    .across(Across::Max),
 ];
 
 pub(crate) static PROCESS_LEASE: &[Row<F>] = &[gauge(
@@ -63,7 +68,8 @@ pub(crate) static PROCESS_LEASE: &[Row<F>] = &[gauge(
     Unit::Milliseconds,
     "Time for which the node may serve its active copies. Present where nodes are failed over automatically.",
     |f: &F| f.lease_millis.map_or(admin::statistics::Value::Absent, Into::into),
-)];
+)
+.rest(&[])];
 
 const MEMORY_HELP: &str = "Memory of the process, by its holder.";
 
@@ -92,28 +98,49 @@ pub(crate) static NODE_POOLS: &[Row<NodeMemory>] = &[
     pool!(other, "The rest of what is resident."),
 ];
 
-/// Only in `/metrics`: REST shows them as `systemStats` of each node.
+/// REST shows them as `systemStats` of each node, too.
 pub(crate) static SYSTEM: &[Row<SystemStats>] = &[
-    gauge(&[], Unit::Bytes, "Memory of the machine or of its control group.", |f: &SystemStats| {
-        f.memory_total.into()
-    })
-    .metrics(&[Metric::new("sys_mem_total"), Metric::new("sys_mem_limit")]),
-    gauge(&[], Unit::Bytes, "Memory that a process could have.", |f: &SystemStats| f.memory_free.into())
-        .metrics(&[Metric::new("sys_mem_free"), Metric::new("sys_mem_actual_free")]),
-    gauge(&[], Unit::Bytes, "Memory that no process could have.", |f: &SystemStats| {
-        f.memory_total.saturating_sub(f.memory_free).into()
-    })
-    .metrics(&[Metric::new("sys_mem_actual_used")]),
-    gauge(&[], Unit::Bytes, "Swap space.", |f: &SystemStats| f.swap_total.into())
-        .metrics(&[Metric::new("sys_swap_total")]),
-    gauge(&[], Unit::Bytes, "Swap space in use.", |f: &SystemStats| f.swap_used.into())
-        .metrics(&[Metric::new("sys_swap_used")]),
+    gauge(
+        &["mem_total"],
+        Unit::Bytes,
+        "Memory of the machine or of its control group.",
+        |f: &SystemStats| f.memory_total.into(),
+    )
+    .metrics(&[Metric::new("sys_mem_total"), Metric::new("sys_mem_limit")])
+    .not_in_stat(),
+    gauge(
+        &["mem_free", "mem_actual_free"],
+        Unit::Bytes,
+        "Memory that a process could have.",
+        |f: &SystemStats| f.memory_free.into(),
+    )
+    .metrics(&[Metric::new("sys_mem_free"), Metric::new("sys_mem_actual_free")])
+    .not_in_stat(),
+    gauge(
+        &["mem_actual_used", "mem_used_sys"],
+        Unit::Bytes,
+        "Memory that no process could have.",
+        |f: &SystemStats| f.memory_total.saturating_sub(f.memory_free).into(),
+    )
+    .metrics(&[Metric::new("sys_mem_actual_used")])
+    .not_in_stat(),
+    gauge(&["swap_total"], Unit::Bytes, "Swap space.", |f: &SystemStats| f.swap_total.into())
+        .metrics(&[Metric::new("sys_swap_total")])
+        .not_in_stat(),
+    gauge(&["swap_used"], Unit::Bytes, "Swap space in use.", |f: &SystemStats| f.swap_used.into())
+        .metrics(&[Metric::new("sys_swap_used")])
+        .not_in_stat(),
     gauge(&[], Unit::Count, "Processors of the machine.", |f: &SystemStats| f.cpu_cores.into())
         .metrics(&[Metric::new("sys_cpu_cores_available")]),
-    gauge(&[], Unit::Percent, "Use of all processors in the last second.", |f: &SystemStats| {
-        f.cpu_utilization_percent.into()
-    })
-    .metrics(&[Metric::new("sys_cpu_utilization_rate"), Metric::new("sys_cpu_host_utilization_rate")]),
+    gauge(
+        &["cpu_utilization_rate"],
+        Unit::Percent,
+        "Use of all processors in the last second.",
+        |f: &SystemStats| f.cpu_utilization_percent.into(),
+    )
+    .metrics(&[Metric::new("sys_cpu_utilization_rate"), Metric::new("sys_cpu_host_utilization_rate")])
+    .not_in_stat()
+    .across(Across::Mean),
     gauge(&[], Unit::Bytes, "Resident memory of the process.", |f: &SystemStats| f.process_resident.into())
         .metrics(&[Metric::new("sysproc_mem_resident")]),
     gauge(&[], Unit::Bytes, "Size of the file system with the data.", |f: &SystemStats| f.disk_total.into())

@@ -15,6 +15,7 @@ mod phases;
 mod rights;
 mod roles;
 mod sockets;
+mod statistics;
 mod text;
 mod tls;
 mod waiting;

@@ -8,7 +8,8 @@ use std::{
 
 use admin::{
     BucketStatsView, Callee, Certificates, ClusterStatus, JoinOffer, NodeCall, NodeControl, Obstacle,
-    SystemStats, statistics::Reading,
+    SystemStats,
+    statistics::{Reading, Samples, Statistic, Zoom},
 };
 use cluster::{Applied as CommandApplied, ClusterError, Command, Metadata};
 use http::{AuditEvent, BoxFuture, Gate};
@@ -24,10 +25,7 @@ use crate::{
         http::{Address, Ask, Connection, Security, basic},
         machine::host_name,
     },
-    statistics::{
-        self, BucketFacts, CONNECTIONS, DCP, DISK, DOCUMENTS, DcpFacts, HELD, MEMORY, NODE_POOLS, NodeFacts,
-        OPERATIONS, PACING, PHASES, POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, SYSTEM, TIMINGS, WARM_UP,
-    },
+    statistics::{self, BucketFacts, DcpFacts, NodeFacts},
 };
 
 /// How long a request waits for this node to have everything that was agreed on before: longer than it takes to elect
@@ -223,27 +221,22 @@ impl NodeControl for Control {
     fn readings(&self, bucket: &str) -> Vec<Reading> {
         let snapshot = self.shared.snapshot();
         let Some(entry) = snapshot.buckets.get(bucket) else { return Vec::new() };
-        let facts = BucketFacts::gather(entry);
-        let dcp = DcpFacts {
-            dcp: dcp_stats::totals(&self.shared, entry),
-            cut_off: self.cut_off(entry),
-            connections: self.shared.totals.connections.load(Ordering::Relaxed),
-            ops_per_sec: self.gauges.bucket(bucket).ops_per_sec,
-        };
-        let rows = [OPERATIONS, DOCUMENTS, WARM_UP, MEMORY, POOLS, PACING, DISK, HELD];
-        let of_bucket = rows.into_iter().flat_map(|rows| statistics::read(rows, &facts));
-        let durations = [PHASES, TIMINGS].into_iter().flat_map(|rows| statistics::read(rows, &*entry.meter));
-        of_bucket.chain(statistics::read(DCP, &dcp)).chain(durations).collect()
+        let dcp = DcpFacts::gather(&self.shared, entry, self.gauges.bucket(bucket).ops_per_sec);
+        let mut readings = statistics::of_bucket(&BucketFacts::gather(entry), &dcp);
+        readings.extend(statistics::durations(&entry.meter));
+        readings
     }
 
     fn node_readings(&self) -> Vec<Reading> {
-        let node = NodeFacts::gather(&self.shared);
-        let rows = [PROCESS, CONNECTIONS, PROCESS_DISK, PROCESS_LEASE];
-        let of_process = rows.into_iter().flat_map(|rows| statistics::read(rows, &node));
-        of_process
-            .chain(statistics::read(NODE_POOLS, &node.memory))
-            .chain(statistics::read(SYSTEM, &self.system()))
-            .collect()
+        statistics::of_node(&NodeFacts::gather(&self.shared), &self.system())
+    }
+
+    fn statistics(&self) -> Vec<&'static Statistic> {
+        statistics::sections().into_iter().flat_map(|(_, statistics)| statistics).collect()
+    }
+
+    fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples> {
+        self.gauges.samples(&self.shared, bucket, zoom)
     }
 
     fn system(&self) -> SystemStats {

@@ -65,8 +65,7 @@ impl Control {
         runtime.spawn(http::serve(plain, None, Arc::clone(&api), limits, ended()));
         runtime.spawn(http::serve(tls, Some(self.tls_now()), api, limits, ended()));
         runtime.spawn(keeper.keep_log(ended()));
-        let (buckets, account) = (Arc::clone(&self.buckets), Arc::clone(&self.shared.account));
-        runtime.spawn(Arc::clone(&self.gauges).sample(buckets, account, ended()));
+        runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.shared), ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(front)
     }

@@ -1,0 +1,300 @@
+//! The past of statistics: what REST shows of a bucket over the last minute, hour, day, week, month and year.
+//!
+//! Samples are taken once a second. The last minute is kept as it was; further back is kept as means over longer steps. All of it is in
+//! memory, so a restart begins anew. It takes at most [`BYTES_MAX`], however many buckets are open: with more buckets each
+//! reaches back less far.
+//!
+//! Counters are kept as rates: what REST shows of them is by the second.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use admin::statistics::{Across, Kind, Reading, Samples, Statistic, Zoom};
+use parking_lot::Mutex;
+
+/// What the past of all buckets may take.
+const BYTES_MAX: usize = 48 << 20;
+/// What a row takes beside its figures, about.
+const ROW_BYTES: usize = 48;
+
+/// The past of every open bucket.
+#[derive(Debug)]
+pub(crate) struct History {
+    buckets: Mutex<BTreeMap<String, Series>>,
+    bytes_max: usize,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { buckets: Mutex::default(), bytes_max: BYTES_MAX }
+    }
+}
+
+impl History {
+    /// Adds what every open bucket said at a moment. The past of other buckets is forgotten.
+    pub(crate) fn add(&self, at: Moment, said: Vec<(String, Vec<Reading>)>) {
+        let mut buckets = self.buckets.lock();
+        let open: BTreeSet<&String> = said.iter().map(|(name, _)| name).collect();
+        buckets.retain(|name, _| open.contains(name));
+        let share_bytes = self.bytes_max / said.len().max(1);
+        for (name, readings) in said {
+            buckets.entry(name).or_default().add(at, &readings, share_bytes);
+        }
+    }
+
+    /// What a bucket said over a time; nothing where it has said nothing yet.
+    pub(crate) fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples> {
+        self.buckets.lock().get(bucket).map(|series| series.samples(zoom))
+    }
+}
+
+/// What is said now, for a bucket that has no past. Rates are not known yet.
+pub(crate) fn only(at: Moment, readings: &[Reading]) -> Samples {
+    let mut series = Series::default();
+    series.add(at, readings, BYTES_MAX);
+    series.samples(Zoom::Minute)
+}
+
+/// When a sample was taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Moment {
+    /// By the clock that clients see, which may be set.
+    pub(crate) unix_secs: u64,
+    /// By one that may not.
+    pub(crate) steady_secs: f64,
+}
+
+#[derive(Debug, Default)]
+struct Series {
+    columns: Vec<&'static Statistic>,
+    /// The last sample as it was said: rates follow from two of them.
+    last: Option<(Moment, Vec<f64>)>,
+    /// Ascending.
+    minute: VecDeque<(u64, Box<[f64]>)>,
+    /// For every zoom but the minute.
+    further: Vec<Archive>,
+}
+
+impl Series {
+    fn add(&mut self, at: Moment, readings: &[Reading], bytes_max: usize) {
+        let sampled = readings.iter().filter(|reading| is_sampled(reading.about));
+        let (columns, said): (Vec<_>, Vec<f64>) =
+            sampled.map(|reading| (reading.about, reading.value.number().unwrap_or_default())).unzip();
+        if columns.len() != self.columns.len() {
+            // Only a bucket of another kind would say something else.
+            *self = Self {
+                columns,
+                further: Zoom::ALL.iter().skip(1).map(|zoom| Archive::new(*zoom)).collect(),
+                ..Self::default()
+            };
+        }
+        let shown = self.rated(at, &said);
+        self.last = Some((at, said));
+        for archive in &mut self.further {
+            archive.add(at.unix_secs, &shown, rows_kept(archive.zoom, self.columns.len(), bytes_max));
+        }
+        push(&mut self.minute, at.unix_secs, shown.into(), Zoom::Minute.rows());
+    }
+
+    /// Counters become rates; a counter that went back has begun anew.
+    fn rated(&self, at: Moment, said: &[f64]) -> Vec<f64> {
+        let elapsed = self.last.as_ref().map_or(0.0, |(last, _)| at.steady_secs - last.steady_secs);
+        let before = |column: usize| self.last.as_ref().and_then(|(_, said)| said.get(column)).copied();
+        let rate = |now: f64, then: Option<f64>| match then {
+            Some(then) if elapsed > 0.0 && now >= then => (now - then) / elapsed,
+            _ => 0.0,
+        };
+        let columns = self.columns.iter().zip(said).enumerate();
+        columns
+            .map(|(index, (about, now))| match about.kind {
+                Kind::Counter => rate(*now, before(index)),
+                Kind::Gauge | Kind::Histogram | Kind::Text => *now,
+            })
+            .collect()
+    }
+
+    fn samples(&self, zoom: Zoom) -> Samples {
+        let further = || self.further.iter().find(|archive| archive.zoom == zoom);
+        let rows: Vec<(u64, Vec<f64>)> = match zoom {
+            Zoom::Minute => self.minute.iter().map(|(at, row)| (*at, row.to_vec())).collect(),
+            _ => further().map(Archive::all).unwrap_or_default(),
+        };
+        let column =
+            |index: usize| rows.iter().map(|(_, row)| row.get(index).copied().unwrap_or_default()).collect();
+        let values = self.columns.iter().enumerate().filter_map(|(index, about)| {
+            let name = about.rest.first()?;
+            Some(((*name).to_owned(), column(index)))
+        });
+        Samples { timestamps: rows.iter().map(|(at, _)| at * 1000).collect(), values: values.collect() }
+    }
+
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        let minute: usize = self.minute.iter().map(|(_, row)| ROW_BYTES + row.len() * 8).sum();
+        let rows = self.further.iter().flat_map(|archive| &archive.rows);
+        minute + rows.map(|(_, row)| ROW_BYTES + row.len() * 4).sum::<usize>()
+    }
+}
+
+/// Whether REST shows a statistic that a node says itself. Others follow from those.
+fn is_sampled(about: &Statistic) -> bool {
+    let has_number = matches!(about.kind, Kind::Counter | Kind::Gauge);
+    has_number && !about.rest.is_empty() && !matches!(about.across, Across::Of(_))
+}
+
+/// How many rows of a zoom are kept, where a bucket's past may take so many bytes.
+fn rows_kept(zoom: Zoom, columns: usize, bytes_max: usize) -> usize {
+    let row_bytes = ROW_BYTES + columns * 4;
+    let wanted: usize = Zoom::ALL.iter().skip(1).map(|zoom| zoom.rows() * row_bytes).sum();
+    let left = bytes_max.saturating_sub(Zoom::Minute.rows() * (ROW_BYTES + columns * 8));
+    if wanted <= left { zoom.rows() } else { (zoom.rows() * left / wanted).max(1) }
+}
+
+/// Rows stay in order also where the clock was set back: what was said after that moment is forgotten.
+fn push<T>(rows: &mut VecDeque<(u64, Box<[T]>)>, at: u64, row: Box<[T]>, keep: usize) {
+    while rows.back().is_some_and(|(last, _)| *last >= at) {
+        rows.pop_back();
+    }
+    rows.push_back((at, row));
+    while rows.len() > keep {
+        rows.pop_front();
+    }
+}
+
+/// Means over steps of one length.
+#[derive(Debug)]
+struct Archive {
+    zoom: Zoom,
+    rows: VecDeque<(u64, Box<[f32]>)>,
+    /// The step that is not over: its begin, sums, and how many samples are in them.
+    begun: (u64, Vec<f64>, u32),
+}
+
+impl Archive {
+    fn new(zoom: Zoom) -> Self {
+        Self { zoom, rows: VecDeque::new(), begun: (0, Vec::new(), 0) }
+    }
+
+    fn add(&mut self, at: u64, row: &[f64], keep: usize) {
+        let step = at - at % self.zoom.step_secs();
+        let (begin, sums, count) = &mut self.begun;
+        if *begin != step {
+            if let Some(mean) = mean(sums, *count) {
+                let mean: Box<[f32]> = mean.map(|figure| figure as f32).collect();
+                push(&mut self.rows, *begin, mean, keep);
+            }
+            (*begin, *count) = (step, 0);
+            sums.clear();
+            sums.resize(row.len(), 0.0);
+        }
+        sums.iter_mut().zip(row).for_each(|(sum, figure)| *sum += figure);
+        *count += 1;
+    }
+
+    /// The steps that are over, and the one that is not.
+    fn all(&self) -> Vec<(u64, Vec<f64>)> {
+        let (begin, sums, count) = &self.begun;
+        let over = self.rows.iter().filter(|(at, _)| at < begin);
+        let over = over.map(|(at, row)| (*at, row.iter().map(|figure| f64::from(*figure)).collect()));
+        over.chain(mean(sums, *count).map(|mean| (*begin, mean.collect()))).collect()
+    }
+}
+
+fn mean(sums: &[f64], count: u32) -> Option<impl Iterator<Item = f64>> {
+    (count > 0).then(|| sums.iter().map(move |sum| sum / f64::from(count)))
+}
+
+#[cfg(test)]
+mod tests {
+    use admin::statistics::Unit;
+
+    use super::*;
+
+    const fn statistic(rest: &'static [&'static str], kind: Kind, across: Across) -> Statistic {
+        Statistic { stat: &[], rest, metrics: &[], help: "Says something.", unit: Unit::Count, kind, across }
+    }
+
+    static ITEMS: Statistic = statistic(&["items", "alias"], Kind::Gauge, Across::Sum);
+    static OPS: Statistic = statistic(&["ops"], Kind::Counter, Across::Sum);
+    static HIDDEN: Statistic = statistic(&[], Kind::Gauge, Across::Sum);
+    static DERIVED: Statistic = statistic(&["derived"], Kind::Gauge, Across::Of(|of| of("items")));
+
+    fn readings(items: u64, ops: u64) -> Vec<Reading> {
+        let reading = |about, value: u64| Reading { about, value: value.into() };
+        vec![reading(&ITEMS, items), reading(&HIDDEN, 1), reading(&OPS, ops), reading(&DERIVED, 2)]
+    }
+
+    fn at(secs: u64) -> Moment {
+        Moment { unix_secs: 1_700_000_000 + secs, steady_secs: secs as f64 }
+    }
+
+    fn add(history: &History, secs: u64, items: u64, ops: u64) {
+        history.add(at(secs), vec![("b".into(), readings(items, ops))]);
+    }
+
+    #[test]
+    fn counters_are_rates_and_gauges_stay_what_they_are() {
+        let history = History::default();
+        assert_eq!(history.samples("b", Zoom::Minute), None);
+        for (secs, items, ops) in [(0, 5, 100), (1, 6, 110), (3, 7, 150), (4, 8, 20)] {
+            add(&history, secs, items, ops);
+        }
+        let told = history.samples("b", Zoom::Minute).unwrap();
+        assert_eq!(
+            told.values.keys().collect::<Vec<_>>(),
+            ["items", "ops"],
+            "what follows from others is not kept"
+        );
+        assert_eq!(told.values["items"], [5.0, 6.0, 7.0, 8.0]);
+        assert_eq!(told.values["ops"], [0.0, 10.0, 20.0, 0.0], "the last one began anew");
+        assert_eq!(told.timestamps, [0, 1, 3, 4].map(|secs| (1_700_000_000 + secs) * 1000));
+    }
+
+    #[test]
+    fn a_minute_has_sixty_samples_and_an_hour_means_of_four_seconds() {
+        let history = History::default();
+        for secs in 0..4_000 {
+            add(&history, secs, secs, secs * 3);
+        }
+        let minute = history.samples("b", Zoom::Minute).unwrap();
+        assert_eq!((minute.timestamps.len(), minute.values["items"].last()), (60, Some(&3_999.0)));
+        let hour = history.samples("b", Zoom::Hour).unwrap();
+        // Nine hundred that are over, and the one that is not.
+        assert_eq!(hour.timestamps.len(), 901);
+        assert!(hour.timestamps.windows(2).all(|two| two[1] - two[0] == 4_000));
+        assert_eq!(hour.values["items"].last(), Some(&3_997.5), "3996 to 3999");
+        assert_eq!(hour.values["ops"].last(), Some(&3.0));
+        let day = history.samples("b", Zoom::Day).unwrap();
+        assert!((66..=68).contains(&day.timestamps.len()), "{}", day.timestamps.len());
+    }
+
+    #[test]
+    fn the_past_of_many_buckets_is_bounded_and_that_of_a_dropped_one_is_gone() {
+        let history = History { bytes_max: 200_000, ..History::default() };
+        let names = ["a", "b", "c"];
+        for secs in 0..8_000 {
+            history.add(at(secs), names.map(|name| (name.to_owned(), readings(secs, secs))).into());
+        }
+        let bytes: usize = history.buckets.lock().values().map(Series::bytes).sum();
+        assert!(bytes <= 200_000 && bytes > 60_000, "{bytes}");
+        // Alone again, the bucket has room for more.
+        for secs in 8_000..12_000 {
+            add(&history, secs, secs, secs);
+        }
+        assert_eq!(history.samples("a", Zoom::Hour), None);
+        let kept = history.samples("b", Zoom::Hour).unwrap().timestamps.len();
+        assert!(kept > 400, "{kept}");
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_leaves_samples_in_order() {
+        let history = History::default();
+        for secs in (100..130).chain(110..120) {
+            add(&history, secs, secs, 0);
+        }
+        for zoom in [Zoom::Minute, Zoom::Hour] {
+            let told = history.samples("b", zoom).unwrap();
+            assert!(told.timestamps.windows(2).all(|two| two[0] < two[1]), "{:?}", told.timestamps);
+            assert_eq!(told.timestamps.last().map(|at| at / 1000 / 10), Some(170_000_011));
+        }
+    }
+}
