@@ -15,8 +15,9 @@
 //! | `client` | operations on documents, range scans |
 //! | `replica` | what a copy takes from its active; roles of vBuckets |
 //! | `background` | flusher, fetcher, warm-up, pagers, compactor |
-//! | `feed` | feeds, backfills, the state of a vBucket gathered at one seqno |
-//! | `bucket` | the bucket, its settings, and what it admits |
+//! | `feed` | feeds, and the thread that reads for them |
+//! | `bucket` | the bucket, its settings, what it admits and what it reports |
+//! | `history` | what readers of a vBucket hold: cursors, items, states gathered at one seqno, backfills and scans under way |
 //! | `vbucket` | one vBucket: table, order, durable writes, locks, clocks, cold keys |
 //! | `shard` | what the vBuckets of a shard share: arena, store, queues, the gate to the disk |
 //! | `pressure` | the account of memory, the pace of writers |
@@ -29,6 +30,7 @@ mod background;
 mod bucket;
 mod client;
 pub mod feed;
+mod history;
 pub mod json;
 mod memory;
 mod pressure;

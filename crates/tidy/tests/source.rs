@@ -52,11 +52,18 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("pressure", &["api", "memory"]),
     ("shard", &["api", "memory", "pressure"]),
     ("vbucket", &["api", "json", "memory", "pressure", "shard"]),
-    ("bucket", &["api", "memory", "pressure", "shard", "vbucket"]),
-    ("feed", &["api", "bucket", "memory", "pressure", "shard", "vbucket"]),
+    ("history", &["api", "memory", "shard", "vbucket"]),
+    ("bucket", &["api", "history", "memory", "pressure", "shard", "vbucket"]),
+    ("feed", &["api", "bucket", "history", "memory", "pressure", "shard", "vbucket"]),
     ("background", &["api", "bucket", "memory", "pressure", "shard", "vbucket"]),
-    ("replica", &["api", "background", "bucket", "feed", "memory", "pressure", "shard", "vbucket"]),
-    ("client", &["api", "background", "bucket", "feed", "json", "memory", "pressure", "shard", "vbucket"]),
+    (
+        "replica",
+        &["api", "background", "bucket", "feed", "history", "memory", "pressure", "shard", "vbucket"],
+    ),
+    (
+        "client",
+        &["api", "background", "bucket", "feed", "history", "json", "memory", "pressure", "shard", "vbucket"],
+    ),
 ];
 
 /// Words that a reader has to read twice, each with what to write instead.

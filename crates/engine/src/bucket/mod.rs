@@ -39,7 +39,7 @@ use crate::{
         pagers::{ExpiryPager, ItemPager},
         settings::Settings,
     },
-    client::range_scan::Scans,
+    history::{places::Readers, scans::Scans},
     memory::{
         arena::Arena,
         defragmenter::{Defragmenter, Relocated},
@@ -51,7 +51,7 @@ use crate::{
         collections::CollectionTable,
         failover_table::{FailoverTable, branch_uuid, mix},
         hlc::Hlc,
-        slot::{Slot, Standing},
+        slot::{Home, Slot, Standing},
         warming::Warming,
     },
 };
@@ -79,6 +79,8 @@ pub struct Bucket {
     pub(crate) hot_keys: Mutex<HotKeys>,
     /// The pager has been called and has not brought memory below the low watermark since.
     pub(crate) pager_called: AtomicBool,
+    /// By shard.
+    pub(crate) readers: Box<[Readers]>,
     pub(crate) range_scans: Arc<Scans>,
     pub(crate) errors: MemoryErrors,
     pub(crate) gatekeeper: Gatekeeper,
@@ -143,6 +145,7 @@ impl Bucket {
             item_pager: Mutex::default(),
             hot_keys: Mutex::default(),
             pager_called: AtomicBool::new(false),
+            readers: (0..options.shards).map(|_| Readers::default()).collect(),
             range_scans: Arc::new(Scans::new(options.shards)),
             errors: MemoryErrors::default(),
             gatekeeper: Gatekeeper::default(),
@@ -423,6 +426,22 @@ impl Bucket {
     }
 }
 
+impl Home for Bucket {
+    #[inline]
+    fn at(&self, vb: VbId) -> Result<(&Slot, &Shard), Status> {
+        self.slot(vb)
+    }
+
+    #[inline]
+    fn notifier(&self) -> &dyn Notifier {
+        &*self.notifier
+    }
+
+    fn cursors(&self) -> &AtomicUsize {
+        &self.cursors
+    }
+}
+
 fn vbs_of_shard(vbuckets: u16, shards: usize, index: usize) -> impl Iterator<Item = VbId> + use<> {
     (index..usize::from(vbuckets)).step_by(shards).map(|vb| VbId(vb as u16))
 }
@@ -478,8 +497,6 @@ fn open_shard(
         flusher: Mutex::default(),
         to_reset: Mutex::default(),
         fetches: Mutex::default(),
-        backfills: Mutex::default(),
-        backfiller: Mutex::default(),
         cold_expiry: Mutex::default(),
         cold_trim: Mutex::default(),
         defragmenter: Mutex::new(Defragmenter::default()),

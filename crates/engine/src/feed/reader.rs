@@ -14,15 +14,18 @@ use std::sync::Arc;
 
 use base::{DocKey, Now, Seqno, Status, VbId, bucket::BucketKind};
 
-use super::{
-    AtCursor, CursorGuard, FeedBatch, FeedEnd, FeedItem, FeedOptions, FeedSnapshot, FeedStep,
-    backfill::{Backfill, Taken},
-    snapshots,
-};
+use super::snapshots;
 use crate::{
     api::notify::{Waiter, Work},
     bucket::Bucket,
+    history::{
+        backfill::{Backfill, Taken},
+        cursor::{AtCursor, CursorGuard},
+        item::FeedItem,
+        told::{FeedBatch, FeedEnd, FeedOptions, FeedSnapshot, FeedStep},
+    },
     memory::{item::ItemRef, item_kind::kind_of},
+    vbucket::slot::Home,
 };
 
 /// Entries of the checkpoint that are looked at per lock hold.
@@ -73,7 +76,8 @@ impl Bucket {
         if self.options.kind == BucketKind::Memcached {
             return Err(Status::NotSupported);
         }
-        let (cursor, (purge_known, visible, resumes)) = CursorGuard::register(self, vb, |v| {
+        let home: Arc<dyn Home> = self.clone();
+        let (cursor, (purge_known, visible, resumes)) = CursorGuard::register(&home, vb, |v| {
             let is_known = options.from.max(options.through) <= v.high_seqno;
             // What was visible before the last such mutation is not remembered.
             let visible = if options.from >= v.marks.visible { v.marks.visible } else { Seqno(0) };
@@ -119,7 +123,7 @@ impl Feed {
     }
 
     #[cfg(test)]
-    pub(super) fn cursor(&self) -> &CursorGuard {
+    pub(crate) fn cursor(&self) -> &CursorGuard {
         &self.cursor
     }
 
@@ -155,7 +159,7 @@ impl Feed {
         let (mut end, mut purged) = (self.seqno, Seqno(0));
         while end == self.seqno || end < self.through {
             let (is_first, from) = (end == self.seqno, end);
-            match self.cursor.with(&self.bucket, |at| self.read_chunk(at, from, bytes_max, &mut items))? {
+            match self.cursor.with(&*self.bucket, |at| self.read_chunk(at, from, bytes_max, &mut items))? {
                 Chunk::Read { last, purge_seqno } => (end, purged) = (last, purge_seqno),
                 Chunk::Nothing if is_first => return Ok(Some(FeedStep::Wait)),
                 Chunk::Nothing => break,
@@ -249,7 +253,7 @@ impl Feed {
 
     /// Queues what the checkpoint does not have; `None` while it is not on disk yet.
     fn begin_backfill(&mut self) -> Result<Option<Arc<Backfill>>, FeedEnd> {
-        let is_on_disk = self.cursor.with(&self.bucket, |AtCursor { v, shard, id, after }| {
+        let is_on_disk = self.cursor.with(&*self.bucket, |AtCursor { v, shard, id, after }| {
             let is_on_disk = shard.store.is_none() || v.persisted_seqno >= self.through;
             if !is_on_disk && shard.gate.is_poisoned() {
                 return Err(FeedEnd::BackfillFailed);
@@ -283,7 +287,7 @@ impl Feed {
         now: Now,
     ) -> Result<Option<FeedStep>, FeedEnd> {
         // First, so that what happens from here on is either seen or told.
-        self.cursor.with(&self.bucket, |at| at.v.checkpoint.await_drop(at.id, self.waiter))?;
+        self.cursor.with(&*self.bucket, |at| at.v.checkpoint.await_drop(at.id, self.waiter))?;
         let (taken, is_reader_wanted) = backfill.take(bytes_max, now)?;
         if is_reader_wanted {
             self.call_reader();
@@ -325,7 +329,8 @@ impl Feed {
     /// The owner takes what it has asked for (again): what it waits for may begin.
     fn show_life(&self) {
         if let Ok((_, shard)) = self.bucket.slot(self.vb)
-            && shard.backfills.lock().readmit(self.waiter.into())
+            && let Some(readers) = self.bucket.readers.get(shard.index)
+            && readers.waiting.lock().readmit(self.waiter.into())
         {
             self.call_reader();
         }
@@ -339,7 +344,7 @@ impl Feed {
             self.call_reader();
         }
         self.ready = VecDeque::new();
-        self.cursor.withdraw(&self.bucket);
+        self.cursor.withdraw(&*self.bucket);
     }
 }
 
@@ -364,7 +369,7 @@ mod tests {
     use base::HashedKey;
 
     use super::*;
-    use crate::{BucketOptions, Notifier, Store, feed::backfill::Stage};
+    use crate::{BucketOptions, Notifier, Store, history::backfill::Stage};
 
     struct Deaf;
 
@@ -415,8 +420,8 @@ mod tests {
         while feed.backfill.is_some() {
             assert!(matches!(feed.next(usize::MAX, NOW), Ok(FeedStep::Batch(_))));
         }
-        bucket.suspend(&bucket.shards[0], &job, 60_000);
-        assert!(bucket.shards[0].backfills.lock().is_waited_in(), "the other feed's turn comes");
+        bucket.suspend(&bucket.readers[0], &job, 60_000);
+        assert!(bucket.readers[0].waiting.lock().is_waited_in(), "the other feed's turn comes");
     }
 
     /// The moment between two steps of the reading thread: what it has not told is dropped, the place behind it is not.

@@ -12,23 +12,22 @@ use std::sync::atomic::Ordering;
 use base::{DocKey, Now, Seqno};
 use storage::{BackfillOptions, KvStore, Marks, Record, StoreError};
 
-use super::{
-    AtCursor, FeedEnd, FeedItem, FeedOptions, FeedSnapshot,
-    backfill::{Backfill, GivenUp, ReadAhead, Stage},
-};
 use crate::{
-    api::{notify::Work, pressure::Pool, stats::StepReport},
+    api::{notify::Work, stats::StepReport},
     bucket::Bucket,
-    feed::gather::{Gather, GatherOptions, GatherStep},
+    history::{
+        backfill::{Backfill, GivenUp, ReadAhead, Stage},
+        cursor::AtCursor,
+        gather::{Gather, GatherOptions, GatherStep},
+        item::FeedItem,
+        places::{Backfiller, Place, Readers, Source},
+        told::{FeedEnd, FeedOptions, FeedSnapshot},
+    },
     memory::item::{HeldItems, ItemRef},
     shard::Shard,
     vbucket::{collections::CollectionTable, system_events::is_system_key},
 };
 
-/// Backfills per shard that read.
-const READING_MAX: usize = 4;
-/// Backfills per shard that read or have something in their buffer.
-const PLACES_MAX: usize = 8;
 /// A consumer that lets its buffer lie for so long loses its place.
 const IDLE_MILLIS_MAX: u64 = 60_000;
 /// The same while others wait for one, or the disk is short of the space that it keeps from being freed.
@@ -39,29 +38,6 @@ const TURN_MILLIS: u64 = 10_000;
 const READING_MILLIS_MAX: u64 = 30 * 60_000;
 /// Lock holds per step of gathering from a table.
 const GATHER_STEPS: usize = 16;
-
-/// The thread that reads a shard's backfills; see the module header.
-#[derive(Default)]
-pub(crate) struct Backfiller {
-    places: Vec<Place>,
-    /// What the pools know of.
-    accounted: u64,
-}
-
-struct Place {
-    job: Arc<Backfill>,
-    /// `None` once everything is read.
-    source: Option<Source>,
-    since: u64,
-}
-
-/// Where a snapshot comes from.
-enum Source {
-    Disk(Box<dyn storage::Backfill>),
-    Gathering(Box<Gather>),
-    /// Highest seqno first.
-    Table(HeldItems),
-}
 
 /// What one read brought.
 struct Read {
@@ -75,12 +51,14 @@ impl Bucket {
     /// and every now and then.
     pub fn run_backfills(&self, shard: usize, now: Now) -> StepReport {
         let mut report = StepReport::default();
-        let Some(shard) = self.shards.get(shard) else { return report };
+        let (Some(shard), Some(readers)) = (self.shards.get(shard), self.readers.get(shard)) else {
+            return report;
+        };
         report.more = self.run_scans(shard.index, now) | self.expire_cold(shard, now) | self.trim_cold(shard);
-        let Some(mut backfiller) = shard.backfiller.try_lock() else { return report };
+        let Some(mut backfiller) = readers.backfiller.try_lock() else { return report };
         let errors_before = shard.counters.backfill_errors.load(Ordering::Relaxed);
-        self.make_way(shard, &mut backfiller, now);
-        while self.begin_next(shard, &mut backfiller, now) {}
+        self.make_way(shard, readers, &mut backfiller, now);
+        while self.begin_next(shard, readers, &mut backfiller, now) {}
         // The pools are told of it in the end.
         let mut brought = 0;
         for place in &mut backfiller.places {
@@ -113,9 +91,9 @@ impl Bucket {
     }
 
     /// Ends what has no consumer, or none that keeps up.
-    fn make_way(&self, shard: &Shard, backfiller: &mut Backfiller, now: Now) {
+    fn make_way(&self, shard: &Shard, readers: &Readers, backfiller: &mut Backfiller, now: Now) {
         let is_contended = {
-            let mut waiting = shard.backfills.lock();
+            let mut waiting = readers.waiting.lock();
             waiting.retain(|job| !job.is_abandoned());
             waiting.is_waited_in()
         };
@@ -137,7 +115,7 @@ impl Bucket {
                 if !is_late && !(makes_way && (idle >= IDLE_MILLIS_CONTENDED || age >= TURN_MILLIS)) {
                     return false;
                 }
-                self.suspend(shard, job, idle);
+                self.suspend(readers, job, idle);
                 true
             })
             .collect();
@@ -145,10 +123,10 @@ impl Bucket {
     }
 
     /// Gives up a backfill whose owner has left something alone for so long.
-    pub(super) fn suspend(&self, shard: &Shard, job: &Backfill, idle_millis: u64) {
+    pub(super) fn suspend(&self, readers: &Readers, job: &Backfill, idle_millis: u64) {
         let is_idle = idle_millis >= IDLE_MILLIS_CONTENDED;
         if is_idle {
-            shard.backfills.lock().pass_over(job.waiter.into());
+            readers.waiting.lock().pass_over(job.waiter.into());
         }
         let stage = if job.is_ordered() { Stage::Suspended } else { Stage::Failed(FeedEnd::TooSlow) };
         // The place first: it is behind what has not been told, and no use to a feed that goes on by itself.
@@ -156,17 +134,17 @@ impl Bucket {
         let GivenUp { waiter, had_rest } = job.give_up(stage);
         if is_idle && !had_rest {
             // Its owner has taken the rest meanwhile, and need not ask for anything in which it would show life.
-            shard.backfills.lock().readmit(job.waiter.into());
+            readers.waiting.lock().readmit(job.waiter.into());
         }
         waiter.into_iter().for_each(|waiter| self.notifier.wake(waiter));
     }
 
     /// Begins the next backfill if there is one and a place for it; whether it did.
-    fn begin_next(&self, shard: &Shard, backfiller: &mut Backfiller, now: Now) -> bool {
+    fn begin_next(&self, shard: &Shard, readers: &Readers, backfiller: &mut Backfiller, now: Now) -> bool {
         if !backfiller.has_room() {
             return false;
         }
-        let Some(job) = shard.backfills.lock().take_next() else { return false };
+        let Some(job) = readers.waiting.lock().take_next() else { return false };
         if job.is_abandoned() {
             return true;
         }
@@ -207,8 +185,8 @@ impl Bucket {
 
     fn begin_table(&self, job: &Backfill) -> Result<Source, FeedEnd> {
         let options = GatherOptions { above: job.from, tombstones: true, prepares: job.options.prepares };
-        let bucket = job.cursor.bucket().ok_or(FeedEnd::Reset)?;
-        let gather = Gather::begin(&bucket, job.vb, options).map_err(|_| FeedEnd::Reset)?;
+        let home = job.cursor.home().ok_or(FeedEnd::Reset)?;
+        let gather = Gather::begin(&home, job.vb, options).map_err(|_| FeedEnd::Reset)?;
         Ok(Source::Gathering(Box::new(gather)))
     }
 
@@ -317,35 +295,9 @@ impl Bucket {
     /// Has a backfill read.
     pub(super) fn queue_backfill(&self, job: Arc<Backfill>) {
         let Ok((_, shard)) = self.slot(job.vb) else { return };
-        shard.backfills.lock().push(job.waiter.into(), job);
+        let Some(readers) = self.readers.get(shard.index) else { return };
+        readers.waiting.lock().push(job.waiter.into(), job);
         self.notifier.work(Work::Backfill(shard.index));
-    }
-}
-
-impl Backfiller {
-    fn has_room(&self) -> bool {
-        let reading = self.places.iter().filter(|place| place.source.is_some()).count();
-        self.places.len() < PLACES_MAX && reading < READING_MAX
-    }
-
-    /// Tells the pools what is held.
-    fn account(&mut self, shard: &Shard, now: Now) {
-        let bytes = self.bytes(now) as u64;
-        let before = std::mem::replace(&mut self.accounted, bytes);
-        shard.pools.exchange(Pool::Replication, before, bytes);
-    }
-
-    /// Bytes in buffers, and held for reading.
-    fn bytes(&self, now: Now) -> usize {
-        let bytes = |place: &Place| {
-            let source = match &place.source {
-                Some(Source::Disk(disk)) => disk.memory_bytes(),
-                Some(Source::Table(rest)) => rest.len() * size_of::<u32>(),
-                Some(Source::Gathering(_)) | None => 0,
-            };
-            place.job.progress(now).bytes + source
-        };
-        self.places.iter().map(bytes).sum()
     }
 }
 

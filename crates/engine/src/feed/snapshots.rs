@@ -8,8 +8,13 @@ use std::collections::VecDeque;
 
 use base::Seqno;
 
-use super::{FeedBatch, FeedItem, FeedKind, FeedSnapshot};
-use crate::memory::key_map::{KeySet, repeated_later};
+use crate::{
+    history::{
+        item::{FeedItem, FeedKind},
+        told::{FeedBatch, FeedSnapshot},
+    },
+    memory::key_map::{KeySet, repeated_later},
+};
 
 /// All of it as one snapshot.
 pub(super) fn whole(mut items: Vec<FeedItem>, snapshot: FeedSnapshot) -> FeedBatch {

@@ -22,7 +22,10 @@ pub(crate) mod roles;
 use base::{Cas, Datatype, DocKey, ManifestUid, Seqno, VbUuid, bucket::DurabilityLevel};
 
 use crate::{
-    feed::{FeedItem, FeedKind, FeedSnapshot},
+    history::{
+        item::{FeedItem, FeedKind},
+        told::FeedSnapshot,
+    },
     vbucket::following::Inflow,
 };
 

@@ -27,7 +27,7 @@ use storage::{StoreError, VbBatch, VbState};
 
 use crate::{
     bucket::Bucket,
-    feed::VbHistory,
+    history::told::VbHistory,
     shard::{Env, Flusher, Shard, aftermath::Aftermath, ceiling, failures, reset::Reset},
     vbucket::{
         VBucket,

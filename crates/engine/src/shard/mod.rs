@@ -23,7 +23,6 @@ use storage::{KvStore, Record, SpaceUse, StoreStats};
 
 use crate::{
     api::pressure::{DiskRefusals, Pool},
-    feed::{BackfillQueue, Backfiller},
     memory::{
         arena::Arena,
         defragmenter::Defragmenter,
@@ -56,9 +55,6 @@ pub(crate) struct Shard {
     /// Copies whose contents are to go. Entered under the vBucket's lock.
     pub(crate) to_reset: Mutex<BTreeMap<VbId, Reset>>,
     pub(crate) fetches: Mutex<FetchQueue>,
-    /// Backfills that nobody reads yet.
-    pub(crate) backfills: Mutex<BackfillQueue>,
-    pub(crate) backfiller: Mutex<Backfiller>,
     pub(crate) cold_expiry: Mutex<ColdExpiry>,
     pub(crate) cold_trim: Mutex<ColdTrim>,
     pub(crate) defragmenter: Mutex<Defragmenter>,

@@ -1,12 +1,27 @@
 //! A vBucket's place in its bucket: the lock, and what can be looked at beside it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use base::VbRole;
+use base::{Status, VbId, VbRole};
 use parking_lot::Mutex;
 
-use crate::{memory::hash_table::TableHint, vbucket::VBucket};
+use crate::{api::notify::Notifier, memory::hash_table::TableHint, shard::Shard, vbucket::VBucket};
+
+/// Where vBuckets are found: the bucket, as what lies below it sees it.
+pub(crate) trait Home: Send + Sync {
+    /// A vBucket and its shard.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`.
+    fn at(&self, vb: VbId) -> Result<(&Slot, &Shard), Status>;
+
+    /// Takes calls for work, and wakes.
+    fn notifier(&self) -> &dyn Notifier;
+
+    /// Counts the cursors of all vBuckets.
+    fn cursors(&self) -> &AtomicUsize;
+}
 
 /// A vBucket with its lock, on cache lines of its own.
 #[repr(align(128))]

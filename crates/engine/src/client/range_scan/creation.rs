@@ -5,15 +5,14 @@ use std::cell::RefCell;
 use base::{Now, Seqno, Status};
 use storage::BackfillOptions;
 
-use super::{
-    ScanSelection,
-    scan::{Entry, Gathering, Places, Scan, Selected},
-};
 use crate::{
     bucket::Bucket,
-    feed::{
-        FeedEnd, FeedItem,
+    history::{
         gather::{GatherStep, Gathered},
+        item::FeedItem,
+        scan::{Entry, Gathering, Places, Scan, Selected},
+        scans::ScanSelection,
+        told::FeedEnd,
     },
     memory::item::ItemRef,
     shard::Shard,

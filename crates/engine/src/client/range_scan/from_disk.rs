@@ -6,47 +6,16 @@
 use base::{Now, Seqno, Status};
 use storage::{Backfill, BackfillOptions, KvStore, RecordKind, StoreError};
 
-use super::{
-    creation,
-    scan::{Entry, Scan, Selected},
+use super::creation;
+use crate::{
+    bucket::Bucket,
+    history::scan::{Document, Entry, Reading, Scan, Selected},
+    shard::Shard,
+    vbucket::version::is_due,
 };
-use crate::{bucket::Bucket, shard::Shard, vbucket::version::is_due};
 
 /// Read per step.
 const STEP_BYTES: usize = 1 << 20;
-
-/// A scan that is being created from disk.
-pub(super) struct Reading {
-    /// What has to be on disk before it is read.
-    until: Seqno,
-    backfill: Option<Box<dyn Backfill>>,
-    keys: Vec<u8>,
-    found: Vec<Document>,
-}
-
-/// A document of the scan.
-#[derive(Clone, Copy)]
-struct Document {
-    start: usize,
-    length: u8,
-    entry: Entry,
-}
-
-impl Reading {
-    /// Of a vBucket that is at this seqno.
-    pub(super) fn new(until: Seqno) -> Self {
-        Self { until, backfill: None, keys: Vec::new(), found: Vec::new() }
-    }
-
-    fn key(&self, document: &Document) -> &[u8] {
-        self.keys.get(document.start..document.start + usize::from(document.length)).unwrap_or_default()
-    }
-
-    fn bytes(&self) -> u64 {
-        let backfill = self.backfill.as_ref().map_or(0, |backfill| backfill.memory_bytes());
-        (self.keys.capacity() + self.found.capacity() * size_of::<Document>() + backfill) as u64
-    }
-}
 
 impl Bucket {
     /// Reads on; whether everything has been read, `None` while the disk is not that far.

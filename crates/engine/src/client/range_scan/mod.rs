@@ -18,24 +18,21 @@
 mod creation;
 mod from_disk;
 mod reading;
-mod scan;
 
-use std::collections::{HashMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use base::{CollectionId, Now, Seqno, Status, VbId, VbRole, VbUuid};
-use parking_lot::Mutex;
+use base::{CollectionId, Now, Status, VbId, VbRole};
 
 use crate::{
     api::notify::{Wait, Waiter, Work},
     bucket::Bucket,
+    history::scan::{Phase, Scan},
+    vbucket::slot::Home,
 };
 
+pub use crate::history::scans::{ScanHold, ScanId, ScanInfo, ScanOptions, ScanSelection};
 pub use reading::{ScanLimits, ScanStep};
-pub use scan::ScanHold;
-use scan::{Phase, Scan};
 
 /// A scan that is not at its end by then is cancelled.
 pub const LIFETIME_MILLIS: u64 = 180_000;
@@ -46,131 +43,6 @@ const SHARE_PERCENT: u64 = 10;
 const SHARE_MIN_BYTES: u64 = 32 << 20;
 /// How often scans that are too old, or whose vBucket is not what it was, are looked for.
 const SWEEP_MILLIS: u64 = 1000;
-
-/// Names a scan. Chosen by the caller, at random.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ScanId(pub u128);
-
-/// What a scan shows.
-#[derive(Clone, Debug)]
-pub struct ScanOptions {
-    /// The collection.
-    pub collection: CollectionId,
-    /// Which of its documents.
-    pub selection: ScanSelection,
-    /// Keys without documents.
-    pub keys_only: bool,
-    /// The reader wants extended attributes; noted here for it, documents always have theirs.
-    pub include_xattrs: bool,
-    /// The branch of history that the vBucket must be on.
-    pub uuid: Option<VbUuid>,
-    /// A mutation that must not have been superseded; it must be known to be synced.
-    pub must_exist: Option<Seqno>,
-    /// For people.
-    pub name: Option<Box<str>>,
-}
-
-/// Which documents of a collection.
-#[derive(Clone, Debug)]
-pub enum ScanSelection {
-    /// Those with logical keys between these.
-    Range(Bound<Box<[u8]>>, Bound<Box<[u8]>>),
-    /// Each with the probability that makes it about `samples` of all of them.
-    Sample {
-        /// How many.
-        samples: u64,
-        /// The same seed chooses the same documents.
-        seed: u64,
-    },
-}
-
-/// A scan as statistics show it.
-#[derive(Clone, Debug)]
-pub struct ScanInfo {
-    /// Its name.
-    pub id: ScanId,
-    /// Where it is.
-    pub vb: VbId,
-    /// The branch of history it shows.
-    pub uuid: VbUuid,
-    /// What it was asked for.
-    pub options: ScanOptions,
-    /// Milliseconds since it was created.
-    pub age_millis: u64,
-    /// `creating`, `idle` or `continuing`.
-    pub phase: &'static str,
-    /// Keys or documents in all; zero while it is being created.
-    pub items: u64,
-    /// Of those, how many were read.
-    pub read: u64,
-    /// Values read from disk for it.
-    pub from_disk: u64,
-    /// Memory it holds.
-    pub bytes: u64,
-}
-
-/// A bucket's scans, and which of them the backfill threads have work for.
-#[derive(Debug, Default)]
-pub(crate) struct Scans {
-    by_id: Mutex<HashMap<ScanId, Arc<Scan>>>,
-    /// By shard.
-    queues: Box<[Mutex<VecDeque<Arc<Scan>>>]>,
-    /// Held by all of them.
-    bytes: AtomicU64,
-    /// When they were last looked through, in monotonic milliseconds.
-    swept: AtomicU64,
-}
-
-impl Scans {
-    pub(crate) fn new(shards: usize) -> Self {
-        Self { queues: (0..shards).map(|_| Mutex::default()).collect(), ..Self::default() }
-    }
-
-    /// Memory that scans hold.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn find(&self, vb: VbId, id: ScanId) -> Result<Arc<Scan>, Status> {
-        let found = self.by_id.lock().get(&id).cloned();
-        found.filter(|scan| scan.vb == vb).ok_or(Status::KeyNotFound)
-    }
-
-    /// Takes a scan away; whoever works on it is told why. Returns who waits.
-    fn end(&self, scan: &Scan, status: Status) -> Option<Waiter> {
-        let waiter = scan.end(status);
-        let removed = self.by_id.lock().remove(&scan.id);
-        if let Some(removed) = removed {
-            self.bytes.fetch_sub(removed.bytes(), Ordering::Relaxed);
-            // Not in a hurry: the thread looks into its queue every now and then.
-            self.enqueue(&removed);
-        }
-        waiter
-    }
-
-    /// Has the backfill thread of its shard look at a scan; whether it had not to already.
-    fn enqueue(&self, scan: &Arc<Scan>) -> bool {
-        let Some(queue) = self.queues.get(scan.shard) else { return false };
-        let is_new = scan.enter_queue();
-        if is_new {
-            queue.lock().push_back(Arc::clone(scan));
-        }
-        is_new
-    }
-
-    /// Takes over what a scan holds from now on; false when that is too much for all of them together.
-    fn account(&self, scan: &Scan, bytes: u64, bytes_max: u64) -> bool {
-        // Under the registry's lock: a scan that has been removed accounts for nothing.
-        let by_id = self.by_id.lock();
-        if !by_id.contains_key(&scan.id) {
-            return true;
-        }
-        let before = scan.set_bytes(bytes);
-        let others = self.bytes.fetch_sub(before, Ordering::Relaxed) - before;
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        bytes <= before || others + bytes <= bytes_max
-    }
-}
 
 impl Bucket {
     /// Begins to create a scan. The waiter is woken when [`Bucket::scan_created`] has news.
@@ -207,7 +79,7 @@ impl Bucket {
             return Err(Status::Busy);
         }
         let scan = Arc::new(Scan::new(id, vb, shard.index, (uuid, incarnation), options, waiter, now));
-        scan.begin(self)?;
+        scan.begin(&(self.clone() as Arc<dyn Home>))?;
         {
             let mut by_id = self.range_scans.by_id.lock();
             if by_id.len() >= SCANS_MAX || by_id.contains_key(&id) {

@@ -7,8 +7,16 @@ use std::sync::atomic::Ordering;
 use base::{HashedKey, Status};
 use storage::{KvStore, Locator, OwnedRecord, Record, StoreError};
 
-use super::scan::{Fetched, Scan, ScanHold, Selected};
-use crate::{bucket::Bucket, feed::FeedItem, memory::arena::Arena, vbucket::VBucket};
+use crate::{
+    bucket::Bucket,
+    history::{
+        item::FeedItem,
+        scan::{Fetched, Scan, Selected},
+        scans::ScanHold,
+    },
+    memory::arena::Arena,
+    vbucket::VBucket,
+};
 
 /// Documents taken at once, under one lock hold.
 const BATCH: usize = 32;

@@ -1,21 +1,20 @@
-//! A cursor that ends with whoever holds it.
+//! A cursor that ends with its holder.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use base::{Status, VbId};
 
-use super::FeedEnd;
 use crate::{
-    bucket::Bucket,
+    history::told::FeedEnd,
     shard::{Shard, aftermath::Aftermath},
-    vbucket::{VBucket, checkpoint::CursorId},
+    vbucket::{VBucket, checkpoint::CursorId, slot::Home},
 };
 
 /// A registered cursor of a vBucket's checkpoint, good until the vBucket's contents are dropped. Does not keep the bucket
 /// alive: it may be queued inside of it.
 pub(crate) struct CursorGuard {
-    bucket: Weak<Bucket>,
+    home: Weak<dyn Home>,
     vb: VbId,
     incarnation: u32,
     id: CursorId,
@@ -32,11 +31,11 @@ pub(crate) struct AtCursor<'a, 'b> {
 impl CursorGuard {
     /// Registers a cursor, without a place; `look` sees the vBucket under the same lock and may refuse.
     pub(crate) fn register<R>(
-        bucket: &Arc<Bucket>,
+        home: &Arc<dyn Home>,
         vb: VbId,
         look: impl FnOnce(&mut VBucket) -> Result<R, Status>,
     ) -> Result<(Self, R), Status> {
-        let (slot, shard) = bucket.slot(vb)?;
+        let (slot, shard) = home.at(vb)?;
         if shard.gate.is_closed() {
             return Err(Status::TemporaryFailure);
         }
@@ -46,8 +45,8 @@ impl CursorGuard {
         }
         let looked = look(&mut v)?;
         let id = v.checkpoint.register();
-        bucket.cursors.fetch_add(1, Ordering::Relaxed);
-        Ok((Self { bucket: Arc::downgrade(bucket), vb, incarnation: v.incarnation, id }, looked))
+        home.cursors().fetch_add(1, Ordering::Relaxed);
+        Ok((Self { home: Arc::downgrade(home), vb, incarnation: v.incarnation, id }, looked))
     }
 
     /// Runs under the vBucket's lock.
@@ -56,11 +55,11 @@ impl CursorGuard {
     /// `Reset` when what the cursor was registered for is gone, or not this node's to tell.
     pub(crate) fn with<R>(
         &self,
-        bucket: &Bucket,
+        home: &(impl Home + ?Sized),
         act: impl FnOnce(AtCursor<'_, '_>) -> R,
     ) -> Result<R, FeedEnd> {
-        let (slot, shard) = bucket.slot(self.vb).map_err(|_| FeedEnd::Reset)?;
-        let mut after = bucket.aftermath(shard);
+        let (slot, shard) = home.at(self.vb).map_err(|_| FeedEnd::Reset)?;
+        let mut after = Aftermath::new(shard, home.notifier());
         let mut v = slot.vb.lock();
         if v.incarnation != self.incarnation || !v.feeds() || shard.gate.is_closed() {
             return Err(FeedEnd::Reset);
@@ -68,15 +67,15 @@ impl CursorGuard {
         Ok(act(AtCursor { v: &mut v, shard, id: self.id, after: &mut after }))
     }
 
-    /// The bucket, if it is still there.
-    pub(crate) fn bucket(&self) -> Option<Arc<Bucket>> {
-        self.bucket.upgrade()
+    /// The vBucket's home, if it is still there.
+    pub(crate) fn home(&self) -> Option<Arc<dyn Home>> {
+        self.home.upgrade()
     }
 
-    /// Gives the cursor's place up, whoever uses it just now.
-    pub(crate) fn withdraw(&self, bucket: &Bucket) {
+    /// Gives the cursor's place up, also while a feed uses it.
+    pub(crate) fn withdraw(&self, home: &(impl Home + ?Sized)) {
         // Otherwise there is none to give up.
-        let _ = self.with(bucket, |AtCursor { v, id, after, .. }| {
+        let _ = self.with(home, |AtCursor { v, id, after, .. }| {
             let (passed, waiter) = v.checkpoint.withdraw(id);
             after.release_all(passed);
             waiter.into_iter().for_each(|waiter| after.wake(waiter));
@@ -86,10 +85,10 @@ impl CursorGuard {
 
 impl Drop for CursorGuard {
     fn drop(&mut self) {
-        let Some(bucket) = self.bucket.upgrade() else { return };
-        bucket.cursors.fetch_sub(1, Ordering::Relaxed);
-        let Ok((slot, shard)) = bucket.slot(self.vb) else { return };
-        let mut after = bucket.aftermath(shard);
+        let Some(home) = self.home.upgrade() else { return };
+        home.cursors().fetch_sub(1, Ordering::Relaxed);
+        let Ok((slot, shard)) = home.at(self.vb) else { return };
+        let mut after = Aftermath::new(shard, home.notifier());
         let mut v = slot.vb.lock();
         if v.incarnation == self.incarnation {
             after.release_all(v.checkpoint.unregister(self.id));
@@ -103,7 +102,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::{BucketOptions, FeedOptions, FeedStep, Notifier, Waiter, Work};
+    use crate::{Bucket, BucketOptions, FeedOptions, FeedStep, Notifier, Waiter, Work};
 
     #[derive(Default)]
     struct Woken(Mutex<Vec<Waiter>>);
@@ -128,7 +127,7 @@ mod tests {
         let options = FeedOptions { from, ..FeedOptions::default() };
         let mut feed = bucket.feed(VbId(0), options, waiter).unwrap();
         assert!(matches!(feed.next(1, now), Ok(FeedStep::Wait)));
-        feed.cursor().withdraw(&bucket);
+        feed.cursor().withdraw(&*bucket);
         assert_eq!(*woken.0.lock(), [waiter]);
         assert!(matches!(feed.next(1, now), Ok(FeedStep::Wait)), "and it finds its place again");
     }

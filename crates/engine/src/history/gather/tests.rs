@@ -12,8 +12,8 @@ use storage::{FaultFs, KvStore, Options};
 
 use super::*;
 use crate::{
-    BucketOptions, Budget, Delete, Durable, Expiry, Mutated, Notifier, Refusal, Store, Waiter, Work,
-    feed::FeedEnd, memory::item::FREQUENCY_MAX,
+    Bucket, BucketOptions, Budget, Delete, Durable, Expiry, Mutated, Notifier, Refusal, Store, Waiter, Work,
+    history::told::FeedEnd, memory::item::FREQUENCY_MAX,
 };
 
 struct Deaf;
@@ -36,6 +36,11 @@ enum Event {
 }
 
 type Journal = BTreeMap<Seqno, (Vec<u8>, Event)>;
+
+fn begin(bucket: &Arc<Bucket>, options: GatherOptions) -> Result<Gather, Status> {
+    let home: Arc<dyn Home> = bucket.clone();
+    Gather::begin(&home, VB, options)
+}
 
 struct World {
     bucket: Arc<Bucket>,
@@ -139,9 +144,9 @@ impl World {
     }
 
     fn gather(&mut self, options: GatherOptions, events: u64) -> Gathered {
-        let mut gather = Gather::begin(&self.bucket, VB, options).unwrap();
+        let mut gather = begin(&self.bucket, options).unwrap();
         for _ in 0..10_000 {
-            let step = gather.step(&self.bucket, &|_| true).unwrap();
+            let step = gather.step(&*self.bucket, &|_| true).unwrap();
             match step {
                 GatherStep::Done => return gather.finish().unwrap(),
                 GatherStep::More => {}
@@ -204,10 +209,10 @@ fn what_is_only_prepared_is_not_gathered() {
     world.write(1, true, DurabilityLevel::None);
     world.write(1, true, DurabilityLevel::PersistToMajority);
     let options = GatherOptions { above: Seqno(0), tombstones: true, prepares: false };
-    let mut gather = Gather::begin(&world.bucket, VB, options).unwrap();
+    let mut gather = begin(&world.bucket, options).unwrap();
     world.write(2, true, DurabilityLevel::PersistToMajority);
     world.write(3, true, DurabilityLevel::None);
-    while gather.step(&world.bucket, &|_| true).unwrap() != GatherStep::Done {}
+    while gather.step(&*world.bucket, &|_| true).unwrap() != GatherStep::Done {}
     let gathered = gather.finish().unwrap();
     assert_eq!(gathered.items.len(), 2);
     world.check(&gathered, options);
@@ -222,10 +227,10 @@ fn a_gathering_ends_with_the_contents() {
     let mut world = World::new(1, BucketKind::Ephemeral);
     world.write(1, true, DurabilityLevel::None);
     let options = GatherOptions { above: Seqno(0), tombstones: false, prepares: false };
-    let mut gather = Gather::begin(&world.bucket, VB, options).unwrap();
-    gather.step(&world.bucket, &|_| true).unwrap();
+    let mut gather = begin(&world.bucket, options).unwrap();
+    gather.step(&*world.bucket, &|_| true).unwrap();
     world.bucket.flush_all(world.now).unwrap();
-    assert_eq!(gather.step(&world.bucket, &|_| true), Err(FeedEnd::Reset));
+    assert_eq!(gather.step(&*world.bucket, &|_| true), Err(FeedEnd::Reset));
     assert!(gather.finish().is_none());
     assert_eq!(world.bucket.stats().pools.of(crate::Pool::Items), 0);
 }

@@ -11,8 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Now, Seqno, VbId};
 use parking_lot::Mutex;
 
-use super::{CursorGuard, FeedBatch, FeedEnd, FeedItem, FeedOptions, FeedSnapshot};
-use crate::api::notify::Waiter;
+use crate::{
+    api::notify::Waiter,
+    history::{
+        cursor::CursorGuard,
+        item::FeedItem,
+        told::{FeedBatch, FeedEnd, FeedOptions, FeedSnapshot},
+    },
+};
 
 /// Bytes in a buffer up to which there is more to be read.
 const REFILL_BYTES: usize = 384 << 10;
@@ -23,17 +29,17 @@ const SHORT_READ_BYTES: usize = 64 << 10;
 
 /// How far ahead of its consumer a backfill reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReadAhead {
+pub(crate) struct ReadAhead {
     /// There is more to be read with so many bytes in the buffer, but not with more.
-    pub(super) refill_bytes: usize,
+    pub(crate) refill_bytes: usize,
     /// Bytes per read, more or less.
-    pub(super) read_bytes: usize,
+    pub(crate) read_bytes: usize,
 }
 
 impl ReadAhead {
-    /// Memory that is short is for whoever makes room: little is read at a time, and nothing before that is taken. That
+    /// Memory that is short is left to the pager and the flusher: little is read at a time, and nothing before that is taken. That
     /// little always: a copy elsewhere may be what makes room in the end.
-    pub(super) const fn of(is_short: bool) -> Self {
+    pub(crate) const fn of(is_short: bool) -> Self {
         match is_short {
             true => Self { refill_bytes: 0, read_bytes: SHORT_READ_BYTES },
             false => Self { refill_bytes: REFILL_BYTES, read_bytes: READ_BYTES },
@@ -43,14 +49,14 @@ impl ReadAhead {
 
 /// See the module header.
 pub(crate) struct Backfill {
-    pub(super) vb: VbId,
-    pub(super) options: Arc<FeedOptions>,
-    pub(super) cursor: Arc<CursorGuard>,
-    pub(super) waiter: Waiter,
+    pub(crate) vb: VbId,
+    pub(crate) options: Arc<FeedOptions>,
+    pub(crate) cursor: Arc<CursorGuard>,
+    pub(crate) waiter: Waiter,
     /// The last seqno that the consumer has.
-    pub(super) from: Seqno,
+    pub(crate) from: Seqno,
     /// Tombstones up to here were missing when the feed began, which its consumer knows.
-    pub(super) purge_known: Seqno,
+    pub(crate) purge_known: Seqno,
     is_abandoned: AtomicBool,
     state: Mutex<State>,
 }
@@ -71,7 +77,7 @@ struct State {
 
 /// How far a backfill is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// Queued or being read.
     Reading,
     /// Everything is in the buffer, or was.
@@ -84,7 +90,7 @@ pub(super) enum Stage {
 
 /// What a feed finds.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(crate) enum Taken {
     Batch(FeedBatch),
     /// Nothing; the waiter is woken when there is something.
     Nothing,
@@ -95,24 +101,24 @@ pub(super) enum Taken {
 /// What giving up came to.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct GivenUp {
+pub(crate) struct GivenUp {
     /// Whom to wake.
-    pub(super) waiter: Option<Waiter>,
+    pub(crate) waiter: Option<Waiter>,
     /// The owner had left something.
-    pub(super) had_rest: bool,
+    pub(crate) had_rest: bool,
 }
 
 /// What the reading thread sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Progress {
-    pub(super) stage: Stage,
-    pub(super) bytes: usize,
+pub(crate) struct Progress {
+    pub(crate) stage: Stage,
+    pub(crate) bytes: usize,
     /// For how long the owner has left something in the buffer.
-    pub(super) idle_millis: u64,
+    pub(crate) idle_millis: u64,
 }
 
 impl Backfill {
-    pub(super) fn new(
+    pub(crate) fn new(
         vb: VbId,
         options: &Arc<FeedOptions>,
         cursor: &Arc<CursorGuard>,
@@ -146,7 +152,7 @@ impl Backfill {
     ///
     /// # Errors
     /// Why it cannot be finished.
-    pub(super) fn take(&self, bytes_max: usize, now: Now) -> Result<(Taken, bool), FeedEnd> {
+    pub(crate) fn take(&self, bytes_max: usize, now: Now) -> Result<(Taken, bool), FeedEnd> {
         let mut state = self.state.lock();
         let state = &mut *state;
         match state.stage {
@@ -178,12 +184,12 @@ impl Backfill {
     }
 
     /// The last seqno of the snapshot, once it is known.
-    pub(super) fn end(&self) -> Option<Seqno> {
+    pub(crate) fn end(&self) -> Option<Seqno> {
         self.state.lock().snapshot.map(|snapshot| snapshot.end)
     }
 
     /// The feed is gone.
-    pub(super) fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
         let buffer = std::mem::take(&mut state.buffer);
@@ -195,15 +201,15 @@ impl Backfill {
     // ---- the reader's side ----------------------------------------------------------------------------------------
 
     /// Whether it can be taken up in the middle.
-    pub(super) fn is_ordered(&self) -> bool {
+    pub(crate) fn is_ordered(&self) -> bool {
         !self.options.unordered
     }
 
-    pub(super) fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.is_abandoned.load(Ordering::Relaxed)
     }
 
-    pub(super) fn progress(&self, now: Now) -> Progress {
+    pub(crate) fn progress(&self, now: Now) -> Progress {
         let state = self.state.lock();
         let idle_millis = match state.buffer.is_empty() {
             true => 0,
@@ -213,13 +219,13 @@ impl Backfill {
     }
 
     /// Reading begins.
-    pub(super) fn begin(&self, snapshot: FeedSnapshot) {
+    pub(crate) fn begin(&self, snapshot: FeedSnapshot) {
         self.state.lock().snapshot = Some(snapshot);
     }
 
     /// Adds what was read. Returns whom to wake.
     #[must_use]
-    pub(super) fn offer(&self, items: Vec<FeedItem>, is_last: bool, now: Now) -> Option<Waiter> {
+    pub(crate) fn offer(&self, items: Vec<FeedItem>, is_last: bool, now: Now) -> Option<Waiter> {
         let mut state = self.state.lock();
         if state.buffer.is_empty() {
             state.idle_since = now.mono_millis;
@@ -235,7 +241,7 @@ impl Backfill {
     }
 
     /// Gives up: `Suspended` or failed. What is in the buffer goes.
-    pub(super) fn give_up(&self, stage: Stage) -> GivenUp {
+    pub(crate) fn give_up(&self, stage: Stage) -> GivenUp {
         let mut state = self.state.lock();
         state.stage = stage;
         state.bytes = 0;

@@ -19,14 +19,14 @@ use base::{Seqno, Status, VbId};
 use storage::Marks;
 
 use crate::{
-    bucket::Bucket,
-    feed::{CursorGuard, FeedEnd},
+    history::{cursor::CursorGuard, told::FeedEnd},
     memory::{
         hash_table::ScanPosition,
         item::{HeldItems, ItemRef},
         item_kind::kind_of,
         key_map::{KeySet, repeated_later},
     },
+    vbucket::slot::Home,
 };
 
 /// Documents looked at per lock hold.
@@ -62,14 +62,14 @@ pub(crate) struct Gather {
 
 /// Keeps documents from leaving a vBucket's table for the disk.
 struct EvictionHold {
-    bucket: Weak<Bucket>,
+    home: Weak<dyn Home>,
     vb: VbId,
 }
 
 impl Drop for EvictionHold {
     fn drop(&mut self) {
-        if let Some(bucket) = self.bucket.upgrade()
-            && let Ok((slot, _)) = bucket.slot(self.vb)
+        if let Some(home) = self.home.upgrade()
+            && let Ok((slot, _)) = home.at(self.vb)
         {
             slot.vb.lock().gathers -= 1;
         }
@@ -114,9 +114,9 @@ impl Gather {
     /// # Errors
     /// `NotMyVbucket`; `TemporaryFailure` while the vBucket is being loaded or closed; `NotSupported` when some of its
     /// documents are on disk only: the disk has to be asked then ([`storage::KvStore::backfill`]).
-    pub(crate) fn begin(bucket: &Arc<Bucket>, vb: VbId, options: GatherOptions) -> Result<Self, Status> {
-        let (_, shard) = bucket.slot(vb)?;
-        let (cursor, ()) = CursorGuard::register(bucket, vb, |v| {
+    pub(crate) fn begin(home: &Arc<dyn Home>, vb: VbId, options: GatherOptions) -> Result<Self, Status> {
+        let (_, shard) = home.at(vb)?;
+        let (cursor, ()) = CursorGuard::register(home, vb, |v| {
             if v.warming.is_some() {
                 return Err(Status::TemporaryFailure);
             }
@@ -127,9 +127,9 @@ impl Gather {
             v.gathers += 1;
             Ok(())
         })?;
-        let hold = EvictionHold { bucket: Arc::downgrade(bucket), vb };
+        let hold = EvictionHold { home: Arc::downgrade(home), vb };
         let start = cursor
-            .with(bucket, |at| {
+            .with(&**home, |at| {
                 let start = at.v.high_seqno;
                 let passed = at.v.checkpoint.place(at.id, at.shard, start, true);
                 at.after.release_all(passed);
@@ -156,12 +156,12 @@ impl Gather {
     /// `Reset` when the vBucket's contents were dropped, `TooSlow` when there was no memory.
     pub(crate) fn step(
         &mut self,
-        bucket: &Bucket,
+        home: &(impl Home + ?Sized),
         wanted: &dyn Fn(ItemRef<'_>) -> bool,
     ) -> Result<GatherStep, FeedEnd> {
         let step = match self.stage {
-            Stage::Walking(from) => self.walk(bucket, from, wanted)?,
-            Stage::Applying { end, .. } => self.apply(bucket, end, wanted)?,
+            Stage::Walking(from) => self.walk(home, from, wanted)?,
+            Stage::Applying { end, .. } => self.apply(home, end, wanted)?,
         };
         self.is_done = step == GatherStep::Done;
         if self.is_short_of_memory { Err(FeedEnd::TooSlow) } else { Ok(step) }
@@ -169,14 +169,14 @@ impl Gather {
 
     fn walk(
         &mut self,
-        bucket: &Bucket,
+        home: &(impl Home + ?Sized),
         from: ScanPosition,
         wanted: &dyn Fn(ItemRef<'_>) -> bool,
     ) -> Result<GatherStep, FeedEnd> {
         let (options, start) = (self.options, self.start);
         let (collected, short) = (&mut self.collected, &mut self.is_short_of_memory);
         let prepares = &mut self.prepares;
-        let (next, over) = self.cursor.with(bucket, |at| {
+        let (next, over) = self.cursor.with(home, |at| {
             let next = at.v.table.scan(from, CHUNK, &mut |item| {
                 let is_asked = item.seqno() > options.above && (options.tombstones || !item.is_deleted());
                 if is_asked && item.seqno() <= start && wanted(item) {
@@ -199,12 +199,12 @@ impl Gather {
 
     fn apply(
         &mut self,
-        bucket: &Bucket,
+        home: &(impl Home + ?Sized),
         end: Seqno,
         wanted: &dyn Fn(ItemRef<'_>) -> bool,
     ) -> Result<GatherStep, FeedEnd> {
         let (late, short) = (&mut self.late, &mut self.is_short_of_memory);
-        let read = self.cursor.with(bucket, |at| {
+        let read = self.cursor.with(home, |at| {
             let mut visit = |item: ItemRef<'_>, _| {
                 if !kind_of(item).is_prepared() && wanted(item) {
                     *short |= !late.push(item);

@@ -1,4 +1,4 @@
-//! Who is next: a shard's backfills that have not begun, by owner.
+//! Whose turn is next: a shard's backfills that have not begun, by owner.
 //!
 //! Owners take turns, so that one with a thousand streams does not stand before one with a single stream. An owner that
 //! lost a place because it let a full buffer lie is passed over until it asks for something: it has asked for more than it
@@ -8,12 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::backfill::Backfill;
-use crate::api::notify::Waiter;
+use crate::{api::notify::Waiter, history::backfill::Backfill};
 
 /// A consumer: all feeds of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     worker: u32,
     connection: u64,
 }
@@ -48,7 +47,7 @@ impl<J> Default for Turns<J> {
 
 impl<J> Turns<J> {
     /// An owner asks for something.
-    pub(super) fn push(&mut self, owner: Owner, job: J) {
+    pub(crate) fn push(&mut self, owner: Owner, job: J) {
         let line = self
             .lines
             .entry(owner)
@@ -58,24 +57,24 @@ impl<J> Turns<J> {
     }
 
     /// The owner does not take what it has asked for.
-    pub(super) fn pass_over(&mut self, owner: Owner) {
+    pub(crate) fn pass_over(&mut self, owner: Owner) {
         if let Some(line) = self.lines.get_mut(&owner) {
             line.is_passed_over = true;
         }
     }
 
     /// The owner shows life; whether it had been passed over.
-    pub(super) fn readmit(&mut self, owner: Owner) -> bool {
+    pub(crate) fn readmit(&mut self, owner: Owner) -> bool {
         self.lines.get_mut(&owner).is_some_and(|line| std::mem::take(&mut line.is_passed_over))
     }
 
     /// Whether somebody waits whose turn would come.
-    pub(super) fn is_waited_in(&self) -> bool {
+    pub(crate) fn is_waited_in(&self) -> bool {
         self.lines.values().any(|line| !line.is_passed_over)
     }
 
     /// The oldest job of the owner whose turn it is.
-    pub(super) fn take_next(&mut self) -> Option<J> {
+    pub(crate) fn take_next(&mut self) -> Option<J> {
         let behind = self.lines.range((Bound::Excluded(self.last), Bound::Unbounded));
         let mut turns = behind.chain(self.lines.range(..=self.last));
         let owner = *turns.find(|(_, line)| !line.is_passed_over)?.0;
@@ -89,7 +88,7 @@ impl<J> Turns<J> {
     }
 
     /// Forgets jobs.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&J) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&J) -> bool) {
         self.lines.retain(|_, line| {
             line.waiting.retain(&mut keep);
             !line.waiting.is_empty()

@@ -7,44 +7,44 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::{CollectionId, DocKey, Now, Seqno, Status, VbId, VbUuid};
+use base::{DocKey, Now, Seqno, Status, VbId, VbUuid};
 use parking_lot::Mutex;
-use storage::{KvStore, Locator, OwnedRecord, Pin, StoreError};
+use storage::{Backfill, KvStore, Locator, OwnedRecord, Pin, StoreError};
 
-use super::{ScanId, ScanInfo, ScanOptions, ScanSelection, Scans, from_disk::Reading};
 use crate::{
     api::notify::Waiter,
-    bucket::Bucket,
-    feed::{
-        FeedItem,
+    history::{
         gather::{Gather, GatherOptions},
+        item::FeedItem,
+        scans::{ScanId, ScanInfo, ScanOptions, ScanSelection},
     },
     memory::item::ItemId,
+    vbucket::slot::Home,
 };
 
 /// See the module.
 pub(crate) struct Scan {
-    pub(super) id: ScanId,
-    pub(super) vb: VbId,
-    pub(super) shard: usize,
-    pub(super) uuid: VbUuid,
-    pub(super) incarnation: u32,
-    pub(super) options: ScanOptions,
-    pub(super) created_millis: u64,
+    pub(crate) id: ScanId,
+    pub(crate) vb: VbId,
+    pub(crate) shard: usize,
+    pub(crate) uuid: VbUuid,
+    pub(crate) incarnation: u32,
+    pub(crate) options: ScanOptions,
+    pub(crate) created_millis: u64,
     /// What every encoded key of the collection begins with.
     prefix: Vec<u8>,
     /// Used by the backfill thread alone once it was begun.
-    pub(super) gathering: Mutex<Option<Gathering>>,
+    pub(crate) gathering: Mutex<Option<Gathering>>,
     /// Keep documents readable on disk. Used by the backfill thread alone, as well.
-    pub(super) pins: Mutex<Pins>,
+    pub(crate) pins: Mutex<Pins>,
     /// Known once it has been created.
-    pub(super) selected: OnceLock<Selected>,
+    pub(crate) selected: OnceLock<Selected>,
     state: Mutex<State>,
     /// The backfill thread's queue has it.
     queued: AtomicBool,
     /// Memory it holds, as accounted for.
     bytes: AtomicU64,
-    pub(super) from_disk: AtomicU64,
+    pub(crate) from_disk: AtomicU64,
 }
 
 /// Bytes of documents read ahead that a scan keeps while nobody reads it. There may be a thousand such scans, each for
@@ -54,7 +54,7 @@ const IDLE_BYTES_MAX: usize = 32 << 10;
 /// What changes while a scan is read.
 struct State {
     phase: Phase,
-    /// Who is to be told when the phase changes, or something was fetched.
+    /// Is told when the phase changes, or something was fetched.
     waiter: Option<Waiter>,
     /// The next entry to be read.
     position: usize,
@@ -62,7 +62,7 @@ struct State {
 }
 
 /// Documents at hand for entries from a scan's position on, with those, rising.
-pub(super) type Fetched = VecDeque<(usize, FeedItem)>;
+pub(crate) type Fetched = VecDeque<(usize, FeedItem)>;
 
 /// Leaves what comes next, up to the limit.
 fn shorten(fetched: &mut Fetched) {
@@ -78,7 +78,7 @@ fn shorten(fetched: &mut Fetched) {
 
 /// Where a scan is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     Creating,
     /// Nobody reads it.
     Idle,
@@ -88,43 +88,43 @@ pub(super) enum Phase {
 
 /// What a scan found, in key order.
 #[derive(Default)]
-pub(super) struct Selected {
+pub(crate) struct Selected {
     /// Encoded keys, one after the other.
-    pub(super) keys: Vec<u8>,
-    pub(super) entries: Vec<Entry>,
+    pub(crate) keys: Vec<u8>,
+    pub(crate) entries: Vec<Entry>,
     /// Versions that are not on disk, by entry.
-    pub(super) held: Vec<(usize, FeedItem)>,
+    pub(crate) held: Vec<(usize, FeedItem)>,
 }
 
 /// A scan being created.
-pub(super) enum Gathering {
+pub(crate) enum Gathering {
     /// From the table, which knows every key.
     Table(Gather, Places),
     Disk(Reading),
 }
 
 /// Where documents without a value in memory were on disk when they were gathered, and pinned.
-pub(super) type Places = HashMap<ItemId, Locator, BuildHasherDefault<DefaultHasher>>;
+pub(crate) type Places = HashMap<ItemId, Locator, BuildHasherDefault<DefaultHasher>>;
 
 /// What keeps records readable, from one moment or several.
 #[derive(Default)]
-pub(super) struct Pins(Vec<Box<dyn Pin>>);
+pub(crate) struct Pins(Vec<Box<dyn Pin>>);
 
 impl Pins {
     /// Under the vBucket's lock: what locators in its table name now stays readable.
-    pub(super) fn cover(&mut self, store: &dyn KvStore) {
+    pub(crate) fn cover(&mut self, store: &dyn KvStore) {
         if self.0.last().is_none_or(|pin| pin.generation() != store.generation()) {
             self.0.push(store.pin());
         }
     }
 
     /// Whether what the store keeps is what the last pin keeps.
-    pub(super) fn are_current(&self, store: &dyn KvStore) -> bool {
+    pub(crate) fn are_current(&self, store: &dyn KvStore) -> bool {
         self.0.last().is_some_and(|pin| pin.generation() == store.generation())
     }
 
     /// The first record at the locator that is the one.
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         at: Locator,
         is_it: impl Fn(&OwnedRecord) -> bool,
@@ -142,27 +142,27 @@ impl Pins {
 
 /// One document.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Where its key ends.
-    pub(super) key_end: usize,
-    pub(super) seqno: Seqno,
-    pub(super) locator: Locator,
+    pub(crate) key_end: usize,
+    pub(crate) seqno: Seqno,
+    pub(crate) locator: Locator,
 }
 
 impl Selected {
-    pub(super) fn key(&self, index: usize) -> DocKey<'_> {
+    pub(crate) fn key(&self, index: usize) -> DocKey<'_> {
         let start = index.checked_sub(1).and_then(|before| self.entries.get(before)).map_or(0, |e| e.key_end);
         let end = self.entries.get(index).map_or(start, |entry| entry.key_end);
         DocKey::trusted(self.keys.get(start..end).unwrap_or_default())
     }
 
     /// The version of an entry that is not on disk.
-    pub(super) fn held(&self, index: usize) -> Option<&FeedItem> {
+    pub(crate) fn held(&self, index: usize) -> Option<&FeedItem> {
         let at = self.held.binary_search_by_key(&index, |held| held.0).ok()?;
         self.held.get(at).map(|held| &held.1)
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.keys.capacity()
             + self.entries.capacity() * size_of::<Entry>()
             + self.held.iter().map(|held| held.1.bytes()).sum::<usize>()
@@ -170,7 +170,7 @@ impl Selected {
 }
 
 impl Scan {
-    pub(super) fn new(
+    pub(crate) fn new(
         id: ScanId,
         vb: VbId,
         shard: usize,
@@ -203,12 +203,12 @@ impl Scan {
     }
 
     /// Places its cursor in the vBucket, or notes what has to be on disk before it is read.
-    pub(super) fn begin(&self, bucket: &Arc<Bucket>) -> Result<(), Status> {
+    pub(crate) fn begin(&self, home: &Arc<dyn Home>) -> Result<(), Status> {
         let everything = GatherOptions { above: Seqno(0), tombstones: false, prepares: false };
-        let gathering = match Gather::begin(bucket, self.vb, everything) {
+        let gathering = match Gather::begin(home, self.vb, everything) {
             Ok(gather) => Gathering::Table(gather, Places::default()),
             Err(Status::NotSupported) => {
-                let (slot, _) = bucket.slot(self.vb)?;
+                let (slot, _) = home.at(self.vb)?;
                 let until = slot.vb.lock().high_seqno;
                 Gathering::Disk(Reading::new(until))
             }
@@ -219,7 +219,7 @@ impl Scan {
     }
 
     /// Whether a document with that encoded key is to be shown, as far as its key tells.
-    pub(super) fn wants(&self, key: &[u8]) -> bool {
+    pub(crate) fn wants(&self, key: &[u8]) -> bool {
         let Some(logical) = key.strip_prefix(&*self.prefix) else { return false };
         let ScanSelection::Range(start, end) = &self.options.selection else { return true };
         let after_start = match start {
@@ -235,12 +235,12 @@ impl Scan {
             }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         self.state.lock().phase
     }
 
     /// It has been created. Returns who waits for that.
-    pub(super) fn become_idle(&self) -> Option<Waiter> {
+    pub(crate) fn become_idle(&self) -> Option<Waiter> {
         let mut state = self.state.lock();
         if state.phase == Phase::Creating {
             state.phase = Phase::Idle;
@@ -249,7 +249,7 @@ impl Scan {
     }
 
     /// Somebody reads on.
-    pub(super) fn take_up(&self, waiter: Waiter) -> Result<(), Status> {
+    pub(crate) fn take_up(&self, waiter: Waiter) -> Result<(), Status> {
         let mut state = self.state.lock();
         match state.phase {
             Phase::Idle => {
@@ -262,7 +262,7 @@ impl Scan {
     }
 
     /// Nobody reads on for now.
-    pub(super) fn lay_down(&self) {
+    pub(crate) fn lay_down(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Continuing {
             (state.phase, state.waiter) = (Phase::Idle, None);
@@ -271,7 +271,7 @@ impl Scan {
     }
 
     /// It is over, for that reason unless there was one already. Returns who waits.
-    pub(super) fn end(&self, status: Status) -> Option<Waiter> {
+    pub(crate) fn end(&self, status: Status) -> Option<Waiter> {
         let mut state = self.state.lock();
         if !matches!(state.phase, Phase::Over(_)) {
             state.phase = Phase::Over(status);
@@ -281,7 +281,7 @@ impl Scan {
     }
 
     /// Where its reader goes on, with what is at hand there.
-    pub(super) fn begin_read(&self) -> Result<(usize, Fetched), Status> {
+    pub(crate) fn begin_read(&self) -> Result<(usize, Fetched), Status> {
         let mut state = self.state.lock();
         match state.phase {
             Phase::Continuing => Ok((state.position, std::mem::take(&mut state.fetched))),
@@ -291,7 +291,7 @@ impl Scan {
     }
 
     /// Its reader has come so far, and leaves this.
-    pub(super) fn end_read(&self, position: usize, unused: Fetched) {
+    pub(crate) fn end_read(&self, position: usize, unused: Fetched) {
         let mut state = self.state.lock();
         state.position = position;
         // What was fetched meanwhile goes first: there is something in it for where the reader stopped.
@@ -301,13 +301,13 @@ impl Scan {
     }
 
     /// Where its reader is.
-    pub(super) fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.state.lock().position
     }
 
     /// Documents have been read for its reader, who is to be woken. They replace what is left of earlier ones, which lacks
     /// what was in memory then and has been ejected since.
-    pub(super) fn offer(&self, documents: Fetched) -> Option<Waiter> {
+    pub(crate) fn offer(&self, documents: Fetched) -> Option<Waiter> {
         let mut state = self.state.lock();
         if state.phase == Phase::Continuing && !documents.is_empty() {
             state.fetched = documents;
@@ -317,31 +317,31 @@ impl Scan {
 
     /// On the backfill thread, once it is over: lets go of what takes time to let go of. The last reader of a file that
     /// compaction has removed is who frees it.
-    pub(super) fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         *self.gathering.lock() = None;
         *self.pins.lock() = Pins::default();
     }
 
     /// Whether it was not in the queue.
-    pub(super) fn enter_queue(&self) -> bool {
+    pub(crate) fn enter_queue(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
 
-    pub(super) fn leave_queue(&self) {
+    pub(crate) fn leave_queue(&self) {
         self.queued.store(false, Ordering::Release);
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Returns what was accounted for before.
-    pub(super) fn set_bytes(&self, bytes: u64) -> u64 {
+    pub(crate) fn set_bytes(&self, bytes: u64) -> u64 {
         self.bytes.swap(bytes, Ordering::Relaxed)
     }
 
     /// `None` once it is over.
-    pub(super) fn info(&self, now: Now) -> Option<ScanInfo> {
+    pub(crate) fn info(&self, now: Now) -> Option<ScanInfo> {
         let (phase, read, fetched) = {
             let state = self.state.lock();
             let fetched: usize = state.fetched.iter().map(|(_, item)| item.bytes()).sum();
@@ -377,65 +377,35 @@ impl fmt::Debug for Scan {
     }
 }
 
-/// A request that works on a scan. Dropped without being released, the request is gone (its connection was closed): so is
-/// the scan then.
-#[derive(Debug)]
-pub struct ScanHold {
-    scan: Arc<Scan>,
-    scans: Arc<Scans>,
-    is_released: AtomicBool,
+/// A scan that is being created from disk.
+pub(crate) struct Reading {
+    /// What has to be on disk before it is read.
+    pub(crate) until: Seqno,
+    pub(crate) backfill: Option<Box<dyn Backfill>>,
+    pub(crate) keys: Vec<u8>,
+    pub(crate) found: Vec<Document>,
 }
 
-impl ScanHold {
-    pub(super) fn new(scan: Arc<Scan>, scans: Arc<Scans>) -> Self {
-        Self { scan, scans, is_released: AtomicBool::new(false) }
-    }
-
-    pub(super) fn scan(&self) -> &Arc<Scan> {
-        &self.scan
-    }
-
-    /// The request is done with the scan, which stays.
-    pub(super) fn release(&self) {
-        self.is_released.store(true, Ordering::Relaxed);
-    }
-
-    /// The scan's name.
-    #[must_use]
-    pub fn id(&self) -> ScanId {
-        self.scan.id
-    }
-
-    /// The collection it shows.
-    #[must_use]
-    pub fn collection(&self) -> CollectionId {
-        self.scan.options.collection
-    }
-
-    /// Whether its reader wants extended attributes.
-    #[must_use]
-    pub fn includes_xattrs(&self) -> bool {
-        self.scan.options.include_xattrs
-    }
-
-    /// Whether it shows keys alone.
-    #[must_use]
-    pub fn is_keys_only(&self) -> bool {
-        self.scan.options.keys_only
-    }
-
-    /// The request has read enough; the scan waits for the next.
-    pub fn lay_down(&self) {
-        self.release();
-        self.scan.lay_down();
-    }
+/// A document of the scan.
+#[derive(Clone, Copy)]
+pub(crate) struct Document {
+    pub(crate) start: usize,
+    pub(crate) length: u8,
+    pub(crate) entry: Entry,
 }
 
-impl Drop for ScanHold {
-    fn drop(&mut self) {
-        if !*self.is_released.get_mut() {
-            // Whoever would be woken is who goes away.
-            let _ = self.scans.end(&self.scan, Status::RangeScanCancelled);
-        }
+impl Reading {
+    /// Of a vBucket that is at this seqno.
+    pub(crate) fn new(until: Seqno) -> Self {
+        Self { until, backfill: None, keys: Vec::new(), found: Vec::new() }
+    }
+
+    pub(crate) fn key(&self, document: &Document) -> &[u8] {
+        self.keys.get(document.start..document.start + usize::from(document.length)).unwrap_or_default()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        let backfill = self.backfill.as_ref().map_or(0, |backfill| backfill.memory_bytes());
+        (self.keys.capacity() + self.found.capacity() * size_of::<Document>() + backfill) as u64
     }
 }
