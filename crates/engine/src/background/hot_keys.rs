@@ -1,6 +1,6 @@
 //! What is used most, remembered over a restart, so that warm-up can load it first.
 //!
-//! Per shard a list of keys with their frequencies, most frequent first, of at most [`LIST_BYTES_MAX`], kept by the store
+//! Per shard a list of keys with their frequencies, most frequent first, of at most `LIST_BYTES_MAX`, kept by the store
 //! as its hints. It is made by a walk through the tables, a few documents per lock hold, every [`RECORD_EVERY_MILLIS`] and
 //! when the bucket is closed. Only what was used after it was written or loaded is listed. When the list is full, the
 //! least frequent that it holds leave it, and nothing as infrequent is listed any more.

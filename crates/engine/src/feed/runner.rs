@@ -3,7 +3,7 @@
 //! A backfill occupies a place from its start until its buffer is empty, so that what buffers hold is bounded whatever the
 //! number of feeds; and while it reads it keeps segments (or superseded versions) from being freed. So a consumer that
 //! leaves its buffer alone loses its place after a while, soon when others wait for one, and what it has not got is read
-//! again once it is back; until then nothing else is begun for it either ([`super::queue`]). An unordered snapshot cannot
+//! again once it is back; until then nothing else is begun for it either ([`crate::history::queue`]). An unordered snapshot cannot
 //! be taken up in the middle: its feed ends.
 
 use std::sync::Arc;

@@ -52,7 +52,7 @@ pub struct FeedOptions {
     pub prepares: bool,
 }
 
-/// What [`Feed::next`] found.
+/// What [`Feed::next`](crate::Feed::next) found.
 #[derive(Debug)]
 pub enum FeedStep {
     /// The next items.

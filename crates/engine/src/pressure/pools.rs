@@ -3,7 +3,7 @@
 //! A shard has one set of these counters and the bucket another, for what no shard has. They are written where memory
 //! changes hands in bulk (a queue that grew, a batch being written, a buffer being filled), never once per operation.
 //! What the arenas hold, documents and tables, is counted there and divided among the pools when somebody asks
-//! ([`Bucket::pool_bytes`]).
+//! (`Bucket::pool_bytes`).
 //!
 //! Invariants: what was added is subtracted, by [`Held`] where it goes with a scope; the total is the sum of the pools.
 //! What all buckets share, as the buffers of the workers, is in the node's account, not here.

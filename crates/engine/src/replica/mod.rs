@@ -1,13 +1,13 @@
 //! A replica's input: what a node that follows a vBucket's active copy is told, put into table, checkpoint and prepares
 //! under the seqnos, CAS values and revisions that the active has given.
 //!
-//! * Input belongs to a stream, and a stream to a term: whoever begins one ([`Bucket::replica_begin`]) gets an [`Inflow`],
+//! * Input belongs to a stream, and a stream to a term: whoever begins one ([`crate::Bucket::replica_begin`]) gets an [`Inflow`],
 //!   and with that every one before it is void. What comes with a void one is refused and changes nothing.
 //! * What has come already is ignored, so a stream may begin again where the last one broke off.
 //! * Items belong to a snapshot. A copy is good at ends of snapshots only ([`crate::vbucket::snapshots`]): in between it is not
 //!   acknowledged, and recorded as being in between. A copy that has not even its first one is not to be promoted.
 //! * What a replica holds for a durable write is acknowledged in the order of seqnos, by its level: in memory once its
-//!   snapshot is whole, or synced ([`Bucket::high_prepared`]).
+//!   snapshot is whole, or synced ([`crate::Bucket::high_prepared`]).
 //! * A commit is a version made of the prepare that is here. In a snapshot from disk it may be a plain version; and what
 //!   such a snapshot says is completed, and does not show, was aborted.
 //! * A history that is not the active's goes altogether, and so does a copy that lacks what it is told the outcome of: a new

@@ -47,7 +47,7 @@ impl Following {
         (self.is_announced, self.is_told_all) = (false, false);
     }
 
-    /// The active has granted what was asked for: see [`VBucket::note_caught_up`].
+    /// The active has granted what was asked for: see [`note_caught_up`](crate::vbucket::VBucket::note_caught_up).
     pub(crate) fn note_granted(&mut self) {
         self.is_told_all = true;
     }

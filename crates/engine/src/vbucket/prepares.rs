@@ -7,7 +7,7 @@
 //! time is up first it is *aborted*: an abort is queued instead, and nobody ever sees the version. Which of the two it is
 //! gets decided once, by the active, under the vBucket's lock, by whoever comes first; and whether somebody still waits for
 //! the answer makes no difference. Prepares are committed in their own order. Before another node takes over none begins any
-//! more, so that those there are end here ([`Bucket::drain`]).
+//! more, so that those there are end here ([`crate::Bucket::drain`]).
 //!
 //! A replica holds the prepares that it is told of until it is told what became of them. When it becomes the active, those
 //! that are open may have been acknowledged: they need a majority again, and are never aborted. Until they have
@@ -16,7 +16,7 @@
 //! was answered as ambiguous can still appear then.
 //!
 //! The end of a collection ends what is in progress in it, on every copy alike: at the event that tells of it, which is never
-//! left out of what a copy is told ([`VBucket::close_prepares_in`]). What else there is of a dropped collection, prepares and
+//! left out of what a copy is told ([`close_prepares_in`](crate::vbucket::VBucket::close_prepares_in)). What else there is of a dropped collection, prepares and
 //! aborts too, may be left out from then on, and whoever becomes the active may never have heard of them.
 //!
 //! A prepare that a restart cannot read is neither: its key is unreadable until it is written again
