@@ -8,14 +8,14 @@
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.
 //!
-//! The crate's rooms, from the top down. An import runs downward or stays in its room: `crates/tidy` holds that, and lists the exceptions.
+//! The crate's rooms, from the top down. An import runs downward or stays in its room, which a test in `crates/tidy` holds.
 //!
 //! | room | what is in it |
 //! |---|---|
 //! | `client` | operations on documents, range scans |
 //! | `replica` | what a copy takes from its active; roles of vBuckets |
-//! | `background` | flusher, fetcher, warm-up, pagers, compactor |
 //! | `feed` | feeds, and the thread that reads for them |
+//! | `background` | flusher, fetcher, warm-up, pagers, compactor, closing |
 //! | `bucket` | the bucket, its settings, what it admits and what it reports |
 //! | `history` | what readers of a vBucket hold: cursors, items, states gathered at one seqno, backfills and scans under way |
 //! | `vbucket` | one vBucket: table, order, durable writes, locks, clocks, cold keys |

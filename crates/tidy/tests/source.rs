@@ -54,8 +54,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("vbucket", &["api", "json", "memory", "pressure", "shard"]),
     ("history", &["api", "memory", "shard", "vbucket"]),
     ("bucket", &["api", "history", "memory", "pressure", "shard", "vbucket"]),
-    ("feed", &["api", "bucket", "history", "memory", "pressure", "shard", "vbucket"]),
     ("background", &["api", "bucket", "memory", "pressure", "shard", "vbucket"]),
+    ("feed", &["api", "bucket", "history", "memory", "pressure", "shard", "vbucket"]),
     (
         "replica",
         &["api", "background", "bucket", "feed", "history", "memory", "pressure", "shard", "vbucket"],

@@ -11,4 +11,5 @@ pub(crate) mod expiry_pager;
 pub(crate) mod flusher;
 pub(crate) mod hot_keys;
 pub(crate) mod item_pager;
+pub(crate) mod resets;
 pub(crate) mod warmup;

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use base::{DocKey, HashedKey, NodeId, Now, Seqno, Status, VbId, VbRole, bucket::DurabilityLevel};
+use base::{
+    DocKey, HashedKey, NodeId, Now, Seqno, Status, VbId, VbRole,
+    bucket::{BucketKind, DurabilityLevel},
+};
 use storage::{KvStore, Locator, Marks, RecordKind, StoreError};
 
 use crate::{
@@ -18,6 +21,7 @@ use crate::{
     },
     shard::{Env, Shard},
     vbucket::{
+        chains::Chains,
         prepares::{ABORT_ITEMS, COMMIT_ITEMS, Outcome, Prepare, version_of},
         slot::Slot,
         system_events::collection_of_key,
@@ -25,6 +29,18 @@ use crate::{
 };
 
 impl Bucket {
+    /// How many copies a majority is counted of, where nobody has told whose copies those are.
+    pub(crate) fn set_copies(&self, replicas: u8) {
+        let copies = if self.options.kind == BucketKind::Memcached { 1 } else { replicas.saturating_add(1) };
+        for vb in (0..self.vbuckets()).map(VbId) {
+            let Ok((slot, _)) = self.slot(vb) else { continue };
+            let mut v = slot.vb.lock();
+            if v.chains.is_untold() {
+                v.chains = Chains::alone(copies);
+            }
+        }
+    }
+
     /// Whether a durable mutation ([`crate::Mutated::wait`]) has reached its level. Completion does not depend on
     /// anybody asking. A client that asks says until when it may take (in monotonic milliseconds), and is told once.
     ///

@@ -36,7 +36,19 @@ const HELP: Budget = Budget { items: 512, bytes: 4 << 20 };
 /// one shard may have more than others.
 pub const SHARD_QUOTA_MAX: u64 = usable(RESERVE_BYTES_MAX);
 
+/// Percent of the quota that may be queued for cursors only, by default.
+const CURSOR_PERCENT: u64 = 10;
+/// Some megabytes are worth it in the smallest bucket.
+const CURSOR_BYTES_MIN: u64 = 4 << 20;
+
 impl Bucket {
+    /// Bytes that may be queued for cursors only.
+    #[must_use]
+    pub fn cursor_bytes_max(&self) -> u64 {
+        let share = (self.settings.quota_bytes() / 100 * CURSOR_PERCENT).max(CURSOR_BYTES_MIN);
+        self.options.cursor_bytes_max.unwrap_or(share)
+    }
+
     /// Where the pager starts, and where it stops.
     pub(crate) fn watermarks(&self) -> (u64, u64) {
         let room = self.settings.room();

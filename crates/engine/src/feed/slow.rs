@@ -10,23 +10,12 @@ use base::VbId;
 
 use crate::{api::stats::StepReport, bucket::Bucket};
 
-/// Percent of the quota that may be queued for cursors only, by default.
-const CURSOR_PERCENT: u64 = 10;
-/// Some megabytes are worth it in the smallest bucket.
-const CURSOR_BYTES_MIN: u64 = 4 << 20;
 /// Part of it that is left to them when memory is short.
 const UNDER_PRESSURE: u64 = 8;
 /// After cursors have been dropped there is room for this share of what is allowed.
 const LEFT: (u64, u64) = (3, 4);
 
 impl Bucket {
-    /// Bytes that may be queued for cursors only.
-    #[must_use]
-    pub fn cursor_bytes_max(&self) -> u64 {
-        let share = (self.settings.quota_bytes() / 100 * CURSOR_PERCENT).max(CURSOR_BYTES_MIN);
-        self.options.cursor_bytes_max.unwrap_or(share)
-    }
-
     /// Of that, what is allowed now: under pressure memory is for documents.
     fn cursor_bytes_allowed(&self) -> u64 {
         let allowed = self.cursor_bytes_max();

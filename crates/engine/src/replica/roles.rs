@@ -21,14 +21,14 @@
 //! The role is a field of the vBucket, looked at under its lock by whoever is there anyway. Beside the lock it can be read
 //! from its slot: a change of role is seen there before anything of the new one is.
 
-use base::{Now, Seqno, Status, VbId, VbRole, VbUuid, bucket::BucketKind};
-use parking_lot::MutexGuard;
+use base::{Now, Seqno, Status, VbId, VbRole, VbUuid};
 use storage::{StoreError, VbBatch, VbState};
 
 use crate::{
+    background::resets::check_standing,
     bucket::Bucket,
     history::told::VbHistory,
-    shard::{Env, Flusher, Shard, aftermath::Aftermath, ceiling, failures, reset::Reset},
+    shard::{Env, Shard, aftermath::Aftermath, ceiling, failures, reset::Reset},
     vbucket::{
         VBucket,
         chains::{Chains, Topology},
@@ -37,8 +37,6 @@ use crate::{
         slot::Slot,
     },
 };
-
-const COMPANY: usize = 64;
 
 /// A vBucket that this node is to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -452,87 +450,12 @@ impl Bucket {
         Ok(())
     }
 
-    /// Empties the copies of a shard that are to begin anew, or to go, all of them with one sync.
-    ///
-    /// # Errors
-    /// `TemporaryFailure` when the disk refuses: whoever asked for it finds them as they were, and asks for it again.
-    pub(crate) fn reset_copies(
-        &self,
-        shard: &Shard,
-        flusher: &MutexGuard<'_, Flusher>,
-        now: Now,
-    ) -> Result<(), Status> {
-        // One that has become the active meanwhile stays as it is. From here on none can, for that takes the flusher as well; nor
-        // does a stream begin of one that is noted.
-        let stands = |vb: VbId, reset: &Reset| {
-            self.slot(vb).is_ok_and(|(slot, _)| check_standing(&slot.vb.lock(), reset.standing).is_ok())
-        };
-        let noted: Vec<(VbId, Reset)> =
-            shard.to_reset.lock().iter().map(|(&vb, &reset)| (vb, reset)).collect();
-        let (wanted, void): (Vec<_>, Vec<_>) = noted.into_iter().partition(|(vb, reset)| stands(*vb, reset));
-        let waits_for_company = shard.store.is_some()
-            && wanted.len() < COMPANY
-            && wanted.iter().all(|(_, reset)| reset.may_wait(now));
-        let due = if waits_for_company { Vec::new() } else { wanted };
-        let vbs: Vec<VbId> = due.iter().map(|(vb, _)| *vb).collect();
-        let done = if vbs.is_empty() { Ok(()) } else { self.drop_contents(shard, flusher, &vbs, now) };
-        let mut to_reset = shard.to_reset.lock();
-        for (vb, reset) in due.into_iter().chain(void) {
-            if to_reset.get(&vb) == Some(&reset) {
-                to_reset.remove(&vb);
-            }
-        }
-        done
-    }
-
-    /// Begins a new, empty incarnation of vBuckets of a shard. The flusher is kept away: what it has taken belongs to the
-    /// history that ends here.
-    fn drop_contents(
-        &self,
-        shard: &Shard,
-        _flusher: &MutexGuard<'_, Flusher>,
-        vbs: &[VbId],
-        now: Now,
-    ) -> Result<(), Status> {
-        let uuids: Vec<_> = vbs.iter().map(|&vb| (vb, self.uuid_after_reset(vb, now))).collect();
-        if let Some(store) = &shard.store {
-            let empty = |&(vb, uuid): &_| {
-                (vb, VbState { is_partial: true, ..self.state_after_reset(shard, vb, uuid, now) })
-            };
-            let states: Vec<_> = uuids.iter().map(empty).collect();
-            store.reset_vbs(&states).map_err(|error| failures::refused(shard, &error))?;
-        }
-        for (vb, uuid) in uuids {
-            let (slot, _) = self.slot(vb)?;
-            let mut after = self.aftermath(shard);
-            // Declared before the lock, dropped after it.
-            let _documents;
-            let mut v = slot.vb.lock();
-            _documents = v.reset(shard, uuid, &mut after);
-            // It is a part now, which says as much and more.
-            (v.is_unconfirmed, v.may_lack) = (false, false);
-        }
-        Ok(())
-    }
-
     fn set_role(&self, slot: &Slot, v: &mut VBucket, role: VbRole, term: u64, after: &mut Aftermath<'_>) {
         (v.role, v.term, v.draining_since) = (role, term, None);
         slot.standing.set(role, term);
         v.following.shut();
         // Feeds are to look who tells them what.
         v.checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
-    }
-
-    /// How many copies a majority is counted of, where nobody has told whose copies those are.
-    pub(crate) fn set_copies(&self, replicas: u8) {
-        let copies = if self.options.kind == BucketKind::Memcached { 1 } else { replicas.saturating_add(1) };
-        for vb in (0..self.vbuckets()).map(VbId) {
-            let Ok((slot, _)) = self.slot(vb) else { continue };
-            let mut v = slot.vb.lock();
-            if v.chains.is_untold() {
-                v.chains = Chains::alone(copies);
-            }
-        }
     }
 }
 
@@ -548,15 +471,11 @@ pub(crate) fn check_follower(v: &VBucket, term: u64) -> Result<(), Status> {
     check_standing(v, (VbRole::Replica, term))
 }
 
-fn check_standing(v: &VBucket, standing: (VbRole, u64)) -> Result<(), Status> {
-    if (v.role, v.term) == standing { Ok(()) } else { Err(Status::NotMyVbucket) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use base::NodeId;
+    use base::{NodeId, bucket::BucketKind};
 
     use super::*;
     use crate::{BucketOptions, Notifier, Waiter, Work};

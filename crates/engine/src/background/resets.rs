@@ -1,0 +1,83 @@
+//! Copies that are to begin anew, or to go: how they are emptied, all those of a shard with one sync.
+
+use base::{Now, Status, VbId, VbRole};
+use parking_lot::MutexGuard;
+use storage::VbState;
+
+use crate::{
+    bucket::Bucket,
+    shard::{Flusher, Shard, failures, reset::Reset},
+    vbucket::VBucket,
+};
+
+const COMPANY: usize = 64;
+
+impl Bucket {
+    /// Empties the copies of a shard that are to begin anew, or to go, all of them with one sync.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` when the disk refuses: the caller finds them as they were, and asks for it again.
+    pub(crate) fn reset_copies(
+        &self,
+        shard: &Shard,
+        flusher: &MutexGuard<'_, Flusher>,
+        now: Now,
+    ) -> Result<(), Status> {
+        // One that has become the active meanwhile stays as it is. From here on none can, for that takes the flusher as well; nor
+        // does a stream begin of one that is noted.
+        let stands = |vb: VbId, reset: &Reset| {
+            self.slot(vb).is_ok_and(|(slot, _)| check_standing(&slot.vb.lock(), reset.standing).is_ok())
+        };
+        let noted: Vec<(VbId, Reset)> =
+            shard.to_reset.lock().iter().map(|(&vb, &reset)| (vb, reset)).collect();
+        let (wanted, void): (Vec<_>, Vec<_>) = noted.into_iter().partition(|(vb, reset)| stands(*vb, reset));
+        let waits_for_company = shard.store.is_some()
+            && wanted.len() < COMPANY
+            && wanted.iter().all(|(_, reset)| reset.may_wait(now));
+        let due = if waits_for_company { Vec::new() } else { wanted };
+        let vbs: Vec<VbId> = due.iter().map(|(vb, _)| *vb).collect();
+        let done = if vbs.is_empty() { Ok(()) } else { self.drop_contents(shard, flusher, &vbs, now) };
+        let mut to_reset = shard.to_reset.lock();
+        for (vb, reset) in due.into_iter().chain(void) {
+            if to_reset.get(&vb) == Some(&reset) {
+                to_reset.remove(&vb);
+            }
+        }
+        done
+    }
+
+    /// Begins a new, empty incarnation of vBuckets of a shard. The flusher is kept away: what it has taken belongs to the
+    /// history that ends here.
+    pub(crate) fn drop_contents(
+        &self,
+        shard: &Shard,
+        _flusher: &MutexGuard<'_, Flusher>,
+        vbs: &[VbId],
+        now: Now,
+    ) -> Result<(), Status> {
+        let uuids: Vec<_> = vbs.iter().map(|&vb| (vb, self.uuid_after_reset(vb, now))).collect();
+        if let Some(store) = &shard.store {
+            let empty = |&(vb, uuid): &_| {
+                (vb, VbState { is_partial: true, ..self.state_after_reset(shard, vb, uuid, now) })
+            };
+            let states: Vec<_> = uuids.iter().map(empty).collect();
+            store.reset_vbs(&states).map_err(|error| failures::refused(shard, &error))?;
+        }
+        for (vb, uuid) in uuids {
+            let (slot, _) = self.slot(vb)?;
+            let mut after = self.aftermath(shard);
+            // Declared before the lock, dropped after it.
+            let _documents;
+            let mut v = slot.vb.lock();
+            _documents = v.reset(shard, uuid, &mut after);
+            // It is a part now, which says as much and more.
+            (v.is_unconfirmed, v.may_lack) = (false, false);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a vBucket is in that role and term.
+pub(crate) fn check_standing(v: &VBucket, standing: (VbRole, u64)) -> Result<(), Status> {
+    if (v.role, v.term) == standing { Ok(()) } else { Err(Status::NotMyVbucket) }
+}
