@@ -90,6 +90,7 @@ impl Lease {
 
     /// Makes a lease that is needed last until then at least.
     pub fn extend(&self, until: u64) {
+        let until = until.min(UNBOUNDED - 1);
         let later = |now: u64| (now < until).then_some(until);
         let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
@@ -127,6 +128,10 @@ mod tests {
         lease.extend(2_000);
         assert_eq!(lease.left_millis(1_000), Some(5_000), "an answer that comes late shortens nothing");
         lease.extend(8_000);
+        let other = Lease::default();
+        other.require(0);
+        other.extend(u64::MAX);
+        assert!(other.left_millis(0).is_some(), "however long it lasts, it is needed");
         assert!(!lease.has_run_out(|| 7_999) && lease.has_run_out(|| 8_000));
         lease.follow(&metadata(false), false, 9_000);
         assert!(lease.has_run_out(|| 9_000), "what it serves may be another's until it has done as they say");

@@ -6,7 +6,8 @@
 //! not repeated. What is left to others comes out as values: the streams this node wants from its peers
 //! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]). Beside it are what decides whether an active copy
 //! may serve at all ([`Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
-//! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]).
+//! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Steward`] has the agent and the lease do what
+//! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers.
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
@@ -25,6 +26,8 @@ mod duty;
 mod leadership;
 mod lease;
 mod participant;
+mod reporter;
+mod steward;
 
 pub use agent::{Agent, Buckets, Step, Wish};
 pub use confirmations::{Confirmations, Settled};
@@ -33,6 +36,8 @@ pub use duty::{Duty, duty, first_role};
 pub use leadership::{Leadership, Taken};
 pub use lease::Lease;
 pub use participant::{Applied, Confirmed, Output, Participant, Write, WriteEnded};
+pub use reporter::{REPORT_PATIENCE_MILLIS, Reporter, Standing};
+pub use steward::{Start, Steward};
 
 /// A write of the metadata that takes so long is not a slow one any more.
 const STANDS_STILL_MILLIS: u64 = 3_000;

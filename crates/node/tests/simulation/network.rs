@@ -22,10 +22,11 @@ pub(crate) enum Message {
     Consensus(Vec<u8>),
     /// Of whoever has something to propose to whoever it takes for the leader.
     Propose(Box<Proposal>),
-    /// To the leader; when it was sent, by the sender's clock, and in which of its lives.
-    Report { report: Box<NodeReport>, sent_at: u64 },
-    /// The answer: what the leader makes of it, how long the sender's actives may serve from when it was sent among it.
-    Reported { boot: u64, sent_at: u64, taken: Taken },
+    /// To the leader.
+    Report(Box<NodeReport>),
+    /// The answer: which report of which of the sender's lives it is for, and what the leader makes of it; nothing where the node does
+    /// not lead.
+    Reported { of: (u64, u64), taken: Option<Taken> },
     /// Of a client.
     Request(Request),
     /// To a client.

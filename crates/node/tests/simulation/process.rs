@@ -18,7 +18,8 @@ use cluster::{
 use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use settee_node::{
-    Agent, Applied, Buckets, Leadership, Lease, Participant, Taken, Write, WriteEnded, stands_still,
+    Applied, Buckets, Leadership, Lease, Participant, Reporter, Standing, Start, Steward, Taken, Write,
+    WriteEnded, stands_still,
 };
 
 use crate::{
@@ -32,12 +33,6 @@ use crate::{
     operation::{Answer, Ended, Operation, Request, Token, decode_value, encode_value},
 };
 
-/// Between two looks of the agent while copies are on their way, and while nothing is.
-const BUSY_MILLIS: u64 = 20;
-const IDLE_MILLIS: u64 = 100;
-/// Between two reports that say the same, and how long an answer is waited for.
-const REPORT_MILLIS: u64 = 250;
-const REPORT_PATIENCE_MILLIS: u64 = 1_000;
 /// Between two looks of the leader when nobody reports anything.
 const LEAD_MILLIS: u64 = 250;
 /// How soon a proposal is repeated, and for how long.
@@ -91,9 +86,7 @@ struct Proposed {
 /// A report that waits.
 struct Waiting {
     report: Box<NodeReport>,
-    /// By the sender's clock.
-    sent_at: u64,
-    /// By this node's.
+    /// By this node's clock.
     came: u64,
 }
 
@@ -114,10 +107,6 @@ enum Stage {
 /// See the module.
 pub(crate) struct Process {
     pub(crate) boot: u64,
-    /// When it was started, by its clock.
-    started: u64,
-    /// Reports sent.
-    reports: u64,
     id: NodeId,
     uuid: String,
     part: Participant<Waiting, ()>,
@@ -136,17 +125,14 @@ pub(crate) struct Process {
     proposals: u64,
     proposed: BTreeMap<ProposalId, Proposed>,
     pub(crate) buckets: BTreeMap<BucketUuid, OpenBucket>,
-    agent: Agent,
+    steward: Steward,
     lease: Lease,
-    has_looked: bool,
     pub(crate) links: BTreeMap<(BucketUuid, NodeId), Link>,
     leadership: Leadership,
     /// It did when last looked at.
     led: bool,
     report: Option<NodeReport>,
-    /// What was reported last, and until when an answer is waited for.
-    last_report: Option<NodeReport>,
-    answer_until: u64,
+    reporter: Reporter,
     requests: BTreeMap<u64, Parked>,
     /// Parts do nothing until then.
     pub(crate) stalled_until: [u64; PARTS],
@@ -154,7 +140,6 @@ pub(crate) struct Process {
     mail: VecDeque<Vec<u8>>,
     /// When what is due next.
     look_at: u64,
-    report_at: u64,
     lead_at: u64,
 }
 
@@ -165,8 +150,6 @@ impl Process {
         let ms = now.mono_millis;
         let mut process = Self {
             boot,
-            started: now.wall_nanos,
-            reports: 0,
             id: member.node,
             uuid: member.uuid.clone(),
             unwritten: VecDeque::new(),
@@ -179,20 +162,17 @@ impl Process {
             proposals: 0,
             proposed: BTreeMap::new(),
             buckets: BTreeMap::new(),
-            agent: Agent::new(member.uuid.clone()),
+            steward: Steward::new(Start { boot, at: now.wall_nanos }),
             lease: Lease::default(),
-            has_looked: false,
             links: BTreeMap::new(),
             leadership: Leadership::default(),
             led: false,
             report: None,
-            last_report: None,
-            answer_until: 0,
+            reporter: Reporter::default(),
             requests: BTreeMap::new(),
             stalled_until: [0; PARTS],
             mail: VecDeque::new(),
             look_at: ms,
-            report_at: ms,
             lead_at: ms,
         };
         process.reconcile(shelf, now);
@@ -223,9 +203,7 @@ impl Process {
             if self.buckets.len() < self.metadata.buckets.len() {
                 self.reconcile(shelf, now);
             }
-            let more = self.look(now, outside.lease_now);
-            let pause = if self.agent.is_busy() { BUSY_MILLIS } else { IDLE_MILLIS };
-            self.look_at = ms + if more { 0 } else { pause };
+            self.look_at = ms + self.look(now, outside.lease_now);
         }
         let woken = self.work(shelf, outside);
         if ms >= self.lead_at && self.does(LEADING, ms) {
@@ -422,30 +400,31 @@ impl Process {
 
     // ---- copies ---------------------------------------------------------------------------------------------------
 
-    /// Does some of what the metadata ask for; whether there is more.
-    fn look(&mut self, now: Now, lease_now: u64) -> bool {
-        if !self.caught_up {
-            return false;
-        }
+    /// Does some of what the metadata ask for; after how many milliseconds to look again.
+    fn look(&mut self, now: Now, lease_now: u64) -> u64 {
         let metadata = Arc::clone(&self.metadata);
-        let is_first = !mem::replace(&mut self.has_looked, true);
         let needed_one = self.is_leased();
-        self.lease.follow(&metadata, is_first, lease_now);
         let view = View { buckets: &self.buckets, links: &self.links };
-        let step = self.agent.step(&metadata, &view, now);
-        self.lease.end_need(&metadata, self.agent.applied());
-        if needed_one && !self.is_leased() {
-            self.check_that_it_has_stopped(&metadata);
+        let who = (self.uuid.as_str(), self.caught_up);
+        let step = self.steward.look(who, &metadata, (&self.lease, lease_now), &view, now);
+        if self.caught_up {
+            if needed_one && !self.is_leased() {
+                self.check_that_it_has_stopped(&metadata);
+            }
+            self.wish(&metadata);
+            let report = self.make_report(&metadata, lease_now);
+            if report != self.report {
+                self.report = report;
+                self.reporter.note_news();
+            }
         }
-        self.wish(&metadata);
-        self.report = self.make_report(&metadata, lease_now);
-        step.more
+        self.steward.pause_millis(step).unwrap_or(0)
     }
 
     /// What is wanted from whom.
     fn wish(&mut self, metadata: &Metadata) {
         let mut wanted = BTreeMap::new();
-        for wish in self.agent.wishes() {
+        for wish in self.steward.agent().wishes() {
             let is_open = self.buckets.contains_key(&wish.bucket);
             if is_open && metadata.node_by_id(wish.peer).is_some() {
                 wanted.insert((wish.bucket, wish.peer), wish.streams);
@@ -474,69 +453,37 @@ impl Process {
     }
 
     fn make_report(&self, metadata: &Metadata, lease_now: u64) -> Option<NodeReport> {
-        let this = metadata.node(&self.uuid)?;
         let view = View { buckets: &self.buckets, links: &self.links };
-        let mut buckets = self.agent.report(&view);
-        for bucket in buckets.iter_mut().filter(|_| metadata.rebalance.is_some()) {
+        let stands_still = stands_still(self.writing_since, lease_now);
+        let mut report = self.steward.report(metadata, &view, stands_still)?;
+        for bucket in report.buckets.iter_mut().filter(|_| metadata.rebalance.is_some()) {
             if let Some(open) = self.buckets.get(&bucket.uuid) {
                 bucket.weights = open.weights();
             }
         }
-        Some(NodeReport {
-            node: this.id,
-            uuid: self.uuid.clone(),
-            boot: self.boot,
-            started: self.started,
-            number: 0,
-            applied: self.agent.applied(),
-            level: cluster::level::LEVEL,
-            stands_still: stands_still(self.writing_since, lease_now),
-            diverged: self.part.group().diverged(),
-            state: Some(self.part.group().marks()),
-            data_quota: 0,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
-            buckets,
-        })
+        Some(report)
     }
 
-    /// Reports what is new at once, and that it is there at a steady pace.
     fn send_report(&mut self, outside: &mut Outside<'_>) {
-        let ms = outside.now.mono_millis;
-        let is_due = ms >= self.report_at || self.report != self.last_report;
-        let Some(leader) = self.part.group().leader().filter(|_| is_due && ms >= self.answer_until) else {
-            return;
-        };
-        let Some(report) = self.report.clone() else { return };
-        self.last_report = Some(report.clone());
-        self.reports += 1;
-        let report = NodeReport { number: self.reports, ..report };
-        self.report_at = ms + REPORT_MILLIS;
-        self.answer_until = ms + REPORT_PATIENCE_MILLIS;
-        let sent_at = outside.lease_now;
+        let group = self.part.group();
+        let standing = || Standing { diverged: group.diverged(), state: Some(group.marks()) };
+        let now = outside.lease_now;
+        let sent = self.reporter.next(self.report.as_ref(), standing, group.leader(), now);
+        let Some((leader, report)) = sent else { return };
         if leader == self.id {
-            return self.take_report(Box::new(report), sent_at, sent_at);
+            return self.take_report(Box::new(report), outside);
         }
-        let message = Message::Report { report: Box::new(report), sent_at };
-        outside.send(self.id, Some(leader), message);
+        outside.send(self.id, Some(leader), Message::Report(Box::new(report)));
     }
 
-    /// The leader has answered a report.
-    pub(crate) fn reported(&mut self, boot: u64, sent_at: u64, taken: Taken) {
-        if boot == self.boot {
-            let Taken { lease_millis: lease_ms, diverged, .. } = taken;
-            assert_eq!(diverged, None, "{} runs the same version as all others", self.id);
-            self.lease.heard(sent_at);
-            self.lease_granted(sent_at, lease_ms);
-            self.answer_until = 0;
+    /// The report of that number was answered.
+    pub(crate) fn reported(&mut self, (boot, number): (u64, u64), taken: Option<Taken>, now: u64) {
+        if boot != self.boot {
+            return;
         }
-    }
-
-    fn lease_granted(&self, sent_at: u64, lease_ms: Option<u64>) {
-        if let Some(lease_ms) = lease_ms {
-            self.lease.extend(sent_at + lease_ms);
-        }
+        let Some(taken) = taken else { return self.reporter.given_up(number, now) };
+        let diverged = self.reporter.answered(number, taken, &self.lease, now);
+        assert_eq!(diverged, None, "{} runs the same version as all others", self.id);
     }
 
     /// What is active on this node, and at which terms.
@@ -600,25 +547,30 @@ impl Process {
     }
 
     /// A node reports.
-    pub(crate) fn take_report(&mut self, report: Box<NodeReport>, sent_at: u64, came: u64) {
+    pub(crate) fn take_report(&mut self, report: Box<NodeReport>, outside: &mut Outside<'_>) {
         if self.leads() {
-            self.part.confirm(Waiting { report, sent_at, came }, |_| true);
+            self.part.confirm(Waiting { report, came: outside.lease_now }, |_| true);
+        } else {
+            self.answer_report(&report, None, outside);
         }
     }
 
     /// A report can be answered.
     fn hear(&mut self, term: u64, agreed: &Metadata, waiting: Waiting, outside: &mut Outside<'_>) {
-        let Waiting { report, sent_at, came } = waiting;
-        let (boot, from) = (report.boot, report.node);
-        let Some(taken) = self.leadership.take(term, agreed, *report, came) else { return };
-        if taken.is_news {
+        let Waiting { report, came } = waiting;
+        let taken = self.leadership.take(term, agreed, NodeReport::clone(&report), came);
+        if taken.is_some_and(|taken| taken.is_news) {
             self.lead_at = 0;
         }
-        if from == self.id {
-            self.reported(boot, sent_at, taken);
-        } else {
-            outside.send(self.id, Some(from), Message::Reported { boot, sent_at, taken });
+        self.answer_report(&report, taken, outside);
+    }
+
+    fn answer_report(&mut self, report: &NodeReport, taken: Option<Taken>, outside: &mut Outside<'_>) {
+        let of = (report.boot, report.number);
+        if report.node == self.id {
+            return self.reported(of, taken, outside.lease_now);
         }
+        outside.send(self.id, Some(report.node), Message::Reported { of, taken });
     }
 
     // ---- clients --------------------------------------------------------------------------------------------------

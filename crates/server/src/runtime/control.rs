@@ -29,7 +29,7 @@ use arc_swap::ArcSwap;
 use base::{BucketUuid, NodeId};
 use cluster::{ClusterError, Metadata, consensus::StateMarks};
 use http::BoxFuture;
-use node::stands_still;
+use node::{Standing, stands_still};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -161,10 +161,10 @@ impl Control {
     }
 
     /// What this node says of its metadata: since which change they differ, and their hashes.
-    pub(super) fn state(&self) -> (Option<u64>, Option<StateMarks>) {
+    pub(super) fn state(&self) -> Standing {
         let marks = self.agreement.marks();
         let told = (!marks.marks.is_empty()).then(|| StateMarks::clone(&marks));
-        (self.agreement.diverged(), told)
+        Standing { diverged: self.agreement.diverged(), state: told }
     }
 
     /// The leader says that this node's metadata differ from those of most nodes since that change.

@@ -282,8 +282,7 @@ impl Background<'_> {
             links: Arc::clone(&links),
             shared: Arc::clone(shared),
             reports,
-            boot: seed,
-            started: shared.now().wall_nanos,
+            start: node::Start { boot: seed, at: shared.now().wall_nanos },
         })?;
         Ok((links, steward))
     }

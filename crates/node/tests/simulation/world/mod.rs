@@ -309,10 +309,8 @@ impl World {
         self.with(to, |process, _, outside| match letter.message {
             Message::Consensus(bytes) => process.step(bytes, outside),
             Message::Propose(proposal) => process.take_proposal(&proposal),
-            Message::Report { report, sent_at } => {
-                process.take_report(report, sent_at, outside.lease_now);
-            }
-            Message::Reported { boot, sent_at, taken } => process.reported(boot, sent_at, taken),
+            Message::Report(report) => process.take_report(report, outside),
+            Message::Reported { of, taken } => process.reported(of, taken, outside.lease_now),
             Message::Request(request) => process.take_request(request, outside),
             Message::Answer(_) => {}
         });

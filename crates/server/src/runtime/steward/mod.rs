@@ -1,4 +1,4 @@
-//! The thread that makes this node be what the cluster wants of it: drives [`node::Agent`], hands its wishes to the links
+//! The thread that makes this node be what the cluster wants of it: drives [`node::Steward`], hands its wishes to the links
 //! between nodes, and keeps its report ready for the leader ([`reporting`]).
 //!
 //! It is rung when metadata were applied and when a link or a bucket has changed. Between rings it looks now and then;
@@ -9,13 +9,13 @@ mod latencies;
 mod outages;
 pub(super) mod reporting;
 
-use std::{io, mem, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use admin::NodeControl;
 use base::{BucketUuid, Status, VbId};
 use cluster::{EncryptionLevel, Metadata, NodeInfo, NodeReport};
 use engine::Bucket;
-use node::{Agent, Buckets};
+use node::{Buckets, Start};
 use tokio::sync::watch;
 
 use self::figures::Figures;
@@ -29,11 +29,6 @@ use crate::{
     links::{LinkWish, Links, PeerAddress},
 };
 
-/// Between two looks while copies are on their way somewhere: each of their steps waits for a report.
-const BUSY: Duration = Duration::from_millis(20);
-/// Between two looks while nothing is.
-const IDLE: Duration = Duration::from_millis(100);
-
 /// What the steward works with.
 pub(super) struct Parts {
     pub(super) control: Arc<Control>,
@@ -42,10 +37,7 @@ pub(super) struct Parts {
     pub(super) shared: Arc<Shared>,
     /// Where the newest report is put.
     pub(super) reports: watch::Sender<Option<NodeReport>>,
-    /// Differs from every other start of this node.
-    pub(super) boot: u64,
-    /// When the process was started, Unix nanoseconds.
-    pub(super) started: u64,
+    pub(super) start: Start,
 }
 
 /// Starts the thread.
@@ -56,16 +48,13 @@ pub(super) fn start(parts: Parts) -> io::Result<Attendant> {
 
 struct Steward {
     parts: Parts,
-    /// The identity by which this node is in its cluster, and who acts for it.
-    uuid: String,
-    agent: Agent,
+    steward: node::Steward,
     figures: Figures,
     /// Nodes as they were when the links were last told where they are, and what of what is said to them was encrypted.
     nodes: Vec<NodeInfo>,
     level: EncryptionLevel,
     /// Buckets that were open then.
     open: u64,
-    has_looked: bool,
     /// What was refused at the last look.
     failed: Option<Status>,
 }
@@ -73,40 +62,37 @@ struct Steward {
 impl Steward {
     fn new(parts: Parts) -> Self {
         Self {
+            steward: node::Steward::new(parts.start),
             parts,
-            uuid: String::new(),
-            agent: Agent::default(),
             figures: Figures::default(),
             nodes: Vec::new(),
             level: EncryptionLevel::Control,
             open: 0,
-            has_looked: false,
             failed: None,
         }
     }
 
     fn attend(mut self, duty: &Duty) {
         while !duty.is_over() {
-            let more = self.look();
-            if !more {
-                duty.rest(if self.agent.is_busy() { BUSY } else { IDLE });
+            if let Some(millis) = self.look() {
+                duty.rest(Duration::from_millis(millis));
             }
         }
     }
 
-    /// Does some of what there is to do; whether there is more.
-    fn look(&mut self) -> bool {
-        if !self.parts.control.caught_up() {
-            return false;
-        }
+    /// Does some of what there is to do; after how many milliseconds to look again, if not at once.
+    fn look(&mut self) -> Option<u64> {
+        let Parts { control, buckets, links, shared, .. } = &self.parts;
         // What the buckets that are open are by.
-        let metadata = Arc::clone(&self.parts.shared.snapshot().metadata);
-        self.become_who_we_are();
-        let is_first = !mem::replace(&mut self.has_looked, true);
-        self.parts.shared.lease.follow(&metadata, is_first, lease::clock_millis());
-        let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
-        let step = self.agent.step(&metadata, &view, self.parts.shared.now());
-        self.parts.shared.lease.end_need(&metadata, self.agent.applied());
+        let metadata = Arc::clone(&shared.snapshot().metadata);
+        let (uuid, caught_up) = (control.this_node(), control.caught_up());
+        let (lease, lease_now) = (&shared.lease, lease::clock_millis());
+        let view = View { buckets, links };
+        let step = self.steward.look((&uuid, caught_up), &metadata, (lease, lease_now), &view, shared.now());
+        let pause = self.steward.pause_millis(step);
+        if !caught_up {
+            return pause;
+        }
         if let Some(status) = step.failed
             && self.failed != step.failed
         {
@@ -116,29 +102,19 @@ impl Steward {
         let (level, open) = (metadata.encryption_level(), self.parts.buckets.generation());
         let is_told = self.nodes == metadata.nodes && self.level == level && self.open == open;
         if step.wishes_changed || !is_told {
-            self.wish(&metadata);
+            self.wish(&uuid, &metadata);
             (self.nodes, self.level, self.open) = (metadata.nodes.clone(), level, open);
         }
         self.report(&metadata);
-        step.more
-    }
-
-    /// A node that joins a cluster, or leaves it, is another one from then on.
-    fn become_who_we_are(&mut self) {
-        let uuid = self.parts.control.this_node();
-        if uuid != self.uuid {
-            self.agent = Agent::new(uuid.clone());
-            self.uuid = uuid;
-            self.nodes.clear();
-        }
+        pause
     }
 
     /// Tells the links what is wanted from whom, and where they are.
-    fn wish(&self, metadata: &Metadata) {
-        let Some(this) = metadata.node(&self.uuid) else {
+    fn wish(&self, uuid: &str, metadata: &Metadata) {
+        let Some(this) = metadata.node(uuid) else {
             return self.parts.links.want(Default::default(), Vec::new());
         };
-        let wishes = self.agent.wishes().into_iter().filter_map(|wish| {
+        let wishes = self.steward.agent().wishes().into_iter().filter_map(|wish| {
             let (name, _) = metadata.bucket_by_uuid(&wish.bucket)?;
             let peer = metadata.node_by_id(wish.peer)?;
             Some(LinkWish {
@@ -154,29 +130,13 @@ impl Steward {
 
     /// Puts a report out if it says something that the last one did not.
     fn report(&mut self, metadata: &Metadata) {
-        let Some(this) = metadata.node(&self.uuid) else {
+        let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
+        let stands_still = self.parts.control.stands_still();
+        let Some(mut report) = self.steward.report(metadata, &view, stands_still) else {
             self.parts.reports.send_if_modified(|report| report.take().is_some());
             return;
         };
-        let view = View { buckets: &self.parts.buckets, links: &self.parts.links };
         self.figures.refresh(&self.parts.buckets, &self.parts.links, metadata);
-        let mut report = NodeReport {
-            node: this.id,
-            uuid: self.uuid.clone(),
-            boot: self.parts.boot,
-            started: self.parts.started,
-            number: 0,
-            applied: self.agent.applied(),
-            level: cluster::level::LEVEL,
-            stands_still: self.parts.control.stands_still(),
-            diverged: None,
-            state: None,
-            data_quota: metadata.quotas.data_mb << 20,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
-            buckets: self.agent.report(&view),
-        };
         self.figures.fill_in(&mut report, *self.parts.shared.disk.lock());
         let is_news = self.parts.reports.send_if_modified(|last| {
             let is_news = last.as_ref() != Some(&report);

@@ -1,12 +1,12 @@
 //! Carries this node's reports to whoever leads, and brings leases and the state of the cluster back.
-//!
-//! The newest report counts: one that could not be delivered is not kept. One is sent as soon as it says something new,
-//! and at a steady pace to show that the node is there, whatever its steward is busy with.
+//! [`Reporter`] says when, and what comes of the answer; reports go whatever the node's steward is busy with.
 
 use std::{sync::Arc, time::Duration};
 
 use admin::ClusterStatus;
+use base::NodeId;
 use cluster::{ClusterError, NodeReport};
+use node::{REPORT_PATIENCE_MILLIS, Reporter, Taken};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::watch, time};
 
@@ -16,12 +16,8 @@ use super::super::{
 };
 use crate::{Shared, lease};
 
-/// Between two reports that say the same.
-const STEADY: Duration = Duration::from_millis(250);
-/// Between two reports at least: what happens meanwhile goes with the next one.
-const AT_MOST: Duration = Duration::from_millis(10);
 /// A leader that has not answered by then is asked again, or another one.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_millis(REPORT_PATIENCE_MILLIS);
 
 /// What the leader answers to a report.
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,45 +44,52 @@ pub(in super::super) struct Parts {
 /// Reports until `ended`.
 pub(in super::super) async fn run(parts: Parts, mut ended: watch::Receiver<bool>) {
     let Parts { control, orchestration, shared, mut reports } = parts;
-    // Reports may overtake one another on their way.
-    let mut number = 0;
+    let mut reporter = Reporter::default();
     loop {
+        let rest = Duration::from_millis(reporter.rests_for(lease::clock_millis()));
         tokio::select! {
             // An error means that the sender is gone: the node stops as well.
             _ = ended.wait_for(|stop| *stop) => return,
-            _ = time::timeout(STEADY, reports.changed()) => {}
+            changed = time::timeout(rest, next_news(&mut reports)) => if changed.is_ok() {
+                reporter.note_news();
+            },
         }
-        let report = reports.borrow_and_update().clone();
-        let Some(report) = report else { continue };
-        number += 1;
-        let (diverged, state) = control.state();
-        let report = NodeReport { number, diverged, state, ..report };
-        let sent_at = lease::clock_millis();
-        match deliver(&control, &orchestration, report).await {
-            Ok(reply) => {
-                if let Some(index) = reply.diverged {
+        let newest = reports.borrow().clone();
+        let sent =
+            reporter.next(newest.as_ref(), || control.state(), control.leader(), lease::clock_millis());
+        let Some((to, report)) = sent else { continue };
+        let number = report.number;
+        match deliver(&control, &orchestration, to, report).await {
+            Ok(Reply { lease_millis, diverged, status }) => {
+                let taken = Taken { is_news: false, lease_millis, diverged };
+                let diverged = reporter.answered(number, taken, &shared.lease, lease::clock_millis());
+                if let Some(index) = diverged {
                     control.has_diverged(index);
-                    shared.lease.revoke();
                 }
-                shared.lease.heard(sent_at);
-                if let Some(millis) = reply.lease_millis {
-                    shared.lease.extend(sent_at + millis);
-                }
-                control.heard_of_cluster(reply.status);
+                control.heard_of_cluster(status);
             }
-            Err(error) => tracing::debug!(%error, "the leader did not take a report"),
+            Err(error) => {
+                reporter.given_up(number, lease::clock_millis());
+                tracing::debug!(%error, "the leader did not take a report");
+            }
         }
-        time::sleep(AT_MOST).await;
+    }
+}
+
+/// Resolves when there is a report that says something new. Where there will be none any more, the last one goes on being sent.
+async fn next_news(reports: &mut watch::Receiver<Option<NodeReport>>) {
+    if reports.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
 async fn deliver(
     control: &Control,
     orchestration: &Orchestration,
+    leader: NodeId,
     report: NodeReport,
 ) -> Result<Reply, ClusterError> {
     let failed = |text: String| ClusterError::Failed(text);
-    let leader = control.leader().ok_or_else(|| failed("nobody leads".into()))?;
     if leader == report.node {
         return orchestration.take(report).await;
     }

@@ -1,0 +1,199 @@
+//! What a node does, and in which order, about the metadata that it knows: it asks for a lease where one is needed, brings its copies
+//! to where they shall be, gives up the lease where none is needed any more, and says how it stands.
+//!
+//! Invariants:
+//! - Before anything is done about metadata, the node serves by a lease where they ask for one. It stops doing so only after everything
+//!   was done that they ask for.
+//! - A node that has not caught up with what was agreed on does nothing: by what it knows it could serve, or drop, what is another's.
+
+use std::mem;
+
+use base::Now;
+use cluster::{Metadata, NodeReport};
+
+use crate::{Agent, Buckets, Lease, Step};
+
+/// Between two looks while copies are on their way somewhere: each of their steps waits for a report.
+const BUSY_MILLIS: u64 = 20;
+/// Between two looks while nothing is.
+const IDLE_MILLIS: u64 = 100;
+
+/// This start of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Differs from every other start of the node.
+    pub boot: u64,
+    /// When the process was started, Unix nanoseconds.
+    pub at: u64,
+}
+
+/// See the module. One per start of a node.
+#[derive(Debug, Default)]
+pub struct Steward {
+    start: Start,
+    /// The identity by which this node is in its cluster, and who acts for it.
+    uuid: String,
+    agent: Agent,
+    has_looked: bool,
+}
+
+impl Steward {
+    /// The steward of that start.
+    #[must_use]
+    pub fn new(start: Start) -> Self {
+        Self { start, ..Self::default() }
+    }
+
+    /// Does some of what `metadata` asks for of the node of that identity, once it has `caught_up` with what was agreed on. `lease_now` is
+    /// by the clock of leases.
+    pub fn look(
+        &mut self,
+        (uuid, caught_up): (&str, bool),
+        metadata: &Metadata,
+        (lease, lease_now): (&Lease, u64),
+        buckets: &impl Buckets,
+        now: Now,
+    ) -> Step {
+        if !caught_up {
+            return Step::default();
+        }
+        let is_another = self.uuid != uuid;
+        if is_another {
+            // A node that joins a cluster, or leaves it, is another one from then on.
+            uuid.clone_into(&mut self.uuid);
+            self.agent = Agent::new(self.uuid.clone());
+        }
+        let is_first = !mem::replace(&mut self.has_looked, true);
+        lease.follow(metadata, is_first, lease_now);
+        let mut step = self.agent.step(metadata, buckets, now);
+        lease.end_need(metadata, self.agent.applied());
+        step.wishes_changed |= is_another;
+        step
+    }
+
+    /// What has been done, and what is wished for.
+    #[must_use]
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// How long to wait before the next look where nothing happens; `None` where there was more to do.
+    #[must_use]
+    pub fn pause_millis(&self, step: Step) -> Option<u64> {
+        let pause = if self.agent.is_busy() { BUSY_MILLIS } else { IDLE_MILLIS };
+        (!step.more).then_some(pause)
+    }
+
+    /// What the leader is to know, without figures; `None` where this node is none of the cluster's.
+    #[must_use]
+    pub fn report(
+        &self,
+        metadata: &Metadata,
+        buckets: &impl Buckets,
+        stands_still: bool,
+    ) -> Option<NodeReport> {
+        let this = metadata.node(&self.uuid)?;
+        Some(NodeReport {
+            node: this.id,
+            uuid: self.uuid.clone(),
+            boot: self.start.boot,
+            started: self.start.at,
+            number: 0,
+            applied: self.agent.applied(),
+            level: cluster::level::LEVEL,
+            stands_still,
+            diverged: None,
+            state: None,
+            data_quota: metadata.quotas.data_mb << 20,
+            data_used: 0,
+            disk_total: 0,
+            disk_free: 0,
+            buckets: self.agent.report(buckets),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::{BucketUuid, NodeId, VbId};
+    use cluster::{NodeInfo, Ports};
+    use engine::Bucket;
+
+    use super::*;
+
+    /// A node without buckets.
+    struct Nothing;
+
+    impl Buckets for Nothing {
+        type Bucket = Arc<Bucket>;
+
+        fn copies(&self, _: &BucketUuid) -> Option<Arc<Bucket>> {
+            None
+        }
+
+        fn following(&self, _: &BucketUuid, _: VbId) -> Option<u64> {
+            None
+        }
+    }
+
+    const NOW: Now = Now { wall_nanos: 0, mono_millis: 0 };
+
+    fn metadata(leases: bool) -> Metadata {
+        let mut metadata = Metadata::new("c".into(), 256);
+        let node = |id: u16| {
+            let node = NodeInfo::first(format!("n{id}"), "h".into(), Ports::default());
+            NodeInfo { id: NodeId(id), ..node }
+        };
+        metadata.nodes = (0..3).map(node).collect();
+        (metadata.auto_failover.enabled, metadata.version) = (leases, 7);
+        metadata
+    }
+
+    /// Whether there are other wishes than before.
+    fn look(steward: &mut Steward, uuid: &str, metadata: &Metadata, lease: &Lease, lease_now: u64) -> bool {
+        steward.look((uuid, true), metadata, (lease, lease_now), &Nothing, NOW).wishes_changed
+    }
+
+    #[test]
+    fn a_node_that_has_not_caught_up_does_nothing() {
+        let (mut steward, lease) = (Steward::default(), Lease::default());
+        let step = steward.look(("n1", false), &metadata(true), (&lease, 10), &Nothing, NOW);
+        assert_eq!((step, lease.left_millis(10), steward.agent().applied()), (Step::default(), None, 0));
+        // This look is the first one still: it may serve nothing.
+        look(&mut steward, "n1", &metadata(true), &lease, 10);
+        assert_eq!((lease.left_millis(10), steward.agent().applied()), (Some(0), 7));
+    }
+
+    #[test]
+    fn a_lease_is_asked_for_before_anything_is_done_and_given_up_once_all_was_done() {
+        let (mut steward, lease) = (Steward::default(), Lease::default());
+        look(&mut steward, "n1", &metadata(true), &lease, 10);
+        lease.extend(20);
+        assert!(!lease.has_run_out(|| 19) && lease.has_run_out(|| 20));
+        look(&mut steward, "n1", &metadata(false), &lease, 30);
+        assert_eq!(lease.left_millis(30), None, "all was done that these ask for");
+        lease.require(0);
+        // A node that is none of the cluster's has done nothing of what is asked for.
+        look(&mut steward, "stranger", &metadata(false), &lease, 30);
+        assert!(lease.has_run_out(|| 30));
+    }
+
+    #[test]
+    fn a_node_that_joins_is_another_one_from_then_on() {
+        let (mut steward, lease) = (Steward::new(Start { boot: 5, at: 6 }), Lease::default());
+        assert!(look(&mut steward, "n1", &metadata(false), &lease, 10));
+        assert!(!look(&mut steward, "n1", &metadata(false), &lease, 11));
+        let report = steward.report(&metadata(false), &Nothing, true).unwrap();
+        assert_eq!((report.node, report.boot, report.started, report.applied), (NodeId(1), 5, 6, 7));
+        assert!(report.stands_still);
+        assert!(look(&mut steward, "n2", &metadata(false), &lease, 12));
+        assert_eq!(
+            steward.report(&metadata(false), &Nothing, false).map(|report| report.node),
+            Some(NodeId(2))
+        );
+        look(&mut steward, "stranger", &metadata(false), &lease, 13);
+        assert_eq!(steward.report(&metadata(false), &Nothing, false), None);
+    }
+}
