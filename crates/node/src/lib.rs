@@ -7,7 +7,8 @@
 //! ([`Agent::wishes`]) and what the leader should know ([`Agent::report`]). Beside it are what decides whether an active copy
 //! may serve at all ([`Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
 //! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Steward`] has the agent and the lease do what
-//! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers.
+//! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers. [`Proposals`] are what the
+//! node wants its cluster to agree on.
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
@@ -26,6 +27,7 @@ mod duty;
 mod leadership;
 mod lease;
 mod participant;
+mod proposals;
 mod reporter;
 mod steward;
 
@@ -36,6 +38,7 @@ pub use duty::{Duty, duty, first_role};
 pub use leadership::{Leadership, Taken};
 pub use lease::Lease;
 pub use participant::{Applied, Confirmed, Output, Participant, Write, WriteEnded};
+pub use proposals::{GivenUp, Next, PROPOSAL_MILLIS, Part, Proposals, Proposing, TAKING_MILLIS};
 pub use reporter::{REPORT_PATIENCE_MILLIS, Reporter, Standing};
 pub use steward::{Start, Steward};
 

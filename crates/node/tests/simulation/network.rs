@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::NodeId;
-use cluster::{NodeReport, consensus::Proposal};
+use cluster::{
+    NodeReport,
+    consensus::{Proposal, ProposalId},
+};
 use fastrand::Rng;
 use settee_node::Taken;
 
@@ -22,6 +25,8 @@ pub(crate) enum Message {
     Consensus(Vec<u8>),
     /// Of whoever has something to propose to whoever it takes for the leader.
     Propose(Box<Proposal>),
+    /// The answer: whether it was taken.
+    Proposed { id: ProposalId, taken: bool },
     /// To the leader.
     Report(Box<NodeReport>),
     /// The answer: which report of which of the sender's lives it is for, and what the leader makes of it; nothing where the node does

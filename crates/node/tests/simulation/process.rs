@@ -11,15 +11,13 @@ use std::{
 use base::{BucketUuid, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
     Command, Metadata, NodeReport,
-    consensus::{
-        Batch, Consensus, LogStore as _, Member, Outcome, Place as ProposalPlace, Proposal, ProposalId,
-    },
+    consensus::{Batch, Consensus, LogStore as _, Member, Outcome, Proposal, ProposalId},
 };
 use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use settee_node::{
-    Applied, Buckets, Leadership, Lease, Participant, Reporter, Standing, Start, Steward, Taken, Write,
-    WriteEnded, stands_still,
+    Applied, Buckets, Leadership, Lease, Next, Part, Participant, Proposals, Proposing, Reporter, Standing,
+    Start, Steward, Taken, Write, WriteEnded, stands_still,
 };
 
 use crate::{
@@ -35,9 +33,6 @@ use crate::{
 
 /// Between two looks of the leader when nobody reports anything.
 const LEAD_MILLIS: u64 = 250;
-/// How soon a proposal is repeated, and for how long.
-const PROPOSE_AGAIN_MILLIS: u64 = 500;
-const PROPOSE_MILLIS: u64 = 15_000;
 /// How long a durable write may take.
 const DURABLE_MILLIS: u64 = 2_500;
 
@@ -74,11 +69,7 @@ impl Outside<'_> {
 
 /// A proposal of this process that has not ended.
 struct Proposed {
-    command: Command,
-    /// What this node knew before it proposed that, where proposals say so.
-    seen: Option<u64>,
-    again_at: u64,
-    until: u64,
+    proposing: Proposing,
     /// Of the orchestrator, which looks again once it has ended.
     is_leaders: bool,
 }
@@ -122,8 +113,7 @@ pub(crate) struct Process {
     pub(crate) caught_up: bool,
     /// As carried out.
     pub(crate) metadata: Arc<Metadata>,
-    proposals: u64,
-    proposed: BTreeMap<ProposalId, Proposed>,
+    proposals: Proposals<Option<Proposed>>,
     pub(crate) buckets: BTreeMap<BucketUuid, OpenBucket>,
     steward: Steward,
     lease: Lease,
@@ -159,8 +149,7 @@ impl Process {
             caught_up: group.has_caught_up(),
             part: Participant::new(group, boot, ms),
             metadata,
-            proposals: 0,
-            proposed: BTreeMap::new(),
+            proposals: Proposals::new(boot),
             buckets: BTreeMap::new(),
             steward: Steward::new(Start { boot, at: now.wall_nanos }),
             lease: Lease::default(),
@@ -308,48 +297,72 @@ impl Process {
 
     /// Has the cluster agree on a command, if it can.
     pub(crate) fn propose(&mut self, command: Command, is_leaders: bool, ms: u64) {
-        self.proposals += 1;
-        let id = ProposalId { origin: self.boot, number: self.proposals };
-        let seen = self.metadata.places_proposals().then_some(self.metadata.version);
-        let proposed = Proposed { command, seen, again_at: ms, until: ms + PROPOSE_MILLIS, is_leaders };
-        self.proposed.insert(id, proposed);
+        let id = self.proposals.begin(|_| None);
+        match Proposing::new(id, command.clone(), &self.metadata, ms) {
+            Ok(proposing) => {
+                *self.proposals.get_mut(id).expect("it has just begun") =
+                    Some(Proposed { proposing, is_leaders });
+            }
+            Err(_) => self.forget(id, is_leaders.then_some(&command)),
+        }
     }
 
     /// Whether a proposal of this process has not ended.
     pub(crate) fn has_proposed(&self) -> bool {
-        !self.proposed.is_empty()
+        self.proposals.ids().next().is_some()
+    }
+
+    /// What it waits for, for whoever looks into a failure.
+    pub(crate) fn what_is_open(&self) -> String {
+        let proposals: Vec<_> = self.proposals.ids().collect();
+        let report = self.report.as_ref().map(|report| (report.applied, report.stands_still));
+        format!("proposals {proposals:?}, {:?}, (applied, stands still) {report:?}", self.reporter)
+    }
+
+    /// A proposal has ended, in whatever way; of the orchestrator if it is this one.
+    fn forget(&mut self, id: ProposalId, leaders: Option<&Command>) {
+        self.proposals.ended(id);
+        if let Some(command) = leaders {
+            self.leadership.ended(command);
+        }
     }
 
     fn propose_again(&mut self, outside: &mut Outside<'_>) {
         let ms = outside.now.mono_millis;
-        for (_, given_up) in self.proposed.extract_if(.., |_, proposed| ms >= proposed.until) {
-            if given_up.is_leaders {
-                self.leadership.ended(&given_up.command);
-            }
-        }
-        let leader = self.part.group().leader();
-        let open = self.proposed.keys().next().map_or(0, |first| first.number);
-        let (mut mine, mut others) = (Vec::new(), Vec::new());
-        for (id, proposed) in self.proposed.iter_mut().filter(|(_, proposed)| ms >= proposed.again_at) {
-            proposed.again_at = ms + PROPOSE_AGAIN_MILLIS;
-            let list = if self.part.group().leads() { &mut mine } else { &mut others };
-            let place = proposed.seen.map(|seen| ProposalPlace { open, seen });
-            list.push(Proposal { id: *id, place, command: proposed.command.clone() });
-        }
-        for proposal in mine {
-            self.take_proposal(&proposal);
-        }
-        for proposal in others {
-            if let Some(leader) = leader.filter(|leader| *leader != self.id) {
-                outside.send(self.id, Some(leader), Message::Propose(Box::new(proposal)));
+        let ids: Vec<ProposalId> = self.proposals.ids().collect();
+        for id in ids {
+            let (lowest_open, group) = (self.proposals.lowest_open(id), self.part.group());
+            let (takes_part, leads, leader) = (group.broken().is_none(), group.leads(), group.leader());
+            let part = Part { takes_part, leads, leader, me: self.id };
+            let Some(Some(proposed)) = self.proposals.get_mut(id) else { continue };
+            match proposed.proposing.next(part, lowest_open, ms) {
+                Next::Rest(_) => {}
+                Next::Hand(proposal, None) => {
+                    let taken = self.part.propose(&proposal).is_ok();
+                    self.handed(id, taken, ms);
+                }
+                Next::Hand(proposal, to) => {
+                    outside.send(self.id, to, Message::Propose(Box::new(proposal)));
+                }
+                Next::GiveUp(_) => {
+                    let command = proposed.is_leaders.then(|| proposed.proposing.command().clone());
+                    self.forget(id, command.as_ref());
+                }
             }
         }
     }
 
-    /// Somebody takes this node for the leader.
-    pub(crate) fn take_proposal(&mut self, proposal: &Proposal) {
-        // The proposer proposes it again.
-        let _ = self.part.propose(proposal);
+    /// Another node takes this one for the leader.
+    pub(crate) fn take_proposal(&mut self, proposal: &Proposal, from: Place, outside: &mut Outside<'_>) {
+        let taken = self.part.propose(proposal).is_ok();
+        outside.send(self.id, from, Message::Proposed { id: proposal.id, taken });
+    }
+
+    /// A proposal was handed over.
+    pub(crate) fn handed(&mut self, id: ProposalId, taken: bool, ms: u64) {
+        if let Some(Some(proposed)) = self.proposals.get_mut(id) {
+            proposed.proposing.handed(taken, ms);
+        }
     }
 
     fn carry_out(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
@@ -366,15 +379,19 @@ impl Process {
     }
 
     fn proposal_ended(&mut self, id: ProposalId, outcome: &Outcome, outside: &mut Outside<'_>) {
-        if let Some(proposed) = self.proposed.remove(&id) {
-            let name = command_name(&proposed.command);
-            if proposed.is_leaders {
-                self.leadership.ended(&proposed.command);
+        let Some(Some(proposed)) = self.proposals.ended(id) else { return };
+        let command = proposed.proposing.command();
+        let name = command_name(command);
+        if proposed.is_leaders {
+            self.leadership.ended(command);
+        }
+        match outcome {
+            Ok(_) => {
+                self.lead_at = if proposed.is_leaders { 0 } else { self.lead_at };
+                outside.journal.note(format_args!("{name}"));
             }
-            match outcome {
-                Ok(_) => outside.journal.note(format_args!("{name}")),
-                Err(error) => outside.journal.note(format_args!("{name} is refused: {error}")),
-            }
+            // Whoever leads then looks again.
+            Err(error) => outside.journal.note(format_args!("{name} is refused: {error}")),
         }
     }
 

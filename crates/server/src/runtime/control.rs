@@ -48,8 +48,9 @@ use super::{
 use crate::{Shared, Wakes, lease, shared};
 
 /// How long a command may take to be agreed on.
-const PATIENCE: Duration = Duration::from_secs(15);
-const UNTAKEN_AGAIN: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(node::PROPOSAL_MILLIS);
+/// Between two looks whether something has come about.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Where proposals of other nodes go, and the answer when they were taken.
 const PROPOSE: &str = "propose";
 const TAKEN: &[u8] = b"taken";

@@ -1,12 +1,6 @@
 //! Proposals of this node whose end somebody waits for.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use cluster::{
     Command,
@@ -16,14 +10,10 @@ use cluster::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-type Waiting = Mutex<BTreeMap<ProposalId, oneshot::Sender<Outcome>>>;
+type Waiting = Mutex<node::Proposals<oneshot::Sender<Outcome>>>;
 
 /// See the module.
-pub(crate) struct Proposals {
-    origin: u64,
-    last: AtomicU64,
-    waiting: Arc<Waiting>,
-}
+pub(crate) struct Proposals(Arc<Waiting>);
 
 /// A proposal on its way to the leader. Where it has no place it is written as versions before write it, and read it.
 pub(crate) fn encode(proposal: &Proposal) -> serde_json::Result<Vec<u8>> {
@@ -54,26 +44,24 @@ pub(crate) struct Ended {
 impl Proposals {
     /// `origin` must differ from that of every other start of a node.
     pub(crate) fn new(origin: u64) -> Self {
-        // Number 0 was taken by what a node says about itself before it serves.
-        Self { origin, last: AtomicU64::new(0), waiting: Arc::default() }
+        Self(Arc::new(Mutex::new(node::Proposals::new(origin))))
     }
 
     /// A new proposal.
     pub(crate) fn begin(&self) -> (ProposalId, Ended) {
-        let id = ProposalId { origin: self.origin, number: self.last.fetch_add(1, Ordering::Relaxed) + 1 };
         let (sender, outcome) = oneshot::channel();
-        self.waiting.lock().insert(id, sender);
-        (id, Ended { id, waiting: Arc::clone(&self.waiting), outcome })
+        let id = self.0.lock().begin(|_| sender);
+        (id, Ended { id, waiting: Arc::clone(&self.0), outcome })
     }
 
     /// The lowest number of those that have not ended, the latest of which is that one.
-    pub(crate) fn open(&self, latest: ProposalId) -> u64 {
-        self.waiting.lock().keys().next().map_or(latest.number, |first| first.number)
+    pub(crate) fn lowest_open(&self, latest: ProposalId) -> u64 {
+        self.0.lock().lowest_open(latest)
     }
 
     /// A proposal has ended; whoever waits for it is told how.
     pub(crate) fn ended(&self, id: ProposalId, how: impl FnOnce() -> Outcome) {
-        if let Some(sender) = self.waiting.lock().remove(&id) {
+        if let Some(sender) = self.0.lock().ended(id) {
             // Whoever waited may just have left.
             let _ = sender.send(how());
         }
@@ -93,7 +81,7 @@ impl Future for Ended {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        self.waiting.lock().remove(&self.id);
+        self.waiting.lock().ended(self.id);
     }
 }
 
@@ -117,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_that_has_not_ended_is_told() {
+    fn a_proposal_that_nobody_waits_for_any_more_counts_as_ended() {
         let proposals = Proposals::new(7);
         let (first, ended) = proposals.begin();
         let (second, _ended) = proposals.begin();
-        assert_eq!((proposals.open(first), proposals.open(second)), (1, 1));
+        assert_eq!((proposals.lowest_open(first), proposals.lowest_open(second)), (1, 1));
         drop(ended);
-        assert_eq!(proposals.open(second), 2);
+        assert_eq!(proposals.lowest_open(second), 2);
     }
 }

@@ -308,7 +308,8 @@ impl World {
         }
         self.with(to, |process, _, outside| match letter.message {
             Message::Consensus(bytes) => process.step(bytes, outside),
-            Message::Propose(proposal) => process.take_proposal(&proposal),
+            Message::Propose(proposal) => process.take_proposal(&proposal, letter.from, outside),
+            Message::Proposed { id, taken } => process.handed(id, taken, outside.now.mono_millis),
             Message::Report(report) => process.take_report(report, outside),
             Message::Reported { of, taken } => process.reported(of, taken, outside.lease_now),
             Message::Request(request) => process.take_request(request, outside),

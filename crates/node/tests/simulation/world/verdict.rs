@@ -12,6 +12,7 @@ use crate::{
     machine::Machine,
     open_bucket::OpenBucket,
     operation::decode_value,
+    process::Process,
 };
 
 /// Of a copy: its term, its last seqno, and the last one that is on disk, if there is one.
@@ -188,7 +189,8 @@ impl World {
         for machine in self.machines.values() {
             let process = machine.process.as_ref();
             let knows = process.map(|process| (process.metadata.version, process.caught_up, process.leads()));
-            let _ = writeln!(text, "node {}: (version, caught up, leads) {knows:?}", machine.id());
+            let open = process.map(Process::what_is_open).unwrap_or_default();
+            let _ = writeln!(text, "node {}: (version, caught up, leads) {knows:?}, {open}", machine.id());
         }
         for (name, bucket) in &newest.buckets {
             for (vb, plan) in bucket.vbs.iter().enumerate() {

@@ -11,7 +11,7 @@ use cluster::{
     consensus::{Member, epoch_of, join},
 };
 
-use super::{Control, PATIENCE, PROPOSE, TAKEN, UNTAKEN_AGAIN, stopping};
+use super::{Control, LOOK_AGAIN, PATIENCE, PROPOSE, TAKEN, stopping};
 use crate::runtime::{
     certificates,
     peers::{MESSAGES, Verdict, decode_messages},
@@ -41,7 +41,7 @@ impl Control {
         self.agreement.become_member(first);
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
-            tokio::time::sleep(UNTAKEN_AGAIN).await;
+            tokio::time::sleep(LOOK_AGAIN).await;
             let metadata = self.metadata.load();
             // Until the cluster's own metadata is here no number has been given.
             if metadata.cluster_uuid == cluster_uuid && metadata.next_node > node.get() {

@@ -5,21 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cluster::{
-    Applied as CommandApplied, ClusterError, Command,
-    consensus::{Place, Proposal},
-};
+use base::NodeId;
+use cluster::{Applied as CommandApplied, ClusterError, Command, consensus::Proposal};
+use node::{GivenUp, Next, Part, Proposing};
 use tokio::{sync::watch, time::timeout};
 
-use super::{Control, PATIENCE, PROPOSE, TAKEN, UNTAKEN_AGAIN, stopping};
+use super::{Control, PROPOSE, TAKEN, stopping};
 use crate::runtime::{
     identity::{change_of_address, founding_of_authority},
     options::PortsInUse,
     proposals,
 };
 
-/// How soon a proposal is repeated that was taken, and one that was not.
-const TAKEN_AGAIN: Duration = Duration::from_secs(2);
 /// How soon a node looks again whether the cluster knows where it listens.
 const ADDRESS_AGAIN: Duration = Duration::from_secs(1);
 
@@ -27,53 +24,61 @@ impl Control {
     /// Has the cluster agree on a command, wherever its leader is; when it resolves with success, it was carried out
     /// here.
     pub(crate) async fn propose(&self, command: Command) -> Result<CommandApplied, ClusterError> {
-        // What some would not understand is not even proposed; the leader looks again.
-        let known = self.metadata.load_full();
-        known.admits(&command)?;
-        let seen = known.places_proposals().then_some(known.version);
-        let until = Instant::now() + PATIENCE;
+        let began = Instant::now();
+        let now = || began.elapsed().as_millis() as u64;
         let (id, mut ended) = self.proposals.begin();
+        // What some would not understand is not even proposed; the leader looks again.
+        let mut proposing = Proposing::new(id, command, &self.metadata.load(), 0)?;
         loop {
-            if !self.agreement.takes_part() {
-                // Nobody would tell this node how it ended.
-                let trouble = self.agreement.trouble().unwrap_or_default();
-                return Err(ClusterError::Failed(format!("the metadata cannot change here: {trouble}")));
-            }
-            let place = seen.map(|seen| Place { open: self.proposals.open(id), seen });
-            let taken = self.propose_once(Proposal { id, place, command: command.clone() }).await;
-            // What was taken is proposed again only if nothing is heard of it: its leader may be gone.
-            let pause = if taken { TAKEN_AGAIN } else { UNTAKEN_AGAIN };
-            if let Ok(outcome) = timeout(pause, &mut ended).await {
-                return outcome.unwrap_or_else(|_| Err(stopping()));
-            }
-            if Instant::now() >= until {
-                let trouble = self.agreement.trouble().unwrap_or_else(|| {
-                    "the nodes that vote on changes are not in the majority, or cannot be reached; the change may \
-                     still be made"
-                        .into()
-                });
-                return Err(ClusterError::Failed(trouble));
+            match proposing.next(self.part(), self.proposals.lowest_open(id), now()) {
+                Next::Hand(proposal, to) => {
+                    let taken = self.hand_over(proposal, to).await;
+                    proposing.handed(taken, now());
+                }
+                Next::Rest(millis) => {
+                    if let Ok(outcome) = timeout(Duration::from_millis(millis), &mut ended).await {
+                        return outcome.unwrap_or_else(|_| Err(stopping()));
+                    }
+                }
+                Next::GiveUp(why) => return Err(self.given_up(why)),
             }
         }
     }
 
-    /// Hands a proposal to the leader; whether he took it.
-    async fn propose_once(&self, proposal: Proposal) -> bool {
-        if self.leads() {
-            return self.agreement.propose(proposal).await.is_ok();
+    fn part(&self) -> Part {
+        Part {
+            takes_part: self.agreement.takes_part(),
+            leads: self.leads(),
+            leader: self.leader(),
+            me: self.this_id(),
         }
-        match self.leader().filter(|leader| *leader != self.this_id()) {
-            Some(leader) => {
-                let Ok(body) = proposals::encode(&proposal) else { return false };
-                match self.peers().post(leader, PROPOSE, body).await {
-                    Ok(answer) => answer == TAKEN,
-                    Err(error) => {
-                        tracing::debug!(%error, "the leader has not taken a proposal");
-                        false
-                    }
-                }
+    }
+
+    fn given_up(&self, why: GivenUp) -> ClusterError {
+        let trouble = self.agreement.trouble();
+        ClusterError::Failed(match why {
+            // Nobody would tell this node how it ended.
+            GivenUp::TakesNoPart => {
+                format!("the metadata cannot change here: {}", trouble.unwrap_or_default())
             }
-            None => false,
+            GivenUp::TookTooLong => trouble.unwrap_or_else(|| {
+                "the nodes that vote on changes are not in the majority, or cannot be reached; the change may \
+                 still be made"
+                    .into()
+            }),
+        })
+    }
+
+    /// Hands a proposal to the consensus of this node, or of the one that leads; whether it was taken.
+    async fn hand_over(&self, proposal: Proposal, to: Option<NodeId>) -> bool {
+        let Some(leader) = to else { return self.agreement.propose(proposal).await.is_ok() };
+        let Ok(body) = proposals::encode(&proposal) else { return false };
+        match self.peers().post(leader, PROPOSE, body).await {
+            Ok(answer) => answer == TAKEN,
+            Err(error) => {
+                tracing::debug!(%error, "the leader has not taken a proposal");
+                false
+            }
         }
     }
 

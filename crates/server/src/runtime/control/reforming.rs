@@ -14,7 +14,7 @@ use cluster::{Applied as CommandApplied, ClusterError, Command, FailOver, Member
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Control, PATIENCE, UNTAKEN_AGAIN, stopping};
+use super::{Control, LOOK_AGAIN, PATIENCE, stopping};
 use crate::runtime::{agreement::Reform, identity::random_number};
 
 /// How long nobody must have led: longer than it takes to elect somebody who can be elected.
@@ -75,7 +75,7 @@ impl Control {
     async fn nobody_leads(&self) {
         let mut since = Instant::now();
         while since.elapsed() < LEADERLESS {
-            sleep(UNTAKEN_AGAIN).await;
+            sleep(LOOK_AGAIN).await;
             if self.leader().is_some() {
                 since = Instant::now();
             }
