@@ -77,7 +77,7 @@ pub struct Part {
     pub takes_part: bool,
     /// It leads.
     pub leads: bool,
-    /// Who leads, as far as is known here.
+    /// The node that leads, as far as is known here.
     pub leader: Option<NodeId>,
     /// This node.
     pub me: NodeId,

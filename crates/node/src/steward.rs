@@ -31,7 +31,7 @@ pub struct Start {
 #[derive(Debug, Default)]
 pub struct Steward {
     start: Start,
-    /// The identity by which this node is in its cluster, and who acts for it.
+    /// The identity by which this node is in its cluster, and the agent that acts for it.
     uuid: String,
     agent: Agent,
     has_looked: bool,

@@ -312,7 +312,7 @@ impl Process {
         self.proposals.ids().next().is_some()
     }
 
-    /// What it waits for, for whoever looks into a failure.
+    /// Its proposals and reports that have not ended: shown where a run fails.
     pub(crate) fn what_is_open(&self) -> String {
         let proposals: Vec<_> = self.proposals.ids().collect();
         let report = self.report.as_ref().map(|report| (report.applied, report.stands_still));
@@ -390,7 +390,7 @@ impl Process {
                 self.lead_at = if proposed.is_leaders { 0 } else { self.lead_at };
                 outside.journal.note(format_args!("{name}"));
             }
-            // Whoever leads then looks again.
+            // The node that leads then looks again.
             Err(error) => outside.journal.note(format_args!("{name} is refused: {error}")),
         }
     }

@@ -80,7 +80,7 @@ impl Steward {
         }
     }
 
-    /// Does some of what there is to do; after how many milliseconds to look again, if not at once.
+    /// Does some of what the metadata ask for; after how many milliseconds to look again, if not at once.
     fn look(&mut self) -> Option<u64> {
         let Parts { control, buckets, links, shared, .. } = &self.parts;
         // What the buckets that are open are by.
