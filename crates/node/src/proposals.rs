@@ -87,7 +87,7 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// Hand it to the consensus of this node, or of that one; [`Proposing::handed`] is to be told whether it was taken.
-    Hand(Proposal, Option<NodeId>),
+    Hand(Box<Proposal>, Option<NodeId>),
     /// Nothing, for so many milliseconds.
     Rest(u64),
     /// Its proposer is told that nobody knows how it ends.
@@ -147,7 +147,7 @@ impl Proposing {
         self.again_at = now + TAKING_MILLIS;
         let place = self.seen.map(|seen| Place { open: lowest_open, seen });
         let proposal = Proposal { id: self.id, place, command: self.command.clone() };
-        Next::Hand(proposal, to.filter(|_| !part.leads))
+        Next::Hand(Box::new(proposal), to.filter(|_| !part.leads))
     }
 
     /// It was handed over: whether it was taken, as far as is known.

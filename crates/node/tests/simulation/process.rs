@@ -342,7 +342,7 @@ impl Process {
                     self.handed(id, taken, ms);
                 }
                 Next::Hand(proposal, to) => {
-                    outside.send(self.id, to, Message::Propose(Box::new(proposal)));
+                    outside.send(self.id, to, Message::Propose(proposal));
                 }
                 Next::GiveUp(_) => {
                     let command = proposed.is_leaders.then(|| proposed.proposing.command().clone());

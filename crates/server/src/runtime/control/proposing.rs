@@ -32,7 +32,7 @@ impl Control {
         loop {
             match proposing.next(self.part(), self.proposals.lowest_open(id), now()) {
                 Next::Hand(proposal, to) => {
-                    let taken = self.hand_over(proposal, to).await;
+                    let taken = self.hand_over(*proposal, to).await;
                     proposing.handed(taken, now());
                 }
                 Next::Rest(millis) => {
