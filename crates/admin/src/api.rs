@@ -121,6 +121,9 @@ impl Api {
         {
             return Ok(reply);
         }
+        if let Some(reply) = from.node.answer(self.control.as_ref(), &asked) {
+            return Ok(reply);
+        }
         let Admitted { meta, user, body } = self.front.admit(&asked, &parts.headers, body, &from).await?;
         let Asked { method, path, query } = asked;
         let status = self.control.cluster_status();

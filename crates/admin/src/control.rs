@@ -98,7 +98,7 @@ pub struct JoinOffer {
     /// The life of the group that agrees on its metadata.
     #[serde(default)]
     pub epoch: Epoch,
-    /// Password of the internal user by which nodes know each other.
+    /// Password of the internal user by which nodes know each other; empty where they know each other by their keys.
     pub secret: String,
     /// What vouches for nodes under TLS.
     #[serde(default)]
@@ -132,7 +132,7 @@ pub struct NodeCall {
     pub method: String,
     /// With its query.
     pub path: String,
-    /// User and password.
+    /// User and password for a stranger. At a member the node logs in as what it is.
     pub credentials: Option<(String, String)>,
     /// Of the body.
     pub content_type: String,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use base::NodeId;
-use cluster::{Metadata, NodeInfo, auth::INTERNAL_USER};
+use cluster::{Metadata, NodeInfo};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use http::reply::{self, Outcome};
@@ -159,7 +159,7 @@ impl Figures {
             let status = control.cluster_status();
             let wanted =
                 others.iter().filter(|node| self.misses(&[node]) && !status.silent.contains(&node.id));
-            for (node, figures) in ask_all(control, meta, wanted.copied()).await {
+            for (node, figures) in ask_all(control, wanted.copied()).await {
                 self.lock().insert(node, (Instant::now(), Arc::new(figures)));
             }
         }
@@ -194,12 +194,11 @@ impl Figures {
 /// What those nodes say that answer in time.
 async fn ask_all<'a>(
     control: &Arc<dyn NodeControl>,
-    meta: &Metadata,
     nodes: impl Iterator<Item = &'a NodeInfo>,
 ) -> Vec<(NodeId, NodeFigures)> {
     let mut asked = tokio::task::JoinSet::new();
     for node in nodes {
-        let (control, id, question) = (Arc::clone(control), node.id, question(meta, node, PATH, Vec::new()));
+        let (control, id, question) = (Arc::clone(control), node.id, question(node, PATH, Vec::new()));
         asked.spawn(async move { (id, ask(control.as_ref(), question).await) });
     }
     let answers = asked.join_all().await.into_iter();
@@ -213,12 +212,12 @@ pub(crate) async fn ask<T: DeserializeOwned>(control: &dyn NodeControl, question
 }
 
 /// What a node asks another as a member of its cluster.
-pub(crate) fn question(meta: &Metadata, node: &NodeInfo, path: &str, body: Vec<u8>) -> NodeCall {
+pub(crate) fn question(node: &NodeInfo, path: &str, body: Vec<u8>) -> NodeCall {
     NodeCall {
         to: Callee::Member(node.id),
         method: "POST".into(),
         path: path.into(),
-        credentials: Some((INTERNAL_USER.into(), meta.secret.clone())),
+        credentials: None,
         content_type: "application/json".into(),
         body,
     }

@@ -54,7 +54,7 @@ fn there(route: &Route) -> There {
     match route.path {
         "versions" | "whoami" | "pools/default/checkPermissions" | "controller/changePassword" => Open,
         "pools/default/certificate" | "pools/default/trustedCAs" | "nodes/self/xdcrSSLPorts" => Open,
-        "health/live" | "health/ready" => There::None,
+        "health/live" | "health/ready" | "_settee/challenge" => There::None,
         "metrics" | "prometheus_sd_config" => Permission("admin.stats_export!read"),
         "logs" => Permission("logs!read"),
         "diag/eval" => Permission("admin.diag!write"),

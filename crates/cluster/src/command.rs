@@ -92,6 +92,9 @@ pub enum Command {
     SetSecret(String),
     /// Gives a cluster that has none what vouches for its nodes under TLS.
     SetAuthority(Authority),
+    /// Says what key a member proves with who it is.
+    #[allow(missing_docs, reason = "names say it")]
+    SetNodeKey { node: NodeId, key: String },
     /// Whether others speak to a node under TLS.
     #[allow(missing_docs, reason = "names say it")]
     SetNodeEncryption { node: NodeId, on: bool },
@@ -259,9 +262,8 @@ impl Metadata {
             Command::ArmAutoFailoverSince { since } => self.arm_since(*since)?,
             Command::RaiseLevel { level, nodes } => self.raise_level(*level, nodes)?,
             Command::SetSecret(secret) => self.secret.clone_from(secret),
-            Command::SetAuthority(authority) => {
-                self.authority.get_or_insert_with(|| authority.clone());
-            }
+            Command::SetAuthority(authority) => self.set_authority(authority),
+            Command::SetNodeKey { node, key } => self.node_by_id_mut(*node)?.key = Some(key.clone()),
             Command::SetNodeEncryption { node, on } => self.set_node_encryption(*node, *on)?,
             Command::SetAdmin(admin) => self.admin = Some(admin.clone()),
             Command::CreateBucket { name, uuid, params } => bucket::create(self, name, uuid, params)?,

@@ -68,6 +68,11 @@ impl Metadata {
         self.nodes.iter().any(|node| node.encrypted)
     }
 
+    /// The first one stays: nodes have shown what it signed.
+    pub(crate) fn set_authority(&mut self, authority: &Authority) {
+        self.authority.get_or_insert_with(|| authority.clone());
+    }
+
     pub(crate) fn set_node_encryption(&mut self, id: NodeId, on: bool) -> Result<(), ClusterError> {
         if on && self.authority.is_none() {
             return Err(refused("The cluster has no certificate authority yet. Try again."));

@@ -15,16 +15,17 @@
 //! | 2 | a proposal says which of its proposer's have not ended ([`crate::consensus::Place`]), and how they ended is remembered by that |
 //! | 3 | nodes tell hashes of what they have agreed on ([`crate::divergence`]) |
 //! | 4 | a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile; nodes tell what they hold of those |
+//! | 5 | nodes have keys of their own ([`crate::auth::NodeKey`]); a node without one is not added |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
 
 use base::NodeId;
 
-use crate::{ClusterError, Command, Metadata, members::refused};
+use crate::{ClusterError, Command, Metadata, NodeInfo, members::refused};
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 4;
+pub const LEVEL: u32 = 5;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -33,6 +34,8 @@ pub(crate) const PROPOSALS_PLACED: u32 = 2;
 pub(crate) const STATES_TOLD: u32 = 3;
 /// From here on a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile.
 pub(crate) const GIVEN_UP_RECOVERED: u32 = 4;
+/// From here on nodes have keys of their own.
+pub(crate) const NODE_KEYS: u32 = 5;
 /// From here on nodes have alternate addresses.
 const ALTERNATE_ADDRESSES: u32 = 1;
 
@@ -43,6 +46,9 @@ impl Command {
         match self {
             Self::ArmAutoFailoverSince { .. } => ARMED_BY_VERSION,
             Self::SetAlternateAddress { .. } => ALTERNATE_ADDRESSES,
+            Self::SetNodeKey { .. }
+            | Self::AddNode(NodeInfo { key: Some(_), .. })
+            | Self::SetNode(NodeInfo { key: Some(_), .. }) => NODE_KEYS,
             _ => 0,
         }
     }
@@ -68,6 +74,12 @@ impl Metadata {
     #[must_use]
     pub fn places_proposals(&self) -> bool {
         self.level >= PROPOSALS_PLACED
+    }
+
+    /// Whether every member has, or is about to have, a key of its own.
+    #[must_use]
+    pub fn has_node_keys(&self) -> bool {
+        self.level >= NODE_KEYS
     }
 
     /// Whether every member understands hashes of states.

@@ -58,6 +58,6 @@ pub use orchestrator::{Documents, Health, NodeProgress, Orchestrator, RebalanceP
 pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
 pub use report::{BucketReport, LatencyReport, NodeReport, Pressure, VbReport, Weight};
 pub use topology::{
-    AutoFailover, Departed, Exclusion, Membership, Rebalance, RebalanceKind, RebalanceOutcome,
+    AutoFailover, Departed, Exclusion, Membership, Parted, Rebalance, RebalanceKind, RebalanceOutcome,
     RebalanceResult, Recovery, ServerGroup, VbPhase, VbPlan,
 };

@@ -5,8 +5,8 @@
 use base::NodeId;
 
 use crate::{
-    ClusterError, Departed, Membership, Metadata, NodeInfo, NodeReport, Recovery, ServerGroup, VbPlan,
-    topology::AutoFailover,
+    ClusterError, Departed, Membership, Metadata, NodeInfo, NodeReport, Parted, Recovery, ServerGroup,
+    VbPlan, topology::AutoFailover,
 };
 
 /// Longest name of a server group (ns_server).
@@ -20,6 +20,8 @@ const FAILOVERS: std::ops::RangeInclusive<u32> = 1..=100;
 const LEASE_PERCENT: u64 = 70;
 /// The longest lease. Longer than it takes to elect another leader; who was failed over by hand is waited for as long.
 const LEASE_MAX_MS: u64 = 5_000;
+/// Removed nodes whose keys are remembered. The group lets each of them go within moments.
+const PARTED_MAX: usize = 64;
 /// With fewer active nodes nobody is failed over automatically: no majority would be left to say so.
 const LEASES_FROM_NODES: usize = 3;
 
@@ -34,6 +36,9 @@ impl Metadata {
         if self.server_group(&node.group).is_none() {
             return Err(refused("No such server group."));
         }
+        if self.knows_nodes_by_keys() && node.key.is_none() {
+            return Err(refused("The node has no key. Start it with the version that the other nodes run."));
+        }
         // Numbers are never given twice, so one day there are none left.
         self.next_node = self
             .next_node
@@ -42,6 +47,18 @@ impl Metadata {
         let (membership, encrypted) = (Membership::InactiveAdded, self.encrypts_new_nodes());
         self.nodes.push(NodeInfo { membership, recovery: None, excluded: None, encrypted, ..node.clone() });
         Ok(())
+    }
+
+    /// Whether every member has a key, so that nothing else makes a node known to the others. It stays so: none is added without one.
+    #[must_use]
+    pub fn knows_nodes_by_keys(&self) -> bool {
+        !self.nodes.is_empty() && self.nodes.iter().all(|node| node.key.is_some())
+    }
+
+    /// Whether the cluster's secret makes a sender that knows it a node.
+    #[must_use]
+    pub fn accepts_secret(&self) -> bool {
+        !self.secret.is_empty() && !self.knows_nodes_by_keys()
     }
 
     pub(crate) fn remove_node(&mut self, id: NodeId) -> Result<(), ClusterError> {
@@ -68,6 +85,13 @@ impl Metadata {
         let leaving = self.nodes.iter().filter(|node| ids.contains(&node.id));
         let departed = leaving.filter_map(|node| Some(Departed { node: node.id, excluded: node.excluded? }));
         self.departed.extend(departed.collect::<Vec<_>>());
+        let leaving = self.nodes.iter().filter(|node| ids.contains(&node.id));
+        let parted = leaving.filter_map(|node| {
+            Some(Parted { node: node.id, uuid: node.uuid.clone(), key: node.key.clone()? })
+        });
+        self.parted.extend(parted.collect::<Vec<_>>());
+        let long_gone = self.parted.len().saturating_sub(PARTED_MAX);
+        self.parted.drain(..long_gone);
         self.nodes.retain(|node| !ids.contains(&node.id));
         for bucket in self.buckets.values_mut() {
             bucket.former.retain(|node, _| !ids.contains(node));

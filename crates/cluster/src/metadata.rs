@@ -26,8 +26,8 @@ use crate::{
     roles::RoleGrant,
     shared,
     topology::{
-        AutoFailover, Departed, Exclusion, FIRST_GROUP, Membership, Rebalance, RebalanceOutcome, Recovery,
-        ServerGroup, VbPlan,
+        AutoFailover, Departed, Exclusion, FIRST_GROUP, Membership, Parted, Rebalance, RebalanceOutcome,
+        Recovery, ServerGroup, VbPlan,
     },
 };
 
@@ -78,7 +78,8 @@ pub struct Metadata {
     pub quotas: Quotas,
     /// The full administrator, made by initialisation; not listed among the users.
     pub admin: Option<Admin>,
-    /// Password of the internal user by which nodes know each other; empty until the first node has made one.
+    /// Password of the internal user by which nodes know each other, for as long as some have no key
+    /// ([`Metadata::accepts_secret`]). Salts of names that nobody has are made from it. Empty until the first node has made one.
     pub secret: String,
     /// What vouches for nodes under TLS; absent until a node has made one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,6 +94,9 @@ pub struct Metadata {
     /// Nodes that may still be doing what they did as members; remembered until they cannot be any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub departed: Vec<Departed>,
+    /// The keys of nodes that were removed last: the group that agrees on the metadata may still need them to agree that they are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parted: Vec<Parted>,
     /// In the order shown.
     pub server_groups: Vec<ServerGroup>,
     /// The change of the map that is under way.
@@ -166,6 +170,9 @@ pub struct NodeInfo {
     /// How clients reach it that cannot reach it where it listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alternate: Option<AlternateAddress>,
+    /// The public key that it proves with who it is; absent until it has told its cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 /// An address of a node in another network, as clients there see it.
@@ -193,6 +200,7 @@ impl NodeInfo {
             excluded: None,
             encrypted: false,
             alternate: None,
+            key: None,
         }
     }
 
@@ -379,6 +387,7 @@ impl Metadata {
             numbers_left_out: Vec::new(),
             nodes: Vec::new(),
             departed: Vec::new(),
+            parted: Vec::new(),
             server_groups: vec![ServerGroup {
                 uuid: FIRST_GROUP.into(),
                 name: crate::config::SERVER_GROUP.into(),

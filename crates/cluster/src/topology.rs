@@ -59,6 +59,17 @@ pub struct Departed {
     pub excluded: Exclusion,
 }
 
+/// A node that was removed, as those know it that have yet to let it go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parted {
+    /// The number that it had.
+    pub node: NodeId,
+    /// The uuid that it had.
+    pub uuid: String,
+    /// Its public key.
+    pub key: String,
+}
+
 /// Nodes that are likely to fail together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerGroup {

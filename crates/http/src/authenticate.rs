@@ -24,6 +24,7 @@ use crate::{
     audit::{AuditEvent, AuditKind},
     connection::Connection,
     gate::Gate,
+    node_login,
     passes::Passes,
     reply::{self, Refusal},
 };
@@ -86,13 +87,17 @@ impl Authenticator {
         from: &Connection,
     ) -> Result<Option<Identity>, Refusal> {
         let peer = from.peer;
-        let credentials = basic_credentials(headers);
+        let credentials = if node_login::is_of_node(headers) { Ok(None) } else { basic_credentials(headers) };
         if let Ok(Some((name, password))) = &credentials
             && name == INTERNAL_USER
         {
             // A node that joins hears from its cluster before it knows who administers it. Not worth a line in the
             // audit trail: it happens all the time.
             return check_password(meta, name, password).map(Some).ok_or_else(reply::unauthorized);
+        }
+        if node_login::is_of_node(headers) {
+            let member = from.node.check(meta, self.gate.as_ref(), headers);
+            return member.map(Some).ok_or_else(reply::unauthorized);
         }
         let rules = meta.client_cert_auth();
         if rules.used != CertificateUse::Disabled {
@@ -122,6 +127,9 @@ impl Authenticator {
     /// Whether a request carries a password, which no page in a browser knows. The password may be wrong:
     /// [`Self::identify`] refuses it then.
     pub(crate) fn proves(&self, meta: &Metadata, headers: &HeaderMap) -> bool {
+        if node_login::is_of_node(headers) {
+            return true;
+        }
         match basic_credentials(headers) {
             Ok(Some((name, password))) => {
                 let is_checked = meta.initialized || name == INTERNAL_USER;

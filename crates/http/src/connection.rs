@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use cluster::x509;
 use tokio::sync::watch;
 
-use crate::places::Place;
+use crate::{node_login::NodeLogin, places::Place};
 
 /// Where a request came in.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Connection {
     pub place: Arc<Place>,
     /// What the client has shown of itself under TLS.
     pub shown: ShownByClient,
+    /// For a client that is another node.
+    pub node: Arc<NodeLogin>,
 }
 
 /// What a client shows of itself in a handshake.

@@ -2,7 +2,8 @@
 
 use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc};
 
-use cluster::Metadata;
+use base::NodeId;
+use cluster::{Metadata, consensus::Epoch};
 
 use crate::AuditEvent;
 
@@ -26,6 +27,20 @@ pub trait Gate: Send + Sync + 'static {
     /// Whether this machine has that name, beside the host names that the cluster knows of its nodes; in lower case.
     fn is_own_name(&self, _name: &str) -> bool {
         false
+    }
+    /// The uuid of the node itself.
+    fn this_node_uuid(&self) -> String {
+        String::new()
+    }
+    /// The key of a node that [`Gate::metadata`] does not know as a member, or knows without a key. Others may know it since a later
+    /// version, or the nodes may still have to agree without whom they go on.
+    fn key_of_no_member(&self, _uuid: &str) -> Option<String> {
+        None
+    }
+    /// What is to be said to a node whose login is refused: whether it was removed. `epoch`: the life of the group that it
+    /// belongs to.
+    fn verdict_on(&self, _node: NodeId, _epoch: Epoch) -> Option<&'static str> {
+        None
     }
     /// Takes note of something an auditor wants to know.
     fn audit(&self, event: AuditEvent);

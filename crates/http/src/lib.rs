@@ -14,6 +14,7 @@ mod front;
 #[cfg(test)]
 mod fuzz;
 mod gate;
+mod node_login;
 pub mod passes;
 pub mod permissions;
 mod places;
@@ -25,5 +26,6 @@ pub use browser::secure;
 pub use connection::{Connection, ShownByClient};
 pub use front::{Admitted, Asked, Front};
 pub use gate::{BoxFuture, Gate};
+pub use node_login::{NodeLogin, node_authorization};
 pub use places::Place;
 pub use serve::{Limits, Surface, TlsNow, serve};

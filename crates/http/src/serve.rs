@@ -133,8 +133,8 @@ async fn accept<S: Surface + ?Sized>(
     let Ok(local) = stream.local_addr() else { return };
     configure(&stream, limits);
     let place = Arc::new(place);
-    let mut from =
-        Connection { peer, local, closing, place: Arc::clone(&place), shown: ShownByClient::default() };
+    let (shown_first, node) = Default::default();
+    let mut from = Connection { peer, local, closing, place: Arc::clone(&place), shown: shown_first, node };
     let conversation = async {
         match tls {
             None => converse(stream, surface, limits, from).await,

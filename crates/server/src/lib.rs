@@ -26,6 +26,7 @@ pub mod limits;
 pub mod links;
 mod mailbox;
 pub mod meter;
+mod node_keys;
 mod node_tls;
 mod opcodes;
 mod output;

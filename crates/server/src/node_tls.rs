@@ -8,11 +8,17 @@
 //!
 //! Invariants: whoever asks for a node's name is shown the cluster's certificate or none; a key made here never leaves the process.
 
-use std::{fmt, io, sync::Arc};
+use std::{
+    fmt, io,
+    sync::{Arc, OnceLock},
+};
 
 use arc_swap::ArcSwapOption;
 use base::NodeId;
-use cluster::{Authority, Metadata};
+use cluster::{
+    Authority, Command, Metadata,
+    auth::{LoginPort, NodeKey},
+};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -22,7 +28,10 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use crate::tls::TlsError;
+use crate::{
+    node_keys::{KeyRing, change_of_key},
+    tls::TlsError,
+};
 
 /// What every name of a node ends with. The top-level domain is set aside for private use.
 const NAMES: &str = ".settee.internal";
@@ -31,7 +40,51 @@ const AUTHORITY: &str = "Settee cluster authority";
 
 /// What this node shows to others of its cluster, and what it expects of them.
 #[derive(Default)]
-pub(crate) struct NodeTls(ArcSwapOption<Known>);
+pub(crate) struct NodeTls {
+    known: ArcSwapOption<Known>,
+    /// Its own keys; none in tests of something else.
+    keys: OnceLock<Arc<KeyRing>>,
+    logins: ArcSwapOption<Logins>,
+}
+
+/// What this node logs in at others with.
+struct Logins {
+    me: String,
+    /// Absent until the cluster knows it.
+    key: Option<Arc<NodeKey>>,
+    /// Where that is accepted still.
+    secret: Option<String>,
+}
+
+impl Logins {
+    fn signer(&self, there: &str) -> Option<Signer> {
+        let key = self.key.as_ref().map(Arc::clone)?;
+        Some(Signer { key, me: self.me.clone(), there: there.to_owned() })
+    }
+}
+
+/// How this node logs in at another one.
+pub(crate) enum NodeLogin {
+    /// With the password of [`cluster::auth::INTERNAL_USER`].
+    Secret(String),
+    /// By its key.
+    Key(Signer),
+}
+
+/// Signs for a login at one other node.
+pub(crate) struct Signer {
+    key: Arc<NodeKey>,
+    /// The uuid of this node.
+    pub(crate) me: String,
+    there: String,
+}
+
+impl Signer {
+    /// The answer to a challenge.
+    pub(crate) fn sign(&self, port: LoginPort, challenge: &[u8]) -> Vec<u8> {
+        self.key.sign(port, &self.me, &self.there, challenge)
+    }
+}
 
 /// An authority and a number, and what follows from them.
 struct Known {
@@ -48,7 +101,7 @@ struct Identity {
 
 impl fmt::Debug for NodeTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let node = self.0.load().as_ref().map(|known| known.node);
+        let node = self.known.load().as_ref().map(|known| known.node);
         f.debug_struct("NodeTls").field("node", &node).finish_non_exhaustive()
     }
 }
@@ -56,21 +109,75 @@ impl fmt::Debug for NodeTls {
 impl NodeTls {
     /// This node has that number in the cluster, from now on.
     pub(crate) fn know(&self, me: NodeId, metadata: &Metadata) {
-        let Some(authority) = &metadata.authority else { return self.0.store(None) };
+        self.logins.store(self.logins_of(me, metadata).map(Arc::new));
+        let Some(authority) = &metadata.authority else { return self.known.store(None) };
         let is_known = |known: &Arc<Known>| known.node == me && known.authority == *authority;
-        if self.0.load().as_ref().is_some_and(is_known) {
+        if self.known.load().as_ref().is_some_and(is_known) {
             return;
         }
         let identity = Identity::new(me, authority).inspect_err(
             |error| tracing::error!(%error, "the cluster's certificate authority cannot be used"),
         );
         let known = Known { node: me, authority: authority.clone(), identity: identity.ok() };
-        self.0.store(Some(Arc::new(known)));
+        self.known.store(Some(Arc::new(known)));
+    }
+
+    fn logins_of(&self, me: NodeId, metadata: &Metadata) -> Option<Logins> {
+        // One that was removed has to say so much yet that the others let it go.
+        let parted = || metadata.parted.iter().find(|parted| parted.node == me);
+        let (uuid, told) = match metadata.node_by_id(me) {
+            Some(node) => (&node.uuid, node.key.as_ref()),
+            None => parted().map(|parted| (&parted.uuid, Some(&parted.key)))?,
+        };
+        let key = self.keys.get().and_then(|keys| keys.known(uuid));
+        Some(Logins {
+            me: uuid.clone(),
+            key: key.filter(|key| told.is_some_and(|told| told == key.public())),
+            secret: metadata.accepts_secret().then(|| metadata.secret.clone()),
+        })
+    }
+
+    /// This node has these keys.
+    pub(crate) fn use_keys(&self, keys: Arc<KeyRing>) {
+        // Set once, before the first connection.
+        let _ = self.keys.set(keys);
+    }
+
+    /// What the cluster has yet to hear of this node's key.
+    pub(crate) fn change_of_key(&self, metadata: &Metadata, uuid: &str) -> Option<Command> {
+        change_of_key(metadata, uuid, self.keys.get()?)
+    }
+
+    /// The uuid of this node, as its cluster knows it.
+    pub(crate) fn uuid(&self) -> Option<String> {
+        self.logins.load().as_ref().map(|logins| logins.me.clone())
+    }
+
+    /// How to log in at the member with the uuid `there`: by the key, where the cluster knows it. `by_secret`: that node has not
+    /// heard of the key yet, and the secret is accepted still.
+    ///
+    /// # Errors
+    /// While the cluster does not know this node.
+    pub(crate) fn login_at(&self, there: &str, by_secret: bool) -> io::Result<NodeLogin> {
+        let unknown = || io::Error::other("the cluster does not know this node");
+        let logins = self.logins.load();
+        let logins = logins.as_ref().ok_or_else(unknown)?;
+        match (logins.signer(there), &logins.secret) {
+            (None, Some(secret)) => Ok(NodeLogin::Secret(secret.clone())),
+            (Some(_), Some(secret)) if by_secret => Ok(NodeLogin::Secret(secret.clone())),
+            (Some(signer), _) => Ok(NodeLogin::Key(signer)),
+            (None, None) => Err(io::Error::other("the cluster knows no key of this node")),
+        }
+    }
+
+    /// Signs for a login at the member with the uuid `there`, once the cluster knows this node's key.
+    pub(crate) fn signer(&self, there: &str) -> Option<Signer> {
+        self.logins.load().as_ref()?.signer(there)
     }
 
     /// The certificate for whoever asks for `name`, if that is a node's; then there may be none.
     pub(crate) fn shown_as(&self, name: &str) -> Option<Option<Arc<CertifiedKey>>> {
-        let shown = || Some(Arc::clone(&self.0.load().as_ref()?.identity.as_ref()?.shown));
+        let shown = || Some(Arc::clone(&self.known.load().as_ref()?.identity.as_ref()?.shown));
         name.ends_with(NAMES).then(shown)
     }
 
@@ -79,7 +186,7 @@ impl NodeTls {
     /// # Errors
     /// While the cluster has no authority that can be used.
     pub(crate) fn to_member(&self, node: NodeId) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
-        let known = self.0.load();
+        let known = self.known.load();
         let missing = || io::Error::other("the cluster has no certificate authority that can be used");
         let identity = known.as_ref().and_then(|known| known.identity.as_ref()).ok_or_else(missing)?;
         let name = ServerName::try_from(name(node)).map_err(io::Error::other)?;
@@ -280,9 +387,9 @@ mod tests {
         node.know(NodeId(1), &metadata);
         assert!(node.to_member(NodeId(0)).is_err());
         assert!(node.shown_as(&name(NodeId(1))).is_some_and(|shown| shown.is_none()));
-        let before = node.0.load_full().unwrap();
+        let before = node.known.load_full().unwrap();
         node.know(NodeId(1), &metadata);
-        assert!(Arc::ptr_eq(&before, &node.0.load_full().unwrap()));
+        assert!(Arc::ptr_eq(&before, &node.known.load_full().unwrap()));
         metadata.authority = Some(authority);
         node.know(NodeId(1), &metadata);
         assert!(node.to_member(NodeId(0)).is_ok());

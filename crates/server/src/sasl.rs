@@ -7,13 +7,17 @@
 //! A client whose certificate names a user is logged in from the start, and may say so (EXTERNAL). Where certificates are mandatory
 //! no password is taken.
 //!
+//! Nodes of the cluster sign a challenge (SETTEE-NODE). The mechanism is not in the list: no client has a key.
+//!
 //! A failed login tells nothing but that it failed. A name that nobody has gets salts like everybody else: the same on every
 //! node, another for each mechanism, and a proof that never holds (`cluster::auth::scram_verifier`).
 
 use std::{fmt::Write as _, net::IpAddr, sync::Arc, sync::atomic::Ordering};
 
 use base::{Cas, Datatype, Status};
-use cluster::auth::{self, INTERNAL_USER, Identity, ScramHash, ScramVerifier};
+use cluster::auth::{
+    self, CHALLENGE_BYTES, INTERNAL_USER, Identity, LoginPort, NodeProof, ScramHash, ScramVerifier,
+};
 use protocol::sasl::{
     self, Mechanism,
     cram_md5::CramMd5Response,
@@ -47,6 +51,8 @@ pub(crate) enum Exchange {
     Scram(Box<ScramExchange>),
     /// This challenge of CRAM-MD5 was sent.
     CramMd5(String),
+    /// A node that says that it has this uuid is to sign this.
+    Node(String, [u8; CHALLENGE_BYTES]),
 }
 
 #[derive(Debug)]
@@ -98,6 +104,9 @@ pub(crate) fn auth(call: &mut Call<'_, '_>) -> Result<(), Stop> {
         let user = identity.as_ref().map_or_else(String::new, |identity| identity.name.clone());
         return finish(call, sasl::EXTERNAL, &user, identity, &[]);
     }
+    if call.request.frame.key == sasl::NODE.as_bytes() {
+        return begin_node(call);
+    }
     let mechanism = Mechanism::from_name(call.request.frame.key)
         .filter(|mechanism| is_offered(*mechanism, &call.context.snapshot))
         .ok_or(Stop::Status(Status::AuthError))?;
@@ -127,7 +136,24 @@ pub(crate) fn step(call: &mut Call<'_, '_>) -> Result<(), Stop> {
             finish(call, mechanism, &user, identity, answer.as_bytes())
         }
         Exchange::CramMd5(challenge) => finish_cram_md5(call, &challenge),
+        Exchange::Node(uuid, challenge) => {
+            let to = call.context.shared.node_tls.uuid().unwrap_or_default();
+            let signature = call.request.frame.value;
+            let proof =
+                NodeProof { port: LoginPort::Kv, from: &uuid, to: &to, challenge: &challenge, signature };
+            let identity = proof.check_member(&call.context.snapshot.metadata);
+            finish(call, sasl::NODE, INTERNAL_USER, identity, &[])
+        }
     }
+}
+
+fn begin_node(call: &mut Call<'_, '_>) -> Result<(), Stop> {
+    let uuid = shortened(&String::from_utf8_lossy(call.request.frame.value));
+    let mut challenge = [0; CHALLENGE_BYTES];
+    getrandom::fill(&mut challenge).map_err(|_| Stop::Status(Status::TemporaryFailure))?;
+    call.answer_status(Status::AuthContinue, &challenge);
+    call.session.exchange = Some(Exchange::Node(uuid, challenge));
+    Ok(())
 }
 
 fn begin_scram(call: &mut Call<'_, '_>, mechanism: Mechanism, hash: ScramHash) -> Result<(), Stop> {

@@ -132,6 +132,8 @@ pub(super) async fn add_node(call: &Call, group: Option<&str>) -> Outcome {
         group,
         recovery: None,
         excluded: None,
+        // Members of a lower level do not know what that is. The node tells its key once they do.
+        key: introduction.node.key.filter(|_| call.meta.has_node_keys()),
         ..introduction.node
     };
     call.submit(Command::AddNode(node.clone())).await?;

@@ -106,7 +106,7 @@ async fn told(call: &Call, bucket: &str, zoom: Zoom, nodes: Vec<&NodeInfo>) -> V
             told.extend(control.samples(bucket, zoom).map(|samples| (id, samples)));
         } else if !call.status.silent.contains(&id) {
             let body = serde_json::to_vec(&Question { bucket: bucket.into(), zoom }).unwrap_or_default();
-            let (control, question) = (Arc::clone(control), question(&call.meta, node, PATH, body));
+            let (control, question) = (Arc::clone(control), question(node, PATH, body));
             asked.spawn(async move { (id, ask(control.as_ref(), question).await) });
         }
     }

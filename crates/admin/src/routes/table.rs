@@ -187,7 +187,8 @@ pub(crate) const ROUTES: &[Route] = &[
     post("controller/reAddNode", MANAGES),
     post("controller/reFailOver", MANAGES),
     post("controller/regenerateCertificate", SECURES),
-    // Nodes among one another. The first two are of nodes that are not of one cluster yet, and say who they are like anybody else.
+    // Nodes among one another. Any sender may ask for a challenge: answered before anything else is looked at. The next two are of nodes that are not of one cluster yet, and say who they are like anybody else.
+    get("_settee/challenge", Needs::Nothing),
     post("_settee/introduce", ADMITS),
     post("_settee/join", ADMITS),
     post("_settee/{name}", Needs::Member),

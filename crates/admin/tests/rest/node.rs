@@ -10,7 +10,7 @@ use ::http::{AuditEvent, BoxFuture, Gate, Limits, serve};
 use base::NodeId;
 use cluster::{
     Applied, Authority, ClusterError, Command, Membership, Metadata, NodeInfo, Ports, StartRebalance,
-    consensus::Epoch,
+    auth::INTERNAL_USER, consensus::Epoch,
 };
 use settee_admin::{
     Api, BucketStatsView, Callee, Certificates, ClusterStatus, InboxFile, JoinOffer, NodeCall, NodeControl,
@@ -233,16 +233,18 @@ impl NodeControl for FakeNode {
             self.asked.lock().unwrap().push((call.path.clone(), *tls));
         }
         Box::pin(async move {
+            let mut credentials = call.credentials;
             let (host, port) = match call.to {
                 Callee::Stranger { host, port, .. } => (host, port),
                 Callee::Member(node) => {
                     let node = meta.node_by_id(node).ok_or(ClusterError::NodeNotFound)?;
+                    credentials = Some((INTERNAL_USER.into(), meta.secret.clone()));
                     (node.host.clone(), node.ports.mgmt)
                 }
             };
             let answer = tokio::task::spawn_blocking(move || {
                 let address = connect(&host, port).map_err(failed)?;
-                let user = call.credentials.map(|(user, password)| format!("{user}:{password}"));
+                let user = credentials.map(|(user, password)| format!("{user}:{password}"));
                 let body = String::from_utf8(call.body).unwrap();
                 let body = (call.content_type.as_str(), body.as_str());
                 Ok(request(address, &call.method, &call.path, user.as_deref(), Some(body)))

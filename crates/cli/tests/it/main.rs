@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cluster;
+mod credentials;
 mod cut_off;
 mod disturbed;
 mod encryption;

@@ -6,6 +6,7 @@
 //! is a bit test after that. Comparisons of secrets take the same time wherever they differ.
 
 mod attempts;
+mod node_key;
 mod password_cache;
 mod privilege;
 mod scram;
@@ -14,6 +15,7 @@ use base::{CollectionId, ScopeId, places::Holder};
 use serde::{Deserialize, Serialize};
 
 pub use attempts::{LoginAttempts, TooManyAttempts};
+pub use node_key::{CHALLENGE_BYTES, LoginPort, NodeKey, NodeProof, SEED_BYTES};
 pub use password_cache::PasswordCache;
 pub use privilege::{Privilege, PrivilegeSet};
 pub use scram::{
@@ -25,7 +27,8 @@ use crate::{
     roles::{RoleGrant, Target},
 };
 
-/// Who the nodes of a cluster are to one another. No user can have the name; the password is [`Metadata::secret`].
+/// Who the nodes of a cluster are to one another. No user can have the name. A node proves that it is one by its key
+/// ([`NodeProof`]); where some node has none yet, by the password [`Metadata::secret`].
 pub const INTERNAL_USER: &str = "@settee";
 
 /// Which list an identity's name is from.
@@ -105,10 +108,10 @@ impl Identity {
     }
 }
 
-/// Another node of the cluster, if that is its password. A secret of 128 bits needs no slow hashing.
+/// Another node of the cluster, if that is its password, and nodes have no keys yet. A secret of 128 bits needs no slow hashing.
 fn check_internal(meta: &Metadata, name: &str, password: &str) -> Option<Identity> {
     let is_right = name == INTERNAL_USER
-        && !meta.secret.is_empty()
+        && meta.accepts_secret()
         && same_secret(meta.secret.as_bytes(), password.as_bytes());
     is_right.then(|| Identity { shown: secret_mark(meta), ..Identity::unproved(name, Domain::Internal) })
 }
@@ -152,7 +155,8 @@ pub fn is_current(meta: &Metadata, identity: &Identity) -> bool {
         }
         Domain::Local => meta.users.get(name).and_then(user_mark),
         Domain::Bucket => meta.buckets.get(name).and_then(|bucket| bucket_mark(&bucket.legacy)),
-        Domain::Internal => Some(secret_mark(meta)),
+        Domain::Internal if node_key::is_of_member(meta, identity.shown) => return true,
+        Domain::Internal => meta.accepts_secret().then(|| secret_mark(meta)),
         Domain::External | Domain::Anonymous => None,
     };
     current == Some(identity.shown)

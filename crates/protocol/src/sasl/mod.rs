@@ -9,6 +9,9 @@ pub mod scram;
 /// The mechanism of a client that has proved who it is by its certificate: there is nothing more to say.
 pub const EXTERNAL: &str = "EXTERNAL";
 
+/// The mechanism of a node of the cluster: it says its uuid, and signs the challenge that it gets. Not offered to clients.
+pub const NODE: &str = "SETTEE-NODE";
+
 /// A message is not what its mechanism prescribes. The reason is for logs, never for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed SASL message: {0}")]

@@ -16,11 +16,12 @@ use std::{
 };
 
 use base::Status;
-use cluster::auth::INTERNAL_USER;
+use cluster::auth::{INTERNAL_USER, LoginPort};
 use engine::Waiter;
 use protocol::{
     binary::{Decoded, HEADER_BYTES, Opcode, Request as Packet, decode_frame},
     hello::{Feature, FeatureSet},
+    sasl,
 };
 use rustls::{ClientConnection, StreamOwned};
 
@@ -52,7 +53,9 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub(super) struct Peer {
     pub(super) address: PeerAddress,
     pub(super) bucket: String,
-    /// Password of the internal user.
+    /// The node's uuid.
+    pub(super) uuid: String,
+    /// Password of the internal user, for as long as some node has no key. Empty: it is not accepted.
     pub(super) secret: String,
 }
 
@@ -309,24 +312,42 @@ fn connect(peer: &Peer, node_tls: &NodeTls) -> io::Result<Connection> {
     let wanted = [Feature::Xerror, Feature::SelectBucket, Feature::DedupeNotMyVbucketMap];
     let mut features = Vec::new();
     wanted.into_iter().fold(FeatureSet::EMPTY, FeatureSet::with).encode(&mut features);
-    let login = [b"\0", INTERNAL_USER.as_bytes(), b"\0", peer.secret.as_bytes()].concat();
-    for packet in [
-        Packet { key: b"settee forward", value: &features, ..Packet::new(Opcode::Hello) },
-        Packet { key: b"PLAIN", value: &login, ..Packet::new(Opcode::SaslAuth) },
-        Packet { key: peer.bucket.as_bytes(), ..Packet::new(Opcode::SelectBucket) },
-    ] {
-        converse(&mut connection, &packet)?;
-    }
+    let hello = Packet { key: b"settee forward", value: &features, ..Packet::new(Opcode::Hello) };
+    converse(&mut connection, &hello)?;
+    log_in(&mut connection, peer, node_tls)?;
+    let bucket = Packet { key: peer.bucket.as_bytes(), ..Packet::new(Opcode::SelectBucket) };
+    converse(&mut connection, &bucket)?;
     Ok(connection)
 }
 
-fn converse(connection: &mut Connection, packet: &Packet<'_>) -> io::Result<()> {
+/// Logs in by this node's key, or by the secret where the cluster does not know it yet.
+fn log_in(connection: &mut Connection, peer: &Peer, node_tls: &NodeTls) -> io::Result<()> {
+    let Some(signer) = node_tls.signer(&peer.uuid) else {
+        if peer.secret.is_empty() {
+            return Err(io::Error::other("the cluster knows no key of this node"));
+        }
+        let login = [b"\0", INTERNAL_USER.as_bytes(), b"\0", peer.secret.as_bytes()].concat();
+        let login = Packet { key: b"PLAIN", value: &login, ..Packet::new(Opcode::SaslAuth) };
+        return converse(connection, &login).map(drop);
+    };
+    let (key, value) = (sasl::NODE.as_bytes(), signer.me.as_bytes());
+    let challenge = converse(connection, &Packet { key, value, ..Packet::new(Opcode::SaslAuth) })?;
+    let signature = signer.sign(LoginPort::Kv, &challenge);
+    converse(connection, &Packet { key, value: &signature, ..Packet::new(Opcode::SaslStep) }).map(drop)
+}
+
+/// Has a request answered; what the answer says. A challenge is an answer to a login only.
+fn converse(connection: &mut Connection, packet: &Packet<'_>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     packet.encode(&mut bytes).map_err(io::Error::other)?;
     connection.get_mut().send(&bytes)?;
     let answer = read_packet(connection)?;
     match super::status_of(&answer) {
-        Status::Success => Ok(()),
+        Status::Success => Ok(Vec::new()),
+        Status::AuthContinue if packet.opcode == Opcode::SaslAuth => match decode_frame(&answer) {
+            Decoded::Frame(frame) => Ok(frame.value.to_vec()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        },
         status => Err(io::Error::other(format!("{:?} was refused: {status:?}", packet.opcode))),
     }
 }

@@ -114,7 +114,8 @@ fn owner(session: &Session, vb: VbId, context: &Context) -> Option<Peer> {
     let plan = meta.buckets.get(&**name)?.vbs.get(usize::from(vb.get()))?;
     let node = meta.node_by_id(plan.active()?)?;
     let address = PeerAddress::of(node, meta);
-    Some(Peer { address, bucket: name.to_string(), secret: meta.secret.clone() })
+    let secret = if meta.accepts_secret() { meta.secret.clone() } else { String::new() };
+    Some(Peer { address, bucket: name.to_string(), uuid: node.uuid.clone(), secret })
 }
 
 /// Asks the owner of a vBucket that is not here, or rests before that is tried again; says how the request ends for now.

@@ -1,18 +1,19 @@
 //! From an address to a connection that is open for streams: TCP, TLS where the cluster wants it, HELLO, login as the cluster's own
-//! user, the bucket, DCP_OPEN and its settings. Everything is asked for in one write, and every answer has to be "success" but
+//! user, the bucket, DCP_OPEN and its settings. Every answer has to be "success" but
 //! for what an earlier version knows nothing of: nodes are upgraded one after the other, and follow one another meanwhile.
 //!
-//! The login is plain, as between nodes over REST: whoever can read along between nodes can read the documents too. Where that
-//! may be, encryption between nodes is for.
+//! The login is by this node's key. While some node has none it is by the cluster's secret, which can be read along as documents can:
+//! encryption between nodes is for that.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use base::Status;
-use cluster::auth::INTERNAL_USER;
+use cluster::auth::{INTERNAL_USER, LoginPort};
 use mio::net::TcpStream as MioStream;
 use protocol::{
     binary::{Decoded, HEADER_BYTES, Opcode, Request, decode_frame_within},
     hello::{Feature, FeatureSet, decode_features},
+    sasl,
 };
 use replication::consumer::append_opening;
 use tokio::{
@@ -41,6 +42,8 @@ enum Expected {
     Success,
     /// Or that it knows nothing of the like.
     SuccessOrRefusal,
+    /// Something to sign.
+    Challenge,
 }
 
 /// Why a node cannot be followed, in words for the log.
@@ -88,46 +91,78 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut asks = Vec::new();
-    let expected =
-        append_handshake(link, wish, &mut asks).map_err(|_| "the secret or the name is too long")?;
-    stream.write_all(&asks).await?;
-    stream.flush().await?;
+    let too_long = |_| "the secret or the name is too long";
+    append_hello(&mut asks).map_err(too_long)?;
+    let metadata = Arc::clone(&link.shared.snapshot().metadata);
+    let there = metadata.node_by_id(wish.peer.node).map_or("", |node| node.uuid.as_str());
+    match link.shared.node_tls.signer(there) {
+        Some(signer) => {
+            let (key, value) = (sasl::NODE.as_bytes(), signer.me.as_bytes());
+            Request { key, value, ..Request::new(Opcode::SaslAuth) }.encode(&mut asks).map_err(too_long)?;
+            send(stream, &mut asks).await?;
+            expect(stream, Opcode::Hello, Expected::Success).await?;
+            let challenge = expect(stream, Opcode::SaslAuth, Expected::Challenge).await?;
+            let signature = signer.sign(LoginPort::Kv, &challenge);
+            let step = Request { key, value: &signature, ..Request::new(Opcode::SaslStep) };
+            step.encode(&mut asks).map_err(too_long)?;
+            send(stream, &mut asks).await?;
+            expect(stream, Opcode::SaslStep, Expected::Success).await?;
+        }
+        None if metadata.accepts_secret() => {
+            let login = format!("\0{INTERNAL_USER}\0{}", metadata.secret);
+            let login = Request { key: b"PLAIN", value: login.as_bytes(), ..Request::new(Opcode::SaslAuth) };
+            login.encode(&mut asks).map_err(too_long)?;
+            send(stream, &mut asks).await?;
+            expect(stream, Opcode::Hello, Expected::Success).await?;
+            expect(stream, Opcode::SaslAuth, Expected::Success).await?;
+        }
+        None => return Err("the cluster knows no key of this node".into()),
+    }
+    let expected = append_opening_of(link, wish, &mut asks).map_err(too_long)?;
+    send(stream, &mut asks).await?;
     for (opcode, answer) in expected {
         expect(stream, opcode, answer).await?;
     }
     Ok(())
 }
 
-/// Appends all requests; returns what the answers are going to be to.
-fn append_handshake(
-    link: &Link,
-    wish: &LinkWish,
-    out: &mut Vec<u8>,
-) -> Result<Vec<(Opcode, Expected)>, protocol::binary::request::TooLong> {
+/// Sends all requests.
+async fn send(stream: &mut (impl AsyncWrite + Unpin), asks: &mut Vec<u8>) -> std::io::Result<()> {
+    stream.write_all(asks).await?;
+    asks.clear();
+    stream.flush().await
+}
+
+fn append_hello(out: &mut Vec<u8>) -> Result<(), protocol::binary::request::TooLong> {
     let mut features = Vec::new();
     let wanted: FeatureSet = NEEDED.into_iter().chain([Feature::TcpNoDelay, Feature::Xerror]).collect();
     wanted.encode(&mut features);
     let agent = concat!("{\"a\":\"settee/", env!("CARGO_PKG_VERSION"), "\"}");
-    Request { key: agent.as_bytes(), value: &features, ..Request::new(Opcode::Hello) }.encode(out)?;
-    let metadata = &link.shared.snapshot().metadata;
-    let login = format!("\0{INTERNAL_USER}\0{}", metadata.secret);
-    Request { key: b"PLAIN", value: login.as_bytes(), ..Request::new(Opcode::SaslAuth) }.encode(out)?;
+    Request { key: agent.as_bytes(), value: &features, ..Request::new(Opcode::Hello) }.encode(out)
+}
+
+/// Appends the requests that open the connection for streams; returns what the answers are going to be to.
+fn append_opening_of(
+    link: &Link,
+    wish: &LinkWish,
+    out: &mut Vec<u8>,
+) -> Result<Vec<(Opcode, Expected)>, protocol::binary::request::TooLong> {
     Request { key: wish.name.as_bytes(), ..Request::new(Opcode::SelectBucket) }.encode(out)?;
     // Besides OPEN, and the last control.
     let controls = append_opening(wish.peer.node, link.me, &wish.name, &wish.bucket.0, out) - 2;
-    let opening = [Opcode::Hello, Opcode::SaslAuth, Opcode::SelectBucket, Opcode::DcpOpen];
+    let opening = [Opcode::SelectBucket, Opcode::DcpOpen];
     let needed = opening.into_iter().chain(std::iter::repeat_n(Opcode::DcpControl, controls));
     let mut expected: Vec<_> = needed.map(|opcode| (opcode, Expected::Success)).collect();
     expected.push((Opcode::DcpControl, Expected::SuccessOrRefusal));
     Ok(expected)
 }
 
-/// Reads one answer.
+/// Reads one answer; what it says.
 async fn expect(
     stream: &mut (impl AsyncRead + Unpin),
     opcode: Opcode,
     expected: Expected,
-) -> Result<(), Reason> {
+) -> Result<Vec<u8>, Reason> {
     let mut packet = vec![0; HEADER_BYTES];
     stream.read_exact(&mut packet).await?;
     if let Decoded::Incomplete { need } = decode_frame_within(&packet, ANSWER_BYTES_MAX) {
@@ -144,7 +179,10 @@ async fn expect(
     }
     let is_unknown = matches!(header.status(), Some(Status::Invalid | Status::NotSupported));
     if is_unknown && expected == Expected::SuccessOrRefusal {
-        return Ok(());
+        return Ok(Vec::new());
+    }
+    if header.status() == Some(Status::AuthContinue) && expected == Expected::Challenge {
+        return Ok(frame.value.to_vec());
     }
     if header.status() != Some(Status::Success) {
         let status = header.status().map_or("an unknown status", Status::text);
@@ -159,7 +197,7 @@ async fn expect(
             return Err("it lacks features that replication needs".into());
         }
     }
-    Ok(())
+    Ok(frame.value.to_vec())
 }
 
 #[cfg(test)]
@@ -170,7 +208,7 @@ mod tests {
     use super::*;
 
     /// What becomes of a connection when a control is answered with this.
-    fn answered(status: Status, expected: Expected) -> Result<(), Reason> {
+    fn answered(status: Status, expected: Expected) -> Result<Vec<u8>, Reason> {
         let header = Header {
             magic: Magic::ClientResponse,
             opcode: Opcode::DcpControl.code(),
@@ -196,6 +234,6 @@ mod tests {
             let outcome = answered(status, Expected::SuccessOrRefusal);
             assert_eq!(outcome.is_ok(), can_be_done_without, "{status:?}: {outcome:?}");
         }
-        assert_eq!(answered(Status::Success, Expected::SuccessOrRefusal), Ok(()));
+        assert_eq!(answered(Status::Success, Expected::SuccessOrRefusal), Ok(Vec::new()));
     }
 }

@@ -14,12 +14,13 @@ mod obstacles;
 mod proposing;
 mod reforming;
 mod setup;
+mod strangers;
 
 use std::{
     net::IpAddr,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -97,6 +98,9 @@ pub(crate) struct Control {
     listen: IpAddr,
     /// How the cluster is, as its leader told last, and when.
     cluster: ArcSwap<(Arc<ClusterStatus>, u64)>,
+    /// Members that others know and this node does not, and when they were asked last.
+    roll: ArcSwap<strangers::Roll>,
+    roll_asked: AtomicU64,
 }
 
 impl Control {
@@ -123,6 +127,8 @@ impl Control {
             this_node: parts.this_node,
             listen: parts.listen,
             cluster: ArcSwap::default(),
+            roll: ArcSwap::default(),
+            roll_asked: AtomicU64::new(0),
         })
     }
 

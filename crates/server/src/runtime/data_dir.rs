@@ -4,6 +4,7 @@
 //! DIR/lock              held for as long as the process runs
 //! DIR/metadata/         the log of the cluster's metadata (`cluster::consensus`)
 //! DIR/tls/              self-signed certificate and key, when none were given, and what an operator brought (`super::certificates`)
+//! DIR/keys/UUID.key     what the node of that uuid proves with who it is (`crate::node_keys`)
 //! DIR/inbox/            where an operator leaves certificates to be taken
 //! DIR/audit.log         logins and administrative changes, one JSON object a line; older ones in audit-TIME.log
 //! DIR/quickstart-password  the administrator's password that `settee quickstart` made
@@ -64,7 +65,7 @@ impl DataDir {
         // SAFETY: umask takes a number and cannot fail; no memory is involved.
         unsafe { libc::umask(0o077) };
         // What is synced in there later must not go with a folder that was not, however far up that is.
-        for folder in ["buckets", "metadata", "tls", "inbox/CA", "shards"] {
+        for folder in ["buckets", "metadata", "tls", "keys", "inbox/CA", "shards"] {
             create_dirs_synced(&root.join(folder)).map_err(failed)?;
         }
         // A start that was interrupted may have made some, and not synced them.
@@ -100,6 +101,10 @@ impl DataDir {
 
     pub(crate) fn tls(&self) -> PathBuf {
         self.root.join("tls")
+    }
+
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.root.join("keys")
     }
 
     pub(crate) fn inbox(&self) -> PathBuf {

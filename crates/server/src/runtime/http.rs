@@ -4,10 +4,16 @@ use std::{io, time::Duration};
 
 use base::NodeId;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use cluster::NodeInfo;
+use cluster::{
+    NodeInfo,
+    auth::{INTERNAL_USER, LoginPort},
+    consensus::Epoch,
+};
+use http::node_authorization;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Method, Request, body::Bytes, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -15,7 +21,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::node_tls::{NodeTls, to_stranger};
+use crate::node_tls::{NodeLogin, NodeTls, to_stranger};
 
 /// How long connecting may take, and how long a TLS handshake.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -58,6 +64,7 @@ impl Address {
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
+    /// Absent: what this node is logged in with, where it is.
     pub(crate) authorization: Option<String>,
     pub(crate) content_type: &'a str,
     pub(crate) body: Vec<u8>,
@@ -72,6 +79,8 @@ pub(crate) fn basic(name: &str, password: &str) -> String {
 pub(crate) struct Connection {
     host: String,
     sender: http1::SendRequest<Full<Bytes>>,
+    /// What this node is logged in with, where it is.
+    login: Option<String>,
 }
 
 impl Connection {
@@ -95,7 +104,50 @@ impl Connection {
                 converse(timeout(CONNECT, shaking).await.map_err(|_| io::ErrorKind::TimedOut)??).await?
             }
         };
-        Ok(Self { host: format!("{}:{}", address.host, address.port), sender })
+        Ok(Self { host: format!("{}:{}", address.host, address.port), sender, login: None })
+    }
+
+    /// Connects to the node with the uuid `there`, and logs in as the node that this one is. `by_secret` as in [`NodeTls::login_at`].
+    pub(crate) async fn open_as_node(
+        address: &Address,
+        node_tls: &NodeTls,
+        there: &str,
+        by_secret: bool,
+    ) -> io::Result<Self> {
+        let mut connection = Self::open(address, node_tls).await?;
+        let login = match node_tls.login_at(there, by_secret)? {
+            NodeLogin::Secret(secret) => basic(INTERNAL_USER, &secret),
+            NodeLogin::Key(signer) => {
+                let challenge = connection.challenge().await?;
+                node_authorization(&signer.me, &signer.sign(LoginPort::Rest, &challenge))
+            }
+        };
+        connection.login = Some(login);
+        Ok(connection)
+    }
+
+    /// What the node at the other end wants signed.
+    async fn challenge(&mut self) -> io::Result<Vec<u8>> {
+        let answer = self.ask_for_challenge("/_settee/challenge").await?;
+        let challenge = answer.get("challenge").and_then(Value::as_str);
+        let challenge = challenge.and_then(|challenge| STANDARD.decode(challenge).ok());
+        challenge.ok_or_else(|| io::Error::other("a node has answered without a challenge"))
+    }
+
+    /// What the other node, which has refused a login, says of the node with that number, which is this one.
+    pub(crate) async fn verdict_on(&mut self, me: NodeId, epoch: Epoch) -> io::Result<Option<String>> {
+        let Epoch { number, lot } = epoch;
+        let path = format!("/_settee/challenge?node={}&epoch={number}&lot={lot}", me.get());
+        let answer = self.ask_for_challenge(&path).await?;
+        Ok(answer.get("verdict").and_then(Value::as_str).map(str::to_owned))
+    }
+
+    async fn ask_for_challenge(&mut self, path: &str) -> io::Result<Value> {
+        let (method, content_type) = (Method::GET, "application/json");
+        let ask = Ask { method, path, authorization: None, content_type, body: Vec::new() };
+        let (status, body) = self.exchange(ask, CONNECT).await?;
+        let malformed = |_| io::Error::other(format!("a node answered {status} instead of a challenge"));
+        serde_json::from_slice(&body).map_err(malformed)
     }
 
     /// Whether another request could be sent.
@@ -110,7 +162,7 @@ impl Connection {
             .uri(ask.path)
             .header(header::HOST, &self.host)
             .header(header::CONTENT_TYPE, ask.content_type);
-        if let Some(authorization) = ask.authorization {
+        if let Some(authorization) = ask.authorization.or_else(|| self.login.clone()) {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         let request = request.body(Full::new(Bytes::from(ask.body))).map_err(io::Error::other)?;

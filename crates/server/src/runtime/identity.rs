@@ -19,7 +19,10 @@ use super::{
     options::{PortsInUse, ServeOptions},
     random_uuid,
 };
-use crate::node_tls::new_authority;
+use crate::{
+    node_keys::{KeyRing, change_of_key},
+    node_tls::new_authority,
+};
 
 /// The log of the metadata.
 const LOG: &str = "consensus.redb";
@@ -52,6 +55,7 @@ pub(crate) struct Beginning {
     pub(crate) group: Consensus,
     pub(crate) store: DiskLog,
     pub(crate) seed: u64,
+    pub(crate) keys: Arc<KeyRing>,
 }
 
 impl Beginning {
@@ -62,19 +66,24 @@ impl Beginning {
         options: &ServeOptions,
         ports: &PortsInUse,
     ) -> Result<Self, ServeError> {
+        let keys = Arc::new(KeyRing::new(data_dir.keys()));
         let folder = data_dir.metadata();
         let mut store = DiskLog::new(&folder.join(LOG));
         let mut stored = store.load()?;
         let mut unwritten = Vec::new();
         if stored.is_empty() {
-            let first = first_batch(data_dir, options, ports)?;
+            let first = first_batch(data_dir, options, ports, &keys)?;
             stored.apply(&first);
             unwritten.push(first);
         }
         let seed = random_number()?;
-        let mut beginning = Self { group: Consensus::open(&stored, seed)?, store, seed };
+        let mut beginning = Self { group: Consensus::open(&stored, seed)?, store, seed, keys };
         beginning.settle(unwritten)?;
         forget_metadata_file(&folder)?;
+        let uuid = &beginning.group.member().uuid;
+        // A node that is older than keys gets one here.
+        beginning.keys.of(uuid)?;
+        beginning.keys.keep_only(uuid)?;
         if beginning.group.is_alone() {
             beginning.note_address(options, ports)?;
         }
@@ -137,16 +146,18 @@ pub(crate) fn fresh_node(
     listen: IpAddr,
     ports: &PortsInUse,
     memory_quota_mb: u64,
+    keys: &KeyRing,
 ) -> Result<(Member, Metadata), ServeError> {
     let metadata = Metadata::new(random_uuid()?, memory_quota_mb);
-    named(metadata, listen, ports)
+    named(metadata, listen, ports, keys)
 }
 
-/// The metadata of one node with its name, address, secret and certificate authority in it, and who it is.
+/// The metadata of one node with its name, address, key, secret and certificate authority in it, and who it is.
 fn named(
     mut metadata: Metadata,
     listen: IpAddr,
     ports: &PortsInUse,
+    keys: &KeyRing,
 ) -> Result<(Member, Metadata), ServeError> {
     let uuid = match metadata.nodes.first() {
         Some(node) => node.uuid.clone(),
@@ -158,6 +169,10 @@ fn named(
         }
     };
     if let Some(command) = change_of_address(&metadata, &uuid, listen, ports) {
+        metadata = metadata.apply(&command)?.0;
+    }
+    keys.of(&uuid)?;
+    if let Some(command) = change_of_key(&metadata, &uuid, keys) {
         metadata = metadata.apply(&command)?.0;
     }
     if metadata.secret.is_empty() {
@@ -175,16 +190,21 @@ fn named(
 }
 
 /// How the log of a node begins that has none: with what an earlier version kept in a file, or new.
-fn first_batch(data_dir: &DataDir, options: &ServeOptions, ports: &PortsInUse) -> Result<Batch, ServeError> {
+fn first_batch(
+    data_dir: &DataDir,
+    options: &ServeOptions,
+    ports: &PortsInUse,
+    keys: &KeyRing,
+) -> Result<Batch, ServeError> {
     let (member, metadata) = match read_metadata_file(&data_dir.metadata())? {
-        Some(metadata) => named(metadata, options.listen, ports)?,
+        Some(metadata) => named(metadata, options.listen, ports, keys)?,
         None => {
             data_dir.require_no_buckets()?;
             let memory_mb = machine::memory_bytes() / (1024 * 1024);
             if let Some(text) = admin::quota_objection(options.memory_quota_mb, memory_mb) {
                 return Err(ServeError::Refused(format!("--memory-quota-mb: {text}")));
             }
-            fresh_node(options.listen, ports, options.memory_quota_mb)?
+            fresh_node(options.listen, ports, options.memory_quota_mb, keys)?
         }
     };
     Ok(found(&member, &Arc::new(metadata))?)

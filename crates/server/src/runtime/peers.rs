@@ -1,4 +1,5 @@
-//! The other nodes of the cluster: HTTP/1.1 kept alive to their management ports, as the internal user, under TLS to those that want it.
+//! The other nodes of the cluster: HTTP/1.1 kept alive to their management ports, logged in as the node that this one
+//! is, under TLS to those that want it.
 //!
 //! Two ways: Raft's messages go through one bounded queue and one connection per node, of which the newest win, because
 //! Raft sends again what matters; questions with an answer ([`Peers::post`], [`Peers::report`]) have connections of their
@@ -18,9 +19,8 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use base::NodeId;
-use cluster::{Metadata, auth::INTERNAL_USER};
+use cluster::{Metadata, consensus::epoch_of};
 use hyper::Method;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
@@ -29,7 +29,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::http::{Address, Ask, Connection, basic};
+use super::http::{Address, Ask, Connection};
 use crate::{
     account::{Accounted, NodeAccount, NodePool},
     node_tls::NodeTls,
@@ -50,6 +50,8 @@ const QUESTIONS: usize = 16;
 const IDLE: usize = 2;
 /// First and longest wait before a node that could not be reached is tried again.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// The answer to a login that is not taken.
+const UNAUTHORIZED: u16 = 401;
 /// Where Raft's messages go.
 pub(crate) const MESSAGES: &str = "consensus";
 
@@ -65,11 +67,15 @@ pub(crate) enum Verdict {
 impl Verdict {
     const ALL: [Self; 2] = [Self::Removed, Self::Unknown];
 
-    pub(crate) fn answer(self) -> &'static [u8] {
+    pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::Removed => b"removed",
-            Self::Unknown => b"unknown",
+            Self::Removed => "removed",
+            Self::Unknown => "unknown",
         }
+    }
+
+    pub(crate) fn answer(self) -> &'static [u8] {
+        self.text().as_bytes()
     }
 
     fn of(answer: &[u8]) -> Option<Self> {
@@ -95,7 +101,6 @@ pub(crate) struct Peers {
     runtime: Handle,
     /// This node's number; questions and messages say whose they are.
     me: Mutex<NodeId>,
-    authorization: Arc<ArcSwap<String>>,
     known: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
     account: Arc<NodeAccount>,
     node_tls: Arc<NodeTls>,
@@ -106,6 +111,7 @@ pub(crate) struct Peers {
 /// One other node.
 struct Peer {
     node: NodeId,
+    uuid: String,
     address: Address,
     node_tls: Arc<NodeTls>,
     queue: Mutex<Queue>,
@@ -113,6 +119,8 @@ struct Peer {
     gone: AtomicBool,
     idle: Mutex<Vec<Connection>>,
     questions: Semaphore,
+    /// It has not heard of this node's key.
+    by_secret: AtomicBool,
 }
 
 /// Messages that wait, oldest first.
@@ -139,7 +147,6 @@ impl Peers {
         Self {
             runtime,
             me: Mutex::default(),
-            authorization: Arc::default(),
             known: RwLock::default(),
             account,
             node_tls,
@@ -152,12 +159,11 @@ impl Peers {
     pub(crate) fn know(&self, me: NodeId, metadata: &Metadata, members: &BTreeSet<NodeId>) {
         *self.me.lock() = me;
         self.node_tls.know(me, metadata);
-        self.authorization.store(Arc::new(basic(INTERNAL_USER, &metadata.secret)));
         let mut known = self.known.write();
         let others = || metadata.nodes.iter().filter(|node| node.id != me);
         known.retain(|id, peer| {
             let stays = match others().find(|node| node.id == *id) {
-                Some(node) => peer.address == Address::of(node),
+                Some(node) => peer.address == Address::of(node) && peer.uuid == node.uuid,
                 None => *id != me && members.contains(id),
             };
             if !stays {
@@ -169,10 +175,10 @@ impl Peers {
         for node in others() {
             known.entry(node.id).or_insert_with(|| {
                 let (address, node_tls) = (Address::of(node), Arc::clone(&self.node_tls));
-                let peer = Arc::new(Peer::new(node.id, address, node_tls, &self.account));
-                let (own, authorization) = (Arc::clone(&peer), Arc::clone(&self.authorization));
-                let judged = Arc::clone(&self.judged);
-                self.runtime.spawn(async move { own.deliver(me, &authorization, judged.as_ref()).await });
+                let peer =
+                    Arc::new(Peer::new((node.id, node.uuid.clone()), address, node_tls, &self.account));
+                let (own, judged) = (Arc::clone(&peer), Arc::clone(&self.judged));
+                self.runtime.spawn(async move { own.deliver(me, judged.as_ref()).await });
                 peer
             });
         }
@@ -224,8 +230,7 @@ impl Peers {
         patience: Duration,
     ) -> Result<Vec<u8>, PeerError> {
         let to = peer.node;
-        let authorization = self.authorization.load_full();
-        let ask = peer.ask(name, body, &authorization, patience).await;
+        let ask = peer.ask(name, body, patience).await;
         let (status, body) = ask.map_err(|source| PeerError::Io { node: to, source })?;
         if status == 200 {
             return Ok(body);
@@ -235,10 +240,16 @@ impl Peers {
 }
 
 impl Peer {
-    fn new(node: NodeId, address: Address, node_tls: Arc<NodeTls>, account: &Arc<NodeAccount>) -> Self {
+    fn new(
+        (node, uuid): (NodeId, String),
+        address: Address,
+        node_tls: Arc<NodeTls>,
+        account: &Arc<NodeAccount>,
+    ) -> Self {
         let held = Accounted::new(account, NodePool::Consensus, 0);
         Self {
             node,
+            uuid,
             address,
             node_tls,
             queue: Mutex::new(Queue { messages: VecDeque::new(), held }),
@@ -246,17 +257,12 @@ impl Peer {
             gone: AtomicBool::new(false),
             idle: Mutex::default(),
             questions: Semaphore::new(QUESTIONS),
+            by_secret: AtomicBool::new(false),
         }
     }
 
-    async fn ask(
-        &self,
-        name: &str,
-        body: Vec<u8>,
-        authorization: &str,
-        patience: Duration,
-    ) -> io::Result<(u16, Vec<u8>)> {
-        let answer = within(patience, self.ask_once(name, body, authorization, patience)).await;
+    async fn ask(&self, name: &str, body: Vec<u8>, patience: Duration) -> io::Result<(u16, Vec<u8>)> {
+        let answer = within(patience, self.ask_once(name, body, patience)).await;
         if answer.is_err() {
             // What befell this connection befell the others that were kept: to find out would take as long again.
             self.idle.lock().clear();
@@ -264,20 +270,16 @@ impl Peer {
         answer
     }
 
-    async fn ask_once(
-        &self,
-        name: &str,
-        body: Vec<u8>,
-        authorization: &str,
-        patience: Duration,
-    ) -> io::Result<(u16, Vec<u8>)> {
+    async fn ask_once(&self, name: &str, body: Vec<u8>, patience: Duration) -> io::Result<(u16, Vec<u8>)> {
         let kept = self.idle.lock().pop().filter(Connection::is_open);
         let mut connection = match kept {
             Some(connection) => connection,
-            None => Connection::open(&self.address, &self.node_tls).await?,
+            None => self.open().await?,
         };
-        let answer =
-            connection.exchange(question(&format!("/_settee/{name}"), body, authorization), patience).await?;
+        let answer = connection.exchange(question(&format!("/_settee/{name}"), body), patience).await?;
+        if self.has_refused(answer.0) {
+            return Ok(answer);
+        }
         let mut idle = self.idle.lock();
         if idle.len() < IDLE && connection.is_open() {
             idle.push(connection);
@@ -285,13 +287,23 @@ impl Peer {
         Ok(answer)
     }
 
+    async fn open(&self) -> io::Result<Connection> {
+        let by_secret = self.by_secret.load(Ordering::Relaxed);
+        Connection::open_as_node(&self.address, &self.node_tls, &self.uuid, by_secret).await
+    }
+
+    /// Whether the other node takes the login of a connection no more, or not yet. While some nodes have no key there are two ways to
+    /// log in, and a node may have heard of one only: the next connection tries the other.
+    fn has_refused(&self, status: u16) -> bool {
+        let is_refused = status == UNAUTHORIZED;
+        if is_refused {
+            self.by_secret.fetch_xor(true, Ordering::Relaxed);
+        }
+        is_refused
+    }
+
     /// Delivers messages until the node is gone.
-    async fn deliver(
-        &self,
-        me: NodeId,
-        authorization: &ArcSwap<String>,
-        judged: &(dyn Fn(NodeId, Verdict) + Send + Sync),
-    ) {
+    async fn deliver(&self, me: NodeId, judged: &(dyn Fn(NodeId, Verdict) + Send + Sync)) {
         let path = format!("/_settee/{MESSAGES}");
         let mut connection: Option<Connection> = None;
         let mut pause = BACK_OFF.0;
@@ -301,16 +313,15 @@ impl Peer {
                 self.queued.notified().await;
                 continue;
             }
-            let login = authorization.load_full();
+            let epoch = messages.first().and_then(|message| epoch_of(message)).unwrap_or_default();
             let body = encode_messages(me, &messages);
             let patience = DELIVERY * u32::try_from(1 + body.len() / DELIVERY_BYTES).unwrap_or(u32::MAX);
             let outcome = async {
                 let open = match connection.take().filter(Connection::is_open) {
                     Some(open) => open,
-                    None => Connection::open(&self.address, &self.node_tls).await?,
+                    None => self.open().await?,
                 };
-                let answer =
-                    connection.insert(open).exchange(question(&path, body, &login), patience).await?;
+                let answer = connection.insert(open).exchange(question(&path, body), patience).await?;
                 Ok::<_, io::Error>(answer)
             };
             match within(patience, outcome).await {
@@ -321,7 +332,16 @@ impl Peer {
                     }
                     continue;
                 }
-                Ok((status, _)) => tracing::debug!(node = %self.node, status, "messages were refused"),
+                Ok((status, _)) => {
+                    tracing::debug!(node = %self.node, status, "messages were refused");
+                    if self.has_refused(status)
+                        && let Some(mut refused) = connection.take()
+                        && let Ok(Some(text)) = refused.verdict_on(me, epoch).await
+                        && let Some(verdict) = Verdict::of(text.as_bytes())
+                    {
+                        judged(me, verdict);
+                    }
+                }
                 Err(error) => {
                     tracing::debug!(node = %self.node, %error, "messages could not be delivered");
                     connection = None;
@@ -353,14 +373,8 @@ async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>
     timeout(patience, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn question<'a>(path: &'a str, body: Vec<u8>, authorization: &str) -> Ask<'a> {
-    Ask {
-        method: Method::POST,
-        path,
-        authorization: Some(authorization.to_owned()),
-        content_type: "application/octet-stream",
-        body,
-    }
+fn question(path: &str, body: Vec<u8>) -> Ask<'_> {
+    Ask { method: Method::POST, path, authorization: None, content_type: "application/octet-stream", body }
 }
 
 /// Messages with their sender: its number, then each with its length.
@@ -404,11 +418,10 @@ mod tests {
     }
 
     fn peers_of(address: Address, runtime: &Handle) -> Peers {
-        let peer = Peer::new(NodeId(1), address, Arc::default(), &Arc::default());
+        let peer = Peer::new((NodeId(1), "1".into()), address, Arc::default(), &Arc::default());
         Peers {
             runtime: runtime.clone(),
             me: Mutex::default(),
-            authorization: Arc::default(),
             known: RwLock::new(BTreeMap::from([(NodeId(1), Arc::new(peer))])),
             account: Arc::default(),
             node_tls: Arc::default(),

@@ -50,6 +50,7 @@ pub(super) fn start(options: &ServeOptions) -> Result<Node, ServeError> {
     let member = beginning.group.member();
     let this_node = Arc::new(ThisNode::new(member.uuid.clone(), member.node));
     let plane = Plane::start(options, &data_dir, beginning.group.metadata())?;
+    plane.shared.node_tls.use_keys(Arc::clone(&beginning.keys));
     let disk = Disk::new(options.disk.limits);
     let buckets = plane.open_buckets(options, (data_dir, disk.clone()), &this_node, &beginning.group)?;
     let (attendants, pacing) = attend(options, &disk, &buckets, &plane.shared)?;
@@ -176,7 +177,7 @@ struct Agreed {
 
 impl Agreed {
     fn start(
-        Beginning { group, store, seed }: Beginning,
+        Beginning { group, store, seed, keys }: Beginning,
         this_node: Arc<ThisNode>,
         plane: &Plane,
         control_plane: &Runtime,
@@ -200,7 +201,7 @@ impl Agreed {
             this_node: Arc::clone(&this_node),
             seed,
             fresh: Box::new(move || {
-                fresh_node(listen, &ports, memory_quota_mb)
+                fresh_node(listen, &ports, memory_quota_mb, &keys)
                     .map_err(|error| LogError::Unreadable(error.to_string()))
             }),
             applied,

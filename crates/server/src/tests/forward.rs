@@ -216,6 +216,7 @@ fn answer_when_asked_for(expected: usize, mut socket: TcpStream) {
 fn what_is_asked_for_together_costs_its_owner_one_round_trip() {
     const FAR: usize = 30;
     let mut node = Node::new();
+    node.apply(&Command::SetSecret("between nodes".into()));
     let keys = (0..).map(|number| format!("key{number}"));
     let is_far = |key: &String| node.vbucket_of(BUCKET, key.as_bytes()).get() % 2 == 1;
     let mut left = FAR;

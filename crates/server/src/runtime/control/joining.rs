@@ -6,9 +6,10 @@ use std::{
 };
 
 use admin::JoinOffer;
+use base::NodeId;
 use cluster::{
     ClusterError,
-    consensus::{Member, epoch_of, join},
+    consensus::{Epoch, Member, epoch_of, join},
 };
 
 use super::{Control, LOOK_AGAIN, PATIENCE, PROPOSE, TAKEN, stopping};
@@ -70,6 +71,7 @@ impl Control {
     /// Answers what other nodes ask of the consensus.
     pub(crate) fn answer_peers(self: &Arc<Self>) {
         certificates::answer(&self.certificates, self);
+        self.answer_strangers();
         let me = Weak::clone(&self.me);
         self.routes().add(MESSAGES, move |body| {
             let me = me.upgrade();
@@ -91,17 +93,25 @@ impl Control {
         self.answer_survivors();
     }
 
+    /// What is to be said to a node that is none of the cluster's, and of the group in that epoch by what it knows.
+    pub(super) fn judge(&self, node: NodeId, epoch: Option<Epoch>) -> Option<Verdict> {
+        // Where the group was formed anew without this node, it is not for this node to say who belongs to it.
+        if epoch > Some(self.agreement.epoch()) {
+            return None;
+        }
+        let metadata = self.metadata.load();
+        if metadata.has_removed(node) && !self.agreement.has_member(node) {
+            return Some(Verdict::Removed);
+        }
+        metadata.knows_nothing_of(node).then_some(Verdict::Unknown)
+    }
+
     fn take_messages(&self, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
         let (from, messages) =
             decode_messages(body).ok_or_else(|| ClusterError::Failed("malformed messages".into()))?;
-        let metadata = self.metadata.load();
-        // Where the group was formed anew without this node, it is not for this node to say who belongs to it.
-        let is_behind = messages.first().and_then(|message| epoch_of(message)) > Some(self.agreement.epoch());
-        if !is_behind && metadata.has_removed(from) && !self.agreement.has_member(from) {
-            return Ok(Verdict::Removed.answer().to_vec());
-        }
-        if !is_behind && metadata.knows_nothing_of(from) {
-            return Ok(Verdict::Unknown.answer().to_vec());
+        let epoch = messages.first().and_then(|message| epoch_of(message));
+        if let Some(verdict) = self.judge(from, epoch) {
+            return Ok(verdict.answer().to_vec());
         }
         messages.into_iter().for_each(|message| self.agreement.step(message.to_vec()));
         Ok(Vec::new())

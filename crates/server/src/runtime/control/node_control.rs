@@ -11,7 +11,8 @@ use admin::{
     SystemStats,
     statistics::{Reading, Samples, Statistic, Zoom},
 };
-use cluster::{Applied as CommandApplied, ClusterError, Command, Metadata};
+use base::NodeId;
+use cluster::{Applied as CommandApplied, ClusterError, Command, Metadata, consensus::Epoch};
 use http::{AuditEvent, BoxFuture, Gate};
 use tokio::sync::watch;
 
@@ -24,6 +25,7 @@ use crate::{
         audit, compacting, flushing,
         http::{Address, Ask, Connection, Security, basic},
         machine::host_name,
+        peers::Verdict,
     },
     statistics::{self, BucketFacts, DcpFacts, NodeFacts},
 };
@@ -56,6 +58,18 @@ impl Gate for Control {
 
     fn is_own_name(&self, name: &str) -> bool {
         host_name().is_some_and(|own| own == name)
+    }
+
+    fn this_node_uuid(&self) -> String {
+        self.this_node.uuid()
+    }
+
+    fn key_of_no_member(&self, uuid: &str) -> Option<String> {
+        self.key_of_stranger(uuid)
+    }
+
+    fn verdict_on(&self, node: NodeId, epoch: Epoch) -> Option<&'static str> {
+        self.judge(node, Some(epoch)).map(Verdict::text)
     }
 
     fn audit(&self, event: AuditEvent) {
@@ -108,7 +122,7 @@ impl NodeControl for Control {
             level: metadata.level,
             node: node.id,
             epoch: self.agreement.epoch(),
-            secret: metadata.secret.clone(),
+            secret: if metadata.accepts_secret() { metadata.secret.clone() } else { String::new() },
             authority: metadata.authority.clone(),
             members: metadata.nodes.clone(),
         })
@@ -124,7 +138,7 @@ impl NodeControl for Control {
 
     fn call_node(&self, call: NodeCall) -> BoxFuture<'_, Result<(u16, Vec<u8>), ClusterError>> {
         Box::pin(async move {
-            let address = match call.to {
+            let (address, member) = match call.to {
                 // What a node that is behind knows of the others may be old: how they are to be spoken to as well.
                 Callee::Member(_) if !self.caught_up() => {
                     let text = "this node has yet to hear what its cluster has agreed on";
@@ -132,11 +146,12 @@ impl NodeControl for Control {
                 }
                 Callee::Member(node) => {
                     let metadata = self.metadata.load();
-                    Address::of(metadata.node_by_id(node).ok_or(ClusterError::NodeNotFound)?)
+                    let node = metadata.node_by_id(node).ok_or(ClusterError::NodeNotFound)?;
+                    (Address::of(node), Some(node.uuid.clone()))
                 }
                 Callee::Stranger { host, port, tls } => {
                     let security = if tls { Security::Stranger } else { Security::Plain };
-                    Address { host, port, security }
+                    (Address { host, port, security }, None)
                 }
             };
             let failed = |error: std::io::Error| {
@@ -149,7 +164,12 @@ impl NodeControl for Control {
                 content_type: &call.content_type,
                 body: call.body,
             };
-            let mut connection = Connection::open(&address, &self.shared.node_tls).await.map_err(failed)?;
+            let node_tls = &self.shared.node_tls;
+            let connection = match member {
+                Some(uuid) => Connection::open_as_node(&address, node_tls, &uuid, false).await,
+                None => Connection::open(&address, node_tls).await,
+            };
+            let mut connection = connection.map_err(failed)?;
             connection.exchange(ask, CALL_PATIENCE).await.map_err(failed)
         })
     }

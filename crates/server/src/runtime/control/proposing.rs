@@ -83,15 +83,24 @@ impl Control {
     }
 
     /// Tells the cluster where this node listens, if that has changed since it was a member last, and gives it a
-    /// certificate authority, if it is older than that.
+    /// certificate authority, if it is older than that. Tells it this node's key, now or once every member understands that.
     pub(crate) async fn note_address(self: Arc<Self>, ports: PortsInUse, mut ended: watch::Receiver<bool>) {
+        let mut is_noted = false;
         loop {
             if self.caught_up() {
-                let metadata = self.metadata.load_full();
-                let change = change_of_address(&metadata, &self.this_node.uuid(), self.listen, &ports)
-                    .or_else(|| founding_of_authority(&metadata));
-                let Some(command) = change else { return };
-                if let Err(error) = self.propose(command).await {
+                let (metadata, uuid) = (self.metadata.load_full(), self.this_node.uuid());
+                // Only once: an administrator may give the node another name later.
+                let change = if is_noted {
+                    None
+                } else {
+                    change_of_address(&metadata, &uuid, self.listen, &ports)
+                        .or_else(|| founding_of_authority(&metadata))
+                };
+                is_noted |= change.is_none();
+                let change = change.or_else(|| self.shared.node_tls.change_of_key(&metadata, &uuid));
+                if let Some(command) = change
+                    && let Err(error) = self.propose(command).await
+                {
                     tracing::warn!(%error, "the cluster has not taken note of this node yet");
                 }
             }

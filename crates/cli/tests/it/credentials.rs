@@ -1,0 +1,221 @@
+//! What makes a node one of its cluster: a key of its own, for as long as it is a member. What a node had is worth nothing once it was
+//! removed or failed over, and a user who may manage nodes learns nothing that makes one.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    path::Path,
+    time::Duration,
+};
+
+use base::Status;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use client::{KvConnection, Rest};
+use cluster::auth::{INTERNAL_USER, LoginPort, NodeKey};
+use protocol::{
+    binary::{Opcode, Request},
+    sasl,
+};
+use serde_json::Value;
+
+use crate::{
+    cluster::{Cluster, eventually},
+    node::{Node, PASSWORD, USERNAME},
+};
+
+/// How long a test waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What somebody has who has copied a node's folder.
+struct Copied {
+    uuid: String,
+    key: NodeKey,
+    /// The password of the internal user.
+    secret: String,
+}
+
+impl Copied {
+    fn from(dir: &Path) -> Self {
+        let data = dir.join("data");
+        let files: Vec<_> =
+            fs::read_dir(data.join("keys")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let [file] = &files[..] else { panic!("one key: {files:?}") };
+        let seed = STANDARD.decode(fs::read_to_string(file).unwrap().trim()).unwrap();
+        let log = fs::read(data.join("metadata/consensus.redb")).unwrap();
+        let begins = b"\"secret\":\"";
+        let found = log.windows(begins.len() + 64).find(|window| {
+            window.starts_with(begins) && window[begins.len()..].iter().all(u8::is_ascii_hexdigit)
+        });
+        Self {
+            uuid: file.file_stem().unwrap().to_str().unwrap().to_owned(),
+            key: NodeKey::from_seed(&seed).unwrap(),
+            secret: String::from_utf8(found.unwrap()[begins.len()..].to_vec()).unwrap(),
+        }
+    }
+
+    /// How the port for documents of a node answers to the key, with the bucket behind it.
+    fn kv_by_key(&self, node: &Node, there: &str) -> Status {
+        let mut open = self.kv_half_way(node);
+        let challenge = self.begin(&mut open);
+        let signature = self.key.sign(LoginPort::Kv, &self.uuid, there, &challenge);
+        sign(&mut open, &signature)
+    }
+
+    fn kv_half_way(&self, node: &Node) -> KvConnection {
+        let open = KvConnection::connect(&node.kv()).unwrap();
+        open.set_patience(PATIENCE).unwrap();
+        open
+    }
+
+    fn begin(&self, open: &mut KvConnection) -> Vec<u8> {
+        let (key, value) = (sasl::NODE.as_bytes(), self.uuid.as_bytes());
+        let begun = open.call(&Request { key, value, ..Request::new(Opcode::SaslAuth) }).unwrap();
+        assert_eq!(begun.status, Some(Status::AuthContinue));
+        begun.value
+    }
+
+    /// The status that the REST port of a node answers with to what only nodes may ask, by the key.
+    fn rest_by_key(&self, node: &Node, there: &str) -> u16 {
+        let mut http = Http::open(node);
+        let (status, body) = http.ask("GET", "/_settee/challenge", "");
+        assert_eq!(status, 200);
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        let challenge = STANDARD.decode(answer["challenge"].as_str().unwrap()).unwrap();
+        let signature = self.key.sign(LoginPort::Rest, &self.uuid, there, &challenge);
+        let login = format!("Settee-Node {} {}", self.uuid, STANDARD.encode(signature));
+        http.ask("POST", "/_settee/figures", &login).0
+    }
+
+    /// The same by the secret.
+    fn rest_by_secret(&self, node: &Node) -> u16 {
+        let login = STANDARD.encode(format!("{INTERNAL_USER}:{}", self.secret));
+        Http::open(node).ask("POST", "/_settee/figures", &format!("Basic {login}")).0
+    }
+
+    fn kv_by_secret(&self, node: &Node) -> bool {
+        let mut open = KvConnection::connect(&node.kv()).unwrap();
+        open.authenticate(INTERNAL_USER, &self.secret).is_ok()
+    }
+}
+
+fn sign(open: &mut KvConnection, signature: &[u8]) -> Status {
+    let step = Request { key: sasl::NODE.as_bytes(), value: signature, ..Request::new(Opcode::SaslStep) };
+    open.call(&step).unwrap().status.unwrap()
+}
+
+/// A connection for requests one after the other.
+struct Http(BufReader<TcpStream>);
+
+impl Http {
+    fn open(node: &Node) -> Self {
+        let stream = TcpStream::connect(node.rest()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    fn ask(&mut self, method: &str, path: &str, login: &str) -> (u16, Vec<u8>) {
+        let login = if login.is_empty() { String::new() } else { format!("Authorization: {login}\r\n") };
+        let request =
+            format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{login}Content-Length: 0\r\n\r\n");
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        let (status, length) = read_head(&mut self.0);
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        (status, body)
+    }
+}
+
+/// The status of an answer, or 0 for a request, and the length of the body.
+fn read_head(from: &mut BufReader<TcpStream>) -> (u16, usize) {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        if line.trim().is_empty() {
+            break;
+        }
+        lines.push(line.trim().to_ascii_lowercase());
+    }
+    let status = lines[0].split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let length = lines.iter().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    (status, length.unwrap_or(0))
+}
+
+/// The uuid of the node that is asked first.
+fn uuid_of_first(cluster: &Cluster) -> String {
+    let nodes = cluster.rest().get_json("/pools/default").unwrap();
+    let nodes = nodes["nodes"].as_array().unwrap();
+    let first = nodes.iter().find(|node| node["thisNode"] == Value::Bool(true)).unwrap();
+    first["nodeUUID"].as_str().unwrap().to_owned()
+}
+
+/// What was agreed on is carried out a moment later.
+fn until_refused(what: &str, is_refused: impl Fn() -> bool) {
+    eventually(&format!("{what} are refused"), || is_refused().then_some(()));
+}
+
+#[test]
+fn what_a_removed_node_had_opens_nothing() {
+    let cluster = Cluster::form(2);
+    let (first, there) = (&cluster.nodes[0], uuid_of_first(&cluster));
+    let had = Copied::from(cluster.dirs[1].path());
+    assert_eq!(had.kv_by_key(first, &there), Status::Success, "this test logs in as nodes do");
+    assert_eq!(had.rest_by_key(first, &there), 200);
+    assert_eq!(had.kv_by_key(first, &had.uuid), Status::AuthError, "that signature is for another node");
+    assert_eq!(had.rest_by_key(first, &had.uuid), 401);
+    assert_eq!(had.rest_by_secret(first), 401, "nodes have keys: the secret makes nobody a node");
+    assert!(!had.kv_by_secret(first));
+
+    // A signature is for one challenge.
+    let mut open = had.kv_half_way(first);
+    let challenge = had.begin(&mut open);
+    let signature = had.key.sign(LoginPort::Kv, &had.uuid, &there, &challenge);
+    assert_eq!(sign(&mut open, &signature), Status::Success);
+    had.begin(&mut open);
+    assert_eq!(sign(&mut open, &signature), Status::AuthError);
+    // Logged in while it is removed.
+    let mut logged_in = had.kv_half_way(first);
+    let challenge = had.begin(&mut logged_in);
+    let signature = had.key.sign(LoginPort::Kv, &had.uuid, &there, &challenge);
+    assert_eq!(sign(&mut logged_in, &signature), Status::Success);
+
+    cluster.command(&["remove", &cluster.nodes[1].rest()]);
+    until_refused("documents", || had.kv_by_key(first, &there) == Status::AuthError);
+    until_refused("what nodes ask one another", || had.rest_by_key(first, &there) == 401);
+    assert_eq!(had.rest_by_secret(first), 401);
+    assert!(!had.kv_by_secret(first));
+    let select = Request { key: b"app", ..Request::new(Opcode::SelectBucket) };
+    let after = logged_in.call(&select);
+    assert!(!after.is_ok_and(|answer| answer.status == Some(Status::Success)), "its login has ended");
+}
+
+#[test]
+fn a_node_that_was_failed_over_reads_no_documents() {
+    let cluster = Cluster::form(2);
+    let (first, there) = (&cluster.nodes[0], uuid_of_first(&cluster));
+    let had = Copied::from(cluster.dirs[1].path());
+    assert_eq!(had.kv_by_key(first, &there), Status::Success);
+    let failed_over = cluster.nodes[1].rest();
+    cluster.command(&["failover", &failed_over]);
+    until_refused("documents", || had.kv_by_key(first, &there) == Status::AuthError);
+}
+
+#[test]
+fn a_user_who_manages_nodes_learns_nothing_from_a_node_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--init-username", USERNAME]);
+    let admin = Rest::new(node.rest(), Some((USERNAME, PASSWORD)));
+    let user = [("password", "their-password"), ("roles", "cluster_admin")];
+    admin.put("/settings/rbac/users/local/manager", &user).unwrap();
+    let manager = Rest::new(node.rest(), Some(("manager", "their-password")));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let hostname = format!("http://{}", listener.local_addr().unwrap());
+    let form =
+        [("hostname", &*hostname), ("user", "somebody"), ("password", "something"), ("services", "kv")];
+    for path in ["/controller/addNode", "/controller/addNodeV2", "/pools/default/serverGroups/0/addNode"] {
+        assert_eq!(manager.request("POST", path, &form).unwrap().code, 403, "{path}");
+    }
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody has told it anything");
+}
