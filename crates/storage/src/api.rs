@@ -542,3 +542,31 @@ pub trait KvStore: Send + Sync {
         SpaceUse::default()
     }
 }
+
+/// How a store is laid out. Changing these between opens is harmless.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Written into every file; another shard's files are refused.
+    pub shard: u32,
+    /// Segments of a large store have about this size, of small ones less (so that dead space stays a small part).
+    pub segment_bytes: u64,
+    /// Lower bound of the above.
+    pub segment_bytes_min: u64,
+    /// Disk space kept for deletions and metadata when everything else is full; as much and more, as segments grow, is
+    /// kept for compaction. 0 keeps none.
+    pub reserve_bytes: u64,
+    /// Sealed segments that answer look-ups by themselves, at least, before one index is made over them.
+    pub index_segments_min: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shard: 0,
+            segment_bytes: 128 << 20,
+            segment_bytes_min: 4 << 20,
+            reserve_bytes: 4 << 20,
+            index_segments_min: 8,
+        }
+    }
+}

@@ -7,8 +7,8 @@
 
 use crate::{
     fs::FsFile,
-    log::Core,
     segment::{file_name, parse_name},
+    state::Core,
 };
 
 /// What the name of such a file ends with, behind the name that it had.

@@ -27,8 +27,8 @@ use crate::{
     api::{Backfill, BackfillOptions, Locator, Marks, Record, RecordMeta},
     counters::{Counters, count},
     error::StoreError,
-    log::Core,
     segment::Segment,
+    state::Core,
 };
 
 /// A vBucket at one moment, kept readable.

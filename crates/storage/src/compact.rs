@@ -39,8 +39,8 @@ use crate::{
     format::{UNIT, padded},
     fs::in_line,
     key_index,
-    log::Core,
     segment::Segment,
+    state::Core,
     window::Extent,
 };
 

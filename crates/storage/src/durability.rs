@@ -18,10 +18,10 @@ use crate::{
         manifest::{self, Manifest, SegmentEntry},
     },
     fs::{FsFile, is_no_space},
-    log::{Core, io_error},
     notes,
     position::Position,
     segment::Segment,
+    state::{Core, io_error},
     synced::High,
     writer::Writer,
 };

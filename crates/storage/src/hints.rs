@@ -4,7 +4,7 @@
 
 use crate::{
     error::StoreError,
-    log::{Core, io_error},
+    state::{Core, io_error},
 };
 
 const NAME: &str = "hints";

@@ -24,8 +24,8 @@ use parking_lot::RwLock;
 use crate::{
     compact::Effort,
     error::StoreError,
-    log::{Core, SegmentSet},
     segment::Segment,
+    state::{Core, SegmentSet},
 };
 
 pub(crate) use file::{KeyIndex, LastBlock};

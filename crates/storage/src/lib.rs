@@ -37,19 +37,20 @@ mod read_many;
 mod recover;
 mod reserve;
 mod segment;
+mod state;
 mod synced;
 mod tail;
 mod window;
 mod writer;
 
 pub use api::{
-    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, Marks, OwnedRecord,
-    Pin, Record, RecordKind, RecordMeta, SpaceUse, StoreStats, VbBatch, VbState, Verdict,
+    Backfill, BackfillOptions, CompactBudget, CompactReport, KvStore, Liveness, Locator, Marks, Options,
+    OwnedRecord, Pin, Record, RecordKind, RecordMeta, SpaceUse, StoreStats, VbBatch, VbState, Verdict,
 };
 pub use error::StoreError;
 pub use fs::{
     DiskBudget, DiskClock, DiskLane, DiskLimits, DiskUse, FaultCounts, FaultFs, Fs, FsCall, FsFile,
     LockGuard, RealFs, Space, ThrottledFs, create_dirs_synced, stand_back, stand_in_line,
 };
-pub use log::{Options, SegmentLog, open};
+pub use log::{SegmentLog, open};
 pub use recover::is_store;

@@ -11,8 +11,8 @@ use crate::{
     frames::{Frames, Step},
     index::{Entry, fingerprint},
     key_index::{self, KeyIndex, LastBlock},
-    log::{Core, SegmentSet},
     segment::Segment,
+    state::{Core, SegmentSet},
 };
 
 /// The version of `key` with the highest seqno in the vBucket's current incarnation.

@@ -15,9 +15,9 @@ use crate::{
         header::Origin,
         manifest::{Manifest, SegmentEntry},
     },
-    log::{Core, io_error},
     position::Position,
     segment::Segment,
+    state::{Core, io_error},
 };
 
 const SUFFIX: &str = ".synced";

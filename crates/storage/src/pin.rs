@@ -11,8 +11,8 @@ use crate::{
     error::StoreError,
     format::UNIT,
     locator::Place,
-    log::{Core, SegmentSet},
     segment::Segment,
+    state::{Core, SegmentSet},
 };
 
 /// The segments of one moment. Whoever holds a segment can read it, whatever compaction does to its name.

@@ -5,9 +5,9 @@ use crate::{
     error::StoreError,
     format::{UNIT, frame},
     locator::Place,
-    log::{Core, SegmentSet},
     pin,
     segment::Segment,
+    state::{Core, SegmentSet},
     window::{Extent, Window},
 };
 

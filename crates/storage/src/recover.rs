@@ -9,19 +9,16 @@
 //! 5. Only then are files removed that no longer belong to the store. Those of which nothing can be read are renamed instead
 //!    (`aside`).
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::Ordering::{self, Relaxed},
-    },
-};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{self};
 
 use base::VbId;
 
 use crate::{
-    api::VbState,
+    api::{Options, VbState},
     appender::Appender,
     aside,
     counters::Counters,
@@ -35,11 +32,10 @@ use crate::{
     frames::Frames,
     fs::{Fs, FsFile, LockGuard, is_unreadable},
     index::Staged,
-    key_index,
-    log::{Core, Options, SegmentSet, io_error},
-    notes,
+    key_index, notes,
     position::Position,
     segment::{Segment, parse_name},
+    state::{Core, SegmentSet, io_error},
     tail::{self, Found, Tail},
     writer::Writer,
 };

@@ -7,20 +7,16 @@
 //!
 //! How much there is can be asked while somebody changes that: the disk may take any time for it.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::{
+    api::Options,
     error::StoreError,
     fs::{Fs, FsFile, is_no_space},
-    log::Options,
 };
 
 /// See the module.

@@ -20,9 +20,9 @@ use crate::{
         padded,
     },
     locator::{Place, SEGMENT_BYTES_MAX, SEGMENTS_MAX},
-    log::Core,
     position::Position,
     segment::Segment,
+    state::Core,
     synced::High,
 };
 

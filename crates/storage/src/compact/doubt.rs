@@ -12,9 +12,9 @@ use crate::{
     error::StoreError,
     format::header::Origin,
     index::{Entry, fingerprint},
-    log::Core,
     lookup::Candidates,
     segment::Segment,
+    state::Core,
 };
 
 /// What looking one key up is counted as when effort is.

@@ -5,8 +5,8 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
-    api::Liveness, counters::count, error::StoreError, format::UNIT, fs::stand_in_line, log::Core,
-    segment::Segment,
+    api::Liveness, counters::count, error::StoreError, format::UNIT, fs::stand_in_line, segment::Segment,
+    state::Core,
 };
 
 /// Bytes read or written between two questions: well below a millisecond of a processor's time.

@@ -11,8 +11,8 @@ use crate::{
     format::{DATA_START, frame::StoredRecord},
     frames::{Frames, Step},
     index::fingerprint,
-    log::Core,
     segment::Segment,
+    state::Core,
 };
 
 /// Streams a victim and appends what is kept; returns how many records it had.

@@ -14,9 +14,9 @@ use crate::{
         padded,
     },
     frames::{Frames, Step},
-    log::Core,
     position::Position,
     segment::Segment,
+    state::Core,
     window::Window,
 };
 

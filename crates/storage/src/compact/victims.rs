@@ -4,7 +4,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use super::{KEPT_BYTES, MANIFEST_SHARE};
-use crate::{api::CompactBudget, format::UNIT, log::Core, segment::Segment};
+use crate::{api::CompactBudget, format::UNIT, segment::Segment, state::Core};
 
 /// So many segments far below the usual size are merged.
 const SMALL_SEGMENTS_MAX: usize = 16;

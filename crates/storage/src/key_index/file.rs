@@ -17,8 +17,8 @@ use crate::{
     format::{UNIT, u32_at, u64_at},
     fs::FsFile,
     index::Entry,
-    log::{Core, io_error},
     segment::Segment,
+    state::{Core, io_error},
 };
 
 pub(super) const BLOCK: usize = 4096;

@@ -10,8 +10,8 @@ use crate::{
     error::StoreError,
     format::footer::Fences,
     fs::FsFile,
-    log::{Core, SegmentSet, io_error},
     segment::Segment,
+    state::{Core, SegmentSet, io_error},
 };
 
 /// What an entry is counted as when effort is: read, compared and written.
