@@ -13,7 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("protocol", &["base"]),
     ("storage", &["base"]),
     ("cluster", &["base"]),
-    ("views", &[]),
+    ("views", &["base", "storage"]),
     ("plan", &[]),
     ("client", &["base", "protocol"]),
     ("engine", &["base", "storage"]),

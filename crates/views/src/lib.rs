@@ -11,6 +11,7 @@ pub mod collation;
 pub mod design;
 #[cfg(test)]
 mod fuzz;
+pub mod index;
 pub mod js;
 pub mod json;
 pub mod query;

@@ -82,6 +82,17 @@ impl State {
         Self { kind, count: 0, left_out: 0, sum: Sum::default(), squares: Sum::default(), least, greatest }
     }
 
+    /// The state of so many rows that are counted.
+    pub(crate) fn of_count(rows: u64) -> Self {
+        Self { count: rows, ..Self::new(Native::Count) }
+    }
+
+    /// Which reduction it is of.
+    #[must_use]
+    pub fn kind(&self) -> Native {
+        self.kind
+    }
+
     /// Adds a row with a value of this text.
     ///
     /// # Errors

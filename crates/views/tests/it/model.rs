@@ -17,16 +17,16 @@ use crate::texts;
 
 /// A row as the model has it.
 #[derive(Clone, Debug)]
-struct Row {
-    key: String,
-    docid: String,
-    ordinal: u16,
-    value: String,
+pub(crate) struct Row {
+    pub(crate) key: String,
+    pub(crate) docid: String,
+    pub(crate) ordinal: u16,
+    pub(crate) value: String,
 }
 
 /// A query as the model has it.
 #[derive(Clone, Debug, Default)]
-struct Ask {
+pub(crate) struct Ask {
     start: Option<String>,
     end: Option<String>,
     start_docid: Option<String>,
@@ -37,7 +37,7 @@ struct Ask {
     skip: usize,
     limit: Option<usize>,
     /// `None` reduces nothing, `Some(None)` groups by whole keys, zero makes one group.
-    level: Option<Option<usize>>,
+    pub(crate) level: Option<Option<usize>>,
 }
 
 fn order(left: &str, right: &str) -> Ordering {
@@ -71,7 +71,8 @@ impl Ask {
         if self.descending { (order.reverse(), ids.map(Ordering::reverse)) } else { (order, ids) }
     }
 
-    fn rows(&self, all: &[Row]) -> Vec<Row> {
+    /// The rows of each range: of the only one, or of each key that is asked for.
+    fn rows(&self, all: &[Row]) -> Vec<Vec<Row>> {
         let mut sorted = all.to_vec();
         sorted.sort_by(|left, right| {
             order(&left.key, &right.key)
@@ -90,9 +91,9 @@ impl Ask {
                         .cloned()
                         .collect::<Vec<_>>()
                 };
-                keys.iter().flat_map(of).collect()
+                keys.iter().map(of).collect()
             }
-            None => sorted.into_iter().filter(|row| self.starts(row) && self.ends(row)).collect(),
+            None => vec![sorted.into_iter().filter(|row| self.starts(row) && self.ends(row)).collect()],
         }
     }
 
@@ -101,7 +102,11 @@ impl Ask {
     }
 
     /// The answer, or `None` where the query is refused.
-    fn answer(&self, all: &[Row], native: Native) -> Option<String> {
+    pub(crate) fn answer(
+        &self,
+        all: &[Row],
+        reduced: &dyn Fn(&[String]) -> Option<String>,
+    ) -> Option<String> {
         if let (Some(start), Some(end)) = (&self.start, &self.end) {
             let order = order(start, end);
             let wrong = if self.descending { Ordering::Less } else { Ordering::Greater };
@@ -115,7 +120,7 @@ impl Ask {
         match self.level {
             None => {
                 head += &format!("\"total_rows\":{},", all.len());
-                for row in self.window(found) {
+                for row in self.window(found.concat()) {
                     lines.push(format!(
                         "{{\"id\":\"{}\",\"key\":{},\"value\":{}}}",
                         row.docid, row.key, row.value
@@ -123,8 +128,10 @@ impl Ask {
                 }
             }
             Some(level) => {
-                for (key, values) in self.window(self.groups(found, level)) {
-                    if let Some(value) = reduced(native, &values) {
+                // A key that is asked for twice has two groups.
+                let groups = found.into_iter().flat_map(|rows| self.groups(rows, level));
+                for (key, values) in self.window(groups.collect()) {
+                    if let Some(value) = reduced(&values) {
                         lines.push(format!("{{\"key\":{key},\"value\":{value}}}"));
                     }
                 }
@@ -150,7 +157,7 @@ impl Ask {
         groups
     }
 
-    fn query_string(&self) -> String {
+    pub(crate) fn query_string(&self) -> String {
         let mut parts = Vec::new();
         let mut part = |name: &str, value: &str| {
             let value: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
@@ -197,7 +204,7 @@ fn cut(key: &str, level: usize) -> String {
     }
 }
 
-fn reduced(native: Native, values: &[String]) -> Option<String> {
+pub(crate) fn reduced(native: Native, values: &[String]) -> Option<String> {
     if native == Native::Count {
         return Some(values.len().to_string());
     }
@@ -223,7 +230,7 @@ fn reduced(native: Native, values: &[String]) -> Option<String> {
 type Node = BTreeMap<Vec<u8>, (String, String)>;
 
 /// The rows of several nodes that a query asks for, in its order.
-fn scan<'n>(nodes: &'n [Node], query: &Query) -> Vec<(&'n [u8], &'n str, &'n str)> {
+fn scan<'n>(nodes: &'n [Node], query: &Query) -> Vec<Vec<(&'n [u8], &'n str, &'n str)>> {
     let mut found = Vec::new();
     for range in &query.ranges {
         let mut inside: Vec<_> = nodes
@@ -236,7 +243,7 @@ fn scan<'n>(nodes: &'n [Node], query: &Query) -> Vec<(&'n [u8], &'n str, &'n str
         if query.descending {
             inside.reverse();
         }
-        found.extend(inside);
+        found.push(inside);
     }
     found
 }
@@ -246,21 +253,23 @@ fn to_usize(count: u64) -> usize {
 }
 
 fn write_groups(
-    rows: &[(&[u8], &str, &str)],
+    ranges: &[Vec<(&[u8], &str, &str)>],
     grouping: Grouping,
     native: Native,
     query: &Query,
     out: &mut Vec<u8>,
 ) {
-    let mut groups: Groups<State> = Groups::new(grouping);
     let mut ended: Vec<Group<State>> = Vec::new();
-    for (row, key, value) in rows {
-        let row = split_row_key(row).expect("a row's bytes");
-        let (group, state) = groups.row(row.key, key, || State::new(native));
-        let _ = state.add(value);
-        ended.extend(group);
+    for rows in ranges {
+        let mut groups: Groups<State> = Groups::new(grouping);
+        for (row, key, value) in rows {
+            let row = split_row_key(row).expect("a row's bytes");
+            let (group, state) = groups.row(row.key, key, || State::new(native));
+            let _ = state.add(value);
+            ended.extend(group);
+        }
+        ended.extend(groups.end());
     }
-    ended.extend(groups.end());
     let mut writer = Writer::begin(None, None, out);
     let (skip, limit) = (to_usize(query.skip), to_usize(query.limit));
     for group in ended.iter().skip(skip).take(limit) {
@@ -282,7 +291,7 @@ fn answer(nodes: &[Node], text: &str, native: Native) -> Result<String, Refusal>
         let total = nodes.iter().map(|node| node.len() as u64).sum();
         let mut writer = Writer::begin(Some(total), None, &mut out);
         let (skip, limit) = (to_usize(query.skip), to_usize(query.limit));
-        for (row, key, value) in rows.into_iter().skip(skip).take(limit) {
+        for (row, key, value) in rows.concat().into_iter().skip(skip).take(limit) {
             let row = split_row_key(row).expect("a row's bytes");
             writer.map_row(&MapRow::new(&row, key.as_bytes(), value.as_bytes()), &mut out);
         }
@@ -291,7 +300,7 @@ fn answer(nodes: &[Node], text: &str, native: Native) -> Result<String, Refusal>
     Ok(String::from_utf8(out).expect("an answer is text"))
 }
 
-fn random_key(random: &mut Rng, pool: &[String]) -> String {
+pub(crate) fn random_key(random: &mut Rng, pool: &[String]) -> String {
     if random.u8(..6) == 0 { texts::value(random, 2) } else { pool[random.usize(..pool.len())].clone() }
 }
 
@@ -307,7 +316,7 @@ fn random_rows(random: &mut Rng, pool: &[String]) -> Vec<Row> {
     rows
 }
 
-fn random_ask(random: &mut Rng, pool: &[String]) -> Ask {
+pub(crate) fn random_ask(random: &mut Rng, pool: &[String]) -> Ask {
     let some = |random: &mut Rng| random.bool();
     let docid = |random: &mut Rng| random.bool().then(|| format!("d{}", random.u8(..12)));
     let level = match random.u8(..5) {
@@ -353,7 +362,7 @@ fn queries_answer_what_the_model_answers() {
             let ask = random_ask(&mut random, &pool);
             let native = [Native::Count, Native::Sum, Native::Stats][random.usize(..3)];
             let text = ask.query_string();
-            let expected = ask.answer(&rows, native);
+            let expected = ask.answer(&rows, &|values| reduced(native, values));
             let found = answer(&nodes, &text, native);
             match (&expected, &found) {
                 (None, Err(_)) => refused += 1,

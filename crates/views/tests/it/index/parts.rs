@@ -1,0 +1,281 @@
+//! Properties that a model of answers does not show: what is read, held, and kept on the disk.
+
+use base::{Seqno, VbId, VbUuid};
+use settee_views::{
+    index::{
+        Batch, DocumentRows, Functions, Group, Item, Memory, Merge, MergedRow, NoFunctions, Options, Partial,
+        RefusedRows, Source, VbSet,
+    },
+    js,
+    query::{Parameters, Query},
+    reduce::{Native, State},
+};
+
+use super::world::{self, Node, Reducer};
+
+const OPTIONS: Options = Options { node_bytes: 512, segment_bytes: 16 << 10 };
+const VB: VbId = VbId(0);
+
+fn js_row(key: &str, value: &str) -> js::Row {
+    js::Row { key: key.to_owned(), value: value.to_owned() }
+}
+
+fn batch(from: usize, documents: Vec<DocumentRows>) -> Batch {
+    Batch { vb: VB, branch: VbUuid(1), seqno: Seqno((from + documents.len()) as u64), documents }
+}
+
+/// Documents with a row each.
+fn documents(range: std::ops::Range<usize>, value: &str) -> Vec<DocumentRows> {
+    range
+        .map(|at| DocumentRows { docid: format!("d{at:05}"), rows: vec![vec![js_row(&at.to_string(), value)]] })
+        .collect()
+}
+
+fn node(limit: usize, rows: usize) -> Node {
+    let mut node = Node::new(1, limit, OPTIONS);
+    node.vbs.insert(VB);
+    node.index.apply(batch(0, documents(0..rows, "1")), &mut NoFunctions).unwrap();
+    node.index.commit(&mut Reducer::default()).unwrap();
+    node
+}
+
+fn query(text: &str) -> Query {
+    Parameters::parse(text, None).unwrap().query(true).unwrap()
+}
+
+fn ask(node: &Node, view: &str, text: &str, functions: &mut dyn Functions) -> Vec<Item> {
+    let snapshot = node.index.snapshot();
+    let place = snapshot.definition().view(view).unwrap();
+    let mut answer = snapshot.query(place, &query(text), &snapshot.vbuckets()).unwrap();
+    std::iter::from_fn(|| answer.next(functions).unwrap()).map(|(_, item)| item).collect()
+}
+
+fn count(node: &Node, text: &str) -> u64 {
+    match ask(node, "count", text, &mut NoFunctions).as_slice() {
+        [Item::Group(Group { partial: Partial::Native(state), .. })] => state.count(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn reductions_read_the_edges_of_a_range_only() {
+    let mut node = node(64 << 20, 3000);
+    let mut read = |view: &str, text: &str| {
+        node.memory = Memory::new(64 << 20);
+        node.reopen().unwrap();
+        let mut functions = Reducer::default();
+        let items = ask(&node, view, text, &mut functions);
+        assert!(!items.is_empty());
+        (node.memory.used(), functions.calls)
+    };
+    let (everything, _) = read("count", "reduce=false");
+    for (view, text) in
+        [("count", ""), ("stats", ""), ("function", ""), ("sum", "startkey=100&endkey=2900"), ("function", "startkey=100&endkey=2900")]
+    {
+        let (used, calls) = read(view, text);
+        assert!(used * 10 < everything, "{view} {text}: {used} of {everything} bytes");
+        assert!(calls < 12, "{view} {text}: {calls} calls");
+    }
+    // One vBucket of many that are not asked for, and a key.
+    assert!(read("count", "key=1700&reduce=false").0 * 10 < everything);
+    assert_eq!(count(&node, "startkey=100&endkey=2900"), 2801);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let limit = 64 << 10;
+    let mut node = Node::new(1, limit, OPTIONS);
+    node.vbs.insert(VB);
+    let mut most = 0;
+    for from in (0..4000).step_by(40) {
+        node.index.apply(batch(from, documents(from..from + 40, "\"some value\"")), &mut NoFunctions).unwrap();
+        most = most.max(node.memory.used());
+    }
+    node.index.publish(&mut NoFunctions).unwrap();
+    let snapshot = node.index.snapshot();
+    let place = snapshot.definition().view("count").unwrap();
+    let mut answer = snapshot.query(place, &query("reduce=false"), &snapshot.vbuckets()).unwrap();
+    let mut rows = 0;
+    while answer.next(&mut NoFunctions).unwrap().is_some() {
+        rows += 1;
+        most = most.max(node.memory.used());
+    }
+    assert_eq!(rows, 4000);
+    assert!(most < limit * 2, "{most} bytes held of {limit}");
+    drop((answer, snapshot));
+    node.memory.set_limit(0);
+    node.index.commit(&mut Reducer::default()).unwrap();
+    assert!(node.memory.used() < 1024, "{} bytes are held for nothing", node.memory.used());
+}
+
+#[test]
+fn what_is_superseded_makes_room() {
+    let mut node = node(64 << 20, 1500);
+    let mut seqno = 1500;
+    for round in 0..40 {
+        let from = round * 37 % 1400;
+        let changed = documents(from..from + 100, "2");
+        node.index.apply(batch(seqno, changed), &mut NoFunctions).unwrap();
+        seqno += 100;
+        node.index.commit(&mut Reducer::default()).unwrap();
+        let disk = node.index.disk_bytes();
+        assert!(disk.all < disk.live * 2 + 4 * OPTIONS.segment_bytes, "round {round}: {disk:?}");
+    }
+    assert_eq!(count(&node, ""), 1500);
+    node.index.reset(VB);
+    while node.index.has_changes() {
+        node.index.commit(&mut NoFunctions).unwrap();
+    }
+    assert_eq!(node.index.disk_bytes().live, 0);
+    assert!(node.fs.used_bytes() < 2 * OPTIONS.segment_bytes, "{} bytes are left", node.fs.used_bytes());
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    let mut node = node(16 << 10, 1000);
+    let snapshot = node.index.snapshot();
+    let place = snapshot.definition().view("count").unwrap();
+    let mut answer = snapshot.query(place, &query("reduce=false"), &snapshot.vbuckets()).unwrap();
+    let mut values = Vec::new();
+    for round in 0..10 {
+        for _ in 0..60 {
+            let Some((_, Item::Row(row))) = answer.next(&mut NoFunctions).unwrap() else { panic!("a row") };
+            values.push(row.value);
+        }
+        // Its segments are given up one after the other.
+        let changed = documents(0..1000, "3");
+        node.index.apply(batch(1000 * (round + 1), changed), &mut NoFunctions).unwrap();
+        node.index.commit(&mut Reducer::default()).unwrap();
+    }
+    assert!(values.iter().all(|value| value == "1"), "{values:?}");
+    assert_eq!(count(&node, ""), 1000);
+    let Item::Row(row) = &ask(&node, "count", "reduce=false&limit=1", &mut NoFunctions)[0] else { panic!() };
+    assert_eq!(row.value, "3");
+}
+
+#[test]
+fn a_vbucket_goes_on_where_its_history_is_the_same() {
+    let log = |branches: &[(u64, u64)]| -> Vec<(VbUuid, Seqno)> {
+        branches.iter().map(|(uuid, start)| (VbUuid(*uuid), Seqno(*start))).collect()
+    };
+    let cases: [(&[(u64, u64)], u64); 6] = [
+        (&[(1, 0)], 100),
+        (&[(2, 100), (1, 0)], 100),
+        (&[(2, 150), (1, 0)], 100),
+        (&[(2, 99), (1, 0)], 0),
+        (&[(2, 0)], 0),
+        (&[], 0),
+    ];
+    for (branches, expected) in cases {
+        let mut node = node(1 << 20, 100);
+        assert_eq!(node.index.resume(VB, &log(branches)), Seqno(expected), "{branches:?}");
+        assert_eq!(node.index.snapshot().state(VB).is_some(), expected > 0, "{branches:?}");
+    }
+    let mut node = node(1 << 20, 100);
+    assert_eq!(node.index.rollback(VB, Seqno(100)), Seqno(100));
+    assert_eq!(node.index.resume(VbId(7), &log(&[(1, 0)])), Seqno(0));
+    assert_eq!(node.index.rollback(VB, Seqno(99)), Seqno(0));
+    assert!(node.index.snapshot().vbuckets().is_empty());
+}
+
+#[test]
+fn keys_that_are_none_cost_their_document_and_view() {
+    let mut node = node(1 << 20, 0);
+    let rows = vec![vec![js_row("1", "1"), js_row("\"\\ud800\"", "1")], vec![js_row("2", "1")]];
+    let document = |docid: &str, rows| DocumentRows { docid: docid.to_owned(), rows };
+    let refused = node
+        .index
+        .apply(batch(0, vec![document("a", rows), document("b", vec![vec![js_row("3", "1")]])]), &mut NoFunctions)
+        .unwrap();
+    let reason = "Unexpected character in key".to_owned();
+    assert_eq!(refused, [RefusedRows { docid: "a".to_owned(), map: 0, reason }]);
+    node.index.publish(&mut NoFunctions).unwrap();
+    assert_eq!(count(&node, ""), 1);
+    assert_eq!(ask(&node, "other", "reduce=false", &mut NoFunctions).len(), 1);
+    for (vb, seqno) in [(VB, 1), (VbId(1024), 9)] {
+        let late = Batch { vb, branch: VbUuid(1), seqno: Seqno(seqno), documents: Vec::new() };
+        assert!(node.index.apply(late, &mut NoFunctions).is_err(), "{vb} {seqno}");
+    }
+}
+
+#[test]
+fn functions_run_in_the_engine() {
+    let mut node = node(1 << 20, 0);
+    node.index.apply(batch(0, documents(0..2000, "2")), &mut NoFunctions).unwrap();
+    let reduce = "function(keys, values, rereduce) { return sum(values) + (rereduce ? 0 : keys.length) }";
+    let sources = js::Sources { maps: Vec::new(), reduces: vec![reduce.to_owned()] };
+    let mut functions = js::Functions::new(sources, js::Limits::default(), true).unwrap();
+    node.index.commit(&mut functions).unwrap();
+    let items = ask(&node, "function", "", &mut functions);
+    let [Item::Group(group)] = items.as_slice() else { panic!("{items:?}") };
+    assert_eq!(group.partial, Partial::Function(0, "6000".to_owned()));
+    // Where a function fails that is the answer.
+    let snapshot = node.index.snapshot();
+    let place = snapshot.definition().view("function").unwrap();
+    let mut answer = snapshot.query(place, &query("endkey=1000"), &snapshot.vbuckets()).unwrap();
+    let error = answer.next(&mut NoFunctions).unwrap_err();
+    assert_eq!(error.to_string(), "no functions run here");
+    assert!(answer.next(&mut functions).unwrap().is_none());
+}
+
+/// Some items, and then perhaps an error.
+struct Given(Vec<(usize, Item)>, Option<&'static str>);
+
+impl Source for Given {
+    fn next(&mut self, _: &mut dyn Functions) -> Result<Option<(usize, Item)>, String> {
+        match (self.0.is_empty(), self.1) {
+            (false, _) => Ok(Some(self.0.remove(0))),
+            (true, Some(error)) => Err(error.to_owned()),
+            (true, None) => Ok(None),
+        }
+    }
+}
+
+fn counted(key: &str, rows: u64) -> (usize, Item) {
+    let (mut encoded, mut place) = (Vec::new(), Vec::new());
+    settee_views::collation::encode(key, &mut encoded).unwrap();
+    settee_views::collation::row_key(&encoded, "d", 0, &mut place);
+    let mut state = State::new(Native::Count);
+    for _ in 0..rows {
+        state.add("1").unwrap();
+    }
+    (0, Item::Group(Group { place, key: key.to_owned(), partial: Partial::Native(state) }))
+}
+
+#[test]
+fn a_node_that_fails_is_named_and_others_answer() {
+    let merged = |text: &str| {
+        let left = Given(vec![counted("1", 2), counted("2", 1)], Some("gone"));
+        let right = Given(vec![counted("1.0", 3), counted("3", 1), counted("4", 1)], None);
+        let sources = [("left".to_owned(), left), ("right".to_owned(), right)];
+        let mut merge = Merge::new(&query(text), sources);
+        let mut rows = Vec::new();
+        while let Some(row) = merge.next(&mut NoFunctions) {
+            let MergedRow::Group { key, value } = row else { panic!("{row:?}") };
+            rows.push(format!("{key}={value}"));
+        }
+        let errors: Vec<String> =
+            merge.errors().iter().map(|error| format!("{} {}", error.from, error.reason)).collect();
+        (rows.join(" "), errors.join(" "))
+    };
+    let expect = |text: &str, rows: &str, errors: &str| {
+        assert_eq!(merged(text), (rows.to_owned(), errors.to_owned()), "{text}");
+    };
+    expect("group=true", "1=5 2=1 3=1 4=1", "left gone");
+    expect("group=true&on_error=stop", "1=5 2=1", "left gone");
+    expect("group=true&skip=1&limit=2", "2=1 3=1", "left gone");
+    expect("group=true&limit=1", "1=5", "");
+    expect("group=true&limit=0", "", "");
+}
+
+#[test]
+fn sets_of_vbuckets_are_sets() {
+    let some: VbSet = [VbId(0), VbId(63), VbId(64), VbId(1023), VbId(1024)].into_iter().collect();
+    assert_eq!(some.iter().map(VbId::get).collect::<Vec<_>>(), [0, 63, 64, 1023]);
+    let mut fewer = some;
+    fewer.remove(VbId(63));
+    assert!(fewer.is_subset(&some) && !some.is_subset(&fewer) && !fewer.contains(VbId(63)));
+    let other: VbSet = [VbId(63)].into_iter().collect();
+    assert!(other.is_disjoint(&fewer) && !other.is_disjoint(&some) && VbSet::default().is_empty());
+    let _ = world::definition();
+}
