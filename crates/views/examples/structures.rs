@@ -35,7 +35,8 @@ fn row(at: usize, rows: usize) -> (String, Row) {
 
 impl Indexes {
     fn open(dir: &Path, vbs: u16, together: bool) -> Result<Self, Failed> {
-        let definition = Arc::new(Definition::of(&DesignDocument::parse_unchecked(DESIGN).map_err(|_| "design")?));
+        let definition =
+            Arc::new(Definition::of(&DesignDocument::parse_unchecked(DESIGN).map_err(|_| "design")?));
         let memory = Memory::new(MEMORY);
         let mut all = Vec::new();
         for number in 0..if together { 1 } else { vbs } {
@@ -111,7 +112,10 @@ fn measure(dir: &Path, vbs: u16, together: bool, rows: usize) -> Result<(), Fail
     let begin = Instant::now();
     let emitted = indexes.build(rows)?;
     let rate = rows as f64 / begin.elapsed().as_secs_f64();
-    println!("  built {rate:.0} rows/s, {:.2} bytes on disk per emitted byte", indexes.disk() as f64 / emitted as f64);
+    println!(
+        "  built {rate:.0} rows/s, {:.2} bytes on disk per emitted byte",
+        indexes.disk() as f64 / emitted as f64
+    );
     let all: VbSet = (0..vbs).map(VbId).collect();
     let mut most = all;
     most.remove(VbId(0));
@@ -133,7 +137,8 @@ fn measure(dir: &Path, vbs: u16, together: bool, rows: usize) -> Result<(), Fail
         row.value = "2".to_owned();
         let vb = (key(at) * PER_KEY % usize::from(vbs)) as u16;
         let documents = vec![DocumentRows { docid, rows: vec![vec![row]] }];
-        let batch = Batch { vb: VbId(vb), branch: VbUuid(1), seqno: Seqno(rows as u64 + at as u64), documents };
+        let batch =
+            Batch { vb: VbId(vb), branch: VbUuid(1), seqno: Seqno(rows as u64 + at as u64), documents };
         indexes.of(vb).apply(batch, &mut NoFunctions)?;
         indexes.of(vb).publish(&mut NoFunctions)?;
     }

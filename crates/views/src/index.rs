@@ -159,8 +159,13 @@ impl Index {
     ) -> Result<Self, IndexError> {
         fs.create_dir_all(dir)?;
         let head = Head::read(&*fs, dir, &definition)?;
-        let store =
-            Store::open(fs.clone(), dir, memory.clone(), (head.segments.clone(), head.next_segment), options.segment_bytes)?;
+        let store = Store::open(
+            fs.clone(),
+            dir,
+            memory.clone(),
+            (head.segments.clone(), head.next_segment),
+            options.segment_bytes,
+        )?;
         let shapes = Arc::new(shapes(&definition));
         let published = Arc::new(Published {
             reader: store.reader.clone(),

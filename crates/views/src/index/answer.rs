@@ -111,9 +111,7 @@ impl Snapshot {
         let reducing = self.0.definition.maps.get(view.map).ok_or(IndexError::NoSuchView)?;
         let reduction = match (query.grouping, view.reduction) {
             (None, _) => None,
-            (Some(_), Some(slot)) => {
-                Some((slot, *reducing.get(slot).ok_or(IndexError::NoSuchView)?))
-            }
+            (Some(_), Some(slot)) => Some((slot, *reducing.get(slot).ok_or(IndexError::NoSuchView)?)),
             (Some(_), None) => return Err(IndexError::NoSuchView),
         };
         let known = self.vbuckets();
@@ -249,7 +247,8 @@ fn next_row(walk: &mut Walk) -> Result<Option<Row>, IndexError> {
         let (place, value) = leaf.row(at).ok_or(IndexError::Damaged("a row is missing"))?;
         let row = RowValue::read(value).ok_or(IndexError::Damaged("a row cannot be read"))?;
         if walk.active().contains(row.vb) {
-            let split = split_row_key(place).ok_or(IndexError::Damaged("the place of a row cannot be read"))?;
+            let split =
+                split_row_key(place).ok_or(IndexError::Damaged("the place of a row cannot be read"))?;
             return Ok(Some(Row {
                 place: place.to_vec(),
                 vb: row.vb,

@@ -77,7 +77,11 @@ impl Collector {
         self.bytes += row.key.len() + row.value.len();
         self.keys.push(row.key.to_owned());
         self.values.push(row.value.to_owned());
-        if self.keys.len() >= ROWS_MAX || self.bytes >= BYTES_MAX { self.reduce_rows(functions) } else { Ok(()) }
+        if self.keys.len() >= ROWS_MAX || self.bytes >= BYTES_MAX {
+            self.reduce_rows(functions)
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn part(&mut self, part: String, functions: &mut dyn Functions) -> Result<(), IndexError> {

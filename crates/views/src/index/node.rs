@@ -349,8 +349,7 @@ impl Reduced {
 impl Summary {
     /// What is in a leaf; nothing where a row of it cannot be read.
     pub(super) fn of_leaf(leaf: &Leaf, shape: &Shape) -> Option<Self> {
-        let mut summary =
-            Self { rows: leaf.len() as u64, vbs: VbSet::default(), reduced: Vec::new() };
+        let mut summary = Self { rows: leaf.len() as u64, vbs: VbSet::default(), reduced: Vec::new() };
         let Shape::Rows(reducing) = shape else { return Some(summary) };
         summary.reduced = reducing.iter().map(|reducing| Reduced::new(*reducing)).collect();
         for (_, value) in leaf.rows() {

@@ -98,8 +98,7 @@ impl Reader {
         }
         let bytes = self.bytes(address)?;
         let payload = bytes.get(HEAD_BYTES..).unwrap_or_default();
-        let content =
-            Content::decode(payload, shape).ok_or(IndexError::Damaged("a node cannot be read"))?;
+        let content = Content::decode(payload, shape).ok_or(IndexError::Damaged("a node cannot be read"))?;
         let fits = match &content {
             Content::Leaf(_) => height == 0,
             Content::Inner(children) => children.iter().all(|child| child.height + 1 == height),
@@ -114,10 +113,7 @@ impl Reader {
 
     /// The bytes of a node and its checksum.
     fn bytes(&self, address: Address) -> Result<Vec<u8>, IndexError> {
-        let file = self
-            .files
-            .get(&address.segment)
-            .ok_or(IndexError::Damaged("a segment is missing"))?;
+        let file = self.files.get(&address.segment).ok_or(IndexError::Damaged("a segment is missing"))?;
         let length = address.length as usize;
         if !(HEAD_BYTES..=NODE_BYTES_MAX).contains(&length) {
             return Err(IndexError::Damaged("a node has an impossible length"));
@@ -209,9 +205,11 @@ impl Store {
             .ok()
             .filter(|length| *length as usize <= NODE_BYTES_MAX)
             .ok_or(io::Error::from(io::ErrorKind::FileTooLarge))?;
-        if self.current.as_ref().is_none_or(|current| {
-            current.flushed + current.buffer.len() as u64 >= self.segment_bytes
-        }) {
+        if self
+            .current
+            .as_ref()
+            .is_none_or(|current| current.flushed + current.buffer.len() as u64 >= self.segment_bytes)
+        {
             self.begin_segment()?;
         }
         let Some(current) = &mut self.current else { return Err(IndexError::Unusable) };
@@ -309,7 +307,9 @@ impl Store {
         let mut candidates: Vec<_> = self
             .segments
             .iter()
-            .filter(|(id, known)| Some(**id) != current && known.live > 0 && known.live * 4 < known.length * 3)
+            .filter(|(id, known)| {
+                Some(**id) != current && known.live > 0 && known.live * 4 < known.length * 3
+            })
             .collect();
         candidates.sort_by_key(|(_, known)| known.live * 1000 / known.length.max(1));
         let (mut chosen, mut moved) = (Vec::new(), 0);

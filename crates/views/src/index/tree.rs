@@ -146,8 +146,8 @@ impl Editor<'_> {
                 leaf.push(key, value);
                 size += row_size(key, value);
             }
-            let summary = Summary::of_leaf(&leaf, shape)
-                .ok_or(IndexError::Damaged("a row cannot be read"))?;
+            let summary =
+                Summary::of_leaf(&leaf, shape).ok_or(IndexError::Damaged("a row cannot be read"))?;
             made.push(self.child(Arc::from(*first), summary, 0, size, Content::Leaf(leaf), shape)?);
         }
         Ok(made)

@@ -255,8 +255,7 @@ impl Index {
             dirty: &mut self.dirty,
             functions,
         };
-        self.head.documents =
-            editor.apply(self.head.documents.as_ref(), &documents, &Shape::Documents)?;
+        self.head.documents = editor.apply(self.head.documents.as_ref(), &documents, &Shape::Documents)?;
         for ((root, shape), changes) in self.head.maps.iter_mut().zip(self.shapes.iter()).zip(changes) {
             if changes.is_empty() {
                 continue;

@@ -55,10 +55,7 @@ impl Walk {
     }
 
     /// The next row or part. Where `takes` declines a part, its rows come.
-    pub(super) fn next(
-        &mut self,
-        takes: &mut Takes<'_>,
-    ) -> Result<Option<Piece>, IndexError> {
+    pub(super) fn next(&mut self, takes: &mut Takes<'_>) -> Result<Option<Piece>, IndexError> {
         if let Some(root) = self.root.take()
             && let Some(whole) = self.visit(root, None, takes)?
         {

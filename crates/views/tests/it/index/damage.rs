@@ -79,7 +79,10 @@ fn bits_that_flip_are_found_or_do_not_matter() {
             assert!(node.fs.flip_bit(&path, offset, bit));
         }
     }
-    assert!(refused >= 12 && told > 20 && harmless > 20, "{refused} refused, {told} told, {harmless} harmless");
+    assert!(
+        refused >= 12 && told > 20 && harmless > 20,
+        "{refused} refused, {told} told, {harmless} harmless"
+    );
     node.reopen().unwrap();
     assert_eq!(answers(&node), whole);
 }

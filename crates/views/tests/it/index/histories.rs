@@ -30,10 +30,8 @@ impl Run {
         let count = if seed.is_multiple_of(2) { 1 } else { 3 };
         let mut nodes: Vec<Node> = (0..count)
             .map(|node| {
-                let options = Options {
-                    node_bytes: random.usize(60..500),
-                    segment_bytes: random.u64(200..6000),
-                };
+                let options =
+                    Options { node_bytes: random.usize(60..500), segment_bytes: random.u64(200..6000) };
                 let limit = [2_000, 40_000, 10 << 20][random.usize(..3)];
                 Node::new(seed * 7 + node, limit, options)
             })
@@ -133,7 +131,8 @@ impl Run {
     fn refuse(&mut self) {
         use storage::FsCall;
         let at = self.random.usize(..self.nodes.len());
-        let calls = [FsCall::Write, FsCall::SyncData, FsCall::Rename, FsCall::SyncDir, FsCall::Create, FsCall::Read];
+        let calls =
+            [FsCall::Write, FsCall::SyncData, FsCall::Rename, FsCall::SyncDir, FsCall::Create, FsCall::Read];
         let call = calls[self.random.usize(..calls.len())];
         // No space, or an error of the disk.
         let errno = if self.random.bool() { 28 } else { 5 };

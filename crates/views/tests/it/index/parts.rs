@@ -27,7 +27,10 @@ fn batch(from: usize, documents: Vec<DocumentRows>) -> Batch {
 /// Documents with a row each.
 fn documents(range: std::ops::Range<usize>, value: &str) -> Vec<DocumentRows> {
     range
-        .map(|at| DocumentRows { docid: format!("d{at:05}"), rows: vec![vec![js_row(&at.to_string(), value)]] })
+        .map(|at| DocumentRows {
+            docid: format!("d{at:05}"),
+            rows: vec![vec![js_row(&at.to_string(), value)]],
+        })
         .collect()
 }
 
@@ -69,9 +72,13 @@ fn reductions_read_the_edges_of_a_range_only() {
         (node.memory.used(), functions.calls)
     };
     let (everything, _) = read("count", "reduce=false");
-    for (view, text) in
-        [("count", ""), ("stats", ""), ("function", ""), ("sum", "startkey=100&endkey=2900"), ("function", "startkey=100&endkey=2900")]
-    {
+    for (view, text) in [
+        ("count", ""),
+        ("stats", ""),
+        ("function", ""),
+        ("sum", "startkey=100&endkey=2900"),
+        ("function", "startkey=100&endkey=2900"),
+    ] {
         let (used, calls) = read(view, text);
         assert!(used * 10 < everything, "{view} {text}: {used} of {everything} bytes");
         assert!(calls < 12, "{view} {text}: {calls} calls");
@@ -88,7 +95,9 @@ fn memory_is_bounded() {
     node.vbs.insert(VB);
     let mut most = 0;
     for from in (0..4000).step_by(40) {
-        node.index.apply(batch(from, documents(from..from + 40, "\"some value\"")), &mut NoFunctions).unwrap();
+        node.index
+            .apply(batch(from, documents(from..from + 40, "\"some value\"")), &mut NoFunctions)
+            .unwrap();
         most = most.max(node.memory.used());
     }
     node.index.publish(&mut NoFunctions).unwrap();
@@ -185,7 +194,10 @@ fn keys_that_are_none_cost_their_document_and_view() {
     let document = |docid: &str, rows| DocumentRows { docid: docid.to_owned(), rows };
     let refused = node
         .index
-        .apply(batch(0, vec![document("a", rows), document("b", vec![vec![js_row("3", "1")]])]), &mut NoFunctions)
+        .apply(
+            batch(0, vec![document("a", rows), document("b", vec![vec![js_row("3", "1")]])]),
+            &mut NoFunctions,
+        )
         .unwrap();
     let reason = "Unexpected character in key".to_owned();
     assert_eq!(refused, [RefusedRows { docid: "a".to_owned(), map: 0, reason }]);

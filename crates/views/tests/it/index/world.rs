@@ -11,7 +11,8 @@ use fastrand::Rng;
 use settee_views::{
     design::DesignDocument,
     index::{
-        Batch, Definition, DocumentRows, Functions, Index, IndexError, Memory, Merge, MergedRow, Options, VbSet,
+        Batch, Definition, DocumentRows, Functions, Index, IndexError, Memory, Merge, MergedRow, Options,
+        VbSet,
     },
     js::{self, Failure, FailureKind},
     query::Parameters,
@@ -76,8 +77,9 @@ impl History {
     pub(crate) fn batch(&self, vb: VbId, from: Seqno, count: usize) -> Batch {
         let from = usize::try_from(from.get()).unwrap();
         let changes = self.log.iter().skip(from).take(count);
-        let documents: Vec<_> =
-            changes.map(|change| DocumentRows { docid: change.docid.clone(), rows: change.rows.clone() }).collect();
+        let documents: Vec<_> = changes
+            .map(|change| DocumentRows { docid: change.docid.clone(), rows: change.rows.clone() })
+            .collect();
         let seqno = Seqno((from + documents.len()) as u64);
         Batch { vb, branch: self.branches[0].0, seqno, documents }
     }
@@ -126,7 +128,9 @@ pub(crate) fn reduced(view: &str, values: &[String]) -> Option<String> {
     match view {
         "sum" => model::reduced(Native::Sum, values),
         "stats" => model::reduced(Native::Stats, values),
-        "function" => Some(format!("[{},{}]", values.len(), values.iter().map(|text| number(text)).sum::<u64>())),
+        "function" => {
+            Some(format!("[{},{}]", values.len(), values.iter().map(|text| number(text)).sum::<u64>()))
+        }
         _ => model::reduced(Native::Count, values),
     }
 }
