@@ -56,8 +56,8 @@ pub trait NodeControl: Gate {
     fn readings(&self, bucket: &str) -> Vec<Reading>;
     /// What the statistics of the process and the machine say.
     fn node_readings(&self) -> Vec<Reading>;
-    /// Every statistic that is declared.
-    fn statistics(&self) -> Vec<&'static Statistic>;
+    /// Every statistic that is declared, by what it is about.
+    fn statistics(&self) -> Vec<(&'static str, Vec<&'static Statistic>)>;
     /// What this node has sampled of a bucket; nothing when it is not open.
     fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples>;
     /// Figures of the machine and the process.

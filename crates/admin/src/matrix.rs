@@ -97,7 +97,9 @@ fn there(route: &Route) -> There {
             let bucket = path.strip_prefix("pools/default/buckets/{bucket}/");
             match (bucket, path.split('/').next().unwrap_or_default()) {
                 (Some("nodes"), _) => Permission("bucket.settings!read"),
-                (Some("stats" | "stats/{stat}" | "nodes/{node}/stats"), _) => Permission("bucket.stats!read"),
+                (Some("stats" | "stats/{stat}" | "nodes/{node}/stats" | "statsDirectory"), _) => {
+                    Permission("bucket.stats!read")
+                }
                 (Some("controller/doFlush"), _) => Permission("bucket!flush"),
                 (Some(rest), _) if rest.starts_with("controller/") => Permission("bucket!compact"),
                 (Some(rest), _) if rest.starts_with("scopes/{scope}") => {

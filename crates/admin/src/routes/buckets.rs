@@ -35,6 +35,7 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
         ("GET", [name, "nodes", node, "stats"]) => stats::of_bucket(call, name, Some(node)).await,
         ("GET", [name, "stats"]) => stats::of_bucket(call, name, None).await,
         ("GET", [name, "stats", stat]) => stats::one_by_node(call, name, stat).await,
+        ("GET", [name, "statsDirectory"]) => stats::directory(call, name),
         ("GET", [name, "ddocs"]) => ddocs(call, name),
         (_, [name, "scopes", rest @ ..]) => collections::dispatch(call, name, rest).await,
         _ => unsupported::path(call, path),

@@ -110,7 +110,7 @@ pub(crate) fn shows_figures(path: &[String]) -> bool {
     match path.as_slice() {
         ["pools", "default", "b" | "bs" | "nodeServices" | "nodeServicesStreaming", ..] => false,
         // They ask the nodes for samples instead.
-        ["pools", "default", "buckets", _, "stats", ..]
+        ["pools", "default", "buckets", _, "stats" | "statsDirectory", ..]
         | ["pools", "default", "buckets", _, "nodes", _, "stats"] => false,
         ["pools" | "poolsStreaming" | "nodes" | "nodeStatuses" | "clusterInit", ..] => true,
         ["controller", "rebalance"] => true,

@@ -15,7 +15,7 @@ use crate::{
     call::Call,
     figures::{ask, question},
     merged::merge,
-    statistics::{Samples, Zoom},
+    statistics::{Kind, Samples, Statistic, Unit, Zoom},
 };
 
 /// Where a node tells its samples to the others.
@@ -38,7 +38,7 @@ pub(super) async fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> 
     };
     let said: Vec<_> =
         told(call, bucket, zoom, asked).await.into_iter().map(|(_, samples)| samples).collect();
-    let table = merge(&call.api.control.statistics(), &said, zoom.step_secs() * 1000);
+    let table = merge(&declared(call), &said, zoom.step_secs() * 1000);
     let Some(last) = table.timestamps.last() else {
         let text = "The bucket is not ready on this node.";
         return Ok(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!([text])));
@@ -63,7 +63,7 @@ pub(super) async fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> 
 pub(super) async fn one_by_node(call: &Call, bucket: &str, stat: &str) -> Outcome {
     let (info, zoom) = (call.bucket(bucket)?, zoom(call)?);
     let (mut by_node, mut timestamps) = (Map::new(), Vec::new());
-    let statistics = call.api.control.statistics();
+    let statistics = declared(call);
     for (node, samples) in told(call, bucket, zoom, config::shown_nodes(&call.meta)).await {
         let table = merge(&statistics, &[samples], zoom.step_secs() * 1000);
         let (Some(figures), Some(node)) = (table.values.get(stat), call.meta.node_by_id(node)) else {
@@ -88,6 +88,32 @@ pub(super) fn show(call: &Call) -> Outcome {
     };
     let samples = serde_json::to_value(samples).map_err(|error| reply::bad_request(&error.to_string()))?;
     Ok(json_ok(&samples))
+}
+
+fn declared(call: &Call) -> Vec<&'static Statistic> {
+    call.api.control.statistics().into_iter().flat_map(|(_, statistics)| statistics).collect()
+}
+
+/// `/pools/default/buckets/{bucket}/statsDirectory`: what there are samples of, by what it is about.
+pub(super) fn directory(call: &Call, bucket: &str) -> Outcome {
+    call.bucket(bucket)?;
+    let blocks = call.api.control.statistics().into_iter().map(|(title, statistics)| {
+        let shown = statistics.into_iter().filter(|about| matches!(about.kind, Kind::Counter | Kind::Gauge));
+        (title, shown.flat_map(|about| about.rest.iter().map(|name| entry(about, name))).collect::<Vec<_>>())
+    });
+    let blocks = blocks.filter(|(_, stats)| !stats.is_empty());
+    let blocks: Vec<_> = blocks.map(|(title, stats)| json!({ "blockName": title, "stats": stats })).collect();
+    Ok(json_ok(&json!({ "blocks": blocks })))
+}
+
+fn entry(about: &Statistic, name: &str) -> Value {
+    let mut entry = json!({ "name": name, "title": about.help.trim_end_matches('.'), "desc": about.help });
+    match about.unit {
+        Unit::Bytes => entry["isBytes"] = true.into(),
+        Unit::Percent => entry["maxY"] = 100.into(),
+        _ => {}
+    }
+    entry
 }
 
 fn zoom(call: &Call) -> Result<Zoom, Refusal> {

@@ -290,8 +290,8 @@ impl NodeControl for FakeNode {
     fn node_readings(&self) -> Vec<Reading> {
         vec![Reading { about: &CONNECTIONS, value: 5.into() }]
     }
-    fn statistics(&self) -> Vec<&'static Statistic> {
-        vec![&QUOTA, &VERSION, &ITEMS, &CONNECTIONS]
+    fn statistics(&self) -> Vec<(&'static str, Vec<&'static Statistic>)> {
+        vec![("Bucket", vec![&QUOTA, &VERSION, &ITEMS]), ("Process", vec![&CONNECTIONS])]
     }
     fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples> {
         // A bucket of that name has not opened yet; another one has said something once.

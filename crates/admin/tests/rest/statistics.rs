@@ -77,3 +77,18 @@ fn samples_are_told_for_a_time_and_to_nodes_of_the_cluster() {
     assert_eq!(ask(member, "{\"bucket\":\"closed\",\"zoom\":\"day\"}").status, 404);
     assert_eq!(ask(member, "{\"bucket\":\"b\",\"zoom\":\"century\"}").status, 400);
 }
+
+#[test]
+fn the_directory_of_statistics_says_what_there_are_samples_of() {
+    let node = TestNode::initialized();
+    node.post("/pools/default/buckets", "name=b&ramQuota=100&replicaNumber=0");
+    let directory = node.get("/pools/default/buckets/b/statsDirectory").json();
+    let entry = |name: &str| json!({ "name": name, "title": "Says something", "desc": "Says something." });
+    let expected = json!([
+        { "blockName": "Bucket", "stats": [entry("ep_max_size"), entry("curr_items")] },
+        { "blockName": "Process", "stats": [entry("settee_node_mem_connections")] },
+    ]);
+    assert_eq!(directory["blocks"], expected, "words are no samples");
+    assert_eq!(node.get("/pools/default/buckets/absent/statsDirectory").status, 404);
+    assert_eq!(node.send("GET", "/pools/default/buckets/b/statsDirectory", None, None).status, 401);
+}

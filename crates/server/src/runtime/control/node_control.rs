@@ -251,8 +251,8 @@ impl NodeControl for Control {
         statistics::of_node(&NodeFacts::gather(&self.shared), &self.system())
     }
 
-    fn statistics(&self) -> Vec<&'static Statistic> {
-        statistics::sections().into_iter().flat_map(|(_, statistics)| statistics).collect()
+    fn statistics(&self) -> Vec<(&'static str, Vec<&'static Statistic>)> {
+        statistics::sections()
     }
 
     fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples> {
