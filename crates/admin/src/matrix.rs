@@ -36,6 +36,9 @@ const SECURED: [&str; 5] = [
     "pools/default/trustedCAs/{id}",
 ];
 
+/// What shows statistics of a bucket.
+const STATISTICS: [&str; 4] = ["stats", "stats/{stat}", "nodes/{node}/stats", "statsDirectory"];
+
 fn there(route: &Route) -> There {
     use There::{Open, Permission};
     let is_get = route.method == "GET";
@@ -97,9 +100,7 @@ fn there(route: &Route) -> There {
             let bucket = path.strip_prefix("pools/default/buckets/{bucket}/");
             match (bucket, path.split('/').next().unwrap_or_default()) {
                 (Some("nodes"), _) => Permission("bucket.settings!read"),
-                (Some("stats" | "stats/{stat}" | "nodes/{node}/stats" | "statsDirectory"), _) => {
-                    Permission("bucket.stats!read")
-                }
+                (Some(rest), _) if STATISTICS.contains(&rest) => Permission("bucket.stats!read"),
                 (Some("controller/doFlush"), _) => Permission("bucket!flush"),
                 (Some(rest), _) if rest.starts_with("controller/") => Permission("bucket!compact"),
                 (Some(rest), _) if rest.starts_with("scopes/{scope}") => {
