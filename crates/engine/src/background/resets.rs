@@ -10,7 +10,9 @@ use crate::{
     vbucket::VBucket,
 };
 
-const COMPANY: usize = 64;
+/// With so many copies to be emptied none waits for more: each time that some are, a compaction under way is given up, and a manifest is
+/// written.
+const AT_ONCE: usize = 64;
 
 impl Bucket {
     /// Empties the copies of a shard that are to begin anew, or to go, all of them with one sync.
@@ -26,15 +28,15 @@ impl Bucket {
         // One that has become the active meanwhile stays as it is. From here on none can, for that takes the flusher as well; nor
         // does a stream begin of one that is noted.
         let stands = |vb: VbId, reset: &Reset| {
-            self.slot(vb).is_ok_and(|(slot, _)| check_standing(&slot.vb.lock(), reset.standing).is_ok())
+            self.slot(vb).is_ok_and(|(slot, _)| check_role_state(&slot.vb.lock(), reset.role_state).is_ok())
         };
         let noted: Vec<(VbId, Reset)> =
             shard.to_reset.lock().iter().map(|(&vb, &reset)| (vb, reset)).collect();
         let (wanted, void): (Vec<_>, Vec<_>) = noted.into_iter().partition(|(vb, reset)| stands(*vb, reset));
-        let waits_for_company = shard.store.is_some()
-            && wanted.len() < COMPANY
+        let waits_for_others = shard.store.is_some()
+            && wanted.len() < AT_ONCE
             && wanted.iter().all(|(_, reset)| reset.may_wait(now));
-        let due = if waits_for_company { Vec::new() } else { wanted };
+        let due = if waits_for_others { Vec::new() } else { wanted };
         let vbs: Vec<VbId> = due.iter().map(|(vb, _)| *vb).collect();
         let done = if vbs.is_empty() { Ok(()) } else { self.drop_contents(shard, flusher, &vbs, now) };
         let mut to_reset = shard.to_reset.lock();
@@ -78,6 +80,6 @@ impl Bucket {
 }
 
 /// Whether a vBucket is in that role and term.
-pub(crate) fn check_standing(v: &VBucket, standing: (VbRole, u64)) -> Result<(), Status> {
-    if (v.role, v.term) == standing { Ok(()) } else { Err(Status::NotMyVbucket) }
+pub(crate) fn check_role_state(v: &VBucket, role_state: (VbRole, u64)) -> Result<(), Status> {
+    if (v.role, v.term) == role_state { Ok(()) } else { Err(Status::NotMyVbucket) }
 }

@@ -51,7 +51,7 @@ use crate::{
         collections::CollectionTable,
         failover_table::{FailoverTable, branch_uuid, mix},
         hlc::Hlc,
-        slot::{Home, Slot, Standing},
+        slot::{Home, RoleState, Slot},
         warming::Warming,
     },
 };
@@ -79,7 +79,7 @@ pub struct Bucket {
     pub(crate) hot_keys: Mutex<HotKeys>,
     /// The pager has been called and has not brought memory below the low watermark since.
     pub(crate) pager_called: AtomicBool,
-    /// By shard.
+    /// What is read for feeds, by shard.
     pub(crate) readers: Box<[Readers]>,
     pub(crate) range_scans: Arc<Scans>,
     pub(crate) errors: MemoryErrors,
@@ -123,8 +123,8 @@ impl Bucket {
             recorded.extend(shard.store.clone().map(|store| (store, before)));
             for v in vbuckets {
                 let number = usize::from(v.id.get());
-                let standing = Standing::new(v.role, v.term);
-                let slot = Slot { hint: v.table.hint(), standing, vb: Mutex::new(v) };
+                let role_state = RoleState::new(v.role, v.term);
+                let slot = Slot { hint: v.table.hint(), role_state, vb: Mutex::new(v) };
                 if let Some(place) = slots.get_mut(number) {
                     *place = Some(slot);
                 }

@@ -18,7 +18,7 @@ const READING_MAX: usize = 4;
 /// Backfills per shard that read or have something in their buffer.
 const PLACES_MAX: usize = 8;
 
-/// Of one shard.
+/// What a shard has to read for feeds.
 #[derive(Default)]
 pub(crate) struct Readers {
     /// Backfills that nobody reads yet.
@@ -26,7 +26,7 @@ pub(crate) struct Readers {
     pub(crate) backfiller: Mutex<Backfiller>,
 }
 
-/// The thread that reads a shard's backfills; see the module header.
+/// What the reading thread has under way.
 #[derive(Default)]
 pub(crate) struct Backfiller {
     pub(crate) places: Vec<Place>,
@@ -38,6 +38,7 @@ pub(crate) struct Place {
     pub(crate) job: Arc<Backfill>,
     /// `None` once everything is read.
     pub(crate) source: Option<Source>,
+    /// When it began, in monotonic milliseconds.
     pub(crate) since: u64,
 }
 

@@ -25,7 +25,7 @@ use base::{Now, Seqno, Status, VbId, VbRole, VbUuid};
 use storage::{StoreError, VbBatch, VbState};
 
 use crate::{
-    background::resets::check_standing,
+    background::resets::check_role_state,
     bucket::Bucket,
     history::told::VbHistory,
     shard::{Env, Shard, aftermath::Aftermath, ceiling, failures, reset::Reset},
@@ -85,7 +85,7 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket` when there is no such vBucket at all.
     pub fn vb_role(&self, vb: VbId) -> Result<(VbRole, u64), Status> {
-        Ok(self.slot(vb)?.0.standing.get())
+        Ok(self.slot(vb)?.0.role_state.get())
     }
 
     /// How a vBucket stands.
@@ -430,21 +430,21 @@ impl Bucket {
     ///
     /// # Errors
     /// `NotMyVbucket` when the vBucket stands otherwise by now.
-    pub(crate) fn want_reset(&self, vb: VbId, standing: (VbRole, u64), now: Now) -> Result<(), Status> {
+    pub(crate) fn want_reset(&self, vb: VbId, role_state: (VbRole, u64), now: Now) -> Result<(), Status> {
         let (slot, shard) = self.slot(vb)?;
         let mut after = self.aftermath(shard);
         {
             let v = slot.vb.lock();
-            check_standing(&v, standing)?;
+            check_role_state(&v, role_state)?;
             let mut to_reset = shard.to_reset.lock();
-            if to_reset.get(&vb).is_none_or(|reset| reset.standing != standing) {
-                to_reset.insert(vb, Reset { standing, since_millis: now.mono_millis });
+            if to_reset.get(&vb).is_none_or(|reset| reset.role_state != role_state) {
+                to_reset.insert(vb, Reset { role_state, since_millis: now.mono_millis });
             }
         }
         if shard.store.is_none() {
             return self.reset_copies(shard, &shard.flusher.lock(), now);
         }
-        if standing.0 == VbRole::Replica {
+        if role_state.0 == VbRole::Replica {
             after.flush();
         }
         Ok(())
@@ -452,7 +452,7 @@ impl Bucket {
 
     fn set_role(&self, slot: &Slot, v: &mut VBucket, role: VbRole, term: u64, after: &mut Aftermath<'_>) {
         (v.role, v.term, v.draining_since) = (role, term, None);
-        slot.standing.set(role, term);
+        slot.role_state.set(role, term);
         v.following.shut();
         // Feeds are to look who tells them what.
         v.checkpoint.wake_all().into_iter().for_each(|waiter| after.wake(waiter));
@@ -468,7 +468,7 @@ fn check_term(v: &VBucket, term: u64) -> Result<(), Status> {
 /// # Errors
 /// `NotMyVbucket` when it is none.
 pub(crate) fn check_follower(v: &VBucket, term: u64) -> Result<(), Status> {
-    check_standing(v, (VbRole::Replica, term))
+    check_role_state(v, (VbRole::Replica, term))
 }
 
 #[cfg(test)]
@@ -505,7 +505,7 @@ mod tests {
         let before = bucket.vb_history(vb).unwrap();
         let shard = &bucket.shards[0];
         let wanted_at = |role, term| {
-            shard.to_reset.lock().insert(vb, Reset { standing: (role, term), since_millis: 0 });
+            shard.to_reset.lock().insert(vb, Reset { role_state: (role, term), since_millis: 0 });
             bucket.reset_copies(shard, &shard.flusher.lock(), now).unwrap();
             assert!(shard.to_reset.lock().is_empty());
             bucket.vb_history(vb).unwrap()

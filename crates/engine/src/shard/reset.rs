@@ -2,15 +2,14 @@
 
 use base::{Now, VbRole};
 
-/// What copies hold that are none any more may stay for so long, or until there are so many of them: each time that some are
-/// emptied, a compaction that is under way is given up, and a manifest is written.
-pub(crate) const COMPANY_MILLIS: u64 = 2_000;
+/// What a copy held that is none any more may stay for so long, so that others are emptied with it.
+const WAIT_MILLIS_MAX: u64 = 2_000;
 
 /// That what a copy holds is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reset {
     /// The role and term in which it is no use.
-    pub(crate) standing: (VbRole, u64),
+    pub(crate) role_state: (VbRole, u64),
     /// When that was found (monotonic milliseconds).
     pub(crate) since_millis: u64,
 }
@@ -19,6 +18,6 @@ impl Reset {
     /// Whether nobody waits for it.
     pub(crate) fn may_wait(&self, now: Now) -> bool {
         let waited = now.mono_millis.saturating_sub(self.since_millis);
-        self.standing.0 == VbRole::Dead && waited < COMPANY_MILLIS
+        self.role_state.0 == VbRole::Dead && waited < WAIT_MILLIS_MAX
     }
 }

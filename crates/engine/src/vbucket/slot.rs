@@ -27,7 +27,7 @@ pub(crate) trait Home: Send + Sync {
 #[repr(align(128))]
 pub(crate) struct Slot {
     pub(crate) hint: Arc<TableHint>,
-    pub(crate) standing: Standing,
+    pub(crate) role_state: RoleState,
     pub(crate) vb: Mutex<VBucket>,
 }
 
@@ -36,9 +36,9 @@ const ROLE_BITS: u32 = 2;
 
 /// Role and term of a vBucket, for a reader that does not hold its lock.
 #[derive(Debug, Default)]
-pub(crate) struct Standing(AtomicU64);
+pub(crate) struct RoleState(AtomicU64);
 
-impl Standing {
+impl RoleState {
     pub(crate) fn new(role: VbRole, term: u64) -> Self {
         Self(AtomicU64::new(pack(role, term)))
     }
@@ -75,12 +75,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standing_tells_role_and_term() {
-        let standing = Standing::default();
-        assert_eq!(standing.get(), (VbRole::Dead, 0));
+    fn a_role_state_tells_role_and_term() {
+        let role_state = RoleState::default();
+        assert_eq!(role_state.get(), (VbRole::Dead, 0));
         for role in [VbRole::Dead, VbRole::Replica, VbRole::Active, VbRole::Sealed] {
-            standing.set(role, u64::MAX >> ROLE_BITS);
-            assert_eq!(standing.get(), (role, u64::MAX >> ROLE_BITS));
+            role_state.set(role, u64::MAX >> ROLE_BITS);
+            assert_eq!(role_state.get(), (role, u64::MAX >> ROLE_BITS));
         }
     }
 }

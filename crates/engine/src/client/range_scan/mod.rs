@@ -194,7 +194,7 @@ impl Bucket {
 
     /// Whether what a scan shows is still there; it ends if not.
     fn check_scan(&self, scan: &Scan) -> Result<(), Status> {
-        let standing = match self.slot(scan.vb) {
+        let found = match self.slot(scan.vb) {
             _ if self.collections.load().cap(scan.options.collection).is_none() => {
                 Err(Status::UnknownCollection)
             }
@@ -205,7 +205,7 @@ impl Bucket {
             }
             Err(status) => Err(status),
         };
-        standing.inspect_err(|&status| self.end_scan(scan, status))
+        found.inspect_err(|&status| self.end_scan(scan, status))
     }
 
     fn end_scan(&self, scan: &Scan, status: Status) {
