@@ -95,6 +95,8 @@ pub enum Command {
     /// Says what key a member proves with who it is.
     #[allow(missing_docs, reason = "names say it")]
     SetNodeKey { node: NodeId, key: String },
+    /// Ends the authority that signed for nodes before each of them had a key.
+    RetireAuthority,
     /// Whether others speak to a node under TLS.
     #[allow(missing_docs, reason = "names say it")]
     SetNodeEncryption { node: NodeId, on: bool },
@@ -264,6 +266,7 @@ impl Metadata {
             Command::SetSecret(secret) => self.secret.clone_from(secret),
             Command::SetAuthority(authority) => self.set_authority(authority),
             Command::SetNodeKey { node, key } => self.node_by_id_mut(*node)?.key = Some(key.clone()),
+            Command::RetireAuthority => self.retire_authority()?,
             Command::SetNodeEncryption { node, on } => self.set_node_encryption(*node, *on)?,
             Command::SetAdmin(admin) => self.admin = Some(admin.clone()),
             Command::CreateBucket { name, uuid, params } => bucket::create(self, name, uuid, params)?,

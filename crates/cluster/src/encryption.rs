@@ -4,8 +4,8 @@
 //! under TLS exactly where that node's switch is on. All of them listen for both, always, so a cluster in which some are
 //! switched and some are not is whole.
 //!
-//! The cluster's authority signs what nodes show to one another. Certificate and key are part of the metadata, as the secret is:
-//! every node signs for itself, and nothing has to be asked of anybody when a node starts or comes to be a member.
+//! Nodes know one another by their keys. While some node has none, the cluster's authority signs what they show to one another. Its
+//! certificate and its key are part of the metadata then, and go once they are not needed any more.
 
 use base::NodeId;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,22 @@ impl Metadata {
         settings.and_then(|settings| settings.get(TLS_MIN)).and_then(Value::as_str) == Some("tlsv1.3")
     }
 
+    /// Whether nodes could be told from others under TLS.
+    #[must_use]
+    pub fn can_encrypt(&self) -> bool {
+        self.knows_nodes_by_keys() || self.authority.is_some()
+    }
+
+    /// Nobody signs for nodes from now on: their keys tell who they are. The secret, which makes nobody a node any more, stays for salts of
+    /// names that nobody has.
+    pub(crate) fn retire_authority(&mut self) -> Result<(), ClusterError> {
+        if !self.knows_nodes_by_keys() {
+            return Err(refused("Some nodes have no key yet."));
+        }
+        self.authority = None;
+        Ok(())
+    }
+
     /// Whether documents go to that node under TLS.
     #[must_use]
     pub fn encrypts_data_to(&self, node: &NodeInfo) -> bool {
@@ -74,7 +90,7 @@ impl Metadata {
     }
 
     pub(crate) fn set_node_encryption(&mut self, id: NodeId, on: bool) -> Result<(), ClusterError> {
-        if on && self.authority.is_none() {
+        if on && !self.can_encrypt() {
             return Err(refused("The cluster has no certificate authority yet. Try again."));
         }
         if !on && self.encryption_level() != EncryptionLevel::Control {
@@ -161,6 +177,28 @@ mod tests {
         assert!(apply(&mut metadata, switch(0, false)).is_err());
         apply(&mut metadata, level("control")).unwrap();
         apply(&mut metadata, switch(0, false)).unwrap();
+    }
+
+    #[test]
+    fn what_nodes_shared_goes_once_each_of_them_has_a_key() {
+        let mut metadata = two_nodes();
+        apply(&mut metadata, authority("a")).unwrap();
+        apply(&mut metadata, Command::SetSecret("shared".into())).unwrap();
+        let retire = || Command::RetireAuthority;
+        let key = |node| Command::SetNodeKey { node: NodeId(node), key: "key".into() };
+        apply(&mut metadata, key(0)).unwrap();
+        assert!(apply(&mut metadata, retire()).is_err() && metadata.accepts_secret(), "one of two");
+        apply(&mut metadata, key(1)).unwrap();
+        assert!(!metadata.accepts_secret());
+        apply(&mut metadata, retire()).unwrap();
+        assert_eq!(metadata.authority, None);
+        apply(&mut metadata, switch(0, true)).unwrap();
+        let without =
+            NodeInfo { id: NodeId(2), ..NodeInfo::first("3".into(), "h3".into(), Ports::default()) };
+        assert!(apply(&mut metadata, Command::AddNode(without.clone())).is_err(), "it has no key");
+        apply(&mut metadata, Command::AddNode(NodeInfo { key: Some("key".into()), ..without })).unwrap();
+        let below = Metadata { level: crate::level::NODE_KEYS - 1, ..two_nodes() };
+        assert!(below.apply(&key(0)).is_err(), "older nodes do not know of keys");
     }
 
     #[test]

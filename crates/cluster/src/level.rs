@@ -47,6 +47,7 @@ impl Command {
             Self::ArmAutoFailoverSince { .. } => ARMED_BY_VERSION,
             Self::SetAlternateAddress { .. } => ALTERNATE_ADDRESSES,
             Self::SetNodeKey { .. }
+            | Self::RetireAuthority
             | Self::AddNode(NodeInfo { key: Some(_), .. })
             | Self::SetNode(NodeInfo { key: Some(_), .. }) => NODE_KEYS,
             _ => 0,

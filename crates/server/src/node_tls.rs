@@ -1,30 +1,38 @@
 //! Who nodes are to one another under TLS.
 //!
-//! What clients are shown is the operator's business: a certificate of his, or one that the node has made itself. What nodes are
-//! shown is the cluster's. Each signs a certificate for itself with the cluster's authority, for a name that nothing else
-//! has and that goes by its number: `node-3.settee.internal`. Whoever dials a node asks for that name, so the port
+//! What clients are shown is the operator's business: a certificate of his, or one that the node has made itself. Nodes know one
+//! another by their keys: who asks for `node-3.keys.settee.internal` is shown a certificate of the key, signed by nobody else.
+//!
+//! While some node has no key, what nodes are shown is the cluster's. Each signs a certificate for itself with the cluster's authority,
+//! for a name that nothing else has and that goes by its number: `node-3.settee.internal`. Whoever dials a node asks for that name, so the port
 //! knows which certificate is meant, and a node's addresses and host names may change as they like. A member is
 //! believed if the authority has signed for that very node, nothing else.
 //!
 //! Invariants: whoever asks for a node's name is shown the cluster's certificate or none; a key made here never leaves the process.
 
 use std::{
+    collections::BTreeMap,
     fmt, io,
     sync::{Arc, OnceLock},
 };
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use base::NodeId;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::{
     Authority, Command, Metadata,
     auth::{LoginPort, NodeKey},
 };
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519,
+};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::Resumption,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject},
+    server::ParsedCertificate,
     sign::CertifiedKey,
 };
 
@@ -37,6 +45,10 @@ use crate::{
 const NAMES: &str = ".settee.internal";
 /// The authority's name. That of every cluster: what tells them apart is the key.
 const AUTHORITY: &str = "Settee cluster authority";
+/// What a node asks for that knows another one by its key.
+const NAMES_BY_KEY: &str = ".keys.settee.internal";
+/// What DER puts before an Ed25519 public key (RFC 8410).
+const ED25519: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
 
 /// What this node shows to others of its cluster, and what it expects of them.
 #[derive(Default)]
@@ -45,6 +57,10 @@ pub(crate) struct NodeTls {
     /// Its own keys; none in tests of something else.
     keys: OnceLock<Arc<KeyRing>>,
     logins: ArcSwapOption<Logins>,
+    /// The certificate of the key that this node has, and the key.
+    by_key: ArcSwapOption<(String, Arc<CertifiedKey>)>,
+    /// The keys of the others.
+    members: ArcSwap<BTreeMap<NodeId, String>>,
 }
 
 /// What this node logs in at others with.
@@ -110,6 +126,7 @@ impl NodeTls {
     /// This node has that number in the cluster, from now on.
     pub(crate) fn know(&self, me: NodeId, metadata: &Metadata) {
         self.logins.store(self.logins_of(me, metadata).map(Arc::new));
+        self.know_keys(metadata);
         let Some(authority) = &metadata.authority else { return self.known.store(None) };
         let is_known = |known: &Arc<Known>| known.node == me && known.authority == *authority;
         if self.known.load().as_ref().is_some_and(is_known) {
@@ -135,6 +152,26 @@ impl NodeTls {
             key: key.filter(|key| told.is_some_and(|told| told == key.public())),
             secret: metadata.accepts_secret().then(|| metadata.secret.clone()),
         })
+    }
+
+    /// Whom this node believes from now on, and what it shows to those that know it by its key.
+    fn know_keys(&self, metadata: &Metadata) {
+        let members = metadata.nodes.iter().filter_map(|node| Some((node.id, node.key.clone()?)));
+        let parted = metadata.parted.iter().map(|parted| (parted.node, parted.key.clone()));
+        let members: BTreeMap<_, _> = parted.chain(members).collect();
+        if **self.members.load() != members {
+            self.members.store(Arc::new(members));
+        }
+        let uuid = self.uuid();
+        let key = self.keys.get().zip(uuid).and_then(|(keys, uuid)| keys.known(&uuid));
+        let Some(key) = key else { return self.by_key.store(None) };
+        if self.by_key.load().as_ref().is_some_and(|shown| shown.0 == key.public()) {
+            return;
+        }
+        let made = certificate_of(&key).inspect_err(
+            |error| tracing::error!(%error, "this node cannot show its key to others under TLS"),
+        );
+        self.by_key.store(made.ok().map(|made| Arc::new((key.public().to_owned(), made))));
     }
 
     /// This node has these keys.
@@ -177,15 +214,23 @@ impl NodeTls {
 
     /// The certificate for whoever asks for `name`, if that is a node's; then there may be none.
     pub(crate) fn shown_as(&self, name: &str) -> Option<Option<Arc<CertifiedKey>>> {
+        if name.ends_with(NAMES_BY_KEY) {
+            return Some(self.by_key.load().as_ref().map(|shown| Arc::clone(&shown.1)));
+        }
         let shown = || Some(Arc::clone(&self.known.load().as_ref()?.identity.as_ref()?.shown));
         name.ends_with(NAMES).then(shown)
     }
 
-    /// How to speak to a member: believed is whoever shows a certificate of the authority with the name of that node.
+    /// How to speak to a member: believed is the process that has that member's key. While the cluster does not know the key, that is a
+    /// process with a certificate of the authority with the name of that node.
     ///
     /// # Errors
-    /// While the cluster has no authority that can be used.
+    /// While the cluster knows neither a key of the member nor an authority that can be used.
     pub(crate) fn to_member(&self, node: NodeId) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
+        if let Some(key) = self.members.load().get(&node) {
+            let name = format!("node-{}{NAMES_BY_KEY}", node.get());
+            return Ok((pinned(key)?, ServerName::try_from(name).map_err(io::Error::other)?));
+        }
         let known = self.known.load();
         let missing = || io::Error::other("the cluster has no certificate authority that can be used");
         let identity = known.as_ref().and_then(|known| known.identity.as_ref()).ok_or_else(missing)?;
@@ -212,6 +257,30 @@ pub(crate) fn to_stranger(host: &str) -> io::Result<(Arc<ClientConfig>, ServerNa
         .or_else(|_| ServerName::try_from(format!("stranger{NAMES}")))
         .map_err(io::Error::other)?;
     Ok((Arc::new(config), name))
+}
+
+/// What a node shows to those that know it by its key: a certificate of the key, signed by nobody else.
+fn certificate_of(key: &NodeKey) -> Result<Arc<CertifiedKey>, TlsError> {
+    let der = PrivatePkcs8KeyDer::from(key.pkcs8().to_vec());
+    let pair = KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ED25519)?;
+    let own = CertificateParams::new(vec![format!("node{NAMES_BY_KEY}")])?.self_signed(&pair)?;
+    let provider = ring::default_provider();
+    Ok(Arc::new(CertifiedKey::from_der(vec![own.der().clone()], der.into(), &provider)?))
+}
+
+/// How to speak to the process that has that key.
+fn pinned(key: &str) -> io::Result<Arc<ClientConfig>> {
+    let provider = Arc::new(ring::default_provider());
+    let key = [&ED25519[..], &STANDARD.decode(key).map_err(io::Error::other)?].concat();
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Pinned { key, provider }))
+        .with_no_client_auth();
+    // A connection that resumes another one shows no key.
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
 }
 
 /// An authority for a new cluster.
@@ -261,6 +330,53 @@ impl Identity {
     }
 }
 
+/// Believes a process that shows this key, and has it.
+#[derive(Debug)]
+struct Pinned {
+    /// As certificates have it.
+    key: Vec<u8>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let shown = ParsedCertificate::try_from(shown)?;
+        if *shown.subject_public_key_info() != *self.key {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, shown, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        shown: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, shown, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
 /// Believes everybody who has the key to what he shows.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
@@ -302,6 +418,7 @@ impl ServerCertVerifier for Anybody {
 
 #[cfg(test)]
 mod tests {
+    use cluster::{NodeInfo, Ports};
     use rustls::{ClientConnection, ServerConnection};
 
     use super::*;
@@ -360,6 +477,40 @@ mod tests {
         assert!(matches!(of_another_cluster, rustls::Error::InvalidCertificate(_)), "{of_another_cluster}");
         // A node that knows no authority yet shows nothing to whoever asks for a node.
         assert!(dial(&first, 1, &Arc::default()).is_err());
+    }
+
+    /// Nodes of one cluster with the keys that it knows of them, and the key that each of them has.
+    fn by_key(told: [u8; 2], has: [u8; 2]) -> [Arc<NodeTls>; 2] {
+        let key = |seed: u8| NodeKey::from_seed(&[seed; 32]).unwrap().public().to_owned();
+        let node = |id: u16| NodeInfo {
+            id: NodeId(id),
+            key: Some(key(told[usize::from(id)])),
+            ..NodeInfo::first(id.to_string(), "h".into(), Ports::default())
+        };
+        let metadata = Metadata { nodes: vec![node(0), node(1)], ..Metadata::new("c".into(), 256) };
+        [0, 1].map(|id| {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join(format!("{id}.key"));
+            std::fs::write(file, STANDARD.encode([has[usize::from(id)]; 32])).unwrap();
+            let keys = KeyRing::new(dir.path().to_path_buf());
+            keys.of(&id.to_string()).unwrap();
+            let tls = Arc::new(NodeTls::default());
+            tls.use_keys(Arc::new(keys));
+            tls.know(NodeId(id), &metadata);
+            tls
+        })
+    }
+
+    #[test]
+    fn a_member_with_a_key_is_believed_by_that_and_by_nothing_else() {
+        let [first, second] = by_key([1, 2], [1, 2]);
+        dial(&first, 1, &second).unwrap();
+        dial(&second, 0, &first).unwrap();
+        assert!(dial(&second, 1, &first).is_err(), "that is another member");
+        let [first, another] = by_key([1, 2], [1, 3]);
+        assert!(dial(&first, 1, &another).is_err(), "it has not the key");
+        let with_authority = known_as(1, &new_authority().unwrap());
+        assert!(dial(&first, 1, &with_authority).is_err());
     }
 
     #[test]

@@ -219,7 +219,7 @@ fn check_network(call: &Call, form: &Form) -> Result<Option<bool>, Refusal> {
 async fn set_encryption(call: &Call, wanted: Option<bool>) -> Result<(), Refusal> {
     let node = own(call)?;
     let Some(on) = wanted.filter(|on| *on != node.encrypted) else { return Ok(()) };
-    if on && call.meta.authority.is_none() {
+    if on && !call.meta.can_encrypt() {
         // Others would speak to it as to somebody who can prove who he is, and never be answered: so it is this node that has
         // to know, not only the cluster.
         return Err(reply::bad_request("The cluster has no certificate authority yet. Try again."));

@@ -12,12 +12,16 @@ use std::{
 use base::Status;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use client::{KvConnection, Rest};
-use cluster::auth::{INTERNAL_USER, LoginPort, NodeKey};
+use cluster::{
+    NodeInfo, Ports,
+    auth::{INTERNAL_USER, LoginPort, NodeKey},
+    level::LEVEL,
+};
 use protocol::{
     binary::{Opcode, Request},
     sasl,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     cluster::{Cluster, eventually},
@@ -218,4 +222,46 @@ fn a_user_who_manages_nodes_learns_nothing_from_a_node_of_their_own() {
         assert_eq!(manager.request("POST", path, &form).unwrap().code, 403, "{path}");
     }
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody has told it anything");
+}
+
+/// Answers one request with this; what was asked.
+fn answer_once(listener: &TcpListener, answer: &str) -> Value {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = BufReader::new(stream);
+    let (_, length) = read_head(&mut stream);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", answer.len());
+    stream.get_mut().write_all(format!("{head}{answer}").as_bytes()).unwrap();
+    serde_json::from_slice(&body).unwrap_or_default()
+}
+
+#[test]
+fn a_node_that_is_added_is_told_nothing_that_makes_a_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &["--init-username", USERNAME]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Without a port for TLS it is told over the connection that the administrator chose.
+    let ports = Ports { mgmt: address.port(), mgmt_tls: 0, ..Ports::default() };
+    let key = NodeKey::from_seed(&[7; 32]).unwrap().public().to_owned();
+    let own = NodeInfo { key: Some(key), ..NodeInfo::first("7".repeat(32), "127.0.0.1".into(), ports) };
+    let introduction = json!({
+        "node": own, "cluster_uuid": "8".repeat(32), "members": 1, "memory_mb": 1 << 20, "level": LEVEL,
+    });
+    let told = std::thread::spawn(move || {
+        answer_once(&listener, &introduction.to_string());
+        answer_once(&listener, "{}")
+    });
+    let hostname = format!("http://{address}");
+    let form =
+        [("hostname", &*hostname), ("user", "somebody"), ("password", "something"), ("services", "kv")];
+    Rest::new(node.rest(), Some((USERNAME, PASSWORD))).post("/controller/addNode", &form).unwrap();
+    let offer = told.join().unwrap();
+    assert_eq!(offer["members"].as_array().unwrap().len(), 2, "{offer}");
+    assert_eq!((&offer["secret"], &offer["authority"]), (&json!(""), &Value::Null));
+    let log = fs::read(dir.path().join("data/metadata/consensus.redb")).unwrap();
+    let private = b"PRIVATE KEY";
+    assert!(!log.windows(private.len()).any(|window| window == private), "no private key is in the metadata");
 }

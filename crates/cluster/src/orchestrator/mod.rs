@@ -31,7 +31,9 @@ use self::{
     progress::{Pauses, Tracker},
     vb::Scene,
 };
-use crate::{BucketInfo, Command, Divergence, Metadata, NodeReport, VbChange, VbPhase, VbPlan, VbStep};
+use crate::{
+    BucketInfo, Command, Divergence, Metadata, NodeInfo, NodeReport, VbChange, VbPhase, VbPlan, VbStep,
+};
 
 /// How long a vBucket is left alone after a handover of it was given up: each try costs its clients a pause. Where one of both ends
 /// has been started anew since, that may well have been why, and the next try is a first one.
@@ -157,6 +159,7 @@ impl Orchestrator {
             commands.push(Command::ChangeVbs(changes));
         }
         commands.extend(self.raise_level(meta, now_ms));
+        commands.extend(self.retire_authority(meta, now_ms));
         commands.extend(self.automatic(meta, now_ms));
         commands.extend(self.finish(meta, now_ms));
         commands.extend(self.forget(meta, now_ms));
@@ -176,6 +179,16 @@ impl Orchestrator {
     fn raise_level(&self, meta: &Metadata, now_ms: u64) -> Option<Command> {
         let heard = |node| self.heard.report(node).filter(|_| self.heard.is_heard(node, now_ms));
         meta.next_level(|node| heard(node).map(|report| report.level))
+    }
+
+    /// Nobody needs an authority that knows every key, and every node does.
+    fn retire_authority(&self, meta: &Metadata, now_ms: u64) -> Option<Command> {
+        let is_told = |node: &NodeInfo| {
+            let report = self.heard.report(node.id).filter(|_| self.heard.is_heard(node.id, now_ms));
+            report.is_some_and(|report| report.applied >= meta.version)
+        };
+        let is_due = meta.authority.is_some() && meta.knows_nodes_by_keys() && meta.nodes.iter().all(is_told);
+        is_due.then_some(Command::RetireAuthority)
     }
 
     /// Nodes that have left, and have nothing to do with anything any more.

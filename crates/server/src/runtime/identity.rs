@@ -133,9 +133,9 @@ pub(crate) fn change_of_address(
     (node != *known).then_some(Command::SetNode(node))
 }
 
-/// A command that gives the cluster a certificate authority, unless it has one. If it cannot be made, that is for another start.
+/// A command that gives the cluster a certificate authority, where nodes need one. If it cannot be made, that is for another start.
 pub(crate) fn founding_of_authority(metadata: &Metadata) -> Option<Command> {
-    let made = metadata.authority.is_none().then(new_authority)?;
+    let made = (!metadata.can_encrypt()).then(new_authority)?;
     made.inspect_err(|error| tracing::warn!(%error, "the cluster has no certificate authority"))
         .ok()
         .map(Command::SetAuthority)
@@ -152,7 +152,7 @@ pub(crate) fn fresh_node(
     named(metadata, listen, ports, keys)
 }
 
-/// The metadata of one node with its name, address, key, secret and certificate authority in it, and who it is.
+/// The metadata of one node with its name, address, key and secret in it, and who it is.
 fn named(
     mut metadata: Metadata,
     listen: IpAddr,
@@ -179,7 +179,7 @@ fn named(
         let secret = [random_uuid()?, random_uuid()?].concat();
         metadata = metadata.apply(&Command::SetSecret(secret))?.0;
     }
-    if metadata.authority.is_none() {
+    if !metadata.can_encrypt() {
         metadata = metadata.apply(&Command::SetAuthority(new_authority()?))?.0;
     }
     let node = metadata.node(&uuid).map(|node| node.id).unwrap_or_default();

@@ -123,7 +123,7 @@ impl NodeControl for Control {
             node: node.id,
             epoch: self.agreement.epoch(),
             secret: if metadata.accepts_secret() { metadata.secret.clone() } else { String::new() },
-            authority: metadata.authority.clone(),
+            authority: metadata.authority.clone().filter(|_| !metadata.knows_nodes_by_keys()),
             members: metadata.nodes.clone(),
         })
     }
