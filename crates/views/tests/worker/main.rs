@@ -136,5 +136,9 @@ fn a_loop_costs_its_document() {
 fn a_confined_process_opens_nothing() {
     assert!(Path::new("/proc/self/status").exists(), "what the process tries is there");
     let status = this_program("confined").status().expect("this program");
-    assert_eq!(status.code(), Some(0), "bits: reads files, listens, starts programs, has sockets, has all system calls");
+    assert_eq!(
+        status.code(),
+        Some(0),
+        "bits: reads files, listens, starts programs, has sockets, has all system calls"
+    );
 }
