@@ -7,10 +7,13 @@ mod support;
 use std::sync::Arc;
 
 use base::{
-    Status,
-    bucket::{BucketKind, EvictionPolicy},
+    Cas, Datatype, Status,
+    bucket::{BucketKind, DurabilityLevel, EvictionPolicy},
 };
-use settee_engine::{BucketOptions, Delete, DiskRefusals, FlushFailure, Pool};
+use settee_engine::{
+    BucketOptions, Change, Delete, DiskRefusals, Expiry, FlushFailure, MutationSpec, Pool, Precondition,
+    SubdocMutation, ValueForm, WithMeta, XattrRights, subdoc::xattr::Builder,
+};
 use support::{
     Clock, Disk, FaultDisk, Rig,
     numbered::{key, rig, set},
@@ -49,6 +52,80 @@ fn a_disk_that_has_too_little_space_left() {
     rig.run(&key(1), |bucket, vb, key| bucket.delete(vb, key, &Delete::default(), now)).unwrap();
     rig.bucket.set_disk_low(false);
     assert_eq!((set(&rig, 0, b"v"), rig.bucket.shortage(rig.now())), (Ok(()), None));
+}
+
+fn attributes(bytes: usize) -> Vec<u8> {
+    let mut attributes = Builder::default();
+    attributes.set(b"_large", format!("\"{}\"", "x".repeat(bytes)).as_bytes());
+    attributes.finish()
+}
+
+fn delete_by_parts(rig: &Rig, number: u32, large: bool) -> Result<(), Status> {
+    let value = format!("\"{}\"", "x".repeat(500_000));
+    let spec = |change, path, value, in_xattrs| MutationSpec {
+        change,
+        path,
+        value,
+        form: ValueForm::Plain,
+        in_xattrs,
+        create_parents: false,
+    };
+    let specs = [
+        spec(Change::DictUpsert, b"_large", value.as_bytes(), true),
+        spec(Change::DeleteDocument, b"", b"", false),
+    ];
+    let mutation = SubdocMutation {
+        specs: &specs[usize::from(!large)..],
+        precondition: Precondition::Exists,
+        access_deleted: false,
+        create_as_deleted: false,
+        revive: false,
+        expiry: Expiry::Wire(0),
+        flags: None,
+        cas: Cas::NONE,
+        durability: DurabilityLevel::None,
+        rights: XattrRights::default(),
+    };
+    let now = rig.now();
+    rig.run(&key(number), |bucket, vb, key| bucket.subdoc_mutate(vb, key, &mutation, now)).map(drop)
+}
+
+fn delete_with_meta(rig: &Rig, number: u32, value: &[u8]) -> Result<(), Status> {
+    let now = rig.now();
+    let datatype = if value.is_empty() { Datatype::RAW } else { Datatype::XATTR };
+    let with_meta = WithMeta { datatype, ..WithMeta::new(Cas(now.wall_nanos), 7, value) };
+    rig.run(&key(number), |bucket, vb, key| bucket.delete_with_meta(vb, key, &with_meta, now)).map(drop)
+}
+
+/// What a deletion brings may be larger than what it deletes.
+#[test]
+fn a_deletion_that_grows_what_is_there_is_no_way_around_a_disk_with_too_little_space() {
+    let rig = rig(64 * MIB);
+    (0..4).for_each(|number| set(&rig, number, b"{}").unwrap());
+    rig.bucket.set_disk_low(true);
+    let refused = Err(Status::TemporaryFailure);
+    assert_eq!((delete_by_parts(&rig, 0, true), delete_by_parts(&rig, 0, false)), (refused, Ok(())));
+    let (large, none) = (attributes(500_000), Vec::new());
+    for number in [1, 5] {
+        assert_eq!(delete_with_meta(&rig, number, &large), refused, "{number}");
+        assert_eq!(delete_with_meta(&rig, number, &none), Ok(()), "{number}");
+    }
+    assert_eq!(rig.bucket.stats().disk_refusals.space, 3);
+    rig.bucket.set_disk_low(false);
+    assert_eq!((delete_by_parts(&rig, 2, true), delete_with_meta(&rig, 3, &large)), (Ok(()), Ok(())));
+}
+
+#[test]
+fn nor_around_the_quota() {
+    let mut rig = rig(8 * MIB);
+    (0..200).for_each(|number| set(&rig, number, b"{}").unwrap());
+    rig.flush();
+    let large = attributes(500_000);
+    let by_parts = (0..100).take_while(|number| delete_by_parts(&rig, *number, true).is_ok()).count();
+    let with_meta = (100..200).take_while(|number| delete_with_meta(&rig, *number, &large).is_ok()).count();
+    assert!(by_parts < 20 && with_meta < 20, "{by_parts} {with_meta} of half a MiB each");
+    rig.flush();
+    assert_eq!((delete_by_parts(&rig, 150, true), delete_with_meta(&rig, 151, &large)), (Ok(()), Ok(())));
 }
 
 #[test]

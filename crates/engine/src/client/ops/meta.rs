@@ -118,9 +118,14 @@ impl Bucket {
         let mut after = door.aftermath();
         let mut v = door.enter()?;
         let found = self.admit_with_meta(&door, &mut v, key, with_meta, true, &mut after)?;
-        // A deletion of what is there frees memory; of what is not there it takes some.
-        if !fits && found.live().is_none() {
+        // A deletion of what is there frees memory, unless it brings more than that; of what is not there it takes some.
+        let there = v.table.find(key.hash, key.key.encoded()).map_or(0, |item| item.value_len());
+        let grows = with_meta.value.len() > there;
+        if !fits && (grows || found.live().is_none()) {
             return Err(self.out_of_room(&door.env).into());
+        }
+        if grows {
+            door.env.shard.gate.admits()?;
         }
         let kept = if with_meta.value.is_empty() && door.env.keeps_tombstones() {
             attributes_to_keep(&mut v, &door.env, key, &found)?

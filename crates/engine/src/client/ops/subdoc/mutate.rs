@@ -105,8 +105,10 @@ impl Bucket {
                 Err((index, status)) => return Ok(Some(SubdocMutated::Failed(index, status))),
             };
             self.check_draft(&draft)?;
-            if !draft.deletes {
-                self.admit(&door.env, item_bytes(key.key, draft.xattrs.len() + draft.body.len()))?;
+            // A deletion keeps attributes, and may bring some: then it grows what is there.
+            let draft_bytes = draft.xattrs.len() + draft.body.len();
+            if !draft.deletes || draft_bytes > base_bytes {
+                self.admit(&door.env, item_bytes(key.key, draft_bytes))?;
             }
             (bound.may_publish)()?;
             let publication = Publication { door: &door, vb, key, mutation, base: base.as_ref(), durable };
