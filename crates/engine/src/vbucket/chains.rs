@@ -6,7 +6,8 @@
 //! enough of them that no such majority is missed may make any of them the active.
 //!
 //! While a vBucket's chain changes there are two, the one before and the one to be, and a write needs a majority of both:
-//! until the new one is known to hold what the old one had, either may be asked what was acknowledged.
+//! until the new one is known to hold what the old one had, either may be asked what was acknowledged. After a handover the active is
+//! no member of the one before, which begins with the copy that has handed over: that is one like any other by then.
 //!
 //! An acknowledgement says that everything prepared up to a seqno is held as its level asks for. So the prepares that have
 //! a majority are always the first ones. Acknowledgements are good for one term: with the next one they are forgotten.
@@ -16,10 +17,16 @@ use base::{NodeId, Seqno};
 /// The nodes whose copies of a vBucket count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topology {
-    /// One chain, or two while it changes; each begins with the active.
+    /// One chain, or two while it changes: the one to be, which begins with the active, and the one before.
     pub chains: Vec<Vec<NodeId>>,
     /// Copies that are configured, the active among them: what a majority is counted of where a chain has no more.
     pub copies: u8,
+}
+
+impl Topology {
+    fn active(&self) -> Option<NodeId> {
+        self.chains.first()?.first().copied()
+    }
 }
 
 /// See the module header.
@@ -37,7 +44,8 @@ impl Chains {
     }
 
     pub(crate) fn new(topology: Topology) -> Self {
-        let others = topology.chains.iter().flat_map(|chain| chain.iter().skip(1));
+        let active = topology.active();
+        let others = topology.chains.iter().flatten().filter(|&&node| Some(node) != active);
         let mut acknowledged: Vec<_> = others.map(|&node| (node, Seqno(0))).collect();
         acknowledged.sort_unstable();
         acknowledged.dedup();
@@ -97,10 +105,12 @@ impl Chains {
         if !self.is_majority_possible() {
             return Seqno(0);
         }
+        let active = self.topology.active();
         let of_chain = |chain: &Vec<NodeId>| {
-            let mut others: Vec<_> = chain.iter().skip(1).map(|&node| self.acknowledged_by(node)).collect();
+            let others = chain.iter().filter(|&&node| Some(node) != active);
+            let mut others: Vec<_> = others.map(|&node| self.acknowledged_by(node)).collect();
             others.sort_unstable_by_key(|&seqno| std::cmp::Reverse(seqno));
-            let needed = self.majority(chain.len()) - 1;
+            let needed = self.majority(chain.len()).saturating_sub(chain.len() - others.len());
             needed.checked_sub(1).map_or(EVERYTHING, |last| others.get(last).copied().unwrap_or_default())
         };
         self.topology.chains.iter().map(of_chain).min().unwrap_or(EVERYTHING)
@@ -166,6 +176,28 @@ mod tests {
         assert!(!chains.acknowledge(NodeId(9), Seqno(99)), "nor does that of a stranger");
         assert!(chains.acknowledge(NodeId(7), Seqno(9)));
         assert_eq!(chains.reached(), Seqno(9));
+    }
+
+    /// An election that follows asks the chain before.
+    #[test]
+    fn whoever_has_handed_over_is_not_taken_to_hold_what_came_later() {
+        let mut two = chains(&[&[3, 2], &[1, 2]], 2);
+        assert!(two.acknowledge(NodeId(2), Seqno(9)));
+        assert_eq!(two.reached(), Seqno(0), "1 might be asked alone");
+        assert!(two.acknowledge(NodeId(1), Seqno(7)));
+        assert_eq!(two.reached(), Seqno(7));
+        assert!(!two.acknowledge(NodeId(3), Seqno(8)), "it is the active itself");
+        let mut three = chains(&[&[4, 2, 3], &[1, 2, 3]], 3);
+        three.acknowledge(NodeId(2), Seqno(9));
+        assert_eq!(three.reached(), Seqno(0), "1 and 3 might be asked");
+        three.acknowledge(NodeId(3), Seqno(8));
+        assert_eq!(three.reached(), Seqno(8));
+        let left = three.followed_by(Topology { chains: vec![[4, 2, 3].map(NodeId).to_vec()], copies: 3 });
+        assert_eq!(
+            left.reached(),
+            Seqno(9),
+            "one of the others will do once the chain before counts no more"
+        );
     }
 
     #[test]
