@@ -218,6 +218,14 @@ fn a_report_that_was_overtaken_changes_nothing() {
     assert_eq!(take(50, 3, 2, 5_000), (3, 2));
 }
 
+#[test]
+fn of_two_branches_the_later_one_has_what_was_acknowledged() {
+    let later = VbReport { vb_uuid: VbUuid(1).of_generation(2), ..whole(4) };
+    let copies = [(0, whole(9)), (1, later), (2, whole(9))];
+    let elected = Cluster::new(electing(&[0, 1, 2], &[0, 1, 2])).with(&copies).elected_within(20_000);
+    assert_eq!(elected, Some(1));
+}
+
 /// What only the first two had, the second in memory, is lost with them (`docs/promises.md`).
 #[test]
 fn of_three_copies_the_third_serves_once_one_is_failed_over_and_another_has_forgotten() {

@@ -1,6 +1,5 @@
-//! What has to hold (`docs/promises.md`): within a term one node is active, of those that hear the leader one serves, and of those that
-//! have leases, wherever they are; no
-//! acknowledged write, of any level, is passed over by an election or destroyed by another copy as long as a copy has it
+//! What has to hold (`docs/promises.md`): within a term one node is active; of those that hear the leader one serves, and none beside one
+//! that has a lease, wherever that is; no acknowledged write, of any level, is passed over by an election or destroyed by another copy as long as a copy has it
 //! that nobody has failed over; no durable one is lost with one copy; a copy that is built counts once it is whole; a stream leaves a
 //! copy as its active copy is; and once faults end somebody serves.
 
@@ -11,7 +10,7 @@ use cluster::{NodeInfo, Recovery, VbPhase, VbPlan};
 
 use super::{
     canon::fingerprint,
-    world::{Leash, Link, World, id, index},
+    world::{Leash, Link, Node, World, id, index},
 };
 
 /// Rounds after which somebody has to serve.
@@ -68,14 +67,8 @@ impl World {
         if terms.iter().enumerate().any(|(at, term)| terms[..at].contains(term)) {
             return Some("two are active in one term".into());
         }
-        if self
-            .nodes
-            .iter()
-            .filter(|node| node.held.role == VbRole::Active && node.leash == Leash::Held)
-            .count()
-            > 1
-        {
-            return Some("two serve under leases".into());
+        if self.serve_beside_a_lease() {
+            return Some("another one serves beside one that has a lease".into());
         }
         if self.active_terms(true).count() > 1 {
             return Some("two serve that hear the leader".into());
@@ -107,6 +100,17 @@ impl World {
         let lost = self.acknowledged & had & have & !log;
         (lost != 0)
             .then(|| format!("the acknowledged writes {lost:b} are passed over or destroyed by node {at}"))
+    }
+
+    /// Whether a copy serves under a lease, wherever its node is, and another one that hears the leader serves as well.
+    fn serve_beside_a_lease(&self) -> bool {
+        let active = || self.nodes.iter().filter(|node| node.held.role == VbRole::Active);
+        let may_serve = |node: &Node| match node.leash {
+            Leash::Held => true,
+            Leash::Loose { .. } => node.link == Link::Up,
+            Leash::RunOut => false,
+        };
+        active().any(|node| node.leash == Leash::Held) && active().filter(|node| may_serve(node)).count() > 1
     }
 
     /// A node that has begun to count, though its copy is not whole: one that was built, not one that was elected.

@@ -168,26 +168,6 @@ fn loops_and_bombs_end_and_leave_the_functions_usable() {
     }
 }
 
-/// Nothing is known of the state that a function was stopped in, so nothing of it is kept.
-#[test]
-fn a_context_that_was_stopped_is_made_anew() {
-    let long = Duration::from_secs(600);
-    let limits = Limits { time: long, memory: 16 << 20, stack: 256 << 10 };
-    let hostile = [
-        ("for (;;) {}", "all Timeout", Duration::from_millis(100)),
-        ("var a = []; for (;;) a.push('x'.repeat(100000) + a.length)", "Memory", long),
-    ];
-    for (body, expected, time) in hostile {
-        let source = format!("function(d) {{ if (d.hostile) {{ left = 1; {body} }} emit(typeof left) }}");
-        let mut functions = functions(&[&source], limits);
-        functions.set_time(time);
-        let rows = map(&mut functions, r#"{"hostile":true}"#);
-        assert!(rows[0].starts_with(expected), "{body}: {}", rows[0]);
-        functions.set_time(long);
-        assert_eq!(map(&mut functions, "{}"), ["\"undefined\"=null"], "after {body}");
-    }
-}
-
 #[test]
 fn sources_are_checked() {
     let mut checker = Checker::default();
