@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::{
-    BucketUuid, CollectionId, DocKey, NodeId, Status, VbId,
+    BucketUuid, Cas, CollectionId, DocKey, NodeId, Status, VbId,
     bucket::{BucketKind, DurabilityLevel},
     hash::vbucket_of,
     key::encode_key,
@@ -35,6 +35,8 @@ const RIDE_MILLIS: u64 = 4_000;
 const PAUSE_MILLIS: u64 = 20;
 /// Between two operations of a client, at most.
 const REST_MILLIS: u64 = 30;
+/// The number of the key whose documents may expire.
+const EXPIRING: usize = 0;
 
 /// An operation that has not ended.
 struct Pending {
@@ -57,6 +59,16 @@ struct Client {
     map: Option<Arc<Metadata>>,
     pending: Option<Pending>,
     rests_until: u64,
+    /// What it has read last.
+    seen: Option<Seen>,
+}
+
+/// A document that a client has read, and may write if it is still the same.
+struct Seen {
+    request: Request,
+    level: DurabilityLevel,
+    generation: u64,
+    value: (u64, Cas),
 }
 
 /// What is promised about the run under way.
@@ -80,8 +92,9 @@ pub(crate) struct Clients {
     /// Keys are given up when somebody takes a risk with what they hold.
     generation: u64,
     pub(crate) rest: bool,
-    /// Acknowledged writes by level, removals, and reads.
+    /// Acknowledged writes by level, those of them that were conditional, removals, and reads.
     pub(crate) written: [u64; LEVELS.len()],
+    pub(crate) swapped: u64,
     pub(crate) removed: u64,
     pub(crate) read: u64,
 }
@@ -130,6 +143,7 @@ impl Clients {
             generation: 0,
             rest: false,
             written: [0; LEVELS.len()],
+            swapped: 0,
             removed: 0,
             read: 0,
         }
@@ -194,24 +208,36 @@ impl Clients {
         let collections = collections_of(info);
         let collection = if collections.len() > 1 { rng.usize(0..collections.len()) } else { 0 };
         let key = key_of(collections[collection], level, number, self.generation);
-        let operation = if rng.u8(0..3) == 0 {
-            Operation::Read
-        } else {
-            self.values += 1;
+        let mut request = Request {
+            id: 0,
+            bucket: info.uuid.clone(),
+            vb: vb_of(info, &key),
+            key,
+            operation: Operation::Read,
+        };
+        let (mut least, mut over) = (level, None);
+        let is_write = rng.u8(0..3) > 0;
+        let is_there = |seen: &Seen| map.bucket_by_uuid(&seen.request.bucket).is_some();
+        if let Some(seen) = self.clients[at].seen.take().filter(|seen| is_write && is_there(seen))
+            && seen.generation == self.generation
+        {
+            (request, least, over) = (seen.request, seen.level, Some(seen.value));
+        }
+        let may_expire = over.is_none() && self.setting.expiries && number == EXPIRING;
+        request.operation = if is_write {
             // Now and then more durably than the key needs.
-            let level = if rng.u8(0..4) == 0 { levels[levels.len() - 1] } else { level };
-            if self.setting.removals && rng.u8(0..4) == 0 {
-                Operation::Remove { number: self.values, level }
-            } else {
-                // Of different lengths, so that replicas cannot be alike by chance.
-                let (lengths, step) = self.setting.lengths;
-                let filler = self.values as usize % lengths * step;
-                Operation::Write { value: self.values, filler, level }
+            let most = map.bucket_by_uuid(&request.bucket).map(|(_, info)| levels_of(info));
+            let level = most.and_then(<[_]>::last).filter(|_| rng.u8(0..4) == 0).map_or(least, |most| *most);
+            self.next_write(level, (may_expire, over), rng)
+        } else {
+            match rng.u8(0..12) {
+                0 => Operation::Touch,
+                1 => Operation::Lock,
+                _ => Operation::Read,
             }
         };
-        let vb = vb_of(info, &key);
-        let request = Request { id: 0, bucket: info.uuid.clone(), vb, key, operation };
-        let after = invariants.never_back.last(&(info.uuid.clone(), vb));
+        let level = least;
+        let after = invariants.never_back.last(&(request.bucket.clone(), request.vb));
         let (called, generation) = (self.next_moment(), self.generation);
         let client = &mut self.clients[at];
         client.map = Some(map);
@@ -225,6 +251,24 @@ impl Clients {
             asked_at: None,
             ask_at: now,
         });
+    }
+
+    /// A write, or a removal; one that is only done if a document is the same still is a write.
+    fn next_write(
+        &mut self,
+        level: DurabilityLevel,
+        (may_expire, over): (bool, Option<(u64, Cas)>),
+        rng: &mut Rng,
+    ) -> Operation {
+        self.values += 1;
+        if over.is_none() && self.setting.removals && rng.u8(0..4) == 0 {
+            return Operation::Remove { number: self.values, level };
+        }
+        // Of different lengths, so that replicas cannot be alike by chance.
+        let (lengths, step) = self.setting.lengths;
+        let filler = self.values as usize % lengths * step;
+        let secs = if may_expire { rng.u32(1..=3) } else { 0 };
+        Operation::Write { value: self.values, filler, level, secs, over }
     }
 
     /// Leaves what takes too long. A write that was tried may have happened.
@@ -244,15 +288,10 @@ impl Clients {
     }
 
     fn note_lost(&self, pending: &Pending, invariants: &mut Invariants) {
-        let did = match pending.request.operation {
-            Operation::Write { value, .. } => Did::Wrote(value),
-            Operation::Remove { .. } => Did::Removed,
-            Operation::Read => return,
-        };
+        let Some(did) = did_write(&pending.request.operation) else { return };
         invariants.certainty.lost(&pending.request);
         if pending.generation == self.generation {
-            let place = (&pending.request.bucket, &pending.request.key[..], pending.level);
-            invariants.histories.note(place, (pending.called, None), did);
+            note(pending, None, did, invariants);
         }
     }
 
@@ -275,10 +314,10 @@ impl Clients {
         let moment = self.next_moment();
         let client = &mut self.clients[at];
         let Some(mut pending) = client.pending.take() else { return };
-        let place = (&pending.request.bucket, &pending.request.key[..], pending.level);
-        let times = (pending.called, Some(moment));
         let counts = pending.generation == self.generation;
         match (ended, pending.request.operation) {
+            // It is not the same any more.
+            (Ended::Refused(Status::KeyExists), Operation::Write { over: Some(_), .. }) => {}
             (Ended::Refused(status), _) => {
                 if status == Status::NotMyVbucket || rng.u8(0..4) == 0 {
                     client.map = None;
@@ -288,32 +327,29 @@ impl Clients {
                 client.pending = Some(pending);
                 return;
             }
-            // Who finds nothing to remove has read that there is nothing.
-            (Ended::Read { value, leased }, Operation::Read)
-            | (Ended::Read { value: value @ None, leased }, Operation::Remove { .. }) => {
+            (Ended::Read { value, leased }, Operation::Read | Operation::Touch | Operation::Lock)
+            // A client that finds nothing to remove, or to replace, has read that there is nothing.
+            | (
+                Ended::Read { value: value @ None, leased },
+                Operation::Remove { .. } | Operation::Write { over: Some(_), .. },
+            ) => {
                 self.read += 1;
                 if counts && (leased || promise.counts_unleased) {
-                    invariants.histories.note(place, times, Did::Read(value));
+                    note(&pending, Some(moment), Did::Read(value.map(|(value, _)| value)), invariants);
                 }
+                let may_swap = pending.request.operation == Operation::Read;
+                client.seen = value.filter(|_| may_swap && rng.bool()).map(|value| Seen {
+                    request: pending.request.clone(),
+                    level: pending.level,
+                    generation: pending.generation,
+                    value,
+                });
             }
             (
                 Ended::Written(token),
                 Operation::Write { value: number, .. } | Operation::Remove { number, .. },
             ) => {
-                let did = if let Operation::Write { value, .. } = pending.request.operation {
-                    let level = LEVELS.iter().position(|level| *level == pending.level).unwrap_or_default();
-                    self.written[level] += 1;
-                    Did::Wrote(value)
-                } else {
-                    self.removed += 1;
-                    Did::Removed
-                };
-                let vb = (pending.request.bucket.clone(), pending.request.vb);
-                if counts {
-                    let over_branches = promise.level == DurabilityLevel::None;
-                    invariants.never_back.acknowledged(&vb, (token, number), pending.after, over_branches);
-                    invariants.histories.note(place, times, did);
-                }
+                self.written_at(&pending, (token, number), moment, invariants, promise);
             }
             (Ended::Ambiguous, Operation::Write { .. } | Operation::Remove { .. }) => {
                 self.note_lost(&pending, invariants);
@@ -321,6 +357,32 @@ impl Clients {
             (ended, operation) => panic!("{ended:?} answers {operation:?}"),
         }
         self.clients[at].rests_until = now + rng.u64(0..REST_MILLIS);
+    }
+
+    /// A write, or a removal, was acknowledged.
+    fn written_at(
+        &mut self,
+        pending: &Pending,
+        (token, number): (Token, u64),
+        moment: Moment,
+        invariants: &mut Invariants,
+        promise: Promise,
+    ) {
+        let operation = pending.request.operation;
+        let Some(did) = did_write(&operation) else { return };
+        if let Operation::Write { over, .. } = operation {
+            let level = LEVELS.iter().position(|level| *level == pending.level);
+            self.written[level.unwrap_or_default()] += 1;
+            self.swapped += u64::from(over.is_some());
+        } else {
+            self.removed += 1;
+        }
+        if pending.generation == self.generation {
+            let vb = (pending.request.bucket.clone(), pending.request.vb);
+            let over_branches = promise.level == DurabilityLevel::None;
+            invariants.never_back.acknowledged(&vb, (token, number), pending.after, over_branches);
+            note(pending, Some(moment), did, invariants);
+        }
     }
 
     /// A try could not be sent.
@@ -387,6 +449,26 @@ impl Clients {
             let place = (&bucket, &key[..], level);
             invariants.histories.note(place, (called, Some(returned)), Did::Read(value));
         }
+    }
+}
+
+/// What a write has done to its key, if it has done anything.
+fn did_write(operation: &Operation) -> Option<Did> {
+    match *operation {
+        Operation::Write { value, over: Some((before, _)), .. } => Some(Did::Swapped(before, value)),
+        Operation::Write { value, over: None, .. } => Some(Did::Wrote(value)),
+        Operation::Remove { .. } => Some(Did::Removed),
+        Operation::Read | Operation::Touch | Operation::Lock => None,
+    }
+}
+
+/// Takes note of an operation that was answered at that moment, if it was.
+fn note(pending: &Pending, returned: Option<Moment>, did: Did, invariants: &mut Invariants) {
+    let place = (&pending.request.bucket, &pending.request.key[..], pending.level);
+    invariants.histories.note(place, (pending.called, returned), did);
+    if let Operation::Write { secs: 1.., .. } = pending.request.operation {
+        // It goes by itself, at some moment: dates jump.
+        invariants.histories.note(place, (pending.called, None), Did::Removed);
     }
 }
 

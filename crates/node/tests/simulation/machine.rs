@@ -85,14 +85,16 @@ pub(crate) struct Shelf {
     pub(crate) shards: usize,
     /// What a bucket may take of the machine's memory.
     pub(crate) quota_bytes: u64,
+    /// Tombstones may go after so many seconds.
+    pub(crate) purge_secs: u32,
     seed: u64,
 }
 
 impl Shelf {
-    pub(crate) fn new(shards: usize, quota_bytes: u64, seed: u64) -> Self {
+    pub(crate) fn new(shards: usize, (quota_bytes, purge_secs): (u64, u32), seed: u64) -> Self {
         let (log, buckets) = (MemoryLog::default(), BTreeMap::new());
         let (is_full, syncs_fail, log_fails) = (false, false, false);
-        Self { log, buckets, is_full, syncs_fail, log_fails, shards, quota_bytes, seed }
+        Self { log, buckets, is_full, syncs_fail, log_fails, shards, quota_bytes, purge_secs, seed }
     }
 
     /// The disks of a bucket, which are new if it is.

@@ -14,6 +14,8 @@ use crate::{connection::REQUESTS, machine::Shelf, support::Recorder};
 
 /// Dirty documents wait for the disk at most this long.
 const FLUSH_EVERY_MILLIS: u64 = 25;
+/// How often expired documents, and tombstones in memory, are looked for.
+const EXPIRE_EVERY_MILLIS: u64 = 1_000;
 /// How often somebody tidies up.
 const TIDY_EVERY_MILLIS: u64 = 50;
 /// What tidying up looks at in a step, and the steps that it makes in a row.
@@ -31,12 +33,21 @@ pub(crate) struct Document {
     pub(crate) seqno: Seqno,
     pub(crate) cas: u64,
     pub(crate) rev: u64,
+    pub(crate) flags: u32,
+    pub(crate) expiry: u32,
     pub(crate) value: Vec<u8>,
 }
 
 impl Document {
     fn of(view: &DocView<'_>) -> Self {
-        Self { seqno: view.seqno, cas: view.cas.get(), rev: view.rev, value: view.value.to_vec() }
+        Self {
+            seqno: view.seqno,
+            cas: view.cas.get(),
+            rev: view.rev,
+            flags: view.flags,
+            expiry: view.expiry,
+            value: view.value.to_vec(),
+        }
     }
 }
 
@@ -58,6 +69,7 @@ pub(crate) struct OpenBucket {
     recorder: Arc<Recorder>,
     flush_at: u64,
     tidy_at: u64,
+    expire_at: u64,
 }
 
 impl OpenBucket {
@@ -81,6 +93,7 @@ impl OpenBucket {
             role: settee_node::first_role(metadata, info),
             replicas: info.replicas,
             durability_min: info.durability_min,
+            purge_interval_secs: shelf.purge_secs,
             seed,
             ..BucketOptions::new(name, quota_bytes)
         };
@@ -93,7 +106,7 @@ impl OpenBucket {
         let recorder = Arc::<Recorder>::default();
         let manifest = Arc::new(info.manifest.clone());
         let engine = Bucket::open(options, stores.clone(), manifest, recorder.clone(), now)?;
-        Ok(Self { name: name.to_owned(), engine, stores, recorder, flush_at: 0, tidy_at: 0 })
+        Ok(Self { name: name.to_owned(), engine, stores, recorder, flush_at: 0, tidy_at: 0, expire_at: 0 })
     }
 
     /// Carries changed settings and the collections manifest over.
@@ -124,6 +137,10 @@ impl OpenBucket {
         if now.mono_millis >= self.tidy_at {
             self.tidy_at = now.mono_millis + TIDY_EVERY_MILLIS;
             self.tidy_up(now);
+        }
+        if now.mono_millis >= self.expire_at {
+            self.expire_at = now.mono_millis + EXPIRE_EVERY_MILLIS;
+            self.engine.expire(now, STEP);
         }
         self.recorder.work.lock().clear();
         std::mem::take(&mut *self.recorder.woken.lock())

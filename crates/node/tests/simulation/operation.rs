@@ -1,14 +1,19 @@
 //! What clients ask, and how that ends.
 
-use base::{BucketUuid, Seqno, Status, VbId, VbUuid, bucket::DurabilityLevel};
+use base::{BucketUuid, Cas, Seqno, Status, VbId, VbUuid, bucket::DurabilityLevel};
 
 /// What is asked about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Its value.
     Read,
-    /// This value, which nobody else writes, filled up with so many bytes.
-    Write { value: u64, filler: usize, level: DurabilityLevel },
+    /// Its value, and that it lives for long from now on.
+    Touch,
+    /// Its value, and that nobody else writes it for a second.
+    Lock,
+    /// This value, which nobody else writes, filled up with so many bytes; it may live for so many seconds, 0 for ever. `over`: if it
+    /// still has that value, under that CAS.
+    Write { value: u64, filler: usize, level: DurabilityLevel, secs: u32, over: Option<(u64, Cas)> },
     /// There shall be none. The number is that of a value which nobody writes.
     Remove { number: u64, level: DurabilityLevel },
 }
@@ -35,8 +40,8 @@ pub(crate) struct Token {
 /// How a try ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// This was read (`None`: there is no such document). `leased`: whoever answered needed a lease, and had one.
-    Read { value: Option<u64>, leased: bool },
+    /// This was read, with its CAS (`None`: there is no such document). `leased`: whoever answered needed a lease, and had one.
+    Read { value: Option<(u64, Cas)>, leased: bool },
     /// It was written, or removed.
     Written(Token),
     /// Nothing has happened, and nothing will.
@@ -50,6 +55,11 @@ pub(crate) enum Ended {
 pub(crate) struct Answer {
     pub(crate) id: u64,
     pub(crate) ended: Ended,
+}
+
+/// A document's flags, by its value.
+pub(crate) fn flags_of(number: u64) -> u32 {
+    (number as u32).rotate_left(7) | 1
 }
 
 /// A document's value.

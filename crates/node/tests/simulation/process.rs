@@ -8,12 +8,12 @@ use std::{
     sync::Arc,
 };
 
-use base::{BucketUuid, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
+use base::{BucketUuid, Cas, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
     Command, Metadata, NodeReport,
     consensus::{Batch, Consensus, LogStore as _, Member, Outcome, Proposal, ProposalId},
 };
-use engine::{Bucket, Delete, Durable, Mutated, Refusal, Store, Waiter};
+use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use settee_node::{
     Applied, Buckets, Leadership, Lease, Next, Part, Participant, Proposals, Proposing, Reporter, Standing,
@@ -28,13 +28,16 @@ use crate::{
     machine::Shelf,
     network::{Letter, Message, Network, Place},
     open_bucket::{Disks, OpenBucket},
-    operation::{Answer, Ended, Operation, Request, Token, decode_value, encode_value},
+    operation::{Answer, Ended, Operation, Request, Token, decode_value, encode_value, flags_of},
 };
 
 /// Between two looks of the leader when nobody reports anything.
 const LEAD_MILLIS: u64 = 250;
 /// How long a durable write may take.
 const DURABLE_MILLIS: u64 = 2_500;
+/// How long documents live that are touched: longer than any clock jumps.
+const LONG_SECS: u32 = 20 * 24 * 3_600;
+const LOCK_SECS: u32 = 1;
 
 /// Parts of a process that may stand still while the others go on: threads of their own in a server.
 pub(crate) const PARTS: usize = 4;
@@ -646,13 +649,19 @@ impl Process {
         let engine = Arc::clone(&bucket.engine);
         let key = HashedKey::new(DocKey::trusted(&request.key));
         let leased = self.is_leased();
+        let see = |view: &DocView<'_>| (decode_value(view.value), view.cas);
+        let seen = |value: (u64, Cas)| Ok(Ended::Read { value: Some(value), leased });
         let done = match request.operation {
-            Operation::Read => engine
-                .get(request.vb, key, now, |view| decode_value(view.value))
-                .map(|value| Ok(Ended::Read { value: Some(value), leased })),
-            Operation::Write { value, filler, level: durability } => {
+            Operation::Read => engine.get(request.vb, key, now, see).map(seen),
+            Operation::Touch => {
+                engine.touch(request.vb, key, LONG_SECS, now, see).map(|(value, _)| seen(value))
+            }
+            Operation::Lock => engine.lock(request.vb, key, LOCK_SECS, now, see).map(seen),
+            Operation::Write { value, filler, level: durability, secs, over } => {
+                let (flags, expiry) = (flags_of(value), Expiry::Wire(secs));
+                let cas = over.map_or(Cas::NONE, |(_, cas)| cas);
                 let value = encode_value(value, filler);
-                let store = Store { durability, ..Store::set(&value) };
+                let store = Store { durability, flags, expiry, cas, ..Store::set(&value) };
                 engine.store(request.vb, key, &store, now).map(Err)
             }
             Operation::Remove { level: durability, .. } => {

@@ -34,6 +34,10 @@ pub(crate) struct Setting {
     pub(crate) lengths: (usize, usize),
     /// Documents are removed, too.
     pub(crate) removals: bool,
+    /// And expire.
+    pub(crate) expiries: bool,
+    /// Tombstones may go after so many seconds.
+    pub(crate) purge_secs: u32,
 }
 
 impl Setting {
@@ -51,6 +55,8 @@ impl Setting {
         keys: 3,
         lengths: (60, 1),
         removals: false,
+        expiries: false,
+        purge_secs: 3 * 24 * 3_600,
     };
     /// Buckets of all kinds, collections, server groups, more nodes than vote.
     pub(crate) const WIDE: Self = Self {
@@ -63,6 +69,8 @@ impl Setting {
         collection: 400,
         clients: 12,
         removals: true,
+        expiries: true,
+        purge_secs: 2,
         ..Self::PLAIN
     };
     /// More documents than memory holds.
@@ -73,6 +81,8 @@ impl Setting {
         keys: 120,
         lengths: (6, 4_000),
         removals: true,
+        expiries: true,
+        purge_secs: 2,
         ..Self::PLAIN
     };
 }

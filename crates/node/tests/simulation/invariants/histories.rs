@@ -24,6 +24,8 @@ const NEVER: Moment = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Did {
     Wrote(u64),
+    /// Wrote the second one while it held the first.
+    Swapped(u64, u64),
     Removed,
     Read(Option<u64>),
 }
@@ -127,7 +129,7 @@ impl Event {
     /// The value that the register held at some moment between call and answer.
     fn value(&self) -> Option<u64> {
         match self.did {
-            Did::Wrote(value) => Some(value),
+            Did::Wrote(value) | Did::Swapped(_, value) => Some(value),
             Did::Read(value) => value,
             Did::Removed => None,
         }
@@ -137,6 +139,7 @@ impl Event {
 impl History {
     fn check(&self) -> Result<(), String> {
         let calls = self.calls();
+        self.check_swaps()?;
         let zones = self.zones_of_values(&calls)?;
         for (at, zone) in zones.iter().enumerate() {
             if let Some(other) = zones[at + 1..].iter().find(|other| zone.contradicts(other)) {
@@ -156,11 +159,26 @@ impl History {
         Ok(())
     }
 
+    /// No value is replaced twice on the condition that it is there: every write has a value of its own.
+    fn check_swaps(&self) -> Result<(), String> {
+        let mut replaced = BTreeMap::new();
+        for event in self.events.iter().filter(|event| event.returned != NEVER) {
+            if let Did::Swapped(before, value) = event.did
+                && let Some(other) = replaced.insert(before, value)
+            {
+                return Err(format!(
+                    "{before} was replaced by {other} and by {value}, each time while it was there"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// When each value was written, at the earliest.
     fn calls(&self) -> BTreeMap<u64, Moment> {
         let mut calls = BTreeMap::new();
         for event in &self.events {
-            if let Did::Wrote(value) = event.did {
+            if let Did::Wrote(value) | Did::Swapped(_, value) = event.did {
                 let other = calls.insert(value, event.called);
                 assert_eq!(other, None, "every write has a value of its own");
             }
@@ -234,6 +252,15 @@ mod tests {
         assert!(check(&back).is_err(), "of two orders one");
         let seen = [(1, NEVER, one), (2, 3, Did::Read(Some(1))), (4, 5, Did::Read(None))];
         assert!(check(&seen).is_err(), "what was seen has happened");
+    }
+
+    #[test]
+    fn what_was_replaced_while_it_was_there_is_replaced_once() {
+        let (one, by_two, by_three) = (Did::Wrote(1), Did::Swapped(1, 2), Did::Swapped(1, 3));
+        assert_eq!(check(&[(1, 2, one), (3, 9, by_two), (4, 5, Did::Read(Some(1)))]), Ok(()));
+        assert!(check(&[(1, 2, one), (3, 4, by_two), (5, 6, Did::Read(Some(1)))]).is_err(), "stale");
+        assert!(check(&[(1, 2, one), (3, 9, by_two), (4, 8, by_three)]).is_err(), "twice");
+        assert_eq!(check(&[(1, 2, one), (3, 9, by_two), (4, NEVER, by_three)]), Ok(()), "perhaps it was not");
     }
 
     #[test]

@@ -497,7 +497,7 @@ fn clock(rng: &mut Rng) -> Clock {
 }
 
 fn shelf(rng: &mut Rng, setting: &Setting) -> Shelf {
-    Shelf::new(rng.usize(1..=2), setting.quota_bytes, rng.u64(..))
+    Shelf::new(rng.usize(1..=2), (setting.quota_bytes, setting.purge_secs), rng.u64(..))
 }
 
 fn info(id: NodeId) -> NodeInfo {

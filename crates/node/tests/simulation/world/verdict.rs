@@ -65,12 +65,13 @@ impl World {
         let buckets = self.processes().flat_map(|process| process.buckets.values());
         let fetched: u64 = buckets.map(|open| open.engine.stats().bg_fetched).sum();
         format!(
-            "{} s, {:?}, {}, {}, written {:?}, removed {}, read {}, fetched {fetched}, in histories {}, {} connections, version {}, trace {:016x}",
+            "{} s, {:?}, {}, {}, written {:?}, conditional {}, removed {}, read {}, fetched {fetched}, in histories {}, {} connections, version {}, trace {:016x}",
             self.journal.now / 1_000,
             self.tally,
             self.invariants.rebalances.summary(),
             self.invariants.certainty.summary(),
             self.clients.written,
+            self.clients.swapped,
             self.clients.removed,
             self.clients.read,
             self.invariants.histories.len(),
