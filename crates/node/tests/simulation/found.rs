@@ -77,4 +77,9 @@ pub(crate) const FOUND: &[Found] = &[
         what: "a machine slept through the change to leases and its own failover, and served for a while when it heard of leases",
     },
     Found { kind: &kinds::PAUSES, seed: 24, what: "as 3: two nodes served a vBucket under leases" },
+    Found {
+        kind: &kinds::PAUSES,
+        seed: 80_008,
+        what: "a request that a paused node read late had a document locked while copies were compared (of the simulation)",
+    },
 ];
