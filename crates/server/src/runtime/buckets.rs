@@ -643,7 +643,7 @@ mod tests {
     #[test]
     fn files_of_a_dropped_bucket_stay_until_nobody_can_write_them() {
         let dir = tempfile::tempdir().unwrap();
-        let uuid = BucketUuid("dropped".into());
+        let uuid = BucketUuid("d0".repeat(16));
         let metadata = metadata_with_bucket(&uuid);
         let buckets = open_buckets(dir.path(), &metadata);
         let used = buckets.engine("b").unwrap();
@@ -666,7 +666,7 @@ mod tests {
     #[test]
     fn a_dropped_bucket_that_no_thread_could_be_had_for_is_removed_at_the_next_try() {
         let dir = tempfile::tempdir().unwrap();
-        let uuid = BucketUuid("stranded".into());
+        let uuid = BucketUuid("5d".repeat(16));
         let metadata = metadata_with_bucket(&uuid);
         let buckets = open_buckets(dir.path(), &metadata);
         let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });

@@ -16,6 +16,7 @@
 //! version left open to others is tightened when the directory is opened.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, OpenOptions, Permissions},
     io,
     os::{fd::AsRawFd, unix::fs::PermissionsExt as _},
@@ -25,7 +26,7 @@ use std::{
 use base::BucketUuid;
 use storage::create_dirs_synced;
 
-use super::shards::ShardFolders;
+use super::shards::{GONE, ShardFolders};
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -134,26 +135,35 @@ impl DataDir {
         }
     }
 
-    /// Removes records and folders of buckets that the metadata no longer knows: left by a crash in the middle of a drop.
+    /// Removes records and folders of buckets that the metadata no longer knows: left by a crash in the middle of a drop. What this
+    /// node cannot have named stays, such as a copy that an operator has put beside a bucket.
     pub(crate) fn remove_unknown_buckets(&self, known: impl Fn(&str) -> bool) -> io::Result<()> {
+        let is_dropped =
+            |name: &OsStr| name.to_str().is_some_and(|name| is_of_a_bucket(name) && !known(name));
         // Order matters: a folder without a record is a bucket's of an older version, a record without a folder a bucket's that
         // has lost it.
         for entry in fs::read_dir(self.root.join("shards"))? {
             let entry = entry?;
-            if !entry.file_name().to_str().is_some_and(&known) {
+            if is_dropped(&entry.file_name()) {
                 let folder = self.root.join("buckets").join(entry.file_name());
                 ShardFolders { folder: &folder, record: &entry.path() }.remove()?;
             }
         }
         for entry in fs::read_dir(self.root.join("buckets"))? {
             let entry = entry?;
-            if !entry.file_name().to_str().is_some_and(&known) {
+            if is_dropped(&entry.file_name()) {
                 tracing::info!(folder = %entry.path().display(), "removing what is left of a dropped bucket");
                 fs::remove_dir_all(entry.path())?;
             }
         }
         Ok(())
     }
+}
+
+/// Whether an entry of this name is a bucket's, or one that is on its way out: its uuid, 32 digits of base 16.
+fn is_of_a_bucket(name: &str) -> bool {
+    let uuid = name.strip_suffix(GONE).unwrap_or(name);
+    uuid.len() == 32 && uuid.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// Takes a folder and all that is in it away from everybody but its owner. The folder itself is last: where it is for its owner
@@ -225,13 +235,15 @@ mod tests {
     fn only_folders_of_unknown_buckets_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let data = DataDir::open(dir.path()).unwrap();
-        for uuid in ["kept", "dropped"] {
-            fs::create_dir_all(data.bucket(&BucketUuid(uuid.into())).join("0")).unwrap();
-            fs::write(data.shards_record(&BucketUuid(uuid.into())), "1\n").unwrap();
+        let [kept, dropped] = ["1", "2"].map(|digit| digit.repeat(32));
+        let copy = format!("{dropped}.bak");
+        for uuid in [&kept, &dropped, &copy] {
+            fs::create_dir_all(data.bucket(&BucketUuid(uuid.clone())).join("0")).unwrap();
+            fs::write(data.shards_record(&BucketUuid(uuid.clone())), "1\n").unwrap();
         }
-        data.remove_unknown_buckets(|uuid| uuid == "kept").unwrap();
-        for (uuid, is_kept) in [("kept", true), ("dropped", false)] {
-            let uuid = BucketUuid(uuid.into());
+        data.remove_unknown_buckets(|uuid| uuid == kept).unwrap();
+        for (uuid, is_kept) in [(kept, true), (dropped, false), (copy, true)] {
+            let uuid = BucketUuid(uuid);
             assert_eq!(data.bucket(&uuid).exists(), is_kept);
             assert_eq!(data.shards_record(&uuid).exists(), is_kept);
         }
