@@ -20,6 +20,8 @@ use crate::{
 
 /// Where a node tells its samples to the others.
 const PATH: &str = "/_settee/samples";
+/// Requests that put samples together take turns. Each takes tens of megabytes on the way, and a thread of the control plane.
+static TURN: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
 
 /// What one node asks another.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,6 +33,7 @@ struct Question {
 /// `/pools/default/buckets/{bucket}[/nodes/{node}]/stats`, over the time that `zoom` says.
 pub(super) async fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> Outcome {
     let (info, zoom) = (call.bucket(bucket)?, zoom(call)?);
+    let _turn = TURN.acquire().await;
     let asked = match node.map(|node| nodes::find(call, node)) {
         Some(None) => return Ok(reply::not_found()),
         Some(Some(node)) => vec![node],
@@ -62,6 +65,7 @@ pub(super) async fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> 
 /// `/pools/default/buckets/{bucket}/stats/{stat}`: one figure, node by node. Backup tools estimate by it how much there is to copy.
 pub(super) async fn one_by_node(call: &Call, bucket: &str, stat: &str) -> Outcome {
     let (info, zoom) = (call.bucket(bucket)?, zoom(call)?);
+    let _turn = TURN.acquire().await;
     let (mut by_node, mut timestamps) = (Map::new(), Vec::new());
     let statistics = declared(call);
     for (node, samples) in told(call, bucket, zoom, config::shown_nodes(&call.meta)).await {

@@ -26,7 +26,7 @@ pub(crate) static MEMORY: &[Row<F>] = &[
     gauge(&["ep_value_size"], Unit::Bytes, "Values in memory.", |f: &F| f.stats.value_bytes.into())
         .metrics(&[Metric::new("kv_ep_value_size_bytes")]),
     gauge(&["ep_meta_data_memory"], Unit::Bytes, "Keys and headers in memory.", |f: &F| {
-        (f.stats.kv_bytes - f.stats.value_bytes).into()
+        f.stats.kv_bytes.saturating_sub(f.stats.value_bytes).into()
     })
     .metrics(&[Metric::new("kv_ep_meta_data_memory_bytes")]),
     gauge(
