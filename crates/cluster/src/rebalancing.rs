@@ -401,8 +401,8 @@ impl Metadata {
         // A vBucket lost on the way stays lost: whether to make an empty one is for the next rebalance to be told.
         for (at, (chain, plan)) in target.iter_mut().zip(bucket.vbs.iter()).enumerate().filter(|_| goes_on) {
             let is_lost = plan.chain.is_empty() && plan.phase.is_settled();
-            if is_lost && !bucket.was_held_by(&recovered, at) {
-                chain.clear();
+            if is_lost {
+                bucket.aim_lost(chain, &recovered, at);
             }
         }
         target
@@ -431,10 +431,18 @@ impl BucketInfo {
         usize::from(self.replicas) + 1
     }
 
-    /// Whether one of these nodes had that vBucket when it was failed over.
-    fn was_held_by(&self, nodes: &[NodeId], vb: usize) -> bool {
+    /// The chain to aim at for a vBucket that nobody has: with the recovered nodes that had it when they were failed over, of which
+    /// placement may have chosen none; without any such node, none.
+    fn aim_lost(&self, chain: &mut Vec<NodeId>, recovered: &[NodeId], vb: usize) {
         let held = |node: &NodeId| self.former.get(node).is_some_and(|vbs| vbs.contains(&(vb as u16)));
-        nodes.iter().any(held)
+        let holders: Vec<NodeId> = recovered.iter().copied().filter(held).collect();
+        if holders.is_empty() || chain.is_empty() {
+            return chain.clear();
+        }
+        if !chain.iter().any(|node| holders.contains(node)) {
+            chain.pop();
+            chain.extend(holders.first());
+        }
     }
 
     fn change_vb(&mut self, change: &VbChange, may_hold: &dyn Fn(NodeId) -> bool, recovered: &[NodeId]) {
@@ -450,12 +458,15 @@ impl BucketInfo {
         };
         let Some(next) = plan.after(&change.step, may_hold).filter(|_| is_wanted) else { return };
         if next.chain.is_empty()
-            && !self.was_held_by(recovered, at)
-            && let Some(target) = &mut self.target
-            && let Some(chain) = Arc::make_mut(target).get_mut(at)
+            && let Some(mut chain) = wanted.cloned()
+            && let Some(mut target) = self.target.clone()
         {
             // Lost: it stays so until somebody decides that an empty one will do.
-            chain.clear();
+            self.aim_lost(&mut chain, recovered, at);
+            if let Some(place) = Arc::make_mut(&mut target).get_mut(at).filter(|place| **place != chain) {
+                *place = chain;
+                self.target = Some(target);
+            }
         }
         Arc::make_mut(&mut self.vbs)[at] = next;
     }

@@ -82,13 +82,14 @@ impl DiskLog {
         let Some(bytes) = self.medium.read()?.filter(|bytes| !bytes.is_empty()) else {
             return Ok(Stored::default());
         };
+        // First: where what counts is damaged, its number may be, and then the other commit is the one before.
+        let stored = read_verified(&bytes)?;
         if let Some(newer) = with_newer_commit(&bytes)
             && let Ok(stored) = read_verified(&newer)
         {
             self.medium.replace(&newer)?;
             return Ok(stored);
         }
-        let stored = read_verified(&bytes)?;
         let (at, bit) = OPEN_FLAG;
         if bytes.get(at).is_none_or(|flags| flags & bit != 0) {
             self.medium.replace(&bytes)?;

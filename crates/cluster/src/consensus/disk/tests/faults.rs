@@ -299,7 +299,10 @@ fn a_killed_process_leaves_nothing_that_a_power_failure_could_take_back() {
 fn places(file: &[u8]) -> Vec<(usize, u8)> {
     const HEADER: usize = 320;
     const FLAGS: usize = 9;
-    let in_header = (0..HEADER).map(|at| (at, at as u8 % 8)).chain((0..8).map(|bit| (FLAGS, bit)));
+    // Also all of the lowest byte of both commits' numbers: with some of these bits the last one looks older than the one before.
+    let whole = [FLAGS, 64 + 104, 192 + 104];
+    let whole = whole.into_iter().flat_map(|at| (0..8).map(move |bit| (at, bit)));
+    let in_header = (0..HEADER).map(|at| (at, at as u8 % 8)).chain(whole);
     let is_used =
         |page: &usize| file.chunks(4096).nth(*page).is_some_and(|page| page.iter().any(|byte| *byte != 0));
     let used = (1..file.len() / 4096).filter(is_used);
