@@ -97,7 +97,7 @@ impl Authenticator {
         }
         if node_login::is_of_node(headers) {
             let member = from.node.check(meta, self.gate.as_ref(), headers);
-            return member.map(Some).ok_or_else(reply::unauthorized);
+            return member.map(Some).ok_or_else(|| from.place.refused(reply::unauthorized()));
         }
         let rules = meta.client_cert_auth();
         if rules.used != CertificateUse::Disabled {

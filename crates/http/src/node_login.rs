@@ -60,7 +60,10 @@ impl NodeLogin {
             return Some(reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!("no randomness")));
         };
         let number = |name: &str| asked.query.get(name)?.parse::<u64>().ok();
-        let verdict = number("node").and_then(|node| {
+        // Nodes of other clusters have numbers as well, and one may be where a node of this one was.
+        let is_of_this =
+            asked.query.get("cluster").is_some_and(|uuid| *uuid == *gate.metadata().cluster_uuid);
+        let verdict = number("node").filter(|_| is_of_this).and_then(|node| {
             let node = NodeId(u16::try_from(node).ok()?);
             gate.verdict_on(node, Epoch { number: number("epoch")?, lot: number("lot")? })
         });

@@ -192,6 +192,19 @@ fn what_a_removed_node_had_opens_nothing() {
     let select = Request { key: b"app", ..Request::new(Opcode::SelectBucket) };
     let after = logged_in.call(&select);
     assert!(!after.is_ok_and(|answer| answer.status == Some(Status::Success)), "its login has ended");
+
+    // It may ask why. A node of another cluster that had the same number is told nothing: it would believe that it was removed.
+    let verdict = |of: &str| {
+        let path = format!("/_settee/challenge?node=1{of}&epoch=0&lot=0");
+        let (_, body) = Http::open(first).ask("GET", &path, "");
+        serde_json::from_slice::<Value>(&body).unwrap()["verdict"].as_str().map(str::to_owned)
+    };
+    let pools = cluster.rest().get_json("/pools").unwrap();
+    let own = format!("&cluster={}", pools["uuid"].as_str().unwrap());
+    eventually("it is told that it was removed", || verdict(&own));
+    for of in ["", "&cluster=", &*format!("&cluster={}", "c".repeat(32))] {
+        assert_eq!(verdict(of), None, "{of}");
+    }
 }
 
 #[test]

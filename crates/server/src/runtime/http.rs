@@ -135,9 +135,15 @@ impl Connection {
     }
 
     /// What the other node, which has refused a login, says of the node with that number, which is this one.
-    pub(crate) async fn verdict_on(&mut self, me: NodeId, epoch: Epoch) -> io::Result<Option<String>> {
+    /// Only a node of that cluster says anything.
+    pub(crate) async fn verdict_on(
+        &mut self,
+        me: NodeId,
+        cluster: &str,
+        epoch: Epoch,
+    ) -> io::Result<Option<String>> {
         let Epoch { number, lot } = epoch;
-        let path = format!("/_settee/challenge?node={}&epoch={number}&lot={lot}", me.get());
+        let path = format!("/_settee/challenge?node={}&cluster={cluster}&epoch={number}&lot={lot}", me.get());
         let answer = self.ask_for_challenge(&path).await?;
         Ok(answer.get("verdict").and_then(Value::as_str).map(str::to_owned))
     }

@@ -112,6 +112,8 @@ pub(crate) struct Peers {
 struct Peer {
     node: NodeId,
     uuid: String,
+    /// The uuid of the cluster that it is a member of.
+    cluster: String,
     address: Address,
     node_tls: Arc<NodeTls>,
     queue: Mutex<Queue>,
@@ -163,7 +165,10 @@ impl Peers {
         let others = || metadata.nodes.iter().filter(|node| node.id != me);
         known.retain(|id, peer| {
             let stays = match others().find(|node| node.id == *id) {
-                Some(node) => peer.address == Address::of(node) && peer.uuid == node.uuid,
+                Some(node) => {
+                    let is_same = peer.uuid == node.uuid && peer.cluster == metadata.cluster_uuid;
+                    is_same && peer.address == Address::of(node)
+                }
                 None => *id != me && members.contains(id),
             };
             if !stays {
@@ -175,8 +180,8 @@ impl Peers {
         for node in others() {
             known.entry(node.id).or_insert_with(|| {
                 let (address, node_tls) = (Address::of(node), Arc::clone(&self.node_tls));
-                let peer =
-                    Arc::new(Peer::new((node.id, node.uuid.clone()), address, node_tls, &self.account));
+                let who = (node.id, node.uuid.clone(), metadata.cluster_uuid.clone());
+                let peer = Arc::new(Peer::new(who, address, node_tls, &self.account));
                 let (own, judged) = (Arc::clone(&peer), Arc::clone(&self.judged));
                 self.runtime.spawn(async move { own.deliver(me, judged.as_ref()).await });
                 peer
@@ -241,7 +246,7 @@ impl Peers {
 
 impl Peer {
     fn new(
-        (node, uuid): (NodeId, String),
+        (node, uuid, cluster): (NodeId, String, String),
         address: Address,
         node_tls: Arc<NodeTls>,
         account: &Arc<NodeAccount>,
@@ -250,6 +255,7 @@ impl Peer {
         Self {
             node,
             uuid,
+            cluster,
             address,
             node_tls,
             queue: Mutex::new(Queue { messages: VecDeque::new(), held }),
@@ -336,7 +342,7 @@ impl Peer {
                     tracing::debug!(node = %self.node, status, "messages were refused");
                     if self.has_refused(status)
                         && let Some(mut refused) = connection.take()
-                        && let Ok(Some(text)) = refused.verdict_on(me, epoch).await
+                        && let Ok(Some(text)) = refused.verdict_on(me, &self.cluster, epoch).await
                         && let Some(verdict) = Verdict::of(text.as_bytes())
                     {
                         judged(me, verdict);
@@ -418,7 +424,7 @@ mod tests {
     }
 
     fn peers_of(address: Address, runtime: &Handle) -> Peers {
-        let peer = Peer::new((NodeId(1), "1".into()), address, Arc::default(), &Arc::default());
+        let peer = Peer::new((NodeId(1), "1".into(), "c".into()), address, Arc::default(), &Arc::default());
         Peers {
             runtime: runtime.clone(),
             me: Mutex::default(),
