@@ -224,7 +224,7 @@ const DIFFERENCES: &[Difference] = &[
     ),
     // A manager of users may know that Settee asks no outside directory.
     (&["security_admin_local"], &["admin.security.external!read"], true),
-    // A node that is added is told what makes it a member; the administrator's password is his own; a reset loses data.
+    // Members trust what answers at a member's address; the administrator's password is his own; a reset loses data.
     (&["cluster_admin"], &["pools!write", "admin.setup!write", "admin.reset!write"], false),
     // Backups need data and buckets, not the cluster.
     (
@@ -332,6 +332,9 @@ fn what_makes_members_and_administrators_is_for_very_few() {
         "controller/addNodeV2",
         "pools/default/serverGroups/{group}/addNode",
         "node/controller/doJoinCluster",
+        "node/controller/rename",
+        "nodeInit",
+        "nodes/self/controller/settings",
         "_settee/introduce",
         "_settee/join",
         "diag/eval",

@@ -12,10 +12,16 @@ pub(crate) struct Table {
     pub(crate) values: BTreeMap<&'static str, Vec<f64>>,
 }
 
-/// What nodes say together. The node with the longest past says when; others are taken at the nearest moment within two steps.
-pub(crate) fn merge(statistics: &[&'static Statistic], nodes: &[Samples], step_millis: u64) -> Table {
-    let longest = nodes.iter().max_by_key(|samples| samples.timestamps.len());
+/// When the node with the longest past took its samples, without any figure.
+pub(crate) fn moments<'a>(nodes: impl Iterator<Item = &'a Samples>) -> Samples {
+    let longest = nodes.max_by_key(|samples| samples.timestamps.len());
     let timestamps = longest.map(|samples| samples.timestamps.clone()).unwrap_or_default();
+    Samples { timestamps, ..Samples::default() }
+}
+
+/// What nodes say together, at these [`moments`]. A node's figures are taken at the nearest moment within two steps.
+pub(crate) fn merge(statistics: &[&'static Statistic], nodes: &[Samples], step_millis: u64) -> Table {
+    let Samples { timestamps, .. } = moments(nodes.iter());
     let nodes: Vec<_> =
         nodes.iter().map(|samples| (samples, places(samples, &timestamps, step_millis))).collect();
     let mut table = Table { timestamps, ..Table::default() };
@@ -128,6 +134,14 @@ mod tests {
         assert_eq!(table.values["cpu"], [30.0, 40.0]);
         assert_eq!(table.values["step"], [1.0, 3.0]);
         assert_eq!(table.values["ratio"], [70.0, 50.0]);
+    }
+
+    #[test]
+    fn beside_the_moments_of_another_a_node_has_nothing_where_it_has_said_nothing() {
+        let (old, new) = (samples(&[1000, 2000, 9000], &[]), samples(&[9100], &[("hits", &[5.0])]));
+        let table = merge(&ALL, &[moments([&old, &new].into_iter()), new], 1000);
+        assert_eq!(table.timestamps, [1000, 2000, 9000]);
+        assert_eq!(table.values["hits"], [0.0, 0.0, 5.0]);
     }
 
     #[test]

@@ -238,8 +238,8 @@ fn of_three_copies_the_third_serves_once_one_is_failed_over_and_another_has_forg
     assert_eq!(elected(&[(1, killed(9)), (2, whole(7))]), Some(1), "it had synced that");
 }
 
-#[test]
-fn a_node_that_is_recovered_serves_what_it_has_of_a_vbucket_that_is_given_up_meanwhile() {
+/// Of a vBucket with copies on three nodes only that of the first is whole. It is failed over, and a rebalance begins to recover it.
+fn recovering() -> Cluster {
     let alone = VbPlan { joint: Some(nodes(&[0])), ..VbPlan::settled(nodes(&[0, 2]), 4) };
     let part = VbReport { complete: false, ..whole(0) };
     let mut cluster = Cluster::new(alone).with(&[(0, whole(9)), (1, part), (2, part)]);
@@ -249,6 +249,12 @@ fn a_node_that_is_recovered_serves_what_it_has_of_a_vbucket_that_is_given_up_mea
     for command in [Command::FailOver(fail_over), recover, Command::StartRebalance(start)] {
         cluster.meta = cluster.meta.apply(&command).unwrap().0;
     }
+    cluster
+}
+
+#[test]
+fn a_node_that_is_recovered_serves_what_it_has_of_a_vbucket_that_is_given_up_meanwhile() {
+    let mut cluster = recovering();
     assert_eq!(cluster.elected_within(20_000), Some(0));
     assert_eq!(cluster.plan().term, 7, "it was given up in between");
 }
@@ -256,15 +262,7 @@ fn a_node_that_is_recovered_serves_what_it_has_of_a_vbucket_that_is_given_up_mea
 /// Placement prefers nodes that have a chain's places already, so it may leave out the one that comes back.
 #[test]
 fn so_does_one_for_which_the_rebalance_had_no_place_there() {
-    let alone = VbPlan { joint: Some(nodes(&[0])), ..VbPlan::settled(nodes(&[0, 2]), 4) };
-    let part = VbReport { complete: false, ..whole(0) };
-    let mut cluster = Cluster::new(alone).with(&[(0, whole(9)), (1, part), (2, part)]);
-    let recover = Command::SetRecovery { node: NodeId(0), recovery: Some(Recovery::Delta) };
-    let fail_over = FailOver { nodes: nodes(&[0]), allow_unsafe: false, auto: false };
-    let start = StartRebalance { id: "r".into(), keep: nodes(&[0, 1, 2]), eject: vec![], now_ms: 0 };
-    for command in [Command::FailOver(fail_over), recover, Command::StartRebalance(start)] {
-        cluster.meta = cluster.meta.apply(&command).unwrap().0;
-    }
+    let mut cluster = recovering();
     cluster.meta.buckets.get_mut("b").unwrap().target = Some(vec![nodes(&[1, 2])].into());
     assert_eq!(cluster.elected_within(20_000), Some(0));
 }

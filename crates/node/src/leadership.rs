@@ -121,30 +121,11 @@ mod tests {
     };
 
     use super::*;
+    use crate::fixture::report;
 
     fn node(id: u16) -> NodeInfo {
         let node = NodeInfo::first(id.to_string(), format!("10.0.0.{id}"), Ports::default());
         NodeInfo { id: NodeId(id), ..node }
-    }
-
-    fn report() -> NodeReport {
-        NodeReport {
-            node: NodeId(0),
-            uuid: "n".into(),
-            boot: 1,
-            started: 0,
-            number: 0,
-            applied: 0,
-            level: cluster::level::LEVEL,
-            stands_still: false,
-            diverged: None,
-            state: None,
-            data_quota: 0,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
-            buckets: Vec::new(),
-        }
     }
 
     /// Whether what a node reports is news, if anybody listens.

@@ -24,6 +24,8 @@ mod agent;
 mod confirmations;
 mod copies;
 mod duty;
+#[cfg(test)]
+mod fixture;
 mod leadership;
 mod lease;
 mod participant;

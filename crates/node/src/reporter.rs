@@ -103,28 +103,9 @@ impl Reporter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::report;
 
     const LEADER: Option<NodeId> = Some(NodeId(1));
-
-    fn report() -> NodeReport {
-        NodeReport {
-            node: NodeId(0),
-            uuid: "n".into(),
-            boot: 1,
-            started: 0,
-            number: 0,
-            applied: 0,
-            level: cluster::level::LEVEL,
-            stands_still: false,
-            diverged: None,
-            state: None,
-            data_quota: 0,
-            data_used: 0,
-            disk_total: 0,
-            disk_free: 0,
-            buckets: Vec::new(),
-        }
-    }
 
     fn taken(lease_millis: Option<u64>) -> Taken {
         Taken { is_news: false, lease_millis, diverged: None }

@@ -43,8 +43,11 @@ impl KeyRing {
         let path = self.folder.join(uuid).with_extension(EXTENSION);
         let key = match fs::read_to_string(&path) {
             Ok(text) => read(&text).ok_or_else(|| {
-                let text =
-                    format!("{} holds no key; remove the file, and the node makes another", path.display());
+                let text = format!(
+                    "{} holds no key; restore the file. Without it, a node that is alone makes another key once the file is \
+                     removed; a member of a cluster has to be failed over, removed, and added again with an empty folder",
+                    path.display()
+                );
                 io::Error::new(io::ErrorKind::InvalidData, text)
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => make(&self.folder, &path)?,
@@ -60,11 +63,12 @@ impl KeyRing {
         self.keys.lock().get(uuid).cloned()
     }
 
-    /// Removes what this node had under other names.
+    /// Removes the keys that this node had under other names, and nothing else.
     pub(crate) fn keep_only(&self, uuid: &str) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
-            if path.file_stem().is_none_or(|stem| stem != uuid) {
+            let is_key = path.extension().is_some_and(|extension| extension == EXTENSION);
+            if is_key && path.file_stem().is_none_or(|stem| stem != uuid) {
                 fs::remove_file(path)?;
             }
         }
@@ -77,6 +81,13 @@ pub(crate) fn change_of_key(metadata: &Metadata, uuid: &str, keys: &KeyRing) -> 
     let known = metadata.node(uuid).filter(|_| metadata.has_node_keys())?;
     let key = keys.known(uuid)?.public().to_owned();
     (known.key.as_ref() != Some(&key)).then_some(Command::SetNodeKey { node: known.id, key })
+}
+
+/// Whether the other members know this node by a key that it has no longer: then it can log in at none of them, for good.
+pub(crate) fn has_lost_key(metadata: &Metadata, uuid: &str, keys: &KeyRing) -> bool {
+    let told = metadata.node(uuid).and_then(|node| node.key.as_deref());
+    let own = keys.known(uuid);
+    metadata.nodes.len() > 1 && told.zip(own).is_some_and(|(told, own)| told != own.public())
 }
 
 fn read(text: &str) -> Option<NodeKey> {
@@ -102,6 +113,8 @@ fn make(folder: &Path, path: &Path) -> io::Result<NodeKey> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use cluster::{NodeInfo, Ports};
+
     use super::*;
 
     #[test]
@@ -117,9 +130,29 @@ mod tests {
         let file = dir.path().join("a.key");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 
+        // As on a disk of its own.
+        let foreign = dir.path().join("lost+found");
+        fs::create_dir(&foreign).unwrap();
         ring().keep_only("b").unwrap();
-        assert!(!file.exists() && dir.path().join("b.key").exists());
+        assert!(!file.exists() && dir.path().join("b.key").exists() && foreign.exists());
         fs::write(&file, "no key").unwrap();
-        assert!(ring().of("a").unwrap_err().to_string().contains("remove the file"));
+        assert!(ring().of("a").unwrap_err().to_string().contains("restore the file"));
+    }
+
+    #[test]
+    fn a_member_whose_key_is_another_than_the_others_know_has_lost_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = KeyRing::new(dir.path().to_path_buf());
+        let own = ring.of("a").unwrap().public().to_owned();
+        let with = |key: &str, members: usize| {
+            let mut metadata = Metadata::new("c".repeat(32), 1024);
+            let node = |uuid: &str| NodeInfo::first(uuid.into(), "127.0.0.1".into(), Ports::default());
+            metadata.nodes = vec![NodeInfo { key: Some(key.to_owned()), ..node("a") }, node("b")];
+            metadata.nodes.truncate(members);
+            has_lost_key(&metadata, "a", &ring)
+        };
+        assert!(with("another", 2));
+        assert!(!with(&own, 2));
+        assert!(!with("another", 1), "it is believed by itself");
     }
 }

@@ -4,7 +4,7 @@
 //! another by their keys: who asks for `node-3.keys.settee.internal` is shown a certificate of the key, signed by nobody else.
 //!
 //! While some node has no key, what nodes are shown is the cluster's. Each signs a certificate for itself with the cluster's authority,
-//! for a name that nothing else has and that goes by its number: `node-3.settee.internal`. Whoever dials a node asks for that name, so the port
+//! for a name that nothing else has and that goes by its number: `node-3.settee.internal`. The dialling node asks for that name, so the port
 //! knows which certificate is meant, and a node's addresses and host names may change as they like. A member is
 //! believed if the authority has signed for that very node, nothing else.
 //!
@@ -37,7 +37,7 @@ use rustls::{
 };
 
 use crate::{
-    node_keys::{KeyRing, change_of_key},
+    node_keys::{KeyRing, change_of_key, has_lost_key},
     tls::TlsError,
 };
 
@@ -185,6 +185,11 @@ impl NodeTls {
         change_of_key(metadata, uuid, self.keys.get()?)
     }
 
+    /// See [`has_lost_key`].
+    pub(crate) fn has_lost_key(&self, metadata: &Metadata, uuid: &str) -> bool {
+        self.keys.get().is_some_and(|keys| has_lost_key(metadata, uuid, keys))
+    }
+
     /// The uuid of this node, as its cluster knows it.
     pub(crate) fn uuid(&self) -> Option<String> {
         self.logins.load().as_ref().map(|logins| logins.me.clone())
@@ -251,7 +256,7 @@ pub(crate) fn to_stranger(host: &str) -> io::Result<(Arc<ClientConfig>, ServerNa
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_custom_certificate_verifier(Arc::new(Holder { expected: None, provider }))
         .with_no_client_auth();
     let name = ServerName::try_from(host.to_owned())
         .or_else(|_| ServerName::try_from(format!("stranger{NAMES}")))
@@ -276,7 +281,7 @@ fn pinned(key: &str) -> io::Result<Arc<ClientConfig>> {
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Pinned { key, provider }))
+        .with_custom_certificate_verifier(Arc::new(Holder { expected: Some(key), provider }))
         .with_no_client_auth();
     // A connection that resumes another one shows no key.
     config.resumption = Resumption::disabled();
@@ -330,15 +335,15 @@ impl Identity {
     }
 }
 
-/// Believes a process that shows this key, and has it.
+/// Believes a process that has the key to the certificate it shows. Where one key is expected, it believes no other.
 #[derive(Debug)]
-struct Pinned {
+struct Holder {
     /// As certificates have it.
-    key: Vec<u8>,
+    expected: Option<Vec<u8>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for Holder {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -348,10 +353,12 @@ impl ServerCertVerifier for Pinned {
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let shown = ParsedCertificate::try_from(shown)?;
-        if *shown.subject_public_key_info() != *self.key {
-            return Err(CertificateError::ApplicationVerificationFailure.into());
+        match &self.expected {
+            Some(key) if *shown.subject_public_key_info() != **key => {
+                Err(CertificateError::ApplicationVerificationFailure.into())
+            }
+            _ => Ok(ServerCertVerified::assertion()),
         }
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -374,45 +381,6 @@ impl ServerCertVerifier for Pinned {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// Believes everybody who has the key to what he shows.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, shown, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, shown, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

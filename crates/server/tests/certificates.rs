@@ -21,29 +21,18 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use serde_json::{Value, json};
-use settee_server::runtime::{DiskOptions, InitBucket, InitOptions, Node, PortOptions, ServeOptions};
+use settee_server::runtime::{self, InitBucket, Node};
+
+mod support;
 
 const LOGIN: &str = "Administrator:password";
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 fn start(data_dir: &Path) -> Node {
-    Node::start(ServeOptions {
-        data_dir: data_dir.to_owned(),
-        listen: Ipv4Addr::LOCALHOST.into(),
-        ports: PortOptions { mgmt: 0, mgmt_tls: 0, kv: 0, kv_tls: 0, capi: 0, capi_tls: 0, memcached: None },
-        ports_file: None,
-        workers: 1,
-        connections_max: 1_000,
-        memory_quota_mb: 1024,
-        disk: DiskOptions::default(),
-        tls: None,
-        init: Some(InitOptions {
-            username: "Administrator".into(),
-            password: "password".into(),
-            cluster_name: String::new(),
-            bucket: Some(InitBucket { name: "b".into(), quota_mb: 100, legacy_access: false }),
-        }),
-    })
+    Node::start(support::options(
+        data_dir,
+        InitBucket { name: "b".into(), quota_mb: 100, legacy_access: false },
+    ))
     .unwrap()
 }
 

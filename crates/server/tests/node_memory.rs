@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use settee_server::runtime::{DiskOptions, InitBucket, InitOptions, Node, PortOptions, ServeOptions};
+use settee_server::runtime::{self, InitBucket, Node};
+
+mod support;
 
 /// Documents of a kilobyte, well within the bucket's quota.
 const DOCUMENTS: usize = 150_000;
@@ -27,32 +29,7 @@ const LOOKS_AT_REST: u32 = 75;
 
 fn start(data_dir: &std::path::Path) -> (Node, SocketAddr) {
     let bucket = InitBucket { name: "memory".into(), quota_mb: 400, legacy_access: true };
-    let node = Node::start(ServeOptions {
-        data_dir: data_dir.to_owned(),
-        listen: Ipv4Addr::LOCALHOST.into(),
-        ports: PortOptions {
-            mgmt: 0,
-            mgmt_tls: 0,
-            kv: 0,
-            kv_tls: 0,
-            capi: 0,
-            capi_tls: 0,
-            memcached: Some(0),
-        },
-        ports_file: None,
-        workers: 1,
-        connections_max: 1_000,
-        memory_quota_mb: 1024,
-        disk: DiskOptions::default(),
-        tls: None,
-        init: Some(InitOptions {
-            username: "Administrator".into(),
-            password: "password".into(),
-            cluster_name: String::new(),
-            bucket: Some(bucket),
-        }),
-    })
-    .unwrap();
+    let node = Node::start(support::options(data_dir, bucket)).unwrap();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, node.ports().memcached));
     (node, address)
 }

@@ -14,8 +14,8 @@ use http::reply::{self, Outcome, Refusal, json_ok};
 use crate::{
     call::Call,
     figures::{ask, question},
-    merged::merge,
-    statistics::{Kind, Samples, Statistic, Unit, Zoom},
+    merged::{merge, moments},
+    statistics::{Across, Kind, Samples, Statistic, Unit, Zoom},
 };
 
 /// Where a node tells its samples to the others.
@@ -66,17 +66,23 @@ pub(super) async fn of_bucket(call: &Call, bucket: &str, node: Option<&str>) -> 
 pub(super) async fn one_by_node(call: &Call, bucket: &str, stat: &str) -> Outcome {
     let (info, zoom) = (call.bucket(bucket)?, zoom(call)?);
     let _turn = TURN.acquire().await;
-    let (mut by_node, mut timestamps) = (Map::new(), Vec::new());
-    let statistics = declared(call);
-    for (node, samples) in told(call, bucket, zoom, config::shown_nodes(&call.meta)).await {
-        let table = merge(&statistics, &[samples], zoom.step_secs() * 1000);
-        let (Some(figures), Some(node)) = (table.values.get(stat), call.meta.node_by_id(node)) else {
-            continue;
-        };
-        by_node.insert(nodes::hostname(call, node), numbers(figures));
-        timestamps = table.timestamps;
+    let mut statistics = declared(call);
+    if statistics.iter().any(|about| about.rest.contains(&stat) && !matches!(about.across, Across::Of(_))) {
+        // Only a formula needs others.
+        statistics.retain(|about| about.rest.contains(&stat));
     }
-    let Some(last) = timestamps.last() else { return Ok(reply::not_found()) };
+    let said = told(call, bucket, zoom, config::shown_nodes(&call.meta)).await;
+    // One row of moments is for all nodes: where a node has said nothing, as before it was started, it has 0.
+    let moments = moments(said.iter().map(|(_, samples)| samples));
+    let mut by_node = Map::new();
+    for (node, samples) in said {
+        let table = merge(&statistics, &[moments.clone(), samples], zoom.step_secs() * 1000);
+        if let Some((figures, node)) = table.values.get(stat).zip(call.meta.node_by_id(node)) {
+            by_node.insert(nodes::hostname(call, node), numbers(figures));
+        }
+    }
+    let timestamps = moments.timestamps;
+    let Some(last) = timestamps.last().filter(|_| !by_node.is_empty()) else { return Ok(reply::not_found()) };
     Ok(json_ok(&json!({
         "samplesCount": timestamps.len(), "isPersistent": info.kind == BucketKind::Couchbase, "lastTStamp": last,
         "interval": zoom.step_secs() * 1000, "timestamp": timestamps, "nodeStats": by_node,

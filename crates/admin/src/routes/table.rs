@@ -70,7 +70,8 @@ const fn absent(method: &'static str, path: &'static str, needs: Needs) -> Route
 const POOLS: Needs = Needs::Cluster(P::PoolsRead);
 const SEES: Needs = Needs::Cluster(P::ClusterRead);
 const MANAGES: Needs = Needs::Cluster(P::ClusterAdmin);
-/// The cluster gives its secret to a node that is added, so a user who adds a node could take the secret.
+/// Nodes log in at the process that answers at a member's address, and that process may do what they may. So the user who says what
+/// that address is, or adds a member, needs these rights.
 const ADMITS: Needs = Needs::Both(P::ClusterAdmin, P::SecurityAdmin);
 const SEES_SECURITY: Needs = Needs::Cluster(P::SecurityRead);
 const SECURES: Needs = Needs::Cluster(P::SecurityAdmin);
@@ -164,10 +165,10 @@ pub(crate) const ROUTES: &[Route] = &[
     get("nodes/{node}", SEES),
     get("nodeStatuses", SEES),
     post("clusterInit", MANAGES),
-    post("nodeInit", MANAGES),
-    post("nodes/self/controller/settings", MANAGES),
+    post("nodeInit", ADMITS),
+    post("nodes/self/controller/settings", ADMITS),
     post("node/controller/setupServices", MANAGES),
-    post("node/controller/rename", MANAGES),
+    post("node/controller/rename", ADMITS),
     post("node/controller/setupNetConfig", MANAGES),
     put("node/controller/setupAlternateAddresses/external", MANAGES),
     delete("node/controller/setupAlternateAddresses/external", MANAGES),

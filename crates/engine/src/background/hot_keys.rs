@@ -112,7 +112,7 @@ impl Bucket {
         true
     }
 
-    /// Loads what was used most before the last stop, as long as there is room.
+    /// The warm-up loads the documents that clients used most before the last stop, as long as the bucket has room.
     pub(crate) fn load_hot_keys(&self, env: &Env<'_>, store: &dyn KvStore, pause: &dyn Fn()) {
         if !self.settings.hot_keys() {
             return;

@@ -16,7 +16,7 @@ use crate::api::pressure::{POOLS, Pool, PoolBytes};
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     bytes: [AtomicU64; POOLS],
-    /// Their sum, for whoever decides by it.
+    /// The sum of the pools: pager, pacing and admission decide by it.
     total: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl Pools {
         self.total.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Of what was `before` there are `now`: for whoever counts its own bytes and tells now and then.
+    /// Replaces the `before` bytes that an owner has told by the `now` bytes that it holds. Owners that count for themselves tell now and then.
     pub(crate) fn exchange(&self, pool: Pool, before: u64, now: u64) {
         if now > before {
             self.add(pool, now - before);

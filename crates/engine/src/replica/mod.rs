@@ -1,8 +1,8 @@
 //! A replica's input: what a node that follows a vBucket's active copy is told, put into table, checkpoint and prepares
 //! under the seqnos, CAS values and revisions that the active has given.
 //!
-//! * Input belongs to a stream, and a stream to a term: whoever begins one ([`crate::Bucket::replica_begin`]) gets an [`Inflow`],
-//!   and with that every one before it is void. What comes with a void one is refused and changes nothing.
+//! * Input belongs to a stream, and a stream to a term. The consumer that begins a stream ([`crate::Bucket::replica_begin`]) gets an
+//!   [`Inflow`], which makes every earlier one void. The bucket refuses what comes with a void one, and changes nothing.
 //! * What has come already is ignored, so a stream may begin again where the last one broke off.
 //! * Items belong to a snapshot. A copy is good at ends of snapshots only ([`crate::vbucket::snapshots`]): in between it is not
 //!   acknowledged, and recorded as being in between. A copy that has not even its first one is not to be promoted.

@@ -180,7 +180,7 @@ mod tests {
 
     /// An election that follows asks the chain before.
     #[test]
-    fn whoever_has_handed_over_is_not_taken_to_hold_what_came_later() {
+    fn a_node_that_has_handed_over_is_not_taken_to_hold_what_came_later() {
         let mut two = chains(&[&[3, 2], &[1, 2]], 2);
         assert!(two.acknowledge(NodeId(2), Seqno(9)));
         assert_eq!(two.reached(), Seqno(0), "1 might be asked alone");

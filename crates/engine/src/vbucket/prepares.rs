@@ -4,10 +4,10 @@
 //! put into the table: readers go on seeing what is there, and other writers of the key are told that a write is in
 //! progress. When enough copies hold the prepare ([`crate::vbucket::chains`]), this one synced if the level asks for it, it is
 //! *committed*: the version enters the table, under the next seqno and the prepare's CAS, as an ordinary mutation. If its
-//! time is up first it is *aborted*: an abort is queued instead, and nobody ever sees the version. Which of the two it is
-//! gets decided once, by the active, under the vBucket's lock, by whoever comes first; and whether somebody still waits for
-//! the answer makes no difference. Prepares are committed in their own order. Before another node takes over none begins any
-//! more, so that those there are end here ([`crate::Bucket::drain`]).
+//! time is up first it is *aborted*: an abort is queued instead, and nobody ever sees the version. The active
+//! decides once which of the two it is, under the vBucket's lock: the acknowledgement or the deadline that comes first. It makes no
+//! difference whether a client still waits for the answer. Prepares are committed in their own order. Before another node takes over, the
+//! active begins no new ones, so the open ones end here ([`crate::Bucket::drain`]).
 //!
 //! A replica holds the prepares that it is told of until it is told what became of them. When it becomes the active, those
 //! that are open may have been acknowledged: they need a majority again, and are never aborted. Until they have
@@ -17,7 +17,7 @@
 //!
 //! The end of a collection ends what is in progress in it, on every copy alike: at the event that tells of it, which is never
 //! left out of what a copy is told ([`close_prepares_in`](crate::vbucket::VBucket::close_prepares_in)). What else there is of a dropped collection, prepares and
-//! aborts too, may be left out from then on, and whoever becomes the active may never have heard of them.
+//! aborts too, may be left out from then on, and the next active copy may never have heard of them.
 //!
 //! A prepare that a restart cannot read is neither: its key is unreadable until it is written again
 //! ([`Prepares::is_damaged`]).
@@ -87,7 +87,7 @@ pub(crate) struct Prepares {
     pub(crate) open: KeyMap<Prepare>,
     /// Those by their seqno: the hash of the key.
     pub(crate) order: BTreeMap<Seqno, u64>,
-    /// By the prepare's seqno, with the time; until whoever made it has asked.
+    /// By the prepare's seqno, with the time; kept until the writer of the prepare has asked.
     pub(crate) outcomes: BTreeMap<Seqno, (Outcome, u64)>,
     /// From here on there may be prepares that cannot be read: what is completed is not told beyond it.
     pub(crate) damaged_from: Option<Seqno>,

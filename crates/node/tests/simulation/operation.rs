@@ -40,7 +40,7 @@ pub(crate) struct Token {
 /// How a try ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// This was read, with its CAS (`None`: there is no such document). `leased`: whoever answered needed a lease, and had one.
+    /// This was read, with its CAS (`None`: there is no such document). `leased`: the node that answered needed a lease, and had one.
     Read { value: Option<(u64, Cas)>, leased: bool },
     /// It was written, or removed.
     Written(Token),

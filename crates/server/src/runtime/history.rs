@@ -1,8 +1,8 @@
 //! The past of statistics: what REST shows of a bucket over the last minute, hour, day, week, month and year.
 //!
 //! Samples are taken once a second. The last minute is kept as it was; further back is kept as means over longer steps. All of it is in
-//! memory, so a restart begins anew. It takes at most [`BYTES_MAX`], however many buckets are open: with more buckets each
-//! reaches back less far.
+//! memory, so a restart begins anew. What is further back than a minute takes [`BYTES_MAX`] at most, however many buckets are open. With more
+//! buckets each reaches back less far.
 //!
 //! Counters are kept as rates: what REST shows of them is by the second.
 
@@ -175,6 +175,10 @@ impl Archive {
     }
 
     fn add(&mut self, at: u64, row: &[f64], keep: usize) {
+        // Also between steps, which last up to six hours: with another bucket there is less room for this one.
+        while self.rows.len() > keep {
+            self.rows.pop_front();
+        }
         let step = at - at % self.zoom.step_secs();
         let (begin, sums, count) = &mut self.begun;
         if *begin != step {
@@ -283,6 +287,21 @@ mod tests {
         assert_eq!(history.samples("a", Zoom::Hour), None);
         let kept = history.samples("b", Zoom::Hour).unwrap().timestamps.len();
         assert!(kept > 200, "{kept}");
+    }
+
+    #[test]
+    fn a_bucket_makes_room_at_once_for_the_past_of_others() {
+        let history = History { bytes_max: 40_000, ..History::default() };
+        let said = |names: &[&str], secs| {
+            names.iter().map(|name| ((*name).to_owned(), readings(secs, secs))).collect()
+        };
+        for secs in 0..8_000 {
+            history.add(at(secs), said(&["a"], secs));
+        }
+        let bytes = || history.buckets.lock()["a"].bytes();
+        assert!(bytes() > 20_000, "{}", bytes());
+        history.add(at(8_000), said(&["a", "b", "c", "d"], 8_000));
+        assert!(bytes() <= 10_000, "{}", bytes());
     }
 
     #[test]

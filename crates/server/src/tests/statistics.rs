@@ -11,9 +11,12 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    runtime::{DiskOptions, InitBucket, InitOptions, Node, PortOptions, ServeOptions},
+    runtime::{self, InitBucket, Node},
     statistics::absent::ABSENT,
 };
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 /// The names that Couchbase's exporter for Prometheus reads.
 const EXPORTER: &str = include_str!("../statistics/exporter.txt");
@@ -29,32 +32,7 @@ impl Served {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let bucket = InitBucket { name: "b".into(), quota_mb: 100, legacy_access: true };
-        let node = Node::start(ServeOptions {
-            data_dir: dir.path().to_owned(),
-            listen: Ipv4Addr::LOCALHOST.into(),
-            ports: PortOptions {
-                mgmt: 0,
-                mgmt_tls: 0,
-                kv: 0,
-                kv_tls: 0,
-                capi: 0,
-                capi_tls: 0,
-                memcached: Some(0),
-            },
-            ports_file: None,
-            workers: 1,
-            connections_max: 100,
-            memory_quota_mb: 256,
-            disk: DiskOptions::default(),
-            tls: None,
-            init: Some(InitOptions {
-                username: "Administrator".into(),
-                password: "password".into(),
-                cluster_name: String::new(),
-                bucket: Some(bucket),
-            }),
-        })
-        .unwrap();
+        let node = Node::start(support::options(dir.path(), bucket)).unwrap();
         Self { node, _dir: dir }
     }
 

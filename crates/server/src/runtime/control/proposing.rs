@@ -86,6 +86,10 @@ impl Control {
     /// certificate authority, if it is older than that. Tells it this node's key, now or once every member understands that.
     pub(crate) async fn note_address(self: Arc<Self>, ports: PortsInUse, mut ended: watch::Receiver<bool>) {
         let mut is_noted = false;
+        let (metadata, uuid) = (self.metadata.load_full(), self.this_node.uuid());
+        if self.shared.node_tls.has_lost_key(&metadata, &uuid) {
+            tracing::error!("the key file of this node is not the one that its cluster knows it by");
+        }
         loop {
             if self.caught_up() {
                 let (metadata, uuid) = (self.metadata.load_full(), self.this_node.uuid());
