@@ -299,7 +299,7 @@ mod tests {
             history.add(at(secs), said(&["a"], secs));
         }
         let bytes = || history.buckets.lock()["a"].bytes();
-        assert!(bytes() > 20_000, "{}", bytes());
+        assert!(bytes() > 15_000, "{}", bytes());
         history.add(at(8_000), said(&["a", "b", "c", "d"], 8_000));
         assert!(bytes() <= 10_000, "{}", bytes());
     }
