@@ -12,7 +12,7 @@ use base::{
 };
 use settee_engine::{
     BucketOptions, Change, Delete, DiskRefusals, Expiry, FlushFailure, MutationSpec, Pool, Precondition,
-    SubdocMutation, ValueForm, WithMeta, XattrRights, subdoc::xattr::Builder,
+    Store, SubdocMutation, ValueCodec, ValueForm, WithMeta, XattrRights, subdoc::xattr::Builder,
 };
 use support::{
     Clock, Disk, FaultDisk, Rig,
@@ -126,6 +126,27 @@ fn nor_around_the_quota() {
     assert!(by_parts < 20 && with_meta < 20, "{by_parts} {with_meta} of half a MiB each");
     rig.flush();
     assert_eq!((delete_by_parts(&rig, 150, true), delete_with_meta(&rig, 151, &large)), (Ok(()), Ok(())));
+}
+
+/// A tombstone keeps its attributes inflated.
+#[test]
+fn nor_is_one_of_a_document_whose_attributes_are_compressed() {
+    let codec = ValueCodec {
+        inflate: |_, into| {
+            into.extend_from_slice(&attributes(500_000));
+            true
+        },
+        inflated_len: |_| attributes(500_000).len(),
+        ..ValueCodec::opaque()
+    };
+    let rig = Rig::new(BucketOptions { codec, quota_bytes: 64 * MIB, ..options(BucketKind::Couchbase) });
+    let (now, datatype) = (rig.now(), Datatype::SNAPPY.with(Datatype::XATTR));
+    let compressed = Store { datatype, ..Store::set(b"half a MiB") };
+    rig.run(&key(1), |bucket, vb, key| bucket.store(vb, key, &compressed, now)).unwrap();
+    rig.bucket.set_disk_low(true);
+    assert_eq!(delete_by_parts(&rig, 1, false), Err(Status::TemporaryFailure));
+    rig.bucket.set_disk_low(false);
+    assert_eq!(delete_by_parts(&rig, 1, false), Ok(()));
 }
 
 #[test]

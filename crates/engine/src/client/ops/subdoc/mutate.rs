@@ -105,9 +105,10 @@ impl Bucket {
                 Err((index, status)) => return Ok(Some(SubdocMutated::Failed(index, status))),
             };
             self.check_draft(&draft)?;
-            // A deletion keeps attributes, and may bring some: then it grows what is there.
+            // A deletion keeps attributes, and may bring some or keep compressed ones inflated: then it grows what is there.
             let draft_bytes = draft.xattrs.len() + draft.body.len();
-            if !draft.deletes || draft_bytes > base_bytes {
+            let there = base.as_ref().map_or(0, |base| base.value.len());
+            if !draft.deletes || draft_bytes > there {
                 self.admit(&door.env, item_bytes(key.key, draft_bytes))?;
             }
             (bound.may_publish)()?;
