@@ -22,7 +22,7 @@ from .servers import BUCKET, SetteePersistent, pinned, wait_for_port
 KEY_BYTES = 36
 VALUE_SIZES = "750-1250"
 VALUE_BYTES_MEAN = 1000
-# Header, collection id, rounding and the table's share: what docs/benchmarks.md found per item beyond key and value.
+# Header, collection id, rounding and the table's share: what docs/benchmarks/one-node.md found per item beyond key and value.
 ITEM_OVERHEAD = 60
 # What full eviction keeps of a key that it has evicted.
 EVICTED_BYTES = 2

@@ -37,7 +37,7 @@ impl Rule {
     pub const PUBLISHED: Self =
         Self { metadata_bytes: 56, headroom: 0.25, high_watermark: 0.85, disk_factor: 1.0 };
 
-    /// Settee's figures: those of `docs/benchmarks.md`, "Memory per item" (persistent, 1,000 bytes) and "Churn". Compaction keeps files below 2.5
+    /// Settee's figures: those of `docs/benchmarks/one-node.md`, "Memory per item" (persistent, 1,000 bytes) and "Churn". Compaction keeps files below 2.5
     /// times what is alive.
     pub const SETTEE: Self =
         Self { metadata_bytes: 69, headroom: 0.12, high_watermark: 0.85, disk_factor: 2.5 };

@@ -12,7 +12,7 @@ EXAMPLES
 
 WHAT IT SHOWS
   published   the sizing rule of Couchbase's documentation; --metadata-bytes, --headroom and --high-watermark are its constants
-  settee      the same sum with what Settee was measured to take (docs/benchmarks.md); the three options do not change it
+  settee      the same sum with what Settee was measured to take (docs/benchmarks/one-node.md); the three options do not change it
 
   Of every document that is not in the working set, key and metadata stay in memory. A bucket with full eviction needs less.
   Disk is what files may grow to before compaction keeps them there.";
