@@ -17,7 +17,7 @@ from .servers import BUCKET
 # clusters come with, and none at all. Where it is on, nodes hold leases, which a failover by hand waits for.
 AUTO_FAILOVER_SECONDS, DEFAULT_SECONDS = 1, 30
 FAILOVERS = {"by the cluster": AUTO_FAILOVER_SECONDS, "by hand": DEFAULT_SECONDS, "by hand, automatic failover off": None}
-# Who dies or is cut off, and whether it leads: then somebody else has to be elected first.
+# The node that dies or is cut off, and whether it leads: then another one has to be elected first.
 VICTIMS = {"one of the others": False, "the one that leads": True}
 # Until nodes hold leases as they were just told to, and longer ones from before have run out.
 ARMING_SECONDS = 6.0
@@ -171,7 +171,7 @@ class Writes:
 
 def take_back(cluster, node):
     """A node that was failed over becomes a member again."""
-    # Both at once: whoever is asked may be the one that just came back and does not know yet.
+    # Both at once: the node that is asked may be the one that just came back and does not know yet.
     cluster.wait_member(node, clusterMembership="inactiveFailed", status="healthy")
     cluster.recover(node, "delta")
     cluster.rebalance()

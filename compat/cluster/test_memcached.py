@@ -152,7 +152,7 @@ def test_a_node_dies_is_failed_over_by_the_cluster_and_recovered(cluster, bucket
         wrong, undone = writer.judged(kill, lost_its_active)
         assert not wrong, wrong[:SHOWN]
         failures, survives = writer.failures(), writer in survivors
-        # Whoever asks the dead node itself has to wait until it is a member again.
+        # A client of the dead node itself has to wait until it is a member again.
         until = (failed_over if survives else recovered) + NOTICE_SECONDS
         others = [event for event in failures if event.ended < killed or event.began > until]
         assert not others, (writer.name, killed, failed_over, recovered, others[:SHOWN])

@@ -1,4 +1,4 @@
-"""Runs a command whose output goes on to whoever watches, and says once more at the end why it failed.
+"""Runs a command whose output goes on to its reader, and says once more at the end why it failed.
 
 Of what failed in another place often only the last lines are kept. A runner tells its reason somewhere in between, before
 summaries and logs; `reasons` picks it out of all that was said, in lines few enough to be among the last.

@@ -170,7 +170,7 @@ class FailedLogins(HostileCase):
         self.assertLess(grown, 5, "MiB of logs")
 
     def guess(self, source, until, outcomes):
-        """Passwords of a user that there is, one after the other."""
+        """Passwords of a user that exists, one after the other."""
         for number in itertools.count():
             if time.monotonic() > until:
                 return

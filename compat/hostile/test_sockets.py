@@ -58,7 +58,7 @@ class SlowClients(HostileCase):
             grown = (memory_kib(NODE.pid) - before) // 1024
             self.assertLess(grown, 300, "MiB grown for clients that do not read")
             self.assert_healthy()
-            # Whoever starts to read gets every answer, whole.
+            # A client that starts to read gets every answer, whole.
             for _ in range(200):
                 self.assertEqual(readers[0].receive().value, value)
         finally:

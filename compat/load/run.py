@@ -73,7 +73,7 @@ def filled_and_drained(node):
 
 
 def counts_add_up(node):
-    """Every operation that was due is in exactly one row, whoever carried it out."""
+    """Every operation that was due is in exactly one row, whichever process carried it out."""
     mix = "get=6,set=2,cas=1,mget=1"
     for more in ([], ["--threads", 2], ["--processes", 2]):
         run = report(node, "--rate", 2000, "--seconds", 2, "-n", RECORDS, "--mix", mix, "--warmup", 0, *more)

@@ -55,7 +55,7 @@ def test_compressible_values_over_a_compressing_client(key):
         value = b"all work and no play makes a dull document. " * 20_000
         ours, theirs = (c.bucket("main").default_collection() for c in (cluster, other))
         put(ours, key, value)
-        # Whoever did not ask for compression gets the plain value.
+        # A client that did not ask for compression gets the plain value.
         assert read(theirs, key) == value
         assert read(ours, key) == value
         ours.binary().append(key, b"the end")

@@ -62,7 +62,7 @@ def run(program, module, selected, log):
 
 
 def excerpt(text, test):
-    """What a test printed, for whoever has to find out why it failed."""
+    """What a test printed, for the search why it failed."""
     blocks = re.split(r"^=== RUN +TestIntegration/", text, flags=re.MULTILINE)
     mine = [block for block in blocks if block.split("\n", 1)[0].split("/")[0] == test]
     return "".join(mine)[:4000]

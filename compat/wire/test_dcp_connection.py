@@ -184,7 +184,7 @@ class Requests(DcpCase):
             # An unknown branch: nothing it says can be believed.
             (3, (3, 3), 12345, 0),
             (3, (3, 3), 0, 0),
-            # Beyond what there is.
+            # Beyond the end.
             (high + 5, (high + 5, high + 5), self.uuid, high),
             (high + 5, (high + 3, high + 9), self.uuid, high),
             # Inside a snapshot that goes beyond it.

@@ -238,7 +238,7 @@ class Cluster:
     # The end
 
     def stop(self):
-        """Stops every node that runs, cleanly; whoever panicked is an error."""
+        """Stops every node that runs, cleanly; a node that panicked is an error."""
         for node in self.nodes:
             if node.paused:
                 node.resume()

@@ -135,7 +135,7 @@ class Node:
             raise NodeError("panicked:\n" + "\n".join(self.panics()))
 
     def kill(self):
-        """kill -9. Whoever loses a connection from now on can see why."""
+        """kill -9. A client that loses a connection from now on can see why."""
         self.killed = True
         if self.alive():
             self.process.kill()

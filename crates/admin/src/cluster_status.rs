@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterStatus {
     /// Whether this comes from before the last change of who leads, or nobody leads.
     pub stale: bool,
-    /// Who leads.
+    /// The leader.
     pub leader: Option<NodeId>,
     /// Nodes that have not been heard of for so long that they do not count as healthy.
     pub silent: BTreeSet<NodeId>,
@@ -47,9 +47,9 @@ pub struct Awaited {
 pub struct CutOff {
     /// The bucket, by name.
     pub bucket: String,
-    /// Who has the active copies.
+    /// The nodes of the active copies.
     pub from: NodeId,
-    /// Who has the replicas.
+    /// The nodes of the replicas.
     pub to: NodeId,
     /// How many replicas.
     pub copies: u32,

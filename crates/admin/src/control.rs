@@ -221,12 +221,12 @@ pub struct SystemStats {
     pub process_resident: u64,
     /// Client connections to the data ports.
     pub connections: u64,
-    /// Who holds the process's memory.
+    /// What holds the process's memory.
     #[serde(default)]
     pub memory: NodeMemory,
 }
 
-/// Who holds a node's memory, in bytes.
+/// What holds a node's memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMemory {
     /// The buckets: `mem_used` of all of them.

@@ -1,5 +1,5 @@
 //! The log of cluster changes that `/logs` shows: what this node has seen happen since it started, told from two states of
-//! the cluster, so that it is the same whoever did it and on whichever node.
+//! the cluster, so that it is the same for every user and node.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,4 @@
-//! Figures of every node. A node knows its own; the others are asked, at most once in a while whoever wants to know, all at
+//! Figures of every node. A node knows its own; the others are asked, at most once in a while however many want to know, all at
 //! once, and with little patience: a node that does not answer in time is shown without figures, and holds nobody up.
 
 use std::{
@@ -145,7 +145,7 @@ fn resident_percent(a: &BucketStatsView, b: &BucketStatsView) -> f64 {
 #[derive(Default)]
 pub(crate) struct Figures {
     known: Mutex<BTreeMap<NodeId, (Instant, Arc<NodeFigures>)>>,
-    /// Held by whoever asks; others wait for the answers instead of asking, too.
+    /// Held by the task that asks; others wait for the answers instead of asking, too.
     asking: tokio::sync::Mutex<()>,
 }
 

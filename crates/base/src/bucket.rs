@@ -29,7 +29,7 @@ pub enum EvictionPolicy {
     NruEviction,
 }
 
-/// Who wins between two versions written on different clusters.
+/// Which of two versions wins that were written on different clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ConflictResolution {

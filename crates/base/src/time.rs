@@ -2,7 +2,7 @@
 
 use crate::limits::EXPIRY_RELATIVE_SECS_MAX;
 
-/// One reading of the clocks, taken by whoever drives a state machine (a worker takes one per turn).
+/// One reading of the clocks, taken by the driver of a state machine (a worker takes one per turn).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Wall-clock nanoseconds since the Unix epoch; source of CAS values. May jump.

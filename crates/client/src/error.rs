@@ -51,7 +51,7 @@ pub enum ClientError {
     /// User name or password are wrong, or the server is not who it claims to be.
     #[error("authentication failed for user {user:?}: {reason}")]
     Authentication {
-        /// Who tried.
+        /// The user that tried.
         user: String,
         /// What was refused.
         reason: String,

@@ -4,7 +4,7 @@
 //! Blocking and single-threaded on purpose: one [`KvConnection`] is one socket whose replies come in the order of
 //! the requests; [`Client`] keeps one per node and routes by the cluster map. Tools that want more throughput open
 //! more connections, or take the socket after the handshake ([`KvConnection::into_stream`]) into a loop of their
-//! own. It is no SDK: no background threads, no reconnecting, no TLS; whoever uses it sees every error.
+//! own. It is no SDK: no background threads, no reconnecting, no TLS; its user sees every error.
 
 mod address;
 mod cluster;

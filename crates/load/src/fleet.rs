@@ -216,7 +216,7 @@ fn herald(mut writers: Vec<TcpStream>, control: &Control, over: &AtomicBool) {
         let now = (control.rate(), control.skips(), control.stopped());
         if now != last {
             let message = json!({"rate": now.0, "skips": now.1, "stop": now.2});
-            // A worker that is gone is noticed by whoever listens to it.
+            // A worker that is gone is noticed by the thread that listens to it.
             writers.iter_mut().for_each(|writer| drop(say(writer, &message)));
             last = now;
         }

@@ -203,7 +203,7 @@ impl Tally {
         self.ops[op as usize].of(class).record(nanos);
     }
 
-    /// The histogram of an operation and ending, to be filled by whoever merges.
+    /// The histogram of an operation and ending, to be filled by the merging thread.
     pub fn of(&mut self, op: Op, class: Class) -> &mut Latencies {
         if self.ops.is_empty() {
             self.ops.resize_with(Op::ALL.len(), OpTally::default);

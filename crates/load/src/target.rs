@@ -204,7 +204,7 @@ impl Target {
             std::thread::spawn(move || {
                 let map =
                     KvConnection::open_within(&address, &login, MAP).and_then(|mut node| node.cluster_map());
-                // Whoever asked may have gone on with another's.
+                // The asking thread may have gone on with another's.
                 let _ = map.map(|map| outbox.send(map));
             });
         }

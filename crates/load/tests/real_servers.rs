@@ -146,7 +146,7 @@ fn redis_cas_is_exact() {
                         assert_eq!(*watched, key, "it writes what it has read");
                         written += 1;
                     }
-                    // Whoever else watches this key must not write it any more.
+                    // Another client that watches this key must not write it any more.
                     watching.retain(|_, (watched, _)| *watched != key);
                 }
                 "EXEC" => drop(watching.remove(&connection)),

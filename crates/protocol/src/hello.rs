@@ -210,7 +210,7 @@ pub fn negotiate(requested: &[u8], supported: FeatureSet) -> Result<FeatureSet, 
     Ok(granted.iter().filter(|feature| useful.contains_all(feature.useless_without())).collect())
 }
 
-/// Who a HELLO says it comes from.
+/// The sender that a HELLO names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientName {
     /// Name and version of the client library, made printable.

@@ -2,7 +2,7 @@
 //!
 //! [`producer::Producer`] is one consumer's connection: its settings, its streams, flow control and dead-connection
 //! detection. [`consumer::Consumer`] is the other side of such a connection: what follows a producer on another node and feeds
-//! the replicas here. Neither owns a socket, thread or clock. Whoever drives them passes on packets, calls
+//! the replicas here. Neither owns a socket, thread or clock. Their driver passes on packets, calls
 //! [`producer::Producer::pump`] or [`consumer::Consumer::tend`] when there is room for output, when one of their waiters is
 //! woken, and when they are due.
 

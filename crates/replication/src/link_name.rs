@@ -10,9 +10,9 @@ const PREFIX: &str = "replication:";
 /// See the module header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkName<'a> {
-    /// Who streams.
+    /// The node that streams.
     pub from: NodeId,
-    /// Who follows.
+    /// The node that follows.
     pub to: NodeId,
     /// The bucket.
     pub bucket: &'a str,

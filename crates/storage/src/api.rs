@@ -417,7 +417,7 @@ pub trait KvStore: Send + Sync {
 
     /// Everything committed before the call is durable after it. One sync serves all who wait.
     ///
-    /// Whoever commits must have given memory the locators of what a sync covered before calling `commit` or `sync`
+    /// The committing thread must have given memory the locators of what a sync covered before calling `commit` or `sync`
     /// again: from then on compaction takes [`Liveness::verdict`]'s word for those records.
     ///
     /// # Errors
@@ -491,7 +491,7 @@ pub trait KvStore: Send + Sync {
     /// is kept on the disk for its sake.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`KvStore::scan`].
     fn scan_recovered(
         &self,
         visit: &mut dyn FnMut(VbId, &Record<'_>, Locator) -> bool,
@@ -499,7 +499,7 @@ pub trait KvStore: Send + Sync {
         self.scan(None, Seqno(0), true, visit)
     }
 
-    /// Changes whenever a pin made now would keep other records than one made before. Whoever reads a document's locator
+    /// Changes whenever a pin made now would keep other records than one made before. A thread that reads a document's locator
     /// from memory, under whatever lock keeps [`Liveness::relocate`] away from it, and finds the generation of a pin
     /// here before letting go of the lock, can read the record through that pin.
     fn generation(&self) -> u64;

@@ -1,4 +1,4 @@
-//! Files of which nothing can be read, and of which nobody knows whether they mattered: renamed, so that whoever looks into the
+//! Files of which nothing can be read, and of which nobody knows whether they mattered: renamed, so that an operator who looks into the
 //! damage still has them.
 //!
 //! A segment that was synced is listed in the manifest, and its file keeps its name whatever becomes of it. Here are the others

@@ -65,7 +65,7 @@ impl Core {
         // replaces the manifest is waited for only then; otherwise it is due again at the next sync.
         let mut turn = (!self.is_listed(wanted)).then(|| self.manifest_lock.lock());
         let guard = self.sync_lock.lock();
-        // Whoever held the locks before may have synced ours too.
+        // The former holder of the locks may have synced ours too.
         if self.is_durable(wanted) {
             return Ok(());
         }

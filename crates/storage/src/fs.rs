@@ -54,7 +54,7 @@ pub trait Fs: Send + Sync {
     /// The operating system's; `NotFound` when there is none.
     fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>>;
 
-    /// Removes a name. Whoever has the file open keeps using it.
+    /// Removes a name. A thread that has the file open keeps using it.
     ///
     /// # Errors
     /// The operating system's.
@@ -160,7 +160,7 @@ fn read_fully(
 /// Keeps a lock until dropped.
 pub trait LockGuard: Send + Sync {}
 
-/// Whether an error means that there is no space (or no quota) left.
+/// Whether an error means that no space (or no quota) is left.
 pub(crate) fn is_no_space(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

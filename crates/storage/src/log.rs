@@ -90,7 +90,7 @@ impl Core {
         self.compaction_awaited.fetch_add(1, Ordering::Relaxed);
         let _no_compaction = self.compact_lock.lock();
         self.compaction_awaited.fetch_sub(1, Ordering::Relaxed);
-        // Order matters: memory learns of it when it is on disk. Whoever reads meanwhile, to load the bucket for instance, would
+        // Order matters: memory learns of it when it is on disk. A thread that reads meanwhile, to load the bucket for instance, would
         // pass over documents that are still there if there is no space for the manifest.
         self.replace_manifest(&[], vbs)?;
         self.bury_stale();
@@ -184,7 +184,7 @@ impl KvStore for SegmentLog {
     }
 
     fn generation(&self) -> u64 {
-        // Pairs with the release of whoever changes the set: who sees a locator that came with a change sees its
+        // Pairs with the release of the thread that changes the set: a thread that sees a locator that came with a change sees its
         // generation.
         self.core.generation.load(Ordering::Acquire)
     }

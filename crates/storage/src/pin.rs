@@ -15,7 +15,7 @@ use crate::{
     state::{Core, SegmentSet},
 };
 
-/// The segments of one moment. Whoever holds a segment can read it, whatever compaction does to its name.
+/// The segments of one moment. A thread that holds a segment can read it, whatever compaction does to its name.
 pub(crate) struct SegmentPin {
     set: Arc<SegmentSet>,
     generation: u64,

@@ -372,7 +372,7 @@ fn remember(segment: &Segment, entry: &SegmentEntry) -> Result<(), StoreError> {
         return Ok(());
     }
     if segment.has_footer() {
-        // The data has not been read yet: says where the damage is. The index knows all that was there.
+        // The data has not been read yet: says where the damage is. The index knows everything that lay here.
         let mut frames = Frames::new(segment, DATA_START, entry.data_end, true);
         segment.collect(&mut frames, &mut Staged::default(), &mut |_, _| {})?;
         segment.set_incomplete(false);

@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct Reserve {
     path: PathBuf,
     fs: Arc<dyn Fs>,
-    /// Held by whoever changes `bytes` and `held`, for as long as the disk takes. Who only asks for them never waits for it.
+    /// A thread that changes `bytes` and `held` holds it for as long as the disk takes. One that only reads them never waits for it.
     changing: Mutex<()>,
     /// How much is to be held.
     bytes: AtomicU64,
@@ -49,7 +49,7 @@ impl Reserve {
         Self::new(path, fs, options, (bytes, held), bytes > 0 && !held)
     }
 
-    /// For compaction. Takes over what there is, whatever its size; what there is not yet is owed.
+    /// For compaction. Takes over the present reserve, whatever its size; the rest is owed.
     pub(crate) fn for_compaction(dir: &Path, fs: Arc<dyn Fs>, options: &Options) -> Self {
         let path = dir.join("reserve.compaction");
         let found = fs.open(&path).and_then(|file| file.length()).unwrap_or(0);

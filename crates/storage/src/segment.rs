@@ -1,7 +1,7 @@
 //! One segment file: its records by place, its index, and how much of it is still alive.
 //!
 //! Bytes below `data_end` never change and belong to committed batches; only the log's writer moves `data_end`.
-//! Whoever holds an `Arc` to a segment can read it, also after compaction has removed its name. Nobody reads the disk under the
+//! A thread that holds an `Arc` to a segment can read it, also after compaction has removed its name. Nobody reads the disk under the
 //! lock of a segment's index: commits take it.
 
 use std::sync::{

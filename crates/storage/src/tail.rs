@@ -205,7 +205,7 @@ fn restore_units(segment: &Segment, manifest: &Manifest) {
 }
 
 fn survey(segment: &Segment, end: Option<u64>) -> Result<Vec<Group>, StoreError> {
-    // A footer is no guarantee that the data before it is complete, only that there is none behind.
+    // A footer is no guarantee that the data before it is complete, only that none follows.
     let end = match (end, segment.read_trailer()?) {
         (Some(end), _) => end,
         (None, Some(trailer)) => trailer.data_end,

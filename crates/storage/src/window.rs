@@ -1,4 +1,4 @@
-//! A piece of a segment that was read ahead for whoever asks for known places in rising order.
+//! A piece of a segment that was read ahead for a reader of known places in rising order.
 //!
 //! It grows as far as the next places lie behind the first and close together, so that records that follow each
 //! other cost one read, and scattered ones no more than themselves.

@@ -1,6 +1,6 @@
 //! Many requests under way to the nodes that serve their keys, over one connection per node, as SDKs do it.
 //!
-//! Blocking: whoever wants the next answer waits for it. Answers may overtake each other (unordered execution is
+//! Blocking: a caller waits for the next answer. Answers may overtake each other (unordered execution is
 //! negotiated), so every request carries a tag of its sender's. Statuses are reported and not acted upon, but for "not my
 //! vBucket", which SDKs hide from their users; a connection that broke is an error, and what was under way on it is
 //! handed back as of unknown outcome.
@@ -88,7 +88,7 @@ pub struct Pipeline<T> {
     waiting: Vec<Asked<T>>,
     /// When the map was asked for last on their account.
     asked_map: Instant,
-    /// Who was asked: whoever proves a password anew each time does little else.
+    /// The node that was asked: a client that proves a password anew each time does little else.
     informant: Option<KvConnection>,
 }
 

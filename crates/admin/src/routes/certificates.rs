@@ -24,7 +24,7 @@ const TRUSTED_MAX: usize = 1000;
 
 pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     match (path, &call.method) {
-        // Public, as in Couchbase: whoever wants to connect by TLS needs it first.
+        // Public, as in Couchbase: a client that wants to connect by TLS needs it first.
         (["certificate"], &Method::GET) => shown_by_this_node(call),
         (["trustedCAs"], &Method::GET) => Ok(json_ok(&trusted(call).into())),
         (["trustedCAs", id], &Method::DELETE) => forget(call, id).await,

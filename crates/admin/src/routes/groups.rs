@@ -1,4 +1,4 @@
-//! Server groups: `/pools/default/serverGroups` and below. Who is in which group is read and written whole, under a
+//! Server groups: `/pools/default/serverGroups` and below. The nodes of all groups are read and written whole, under a
 //! revision, so that two administrators do not undo each other's moves.
 
 use std::{

@@ -50,7 +50,7 @@ struct Address {
 }
 
 impl Address {
-    /// `encrypted`: nodes of the cluster speak TLS to one another, so whoever says nothing else means that.
+    /// `encrypted`: nodes of the cluster speak TLS to one another, so a request that says nothing else means that.
     fn parse(text: &str, encrypted: bool) -> Result<Self, String> {
         let text = text.trim();
         if text.is_empty() {
@@ -115,7 +115,7 @@ pub(super) async fn add_node(call: &Call, group: Option<&str>) -> Outcome {
     let encrypted = call.meta.encrypts_new_nodes();
     let address = wanted(&form, false, encrypted)?;
     if encrypted && !address.tls {
-        // What the new node is told makes it a member, and whoever read along would be one.
+        // What the new node is told makes it a member, and a process that reads along would be one.
         let text = "Encryption between nodes is on: name the node's REST port for TLS (https://HOST:18091).";
         return Err(reply::bad_request(text));
     }

@@ -1,4 +1,4 @@
-//! Which handler answers which path, one module per area. Who may is decided before, by [`table`] alone.
+//! Which handler answers which path, one module per area. [`table`] alone decides before whether a user may.
 
 mod alternate;
 mod auto_failover;

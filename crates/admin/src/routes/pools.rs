@@ -32,7 +32,7 @@ pub(super) fn dispatch(call: &Call, path: &[&str]) -> Outcome {
     }
 }
 
-/// `GET /versions`: for whoever has said who he is.
+/// `GET /versions`: for users that have logged in.
 pub(super) fn versions() -> Outcome {
     let mut all = version_fields();
     all.insert("settee".into(), json!({ "version": SETTEE_VERSION }));

@@ -84,7 +84,7 @@ fn already_running(kind: RebalanceKind) -> Refusal {
     reply::with_status(StatusCode::SERVICE_UNAVAILABLE, &json!({ "error": text })).into()
 }
 
-/// Who stays and who goes. The caller has to know every node there is; a node that was failed over and shall not come back
+/// The nodes that stay and those that go. The caller has to know every node; one that was failed over and shall not come back
 /// goes without being asked.
 fn wanted<'a>(call: &'a Call, form: &Form) -> Result<(Vec<&'a NodeInfo>, Vec<NodeId>), Refusal> {
     let names =

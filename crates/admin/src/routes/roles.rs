@@ -1,4 +1,4 @@
-//! What there is to be granted, what the sender was granted, and whether it suffices for something.
+//! The roles that can be granted, those that the sender has, and whether it suffices for something.
 
 use axum::http::{Method, StatusCode};
 use cluster::{

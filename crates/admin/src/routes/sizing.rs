@@ -1,4 +1,4 @@
-//! Whether what there is would fit the nodes there shall be: the arithmetic that is shown when it would not.
+//! Whether the data would fit the nodes after a change: the arithmetic that is shown when they would not.
 //!
 //! A node is only ever too small for what it would get beyond what it has. So a cluster that is too full already may grow,
 //! and may keep its size; but neither does a full one take in a node that is smaller than what would go there.

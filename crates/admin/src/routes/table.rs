@@ -38,7 +38,7 @@ pub(crate) struct Route {
     pub(crate) method: &'static str,
     /// Segments; one in braces stands for any, `**` at the end for any number of them.
     pub(crate) path: &'static str,
-    /// Who may.
+    /// The right that it needs.
     pub(crate) needs: Needs,
 }
 

@@ -129,7 +129,7 @@ async fn put(call: &Call, domain: UserDomain, name: &str) -> Outcome {
     let mut errors = FieldErrors::new();
     let known: &[&str] = match domain {
         UserDomain::Local => &["name", "roles", "groups", "locked", "password", "temporaryPassword"],
-        // Who they are is known elsewhere.
+        // Their names are known elsewhere.
         UserDomain::External => &["name", "roles", "groups", "locked"],
     };
     refuse_unknown(&form, known, &mut errors);

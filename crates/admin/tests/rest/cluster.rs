@@ -120,7 +120,7 @@ fn a_change_is_judged_by_what_was_agreed_on_before_wherever_that_was() {
     let failed = FailOver { nodes: vec![NodeId(1)], allow_unsafe: false, auto: false };
     node.node.unheard.lock().unwrap().push(Command::FailOver(failed));
     let form = "otpNode=ns_1@127.99.0.2&recoveryType=full";
-    // Whoever may not change anything has nobody asked.
+    // The request of a user who may not change anything asks no node.
     assert_eq!(node.send("POST", "/controller/setRecoveryType", None, Some(form)).status, 401);
     assert_eq!(node.get("/pools/default").status, 200);
     assert_eq!(node.node.unheard.lock().unwrap().len(), 1);
@@ -150,7 +150,7 @@ fn who_sends_a_change_is_judged_by_what_was_agreed_on_before_too() {
         now_ms: 0,
     }));
     assert_eq!(node.send("GET", "/pools", Some("second:made elsewhere"), None).status, 401);
-    assert_eq!(node.node.unheard.lock().unwrap().len(), 1, "whoever changes nothing has nobody asked");
+    assert_eq!(node.node.unheard.lock().unwrap().len(), 1, "a request that changes nothing asks no node");
     let changed = change("second:made elsewhere");
     assert_eq!(changed.status, 200, "{}", changed.body);
     assert_eq!(change("second:wrong").status, 401);

@@ -1,4 +1,4 @@
-//! Who may give which rights to whom, and what opens data or the cluster to others.
+//! Which users may give which rights to others, and what opens data or the cluster to others.
 
 use cluster::{BucketParams, Command};
 

@@ -276,7 +276,7 @@ fn the_cluster_goes_on_without_the_node_that_led_it() {
     let dir = cluster.dirs[0].path().to_owned();
     cluster.nodes[0].restart(&dir);
     has(&cluster.nodes[0], 101);
-    // Any node takes a change, whoever leads now, and after every one of them has been away.
+    // Any node takes a change, whichever leads now, and after every one of them has been away.
     for index in 1..3 {
         assert!(cluster.nodes[index].terminate().success());
         change(&cluster.nodes[0], if index == 1 { "102" } else { "103" });

@@ -1,4 +1,4 @@
-//! Who is connected to whom, as the kernel has it.
+//! The connections between processes, as the kernel has them.
 
 use std::{collections::BTreeSet, fs};
 

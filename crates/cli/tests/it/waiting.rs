@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// What the server says of a disk with less free space than it is to leave to others.
 const TOO_LITTLE: &str = "The disk has less free space than must remain";
-/// Who loads is far from done when the node looks at its disk for the first time.
+/// The loader is far from done when the node looks at its disk for the first time.
 const DOCUMENTS: u64 = 1_000_000;
 
 /// A node whose disk always has less free space than it has to leave to others.

@@ -209,7 +209,7 @@ pub struct Driver {
     buffer: Vec<u8>,
     /// What validation knows; kept from phase to phase.
     ledger: Option<Ledger>,
-    /// Who serves what by now; kept from phase to phase.
+    /// Which node serves what by now; kept from phase to phase.
     homes: Homes,
 }
 

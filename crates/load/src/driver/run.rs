@@ -260,7 +260,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes that there is something to flush.
+    /// Notes that something has to be flushed.
     fn soil(&mut self, connection: &mut Connection) {
         if !connection.dirty {
             connection.dirty = true;
@@ -567,7 +567,7 @@ impl<'a> Run<'a> {
                 self.check(&job, value, now);
                 if let Some(then) = job.then.take() {
                     (job.verb, job.cas) = (then, cas);
-                    // Flushed with everything else by whoever reads.
+                    // Flushed with everything else by the reader.
                     self.send(connection, job, now);
                     return;
                 }

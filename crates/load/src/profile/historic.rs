@@ -128,7 +128,7 @@ fn database(p: &Properties) -> Result<Database, String> {
     Ok((Some(protocol), Some((bucket, password))))
 }
 
-/// The length of a unit, if averages over time are asked for: by any measurement type but the histogram, as there.
+/// The length of a unit, if averages over time are asked for: by any measurement type but the histogram, as in the original.
 fn series(p: &Properties) -> Result<Option<Duration>, String> {
     let unit = p.value("timeseries.granularity", 1000u64)?;
     if matches!(p.get("measurementtype"), None | Some("histogram")) {

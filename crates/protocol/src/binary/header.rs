@@ -85,7 +85,7 @@ impl From<Opaque> for u32 {
 /// here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who talks to whom, and in which form.
+    /// The direction of a packet, and its form.
     pub magic: Magic,
     /// What is asked; a response repeats it.
     pub opcode: u8,

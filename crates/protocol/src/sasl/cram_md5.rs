@@ -9,7 +9,7 @@ pub const DIGEST_BYTES: usize = 16;
 /// A decoded answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CramMd5Response<'a> {
-    /// Who logs in; may contain spaces.
+    /// The name of the user; may contain spaces.
     pub user: &'a str,
     /// What the server computes as well and compares in constant time.
     pub digest: [u8; DIGEST_BYTES],

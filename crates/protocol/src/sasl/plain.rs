@@ -7,7 +7,7 @@ use super::Malformed;
 pub struct Plain<'a> {
     /// On whose behalf; empty for the user itself.
     pub authorization_id: &'a [u8],
-    /// Who logs in.
+    /// The name of the user.
     pub user: &'a str,
     /// The password. Never printed, hence no `Debug`.
     pub password: &'a [u8],

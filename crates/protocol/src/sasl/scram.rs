@@ -20,7 +20,7 @@ pub struct ClientFirst<'a> {
     pub gs2_header: &'a [u8],
     /// The message behind that header: the beginning of the [`auth_message`].
     pub bare: &'a [u8],
-    /// Who logs in, unescaped.
+    /// The name of the user, unescaped.
     pub user: Cow<'a, str>,
     /// The client's half of the nonce; not empty.
     pub nonce: &'a [u8],

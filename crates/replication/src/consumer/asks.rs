@@ -61,7 +61,7 @@ pub(super) fn stream_request<I>(vb: VbId, opaque: u32, term: u64, at: &Start<I>,
         reserved: 0,
         start: at.start,
         end: Seqno(u64::MAX),
-        // Who has nothing is on no branch.
+        // A copy that has nothing is on no branch.
         vb_uuid: if at.start == Seqno(0) { VbUuid(0) } else { at.vb_uuid },
         snap_start: at.snap_start,
         snap_end: at.snap_end,

@@ -88,7 +88,7 @@ pub enum Broken {
         /// As in its header.
         opcode: u8,
     },
-    /// A message or answer of a stream that there is not.
+    /// A message or answer of a stream that does not exist.
     #[error("a packet (opcode {opcode:#04x}) of no stream: vBucket {vb}, opaque {opaque:#x}")]
     Stray {
         /// As in its header.

@@ -203,7 +203,7 @@ impl<I: Copy + std::fmt::Debug> Inbound<I> {
         let is_unfinished = self.last < self.snapshot.1;
         // What is unfinished may be cut short, but only by a snapshot that ends no earlier: until then nothing is consistent.
         let follows = start <= self.last.next() && (!is_unfinished || end >= self.snapshot.1);
-        // That there is nothing behind what is here: told to a copy with nothing in it, or one that may lack something.
+        // "Nothing follows what is here": told to a copy with nothing in it, or one that may lack something.
         let is_empty = end == self.last && !is_unfinished && (end == Seqno(0) || self.may_lack);
         if !follows || start > end || (end <= self.last && !is_empty) {
             return Err(bad);

@@ -3,7 +3,7 @@
 //! It is told which vBuckets to follow, and at which term of each, and opens a stream for each from where the replica is, going
 //! back first if the producer says so. What it hears goes straight into the replica: the consumer holds no message, so its
 //! memory is bounded by what it is given, and what is under way by the window. When the replica has no room, the message is
-//! handed back, and whoever drives the consumer reads nothing until it is taken: the producer notices by its window and slows
+//! handed back, and the consumer's driver reads nothing until it is taken: the producer notices by its window and slows
 //! down. History for which there is no room holds up its own stream only (`held`). A stream that ends or goes wrong is asked for again after a while, for as long as it is wished for; a
 //! producer that says what none says is left.
 //!

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shared between a consumer and whoever shows statistics; outlives connections.
+/// Shared between a consumer and the display of statistics; outlives connections.
 #[derive(Debug, Default)]
 pub struct ConsumerStats {
     /// Stream messages taken.

@@ -265,7 +265,7 @@ fn what_was_packed_for_the_way_is_what_it_was_stored_as() {
     assert_eq!(*taker.value.borrow(), (plain.clone(), Datatype::JSON));
     talk.hear(1, &mutation(2)).unwrap();
     assert_eq!(*taker.value.borrow(), (b"{}".to_vec(), Datatype::RAW));
-    // Compressed by whoever wrote it, and not for the way.
+    // Compressed by the client that wrote it, and not for the way.
     let document = Document { datatype: Datatype::SNAPPY, ..packed(3, Datatype::RAW) };
     talk.hear(1, &DcpMessage::Mutation { document, flags: 0, expiry: 0 }).unwrap();
     assert_eq!(*taker.value.borrow(), (block.clone(), Datatype::SNAPPY));

@@ -39,7 +39,7 @@ pub enum OutOfOrder {
     WithSeqnoAdvanced,
 }
 
-/// Who goes first, as the consumer would like it. All are treated alike.
+/// The priority that the consumer would like. All are treated alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
     /// Later.
@@ -70,7 +70,7 @@ pub struct Controls {
     pub flatbuffer_events: bool,
     /// Later backfills wait for earlier ones.
     pub sequential_backfills: bool,
-    /// Who goes first.
+    /// The priority.
     pub priority: Priority,
     /// Two newer statuses may be used in answers.
     pub v7_statuses: bool,

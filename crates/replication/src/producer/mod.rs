@@ -229,7 +229,7 @@ impl Producer {
         self.enqueue(ticket as u32);
     }
 
-    /// Sends what there is, as long as there is room; false when the consumer is dead and the connection to be closed.
+    /// Sends what is ready, as long as it has room; false when the consumer is dead and the connection to be closed.
     #[must_use]
     pub fn pump(&mut self, sink: &mut dyn Sink, now: Now) -> bool {
         match self.noop.due(now) {

@@ -90,7 +90,7 @@ impl Noop {
         ours
     }
 
-    /// What there is to do now. [`Due::Send`] counts as sent.
+    /// What has to be done now. [`Due::Send`] counts as sent.
     pub fn due(&mut self, now: Now) -> Due {
         if !self.enabled {
             return Due::Nothing;

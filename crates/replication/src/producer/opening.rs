@@ -245,7 +245,7 @@ impl Producer {
         let Position { start, snap_start, snap_end, .. } = ask.at;
         let head = StreamHead { vb: ask.vb, opaque: ask.opaque, stream_id };
         let stats = Arc::new(StreamStats::new(ask.vb, stream_id, ask.opaque.into(), ask));
-        // Who has nothing of a snapshot, or all of it, is not in the middle of it; and none ends in the future.
+        // A consumer that has nothing of a snapshot, or all of it, is not in the middle of it; and none ends in the future.
         let is_inside = snap_start < start && start < snap_end;
         let through = if is_inside { snap_end.min(history.high_seqno) } else { Seqno(0) };
         let unfinished = Unfinished { start: snap_start, end: through };

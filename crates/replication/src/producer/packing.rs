@@ -4,7 +4,7 @@
 //! copies are equal byte for byte, whatever the mode was when they were made. What is stored compressed goes as it is, and what is too small,
 //! too large or hardly gets smaller goes as it is too: the loop that sends it serves clients as well.
 //!
-//! Values are immutable and held by whoever sends them: no lock is held meanwhile. Buffers belong to the connection and
+//! Values are immutable and held by the sender: no lock is held meanwhile. Buffers belong to the connection and
 //! are used again for the next value.
 
 use base::Datatype;

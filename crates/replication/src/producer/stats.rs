@@ -16,7 +16,7 @@ use super::{
     noop::Noop,
 };
 
-/// Shared between a producer and whoever shows statistics.
+/// Shared between a producer and the display of statistics.
 #[derive(Debug)]
 pub struct ProducerStats {
     /// As given at OPEN.
@@ -103,7 +103,7 @@ impl StreamPhase {
     }
 }
 
-/// Shared between a stream and whoever shows statistics.
+/// Shared between a stream and the display of statistics.
 #[derive(Debug)]
 pub struct StreamStats {
     /// The vBucket.

@@ -129,7 +129,7 @@ impl Stream {
         self.stats.set_phase(StreamPhase::Dead);
     }
 
-    /// Sends what there is, up to one batch beyond what was left over.
+    /// Sends what is ready, up to one batch beyond what was left over.
     pub(super) fn pump(
         &mut self,
         bucket: &Bucket,

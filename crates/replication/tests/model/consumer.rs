@@ -198,7 +198,7 @@ impl Consumer {
         }
     }
 
-    /// Takes what there is, at most about `limit` bytes; false when there was nothing.
+    /// Takes what has come, at most about `limit` bytes; false when there was nothing.
     pub(crate) fn take(&mut self, limit: usize, bucket: &Arc<Bucket>, log: &Log, now: Now) -> bool {
         let Some(producer) = &mut self.producer else { return false };
         // Alive, as far as anybody can tell.

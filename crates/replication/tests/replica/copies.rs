@@ -26,7 +26,7 @@ pub(crate) trait Copies {
     fn disturb(&mut self, rng: &mut Rng) -> bool;
     /// Time passes, and what is to be done is done.
     fn tend(&mut self, millis: u64);
-    /// Who has been woken.
+    /// The copies that were woken.
     fn woken(&mut self) -> Vec<Waiter>;
     /// What a vBucket holds, in the end.
     fn contents(&mut self, vb: VbId) -> Contents;

@@ -82,7 +82,7 @@ impl Host {
         self.producer.iter_mut().for_each(|producer| producer.wake(ticket));
     }
 
-    /// Says what there is, at most so many bytes; false when the follower is dead.
+    /// Says what it has to, at most so many bytes; false when the follower is dead.
     #[must_use]
     pub(crate) fn pump(&mut self, limit: usize, now: Now) -> bool {
         let Some(producer) = &mut self.producer else { return true };

@@ -64,7 +64,7 @@ impl Delivery {
         self.newest.capacity() * size_of::<Found>() + self.slots.capacity() * size_of::<Slot>() + windows
     }
 
-    /// Delivers records of about `bytes_max` bytes, at least one; false when there are no more. Whoever asks for little at a
+    /// Delivers records of about `bytes_max` bytes, at least one; false when there are no more. A caller that asks for little at a
     /// time is short of memory: no window is larger than that.
     pub(super) fn step(
         &mut self,

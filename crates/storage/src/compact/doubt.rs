@@ -2,7 +2,7 @@
 //! tombstones, versions behind one that is not synced. The index on disk can.
 //!
 //! All those of a step are asked about together, in the order of the index, which so reads each of its blocks once; of
-//! most the entries alone tell. Only where an entry says that there is something newer are the two records read: what
+//! most the entries alone tell. Only where an entry says that something newer exists are the two records read: what
 //! has the same fingerprint need not be the same key.
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ const MAGIC: &[u8; 8] = b"SETTLOG\0";
 const LENGTH: usize = 64;
 const SECOND_COPY: usize = 2048;
 
-/// Who wrote a segment.
+/// The writer of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Commits, in order: part of the log.

@@ -2,7 +2,7 @@
 //! [`super::ThrottledFs`] that shares it.
 //!
 //! Two rates, either of which may be unlimited: bytes, and operations. An operation moves at most [`IO_BYTES`]; larger
-//! ones count as several, as clouds count them. Who asks waits for their turn, in the order of asking, and large
+//! ones count as several, as clouds count them. A caller waits for its turn, in the order of asking, and large
 //! requests ask piece by piece, so that a small read stands behind a piece of a large write and not behind all of it.
 //!
 //! Each party has a [`DiskLane`] of its own, and of each lane one piece at most waits for its turn; others wait for that
@@ -12,7 +12,7 @@
 //! Unused budget is kept for [`BURST_NANOS`] only: it makes up for sleeping too long, it is no credit.
 //!
 //! Threads that stand back ([`super::stand_back`]) take no turns. They have what would be lost otherwise: a piece of theirs is
-//! moved when nobody else has wanted the disk for so long that the others' unused budget is whole, so that whoever comes next
+//! moved when nobody else has wanted the disk for so long that the others' unused budget is whole, so that the next caller
 //! finds nearly all of it and does not wait. And they have a share of either rate in any case, however much others ask for: by
 //! then a piece of theirs stands in line as another lane's would. Whatever they wait for, no other lane waits for it with them.
 //!
@@ -72,7 +72,7 @@ pub struct DiskBudget {
     iops: AtomicU64,
     /// When all that was asked for so far will have been moved.
     turns: Mutex<Turns>,
-    /// When whoever stands back has a piece in any case. Held by the one of them whose piece is next.
+    /// When a caller that stands back has a piece in any case. Held by the one of them whose piece is next.
     standing_back: Mutex<u64>,
     bytes: AtomicU64,
     operations: AtomicU64,
@@ -171,7 +171,7 @@ impl DiskBudget {
 /// One party's way to a budget that others use as well; see the module.
 pub struct DiskLane {
     budget: Arc<DiskBudget>,
-    /// Held by whoever in this lane waits for the disk.
+    /// Held by the caller in this lane that waits for the disk.
     turn: Mutex<()>,
 }
 
@@ -207,7 +207,7 @@ impl DiskLane {
             } else {
                 let turn = self.turn.lock();
                 budget.wait(piece, operation);
-                // Whoever has pieces left is not to go on before others in the lane.
+                // A caller with pieces left is not to go on before others in the lane.
                 MutexGuard::unlock_fair(turn);
             }
             (done, first) = (done + piece, false);
@@ -297,7 +297,7 @@ mod tests {
         assert!(clock.nanos() > 0);
     }
 
-    /// Notes how long whoever waits has to, and in the first wait calls what was left with it.
+    /// Notes how long a caller has to wait, and in the first wait calls what was left with it.
     #[derive(Default)]
     struct Interrupted {
         waits: Mutex<Vec<u64>>,
@@ -363,7 +363,7 @@ mod tests {
             let until = self.nanos() + nanos;
             let work = self.work.lock().take();
             match work {
-                // Who works beside sleeps as well.
+                // Its neighbours sleep as well.
                 None => _ = self.nanos.fetch_add(nanos, Relaxed),
                 Some(mut work) => {
                     while self.nanos() < until {

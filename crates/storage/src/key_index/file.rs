@@ -168,7 +168,7 @@ impl KeyIndex {
         self.fences.len()
     }
 
-    /// Calls `found` with every entry of that fingerprint and its segment, which may be gone. Who asks in ascending order
+    /// Calls `found` with every entry of that fingerprint and its segment, which may be gone. A caller that asks in ascending order
     /// with the same `last` has every block read once at most.
     ///
     /// # Errors

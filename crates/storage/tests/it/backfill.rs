@@ -281,7 +281,7 @@ fn its_memory_is_24_bytes_a_record_and_windows() {
     let stats = store.stats();
     assert_eq!(stats.backfill_records, records);
     assert!(stats.backfill_bytes > 300 * records);
-    // Whoever asks for little at a time has little read ahead.
+    // A caller that asks for little at a time has little read ahead.
     let while_delivering = |bytes_max: usize| {
         let mut opened = store.backfill(VbId(1), Seqno(0), ORDERED).unwrap();
         let (mut most, mut delivered) = (0, 0);

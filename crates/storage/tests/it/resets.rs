@@ -97,7 +97,7 @@ fn a_reset_that_is_taken_back_was_never_seen_by_compaction() {
     assert_holds_all(&place.open());
 }
 
-/// The reset of a vBucket finds no space for its manifest. Whoever read the vBucket meanwhile, to load it into memory say, has
+/// The reset of a vBucket finds no space for its manifest. A thread that read the vBucket meanwhile, to load it into memory say, has
 /// found everything that is still there.
 #[test]
 fn a_reset_that_finds_no_space_was_never_seen_by_a_reader() {

@@ -296,7 +296,7 @@ struct Router {
 }
 
 impl Router {
-    /// Asks until there is an answer that is one. What was refused before anything happened is asked again, of whoever the
+    /// Asks until a real answer comes. What was refused before anything happened is asked again, of the node that the
     /// newest map names; a broken connection is the end, because the request may have had its effect.
     fn ask(&mut self, request: &Request<'_>) -> Result<Response, Ended> {
         let began = Instant::now();

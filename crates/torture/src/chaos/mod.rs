@@ -38,7 +38,7 @@ const QUIET: Duration = Duration::from_secs(1);
 /// What SDKs allow an operation that is not durable, and any that is measured here takes less while nothing goes wrong: beside
 /// what is planned nobody may wait longer.
 const PLANNED_WAIT: Duration = Duration::from_millis(2_500);
-/// Whoever waits longer for an answer has been given up by then.
+/// A client that waits longer for an answer has been given up by then.
 const LONGEST_WAIT: Duration = Duration::from_millis(12_500);
 /// How long the cluster may take to fail a dead node over, beyond its timeout.
 const NOTICE: Duration = Duration::from_secs(30);
@@ -184,7 +184,7 @@ fn possible_kinds(plan: &Plan, cluster: &LocalCluster) -> (Vec<Event>, Option<(V
 struct Deed {
     /// In words.
     what: String,
-    /// Who may be failed over for it.
+    /// The nodes that may be failed over for it.
     hurt: Vec<usize>,
     /// What had to hold of the deed itself, whether it did, and what was found.
     held: Vec<(&'static str, bool, String)>,

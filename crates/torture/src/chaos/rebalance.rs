@@ -47,7 +47,7 @@ impl Chaos {
         Ok(Deed::new(what, Vec::new()).with("it completes", how == COMPLETED, how))
     }
 
-    /// A rebalance that is stopped half-way; whoever mends the cluster asks for it again.
+    /// A rebalance that is stopped half-way; the repair of the cluster asks for it again.
     pub(super) fn stop_rebalance(&mut self) -> Result<Deed, TortureError> {
         let Caught { what, id, percent } = self.catch_rebalance()?;
         let (_, rest) = self.cluster.admin().state(&self.cluster.spares())?;
@@ -116,7 +116,7 @@ impl Chaos {
         Ok((what, self.started_after(before.as_deref())?))
     }
 
-    /// A rebalance that has come some way and runs still. Whoever leads stays in it, and can be hurt.
+    /// A rebalance that has come some way and runs still. The leader stays in it, and can be hurt.
     fn catch_rebalance(&mut self) -> Result<Caught, TortureError> {
         for _ in 0..TRIES {
             let leader = self.cluster.leader()?;

@@ -53,7 +53,7 @@ struct Moment {
     refusals: BTreeMap<String, u64>,
     /// Seconds that the slowest operation took that was carried out.
     slowest: f64,
-    /// How long whoever had no answer at the end of it had waited, at most.
+    /// How long a client without an answer at the end of it had waited, at most.
     waiting: Duration,
 }
 

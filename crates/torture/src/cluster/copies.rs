@@ -22,7 +22,7 @@ impl Seqnos {
     /// One of them cannot be asked.
     pub fn of(addresses: &[String], login: &Login, role: VbStateFilter) -> Result<Seqnos, TortureError> {
         let mut all = Seqnos::default();
-        // Who knows no collections is told the last seqno of the default one as far as it is known, not the vBucket's.
+        // A client that knows no collections is told the last seqno of the default one as far as it is known, not the vBucket's.
         let login = Login { collections: true, ..login.clone() };
         for address in addresses {
             let mut node = KvConnection::open_within(address, &login, PATIENCE)?;

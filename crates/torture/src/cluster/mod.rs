@@ -108,7 +108,7 @@ impl LocalCluster {
         let first = self.rest_of(0);
         self.initialise(0)?;
         if self.options.encrypted {
-            // Whoever is added does as the others do.
+            // An added node does as the others do.
             admin::encrypt(&first)?;
         }
         for node in 1..self.options.members {
@@ -208,7 +208,7 @@ impl LocalCluster {
         Rest::new(self.hostname(node), Some((USER, PASSWORD)))
     }
 
-    /// Who speaks to whichever node answers.
+    /// A client of any node that answers.
     #[must_use]
     pub fn admin(&self) -> Admin {
         Admin::new((0..self.nodes.len()).map(|node| self.rest_of(node)).collect())
@@ -227,7 +227,7 @@ impl LocalCluster {
             };
             let leader = (0..self.len()).find(is_named);
             let leader = leader.ok_or_else(|| TortureError::Node("nobody is said to lead".to_owned()))?;
-            // Whoever is behind may name a former one.
+            // A node that is behind may name a former one.
             if admin::orchestrator(&self.rest_of(leader))? == name {
                 return Ok(leader);
             }
@@ -317,7 +317,7 @@ impl LocalCluster {
         Err(TortureError::Node(format!("replicas do not catch up in a cluster at rest: {reason}")))
     }
 
-    /// Lets whoever was failed over come back, and waits until the cluster is at rest with its members. Returns who had been
+    /// Lets nodes that were failed over come back, and waits until the cluster is at rest with its members. Returns who had been
     /// failed over.
     ///
     /// # Errors
@@ -354,7 +354,7 @@ impl LocalCluster {
         let was = |node: &usize| state.at(&self.hostname(*node)).as_ref().is_some_and(is_failed);
         failed_over.extend((0..self.len()).filter(was));
         let unrest = state.unrest(wanted);
-        // Whoever is no member any more is not brought back: nobody should have sent it away.
+        // A node that is no member any more is not brought back: nobody should have sent it away.
         let is_whole = wanted.iter().all(|hostname| state.at(hostname).is_some());
         if state.rebalancing.is_none() && unrest.is_some() && is_whole && all_healthy(&state) {
             for member in state.members.iter().filter(is_failed) {
@@ -368,9 +368,9 @@ impl LocalCluster {
         if unrest.is_some() {
             return Ok(unrest);
         }
-        // Who leads no more may be believed to for a moment, and what it said with it: only what is agreed on tells.
+        // A former leader may be believed for a moment, and what it said too: only what is agreed on tells.
         admin::forget_failovers(&rest)?;
-        // Whoever has just started may know no better than before.
+        // A node that has just started may know no better than before.
         for &node in &self.members {
             if let Some(unrest) = admin.state_of(node)?.unrest(wanted) {
                 return Ok(Some(format!("node {node} says that {unrest}")));

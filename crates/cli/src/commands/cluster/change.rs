@@ -71,7 +71,7 @@ pub(super) struct RemoveArgs {
 A rebalance goes on by itself: through the end of this command (Ctrl-C leaves it running), through restarts of nodes,
 through a change of the node that leads. `settee cluster stop` ends it; what has moved stays where it is.
 
-Where what there is would not fit the nodes there shall be, the rebalance is refused with the arithmetic; --force starts it
+Where the data would not fit the nodes after the change, the rebalance is refused with the arithmetic; --force starts it
 all the same.
 
 EXAMPLES

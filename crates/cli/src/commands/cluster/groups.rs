@@ -130,7 +130,7 @@ fn list(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads who is where, changes that, and writes it back under the revision that was read: whoever changed it meanwhile is
+/// Reads the groups, changes them, and writes them back under the revision that was read: a change made meanwhile is
 /// not overwritten.
 fn move_nodes(session: &Session, names: &[String], to: &str) -> Result<(), Failure> {
     find(session, to)?;

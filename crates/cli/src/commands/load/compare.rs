@@ -28,7 +28,7 @@ Example:
       --compare memcached=binary://127.0.0.1:11211#812 --compare settee=binary://127.0.0.2:11211#815 \\
       --compare redis=resp://127.0.0.1:6379#820")]
 pub(super) struct CompareArgs {
-    /// Who takes part; the first one is what the others are compared with
+    /// The servers that take part; the others are compared with the first
     #[arg(long = "compare", value_name = "TARGET", required = true)]
     targets: Vec<TargetSpec>,
     /// How often each takes its turn

@@ -168,7 +168,7 @@ fn verdict(args: &Args, report: &report::Report) -> Result<(), Failure> {
         return Err(Failure(format!("documents were not what was acknowledged: {}", violations.join(", "))));
     }
     match report.refused() {
-        // Who has connections made again expects them to break.
+        // A user who has connections made again expects them to break.
         _ if args.pace.reconnect => Ok(()),
         None => Ok(()),
         Some((count, text)) => Err(Failure(format!("{count} operations failed, most of them with: {text}"))),

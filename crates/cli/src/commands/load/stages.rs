@@ -114,7 +114,7 @@ impl Work for Local {
     }
 }
 
-/// Whoever carries out the stages.
+/// What carries out the stages.
 pub(super) enum Hands {
     Own(Box<Local>),
     Workers(Fleet),

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 /// Be a worker of runs that a coordinator starts with --workers
 #[derive(clap::Args, Clone)]
 #[command(after_help = "\
-A worker serves one run after the other. Whoever reaches its port can have it put load on any server: listen on a
+A worker serves one run after the other. A client that reaches its port can have it put load on any server: listen on a
 network that you trust. Files that a run names (keys, templates, properties) are read on the worker's machine.
 
 Example:

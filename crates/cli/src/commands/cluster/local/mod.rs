@@ -165,7 +165,7 @@ fn form(args: &Args, first: &Place, places: &[Place], stop: &signals::Stop) -> R
 
 fn is_initialised(place: &Place) -> Result<bool, Failure> {
     let answer = Rest::new(place.rest(), None).request("GET", "/pools/default", &[]);
-    // Whoever asks without a password: 404 before there is a cluster, 401 after.
+    // A request without a password gets 404 before the cluster is formed, 401 after.
     Ok(answer.map_err(|error| failed(format_args!("{} does not answer", place.rest()), error))?.code == 401)
 }
 

@@ -41,7 +41,7 @@ impl Stop {
     /// Waits for one, so long at most.
     pub(super) fn wait(&self, longest: Duration) {
         let wanted = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever waits looks at the flag next, poisoned or not.
+        // A waiting thread looks at the flag next, poisoned or not.
         let _ = self.0.1.wait_timeout_while(wanted, longest, |wanted| !*wanted);
     }
 }
