@@ -3,7 +3,7 @@
 //!
 //! The crate sees no opcode, no socket, no thread and no clock: requests are method calls on [`Bucket`], time
 //! arrives as [`base::Now`], and what other databases do in background threads (flushing, fetching, warm-up,
-//! expiry, paging, defragmentation, compaction) are bounded step functions that whoever owns the threads calls.
+//! expiry, paging, defragmentation, compaction) are bounded step functions that the owner of the threads calls.
 //!
 //! One short mutex per vBucket guards its hash table, its checkpoint and its counters: under it, seqno order is
 //! table order is checkpoint order. It is never held across I/O and never nested in another vBucket's.

@@ -497,7 +497,7 @@ fn a_feed_that_is_dropped_leaves_nothing() {
     }
 }
 
-/// An item has room for 127 references; whoever comes later gets a copy.
+/// An item has room for 127 references; a later one gets a copy.
 #[test]
 fn hundreds_of_feeds_may_hold_one_document() {
     for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {

@@ -128,7 +128,7 @@ fn ejecting_fast_leaves_few_holes_though_most_of_what_is_resident_waits_for_the_
     println!("{inserted} inserted, at most {holes} % of holes");
     assert!(holes <= HOLES_MAX, "{holes} % of the quota were holes");
 
-    // Nothing was moved away from under whoever wrote it.
+    // Nothing was moved away from under its writer.
     for number in (0..inserted).step_by(READ) {
         let read = || {
             with_key(&bucket, number, |vb, key| bucket.get(vb, key, clock.now(), |view| view.value.to_vec()))

@@ -1,4 +1,4 @@
-//! Compaction while a bucket is being loaded: it reclaims space before the end, and whatever it moves, and whoever reads and
+//! Compaction while a bucket is being loaded: it reclaims space before the end, and whatever it moves, and whatever reads and
 //! writes meanwhile, every document is there afterwards, in its newest version, and what is dead is known to be.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -23,7 +23,7 @@ const PURGE_SECS: u32 = 3_600;
 /// What is in a bucket: values by number, none of what was deleted.
 type Expected = BTreeMap<u32, Vec<u8>>;
 
-/// Whoever works beside warm-up.
+/// What works beside warm-up.
 struct Others {
     rng: Rng,
     expected: Expected,

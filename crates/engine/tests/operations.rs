@@ -323,7 +323,7 @@ fn a_random_document_is_not_looked_for_without_end() {
     assert_eq!(any(&rig), Some(Refusal::Status(Status::TemporaryFailure)));
 }
 
-/// Who locks a document means to change it: it is there until the lock is over.
+/// A client that locks a document means to change it: it is there until the lock is over.
 #[test]
 fn a_locked_document_is_not_dropped_to_make_room() {
     for kind in [BucketKind::Memcached, BucketKind::Ephemeral] {

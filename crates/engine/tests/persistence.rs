@@ -531,7 +531,7 @@ fn the_fetch_queue_is_bounded_and_refuses_nobody() {
     woken.sort_unstable();
     assert!(
         woken.into_iter().eq(0..ASKED),
-        "everybody is told once: that it is read, or that there is a place"
+        "everybody is told once: that it is read, or that a place is free"
     );
     assert_eq!(rig.bucket.stats().pools.of(Pool::Fetch), 0);
 }

@@ -128,7 +128,7 @@ fn a_deadline_is_kept_whether_anybody_waits_or_not() {
     rig.clock.advance_secs(1);
     rig.bucket.time_out_durable(rig.now());
     assert_eq!((info(&rig).prepares, get(&rig)), (0, Err(Status::KeyNotFound)));
-    // Whoever asks in time decides itself.
+    // A caller that asks in time decides itself.
     let prepared = store(&rig, b"2", LEVEL);
     let now = rig.now();
     let asked = rig.bucket.complete_durable(vb, key, &prepared, WAITER, now.mono_millis, now);

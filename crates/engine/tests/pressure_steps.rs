@@ -173,7 +173,7 @@ fn little_is_read_ahead_for_streams_where_memory_is_short() {
     rig.bucket.hold_bytes(Pool::Connections, quota / 100 * 92);
     let (feeds, short) = read_ahead(&rig);
     assert!(short > 0 && short < LITTLE, "{short}");
-    // None stands still for that: whoever has taken everything calls for more.
+    // None stands still for that: a follower that has taken everything calls for more.
     for mut feed in feeds {
         let mut told = 0;
         while told < DOCUMENTS as usize {
@@ -196,7 +196,7 @@ fn deletions_of_what_is_not_there_end_with_the_reserve() {
     let now = rig.now();
     let mut refused = None;
     for number in 0..100_000 {
-        // Looking whether a tombstone is on disk wakes whoever asked.
+        // Looking whether a tombstone is on disk wakes the client that asked.
         rig.recorder.woken.lock().clear();
         let mut deletion = WithMeta::new(Cas(now.wall_nanos), 1, b"");
         deletion.skip_conflict_resolution = true;

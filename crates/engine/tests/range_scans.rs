@@ -103,7 +103,7 @@ fn create(rig: &Rig, id: u128, options: ScanOptions) -> Result<(), Status> {
     let hold = begin(rig, id, options)?;
     rig.recorder.woken.lock().clear();
     work(rig);
-    assert!(rig.recorder.woken.lock().contains(&WAITER), "whoever waits is woken");
+    assert!(rig.recorder.woken.lock().contains(&WAITER), "the waiting scan is woken");
     assert_eq!(rig.bucket.scan_created(&hold)?, Wait::Ready);
     Ok(())
 }

@@ -82,7 +82,7 @@ impl Lru {
         Self { capacity, clock: 0, used_at: vec![0; documents], by_age: BTreeMap::new() }
     }
 
-    /// Whether it was there.
+    /// Whether it was a hit.
     fn read(&mut self, document: usize) -> bool {
         self.clock += 1;
         let before = std::mem::replace(&mut self.used_at[document], self.clock);

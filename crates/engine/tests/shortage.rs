@@ -1,4 +1,4 @@
-//! Whoever is refused is told why, whatever the cause; and once that is over there is nothing to be told.
+//! A client that is refused is told why, whatever the cause; once that is over it is told nothing.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

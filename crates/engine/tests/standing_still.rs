@@ -1,4 +1,4 @@
-//! A disk that stands still in the middle of whatever it is doing. Whoever asks it for something waits for as long as that takes,
+//! A disk that stands still in the middle of whatever it is doing. A caller waits for as long as that takes,
 //! and nobody else does: documents in memory are read and written, statistics told, memory paged, writers paced.
 //!
 //! A failure is a test that does not end.
@@ -31,7 +31,7 @@ enum Heard {
     Done,
 }
 
-/// Whoever asks the disk for something asks this clock to wait, and does at one chosen time until the lock is free.
+/// A caller of the disk asks this clock to wait, and does at one chosen time until the lock is free.
 struct StillClock {
     /// How many more requests it takes.
     left: AtomicU64,

@@ -185,7 +185,7 @@ impl World {
         assert_eq!(outcome, expected.as_ref().map(drop).map_err(|status| *status), "{before:?} {mutation:?}");
         if let Ok(after) = expected {
             if is_durable {
-                // Not to be seen yet. Who does not care about tombstones leaves the one on disk where it is, and so
+                // Not to be seen yet. A request that does not care about tombstones leaves the one on disk where it is, and so
                 // out of sight until the write is done.
                 if mutation.access_deleted || !matches!(before, State::Tombstone(_)) {
                     self.check(key);

@@ -268,7 +268,7 @@ fn an_event_that_cannot_be_recorded_holds_its_collection_back() {
     assert_eq!(high_seqnos(&rig), vec![Seqno(0); usize::from(VBUCKETS)]);
     assert_eq!(store(&rig, b"\x09k"), Err(Status::TemporaryFailure));
     rig.flush();
-    assert_eq!(store(&rig, b"\x09k").unwrap().seqno, Seqno(3), "recorded by whoever needs it");
+    assert_eq!(store(&rig, b"\x09k").unwrap().seqno, Seqno(3), "recorded by the write that needs it");
     rig.bucket.expire(rig.now(), Budget::default());
     rig.flush();
     assert_eq!(told(&rig), ["+s@0", "+c9@2"], "and by housekeeping");

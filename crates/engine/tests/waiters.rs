@@ -1,4 +1,4 @@
-//! Whoever waits for the disk is told in the end, and who has gone is forgotten.
+//! A client that waits for the disk is told in the end, and one that has gone is forgotten.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -34,7 +34,7 @@ fn get(rig: &Rig, key: &[u8]) -> Result<Vec<u8>, Status> {
     rig.run(key, |bucket, vb, key| bucket.get(vb, key, now, |view| view.value.to_vec()))
 }
 
-/// Emptying the bucket is what meets the failing disk, not a flush: whoever waits for a flush must learn of it.
+/// Emptying the bucket is what meets the failing disk, not a flush: a client that waits for a flush must learn of it.
 #[test]
 fn a_shard_that_fails_outside_of_a_flush_still_wakes_who_waits_for_one() {
     let fs = FaultFs::new(2);

@@ -50,7 +50,7 @@ pub struct BucketOptions {
     pub eviction: EvictionPolicy,
     /// Whether values are compressed on their way to other nodes. (They are kept as they came.)
     pub compression: CompressionMode,
-    /// Who wins in with-meta writes.
+    /// Which version wins in with-meta writes.
     pub conflict: ConflictResolution,
     /// Cap on expiry for collections without one of their own; 0: none.
     pub max_ttl_secs: u32,

@@ -102,7 +102,7 @@ pub struct Counter {
 /// `SET_WITH_META`, `ADD_WITH_META`, `DELETE_WITH_META`: a mutation that happened on another cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct WithMeta<'a> {
-    /// The CAS the document has there.
+    /// The CAS of the document there.
     pub cas: Cas,
     /// Its revision number there.
     pub rev: u64,

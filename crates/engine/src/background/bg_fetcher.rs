@@ -140,7 +140,7 @@ impl Bucket {
                 break;
             }
             if more {
-                // Whoever else fetches for this shard need not wait until these are read.
+                // Another thread that fetches for this shard need not wait until these are read.
                 self.notifier.work(Work::Fetch(shard.index));
             }
             done += keys.len();

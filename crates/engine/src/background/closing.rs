@@ -50,7 +50,7 @@ impl Bucket {
     /// The shards that could not be closed. All others are.
     pub fn close(&self, now: Now) -> Result<(), Vec<Unclosed>> {
         self.begin_close();
-        // Whoever was past the gate is done once their lock is free again.
+        // A thread past the gate is done once their lock is free again.
         let last_cas: Vec<_> = self.shards.iter().map(|shard| self.last_cas(shard)).collect();
         let failed = self.write_all(now);
         let mut unclosed = Vec::new();
@@ -113,7 +113,7 @@ impl Bucket {
         }
     }
 
-    /// Compacts what there is to gain by it, in all shards: they share a disk. Whether that gave anything back.
+    /// Compacts all that gains by it, in all shards: they share a disk. Whether that gave anything back.
     fn reclaim_space(&self, now: Now) -> bool {
         let mut freed = false;
         for index in 0..self.shards() {

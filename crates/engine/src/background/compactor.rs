@@ -135,7 +135,7 @@ impl Liveness for Paced<'_> {
     }
 
     fn takes_in(&self) -> bool {
-        // Asked when the copies are part of the store: warm-up, which says so before it looks what there is to read, either has
+        // Asked when the copies are part of the store: warm-up, which says so before it looks what it has to read, either has
         // said so or is going to find them.
         let takes_in = self.env.shard.takes_in.load(Ordering::Acquire);
         self.takes_in.store(takes_in, Ordering::Relaxed);

@@ -123,7 +123,7 @@ impl Bucket {
             let documents = v.table.len();
             drop(v);
             for key in wanted {
-                // Whoever is not served is met again.
+                // A document that is not served is met again.
                 let _ = self.enqueue_fetch(vb, HashedKey::new(DocKey::trusted(&key)), None);
             }
             *looked_at += seen;

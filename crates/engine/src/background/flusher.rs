@@ -8,7 +8,7 @@
 //!    without any lock: they are immutable and stay in the checkpoint until published. Of a checkpoint that is too large for
 //!    one part a prefix is taken, and of every key in it the last version, superseded or not: what is on disk is
 //!    always everything up to one seqno;
-//! 4. syncs once, what there is by then: no more of it is written where somebody waits for the flusher's lock whom clients wait
+//! 4. syncs once, all that was written by then: it writes no more where a thread waits for the flusher's lock for which clients wait
 //!    for ([`crate::shard::Gate::ask_for_way`]);
 //! 5. publishes, vBucket by vBucket under its lock: items are clean and have their locator, tombstones leave the table,
 //!    the persisted seqno rises, what no cursor needs leaves the checkpoint, waiters are woken, durable writes that were
@@ -126,7 +126,7 @@ impl Bucket {
     }
 
     /// The next flush of a shard is put off until so many durable writes wait for it: [`Work::Flush`] then tells, and
-    /// nothing else does until this is taken back with 0. Whoever puts it off must not do so for long.
+    /// nothing else does until this is taken back with 0. A caller that puts it off must not do so for long.
     pub fn gather_durable(&self, shard: usize, expected: usize) {
         if let Some(shard) = self.shards.get(shard) {
             shard.gate.gather(expected);
@@ -178,7 +178,7 @@ impl Bucket {
             return report;
         }
         let asked = shard.gate.begin_flush();
-        // Where the disk refuses, whoever wants it asks again; a broken one is told of by what is written below, or by the next
+        // Where the disk refuses, the caller asks again; a broken one is told of by what is written below, or by the next
         // flush.
         let _ = self.reset_copies(shard, &flusher, now);
         if let Err(failure) = self.keep_ceiling_ahead(shard, store, now) {
@@ -552,7 +552,7 @@ fn record_of(item: ItemRef<'_>, hash: u64) -> Record<'_> {
 
 /// Which entries of a checkpoint, or its prefix, are not to be written: of a key all but its last version there, superseded
 /// or not; and prepares whose abort is in it, or, where there is no other copy, anywhere. (Where there are others they may hold
-/// and commit a prepare, which whoever has only the prefix after a crash must not lack. An only copy would commit what its
+/// and commit a prepare, which a copy that has only the prefix after a crash must not lack. An only copy would commit what its
 /// clients were told had failed.)
 fn superseded_within(shard: &Shard, taken: &[ItemLoan], alone: bool) -> Vec<bool> {
     let is_version = |item: ItemRef<'_>| !kind_of(item).is_prepared();

@@ -199,7 +199,7 @@ fn drop_document(v: &mut VBucket, env: &Env<'_>, id: ItemId, after: &mut Afterma
     let key: Box<[u8]> = item.key().into();
     let key = HashedKey::new(DocKey::trusted(&key));
     if v.locks.holder(key.hash, key.key.encoded(), env.now).is_some() {
-        // Whoever locked it is about to change it.
+        // The client that locked it is about to change it.
         return false;
     }
     let Ok(found) = v.settle_for_write(env, key, after) else { return false };

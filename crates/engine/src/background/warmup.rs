@@ -9,7 +9,7 @@
 //! table already and not read again: warm-up ends even where writers are faster.
 //!
 //! Compaction goes on meanwhile ([`crate::background::compactor`]). What it takes out of the store before it was read here it has told
-//! the table itself: [`Shard::takes_in`] is set before it is looked what there is to read.
+//! the table itself: [`Shard::takes_in`] is set before warm-up looks what it has to read.
 //!
 //! A shard in which something could not be read stays like that after the end: what was lost may have been the newest
 //! version of any key, so each key is looked up on disk once before the table is believed about it, and the lost ones
@@ -61,11 +61,11 @@ impl Bucket {
         self.warm_up_pausing(shard, now, &|| ())
     }
 
-    /// As [`Bucket::warm_up`]; `pause` is called every few hundred records, under no lock: it may make way for whoever
-    /// waits for the disk ([`Bucket::fetches_waiting`]).
+    /// As [`Bucket::warm_up`]; `pause` is called every few hundred records, under no lock: it may make way for
+    /// requests that wait for the disk ([`Bucket::fetches_waiting`]).
     ///
     /// # Errors
-    /// As there.
+    /// When the store cannot be read.
     pub fn warm_up_pausing(&self, shard: usize, now: Now, pause: &dyn Fn()) -> Result<bool, StoreError> {
         let Some(shard) = self.shards.get(shard) else { return Ok(false) };
         let Some(store) = &shard.store else { return Ok(false) };

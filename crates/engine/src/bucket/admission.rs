@@ -38,7 +38,7 @@ const SYNC_MILLIS: u64 = 250;
 /// Share of the quota that waiting mutations may take before their connections are not read any more.
 const WAITING_SHARE: u64 = 64;
 const WAITING_BYTES_MAX: u64 = 64 << 20;
-/// With so many times more waiting than that, whoever comes is refused at once.
+/// With so many times more waiting than that, a mutation is refused at once.
 const WAITING_REFUSED: u64 = 4;
 
 /// What becomes of a mutation that asked to be admitted.
@@ -155,7 +155,7 @@ impl Bucket {
         self.gatekeeper.pacer.lock().pacer.followers_pressure()
     }
 
-    /// As [`Bucket::pace`], for whoever has changed how things stand; whether somebody waits.
+    /// As [`Bucket::pace`], for a caller that has changed how things stand; whether somebody waits.
     pub(crate) fn look(&self, now: Now) -> bool {
         let pressure = self.pressure();
         let mut pacing = self.gatekeeper.pacer.lock();
@@ -258,7 +258,7 @@ impl Bucket {
         (self.pressure() * 100.0).clamp(0.0, 100.0) as u8
     }
 
-    /// What there is to say about pacing.
+    /// What can be said about pacing.
     pub(crate) fn pacing_stats(&self) -> PacingStats {
         let pacing = self.gatekeeper.pacer.lock();
         PacingStats {

@@ -67,7 +67,7 @@ pub struct Bucket {
     pub(crate) options: BucketOptions,
     pub(crate) settings: Settings,
     pub(crate) collections: ArcSwap<CollectionTable>,
-    /// Held while the manifest changes, and by whoever compares it with what a vBucket has been told.
+    /// Held while the manifest changes, and by a thread that compares it with what a vBucket has been told.
     pub(crate) manifest_changes: Mutex<()>,
     /// Held while roles of vBuckets change.
     pub(crate) role_changes: Mutex<()>,

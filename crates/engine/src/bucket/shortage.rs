@@ -14,7 +14,7 @@ use crate::{
 
 /// A flush is made for a quarter of a second: a disk that has had one for so long stands still, or nearly.
 const STILL_MILLIS: u64 = 5_000;
-/// Where memory is short, whoever holds more than this part of the quota beside the documents is to blame: they come and go.
+/// Where memory is short, a pool that holds more than this part of the quota beside the documents is to blame: they come and go.
 const BLAMED_SHARE: u64 = 8;
 
 const CLOSED: &str = "The bucket is being closed";

@@ -31,7 +31,7 @@ pub(crate) fn set_kind(new: &mut NewItem<'_>, kind: RecordKind) {
     new.set_frequency(code);
 }
 
-/// The flags that a version has. A deletion has none, whoever gave it some: replication tells none, and two copies with
+/// The flags that a version has. A deletion has none, whatever it was given: replication tells none, and two copies with
 /// different flags would resolve a conflict differently.
 pub(crate) const fn kept_flags(kind: RecordKind, flags: u32) -> u32 {
     match kind {

@@ -1,4 +1,4 @@
-//! Who holds a bucket's memory: every byte belongs to one pool, and `mem_used` is their sum.
+//! What holds a bucket's memory: every byte belongs to one pool, and `mem_used` is their sum.
 //!
 //! A shard has one set of these counters and the bucket another, for what no shard has. They are written where memory
 //! changes hands in bulk (a queue that grew, a batch being written, a buffer being filled), never once per operation.

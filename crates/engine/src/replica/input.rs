@@ -72,7 +72,7 @@ impl Bucket {
         let (mut v, _) = self.follower(inflow)?;
         v.is_unheard = false;
         if v.high_seqno == Seqno(0) {
-            // A copy in the making, until it is told that there is nothing, or has the first snapshot.
+            // A copy in the making, until it is told that nothing comes, or has the first snapshot.
             v.following.is_partial = true;
         }
         v.following.note_granted();

@@ -12,7 +12,7 @@
 //!   such a snapshot says is completed, and does not show, was aborted.
 //! * A history that is not the active's goes altogether, and so does a copy that lacks what it is told the outcome of: a new
 //!   incarnation is built from zero. (Only the newest version of a key is kept: there is nothing to go back to.) From there
-//!   to the end of its first snapshot it is no copy ([`crate::VbStatus::complete`]), in memory and on disk; whoever feeds it
+//!   to the end of its first snapshot it is no copy ([`crate::VbStatus::complete`]), in memory and on disk; the link that feeds it
 //!   sees to it that this snapshot has all that was ever prepared ([`crate::VbHistory::prepared`]).
 
 mod input;

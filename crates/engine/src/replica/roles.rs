@@ -1,6 +1,6 @@
 //! What this node is to each vBucket, and how that changes.
 //!
-//! Who is what is decided elsewhere, for all nodes, under a *term* that grows with every decision; the engine obeys, and
+//! Roles are decided elsewhere, for all nodes, under a *term* that grows with every decision; the engine obeys, and
 //! refuses what belongs to a term before the one it knows. Asking twice for the same changes nothing.
 //!
 //! | | clients | input | feeds | expiry |
@@ -11,14 +11,14 @@
 //! | Sealed | refused | refused | told to the end | rests |
 //!
 //! Flushing, ejection, compaction and warm-up are the same whatever the role. A sealed vBucket gets no seqno any more: what
-//! is prepared stays so, and whoever waits for it learns from the next active, by replication, what became of it. Who is to
+//! is prepared stays so, and a client that waits for it learns from the next active, by replication, what became of it. Who is to
 //! be nothing to the vBucket then never hears of it, so an active that is about to be sealed is *drained* first: it takes no
 //! durable writes any more, goes on otherwise, and brings those in progress to their end, as nobody else can be active yet.
 //!
 //! An active begins with a branch of its own, behind what is whole of its copy, and that is synced before anything is
 //! served. What others have behind that point is no part of its history.
 //!
-//! The role is a field of the vBucket, looked at under its lock by whoever is there anyway. Beside the lock it can be read
+//! The role is a field of the vBucket, looked at under its lock by each operation. Beside the lock it can be read
 //! from its slot: a change of role is seen there before anything of the new one is.
 
 use base::{Now, Seqno, Status, VbId, VbRole, VbUuid};
@@ -216,7 +216,7 @@ impl Bucket {
         v.following.shut();
         let mut failover = v.failover.clone();
         if v.is_blank() {
-            // It is recorded with the first mutation: before that there is nothing to compare.
+            // It is recorded with the first mutation: before that nothing can be compared.
             failover.begin_empty(wanted.term);
             return Ok(Some((failover, None)));
         }
@@ -268,7 +268,7 @@ impl Bucket {
             v.following.snapshots.give_up();
             v.following.is_partial = false;
             v.following.note_log_synced();
-            // What it has is what there is, from here on.
+            // Nothing but what it has counts from here on.
             (v.is_unconfirmed, v.may_lack) = (false, false);
             v.chains = Chains::new(wanted.topology.clone());
             v.pending.disown();
@@ -425,7 +425,7 @@ impl Bucket {
     }
 
     /// What a vBucket holds in that role and term is no use, and is to go. That takes the flusher's lock and a sync, for which
-    /// neither whoever reads streams nor whoever gives out roles must wait: where there is a disk the flusher does it, and no
+    /// neither the reader of streams nor the one that gives out roles must wait: where there is a disk the flusher does it, and no
     /// stream begins before it has.
     ///
     /// # Errors

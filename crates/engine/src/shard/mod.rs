@@ -71,7 +71,7 @@ pub(crate) struct Shard {
     /// Of the keys that were used most before the last stop, those that warm-up has looked up.
     pub(crate) warmed_hot: AtomicU64,
     pub(crate) counters: Counters,
-    /// Who holds memory beside the arena.
+    /// What holds memory beside the arena.
     pub(crate) pools: Pools,
     /// The vBucket whose state carries the CAS ceiling of the shard.
     pub(crate) marker_vb: VbId,
@@ -394,7 +394,7 @@ impl Gate {
         self.alarm.doze()
     }
 
-    /// The flusher is awake, whoever woke it.
+    /// The flusher is awake, whatever woke it.
     pub(crate) fn wake_up(&self) {
         self.alarm.wake_up();
     }

@@ -1,8 +1,8 @@
-//! Who has to hold a durable write before it is committed, and who says that he does.
+//! The copies that have to hold a durable write before it is committed, and those that say so.
 //!
 //! A majority is counted of the copies that are *configured*, not of those that exist just now: of three copies two have
 //! to hold a write, though only two exist; and where only one does, durable writes are impossible. A chain may also have more members
-//! than copies are configured, until a rebalance has taken some out. Then it is a majority of its members: whoever asks
+//! than copies are configured, until a rebalance has taken some out. Then it is a majority of its members: a caller that asks
 //! enough of them that no such majority is missed may make any of them the active.
 //!
 //! While a vBucket's chain changes there are two, the one before and the one to be, and a write needs a majority of both:

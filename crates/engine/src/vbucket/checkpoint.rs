@@ -183,7 +183,7 @@ impl Checkpoint {
     }
 
     /// The queue's reference to an item with this seqno, unless there is none or the flusher has it on loan: so the item may
-    /// be moved, if whoever moves it changes the reference.
+    /// be moved, if the mover changes the reference.
     pub(crate) fn entry_of(
         &mut self,
         seqno: Seqno,

@@ -93,7 +93,7 @@ impl ColdKeys {
         self.put(index..index + 1, &shorts);
     }
 
-    /// A key that was among them is in the table again. Whether it was there.
+    /// A key that was among them is in the table again. Whether it was among them.
     pub(crate) fn remove(&mut self, hash: u64) -> bool {
         let short = self.short(hash);
         let Some(index) = self.block_of(short) else { return false };

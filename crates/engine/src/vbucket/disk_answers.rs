@@ -104,7 +104,7 @@ impl DiskAnswers {
         }
     }
 
-    /// Forgets an answer with a large value, whoever asked for it having it now; the next has it read again.
+    /// Forgets an answer with a large value, its reader having it now; the next has it read again.
     pub(crate) fn forget_large(&mut self, hash: u64, key: &[u8]) {
         let index = self.position(hash, key);
         let bytes = index.and_then(|index| self.answers.get(index)).map_or(0, |entry| entry.2.value_bytes());

@@ -3,7 +3,7 @@
 //! In a bucket with full eviction the item pager takes clean documents out of the table. What stays is the key's entry in
 //! [`crate::vbucket::cold_keys`], and the document in the vBucket's counts: it exists as before. An operation on a key
 //! that the table has not asks the cold keys next. "Surely not" is as good as a table that knows every key; "maybe" is a fetch that brings
-//! the newest version on disk back into the table ([`crate::background::bg_fetcher`]) or notes that there is none, and then the request
+//! the newest version on disk back into the table ([`crate::background::bg_fetcher`]) or notes that it has none, and then the request
 //! is executed again. So every operation that depends on a key's previous version sees it, and none knows of this.
 //!
 //! Invariants: a live document is in the table or among the cold keys; a key is taken off those only when its document was

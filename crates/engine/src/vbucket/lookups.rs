@@ -1,7 +1,7 @@
 //! Keys of a vBucket whose newest version is being looked up on disk: whether what was read still holds when it arrives.
 //!
 //! What is on disk and not in the table was so before: unless the key was in the table meanwhile and has left it
-//! again, a synced tombstone or an evicted document. Whoever takes a key out of the table says so here, and the answers that
+//! again, a synced tombstone or an evicted document. The code that takes a key out of the table says so here, and the answers that
 //! are on their way for it are void.
 
 /// See the module header.

@@ -201,7 +201,7 @@ impl VBucket {
         }
     }
 
-    /// The state as of what is synced, for whoever records it without a batch.
+    /// The state as of what is synced, for a caller that records it without a batch.
     pub(crate) fn synced_state(&self) -> VbState {
         self.state_at(self.persisted_seqno, self.persisted_marks)
     }
@@ -226,7 +226,7 @@ impl VBucket {
             (self.is_unconfirmed, self.may_lack) = (!was_clean, !was_clean);
             return;
         }
-        // Served at once: whatever it is, it is all that there is.
+        // Served at once: whatever it is, nothing else exists.
         self.following.restart(false);
         // Where the disk knew of no branch, this one has just begun. Two starts within one reading of the clock choose the same
         // uuid, but for its generation.
@@ -235,7 +235,7 @@ impl VBucket {
         }
     }
 
-    /// Empties the vBucket: a new history begins. Its clock goes on. Only for whoever holds the shard's flusher. What is
+    /// Empties the vBucket: a new history begins. Its clock goes on. Only for the holder of the shard's flusher. What is
     /// returned are the documents: to be dropped once the lock is released.
     pub(crate) fn reset(&mut self, shard: &Shard, uuid: VbUuid, after: &mut Aftermath<'_>) -> HashTable {
         let documents = self.table.take();
@@ -311,7 +311,7 @@ impl VBucket {
             return Ok(Found::Gone(current));
         }
         if !current.resident && current.meta.datatype.contains(Datatype::XATTR) {
-            // What is to survive of it is on disk. Whoever needs that asks for it, once.
+            // What is to survive of it is on disk. The caller that needs that asks for it, once.
             return Ok(Found::Gone(current));
         }
         if self.bury(env, key, &current, true, None, after).is_err() {
@@ -364,7 +364,7 @@ impl VBucket {
 
     /// As [`VBucket::settle_for_write`], for a write that needs nothing of what was there: a document lost to damage on
     /// disk gives way to it as one would that is gone. Whether one does that had been evicted, and so is still counted:
-    /// [`VBucket::give_up_lost`] is for whoever has replaced it.
+    /// [`VBucket::give_up_lost`] is for a caller that has replaced it.
     pub(crate) fn settle_for_replacement(
         &mut self,
         env: &Env<'_>,
@@ -397,7 +397,7 @@ impl VBucket {
         }
     }
 
-    /// Whether a durable write in progress creates the key: whoever needs a document to be there finds none, rather than a
+    /// Whether a durable write in progress creates the key: an operation that needs a document finds none, rather than a
     /// write in progress.
     pub(crate) fn is_unseen(&self, env: &Env<'_>, key: HashedKey<'_>) -> bool {
         self.pending.contains(key) && !self.pending.is_doubtful(key) && self.shown(env, key).is_none()
@@ -492,7 +492,7 @@ impl VBucket {
     /// As [`VBucket::publish`], at a place in the order that somebody else has given.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`VBucket::publish`].
     pub(crate) fn publish_at<'e>(
         &mut self,
         env: &Env<'e>,

@@ -45,7 +45,7 @@ pub(crate) const COMMIT_ITEMS: usize = 64;
 /// Aborts per lock hold.
 pub(crate) const ABORT_ITEMS: usize = 256;
 /// Outcomes that nobody has asked for are kept this long, once there are more than so many; and never more than the most.
-/// Who asks for one that is forgotten is told that it is ambiguous.
+/// A client that asks for one that is forgotten is told that it is ambiguous.
 const OUTCOME_MILLIS: u64 = 60_000;
 const OUTCOMES_KEPT: usize = 256;
 const OUTCOMES_MAX: usize = 16_384;

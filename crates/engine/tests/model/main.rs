@@ -546,7 +546,7 @@ impl World {
         }
     }
 
-    /// Who reads a vBucket's events learns which collections there are.
+    /// A consumer of a vBucket's events learns which collections exist.
     fn check_events(&self) {
         for vb in (0..self.rig.bucket.vbuckets()).map(VbId) {
             let mut told = vec![CollectionId::DEFAULT];

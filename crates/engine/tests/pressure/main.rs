@@ -336,7 +336,7 @@ impl World {
         }
     }
 
-    /// Who follows takes a little of what there is, or nothing for a while.
+    /// A follower takes a little of what has come, or nothing for a while.
     fn follow(&mut self) {
         for shard in 0..self.rig.bucket.shards() {
             self.rig.bucket.run_backfills(shard, self.rig.now());
@@ -625,7 +625,7 @@ impl World {
         self.check_followers();
     }
 
-    /// Who follows comes to hold what is there.
+    /// A follower comes to hold everything.
     fn check_followers(&mut self) {
         self.idle();
         let copy = |view: &DocView<'_>| view.value.to_vec();

@@ -1,4 +1,4 @@
-//! A disk that takes its time, fills up and dies, in a world without clocks: whoever waits for it moves time on.
+//! A disk that takes its time, fills up and dies, in a world without clocks: a wait for it moves time on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

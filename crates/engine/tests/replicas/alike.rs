@@ -150,7 +150,7 @@ fn a_snapshot_from_disk_that_goes_on_from_memory_still_completes_what_it_left_ou
     assert_eq!(found, Err(Status::KeyNotFound));
 }
 
-/// A copy that was told at last that there is nothing more, and becomes the active, tells its followers so too.
+/// A copy that was told at last that nothing more comes, and becomes the active, tells its followers so too.
 #[test]
 fn what_ends_without_an_item_is_told_to_its_end() {
     for kind in [BucketKind::Couchbase, BucketKind::Ephemeral] {

@@ -137,7 +137,7 @@ fn bring(replica: &mut Rig, inflow: Inflow, item: &ReplicaItem<'_>) -> usize {
             Err(refusal) => assert_eq!(refusal, Status::TemporaryFailure.into()),
         }
         let called = std::mem::take(&mut *replica.recorder.work.lock());
-        assert!(called.contains(&Work::Flush(0)), "whoever waits for the disk has called it");
+        assert!(called.contains(&Work::Flush(0)), "the waiting thread has called it");
         replica.flush();
         replica.bucket.page(replica.now(), Budget::default());
     }
@@ -166,7 +166,7 @@ fn what_a_copy_is_caught_up_with_leaves_clients_what_may_be_dirty() {
         assert_eq!(replica.bucket.pressure_percent(), 0, "no client is paced for it");
     }
     assert!(waited >= 3 && status(&replica).complete);
-    // Whoever writes waits for a whole copy: that is given all there is.
+    // A writer waits for a whole copy, which is given everything.
     replica.flush();
     replica.bucket.replica_marker(inflow, &marker(100, 140, false), replica.now()).unwrap();
     let waited: usize = (101..=140).map(|seqno| bring(&mut replica, inflow, &document(seqno))).sum();
@@ -227,7 +227,7 @@ fn a_copy_of_nothing_is_whole() {
     assert_eq!(found(&replica.crash()), (true, Seqno(0)));
 }
 
-/// Whoever reads streams has other connections to serve: going back must not have it wait for the disk, least of all once
+/// The reader of streams has other connections to serve: going back must not have it wait for the disk, least of all once
 /// for each of hundreds of copies, as after a failover.
 #[test]
 fn copies_that_go_back_are_emptied_by_the_flusher_with_one_sync() {

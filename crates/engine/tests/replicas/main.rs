@@ -298,7 +298,7 @@ fn promotion_takes_over_what_is_in_progress_and_neither_loses_nor_invents() {
         assert_eq!(after.log[0].1, before.high_seqno, "the branch begins where the copy ends");
         assert_ne!(after.uuid, before.uuid);
         assert_eq!(status(&replica).prepares, 2);
-        // Clients may have been answered: neither the version before is to be seen nor that there is none.
+        // Clients may have been answered: neither the version before is to be seen nor its absence.
         for key in [&b"\0kept"[..], b"\0old"] {
             let doubtful = Status::SyncWriteReCommitInProgress;
             assert_eq!(get(&replica, key), Err(doubtful));
@@ -742,7 +742,7 @@ fn dropped_contents_are_gone_for_good() {
     assert_eq!(rig.bucket.drop_vb(VB, rig.now()), Err(Status::NotMyVbucket), "not while it is served");
     rig.bucket.make_dead(VB, 2).unwrap();
     assert!(status(&rig).complete && status(&rig).history.high_seqno > Seqno(0), "dead is not dropped");
-    // Whoever asks for it does not wait for the disk, and the disk is not asked for every one of them.
+    // A caller does not wait for the disk, and the disk is not asked for every one of them.
     rig.bucket.drop_vb(VB, rig.now()).unwrap();
     assert!(status(&rig).history.high_seqno > Seqno(0));
     rig.flush();

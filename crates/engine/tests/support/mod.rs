@@ -162,7 +162,7 @@ impl Rig {
                     self.bucket.fetch(vb, hashed, waiter)?;
                     let shard = usize::from(vb.get()) % self.bucket.shards();
                     while self.bucket.run_fetches(shard, 16, self.now()) > 0 {}
-                    assert!(self.recorder.woken.lock().contains(&waiter), "whoever waits is woken");
+                    assert!(self.recorder.woken.lock().contains(&waiter), "the waiting client is woken");
                 }
             }
         }

@@ -18,7 +18,7 @@ pub(crate) struct Pipe {
     feed: Feed,
     inflow: Inflow,
     term: u64,
-    /// Who reads.
+    /// The reader.
     node: NodeId,
     /// Told and not taken.
     rest: Option<(FeedBatch, usize, Option<Seqno>)>,
@@ -152,7 +152,7 @@ impl Pipe {
         Step::Moved
     }
 
-    /// Moves everything that there is.
+    /// Moves everything.
     pub(crate) fn drain(&mut self, active: &Rig, replica: &Rig) -> Step {
         loop {
             match self.step(active, replica, 1 << 20, usize::MAX) {

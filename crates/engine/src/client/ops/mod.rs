@@ -53,10 +53,10 @@ impl<'a> Door<'a> {
         self.enter_as(VbRole::Active)
     }
 
-    /// As [`Door::enter`], for who has another role in mind.
+    /// As [`Door::enter`], for an operation of another role.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Door::enter`].
     #[inline]
     pub(crate) fn enter_as(&self, role: VbRole) -> Result<MutexGuard<'a, VBucket>, Status> {
         let guard = self.slot.vb.lock();

@@ -133,7 +133,7 @@ impl Arena {
         self.slabs.lock().size_of(handle)
     }
 
-    /// The address behind `handle`. Dereferencing it is up to whoever owns that memory.
+    /// The address behind `handle`. Dereferencing it is up to the owner of that memory.
     #[inline]
     pub(crate) fn at(&self, handle: Handle) -> *mut u8 {
         self.region.at(handle.get() as usize * 8)

@@ -78,7 +78,7 @@ impl Region {
         self.bytes
     }
 
-    /// The address at `offset`; dereferencing it is up to whoever owns that part of the range.
+    /// The address at `offset`; dereferencing it is up to the owner of that part of the range.
     #[inline]
     pub(super) fn at(&self, offset: usize) -> *mut u8 {
         self.base.as_ptr().wrapping_add(offset)

@@ -7,7 +7,7 @@
 //!
 //! A large table grows and shrinks in steps: every change moves the entries of a few buckets, in the order of their
 //! fragments, so that at any time those below `moved` are in the new array, all others in the old one, and a search
-//! looks into one array only. Whoever keeps house ends a move that no changes end ([`HashTable::move_on`]).
+//! looks into one array only. Housekeeping ends a move that no changes end ([`HashTable::move_on`]).
 //!
 //! Lives inside the vBucket's mutex; [`TableHint`] outside of it lets a worker prefetch without the lock. The table
 //! does not know what documents mean: locks, expiry, tombstones and checkpoints are the vBucket's.

@@ -343,7 +343,7 @@ impl<'a> ItemRef<'a> {
         self.header.vb.store(vb | frequency << FREQUENCY_SHIFT, Ordering::Relaxed);
     }
 
-    /// Who holds the item: table, checkpoint, socket writes.
+    /// What holds the item: table, checkpoint, socket writes.
     #[must_use]
     pub fn references(self) -> u8 {
         self.header.references.load(Ordering::Relaxed) & REFERENCES_MASK

@@ -163,7 +163,7 @@ impl<'a> NewItem<'a> {
     /// Makes the item visible with so many references, all of which the caller owns from now on.
     pub(super) fn publish_with(self, count: u8) -> Handle {
         let references = &self.header().references;
-        // Release: pairs with the defragmenter's Acquire; whoever sees the count sees the whole item.
+        // Release: pairs with the defragmenter's Acquire; a thread that sees the count sees the whole item.
         references.store(references.load(Ordering::Relaxed) & HAS_EXPIRY | count, Ordering::Release);
         let handle = self.handle;
         std::mem::forget(self);

@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::{Header, ItemId, ItemRef, REFERENCES_MASK, REFERENCES_MAX};
 use crate::memory::arena::{Arena, Handle};
 
-/// One counted reference to an item, in 4 bytes. Does not know its arena and has no destructor: whoever keeps it
+/// One counted reference to an item, in 4 bytes. Does not know its arena and has no destructor: its holder
 /// must end it with [`ItemPtr::release`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a reference that is not released is leaked"]
@@ -46,7 +46,7 @@ impl ItemPtr {
     pub unsafe fn release(self, arena: &Arena) {
         // SAFETY: the reference keeps the header alive until it is subtracted.
         let header = unsafe { &*arena.at(self.0).cast::<Header>() };
-        // Release: what this holder did to the item happens before it is freed by whoever is last.
+        // Release: what this holder did to the item happens before the last holder frees it.
         let before = header.references.fetch_sub(1, Ordering::Release);
         debug_assert!(before & REFERENCES_MASK != 0, "released once too often");
         if before & REFERENCES_MASK == 1 {
@@ -156,7 +156,7 @@ impl Deref for SharedValue {
 
 impl Drop for SharedValue {
     fn drop(&mut self) {
-        // SAFETY: taken once, here; whoever made this made sure that it is the item's arena.
+        // SAFETY: taken once, here; the maker of this made sure that it is the item's arena.
         unsafe { ManuallyDrop::take(&mut self.item).release(&self.arena) };
     }
 }

@@ -26,14 +26,14 @@ pub(crate) struct Found<'a> {
     pub(crate) is_stale: bool,
 }
 
-/// The published item in a slot, if there is one. Whether it is still there is up to whoever knows who holds it.
+/// The published item in a slot, if there is one. Only a caller that knows its holders can say whether it is still there.
 ///
 /// # Safety
 /// As for [`vb_in_slot`]; and for as long as the key is used, the slab stays draining.
 pub(crate) unsafe fn published_in_slot(arena: &Arena, handle: Handle) -> Option<Found<'_>> {
     // SAFETY: as in `vb_in_slot`.
     let item = unsafe { ItemRef::new(arena, handle) };
-    // Acquire: pairs with the Release of `publish`, so that all of the item is visible, and with that of whoever gave a
+    // Acquire: pairs with the Release of `publish`, so that all of the item is visible, and with that of the thread that gave a
     // reference back. Should all be dropped meanwhile, the bytes stay as they are: free slots of a draining slab are not reused.
     let references = item.header.references.load(Ordering::Acquire) & REFERENCES_MASK;
     let found = || Found { key: item.key(), seqno: item.seqno(), references, is_stale: item.is_stale() };

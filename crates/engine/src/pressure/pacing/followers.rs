@@ -28,15 +28,15 @@ const WAY_SECONDS: f64 = 20.0;
 const WINDOW_MILLIS: u64 = 10_000;
 /// And the best is as good for so long.
 const MEMORY_MILLIS: u64 = 40_000;
-/// Who is behind for less has had a burst.
+/// A follower that is behind for less has had a burst.
 const BURST_MILLIS: u64 = 10_000;
-/// Who has taken nothing for so long has stopped. No longer than [`BEGIN_SECONDS`]: nobody is paced for one that stands still.
+/// A follower that has taken nothing for so long has stopped. No longer than [`BEGIN_SECONDS`]: nobody is paced for one that stands still.
 const STILL_MILLIS: u64 = 10_000;
 
 /// How far a node that follows this one in a bucket has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FollowerLoad {
-    /// Who follows.
+    /// The follower.
     pub node: NodeId,
     /// Bytes that its present connection was sent.
     pub sent: u64,

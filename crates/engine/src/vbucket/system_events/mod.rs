@@ -2,7 +2,7 @@
 //!
 //! An event is a document of the reserved collection 1, under a key made of what it is about, so that a later event about
 //! the same collection replaces it as any version replaces another; the end of something is a tombstone with a value.
-//! Whoever follows a vBucket in seqno order meets the beginning of a collection before its first document, and its end
+//! A consumer of a vBucket in seqno order meets the beginning of a collection before its first document, and its end
 //! before anything of it is erased.
 //!
 //! Clients never see these documents: keys of collections 1 to 7 are refused, they count as nobody's items, and no
@@ -35,7 +35,7 @@ const SCOPE_END: u8 = 4;
 /// Instead of a time to live: the bucket's applies.
 const INHERITED: u64 = u64::MAX;
 
-/// One event, as it is told to whoever streams the vBucket.
+/// One event, as it is told to consumers of the vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemEvent {
     /// The manifest it belongs to. Of several events that one change of the manifest makes, only the last one names the

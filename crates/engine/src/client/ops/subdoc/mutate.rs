@@ -47,7 +47,7 @@ impl SubdocMutation<'_> {
         base_bytes.saturating_add(brought).saturating_mul(self.specs.len() + 1)
     }
 
-    /// Whether a tombstone is more than nothing: to whoever asks for it, and in the way of whoever creates another one.
+    /// Whether a tombstone is more than nothing: to a request that asks for it, and in the way of one that creates another.
     const fn sees_tombstones(&self) -> bool {
         self.access_deleted || self.create_as_deleted
     }
@@ -216,7 +216,7 @@ fn base_of(
     };
     match (&base, mutation.precondition) {
         (Some(_), Precondition::Absent) => Err(Status::KeyExists.into()),
-        // Whoever wants to change it says so.
+        // A request that wants to change it says so.
         (Some(_), _) if !mutation.access_deleted => Err(Status::KeyExists.into()),
         (Some(base), _) if mutation.cas != Cas::NONE && mutation.cas != base.facts.cas => {
             v.ops.cas_mismatches += 1;
