@@ -16,6 +16,7 @@ use crate::{
     auth::{Credentials, Domain, Identity},
     bucket::{self, BucketParams},
     collections,
+    design_documents::{self, DesignDocumentChange},
     encryption::Authority,
     moves::VbChange,
     rebalancing::{FailOver, StartGracefulFailover, StartRebalance},
@@ -129,6 +130,8 @@ pub enum Command {
     /// Drops a collection.
     #[allow(missing_docs, reason = "names say it")]
     DropCollection { bucket: String, scope: String, collection: String },
+    /// Creates, replaces or deletes a design document.
+    ChangeDesignDocument(DesignDocumentChange),
     /// Creates or replaces a user.
     PutUser(UserChange),
     /// Removes a user.
@@ -241,9 +244,7 @@ impl Metadata {
             Command::RemoveNode { node } => self.remove_node(*node)?,
             Command::ForgetDeparted(nodes) => self.departed.retain(|gone| !nodes.contains(&gone.node)),
             Command::RenameNode { node, host } => self.rename_node(*node, host)?,
-            Command::SetAlternateAddress { node, address } => {
-                self.node_by_id_mut(*node)?.alternate.clone_from(address);
-            }
+            Command::SetAlternateAddress { node, address } => self.set_alternate(*node, address.as_ref())?,
             Command::SetRecovery { node, recovery } => self.set_recovery(*node, *recovery)?,
             Command::ReAddNode { node } => self.re_add_node(*node)?,
             Command::CreateServerGroup { uuid, name } => self.create_server_group(uuid, name)?,
@@ -284,6 +285,7 @@ impl Metadata {
             Command::DropCollection { bucket, scope, collection } => {
                 return collections::drop_collection(self, bucket, scope, collection);
             }
+            Command::ChangeDesignDocument(change) => design_documents::change(self, change)?,
             Command::PutUser(change) => users::put(self, change)?,
             Command::DeleteUser { domain, name } => users::delete(self, *domain, name)?,
             Command::LockUser { name, locked } => users::lock(self, name, *locked)?,
@@ -330,6 +332,15 @@ impl Metadata {
         }
         self.next_node = self.next_node.max(node.id.get() + 1);
         self.nodes.push(node.clone());
+        Ok(())
+    }
+
+    fn set_alternate(
+        &mut self,
+        node: NodeId,
+        address: Option<&AlternateAddress>,
+    ) -> Result<(), ClusterError> {
+        self.node_by_id_mut(node)?.alternate = address.cloned();
         Ok(())
     }
 

@@ -38,6 +38,13 @@ pub enum ClusterError {
     /// A change of scopes or collections that is not allowed; the text says why.
     #[error("{0}")]
     CollectionsRefused(String),
+    /// There is no such design document; whether there was one.
+    #[error("{}", if *deleted { "deleted" } else { "missing" })]
+    #[allow(missing_docs, reason = "names say it")]
+    DesignDocumentNotFound { deleted: bool },
+    /// A design document that cannot be kept; the text says why.
+    #[error("{0}")]
+    DesignDocumentRefused(String),
     /// A deleted user was not there.
     #[error("User was not found.")]
     UserNotFound,

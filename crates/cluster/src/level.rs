@@ -16,6 +16,7 @@
 //! | 3 | nodes tell hashes of what they have agreed on ([`crate::divergence`]) |
 //! | 4 | a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile; nodes tell what they hold of those |
 //! | 5 | nodes have keys of their own ([`crate::auth::NodeKey`]); a node without one is not added |
+//! | 6 | buckets have design documents ([`crate::design_documents`]) |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -25,7 +26,7 @@ use base::NodeId;
 use crate::{ClusterError, Command, Metadata, NodeInfo, members::refused};
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 5;
+pub const LEVEL: u32 = 6;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -36,6 +37,8 @@ pub(crate) const STATES_TOLD: u32 = 3;
 pub(crate) const GIVEN_UP_RECOVERED: u32 = 4;
 /// From here on nodes have keys of their own.
 pub(crate) const NODE_KEYS: u32 = 5;
+/// From here on buckets have design documents.
+const DESIGN_DOCUMENTS: u32 = 6;
 /// From here on nodes have alternate addresses.
 const ALTERNATE_ADDRESSES: u32 = 1;
 
@@ -50,6 +53,7 @@ impl Command {
             | Self::RetireAuthority
             | Self::AddNode(NodeInfo { key: Some(_), .. })
             | Self::SetNode(NodeInfo { key: Some(_), .. }) => NODE_KEYS,
+            Self::ChangeDesignDocument(_) => DESIGN_DOCUMENTS,
             _ => 0,
         }
     }

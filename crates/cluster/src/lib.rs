@@ -16,6 +16,7 @@ mod collections;
 mod command;
 pub mod config;
 pub mod consensus;
+pub mod design_documents;
 pub mod divergence;
 pub mod encryption;
 mod error;
@@ -45,6 +46,7 @@ pub use certificates::{
     TRUSTED as TRUSTED_CA_SETTINGS, TrustedCa, is_name_of_node,
 };
 pub use command::{Applied, Command, Initialize, QuotaChange, UserChange};
+pub use design_documents::{DesignDocument, DesignDocumentChange, DesignDocuments};
 pub use divergence::Divergence;
 pub use encryption::{Authority, EncryptionLevel};
 pub use error::{ClusterError, FieldErrors};

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::{
     auth::Credentials,
+    design_documents::DesignDocuments,
     encryption::Authority,
     level::LEVEL,
     roles::RoleGrant,
@@ -265,6 +266,9 @@ pub struct BucketInfo {
     pub former: BTreeMap<NodeId, Vec<u16>>,
     /// Scopes and collections.
     pub manifest: Manifest,
+    /// What its views are defined by.
+    #[serde(default, with = "shared", skip_serializing_if = "DesignDocuments::says_nothing")]
+    pub design_documents: Arc<DesignDocuments>,
     /// What clients older than role-based access may do.
     pub legacy: LegacyAccess,
     /// Parameters that are recorded and shown, by REST name.

@@ -33,10 +33,13 @@ impl From<ClusterError> for Refusal {
         let reply = match error {
             E::Invalid(errors) => with_status(StatusCode::BAD_REQUEST, &json!({ "errors": errors })),
             E::BucketNotFound => not_found(),
-            E::ScopeNotFound(_) | E::CollectionNotFound(..) => underscore(StatusCode::NOT_FOUND),
+            E::ScopeNotFound(_) | E::CollectionNotFound(..) | E::DesignDocumentNotFound { .. } => {
+                underscore(StatusCode::NOT_FOUND)
+            }
             E::ScopeExists(_)
             | E::CollectionExists(..)
             | E::CollectionsRefused(_)
+            | E::DesignDocumentRefused(_)
             | E::PasswordNotChangeable
             | E::AlreadyInitialized
             | E::MembersRefused(_) => underscore(StatusCode::BAD_REQUEST),

@@ -65,6 +65,7 @@ pub(crate) fn create(
         target: None,
         former: BTreeMap::new(),
         manifest: Manifest::default(),
+        design_documents: Arc::default(),
         legacy: LegacyAccess::default(),
         recorded: BTreeMap::new(),
     };
