@@ -1,9 +1,14 @@
-//! The service on ports 8092 and 18092, which are those of views. There are no views yet: old clients insist on `couchApiBase` in
-//! configurations, so the ports are open, and say to a sender that may ask that what it asks for is missing.
+//! The service on ports 8092 and 18092, which are those of views: design documents are created, read, replaced and deleted.
 //!
-//! Every answer to a sender with the right is one that clients take as final. The Java client of 2014 repeats a request without a
-//! pause after a 501, and after any 404 but one whose body names `not_found` together with `missing`.
+//! Queries are not built yet, and say so ([`answer`] has what clients make of that). Configurations carry `couchApiBase`, which old
+//! clients insist on, and no service `capi`, so newer clients do not expect queries.
 
+mod answer;
+mod design;
+mod functions;
+#[cfg(test)]
+mod fuzz;
+mod path;
 mod surface;
 
 use std::{io, sync::Arc};

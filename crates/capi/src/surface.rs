@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::http::{HeaderValue, Method, StatusCode, header, request::Parts};
+use axum::{
+    body::Bytes,
+    http::{HeaderValue, Method, StatusCode, header, request::Parts},
+};
 use cluster::{
-    Metadata,
+    BucketInfo, Metadata,
     auth::{Domain, Identity, Privilege, privileges},
 };
 use http::{
@@ -14,31 +17,91 @@ use http::{
 use hyper::body::Incoming;
 use serde_json::json;
 use service::Context;
+use views::refusal::Refusal as Refused;
+
+use crate::{
+    answer::{self, JsonType},
+    design::Request,
+    functions::Functions,
+    path::{Database, Target, redirected},
+};
 
 /// What a request without a login is asked for; clients of views match the body.
 const CHALLENGE: &str = "Basic realm=\"capi\"";
+/// The methods of design documents and of queries, in Couchbase's order.
+const OF_DESIGN: &str = "DELETE,GET,HEAD,PUT";
+const OF_VIEW: &str = "GET,POST,HEAD";
+/// The answer for a bucket of another kind.
+const WITHOUT_VIEWS: &str = "views are supported only on couchbase buckets with couchstore storage backend";
 
 /// What answers on both ports.
 pub(crate) struct Views {
     context: Context,
+    functions: Functions,
 }
 
 impl Views {
     pub(crate) fn new(context: Context) -> Self {
-        Self { context }
+        Self { context, functions: Functions::new() }
     }
 
     async fn handle(&self, parts: Parts, body: Incoming, from: Connection) -> Result<Reply, Refusal> {
         let asked = Asked::of(&parts)?;
+        let kind = JsonType::accepted(&parts.headers);
         // The root is no bucket's, and says nothing about any.
-        let Some(first) = asked.path.first() else { return Ok(missing(&parts.method)) };
-        let Admitted { meta, user, .. } =
+        let Some((first, rest)) = asked.path.split_first() else { return Ok(welcome(kind, &asked.method)) };
+        let Admitted { meta, user, body } =
             self.context.front.admit(&asked, &parts.headers, body, &from).await?;
-        let (bucket, needed) = (bucket(first), needed(&parts.method));
-        if !holds(&meta, &user, bucket, needed) {
-            return Err(self.refuse(user, needed, bucket, &asked, &from));
+        let (database, needed) = (Database::of(first), needed(&parts.method));
+        if !holds(&meta, &user, database.bucket, needed) {
+            return Err(self.refuse(user, needed, database.bucket, &asked, &from));
         }
-        Ok(missing(&parts.method))
+        if asked.method == Method::GET
+            && let Some(location) = redirected(&parts.uri)
+        {
+            return Ok(answer::moved(&location));
+        }
+        let request = Request {
+            context: &self.context,
+            user: &user,
+            from: &from,
+            kind,
+            bucket: database.bucket,
+            name: "",
+        };
+        let told = match find(&meta, &database) {
+            Ok(info) => self.answer(request, info, Target::of(rest), &parts, body).await,
+            Err(refused) => Err(refused),
+        };
+        Ok(told.unwrap_or_else(|refused| answer::refused(kind, &refused)))
+    }
+
+    async fn answer(
+        &self,
+        request: Request<'_>,
+        info: &BucketInfo,
+        target: Target<'_>,
+        parts: &Parts,
+        body: Bytes,
+    ) -> Result<Reply, Refused> {
+        let kind = request.kind;
+        match (target, parts.method.as_str()) {
+            (Target::Design(name), "GET" | "HEAD") => Request { name, ..request }.get(info),
+            (Target::Design(name), "PUT") => {
+                Request { name, ..request }.put(&self.functions, &parts.headers, body).await
+            }
+            (Target::Design(name), "DELETE") => Request { name, ..request }.delete().await,
+            (Target::Design(_), _) => Ok(answer::method_not_allowed(kind, OF_DESIGN)),
+            (Target::View(name), "GET" | "HEAD" | "POST") => Request { name, ..request }.query(info),
+            (Target::View(_), _) => Ok(answer::method_not_allowed(kind, OF_VIEW)),
+            (Target::Handler(name, handler), _) => {
+                Request { name, ..request }.require(info)?;
+                Err(answer::not_found(format!("missing handler: {handler}")))
+            }
+            (Target::Attachment, _) => Err(Refused::bad_request("attachments not supported in Couchbase")),
+            (Target::AllDocuments, _) => Err(Refused::bad_request("_all_docs is no longer supported")),
+            (Target::Nothing, _) => Err(answer::not_found("missing")),
+        }
     }
 
     /// Refuses a sender without the right: nobody is asked for a password, somebody is told what is missing.
@@ -86,17 +149,24 @@ fn holds(meta: &Metadata, user: &Identity, bucket: &str, needed: Privilege) -> b
     privileges(meta, user, Some(bucket)).has(needed)
 }
 
+/// The bucket that a path names, if it may have views. Its vBuckets are no databases here.
+fn find<'m>(meta: &'m Metadata, database: &Database<'_>) -> Result<&'m BucketInfo, Refused> {
+    let info = meta.buckets.get(database.bucket).ok_or_else(|| answer::not_found("missing"))?;
+    if database.uuid.is_some_and(|uuid| uuid != info.uuid.0) {
+        return Err(answer::not_found("uuids_dont_match"));
+    }
+    if !info.may_have_views() {
+        return Err(answer::not_found(WITHOUT_VIEWS));
+    }
+    if database.is_vbucket { Err(answer::not_found("missing")) } else { Ok(info) }
+}
+
 /// The right that a request needs. A query by POST changes nothing.
 fn needed(method: &Method) -> Privilege {
     match *method {
         Method::GET | Method::HEAD | Method::POST => Privilege::ViewsRead,
         _ => Privilege::ViewsWrite,
     }
-}
-
-/// The bucket that the first segment of a path names: alone, with its uuid as in `couchApiBase`, or as one of its vBuckets.
-fn bucket(segment: &str) -> &str {
-    segment.split(['+', '/']).next().unwrap_or_default()
 }
 
 /// The challenge of this port in place of REST's. A connection that has to end still does.
@@ -111,54 +181,17 @@ fn challenged(refused: &Reply) -> Reply {
     reply
 }
 
-/// The view engine's answer for a design document that does not exist. A request that would create or remove one is
-/// told why there is none.
-fn missing(method: &Method) -> Reply {
-    let reason = match *method {
-        Method::GET | Method::HEAD | Method::POST => "missing",
-        _ => "missing: views are not part of Settee yet",
-    };
-    reply::with_status(StatusCode::NOT_FOUND, &json!({ "error": "not_found", "reason": reason }))
+/// What the port is, for anybody.
+fn welcome(kind: JsonType, method: &Method) -> Reply {
+    match *method {
+        Method::GET => answer::with_json(kind, StatusCode::OK, &json!({ "couchdb": "Welcome" })),
+        _ => answer::method_not_allowed(kind, "GET,HEAD"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::body::to_bytes;
-
     use super::*;
-
-    fn body(method: &Method) -> String {
-        let reply = missing(method);
-        assert_eq!(reply.status(), StatusCode::NOT_FOUND);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let bytes = runtime.block_on(to_bytes(reply.into_body(), 1024)).expect("a body");
-        String::from_utf8(bytes.to_vec()).expect("text")
-    }
-
-    #[test]
-    fn a_query_is_told_that_its_design_document_is_missing() {
-        for method in [Method::GET, Method::POST] {
-            assert_eq!(body(&method), r#"{"error":"not_found","reason":"missing"}"#);
-        }
-    }
-
-    #[test]
-    fn a_change_is_told_why_in_words_that_are_final_too() {
-        for method in [Method::PUT, Method::DELETE] {
-            let body = body(&method);
-            assert!(
-                body.contains("not_found") && body.contains("missing") && body.contains("views are not part"),
-                "{body}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_bucket_is_named_alone_with_its_uuid_or_as_a_vbucket() {
-        for segment in ["b", "b+0123", "b/17", "b/master;0123"] {
-            assert_eq!(bucket(segment), "b");
-        }
-    }
 
     #[test]
     fn a_query_by_post_needs_no_more_than_one_by_get() {

@@ -33,6 +33,9 @@ enum Command {
     Plan(commands::plan::Args),
     Songs(commands::songs::Args),
     Torture(commands::torture::Args),
+    /// Run functions of views for a node, which starts this by itself
+    #[command(hide = true)]
+    RunFunctions,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args),
         Command::Songs(args) => commands::songs::run(args),
         Command::Torture(args) => commands::torture::run(args),
+        Command::RunFunctions => commands::functions::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -36,6 +36,8 @@ pub enum AuditKind {
     BucketChanged,
     /// Scopes or collections changed.
     CollectionsChanged,
+    /// Design documents changed.
+    ViewsChanged,
     /// Users or groups changed.
     UsersChanged,
     /// Somebody's password changed.

@@ -75,7 +75,8 @@ pub fn encode(fields: &[(&str, &str)]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-fn escaped(text: &str) -> String {
+/// A text with percent escapes, for a path or a form.
+pub fn escaped(text: &str) -> String {
     use std::fmt::Write as _;
     text.bytes().fold(String::new(), |mut escaped, byte| {
         match byte {

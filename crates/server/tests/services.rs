@@ -20,7 +20,9 @@ use settee_server::runtime::{self, InitBucket, Node};
 mod support;
 
 const ADMIN: Option<&str> = Some("Administrator:password");
-const MISSING: &str = r#"{"error":"not_found","reason":"missing"}"#;
+const MISSING: &str = "{\"error\":\"not_found\",\"reason\":\"missing\"}\n";
+const FORM: &str = "application/x-www-form-urlencoded";
+const JSON: &str = "application/json";
 
 fn start(data_dir: &Path) -> Node {
     Node::start(support::options(
@@ -36,14 +38,14 @@ fn exchange(
     method: &str,
     path: &str,
     login: Option<&str>,
-    form: &str,
+    (kind, body): (&str, &str),
 ) -> (String, String) {
     let login =
         login.map(|login| format!("Authorization: Basic {}\r\n", STANDARD.encode(login))).unwrap_or_default();
-    let length = form.len();
+    let length = body.len();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{login}Connection: close\r\nContent-Length: {length}\r\n\
-         Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}"
+         Content-Type: {kind}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
@@ -61,7 +63,7 @@ fn connect(port: u16) -> TcpStream {
 
 /// What REST says; it has to be a success.
 fn rest(node: &Node, method: &str, path: &str, form: &str) -> String {
-    let (head, body) = exchange(connect(node.ports().mgmt), method, path, ADMIN, form);
+    let (head, body) = exchange(connect(node.ports().mgmt), method, path, ADMIN, (FORM, form));
     assert!(head.starts_with("HTTP/1.1 20"), "{path}: {head}\n{body}");
     body
 }
@@ -74,14 +76,17 @@ fn views(
     path: &str,
     login: Option<&str>,
 ) -> (u16, String, String) {
-    let plain = exchange(connect(node.ports().capi), method, path, login, "");
+    let plain = exchange(connect(node.ports().capi), method, path, login, (FORM, ""));
     let name = ServerName::try_from("localhost").unwrap();
     let connection = ClientConnection::new(Arc::clone(tls), name).unwrap();
     let secured = StreamOwned::new(connection, connect(node.ports().capi_tls));
-    let secured = exchange(secured, method, path, login, "");
-    let status = |head: &str| head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let secured = exchange(secured, method, path, login, (FORM, ""));
     assert_eq!((status(&plain.0), &plain.1), (status(&secured.0), &secured.1), "{method} {path}");
     (status(&plain.0), plain.0, plain.1)
+}
+
+fn status(head: &str) -> u16 {
+    head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
 #[test]
@@ -102,16 +107,23 @@ fn the_views_of_a_bucket_are_for_senders_that_may_see_them() {
     let tls = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
     let ask = |method, path, login| views(&node, &tls, method, path, login);
 
-    // As the oldest clients have always been answered.
-    for path in ["/", "/open/_design/x", "/open/_design/x/_view/y?limit=1", "/open%2Bsome-uuid/_design/x"] {
+    assert_eq!(ask("GET", "/", None).2, "{\"couchdb\":\"Welcome\"}\n");
+    // What is missing is so for good: clients of 2014 look for both words.
+    for path in ["/open/_design/x", "/open", "/open/_design/x/_view/y?limit=1", "/open%2Bsome-uuid/_design/x"]
+    {
         let (status, _, body) = ask("GET", path, None);
-        assert_eq!((status, body.as_str()), (404, MISSING), "{path}");
+        assert_eq!(status, 404, "{path}");
+        assert!(body.contains("not_found") && body.contains("missing"), "{body}");
     }
     let view = "/guarded/_design/x/_view/y";
     for login in [ADMIN, Some("reader:password"), Some("writer:password")] {
-        assert_eq!(ask("GET", view, login).2, MISSING, "{login:?}");
-        assert_eq!(ask("POST", view, login).2, MISSING, "{login:?}");
+        for method in ["GET", "POST"] {
+            let (status, _, body) = ask(method, view, login);
+            assert_eq!(status, 404, "{method} {login:?}");
+            assert!(body.contains("Design document _design/x not found"), "{body}");
+        }
     }
+    assert_eq!(ask("GET", "/no-such-bucket/_design/x", ADMIN).2, MISSING);
     // Whether there is such a bucket is told to nobody without a right in it.
     for path in [view, "/no-such-bucket/_design/x"] {
         for login in [None, Some("reader:wrong")] {
@@ -131,9 +143,24 @@ fn the_views_of_a_bucket_are_for_senders_that_may_see_them() {
     denied("GET", view, "other:password", "cluster.bucket[guarded].views!read");
     denied("GET", "/open2/_design/x", "reader:password", "cluster.bucket[open2].views!read");
     denied("PUT", "/guarded/_design/x", "reader:password", "cluster.bucket[guarded].views!write");
-    let (status, _, body) = ask("PUT", "/guarded/_design/x", Some("writer:password"));
-    assert_eq!(status, 404);
-    assert!(body.contains("missing: views are not part of Settee yet"), "{body}");
+    assert_eq!(ask("DELETE", "/guarded/_design/x", Some("writer:password")).2, MISSING);
+    node.stop().unwrap();
+}
+
+#[test]
+fn a_node_that_cannot_start_a_process_for_functions_says_so_and_takes_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    let put = |name: &str, text: &str| {
+        let path = format!("/open/_design/{name}");
+        exchange(connect(node.ports().capi), "PUT", &path, ADMIN, (JSON, text))
+    };
+    let (head, body) = put("x", r#"{"views":{"v":{"map":"function(doc){}"}}}"#);
+    assert_eq!(status(&head), 500, "{body}");
+    assert!(body.contains("The functions could not be checked"), "{body}");
+    assert_eq!(status(&put("y", "{}").0), 201, "nothing runs for it");
+    let listed = rest(&node, "GET", "/pools/default/buckets/open/ddocs", "");
+    assert!(listed.contains("_design/y") && !listed.contains("_design/x"), "{listed}");
     node.stop().unwrap();
 }
 

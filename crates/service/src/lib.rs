@@ -9,9 +9,10 @@
 mod alarm;
 mod lifecycle;
 
-use std::{io, sync::Arc};
+use std::{io, process::Command as Process, sync::Arc};
 
-use http::{Front, Gate, Surface};
+use cluster::{Applied, ClusterError, Command};
+use http::{BoxFuture, Front, Gate, Surface};
 use tokio::runtime::Handle;
 
 pub use self::{
@@ -57,6 +58,12 @@ pub trait Running: Send {
     fn stop(self: Box<Self>);
 }
 
+/// What a service asks of the cluster.
+pub trait Changes: Send + Sync + 'static {
+    /// Has the cluster agree on a change. It is in the metadata of every node that can be reached when this resolves with success.
+    fn change(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>>;
+}
+
 /// What a service is given.
 #[derive(Clone)]
 pub struct Context {
@@ -64,6 +71,10 @@ pub struct Context {
     pub gate: Arc<dyn Gate>,
     /// Judges requests. It is the one of REST: passwords that were wrong on one port count on the other.
     pub front: Arc<Front>,
+    /// Has the cluster agree on changes.
+    pub changes: Arc<dyn Changes>,
+    /// Starts a process that runs functions by users, and nothing else. Its input and output are the caller's to say.
+    pub functions: Arc<dyn Fn() -> Process + Send + Sync>,
     /// Where its threads wait for feeds.
     pub alarms: Arc<Alarms>,
     /// Where its tasks run.

@@ -3,7 +3,7 @@
 //! JSON texts stay texts here. Keys and values are kept as `JSON.stringify` wrote them, because clients are sent exactly
 //! these bytes; an order of keys is made from the texts ([`collation`]).
 //!
-//! Nothing of this is wired to the server yet.
+//! Design documents and workers are wired to the server. Queries and the index are not yet.
 
 pub mod analysis;
 pub mod canonical;

@@ -3,6 +3,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod doctor;
+pub(crate) mod functions;
 pub(crate) mod init;
 pub(crate) mod load;
 pub(crate) mod plan;

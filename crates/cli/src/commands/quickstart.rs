@@ -130,6 +130,7 @@ fn options(args: &QuickstartArgs, password: &str) -> ServeOptions {
             cluster_name: "quick start".into(),
             bucket: Some(InitBucket { name: BUCKET.into(), quota_mb, legacy_access: true }),
         }),
+        functions: super::functions::program(),
     }
 }
 

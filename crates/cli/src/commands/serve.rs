@@ -211,6 +211,7 @@ impl ServeArgs {
             },
             tls: args.tls_cert.zip(args.tls_key),
             init,
+            functions: super::functions::program(),
         })
     }
 

@@ -207,6 +207,7 @@ fn of_rest(event: &http::AuditEvent) -> Value {
         AuditKind::NodeChanged => "node changed",
         AuditKind::BucketChanged => "bucket changed",
         AuditKind::CollectionsChanged => "collections changed",
+        AuditKind::ViewsChanged => "views changed",
         AuditKind::UsersChanged => "users changed",
         AuditKind::PasswordChanged => "password changed",
         AuditKind::SettingsChanged => "settings changed",

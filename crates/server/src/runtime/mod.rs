@@ -23,6 +23,7 @@ mod control;
 mod data_dir;
 mod disk;
 mod disk_guard;
+mod everywhere;
 mod flushing;
 mod gauges;
 mod history;
@@ -59,7 +60,9 @@ pub use self::{
     data_dir::DataDirError,
     listeners::ListenError,
     machine::memory_bytes as machine_memory_bytes,
-    options::{DiskFreeMin, DiskOptions, InitBucket, InitOptions, PortOptions, PortsInUse, ServeOptions},
+    options::{
+        DiskFreeMin, DiskOptions, InitBucket, InitOptions, PortOptions, PortsInUse, Program, ServeOptions,
+    },
 };
 pub use storage::DiskLimits;
 

@@ -1,6 +1,6 @@
 //! What a node is started with, after flags, environment and configuration file have been merged by the caller.
 
-use std::{net::IpAddr, path::PathBuf, str::FromStr};
+use std::{net::IpAddr, path::PathBuf, process::Command, str::FromStr};
 
 use cluster::{BucketParams, LegacyParams};
 use serde::{Deserialize, Serialize};
@@ -158,6 +158,26 @@ pub struct ServeOptions {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Unattended initialisation.
     pub init: Option<InitOptions>,
+    /// Runs functions of views.
+    pub functions: Program,
+}
+
+/// A program that the node starts.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+impl Program {
+    /// What starts it.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments);
+        command
+    }
 }
 
 #[cfg(test)]

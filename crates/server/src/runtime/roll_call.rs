@@ -1,7 +1,8 @@
-//! Asking something of every other node that holds data.
+//! Asking something of every other node, or of those that hold data.
 
 use std::sync::Arc;
 
+use cluster::NodeInfo;
 use http::Gate as _;
 use tokio::task::JoinSet;
 
@@ -13,8 +14,18 @@ pub(super) const YES: &[u8] = b"yes";
 /// Asks all of them at the same time; what those are called that have not said [`YES`].
 pub(super) async fn absentees(control: &Control, question: &'static str, body: &[u8]) -> Vec<String> {
     let metadata = control.metadata();
+    absentees_among(control, metadata.active_nodes(), question, body).await
+}
+
+/// The same of these nodes, as far as they are others.
+pub(super) async fn absentees_among<'n>(
+    control: &Control,
+    nodes: impl Iterator<Item = &'n NodeInfo>,
+    question: &'static str,
+    body: &[u8],
+) -> Vec<String> {
     let mut asked = JoinSet::new();
-    for node in metadata.active_nodes().filter(|node| node.id != control.this_id()) {
+    for node in nodes.filter(|node| node.id != control.this_id()) {
         let (peers, id, called) = (Arc::clone(control.peers()), node.id, node.called());
         let body = body.to_vec();
         asked.spawn(async move {

@@ -163,6 +163,18 @@ mod tests {
         fn audit(&self, _: AuditEvent) {}
     }
 
+    /// Nobody asks it.
+    struct Agrees;
+
+    impl service::Changes for Agrees {
+        fn change(
+            &self,
+            _: cluster::Command,
+        ) -> BoxFuture<'_, Result<cluster::Applied, cluster::ClusterError>> {
+            Box::pin(std::future::ready(Ok(cluster::Applied::Done)))
+        }
+    }
+
     /// Notes what is done with it.
     struct Recorder {
         name: &'static str,
@@ -243,7 +255,14 @@ mod tests {
                 tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
             let gate: Arc<dyn Gate> = Arc::new(Alone(Arc::new(Metadata::new("c".into(), 256))));
             let front = Arc::new(Front::new(Arc::clone(&gate), Arc::default()).unwrap());
-            let context = Context { gate, front, alarms: Arc::default(), runtime: runtime.handle().clone() };
+            let context = Context {
+                gate,
+                front,
+                changes: Arc::new(Agrees),
+                functions: Arc::new(|| unreachable!("no service runs functions")),
+                alarms: Arc::default(),
+                runtime: runtime.handle().clone(),
+            };
             let (sender, receiver) = mpsc::channel();
             Self {
                 runtime,

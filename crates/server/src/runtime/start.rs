@@ -21,12 +21,12 @@ use super::{
     control::{self, Control},
     data_dir::DataDir,
     disk::Disk,
-    disk_guard, flushing,
+    disk_guard, everywhere, flushing,
     gauges::Gauges,
     housekeeping,
     identity::{Beginning, ThisNode, fresh_node},
     listeners::{self, Listeners},
-    options::PortsInUse,
+    options::{PortsInUse, Program},
     orchestration::Orchestration,
     pacing,
     peers::Peers,
@@ -65,7 +65,8 @@ pub(super) fn start(options: &ServeOptions) -> Result<Node, ServeError> {
     let shutdown = watch::Sender::new(false);
     let background = Background { runtime: &control_plane, shutdown: &shutdown };
     let (links, steward) = background.look_after_copies(seed, &plane, &control, &buckets)?;
-    let services = background.serve(listeners, &plane.workers, &control, &buckets)?;
+    let services =
+        background.serve(listeners, &plane.workers, &control, &buckets, options.functions.clone())?;
     control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
     let node = Node {
         ports,
@@ -239,6 +240,7 @@ impl Agreed {
         self.agreement.join_at_stop(spawn("metadata", move || Control::follow(&me, &to_carry_out))?);
         control.answer_peers();
         compacting::answer(&control);
+        everywhere::answer(&control);
         flushing::answer(&control, &plane.shared, &plane.workers.notifier(), control_plane.handle());
         if let Some(init) = &options.init {
             control_plane.block_on(control.initialize_unattended(init))?;
@@ -295,6 +297,7 @@ impl Background<'_> {
         workers: &Workers,
         control: &Arc<Control>,
         buckets: &Arc<OpenBuckets>,
+        functions: Program,
     ) -> Result<Services, ServeError> {
         workers.add_listener(listeners.kv, ListenerKind::Kv)?;
         workers.add_listener(listeners.kv_tls, ListenerKind::KvTls)?;
@@ -306,6 +309,8 @@ impl Background<'_> {
         let context = service::Context {
             gate: Arc::clone(control) as Arc<dyn http::Gate>,
             front,
+            changes: Arc::clone(control) as Arc<dyn service::Changes>,
+            functions: Arc::new(move || functions.command()),
             alarms: Arc::clone(buckets.alarms()),
             runtime: self.runtime.handle().clone(),
         };

@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, path::Path};
 
-use super::runtime::{DiskOptions, InitBucket, InitOptions, PortOptions, ServeOptions};
+use super::runtime::{DiskOptions, InitBucket, InitOptions, PortOptions, Program, ServeOptions};
 
 /// A node on ports that the system chooses, with one worker, an administrator `Administrator` with the password `password`, and this bucket.
 pub(crate) fn options(data_dir: &Path, bucket: InitBucket) -> ServeOptions {
@@ -30,5 +30,7 @@ pub(crate) fn options(data_dir: &Path, bucket: InitBucket) -> ServeOptions {
             cluster_name: String::new(),
             bucket: Some(bucket),
         }),
+        // These tests have no binary that could run functions.
+        functions: Program { path: "/nowhere".into(), arguments: Vec::new() },
     }
 }

@@ -1,0 +1,160 @@
+//! Design documents over HTTP: what is stored is given back as it came, and what is answered is known to every node.
+
+use axum::{
+    body::Bytes,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+};
+use cluster::{BucketInfo, Command, DesignDocument, DesignDocumentChange, auth::Identity, design_documents};
+use http::{AuditEvent, AuditKind, Connection, form, reply::Reply};
+use serde_json::json;
+use service::Context;
+use views::refusal::Refusal;
+
+use crate::{
+    answer::{self, JsonType},
+    functions::Functions,
+    path::DESIGN,
+};
+
+/// A request for a design document.
+pub(crate) struct Request<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) user: &'a Identity,
+    pub(crate) from: &'a Connection,
+    pub(crate) kind: JsonType,
+    pub(crate) bucket: &'a str,
+    /// Without `_design/`.
+    pub(crate) name: &'a str,
+}
+
+impl Request<'_> {
+    /// Shows it.
+    pub(crate) fn get(&self, info: &BucketInfo) -> Result<Reply, Refusal> {
+        let document = self.find(info).map_err(answer::not_found)?;
+        let id = self.id();
+        let meta = json!({ "id": id, "rev": document.revision.to_string(), "type": "json" }).to_string();
+        let mut reply = answer::with_text(JsonType::JSON, StatusCode::OK, document.text.as_str().to_owned());
+        if let Ok(meta) = HeaderValue::from_str(&escaped(&meta)) {
+            reply.headers_mut().insert("X-Couchbase-Meta", meta);
+        }
+        Ok(reply)
+    }
+
+    /// What is below it needs it to be there.
+    pub(crate) fn require(&self, info: &BucketInfo) -> Result<(), Refusal> {
+        self.find(info).map(drop).map_err(answer::not_found)
+    }
+
+    /// A query of one of its views. There is no index to answer it from.
+    pub(crate) fn query(&self, info: &BucketInfo) -> Result<Reply, Refusal> {
+        let missing = |why| answer::not_found(format!("Design document {} {why}", self.id()));
+        self.find(info).map_err(|why| missing(if why == "missing" { "not found" } else { why }))?;
+        let reason = "Queries of views are not built yet: Settee keeps design documents, and has no indexes.";
+        Err(Refusal { status: 400, error: "not_implemented", reason: reason.into() })
+    }
+
+    /// Creates or replaces it.
+    pub(crate) async fn put(
+        &self,
+        functions: &Functions,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Reply, Refusal> {
+        if !is_json(headers) {
+            return Err(Refusal::design("Content is not json."));
+        }
+        design_documents::check(self.name, body.len()).map_err(answer::not_changed)?;
+        functions.check(self.context, self.user, body.clone()).await?;
+        let text = String::from_utf8(body.to_vec());
+        self.change(Some(text.map_err(|error| Refusal::bad_request(error.to_string()))?), "stored").await?;
+        let mut reply = answer::done(self.kind, StatusCode::CREATED, &self.id());
+        let location = format!("/{}/{DESIGN}{}", form::escaped(self.bucket), form::escaped(self.name));
+        if let Ok(location) = HeaderValue::from_str(&location) {
+            reply.headers_mut().insert(header::LOCATION, location);
+        }
+        Ok(reply)
+    }
+
+    /// Deletes it.
+    pub(crate) async fn delete(&self) -> Result<Reply, Refusal> {
+        self.change(None, "deleted").await?;
+        Ok(answer::done(self.kind, StatusCode::OK, &self.id()))
+    }
+
+    async fn change(&self, text: Option<String>, what: &str) -> Result<(), Refusal> {
+        let mut lot = [0; 4];
+        getrandom::fill(&mut lot).map_err(|error| answer::failed(format!("no randomness: {error}")))?;
+        let change = DesignDocumentChange {
+            bucket: self.bucket.to_owned(),
+            name: self.name.to_owned(),
+            text,
+            lot: u32::from_be_bytes(lot),
+        };
+        let changes = &self.context.changes;
+        changes.change(Command::ChangeDesignDocument(change)).await.map_err(answer::not_changed)?;
+        self.context.gate.audit(AuditEvent {
+            kind: AuditKind::ViewsChanged,
+            user: self.user.clone(),
+            peer: Some(self.from.peer),
+            subject: format!("{}/{}", self.bucket, self.id()),
+            details: what.to_owned(),
+        });
+        Ok(())
+    }
+
+    /// The design document, or how it is not there.
+    fn find<'b>(&self, info: &'b BucketInfo) -> Result<&'b DesignDocument, &'static str> {
+        let documents = &info.design_documents;
+        let why = if documents.was_deleted(self.name) { "deleted" } else { "missing" };
+        documents.get(self.name).ok_or(why)
+    }
+
+    fn id(&self) -> String {
+        format!("{DESIGN}{}", self.name)
+    }
+}
+
+/// Whether a body says that it is JSON, with parameters or without.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// JSON that fits into a header: what is not ASCII is escaped.
+fn escaped(json: &str) -> String {
+    use std::fmt::Write as _;
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character.is_ascii() && !character.is_ascii_control() {
+            escaped.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            let _ = write!(escaped, "\\u{unit:04x}");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_all_kinds_fit_into_a_header() {
+        let meta = json!({ "id": "_design/é\u{1f600}\u{7f}\n\"" }).to_string();
+        let told = escaped(&meta);
+        assert_eq!(told, r#"{"id":"_design/\u00e9\ud83d\ude00\u007f\n\""}"#);
+        assert!(HeaderValue::from_str(&told).is_ok());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&told).ok(), serde_json::from_str(&meta).ok());
+    }
+
+    #[test]
+    fn a_body_is_json_by_its_type() {
+        let of = |kind: &'static str| {
+            is_json(&HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(kind))]))
+        };
+        assert!(of("application/json") && of("Application/JSON; charset=utf-8"));
+        assert!(!of("application/jsonx") && !of("text/plain") && !is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,136 @@
+//! Whether what a design document defines are functions. Only the JavaScript engine can tell, and it sees what users write only in
+//! a process that is confined.
+//!
+//! Rules: a check has a process of its own and a limited time. A user has one check at a time, and the node a few; others wait for
+//! their turn. A check whose sender has left goes on to its end and keeps its turn until then.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::body::Bytes;
+use cluster::auth::Identity;
+use service::Context;
+use tokio::{
+    sync::{Mutex as Turn, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+};
+use views::{
+    design::{Compiler, DesignDocument, Invalid},
+    js::Limits,
+    refusal::Refusal,
+    worker::{Host, Job, Report, Settings},
+};
+
+use crate::answer::failed;
+
+/// Checks at the same time.
+const CHECKS_MAX: usize = 2;
+/// How long the functions of one design document may take.
+const TIME: Duration = Duration::from_secs(30);
+/// How long one of them may take.
+const TIME_OF_ONE: Duration = Duration::from_secs(5);
+
+/// Checks functions.
+pub(crate) struct Functions {
+    places: Arc<Semaphore>,
+    /// Users with a check under way, or that had one.
+    turns: Mutex<HashMap<Identity, Arc<Turn<()>>>>,
+}
+
+impl Functions {
+    pub(crate) fn new() -> Self {
+        Self { places: Arc::new(Semaphore::new(CHECKS_MAX)), turns: Mutex::default() }
+    }
+
+    /// Checks a design document with its functions.
+    ///
+    /// # Errors
+    /// It may not be stored, or that could not be found out.
+    pub(crate) async fn check(&self, context: &Context, user: &Identity, body: Bytes) -> Result<(), Refusal> {
+        if DesignDocument::parse_unchecked(&body)?.views.is_empty() {
+            return Ok(());
+        }
+        let turn = self.turn(user).await?;
+        let host = host(context);
+        let checking = spawn_blocking(move || {
+            let _turn = turn;
+            check_in(host, TIME, &body)
+        });
+        checking.await.unwrap_or_else(|error| Err(failed(error.to_string())))
+    }
+
+    async fn turn(&self, user: &Identity) -> Result<(OwnedMutexGuard<()>, OwnedSemaphorePermit), Refusal> {
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            let user = Identity::unproved(&user.name, user.domain);
+            Arc::clone(turns.entry(user).or_default())
+        };
+        let turn = turn.lock_owned().await;
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        Ok((turn, place.map_err(|error| failed(error.to_string()))?))
+    }
+}
+
+fn host(context: &Context) -> Host {
+    let limits = Limits { time: TIME_OF_ONE, ..Limits::default() };
+    let functions = Arc::clone(&context.functions);
+    Host::new(Settings { limits, ..Settings::default() }, move || functions())
+}
+
+/// Blocks until all functions are checked, or the time is over.
+fn check_in(host: Host, time: Duration, body: &[u8]) -> Result<(), Refusal> {
+    let mut elsewhere = Elsewhere { host, until: Instant::now() + time, stopped: None };
+    let checked = DesignDocument::parse(body, &mut elsewhere);
+    match elsewhere.stopped {
+        Some(refusal) => Err(refusal),
+        None => checked.map(drop),
+    }
+}
+
+/// The JavaScript engine of another process.
+struct Elsewhere {
+    host: Host,
+    until: Instant,
+    /// Why a check found nothing out.
+    stopped: Option<Refusal>,
+}
+
+impl Compiler for Elsewhere {
+    fn check(&mut self, source: &str) -> Result<(), Invalid> {
+        self.ask(source).unwrap_or_else(|refusal| {
+            self.stopped = Some(refusal);
+            Err(Invalid::NotAFunction)
+        })
+    }
+}
+
+impl Elsewhere {
+    fn ask(&mut self, source: &str) -> Result<Result<(), Invalid>, Refusal> {
+        self.host.submit(Job::Check { source: source.to_owned() });
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(unchecked("they take too long"));
+            }
+            let told = self.host.turn(left).map_err(|error| {
+                tracing::error!(%error, "no process can be had that checks functions of views");
+                failed(format!("The functions could not be checked: {error}"))
+            })?;
+            for (_, report) in told {
+                match report {
+                    Report::Checked(checked) => return Ok(checked),
+                    Report::Failed(failure) => return Err(unchecked(&failure.text)),
+                    Report::Mapped { .. } | Report::Reduced(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn unchecked(why: &str) -> Refusal {
+    Refusal::design(format!("The functions could not be checked: {why}"))
+}

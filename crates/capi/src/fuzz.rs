@@ -1,0 +1,38 @@
+//! A few seconds of fuzzing for paths, from the seeds in `fuzz/seeds`. See `fuzz/README.md`.
+
+#[path = "../../../fuzz/shared/runner.rs"]
+mod runner;
+
+use axum::http::Uri;
+use http::form;
+
+use crate::path::{Database, Target, redirected};
+
+fn path(bytes: &[u8]) {
+    let Ok(uri) = Uri::try_from(bytes) else { return };
+    let decoded = uri.path().split('/').filter(|part| !part.is_empty());
+    let Some(path) = decoded.map(|part| form::decode(part.as_bytes(), false)).collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    let Some((first, rest)) = path.split_first() else { return };
+    let database = Database::of(first);
+    assert!(first.starts_with(database.bucket) && !database.bucket.contains(['+', '/', ';']));
+    let target = Target::of(rest);
+    if let Target::Design(name) | Target::View(name) | Target::Handler(name, _) = target {
+        assert!(!name.is_empty());
+        // Written as a client is told, it is the same one.
+        let again = form::decode(form::escaped(name).as_bytes(), false);
+        assert_eq!(again.as_deref(), Some(name));
+    }
+    if let Some(location) = redirected(&uri) {
+        assert!(location.starts_with('/') && !location.starts_with("//"), "it stays on this node");
+        let moved: Uri = location.parse().expect("a path");
+        assert_eq!(redirected(&moved), None, "nobody is sent on twice");
+    }
+}
+
+#[test]
+fn fuzz_view_path() {
+    runner::run("view_path", path);
+}

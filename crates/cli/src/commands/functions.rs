@@ -1,0 +1,23 @@
+//! The process that runs functions of views. A node starts it from its own binary; it is no command for people.
+
+use std::{io, path::PathBuf};
+
+use server::runtime::Program;
+use views::worker::{confine, serve};
+
+use super::Failure;
+
+/// What the process may map, in bytes: more than the heaps that its functions are given.
+const ADDRESS_SPACE: u64 = 4 << 30;
+
+/// How a node starts it. The kernel knows the binary that runs, whatever has become of its file since.
+pub(crate) fn program() -> Program {
+    Program { path: PathBuf::from("/proc/self/exe"), arguments: vec!["run-functions".into()] }
+}
+
+/// Answers what comes in, once nothing else is left to do.
+pub(crate) fn run() -> Result<(), Failure> {
+    confine(ADDRESS_SPACE).map_err(|error| Failure::doing("cannot be confined", error))?;
+    let served = serve(&mut io::stdin().lock(), &mut io::stdout().lock());
+    served.map_err(|error| Failure::doing("cannot go on running functions", error))
+}
