@@ -8,7 +8,7 @@ use cluster::{
 };
 use serde_json::{Value, json};
 
-use super::{bucket_view, collections, nodes, stats, unsupported};
+use super::{bucket_view, collections, design_documents, nodes, stats, unsupported};
 use http::{
     AuditKind,
     reply::{self, Outcome, Refusal, json_ok},
@@ -36,7 +36,7 @@ pub(super) async fn dispatch(call: &Call, path: &[&str]) -> Outcome {
         ("GET", [name, "stats"]) => stats::of_bucket(call, name, None).await,
         ("GET", [name, "stats", stat]) => stats::one_by_node(call, name, stat).await,
         ("GET", [name, "statsDirectory"]) => stats::directory(call, name),
-        ("GET", [name, "ddocs"]) => ddocs(call, name),
+        ("GET", [name, "ddocs"]) => design_documents::list(call, name),
         (_, [name, "scopes", rest @ ..]) => collections::dispatch(call, name, rest).await,
         _ => unsupported::path(call, path),
     }
@@ -271,10 +271,4 @@ fn node_list(call: &Call, name: &str) -> Outcome {
         })
         .collect();
     Ok(json_ok(&json!({ "servers": servers })))
-}
-
-/// No views, so no design documents: the empty list is the truth, and backup tools ask for it.
-fn ddocs(call: &Call, name: &str) -> Outcome {
-    call.bucket(name)?;
-    Ok(json_ok(&json!({ "rows": [] })))
 }

@@ -142,7 +142,7 @@ pub(crate) const ROUTES: &[Route] = &[
     get("pools/default/buckets/{bucket}/stats", Needs::Bucket(P::Stats)),
     get("pools/default/buckets/{bucket}/stats/{stat}", Needs::Bucket(P::Stats)),
     get("pools/default/buckets/{bucket}/statsDirectory", Needs::Bucket(P::Stats)),
-    get("pools/default/buckets/{bucket}/ddocs", SEES_BUCKET),
+    get("pools/default/buckets/{bucket}/ddocs", Needs::Bucket(P::ViewsRead)),
     get("pools/default/b/{bucket}", SEES_BUCKET),
     get("pools/default/bs/{bucket}", SEES_BUCKET),
     get("pools/default/bucketsStreaming/{bucket}", SEES_BUCKET),
