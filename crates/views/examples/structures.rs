@@ -6,7 +6,7 @@ use std::{path::Path, process::ExitCode, sync::Arc, time::Instant};
 use base::{Seqno, VbId, VbUuid};
 use settee_views::{
     design::DesignDocument,
-    index::{Batch, Definition, DocumentRows, Index, Memory, Merge, NoFunctions, Options, VbSet},
+    index::{Batch, Definition, DocumentRows, Index, Memory, Merge, NoFunctions, Options, Step, VbSet},
     js::Row,
     query::Parameters,
 };
@@ -83,10 +83,13 @@ impl Indexes {
         }
         let mut merge = Merge::new(&query, sources);
         let mut count = 0;
-        while merge.next(&mut NoFunctions).is_some() {
-            count += 1;
+        loop {
+            match merge.step(&mut NoFunctions) {
+                Step::Row(_) => count += 1,
+                Step::Passed => {}
+                Step::Waiting | Step::End => return Ok(count),
+            }
         }
-        Ok(count)
     }
 
     fn time(&self, name: &str, active: &VbSet, mut text: impl FnMut(usize) -> String) -> Result<(), Failed> {

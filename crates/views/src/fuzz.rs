@@ -3,12 +3,21 @@
 #[path = "../../../fuzz/shared/runner.rs"]
 mod runner;
 
+use std::sync::Arc;
+
+use base::{BucketUuid, VbId};
+
 use crate::{
     analysis, canonical, collation,
-    design::{Compiler, DesignDocument, Invalid},
+    design::{Compiler, DesignDocument, Invalid, Signature},
+    index::{
+        Item, Reducing, VbSet,
+        wire::{AnswerReader, AnswerWriter, Event, Expected, Question},
+    },
     json,
     query::{Body, Parameters},
-    worker::wire::{Frames, Reply, Request},
+    reduce::Native,
+    worker::wire::{FRAME_BYTES_MAX, Frames, Reply, Request},
 };
 
 /// Takes every function.
@@ -95,7 +104,7 @@ fn fuzz_view_design() {
 
 /// What a worker or the other side says.
 fn frame(bytes: &[u8]) {
-    let mut frames = Frames::default();
+    let mut frames = Frames::up_to(FRAME_BYTES_MAX);
     for part in bytes.chunks(7) {
         frames.push(part);
         while let Ok(Some(frame)) = frames.next_frame() {
@@ -112,6 +121,76 @@ fn frame(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// What a node asks another one.
+fn question(bytes: &[u8]) {
+    if let Ok(question) = Question::decode(bytes) {
+        assert_eq!(Question::decode(&question.encode()), Ok(question), "a question is what it was");
+    }
+}
+
+/// What a node answers. The first byte says what it was asked.
+fn answer(bytes: &[u8]) {
+    const ASKED: [(&str, Option<Reducing>); 6] = [
+        ("reduce=false", None),
+        ("reduce=false&descending=true", None),
+        ("reduce=false&keys=[1,2]&limit=3", None),
+        ("group=true", Some(Reducing::Native(Native::Count))),
+        ("group_level=1", Some(Reducing::Function(2))),
+        ("", Some(Reducing::Native(Native::Stats))),
+    ];
+    let Some((first, bytes)) = bytes.split_first() else { return };
+    let (text, reducing) = ASKED[usize::from(*first) % ASKED.len()];
+    let query = Parameters::parse(text, None).and_then(|parameters| parameters.query(true));
+    let question = Question {
+        bucket: BucketUuid("b".into()),
+        design: "d".into(),
+        signature: Signature([0; 16]),
+        view: "v".into(),
+        vbs: (0..1024).map(VbId).collect::<VbSet>(),
+        query: Arc::new(query.expect("a query")),
+    };
+    let expected = || Expected::of(&question, reducing);
+    let (total_rows, items, ended) = read_answer(expected(), bytes);
+    if !ended {
+        return;
+    }
+    let mut again = Vec::new();
+    let mut writer = AnswerWriter::begin(total_rows, &mut again);
+    items.iter().for_each(|(range, item)| writer.item(*range, item, &mut again).expect("it came in a frame"));
+    writer.end(&mut again);
+    let (_, same, ended) = read_answer(expected(), &again);
+    // States may have doubles that equal nothing.
+    assert!(ended && format!("{same:?}") == format!("{items:?}"), "an answer is what it was");
+}
+
+/// How many rows a view has, the items, and whether that was a whole answer.
+fn read_answer(expected: Expected, bytes: &[u8]) -> (u64, Vec<(usize, Item)>, bool) {
+    let (mut total_rows, mut items, mut ended) = (0, Vec::new(), false);
+    let mut reader = AnswerReader::new(expected);
+    for part in bytes.chunks(7) {
+        reader.push(part);
+        while let Ok(Some(event)) = reader.next_event() {
+            match event {
+                Event::TotalRows(rows) => total_rows = rows,
+                Event::Item(range, item) => items.push((range, item)),
+                Event::End => ended = true,
+                Event::Failed(_) => {}
+            }
+        }
+    }
+    (total_rows, items, ended && reader.close().is_ok())
+}
+
+#[test]
+fn fuzz_view_question() {
+    runner::run("view_question", question);
+}
+
+#[test]
+fn fuzz_view_answer() {
+    runner::run("view_answer", answer);
 }
 
 /// A source of a function.

@@ -30,6 +30,7 @@ mod tree;
 mod update;
 mod vbs;
 mod walk;
+pub mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,7 +48,7 @@ pub use error::IndexError;
 pub use functions::{Functions, NoFunctions};
 pub use head::VbState;
 pub use memory::Memory;
-pub use merge::{Merge, MergedRow, Source, SourceError};
+pub use merge::{Merge, MergedRow, Pull, Source, SourceError, Step};
 pub use update::{Batch, DocumentRows, RefusedRows};
 pub use vbs::VbSet;
 

@@ -9,6 +9,7 @@ pub mod analysis;
 pub mod canonical;
 pub mod collation;
 pub mod design;
+mod frames;
 #[cfg(test)]
 mod fuzz;
 pub mod index;

@@ -130,6 +130,12 @@ impl Snapshot {
 }
 
 impl Answer {
+    /// How many rows the map function has in the vBuckets that were asked for, in the query's ranges or not.
+    #[must_use]
+    pub fn total_rows(&self) -> u64 {
+        self.snapshot.total_rows(self.map, &self.active)
+    }
+
     /// The next item, and which range of the query it is of. `functions` reduce where the view has a function for that.
     ///
     /// # Errors

@@ -75,6 +75,12 @@ impl Definition {
         &self.sources
     }
 
+    /// How the rows of a view are reduced, if they are.
+    #[must_use]
+    pub fn reducing(&self, view: ViewPlace) -> Option<Reducing> {
+        self.maps.get(view.map)?.get(view.reduction?).copied()
+    }
+
     /// Where the rows of the view of this name are.
     #[must_use]
     pub fn view(&self, name: &str) -> Option<ViewPlace> {

@@ -1,14 +1,15 @@
 //! The answers of several nodes put together, as they come.
 //!
 //! Rows come in the order of the query. Groups that several nodes have are put together, by collation. What is held is the
-//! next item of each node, and one group. A node that fails is named at the end; what the others have comes all the same, unless the query
-//! says that it ends there.
+//! next item of each node, one group, and a bounded number of errors. A node that fails is named at the end. Rows of the others come all
+//! the same, unless the query says that it ends there.
+//!
+//! Nothing here waits. Where the next item of a source is on its way, the merge says [`Step::Waiting`] and goes on when it is asked again.
 
 use std::cmp::Ordering;
 
 use super::{
     answer::{Answer, Group, Item, Partial, Row},
-    error::IndexError,
     functions::Functions,
 };
 use crate::{
@@ -19,18 +20,48 @@ use crate::{
 /// Partial results of a group that are reduced again at once.
 const PARTS_MAX: usize = 64;
 
+/// Groups whose reduction failed that are told one by one.
+const FAILED_GROUPS_MAX: usize = 16;
+/// What the node that puts answers together calls itself.
+const HERE: &str = "local";
+
 /// The answer of one node.
 pub trait Source {
-    /// The next item and the number of its range; nothing at the end.
+    /// The next part. Nothing is asked of a source after its end or an error.
     ///
     /// # Errors
-    /// What the client is told. The source is asked no more then.
-    fn next(&mut self, functions: &mut dyn Functions) -> Result<Option<(usize, Item)>, String>;
+    /// What the client is told.
+    fn pull(&mut self, functions: &mut dyn Functions) -> Result<Pull, SourceError>;
+
+    /// How many rows the view has on the node, whatever the query asks for; `None` while that is on its way.
+    ///
+    /// # Errors
+    /// What the client is told.
+    fn total_rows(&mut self) -> Result<Option<u64>, SourceError>;
+}
+
+/// What a source gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pull {
+    /// An item, and the number of its range.
+    Item(usize, Item),
+    /// The next item is on its way.
+    Waiting,
+    /// Nothing more.
+    End,
 }
 
 impl Source for Answer {
-    fn next(&mut self, functions: &mut dyn Functions) -> Result<Option<(usize, Item)>, String> {
-        Self::next(self, functions).map_err(|error: IndexError| error.to_string())
+    fn pull(&mut self, functions: &mut dyn Functions) -> Result<Pull, SourceError> {
+        match self.next(functions) {
+            Ok(Some((range, item))) => Ok(Pull::Item(range, item)),
+            Ok(None) => Ok(Pull::End),
+            Err(error) => Err(SourceError::new(HERE, error.to_string())),
+        }
+    }
+
+    fn total_rows(&mut self) -> Result<Option<u64>, SourceError> {
+        Ok(Some(Self::total_rows(self)))
     }
 }
 
@@ -43,10 +74,12 @@ pub struct Merge<S> {
     skip: u64,
     left: u64,
     errors: Vec<SourceError>,
+    /// Groups whose reduction failed.
+    failed_groups: usize,
 }
 
 struct Branch<S> {
-    /// What errors of it are told to be from.
+    /// What its rows are told to be from.
     name: String,
     source: S,
     next: Next,
@@ -61,10 +94,30 @@ enum Next {
 /// An error of a source: where it is from, and what happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceError {
-    /// The name of the source.
+    /// `local`, an address, or a URL.
     pub from: String,
     /// What happened.
     pub reason: String,
+}
+
+impl SourceError {
+    /// An error of a source.
+    pub fn new(from: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { from: from.into(), reason: reason.into() }
+    }
+}
+
+/// What a merge came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The next row or group.
+    Row(MergedRow),
+    /// An item was left out: it is skipped, or its group has no value.
+    Passed,
+    /// The next item of a source is on its way.
+    Waiting,
+    /// The answer ends.
+    End,
 }
 
 /// A part of the whole answer.
@@ -82,7 +135,7 @@ pub enum MergedRow {
 }
 
 impl<S: Source> Merge<S> {
-    /// Puts together answers to a query, each with what errors of it are told to be from.
+    /// Puts together answers to a query, each with what its rows are told to be from.
     pub fn new(query: &Query, sources: impl IntoIterator<Item = (String, S)>) -> Self {
         let branch = |(name, source)| Branch { name, source, next: Next::Unknown };
         Self {
@@ -93,59 +146,107 @@ impl<S: Source> Merge<S> {
             skip: query.skip,
             left: query.limit,
             errors: Vec::new(),
+            failed_groups: 0,
         }
     }
 
-    /// The errors so far, to be told behind the rows.
+    /// The errors so far, to be told behind the rows. Of many groups that failed the first are told, and how many more did.
     #[must_use]
-    pub fn errors(&self) -> &[SourceError] {
-        &self.errors
+    pub fn errors(&self) -> Vec<SourceError> {
+        let mut errors = self.errors.clone();
+        let untold = self.failed_groups.saturating_sub(FAILED_GROUPS_MAX);
+        if untold > 0 {
+            errors.push(SourceError::new(HERE, format!("the reduction of {untold} more groups failed")));
+        }
+        errors
     }
 
-    /// The next row or group. `functions` reduce where the view has a function for that.
-    pub fn next(&mut self, functions: &mut dyn Functions) -> Option<MergedRow> {
-        while self.left > 0 {
-            self.fill(functions);
-            if self.on_error == OnError::Stop && !self.errors.is_empty() {
-                break;
-            }
-            let first = self.first()?;
-            let Some((range, item)) = self.take(first) else { continue };
-            let row = match item {
-                Item::Row(row) => Some(MergedRow::Row(row, first)),
-                Item::Group(group) => match self.group(range, first, group, functions) {
-                    Ok(group) => group,
-                    // The reduction of a group failed: nothing can be said of it.
-                    Err(error) => {
-                        self.errors.push(error);
-                        continue;
-                    }
-                },
-            };
-            if self.skip > 0 {
-                self.skip -= 1;
-                continue;
-            }
-            self.left -= 1;
-            if row.is_some() {
-                return row;
+    /// Whether there was an error.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// What rows of a source are told to be from.
+    #[must_use]
+    pub fn name(&self, source: usize) -> &str {
+        self.sources.get(source).map_or("", |branch| &branch.name)
+    }
+
+    /// The sources, to be given what has come of those that wait.
+    pub fn sources(&mut self) -> impl Iterator<Item = &mut S> {
+        self.sources.iter_mut().map(|branch| &mut branch.source)
+    }
+
+    /// How many rows the view has in all; `None` while a source has yet to say that. A source that fails says nothing more.
+    pub fn total_rows(&mut self) -> Option<u64> {
+        let mut total = Some(0_u64);
+        for branch in self.sources.iter_mut().filter(|branch| !matches!(branch.next, Next::End)) {
+            match branch.source.total_rows() {
+                Ok(Some(rows)) => total = total.map(|total| total.saturating_add(rows)),
+                Ok(None) => total = None,
+                Err(error) => {
+                    self.errors.push(error);
+                    branch.next = Next::End;
+                }
             }
         }
-        self.left = 0;
-        None
+        total
     }
 
-    /// Asks each source for its next item.
+    /// Goes on by one row or group. `functions` reduce where the view has a function for that.
+    pub fn step(&mut self, functions: &mut dyn Functions) -> Step {
+        if self.left == 0 {
+            return Step::End;
+        }
+        self.fill(functions);
+        if self.on_error == OnError::Stop && self.has_failed() {
+            return self.end();
+        }
+        if self.sources.iter().any(|branch| matches!(branch.next, Next::Unknown)) {
+            return Step::Waiting;
+        }
+        let Some(first) = self.first() else { return self.end() };
+        let Some((range, item)) = self.take(first) else { return self.end() };
+        let row = match item {
+            Item::Row(row) => Some(MergedRow::Row(row, first)),
+            Item::Group(group) => match self.group(range, first, group, functions) {
+                Ok(group) => group,
+                // The reduction of a group failed: nothing can be said of it.
+                Err(error) => {
+                    self.failed_groups += 1;
+                    if self.failed_groups <= FAILED_GROUPS_MAX {
+                        self.errors.push(error);
+                    }
+                    return Step::Passed;
+                }
+            },
+        };
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Step::Passed;
+        }
+        self.left -= 1;
+        row.map_or(Step::Passed, Step::Row)
+    }
+
+    fn end(&mut self) -> Step {
+        self.left = 0;
+        Step::End
+    }
+
+    /// Asks each source whose next item is not known for it.
     fn fill(&mut self, functions: &mut dyn Functions) {
         for branch in &mut self.sources {
             if !matches!(branch.next, Next::Unknown) {
                 continue;
             }
-            branch.next = match branch.source.next(functions) {
-                Ok(Some((range, item))) => Next::Item(range, item),
-                Ok(None) => Next::End,
-                Err(reason) => {
-                    self.errors.push(SourceError { from: branch.name.clone(), reason });
+            branch.next = match branch.source.pull(functions) {
+                Ok(Pull::Item(range, item)) => Next::Item(range, item),
+                Ok(Pull::Waiting) => Next::Unknown,
+                Ok(Pull::End) => Next::End,
+                Err(error) => {
+                    self.errors.push(error);
                     Next::End
                 }
             };
@@ -246,7 +347,7 @@ impl<S: Source> Merge<S> {
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         functions.reduce(function.unwrap_or(usize::MAX), None, &parts).map_err(|failure| {
             let from = self.sources.get(first).map(|branch| branch.name.clone()).unwrap_or_default();
-            SourceError { from, reason: failure.text }
+            SourceError::new(from, failure.text)
         })
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::wire::{Damaged, Frames, Reply, Request};
+use super::wire::{Damaged, FRAME_BYTES_MAX, Frames, Reply, Request};
 use crate::{
     design::Compiler,
     js::{Checker, Document, Failure, FailureKind, Functions, Mapped},
@@ -24,10 +24,10 @@ const TELL_BYTES: usize = 1 << 20;
 pub fn serve(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
     let mut worker = Worker { output, contexts: HashMap::new() };
     worker.say(&Reply::Ready)?;
-    let mut frames = Frames::default();
+    let mut frames = Frames::up_to(FRAME_BYTES_MAX);
     let mut buffer = vec![0; 64 << 10];
     loop {
-        while let Some(frame) = frames.next_frame().map_err(damaged)? {
+        while let Some(frame) = frames.next_frame().map_err(|length| damaged(length.into()))? {
             let request = Request::decode(frame).map_err(damaged)?;
             worker.answer(request)?;
         }

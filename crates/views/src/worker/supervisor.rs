@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::wire::{Frames, Reply, Request};
+use super::wire::{FRAME_BYTES_MAX, Frames, Reply, Request};
 use crate::{
     design::Invalid,
     js::{Body, Document, Failure, FailureKind, Limits, Mapped, Sources},
@@ -196,7 +196,7 @@ impl Supervisor {
             running: None,
             state: State::Down,
             deadline: None,
-            frames: Frames::default(),
+            frames: Frames::up_to(FRAME_BYTES_MAX),
             starts: 0,
             next_id: 0,
             actions: Vec::new(),
@@ -247,7 +247,7 @@ impl Supervisor {
             let reply = match self.frames.next_frame() {
                 Ok(None) => return,
                 Ok(Some(frame)) => Reply::decode(frame),
-                Err(damaged) => Err(damaged),
+                Err(length) => Err(length.into()),
             };
             let fits = reply.is_ok_and(|reply| self.reply(reply, now).is_some());
             if !fits {
@@ -261,7 +261,7 @@ impl Supervisor {
     pub fn ended(&mut self) {
         let before = std::mem::replace(&mut self.state, State::Down);
         self.deadline = None;
-        self.frames = Frames::default();
+        self.frames = Frames::up_to(FRAME_BYTES_MAX);
         self.loaded.clear();
         self.starts += 1;
         let Some(running) = &mut self.running else { return };

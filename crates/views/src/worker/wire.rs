@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+pub use crate::frames::{BadLength, Frames};
 use crate::{
     design::Invalid,
     js::{Body, Document, Failure, FailureKind, Limits, Mapped, Row, Sources},
@@ -18,6 +19,12 @@ pub const FRAME_BYTES_MAX: usize = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of a worker is damaged")]
 pub struct Damaged;
+
+impl From<BadLength> for Damaged {
+    fn from(_: BadLength) -> Self {
+        Self
+    }
+}
 
 /// What a worker is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,46 +111,6 @@ pub enum Reply {
         /// What is wrong with it.
         result: Result<(), Invalid>,
     },
-}
-
-/// Cuts a stream of bytes into frames.
-#[derive(Debug, Default)]
-pub struct Frames {
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Frames {
-    /// Takes bytes that came.
-    pub fn push(&mut self, bytes: &[u8]) {
-        if self.at == self.bytes.len() {
-            self.bytes.clear();
-            self.at = 0;
-        } else if self.at > self.bytes.len() / 2 {
-            self.bytes.drain(..self.at);
-            self.at = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The next whole frame, without its length.
-    ///
-    /// # Errors
-    /// It is longer than a frame may be, or empty.
-    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, Damaged> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
-        let length = usize::try_from(u32::from_be_bytes(*length)).map_err(|_| Damaged)?;
-        if length == 0 || length > FRAME_BYTES_MAX {
-            return Err(Damaged);
-        }
-        if rest.len() < length {
-            return Ok(None);
-        }
-        let from = self.at + 4;
-        self.at = from + length;
-        Ok(self.bytes.get(from..self.at))
-    }
 }
 
 /// Writes the fields of one frame.

@@ -24,7 +24,7 @@ fn drive(supervisor: &mut Supervisor, fake: &mut Fake) -> Vec<(JobId, Report)> {
             match action {
                 Action::Tell(id, report) => told.push((id, report)),
                 Action::Start => {
-                    (fake.alive, fake.loaded, fake.frames) = (true, false, Frames::default());
+                    (fake.alive, fake.loaded, fake.frames) = (true, false, Frames::up_to(FRAME_BYTES_MAX));
                     fake.starts += 1;
                     say(supervisor, &Reply::Ready, now);
                 }
@@ -57,7 +57,7 @@ fn say(supervisor: &mut Supervisor, reply: &Reply, now: Duration) {
 
 impl Fake {
     fn new(step: usize) -> Self {
-        Self { frames: Frames::default(), alive: false, starts: 0, loaded: false, step }
+        Self { frames: Frames::up_to(FRAME_BYTES_MAX), alive: false, starts: 0, loaded: false, step }
     }
 
     fn work(&mut self, supervisor: &mut Supervisor, now: Duration) {

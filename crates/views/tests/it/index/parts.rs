@@ -4,7 +4,7 @@ use base::{Seqno, VbId, VbUuid};
 use settee_views::{
     index::{
         Batch, DocumentRows, Functions, Group, Item, Memory, Merge, MergedRow, NoFunctions, Options, Partial,
-        RefusedRows, Source, VbSet,
+        Pull, RefusedRows, Source, SourceError, Step, VbSet,
     },
     js,
     query::{Parameters, Query},
@@ -234,12 +234,19 @@ fn functions_run_in_the_engine() {
 struct Given(Vec<(usize, Item)>, Option<&'static str>);
 
 impl Source for Given {
-    fn next(&mut self, _: &mut dyn Functions) -> Result<Option<(usize, Item)>, String> {
+    fn pull(&mut self, _: &mut dyn Functions) -> Result<Pull, SourceError> {
         match (self.0.is_empty(), self.1) {
-            (false, _) => Ok(Some(self.0.remove(0))),
-            (true, Some(error)) => Err(error.to_owned()),
-            (true, None) => Ok(None),
+            (false, _) => {
+                let (range, item) = self.0.remove(0);
+                Ok(Pull::Item(range, item))
+            }
+            (true, Some(error)) => Err(SourceError::new("left", error)),
+            (true, None) => Ok(Pull::End),
         }
+    }
+
+    fn total_rows(&mut self) -> Result<Option<u64>, SourceError> {
+        Ok(Some(self.0.len() as u64))
     }
 }
 
@@ -262,9 +269,13 @@ fn a_node_that_fails_is_named_and_others_answer() {
         let sources = [("left".to_owned(), left), ("right".to_owned(), right)];
         let mut merge = Merge::new(&query(text), sources);
         let mut rows = Vec::new();
-        while let Some(row) = merge.next(&mut NoFunctions) {
-            let MergedRow::Group { key, value } = row else { panic!("{row:?}") };
-            rows.push(format!("{key}={value}"));
+        loop {
+            match merge.step(&mut NoFunctions) {
+                Step::Row(MergedRow::Group { key, value }) => rows.push(format!("{key}={value}")),
+                Step::Passed => {}
+                Step::End => break,
+                step => panic!("{step:?}"),
+            }
         }
         let errors: Vec<String> =
             merge.errors().iter().map(|error| format!("{} {}", error.from, error.reason)).collect();
@@ -278,6 +289,30 @@ fn a_node_that_fails_is_named_and_others_answer() {
     expect("group=true&skip=1&limit=2", "2=1 3=1", "left gone");
     expect("group=true&limit=1", "1=5", "");
     expect("group=true&limit=0", "", "");
+}
+
+#[test]
+fn of_many_groups_that_fail_some_are_told_and_how_many_more_did() {
+    let groups = || -> Vec<(usize, Item)> {
+        let group = |key: usize| {
+            let (range, mut item) = counted(&key.to_string(), 1);
+            if let Item::Group(group) = &mut item {
+                group.partial = Partial::Function(0, "1".to_owned());
+            }
+            (range, item)
+        };
+        (1000..1100).map(group).collect()
+    };
+    let sources = ["left", "right"].map(|name| (name.to_owned(), Given(groups(), None)));
+    let mut merge = Merge::new(&query("group=true"), sources);
+    let mut steps = 0;
+    while merge.step(&mut NoFunctions) == Step::Passed {
+        steps += 1;
+    }
+    let errors = merge.errors();
+    assert_eq!((steps, errors.len()), (100, 17));
+    assert_eq!(errors[0], SourceError::new("left", "no functions run here"));
+    assert_eq!(errors[16], SourceError::new("local", "the reduction of 84 more groups failed"));
 }
 
 #[test]

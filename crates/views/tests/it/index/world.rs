@@ -6,16 +6,17 @@ use std::{
     sync::Arc,
 };
 
-use base::{Seqno, VbId, VbUuid};
+use base::{BucketUuid, Seqno, VbId, VbUuid};
 use fastrand::Rng;
 use settee_views::{
     design::DesignDocument,
     index::{
-        Batch, Definition, DocumentRows, Functions, Index, IndexError, Memory, Merge, MergedRow, Options,
-        VbSet,
+        Answer, Batch, Definition, DocumentRows, Functions, Index, IndexError, Memory, Merge, MergedRow,
+        Options, Pull, Source, SourceError, Step, VbSet, ViewPlace,
+        wire::{AnswerWriter, Expected, Question, Remote},
     },
     js::{self, Failure, FailureKind},
-    query::Parameters,
+    query::{Parameters, Query},
     rows::{MapRow, Writer},
 };
 use storage::{FaultFs, Fs};
@@ -172,27 +173,39 @@ pub(crate) fn answer(nodes: &[Node], active: &VbSet, view: &str, text: &str) -> 
         .and_then(|parameters| parameters.query(true))
         .map_err(|refusal| format!("refused: {}", refusal.reason))?;
     let place = definition().view(view).unwrap();
-    let (mut sources, mut total) = (Vec::new(), 0);
+    let (mut sources, mut total_rows) = (Vec::new(), 0);
     for (at, node) in nodes.iter().enumerate() {
         let snapshot = node.index.snapshot();
         let here: VbSet = node.vbs.iter().copied().filter(|vb| active.contains(*vb)).collect();
-        total += snapshot.total_rows(place.map, &here);
+        total_rows += snapshot.total_rows(place.map, &here);
         let answer = snapshot.query(place, &query, &here).map_err(|error| error.to_string())?;
-        sources.push((format!("node {at}"), answer));
+        // Every other node is asked over the wire.
+        let source = if at % 2 == 0 {
+            Asked::Here(Box::new(answer))
+        } else {
+            Asked::There(Box::new(sent(answer, &query, place, here)))
+        };
+        sources.push((format!("node {at}"), source));
     }
     let mut merge = Merge::new(&query, sources);
     let mut out = Vec::new();
-    let total = query.grouping.is_none().then_some(total);
+    let total = query.grouping.is_none().then_some(total_rows);
     let mut writer = Writer::begin(total, None, &mut out);
     let mut functions = Reducer::default();
-    while let Some(row) = merge.next(&mut functions) {
-        match row {
-            MergedRow::Row(row, _) => {
+    assert_eq!(merge.total_rows(), Some(total_rows));
+    loop {
+        match merge.step(&mut functions) {
+            Step::Row(MergedRow::Row(row, _)) => {
                 assert!(active.contains(row.vb));
                 let (key, value) = (row.key.as_bytes(), row.value.as_bytes());
                 writer.map_row(&MapRow { docid: &row.docid, key, value, origin: None }, &mut out);
             }
-            MergedRow::Group { key, value } => writer.reduced_row(key.as_bytes(), value.as_bytes(), &mut out),
+            Step::Row(MergedRow::Group { key, value }) => {
+                writer.reduced_row(key.as_bytes(), value.as_bytes(), &mut out);
+            }
+            Step::Passed => {}
+            Step::Waiting => panic!("everything has come"),
+            Step::End => break,
         }
     }
     if let Some(error) = merge.errors().first() {
@@ -200,6 +213,55 @@ pub(crate) fn answer(nodes: &[Node], active: &VbSet, view: &str, text: &str) -> 
     }
     writer.end(&[], &mut out);
     Ok(String::from_utf8(out).unwrap())
+}
+
+/// A node's answer.
+enum Asked {
+    Here(Box<Answer>),
+    There(Box<Remote>),
+}
+
+impl Source for Asked {
+    fn pull(&mut self, functions: &mut dyn Functions) -> Result<Pull, SourceError> {
+        match self {
+            Self::Here(answer) => answer.pull(functions),
+            Self::There(remote) => remote.pull(functions),
+        }
+    }
+
+    fn total_rows(&mut self) -> Result<Option<u64>, SourceError> {
+        match self {
+            Self::Here(answer) => Source::total_rows(&mut **answer),
+            Self::There(remote) => remote.total_rows(),
+        }
+    }
+}
+
+/// The answer as it comes from another node.
+fn sent(mut answer: Answer, query: &Query, place: ViewPlace, vbs: VbSet) -> Remote {
+    let asked = Question {
+        bucket: BucketUuid("b".into()),
+        design: "d".into(),
+        signature: definition().signature(),
+        view: "v".into(),
+        vbs,
+        query: Arc::new(query.clone()),
+    };
+    let asked = Question::decode(&asked.encode()).unwrap();
+    let mut remote = Remote::new("there", Expected::of(&asked, definition().reducing(place)));
+    let mut out = Vec::new();
+    let mut writer = AnswerWriter::begin(answer.total_rows(), &mut out);
+    let mut functions = Reducer::default();
+    loop {
+        match answer.next(&mut functions) {
+            Ok(Some((range, item))) => writer.item(range, &item, &mut out).unwrap(),
+            Ok(None) => break writer.end(&mut out),
+            Err(error) => break writer.failed(&error.to_string(), &mut out),
+        }
+    }
+    out.chunks(100).for_each(|part| remote.push(part));
+    remote.close(Ok(()));
+    remote
 }
 
 /// The rows that a query has to be answered from.
