@@ -74,8 +74,11 @@ def test_a_dead_node_is_failed_over_and_recovered(cluster, bucket):
     cluster.wait_member(dead, clusterMembership="inactiveFailed")
     check_documents(cluster)
     dead.start()
-    # It was active when it was last told anything.
-    dead.rest.ok("POST", "/controller/setRecoveryType", {"otpNode": dead.name, "recoveryType": "delta"})
+    # It was active when it was last told anything. What is to become of it is for the others to say.
+    form = {"otpNode": dead.name, "recoveryType": "delta"}
+    answer = dead.rest.request("POST", "/controller/setRecoveryType", form)
+    assert (answer.status, "was failed over" in answer.text) == (400, True), answer.text
+    cluster.recover(dead)
     cluster.wait_member(dead, status="healthy")
     cluster.rebalance()
     cluster.wait_healthy(BUCKET)

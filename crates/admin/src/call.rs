@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::{body::Bytes, http::Method};
+use axum::{
+    body::Bytes,
+    http::{Method, StatusCode},
+};
 use cluster::{
     Applied, BucketInfo, Command, Metadata,
     auth::{Domain, Identity, Privilege},
@@ -72,6 +75,9 @@ impl Call {
             Some(Lack::Right(privilege, On::Cluster)) => Err(self.denied(privilege, None)),
             Some(Lack::Right(privilege, On::Bucket)) => Err(self.denied(privilege, bucket)),
             Some(Lack::Everything) => Err(self.denied_all()),
+            Some(Lack::Membership) => {
+                Err(reply::text(StatusCode::FORBIDDEN, "This node was removed or failed over.").into())
+            }
         }
     }
 
@@ -105,7 +111,7 @@ impl Call {
         match self.query.get("bucket_uuid") {
             Some(uuid) if uuid != bucket.uuid.0 => {
                 let text = "Bucket uuid does not match the requested.\r\n";
-                Err(reply::text(axum::http::StatusCode::NOT_FOUND, text).into())
+                Err(reply::text(StatusCode::NOT_FOUND, text).into())
             }
             _ => Ok(bucket),
         }

@@ -29,9 +29,14 @@ pub trait NodeControl: Gate {
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::default()
     }
-    /// Answers another node of the cluster: a request to `/_settee/` and `name`.
-    fn internal<'a>(&'a self, name: &'a str, body: Vec<u8>) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
-        let _ = body;
+    /// Answers another node of the cluster: a request to `/_settee/` and `name`. `from`: the member whose key has signed for it.
+    fn internal<'a>(
+        &'a self,
+        name: &'a str,
+        from: Option<NodeId>,
+        body: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
+        let _ = (from, body);
         Box::pin(std::future::ready(Err(ClusterError::NotSupported(format!("{name} is not known")))))
     }
     /// What a node that was made a member has to know to join.

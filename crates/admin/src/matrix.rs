@@ -345,7 +345,11 @@ fn what_makes_members_and_administrators_is_for_very_few() {
     let both = with_grant(&state, "cluster_admin,security_admin");
     let add = ROUTES.iter().find(|route| route.path == "controller/addNode").unwrap();
     assert!(is_served(&both, add));
-    assert!(served("_settee/{name}").is_empty(), "no user is a node");
+    for path in
+        ["_settee/{name}", "_settee/consensus", "_settee/members", "_settee/propose", "_settee/report"]
+    {
+        assert!(served(path).is_empty(), "no user is a node: {path}");
+    }
 }
 
 #[test]

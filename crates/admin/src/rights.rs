@@ -2,7 +2,7 @@
 
 use cluster::{
     Metadata,
-    auth::{Domain, Identity, Privilege, Privileges, privileges},
+    auth::{self, Domain, Identity, Privilege, Privileges, privileges},
 };
 
 use crate::routes::table::Needs;
@@ -23,6 +23,8 @@ pub(crate) enum Lack {
     Right(Privilege, On),
     /// Every right.
     Everything,
+    /// Membership in the cluster, of a node that has logged in.
+    Membership,
 }
 
 /// What a right is missing on.
@@ -90,8 +92,19 @@ impl Sender<'_> {
                 let any = buckets.any(|bucket| self.holds(privilege, Some(bucket)));
                 if any { None } else { on_cluster(Privilege::ClusterRead) }
             }
-            Needs::Member => (!self.user.is_internal()).then_some(Lack::Login),
+            Needs::Member => self.lacks_membership(|| false),
+            Needs::Listed => self.lacks_membership(|| auth::member(self.meta, self.user).is_some()),
+            Needs::Node => self.lacks_membership(|| true),
         }
+    }
+
+    /// A node that counts lacks nothing, and no other node where it is `admitted`.
+    fn lacks_membership(self, admitted: impl FnOnce() -> bool) -> Option<Lack> {
+        if !self.user.is_internal() {
+            return Some(Lack::Login);
+        }
+        let is_admitted = auth::is_current(self.meta, self.user) || admitted();
+        (!is_admitted).then_some(Lack::Membership)
     }
 
     fn holds_in_scope(self, privilege: Privilege, bucket: &str, scope: Option<&str>) -> bool {
@@ -101,5 +114,40 @@ impl Sender<'_> {
             Some(scope) => !self.is_legacy() && held.has_in_scope(scope.id, privilege),
             None => !self.is_legacy() && held.has(privilege),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::{
+        Membership, NodeInfo, Ports,
+        auth::{LoginPort, NodeKey, NodeProof},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_a_node_may_ask_goes_by_what_became_of_it() {
+        let key = NodeKey::from_seed(&[7; 32]).unwrap();
+        let signature = key.sign(LoginPort::Rest, "a", "b", b"challenge");
+        let (port, signature) = (LoginPort::Rest, &signature[..]);
+        let proof = NodeProof { port, from: "a", to: "b", challenge: b"challenge", signature };
+        let user = proof.check(key.public()).unwrap();
+        let node = NodeInfo {
+            key: Some(key.public().to_owned()),
+            ..NodeInfo::first("a".into(), "h".into(), Ports::default())
+        };
+        let mut meta = Metadata { nodes: vec![node], ..Metadata::new("c".into(), 256) };
+        let lacks = |meta: &Metadata, user: &Identity| {
+            [Needs::Member, Needs::Listed, Needs::Node]
+                .map(|needs| Sender { meta, user }.lacks(needs, None, None))
+        };
+        let membership = Some(Lack::Membership);
+        assert_eq!(lacks(&meta, &user), [None; 3]);
+        assert_eq!(lacks(&meta, &Identity::anonymous()), [Some(Lack::Login); 3]);
+        meta.nodes[0].membership = Membership::InactiveFailed;
+        assert_eq!(lacks(&meta, &user), [membership, None, None]);
+        meta.nodes.clear();
+        assert_eq!(lacks(&meta, &user), [membership, membership, None]);
     }
 }

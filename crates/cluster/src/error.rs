@@ -72,6 +72,12 @@ impl ClusterError {
         Self::Invalid(BTreeMap::from([(name.to_owned(), text.into())]))
     }
 
+    /// What a node that was failed over is told, and tells, of a change that it is asked for.
+    #[must_use]
+    pub fn failed_over() -> Self {
+        Self::MembersRefused("This node was failed over. Ask a node of the cluster that was not.".into())
+    }
+
     /// `Ok` when nothing was refused.
     ///
     /// # Errors

@@ -5,8 +5,8 @@
 use base::NodeId;
 
 use crate::{
-    ClusterError, Departed, Membership, Metadata, NodeInfo, NodeReport, Parted, Recovery, ServerGroup,
-    VbPlan, topology::AutoFailover,
+    ClusterError, Command, Departed, Membership, Metadata, NodeInfo, NodeReport, Parted, Recovery,
+    ServerGroup, VbPlan, topology::AutoFailover,
 };
 
 /// Longest name of a server group (ns_server).
@@ -104,6 +104,23 @@ impl Metadata {
     pub fn holds_copies(&self, id: NodeId) -> bool {
         let holds = |plan: &VbPlan| plan.nodes().contains(&id) && !plan.has_failed(id);
         self.buckets.values().any(|bucket| bucket.vbs.iter().any(holds))
+    }
+
+    /// Whether a member may propose that. One that was failed over says where it listens and which key it has, so that it can be
+    /// recovered. Nothing else that it proposes counts, until an administrator has said that it is to come back.
+    ///
+    /// # Errors
+    /// What to do where it may not.
+    pub fn may_propose(&self, node: NodeId, command: &Command) -> Result<(), ClusterError> {
+        let is_out =
+            |node: &&NodeInfo| node.membership == Membership::InactiveFailed && node.recovery.is_none();
+        let Some(failed) = self.node_by_id(node).filter(is_out) else { return Ok(()) };
+        let is_of_itself = match command {
+            Command::SetNode(said) => said.uuid == failed.uuid,
+            Command::SetNodeKey { node: of, .. } => *of == node && failed.key.is_none(),
+            _ => false,
+        };
+        if is_of_itself { Ok(()) } else { Err(ClusterError::failed_over()) }
     }
 
     pub(crate) fn rename_node(&mut self, id: NodeId, host: &str) -> Result<(), ClusterError> {
@@ -321,4 +338,40 @@ fn same_address(one: &NodeInfo, other: &NodeInfo) -> bool {
 
 pub(crate) fn refused(text: impl Into<String>) -> ClusterError {
     ClusterError::MembersRefused(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ports;
+
+    #[test]
+    fn a_node_that_was_failed_over_says_where_it_is_and_nothing_else() {
+        let node = |id: u16, membership| NodeInfo {
+            id: NodeId(id),
+            membership,
+            ..NodeInfo::first(format!("n{id}"), "h".into(), Ports::default())
+        };
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes = vec![node(0, Membership::Active), node(1, Membership::InactiveFailed)];
+        let may = |id: u16, command: &Command| metadata.may_propose(NodeId(id), command).is_ok();
+        let key = |id: u16| Command::SetNodeKey { node: NodeId(id), key: "k".into() };
+        let refused = [
+            Command::RemoveNode { node: NodeId(0) },
+            Command::SetRecovery { node: NodeId(1), recovery: Some(Recovery::Full) },
+            Command::SetNode(metadata.nodes[0].clone()),
+            key(0),
+        ];
+        let mut coming_back = metadata.clone();
+        coming_back.nodes[1].recovery = Some(Recovery::Delta);
+        for command in refused {
+            assert!(may(0, &command), "{command:?}");
+            assert!(!may(1, &command), "{command:?}");
+            assert!(coming_back.may_propose(NodeId(1), &command).is_ok(), "{command:?}");
+        }
+        let moved = NodeInfo { host: "elsewhere".into(), ..metadata.nodes[1].clone() };
+        for command in [Command::SetNode(moved), key(1)] {
+            assert!(may(1, &command), "{command:?}");
+        }
+    }
 }

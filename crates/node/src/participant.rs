@@ -219,13 +219,20 @@ impl<A, R> Participant<A, R> {
         self.group.step(message)
     }
 
-    /// Somebody takes this node for the leader. What was carried out before counts as taken: its proposer has yet to hear of it.
+    /// Somebody takes this node for the leader: the member `from`, where that is known. What was carried out before counts as taken: its
+    /// proposer has yet to hear of it.
     ///
     /// # Errors
     /// When it is not taken.
-    pub fn propose(&mut self, proposal: &Proposal) -> Result<(), ProposeError> {
+    pub fn propose(&mut self, from: Option<NodeId>, proposal: &Proposal) -> Result<(), ProposeError> {
         if self.group.outcome(proposal.id).is_some() {
             return Ok(());
+        }
+        // One that leads proposes what the cluster needs, be it that it was failed over.
+        let another = from.filter(|from| *from != self.group.member().node);
+        let may_propose = |from| self.group.metadata().may_propose(from, &proposal.command).is_ok();
+        if !another.is_none_or(may_propose) {
+            return Err(ProposeError::FailedOver);
         }
         self.group.propose(proposal)
     }

@@ -83,6 +83,11 @@ pub struct Part {
     pub me: NodeId,
 }
 
+/// Whether this node may propose something, by what it knows: see [`Metadata::may_propose`]. One that leads says what the cluster needs.
+fn may_propose(part: Part, known: &Metadata, command: &Command) -> bool {
+    part.leads || known.may_propose(part.me, command).is_ok()
+}
+
 /// What to do about a proposal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
@@ -101,6 +106,8 @@ pub enum GivenUp {
     TakesNoPart,
     /// It has taken too long.
     TookTooLong,
+    /// This node was failed over.
+    FailedOver,
 }
 
 /// One proposal on its way.
@@ -126,10 +133,14 @@ impl Proposing {
         Ok(Self { id, command, seen, until: now + PROPOSAL_MILLIS, again_at: now, was_handed: false })
     }
 
-    /// What is to be done now. `lowest_open`: see [`Proposals::lowest_open`].
-    pub fn next(&mut self, part: Part, lowest_open: u64, now: u64) -> Next {
+    /// What is to be done now, by what this node knows. `lowest_open`: see [`Proposals::lowest_open`].
+    pub fn next(&mut self, part: Part, known: &Metadata, lowest_open: u64, now: u64) -> Next {
         if !part.takes_part {
             return Next::GiveUp(GivenUp::TakesNoPart);
+        }
+        // One that was handed over before may be carried out yet.
+        if !self.was_handed && !may_propose(part, known, &self.command) {
+            return Next::GiveUp(GivenUp::FailedOver);
         }
         if now < self.again_at {
             return Next::Rest(self.again_at - now);
@@ -164,6 +175,8 @@ impl Proposing {
 
 #[cfg(test)]
 mod tests {
+    use cluster::{Membership, NodeInfo, Ports};
+
     use super::*;
 
     const ME: NodeId = NodeId(1);
@@ -176,6 +189,10 @@ mod tests {
     fn proposing(now: u64) -> Proposing {
         let id = ProposalId { origin: 7, number: 3 };
         Proposing::new(id, Command::SetClusterName("c".into()), &Metadata::new("c".into(), 256), now).unwrap()
+    }
+
+    fn known() -> Metadata {
+        Metadata::new("c".into(), 256)
     }
 
     /// Where it is handed to.
@@ -199,36 +216,72 @@ mod tests {
 
     #[test]
     fn a_proposal_goes_to_the_leader_wherever_it_is() {
-        assert_eq!(handed_to(&proposing(0).next(part(Some(1)), 3, 0)), Some(None));
-        assert_eq!(handed_to(&proposing(0).next(part(Some(2)), 3, 0)), Some(Some(NodeId(2))));
+        assert_eq!(handed_to(&proposing(0).next(part(Some(1)), &known(), 3, 0)), Some(None));
+        assert_eq!(handed_to(&proposing(0).next(part(Some(2)), &known(), 3, 0)), Some(Some(NodeId(2))));
         let mut proposing = proposing(0);
-        assert_eq!(proposing.next(part(None), 3, 0), Next::Rest(UNTAKEN_AGAIN_MILLIS));
+        assert_eq!(proposing.next(part(None), &known(), 3, 0), Next::Rest(UNTAKEN_AGAIN_MILLIS));
         // A node that has just lost the leadership may not know better yet.
         let deposed = Part { leads: false, ..part(Some(1)) };
-        assert_eq!(proposing.next(deposed, 3, 50), Next::Rest(UNTAKEN_AGAIN_MILLIS));
-        assert_eq!(handed_to(&proposing.next(part(Some(2)), 3, 100)), Some(Some(NodeId(2))));
+        assert_eq!(proposing.next(deposed, &known(), 3, 50), Next::Rest(UNTAKEN_AGAIN_MILLIS));
+        assert_eq!(handed_to(&proposing.next(part(Some(2)), &known(), 3, 100)), Some(Some(NodeId(2))));
     }
 
     #[test]
     fn one_that_was_taken_rests_longer_than_one_that_was_not() {
         let mut proposing = proposing(0);
-        assert!(handed_to(&proposing.next(part(Some(2)), 3, 0)).is_some());
-        assert_eq!(proposing.next(part(Some(2)), 3, 10), Next::Rest(TAKING_MILLIS - 10), "nobody has said");
+        assert!(handed_to(&proposing.next(part(Some(2)), &known(), 3, 0)).is_some());
+        assert_eq!(
+            proposing.next(part(Some(2)), &known(), 3, 10),
+            Next::Rest(TAKING_MILLIS - 10),
+            "nobody has said"
+        );
         proposing.handed(false, 20);
-        assert_eq!(proposing.next(part(Some(2)), 3, 20), Next::Rest(UNTAKEN_AGAIN_MILLIS));
-        assert!(handed_to(&proposing.next(part(Some(2)), 3, 70)).is_some());
+        assert_eq!(proposing.next(part(Some(2)), &known(), 3, 20), Next::Rest(UNTAKEN_AGAIN_MILLIS));
+        assert!(handed_to(&proposing.next(part(Some(2)), &known(), 3, 70)).is_some());
         proposing.handed(true, 80);
-        assert_eq!(proposing.next(part(Some(2)), 3, 80), Next::Rest(TAKEN_AGAIN_MILLIS));
+        assert_eq!(proposing.next(part(Some(2)), &known(), 3, 80), Next::Rest(TAKEN_AGAIN_MILLIS));
     }
 
     #[test]
     fn one_is_given_up_when_its_time_is_up_or_its_node_takes_no_part() {
         let mut proposing = proposing(0);
-        assert!(handed_to(&proposing.next(part(Some(2)), 3, 14_999)).is_some());
+        assert!(handed_to(&proposing.next(part(Some(2)), &known(), 3, 14_999)).is_some());
         proposing.handed(true, 15_000);
-        assert_eq!(proposing.next(part(Some(2)), 3, 15_500), Next::Rest(1_500), "it may be agreed on yet");
-        assert_eq!(proposing.next(part(Some(2)), 3, 17_000), Next::GiveUp(GivenUp::TookTooLong));
+        assert_eq!(
+            proposing.next(part(Some(2)), &known(), 3, 15_500),
+            Next::Rest(1_500),
+            "it may be agreed on yet"
+        );
+        assert_eq!(proposing.next(part(Some(2)), &known(), 3, 17_000), Next::GiveUp(GivenUp::TookTooLong));
         let apart = Part { takes_part: false, ..part(Some(2)) };
-        assert_eq!(proposing.next(apart, 3, 1), Next::GiveUp(GivenUp::TakesNoPart));
+        assert_eq!(proposing.next(apart, &known(), 3, 1), Next::GiveUp(GivenUp::TakesNoPart));
+    }
+
+    #[test]
+    fn a_node_that_was_failed_over_proposes_nothing_but_where_it_is() {
+        let node = |id: u16, membership| NodeInfo {
+            id: NodeId(id),
+            membership,
+            ..NodeInfo::first(id.to_string(), "h".into(), Ports::default())
+        };
+        let mut known = known();
+        known.nodes = vec![node(1, Membership::InactiveFailed), node(2, Membership::Active)];
+        let id = ProposalId { origin: 7, number: 3 };
+        let next = |command: Command, part: Part| {
+            Proposing::new(id, command, &known, 0).unwrap().next(part, &known, 3, 0)
+        };
+        let renamed = Command::SetClusterName("c".into());
+        assert_eq!(next(renamed.clone(), part(Some(2))), Next::GiveUp(GivenUp::FailedOver));
+        assert!(
+            handed_to(&next(renamed.clone(), part(Some(1)))).is_some(),
+            "it leads until another node does"
+        );
+        let moved = NodeInfo { host: "elsewhere".into(), ..known.nodes[0].clone() };
+        assert!(handed_to(&next(Command::SetNode(moved), part(Some(2)))).is_some());
+        // It has heard of it since.
+        let mut proposing = Proposing::new(id, renamed, &known, 0).unwrap();
+        assert!(handed_to(&proposing.next(part(Some(2)), &self::known(), 3, 0)).is_some());
+        proposing.handed(true, 0);
+        assert_eq!(proposing.next(part(Some(2)), &known, 3, 1), Next::Rest(TAKEN_AGAIN_MILLIS - 1));
     }
 }

@@ -30,7 +30,7 @@ mod unsupported;
 mod users;
 
 use axum::http::{Method, StatusCode};
-use cluster::ClusterError;
+use cluster::{ClusterError, auth};
 
 use http::reply::{self, Outcome};
 
@@ -134,7 +134,8 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "samples" => return stats::show(call),
         _ => {}
     }
-    match call.api.control.internal(name, call.body.to_vec()).await {
+    let from = auth::member(&call.meta, &call.user).map(|node| node.id);
+    match call.api.control.internal(name, from, call.body.to_vec()).await {
         Ok(body) => Ok(reply::with_body(StatusCode::OK, "application/octet-stream", body.into())),
         Err(ClusterError::NotSupported(_)) => Ok(reply::not_found()),
         Err(error) => Ok(reply::text(StatusCode::SERVICE_UNAVAILABLE, error.to_string())),

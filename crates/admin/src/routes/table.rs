@@ -27,8 +27,12 @@ pub(crate) enum Needs {
     Scope(P),
     /// A right in a bucket, whichever, or that of seeing the cluster. The answer shows those buckets.
     AnyBucket(P),
-    /// Being another node of the cluster.
+    /// Being another node of the cluster that counts: it was neither removed nor failed over.
     Member,
+    /// Being another node of the cluster, or one that was failed over.
+    Listed,
+    /// A node's login that is accepted: that of a node that is yet to hear of its removal, too.
+    Node,
 }
 
 /// One route.
@@ -193,6 +197,12 @@ pub(crate) const ROUTES: &[Route] = &[
     get("_settee/challenge", Needs::Nothing),
     post("_settee/introduce", ADMITS),
     post("_settee/join", ADMITS),
+    // What is agreed on reaches nodes that are yet to hear that they were removed. A node that was failed over reports, so that it can be
+    // recovered, and says what `Metadata::may_propose` lets it say.
+    post("_settee/consensus", Needs::Node),
+    post("_settee/members", Needs::Listed),
+    post("_settee/propose", Needs::Listed),
+    post("_settee/report", Needs::Listed),
     post("_settee/{name}", Needs::Member),
     // Users.
     post("controller/changePassword", Needs::Login),

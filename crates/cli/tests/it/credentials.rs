@@ -81,14 +81,19 @@ impl Copied {
 
     /// The status that the REST port of a node answers with to what only nodes may ask, by the key.
     fn rest_by_key(&self, node: &Node, there: &str) -> u16 {
+        self.asks(node, there, "figures", "").0
+    }
+
+    /// The answer of the REST port of a node to what only nodes may ask, by the key.
+    fn asks(&self, node: &Node, there: &str, what: &str, body: &str) -> (u16, Vec<u8>) {
         let mut http = Http::open(node);
-        let (status, body) = http.ask("GET", "/_settee/challenge", "");
+        let (status, challenge) = http.ask("GET", "/_settee/challenge", "");
         assert_eq!(status, 200);
-        let answer: Value = serde_json::from_slice(&body).unwrap();
+        let answer: Value = serde_json::from_slice(&challenge).unwrap();
         let challenge = STANDARD.decode(answer["challenge"].as_str().unwrap()).unwrap();
         let signature = self.key.sign(LoginPort::Rest, &self.uuid, there, &challenge);
         let login = format!("Settee-Node {} {}", self.uuid, STANDARD.encode(signature));
-        http.ask("POST", "/_settee/figures", &login).0
+        http.say("POST", &format!("/_settee/{what}"), &login, body)
     }
 
     /// The same by the secret.
@@ -119,9 +124,15 @@ impl Http {
     }
 
     fn ask(&mut self, method: &str, path: &str, login: &str) -> (u16, Vec<u8>) {
+        self.say(method, path, login, "")
+    }
+
+    fn say(&mut self, method: &str, path: &str, login: &str, body: &str) -> (u16, Vec<u8>) {
         let login = if login.is_empty() { String::new() } else { format!("Authorization: {login}\r\n") };
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{login}Content-Length: 0\r\n\r\n");
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{login}Content-Length: {length}\r\n");
+        let request = format!("{head}\r\n{body}");
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         let (status, length) = read_head(&mut self.0);
         let mut body = vec![0; length];
@@ -208,7 +219,7 @@ fn what_a_removed_node_had_opens_nothing() {
 }
 
 #[test]
-fn a_node_that_was_failed_over_reads_no_documents() {
+fn a_node_that_was_failed_over_reads_and_changes_nothing() {
     let cluster = Cluster::form(2);
     let (first, there) = (&cluster.nodes[0], uuid_of_first(&cluster));
     let had = Copied::from(cluster.dirs[1].path());
@@ -216,6 +227,20 @@ fn a_node_that_was_failed_over_reads_no_documents() {
     let failed_over = cluster.nodes[1].rest();
     cluster.command(&["failover", &failed_over]);
     until_refused("documents", || had.kv_by_key(first, &there) == Status::AuthError);
+    assert_eq!(had.rest_by_key(first, &there), 403, "figures of the others");
+    for number in 1..=3 {
+        let change = json!([{"origin": 7, "number": number}, {"SetClusterName": "theirs"}]);
+        let (status, answer) = had.asks(first, &there, "propose", &change.to_string());
+        assert_eq!((status, &*answer), (200, &b""[..]), "it is not taken");
+    }
+    // What an administrator wants is for another node to propose.
+    let at_failed = Rest::new(failed_over, Some((USERNAME, PASSWORD)));
+    let answer = eventually("it hears that it was failed over", || {
+        let answer = at_failed.request("POST", "/pools/default", &[("clusterName", "theirs")]).unwrap();
+        (answer.code != 200).then_some(answer)
+    });
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    assert!(answer.code == 400 && text.contains("was failed over"), "{} {text}", answer.code);
 }
 
 #[test]

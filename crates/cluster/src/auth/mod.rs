@@ -15,7 +15,7 @@ use base::{CollectionId, ScopeId, places::Holder};
 use serde::{Deserialize, Serialize};
 
 pub use attempts::{LoginAttempts, TooManyAttempts};
-pub use node_key::{CHALLENGE_BYTES, LoginPort, NodeKey, NodeProof, SEED_BYTES};
+pub use node_key::{CHALLENGE_BYTES, LoginPort, NodeKey, NodeProof, SEED_BYTES, member};
 pub use password_cache::PasswordCache;
 pub use privilege::{Privilege, PrivilegeSet};
 pub use scram::{

@@ -133,9 +133,18 @@ fn key_mark(uuid: &str, key: &str) -> u64 {
 
 /// Whether a login by that key is good still. A node that was failed over holds nothing that counts, and has no right to anything.
 pub(super) fn is_of_member(meta: &Metadata, shown: u64) -> bool {
-    let counts = |node: &&NodeInfo| node.membership != Membership::InactiveFailed;
-    let marks = |node: &NodeInfo| node.key.as_deref().map(|key| key_mark(&node.uuid, key));
-    meta.nodes.iter().filter(counts).filter_map(marks).any(|mark| mark == shown)
+    by_mark(meta, shown).is_some_and(|node| node.membership != Membership::InactiveFailed)
+}
+
+/// The member that has logged in by its key, be it one that was failed over.
+#[must_use]
+pub fn member<'a>(meta: &'a Metadata, identity: &Identity) -> Option<&'a NodeInfo> {
+    by_mark(meta, identity.shown).filter(|_| identity.is_internal())
+}
+
+fn by_mark(meta: &Metadata, shown: u64) -> Option<&NodeInfo> {
+    let mark = |node: &NodeInfo| node.key.as_deref().map(|key| key_mark(&node.uuid, key));
+    meta.nodes.iter().find(|node| mark(node) == Some(shown))
 }
 
 #[cfg(test)]
@@ -196,9 +205,11 @@ mod tests {
         let identity = proof.check_member(&meta).unwrap();
         meta.nodes[0].membership = Membership::InactiveFailed;
         assert!(!is_current(&meta, &identity), "it was failed over");
+        assert_eq!(member(&meta, &identity).map(|node| &*node.uuid), Some("a"), "it is a member still");
         meta.nodes[0].membership = Membership::Active;
         assert!(is_current(&meta, &identity));
         meta.nodes.remove(0);
+        assert_eq!(member(&meta, &identity), None);
         assert!(!is_current(&meta, &identity), "it was removed");
         assert_eq!(proof.check_member(&meta), None);
     }

@@ -338,10 +338,10 @@ impl Process {
             let (takes_part, leads, leader) = (group.broken().is_none(), group.leads(), group.leader());
             let part = Part { takes_part, leads, leader, me: self.id };
             let Some(Some(proposed)) = self.proposals.get_mut(id) else { continue };
-            match proposed.proposing.next(part, lowest_open, ms) {
+            match proposed.proposing.next(part, &self.metadata, lowest_open, ms) {
                 Next::Rest(_) => {}
                 Next::Hand(proposal, None) => {
-                    let taken = self.part.propose(&proposal).is_ok();
+                    let taken = self.part.propose(Some(self.id), &proposal).is_ok();
                     self.handed(id, taken, ms);
                 }
                 Next::Hand(proposal, to) => {
@@ -357,7 +357,7 @@ impl Process {
 
     /// Another node takes this one for the leader.
     pub(crate) fn take_proposal(&mut self, proposal: &Proposal, from: Place, outside: &mut Outside<'_>) {
-        let taken = self.part.propose(proposal).is_ok();
+        let taken = self.part.propose(from, proposal).is_ok();
         outside.send(self.id, from, Message::Proposed { id: proposal.id, taken });
     }
 

@@ -54,7 +54,7 @@ const UNKNOWN: &str = "nodes that were failed over since had this node take data
 /// What goes into the consensus thread.
 enum Event {
     Message(Vec<u8>),
-    Propose(Box<Proposal>, oneshot::Sender<Result<(), ProposeError>>),
+    Propose(Option<NodeId>, Box<Proposal>, oneshot::Sender<Result<(), ProposeError>>),
     /// Asks whether this node leads, of a majority.
     Confirm(oneshot::Sender<Confirmed>),
     /// Asks for everything that was agreed on before to be carried out here.
@@ -272,10 +272,10 @@ impl Agreement {
         }
     }
 
-    /// Proposes; the answer says whether it was taken, not how it ended.
-    pub(crate) async fn propose(&self, proposal: Proposal) -> Result<(), ProposeError> {
+    /// Proposes what the member `from` wants, where that is known; the answer says whether it was taken, not how it ended.
+    pub(crate) async fn propose(&self, from: Option<NodeId>, proposal: Proposal) -> Result<(), ProposeError> {
         let (answer, answered) = oneshot::channel();
-        self.put(Event::Propose(Box::new(proposal), answer));
+        self.put(Event::Propose(from, Box::new(proposal), answer));
         answered.await.unwrap_or(Err(ProposeError::Busy))
     }
 
@@ -420,9 +420,9 @@ impl Driver {
                     tracing::debug!(%error, "a message of another node was refused");
                 }
             }
-            Event::Propose(proposal, answer) => {
+            Event::Propose(from, proposal, answer) => {
                 // Whoever asked may be gone.
-                let _ = answer.send(self.part.propose(&proposal));
+                let _ = answer.send(self.part.propose(from, &proposal));
             }
             Event::Confirm(answer) => self.part.confirm(answer, |waiting| !waiting.is_closed()),
             Event::Read(answer) => self.part.read(answer, |waiting| !waiting.is_closed()),

@@ -46,6 +46,8 @@ pub struct Rebalance {
 
 /// A rebalance has ended with everything where it shall be.
 pub const COMPLETED: &str = "completed";
+/// The membership of a node that was failed over.
+const FAILED_OVER: &str = "inactiveFailed";
 /// Somebody has stopped it.
 pub const STOPPED: &str = "stopped";
 
@@ -90,19 +92,29 @@ impl Admin {
         Admin { nodes }
     }
 
-    /// What the cluster is like, by the first node that knows and is none of `except`.
+    /// What the cluster is like, by the first node that knows and is none of `except`. A node that was failed over takes no changes, so
+    /// another one is asked where there is one.
     ///
     /// # Errors
     /// Nobody knows.
     pub fn state(&self, except: &[usize]) -> Result<(State, Rest), TortureError> {
-        let mut failure = TortureError::Node("no node is left to be asked".to_owned());
+        let mut found = Err(TortureError::Node("no node is left to be asked".to_owned()));
         for node in (0..self.nodes.len()).filter(|node| !except.contains(node)) {
             match self.state_of(node) {
-                Ok(state) => return Ok((state, self.nodes[node].clone())),
-                Err(error) => failure = error,
+                Ok(state) => {
+                    let rest = self.nodes[node].clone();
+                    let is_failed =
+                        state.at(&rest.address).is_some_and(|member| member.membership == FAILED_OVER);
+                    found = Ok((state, rest));
+                    if !is_failed {
+                        break;
+                    }
+                }
+                Err(error) if found.is_err() => found = Err(error),
+                Err(_) => {}
             }
         }
-        Err(failure)
+        found
     }
 
     /// What the cluster is like according to this node.

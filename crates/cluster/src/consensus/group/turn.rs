@@ -65,6 +65,8 @@ pub enum ProposeError {
     Busy,
     /// Some members would not understand it: see [`crate::level`].
     AboveLevel,
+    /// The proposer was failed over: see [`Metadata::may_propose`].
+    FailedOver,
 }
 
 /// Why a message was not taken.

@@ -295,12 +295,12 @@ impl World {
         are_enough && !newest.buckets.values().any(lacks)
     }
 
-    /// Asks some node to have the cluster agree on something.
+    /// Asks some node to have the cluster agree on something, and not one that would refuse.
     fn propose(&mut self, command: Command) {
-        let at = self.journal.now;
+        let (at, newest) = (self.journal.now, Arc::clone(self.newest()));
         let running = self.machines.values().filter(|machine| machine.process.is_some());
-        let running: Vec<NodeId> = running.map(Machine::id).collect();
-        let Some(id) = self.rng.choice(running) else { return };
+        let running = running.map(Machine::id).filter(|id| newest.may_propose(*id, &command).is_ok());
+        let Some(id) = self.rng.choice(running.collect::<Vec<_>>()) else { return };
         let machine = self.machine(id);
         let ms = machine.clock.now(at).mono_millis;
         if let Some(process) = &mut machine.process {

@@ -78,7 +78,7 @@ impl Control {
             async move { me.map_or_else(|| Err(stopping()), |me| me.take_messages(&body)) }
         });
         let me = Weak::clone(&self.me);
-        self.routes().add(PROPOSE, move |body| {
+        self.routes().add_for(PROPOSE, move |from, body| {
             let me = me.upgrade();
             async move {
                 let me = me.ok_or_else(stopping)?;
@@ -86,7 +86,7 @@ impl Control {
                 let proposal = proposals::decode(&body).map_err(|error| {
                     ClusterError::Failed(format!("the leader cannot read a proposal: {error}"))
                 })?;
-                let taken = me.agreement.propose(proposal).await.is_ok();
+                let taken = me.agreement.propose(from, proposal).await.is_ok();
                 Ok(if taken { TAKEN.to_vec() } else { Vec::new() })
             }
         });

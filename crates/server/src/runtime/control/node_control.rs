@@ -110,8 +110,13 @@ impl NodeControl for Control {
         }
     }
 
-    fn internal<'a>(&'a self, name: &'a str, body: Vec<u8>) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
-        self.routes.answer(name, body)
+    fn internal<'a>(
+        &'a self,
+        name: &'a str,
+        from: Option<NodeId>,
+        body: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
+        self.routes.answer(name, from, body)
     }
 
     fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError> {

@@ -30,7 +30,9 @@ impl Control {
         // What some would not understand is not even proposed; the leader looks again.
         let mut proposing = Proposing::new(id, command, &self.metadata.load(), 0)?;
         loop {
-            match proposing.next(self.part(), self.proposals.lowest_open(id), now()) {
+            let (part, lowest_open) = (self.part(), self.proposals.lowest_open(id));
+            let next = proposing.next(part, &self.metadata.load(), lowest_open, now());
+            match next {
                 Next::Hand(proposal, to) => {
                     let taken = self.hand_over(*proposal, to).await;
                     proposing.handed(taken, now());
@@ -57,6 +59,7 @@ impl Control {
     fn given_up(&self, why: GivenUp) -> ClusterError {
         let trouble = self.agreement.trouble();
         ClusterError::Failed(match why {
+            GivenUp::FailedOver => return ClusterError::failed_over(),
             // Nobody would tell this node how it ended.
             GivenUp::TakesNoPart => {
                 format!("the metadata cannot change here: {}", trouble.unwrap_or_default())
@@ -71,7 +74,9 @@ impl Control {
 
     /// Hands a proposal to the consensus of this node, or of the one that leads; whether it was taken.
     async fn hand_over(&self, proposal: Proposal, to: Option<NodeId>) -> bool {
-        let Some(leader) = to else { return self.agreement.propose(proposal).await.is_ok() };
+        let Some(leader) = to else {
+            return self.agreement.propose(Some(self.this_id()), proposal).await.is_ok();
+        };
         let Ok(body) = proposals::encode(&proposal) else { return false };
         match self.peers().post(leader, PROPOSE, body).await {
             Ok(answer) => answer == TAKEN,
@@ -102,7 +107,8 @@ impl Control {
                 };
                 is_noted |= change.is_none();
                 let change = change.or_else(|| self.shared.node_tls.change_of_key(&metadata, &uuid));
-                if let Some(command) = change
+                let may_propose = |command: &Command| metadata.may_propose(self.this_id(), command).is_ok();
+                if let Some(command) = change.filter(may_propose)
                     && let Err(error) = self.propose(command).await
                 {
                     tracing::warn!(%error, "the cluster has not taken note of this node yet");
