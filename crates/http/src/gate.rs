@@ -10,6 +10,15 @@ use crate::AuditEvent;
 /// A future without a name, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// What a node says of another one that is none of its cluster's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What is said.
+    pub text: &'static str,
+    /// By the key of the node that says it ([`cluster::auth::Judgement`]), once its cluster knows that.
+    pub signature: Option<Vec<u8>>,
+}
+
 /// The node, as far as it decides who may come in.
 pub trait Gate: Send + Sync + 'static {
     /// The cluster's metadata now.
@@ -39,7 +48,7 @@ pub trait Gate: Send + Sync + 'static {
     }
     /// What is to be said to a node whose login is refused: whether it was removed. `epoch`: the life of the group that it
     /// belongs to.
-    fn verdict_on(&self, _node: NodeId, _epoch: Epoch) -> Option<&'static str> {
+    fn verdict_on(&self, _node: NodeId, _epoch: Epoch) -> Option<Verdict> {
         None
     }
     /// Takes note of something an auditor wants to know.

@@ -25,7 +25,7 @@ pub use audit::{AuditEvent, AuditKind};
 pub use browser::secure;
 pub use connection::{Connection, ShownByClient};
 pub use front::{Admitted, Asked, Front};
-pub use gate::{BoxFuture, Gate};
+pub use gate::{BoxFuture, Gate, Verdict};
 pub use node_login::{NodeLogin, node_authorization};
 pub use places::Place;
 pub use serve::{Limits, Surface, TlsNow, serve};

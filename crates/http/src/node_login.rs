@@ -67,7 +67,12 @@ impl NodeLogin {
             let node = NodeId(u16::try_from(node).ok()?);
             gate.verdict_on(node, Epoch { number: number("epoch")?, lot: number("lot")? })
         });
-        Some(reply::json_ok(&json!({ "challenge": STANDARD.encode(challenge), "verdict": verdict })))
+        let (verdict, signature) = verdict.map(|said| (said.text, said.signature)).unzip();
+        Some(reply::json_ok(&json!({
+            "challenge": STANDARD.encode(challenge),
+            "verdict": verdict,
+            "signature": signature.flatten().map(|signature| STANDARD.encode(signature)),
+        })))
     }
 
     fn challenge(&self) -> Option<[u8; CHALLENGE_BYTES]> {

@@ -20,8 +20,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use base::NodeId;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::{
-    Authority, Command, Metadata,
-    auth::{LoginPort, NodeKey},
+    Authority, Command, Membership, Metadata, NodeInfo,
+    auth::{Judgement, LoginPort, NodeKey},
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519,
@@ -64,6 +64,15 @@ pub(crate) struct NodeTls {
     by_key: ArcSwapOption<(String, Arc<CertifiedKey>)>,
     /// The keys of the others.
     members: ArcSwap<BTreeMap<NodeId, String>>,
+    /// Those of them whose word counts.
+    judges: ArcSwap<Judges>,
+}
+
+/// The keys of members that may say that a node is none of the cluster's.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Judges {
+    counted: Vec<String>,
+    failed_over: Vec<String>,
 }
 
 /// What this node logs in at others with.
@@ -130,6 +139,7 @@ impl NodeTls {
     pub(crate) fn know(&self, me: NodeId, metadata: &Metadata) {
         self.logins.store(self.logins_of(me, metadata).map(Arc::new));
         self.know_keys(metadata);
+        self.know_judges(me, metadata);
         let Some(authority) = &metadata.authority else { return self.known.store(None) };
         let is_known = |known: &Arc<Known>| known.node == me && known.authority == *authority;
         if self.known.load().as_ref().is_some_and(is_known) {
@@ -175,6 +185,36 @@ impl NodeTls {
             |error| tracing::error!(%error, "this node cannot show its key to others under TLS"),
         );
         self.by_key.store(made.ok().map(|made| Arc::new((key.public().to_owned(), made))));
+    }
+
+    fn know_judges(&self, me: NodeId, metadata: &Metadata) {
+        let is_failed = |node: &&NodeInfo| node.membership == Membership::InactiveFailed;
+        let others = metadata.nodes.iter().filter(|node| node.id != me);
+        let (failed, counted): (Vec<_>, Vec<_>) = others.partition(is_failed);
+        let keys = |nodes: Vec<&NodeInfo>| nodes.into_iter().filter_map(|node| node.key.clone()).collect();
+        let judges = Judges { counted: keys(counted), failed_over: keys(failed) };
+        if **self.judges.load() != judges {
+            self.judges.store(Arc::new(judges));
+        }
+    }
+
+    /// Signs what this node says of another one, once the cluster knows its key.
+    pub(crate) fn sign_verdict(&self, said: &Judgement<'_>) -> Option<Vec<u8>> {
+        Some(said.sign(self.logins.load().as_ref()?.key.as_ref()?))
+    }
+
+    /// Whether this node believes that of itself. `is_grave`: it would give up its documents, so a member that was failed over is not
+    /// believed.
+    pub(crate) fn believes(&self, said: &Judgement<'_>, signature: &[u8], is_grave: bool) -> bool {
+        let judges = self.judges.load();
+        let failed_over = judges.failed_over.iter().filter(|_| !is_grave);
+        let mut keys = judges.counted.iter().chain(failed_over);
+        self.believes_unsigned() || keys.any(|key| said.is_signed_by(key, signature))
+    }
+
+    /// Whether some member has no key that it could sign with.
+    pub(crate) fn believes_unsigned(&self) -> bool {
+        self.logins.load().as_ref().is_some_and(|logins| logins.secret.is_some())
     }
 
     /// This node has these keys.
@@ -388,8 +428,8 @@ impl ServerCertVerifier for Holder {
 }
 
 #[cfg(test)]
-mod tests {
-    use cluster::{NodeInfo, Ports};
+pub(crate) mod tests {
+    use cluster::{Ports, consensus::Epoch};
     use rustls::{ClientConnection, ServerConnection};
 
     use super::*;
@@ -457,15 +497,39 @@ mod tests {
         assert!(dial(&first, 1, &Arc::default()).is_err());
     }
 
-    /// Nodes of one cluster with the keys that it knows of them, and the key that each of them has.
-    fn by_key(told: [u8; 2], has: [u8; 2]) -> [Arc<NodeTls>; 2] {
+    fn of_two(keys: [u8; 2]) -> Metadata {
         let key = |seed: u8| NodeKey::from_seed(&[seed; 32]).unwrap().public().to_owned();
         let node = |id: u16| NodeInfo {
             id: NodeId(id),
-            key: Some(key(told[usize::from(id)])),
+            key: Some(key(keys[usize::from(id)])),
             ..NodeInfo::first(id.to_string(), "h".into(), Ports::default())
         };
-        let metadata = Metadata { nodes: vec![node(0), node(1)], ..Metadata::new("c".into(), 256) };
+        Metadata { nodes: vec![node(0), node(1)], ..Metadata::new("c".into(), 256) }
+    }
+
+    #[test]
+    fn that_it_was_removed_a_node_believes_members_that_count() {
+        let [node, _] = by_key([1, 2], [1, 2]);
+        let key = |seed: u8| NodeKey::from_seed(&[seed; 32]).unwrap();
+        let said = Judgement { verdict: "removed", cluster: "c", node: NodeId(0), epoch: Epoch::default() };
+        let believes = |seed: u8, is_grave| node.believes(&said, &said.sign(&key(seed)), is_grave);
+        assert!(believes(2, true));
+        assert!(!believes(3, true), "no member");
+        assert!(!believes(1, true), "somebody has a copy of its own key");
+        assert!(!node.believes(&said, &[], false));
+        let mut metadata = of_two([1, 2]);
+        metadata.nodes[1].membership = Membership::InactiveFailed;
+        node.know(NodeId(0), &metadata);
+        assert_eq!([believes(2, true), believes(2, false)], [false, true], "it was failed over");
+        metadata.secret = "known to all".into();
+        metadata.nodes[1].key = None;
+        node.know(NodeId(0), &metadata);
+        assert!(node.believes(&said, &[], true), "the member has no key yet");
+    }
+
+    /// Nodes of one cluster with the keys that it knows of them, and the key that each of them has.
+    pub(crate) fn by_key(told: [u8; 2], has: [u8; 2]) -> [Arc<NodeTls>; 2] {
+        let metadata = of_two(told);
         [0, 1].map(|id| {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join(format!("{id}.key"));

@@ -6,6 +6,7 @@
 //! is a bit test after that. Comparisons of secrets take the same time wherever they differ.
 
 mod attempts;
+mod judgement;
 mod node_key;
 mod password_cache;
 mod privilege;
@@ -15,6 +16,7 @@ use base::{CollectionId, ScopeId, places::Holder};
 use serde::{Deserialize, Serialize};
 
 pub use attempts::{LoginAttempts, TooManyAttempts};
+pub use judgement::Judgement;
 pub use node_key::{CHALLENGE_BYTES, LoginPort, NodeKey, NodeProof, SEED_BYTES, member};
 pub use password_cache::PasswordCache;
 pub use privilege::{Privilege, PrivilegeSet};

@@ -78,18 +78,32 @@ impl NodeKey {
     /// Signs the challenge of the node `there`, for a login of the node `me`. Nodes are named by their uuids.
     #[must_use]
     pub fn sign(&self, port: LoginPort, me: &str, there: &str, challenge: &[u8]) -> Vec<u8> {
-        self.pair.sign(&message(port, me, there, challenge)).as_ref().to_vec()
+        self.sign_message(&login(port, me, there, challenge))
+    }
+
+    pub(super) fn sign_message(&self, message: &[u8]) -> Vec<u8> {
+        self.pair.sign(message).as_ref().to_vec()
     }
 }
 
-/// What is signed. Every part has its length before it, so that no two logins are the same message.
-fn message(port: LoginPort, from: &str, to: &str, challenge: &[u8]) -> Vec<u8> {
-    let parts = [CONTEXT, port.name(), from.as_bytes(), to.as_bytes(), challenge];
-    parts.into_iter().fold(Vec::new(), |mut message, part| {
+/// What is signed for a login.
+fn login(port: LoginPort, from: &str, to: &str, challenge: &[u8]) -> Vec<u8> {
+    message(&[CONTEXT, port.name(), from.as_bytes(), to.as_bytes(), challenge])
+}
+
+/// What is signed. Every part has its length before it, so that the parts follow from the message.
+pub(super) fn message(parts: &[&[u8]]) -> Vec<u8> {
+    parts.iter().fold(Vec::new(), |mut message, part| {
         message.extend((part.len() as u64).to_be_bytes());
-        message.extend(part);
+        message.extend(*part);
         message
     })
+}
+
+/// Whether the node with that public key has signed a message.
+pub(super) fn is_signed(key: &str, message: &[u8], signature: &[u8]) -> bool {
+    let key = STANDARD.decode(key).unwrap_or_default();
+    UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
 }
 
 /// A node's proof of who it is.
@@ -111,13 +125,12 @@ impl NodeProof<'_> {
     /// The node's identity, if `key` is that node's.
     #[must_use]
     pub fn check(&self, key: &str) -> Option<Identity> {
-        let public = STANDARD.decode(key).ok()?;
-        let message = message(self.port, self.from, self.to, self.challenge);
-        UnparsedPublicKey::new(&ED25519, public).verify(&message, self.signature).ok()?;
-        Some(Identity {
+        let message = login(self.port, self.from, self.to, self.challenge);
+        let identity = || Identity {
             shown: key_mark(self.from, key),
             ..Identity::unproved(INTERNAL_USER, Domain::Internal)
-        })
+        };
+        is_signed(key, &message, self.signature).then(identity)
     }
 
     /// The node's identity, by the key that the metadata have of that member.

@@ -134,18 +134,20 @@ impl Connection {
         challenge.ok_or_else(|| io::Error::other("a node has answered without a challenge"))
     }
 
-    /// What the other node, which has refused a login, says of the node with that number, which is this one.
+    /// What the other node, which has refused a login, says of the node with that number, which is this one, and its signature.
     /// Only a node of that cluster says anything.
     pub(crate) async fn verdict_on(
         &mut self,
         me: NodeId,
         cluster: &str,
         epoch: Epoch,
-    ) -> io::Result<Option<String>> {
+    ) -> io::Result<Option<(String, Vec<u8>)>> {
         let Epoch { number, lot } = epoch;
         let path = format!("/_settee/challenge?node={}&cluster={cluster}&epoch={number}&lot={lot}", me.get());
         let answer = self.ask_for_challenge(&path).await?;
-        Ok(answer.get("verdict").and_then(Value::as_str).map(str::to_owned))
+        let text = |name: &str| answer.get(name).and_then(Value::as_str);
+        let signature = text("signature").and_then(|signature| STANDARD.decode(signature).ok());
+        Ok(text("verdict").map(|verdict| (verdict.to_owned(), signature.unwrap_or_default())))
     }
 
     async fn ask_for_challenge(&mut self, path: &str) -> io::Result<Value> {

@@ -20,7 +20,11 @@ use std::{
 };
 
 use base::NodeId;
-use cluster::{Metadata, consensus::epoch_of};
+use cluster::{
+    Metadata,
+    auth::Judgement,
+    consensus::{Epoch, epoch_of},
+};
 use hyper::Method;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
@@ -333,7 +337,10 @@ impl Peer {
             match within(patience, outcome).await {
                 Ok((200, answer)) => {
                     pause = BACK_OFF.0;
-                    if let Some(verdict) = Verdict::of(&answer) {
+                    // Nobody signs these. A node whose key is known is told when its login is refused.
+                    if let Some(verdict) = Verdict::of(&answer)
+                        && self.node_tls.believes_unsigned()
+                    {
                         judged(me, verdict);
                     }
                     continue;
@@ -342,10 +349,11 @@ impl Peer {
                     tracing::debug!(node = %self.node, status, "messages were refused");
                     if self.has_refused(status)
                         && let Some(mut refused) = connection.take()
-                        && let Ok(Some(text)) = refused.verdict_on(me, &self.cluster, epoch).await
+                        && let Ok(Some((text, signature))) =
+                            refused.verdict_on(me, &self.cluster, epoch).await
                         && let Some(verdict) = Verdict::of(text.as_bytes())
                     {
-                        judged(me, verdict);
+                        self.hear(verdict, (me, epoch), &signature, judged);
                     }
                 }
                 Err(error) => {
@@ -355,6 +363,23 @@ impl Peer {
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(BACK_OFF.1);
+        }
+    }
+
+    /// The process at the other node's address says that of this node. A process in its place could say anything: what counts is
+    /// signed by a member.
+    fn hear(
+        &self,
+        verdict: Verdict,
+        (me, epoch): (NodeId, Epoch),
+        signature: &[u8],
+        judged: &(dyn Fn(NodeId, Verdict) + Send + Sync),
+    ) {
+        let said = Judgement { verdict: verdict.text(), cluster: &self.cluster, node: me, epoch };
+        if self.node_tls.believes(&said, signature, verdict == Verdict::Removed) {
+            judged(me, verdict);
+        } else {
+            tracing::debug!(node = %self.node, ?verdict, "a verdict that no member has signed");
         }
     }
 
@@ -408,8 +433,15 @@ pub(crate) fn decode_messages(body: &[u8]) -> Option<(NodeId, Vec<&[u8]>)> {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use cluster::auth::NodeKey;
+    use tokio::{
+        io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+        net::TcpListener,
+    };
+
     use super::*;
-    use crate::runtime::http::Security;
+    use crate::{node_tls::tests::by_key, runtime::http::Security};
 
     #[test]
     fn messages_arrive_with_their_sender() {
@@ -433,6 +465,79 @@ mod tests {
             node_tls: Arc::default(),
             judged: Arc::new(|_, _| {}),
         }
+    }
+
+    /// A process at a member's address, which refuses every login. It says to the node that asks why that the node was removed, with
+    /// that signature. `said` is told each time.
+    async fn impostor(listener: TcpListener, signature: Vec<u8>, said: Arc<Notify>) {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut head = Vec::new();
+            while let Ok(1..) = stream.read_until(b'\n', &mut head).await {
+                if !head.ends_with(b"\r\n\r\n") {
+                    continue;
+                }
+                let text = String::from_utf8(std::mem::take(&mut head)).unwrap().to_ascii_lowercase();
+                let length = text.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+                let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+                stream.read_exact(&mut body).await.unwrap();
+                let is_asked = text.starts_with("get /_settee/challenge?node=");
+                let mut answer = serde_json::json!({ "challenge": STANDARD.encode([7; 32]) });
+                if is_asked {
+                    answer["verdict"] = "removed".into();
+                    answer["signature"] = STANDARD.encode(&signature).into();
+                }
+                let (status, answer) = if text.starts_with("get") {
+                    ("200 OK", answer.to_string())
+                } else {
+                    ("401 No", String::new())
+                };
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                if is_asked {
+                    said.notify_one();
+                }
+            }
+        }
+    }
+
+    /// What a node makes of a verdict that the holder of a key has signed.
+    fn judged_by(signs: u8) -> Vec<Verdict> {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = plain(listener.local_addr().unwrap().port());
+            let judgement =
+                Judgement { verdict: "removed", cluster: "c", node: NodeId(0), epoch: Epoch::default() };
+            let signature = judgement.sign(&NodeKey::from_seed(&[signs; 32]).unwrap());
+            let said = Arc::<Notify>::default();
+            tokio::spawn(impostor(listener, signature, Arc::clone(&said)));
+            let [node_tls, _] = by_key([1, 2], [1, 2]);
+            let peer =
+                Arc::new(Peer::new((NodeId(1), "1".into(), "c".into()), address, node_tls, &Arc::default()));
+            let heard = Arc::<Mutex<Vec<Verdict>>>::default();
+            let (own, judged) = (Arc::clone(&peer), Arc::clone(&heard));
+            tokio::spawn(async move {
+                own.deliver(NodeId(0), &move |_, verdict| judged.lock().push(verdict)).await;
+            });
+            // What was said first has been judged once it is said again.
+            for _ in 0..2 {
+                // A machine that is busy loses a message.
+                while {
+                    peer.queue.lock().messages.push_back(b"message".to_vec());
+                    peer.queued.notify_one();
+                    timeout(PATIENCE, said.notified()).await.is_err()
+                } {}
+            }
+            heard.lock().clone()
+        })
+    }
+
+    #[test]
+    fn what_a_process_at_a_members_address_says_of_a_node_counts_if_the_member_has_signed_it() {
+        assert_eq!(judged_by(3), []);
+        assert_eq!(judged_by(2).first(), Some(&Verdict::Removed));
     }
 
     fn runtime() -> tokio::runtime::Runtime {

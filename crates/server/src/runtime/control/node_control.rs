@@ -12,7 +12,9 @@ use admin::{
     statistics::{Reading, Samples, Statistic, Zoom},
 };
 use base::NodeId;
-use cluster::{Applied as CommandApplied, ClusterError, Command, Metadata, consensus::Epoch};
+use cluster::{
+    Applied as CommandApplied, ClusterError, Command, Metadata, auth::Judgement, consensus::Epoch,
+};
 use http::{AuditEvent, BoxFuture, Gate};
 use tokio::sync::watch;
 
@@ -25,7 +27,6 @@ use crate::{
         audit, compacting, flushing,
         http::{Address, Ask, Connection, Security, basic},
         machine::host_name,
-        peers::Verdict,
     },
     statistics::{self, BucketFacts, DcpFacts, NodeFacts},
 };
@@ -68,8 +69,11 @@ impl Gate for Control {
         self.key_of_stranger(uuid)
     }
 
-    fn verdict_on(&self, node: NodeId, epoch: Epoch) -> Option<&'static str> {
-        self.judge(node, Some(epoch)).map(Verdict::text)
+    fn verdict_on(&self, node: NodeId, epoch: Epoch) -> Option<http::Verdict> {
+        let text = self.judge(node, Some(epoch))?.text();
+        let cluster = &self.metadata.load().cluster_uuid;
+        let said = Judgement { verdict: text, cluster, node, epoch };
+        Some(http::Verdict { text, signature: self.shared.node_tls.sign_verdict(&said) })
     }
 
     fn audit(&self, event: AuditEvent) {
