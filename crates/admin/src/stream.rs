@@ -97,6 +97,10 @@ impl State {
             }
             self.call = self.call.now();
             self.call.check().ok()?;
+            let chain = self.call.from.shown.chain.as_ref();
+            if chain.is_some_and(|chain| !chain.is_vouched_for(&self.call.meta)) {
+                return None;
+            }
             let text = (self.render)(&self.call, &self.subject).ok()?;
             self.fresh = text != self.last;
             self.last = text;

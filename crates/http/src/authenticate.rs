@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster::{
     CertificateUse, Metadata,
-    auth::{Domain, INTERNAL_USER, Identity, LoginAttempts, PasswordCache, certified, check_password},
+    auth::{Domain, INTERNAL_USER, Identity, LoginAttempts, PasswordCache, check_password},
 };
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -102,8 +102,7 @@ impl Authenticator {
         let rules = meta.client_cert_auth();
         if rules.used != CertificateUse::Disabled {
             // As in Couchbase, a certificate comes before a password.
-            let named = from.shown.names.as_deref().and_then(|names| rules.user(names));
-            if let Some(identity) = named.and_then(|name| certified(meta, name)) {
+            if let Some(identity) = from.shown.chain.as_ref().and_then(|chain| chain.user(meta)) {
                 self.note_login(&identity, peer);
                 return Ok(Some(identity));
             }

@@ -2,10 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use cluster::x509;
 use tokio::sync::watch;
 
-use crate::{node_login::NodeLogin, places::Place};
+use crate::{client_chain::ClientChain, node_login::NodeLogin, places::Place};
 
 /// Where a request came in.
 #[derive(Clone, Debug)]
@@ -27,8 +26,8 @@ pub struct Connection {
 /// What a client shows of itself in a handshake.
 #[derive(Clone, Debug, Default)]
 pub struct ShownByClient {
-    /// The names in its certificate, which was verified.
-    pub names: Option<Arc<x509::Names>>,
+    /// Its certificate, which was verified.
+    pub chain: Option<ClientChain>,
     /// It may be a client of which a certificate can be asked: under TLS, and no other node.
     pub could: bool,
 }

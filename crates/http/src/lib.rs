@@ -8,6 +8,7 @@
 mod audit;
 mod authenticate;
 mod browser;
+mod client_chain;
 mod connection;
 pub mod form;
 mod front;
@@ -23,6 +24,7 @@ mod serve;
 
 pub use audit::{AuditEvent, AuditKind};
 pub use browser::secure;
+pub use client_chain::{ClientChain, trusted_roots};
 pub use connection::{Connection, ShownByClient};
 pub use front::{Admitted, Asked, Front};
 pub use gate::{BoxFuture, Gate, Verdict};

@@ -16,7 +16,7 @@ use std::{
 };
 
 use axum::http::{Request, request::Parts};
-use cluster::{is_name_of_node, x509};
+use cluster::is_name_of_node;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -31,6 +31,7 @@ use tokio_rustls::{
 };
 
 use crate::{
+    client_chain::ClientChain,
     connection::{Connection, ShownByClient},
     gate::BoxFuture,
     places::{ListenerPlaces, Place},
@@ -156,12 +157,7 @@ async fn accept<S: Surface + ?Sized>(
 
 /// What the client of a finished handshake has shown.
 fn shown(tls: &ServerConnection) -> ShownByClient {
-    let certificate = tls.peer_certificates().and_then(|chain| chain.first());
-    let read = certificate.and_then(|certificate| x509::Certificate::read(certificate));
-    ShownByClient {
-        names: read.map(|read| Arc::new(read.names)),
-        could: !tls.server_name().is_some_and(is_name_of_node),
-    }
+    ShownByClient { chain: ClientChain::of(tls), could: !tls.server_name().is_some_and(is_name_of_node) }
 }
 
 fn configure(stream: &TcpStream, limits: Limits) {

@@ -4,18 +4,16 @@
 //! `clientCertAuth`. A client that needs a certificate and has shown none is turned away. Connections of other nodes ask for a name
 //! that only nodes have and show none; nobody but a node logs in on them then.
 
-use cluster::{
-    CertificateUse, Metadata,
-    auth::{self, Identity},
-    is_name_of_node, x509,
-};
+use cluster::{CertificateUse, Metadata, auth::Identity, is_name_of_node};
+use http::ClientChain;
 use rustls::Connection;
 
 use crate::transport::Transport;
 
 /// What a connection may do because of a client's certificate.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ClientCertificate {
+    shown: Option<ClientChain>,
     /// The user that it names, who exists and is not locked.
     pub(crate) user: Option<Identity>,
     /// Passwords are not taken.
@@ -28,22 +26,20 @@ pub(crate) struct ClientCertificate {
 pub(crate) fn of(transport: &Transport, metadata: &Metadata) -> ClientCertificate {
     let Transport::Tls(stream) = transport else { return ClientCertificate::default() };
     let Connection::Server(server) = &stream.tls else { return ClientCertificate::default() };
-    let shown = server.peer_certificates().and_then(|chain| chain.first());
+    let shown = ClientChain::of(server);
     let is_for_node = server.server_name().is_some_and(is_name_of_node);
-    judge(shown.map(|shown| shown.as_ref()), is_for_node, metadata)
+    let user = shown.as_ref().and_then(|shown| shown.user(metadata));
+    let is_only_way = metadata.client_cert_auth().used == CertificateUse::Mandatory;
+    let is_missing = is_only_way && user.is_none() && !is_for_node;
+    ClientCertificate { shown, user, is_only_way, is_missing }
 }
 
-/// `shown`: the client's own certificate.
-fn judge(shown: Option<&[u8]>, is_for_node: bool, metadata: &Metadata) -> ClientCertificate {
-    let rules = metadata.client_cert_auth();
-    if rules.used == CertificateUse::Disabled {
-        return ClientCertificate::default();
+impl ClientCertificate {
+    /// Follows a change of the metadata. Returns the user whom it named until now, where that is another one or none by now.
+    pub(crate) fn follow(&mut self, metadata: &Metadata) -> Option<Identity> {
+        let named = self.shown.as_ref()?.user(metadata);
+        if named == self.user { None } else { std::mem::replace(&mut self.user, named) }
     }
-    let read = shown.and_then(x509::Certificate::read);
-    let user = read.and_then(|read| auth::certified(metadata, rules.user(&read.names)?));
-    let is_only_way = rules.used == CertificateUse::Mandatory;
-    let is_missing = is_only_way && user.is_none() && !is_for_node;
-    ClientCertificate { user, is_only_way, is_missing }
 }
 
 #[cfg(test)]

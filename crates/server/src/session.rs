@@ -135,7 +135,10 @@ impl Session {
 
     fn follow(&mut self, snapshot: &Snapshot) -> Standing {
         self.generation = snapshot.generation();
-        if !auth::is_current(&snapshot.metadata, &self.identity) {
+        let no_more = self.certificate.follow(&snapshot.metadata);
+        if no_more.is_some_and(|user| user == self.identity)
+            || !auth::is_current(&snapshot.metadata, &self.identity)
+        {
             return Standing::LoginEnded;
         }
         let Some(old) = self.bucket.take() else {

@@ -18,6 +18,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use cluster::{CertificateUse, Metadata, x509};
+use http::trusted_roots;
 use parking_lot::Mutex;
 use rustls::{
     CertificateError, RootCertStore, ServerConfig, SupportedProtocolVersion,
@@ -266,19 +267,12 @@ impl Rules {
     }
 }
 
-/// The authorities that can be used.
 fn roots(pems: &[String]) -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    for der in pems.iter().flat_map(|pem| x509::pem_contents(pem)) {
-        if let Err(error) = roots.add(der.into()) {
-            tracing::warn!(%error, "a trusted certificate cannot vouch for anybody");
-        }
-    }
-    roots
+    trusted_roots(pems.iter().map(String::as_str))
 }
 
 /// What all TLS ports of a node go by: the certificate that they show, and the cluster's settings. A change holds for handshakes to
-/// come; connections that are open stay.
+/// come. Connections that are open stay, but for what a client's certificate stands for ([`http::ClientChain`]).
 pub(crate) struct PortTls {
     now: Arc<ArcSwap<ServerConfig>>,
     to_nodes: Arc<NodeTls>,

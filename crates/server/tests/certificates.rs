@@ -288,6 +288,56 @@ fn a_certificate_logs_its_user_in_and_others_may_use_passwords() {
 }
 
 #[test]
+fn what_a_certificate_has_opened_ends_with_its_authority() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    let ports = node.ports();
+    let (authority, shown) = with_clients(dir.path(), &node, "enable");
+    let another = Authority::new("another");
+    bring_authority(dir.path(), &node, &another);
+    let open = |authority: &Authority| {
+        let own = authority.sign("cert-ann");
+        let mut kv = tls(ports.kv_tls, &shown, Some(&own));
+        assert_eq!(status(&mut kv, &select()), Some(Status::Success));
+        let mut kept = tls(ports.mgmt_tls, &shown, Some(&own));
+        assert_eq!(asks_again(&mut kept), 200);
+        (kv, kept)
+    };
+    let (mut kv, mut kept) = open(&authority);
+    let (mut other_kv, mut other_kept) = open(&another);
+
+    let trusted = plain(&node, "GET", "/pools/default/trustedCAs", "").1;
+    let trusted: Vec<Value> = serde_json::from_str(&trusted).unwrap();
+    let pem = authority.pem.trim();
+    let ca = trusted.iter().find(|ca| ca["pem"].as_str().is_some_and(|shown| shown.trim() == pem)).unwrap();
+    let path = format!("/pools/default/trustedCAs/{}", ca["id"]);
+    assert_eq!(plain(&node, "DELETE", &path, "").0, 204);
+    assert_ne!(status(&mut kv, &select()), Some(Status::Success));
+    assert_eq!(asks_again(&mut kept), 401);
+    assert_eq!(status(&mut other_kv, &select()), Some(Status::Success), "another one vouches for it");
+    assert_eq!(asks_again(&mut other_kept), 200);
+    node.stop().unwrap();
+}
+
+/// The status of a request on a connection that goes on.
+fn asks_again(stream: &mut Tls) -> u16 {
+    stream.write_all(b"GET /nodes/self HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let end = loop {
+        if let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    };
+    let head = String::from_utf8(answer[..end].to_vec()).unwrap().to_ascii_lowercase();
+    let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+    stream.read_exact(&mut vec![0; length.unwrap().parse().unwrap()]).unwrap();
+    head.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
 fn where_certificates_are_mandatory_no_password_is_taken() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(dir.path());
