@@ -85,8 +85,9 @@ struct Logins {
 }
 
 impl Logins {
+    /// Nothing is signed for a node without a name.
     fn signer(&self, there: &str) -> Option<Signer> {
-        let key = self.key.as_ref().map(Arc::clone)?;
+        let key = self.key.as_ref().filter(|_| !there.is_empty()).map(Arc::clone)?;
         Some(Signer { key, me: self.me.clone(), there: there.to_owned() })
     }
 }

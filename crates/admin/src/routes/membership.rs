@@ -222,6 +222,11 @@ fn check(meta: &Metadata, introduction: &Introduction) -> Result<(), Refusal> {
         let host = &introduction.node.host;
         return Err(reply::bad_request(&format!("Node already exists in cluster: ns_1@{host}")));
     }
+    // It stands in what nodes sign when they log in, and in headers.
+    let uuid = introduction.node.uuid.as_bytes();
+    if uuid.is_empty() || !uuid.iter().all(u8::is_ascii_hexdigit) {
+        return Err(reply::bad_request("Prepare join failed. The node has no proper uuid."));
+    }
     meta.admits_level(introduction.level)?;
     if introduction.members > 1 {
         return Err(reply::bad_request("Prepare join failed. Node is already part of cluster."));

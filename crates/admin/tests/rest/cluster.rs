@@ -46,6 +46,21 @@ fn a_node_is_added_by_the_cluster_it_joins() {
 }
 
 #[test]
+fn a_node_without_a_proper_uuid_is_not_taken() {
+    for uuid in ["", "22 22", "../2222"] {
+        let (first, second) = (TestNode::initialized(), TestNode::fresh_with_uuid(uuid));
+        let form = format!("hostname={}&user=&password=&services=kv", address(&second));
+        let refused = first.post("/controller/addNode", &form);
+        assert_eq!(
+            (refused.status, refused.body.contains("no proper uuid")),
+            (400, true),
+            "{}",
+            refused.body
+        );
+    }
+}
+
+#[test]
 fn a_node_that_has_a_cluster_of_several_is_not_taken() {
     let (first, second) = (TestNode::initialized(), TestNode::initialized_with_uuid("2222"));
     second.node.add_members(1);

@@ -122,9 +122,12 @@ pub struct NodeProof<'a> {
 }
 
 impl NodeProof<'_> {
-    /// The node's identity, if `key` is that node's.
+    /// The node's identity, if `key` is that node's. Nobody is nameless: a node that does not know yet who it is takes no login.
     #[must_use]
     pub fn check(&self, key: &str) -> Option<Identity> {
+        if self.from.is_empty() || self.to.is_empty() {
+            return None;
+        }
         let message = login(self.port, self.from, self.to, self.challenge);
         let identity = || Identity {
             shown: key_mark(self.from, key),
@@ -206,6 +209,11 @@ mod tests {
             assert_eq!(other.check_member(&meta), None, "{other:?}");
         }
         assert_eq!(proof.check_member(&cluster(&[("a", &key(3))])), None, "it has another key now");
+        for (from, to) in [("", "b"), ("a", "")] {
+            let signature = a.sign(LoginPort::Kv, from, to, CHALLENGE);
+            let nameless = NodeProof { from, to, signature: &signature, ..proof };
+            assert_eq!(nameless.check_member(&cluster(&[("a", &a), ("", &a)])), None, "{nameless:?}");
+        }
     }
 
     #[test]

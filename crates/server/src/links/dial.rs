@@ -94,8 +94,8 @@ where
     let too_long = |_| "the secret or the name is too long";
     append_hello(&mut asks).map_err(too_long)?;
     let metadata = Arc::clone(&link.shared.snapshot().metadata);
-    let there = metadata.node_by_id(wish.peer.node).map_or("", |node| node.uuid.as_str());
-    match link.shared.node_tls.signer(there) {
+    let there = metadata.node_by_id(wish.peer.node).ok_or("it is no member of the cluster")?;
+    match link.shared.node_tls.signer(&there.uuid) {
         Some(signer) => {
             let (key, value) = (sasl::NODE.as_bytes(), signer.me.as_bytes());
             Request { key, value, ..Request::new(Opcode::SaslAuth) }.encode(&mut asks).map_err(too_long)?;
