@@ -36,7 +36,7 @@ pub trait Fs: Send + Sync {
     /// The operating system's.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
 
-    /// Names of the files in a directory, in no particular order.
+    /// Names of the files and directories in a directory, in no particular order.
     ///
     /// # Errors
     /// The operating system's.
@@ -59,6 +59,12 @@ pub trait Fs: Send + Sync {
     /// # Errors
     /// The operating system's.
     fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes an empty directory; none is fine.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Gives a file another name, atomically replacing what had it.
     ///

@@ -480,8 +480,13 @@ impl Fs for FaultFs {
         let disk = &mut *self.0.lock();
         disk.alive(disk.epoch)?;
         disk.fails(FsCall::List)?;
-        let inside = disk.names.keys().filter(|path| path.parent() == Some(dir));
-        Ok(inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+        // Directories are there as far as they have files.
+        let first = |path: &PathBuf| {
+            let name = path.strip_prefix(dir).ok()?.components().next()?;
+            name.as_os_str().to_str().map(str::to_owned)
+        };
+        let names: BTreeSet<String> = disk.names.keys().filter_map(first).collect();
+        Ok(names.into_iter().collect())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
@@ -510,6 +515,11 @@ impl Fs for FaultFs {
         disk.rename_like(NameChange::Remove(path.to_owned()), |names| drop(names.remove(path)))?;
         disk.leave_behind(&inode);
         Ok(())
+    }
+
+    fn remove_dir(&self, _dir: &Path) -> io::Result<()> {
+        let disk = self.0.lock();
+        disk.alive(disk.epoch)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -55,6 +55,11 @@ impl Fs for ThrottledFs {
         self.inner.remove(path)
     }
 
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.lane.charge(0);
+        self.inner.remove_dir(dir)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.lane.charge(0);
         self.inner.rename(from, to)
