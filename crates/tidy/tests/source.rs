@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("plan", &[]),
     ("client", &["base", "protocol"]),
     ("engine", &["base", "storage"]),
+    ("indexer", &["base", "engine", "storage", "views"]),
     ("http", &["base", "cluster"]),
     ("service", &["base", "cluster", "engine", "http"]),
     ("capi", &["cluster", "http", "service", "views"]),

@@ -1,0 +1,311 @@
+//! What map functions are given of a version of a document.
+//!
+//! Bodies are inflated and their extended attributes taken off. A document that is JSON is given as its text, any other one
+//! as its bytes, which functions see in base64. A tombstone has no rows, unless a design document maps those with extended
+//! attributes. Documents of the default collection come here, and no others.
+
+use base::{Cas, Datatype, Seqno, VbId};
+use engine::{FeedItem, subdoc::xattr::Blob};
+use views::{
+    json::{self, write_string},
+    worker::{OwnedBody, OwnedDocument},
+};
+
+/// Documents with longer bodies are in no view.
+pub const BODY_BYTES_MAX: usize = 20 << 20;
+
+/// Appends the inflated form of a raw Snappy block; false when it is none.
+pub type Inflate = fn(&[u8], &mut Vec<u8>) -> bool;
+
+/// A version of a document, as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Version<'a> {
+    /// Its vBucket.
+    pub vb: VbId,
+    /// Its id, without the collection.
+    pub id: &'a [u8],
+    /// The value: extended attributes and body.
+    pub value: &'a [u8],
+    /// What the value is.
+    pub datatype: Datatype,
+    /// Its place in the vBucket's order.
+    pub seqno: Seqno,
+    /// Its CAS.
+    pub cas: Cas,
+    /// How often it has been written.
+    pub rev: u64,
+    /// The client's.
+    pub flags: u32,
+    /// Absolute seconds, 0 never.
+    pub expiry: u32,
+    /// It is a tombstone.
+    pub deleted: bool,
+}
+
+impl<'a> Version<'a> {
+    /// The version that a feed told of.
+    #[must_use]
+    pub fn of(vb: VbId, item: &'a FeedItem) -> Self {
+        Self {
+            vb,
+            id: item.key().logical(),
+            value: item.value(),
+            datatype: item.datatype,
+            seqno: item.seqno,
+            cas: item.cas,
+            rev: item.rev,
+            flags: item.flags,
+            expiry: item.expiry,
+            deleted: item.deleted,
+        }
+    }
+}
+
+/// A document on its way to map functions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Its id.
+    pub id: String,
+    /// Its place in the vBucket's order.
+    pub seqno: Seqno,
+    /// The text of `meta`, where a function may be asked.
+    pub meta: String,
+    /// What is to be done with it.
+    pub content: Content,
+}
+
+/// What is to be done with a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// It is mapped.
+    Body(OwnedBody),
+    /// It is gone; of its tombstone there may be extended attributes.
+    Gone {
+        /// Whether there are.
+        attributes: bool,
+    },
+    /// No function can be given it, for this reason.
+    Skipped(String),
+}
+
+impl Document {
+    /// Reads a version. The error is its id as far as it is one, where it is not UTF-8: such a document is in no index.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn read(version: &Version<'_>, inflate: Inflate) -> Result<Self, String> {
+        let id = match std::str::from_utf8(version.id) {
+            Ok(id) => id.to_owned(),
+            Err(_) => return Err(String::from_utf8_lossy(version.id).into_owned()),
+        };
+        let mut inflated = Vec::new();
+        let is_compressed = version.datatype.contains(Datatype::SNAPPY);
+        let (whole, datatype) = match is_compressed && inflate(version.value, &mut inflated) {
+            true => (inflated.as_slice(), version.datatype),
+            // What cannot be inflated is bytes, as it is for other readers of feeds.
+            false if is_compressed => (version.value, Datatype::RAW),
+            false => (version.value, version.datatype),
+        };
+        let (attributes, body) = match datatype.contains(Datatype::XATTR).then(|| Blob::split(whole)) {
+            None => (Blob::EMPTY, whole),
+            Some(Ok(parts)) => parts,
+            Some(Err(_)) => (Blob::EMPTY, &[][..]),
+        };
+        let is_json = datatype.contains(Datatype::JSON);
+        let content = content(version, body, is_json, !attributes.is_empty());
+        let meta = match &content {
+            Content::Skipped(_) | Content::Gone { attributes: false } => String::new(),
+            _ => meta(version, &id, is_json, &attributes),
+        };
+        Ok(Self { id, seqno: version.seqno, meta, content })
+    }
+
+    /// Whether functions are asked about it. `maps_deleted`: they are asked about tombstones too.
+    #[must_use]
+    pub fn is_mapped(&self, maps_deleted: bool) -> bool {
+        match self.content {
+            Content::Body(_) => true,
+            Content::Gone { attributes } => attributes && maps_deleted,
+            Content::Skipped(_) => false,
+        }
+    }
+
+    /// What functions are given, if they are asked. `maps_deleted`: about tombstones too. `looks`: a function looks at bodies.
+    #[must_use]
+    pub fn to_be_mapped(&self, maps_deleted: bool, looks: bool) -> Option<OwnedDocument> {
+        let body = match &self.content {
+            Content::Body(body) if looks => body.clone(),
+            Content::Body(_) => OwnedBody::Unused,
+            Content::Gone { attributes: true } if maps_deleted => OwnedBody::Binary(Vec::new()),
+            Content::Gone { .. } | Content::Skipped(_) => return None,
+        };
+        Some(OwnedDocument { meta: self.meta.clone(), body })
+    }
+
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let body = match &self.content {
+            Content::Body(OwnedBody::Json(text)) => text.len(),
+            Content::Body(OwnedBody::Binary(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        size_of::<Self>() + self.id.len() + self.meta.len() + body
+    }
+}
+
+fn content(version: &Version<'_>, body: &[u8], is_json: bool, attributes: bool) -> Content {
+    if version.deleted {
+        return Content::Gone { attributes };
+    }
+    if body.len() > BODY_BYTES_MAX {
+        return Content::Skipped(format!("document body is too large: {} bytes", body.len()));
+    }
+    if !is_json {
+        return Content::Body(OwnedBody::Binary(body.to_vec()));
+    }
+    match std::str::from_utf8(body) {
+        Ok(text) => Content::Body(OwnedBody::Json(text.to_owned())),
+        Err(_) => Content::Skipped("the document is no JSON".to_owned()),
+    }
+}
+
+fn meta(version: &Version<'_>, id: &str, is_json: bool, attributes: &Blob<'_>) -> String {
+    let mut out = b"{\"id\":".to_vec();
+    write_string(id, &mut out);
+    let Version { rev, cas, expiry, flags, seqno, vb, .. } = version;
+    let (cas, seqno, vb) = (cas.get(), seqno.get(), vb.get());
+    let rev =
+        format!(",\"rev\":\"{rev}-{cas:016x}{expiry:08x}{flags:08x}\",\"seq\":\"{seqno}\",\"vb\":\"{vb}\"");
+    out.extend_from_slice(rev.as_bytes());
+    if !is_json {
+        out.extend_from_slice(b",\"att_reason\":\"non-JSON mode\"");
+    }
+    let kind = if is_json { "json" } else { "base64" };
+    let rest = format!(",\"expiration\":{expiry},\"flags\":{flags},\"type\":\"{kind}\"");
+    out.extend_from_slice(rest.as_bytes());
+    if version.deleted {
+        out.extend_from_slice(b",\"deleted\":true");
+    }
+    out.extend_from_slice(b",\"xattrs\":{");
+    let mut is_first = true;
+    for (name, value) in attributes.iter() {
+        let texts = std::str::from_utf8(name).ok().zip(std::str::from_utf8(value).ok());
+        // An attribute that is no JSON would cost its document the rest of `meta`.
+        let Some((name, value)) = texts.filter(|(_, value)| json::check(value).is_ok()) else { continue };
+        if !std::mem::take(&mut is_first) {
+            out.push(b',');
+        }
+        write_string(name, &mut out);
+        out.push(b':');
+        out.extend_from_slice(value.as_bytes());
+    }
+    out.extend_from_slice(b"}}");
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::subdoc::xattr::Builder;
+
+    use super::*;
+
+    fn version<'a>(value: &'a [u8], datatype: Datatype) -> Version<'a> {
+        Version {
+            vb: VbId(7),
+            id: b"a\"b",
+            value,
+            datatype,
+            seqno: Seqno(12),
+            cas: Cas(0x1234),
+            rev: 3,
+            flags: 0x0200_0006,
+            expiry: 99,
+            deleted: false,
+        }
+    }
+
+    /// What tests take for compression.
+    fn unwrap(block: &[u8], out: &mut Vec<u8>) -> bool {
+        block.strip_prefix(b"<").is_some_and(|rest| {
+            out.extend_from_slice(rest);
+            true
+        })
+    }
+
+    fn read(version: &Version<'_>) -> Document {
+        Document::read(version, unwrap).unwrap()
+    }
+
+    fn attributes(pairs: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+        let mut builder = Builder::default();
+        pairs.iter().for_each(|(name, value)| builder.set(name.as_bytes(), value.as_bytes()));
+        [builder.finish(), body.to_vec()].concat()
+    }
+
+    const REV: &str =
+        "\"id\":\"a\\\"b\",\"rev\":\"3-00000000000012340000006302000006\",\"seq\":\"12\",\"vb\":\"7\"";
+
+    #[test]
+    fn json_is_given_as_text_and_anything_else_as_bytes() {
+        let json = read(&version(b"{\"a\":1}", Datatype::JSON));
+        assert_eq!(json.content, Content::Body(OwnedBody::Json("{\"a\":1}".to_owned())));
+        let rest = "\"expiration\":99,\"flags\":33554438,\"type\":\"json\",\"xattrs\":{}";
+        assert_eq!(json.meta, format!("{{{REV},{rest}}}"));
+        let bytes = read(&version(b"\xff\0", Datatype::RAW));
+        assert_eq!(bytes.content, Content::Body(OwnedBody::Binary(b"\xff\0".to_vec())));
+        let rest = "\"att_reason\":\"non-JSON mode\",\"expiration\":99,\"flags\":33554438,\"type\":\"base64\",\"xattrs\":{}";
+        assert_eq!(bytes.meta, format!("{{{REV},{rest}}}"));
+        assert_eq!(views::json::check(&bytes.meta), Ok(()));
+    }
+
+    #[test]
+    fn compression_and_attributes_are_taken_off() {
+        let value = attributes(&[("_s", "{\"x\":1}"), ("u", "2"), ("bad", "{")], b"[1]");
+        let compressed = [b"<".to_vec(), value.clone()].concat();
+        let datatype = Datatype::JSON.with(Datatype::XATTR);
+        for (value, datatype) in [(value, datatype), (compressed, datatype.with(Datatype::SNAPPY))] {
+            let document = read(&version(&value, datatype));
+            assert_eq!(document.content, Content::Body(OwnedBody::Json("[1]".to_owned())));
+            assert!(document.meta.ends_with(",\"xattrs\":{\"_s\":{\"x\":1},\"u\":2}}"), "{}", document.meta);
+        }
+        let broken = read(&version(b"no block", Datatype::JSON.with(Datatype::SNAPPY)));
+        assert_eq!(broken.content, Content::Body(OwnedBody::Binary(b"no block".to_vec())));
+        let broken = read(&version(b"\0\0\0\xffx", datatype));
+        assert_eq!(broken.content, Content::Body(OwnedBody::Json(String::new())), "no function parses it");
+    }
+
+    #[test]
+    fn tombstones_are_mapped_where_a_design_document_says_so() {
+        let plain = read(&Version { deleted: true, ..version(b"", Datatype::RAW) });
+        assert_eq!(plain.content, Content::Gone { attributes: false });
+        assert_eq!(plain.to_be_mapped(true, true), None);
+        let value = attributes(&[("_s", "1")], b"");
+        let kept = read(&Version { deleted: true, ..version(&value, Datatype::XATTR) });
+        assert_eq!((kept.to_be_mapped(false, true), kept.is_mapped(false)), (None, false));
+        assert!(kept.is_mapped(true) && !plain.is_mapped(true));
+        let mapped = kept.to_be_mapped(true, true).unwrap();
+        assert_eq!(mapped.body, OwnedBody::Binary(Vec::new()));
+        assert!(mapped.meta.ends_with("\"deleted\":true,\"xattrs\":{\"_s\":1}}"), "{}", mapped.meta);
+    }
+
+    #[test]
+    fn bodies_that_no_function_looks_at_stay_here() {
+        let document = read(&version(b"{}", Datatype::JSON));
+        assert_eq!(document.to_be_mapped(false, false).unwrap().body, OwnedBody::Unused);
+        assert_eq!(document.to_be_mapped(false, true).unwrap().body, OwnedBody::Json("{}".to_owned()));
+    }
+
+    #[test]
+    fn a_document_that_cannot_be_mapped_is_told_with_the_reason() {
+        let large = vec![b' '; BODY_BYTES_MAX + 1];
+        let skipped = read(&version(&large, Datatype::JSON));
+        let reason = Content::Skipped("document body is too large: 20971521 bytes".to_owned());
+        assert_eq!(skipped.content, reason);
+        assert_eq!(skipped.to_be_mapped(true, true), None);
+        let wrong = read(&version(b"\"\xff\"", Datatype::JSON));
+        assert_eq!(wrong.content, Content::Skipped("the document is no JSON".to_owned()));
+        let unreadable = Version { id: b"a\xff", ..version(b"{}", Datatype::JSON) };
+        assert_eq!(Document::read(&unreadable, unwrap), Err("a\u{fffd}".to_owned()));
+    }
+}

@@ -1,0 +1,141 @@
+//! When what was applied to an index is shown to queries, and when it is made durable.
+//!
+//! A query that waits for a seqno has it shown at once. Otherwise changes are shown in bundles, since each bundle makes the
+//! nodes of the tree above its rows anew. A crash costs what was not committed, which is fed again.
+
+use std::time::Duration;
+
+/// Bounds of how long changes may stay unseen, and not durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pacing {
+    /// Queries see a change after this time at the latest.
+    pub show_after: Duration,
+    /// A change is made durable after this time.
+    pub commit_after: Duration,
+    /// A commit waits no longer for the bucket to have on its disk what the index has.
+    pub commit_held: Duration,
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self {
+            show_after: Duration::from_millis(500),
+            commit_after: Duration::from_secs(5),
+            commit_held: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Since when an index has changes that are not seen, and that are not durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    unseen: Option<Duration>,
+    uncommitted: Option<Duration>,
+}
+
+/// What is to be done about an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// Its changes are to be shown.
+    Show,
+    /// They are to be made durable, which shows them as well.
+    Commit,
+    /// The same, once the bucket's disk has what the index has: until then nothing more is to be applied that nobody waits
+    /// for. A bucket that loses its tail in a crash would otherwise make the index forget whole vBuckets.
+    CommitOncePersisted,
+}
+
+impl Pace {
+    /// Changes were applied.
+    pub fn applied(&mut self, now: Duration) {
+        self.unseen.get_or_insert(now);
+        self.uncommitted.get_or_insert(now);
+    }
+
+    /// Everything applied is seen.
+    pub fn shown(&mut self) {
+        self.unseen = None;
+    }
+
+    /// Everything applied is durable, and seen.
+    pub fn committed(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether something was applied that is not seen.
+    #[must_use]
+    pub fn is_unseen(&self) -> bool {
+        self.unseen.is_some()
+    }
+
+    /// What is to be done now. `awaited`: a query waits for what was applied. `full`: so much was written without a commit that one is
+    /// due at once.
+    #[must_use]
+    pub fn due(&self, pacing: &Pacing, now: Duration, awaited: bool, full: bool) -> Due {
+        let since = |begin: Option<Duration>| begin.map(|begin| now.saturating_sub(begin));
+        if full {
+            return Due::Commit;
+        }
+        if awaited && self.is_unseen() {
+            return Due::Show;
+        }
+        match since(self.uncommitted) {
+            Some(age) if age >= pacing.commit_after + pacing.commit_held => Due::Commit,
+            Some(age) if age >= pacing.commit_after => Due::CommitOncePersisted,
+            _ if since(self.unseen).is_some_and(|age| age >= pacing.show_after) => Due::Show,
+            _ => Due::Nothing,
+        }
+    }
+
+    /// When something will be due if nothing else happens.
+    #[must_use]
+    pub fn next(&self, pacing: &Pacing) -> Option<Duration> {
+        let show = self.unseen.map(|since| since + pacing.show_after);
+        let commit = self.uncommitted.map(|since| since + pacing.commit_after);
+        show.into_iter().chain(commit).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn pacing() -> Pacing {
+        Pacing { show_after: SECOND, commit_after: 5 * SECOND, commit_held: 2 * SECOND }
+    }
+
+    #[test]
+    fn changes_are_shown_and_made_durable_in_time() {
+        let mut pace = Pace::default();
+        let due = |pace: &Pace, seconds: u32| pace.due(&pacing(), SECOND * seconds, false, false);
+        assert_eq!((due(&pace, 100), pace.next(&pacing())), (Due::Nothing, None));
+        pace.applied(SECOND * 10);
+        pace.applied(SECOND * 11);
+        assert_eq!(pace.next(&pacing()), Some(SECOND * 11));
+        assert_eq!([10, 11].map(|at| due(&pace, at)), [Due::Nothing, Due::Show]);
+        pace.shown();
+        assert_eq!(pace.next(&pacing()), Some(SECOND * 15));
+        assert_eq!(
+            [14, 15, 16].map(|at| due(&pace, at)),
+            [Due::Nothing, Due::CommitOncePersisted, Due::CommitOncePersisted]
+        );
+        assert_eq!(due(&pace, 17), Due::Commit, "the bucket's disk is not waited for any longer");
+        pace.committed();
+        assert_eq!(due(&pace, 1000), Due::Nothing);
+    }
+
+    #[test]
+    fn a_waiting_query_has_changes_shown_at_once() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.due(&pacing(), SECOND, true, false), Due::Nothing, "everything is shown");
+        pace.applied(SECOND);
+        assert_eq!(pace.due(&pacing(), SECOND, true, false), Due::Show);
+        pace.shown();
+        assert_eq!(pace.due(&pacing(), SECOND, true, false), Due::Nothing);
+        assert_eq!(pace.due(&pacing(), SECOND, false, true), Due::Commit, "too much is not durable");
+    }
+}
