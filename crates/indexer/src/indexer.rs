@@ -1,0 +1,269 @@
+//! The indexer of a bucket, as a service uses it.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread::{Builder, JoinHandle},
+    time::Instant,
+};
+
+use base::{Seqno, VbId};
+use views::{
+    design::{DesignDocument, Signature},
+    index::{Definition, Snapshot, VbSet},
+};
+
+use crate::{
+    desk::{Change, Lane, Wants},
+    lane::Runner,
+    mistakes::ViewMistakes,
+    shared::{Setup, Shared, State, covers},
+};
+
+/// Keeps the indexes of one bucket up to date, in threads of its own.
+pub struct Indexer {
+    shared: Arc<Shared>,
+    setup: Arc<Setup>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Why an index is not to be had as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// No design document has it.
+    #[error("no design document has this index")]
+    Unknown,
+    /// It did not get there in time.
+    #[error("the index is not as far as it has to be: {0}")]
+    Late(String),
+    /// The indexer stops.
+    #[error("the node stops")]
+    Stopped,
+}
+
+/// How an index is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexStatus {
+    /// Its identity.
+    pub signature: Signature,
+    /// The design documents that it serves, without `_design/`.
+    pub names: Vec<String>,
+    /// Which lane has it.
+    pub lane: Lane,
+    /// Why it rests, or rested a moment ago.
+    pub failure: Option<String>,
+    /// Changes that queries see, of all vBuckets that are served here.
+    pub done: u64,
+    /// Changes that they do not see yet.
+    pub left: u64,
+    /// Rows of the vBuckets that are served here, by map function.
+    pub rows: Vec<u64>,
+    /// Bytes on the disk, superseded ones included.
+    pub disk_bytes: u64,
+    /// Of those the ones in use.
+    pub live_bytes: u64,
+    /// What its views leave out, by map function.
+    pub mistakes: Vec<ViewMistakes>,
+}
+
+/// How the indexes of a bucket are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// All of them.
+    pub indexes: Vec<IndexStatus>,
+    /// Bytes in memory.
+    pub memory_bytes: usize,
+    /// The disk has too little room, so nothing is indexed.
+    pub is_without_room: bool,
+}
+
+impl Indexer {
+    /// Starts the threads. They do nothing before design documents and copies are told.
+    ///
+    /// # Errors
+    /// The folder of indexes cannot be made, or no thread started.
+    pub fn start(setup: Setup) -> io::Result<Self> {
+        setup.fs.create_dir_all(&setup.dir)?;
+        let (shared, setup) = (Shared::new(setup.alarms.clone()), Arc::new(setup));
+        let mut indexer = Self { shared, setup, threads: Vec::new() };
+        for lane in Lane::ALL {
+            let runner = Runner::new(lane, indexer.shared.clone(), indexer.setup.clone());
+            let name = format!("index-{lane:?}").to_lowercase();
+            // Where this fails, dropping the indexer stops the other lanes.
+            indexer.threads.push(Builder::new().name(name).spawn(move || runner.run())?);
+        }
+        Ok(indexer)
+    }
+
+    /// These are all design documents of the bucket, by name without `_design/`. Indexes of others are removed.
+    pub fn set_design_documents(&self, documents: &[(String, DesignDocument)]) {
+        self.shared.state.lock().desk.set_documents(documents);
+        self.shared.call(&Lane::ALL);
+        self.shared.shown.notify_all();
+    }
+
+    /// Something has become of a copy of a vBucket.
+    pub fn hear(&self, vb: VbId, change: Change) {
+        self.shared.state.lock().desk.hear(vb, change);
+        self.shared.call(&Lane::ALL);
+    }
+
+    /// Has an index of development documents fed as far as this, for a query that does not wait. Those of other documents are fed
+    /// anyway. Says whether the index is known.
+    pub fn ask(&self, signature: &Signature, wanted: &Wants) -> bool {
+        let is_known = self.shared.state.lock().desk.ask(signature, wanted);
+        self.shared.call(&Lane::ALL);
+        is_known
+    }
+
+    /// An index that has everything up to these seqnos, on these branches. What was written later may be in it.
+    ///
+    /// # Errors
+    /// It is not there in time, with the reason.
+    pub fn wait_for(
+        &self,
+        signature: &Signature,
+        wanted: &Wants,
+        deadline: Instant,
+    ) -> Result<Snapshot, WaitError> {
+        let mut state = self.shared.state.lock();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        let mut is_noted = false;
+        let result = loop {
+            let is_known = state.desk.entries().get(signature).is_some_and(|entry| !entry.is_removed());
+            if !is_known {
+                break Err(WaitError::Unknown);
+            }
+            if self.shared.is_stopping() {
+                break Err(WaitError::Stopped);
+            }
+            let outlet = state.outlets.entry(*signature).or_default();
+            if covers(&outlet.whole, wanted)
+                && let Some(snapshot) = &outlet.snapshot
+            {
+                break Ok(snapshot.clone());
+            }
+            if Instant::now() >= deadline {
+                break Err(WaitError::Late(why_late(&state, signature, wanted)));
+            }
+            if !std::mem::replace(&mut is_noted, true) {
+                outlet.awaited.insert(ticket, wanted.clone());
+                state.desk.ask(signature, wanted);
+                drop(state);
+                self.shared.call(&Lane::ALL);
+                state = self.shared.state.lock();
+                continue;
+            }
+            self.shared.shown.wait_until(&mut state, deadline);
+        };
+        if let Some(outlet) = state.outlets.get_mut(signature) {
+            outlet.awaited.remove(&ticket);
+        }
+        result
+    }
+
+    /// An index as it is; `None` where no design document has it, or it could not be opened yet.
+    #[must_use]
+    pub fn snapshot(&self, signature: &Signature) -> Option<Snapshot> {
+        self.shared.state.lock().outlets.get(signature)?.snapshot.clone()
+    }
+
+    /// What a design document's index is of.
+    #[must_use]
+    pub fn definition(&self, name: &str) -> Option<Arc<Definition>> {
+        let state = self.shared.state.lock();
+        let mut entries = state.desk.entries().values();
+        entries.find(|entry| entry.names.contains(name)).map(|entry| entry.definition.clone())
+    }
+
+    /// A query found that what an index has on the disk is damaged: it is built anew.
+    pub fn report_damage(&self, signature: &Signature) {
+        self.shared.state.lock().desk.found_damaged(signature);
+        self.shared.call(&Lane::ALL);
+    }
+
+    /// How the indexes are.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let served: Vec<VbId> = {
+            let state = self.shared.state.lock();
+            state.desk.copies().iter().filter(|(_, copy)| copy.served).map(|(vb, _)| *vb).collect()
+        };
+        let seqno =
+            |vb: &VbId| self.setup.bucket.vb_history(*vb).map_or(Seqno(0), |history| history.high_seqno);
+        let high: BTreeMap<VbId, Seqno> = served.iter().map(|vb| (*vb, seqno(vb))).collect();
+        let state = self.shared.state.lock();
+        let known = state.desk.entries().keys().filter_map(|signature| status_of(&state, signature, &high));
+        Status {
+            indexes: known.collect(),
+            memory_bytes: self.setup.memory.used(),
+            is_without_room: state.is_without_room,
+        }
+    }
+
+    /// Stops the threads, after they made durable what they had.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Indexer {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, SeqCst);
+        self.shared.call(&Lane::ALL);
+        {
+            // Nobody who has just found that it does not stop yet may wait for longer.
+            let _state = self.shared.state.lock();
+            self.shared.shown.notify_all();
+        }
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has nothing more to do either.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn why_late(state: &State, signature: &Signature, wanted: &Wants) -> String {
+    let Some(entry) = state.desk.entries().get(signature) else { return String::new() };
+    if let Some(failure) = &entry.failure {
+        return failure.clone();
+    }
+    if state.is_without_room {
+        return "the disk has too little room".to_owned();
+    }
+    let is_elsewhere = |vb: &&VbId| state.desk.copies().get(vb).is_none_or(|copy| !copy.served);
+    match wanted.keys().find(is_elsewhere) {
+        Some(vb) => format!("vBucket {} is not served here", vb.get()),
+        None => "changes are still being indexed".to_owned(),
+    }
+}
+
+fn status_of(state: &State, signature: &Signature, high: &BTreeMap<VbId, Seqno>) -> Option<IndexStatus> {
+    let entry = state.desk.entries().get(signature)?;
+    let outlet = state.outlets.get(signature);
+    let snapshot = outlet.and_then(|outlet| outlet.snapshot.as_ref());
+    let (mut done, mut left) = (0, 0);
+    for (vb, high) in high {
+        let seen = snapshot.and_then(|snapshot| snapshot.state(*vb)).map_or(0, |state| state.seqno.get());
+        done += seen.min(high.get());
+        left += high.get().saturating_sub(seen);
+    }
+    let served: VbSet = high.keys().copied().collect();
+    let maps = 0..entry.definition.sources().maps.len();
+    let rows = |map| snapshot.map_or(0, |snapshot| snapshot.total_rows(map, &served));
+    let disk = outlet.map(|outlet| outlet.disk).unwrap_or_default();
+    Some(IndexStatus {
+        signature: *signature,
+        names: entry.names.iter().cloned().collect(),
+        lane: entry.lane,
+        failure: entry.failure.clone(),
+        done,
+        left,
+        rows: maps.clone().map(rows).collect(),
+        disk_bytes: disk.all,
+        live_bytes: disk.live,
+        mistakes: maps.map(|map| outlet.map(|outlet| outlet.mistakes.of(map)).unwrap_or_default()).collect(),
+    })
+}

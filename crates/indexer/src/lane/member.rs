@@ -1,0 +1,114 @@
+//! An index in the hands of a lane.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{VbId, VbUuid};
+use engine::VbHistory;
+use storage::Fs;
+use views::{
+    analysis::{Need, need_of_all},
+    index::{self, Index, IndexError},
+};
+
+use crate::{
+    course::{Position, resume},
+    desk::Entry,
+    pace::Pace,
+    shared::Setup,
+};
+
+/// See the module.
+pub(crate) struct Member {
+    pub(super) index: Index,
+    pub(super) entry: Entry,
+    /// A function looks at bodies.
+    pub(super) looks: bool,
+    /// How far it is in each vBucket that a feed was opened of, and on which branch that was found to be good.
+    pub(super) positions: BTreeMap<VbId, (VbUuid, Position)>,
+    /// vBuckets that were changed since the last commit.
+    pub(super) touched: BTreeSet<VbId>,
+    pub(super) pace: Pace,
+    /// It failed before and has not been durable since.
+    pub(super) recovers: bool,
+}
+
+impl Member {
+    /// Opens an index; one that is of no use is built anew.
+    pub(super) fn open(setup: &Setup, entry: &Entry) -> Result<Self, IndexError> {
+        let dir = setup.dir.join(entry.definition.signature().to_string());
+        let open =
+            || Index::open(setup.fs.clone(), &dir, entry.definition.clone(), &setup.memory, setup.index);
+        if entry.rebuild {
+            index::remove(&*setup.fs, &dir)?;
+        }
+        let index = match open() {
+            Err(error) if error.needs_rebuild() => {
+                index::remove(&*setup.fs, &dir)?;
+                open()?
+            }
+            other => other?,
+        };
+        Ok(Self {
+            index,
+            looks: need_of_all(&entry.definition.sources().maps) != Need::Nothing,
+            positions: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            pace: Pace::default(),
+            recovers: entry.failure.is_some(),
+            entry: entry.clone(),
+        })
+    }
+
+    /// Removes the files of an index.
+    pub(super) fn remove(setup: &Setup, name: &str) -> std::io::Result<()> {
+        let dir = setup.dir.join(name);
+        index::remove(&*setup.fs, &dir)?;
+        setup.fs.remove_dir(&dir)?;
+        setup.fs.sync_dir(&setup.dir)
+    }
+
+    /// Whether it is to be fed with more of a vBucket.
+    pub(super) fn wants_more(&self, vb: VbId) -> bool {
+        let (branch, position) =
+            self.positions.get(&vb).map(|(branch, position)| (*branch, *position)).unzip();
+        self.entry.wants_more(vb, branch, position.unwrap_or_default().whole)
+    }
+
+    /// How far it is in a vBucket.
+    pub(super) fn position(&self, vb: VbId) -> Position {
+        self.positions.get(&vb).map(|(_, position)| *position).unwrap_or_default()
+    }
+
+    /// Finds out from where to feed it.
+    pub(super) fn resume(&mut self, vb: VbId, history: &VbHistory) -> Position {
+        let mut found = resume(&mut self.index, vb, &history.log, history.purge_seqno);
+        if found.seqno > history.high_seqno {
+            // It has more than the vBucket: whatever that was is gone.
+            self.index.reset(vb);
+            found = Position::default();
+        }
+        if let Some((branch, known)) = self.positions.get(&vb)
+            && (*branch, known.seqno) == (history.uuid, found.seqno)
+        {
+            found = *known;
+        }
+        self.positions.insert(vb, (history.uuid, found));
+        found
+    }
+
+    /// Forgets a vBucket; says whether it had something of it.
+    pub(super) fn forget(&mut self, vb: VbId) -> bool {
+        self.touched.remove(&vb);
+        let is_known = self.positions.remove(&vb).is_some() || self.index.seqno(vb).is_some();
+        if is_known {
+            self.index.reset(vb);
+        }
+        is_known
+    }
+}
+
+/// The names in the folder of indexes that are those of indexes.
+pub(super) fn found(fs: &dyn Fs, setup: &Setup) -> std::io::Result<Vec<String>> {
+    let names = fs.list(&setup.dir)?.into_iter();
+    Ok(names.filter(|name| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())).collect())
+}

@@ -1,0 +1,559 @@
+//! A lane: a thread that carries out what the desk says, for the indexes that the lane has.
+//!
+//! It reads the feeds, has a process run map functions over what came, changes the indexes, and shows and commits them. An
+//! index that fails is let go of, and opened again later, from where its last commit was.
+
+mod mapping;
+mod member;
+mod streams;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use base::{Seqno, VbId};
+use views::{design::Signature, index::IndexError, worker::Host};
+
+pub(crate) use self::member::Member;
+use self::{
+    mapping::{Applied, Reducer, Work, finish},
+    streams::{Part, Streams},
+};
+use crate::{
+    alarm::{Alarm, COMMAND},
+    desk::{Copy, Entry, Lane, Wants},
+    pace::Due,
+    shared::{Outlet, Setup, Shared, State, covers},
+};
+
+/// What lanes add to the niceness of the process: they give way to threads that serve requests.
+const NICENESS: i32 = 10;
+/// A lane looks after itself so often, though nobody wakes it.
+const LOOKS: Duration = Duration::from_secs(1);
+/// So often where a commit waits for the bucket's disk.
+const LOOKS_HOLDING: Duration = Duration::from_millis(20);
+/// How often it is looked how far indexes are behind that are built.
+const BEHIND_LOOKS: Duration = Duration::from_millis(200);
+
+/// See the module.
+pub(crate) struct Runner {
+    lane: Lane,
+    shared: Arc<Shared>,
+    setup: Arc<Setup>,
+    alarm: Box<dyn Alarm>,
+    host: Option<Host>,
+    /// What the host knows the functions of an index by.
+    contexts: BTreeMap<Signature, u32>,
+    members: BTreeMap<Signature, Member>,
+    copies: BTreeMap<VbId, Copy>,
+    streams: Streams,
+    generation: Option<u64>,
+    /// When an index that rests is to be opened again.
+    wakes: Option<Duration>,
+    /// Nothing more is read before commits that are due are made.
+    holds: bool,
+    looked: Duration,
+    /// When indexes forget vBuckets that nobody has told of.
+    strays_go: Option<Duration>,
+    room_looked: Option<Duration>,
+    has_room: bool,
+    has_cleared: bool,
+}
+
+impl Runner {
+    pub(crate) fn new(lane: Lane, shared: Arc<Shared>, setup: Arc<Setup>) -> Self {
+        let alarm = setup.alarms.alarm();
+        shared.state.lock().lanes.insert(lane, alarm.waiter(COMMAND));
+        Self {
+            lane,
+            shared,
+            setup,
+            alarm,
+            host: None,
+            contexts: BTreeMap::new(),
+            members: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            streams: Streams::default(),
+            generation: None,
+            wakes: None,
+            holds: false,
+            looked: Duration::ZERO,
+            strays_go: None,
+            room_looked: None,
+            has_room: true,
+            has_cleared: false,
+        }
+    }
+
+    /// Goes on until the node stops.
+    pub(crate) fn run(mut self) {
+        give_way();
+        while !self.shared.is_stopping() {
+            let now = self.shared.now();
+            self.take_orders(now);
+            self.arrange(now);
+            let worked = self.work(now);
+            self.tend(now);
+            self.look_around(now);
+            let patience = if worked { Duration::ZERO } else { self.patience() };
+            let woken = self.alarm.wait(patience);
+            self.streams.wake(&woken);
+        }
+        for signature in self.members.keys().copied().collect::<Vec<_>>() {
+            if self.members.get(&signature).is_some_and(|member| member.index.has_changes()) {
+                self.commit(&signature);
+            }
+        }
+    }
+
+    // ---- what the desk says ---------------------------------------------------------------------------------------
+
+    fn take_orders(&mut self, now: Duration) {
+        let orders = {
+            let mut state = self.shared.state.lock();
+            let is_due = self.wakes.is_some_and(|at| now >= at);
+            if self.generation == Some(state.desk.generation()) && !is_due {
+                return;
+            }
+            self.generation = Some(state.desk.generation());
+            self.copies.clone_from(state.desk.copies());
+            let entries: Vec<(Signature, Entry)> =
+                state.desk.of_lane(self.lane).map(|(signature, entry)| (*signature, entry.clone())).collect();
+            for (signature, _) in &entries {
+                if let Some(member) = state.parked.remove(signature) {
+                    // A feed that is open need not reach the end of the snapshot that it is inside of.
+                    let inside = member.positions.iter().filter(|(_, (_, position))| position.is_inside());
+                    inside.for_each(|(vb, _)| self.streams.close(*vb));
+                    self.members.insert(*signature, member);
+                }
+            }
+            entries
+        };
+        if self.copies.values().any(|copy| copy.served) {
+            self.strays_go.get_or_insert(now + self.setup.strays_kept);
+        }
+        let known: BTreeSet<Signature> = orders.iter().map(|(signature, _)| *signature).collect();
+        self.members.retain(|signature, _| known.contains(signature));
+        let rests = orders.iter().filter_map(|(_, entry)| entry.rests_until);
+        self.wakes = rests.chain(self.strays_go).filter(|at| *at > now).min();
+        for (signature, entry) in orders {
+            self.carry_out(signature, entry, now);
+        }
+        self.forget_copies(now);
+        if self.members.is_empty() {
+            (self.host, self.streams) = (None, Streams::default());
+            self.contexts.clear();
+        }
+        self.clear_strays();
+    }
+
+    fn carry_out(&mut self, signature: Signature, entry: Entry, now: Duration) {
+        if entry.is_removed() || entry.rebuild {
+            self.let_go(&signature);
+        }
+        if let Some(member) = self.members.get_mut(&signature) {
+            member.entry = entry;
+            return;
+        }
+        if entry.rests_until.is_some_and(|at| now < at) {
+            return;
+        }
+        if entry.is_removed() {
+            self.remove(&signature, now);
+            return;
+        }
+        match Member::open(&self.setup, &entry) {
+            Ok(member) => {
+                let mut state = self.shared.state.lock();
+                state.desk.cleared(&signature);
+                let outlet = state.outlets.entry(signature).or_default();
+                (outlet.snapshot, outlet.disk) = (Some(member.index.snapshot()), member.index.disk_bytes());
+                outlet.whole.clear();
+                drop(state);
+                self.members.insert(signature, member);
+            }
+            Err(error) => self.fail(&signature, &error.to_string(), error.needs_rebuild()),
+        }
+    }
+
+    fn let_go(&mut self, signature: &Signature) {
+        self.members.remove(signature);
+        if self.contexts.remove(signature).is_some() {
+            // The process keeps functions as long as it lives.
+            self.host = None;
+            self.contexts.clear();
+        }
+    }
+
+    fn remove(&mut self, signature: &Signature, now: Duration) {
+        let removed = Member::remove(&self.setup, &signature.to_string());
+        let mut state = self.shared.state.lock();
+        match removed {
+            Ok(()) => {
+                if state.desk.removed(signature) {
+                    state.outlets.remove(signature);
+                }
+            }
+            Err(error) => state.desk.failed(signature, now, error.to_string(), true),
+        }
+        drop(state);
+        self.shared.shown.notify_all();
+    }
+
+    /// An index failed: it is opened again after a pause.
+    fn fail(&mut self, signature: &Signature, why: &str, rebuild: bool) {
+        self.let_go(signature);
+        let now = self.shared.now();
+        self.shared.state.lock().desk.failed(signature, now, why.to_owned(), rebuild);
+        self.shared.call(&[Lane::Build]);
+    }
+
+    /// Removes what indexes of an earlier start are of no design document any more.
+    fn clear_strays(&mut self) {
+        if self.lane != Lane::Build || self.has_cleared || !self.shared.state.lock().desk.is_told() {
+            return;
+        }
+        let Ok(names) = member::found(&*self.setup.fs, &self.setup) else { return };
+        let known: BTreeSet<String> = {
+            let state = self.shared.state.lock();
+            state.desk.entries().keys().map(Signature::to_string).collect()
+        };
+        let strays = names.iter().filter(|name| !known.contains(*name));
+        self.has_cleared =
+            strays.map(|name| Member::remove(&self.setup, name)).all(|removed| removed.is_ok());
+    }
+
+    /// Has indexes forget vBuckets that are not served here.
+    fn forget_copies(&mut self, now: Duration) {
+        let strays_go = self.strays_go.is_some_and(|at| now >= at);
+        let mut changed = Vec::new();
+        for (signature, member) in &mut self.members {
+            let known = member.index.states().keys().chain(member.positions.keys());
+            let gone: BTreeSet<VbId> = known
+                .copied()
+                .filter(|vb| self.copies.get(vb).map_or(strays_go, |copy| !copy.served))
+                .collect();
+            if gone.into_iter().filter(|vb| member.forget(*vb)).count() > 0 {
+                member.pace.applied(now);
+                changed.push(*signature);
+            }
+        }
+        for signature in changed {
+            self.publish(&signature);
+        }
+    }
+
+    fn arrange(&mut self, now: Duration) {
+        let with = (&*self.setup, &*self.alarm);
+        if !self.streams.arrange(&self.copies, &mut self.members, with, now) {
+            return;
+        }
+        for (signature, member) in &self.members {
+            if !member.pace.is_unseen() {
+                show(&mut self.shared.state.lock(), signature, member);
+            }
+        }
+        self.shared.shown.notify_all();
+    }
+
+    // ---- batches --------------------------------------------------------------------------------------------------
+
+    /// Carries out one batch; says whether there was something to do.
+    fn work(&mut self, now: Duration) -> bool {
+        if self.members.is_empty() || self.holds || !self.look_for_room(now) {
+            return false;
+        }
+        let parts = self.streams.read(&self.setup, now);
+        if parts.is_empty() {
+            return false;
+        }
+        self.change(&parts, now);
+        true
+    }
+
+    fn look_for_room(&mut self, now: Duration) -> bool {
+        if self.room_looked.is_some_and(|at| now.saturating_sub(at) < LOOKS) {
+            return self.has_room;
+        }
+        self.room_looked = Some(now);
+        let space = self.setup.fs.space(&self.setup.dir);
+        self.has_room = space.map_or(true, |space| space.free >= self.setup.room_min);
+        self.shared.state.lock().is_without_room = !self.has_room;
+        self.has_room
+    }
+
+    /// The number of an index's functions, which the host knows from then on.
+    fn context(&mut self, signature: &Signature) -> u32 {
+        let command = self.setup.command.clone();
+        let settings = self.setup.worker;
+        let host = self.host.get_or_insert_with(|| Host::new(settings, move || command()));
+        if let Some(context) = self.contexts.get(signature) {
+            return *context;
+        }
+        let context = self.contexts.values().max().map_or(0, |last| last + 1);
+        if let Some(member) = self.members.get(signature) {
+            host.define(context, member.entry.definition.sources().clone(), true);
+        }
+        self.contexts.insert(*signature, context);
+        context
+    }
+
+    fn change(&mut self, parts: &[Part], now: Duration) {
+        let mut works = BTreeMap::new();
+        for signature in self.members.keys().copied().collect::<Vec<_>>() {
+            let context = self.context(&signature);
+            let (Some(member), Some(host)) = (self.members.get(&signature), self.host.as_mut()) else {
+                continue;
+            };
+            let work = Work::begin(member, context, parts, host);
+            if !work.is_empty() {
+                works.insert(signature, work);
+            }
+        }
+        let finished = match self.host.as_mut() {
+            Some(host) => finish(host, &mut works, &self.shared),
+            None => Ok(true),
+        };
+        match finished {
+            Ok(true) => {
+                works.into_iter().for_each(|(signature, work)| self.apply(signature, work, parts, now))
+            }
+            // The node stops, and nothing of this was applied.
+            Ok(false) => self.host = None,
+            Err(error) => {
+                works.into_keys().for_each(|signature| self.fail(&signature, &error.to_string(), false));
+            }
+        }
+    }
+
+    fn apply(&mut self, signature: Signature, work: Work, parts: &[Part], now: Duration) {
+        if let Some(failure) = work.failure() {
+            return self.fail(&signature, &failure, false);
+        }
+        let done = self.with_functions(&signature, |member, functions| work.apply(member, parts, functions));
+        match done {
+            None => {}
+            Some(Err(error)) => self.fail(&signature, &error.to_string(), error.needs_rebuild()),
+            Some(Ok(applied)) => {
+                if let Some(member) = self.members.get_mut(&signature) {
+                    member.pace.applied(now);
+                }
+                self.note(&signature, applied);
+            }
+        }
+    }
+
+    /// Calls something with an index and what runs its reductions.
+    fn with_functions<T>(
+        &mut self,
+        signature: &Signature,
+        call: impl FnOnce(&mut Member, &mut Reducer<'_>) -> T,
+    ) -> Option<T> {
+        let context = self.context(signature);
+        let host = self.host.as_mut()?;
+        let mut reducer = Reducer { host, context, shared: &self.shared };
+        Some(call(self.members.get_mut(signature)?, &mut reducer))
+    }
+
+    fn note(&mut self, signature: &Signature, applied: Applied) {
+        let mut state = self.shared.state.lock();
+        if let Some(outlet) = state.outlets.get_mut(signature) {
+            for (map, docid, text) in &applied.mistakes {
+                outlet.mistakes.note(*map, docid, text);
+            }
+        }
+        let goes_to = state.desk.mapped(signature, applied.documents, applied.held_up);
+        drop(state);
+        if let Some(lane) = goes_to.filter(|_| self.members.len() > 1) {
+            self.hand_over(signature, lane);
+        }
+    }
+
+    /// Gives an index to another lane.
+    fn hand_over(&mut self, signature: &Signature, lane: Lane) {
+        let Some(member) = self.members.remove(signature) else { return };
+        {
+            let mut state = self.shared.state.lock();
+            state.parked.insert(*signature, member);
+            state.desk.hand_over(signature, lane);
+        }
+        self.shared.call(&[lane]);
+    }
+
+    // ---- what is seen, and what is durable ------------------------------------------------------------------------
+
+    fn tend(&mut self, now: Duration) {
+        self.holds = false;
+        for signature in self.members.keys().copied().collect::<Vec<_>>() {
+            let awaited = self.awaited(&signature);
+            let Some(member) = self.members.get(&signature) else { continue };
+            let due = member.pace.due(
+                &self.setup.pacing,
+                now,
+                awaited == Awaited::Applied,
+                member.index.needs_commit(),
+            );
+            match due {
+                Due::Nothing => {}
+                Due::Show => self.publish(&signature),
+                Due::Commit => self.commit(&signature),
+                Due::CommitOncePersisted if self.is_persisted(member) => self.commit(&signature),
+                Due::CommitOncePersisted => self.holds |= awaited == Awaited::Nothing,
+            }
+        }
+    }
+
+    /// What queries wait for that is not seen yet.
+    fn awaited(&self, signature: &Signature) -> Awaited {
+        let state = self.shared.state.lock();
+        let Some((outlet, member)) = state.outlets.get(signature).zip(self.members.get(signature)) else {
+            return Awaited::Nothing;
+        };
+        let mut unseen = outlet.awaited.values().filter(|wants| !covers(&outlet.whole, wants)).peekable();
+        if unseen.peek().is_none() {
+            return Awaited::Nothing;
+        }
+        let has = |wants: &Wants| {
+            wants.iter().all(|(vb, (branch, seqno))| {
+                let known = member.positions.get(vb);
+                known.is_some_and(|(of, position)| of == branch && position.whole >= *seqno)
+            })
+        };
+        if unseen.any(has) { Awaited::Applied } else { Awaited::More }
+    }
+
+    fn is_persisted(&self, member: &Member) -> bool {
+        member.touched.iter().all(|vb| {
+            let history = self.setup.bucket.vb_history(*vb);
+            history.is_ok_and(|history| history.persisted >= member.position(*vb).seqno)
+        })
+    }
+
+    fn publish(&mut self, signature: &Signature) {
+        let done = self.with_functions(signature, |member, functions| member.index.publish(functions));
+        self.after(signature, done, |member| member.pace.shown());
+    }
+
+    fn commit(&mut self, signature: &Signature) {
+        let done = self.with_functions(signature, |member, functions| member.index.commit(functions));
+        let is_done = self.after(signature, done, |member| {
+            member.pace.committed();
+            member.touched.clear();
+            member.recovers = false;
+        });
+        if is_done {
+            self.shared.state.lock().desk.worked(signature);
+        }
+    }
+
+    /// Notes what was done, and shows it; or the index failed, and is let go of.
+    fn after(
+        &mut self,
+        signature: &Signature,
+        done: Option<Result<(), IndexError>>,
+        note: impl FnOnce(&mut Member),
+    ) -> bool {
+        if let Some(Err(error)) = &done {
+            self.fail(signature, &error.to_string(), error.needs_rebuild());
+        }
+        let Some((Some(Ok(())), member)) = Some(done).zip(self.members.get_mut(signature)) else {
+            return false;
+        };
+        note(member);
+        show(&mut self.shared.state.lock(), signature, member);
+        self.shared.shown.notify_all();
+        true
+    }
+
+    // ---- looking around -------------------------------------------------------------------------------------------
+
+    /// Indexes go to the lane where they belong by how far behind they are, and what failed before and works is told to work.
+    fn look_around(&mut self, now: Duration) {
+        let pause = if self.lane == Lane::Front { LOOKS } else { BEHIND_LOOKS };
+        if self.members.is_empty() || now.saturating_sub(self.looked) < pause {
+            return;
+        }
+        self.looked = now;
+        let served = self.copies.iter().filter(|(_, copy)| copy.served);
+        let high =
+            served.filter_map(|(vb, _)| Some((*vb, self.setup.bucket.vb_history(*vb).ok()?.high_seqno)));
+        let high: BTreeMap<VbId, Seqno> = high.collect();
+        if high.is_empty() {
+            return;
+        }
+        let behind = self.members.iter().map(|(signature, member)| (*signature, behind(member, &high)));
+        let behind: Vec<(Signature, u64)> = behind.collect();
+        let least = behind.iter().map(|(_, behind)| *behind).min().unwrap_or_default();
+        for (signature, behind) in behind {
+            let Some(member) = self.members.get_mut(&signature) else { continue };
+            let has_recovered = member.recovers && behind == 0 && !member.index.has_changes();
+            member.recovers &= !has_recovered;
+            let mut state = self.shared.state.lock();
+            if has_recovered {
+                state.desk.worked(&signature);
+            }
+            let goes_to = state.desk.place(&signature, behind, least);
+            drop(state);
+            if let Some(lane) = goes_to {
+                self.hand_over(&signature, lane);
+            }
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        if self.holds {
+            return LOOKS_HOLDING;
+        }
+        let paces = self.members.values().filter_map(|member| member.pace.next(&self.setup.pacing));
+        let next = paces.chain(self.wakes).chain(self.streams.next()).min();
+        let now = self.shared.now();
+        let until = next.map_or(LOOKS, |next| next.saturating_sub(now)).min(LOOKS);
+        let is_catching_up = self.lane != Lane::Front && !self.members.is_empty();
+        // A clock that stands on the moment that something is due must not keep the thread from waiting.
+        until.min(if is_catching_up { BEHIND_LOOKS } else { LOOKS }).max(Duration::from_millis(1))
+    }
+}
+
+/// How many changes an index does not have, at most.
+fn behind(member: &Member, high: &BTreeMap<VbId, Seqno>) -> u64 {
+    let of = |(vb, high): (&VbId, &Seqno)| high.get().saturating_sub(member.position(*vb).seqno.get());
+    high.iter().map(of).sum()
+}
+
+/// What queries wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// Nothing that is not seen.
+    Nothing,
+    /// Something that was applied.
+    Applied,
+    /// Something that was not.
+    More,
+}
+
+/// From now on queries see this of an index.
+fn show(state: &mut State, signature: &Signature, member: &Member) {
+    let outlet: &mut Outlet = state.outlets.entry(*signature).or_default();
+    outlet.snapshot = Some(member.index.snapshot());
+    outlet.disk = member.index.disk_bytes();
+    let positions = member.positions.iter();
+    outlet.whole = positions.map(|(vb, (branch, position))| (*vb, (*branch, position.whole))).collect();
+}
+
+/// The calling thread works in the background.
+fn give_way() {
+    // SAFETY: plain system calls; 0 names the calling thread. Should they fail, the thread is as important as others.
+    unsafe {
+        let before = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, before + NICENESS);
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.lanes.remove(&self.lane);
+    }
+}

@@ -1,0 +1,230 @@
+//! The feeds of a lane: which are open, from where, and which have something to tell.
+//!
+//! Few feeds catch up at a time. The others of a bucket wait in memory until the engine wakes them, which costs nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use base::{CollectionId, Seqno, Status, VbId, VbUuid};
+use engine::{
+    Bucket, Feed, FeedBatch, FeedFilter, FeedKind, FeedOptions, FeedStep, SystemEvent,
+    system_events::Happening,
+};
+
+use views::design::Signature;
+
+use super::Member;
+use crate::{
+    alarm::Alarm,
+    course::{Course, Reached},
+    desk::Copy,
+    documents::{Document, Inflate, Version},
+    pause::Pause,
+    shared::Setup,
+};
+
+/// Feeds that catch up at a time.
+const CATCHING_UP_MAX: usize = 16;
+
+/// Some changes of a vBucket.
+pub(super) struct Part {
+    pub(super) vb: VbId,
+    pub(super) branch: VbUuid,
+    pub(super) reached: Reached,
+    /// The default collection was dropped: what was before is gone.
+    pub(super) forgets: bool,
+    pub(super) documents: Vec<Document>,
+    /// Ids of documents that are none.
+    pub(super) unreadable: Vec<String>,
+}
+
+struct Stream {
+    feed: Feed,
+    branch: VbUuid,
+    turn: u64,
+    course: Course,
+    /// The engine wakes it.
+    waits: bool,
+    /// It had told everything when it began to wait.
+    at_end: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Streams {
+    open: BTreeMap<VbId, Stream>,
+    ready: VecDeque<VbId>,
+    /// Not to be opened before.
+    later: BTreeMap<VbId, Duration>,
+    pauses: BTreeMap<VbId, Pause>,
+}
+
+impl Streams {
+    /// A feed is opened again when it is wanted.
+    pub(super) fn close(&mut self, vb: VbId) {
+        self.open.remove(&vb);
+    }
+
+    /// Feeds have something to tell, says the engine.
+    pub(super) fn wake(&mut self, tickets: &BTreeSet<u64>) {
+        for ticket in tickets {
+            let vb = u16::try_from(*ticket).map(VbId);
+            if let Ok(vb) = vb
+                && let Some(stream) = self.open.get_mut(&vb)
+                && std::mem::take(&mut stream.waits)
+            {
+                self.ready.push_back(vb);
+            }
+        }
+    }
+
+    /// When a feed is to be opened that could not be.
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.later.values().min().copied()
+    }
+
+    /// Opens what is wanted and closes what is not. Says whether a feed was opened.
+    pub(super) fn arrange(
+        &mut self,
+        copies: &BTreeMap<VbId, Copy>,
+        members: &mut BTreeMap<Signature, Member>,
+        (setup, alarm): (&Setup, &dyn Alarm),
+        now: Duration,
+    ) -> bool {
+        let mut opened = false;
+        self.later.retain(|vb, _| copies.get(vb).is_some_and(|copy| copy.served));
+        for (vb, copy) in copies {
+            let mut wanting: Vec<&mut Member> =
+                members.values_mut().filter(|member| member.wants_more(*vb)).collect();
+            if !copy.served || wanting.is_empty() {
+                self.open.remove(vb);
+                continue;
+            }
+            // An index goes on with a feed where it is known to be on the feed's branch, no less far than that.
+            let follows = |stream: &Stream, member: &&mut Member| {
+                let known = member.positions.get(vb);
+                known.is_some_and(|(branch, position)| {
+                    *branch == stream.branch && stream.course.seqno() <= position.seqno
+                })
+            };
+            let fits = |stream: &Stream| {
+                stream.turn == copy.turn && wanting.iter().all(|member| follows(stream, member))
+            };
+            if self.open.get(vb).is_some_and(fits) {
+                continue;
+            }
+            self.open.remove(vb);
+            let catching_up = self.open.values().filter(|stream| !stream.at_end).count();
+            let is_late = self.later.get(vb).is_some_and(|at| now < *at);
+            if is_late || catching_up >= CATCHING_UP_MAX {
+                continue;
+            }
+            self.later.remove(vb);
+            match open(*vb, copy.turn, &mut wanting, setup, alarm) {
+                Ok(stream) => {
+                    self.open.insert(*vb, stream);
+                    self.ready.push_back(*vb);
+                    opened = true;
+                }
+                Err(_) => self.put_off(*vb, now),
+            }
+        }
+        opened
+    }
+
+    fn put_off(&mut self, vb: VbId, now: Duration) {
+        self.later.insert(vb, now + self.pauses.entry(vb).or_default().failed());
+    }
+
+    /// Reads what feeds have, up to a batch. Nothing where all of them wait.
+    pub(super) fn read(&mut self, setup: &Setup, now: Duration) -> Vec<Part> {
+        let (mut parts, mut documents, mut bytes) = (Vec::new(), 0, 0);
+        while documents < setup.batches.documents && bytes < setup.batches.bytes {
+            let Some(vb) = self.ready.pop_front() else { break };
+            let Some(stream) = self.open.get_mut(&vb).filter(|stream| !stream.waits) else { continue };
+            match stream.feed.next(setup.batches.feed_bytes, (setup.clock)()) {
+                Ok(FeedStep::Batch(batch)) => {
+                    let part = stream.part(vb, &batch, setup.inflate);
+                    documents += part.documents.len();
+                    bytes += part.documents.iter().map(Document::bytes).sum::<usize>();
+                    parts.push(part);
+                    self.ready.push_back(vb);
+                    self.pauses.remove(&vb);
+                }
+                Ok(FeedStep::Wait) => {
+                    stream.waits = true;
+                    stream.at_end = is_at_end(&setup.bucket, vb, stream.course.seqno());
+                }
+                Err(_) => {
+                    self.open.remove(&vb);
+                    self.put_off(vb, now);
+                }
+            }
+        }
+        parts
+    }
+}
+
+fn is_at_end(bucket: &Bucket, vb: VbId, seqno: Seqno) -> bool {
+    bucket.vb_history(vb).is_ok_and(|history| history.high_seqno <= seqno)
+}
+
+/// Opens a feed for indexes, from where the one that is least far goes on.
+fn open(
+    vb: VbId,
+    turn: u64,
+    members: &mut [&mut Member],
+    setup: &Setup,
+    alarm: &dyn Alarm,
+) -> Result<Stream, Status> {
+    let bucket: &Arc<Bucket> = &setup.bucket;
+    let before = bucket.vb_history(vb)?;
+    let positions: Vec<_> = members.iter_mut().map(|member| member.resume(vb, &before)).collect();
+    let from = positions.iter().map(|position| position.seqno).min().unwrap_or_default();
+    // A snapshot that an index is inside of ended no further than the vBucket goes now.
+    let is_inside = positions.iter().any(|position| position.is_inside());
+    let options = FeedOptions {
+        from,
+        through: if is_inside { before.high_seqno } else { Seqno(0) },
+        filter: FeedFilter::Collections([CollectionId::DEFAULT.get()].into()),
+        ..FeedOptions::default()
+    };
+    let feed = bucket.feed(vb, options, alarm.waiter(u64::from(vb.get())))?;
+    // What the feed tells gets no worse than this without ending it.
+    let after = bucket.vb_history(vb)?;
+    if after.log != before.log || after.purge_seqno != before.purge_seqno {
+        return Err(Status::TemporaryFailure);
+    }
+    Ok(Stream { feed, branch: after.uuid, turn, course: Course::from(from), waits: false, at_end: false })
+}
+
+impl Stream {
+    fn part(&mut self, vb: VbId, batch: &FeedBatch, inflate: Inflate) -> Part {
+        let end = batch.snapshot.map(|snapshot| snapshot.end);
+        let last = batch.items.last().map(|item| item.seqno);
+        let reached = self.course.take(end, last, batch.ends_snapshot);
+        let (documents, unreadable) = (Vec::with_capacity(batch.items.len()), Vec::new());
+        let mut part = Part { vb, branch: self.branch, reached, forgets: false, documents, unreadable };
+        for item in &batch.items {
+            match item.kind {
+                FeedKind::System => {
+                    let event = SystemEvent::of(item).map(|event| event.what);
+                    if let Some(Happening::CollectionEnd { collection: CollectionId::DEFAULT, .. }) = event {
+                        part.forgets = true;
+                        part.documents.clear();
+                    }
+                }
+                FeedKind::Prepare | FeedKind::Abort => {}
+                FeedKind::Mutation | FeedKind::Deletion | FeedKind::Expiration => {
+                    match Document::read(&Version::of(vb, item), inflate) {
+                        Ok(document) => part.documents.push(document),
+                        Err(id) => part.unreadable.push(id),
+                    }
+                }
+            }
+        }
+        part
+    }
+}

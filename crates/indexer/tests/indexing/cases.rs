@@ -1,0 +1,245 @@
+//! What may happen to an index.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+use base::{Datatype, VbId};
+use settee_indexer::{Lane, WaitError};
+
+use crate::world::{DIR, LONG, MANY, NUMBERS, World, document};
+
+pub(crate) const ALL: &[(&str, fn())] = &[
+    ("an_index_is_a_map_over_the_bucket", an_index_is_a_map_over_the_bucket),
+    ("an_index_survives_crashes_of_the_node", an_index_survives_crashes_of_the_node),
+    ("an_index_that_is_built_survives_crashes", an_index_that_is_built_survives_crashes),
+    ("a_vbucket_goes_and_comes_back", a_vbucket_goes_and_comes_back),
+    ("another_definition_has_another_index", another_definition_has_another_index),
+    ("a_loop_costs_its_document_in_its_view", a_loop_costs_its_document_in_its_view),
+    ("an_index_waits_for_room_on_its_disk", an_index_waits_for_room_on_its_disk),
+    ("a_damaged_index_is_built_anew", a_damaged_index_is_built_anew),
+    ("a_development_index_is_fed_on_demand", a_development_index_is_fed_on_demand),
+    ("a_query_waits_while_others_write", a_query_waits_while_others_write),
+];
+
+fn an_index_is_a_map_over_the_bucket() {
+    let mut world = World::new(&[("a", NUMBERS), ("b", MANY)]);
+    world.change(500);
+    world.start();
+    world.check(NUMBERS);
+    for _ in 0..4 {
+        world.change(200);
+        world.check(MANY);
+        world.check(NUMBERS);
+    }
+    let status = world.status_of(MANY).unwrap();
+    assert_eq!((status.left, status.failure, status.names), (0, None, vec!["b".to_owned()]));
+    assert!(status.done > 0 && status.rows.iter().all(|rows| *rows > 0));
+    world.poll("the front lane", || (world.status_of(MANY)?.lane == Lane::Front).then_some(()));
+    world.change(200);
+    world.check(MANY);
+    world.check(NUMBERS);
+}
+
+fn an_index_survives_crashes_of_the_node() {
+    let mut world = World::new(&[("a", NUMBERS), ("b", MANY)]);
+    world.start();
+    for round in 0..4 {
+        world.change(300);
+        if round % 2 == 0 {
+            world.persist();
+            world.check(NUMBERS);
+        }
+        // What is not on the bucket's disk by now is lost, and may be in an index.
+        world.change(50);
+        world.crash();
+        world.check(NUMBERS);
+        world.check(MANY);
+    }
+    // A clean stop loses nothing: the index is what it was before anything is told of vBuckets.
+    world.persist();
+    world.check(MANY);
+    let before = world.rows(&world.wait_for(MANY).unwrap(), "t");
+    world.indexer = None;
+    world.start_untold();
+    let signature = document(MANY).signature();
+    let snapshot = world.poll("the index", || world.indexer().snapshot(&signature));
+    assert_eq!(world.rows(&snapshot, "t"), before);
+}
+
+fn an_index_that_is_built_survives_crashes() {
+    let mut world = World::new(&[("b", MANY)]);
+    // Each batch is durable, so that a crash finds an index in the middle of a snapshot.
+    world.pacing.commit_after = Duration::ZERO;
+    world.change(2000);
+    world.persist();
+    world.start();
+    for _ in 0..3 {
+        let status = world.poll("a part", || world.status_of(MANY).filter(|status| status.done > 0));
+        println!("  crashes with {} changes left of {}", status.left, status.left + status.done);
+        world.crash();
+        world.change(20);
+        world.persist();
+    }
+    world.check(MANY);
+}
+
+fn a_vbucket_goes_and_comes_back() {
+    let mut world = World::new(&[("b", MANY)]);
+    world.start();
+    world.change(400);
+    world.check(MANY);
+    for vb in [VbId(3), VbId(7)] {
+        world.leave(vb);
+        let signature = document(MANY).signature();
+        world.poll("an index without the vBucket", || {
+            let snapshot = world.indexer().snapshot(&signature)?;
+            snapshot.state(vb).is_none().then_some(())
+        });
+        world.check(MANY);
+    }
+    world.change(100);
+    world.come(VbId(3));
+    world.check(MANY);
+    // It goes and comes, of which the end of its feed tells.
+    world.take_turns(VbId(5));
+    world.change(100);
+    world.check(MANY);
+    // It comes back with nothing, and is told of before the index has forgotten what it had.
+    world.empty(VbId(9));
+    world.check(MANY);
+    world.change(200);
+    world.come(VbId(7));
+    world.check(MANY);
+}
+
+fn another_definition_has_another_index() {
+    let mut world = World::new(&[("a", NUMBERS)]);
+    world.start();
+    world.change(200);
+    world.check(NUMBERS);
+    let folder = |text: &str| document(text).signature().to_string();
+    world.define(&[("a", NUMBERS), ("copy", NUMBERS)]);
+    world.check(NUMBERS);
+    let names = world.status_of(NUMBERS).unwrap().names;
+    assert_eq!(names, ["a", "copy"], "they share an index");
+    assert_eq!(world.folders(), [folder(NUMBERS)]);
+    world.define(&[("a", MANY)]);
+    world.check(MANY);
+    world.poll("the removal of the earlier index", || (world.folders() == [folder(MANY)]).then_some(()));
+    assert_eq!(world.wait_for(NUMBERS).map(drop), Err(WaitError::Unknown));
+    assert!(world.indexer().snapshot(&document(NUMBERS).signature()).is_none());
+    // One that is removed while the node is down.
+    world.indexer = None;
+    world.define(&[("a", NUMBERS)]);
+    world.start();
+    world.check(NUMBERS);
+    world.poll("the removal of a forgotten index", || (world.folders() == [folder(NUMBERS)]).then_some(()));
+}
+
+/// Loops over one document for ever.
+const LOOPS: &str = r#"{"views":{"n":{"map":"function (doc, meta) { if (meta.id == 'loop') for (;;) {} emit(doc.n, null); }"}}}"#;
+
+fn a_loop_costs_its_document_in_its_view() {
+    let mut world = World::new(&[("a", LOOPS), ("b", NUMBERS)]);
+    world.time = Duration::from_secs(2);
+    world.change(100);
+    world.store("loop", b"{\"n\":1}", Datatype::JSON);
+    world.start();
+    let snapshot = world.wait_for(LOOPS).unwrap();
+    let status = world.status_of(LOOPS).unwrap();
+    let told: Vec<_> =
+        status.mistakes[0].last.iter().map(|one| (one.docid.as_str(), one.text.as_str())).collect();
+    assert!(told.contains(&("loop", "timeout")), "{told:?}");
+    let mut truth = world.truth();
+    truth.remove("loop");
+    let ids: Vec<String> = world.rows(&snapshot, "n").into_iter().map(|row| row.0).collect();
+    assert_eq!(ids, truth.into_keys().collect::<Vec<_>>(), "all others are there");
+    world.check(NUMBERS);
+    assert_eq!(world.status_of(NUMBERS).unwrap().mistakes[0].count, 0);
+}
+
+fn an_index_waits_for_room_on_its_disk() {
+    let mut world = World::new(&[("b", MANY)]);
+    world.start();
+    world.change(100);
+    world.check(MANY);
+    world.index_disk.set_capacity(Some(world.index_disk.used_bytes()));
+    world.change(500);
+    let failure = world.poll("a full disk", || world.status_of(MANY)?.failure);
+    assert!(failure.contains("disk refused"), "{failure}");
+    let late = world.indexer().wait_for(&document(MANY).signature(), &world.wants(), Instant::now());
+    assert!(matches!(late.map(drop), Ok(()) | Err(WaitError::Late(_))));
+    world.index_disk.set_capacity(None);
+    world.check(MANY);
+    world.poll("a commit", || world.status_of(MANY)?.failure.is_none().then_some(()));
+}
+
+fn a_damaged_index_is_built_anew() {
+    let mut world = World::new(&[("b", MANY)]);
+    world.start();
+    world.change(300);
+    world.check(MANY);
+    world.indexer().report_damage(&document(MANY).signature());
+    world.check(MANY);
+    world.indexer = None;
+    let head = Path::new(DIR).join(document(MANY).signature().to_string()).join("head");
+    assert!(world.index_disk.flip_bit(&head, 20, 3));
+    world.start();
+    world.check(MANY);
+}
+
+fn a_development_index_is_fed_on_demand() {
+    let mut world = World::new(&[("dev_a", NUMBERS), ("b", MANY)]);
+    world.change(300);
+    world.start();
+    world.check(MANY);
+    let signature = document(NUMBERS).signature();
+    let done = |world: &World| {
+        let snapshot = world.indexer().snapshot(&signature);
+        snapshot.map_or(0, |snapshot| world.rows(&snapshot, "n").len())
+    };
+    assert_eq!(done(&world), 0, "nobody asked");
+    let one = world.wants().into_iter().filter(|(vb, _)| *vb == VbId(4)).collect();
+    let snapshot = world.indexer().wait_for(&signature, &one, Instant::now() + LONG).unwrap();
+    assert_eq!(snapshot.vbuckets().iter().collect::<Vec<_>>(), [VbId(4)]);
+    world.check(NUMBERS);
+    let before = done(&world);
+    world.store("another", b"{\"n\":1,\"t\":\"a\"}", Datatype::JSON);
+    world.check(MANY);
+    assert_eq!(done(&world), before, "nobody asked for more");
+    // Published, it is kept up to date.
+    world.define(&[("a", NUMBERS), ("b", MANY)]);
+    world.poll("the published index", || (done(&world) == before + 1).then_some(()));
+    world.check(NUMBERS);
+}
+
+fn a_query_waits_while_others_write() {
+    let mut world = World::new(&[("a", NUMBERS)]);
+    world.start();
+    world.change(300);
+    world.check(NUMBERS);
+    let stops = AtomicBool::new(false);
+    let world = &world;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !stops.load(SeqCst) {
+                world.store(&format!("other{}", number % 100), b"{\"n\":5}", Datatype::JSON);
+                number += 1;
+                std::thread::yield_now();
+            }
+        });
+        for round in 0..50 {
+            let (id, n) = (format!("mine{round}"), 10_000 + round);
+            world.store(&id, format!("{{\"n\":{n}}}").as_bytes(), Datatype::JSON);
+            let snapshot = world.wait_for(NUMBERS).unwrap();
+            let rows = world.rows(&snapshot, "n");
+            assert!(rows.contains(&(id, n.to_string(), "null".to_owned())), "its own write is seen");
+        }
+        stops.store(true, SeqCst);
+    });
+    world.check(NUMBERS);
+}

@@ -1,0 +1,36 @@
+//! A bucket, its indexer and real processes that run functions: an index is what a map over the bucket's documents is, whatever
+//! happened. The processes are this program again. `INDEXING_SEED` chooses what random tests do.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+
+mod alarms;
+mod cases;
+mod world;
+
+use std::{io, process::ExitCode};
+
+use views::worker::{confine, serve};
+
+fn main() -> ExitCode {
+    let argument = std::env::args().nth(1);
+    match argument.as_deref() {
+        Some("worker") => {
+            confine(4 << 30).expect("the limits of a worker");
+            let served = serve(&mut io::stdin().lock(), &mut io::stdout().lock());
+            if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Some("--list") => ExitCode::SUCCESS,
+        _ => {
+            let wanted = argument.filter(|name| !name.starts_with('-')).unwrap_or_default();
+            let chosen = cases::ALL.iter().filter(|(name, _)| name.contains(&wanted));
+            let mut count = 0;
+            for (name, case) in chosen {
+                println!("{name}");
+                case();
+                count += 1;
+            }
+            println!("{count} tests of indexing passed");
+            ExitCode::SUCCESS
+        }
+    }
+}
