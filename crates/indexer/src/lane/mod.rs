@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use base::{Seqno, VbId};
+use base::{Seqno, VbId, VbUuid};
 use views::{design::Signature, index::IndexError, worker::Host};
 
 pub(crate) use self::member::Member;
@@ -477,12 +477,15 @@ impl Runner {
         }
         self.looked = now;
         let served = self.copies.iter().filter(|(_, copy)| copy.served);
-        let high =
-            served.filter_map(|(vb, _)| Some((*vb, self.setup.bucket.vb_history(*vb).ok()?.high_seqno)));
-        let high: BTreeMap<VbId, Seqno> = high.collect();
+        let history = |vb: &VbId| {
+            let history = self.setup.bucket.vb_history(*vb).ok()?;
+            Some((*vb, (history.uuid, history.high_seqno)))
+        };
+        let high: BTreeMap<VbId, (VbUuid, Seqno)> = served.filter_map(|(vb, _)| history(vb)).collect();
         if high.is_empty() {
             return;
         }
+        self.streams.close_where_begun_anew(&high);
         let behind = self.members.iter().map(|(signature, member)| (*signature, behind(member, &high)));
         let behind: Vec<(Signature, u64)> = behind.collect();
         let least = behind.iter().map(|(_, behind)| *behind).min().unwrap_or_default();
@@ -517,8 +520,10 @@ impl Runner {
 }
 
 /// How many changes an index does not have, at most.
-fn behind(member: &Member, high: &BTreeMap<VbId, Seqno>) -> u64 {
-    let of = |(vb, high): (&VbId, &Seqno)| high.get().saturating_sub(member.position(*vb).seqno.get());
+fn behind(member: &Member, high: &BTreeMap<VbId, (VbUuid, Seqno)>) -> u64 {
+    let of = |(vb, (_, high)): (&VbId, &(VbUuid, Seqno))| {
+        high.get().saturating_sub(member.position(*vb).seqno.get())
+    };
     high.iter().map(of).sum()
 }
 

@@ -67,6 +67,11 @@ impl Streams {
         self.open.remove(&vb);
     }
 
+    /// Closes feeds whose vBuckets have begun another branch since. A copy that is none for a moment does not end its feed.
+    pub(super) fn close_where_begun_anew(&mut self, branches: &BTreeMap<VbId, (VbUuid, Seqno)>) {
+        self.open.retain(|vb, stream| branches.get(vb).is_none_or(|(branch, _)| *branch == stream.branch));
+    }
+
     /// Feeds have something to tell, says the engine.
     pub(super) fn wake(&mut self, tickets: &BTreeSet<u64>) {
         for ticket in tickets {

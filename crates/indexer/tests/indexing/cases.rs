@@ -103,7 +103,7 @@ fn a_vbucket_goes_and_comes_back() {
     world.change(100);
     world.come(VbId(3));
     world.check(MANY);
-    // It goes and comes, of which the end of its feed tells.
+    // It goes and comes so soon that its feed does not end, and nobody tells of it.
     world.take_turns(VbId(5));
     world.change(100);
     world.check(MANY);
