@@ -222,6 +222,12 @@ impl Drop for Indexer {
             // A thread that panicked has nothing more to do either.
             let _ = thread.join();
         }
+        // An index on its way from one lane to another belongs to none. Reductions that are lacking are made by queries.
+        let parked = std::mem::take(&mut self.shared.state.lock().parked);
+        for mut member in parked.into_values() {
+            // What cannot be made durable is fed again after the next start.
+            let _ = member.commit_without_functions();
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use engine::VbHistory;
 use storage::Fs;
 use views::{
     analysis::{Need, need_of_all},
-    index::{self, Index, IndexError},
+    index::{self, Index, IndexError, NoFunctions},
 };
 
 use crate::{
@@ -57,6 +57,11 @@ impl Member {
             recovers: entry.failure.is_some(),
             entry: entry.clone(),
         })
+    }
+
+    /// Makes durable what it has, where no functions run any more.
+    pub(crate) fn commit_without_functions(&mut self) -> Result<(), IndexError> {
+        if self.index.has_changes() { self.index.commit(&mut NoFunctions) } else { Ok(()) }
     }
 
     /// Removes the files of an index.

@@ -125,7 +125,7 @@ fn another_definition_has_another_index() {
     world.check(NUMBERS);
     let names = world.status_of(NUMBERS).unwrap().names;
     assert_eq!(names, ["a", "copy"], "they share an index");
-    assert_eq!(world.folders(), [folder(NUMBERS)]);
+    world.poll("one folder", || (world.folders() == [folder(NUMBERS)]).then_some(()));
     world.define(&[("a", MANY)]);
     world.check(MANY);
     world.poll("the removal of the earlier index", || (world.folders() == [folder(MANY)]).then_some(()));
@@ -222,14 +222,16 @@ fn a_query_waits_while_others_write() {
     world.change(300);
     world.check(NUMBERS);
     let stops = AtomicBool::new(false);
-    let world = &world;
+    let pause = world.alarm();
+    let (world, stops) = (&world, &stops);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             let mut number = 0;
-            while !stops.load(SeqCst) {
+            while !stops.load(SeqCst) && number < 50_000 {
                 world.store(&format!("other{}", number % 100), b"{\"n\":5}", Datatype::JSON);
                 number += 1;
-                std::thread::yield_now();
+                // Slowly, so that the index can follow on any machine.
+                pause.wait(Duration::from_millis(5));
             }
         });
         for round in 0..50 {

@@ -11,7 +11,7 @@ use std::{
 use base::{Datatype, DocKey, HashedKey, NodeId, Seqno, VbId};
 use engine::{Bucket, BucketOptions, Delete, FeedKind, FeedOptions, FeedStep, Store, Topology};
 use fastrand::Rng;
-use settee_indexer::{Batches, Change, IndexStatus, Indexer, Pacing, Setup, WaitError, Wants};
+use settee_indexer::{Alarm, Batches, Change, IndexStatus, Indexer, Pacing, Setup, WaitError, Wants};
 use storage::{FaultFs, Fs, Options as StoreOptions};
 use views::{
     design::{DesignDocument, Signature},
@@ -352,6 +352,11 @@ impl World {
     /// The folders of indexes.
     pub(crate) fn folders(&self) -> Vec<String> {
         self.index_disk.list(Path::new(DIR)).unwrap_or_default()
+    }
+
+    /// An alarm that nothing wakes.
+    pub(crate) fn alarm(&self) -> Box<dyn Alarm> {
+        self.alarms.own()
     }
 
     /// Waits for something.
