@@ -1,7 +1,8 @@
 //! When what was applied to an index is shown to queries, and when it is made durable.
 //!
 //! A query that waits for a seqno has it shown at once. Otherwise changes are shown in bundles, since each bundle makes the
-//! nodes of the tree above its rows anew. A crash costs what was not committed, which is fed again.
+//! nodes of the tree above its rows anew. A large index takes long for a bundle, so bundles get larger with it: making them takes
+//! a part of the time only. A crash costs what was not committed, which is fed again.
 
 use std::time::Duration;
 
@@ -26,11 +27,17 @@ impl Default for Pacing {
     }
 }
 
+/// Bundles that nobody waits for take one in so many parts of the time.
+const PARTS: u32 = 5;
+
 /// Since when an index has changes that are not seen, and that are not durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     unseen: Option<Duration>,
     uncommitted: Option<Duration>,
+    /// How long the last bundle took, and the last commit.
+    show_took: Duration,
+    commit_took: Duration,
 }
 
 /// What is to be done about an index.
@@ -54,14 +61,24 @@ impl Pace {
         self.uncommitted.get_or_insert(now);
     }
 
-    /// Everything applied is seen.
-    pub fn shown(&mut self) {
+    /// Everything applied is seen, which took so long.
+    pub fn shown(&mut self, took: Duration) {
         self.unseen = None;
+        self.show_took = took;
     }
 
-    /// Everything applied is durable, and seen.
-    pub fn committed(&mut self) {
-        *self = Self::default();
+    /// Everything applied is durable, and seen, which took so long.
+    pub fn committed(&mut self, took: Duration) {
+        (self.unseen, self.uncommitted) = (None, None);
+        self.commit_took = took;
+    }
+
+    fn show_after(&self, pacing: &Pacing) -> Duration {
+        pacing.show_after.max(self.show_took * (PARTS - 1))
+    }
+
+    fn commit_after(&self, pacing: &Pacing) -> Duration {
+        pacing.commit_after.max(self.commit_took * (PARTS - 1))
     }
 
     /// Whether something was applied that is not seen.
@@ -82,9 +99,9 @@ impl Pace {
             return Due::Show;
         }
         match since(self.uncommitted) {
-            Some(age) if age >= pacing.commit_after + pacing.commit_held => Due::Commit,
-            Some(age) if age >= pacing.commit_after => Due::CommitOncePersisted,
-            _ if since(self.unseen).is_some_and(|age| age >= pacing.show_after) => Due::Show,
+            Some(age) if age >= self.commit_after(pacing) + pacing.commit_held => Due::Commit,
+            Some(age) if age >= self.commit_after(pacing) => Due::CommitOncePersisted,
+            _ if since(self.unseen).is_some_and(|age| age >= self.show_after(pacing)) => Due::Show,
             _ => Due::Nothing,
         }
     }
@@ -92,8 +109,8 @@ impl Pace {
     /// When something will be due if nothing else happens.
     #[must_use]
     pub fn next(&self, pacing: &Pacing) -> Option<Duration> {
-        let show = self.unseen.map(|since| since + pacing.show_after);
-        let commit = self.uncommitted.map(|since| since + pacing.commit_after);
+        let show = self.unseen.map(|since| since + self.show_after(pacing));
+        let commit = self.uncommitted.map(|since| since + self.commit_after(pacing));
         show.into_iter().chain(commit).min()
     }
 }
@@ -117,14 +134,14 @@ mod tests {
         pace.applied(SECOND * 11);
         assert_eq!(pace.next(&pacing()), Some(SECOND * 11));
         assert_eq!([10, 11].map(|at| due(&pace, at)), [Due::Nothing, Due::Show]);
-        pace.shown();
+        pace.shown(Duration::ZERO);
         assert_eq!(pace.next(&pacing()), Some(SECOND * 15));
         assert_eq!(
             [14, 15, 16].map(|at| due(&pace, at)),
             [Due::Nothing, Due::CommitOncePersisted, Due::CommitOncePersisted]
         );
         assert_eq!(due(&pace, 17), Due::Commit, "the bucket's disk is not waited for any longer");
-        pace.committed();
+        pace.committed(Duration::ZERO);
         assert_eq!(due(&pace, 1000), Due::Nothing);
     }
 
@@ -134,8 +151,24 @@ mod tests {
         assert_eq!(pace.due(&pacing(), SECOND, true, false), Due::Nothing, "everything is shown");
         pace.applied(SECOND);
         assert_eq!(pace.due(&pacing(), SECOND, true, false), Due::Show);
-        pace.shown();
+        pace.shown(Duration::ZERO);
         assert_eq!(pace.due(&pacing(), SECOND, true, false), Due::Nothing);
         assert_eq!(pace.due(&pacing(), SECOND, false, true), Due::Commit, "too much is not durable");
+    }
+
+    #[test]
+    fn bundles_of_a_large_index_take_a_part_of_the_time() {
+        let mut pace = Pace::default();
+        pace.shown(SECOND * 3);
+        pace.committed(SECOND * 10);
+        pace.applied(SECOND * 100);
+        let due = |pace: &Pace, seconds: u32| pace.due(&pacing(), SECOND * seconds, false, false);
+        assert_eq!([111, 112].map(|at| due(&pace, at)), [Due::Nothing, Due::Show]);
+        assert_eq!(pace.next(&pacing()), Some(SECOND * 112));
+        pace.shown(SECOND);
+        assert_eq!([139, 140].map(|at| due(&pace, at)), [Due::Nothing, Due::CommitOncePersisted]);
+        assert_eq!(pace.due(&pacing(), SECOND * 101, true, false), Due::Nothing, "everything is seen");
+        pace.applied(SECOND * 101);
+        assert_eq!(pace.due(&pacing(), SECOND * 101, true, false), Due::Show, "a query waits");
     }
 }

@@ -432,14 +432,18 @@ impl Runner {
     }
 
     fn publish(&mut self, signature: &Signature) {
+        let begin = self.shared.now();
         let done = self.with_functions(signature, |member, functions| member.index.publish(functions));
-        self.after(signature, done, |member| member.pace.shown());
+        let took = self.shared.now().saturating_sub(begin);
+        self.after(signature, done, |member| member.pace.shown(took));
     }
 
     fn commit(&mut self, signature: &Signature) {
+        let begin = self.shared.now();
         let done = self.with_functions(signature, |member, functions| member.index.commit(functions));
+        let took = self.shared.now().saturating_sub(begin);
         let is_done = self.after(signature, done, |member| {
-            member.pace.committed();
+            member.pace.committed(took);
             member.touched.clear();
             member.recovers = false;
         });
