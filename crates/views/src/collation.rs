@@ -16,8 +16,9 @@ use std::sync::OnceLock;
 
 use icu_collator::CollatorBorrowed;
 
-pub use encode::{ENCODING, KEY_TEXT_MAX, encode, encode_bounded};
+pub use encode::{ENCODING, KEY_TEXT_MAX, check_bounded, encode, encode_bounded};
 pub use group::{group_prefix, group_text};
+pub(crate) use row::split_place;
 pub use row::{RowKey, bound, row_key, split_row_key};
 
 use crate::json::{JsonError, Kind, LoneSurrogate, Token, Tokens, unescape};

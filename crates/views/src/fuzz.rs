@@ -34,7 +34,9 @@ fn key(bytes: &[u8]) {
     let _ = collation::group_prefix(bytes, 2);
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let mut encoded = Vec::new();
-    let is_key = collation::encode(text, &mut encoded).is_ok();
+    let result = collation::encode(text, &mut encoded);
+    assert_eq!(collation::check_bounded(text, 1 << 20), result);
+    let is_key = result.is_ok();
     assert!(!is_key || json::check(text).is_ok());
     let middle = (0..=text.len() / 2).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let (left, right) = text.split_at(middle);

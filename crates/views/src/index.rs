@@ -18,13 +18,18 @@
 
 mod answer;
 mod bytes;
+mod counts;
 mod definition;
+mod documents;
 mod error;
 mod functions;
 mod head;
+mod leaf;
 mod memory;
 mod merge;
 mod node;
+mod packed;
+mod runs;
 mod store;
 mod tree;
 mod update;
@@ -54,17 +59,17 @@ pub use vbs::VbSet;
 
 use self::{
     head::{Head, shapes},
-    memory::Charge,
     node::Shape,
+    runs::Scratch,
     store::{Reader, Store},
     tree::Editor,
-    update::Waiting,
+    update::{LEAVING_AT_COMMIT, Waiting},
 };
 
 /// An index writes nodes from memory when they take this part of the account.
 const DIRTY_PART: usize = 4;
-/// Changes are made in the trees when what waits takes this part of the account.
-const WAITING_PART: usize = 8;
+/// Changes that were sorted into files are made in the trees when they are as large as the index and as this part of the account.
+const SPILLED_PART: u64 = 2;
 /// So many bytes may be written without a commit.
 const UNCOMMITTED_BYTES: u64 = 128 << 20;
 /// So many bytes are moved by a commit in any case where that makes room.
@@ -95,7 +100,6 @@ pub struct Index {
     store: Store,
     head: Head,
     waiting: Waiting,
-    charge: Charge,
     dirty: usize,
     written_at_commit: u64,
     published: Arc<Published>,
@@ -167,6 +171,7 @@ impl Index {
             (head.segments.clone(), head.next_segment),
             options.segment_bytes,
         )?;
+        let scratch = Scratch::new(fs.clone(), dir.to_owned(), memory.clone());
         let shapes = Arc::new(shapes(&definition));
         let published = Arc::new(Published {
             reader: store.reader.clone(),
@@ -183,8 +188,7 @@ impl Index {
             shapes,
             store,
             head,
-            waiting: Waiting::default(),
-            charge: Charge::new(memory, 0),
+            waiting: Waiting::new(scratch),
             dirty: 0,
             written_at_commit: 0,
             published,
@@ -262,7 +266,7 @@ impl Index {
     #[must_use]
     pub fn disk_bytes(&self) -> DiskBytes {
         let (all, live) = self.store.bytes();
-        DiskBytes { all, live }
+        DiskBytes { all: all + self.waiting.spilled(), live }
     }
 
     /// Whether so much was written since the last commit that one is due.
@@ -289,7 +293,7 @@ impl Index {
     }
 
     fn try_commit(&mut self, functions: &mut dyn Functions) -> Result<(), IndexError> {
-        self.update(functions)?;
+        self.update(LEAVING_AT_COMMIT, functions)?;
         let since = self.store.written - self.written_at_commit;
         let given_up: BTreeSet<u32> = self.store.victims(MOVED_BYTES.max(since * 4)).into_iter().collect();
         let mut editor = Editor {

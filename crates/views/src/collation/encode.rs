@@ -49,6 +49,23 @@ pub fn encode_bounded(text: &str, bytes_max: usize, out: &mut Vec<u8>) -> Result
     done
 }
 
+/// Says what is wrong with a key of at most `bytes_max` bytes of text, without encoding it.
+///
+/// # Errors
+/// Those of [`encode_bounded`].
+pub fn check_bounded(text: &str, bytes_max: usize) -> Result<(), KeyError> {
+    if text.len() > bytes_max {
+        return Err(KeyError::TooLong(text.len()));
+    }
+    let mut tokens = Tokens::new(text);
+    while let Some(token) = tokens.next()? {
+        if matches!(token.kind, Kind::String | Kind::Name) {
+            unescape(&token)?;
+        }
+    }
+    Ok(())
+}
+
 fn append(text: &str, out: &mut Vec<u8>) -> Result<(), KeyError> {
     let mut tokens = Tokens::new(text);
     while let Some(token) = tokens.next()? {

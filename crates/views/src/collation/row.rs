@@ -45,6 +45,15 @@ fn push_docid(docid: &str, out: &mut Vec<u8>) {
     }
 }
 
+/// The encoded key of a row's bytes, its document as it is written there, and its ordinal. `None` where the bytes are none.
+#[must_use]
+pub(crate) fn split_place(bytes: &[u8]) -> Option<(&[u8], &[u8], u16)> {
+    let (key, rest) = bytes.split_at_checked(value_length(bytes)?)?;
+    let (docid, end) = rest.split_last_chunk::<4>()?;
+    let [0, 0, high, low] = end else { return None };
+    Some((key, docid, u16::from_be_bytes([*high, *low])))
+}
+
 /// A row's bytes, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowKey<'a> {

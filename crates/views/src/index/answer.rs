@@ -11,12 +11,12 @@ use super::{
     functions::{Collector, Functions, reduction},
     node::{Child, Content, Reduced, RowValue, Shape},
     vbs::VbSet,
-    walk::{Piece, Walk},
+    walk::{Part, Piece, Walk},
 };
 use crate::{
     collation::{group_prefix, group_text, split_row_key},
     query::{Grouping, Query},
-    reduce::State,
+    reduce::{Native, State},
 };
 
 /// A row of a map function.
@@ -86,6 +86,8 @@ pub struct Answer {
     walk: Option<Walk>,
     /// The group that was begun.
     open: Option<Open>,
+    /// Rows to be passed by.
+    skip: u64,
     left: u64,
 }
 
@@ -124,6 +126,7 @@ impl Snapshot {
             range: 0,
             walk: None,
             open: None,
+            skip: 0,
             left: query.skip.saturating_add(query.limit),
         })
     }
@@ -134,6 +137,19 @@ impl Answer {
     #[must_use]
     pub fn total_rows(&self) -> u64 {
         self.snapshot.total_rows(self.map, &self.active)
+    }
+
+    /// Passes by the next rows of a query that does not reduce. Of rows that lie together it needs only their number, so this takes
+    /// about as long as finding one row. For the only answer to a query, whose reader then skips nothing itself.
+    ///
+    /// Says how many items the reader still has to skip.
+    pub fn skip(&mut self, rows: u64) -> u64 {
+        if self.reduction.is_some() {
+            return rows;
+        }
+        self.skip = self.skip.saturating_add(rows);
+        self.left = self.left.saturating_sub(rows);
+        0
     }
 
     /// The next item, and which range of the query it is of. `functions` reduce where the view has a function for that.
@@ -157,7 +173,7 @@ impl Answer {
             let Some(mut walk) = self.walk.take().or_else(|| self.begin_range()) else { return Ok(None) };
             let range = self.range - 1;
             let item = match self.reduction {
-                None => next_row(&mut walk)?.map(Item::Row),
+                None => next_row(&mut walk, &mut self.skip)?.map(Item::Row),
                 Some(reduction) => self.next_group(&mut walk, reduction, functions)?.map(Item::Group),
             };
             if let Some(item) = item {
@@ -190,7 +206,10 @@ impl Answer {
         let grouping = self.query.grouping.unwrap_or(Grouping::All);
         loop {
             let open = self.open.as_ref().map(|open| open.decides.as_slice());
-            let piece = walk.next(&mut |child, behind| is_one_group(grouping, open, child, behind))?;
+            // How many rows each vBucket has is known everywhere; what else they come to, for all vBuckets together.
+            let counted = matches!(reducing, Reducing::Native(Native::Count));
+            let piece =
+                walk.next(&mut |part| (part.counts || counted) && is_one_group(grouping, open, part))?;
             let Some(piece) = piece else {
                 return self.open.take().map(|open| open.end(functions)).transpose();
             };
@@ -233,26 +252,35 @@ fn decides(grouping: Grouping, place: &[u8]) -> &[u8] {
 }
 
 /// Whether all rows below a child are of the group that was begun. The first row of a group is always read, for its key.
-fn is_one_group(
-    grouping: Grouping,
-    open: Option<&[u8]>,
-    child: &Child,
-    behind: Option<&std::sync::Arc<[u8]>>,
-) -> bool {
+fn is_one_group(grouping: Grouping, open: Option<&[u8]>, part: &Part<'_>) -> bool {
     if grouping == Grouping::All {
         return true;
     }
-    let (Some(open), Some(behind)) = (open, behind) else { return false };
-    decides(grouping, &child.first) == open && decides(grouping, behind) == open
+    let (Some(open), Some(behind)) = (open, part.behind) else { return false };
+    decides(grouping, &part.child.first) == open && decides(grouping, behind) == open
 }
 
-fn next_row(walk: &mut Walk) -> Result<Option<Row>, IndexError> {
-    while let Some(piece) = walk.next(&mut |_, _| false)? {
-        let Piece::Row(node, at) = piece else { continue };
+/// Passes by rows that are skipped, and gives the next one.
+fn next_row(walk: &mut Walk, skip: &mut u64) -> Result<Option<Row>, IndexError> {
+    loop {
+        let (active, most) = (*walk.active(), *skip);
+        let piece = walk.next(&mut |part| most > 0 && part.child.counts().of(&active) <= most)?;
+        let (node, at) = match piece {
+            None => return Ok(None),
+            Some(Piece::Whole(child)) => {
+                *skip -= child.counts().of(&active);
+                continue;
+            }
+            Some(Piece::Row(node, at)) => (node, at),
+        };
         let Content::Leaf(leaf) = &node.content else { continue };
         let (place, value) = leaf.row(at).ok_or(IndexError::Damaged("a row is missing"))?;
         let row = RowValue::read(value).ok_or(IndexError::Damaged("a row cannot be read"))?;
-        if walk.active().contains(row.vb) {
+        if active.contains(row.vb) {
+            if *skip > 0 {
+                *skip -= 1;
+                continue;
+            }
             let split =
                 split_row_key(place).ok_or(IndexError::Damaged("the place of a row cannot be read"))?;
             return Ok(Some(Row {
@@ -264,7 +292,6 @@ fn next_row(walk: &mut Walk) -> Result<Option<Row>, IndexError> {
             }));
         }
     }
-    Ok(None)
 }
 
 impl Sum {
@@ -311,6 +338,10 @@ impl Open {
     ) -> Result<(), IndexError> {
         let shape: &Shape = walk.shape();
         match (&mut self.sum, child.summary.reduced.get(slot)) {
+            (Sum::Native(state), _) if !child.summary.vbs.is_subset(walk.active()) => {
+                state.merge(&State::of_count(child.counts().of(walk.active())));
+                Ok(())
+            }
             (Sum::Native(state), Some(Reduced::Native(known))) => {
                 state.merge(known);
                 Ok(())

@@ -1,14 +1,15 @@
 //! The nodes of a tree: leaves with rows in order, and inner nodes that say of each child where it is and what is below it.
 //!
-//! A node never changes. What is written has the keys of a node without what they have in common with their predecessors.
+//! A node never changes. Keys are written without what they have in common with the key before.
 
 use std::sync::{Arc, OnceLock};
 
-use base::VbId;
-
+pub(super) use super::leaf::{Leaf, RowValue, row_size};
 use super::{
     bytes::{Input, put_sized, put_varint},
+    counts::{Counts, Tally},
     definition::Reducing,
+    leaf::{put_key, read_key},
     memory::{Charge, Memory},
     vbs::VbSet,
 };
@@ -18,6 +19,10 @@ use crate::reduce::{Native, State};
 const KEPT_REDUCTIONS_BYTES_MAX: usize = 64 << 10;
 /// No tree is higher.
 const HEIGHT_MAX: u8 = 40;
+
+/// What a node is.
+const LEAF: u8 = 0;
+const INNER: u8 = 1;
 
 /// A node.
 #[derive(Debug)]
@@ -30,21 +35,6 @@ pub(super) struct Node {
 pub(super) enum Content {
     Leaf(Leaf),
     Inner(Vec<Child>),
-}
-
-/// Rows in the order of their keys.
-#[derive(Debug, Default)]
-pub(super) struct Leaf {
-    bytes: Vec<u8>,
-    slots: Vec<Slot>,
-}
-
-/// A row: a key from `key` to `value`, and its value from there to the end.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    key: u32,
-    value: u32,
-    end: u32,
 }
 
 /// A part of a tree.
@@ -76,10 +66,12 @@ pub(super) struct Address {
 }
 
 /// What is below a child.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Summary {
     pub(super) rows: u64,
     pub(super) vbs: VbSet,
+    /// The rows of each vBucket; none for documents. See [`Child::counts`].
+    counts: OnceLock<Counts>,
     pub(super) reduced: Vec<Reduced>,
 }
 
@@ -100,83 +92,42 @@ pub(super) enum Shape {
     Rows(Vec<Reducing>),
 }
 
-/// The value of a row in the tree of a map function.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RowValue<'a> {
-    pub(super) vb: VbId,
-    pub(super) key: &'a str,
-    pub(super) value: &'a str,
-}
-
-impl<'a> RowValue<'a> {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.vb.get().to_be_bytes());
-        put_sized(self.key.as_bytes(), out);
-        out.extend_from_slice(self.value.as_bytes());
-    }
-
-    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
-        let mut input = Input(bytes);
-        let vb = VbId(input.u16()?);
-        let key = input.text()?;
-        Some(Self { vb, key, value: std::str::from_utf8(input.0).ok()? })
-    }
-}
-
-impl Leaf {
-    pub(super) fn push(&mut self, key: &[u8], value: &[u8]) {
-        let start = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(key);
-        let middle = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(value);
-        self.slots.push(Slot { key: start, value: middle, end: self.bytes.len() as u32 });
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// The row at a place, or nothing behind the last one.
-    pub(super) fn row(&self, at: usize) -> Option<(&[u8], &[u8])> {
-        let slot = self.slots.get(at)?;
-        let part = |from: u32, to: u32| self.bytes.get(from as usize..to as usize);
-        Some((part(slot.key, slot.value)?, part(slot.value, slot.end)?))
-    }
-
-    pub(super) fn rows(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
-        (0..self.len()).filter_map(|at| self.row(at))
-    }
-
-    /// How many rows come before `key`.
-    pub(super) fn before(&self, key: &[u8]) -> usize {
-        self.slots.partition_point(|slot| {
-            self.bytes.get(slot.key as usize..slot.value as usize).is_some_and(|known| known < key)
-        })
-    }
-}
-
-/// About how many bytes a row takes in a node.
-pub(super) fn row_size(key: &[u8], value: &[u8]) -> usize {
-    key.len() + value.len() + 4
-}
-
 impl Child {
     /// About how many bytes it takes in its parent.
     pub(super) fn entry_size(&self) -> usize {
-        self.first.len() + 48 + self.summary.reduced.len() * State::BYTES
+        self.first.len() + 48 + self.summary.counts_held() + self.summary.reduced.len() * State::BYTES
+    }
+}
+
+impl Child {
+    /// The rows of each vBucket below it. Those of a new inner node are added up when a query or a commit asks, so that each of many
+    /// changes before it need not.
+    pub(super) fn counts(&self) -> &Counts {
+        self.summary.counts.get_or_init(|| {
+            let mut tally = Tally::new();
+            if let Place::Memory(node) = &self.place
+                && let Content::Inner(children) = &node.content
+            {
+                for child in children {
+                    child.counts().iter().for_each(|(vb, rows)| tally.add(vb, rows));
+                }
+            }
+            tally.end().0
+        })
     }
 }
 
 impl Content {
     pub(super) fn into_node(self, memory: &Arc<Memory>) -> Arc<Node> {
         let bytes = match &self {
-            Self::Leaf(leaf) => leaf.bytes.len() + leaf.len() * size_of::<Slot>(),
+            Self::Leaf(leaf) => leaf.held(),
             Self::Inner(children) => children
                 .iter()
                 .map(|child| {
                     child.first.len()
                         + size_of::<Child>()
                         + size_of::<Summary>()
+                        + child.summary.counts_held()
                         + child.summary.reduced.iter().map(Reduced::held).sum::<usize>()
                 })
                 .sum(),
@@ -184,21 +135,20 @@ impl Content {
         Arc::new(Node { content: self, charge: Charge::new(memory, bytes + size_of::<Node>()) })
     }
 
-    pub(super) fn encode(&self, shape: &Shape) -> Vec<u8> {
+    /// The bytes of a node, or nothing where a row of it cannot be read.
+    pub(super) fn encode(&self, shape: &Shape) -> Option<Vec<u8>> {
         let mut out = Vec::new();
-        match self {
-            Self::Leaf(leaf) => {
-                out.push(0);
-                put_varint(leaf.len() as u64, &mut out);
-                let mut before: &[u8] = &[];
-                for (key, value) in leaf.rows() {
-                    put_key(before, key, &mut out);
-                    put_sized(value, &mut out);
-                    before = key;
-                }
+        match (self, shape) {
+            (Self::Leaf(leaf), Shape::Documents) => {
+                out.push(LEAF);
+                leaf.put(&mut out);
             }
-            Self::Inner(children) => {
-                out.push(1);
+            (Self::Leaf(leaf), Shape::Rows(_)) => {
+                out.push(LEAF);
+                leaf.put_rows(&mut out)?;
+            }
+            (Self::Inner(children), _) => {
+                out.push(INNER);
                 put_varint(children.len() as u64, &mut out);
                 let mut before: &[u8] = &[];
                 for child in children {
@@ -208,32 +158,27 @@ impl Content {
                 }
             }
         }
-        out
+        Some(out)
     }
 
     pub(super) fn decode(bytes: &[u8], shape: &Shape) -> Option<Self> {
         let mut input = Input(bytes);
-        let kind = input.byte()?;
-        let count = input.length()?;
-        let mut key = Vec::new();
-        let content = match kind {
-            0 => {
-                let mut leaf = Leaf::default();
-                for _ in 0..count {
-                    read_key(&mut input, &mut key)?;
-                    leaf.push(&key, input.sized()?);
-                }
-                Self::Leaf(leaf)
-            }
-            1 => {
-                let mut children = Vec::new();
-                for _ in 0..count {
+        let content = match (input.byte()?, shape) {
+            (LEAF, Shape::Documents) => Self::Leaf(Leaf::read(&mut input)?),
+            (LEAF, Shape::Rows(_)) => Self::Leaf(Leaf::read_rows(&mut input)?),
+            (INNER, _) => {
+                let (mut children, mut key) = (Vec::new(), Vec::new());
+                for _ in 0..input.length()? {
                     read_key(&mut input, &mut key)?;
                     children.push(Child::read(&key, shape, &mut input)?);
                 }
                 Self::Inner(children)
             }
             _ => return None,
+        };
+        let count = match &content {
+            Self::Leaf(leaf) => leaf.len(),
+            Self::Inner(children) => children.len(),
         };
         (count > 0 && input.is_empty()).then_some(content)
     }
@@ -243,22 +188,6 @@ impl Node {
     pub(super) fn held(&self) -> usize {
         self.charge.bytes()
     }
-}
-
-fn put_key(before: &[u8], key: &[u8], out: &mut Vec<u8>) {
-    let shared = before.iter().zip(key).take_while(|(left, right)| left == right).count();
-    put_varint(shared as u64, out);
-    put_sized(key.get(shared..).unwrap_or_default(), out);
-}
-
-fn read_key(input: &mut Input<'_>, key: &mut Vec<u8>) -> Option<()> {
-    let shared = input.length()?;
-    if shared > key.len() {
-        return None;
-    }
-    key.truncate(shared);
-    key.extend_from_slice(input.sized()?);
-    Some(())
 }
 
 impl Child {
@@ -278,7 +207,7 @@ impl Child {
         if *shape == Shape::Documents {
             return;
         }
-        self.summary.vbs.put(out);
+        self.counts().put(out);
         let mut kept = 0;
         for reduced in &self.summary.reduced {
             match reduced {
@@ -305,9 +234,10 @@ impl Child {
         };
         let size = u32::try_from(input.varint()?).ok()?;
         let rows = input.varint()?;
-        let mut summary = Summary { rows, vbs: VbSet::default(), reduced: Vec::new() };
+        let mut summary = Summary { rows, ..Summary::default() };
         if let Shape::Rows(reducing) = shape {
-            summary.vbs = VbSet::read(input)?;
+            let (counts, vbs) = Counts::read(input, rows)?;
+            (summary.counts, summary.vbs) = (OnceLock::from(counts), vbs);
             for reducing in reducing {
                 summary.reduced.push(Reduced::read(*reducing, rows, input)?);
             }
@@ -347,14 +277,20 @@ impl Reduced {
 }
 
 impl Summary {
+    /// About how many bytes the counts take.
+    fn counts_held(&self) -> usize {
+        self.counts.get().map_or(self.vbs.len() as usize, Counts::held)
+    }
+
     /// What is in a leaf; nothing where a row of it cannot be read.
     pub(super) fn of_leaf(leaf: &Leaf, shape: &Shape) -> Option<Self> {
-        let mut summary = Self { rows: leaf.len() as u64, vbs: VbSet::default(), reduced: Vec::new() };
+        let mut summary = Self { rows: leaf.len() as u64, ..Self::default() };
         let Shape::Rows(reducing) = shape else { return Some(summary) };
         summary.reduced = reducing.iter().map(|reducing| Reduced::new(*reducing)).collect();
+        let mut tally = Tally::new();
         for (_, value) in leaf.rows() {
             let row = RowValue::read(value)?;
-            summary.vbs.insert(row.vb);
+            tally.add(row.vb, 1);
             for reduced in &mut summary.reduced {
                 if let Reduced::Native(state) = reduced {
                     // A row that is no number is left out and counted.
@@ -362,17 +298,18 @@ impl Summary {
                 }
             }
         }
+        let (counts, vbs) = tally.end();
+        (summary.counts, summary.vbs) = (OnceLock::from(counts), vbs);
         Some(summary)
     }
 
     /// What is below all of these children.
     pub(super) fn of_children(children: &[Child], shape: &Shape) -> Self {
-        let mut summary = Self { rows: 0, vbs: VbSet::default(), reduced: Vec::new() };
-        if let Shape::Rows(reducing) = shape {
-            summary.reduced = reducing.iter().map(|reducing| Reduced::new(*reducing)).collect();
-        }
+        let rows = children.iter().map(|child| child.summary.rows).sum();
+        let mut summary = Self { rows, ..Self::default() };
+        let Shape::Rows(reducing) = shape else { return summary };
+        summary.reduced = reducing.iter().map(|reducing| Reduced::new(*reducing)).collect();
         for child in children {
-            summary.rows += child.summary.rows;
             summary.vbs.extend(&child.summary.vbs);
             for (all, one) in summary.reduced.iter_mut().zip(&child.summary.reduced) {
                 if let (Reduced::Native(all), Reduced::Native(one)) = (all, one) {

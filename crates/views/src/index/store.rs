@@ -16,6 +16,8 @@ use super::{
     error::IndexError,
     memory::Memory,
     node::{Address, Child, Content, Node, Place, Shape},
+    packed::{pack, unpack},
+    runs::is_run,
 };
 
 /// So many bytes are written at once.
@@ -97,8 +99,9 @@ impl Reader {
             return Ok(node);
         }
         let bytes = self.bytes(address)?;
-        let payload = bytes.get(HEAD_BYTES..).unwrap_or_default();
-        let content = Content::decode(payload, shape).ok_or(IndexError::Damaged("a node cannot be read"))?;
+        let content = unpack(bytes.get(HEAD_BYTES..).unwrap_or_default())
+            .and_then(|payload| Content::decode(&payload, shape))
+            .ok_or(IndexError::Damaged("a node cannot be read"))?;
         let fits = match &content {
             Content::Leaf(_) => height == 0,
             Content::Inner(children) => children.iter().all(|child| child.height + 1 == height),
@@ -141,6 +144,9 @@ impl Store {
     ) -> Result<Self, IndexError> {
         let mut last = next_segment;
         for name in fs.list(dir)? {
+            if is_run(&name) {
+                fs.remove(&dir.join(&name))?;
+            }
             let Some(number) = number(&name) else { continue };
             if !segments.contains_key(&number) {
                 fs.remove(&dir.join(&name))?;
@@ -188,7 +194,9 @@ impl Store {
 
     /// Appends a node.
     pub(super) fn append(&mut self, node: &Arc<Node>, shape: &Shape) -> Result<Address, IndexError> {
-        let payload = node.content.encode(shape);
+        let content = node.content.encode(shape).ok_or(IndexError::Damaged("a row cannot be read"))?;
+        let mut payload = Vec::new();
+        pack(&content, &mut payload)?;
         let address = self.append_bytes(&payload)?;
         self.reader.memory.keep((self.reader.index, address.segment, address.offset), node.clone());
         Ok(address)

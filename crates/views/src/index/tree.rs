@@ -1,5 +1,8 @@
 //! Changes of a tree: what they touch is made anew, what they do not touch is shared with the tree as it was.
 //!
+//! Changes come in the order of their keys, any number of them, and the tree is gone through once beside them. Its nodes are
+//! made from the leaves up; of each level no more than two nodes are held open. A tree that was empty is so built in one go.
+//!
 //! New nodes stay in memory until a commit writes them, or until too many are there.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -13,14 +16,19 @@ use super::{
 
 /// A node of fewer than this part of the usual bytes is joined with its neighbour.
 const SMALL_PART: usize = 4;
-/// An inner node has so many children, however long their keys are.
+/// An inner node that is cut has so many children in each part, however long their keys are.
 const CHILDREN_MIN: usize = 4;
 
-/// A change: the value that a key has from now on, or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) key: Vec<u8>,
-    pub(super) value: Option<Vec<u8>>,
+/// Changes of a tree, in the order of their keys, one for each.
+pub(super) trait Changes {
+    /// The key of the next change.
+    fn key(&self) -> Option<&[u8]>;
+
+    /// Takes the next change, whose key had this value before. Says whether it has one from now on, and gives that.
+    ///
+    /// # Errors
+    /// The disk's, or what was there before cannot be read.
+    fn take(&mut self, before: Option<&[u8]>, value: &mut Vec<u8>) -> Result<bool, IndexError>;
 }
 
 /// Changes trees.
@@ -35,24 +43,30 @@ pub(super) struct Editor<'a> {
     pub(super) functions: &'a mut dyn Functions,
 }
 
-type Row<'a> = (&'a [u8], &'a [u8]);
-
 impl Editor<'_> {
-    /// The tree with these changes, which are in the order of their keys, one for each.
+    /// The tree with these changes.
     pub(super) fn apply(
         &mut self,
         root: Option<&Child>,
-        changes: &[Change],
+        changes: &mut dyn Changes,
         shape: &Shape,
     ) -> Result<Option<Child>, IndexError> {
-        let mut children = match root {
-            None => self.leaves(&merged(&Leaf::default(), changes), shape)?,
-            Some(root) => self.rebuilt(root, changes, shape)?,
-        };
-        while children.len() > 1 {
-            children = self.parents(children, shape)?;
+        if changes.key().is_none() {
+            return Ok(root.cloned());
         }
-        let mut root = children.pop();
+        let mut builder = Builder {
+            editor: self,
+            shape,
+            leaf: Leaf::default(),
+            size: 0,
+            levels: Vec::new(),
+            scratch: Scratch::default(),
+        };
+        match root {
+            None => builder.rows(&Leaf::default(), None, changes)?,
+            Some(root) => builder.part(root, None, changes)?,
+        }
+        let mut root = builder.end()?;
         while let Some(child) = root.as_ref().filter(|child| child.height > 0) {
             let node = self.store.node(child, shape)?;
             let Content::Inner(below) = &node.content else { break };
@@ -62,111 +76,6 @@ impl Editor<'_> {
             root = Some(only);
         }
         Ok(root)
-    }
-
-    fn rebuilt(
-        &mut self,
-        child: &Child,
-        changes: &[Change],
-        shape: &Shape,
-    ) -> Result<Vec<Child>, IndexError> {
-        let node = self.store.node(child, shape)?;
-        self.release(child);
-        let children = match &node.content {
-            Content::Leaf(leaf) => return self.leaves(&merged(leaf, changes), shape),
-            Content::Inner(children) => children,
-        };
-        let (mut all, mut rest) = (Vec::with_capacity(children.len() + 8), changes);
-        for (at, child) in children.iter().enumerate() {
-            let count = match children.get(at + 1) {
-                Some(next) => rest.partition_point(|change| change.key.as_slice() < &*next.first),
-                None => rest.len(),
-            };
-            let (mine, others) = rest.split_at(count);
-            rest = others;
-            if mine.is_empty() {
-                all.push(child.clone());
-            } else {
-                all.extend(self.rebuilt(child, mine, shape)?);
-            }
-        }
-        self.join_small(&mut all, shape)?;
-        self.parents(all, shape)
-    }
-
-    /// Joins nodes that became small with a neighbour.
-    fn join_small(&mut self, children: &mut Vec<Child>, shape: &Shape) -> Result<(), IndexError> {
-        let mut at = 0;
-        while at < children.len() && children.len() > 1 {
-            if children.get(at).is_none_or(|child| child.size as usize >= self.node_bytes / SMALL_PART) {
-                at += 1;
-                continue;
-            }
-            let left = at.min(children.len() - 2);
-            let pair: Vec<Child> = children.drain(left..left + 2).collect();
-            let joined = self.joined(&pair, shape)?;
-            at = left + joined.len().saturating_sub(1);
-            let one = joined.len() == 1;
-            children.splice(left..left, joined);
-            if !one {
-                at += 1;
-            }
-        }
-        Ok(())
-    }
-
-    fn joined(&mut self, pair: &[Child], shape: &Shape) -> Result<Vec<Child>, IndexError> {
-        let mut nodes = Vec::with_capacity(pair.len());
-        for child in pair {
-            nodes.push(self.store.node(child, shape)?);
-            self.release(child);
-        }
-        let (mut rows, mut children): (Vec<Row<'_>>, Vec<Child>) = (Vec::new(), Vec::new());
-        for node in &nodes {
-            match &node.content {
-                Content::Leaf(leaf) => rows.extend(leaf.rows()),
-                Content::Inner(below) => children.extend(below.iter().cloned()),
-            }
-        }
-        if children.is_empty() { self.leaves(&rows, shape) } else { self.parents(children, shape) }
-    }
-
-    /// Leaves of about the same size with these rows.
-    fn leaves(&mut self, rows: &[Row<'_>], shape: &Shape) -> Result<Vec<Child>, IndexError> {
-        let sizes: Vec<usize> = rows.iter().map(|(key, value)| row_size(key, value)).collect();
-        let mut made = Vec::new();
-        let mut rest = rows;
-        for count in cuts(&sizes, self.node_bytes, 1) {
-            let (part, others) = rest.split_at(count);
-            rest = others;
-            let Some((first, _)) = part.first() else { continue };
-            let mut leaf = Leaf::default();
-            let mut size = 0;
-            for (key, value) in part {
-                leaf.push(key, value);
-                size += row_size(key, value);
-            }
-            let summary =
-                Summary::of_leaf(&leaf, shape).ok_or(IndexError::Damaged("a row cannot be read"))?;
-            made.push(self.child(Arc::from(*first), summary, 0, size, Content::Leaf(leaf), shape)?);
-        }
-        Ok(made)
-    }
-
-    /// Inner nodes of about the same size above these children.
-    fn parents(&mut self, children: Vec<Child>, shape: &Shape) -> Result<Vec<Child>, IndexError> {
-        let sizes: Vec<usize> = children.iter().map(Child::entry_size).collect();
-        let mut made = Vec::new();
-        let mut rest = children.into_iter();
-        for count in cuts(&sizes, self.node_bytes, CHILDREN_MIN) {
-            let part: Vec<Child> = rest.by_ref().take(count).collect();
-            let Some(first) = part.first() else { continue };
-            let (key, height) = (first.first.clone(), first.height + 1);
-            let size = part.iter().map(Child::entry_size).sum();
-            let summary = Summary::of_children(&part, shape);
-            made.push(self.child(key, summary, height, size, Content::Inner(part), shape)?);
-        }
-        Ok(made)
     }
 
     fn child(
@@ -230,6 +139,10 @@ impl Editor<'_> {
             return Ok(child.clone());
         }
         self.reduce(child, shape);
+        if *shape != Shape::Documents {
+            // They are added up while the node is in memory: once it is written, its counts are told by its parent only.
+            child.counts();
+        }
         let address = self.store.append(&node, shape)?;
         self.release(child);
         Ok(Child { place: Place::Disk(address), ..child.clone() })
@@ -247,47 +160,205 @@ impl Editor<'_> {
     }
 }
 
+/// Makes a tree from the leaves up.
+struct Builder<'a, 'b> {
+    editor: &'a mut Editor<'b>,
+    shape: &'a Shape,
+    /// Rows that no leaf has yet, and about how many bytes these are.
+    leaf: Leaf,
+    size: usize,
+    /// For each height, children of that height that no node has yet.
+    levels: Vec<Level>,
+    scratch: Scratch,
+}
+
+#[derive(Default)]
+struct Level {
+    children: Vec<Child>,
+    size: usize,
+}
+
+#[derive(Default)]
+struct Scratch {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Builder<'_, '_> {
+    /// Adds a part of the tree as it was, whose keys are below the bound, with the changes that are.
+    fn part(
+        &mut self,
+        child: &Child,
+        bound: Option<&[u8]>,
+        changes: &mut dyn Changes,
+    ) -> Result<(), IndexError> {
+        let is_touched = is_below(changes.key(), bound);
+        if !is_touched && !self.has_small_below(child.height) {
+            self.end_below(child.height)?;
+            return self.child(child.clone());
+        }
+        let node = self.editor.store.node(child, self.shape)?;
+        self.editor.release(child);
+        match &node.content {
+            Content::Leaf(leaf) => self.rows(leaf, bound, changes),
+            Content::Inner(children) => {
+                for (at, child) in children.iter().enumerate() {
+                    let next = children.get(at + 1).map(|next| &*next.first);
+                    self.part(child, next.or(bound), changes)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds the rows of a leaf, with the changes below the bound.
+    fn rows(
+        &mut self,
+        leaf: &Leaf,
+        bound: Option<&[u8]>,
+        changes: &mut dyn Changes,
+    ) -> Result<(), IndexError> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut rows = leaf.rows().peekable();
+        loop {
+            let change = changes.key().filter(|key| is_below(Some(key), bound));
+            let Some(key) = change else {
+                for (key, value) in rows {
+                    self.row(key, value)?;
+                }
+                break;
+            };
+            if let Some((old, value)) = rows.next_if(|(old, _)| *old < key) {
+                self.row(old, value)?;
+                continue;
+            }
+            scratch.key.clear();
+            scratch.key.extend_from_slice(key);
+            scratch.value.clear();
+            let before = rows.next_if(|(old, _)| *old == scratch.key.as_slice());
+            if changes.take(before.map(|(_, value)| value), &mut scratch.value)? {
+                self.row(&scratch.key, &scratch.value)?;
+            }
+        }
+        self.scratch = scratch;
+        Ok(())
+    }
+
+    fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), IndexError> {
+        self.leaf.push(key, value);
+        self.size += row_size(key, value);
+        if self.size < 2 * self.editor.node_bytes || self.leaf.len() < 2 {
+            return Ok(());
+        }
+        let whole = std::mem::take(&mut self.leaf);
+        self.size = 0;
+        let (mut first, mut first_size) = (Leaf::default(), 0);
+        for (at, (key, value)) in whole.rows().enumerate() {
+            let size = row_size(key, value);
+            if first_size < self.editor.node_bytes && (at == 0 || at + 1 < whole.len()) {
+                first.push(key, value);
+                first_size += size;
+            } else {
+                self.leaf.push(key, value);
+                self.size += size;
+            }
+        }
+        self.end_leaf(first, first_size)
+    }
+
+    fn end_leaf(&mut self, leaf: Leaf, size: usize) -> Result<(), IndexError> {
+        let Some((first, _)) = leaf.row(0) else { return Ok(()) };
+        let first = Arc::from(first);
+        let summary =
+            Summary::of_leaf(&leaf, self.shape).ok_or(IndexError::Damaged("a row cannot be read"))?;
+        let child = self.editor.child(first, summary, 0, size, Content::Leaf(leaf), self.shape)?;
+        self.child(child)
+    }
+
+    /// Adds a child of which nothing before is open at lower levels.
+    fn child(&mut self, child: Child) -> Result<(), IndexError> {
+        let (height, node_bytes) = (usize::from(child.height), self.editor.node_bytes);
+        if self.levels.len() <= height {
+            self.levels.resize_with(height + 1, Level::default);
+        }
+        let Some(level) = self.levels.get_mut(height) else { return Ok(()) };
+        level.size += child.entry_size();
+        level.children.push(child);
+        let most = level.children.len().saturating_sub(CHILDREN_MIN);
+        if level.size < 2 * node_bytes || most < CHILDREN_MIN {
+            return Ok(());
+        }
+        let (mut count, mut size) = (0, 0);
+        for child in level.children.iter().take(most) {
+            if count >= CHILDREN_MIN && size >= node_bytes {
+                break;
+            }
+            size += child.entry_size();
+            count += 1;
+        }
+        let part = level.children.drain(..count).collect();
+        level.size = level.size.saturating_sub(size);
+        self.end_node(part, size)
+    }
+
+    fn end_node(&mut self, children: Vec<Child>, size: usize) -> Result<(), IndexError> {
+        let Some(first) = children.first() else { return Ok(()) };
+        let (key, height) = (first.first.clone(), first.height + 1);
+        let summary = Summary::of_children(&children, self.shape);
+        let child = self.editor.child(key, summary, height, size, Content::Inner(children), self.shape)?;
+        self.child(child)
+    }
+
+    fn is_small(&self, size: usize) -> bool {
+        size < self.editor.node_bytes / SMALL_PART
+    }
+
+    /// Whether something that is open below a height would become a small node.
+    fn has_small_below(&self, height: u8) -> bool {
+        let mut more = usize::from(self.leaf.len() > 0);
+        if more > 0 && self.is_small(self.size) {
+            return true;
+        }
+        for level in self.levels.iter().take(usize::from(height)) {
+            let count = level.children.len() + more;
+            if count == 0 {
+                continue;
+            }
+            if count < 2 || self.is_small(level.size) {
+                return true;
+            }
+            more = 1;
+        }
+        false
+    }
+
+    /// Makes nodes of what is open below a height.
+    fn end_below(&mut self, height: u8) -> Result<(), IndexError> {
+        let (leaf, size) = (std::mem::take(&mut self.leaf), std::mem::take(&mut self.size));
+        self.end_leaf(leaf, size)?;
+        for at in 0..usize::from(height) {
+            let level = self.levels.get_mut(at).map(std::mem::take).unwrap_or_default();
+            self.end_node(level.children, level.size)?;
+        }
+        Ok(())
+    }
+
+    /// The root of what was added. The last node of each height may be small; it is opened again when something changes in it.
+    fn end(mut self) -> Result<Option<Child>, IndexError> {
+        self.end_below(0)?;
+        let mut at = 0;
+        while at + 1 < self.levels.len() || self.levels.get(at).is_some_and(|top| top.children.len() > 1) {
+            at += 1;
+            self.end_below(at as u8)?;
+        }
+        Ok(self.levels.pop().and_then(|mut top| top.children.pop()))
+    }
+}
+
+fn is_below(key: Option<&[u8]>, bound: Option<&[u8]>) -> bool {
+    key.is_some_and(|key| bound.is_none_or(|bound| key < bound))
+}
+
 fn is_at(left: &Place, right: &Place) -> bool {
     matches!((left, right), (Place::Disk(left), Place::Disk(right)) if left == right)
-}
-
-/// The rows of a leaf with changes, in order.
-fn merged<'a>(leaf: &'a Leaf, changes: &'a [Change]) -> Vec<Row<'a>> {
-    let mut rows = Vec::with_capacity(leaf.len() + changes.len());
-    let (mut old, mut new) = (leaf.rows().peekable(), changes.iter().peekable());
-    loop {
-        let next_is_old = match (old.peek(), new.peek()) {
-            (Some((key, _)), Some(change)) => *key < change.key.as_slice(),
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
-            (None, None) => return rows,
-        };
-        if next_is_old {
-            rows.extend(old.next());
-        } else if let Some(change) = new.next() {
-            old.next_if(|(key, _)| *key == change.key.as_slice());
-            rows.extend(change.value.as_deref().map(|value| (change.key.as_slice(), value)));
-        }
-    }
-}
-
-/// How many things go together, so that each part has about the bytes of a node, and `least` things.
-fn cuts(sizes: &[usize], node_bytes: usize, least: usize) -> Vec<usize> {
-    let total: usize = sizes.iter().sum();
-    let parts = if total <= node_bytes * 3 / 2 { 1 } else { total.div_ceil(node_bytes) };
-    let quota = total.div_ceil(parts.max(1));
-    let (mut counts, mut bytes, mut count) = (Vec::new(), 0, 0);
-    for size in sizes {
-        // One more that is too large begins a part of its own.
-        if count >= least && bytes + size / 2 > quota {
-            counts.push(count);
-            (bytes, count) = (0, 0);
-        }
-        bytes += size;
-        count += 1;
-    }
-    if count > 0 {
-        counts.push(count);
-    }
-    counts
 }

@@ -1,32 +1,28 @@
 //! Changes on their way into the trees.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use base::{Seqno, VbId, VbUuid};
 
 use super::{
-    DIRTY_PART, Index, WAITING_PART,
-    bytes::{Input, put_sized, put_varint},
+    DIRTY_PART, Index, SPILLED_PART,
+    documents::{DocumentChanges, RowChanges, put_rows},
     error::IndexError,
     functions::Functions,
     head::VbState,
-    node::{Content, RowValue, Shape},
-    tree::{Change, Editor},
-    vbs::VbSet,
+    node::{Content, Shape},
+    runs::{Scratch, Sorted, Sorter},
+    tree::Editor,
 };
 use crate::{
-    collation::{KEY_TEXT_MAX, encode_bounded, row_key},
+    collation::{KEY_TEXT_MAX, check_bounded},
     js::Row,
-    json::write_string,
 };
 
-/// Documents whose earlier rows are looked up together, and about how many bytes of their keys.
-const DOCUMENTS_MAX: usize = 4096;
-const KEYS_BYTES_MAX: usize = 8 << 20;
-/// Documents of forgotten vBuckets that are removed beside other changes.
-const LEAVING_DOCUMENTS: usize = 1024;
-/// Bytes that a document takes while it waits, beside its own.
-const WAITING_BYTES: usize = 128;
+/// Documents of a forgotten vBucket that are removed by a publication, by a commit, and when the vBucket comes back.
+const LEAVING_AT_PUBLICATION: usize = 256;
+pub(super) const LEAVING_AT_COMMIT: usize = 8 << 10;
+const LEAVING_AT_ONCE: usize = 64 << 10;
 
 /// Changes of a vBucket, in the order of their seqnos.
 #[derive(Clone, Debug)]
@@ -62,46 +58,47 @@ pub struct RefusedRows {
 }
 
 /// What waits to be made in the trees.
-#[derive(Debug, Default)]
 pub(super) struct Waiting {
-    documents: BTreeMap<(VbId, String), Vec<Vec<Row>>>,
+    scratch: Arc<Scratch>,
+    /// The rows of documents, by vBucket and id.
+    documents: Sorter,
     pub(super) states: BTreeMap<VbId, (VbUuid, Seqno)>,
-    bytes: usize,
 }
 
 impl Waiting {
+    pub(super) fn new(scratch: Arc<Scratch>) -> Self {
+        Self { documents: Sorter::new(&scratch), scratch, states: BTreeMap::new() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.states.is_empty()
     }
 
+    /// Bytes of it on the disk.
+    pub(super) fn spilled(&self) -> u64 {
+        self.documents.spilled()
+    }
+
     pub(super) fn forget(&mut self, vb: VbId) {
         if self.states.remove(&vb).is_some() {
-            self.documents.retain(|(of, _), rows| {
-                if *of == vb {
-                    self.bytes = self.bytes.saturating_sub(size(rows));
-                }
-                *of != vb
-            });
+            self.documents.forget(vb.get().to_be_bytes());
         }
     }
 }
 
-/// About how many bytes a document that waits takes.
-fn size(rows: &[Vec<Row>]) -> usize {
-    let rows = rows.iter().flatten();
-    rows.map(|row| row.key.len() + row.value.len() + size_of::<Row>()).sum::<usize>() + WAITING_BYTES
-}
-
-/// A document with the rows that it had before.
-struct Known {
-    key: Vec<u8>,
-    docid: String,
-    rows: Option<Vec<Vec<Row>>>,
-    before: Option<Vec<u8>>,
+/// A document's place in the order of documents.
+fn document_key(vb: VbId, docid: &str, key: &mut Vec<u8>) {
+    key.clear();
+    key.extend_from_slice(&vb.get().to_be_bytes());
+    key.extend_from_slice(docid.as_bytes());
 }
 
 impl Index {
     /// Takes changes of a vBucket. They are seen after [`Index::publish`]. Says which rows were left out.
+    ///
+    /// What memory has no room for is sorted into files. They become part of the trees with the next [`Index::publish`], or when
+    /// they are as large as the index. A publication goes through all of the tree that changes touch, so a large index is built the
+    /// fastest with few of them.
     ///
     /// # Errors
     /// They do not follow what is indexed; or the disk's, after which the index has to be opened again.
@@ -113,6 +110,7 @@ impl Index {
         self.check_usable()?;
         self.check_order(batch.vb, batch.seqno)?;
         let mut refused = Vec::new();
+        let (mut key, mut value) = (Vec::new(), Vec::new());
         for DocumentRows { docid, mut rows } in batch.documents {
             rows.truncate(self.definition.maps.len());
             for (map, rows) in rows.iter_mut().enumerate() {
@@ -121,14 +119,16 @@ impl Index {
                     refused.push(RefusedRows { docid: docid.clone(), map, reason });
                 }
             }
-            self.waiting.bytes += size(&rows);
-            if let Some(earlier) = self.waiting.documents.insert((batch.vb, docid), rows) {
-                self.waiting.bytes = self.waiting.bytes.saturating_sub(size(&earlier));
-            }
+            document_key(batch.vb, &docid, &mut key);
+            value.clear();
+            put_rows(&rows, &mut value);
+            let pushed = self.waiting.documents.push(&key, (!value.is_empty()).then_some(&value));
+            self.usable &= pushed.is_ok();
+            pushed?;
         }
         self.waiting.states.insert(batch.vb, (batch.branch, batch.seqno));
-        self.charge.set(self.waiting.bytes);
-        if self.waiting.bytes > self.store.reader.memory.limit() / WAITING_PART {
+        let memory_part = self.store.reader.memory.limit() as u64 / SPILLED_PART;
+        if self.waiting.spilled() > self.store.bytes().1.max(memory_part) {
             self.publish(functions)?;
             if self.needs_commit() {
                 self.commit(functions)?;
@@ -143,53 +143,57 @@ impl Index {
     /// The disk's, after which the index has to be opened again.
     pub fn publish(&mut self, functions: &mut dyn Functions) -> Result<(), IndexError> {
         self.check_usable()?;
-        let done = self.update(functions);
+        let done = self.update(LEAVING_AT_PUBLICATION, functions);
         self.usable &= done.is_ok();
         done?;
         self.show();
         Ok(())
     }
 
-    /// Makes what waits in the trees.
-    pub(super) fn update(&mut self, functions: &mut dyn Functions) -> Result<(), IndexError> {
+    /// Makes what waits in the trees, and removes so many documents of a forgotten vBucket.
+    pub(super) fn update(&mut self, leaving: usize, functions: &mut dyn Functions) -> Result<(), IndexError> {
         let coming: Vec<VbId> = self.waiting.states.keys().copied().collect();
         for vb in coming {
             // A vBucket that comes back begins without what it had.
             while self.head.leaving.contains(&vb) {
-                self.remove_leaving(vb, functions)?;
+                self.remove_leaving(vb, LEAVING_AT_ONCE, functions)?;
             }
         }
-        let documents = std::mem::take(&mut self.waiting.documents);
-        let states = std::mem::take(&mut self.waiting.states);
-        self.waiting.bytes = 0;
-        self.changed |= !states.is_empty();
-        for (vb, (branch, seqno)) in states {
+        let scratch = self.waiting.scratch.clone();
+        let waiting = std::mem::replace(&mut self.waiting, Waiting::new(scratch));
+        self.changed |= !waiting.is_empty();
+        for (vb, (branch, seqno)) in waiting.states {
             let none = VbState { rows: vec![0; self.definition.maps.len()], ..VbState::default() };
             let state = self.head.states.entry(vb).or_insert(none);
             (state.branch, state.seqno) = (branch, seqno);
         }
-        let without: VbSet =
-            self.head.states.iter().filter(|(_, state)| state.documents == 0).map(|(vb, _)| *vb).collect();
-        let mut documents = documents.into_iter().map(|((vb, docid), rows)| (vb, docid, Some(rows)));
-        while self.update_some(&mut documents, &without, functions)? {}
+        self.change(waiting.documents.sorted()?, functions)?;
         if let Some(vb) = self.head.leaving.first().copied() {
-            self.remove_leaving(vb, functions)?;
+            self.remove_leaving(vb, leaving, functions)?;
         }
-        self.charge.set(0);
         self.store.flush()
     }
 
     /// Removes some documents of a vBucket that was forgotten.
-    fn remove_leaving(&mut self, vb: VbId, functions: &mut dyn Functions) -> Result<(), IndexError> {
+    fn remove_leaving(
+        &mut self,
+        vb: VbId,
+        most: usize,
+        functions: &mut dyn Functions,
+    ) -> Result<(), IndexError> {
         self.changed = true;
-        let found = self.documents_of(vb, LEAVING_DOCUMENTS)?;
+        let found = self.documents_of(vb, most)?;
         if found.is_empty() {
             self.head.leaving.remove(&vb);
             return Ok(());
         }
-        let mut gone = found.into_iter().map(|docid| (vb, docid, None));
-        while self.update_some(&mut gone, &VbSet::default(), functions)? {}
-        Ok(())
+        let mut gone = Sorter::new(&self.waiting.scratch);
+        let mut key = Vec::new();
+        for docid in found {
+            document_key(vb, &docid, &mut key);
+            gone.push(&key, None)?;
+        }
+        self.change(gone.sorted()?, functions)
     }
 
     /// The first documents of a vBucket.
@@ -223,31 +227,8 @@ impl Index {
         Ok(found)
     }
 
-    /// Makes some changes; says whether there were any. Of vBuckets `without` documents nothing has to be looked up.
-    fn update_some(
-        &mut self,
-        documents: &mut dyn Iterator<Item = (VbId, String, Option<Vec<Vec<Row>>>)>,
-        without: &VbSet,
-        functions: &mut dyn Functions,
-    ) -> Result<bool, IndexError> {
-        let (mut known, mut bytes) = (Vec::new(), 0);
-        while known.len() < DOCUMENTS_MAX && bytes < KEYS_BYTES_MAX {
-            let Some((vb, docid, rows)) = documents.next() else { break };
-            let mut key = vb.get().to_be_bytes().to_vec();
-            key.extend_from_slice(docid.as_bytes());
-            let before = if without.contains(vb) { None } else { self.find(&key)? };
-            bytes += before.as_ref().map_or(0, Vec::len) + rows.as_deref().map_or(0, size);
-            known.push((vb, Known { key, docid, rows, before }));
-        }
-        if known.is_empty() {
-            return Ok(false);
-        }
-        let maps = self.definition.maps.len();
-        let mut documents = Vec::with_capacity(known.len());
-        let mut changes: Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>> = vec![BTreeMap::new(); maps];
-        for (vb, known) in known {
-            self.one(vb, known, &mut documents, &mut changes)?;
-        }
+    /// Makes changes of documents in all trees: first in that of the documents, which tells the rows that they had before.
+    fn change(&mut self, documents: Sorted, functions: &mut dyn Functions) -> Result<(), IndexError> {
         let mut editor = Editor {
             dirty_max: self.store.reader.memory.limit() / DIRTY_PART,
             node_bytes: self.options.node_bytes,
@@ -255,81 +236,15 @@ impl Index {
             dirty: &mut self.dirty,
             functions,
         };
-        self.head.documents = editor.apply(self.head.documents.as_ref(), &documents, &Shape::Documents)?;
-        for ((root, shape), changes) in self.head.maps.iter_mut().zip(self.shapes.iter()).zip(changes) {
-            if changes.is_empty() {
-                continue;
-            }
-            let changes: Vec<Change> =
-                changes.into_iter().map(|(key, value)| Change { key, value }).collect();
-            *root = editor.apply(root.as_ref(), &changes, shape)?;
-        }
-        Ok(true)
-    }
-
-    /// What one document changes in all trees.
-    fn one(
-        &mut self,
-        vb: VbId,
-        known: Known,
-        documents: &mut Vec<Change>,
-        changes: &mut [BTreeMap<Vec<u8>, Option<Vec<u8>>>],
-    ) -> Result<(), IndexError> {
-        let Known { key, docid, rows, before } = known;
-        let mut state = self.head.states.get_mut(&vb);
-        if let Some(before) = &before {
-            for (map, ordinal, text) in earlier_keys(before, &docid)? {
-                let key = row_bytes(&text, &docid, ordinal)?;
-                let changes =
-                    changes.get_mut(map).ok_or(IndexError::Damaged("a row is of no map function"))?;
-                changes.insert(key, None);
-                if let Some(rows) = state.as_mut().and_then(|state| state.rows.get_mut(map)) {
-                    *rows = rows.saturating_sub(1);
-                }
-            }
-        }
-        let rows = rows.unwrap_or_default();
-        let has_rows = rows.iter().any(|rows| !rows.is_empty());
-        for (map, rows) in rows.iter().enumerate() {
-            for (ordinal, row) in rows.iter().enumerate() {
-                let key = row_bytes(&row.key, &docid, ordinal as u16)?;
-                let mut value = Vec::with_capacity(row.key.len() + row.value.len() + 8);
-                RowValue { vb, key: &row.key, value: &row.value }.put(&mut value);
-                if let Some(changes) = changes.get_mut(map) {
-                    changes.insert(key, Some(value));
-                }
-            }
-            if let Some(count) = state.as_mut().and_then(|state| state.rows.get_mut(map)) {
-                *count += rows.len() as u64;
-            }
-        }
-        if let Some(state) = state {
-            state.documents += u64::from(has_rows);
-            state.documents = state.documents.saturating_sub(u64::from(before.is_some()));
-        }
-        if has_rows || before.is_some() {
-            documents.push(Change { key, value: has_rows.then(|| keys_of(&rows, &docid)) });
+        let rows = Sorter::new(&self.waiting.scratch);
+        let mut changes = DocumentChanges::new(documents, &mut self.head.states, rows, self.shapes.len());
+        self.head.documents = editor.apply(self.head.documents.as_ref(), &mut changes, &Shape::Documents)?;
+        let mut changes = RowChanges::new(changes.rows().sorted()?);
+        for (root, shape) in self.head.maps.iter_mut().zip(self.shapes.iter()) {
+            *root = editor.apply(root.as_ref(), &mut changes, shape)?;
+            changes.next_map();
         }
         Ok(())
-    }
-
-    /// The keys of the rows that a document has.
-    fn find(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, IndexError> {
-        let Some(mut child) = self.head.documents.clone() else { return Ok(None) };
-        loop {
-            let node = self.store.node(&child, &Shape::Documents)?;
-            match &node.content {
-                Content::Leaf(leaf) => {
-                    let row = leaf.row(leaf.before(key)).filter(|(known, _)| *known == key);
-                    return Ok(row.map(|(_, value)| value.to_vec()));
-                }
-                Content::Inner(children) => {
-                    let at = children.partition_point(|child| &*child.first <= key).saturating_sub(1);
-                    let Some(next) = children.get(at) else { return Ok(None) };
-                    child = next.clone();
-                }
-            }
-        }
     }
 }
 
@@ -338,55 +253,5 @@ fn wrong_key(rows: &[Row]) -> Option<String> {
     if rows.len() > crate::js::ROWS_MAX {
         return Some(format!("Too many ({}) keys emitted", rows.len()));
     }
-    let mut encoded = Vec::new();
-    rows.iter().find_map(|row| {
-        encoded.clear();
-        encode_bounded(&row.key, KEY_TEXT_MAX, &mut encoded).err().map(|error| error.to_string())
-    })
-}
-
-fn row_bytes(key: &str, docid: &str, ordinal: u16) -> Result<Vec<u8>, IndexError> {
-    let (mut encoded, mut bytes) = (Vec::new(), Vec::new());
-    encode_bounded(key, KEY_TEXT_MAX, &mut encoded)
-        .map_err(|_| IndexError::Damaged("a key of a document is none"))?;
-    row_key(&encoded, docid, ordinal, &mut bytes);
-    Ok(bytes)
-}
-
-/// The keys of a document's rows as they are written: per map function its number and how many, then their texts, where an
-/// empty one stands for the document's own id.
-fn keys_of(rows: &[Vec<Row>], docid: &str) -> Vec<u8> {
-    let mut own = Vec::new();
-    write_string(docid, &mut own);
-    let mut out = Vec::new();
-    for (map, rows) in rows.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-        put_varint(map as u64, &mut out);
-        put_varint(rows.len() as u64, &mut out);
-        for row in rows {
-            let key = if row.key.as_bytes() == own { &[] } else { row.key.as_bytes() };
-            put_sized(key, &mut out);
-        }
-    }
-    out
-}
-
-/// The map function, ordinal and key of each row.
-fn earlier_keys(bytes: &[u8], docid: &str) -> Result<Vec<(usize, u16, String)>, IndexError> {
-    let mut own = Vec::new();
-    write_string(docid, &mut own);
-    let own = String::from_utf8(own).unwrap_or_default();
-    let mut input = Input(bytes);
-    let mut read = || {
-        let mut keys = Vec::new();
-        while !input.is_empty() {
-            let map = input.length()?;
-            for ordinal in 0..input.varint()? {
-                let text = input.text()?;
-                let text = if text.is_empty() { &own } else { text };
-                keys.push((map, u16::try_from(ordinal).ok()?, text.to_owned()));
-            }
-        }
-        Some(keys)
-    };
-    read().ok_or(IndexError::Damaged("the keys of a document cannot be read"))
+    rows.iter().find_map(|row| check_bounded(&row.key, KEY_TEXT_MAX).err()).map(|error| error.to_string())
 }

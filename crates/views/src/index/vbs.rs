@@ -63,7 +63,8 @@ impl VbSet {
         (0..VBUCKETS_MAX).map(VbId).filter(|vb| self.contains(*vb))
     }
 
-    fn len(&self) -> u32 {
+    /// How many it has.
+    pub(super) fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 

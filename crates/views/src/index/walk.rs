@@ -31,14 +31,23 @@ struct Frame {
     behind: Option<Arc<[u8]>>,
 }
 
-/// Says whether a part of the tree is taken whole; sees the first key behind it, where that is known.
-pub(super) type Takes<'a> = dyn FnMut(&Child, Option<&Arc<[u8]>>) -> bool + 'a;
+/// Says whether a part of the tree that lies in the range is taken whole.
+pub(super) type Takes<'a> = dyn FnMut(&Part<'_>) -> bool + 'a;
+
+/// A part of the tree that lies in the range.
+pub(super) struct Part<'a> {
+    pub(super) child: &'a Child,
+    /// The first key behind it, where that is known.
+    pub(super) behind: Option<&'a Arc<[u8]>>,
+    /// Whether all of its rows are of vBuckets that count.
+    pub(super) counts: bool,
+}
 
 /// What comes next.
 pub(super) enum Piece {
     /// A row of the leaf, at this place.
     Row(Arc<Node>, usize),
-    /// Everything below a child lies in the range, and in vBuckets that count.
+    /// Everything below a child lies in the range. Some of its rows are of vBuckets that count.
     Whole(Child),
 }
 
@@ -125,8 +134,11 @@ impl Walk {
             Some(upper) => behind.as_deref().is_some_and(|behind| behind <= upper.as_slice()),
         };
         let inside = *child.first >= *self.range.lower && ends_inside;
-        if inside && child.summary.vbs.is_subset(&self.active) && takes(&child, behind.as_ref()) {
-            return Ok(Some(Piece::Whole(child)));
+        if inside {
+            let counts = child.summary.vbs.is_subset(&self.active);
+            if takes(&Part { child: &child, behind: behind.as_ref(), counts }) {
+                return Ok(Some(Piece::Whole(child)));
+            }
         }
         let node = self.reader.node(&child, &self.shape)?;
         let at = self.begin(&node);

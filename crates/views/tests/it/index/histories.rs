@@ -1,8 +1,11 @@
 //! Random histories: whatever happened, queries answer what the model answers, from what the index says that it has.
 
+use std::path::Path;
+
 use base::VbId;
 use fastrand::Rng;
 use settee_views::index::{IndexError, Options, VbSet};
+use storage::Fs;
 
 use super::world::{self, History, Node, Reducer, random_change};
 use crate::{
@@ -158,6 +161,7 @@ impl Run {
             };
             let view = VIEWS[self.random.usize(..VIEWS.len())];
             self.check(seed, &ask, &active, view);
+            self.check_left_out(seed, &active);
         }
     }
 
@@ -174,6 +178,19 @@ impl Run {
                 found.as_deref().ok(),
                 "VIEWS_INDEX_SEED={seed}, view {view}: {ask:?} over {active:?}: {found:?}"
             ),
+        }
+    }
+
+    /// Rows that are no numbers are left out of sums, and counted.
+    fn check_left_out(&mut self, seed: u64, active: &VbSet) {
+        let rows = world::expected(&self.nodes, &self.histories, active, 0);
+        let numbers = rows.iter().filter(|row| row.value != "null").count() as u64;
+        let all = rows.len() as u64;
+        for (view, expected) in
+            [("count", (all, 0)), ("sum", (numbers, all - numbers)), ("stats", (numbers, all - numbers))]
+        {
+            let found = world::reduced_and_left_out(&self.nodes, active, view);
+            assert_eq!(found, expected, "VIEWS_INDEX_SEED={seed}, view {view} over {active:?}");
         }
     }
 
@@ -210,6 +227,8 @@ impl Run {
             }
             node.fs.crash();
             node.reopen().unwrap();
+            let files = node.fs.list(Path::new(world::DIR)).unwrap();
+            assert!(files.iter().all(|name| !name.ends_with(".run")), "seed {seed}: {files:?}");
             for vb in &node.vbs {
                 let high = self.histories[usize::from(vb.get())].log.len() as u64;
                 assert_eq!(node.index.seqno(*vb).map(|(_, seqno)| seqno.get()), Some(high), "seed {seed}");

@@ -88,6 +88,113 @@ fn reductions_read_the_edges_of_a_range_only() {
     assert_eq!(count(&node, "startkey=100&endkey=2900"), 2801);
 }
 
+/// An index of documents in many vBuckets, with a row each.
+fn node_of_many(rows: usize) -> Node {
+    let mut node = Node::new(1, 64 << 20, OPTIONS);
+    for vb in 0..16 {
+        let documents = documents(0..rows, "1").into_iter().skip(vb).step_by(16).collect();
+        let vb = VbId(vb as u16);
+        node.vbs.insert(vb);
+        let batch = Batch { vb, branch: VbUuid(1), seqno: Seqno(rows as u64), documents };
+        node.index.apply(batch, &mut NoFunctions).unwrap();
+    }
+    node.index.commit(&mut Reducer::default()).unwrap();
+    node
+}
+
+/// What a query over all vBuckets but one has to read from a disk, and its answer.
+fn read(node: &mut Node, text: &str) -> (usize, Vec<Item>) {
+    node.memory = Memory::new(64 << 20);
+    node.reopen().unwrap();
+    let snapshot = node.index.snapshot();
+    let mut active = snapshot.vbuckets();
+    active.remove(VbId(3));
+    let (place, query) = (snapshot.definition().view("count").unwrap(), query(text));
+    let mut answer = snapshot.query(place, &query, &active).unwrap();
+    let left = answer.skip(query.skip);
+    let items = std::iter::from_fn(|| answer.next(&mut NoFunctions).unwrap()).map(|(_, item)| item);
+    let items = items.skip(left as usize).collect();
+    (node.memory.used(), items)
+}
+
+#[test]
+fn rows_are_counted_and_skipped_without_being_read() {
+    let mut node = node_of_many(6400);
+    let (everything, rows) = read(&mut node, "reduce=false");
+    assert_eq!(rows.len(), 6000);
+    let (used, items) = read(&mut node, "");
+    let [Item::Group(Group { partial: Partial::Native(state), .. })] = items.as_slice() else {
+        panic!("{items:?}")
+    };
+    assert_eq!(state.count(), 6000);
+    assert!(used * 10 < everything, "{used} of {everything} bytes to count");
+    for order in ["", "&descending=true"] {
+        let mut rows = rows.clone();
+        if !order.is_empty() {
+            rows.reverse();
+        }
+        for skip in [0, 1, 700, 3001, 5999, 6000, 9000] {
+            let (used, items) = read(&mut node, &format!("reduce=false&limit=3&skip={skip}{order}"));
+            let expected: Vec<_> = rows.iter().skip(skip).take(3).cloned().collect();
+            assert_eq!(items, expected, "skip={skip}{order}");
+            assert!(used * 10 < everything, "{used} of {everything} bytes to skip {skip}");
+        }
+    }
+    assert_eq!(read(&mut node, "group=true&skip=5990&limit=20").1.len(), 10);
+}
+
+#[test]
+fn nodes_that_became_small_are_joined() {
+    let rows = 3000;
+    let mut node = node(64 << 20, rows);
+    let mut seqno = rows;
+    for part in 0..30 {
+        // All rows of a part of the order but every thirtieth go.
+        let from = part * 7 % 30 * (rows / 30);
+        let range = from..from + rows / 30;
+        let gone = documents(0..rows, "1").into_iter().enumerate();
+        let gone = gone.filter(|(at, _)| at % 30 != 7 && range.contains(at));
+        let gone: Vec<_> = gone.map(|(_, document)| DocumentRows { rows: Vec::new(), ..document }).collect();
+        let count = gone.len();
+        node.index.apply(batch(seqno, gone), &mut NoFunctions).unwrap();
+        seqno += count;
+        node.index.commit(&mut Reducer::default()).unwrap();
+    }
+    let held = |node: &mut Node| {
+        node.memory = Memory::new(64 << 20);
+        node.reopen().unwrap();
+        assert_eq!(ask(node, "count", "reduce=false", &mut NoFunctions).len(), rows / 30);
+        node.memory.used()
+    };
+    let after = held(&mut node);
+    let mut fresh = Node::new(1, 64 << 20, OPTIONS);
+    fresh.vbs.insert(VB);
+    let left = documents(0..rows, "1").into_iter().skip(7).step_by(30).collect();
+    fresh.index.apply(batch(0, left), &mut NoFunctions).unwrap();
+    fresh.index.commit(&mut Reducer::default()).unwrap();
+    let fresh = held(&mut fresh);
+    assert!(after * 2 < fresh * 3, "{after} bytes for what a fresh index has in {fresh}");
+}
+
+#[test]
+fn an_index_of_small_rows_is_about_as_large_as_what_was_emitted() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut node = Node::new(1, 64 << 20, Options::default());
+    let (mut emitted, mut documents) = (0, Vec::new());
+    for at in 0..4000 {
+        let (key, value) = (format!("\"artist-{:08}\"", random.u32(..400)), format!("{}", 1 + at % 7));
+        emitted += key.len() + value.len();
+        documents
+            .push(DocumentRows { docid: format!("song-{at:09}"), rows: vec![vec![js_row(&key, &value)]] });
+    }
+    node.vbs.insert(VB);
+    node.index.apply(batch(0, documents), &mut NoFunctions).unwrap();
+    node.index.commit(&mut Reducer::default()).unwrap();
+    let disk = node.index.disk_bytes();
+    assert_eq!(disk.all, disk.live, "a build leaves nothing that is superseded");
+    assert!(disk.all < emitted as u64 * 3 / 2, "{disk:?} for {emitted} bytes");
+}
+
 #[test]
 fn memory_is_bounded() {
     let limit = 64 << 10;

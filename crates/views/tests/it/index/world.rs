@@ -11,8 +11,8 @@ use fastrand::Rng;
 use settee_views::{
     design::DesignDocument,
     index::{
-        Answer, Batch, Definition, DocumentRows, Functions, Index, IndexError, Memory, Merge, MergedRow,
-        Options, Pull, Source, SourceError, Step, VbSet, ViewPlace,
+        Answer, Batch, Definition, DocumentRows, Functions, Group, Index, IndexError, Item, Memory, Merge,
+        MergedRow, Options, Partial, Pull, Source, SourceError, Step, VbSet, ViewPlace,
         wire::{AnswerWriter, Expected, Question, Remote},
     },
     js::{self, Failure, FailureKind},
@@ -58,14 +58,21 @@ impl History {
         self.branches.insert(0, (VbUuid(uuid), Seqno(to as u64)));
     }
 
+    fn newest(&self, until: Seqno) -> BTreeMap<&String, &Vec<Vec<js::Row>>> {
+        let changes = self.log.iter().take(usize::try_from(until.get()).unwrap());
+        changes.map(|change| (&change.docid, &change.rows)).collect()
+    }
+
+    /// How many documents have rows after so many changes.
+    fn documents(&self, until: Seqno) -> u64 {
+        let newest = self.newest(until);
+        newest.values().filter(|rows| rows.iter().any(|rows| !rows.is_empty())).count() as u64
+    }
+
     /// The rows of a map function after so many changes.
     pub(crate) fn rows(&self, until: Seqno, map: usize) -> Vec<Row> {
-        let mut newest = BTreeMap::new();
-        for change in self.log.iter().take(usize::try_from(until.get()).unwrap()) {
-            newest.insert(&change.docid, &change.rows);
-        }
         let mut all = Vec::new();
-        for (docid, rows) in newest {
+        for (docid, rows) in self.newest(until) {
             for (ordinal, row) in rows.get(map).into_iter().flatten().enumerate() {
                 let (key, value) = (row.key.clone(), row.value.clone());
                 all.push(Row { key, docid: docid.clone(), ordinal: ordinal as u16, value });
@@ -169,7 +176,7 @@ pub(crate) fn open(fs: &FaultFs, memory: &Arc<Memory>, options: Options) -> Resu
 
 /// What nodes answer together, over those of these vBuckets that they have, or what was wrong.
 pub(crate) fn answer(nodes: &[Node], active: &VbSet, view: &str, text: &str) -> Result<String, String> {
-    let query = Parameters::parse(text, None)
+    let mut query = Parameters::parse(text, None)
         .and_then(|parameters| parameters.query(true))
         .map_err(|refusal| format!("refused: {}", refusal.reason))?;
     let place = definition().view(view).unwrap();
@@ -178,7 +185,10 @@ pub(crate) fn answer(nodes: &[Node], active: &VbSet, view: &str, text: &str) -> 
         let snapshot = node.index.snapshot();
         let here: VbSet = node.vbs.iter().copied().filter(|vb| active.contains(*vb)).collect();
         total_rows += snapshot.total_rows(place.map, &here);
-        let answer = snapshot.query(place, &query, &here).map_err(|error| error.to_string())?;
+        let mut answer = snapshot.query(place, &query, &here).map_err(|error| error.to_string())?;
+        if nodes.len() == 1 {
+            query.skip = answer.skip(query.skip);
+        }
         // Every other node is asked over the wire.
         let source = if at % 2 == 0 {
             Asked::Here(Box::new(answer))
@@ -273,10 +283,29 @@ pub(crate) fn expected(nodes: &[Node], histories: &[History], active: &VbSet, ma
             let Some(state) = snapshot.state(*vb) else { continue };
             let of_vb = histories[usize::from(vb.get())].rows(state.seqno, map);
             assert_eq!(state.rows[map], of_vb.len() as u64, "vBucket {vb} at {}", state.seqno);
+            let documents = histories[usize::from(vb.get())].documents(state.seqno);
+            assert_eq!(state.documents, documents, "vBucket {vb} at {}", state.seqno);
             rows.extend(of_vb);
         }
     }
     rows
+}
+
+/// How many rows nodes reduce and leave out of a reduction of everything, over those of these vBuckets that they have.
+pub(crate) fn reduced_and_left_out(nodes: &[Node], active: &VbSet, view: &str) -> (u64, u64) {
+    let query = Parameters::parse("", None).and_then(|parameters| parameters.query(true)).ok().unwrap();
+    let place = definition().view(view).unwrap();
+    let (mut reduced, mut left_out) = (0, 0);
+    for node in nodes {
+        let here: VbSet = node.vbs.iter().copied().filter(|vb| active.contains(*vb)).collect();
+        let mut answer = node.index.snapshot().query(place, &query, &here).unwrap();
+        while let Some((_, item)) = answer.next(&mut Reducer::default()).unwrap() {
+            let Item::Group(Group { partial: Partial::Native(state), .. }) = item else { panic!("{item:?}") };
+            reduced += state.count();
+            left_out += state.left_out();
+        }
+    }
+    (reduced, left_out)
 }
 
 pub(crate) fn random_change(random: &mut Rng, pool: &[String], docid: String) -> Change {

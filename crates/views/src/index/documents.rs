@@ -1,0 +1,202 @@
+//! Changes of documents, and what follows from them for the rows of each map function.
+//!
+//! The tree of documents has the keys of each document's rows as texts. What a document changes is known where its place in
+//! that tree is passed: rows that it had before go, and those that it has now come.
+
+use std::collections::BTreeMap;
+
+use base::VbId;
+
+use super::{
+    bytes::{Input, put_sized, put_varint},
+    error::IndexError,
+    head::VbState,
+    node::RowValue,
+    runs::{Sorted, Sorter},
+    tree::Changes,
+};
+use crate::{
+    collation::{KEY_TEXT_MAX, encode_bounded, row_key},
+    js::Row,
+    json::write_string,
+};
+
+/// Appends the rows of a document that waits: per map function its number and how many, then keys and values. Nothing at all
+/// where there are none.
+pub(super) fn put_rows(rows: &[Vec<Row>], out: &mut Vec<u8>) {
+    for (map, rows) in rows.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
+        put_varint(map as u64, out);
+        put_varint(rows.len() as u64, out);
+        for row in rows {
+            put_sized(row.key.as_bytes(), out);
+            put_sized(row.value.as_bytes(), out);
+        }
+    }
+}
+
+/// Changes of documents on their way into the tree of documents; collects what they change in the other trees.
+pub(super) struct DocumentChanges<'a> {
+    sorted: Sorted,
+    states: &'a mut BTreeMap<VbId, VbState>,
+    rows: Sorter,
+    maps: usize,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+const UNREADABLE: IndexError = IndexError::Damaged("the keys of a document cannot be read");
+
+impl<'a> DocumentChanges<'a> {
+    pub(super) fn new(
+        sorted: Sorted,
+        states: &'a mut BTreeMap<VbId, VbState>,
+        rows: Sorter,
+        maps: usize,
+    ) -> Self {
+        Self { sorted, states, rows, maps, key: Vec::new(), value: Vec::new() }
+    }
+
+    /// What changed in the trees of the map functions.
+    pub(super) fn rows(self) -> Sorter {
+        self.rows
+    }
+}
+
+impl Changes for DocumentChanges<'_> {
+    fn key(&self) -> Option<&[u8]> {
+        self.sorted.key()
+    }
+
+    fn take(&mut self, before: Option<&[u8]>, value: &mut Vec<u8>) -> Result<bool, IndexError> {
+        let (vb, docid) = self.sorted.key().and_then(|key| key.split_first_chunk::<2>()).ok_or(UNREADABLE)?;
+        let vb = VbId(u16::from_be_bytes(*vb));
+        let docid = std::str::from_utf8(docid).map_err(|_| UNREADABLE)?;
+        let mut own = Vec::new();
+        write_string(docid, &mut own);
+        let mut state = self.states.get_mut(&vb);
+        let mut changes = RowsOf {
+            docid,
+            rows: &mut self.rows,
+            maps: self.maps,
+            key: &mut self.key,
+            value: &mut self.value,
+        };
+        if let Some(before) = before {
+            changes.gone(before, &own, state.as_deref_mut())?;
+        }
+        let rows = self.sorted.value();
+        if let Some(rows) = rows {
+            changes.come(vb, rows, &own, state.as_deref_mut(), value)?;
+        }
+        if let Some(state) = state {
+            state.documents =
+                state.documents.saturating_sub(u64::from(before.is_some())) + u64::from(rows.is_some());
+        }
+        let has_rows = rows.is_some();
+        self.sorted.advance()?;
+        Ok(has_rows)
+    }
+}
+
+/// Changes of the rows of one document.
+struct RowsOf<'a> {
+    docid: &'a str,
+    rows: &'a mut Sorter,
+    maps: usize,
+    key: &'a mut Vec<u8>,
+    value: &'a mut Vec<u8>,
+}
+
+impl RowsOf<'_> {
+    /// The rows that the document had go; these are their keys.
+    fn gone(&mut self, keys: &[u8], own: &[u8], mut state: Option<&mut VbState>) -> Result<(), IndexError> {
+        let mut input = Input(keys);
+        while !input.is_empty() {
+            let (map, count) = input.length().zip(input.varint()).ok_or(UNREADABLE)?;
+            for ordinal in 0..count {
+                let text = input.sized().ok_or(UNREADABLE)?;
+                let text = if text.is_empty() { own } else { text };
+                self.place(map, text, ordinal)?;
+                self.rows.push(self.key, None)?;
+            }
+            if let Some(rows) = state.as_mut().and_then(|state| state.rows.get_mut(map)) {
+                *rows = rows.saturating_sub(count);
+            }
+        }
+        Ok(())
+    }
+
+    /// The document has these rows. Appends their keys, where an empty one stands for the document's own id.
+    fn come(
+        &mut self,
+        vb: VbId,
+        rows: &[u8],
+        own: &[u8],
+        mut state: Option<&mut VbState>,
+        keys: &mut Vec<u8>,
+    ) -> Result<(), IndexError> {
+        let mut input = Input(rows);
+        while !input.is_empty() {
+            let (map, count) = input.length().zip(input.varint()).ok_or(UNREADABLE)?;
+            put_varint(map as u64, keys);
+            put_varint(count, keys);
+            for ordinal in 0..count {
+                let (key, value) = input.text().zip(input.text()).ok_or(UNREADABLE)?;
+                self.place(map, key.as_bytes(), ordinal)?;
+                self.value.clear();
+                RowValue { vb, key, value }.put(self.value);
+                self.rows.push(self.key, Some(self.value))?;
+                put_sized(if key.as_bytes() == own { &[] } else { key.as_bytes() }, keys);
+            }
+            if let Some(rows) = state.as_mut().and_then(|state| state.rows.get_mut(map)) {
+                *rows += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// The key of a row among the changes: its map function before its place in the order.
+    fn place(&mut self, map: usize, text: &[u8], ordinal: u64) -> Result<(), IndexError> {
+        let number = u16::try_from(map).ok().filter(|_| map < self.maps).ok_or(UNREADABLE)?;
+        let ordinal = u16::try_from(ordinal).map_err(|_| UNREADABLE)?;
+        let text = std::str::from_utf8(text).map_err(|_| UNREADABLE)?;
+        self.key.clear();
+        self.key.extend_from_slice(&number.to_be_bytes());
+        let mut encoded = Vec::new();
+        encode_bounded(text, KEY_TEXT_MAX, &mut encoded)
+            .map_err(|_| IndexError::Damaged("a key of a document is none"))?;
+        row_key(&encoded, self.docid, ordinal, self.key);
+        Ok(())
+    }
+}
+
+/// Changes of rows on their way into the trees of the map functions, one after the other.
+pub(super) struct RowChanges {
+    sorted: Sorted,
+    map: u16,
+}
+
+impl RowChanges {
+    pub(super) fn new(sorted: Sorted) -> Self {
+        Self { sorted, map: 0 }
+    }
+
+    /// From now on changes are those of the next map function.
+    pub(super) fn next_map(&mut self) {
+        self.map += 1;
+    }
+}
+
+impl Changes for RowChanges {
+    fn key(&self) -> Option<&[u8]> {
+        self.sorted.key()?.strip_prefix(&self.map.to_be_bytes())
+    }
+
+    fn take(&mut self, _before: Option<&[u8]>, value: &mut Vec<u8>) -> Result<bool, IndexError> {
+        let new = self.sorted.value();
+        value.extend_from_slice(new.unwrap_or_default());
+        let is_there = new.is_some();
+        self.sorted.advance()?;
+        Ok(is_there)
+    }
+}

@@ -1,0 +1,473 @@
+//! Sorts more changes than memory has room for.
+//!
+//! Changes are collected in memory. When they take their part of the account they are written to a file of their own, in the
+//! order of their keys: a run. In the end all runs are read side by side. Of several changes of a key the last one counts.
+//!
+//! A run is removed when nobody reads it any more. No commit tells of one, so after a crash its changes are fed again.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BinaryHeap},
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use storage::{Fs, FsFile};
+
+use super::{
+    bytes::{Input, put_sized},
+    leaf::{put_key, read_key},
+    memory::{Charge, Memory},
+    packed::{pack, unpack},
+};
+
+/// What is collected takes at most this part of the account.
+const MEMORY_PART: usize = 8;
+const MEMORY_MIN: usize = 1 << 10;
+const MEMORY_MAX: usize = 256 << 20;
+/// So many runs are made one.
+const RUNS_MAX: usize = 64;
+/// Runs are read in blocks of about so many bytes, of which each run has one in memory.
+const BLOCK_BYTES: usize = 64 << 10;
+const BLOCK_PART: usize = 16;
+const CHECKSUM_BYTES: usize = 4;
+const SUFFIX: &str = ".run";
+
+/// Whether a file of this name is a run. When an index is opened, nobody reads it any more.
+pub(super) fn is_run(name: &str) -> bool {
+    name.ends_with(SUFFIX)
+}
+
+/// Where runs are written.
+pub(super) struct Scratch {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    memory: Arc<Memory>,
+    next: AtomicU32,
+}
+
+impl Scratch {
+    pub(super) fn new(fs: Arc<dyn Fs>, dir: PathBuf, memory: Arc<Memory>) -> Arc<Self> {
+        Arc::new(Self { fs, dir, memory, next: AtomicU32::new(0) })
+    }
+
+    /// How many bytes a sorter may collect.
+    fn memory_max(&self) -> usize {
+        (self.memory.limit() / MEMORY_PART).clamp(MEMORY_MIN, MEMORY_MAX)
+    }
+
+    fn block_bytes(&self) -> usize {
+        (self.memory_max() / BLOCK_PART).min(BLOCK_BYTES)
+    }
+
+    fn create(self: &Arc<Self>) -> io::Result<Writer> {
+        let number = self.next.fetch_add(1, Relaxed);
+        let path = self.dir.join(format!("{number:08x}{SUFFIX}"));
+        let file = self.fs.create(&path)?;
+        let run = Run { scratch: self.clone(), path, file, blocks: Vec::new(), length: 0, number };
+        let block_bytes = self.block_bytes();
+        Ok(Writer { run, block_bytes, block: Vec::new(), before: Vec::new(), packed: Vec::new() })
+    }
+}
+
+/// Changes in the order of their keys, in a file.
+struct Run {
+    scratch: Arc<Scratch>,
+    path: PathBuf,
+    file: Box<dyn FsFile>,
+    /// The length of each block.
+    blocks: Vec<u32>,
+    length: u64,
+    /// Later runs have greater ones.
+    number: u32,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // One that stays is removed when the index is opened.
+        let _ = self.scratch.fs.remove(&self.path);
+    }
+}
+
+struct Writer {
+    run: Run,
+    block_bytes: usize,
+    block: Vec<u8>,
+    before: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl Writer {
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        put_key(&self.before, key, &mut self.block);
+        self.before.clear();
+        self.before.extend_from_slice(key);
+        self.block.push(u8::from(value.is_some()));
+        if let Some(value) = value {
+            put_sized(value, &mut self.block);
+        }
+        if self.block.len() >= self.block_bytes { self.end_block() } else { Ok(()) }
+    }
+
+    fn end_block(&mut self) -> io::Result<()> {
+        self.packed.clear();
+        self.packed.extend_from_slice(&[0; CHECKSUM_BYTES]);
+        pack(&self.block, &mut self.packed)?;
+        let (head, payload) = self.packed.split_at_mut(CHECKSUM_BYTES);
+        head.copy_from_slice(&crc32c::crc32c(payload).to_be_bytes());
+        self.run.file.write_at(&self.packed, self.run.length)?;
+        self.run.length += self.packed.len() as u64;
+        self.run.blocks.push(u32::try_from(self.packed.len()).map_err(io::Error::other)?);
+        self.block.clear();
+        self.before.clear();
+        Ok(())
+    }
+
+    fn end(mut self) -> io::Result<Run> {
+        if !self.block.is_empty() {
+            self.end_block()?;
+        }
+        Ok(self.run)
+    }
+}
+
+/// A change that is in memory.
+#[derive(Clone, Copy)]
+struct Entry {
+    start: usize,
+    value: usize,
+    end: usize,
+    has_value: bool,
+}
+
+/// Collects changes. See the module.
+pub(super) struct Sorter {
+    scratch: Arc<Scratch>,
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    charge: Charge,
+    runs: Vec<Run>,
+    void: Void,
+}
+
+/// Which changes of earlier runs do not count: those whose keys begin with these bytes, in runs before this one.
+type Void = BTreeMap<[u8; 2], u32>;
+
+impl Sorter {
+    pub(super) fn new(scratch: &Arc<Scratch>) -> Self {
+        let charge = Charge::new(&scratch.memory, 0);
+        let (bytes, entries, runs) = (Vec::new(), Vec::new(), Vec::new());
+        Self { scratch: scratch.clone(), bytes, entries, charge, runs, void: Void::new() }
+    }
+
+    /// Takes a change: the value of a key from now on, or that it has none.
+    pub(super) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        let end = self.bytes.len();
+        self.entries.push(Entry { start, value: middle, end, has_value: value.is_some() });
+        self.charge.set(self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>());
+        let held = self.bytes.len() + self.entries.len() * size_of::<Entry>();
+        if held > self.scratch.memory_max() { self.spill() } else { Ok(()) }
+    }
+
+    /// Forgets the changes so far of keys that begin with these bytes.
+    pub(super) fn forget(&mut self, prefix: [u8; 2]) {
+        let bytes = &self.bytes;
+        self.entries.retain(|entry| !key_of(bytes, entry).starts_with(&prefix));
+        self.void.insert(prefix, self.scratch.next.load(Relaxed));
+    }
+
+    /// Bytes in files.
+    pub(super) fn spilled(&self) -> u64 {
+        self.runs.iter().map(|run| run.length).sum()
+    }
+
+    fn spill(&mut self) -> io::Result<()> {
+        self.sort();
+        let mut writer = self.scratch.create()?;
+        for entry in &self.entries {
+            writer.push(key_of(&self.bytes, entry), value_of(&self.bytes, entry))?;
+        }
+        self.runs.push(writer.end()?);
+        self.entries.clear();
+        self.bytes.clear();
+        if self.runs.len() >= RUNS_MAX { self.make_one() } else { Ok(()) }
+    }
+
+    fn make_one(&mut self) -> io::Result<()> {
+        let mut writer = self.scratch.create()?;
+        let mut all = Sorted::new(std::mem::take(&mut self.runs), None, &self.void, &self.scratch.memory)?;
+        while let Some(key) = all.key() {
+            writer.push(key, all.value())?;
+            all.advance()?;
+        }
+        self.void.clear();
+        self.runs.push(writer.end()?);
+        Ok(())
+    }
+
+    /// Puts what is in memory in order; of changes of one key the last one stays.
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.entries.sort_by(|left, right| key_of(bytes, left).cmp(key_of(bytes, right)));
+        self.entries.reverse();
+        self.entries.dedup_by(|next, kept| key_of(bytes, next) == key_of(bytes, kept));
+        self.entries.reverse();
+    }
+
+    /// All changes, in the order of their keys.
+    pub(super) fn sorted(mut self) -> io::Result<Sorted> {
+        self.sort();
+        let memory = Held { bytes: self.bytes, entries: self.entries, next: 0, _charge: self.charge };
+        Sorted::new(self.runs, Some(memory), &self.void, &self.scratch.memory)
+    }
+}
+
+fn key_of<'a>(bytes: &'a [u8], entry: &Entry) -> &'a [u8] {
+    bytes.get(entry.start..entry.value).unwrap_or_default()
+}
+
+fn value_of<'a>(bytes: &'a [u8], entry: &Entry) -> Option<&'a [u8]> {
+    entry.has_value.then(|| bytes.get(entry.value..entry.end).unwrap_or_default())
+}
+
+/// Changes in the order of their keys, one for each key.
+pub(super) struct Sorted {
+    sources: Vec<Source>,
+    /// The next change of each source that is not current.
+    next: BinaryHeap<Next>,
+    current: Option<Next>,
+    void: Void,
+}
+
+/// The next key of a source. The one with the least key comes first, and of equal ones that of the latest source.
+#[derive(PartialEq, Eq)]
+struct Next {
+    key: Vec<u8>,
+    source: usize,
+}
+
+impl Ord for Next {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key.cmp(&self.key).then(self.source.cmp(&other.source))
+    }
+}
+
+impl PartialOrd for Next {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+enum Source {
+    Held(Held),
+    Run(Cursor),
+}
+
+/// Sorted changes in memory.
+struct Held {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    /// The number of the change behind the one that was read.
+    next: usize,
+    _charge: Charge,
+}
+
+/// Reads a run.
+struct Cursor {
+    run: Run,
+    next_block: usize,
+    offset: u64,
+    block: Vec<u8>,
+    /// Where in the block the next change begins, and the value of the one that was read.
+    at: usize,
+    value: Option<std::ops::Range<usize>>,
+    charge: Charge,
+}
+
+impl Sorted {
+    fn new(runs: Vec<Run>, held: Option<Held>, void: &Void, memory: &Arc<Memory>) -> io::Result<Self> {
+        let cursor = |run| {
+            let (block, charge) = (Vec::new(), Charge::new(memory, 0));
+            Source::Run(Cursor { run, next_block: 0, offset: 0, block, at: 0, value: None, charge })
+        };
+        let sources: Vec<Source> = runs.into_iter().map(cursor).chain(held.map(Source::Held)).collect();
+        let next = BinaryHeap::with_capacity(sources.len());
+        let mut sorted = Self { sources, next, current: None, void: void.clone() };
+        for source in 0..sorted.sources.len() {
+            sorted.read(Next { key: Vec::new(), source })?;
+        }
+        sorted.current = sorted.next.pop();
+        Ok(sorted)
+    }
+
+    /// The key of the next change.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        self.current.as_ref().map(|next| next.key.as_slice())
+    }
+
+    /// The value that it gives to the key.
+    pub(super) fn value(&self) -> Option<&[u8]> {
+        match self.sources.get(self.current.as_ref()?.source)? {
+            Source::Held(held) => value_of(&held.bytes, held.entries.get(held.next.checked_sub(1)?)?),
+            Source::Run(cursor) => cursor.block.get(cursor.value.clone()?),
+        }
+    }
+
+    pub(super) fn advance(&mut self) -> io::Result<()> {
+        let Some(done) = self.current.take() else { return Ok(()) };
+        while self.next.peek().is_some_and(|next| next.key == done.key) {
+            let Some(earlier) = self.next.pop() else { break };
+            self.read(earlier)?;
+        }
+        self.read(done)?;
+        self.current = self.next.pop();
+        Ok(())
+    }
+
+    /// Reads on in a source.
+    fn read(&mut self, mut next: Next) -> io::Result<()> {
+        loop {
+            let (found, number) = match self.sources.get_mut(next.source) {
+                None => return Ok(()),
+                Some(Source::Held(held)) => (held.read(&mut next.key), u32::MAX),
+                Some(Source::Run(cursor)) => (cursor.read(&mut next.key)?, cursor.run.number),
+            };
+            if !found {
+                return Ok(());
+            }
+            let void = next.key.first_chunk::<2>().and_then(|prefix| self.void.get(prefix));
+            if void.is_none_or(|void| number >= *void) {
+                self.next.push(next);
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Held {
+    fn read(&mut self, key: &mut Vec<u8>) -> bool {
+        let Some(entry) = self.entries.get(self.next) else { return false };
+        key.clear();
+        key.extend_from_slice(key_of(&self.bytes, entry));
+        self.next += 1;
+        true
+    }
+}
+
+impl Cursor {
+    /// Reads the next change; `key` is that of the one before.
+    fn read(&mut self, key: &mut Vec<u8>) -> io::Result<bool> {
+        if self.at >= self.block.len() {
+            let Some(length) = self.run.blocks.get(self.next_block) else { return Ok(false) };
+            let mut bytes = vec![0; *length as usize];
+            if self.run.file.read_at(&mut bytes, self.offset)? < bytes.len() {
+                return Err(unreadable());
+            }
+            let (head, payload) = bytes.split_at_checked(CHECKSUM_BYTES).ok_or_else(unreadable)?;
+            if head != crc32c::crc32c(payload).to_be_bytes() {
+                return Err(unreadable());
+            }
+            self.block = unpack(payload).ok_or_else(unreadable)?;
+            self.charge.set(self.block.len());
+            self.offset += u64::from(*length);
+            self.next_block += 1;
+            self.at = 0;
+            key.clear();
+        }
+        let mut input = Input(self.block.get(self.at..).unwrap_or_default());
+        let mut change = || {
+            read_key(&mut input, key)?;
+            Some(match input.byte()? {
+                0 => None,
+                _ => Some(input.sized()?.len()),
+            })
+        };
+        let length = change().ok_or_else(unreadable)?;
+        self.at = self.block.len() - input.0.len();
+        self.value = length.map(|length| self.at - length..self.at);
+        Ok(true)
+    }
+}
+
+/// What was committed is whole, so this is no damage of the index.
+fn unreadable() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "sorted changes are not what was written")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use storage::FaultFs;
+
+    use super::*;
+
+    fn sorter(fs: &FaultFs) -> Sorter {
+        fs.create_dir_all(Path::new("/runs")).unwrap();
+        Sorter::new(&Scratch::new(Arc::new(fs.clone()), PathBuf::from("/runs"), Memory::new(0)))
+    }
+
+    fn all(mut sorted: Sorted) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut found = Vec::new();
+        while let Some(key) = sorted.key() {
+            found.push((key.to_vec(), sorted.value().map(<[u8]>::to_vec)));
+            sorted.advance().unwrap();
+        }
+        found
+    }
+
+    #[test]
+    fn the_last_change_of_each_key_comes_in_order() {
+        for seed in 0..20 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let fs = FaultFs::new(seed);
+            let mut sorter = sorter(&fs);
+            let mut expected = BTreeMap::new();
+            // At times more than a hundred runs.
+            for _ in 0..random.usize(..4000) {
+                let key = [&[0, random.u8(..4)][..], format!("{}", random.u16(..900)).as_bytes()].concat();
+                let value = random.bool().then(|| vec![random.u8(..); random.usize(..100)]);
+                sorter.push(&key, value.as_deref()).unwrap();
+                expected.insert(key, value);
+                if random.u16(..300) == 0 {
+                    let prefix = [0, random.u8(..4)];
+                    sorter.forget(prefix);
+                    expected.retain(|key, _| !key.starts_with(&prefix));
+                }
+            }
+            assert!(seed > 0 || sorter.spilled() > 1000);
+            let found = all(sorter.sorted().unwrap());
+            assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "seed {seed}");
+            assert_eq!(fs.list(Path::new("/runs")).unwrap(), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn what_was_not_written_so_is_refused() {
+        let fs = FaultFs::new(1);
+        let mut sorter = sorter(&fs);
+        for key in 0..200_u16 {
+            sorter.push(&key.to_be_bytes(), Some(b"some value")).unwrap();
+        }
+        let name = fs.list(Path::new("/runs")).unwrap().pop().unwrap();
+        assert!(fs.flip_bit(&Path::new("/runs").join(name), 50, 3));
+        let mut sorted = match sorter.sorted() {
+            Ok(sorted) => sorted,
+            Err(error) => return assert_eq!(error.kind(), io::ErrorKind::InvalidData),
+        };
+        while sorted.key().is_some() {
+            if let Err(error) = sorted.advance() {
+                return assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+            }
+        }
+        panic!("the flipped bit was not seen");
+    }
+}
