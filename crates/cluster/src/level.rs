@@ -17,6 +17,7 @@
 //! | 4 | a rebalance that recovers a node serves what it holds of vBuckets that are given up meanwhile; nodes tell what they hold of those |
 //! | 5 | nodes have keys of their own ([`crate::auth::NodeKey`]); a node without one is not added |
 //! | 6 | buckets have design documents ([`crate::design_documents`]) |
+//! | 7 | what nodes held when they were failed over is remembered until it is decided who serves it, however often they are failed over and a recovery is stopped; a copy that is being built is no other copy; an earlier lease of a node is waited for at its next failover |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -26,7 +27,7 @@ use base::NodeId;
 use crate::{ClusterError, Command, Metadata, NodeInfo, members::refused};
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 6;
+pub const LEVEL: u32 = 7;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -39,6 +40,8 @@ pub(crate) const GIVEN_UP_RECOVERED: u32 = 4;
 pub(crate) const NODE_KEYS: u32 = 5;
 /// From here on buckets have design documents.
 const DESIGN_DOCUMENTS: u32 = 6;
+/// From here on a second failover, and a recovery that is stopped, forget nothing that is still needed.
+pub(crate) const FAILOVERS_REMEMBERED: u32 = 7;
 /// From here on nodes have alternate addresses.
 const ALTERNATE_ADDRESSES: u32 = 1;
 

@@ -147,7 +147,8 @@ impl VbPlan {
         VbPlan::settled(self.chain.clone(), self.term + 1)
     }
 
-    fn counts(&self, node: NodeId) -> bool {
+    /// Whether a node's copy counts, in the chain or in the one before.
+    pub(crate) fn counts(&self, node: NodeId) -> bool {
         self.chain.contains(&node) || self.joint.iter().flatten().any(|&other| other == node)
     }
 

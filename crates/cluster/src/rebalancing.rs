@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     BucketInfo, ClusterError, Exclusion, Membership, Metadata, NodeInfo, Rebalance, RebalanceKind,
     RebalanceOutcome, RebalanceResult, Recovery, VbPlan,
-    level::GIVEN_UP_RECOVERED,
+    level::{FAILOVERS_REMEMBERED, GIVEN_UP_RECOVERED},
     maps,
     members::refused,
     moves::{VbChange, VbStep, answers_needed},
@@ -59,6 +59,14 @@ pub(crate) enum Flaw {
     Part,
     /// It was opened after an unclean stop: what it had in memory is gone.
     Doubt,
+}
+
+/// Nodes that come back with the rebalance under way, or came back with one that was stopped, and with what they hold: an operator
+/// has said that this is to be served, should nobody else have a vBucket by then.
+struct Recovered {
+    nodes: Vec<NodeId>,
+    /// Whether the cluster is at [`FAILOVERS_REMEMBERED`].
+    is_remembered: bool,
 }
 
 impl Metadata {
@@ -183,11 +191,10 @@ impl Metadata {
                 bucket.vbs = Arc::new(bucket.vbs.iter().map(VbPlan::stopped).collect());
             }
         }
-        for node in &mut self.nodes {
-            if node.membership == Membership::Active {
-                node.recovery = None;
-                self.buckets.values_mut().for_each(|bucket| drop(bucket.former.remove(&node.id)));
-            }
+        let is_remembered = self.level >= FAILOVERS_REMEMBERED;
+        for node in self.nodes.iter_mut().filter(|node| node.membership == Membership::Active) {
+            let has_any = node.recovery.take() != Some(Recovery::Full) && is_remembered;
+            self.buckets.values_mut().for_each(|bucket| bucket.forget_former(node.id, has_any));
         }
         self.last_rebalance = Some(RebalanceOutcome {
             id: rebalance.id,
@@ -278,10 +285,12 @@ impl Metadata {
         self.buckets.iter().find(|(_, bucket)| is_unsafe(bucket)).map(|(name, _)| name.as_str())
     }
 
-    /// A bucket with a vBucket of which these nodes have the only copies.
+    /// A bucket with a vBucket of which these nodes have the only copies. One that is being built is none.
     fn first_lost(&self, nodes: &[NodeId]) -> Option<&str> {
+        let is_copy = |plan: &VbPlan, node| plan.counts(node) || self.level < FAILOVERS_REMEMBERED;
         let is_lost = |plan: &VbPlan| {
-            let mut holders = plan.nodes().into_iter().filter(|&node| !plan.has_failed(node)).peekable();
+            let there = plan.nodes().into_iter().filter(|&node| !plan.has_failed(node));
+            let mut holders = there.filter(|&node| is_copy(plan, node)).peekable();
             holders.peek().is_some() && holders.all(|node| nodes.contains(&node))
         };
         let found = self.buckets.iter().find(|(_, bucket)| bucket.vbs.iter().any(is_lost));
@@ -313,15 +322,16 @@ impl Metadata {
             lease_ms: self.longest_lease_ms(),
             is_leased: self.auto_failover.is_leased,
         };
+        let is_remembered = self.level >= FAILOVERS_REMEMBERED;
         for node in self.nodes.iter_mut().filter(|node| failed(node.id)) {
             node.membership = Membership::InactiveFailed;
-            (node.recovery, node.excluded) = (None, Some(excluded));
+            // It may not have heard of its failover before this one either, and have a lease from before that.
+            let before = node.excluded.filter(|_| is_remembered).and_then(|before| before.lease_ms);
+            let lease_ms = excluded.lease_ms.max(before);
+            (node.recovery, node.excluded) = (None, Some(Exclusion { lease_ms, ..excluded }));
         }
         for bucket in self.buckets.values_mut() {
-            for &node in nodes {
-                let held = |(vb, plan): (usize, &VbPlan)| plan.chain.contains(&node).then_some(vb as u16);
-                bucket.former.insert(node, bucket.vbs.iter().enumerate().filter_map(held).collect());
-            }
+            nodes.iter().for_each(|&node| bucket.note_former(node, is_remembered));
             bucket.vbs = Arc::new(bucket.vbs.iter().map(|plan| plan.without(&failed)).collect());
         }
         self.note_leases();
@@ -351,12 +361,17 @@ impl Metadata {
         }
     }
 
-    /// Nodes that come back with the rebalance under way, and with what they hold: an operator has said that this is to be served,
-    /// should nobody else have a vBucket by then.
-    fn recovered(&self) -> Vec<NodeId> {
-        let is_known = self.rebalance.is_some() && self.level >= GIVEN_UP_RECOVERED;
-        let returns = |node: &&NodeInfo| is_known && node.recovery == Some(Recovery::Delta);
-        self.active_nodes().filter(returns).map(|node| node.id).collect()
+    fn recovered(&self) -> Recovered {
+        let is_remembered = self.level >= FAILOVERS_REMEMBERED;
+        let kept = self.rebalance.as_ref().map_or(&[][..], |rebalance| &rebalance.keep);
+        let returns = |node: &&NodeInfo| match node.recovery {
+            Some(Recovery::Delta) => self.level >= GIVEN_UP_RECOVERED,
+            Some(Recovery::Full) => false,
+            None => is_remembered,
+        };
+        let node_of = |&id: &NodeId| self.node_by_id(id).filter(|_| self.is_active(id));
+        let nodes = kept.iter().filter_map(node_of).filter(returns);
+        Recovered { nodes: nodes.map(|node| node.id).collect(), is_remembered }
     }
 
     /// Computes anew what the rebalance under way strives for.
@@ -384,25 +399,32 @@ impl Metadata {
 
     fn aim_over(&self, bucket: &BucketInfo, keep: &[NodeId]) -> Vec<Vec<NodeId>> {
         let goes_on = bucket.target.is_some();
+        let recovered = self.recovered();
         let mut current: Vec<Vec<NodeId>> = bucket.vbs.iter().map(VbPlan::holders).collect();
         let recovers = |id: NodeId| {
             let node = self.node_by_id(id).filter(|_| keep.contains(&id));
             node.is_some_and(|node| node.recovery == Some(Recovery::Delta))
         };
-        for (&node, vbs) in bucket.former.iter().filter(|(node, _)| recovers(**node)) {
+        for (&node, vbs) in bucket.former.iter() {
+            let has_kept = recovered.is_remembered && recovered.nodes.contains(&node);
+            let returns_to = |chain: &[NodeId]| recovers(node) || (has_kept && chain.is_empty());
             for &vb in vbs {
-                if let Some(chain) = current.get_mut(usize::from(vb)).filter(|chain| !chain.contains(&node)) {
+                if let Some(chain) = current.get_mut(usize::from(vb))
+                    && returns_to(chain)
+                    && !chain.contains(&node)
+                {
                     chain.push(node);
                 }
             }
         }
         let mut target = maps::place(self, keep, &current, bucket.replicas);
-        let recovered = self.recovered();
-        // A vBucket lost on the way stays lost: whether to make an empty one is for the next rebalance to be told.
-        for (at, (chain, plan)) in target.iter_mut().zip(bucket.vbs.iter()).enumerate().filter(|_| goes_on) {
-            let is_lost = plan.chain.is_empty() && plan.phase.is_settled();
-            if is_lost {
+        let lost = |plan: &VbPlan| plan.chain.is_empty() && plan.phase.is_settled();
+        for (at, (chain, plan)) in target.iter_mut().zip(bucket.vbs.iter()).enumerate() {
+            // A vBucket lost on the way stays lost: whether to make an empty one is for the next rebalance to be told.
+            if lost(plan) && goes_on {
                 bucket.aim_lost(chain, &recovered, at);
+            } else if lost(plan) && recovered.is_remembered {
+                put_in(chain, &bucket.holders_of(at, &recovered));
             }
         }
         target
@@ -433,19 +455,49 @@ impl BucketInfo {
 
     /// The chain to aim at for a vBucket that nobody has: with the recovered nodes that had it when they were failed over, of which
     /// placement may have chosen none; without any such node, none.
-    fn aim_lost(&self, chain: &mut Vec<NodeId>, recovered: &[NodeId], vb: usize) {
-        let held = |node: &NodeId| self.former.get(node).is_some_and(|vbs| vbs.contains(&(vb as u16)));
-        let holders: Vec<NodeId> = recovered.iter().copied().filter(held).collect();
+    fn aim_lost(&self, chain: &mut Vec<NodeId>, recovered: &Recovered, vb: usize) {
+        let holders = self.holders_of(vb, recovered);
         if holders.is_empty() || chain.is_empty() {
             return chain.clear();
         }
-        if !chain.iter().any(|node| holders.contains(node)) {
+        if recovered.is_remembered {
+            put_in(chain, &holders);
+        } else if !chain.iter().any(|node| holders.contains(node)) {
             chain.pop();
             chain.extend(holders.first());
         }
     }
 
-    fn change_vb(&mut self, change: &VbChange, may_hold: &dyn Fn(NodeId) -> bool, recovered: &[NodeId]) {
+    /// The recovered nodes that held a vBucket when they were failed over.
+    fn holders_of(&self, vb: usize, recovered: &Recovered) -> Vec<NodeId> {
+        let held = |node: &NodeId| self.former.get(node).is_some_and(|vbs| vbs.contains(&(vb as u16)));
+        recovered.nodes.iter().copied().filter(held).collect()
+    }
+
+    /// Notes which vBuckets a node holds that is failed over. What it held at a failover before, and has not been asked for yet, it
+    /// holds still.
+    fn note_former(&mut self, node: NodeId, is_remembered: bool) {
+        let before = self.former.remove(&node).filter(|_| is_remembered).unwrap_or_default();
+        let holds = |plan: &VbPlan| plan.chain.contains(&node) || (is_remembered && plan.counts(node));
+        let held = |(vb, plan): (usize, &VbPlan)| {
+            let vb = vb as u16;
+            (holds(plan) || before.contains(&vb)).then_some(vb)
+        };
+        self.former.insert(node, self.vbs.iter().enumerate().filter_map(held).collect());
+    }
+
+    /// A node counts again, whether or not its recovery has ended: what it held is remembered where it is open still who serves it, if
+    /// the node has what it held.
+    fn forget_former(&mut self, node: NodeId, has_any: bool) {
+        let is_open = |vb: &u16| self.vbs.get(usize::from(*vb)).is_some_and(|plan| plan.active().is_none());
+        let Some(vbs) = self.former.get_mut(&node) else { return };
+        vbs.retain(|vb| has_any && is_open(vb));
+        if vbs.is_empty() {
+            self.former.remove(&node);
+        }
+    }
+
+    fn change_vb(&mut self, change: &VbChange, may_hold: &dyn Fn(NodeId) -> bool, recovered: &Recovered) {
         let at = usize::from(change.vb.get());
         let Some(plan) = self.vbs.get(at).filter(|plan| plan.term == change.term) else { return };
         // What was proposed for a rebalance that has been stopped, or that aims elsewhere by now, comes too late as well.
@@ -493,6 +545,17 @@ impl VbPlan {
             left < answers_needed(asked.len())
         };
         are_too_few(counted) || self.witnesses().is_some_and(|asked| are_too_few(&asked))
+    }
+}
+
+/// Puts nodes into a chain as far as there is room, each in the place of another one.
+fn put_in(chain: &mut [NodeId], nodes: &[NodeId]) {
+    for &node in nodes {
+        if !chain.contains(&node)
+            && let Some(place) = chain.iter_mut().rev().find(|other| !nodes.contains(other))
+        {
+            *place = node;
+        }
     }
 }
 

@@ -157,8 +157,7 @@ fn an_operator_can_go_on_without_whoever_is_waited_for() {
     let forgetful = VbReport { may_lack: true, ..whole(3) };
     let mut cluster = Cluster::new(electing(&[0, 1], &[0, 1])).with(&[(0, forgetful)]);
     assert_eq!(cluster.elected_within(60_000), None);
-    let fail = FailOver { nodes: nodes(&[1]), allow_unsafe: false, auto: false };
-    cluster.meta = cluster.meta.apply(&Command::FailOver(fail)).unwrap().0;
+    cluster.apply(&[fail_over(1)]);
     cluster.copies.insert(0, VbReport { term: cluster.plan().term, ..forgetful });
     assert_eq!(cluster.elected_within(5_000), Some(0));
 }
@@ -189,8 +188,7 @@ fn a_bucket_that_does_not_open_keeps_nobody_from_serving() {
 fn a_second_failover_asks_everybody_that_may_know() {
     let elected = VbPlan { joint: Some(nodes(&[1])), ..VbPlan::settled(nodes(&[1, 0, 2]), 4) };
     let mut cluster = Cluster::new(elected);
-    let fail = FailOver { nodes: nodes(&[1]), allow_unsafe: false, auto: false };
-    cluster.meta = cluster.meta.apply(&Command::FailOver(fail)).unwrap().0;
+    cluster.apply(&[fail_over(1)]);
     assert_eq!(cluster.plan().term, 5);
     cluster.copies.insert(0, whole(3));
     assert_eq!(cluster.elected_within(60_000), None, "the silent one may have more");
@@ -238,18 +236,117 @@ fn of_three_copies_the_third_serves_once_one_is_failed_over_and_another_has_forg
     assert_eq!(elected(&[(1, killed(9)), (2, whole(7))]), Some(1), "it had synced that");
 }
 
+impl Cluster {
+    fn apply(&mut self, commands: &[Command]) {
+        for command in commands {
+            self.meta = self.meta.apply(command).unwrap_or_else(|error| panic!("{command:?}: {error}")).0;
+        }
+    }
+}
+
+fn fail_over(node: u16) -> Command {
+    Command::FailOver(FailOver { nodes: nodes(&[node]), allow_unsafe: false, auto: false })
+}
+
+/// A rebalance of all begins.
+fn start() -> Command {
+    let keep = (0..NODES).map(NodeId).collect();
+    Command::StartRebalance(StartRebalance { id: "r".into(), keep, eject: vec![], now_ms: 0 })
+}
+
+/// A rebalance begins to recover a node with what it holds.
+fn recover(node: u16) -> [Command; 2] {
+    [Command::SetRecovery { node: NodeId(node), recovery: Some(Recovery::Delta) }, start()]
+}
+
 /// Of a vBucket with copies on three nodes only that of the first is whole. It is failed over, and a rebalance begins to recover it.
 fn recovering() -> Cluster {
     let alone = VbPlan { joint: Some(nodes(&[0])), ..VbPlan::settled(nodes(&[0, 2]), 4) };
     let part = VbReport { complete: false, ..whole(0) };
     let mut cluster = Cluster::new(alone).with(&[(0, whole(9)), (1, part), (2, part)]);
-    let recover = Command::SetRecovery { node: NodeId(0), recovery: Some(Recovery::Delta) };
-    let fail_over = FailOver { nodes: nodes(&[0]), allow_unsafe: false, auto: false };
-    let start = StartRebalance { id: "r".into(), keep: nodes(&[0, 1, 2]), eject: vec![], now_ms: 0 };
-    for command in [Command::FailOver(fail_over), recover, Command::StartRebalance(start)] {
-        cluster.meta = cluster.meta.apply(&command).unwrap().0;
-    }
+    cluster.apply(&[fail_over(0)]);
+    cluster.apply(&recover(0));
     cluster
+}
+
+/// A node of which nothing is heard is waited for, and what it has is served once it is there.
+fn waits_for(cluster: &mut Cluster, node: u16) {
+    let copy = cluster.copies.remove(&node).unwrap();
+    assert_eq!(cluster.elected_within(20_000), None, "{node} is waited for");
+    cluster.copies.insert(node, copy);
+    assert_eq!(cluster.elected_within(20_000), Some(node));
+}
+
+/// When it is failed over for the second time it is in no chain any more, and has the only whole copy all the same.
+#[test]
+fn what_a_node_held_is_remembered_when_it_is_failed_over_again_while_it_is_recovered() {
+    let mut cluster = recovering();
+    cluster.apply(&[fail_over(0), Command::StopRebalance { now_ms: 0 }]);
+    cluster.apply(&recover(0));
+    let term = cluster.plan().term;
+    cluster.copies.values_mut().for_each(|copy| copy.term = term);
+    waits_for(&mut cluster, 0);
+}
+
+/// Somebody stops the rebalance before the node is there.
+#[test]
+fn what_a_recovered_node_holds_of_a_vbucket_that_is_given_up_outlives_a_rebalance_that_is_stopped() {
+    for is_given_up in [true, false] {
+        let mut cluster = recovering();
+        let copy = cluster.copies.remove(&0).unwrap();
+        if is_given_up {
+            assert_eq!(cluster.elected_within(20_000), None);
+            assert_eq!(cluster.plan().chain, []);
+        }
+        cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
+        assert_eq!(cluster.elected_within(20_000), None);
+        assert_eq!(cluster.plan().chain, []);
+        // There is room for one copy, and the others have fewer.
+        let bucket = cluster.meta.buckets.get_mut("b").unwrap();
+        bucket.replicas = 0;
+        cluster.apply(&[start()]);
+        assert_eq!(cluster.meta.buckets["b"].target.as_deref(), Some(&vec![nodes(&[0])]));
+        cluster.copies.insert(0, copy);
+        waits_for(&mut cluster, 0);
+        cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
+        assert!(cluster.meta.buckets["b"].former.is_empty(), "it is decided who serves it");
+    }
+}
+
+/// What a node has that is recovered from nothing is not asked for.
+#[test]
+fn a_node_that_is_recovered_from_nothing_holds_nothing() {
+    let mut cluster = recovering();
+    cluster.apply(&[
+        Command::StopRebalance { now_ms: 0 },
+        fail_over(0),
+        Command::SetRecovery { node: NodeId(0), recovery: Some(Recovery::Full) },
+        start(),
+        Command::StopRebalance { now_ms: 0 },
+    ]);
+    assert!(cluster.meta.buckets["b"].former.is_empty());
+}
+
+/// In an election, say: the copy of the chain before counts as well.
+#[test]
+fn a_node_that_counts_only_by_the_chain_before_held_the_vbucket() {
+    let joint = VbPlan { joint: Some(nodes(&[0, 1])), ..VbPlan::settled(nodes(&[0, 2]), 4) };
+    let mut cluster = Cluster::new(joint);
+    cluster.apply(&[fail_over(1)]);
+    assert_eq!(cluster.meta.buckets["b"].former[&NodeId(1)], [0]);
+}
+
+#[test]
+fn a_copy_that_is_being_built_is_none_to_fail_over_to() {
+    let building = VbPlan { building: nodes(&[1]), ..VbPlan::settled(nodes(&[0]), 4) };
+    let cluster = Cluster::new(building);
+    let refusal = cluster.meta.apply(&fail_over(0)).unwrap_err().to_string();
+    assert!(refusal.contains("there is no other copy"), "{refusal}");
+    let allowed = FailOver { nodes: nodes(&[0]), allow_unsafe: true, auto: false };
+    assert!(cluster.meta.apply(&Command::FailOver(allowed)).is_ok());
+    // While the chain changes the one before is a copy.
+    let joint = VbPlan { joint: Some(nodes(&[0, 1])), ..VbPlan::settled(nodes(&[0]), 4) };
+    assert!(Cluster::new(joint).meta.apply(&fail_over(0)).is_ok());
 }
 
 #[test]

@@ -466,6 +466,27 @@ fn a_lease_of_earlier_settings_is_waited_for() {
     }
 }
 
+/// A node is cut off, and failed over twice. In between automatic failover is switched off, which all others know.
+#[test]
+fn a_lease_from_before_an_earlier_failover_is_waited_for() {
+    let mut cluster = Cluster::new(&["a"; 4], 1);
+    cluster.run(1_000, &[0, 1, 2, 3]);
+    let lease_ms = cluster.meta.lease_ms().unwrap();
+    cluster.fail_over(3);
+    cluster.set_timeout(false, 5);
+    cluster.run(1_000, &[0, 1, 2]);
+    assert_eq!(cluster.meta.auto_failover.earlier_lease_ms, None);
+    cluster.apply(&Command::SetRecovery { node: NodeId(3), recovery: Some(Recovery::Delta) });
+    let keep = cluster.meta.nodes.iter().map(|node| node.id).collect();
+    let start = StartRebalance { id: "again".into(), keep, eject: vec![], now_ms: 0 };
+    cluster.apply(&Command::StartRebalance(start));
+    cluster.fail_over(3);
+    cluster.run(lease_ms - 1_500, &[0, 1, 2]);
+    assert!(cluster.is_electing(), "it may be serving still");
+    cluster.run(1_000, &[0, 1, 2]);
+    assert!(!cluster.is_electing());
+}
+
 #[test]
 fn an_earlier_lease_is_forgotten_once_everybody_knows_better() {
     for (enabled, timeout_secs) in [(false, 5), (true, 1)] {

@@ -28,11 +28,8 @@ pub fn duty(plan: &VbPlan, node: NodeId, keeps: bool, copies: u8) -> Duty {
     let outside = || if keeps || plan.chain.is_empty() { Duty::Keep } else { Duty::Leave };
     match plan.chain.first() {
         _ if matches!(plan.phase, VbPhase::Electing { .. }) => {
-            if is_part(plan, node) {
-                Duty::Stand
-            } else {
-                outside()
-            }
+            // Nobody may have the vBucket in the end.
+            if is_part(plan, node) { Duty::Stand } else { Duty::Keep }
         }
         Some(&first) if first == node => match &plan.phase {
             VbPhase::Handover { .. } => Duty::Seal,
@@ -117,7 +114,7 @@ mod tests {
         let plan = VbPlan { phase: VbPhase::Electing { among: vec![B, C] }, ..settled(&[B, C]) };
         assert_eq!(duty(&plan, B, false, 2), Duty::Stand);
         assert_eq!(duty(&plan, C, false, 2), Duty::Stand);
-        assert_eq!(duty(&plan, A, true, 2), Duty::Keep);
+        assert_eq!(duty(&plan, A, false, 2), Duty::Keep, "whoever else has something");
     }
 
     #[test]
