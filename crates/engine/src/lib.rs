@@ -78,6 +78,9 @@ pub use replica::{
     roles::{Activation, VbStatus},
 };
 pub use vbucket::{
-    chains::Topology, copy_rules::CopyFacts, failover_table::FailoverTable, following::Inflow,
+    chains::{Chains, Topology},
+    copy_rules::CopyFacts,
+    failover_table::FailoverTable,
+    following::Inflow,
     system_events::SystemEvent,
 };

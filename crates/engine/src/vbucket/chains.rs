@@ -29,9 +29,9 @@ impl Topology {
     }
 }
 
-/// See the module header.
+/// What the active copy knows of who holds its durable writes: see the module header.
 #[derive(Debug)]
-pub(crate) struct Chains {
+pub struct Chains {
     topology: Topology,
     /// What the others have acknowledged; those in both chains once.
     acknowledged: Vec<(NodeId, Seqno)>,
@@ -43,7 +43,9 @@ impl Chains {
         Self::new(Topology { chains: Vec::new(), copies })
     }
 
-    pub(crate) fn new(topology: Topology) -> Self {
+    /// With nothing acknowledged yet.
+    #[must_use]
+    pub fn new(topology: Topology) -> Self {
         let active = topology.active();
         let others = topology.chains.iter().flatten().filter(|&&node| Some(node) != active);
         let mut acknowledged: Vec<_> = others.map(|&node| (node, Seqno(0))).collect();
@@ -90,7 +92,7 @@ impl Chains {
     }
 
     /// Another member has everything prepared up to a seqno. Whether that is news.
-    pub(crate) fn acknowledge(&mut self, node: NodeId, seqno: Seqno) -> bool {
+    pub fn acknowledge(&mut self, node: NodeId, seqno: Seqno) -> bool {
         let known = self.acknowledged.iter_mut().find(|known| known.0 == node && known.1 < seqno);
         known.map(|known| known.1 = seqno).is_some()
     }
@@ -100,7 +102,8 @@ impl Chains {
     }
 
     /// Up to which seqno a majority of every chain holds what is prepared, the active taken to hold everything.
-    pub(crate) fn reached(&self) -> Seqno {
+    #[must_use]
+    pub fn reached(&self) -> Seqno {
         const EVERYTHING: Seqno = Seqno(u64::MAX);
         if !self.is_majority_possible() {
             return Seqno(0);

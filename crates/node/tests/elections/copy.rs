@@ -1,10 +1,11 @@
 //! A copy as the agent sees it, reduced to what elections go by: which writes it has, which of them are synced, and what it
 //! knows of its own gaps. What it may say and do is judged by the engine's own rules ([`engine::CopyFacts`]), its branches are
-//! the engine's ([`engine::FailoverTable`]), and whether a stream goes on is decided by the producer's rule.
+//! the engine's ([`engine::FailoverTable`]), the engine counts who holds a write ([`engine::Chains`]), and whether a stream goes on is
+//! decided by the producer's rule.
 
 use std::cell::RefCell;
 
-use base::{BucketUuid, NodeId, Now, Seqno, Status, VbId, VbRole, VbUuid};
+use base::{BucketUuid, Now, Seqno, Status, VbId, VbRole, VbUuid};
 use engine::{Activation, CopyFacts, FailoverTable, Topology};
 use replication::producer::rollback::{History, Position, rollback};
 use settee_node::{Buckets, Copies, Copy};
@@ -335,13 +336,4 @@ impl<'a> Buckets for Open<'a> {
     fn following(&self, _: &BucketUuid, _: VbId) -> Option<u64> {
         self.0.held.borrow().following
     }
-}
-
-/// Whether these nodes are a majority of every chain that counts.
-pub(crate) fn is_majority(topology: &Topology, holds: &dyn Fn(NodeId) -> bool) -> bool {
-    let is_held = |chain: &Vec<NodeId>| {
-        let needed = usize::from(topology.copies).max(chain.len()) / 2 + 1;
-        chain.iter().filter(|&&node| holds(node)).count() >= needed
-    };
-    topology.chains.iter().all(is_held)
 }

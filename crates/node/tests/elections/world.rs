@@ -8,15 +8,16 @@ use std::{
     sync::Arc,
 };
 
-use base::{BucketUuid, NodeId, Now, VbRole, bucket::BucketKind};
+use base::{BucketUuid, NodeId, Now, Seqno, VbRole, bucket::BucketKind};
 use cluster::{
     BucketParams, Command, FailOver, Membership, Metadata, NodeInfo, NodeReport, Orchestrator, Ports,
     Recovery, StartGracefulFailover, StartRebalance, VbPlan,
 };
+use engine::Chains;
 use settee_node::Agent;
 
 use super::{
-    copy::{Held, OnDisk, Open, Shelf, is_majority},
+    copy::{Held, OnDisk, Open, Shelf},
     events::Event,
 };
 
@@ -351,13 +352,13 @@ impl World {
             return 0;
         };
         let follows =
-            |id: usize| self.source(id) == Some(at) && self.nodes[id].held.following == Some(active.term);
-        let is_held = |place: usize| {
-            let has = |id: usize| id == at || (follows(id) && self.nodes[id].held.whole_writes() > place);
-            is_majority(topology, &|node| has(index(node)))
-        };
-        let held = active.log.iter().enumerate().filter(|(place, _)| is_held(*place));
-        held.fold(0, |bits, (_, write)| bits | 1 << write)
+            |id: &usize| self.source(*id) == Some(at) && self.nodes[*id].held.following == Some(active.term);
+        let mut chains = Chains::new(topology.clone());
+        for node in (0..self.nodes.len()).filter(follows) {
+            chains.acknowledge(id(node), Seqno(self.nodes[node].held.whole_writes() as u64));
+        }
+        let reached = usize::try_from(chains.reached().get()).unwrap_or(usize::MAX);
+        active.log.iter().take(reached).fold(0, |bits, write| bits | 1 << write)
     }
 
     pub(crate) fn after(&self, event: Event) -> Self {
