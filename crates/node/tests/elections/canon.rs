@@ -4,7 +4,9 @@
 //! * Versions of the metadata are only compared, so of each the rank counts.
 //! * Terms and generations are compared, and a generation may be one more than another one; a gap is counted up to
 //!   more than the restarts that are left, and not beyond.
-//! * Nodes stand in the order of the chain, as long as nothing is placed, which goes by their numbers. Nothing else does.
+//! * Nodes stand in the order of the chain, and those outside of it in that of what they are to the vBucket. Nothing goes by their numbers
+//!   but placement, and that by their order in the metadata. A rebalance begins with each order that leads elsewhere, so it counts only
+//!   while one runs.
 //! * An acknowledged write that no copy has, in memory or on disk, is of no concern any more.
 //!
 //! Numbers of the real types are told apart by their size: see the constants.
@@ -17,7 +19,7 @@ use std::{
 use base::NodeId;
 use engine::FailoverTable;
 
-use super::world::{FIRST_NODE, FIRST_VERSION, Node, World};
+use super::world::{FIRST_NODE, FIRST_VERSION, Link, Node, World, id};
 
 /// Names in the order in which they are met.
 #[derive(Default)]
@@ -123,14 +125,20 @@ pub(crate) fn fingerprint(world: &World) -> u128 {
     half(1) << 64 | half(2)
 }
 
-/// Nodes in the order of the chain.
-fn order(world: &World) -> Vec<usize> {
+/// Nodes in the order of the chain, then the others.
+pub(crate) fn order(world: &World) -> Vec<usize> {
+    let (plan, meta) = (world.plan(), &world.meta);
     let mut order: Vec<usize> = (0..world.nodes.len()).collect();
-    if world.bounds.changes == 0 {
-        let id = |at: usize| NodeId(FIRST_NODE + at as u16);
-        let chain = &world.plan().chain;
-        order.sort_by_key(|&at| chain.iter().position(|&node| node == id(at)).unwrap_or(usize::MAX));
-    }
+    order.sort_by_key(|&at| {
+        let place = |nodes: &[NodeId]| nodes.iter().position(|&node| node == id(at)).unwrap_or(usize::MAX);
+        let known = meta.nodes.iter().find(|node| node.id == id(at));
+        let standing =
+            known.map(|node| (node.membership as u8, node.recovery.map(|recovery| recovery as u8)));
+        let kept = meta.rebalance.as_ref().map(|rebalance| place(&rebalance.keep));
+        let held = &world.nodes[at].held;
+        let has = (held.log.len(), held.is_partial, held.may_lack);
+        (place(&plan.chain), place(plan.counted()), place(&plan.building), standing, kept, has)
+    });
     order
 }
 
@@ -160,9 +168,9 @@ fn write_metadata(world: &World, order: &[usize], canon: &mut Canon) {
     let bucket = &meta.buckets["b"];
     world.plan().hash(canon);
     (bucket.target.as_ref().map(|target| &target[0]), meta.version).hash(canon);
-    (bucket.former.iter().collect::<Vec<_>>()).hash(canon);
     for &at in order {
-        let known = meta.nodes.iter().find(|node| node.id == NodeId(FIRST_NODE + at as u16));
+        bucket.former.get(&id(at)).hash(canon);
+        let known = meta.nodes.iter().find(|node| node.id == id(at));
         known.map(|node| (node.membership, node.recovery)).hash(canon);
         let excluded = known.and_then(|node| node.excluded);
         canon.raw(excluded.and_then(|excluded| excluded.lease_ms).unwrap_or(0));
@@ -171,10 +179,23 @@ fn write_metadata(world: &World, order: &[usize], canon: &mut Canon) {
     for gone in &meta.departed {
         (gone.node, gone.excluded.version, gone.excluded.is_leased).hash(canon);
     }
-    meta.rebalance.as_ref().map(|rebalance| (rebalance.kind, &rebalance.keep, &rebalance.eject)).hash(canon);
+    if let Some(rebalance) = &meta.rebalance {
+        let mut keep = rebalance.keep.clone();
+        if !is_placed_again(world) {
+            keep.sort_by_key(|node| order.iter().position(|&at| id(at) == *node));
+        }
+        (rebalance.kind, keep, &rebalance.eject).hash(canon);
+    }
     let auto = &meta.auto_failover;
     (auto.enabled, auto.timeout_secs, auto.count, auto.armed, auto.since, auto.is_leased).hash(canon);
     canon.raw(auto.earlier_lease_ms.unwrap_or(0));
+}
+
+/// Whether the order in which nodes are placed may tell once more in the rebalance under way: somebody may be failed over, or is
+/// remembered for what it held.
+fn is_placed_again(world: &World) -> bool {
+    let is_away = world.nodes.iter().any(|node| node.link == Link::Cut);
+    world.faults < world.bounds.faults || is_away || !world.meta.buckets["b"].former.is_empty()
 }
 
 fn write_copy(node: &Node, writes: &mut Names, branches: &mut Names, canon: &mut Canon) {

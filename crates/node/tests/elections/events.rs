@@ -42,13 +42,17 @@ pub(crate) enum Event {
     Resume(usize),
     FailOver(usize),
     ToggleAutomatic,
-    /// A node leaves, or none; spare nodes and those that are to be recovered take part.
+    /// A node leaves, or none; spare nodes and those that are to be recovered take part. Nodes are placed in an order ([`World::rebalanced`]).
     Rebalance {
         without: Option<usize>,
+        order: u8,
     },
     StopRebalance,
     Graceful(usize),
-    Recover(usize),
+    Recover {
+        at: usize,
+        order: u8,
+    },
 }
 
 impl Event {
@@ -69,7 +73,7 @@ impl Event {
 
     pub(crate) fn is_change(self) -> bool {
         use Event::{Graceful, Rebalance, Recover, StopRebalance, ToggleAutomatic};
-        matches!(self, ToggleAutomatic | Rebalance { .. } | StopRebalance | Graceful(_) | Recover(_))
+        matches!(self, ToggleAutomatic | Rebalance { .. } | StopRebalance | Graceful(_) | Recover { .. })
     }
 }
 
@@ -148,15 +152,32 @@ impl World {
             events.push(Event::StopRebalance);
             return;
         }
-        events.push(Event::Rebalance { without: None });
+        self.add_rebalances(events, &|order| Event::Rebalance { without: None, order });
         for at in 0..self.nodes.len() {
             let Some(node) = self.meta.nodes.iter().find(|node| node.id == id(at)) else { continue };
             match node.membership {
                 Membership::Active => {
-                    events.extend([Event::Rebalance { without: Some(at) }, Event::Graceful(at)]);
+                    self.add_rebalances(events, &|order| Event::Rebalance { without: Some(at), order });
+                    events.push(Event::Graceful(at));
                 }
-                Membership::InactiveFailed => events.push(Event::Recover(at)),
+                Membership::InactiveFailed => {
+                    self.add_rebalances(events, &|order| Event::Recover { at, order });
+                }
                 Membership::InactiveAdded => {}
+            }
+        }
+    }
+
+    /// A rebalance with each order of the nodes by which it strives for something else.
+    fn add_rebalances(&self, events: &mut Vec<Event>, rebalance: &dyn Fn(u8) -> Event) {
+        let mut targets = Vec::new();
+        for order in 0..(1..=self.nodes.len()).product::<usize>() as u8 {
+            let event = rebalance(order);
+            let meta = self.rebalanced(event);
+            let target = meta.buckets["b"].target.as_ref().map(|target| target[0].clone());
+            if !targets.contains(&target) {
+                targets.push(target);
+                events.push(event);
             }
         }
     }

@@ -26,7 +26,7 @@ fn go(events: &[Event]) -> World {
 /// decided to go on with what that one has.
 #[test]
 fn a_node_is_recovered_before_the_election_ends_that_it_was_failed_over_for() {
-    let mut world = go(&[FailOver(1), Feed { to: 2, all: false }, FailOver(0), Recover(0)]);
+    let mut world = go(&[FailOver(1), Feed { to: 2, all: false }, FailOver(0), Recover { at: 0, order: 0 }]);
     for _ in 0..3 {
         world.lead();
     }
@@ -36,5 +36,5 @@ fn a_node_is_recovered_before_the_election_ends_that_it_was_failed_over_for() {
 /// Of two copies one was killed, and never had anything on disk. The other one is being begun anew.
 #[test]
 fn nobody_has_a_whole_copy_after_a_kill_and_a_failover() {
-    go(&[Kill(1), Rebalance { without: Some(1) }, Lead, Feed { to: 2, all: false }, FailOver(0)]);
+    go(&[Kill(1), Rebalance { without: Some(1), order: 0 }, Lead, Feed { to: 2, all: false }, FailOver(0)]);
 }

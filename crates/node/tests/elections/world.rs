@@ -17,6 +17,7 @@ use engine::Chains;
 use settee_node::Agent;
 
 use super::{
+    canon::order,
     copy::{Held, OnDisk, Open, Shelf},
     events::Event,
 };
@@ -394,7 +395,10 @@ impl World {
                 next.change(&command);
                 next.act();
             }
-            Event::Rebalance { without } => next.rebalance(without),
+            Event::Rebalance { .. } | Event::Recover { .. } => {
+                next.meta = Arc::new(next.rebalanced(event));
+                next.act();
+            }
             Event::StopRebalance => {
                 next.change(&Command::StopRebalance { now_ms: 0 });
                 next.act();
@@ -403,11 +407,6 @@ impl World {
                 let start = StartGracefulFailover { id: "r".into(), nodes: vec![id(at)], now_ms: 0 };
                 next.change(&Command::StartGracefulFailover(start));
                 next.act();
-            }
-            Event::Recover(at) => {
-                let recovery = Some(Recovery::Delta);
-                next.change(&Command::SetRecovery { node: id(at), recovery });
-                next.rebalance(None);
             }
         }
         next
@@ -438,11 +437,40 @@ impl World {
         self.act_at(at);
     }
 
-    fn rebalance(&mut self, without: Option<usize>) {
-        let all: Vec<NodeId> = self.meta.nodes.iter().map(|node| node.id).collect();
-        let (eject, keep) = all.into_iter().partition(|&node| without.map(id) == Some(node));
-        self.change(&Command::StartRebalance(StartRebalance { id: "r".into(), keep, eject, now_ms: 0 }));
-        self.act();
+    /// The metadata once a rebalance has begun.
+    pub(crate) fn rebalanced(&self, event: Event) -> Metadata {
+        let mut meta = Metadata::clone(&self.meta);
+        let (recovered, without, order) = match event {
+            Event::Rebalance { without, order } => (None, without.map(id), order),
+            Event::Recover { at, order } => (Some(id(at)), None, order),
+            _ => return meta,
+        };
+        let order = self.arranged(usize::from(order));
+        meta.nodes.sort_by_key(|node| order.iter().position(|&at| id(at) == node.id));
+        let recovery = Some(Recovery::Delta);
+        let recover = recovered.map(|node| Command::SetRecovery { node, recovery });
+        let all = meta.nodes.iter().map(|node| node.id);
+        let (eject, keep) = all.partition(|&node| without == Some(node));
+        let start = Command::StartRebalance(StartRebalance { id: "r".into(), keep, eject, now_ms: 0 });
+        for command in recover.into_iter().chain([start]) {
+            if let Ok((next, _)) = meta.apply(&command) {
+                meta = next;
+            }
+        }
+        meta
+    }
+
+    /// All nodes in the order of that number, which does not depend on what they are called.
+    fn arranged(&self, mut number: usize) -> Vec<usize> {
+        let mut left = order(self);
+        let places = (1..=left.len()).rev();
+        places
+            .map(|count| {
+                let at = left.remove(number % count);
+                number /= count;
+                at
+            })
+            .collect()
     }
 
     /// Streams to and from a node are over.
