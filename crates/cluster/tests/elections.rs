@@ -280,12 +280,20 @@ fn waits_for(cluster: &mut Cluster, node: u16) {
 /// When it is failed over for the second time it is in no chain any more, and has the only whole copy all the same.
 #[test]
 fn what_a_node_held_is_remembered_when_it_is_failed_over_again_while_it_is_recovered() {
-    let mut cluster = recovering();
-    cluster.apply(&[fail_over(0), Command::StopRebalance { now_ms: 0 }]);
-    cluster.apply(&recover(0));
-    let term = cluster.plan().term;
-    cluster.copies.values_mut().for_each(|copy| copy.term = term);
-    waits_for(&mut cluster, 0);
+    for is_given_up in [true, false] {
+        let mut cluster = recovering();
+        let copy = cluster.copies.remove(&0).unwrap();
+        if is_given_up {
+            assert_eq!(cluster.elected_within(20_000), None);
+            assert_eq!(cluster.plan().chain, []);
+        }
+        cluster.apply(&[fail_over(0), Command::StopRebalance { now_ms: 0 }]);
+        cluster.apply(&recover(0));
+        cluster.copies.insert(0, copy);
+        let term = cluster.plan().term;
+        cluster.copies.values_mut().for_each(|copy| copy.term = term);
+        waits_for(&mut cluster, 0);
+    }
 }
 
 /// Somebody stops the rebalance before the node is there.
@@ -379,4 +387,51 @@ fn a_vbucket_that_nobody_has_is_made_of_the_copy_with_the_most() {
     assert_eq!(made(&[(0, blank), (1, whole(9)), (2, whole(4))]), Some(1));
     assert_eq!(made(&[(0, whole(20)), (1, blank), (2, whole(4))]), Some(2), "the other one held it long ago");
     assert_eq!(made(&[(0, blank), (1, whole(9))]), None, "the other one had it as well");
+}
+
+/// What an earlier life of the node has left may look like more.
+#[test]
+fn a_copy_that_is_being_built_is_a_last_resort() {
+    let plan = VbPlan { chain: nodes(&[1]), building: nodes(&[2]), ..electing(&[1, 2], &[0, 1]) };
+    let later = VbReport { vb_uuid: VbUuid(1).of_generation(2), ..whole(9) };
+    let elected =
+        |copy: VbReport| Cluster::new(plan.clone()).with(&[(1, copy), (2, later)]).elected_within(20_000);
+    assert_eq!(elected(whole(3)), Some(1));
+    assert_eq!(elected(VbReport { complete: false, ..whole(3) }), Some(2), "nobody else has a whole one");
+}
+
+/// Whether the first of the copies hands over to the second, before it is given up.
+fn hands_over(chain: &[u16], after: &[u16], copies: &[(u16, VbReport)]) -> bool {
+    let phase = VbPhase::Handover { to: NodeId(1), after: nodes(after) };
+    let building = nodes(after).into_iter().filter(|node| !nodes(chain).contains(node)).collect();
+    let plan = VbPlan { phase, building, ..VbPlan::settled(nodes(chain), 5) };
+    let mut cluster = Cluster::new(plan).with(copies);
+    for _ in 0..3 {
+        cluster.elected_within(250);
+    }
+    cluster.plan().active() == Some(NodeId(1))
+}
+
+#[test]
+fn a_handover_ends_once_the_next_active_and_a_majority_have_what_the_sealed_copy_has() {
+    let sealed = VbReport { role: VbRole::Sealed, ..whole(9) };
+    let follows = |high| VbReport { following: true, ..whole(high) };
+    let all = [0, 1, 2];
+    let with = |first, second, third| hands_over(&all, &[1, 2, 0], &[(0, first), (1, second), (2, third)]);
+    assert!(with(sealed, follows(9), follows(9)));
+    assert!(with(sealed, follows(9), follows(8)), "two of three have it");
+    assert!(!with(sealed, follows(8), follows(9)), "the next one has not");
+    let serving = VbReport { role: VbRole::Active, ..sealed };
+    assert!(!with(serving, follows(9), follows(9)), "more may come");
+    assert!(!with(VbReport { term: 4, ..sealed }, follows(9), follows(9)), "it is not sealed for this");
+    for second in [
+        VbReport { following: false, ..follows(9) },
+        VbReport { complete: false, ..follows(9) },
+        VbReport { term: 4, ..follows(9) },
+    ] {
+        assert!(!with(sealed, second, follows(9)), "{second:?}");
+    }
+    // One that leaves is no member of the chain to be.
+    let leaves = |third| hands_over(&[0, 2], &[1, 2], &[(0, sealed), (1, follows(9)), (2, third)]);
+    assert!(leaves(follows(9)) && !leaves(follows(8)));
 }

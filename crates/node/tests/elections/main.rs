@@ -2,8 +2,10 @@
 //! agents, over copies that only know which writes they have and go by the engine's rules. What has to hold is in [`checks`].
 //!
 //! The small sizes run always. `ELECTIONS_COPIES`, `_SPARES`, `_KIND` (`ephemeral`), `_WRITES`, `_FAULTS` and `_CHANGES` choose
-//! another for the test `a_chosen_size`, which is ignored otherwise; `ELECTIONS_STATES` and `ELECTIONS_SECONDS` bound it. Where it is
-//! too large to be gone through, `ELECTIONS_WALKS` takes so many random ways through it instead, from `ELECTIONS_SEED` on.
+//! another for the test `a_chosen_size`, which is ignored otherwise; `ELECTIONS_STATES` and `ELECTIONS_SECONDS` bound it. With
+//! `ELECTIONS_DEEP=1` each way is gone to its end before the next one. That takes some 60 bytes a state rather than kilobytes, and a fault is
+//! told with a longer way. Where a size is too large for that, `ELECTIONS_WALKS` takes so many random ways through it instead, from
+//! `ELECTIONS_SEED` on.
 //!
 //! ```sh
 //! ELECTIONS_COPIES=3 ELECTIONS_WRITES=2 ELECTIONS_FAULTS=2 \
@@ -65,7 +67,8 @@ fn explore(bounds: Bounds) {
     let mut fine = HashSet::new();
     let mut queue = VecDeque::from([(start, first.clone())]);
     let (mut steps, mut is_whole) = (0_u64, true);
-    while let Some((at, world)) = queue.pop_front() {
+    let is_deep = setting("ELECTIONS_DEEP", 0) > 0;
+    while let Some((at, world)) = if is_deep { queue.pop_back() } else { queue.pop_front() } {
         if begun.elapsed().as_secs() >= seconds as u64 {
             is_whole = false;
             break;
