@@ -29,7 +29,7 @@ pub trait NodeControl: Gate {
     fn cluster_status(&self) -> Arc<ClusterStatus> {
         Arc::default()
     }
-    /// Answers another node of the cluster: a request to `/_settee/` and `name`. `from`: the member whose key has signed for it.
+    /// Answers another node of the cluster: a request to `/_settee/` and `name`. `from`: the node whose key has signed for it.
     fn internal<'a>(
         &'a self,
         name: &'a str,

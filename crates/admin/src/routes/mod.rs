@@ -134,7 +134,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "samples" => return stats::show(call),
         _ => {}
     }
-    let from = auth::member(&call.meta, &call.user).map(|node| node.id);
+    let from = auth::number_of(&call.meta, &call.user);
     match call.api.control.internal(name, from, call.body.to_vec()).await {
         Ok(body) => Ok(reply::with_body(StatusCode::OK, "application/octet-stream", body.into())),
         Err(ClusterError::NotSupported(_)) => Ok(reply::not_found()),

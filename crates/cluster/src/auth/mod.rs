@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use attempts::{LoginAttempts, TooManyAttempts};
 pub use judgement::Judgement;
-pub use node_key::{CHALLENGE_BYTES, LoginPort, NodeKey, NodeProof, SEED_BYTES, member};
+pub use node_key::{CHALLENGE_BYTES, LoginPort, NodeKey, NodeProof, SEED_BYTES, member, number_of};
 pub use password_cache::PasswordCache;
 pub use privilege::{Privilege, PrivilegeSet};
 pub use scram::{

@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use base::NodeId;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
@@ -158,6 +159,14 @@ pub fn member<'a>(meta: &'a Metadata, identity: &Identity) -> Option<&'a NodeInf
     by_mark(meta, identity.shown).filter(|_| identity.is_internal())
 }
 
+/// The number of the node that has logged in by its key: a member, or one that was removed, as far as that is remembered.
+#[must_use]
+pub fn number_of(meta: &Metadata, identity: &Identity) -> Option<NodeId> {
+    let parted = || meta.parted.iter().find(|gone| key_mark(&gone.uuid, &gone.key) == identity.shown);
+    let number = by_mark(meta, identity.shown).map(|node| node.id);
+    number.or_else(|| Some(parted()?.node)).filter(|_| identity.is_internal())
+}
+
 fn by_mark(meta: &Metadata, shown: u64) -> Option<&NodeInfo> {
     let mark = |node: &NodeInfo| node.key.as_deref().map(|key| key_mark(&node.uuid, key));
     meta.nodes.iter().find(|node| mark(node) == Some(shown))
@@ -229,8 +238,12 @@ mod tests {
         assert_eq!(member(&meta, &identity).map(|node| &*node.uuid), Some("a"), "it is a member still");
         meta.nodes[0].membership = Membership::Active;
         assert!(is_current(&meta, &identity));
-        meta.nodes.remove(0);
-        assert_eq!(member(&meta, &identity), None);
+        assert_eq!(number_of(&meta, &identity), Some(NodeId(0)));
+        meta.nodes[0].membership = Membership::InactiveFailed;
+        meta.forget_nodes(&[NodeId(0)]);
+        assert_eq!((member(&meta, &identity), number_of(&meta, &identity)), (None, Some(NodeId(0))));
+        meta.parted.clear();
+        assert_eq!(number_of(&meta, &identity), None);
         assert!(!is_current(&meta, &identity), "it was removed");
         assert_eq!(proof.check_member(&meta), None);
     }

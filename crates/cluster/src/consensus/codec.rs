@@ -5,9 +5,13 @@
 //! with the version of this layout, its kind and the epoch it belongs to. Decoding never takes more memory than the input
 //! has bytes.
 
+use base::NodeId;
 use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Message, MessageType, Snapshot};
 
-use super::epoch::{Epoch, Notice};
+use super::{
+    epoch::{Epoch, Notice},
+    node_id,
+};
 
 /// Version of the layout of messages.
 const VERSION: u8 = 2;
@@ -83,6 +87,15 @@ pub(super) fn encode_notice(notice: &Notice) -> Option<Vec<u8>> {
 /// The epoch that a letter belongs to.
 pub(super) fn epoch_of(bytes: &[u8]) -> Option<Epoch> {
     begin(&mut Input(bytes)).ok().map(|(_, epoch)| epoch)
+}
+
+/// The member whose word a letter is, where it names one. A notice names nobody, and a question is passed on by others.
+pub(super) fn sender_of(bytes: &[u8]) -> Option<NodeId> {
+    let mut input = Input(bytes);
+    let (kind, _) = begin(&mut input).ok()?;
+    let (_to, from) = (input.u64().ok()?, input.u64().ok()?);
+    let names_nobody = kind == NOTICE || KINDS.contains(&(MessageType::MsgReadIndex, kind));
+    node_id(from).filter(|_| !names_nobody)
 }
 
 /// Reads what [`encode_message`] or [`encode_notice`] wrote.
@@ -317,11 +330,14 @@ mod tests {
     fn messages_survive_the_journey() {
         let bytes = encode_message(EPOCH, &message()).unwrap();
         assert_eq!(decode(&bytes).unwrap(), Letter::Raft(EPOCH, Box::new(message())));
-        assert_eq!(epoch_of(&bytes), Some(EPOCH));
+        assert_eq!((epoch_of(&bytes), sender_of(&bytes)), (Some(EPOCH), Some(NodeId(0))));
+        let mut question = message();
+        question.set_msg_type(MessageType::MsgReadIndex);
+        assert_eq!(sender_of(&encode_message(EPOCH, &question).unwrap()), None, "others pass it on");
         let notice = Notice { epoch: EPOCH, secret: "secret".into(), nodes: Vec::new() };
         let bytes = encode_notice(&notice).unwrap();
         assert_eq!(decode(&bytes).unwrap(), Letter::Notice(notice));
-        assert_eq!(epoch_of(&bytes), Some(EPOCH));
+        assert_eq!((epoch_of(&bytes), sender_of(&bytes)), (Some(EPOCH), None));
     }
 
     #[test]

@@ -38,7 +38,7 @@ const KEEP_ENTRIES: u64 = 64;
 /// Ticks without a word after which a member that does not vote takes its leader for lost.
 const LOST_TICKS: u32 = 2 * ELECTION_TICKS as u32;
 
-pub use epochs::{epoch_of, rejoin};
+pub use epochs::{epoch_of, is_from, rejoin};
 pub use opening::{found, join};
 pub use reads::Round;
 pub use turn::{Commit, ProposeError, StepError, Turn};

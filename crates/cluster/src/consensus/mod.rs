@@ -36,7 +36,9 @@ mod state;
 pub use disk::DiskLog;
 pub use entry::{Place, Proposal, ProposalId};
 pub use epoch::{Epoch, Position};
-pub use group::{Commit, Consensus, ProposeError, Round, StepError, Turn, epoch_of, found, join, rejoin};
+pub use group::{
+    Commit, Consensus, ProposeError, Round, StepError, Turn, epoch_of, found, is_from, join, rejoin,
+};
 pub use log::{Batch, LogError, LogStore, Member, MemoryLog, Record, Stored};
 pub use marks::{StateMark, StateMarks};
 pub use members::VOTERS_MAX;

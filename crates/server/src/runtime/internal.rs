@@ -7,7 +7,7 @@ use cluster::ClusterError;
 use http::BoxFuture;
 use parking_lot::RwLock;
 
-/// What answers one kind of question: the member that asks, where its key has signed, and the body in; the body of the answer out.
+/// What answers one kind of question: the node that asks, where its key has signed, and the body in; the body of the answer out.
 type Handler =
     Arc<dyn Fn(Option<NodeId>, Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, ClusterError>> + Send + Sync>;
 

@@ -36,6 +36,13 @@ pub fn epoch_of(message: &[u8]) -> Option<Epoch> {
     codec::epoch_of(message)
 }
 
+/// Whether a message counts for which that node has signed: what a node says for another one does not. A message that names no node
+/// counts while the signer is a member.
+#[must_use]
+pub fn is_from(message: &[u8], signer: NodeId, is_member: bool) -> bool {
+    codec::sender_of(message).map_or(is_member, |sender| sender == signer)
+}
+
 impl Consensus {
     /// The group's life, to which this member belongs.
     #[must_use]
@@ -151,6 +158,32 @@ impl Consensus {
         if epoch > newest {
             let successor = Member { node: me, epoch, secret, peers: nodes, ..self.member.clone() };
             self.out.successor = Some(successor);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_speaks_for_itself_alone_and_once_it_was_removed_of_no_group_formed_anew() {
+        let (one, other) = (NodeId(0), NodeId(1));
+        let said = |kind| {
+            let mut message = Message { to: 3, from: raft_id(one), term: 7, ..Message::default() };
+            message.set_msg_type(kind);
+            codec::encode_message(Epoch::default(), &message).unwrap()
+        };
+        for kind in [MessageType::MsgAppend, MessageType::MsgAppendResponse, MessageType::MsgRequestVote] {
+            let message = said(kind);
+            for is_member in [true, false] {
+                assert!(is_from(&message, one, is_member));
+                assert!(!is_from(&message, other, is_member), "{kind:?} in the name of another");
+            }
+        }
+        let notice = Notice { epoch: Epoch::default(), secret: String::new(), nodes: Vec::new() };
+        for message in [codec::encode_notice(&notice).unwrap(), said(MessageType::MsgReadIndex)] {
+            assert!(is_from(&message, other, true) && !is_from(&message, other, false));
         }
     }
 }

@@ -9,7 +9,7 @@ use admin::JoinOffer;
 use base::NodeId;
 use cluster::{
     ClusterError,
-    consensus::{Epoch, Member, epoch_of, join},
+    consensus::{Epoch, Member, epoch_of, is_from, join},
 };
 
 use super::{Control, LOOK_AGAIN, PATIENCE, PROPOSE, TAKEN, stopping};
@@ -73,9 +73,9 @@ impl Control {
         certificates::answer(&self.certificates, self);
         self.answer_strangers();
         let me = Weak::clone(&self.me);
-        self.routes().add(MESSAGES, move |body| {
+        self.routes().add_for(MESSAGES, move |from, body| {
             let me = me.upgrade();
-            async move { me.map_or_else(|| Err(stopping()), |me| me.take_messages(&body)) }
+            async move { me.map_or_else(|| Err(stopping()), |me| me.take_messages(from, &body)) }
         });
         let me = Weak::clone(&self.me);
         self.routes().add_for(PROPOSE, move |from, body| {
@@ -106,14 +106,18 @@ impl Control {
         metadata.knows_nothing_of(node).then_some(Verdict::Unknown)
     }
 
-    fn take_messages(&self, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
+    fn take_messages(&self, signer: Option<NodeId>, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
         let (from, messages) =
             decode_messages(body).ok_or_else(|| ClusterError::Failed("malformed messages".into()))?;
         let epoch = messages.first().and_then(|message| epoch_of(message));
         if let Some(verdict) = self.judge(from, epoch) {
             return Ok(verdict.answer().to_vec());
         }
-        messages.into_iter().for_each(|message| self.agreement.step(message.to_vec()));
+        // While nodes are known by a secret, nobody knows which node sends something.
+        let is_member = signer.is_some_and(|signer| self.metadata.load().node_by_id(signer).is_some());
+        let counts = |message: &[u8]| signer.is_none_or(|signer| is_from(message, signer, is_member));
+        let messages = messages.into_iter().filter(|message| counts(message));
+        messages.for_each(|message| self.agreement.step(message.to_vec()));
         Ok(Vec::new())
     }
 }
