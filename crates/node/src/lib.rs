@@ -8,7 +8,8 @@
 //! may serve at all ([`Lease`]), what the node does while it leads the others ([`Leadership`]), and how it makes sure that it does
 //! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Steward`] has the agent and the lease do what
 //! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers. [`Proposals`] are what the
-//! node wants its cluster to agree on.
+//! node wants its cluster to agree on, and [`Reforming`] is how a failover goes on where the cluster cannot agree any more. A
+//! [`Verdict`] is what nodes say to one that is none of theirs.
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
@@ -30,8 +31,10 @@ mod leadership;
 mod lease;
 mod participant;
 mod proposals;
+mod reforming;
 mod reporter;
 mod steward;
+mod verdict;
 
 pub use agent::{Agent, Buckets, Step, Wish};
 pub use confirmations::{Confirmations, Settled};
@@ -41,8 +44,10 @@ pub use leadership::{Leadership, Taken};
 pub use lease::Lease;
 pub use participant::{Applied, Confirmed, Output, Participant, Write, WriteEnded};
 pub use proposals::{GivenUp, Next, PROPOSAL_MILLIS, Part, Proposals, Proposing, TAKING_MILLIS};
+pub use reforming::{Reforming, Survey, Survivor};
 pub use reporter::{REPORT_PATIENCE_MILLIS, Reporter, Standing};
 pub use steward::{Start, Steward};
+pub use verdict::{Sentence, Verdict};
 
 /// A write of the metadata that takes so long is not a slow one any more.
 const STANDS_STILL_MILLIS: u64 = 3_000;

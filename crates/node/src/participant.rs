@@ -19,11 +19,11 @@ use cluster::{
     ClusterError, Command, Metadata,
     consensus::{
         Batch, Commit, Consensus, Epoch, LogError, Member, Proposal, ProposalId, ProposeError, StepError,
-        Stored, found, rejoin,
+        Stored, found,
     },
 };
 
-use crate::Confirmations;
+use crate::{Confirmations, Sentence, Verdict};
 
 /// Raft's unit of time.
 const TICK_MILLIS: u64 = 100;
@@ -311,7 +311,7 @@ impl<A, R> Participant<A, R> {
             self.output.applied.push(Applied { commits: turn.commits, reads, caught_up });
         }
         if let Some(successor) = turn.successor {
-            let first = rejoin(&successor, self.group.metadata())?;
+            let first = self.group.rejoin(&successor)?;
             self.begin_again(first)?;
         }
         Ok(self.confirmations.are_due())
@@ -320,6 +320,14 @@ impl<A, R> Participant<A, R> {
     /// What is to be done since this was called last. To be called after every [`Participant::turn`].
     pub fn take_output(&mut self) -> Output<A, R> {
         mem::replace(&mut self.output, Output::new())
+    }
+
+    /// Another node says that of this one, which had that number in its cluster. What is said of an earlier life comes late.
+    #[must_use]
+    pub fn judged(&self, me: NodeId, verdict: Verdict) -> Option<Sentence> {
+        let member = self.group.member();
+        let is_meant = me == member.node && !self.group.is_alone();
+        is_meant.then(|| verdict.sentence(self.group.metadata(), &member.uuid))
     }
 
     /// This node belongs to its cluster no more, as its own group or another node says. Whether it is to begin anew by now: one that has

@@ -36,9 +36,9 @@ impl Epoch {
 
 /// How far a member's log goes. Of several logs the greatest lacks nothing that a majority had agreed on, as far as any
 /// of them has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
-    /// The group's life.
+    /// The group's life that the log is from.
     pub epoch: Epoch,
     /// Raft's term of the last entry.
     pub term: u64,

@@ -21,7 +21,7 @@ use raft::{
 };
 
 use super::{
-    Batch, Member, Outcome, Proposal, ProposalId, Record,
+    Batch, Member, Outcome, Position, Proposal, ProposalId, Record,
     codec::{self, Letter},
     hostile::{self, Objection},
     marks::{Marks, StateMarks},
@@ -38,7 +38,7 @@ const KEEP_ENTRIES: u64 = 64;
 /// Ticks without a word after which a member that does not vote takes its leader for lost.
 const LOST_TICKS: u32 = 2 * ELECTION_TICKS as u32;
 
-pub use epochs::{epoch_of, is_from, rejoin};
+pub use epochs::{check_majority_is_lost, epoch_of, is_from};
 pub use opening::{found, join};
 pub use reads::Round;
 pub use turn::{Commit, ProposeError, StepError, Turn};
@@ -55,6 +55,8 @@ pub struct Consensus {
     raw: RawNode<Mirror>,
     state: State,
     applied: u64,
+    /// How far the log went that its state is from, of a member that has heard nothing yet of a group that was formed anew.
+    known_at: Option<Position>,
     /// Readies that wait for batches to be written, in order.
     pending: VecDeque<Pending>,
     /// The last ready that needs no batch any more.

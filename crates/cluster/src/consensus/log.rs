@@ -40,14 +40,23 @@ pub enum Record {
     Start,
     /// The metadata as last known to a member whose group was formed anew, until it hears of the new group's.
     Known,
+    /// How far the log went that these are from: a [`Position`](super::Position).
+    KnownAt,
     /// The place in the log since which this member's state differs from that of most members.
     Diverged,
 }
 
 impl Record {
     /// All there are.
-    pub const ALL: [Self; 6] =
-        [Self::Member, Self::HardState, Self::Snapshot, Self::Start, Self::Known, Self::Diverged];
+    pub const ALL: [Self; 7] = [
+        Self::Member,
+        Self::HardState,
+        Self::Snapshot,
+        Self::Start,
+        Self::Known,
+        Self::KnownAt,
+        Self::Diverged,
+    ];
 
     /// Its name in a store.
     #[must_use]
@@ -58,6 +67,7 @@ impl Record {
             Self::Snapshot => "snapshot",
             Self::Start => "start",
             Self::Known => "known",
+            Self::KnownAt => "known_at",
             Self::Diverged => "diverged",
         }
     }

@@ -72,7 +72,8 @@ impl Marks {
 
     fn mark(&mut self, state: &State, index: u64) {
         let metadata = &state.metadata;
-        let is_compared = metadata.tells_states() && metadata.nodes.len() > 1;
+        // Before a member has heard anything of a group that was formed anew, it goes by what it knew: others knew something else.
+        let is_compared = metadata.tells_states() && metadata.nodes.len() > 1 && index > 0;
         if !is_compared || self.last.back().is_some_and(|last| last.index >= index) {
             return;
         }
@@ -147,6 +148,12 @@ mod tests {
         (0..REST_TICKS * 3).for_each(|_| marks.rested(&state, 130));
         let indexes: Vec<u64> = marks.told(Epoch::default()).marks.iter().map(|mark| mark.index).collect();
         assert_eq!(indexes, [64, 128, 130]);
+        let mut marks = Marks::default();
+        (0..REST_TICKS * 3).for_each(|_| marks.rested(&state, 0));
+        assert!(
+            marks.told(Epoch::default()).marks.is_empty(),
+            "what was known before the log is not compared"
+        );
         let older = State::new(Arc::new(Metadata { level: 2, ..Metadata::clone(&state.metadata) }));
         let mut marks = Marks::default();
         marks.applied(&older, 64);

@@ -37,7 +37,8 @@ pub use disk::DiskLog;
 pub use entry::{Place, Proposal, ProposalId};
 pub use epoch::{Epoch, Position};
 pub use group::{
-    Commit, Consensus, ProposeError, Round, StepError, Turn, epoch_of, found, is_from, join, rejoin,
+    Commit, Consensus, ProposeError, Round, StepError, Turn, check_majority_is_lost, epoch_of, found,
+    is_from, join,
 };
 pub use log::{Batch, LogError, LogStore, Member, MemoryLog, Record, Stored};
 pub use marks::{StateMark, StateMarks};

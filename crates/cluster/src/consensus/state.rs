@@ -72,11 +72,12 @@ impl State {
         outcome
     }
 
-    /// What a group that is formed anew begins with: all of `left` carried out, then `last`, which has to be accepted.
+    /// What a group that is formed anew begins with: all of `left` carried out, then `last`, which has to be accepted. The group is
+    /// that many lives later than the one that this state is of.
     pub(super) fn reformed(
         &self,
         left: &[Proposal],
-        last: &Proposal,
+        (leaps, last): (u64, &Proposal),
         apply: Apply,
     ) -> Result<Self, ClusterError> {
         let mut state = self.clone();
@@ -84,7 +85,7 @@ impl State {
             // Refused or not: whoever proposed it is told.
             let _ = state.apply(proposal, apply);
         }
-        state.metadata = Arc::new(state.metadata.reformed());
+        state.metadata = Arc::new(state.metadata.reformed(leaps));
         state.apply(last, apply)?;
         Ok(state)
     }
@@ -155,7 +156,7 @@ mod tests {
         let json = serde_json::to_vec(&state).unwrap();
         let read: State = crate::strict::read(&json).unwrap();
         let reformed =
-            state.reformed(&[], &proposal(3, 1, Command::ResetAutoFailover), Metadata::apply).unwrap();
+            state.reformed(&[], (1, &proposal(3, 1, Command::ResetAutoFailover)), Metadata::apply).unwrap();
         for mut state in [state, read, reformed] {
             assert!(state.apply(&early, Metadata::apply).is_err(), "its proposer has said that it had ended");
             assert_eq!(state.metadata.buckets["b"].uuid, BucketUuid("u3".into()));

@@ -13,9 +13,11 @@ mod checks;
 mod simulation;
 mod versions;
 
+use std::sync::Arc;
+
 use base::NodeId;
 use settee_cluster::{
-    Command, FailOver,
+    ClusterError, Command, FailOver,
     consensus::{Epoch, ProposalId},
 };
 use simulation::{Faults, Simulation};
@@ -216,6 +218,42 @@ fn survivors_form_the_group_anew_and_whoever_was_lost_joins_them() {
     }
 }
 
+/// The node that has formed the group anew is lost in its turn, before a survivor has heard anything of the new group but that it
+/// exists.
+#[test]
+fn a_group_that_is_formed_anew_twice_outranks_the_one_that_its_founder_knows_nothing_of() {
+    for seed in seeds() {
+        let mut simulation = Simulation::new(seed, 5, Faults { drop: 3, delay: 5, ..Faults::NONE });
+        let all_vote = |simulation: &Simulation| {
+            simulation.leader().is_some_and(|leader| simulation.node(leader).members().0.len() == 5)
+        };
+        assert!(until(&mut simulation, all_vote), "five nodes vote");
+        let lost = [0, 1, 2];
+        simulation.separate(&lost);
+        lost.iter().for_each(|node| simulation.stop(*node));
+        let nobody_leads =
+            |simulation: &Simulation| [3, 4].into_iter().all(|node| simulation.node(node).leader().is_none());
+        assert!(until(&mut simulation, nobody_leads), "survivors give their leader up");
+        let founder = simulation.reform(&lost);
+        let other = if founder == 3 { 4 } else { 3 };
+        let known = Arc::clone(simulation.node(other).metadata());
+        let is_told = |simulation: &Simulation| simulation.node(other).epoch() > Epoch::default();
+        assert!(until(&mut simulation, is_told), "the other survivor is told to join");
+        if simulation.node(other).metadata().rev_epoch > known.rev_epoch {
+            continue;
+        }
+        let lost_too = Arc::clone(simulation.node(founder).metadata());
+        simulation.stop(founder);
+        assert_eq!(simulation.node(other).position().epoch, Epoch::default(), "its metadata are from before");
+        let all: Vec<usize> = (0..5).filter(|node| *node != other).collect();
+        assert_eq!(simulation.reform(&all), other);
+        let now = simulation.node(other).metadata();
+        assert!(now.version > lost_too.version + 1_000_000 && now.rev_epoch > lost_too.rev_epoch);
+        simulation.heal();
+        simulation.check_after_healing();
+    }
+}
+
 /// Steps until something is so; whether it is in the end.
 fn until(simulation: &mut Simulation, holds: impl Fn(&Simulation) -> bool) -> bool {
     for _ in 0..PATIENCE {
@@ -276,6 +314,14 @@ fn a_group_with_a_majority_is_not_formed_anew() {
     let epoch = Epoch::default().next(1);
     assert!(simulation.node(leader).reform(epoch, id, Command::ResetAutoFailover).is_err());
     let follower = (leader + 1) % 3;
+    let refused = simulation.node(follower).reform(epoch, id, Command::ResetAutoFailover).unwrap_err();
+    assert!(refused.to_string().contains("leads"), "it knows a leader: {refused}");
+    simulation.separate(&[follower]);
+    assert!(until(&mut simulation, |simulation| simulation.node(follower).leader().is_none()), "cut off");
+    // By what it knows, the two others could go on without the one that is said to be lost.
+    let fail_over = FailOver { nodes: vec![NodeId(leader as u16)], allow_unsafe: true, auto: false };
+    let refused = simulation.node(follower).reform(epoch, id, Command::FailOver(fail_over)).unwrap_err();
+    assert!(matches!(refused, ClusterError::MembersRefused(_)), "{refused}");
     let again = simulation.node(follower).epoch();
     assert!(simulation.node(follower).reform(again, id, Command::ResetAutoFailover).is_err());
     // What the administrator asks for has to be possible.

@@ -12,7 +12,7 @@ use settee_cluster::{
     Command, Divergence, FailOver, Membership, Metadata, NodeInfo, NodeReport, Ports,
     consensus::{
         Apply, Batch, Consensus, Epoch, LogStore as _, Member, MemoryLog, Place, Proposal, ProposalId,
-        StepError, Turn, VOTERS_MAX, Version, epoch_of, found, join, rejoin,
+        StepError, Turn, VOTERS_MAX, Version, epoch_of, found, join,
     },
     level::LEVEL,
 };
@@ -410,7 +410,8 @@ impl Simulation {
         let known = |node: &NodeId| self.node(founder).metadata().node_by_id(*node).is_some();
         let nodes = lost.iter().map(|node| self.nodes[*node].id).filter(known).collect();
         let command = Command::FailOver(FailOver { nodes, allow_unsafe: true, auto: false });
-        let epoch = self.node(founder).epoch().next(self.rng.u64(..));
+        let last = left.iter().map(|node| self.node(*node).epoch()).max().unwrap();
+        let epoch = last.next(self.rng.u64(..));
         let (member, first) = self.node(founder).reform(epoch, id, command).unwrap();
         let known: Vec<Arc<Metadata>> =
             left.iter().map(|node| Arc::clone(self.node(*node).metadata())).collect();
@@ -632,7 +633,7 @@ impl Simulation {
         let successor = turn.successor.clone();
         self.carry_out(at, turn);
         if let Some(member) = successor {
-            let first = rejoin(&member, self.node(at).metadata()).unwrap();
+            let first = self.node(at).rejoin(&member).unwrap();
             self.begin_again(at, &member, first);
         }
         true

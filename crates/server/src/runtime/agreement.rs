@@ -25,22 +25,18 @@ use std::{
 use arc_swap::ArcSwap;
 use base::NodeId;
 use cluster::{
-    ClusterError, Command, Membership, Metadata,
+    ClusterError, Command, Metadata,
     consensus::{
         Batch, Consensus, Epoch, LogError, LogStore, Member, Position, Proposal, ProposalId, ProposeError,
         StateMarks,
     },
 };
-use node::{Participant, Write, WriteEnded};
+use node::{Participant, Sentence, Verdict, Write, WriteEnded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::{
-    background::spawn,
-    identity::ThisNode,
-    peers::{Peers, Verdict},
-};
+use super::{background::spawn, identity::ThisNode, peers::Peers};
 use crate::{account::Accounted, lease};
 
 /// Messages that may wait to be stepped; what is beyond is dropped, as by a network.
@@ -458,13 +454,11 @@ impl Driver {
                 // As above.
                 let _ = answer.send(reformed);
             }
-            // What is said of an earlier life comes late.
-            Event::Judged(me, verdict) => {
-                let group = self.part.group();
-                if me == group.member().node && !group.is_alone() {
-                    self.accept(verdict);
-                }
-            }
+            Event::Judged(me, verdict) => match self.part.judged(me, verdict) {
+                Some(Sentence::Leave) => self.leave(),
+                Some(Sentence::Keep) => self.admit(UNKNOWN),
+                None => {}
+            },
             Event::Reset(answer) => {
                 tracing::warn!("this node is reset; it forgets what it held");
                 // Whoever asked may have given up.
@@ -551,19 +545,6 @@ impl Driver {
         if trouble.as_deref() != Some(text) {
             tracing::error!("the metadata cannot change any more: {text}");
             *trouble = Some(text.to_owned());
-        }
-    }
-
-    /// Another node says that this one is none of its cluster's.
-    fn accept(&mut self, verdict: Verdict) {
-        let group = self.part.group();
-        let me = group.metadata().node(&group.member().uuid);
-        let holds_nothing = me.is_some_and(|me| me.membership == Membership::InactiveAdded);
-        match verdict {
-            Verdict::Removed => self.leave(),
-            Verdict::Unknown if holds_nothing => self.leave(),
-            // Nobody has decided that this is to go, and nobody else may have it.
-            Verdict::Unknown => self.admit(UNKNOWN),
         }
     }
 

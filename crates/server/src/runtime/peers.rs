@@ -26,6 +26,7 @@ use cluster::{
     consensus::{Epoch, epoch_of},
 };
 use hyper::Method;
+use node::Verdict;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
     runtime::Handle,
@@ -58,34 +59,6 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::fro
 const UNAUTHORIZED: u16 = 401;
 /// Where Raft's messages go.
 pub(crate) const MESSAGES: &str = "consensus";
-
-/// What is answered to messages of a node that is none of the cluster's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It was one and was removed.
-    Removed,
-    /// Nobody has heard of it: nodes that were lost, when the group was formed anew, have added it.
-    Unknown,
-}
-
-impl Verdict {
-    const ALL: [Self; 2] = [Self::Removed, Self::Unknown];
-
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Removed => "removed",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    pub(crate) fn answer(self) -> &'static [u8] {
-        self.text().as_bytes()
-    }
-
-    fn of(answer: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|verdict| verdict.answer() == answer)
-    }
-}
 
 /// Why another node has not answered.
 #[derive(Debug, thiserror::Error)]

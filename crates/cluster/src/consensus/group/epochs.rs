@@ -1,6 +1,6 @@
 //! Forming the group anew, and joining one that was: see `epoch`.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeSet, sync::Arc};
 
 use base::NodeId;
 use raft::{
@@ -15,20 +15,9 @@ use super::{
     raft_id,
 };
 use crate::{
-    ClusterError, Command, Metadata,
+    ClusterError, Command, FailOver,
     consensus::{Batch, Epoch, LogError, Member, Position, Proposal, ProposalId, Record, epoch::Notice},
 };
-
-/// What makes a member of a group that was formed anew one of the new group. Until that has told it everything, it goes by
-/// the metadata that it had.
-///
-/// # Errors
-/// When the metadata cannot be serialised.
-pub fn rejoin(member: &Member, known: &Metadata) -> Result<Batch, LogError> {
-    let known = serde_json::to_vec(known).map_err(unreadable)?;
-    let records = vec![(Record::Member, member_bytes(member)?), (Record::Known, known)];
-    Ok(Batch { clear: true, records, ..Batch::default() })
-}
 
 /// The epoch that a message belongs to, if it is one.
 #[must_use]
@@ -43,6 +32,19 @@ pub fn is_from(message: &[u8], signer: NodeId, is_member: bool) -> bool {
     codec::sender_of(message).map_or(is_member, |sender| sender == signer)
 }
 
+/// Whether those that vote can elect nobody without `lost`. A group that could is not formed anew.
+///
+/// # Errors
+/// [`ClusterError::MembersRefused`] when they can.
+pub fn check_majority_is_lost(voters: &BTreeSet<NodeId>, lost: &[NodeId]) -> Result<(), ClusterError> {
+    let left = voters.iter().filter(|voter| !lost.contains(voter)).count();
+    if left * 2 > voters.len() {
+        let text = "The nodes that are to stay cannot agree, although they would be a majority. Name every node that is lost.";
+        return Err(ClusterError::MembersRefused(text.into()));
+    }
+    Ok(())
+}
+
 impl Consensus {
     /// The group's life, to which this member belongs.
     #[must_use]
@@ -50,11 +52,37 @@ impl Consensus {
         self.member.epoch
     }
 
-    /// How far this member's log goes.
+    /// How far this member's log goes. Of a member that has heard nothing yet of the group that it joined: how far the log went that
+    /// its metadata are from.
     #[must_use]
     pub fn position(&self) -> Position {
         let log = &self.raw.raft.raft_log;
+        if log.last_index() == 0 {
+            return self.known_at.unwrap_or_default();
+        }
         Position { epoch: self.member.epoch, term: log.last_term(), index: log.last_index() }
+    }
+
+    /// What makes this member `successor`, one of the group that was formed anew. Until that has told it everything, it goes by the
+    /// metadata that it has.
+    ///
+    /// # Errors
+    /// When the metadata cannot be serialised.
+    pub fn rejoin(&self, successor: &Member) -> Result<Batch, LogError> {
+        let bytes = serde_json::to_vec(&*self.state.metadata).map_err(unreadable)?;
+        let mut records = vec![(Record::Member, member_bytes(successor)?), (Record::Known, bytes)];
+        // What was not applied is forgotten with the log.
+        let log = &self.raw.raft.raft_log;
+        let known_at = match log.term(self.applied) {
+            Ok(term) if self.applied > 0 => {
+                Some(Position { epoch: self.member.epoch, term, index: self.applied })
+            }
+            _ => self.known_at,
+        };
+        if let Some(known_at) = known_at {
+            records.push((Record::KnownAt, serde_json::to_vec(&known_at).map_err(unreadable)?));
+        }
+        Ok(Batch { clear: true, records, ..Batch::default() })
     }
 
     /// What this member has applied, as if all of it were one change.
@@ -69,7 +97,8 @@ impl Consensus {
     /// what only the lost ones had is lost. Then comes `command`.
     ///
     /// # Errors
-    /// When the command is refused, the group has a leader, or this member cannot tell what it knows.
+    /// When the command is refused, the group has a leader or can elect one without the nodes that the command fails over, or this
+    /// member cannot tell what it knows.
     pub fn reform(
         &self,
         epoch: Epoch,
@@ -77,8 +106,11 @@ impl Consensus {
         command: Command,
     ) -> Result<(Member, Batch), ClusterError> {
         let failed = |text: &str| ClusterError::Failed(text.into());
-        if self.leads() {
-            return Err(failed("this node leads: there is a majority"));
+        if let Some(leader) = self.leader() {
+            return Err(failed(&format!("node {leader} leads: there is a majority")));
+        }
+        if let Command::FailOver(FailOver { nodes: lost, .. }) = &command {
+            check_majority_is_lost(&self.members().0, lost)?;
         }
         if epoch <= self.member.epoch || self.broken.is_some() {
             return Err(failed("this node cannot form the group anew"));
@@ -100,7 +132,10 @@ impl Consensus {
         let proposals = proposals.map(|entry| read_proposal(&entry.data, self.version.highest));
         let proposals = proposals.collect::<Result<Vec<_>, _>>();
         let proposals = proposals.map_err(|error| failed(&error))?;
-        let state = self.state.reformed(&proposals, &Proposal::new(id, command), self.version.apply)?;
+        // What this member knows may be from before the last group that was formed, which has leapt already.
+        let leaps = epoch.number.saturating_sub(self.position().epoch.number);
+        let last = Proposal::new(id, command);
+        let state = self.state.reformed(&proposals, (leaps, &last), self.version.apply)?;
         let member = Member { epoch, ..self.member.clone() };
         let first = begin(&member, &state).map_err(|error| failed(&error.to_string()))?;
         Ok((member, first))

@@ -94,6 +94,7 @@ impl Consensus {
         let start = record(Record::Start).map(codec::decode_place).transpose().map_err(unreadable)?;
         let diverged = record(Record::Diverged).map(codec::decode_place).transpose().map_err(unreadable)?;
         let diverged = diverged.map(|(index, _)| index);
+        let known_at = record(Record::KnownAt).map(serde_json::from_slice).transpose().map_err(unreadable)?;
         let entries = stored.entries.values().map(|entry| codec::decode_entry(entry));
         let entries = entries.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         let state = match &snapshot {
@@ -120,6 +121,7 @@ impl Consensus {
             raw,
             state,
             applied,
+            known_at,
             pending: VecDeque::new(),
             written: 0,
             held: None,

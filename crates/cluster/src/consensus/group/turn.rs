@@ -25,7 +25,7 @@ pub struct Turn {
     pub read: Option<u64>,
     /// This member led when that round began, and all rounds before it: see [`Consensus::confirm`].
     pub confirmed: Option<Round>,
-    /// The group was formed anew: this node goes on as that member, beginning with [`rejoin`](super::rejoin).
+    /// The group was formed anew: this node goes on as that member, beginning with [`rejoin`](super::Consensus::rejoin).
     pub successor: Option<Member>,
 }
 

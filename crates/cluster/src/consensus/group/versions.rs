@@ -115,7 +115,7 @@ fn what_a_member_knew_before_its_group_was_formed_anew_is_of_a_level_that_it_und
     let node = founded();
     let (member, known) = (node.group.member().clone(), node.group.metadata());
     let open = |known: &Value| {
-        let mut first = rejoin(&member, node.group.metadata()).unwrap();
+        let mut first = node.group.rejoin(&member).unwrap();
         for (record, bytes) in &mut first.records {
             if *record == Record::Known {
                 *bytes = serde_json::to_vec(known).unwrap();

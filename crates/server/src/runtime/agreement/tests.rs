@@ -2,13 +2,13 @@
 
 use base::BucketUuid;
 use cluster::{
-    Admin, BucketParams, Initialize, NodeInfo, Ports, QuotaChange,
+    Admin, BucketParams, Initialize, Membership, NodeInfo, Ports, QuotaChange,
     auth::Credentials,
     consensus::{MemoryLog, Stored, found, join},
 };
 
 use super::*;
-use crate::{account::NodePool, runtime::peers::Verdict};
+use crate::account::NodePool;
 
 /// Longer than anything takes.
 const SOON: Duration = Duration::from_secs(60);

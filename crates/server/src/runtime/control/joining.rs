@@ -12,10 +12,12 @@ use cluster::{
     consensus::{Epoch, Member, epoch_of, is_from, join},
 };
 
+use node::Verdict;
+
 use super::{Control, LOOK_AGAIN, PATIENCE, PROPOSE, TAKEN, stopping};
 use crate::runtime::{
     certificates,
-    peers::{MESSAGES, Verdict, decode_messages},
+    peers::{MESSAGES, decode_messages},
     proposals,
 };
 
@@ -95,15 +97,8 @@ impl Control {
 
     /// What is to be said to a node that is none of the cluster's, and of the group in that epoch by what it knows.
     pub(super) fn judge(&self, node: NodeId, epoch: Option<Epoch>) -> Option<Verdict> {
-        // Where the group was formed anew without this node, it is not for this node to say who belongs to it.
-        if epoch > Some(self.agreement.epoch()) {
-            return None;
-        }
-        let metadata = self.metadata.load();
-        if metadata.has_removed(node) && !self.agreement.has_member(node) {
-            return Some(Verdict::Removed);
-        }
-        metadata.knows_nothing_of(node).then_some(Verdict::Unknown)
+        let standing = (self.agreement.epoch(), self.agreement.has_member(node));
+        Verdict::on(node, epoch, &self.metadata.load(), standing)
     }
 
     fn take_messages(&self, signer: Option<NodeId>, body: &[u8]) -> Result<Vec<u8>, ClusterError> {
@@ -111,7 +106,7 @@ impl Control {
             decode_messages(body).ok_or_else(|| ClusterError::Failed("malformed messages".into()))?;
         let epoch = messages.first().and_then(|message| epoch_of(message));
         if let Some(verdict) = self.judge(from, epoch) {
-            return Ok(verdict.answer().to_vec());
+            return Ok(verdict.text().as_bytes().to_vec());
         }
         // While nodes are known by a secret, nobody knows which node sends something.
         let is_member = signer.is_some_and(|signer| self.metadata.load().node_by_id(signer).is_some());

@@ -1,24 +1,20 @@
-//! Failing over so many nodes that the others cannot agree on it: the survivors form anew the group that agrees on the
-//! metadata.
-//!
-//! Only an administrator can say that the lost ones will not go on by themselves, so it happens only where he allows a
-//! failover to be unsafe, and only where nobody leads and nobody can: the survivors that vote are no majority. Every node
-//! that he does not name as lost has to answer, since what it knows may be more than what this one does. The one whose log
-//! goes furthest begins the new group; the others, and those that were lost should they come back, are told to join it
-//! (`cluster::consensus`).
+//! Failing over so many nodes that the others cannot agree on it: carries out what [`node::Reforming`] decides. The survivors are asked
+//! one after the other, and one of them, which may be this node, is told to form the group anew.
 
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, time::Instant};
 
 use base::NodeId;
-use cluster::{Applied as CommandApplied, ClusterError, Command, FailOver, Membership, consensus::Position};
+use cluster::{
+    Applied as CommandApplied, ClusterError, Command, FailOver,
+    consensus::{Epoch, Position},
+};
+use node::{Reforming, Survivor};
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::{Control, LOOK_AGAIN, PATIENCE, stopping};
 use crate::runtime::{agreement::Reform, identity::random_number};
 
-/// How long nobody must have led: longer than it takes to elect somebody who can be elected.
-const LEADERLESS: Duration = Duration::from_secs(4);
 /// Where survivors are asked for their [`Standing`], and where one is told to begin.
 const STANDING: &str = "standing";
 const REFORM: &str = "reform";
@@ -28,6 +24,12 @@ const REFORM: &str = "reform";
 struct Standing {
     position: Position,
     leads: bool,
+    /// Absent from what an older version says: then the position's.
+    #[serde(default)]
+    epoch: Option<Epoch>,
+    /// The node that leads, as far as this one knows.
+    #[serde(default)]
+    leader: Option<NodeId>,
 }
 
 impl Control {
@@ -36,18 +38,17 @@ impl Control {
         &self,
         fail_over: FailOver,
     ) -> Result<CommandApplied, ClusterError> {
-        let lost = fail_over.nodes.clone();
+        let began = Instant::now();
+        let now = move || began.elapsed().as_millis() as u64;
+        let mut reforming = Reforming::new(fail_over.nodes.clone(), now());
         let command = Command::FailOver(fail_over);
         tokio::select! {
             agreed = self.propose(command.clone()) => return agreed,
-            () = self.nobody_leads() => {}
+            () = self.nobody_leads(&mut reforming, now) => {}
         }
-        self.check_majority_is_lost(&lost)?;
-        let furthest = self.furthest_survivor(&lost).await?;
-        let lot = random_number().map_err(|error| ClusterError::Failed(error.to_string()))?;
+        let (founder, epoch) = self.find_founder(&reforming).await?;
         let (id, mut ended) = self.proposals.begin();
-        let reform = Reform { epoch: furthest.1.epoch.next(lot), id, command };
-        self.have_reformed(furthest.0, reform).await?;
+        self.have_reformed(founder, Reform { epoch, id, command }).await?;
         match timeout(PATIENCE, &mut ended).await {
             Ok(outcome) => outcome.unwrap_or_else(|_| Err(stopping())),
             Err(_) => {
@@ -62,7 +63,11 @@ impl Control {
         let me = Arc::downgrade(self);
         self.routes().add(STANDING, move |_| {
             let me = me.upgrade();
-            async move { encoded(&me.ok_or_else(stopping)?.standing().await?) }
+            async move {
+                let me = me.ok_or_else(stopping)?;
+                let Survivor { epoch, position, leader } = me.standing().await?;
+                encoded(&Standing { position, leads: me.leads(), epoch: Some(epoch), leader })
+            }
         });
         let me = Arc::downgrade(self);
         self.routes().add(REFORM, move |body| {
@@ -72,64 +77,31 @@ impl Control {
     }
 
     /// Resolves once nobody has led for so long that nobody will.
-    async fn nobody_leads(&self) {
-        let mut since = Instant::now();
-        while since.elapsed() < LEADERLESS {
+    async fn nobody_leads(&self, reforming: &mut Reforming, now: impl Fn() -> u64) {
+        while reforming.rests_for(self.leader(), now()) > 0 {
             sleep(LOOK_AGAIN).await;
-            if self.leader().is_some() {
-                since = Instant::now();
-            }
         }
     }
 
-    fn check_majority_is_lost(&self, lost: &[NodeId]) -> Result<(), ClusterError> {
-        if lost.contains(&self.this_id()) {
-            return Err(refused("Ask a node that is not to be failed over."));
-        }
-        let voters = self.agreement.voters();
-        let left = voters.iter().filter(|voter| !lost.contains(voter)).count();
-        if left * 2 > voters.len() {
-            return Err(refused(
-                "The nodes that are to stay cannot agree, although they would be a majority. Name every node that is lost.",
-            ));
-        }
-        Ok(())
-    }
-
-    async fn standing(&self) -> Result<Standing, ClusterError> {
+    async fn standing(&self) -> Result<Survivor, ClusterError> {
         let position = self.agreement.position().await.ok_or_else(stopping)?;
-        Ok(Standing { position, leads: self.leads() })
+        Ok(Survivor { epoch: self.agreement.epoch(), position, leader: self.leader() })
     }
 
-    /// The node, of all that are not lost, whose log goes furthest, and how far.
-    async fn furthest_survivor(&self, lost: &[NodeId]) -> Result<(NodeId, Position), ClusterError> {
-        let me = self.this_id();
-        let mut furthest = (me, self.standing().await?.position);
+    /// The node, of all that are not lost, whose log goes furthest, and the life that its group is to begin.
+    async fn find_founder(&self, reforming: &Reforming) -> Result<(NodeId, Epoch), ClusterError> {
         let metadata = self.metadata.load_full();
-        let survivors = metadata.nodes.iter().filter(|node| node.id != me && !lost.contains(&node.id));
-        for node in survivors.filter(|node| node.membership != Membership::InactiveFailed) {
-            let answer = self.peers().post(node.id, STANDING, Vec::new()).await;
-            let Standing { position, leads } = match answer {
-                Ok(answer) => decoded(&answer)?,
-                // It holds no data, and so nothing that clients have been told of rests on what it knows.
-                Err(_) if node.membership == Membership::InactiveAdded => continue,
-                Err(error) => {
-                    let host = &node.host;
-                    tracing::warn!(host, %error, "a node that is to stay does not answer");
-                    let text = format!(
-                        "{host} is to stay and does not answer. Fail it over as well, or bring it back."
-                    );
-                    return Err(refused(text));
-                }
-            };
-            if leads {
-                return Err(failed(format_args!("{} leads", node.host)));
+        let this = (self.this_id(), self.standing().await?);
+        let mut survey = reforming.ask(this, &self.agreement.voters(), &metadata)?;
+        while let Some((node, host)) = survey.next() {
+            let answer = self.peers().post(node, STANDING, Vec::new()).await;
+            if let Err(error) = &answer {
+                tracing::warn!(host, %error, "a node that is to stay does not answer");
             }
-            if position > furthest.1 {
-                furthest = (node.id, position);
-            }
+            survey.answered(answer.ok().map(|answer| read_standing(node, &answer)).transpose()?)?;
         }
-        Ok(furthest)
+        let lot = random_number().map_err(failed)?;
+        Ok(survey.founder(lot))
     }
 
     /// Has a node form the group anew.
@@ -142,8 +114,10 @@ impl Control {
     }
 }
 
-fn refused(text: impl Into<String>) -> ClusterError {
-    ClusterError::MembersRefused(text.into())
+fn read_standing(node: NodeId, answer: &[u8]) -> Result<Survivor, ClusterError> {
+    let Standing { position, leads, epoch, leader } = decoded(answer)?;
+    let leader = leader.or(leads.then_some(node));
+    Ok(Survivor { epoch: epoch.unwrap_or(position.epoch), position, leader })
 }
 
 fn failed(error: impl std::fmt::Display) -> ClusterError {
