@@ -1,7 +1,10 @@
 //! Clients: each does one thing after the other, asks whoever its map of the cluster says, gets a newer map and asks again
 //! when it is told to go elsewhere or to come back later, and gives up when there is no answer.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use base::{
     BucketUuid, Cas, CollectionId, DocKey, NodeId, Status, VbId,
@@ -91,6 +94,9 @@ pub(crate) struct Clients {
     moment: Moment,
     /// Keys are given up when somebody takes a risk with what they hold.
     generation: u64,
+    /// Keys of these vBuckets are, up to that generation; those of all others before `kept`.
+    risked: BTreeMap<(BucketUuid, VbId), u64>,
+    kept: u64,
     pub(crate) rest: bool,
     /// Acknowledged writes by level, those of them that were conditional, removals, and reads.
     pub(crate) written: [u64; LEVELS.len()],
@@ -141,6 +147,8 @@ impl Clients {
             values: 0,
             moment: 0,
             generation: 0,
+            risked: BTreeMap::new(),
+            kept: 0,
             rest: false,
             written: [0; LEVELS.len()],
             swapped: 0,
@@ -290,7 +298,7 @@ impl Clients {
     fn note_lost(&self, pending: &Pending, invariants: &mut Invariants) {
         let Some(did) = did_write(&pending.request.operation) else { return };
         invariants.certainty.lost(&pending.request);
-        if pending.generation == self.generation {
+        if self.counts(pending) {
             note(pending, None, did, invariants);
         }
     }
@@ -311,10 +319,10 @@ impl Clients {
                 .is_some_and(|pending| pending.asked_at.is_some() && pending.request.id == id)
         };
         let Some(at) = self.clients.iter().position(waits) else { return };
+        let counts = self.clients[at].pending.as_ref().is_some_and(|pending| self.counts(pending));
         let moment = self.next_moment();
         let client = &mut self.clients[at];
         let Some(mut pending) = client.pending.take() else { return };
-        let counts = pending.generation == self.generation;
         match (ended, pending.request.operation) {
             // It is not the same any more.
             (Ended::Refused(Status::KeyExists), Operation::Write { over: Some(_), .. }) => {}
@@ -359,6 +367,17 @@ impl Clients {
         self.clients[at].rests_until = now + rng.u64(0..REST_MILLIS);
     }
 
+    /// An answer counts for nothing: a write may have happened.
+    pub(crate) fn doubted(&mut self, id: u64, invariants: &mut Invariants) {
+        let is_its = |pending: &Pending| pending.asked_at.is_some() && pending.request.id == id;
+        let waits = |client: &&mut Client| client.pending.as_ref().is_some_and(is_its);
+        let Some(client) = self.clients.iter_mut().find(waits) else { return };
+        client.map = None;
+        if let Some(pending) = client.pending.take() {
+            self.note_lost(&pending, invariants);
+        }
+    }
+
     /// A write, or a removal, was acknowledged.
     fn written_at(
         &mut self,
@@ -377,7 +396,7 @@ impl Clients {
         } else {
             self.removed += 1;
         }
-        if pending.generation == self.generation {
+        if self.counts(pending) {
             let vb = (pending.request.bucket.clone(), pending.request.vb);
             let over_branches = promise.level == DurabilityLevel::None;
             invariants.never_back.acknowledged(&vb, (token, number), pending.after, over_branches);
@@ -399,6 +418,23 @@ impl Clients {
     /// Somebody takes a risk with all that is there.
     pub(crate) fn forget(&mut self) {
         self.generation += 1;
+        self.kept = self.generation;
+    }
+
+    /// The same with what is in some vBuckets only.
+    pub(crate) fn forget_some(&mut self, risked: &BTreeSet<(BucketUuid, VbId)>) {
+        self.risked.extend(risked.iter().map(|vb| (vb.clone(), self.generation)));
+        self.generation += 1;
+    }
+
+    fn counts(&self, pending: &Pending) -> bool {
+        self.is_kept(&pending.request.bucket, pending.request.vb, pending.generation)
+    }
+
+    /// Whether nobody has taken a risk with the keys of a vBucket since that generation was the last one.
+    fn is_kept(&self, bucket: &BucketUuid, vb: VbId, generation: u64) -> bool {
+        let risked = self.risked.get(&(bucket.clone(), vb));
+        generation >= self.kept && risked.is_none_or(|risked| generation > *risked)
     }
 
     /// Whether nobody waits for anything.
@@ -434,9 +470,16 @@ impl Clients {
     pub(crate) fn find_all(&self, metadata: &Metadata, find: Find<'_>) -> Vec<Found> {
         let mut all = Vec::new();
         for info in metadata.buckets.values() {
-            for (level, key) in self.keys_of(info, self.generation) {
-                let value = find(info, vb_of(info, &key), &key);
-                all.push(Found { bucket: info.uuid.clone(), level, key, value });
+            let generations = self.kept..=self.generation;
+            let keys = generations.flat_map(|generation| {
+                let keys = self.keys_of(info, generation).into_iter();
+                keys.map(move |(level, key)| (level, vb_of(info, &key), key, generation))
+            });
+            for (level, vb, key, generation) in keys {
+                if self.is_kept(&info.uuid, vb, generation) {
+                    let value = find(info, vb, &key);
+                    all.push(Found { bucket: info.uuid.clone(), level, key, value });
+                }
             }
         }
         all

@@ -53,6 +53,9 @@ pub(crate) struct Faults {
     pub(crate) full_disk: u32,
     /// A node's idea of the date jumps.
     pub(crate) jump: u32,
+    /// So many nodes are lost at once that the others can agree on nothing. An operator fails them over at any price, and they come back
+    /// later.
+    pub(crate) lost_majority: u32,
     /// A node is failed over by hand.
     pub(crate) failover: u32,
     /// Nodes are failed over without anybody asking after so many seconds.
@@ -86,6 +89,7 @@ impl Faults {
         slow_disk: NEVER,
         full_disk: NEVER,
         jump: NEVER,
+        lost_majority: NEVER,
         failover: NEVER,
         auto_failover_secs: None,
         rebalance: NEVER,
@@ -162,6 +166,18 @@ impl Faults {
         rebalance: 500,
         ..Self::CALM
     };
+    /// The majority is lost, and the others form their group anew.
+    pub(crate) const LOST_MAJORITIES: Self = Self {
+        losses: Losses::OneAtATime,
+        loss: 1,
+        delay_max: 10,
+        broken_link: 1_000,
+        lost_disks: true,
+        lost_majority: 100,
+        auto_failover_secs: Some(3),
+        rebalance: 300,
+        ..Self::CALM
+    };
     /// Nodes come and go while clients write.
     pub(crate) const REBALANCES: Self =
         Self { rebalance: 300, bucket: 1_500, replicas: 600, broken_link: 500, cut: 1_500, ..Self::DELAYS };
@@ -203,6 +219,7 @@ impl Faults {
             self.slow_disk,
             self.full_disk,
             self.jump,
+            self.lost_majority,
         ];
         let happen = mishaps.iter().chain([&self.failover, &self.bucket]).any(|chance| *chance != NEVER);
         !happen && self.loss == 0 && self.auto_failover_secs.is_none() && !self.graceful_failover
@@ -210,7 +227,7 @@ impl Faults {
 
     /// Whether nodes may be replaced that do not know.
     pub(crate) fn replaces(&self) -> bool {
-        self.failover != NEVER || self.auto_failover_secs.is_some()
+        self.failover != NEVER || self.lost_majority != NEVER || self.auto_failover_secs.is_some()
     }
 
     /// What holds all the same.

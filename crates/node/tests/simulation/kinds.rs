@@ -50,6 +50,13 @@ pub(crate) const PAUSES: Kind = Kind {
     millis: 40_000,
 };
 
+pub(crate) const LOST_MAJORITIES: Kind = Kind {
+    name: "survivors_of_a_lost_majority_go_on_with_all_that_they_had",
+    setting: Setting { more_nodes: 3, ..Setting::PLAIN },
+    faults: Faults::LOST_MAJORITIES,
+    millis: 30_000,
+};
+
 pub(crate) const REBALANCES: Kind = Kind {
     name: "nodes_come_and_go_under_the_eyes_of_clients",
     setting: Setting::PLAIN,

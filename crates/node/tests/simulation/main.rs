@@ -124,6 +124,11 @@ fn whoever_sleeps_through_its_replacement_serves_nothing_when_it_wakes() {
 }
 
 #[test]
+fn survivors_of_a_lost_majority_go_on_with_all_that_they_had() {
+    endure_all(&kinds::LOST_MAJORITIES);
+}
+
+#[test]
 fn nodes_come_and_go_under_the_eyes_of_clients() {
     endure_all(&kinds::REBALANCES);
 }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::NodeId;
 use cluster::{
-    NodeReport,
-    consensus::{Proposal, ProposalId},
+    Command, NodeReport,
+    consensus::{Epoch, Proposal, ProposalId},
 };
 use fastrand::Rng;
-use settee_node::Taken;
+use settee_node::{Survivor, Taken, Verdict};
 
 use crate::{
     faults::NEVER,
@@ -23,6 +23,8 @@ pub(crate) type Place = Option<NodeId>;
 pub(crate) enum Message {
     /// Of one member of the consensus to another.
     Consensus(Vec<u8>),
+    /// The answer to a member of that number that is none any more, if it was one.
+    Verdict(NodeId, Verdict),
     /// Of whoever has something to propose to whoever it takes for the leader.
     Propose(Box<Proposal>),
     /// The answer: whether it was taken.
@@ -32,6 +34,12 @@ pub(crate) enum Message {
     /// The answer: which report of which of the sender's lives it is for, and what the leader makes of it; nothing where the node does
     /// not lead.
     Reported { of: (u64, u64), taken: Option<Taken> },
+    /// Of a node that is to fail others over at any price: what the receiver knows.
+    AskSurvivor,
+    /// The answer.
+    Survivor(Survivor),
+    /// The receiver is to form the group anew, in that life, by that command.
+    Reform(Epoch, ProposalId, Box<Command>),
     /// Of a client.
     Request(Request),
     /// To a client.

@@ -55,6 +55,8 @@ pub(crate) enum Ended {
 pub(crate) struct Answer {
     pub(crate) id: u64,
     pub(crate) ended: Ended,
+    /// Of the metadata that the node goes by which answers: which life of its group they are of.
+    pub(crate) rev_epoch: i64,
 }
 
 /// A document's flags, by its value.

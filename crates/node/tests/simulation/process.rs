@@ -2,8 +2,11 @@
 //! What decides anything is the product's; what is here only carries things from one part to the next, as the runtime's
 //! threads do, and takes as long.
 
+mod at_any_price;
+mod leaving;
+
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
     sync::Arc,
 };
@@ -11,7 +14,7 @@ use std::{
 use base::{BucketUuid, Cas, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
     Command, Metadata, NodeReport,
-    consensus::{Batch, Consensus, LogStore as _, Member, Outcome, Proposal, ProposalId},
+    consensus::{Batch, Consensus, Epoch, LogStore as _, Member, Outcome, Proposal, ProposalId},
 };
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
@@ -20,6 +23,8 @@ use settee_node::{
     Start, Steward, Taken, Write, WriteEnded, stands_still,
 };
 
+use self::at_any_price::AtAnyPrice;
+pub(crate) use self::leaving::Leaving;
 use crate::{
     clients::KeyPlace,
     connection::REQUESTS,
@@ -117,6 +122,8 @@ pub(crate) struct Process {
     /// As carried out.
     pub(crate) metadata: Arc<Metadata>,
     proposals: Proposals<Option<Proposed>>,
+    at_any_price: Option<AtAnyPrice>,
+    pub(crate) leaving: Leaving,
     pub(crate) buckets: BTreeMap<BucketUuid, OpenBucket>,
     steward: Steward,
     lease: Lease,
@@ -153,6 +160,8 @@ impl Process {
             part: Participant::new(group, boot, ms),
             metadata,
             proposals: Proposals::new(boot),
+            at_any_price: None,
+            leaving: Leaving::default(),
             buckets: BTreeMap::new(),
             steward: Steward::new(Start { boot, at: now.wall_nanos }),
             lease: Lease::default(),
@@ -212,7 +221,10 @@ impl Process {
     // ---- agreement ------------------------------------------------------------------------------------------------
 
     /// Another member says something.
-    pub(crate) fn step(&mut self, message: Vec<u8>, outside: &mut Outside<'_>) {
+    pub(crate) fn step(&mut self, from: NodeId, message: Vec<u8>, outside: &mut Outside<'_>) {
+        if let Some(verdict) = self.judge(from, &message) {
+            return outside.send(self.id, Some(from), Message::Verdict(from, verdict));
+        }
         self.mail.push_back(message);
         if self.does(AGREEMENT, outside.now.mono_millis) {
             self.read_mail();
@@ -236,7 +248,11 @@ impl Process {
         }
         self.read_mail();
         self.propose_again(outside);
+        self.go_on_at_any_price(outside);
         self.take_turn(outside);
+        if self.part.is_leaving() {
+            self.leave(outside);
+        }
         self.write(shelf, outside);
     }
 
@@ -257,8 +273,10 @@ impl Process {
             outside.send(self.id, Some(to), Message::Consensus(bytes));
         }
         self.unwritten.extend(output.writes);
+        output.became.iter().for_each(|(uuid, _)| self.became(uuid));
         for applied in output.applied {
-            outside.applied.extend(applied.commits.iter().map(|commit| Arc::clone(&commit.metadata)));
+            let states = applied.commits.iter().map(|commit| Arc::clone(&commit.metadata));
+            outside.applied.extend(states.filter(Self::are_of_cluster));
             match &mut self.to_carry_out {
                 Some(before) => before.extend(applied),
                 none => *none = Some(applied),
@@ -298,21 +316,25 @@ impl Process {
         }
     }
 
-    /// Has the cluster agree on a command, if it can.
-    pub(crate) fn propose(&mut self, command: Command, is_leaders: bool, ms: u64) {
+    /// Has the cluster agree on a command, if it can; its name, unless some would not understand it.
+    pub(crate) fn propose(&mut self, command: Command, is_leaders: bool, ms: u64) -> Option<ProposalId> {
         let id = self.proposals.begin(|_| None);
         match Proposing::new(id, command.clone(), &self.metadata, ms) {
             Ok(proposing) => {
                 *self.proposals.get_mut(id).expect("it has just begun") =
                     Some(Proposed { proposing, is_leaders });
+                Some(id)
             }
-            Err(_) => self.forget(id, is_leaders.then_some(&command)),
+            Err(_) => {
+                self.forget(id, is_leaders.then_some(&command));
+                None
+            }
         }
     }
 
     /// Whether a proposal of this process has not ended.
     pub(crate) fn has_proposed(&self) -> bool {
-        self.proposals.ids().next().is_some()
+        self.proposals.ids().next().is_some() || self.at_any_price.is_some()
     }
 
     /// Its proposals and reports that have not ended: shown where a run fails.
@@ -547,8 +569,18 @@ impl Process {
         self.part.group().leads()
     }
 
+    /// The life of the group that this node belongs to.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.part.group().epoch()
+    }
+
     pub(crate) fn raft_term(&self) -> u64 {
         self.part.group().term()
+    }
+
+    /// Those that vote in the agreement, as far as is known here.
+    pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
+        self.part.group().members().0
     }
 
     /// Whether a node still takes part in the agreement, as far as is known here.
@@ -562,7 +594,7 @@ impl Process {
         self.lead_at = ms + LEAD_MILLIS;
         let term = self.part.group().leads_in().filter(|_| self.caught_up);
         for command in self.leadership.look(term, &self.metadata, outside.lease_now) {
-            self.propose(command, true, ms);
+            let _ = self.propose(command, true, ms);
         }
     }
 
@@ -712,7 +744,11 @@ impl Process {
     }
 
     fn answer(&self, request: &Request, ended: Ended, outside: &mut Outside<'_>) {
-        outside.send(self.id, None, Message::Answer(Answer { id: request.id, ended }));
+        outside.send(
+            self.id,
+            None,
+            Message::Answer(Answer { id: request.id, ended, rev_epoch: self.metadata.rev_epoch }),
+        );
     }
 
     /// The name of an open bucket.

@@ -79,6 +79,11 @@ impl Histories {
         self.keys.clear();
     }
 
+    /// The same of some keys only.
+    pub(crate) fn forget_some(&mut self, is_risked: impl Fn(&BucketUuid, &[u8]) -> bool) {
+        self.keys.retain(|(bucket, key), _| !is_risked(bucket, key));
+    }
+
     /// How many operations there were.
     pub(crate) fn len(&self) -> usize {
         self.keys.values().map(|history| history.events.len()).sum()

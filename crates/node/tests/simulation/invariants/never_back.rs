@@ -5,7 +5,7 @@
 //! Over branches a seqno may be given again: a durable write has its majority as a prepare, and the seqno that its client is
 //! told is that of its commit, which the next active copy need not have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{BucketUuid, NodeId, VbId};
 use cluster::Metadata;
@@ -65,5 +65,10 @@ impl NeverBack {
     /// Somebody has taken a risk: the writes so far may be gone.
     pub(crate) fn forget(&mut self) {
         self.last.clear();
+    }
+
+    /// The same of some vBuckets only.
+    pub(crate) fn forget_some(&mut self, risked: &BTreeSet<VbKey>) {
+        self.last.retain(|vb, _| !risked.contains(vb));
     }
 }

@@ -4,14 +4,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use base::NodeId;
-use cluster::{Metadata, invariants};
+use cluster::{Metadata, consensus::Epoch, invariants};
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct States {
     /// By version.
     seen: BTreeMap<u64, Arc<Metadata>>,
-    leaders: BTreeMap<u64, NodeId>,
+    /// By the group's life and Raft's term in it.
+    leaders: BTreeMap<(Epoch, u64), NodeId>,
 }
 
 impl States {
@@ -35,9 +36,9 @@ impl States {
     }
 
     /// A node leads.
-    pub(crate) fn leads(&mut self, term: u64, node: NodeId) {
+    pub(crate) fn leads(&mut self, term: (Epoch, u64), node: NodeId) {
         let leader = *self.leaders.entry(term).or_insert(node);
-        assert_eq!(leader, node, "two leaders in term {term}");
+        assert_eq!(leader, node, "two leaders in term {term:?}");
     }
 
     /// The newest that anybody has applied.

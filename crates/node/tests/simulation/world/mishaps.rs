@@ -30,6 +30,8 @@ pub(super) enum Mend {
     BadDisk(NodeId),
     /// Somebody changes after how long nodes are failed over.
     ChangeTimeout,
+    /// The node that has formed the group anew is lost as well.
+    LoseFounder(NodeId),
 }
 
 /// Clocks are set back or forth by so much at most, now and then.
@@ -61,6 +63,9 @@ impl World {
         }
         if self.happens(faults.hung_log) && self.may_lose_something() {
             self.hang_log();
+        }
+        if self.happens(faults.lost_majority) && !self.is_fragile && self.is_settled() {
+            self.lose_majority();
         }
         let now = self.journal.now;
         if self.happens(faults.slow_disk)
@@ -122,7 +127,7 @@ impl World {
         self.machine(id).starts_at = self.journal.now + down;
     }
 
-    fn stop(&mut self, id: NodeId, end: End) {
+    pub(super) fn stop(&mut self, id: NodeId, end: End) {
         if self.machines[&id].process.is_none() {
             return;
         }
@@ -305,6 +310,7 @@ impl World {
                 }
                 Mend::BadDisk(id) => self.mend_disk(id),
                 Mend::ChangeTimeout => self.change_timeout(),
+                Mend::LoseFounder(id) => self.lose_founder(id),
                 Mend::SlowLink(a, b) => self.network.slow_down((a, b), 0),
                 // It may have left meanwhile.
                 Mend::FullDisk(id) => {
@@ -335,6 +341,7 @@ impl World {
         (self.network.loss, self.network.repeats, self.network.breaks) = (0, 0, NEVER);
         self.network.mend_all();
         self.mends.clear();
+        self.lost = None;
         for id in self.ids() {
             let shelf = &self.machines[&id].shelf;
             if shelf.syncs_fail || shelf.log_fails {

@@ -3,6 +3,7 @@
 //! Here is how the world goes from one moment to the next; [`mishaps`] is what goes wrong in it, [`operator`] what people ask
 //! of the cluster, and [`verdict`] how it is judged.
 
+mod lost_majority;
 mod mishaps;
 mod operator;
 mod verdict;
@@ -26,9 +27,10 @@ use crate::{
     kinds::Kind,
     machine::{Clock, Machine, Shelf},
     network::{Letter, Message, Network},
-    process::{Outside, Process},
+    process::{Leaving, Outside, Process},
     setting::Setting,
 };
+use lost_majority::Lost;
 use mishaps::Mend;
 
 /// Time goes by in steps of so many milliseconds.
@@ -60,6 +62,8 @@ pub(crate) struct World {
     floors: Option<BTreeMap<CopyId, (u64, Seqno)>>,
     /// What will be mended, and when.
     mends: Vec<(u64, Mend)>,
+    /// Nodes that were lost with the majority, and are to be failed over.
+    lost: Option<Lost>,
     /// Things made so far: buckets, rebalances.
     made: u64,
     tally: Tally,
@@ -81,6 +85,10 @@ struct Tally {
     slow_links: u64,
     full_disks: u64,
     failovers: u64,
+    lost_majorities: u64,
+    reformed: u64,
+    vbs_kept: u64,
+    founders_lost: u64,
     rebalances: u64,
     replicas_changed: u64,
     joined: u64,
@@ -121,6 +129,7 @@ impl World {
             is_fragile: false,
             floors: None,
             mends: Vec::new(),
+            lost: None,
             made: 0,
             tally: Tally::default(),
         };
@@ -200,12 +209,17 @@ impl World {
         };
         let done = act(process, &mut machine.shelf, &mut outside);
         let applied = std::mem::take(&mut outside.applied);
-        if process.leads() {
-            self.invariants.states.leads(process.raft_term(), id);
+        if process.is_of_cluster() && process.leads() {
+            self.invariants.states.leads((process.epoch(), process.raft_term()), id);
         }
-        for state in applied {
+        // A member that has heard nothing of its cluster yet begins with nothing when its group is formed anew.
+        for state in applied.into_iter().filter(|state| state.next_node > 0) {
+            let newest = Arc::clone(self.newest());
             if let Some(before) = self.invariants.states.applied(&state) {
                 self.changed(&before, &state);
+            }
+            if state.rev_epoch > newest.rev_epoch {
+                self.reformed(&newest, &state, id);
             }
         }
         Some(done)
@@ -249,12 +263,14 @@ impl World {
         (self.is_fragile, self.floors) = (true, None);
     }
 
-    /// Nodes that were added begin; those that were removed, and let go by the others, are gone.
+    /// Nodes that were added begin. Those that were removed are gone once they have heard that, and have begun anew.
     fn follow_membership(&mut self) {
         let newest = Arc::clone(self.newest());
         for node in &newest.nodes {
             if !self.machines.contains_key(&node.id) {
-                let member = Member { peers: newest.nodes.clone(), ..member(node.id) };
+                // It is asked to join by the group that knows of it.
+                let epoch = self.processes().map(Process::epoch).max().unwrap_or_default();
+                let member = Member { peers: newest.nodes.clone(), epoch, ..member(node.id) };
                 let first = join(&member).unwrap();
                 let shelf = shelf(&mut self.rng, &self.setting);
                 let clock = clock(&mut self.rng);
@@ -262,17 +278,26 @@ impl World {
                 self.tally.joined += 1;
             }
         }
-        for id in self.ids().into_iter().filter(|id| newest.node_by_id(*id).is_none()) {
-            let mut processes = self.machines.values().filter_map(|machine| machine.process.as_ref());
-            let is_let_go = processes.any(|process| {
-                process.leads() && process.metadata.version == newest.version && !process.has_member(id)
-            });
-            if is_let_go {
-                self.journal.note(format_args!("{id} is gone"));
-                self.connections.values_mut().for_each(|connection| connection.lose_end_of(id));
-                self.machines.remove(&id);
-                self.invariants.never_back.left(id);
-                self.tally.left += 1;
+        for id in self.ids() {
+            let leaving = self.machines[&id].process.as_ref().map(|process| process.leaving);
+            match leaving.unwrap_or_default() {
+                Leaving::No => {}
+                Leaving::Kept => {
+                    assert!(
+                        newest.node_by_id(id).is_none(),
+                        "nobody has heard of {id}, which belongs to the cluster"
+                    );
+                    // Somebody decides that what it holds is to go.
+                    self.with(id, |process, _, outside| process.begin_anew(outside));
+                }
+                Leaving::Left => {
+                    assert!(newest.node_by_id(id).is_none(), "{id} has left, and belongs to the cluster");
+                    self.journal.note(format_args!("{id} is gone"));
+                    self.connections.values_mut().for_each(|connection| connection.lose_end_of(id));
+                    self.machines.remove(&id);
+                    self.invariants.never_back.left(id);
+                    self.tally.left += 1;
+                }
             }
         }
     }
@@ -294,6 +319,10 @@ impl World {
         let now = self.journal.now;
         let Some(to) = letter.to else {
             if let Message::Answer(answer) = letter.message {
+                // What a node says that has not heard yet that its group was formed anew counts for nothing.
+                if answer.rev_epoch < self.newest().rev_epoch {
+                    return self.clients.doubted(answer.id, &mut self.invariants);
+                }
                 let (rng, invariants) = (&mut self.rng, &mut self.invariants);
                 let promise = self.faults.promise();
                 self.clients.answered((answer.id, answer.ended), now, rng, invariants, promise);
@@ -307,11 +336,19 @@ impl World {
             return;
         }
         self.with(to, |process, _, outside| match letter.message {
-            Message::Consensus(bytes) => process.step(bytes, outside),
+            Message::Consensus(bytes) => {
+                letter.from.into_iter().for_each(|from| process.step(from, bytes.clone(), outside));
+            }
+            Message::Verdict(me, verdict) => process.judged(me, verdict, outside),
             Message::Propose(proposal) => process.take_proposal(&proposal, letter.from, outside),
             Message::Proposed { id, taken } => process.handed(id, taken, outside.now.mono_millis),
             Message::Report(report) => process.take_report(report, outside),
             Message::Reported { of, taken } => process.reported(of, taken, outside.lease_now),
+            Message::AskSurvivor => outside.send(to, letter.from, Message::Survivor(process.survivor())),
+            Message::Survivor(said) => {
+                letter.from.into_iter().for_each(|from| process.survivor_said(from, said, outside));
+            }
+            Message::Reform(epoch, id, command) => process.reform(epoch, id, *command, outside),
             Message::Request(request) => process.take_request(request, outside),
             Message::Answer(_) => {}
         });
@@ -340,11 +377,13 @@ impl World {
     fn read_where_pinned(&mut self) {
         let at = self.journal.now;
         let ids = if self.clients.rest { Vec::new() } else { self.ids() };
+        let life = self.newest().rev_epoch;
         for id in ids {
             let (clients, rng) = (&self.clients, &mut self.rng);
             let machine = self.machines.get_mut(&id).expect("one of the machines");
             let now = (machine.clock.now(at), machine.clock.lease_millis(at));
-            let Some(process) = machine.running(at).filter(|process| process.is_leased()) else { continue };
+            let counts = |process: &&mut Process| process.is_leased() && process.metadata.rev_epoch == life;
+            let Some(process) = machine.running(at).filter(counts) else { continue };
             let Some(place) = clients.any_key(&process.metadata, rng) else { continue };
             if let Some(value) = process.serve_read(&place, now) {
                 self.tally.pinned_reads += 1;

@@ -12,7 +12,7 @@ use super::{NODES_MIN, World, info};
 use crate::{faults::NEVER, machine::Machine, process::Process};
 
 /// As many vBuckets as a bucket has at least.
-const VBUCKETS: u16 = 16;
+pub(super) const VBUCKETS: u16 = 16;
 const BUCKETS_MAX: usize = 3;
 /// Copies of a bucket beside the active one, at most.
 const REPLICAS_MAX: u8 = 3;
@@ -52,6 +52,7 @@ impl World {
         if self.happens(faults.failover) && self.may_lose_something() {
             self.fail_over(&newest);
         }
+        self.fail_over_the_lost(&newest);
         if self.happens(faults.timeouts) {
             self.change_timeout();
         }
@@ -304,7 +305,7 @@ impl World {
         let machine = self.machine(id);
         let ms = machine.clock.now(at).mono_millis;
         if let Some(process) = &mut machine.process {
-            process.propose(command, false, ms);
+            let _ = process.propose(command, false, ms);
         }
     }
 }

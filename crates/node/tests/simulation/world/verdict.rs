@@ -94,14 +94,19 @@ impl World {
     /// What must hold at every step.
     pub(super) fn check(&mut self) {
         let at = self.journal.now;
+        let life = self.newest().rev_epoch;
         let serving = self.machines.values().filter_map(|machine| {
             let process = machine.process.as_ref().filter(|_| machine.paused_until <= at)?;
-            let is_leased = process.is_leased() && process.serves(machine.clock.lease_millis(at));
+            // Nodes that have not heard yet that their group was formed anew go on as before.
+            let counts = process.metadata.rev_epoch == life;
+            let is_leased = counts && process.is_leased() && process.serves(machine.clock.lease_millis(at));
             Some(Serving { node: machine.id(), is_leased, active: process.active() })
         });
         self.invariants.one_active.check(serving);
         for machine in self.machines.values() {
-            if let Some(process) = machine.process.as_ref().filter(|process| process.caught_up) {
+            if let Some(process) =
+                machine.process.as_ref().filter(|process| process.caught_up && process.is_of_cluster())
+            {
                 self.invariants.never_back.shown(machine.id(), &process.metadata);
             }
         }
