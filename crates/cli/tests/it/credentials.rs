@@ -244,6 +244,34 @@ fn a_node_that_was_failed_over_reads_and_changes_nothing() {
 }
 
 #[test]
+fn a_node_that_was_away_lets_in_by_its_key_a_node_that_came_meanwhile() {
+    let mut cluster = Cluster::form(4);
+    let nodes = cluster.rest().get_json("/pools/default").unwrap();
+    let away = nodes["nodes"].as_array().unwrap().iter().find(|node| {
+        node["hostname"]
+            .as_str()
+            .is_some_and(|name| name.ends_with(&format!(":{}", cluster.nodes[3].port("mgmt"))))
+    });
+    let there = away.unwrap()["nodeUUID"].as_str().unwrap().to_owned();
+    cluster.nodes[3].kill();
+    let dir = tempfile::tempdir().unwrap();
+    let mut newcomer = Node::start(dir.path(), &[]);
+    cluster.command(&["add", &newcomer.rest()]);
+    let had = Copied::from(dir.path());
+    // Two of four nodes or five have no leader, so the one that comes back hears of the newcomer only where it asks.
+    newcomer.kill();
+    cluster.nodes[..3].iter_mut().for_each(Node::kill);
+    cluster.nodes[0].restart(cluster.dirs[0].path());
+    cluster.nodes[3].restart(cluster.dirs[3].path());
+    eventually("the newcomer is let in", || {
+        let (status, _) = had.asks(&cluster.nodes[3], &there, "consensus", "\0\0");
+        (status == 200).then_some(())
+    });
+    let another = Copied { key: NodeKey::from_seed(&[7; 32]).unwrap(), ..had };
+    assert_eq!(another.asks(&cluster.nodes[3], &there, "consensus", "\0\0").0, 401, "that is another key");
+}
+
+#[test]
 fn a_user_who_manages_nodes_learns_nothing_from_a_node_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &["--init-username", USERNAME]);
