@@ -1,18 +1,18 @@
-//! Ways that larger sizes have found, and that are too long for the sizes that run always.
+//! Ways that larger sizes have found, or that show what a rule is for, and that are too long for the sizes that run always.
 
 use std::collections::HashSet;
 
 use base::bucket::BucketKind;
 
 use super::{
-    events::Event::{self, FailOver, Feed, Kill, Lead, Rebalance, Recover},
+    events::Event::{self, Cut, FailOver, Feed, Kill, Lead, Rebalance, Recover, Stop, Sync, Write},
     world::{Bounds, World},
 };
 
-/// Three persistent copies of nothing, and what happens to them.
-fn go(events: &[Event]) -> World {
+/// So many persistent copies and spare nodes, and what happens to them.
+fn go(copies: u8, spares: u8, events: &[Event]) -> World {
     let kind = BucketKind::Couchbase;
-    let bounds = Bounds { copies: 3, spares: 0, kind, writes: 0, faults: 2, changes: 1 };
+    let bounds = Bounds { copies, spares, kind, writes: 2, faults: 3, changes: 1 };
     events.iter().fold(World::new(bounds), |world, &event| {
         assert!(world.events().contains(&event), "{event:?} cannot happen");
         let next = world.after(event);
@@ -26,7 +26,8 @@ fn go(events: &[Event]) -> World {
 /// decided to go on with what that one has.
 #[test]
 fn a_node_is_recovered_before_the_election_ends_that_it_was_failed_over_for() {
-    let mut world = go(&[FailOver(1), Feed { to: 2, all: false }, FailOver(0), Recover { at: 0, order: 0 }]);
+    let mut world =
+        go(3, 0, &[FailOver(1), Feed { to: 2, all: false }, FailOver(0), Recover { at: 0, order: 0 }]);
     for _ in 0..3 {
         world.lead();
     }
@@ -36,5 +37,33 @@ fn a_node_is_recovered_before_the_election_ends_that_it_was_failed_over_for() {
 /// Of two copies one was killed, and never had anything on disk. The other one is being begun anew.
 #[test]
 fn nobody_has_a_whole_copy_after_a_kill_and_a_failover() {
-    go(&[Kill(1), Rebalance { without: Some(1), order: 0 }, Lead, Feed { to: 2, all: false }, FailOver(0)]);
+    go(
+        3,
+        0,
+        &[Kill(1), Rebalance { without: Some(1), order: 0 }, Lead, Feed { to: 2, all: false }, FailOver(0)],
+    );
+}
+
+/// What it had in memory is gone with the kill, and the stop syncs what is left. The other copy has all that was acknowledged.
+#[test]
+fn a_copy_that_was_killed_does_not_count_after_a_clean_stop() {
+    let write = Write { at: 0, told: 0b10 };
+    go(2, 0, &[write, Sync(0), write, Cut(1), Kill(0), Stop(0), Lead, Lead]);
+}
+
+/// The third node is in the new chain, and the second one counts until that has caught up.
+#[test]
+fn a_write_that_only_the_new_chain_has_is_not_acknowledged_as_durable() {
+    let change = [
+        Rebalance { without: Some(1), order: 0 },
+        Lead,
+        Feed { to: 2, all: true },
+        Lead,
+        Feed { to: 1, all: true },
+        Feed { to: 2, all: true },
+    ];
+    let lost = [Write { at: 0, told: 0b100 }, Cut(2), Kill(0), Lead, Lead];
+    let events: Vec<Event> = change.into_iter().chain(lost).collect();
+    let world = go(2, 1, &events);
+    assert_eq!(world.durable, 0, "the one before was not told");
 }
