@@ -134,3 +134,55 @@ impl Elsewhere {
 fn unchecked(why: &str) -> Refusal {
     Refusal::design(format!("The functions could not be checked: {why}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::{Pin, pin},
+        task::{Context, Poll, Waker},
+    };
+
+    use cluster::auth::Domain;
+
+    use super::*;
+
+    fn user(name: &str) -> Identity {
+        Identity::unproved(name, Domain::Local)
+    }
+
+    fn is_ready<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_user_has_one_check_at_a_time_and_the_node_a_few() {
+        let functions = Functions::new();
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(user);
+        let (mut first, mut second) = (pin!(functions.turn(&a)), pin!(functions.turn(&a)));
+        let held = is_ready(first.as_mut()).expect("nobody has a check");
+        assert!(is_ready(second.as_mut()).is_none(), "the same user waits");
+        let (mut other, mut third) = (pin!(functions.turn(&b)), pin!(functions.turn(&c)));
+        let other = is_ready(other.as_mut()).expect("another user does not");
+        assert!(is_ready(third.as_mut()).is_none(), "there are no more places");
+        drop(other);
+        let third = is_ready(third.as_mut()).expect("a place is free");
+        drop(held);
+        let second = is_ready(second.as_mut()).expect("it is the user's turn");
+        drop((second, third));
+        let mut last = pin!(functions.turn(&d));
+        assert!(is_ready(last.as_mut()).is_some());
+        assert_eq!(functions.turns.lock().map(|turns| turns.len()).ok(), Some(1), "the others are forgotten");
+    }
+
+    #[test]
+    fn a_check_ends_with_its_time() {
+        let host = Host::new(Settings::default(), || unreachable!("no time is left for a process"));
+        let refused = check_in(host, Duration::ZERO, br#"{"views":{"v":{"map":"function(doc){}"}}}"#);
+        let refused = refused.expect_err("nothing was found out");
+        assert_eq!((refused.status, refused.error), (400, "invalid_design_document"));
+        assert!(refused.reason.ends_with("they take too long"), "{}", refused.reason);
+    }
+}

@@ -1,10 +1,12 @@
-//! A few seconds of fuzzing for paths, from the seeds in `fuzz/seeds`. See `fuzz/README.md`.
+//! A few seconds of fuzzing for paths and for what is listed, from the seeds in `fuzz/seeds`. See `fuzz/README.md`.
 
 #[path = "../../../fuzz/shared/runner.rs"]
 mod runner;
 
 use axum::http::Uri;
 use http::form;
+use serde_json::value::RawValue;
+use views::design::DesignDocument;
 
 use crate::path::{Database, Target, redirected};
 
@@ -35,4 +37,17 @@ fn path(bytes: &[u8]) {
 #[test]
 fn fuzz_view_path() {
     runner::run("view_path", path);
+}
+
+/// One design document that cannot be listed would keep a bucket's others from being listed.
+fn listed(bytes: &[u8]) {
+    let Ok(document) = DesignDocument::parse_unchecked(bytes) else { return };
+    let text = document.text.trim_ascii().to_owned();
+    let raw = RawValue::from_string(document.text).expect("what is stored can be listed");
+    assert_eq!(raw.get(), text);
+}
+
+#[test]
+fn fuzz_listed_design() {
+    runner::run("view_design", listed);
 }

@@ -143,6 +143,16 @@ fn the_views_of_a_bucket_are_for_senders_that_may_see_them() {
     denied("GET", view, "other:password", "cluster.bucket[guarded].views!read");
     denied("GET", "/open2/_design/x", "reader:password", "cluster.bucket[open2].views!read");
     denied("PUT", "/guarded/_design/x", "reader:password", "cluster.bucket[guarded].views!write");
+    denied("DELETE", "/guarded/_design/x", "reader:password", "cluster.bucket[guarded].views!write");
+    let listed = |login| {
+        let path = "/pools/default/buckets/guarded/ddocs";
+        let (head, body) = exchange(connect(node.ports().mgmt), "GET", path, Some(login), (FORM, ""));
+        (status(&head), body)
+    };
+    assert_eq!(listed("reader:password"), (200, "{\"rows\":[]}".to_owned()));
+    let (status, body) = listed("other:password");
+    assert_eq!(status, 403);
+    assert!(body.contains("cluster.bucket[guarded].views!read"), "{body}");
     assert_eq!(ask("DELETE", "/guarded/_design/x", Some("writer:password")).2, MISSING);
     node.stop().unwrap();
 }

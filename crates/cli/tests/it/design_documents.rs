@@ -162,6 +162,10 @@ fn what_is_no_design_document_is_refused_in_couchbase_s_words() {
     assert_eq!(refused.status, 400);
     assert!(refused.body.contains("Syntax error in the map function of the view `v': "), "{}", refused.body);
     assert!(refused.body.contains(" (line "), "{}", refused.body);
+    // What exhausts the compiler costs one process of its own.
+    let refused = put(&node, path, &of_view(&format!("{{\"map\":\"{}\"}}", "(".repeat(200_000))));
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.starts_with("{\"error\":\"invalid_design_document\""), "{}", refused.body);
     let refused = put(&node, path, "{");
     assert!(
         refused.body.starts_with("{\"error\":\"bad_request\",\"reason\":\"invalid UTF-8 JSON: "),
