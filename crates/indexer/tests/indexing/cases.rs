@@ -182,12 +182,19 @@ fn a_damaged_index_is_built_anew() {
     world.start();
     world.change(300);
     world.check(MANY);
-    world.indexer().report_damage(&document(MANY).signature());
-    world.check(MANY);
+    // The stop makes it durable.
     world.indexer = None;
     let head = Path::new(DIR).join(document(MANY).signature().to_string()).join("head");
     assert!(world.index_disk.flip_bit(&head, 20, 3));
     world.start();
+    world.check(MANY);
+    // A query finds damage in an index that is open.
+    world.indexer = None;
+    world.start();
+    world.check(MANY);
+    let before = world.index_disk.contents(&head);
+    world.indexer().report_damage(&document(MANY).signature());
+    world.poll("another index", || (world.index_disk.contents(&head) != before).then_some(()));
     world.check(MANY);
 }
 
