@@ -1,10 +1,14 @@
 //! What this crate asks of the server around it. `server` implements [`NodeControl`]; tests do so over a bare
 //! [`cluster::Metadata`].
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
+use axum::body::Bytes;
 use base::NodeId;
-use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, consensus::Epoch};
+use cluster::{Applied, Authority, ClusterError, Command, NodeInfo, auth::Identity, consensus::Epoch};
 use http::{BoxFuture, Gate};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +42,16 @@ pub trait NodeControl: Gate {
     ) -> BoxFuture<'a, Result<Vec<u8>, ClusterError>> {
         let _ = (from, body);
         Box::pin(std::future::ready(Err(ClusterError::NotSupported(format!("{name} is not known")))))
+    }
+    /// Puts a question of another node to the service of that name. Resolves once the answer begins, or with why there is none.
+    fn ask_service<'a>(
+        &'a self,
+        service: &'a str,
+        question: Bytes,
+        from: &'a Identity,
+    ) -> BoxFuture<'a, Result<Box<dyn AnswerParts>, String>> {
+        let _ = (question, from);
+        Box::pin(std::future::ready(Err(format!("no service {service} runs here"))))
     }
     /// What a node that was made a member has to know to join.
     fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError>;
@@ -77,6 +91,12 @@ pub trait NodeControl: Gate {
     }
     /// This node's certificates.
     fn certificates(&self) -> Arc<dyn Certificates>;
+}
+
+/// An answer that comes part by part. Dropping it ends what makes it.
+pub trait AnswerParts: Send {
+    /// The next part. An answer that ends by an error is not whole.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, String>>>;
 }
 
 /// What keeps a node from serving.

@@ -27,7 +27,7 @@ pub use api::Api;
 pub use certificates::{Certificates, InboxFile, Regenerate};
 pub use cluster_status::{Awaited, BucketAt, ClusterStatus, CutOff, NodeShare, RebalanceView};
 pub use control::{
-    BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, Obstacle, SystemStats,
+    AnswerParts, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, Obstacle, SystemStats,
 };
 pub use events::differing;
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};

@@ -345,9 +345,14 @@ fn what_makes_members_and_administrators_is_for_very_few() {
     let both = with_grant(&state, "cluster_admin,security_admin");
     let add = ROUTES.iter().find(|route| route.path == "controller/addNode").unwrap();
     assert!(is_served(&both, add));
-    for path in
-        ["_settee/{name}", "_settee/consensus", "_settee/members", "_settee/propose", "_settee/report"]
-    {
+    for path in [
+        "_settee/{name}",
+        "_settee/consensus",
+        "_settee/members",
+        "_settee/propose",
+        "_settee/report",
+        "_settee/services/{service}",
+    ] {
         assert!(served(path).is_empty(), "no user is a node: {path}");
     }
 }

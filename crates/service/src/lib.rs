@@ -8,6 +8,7 @@
 
 mod alarm;
 mod lifecycle;
+mod questions;
 
 use std::{io, process::Command as Process, sync::Arc};
 
@@ -18,6 +19,7 @@ use tokio::runtime::Handle;
 pub use self::{
     alarm::{Alarm, Alarms, WORKER},
     lifecycle::{Change, Event, Hearer, Lifecycle},
+    questions::{Answer, Answers, AskError, Gone, Nodes, Parts, QUESTION_BYTES_MAX},
 };
 
 /// A port that a service answers on.
@@ -54,6 +56,11 @@ pub trait Running: Send {
         None
     }
 
+    /// What answers the same service on other nodes, if it may be asked. The node takes it once.
+    fn answers(&self) -> Option<Arc<dyn Answers>> {
+        None
+    }
+
     /// Ends it: when this returns, it has no thread left and holds no bucket. Its ports are served no longer by then.
     fn stop(self: Box<Self>);
 }
@@ -75,6 +82,8 @@ pub struct Context {
     pub changes: Arc<dyn Changes>,
     /// Starts a process that runs functions by users, and nothing else. Its input and output are the caller's to say.
     pub functions: Arc<dyn Fn() -> Process + Send + Sync>,
+    /// How it asks itself on other nodes.
+    pub nodes: Arc<dyn Nodes>,
     /// Where its threads wait for feeds.
     pub alarms: Arc<Alarms>,
     /// Where its tasks run.

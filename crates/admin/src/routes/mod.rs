@@ -18,6 +18,7 @@ mod metrics;
 mod nodes;
 mod password;
 mod pools;
+mod questions;
 mod rebalance;
 mod roles;
 mod settings;
@@ -88,6 +89,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         | ["nodes", "self", "controller", "settings"] => setup::dispatch(call, &path).await,
         ["controller", what @ "regenerateCertificate"] if post => certificates::act(call, what).await,
         ["_settee", name] if post => internal(call, name).await,
+        ["_settee", "services", service] if post => questions::answer(call, service).await,
         ["controller", "addNode" | "addNodeV2"] if post => membership::add_node(call, None).await,
         ["controller", "ejectNode"] if post => membership::eject(call).await,
         ["controller", "hardResetNode"] if post => membership::reset(call).await,

@@ -204,6 +204,7 @@ pub(crate) const ROUTES: &[Route] = &[
     post("_settee/propose", Needs::Listed),
     post("_settee/report", Needs::Listed),
     post("_settee/{name}", Needs::Member),
+    post("_settee/services/{service}", Needs::Member),
     // Users.
     post("controller/changePassword", Needs::Login),
     get("settings/rbac/roles", SEES_USERS),

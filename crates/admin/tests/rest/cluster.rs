@@ -203,6 +203,16 @@ fn only_nodes_of_the_cluster_hear_each_others_figures() {
 }
 
 #[test]
+fn only_nodes_of_the_cluster_ask_services_anything() {
+    let node = TestNode::initialized();
+    assert_eq!(node.send("POST", "/_settee/services/views", None, Some("")).status, 401);
+    assert_eq!(node.post("/_settee/services/views", "").status, 401, "an administrator is no node");
+    node.node.apply(&Command::SetSecret("between-nodes".into())).unwrap();
+    let asked = node.send("POST", "/_settee/services/views", Some("@settee:between-nodes"), Some(""));
+    assert_eq!((asked.status, asked.body.as_str()), (503, "no service views runs here"));
+}
+
+#[test]
 fn a_node_is_reset_by_full_administrators_and_as_often_as_they_like() {
     let node = TestNode::initialized();
     node.node.add_members(1);

@@ -45,6 +45,7 @@ use super::{
     internal::InternalRoutes,
     peers::Peers,
     proposals::Proposals,
+    questions::Questions,
 };
 use crate::{Shared, Wakes, lease, shared};
 
@@ -61,6 +62,7 @@ pub(crate) struct Parts {
     pub(crate) metadata: Arc<Metadata>,
     pub(crate) agreement: Arc<Agreement>,
     pub(crate) peers: Arc<Peers>,
+    pub(crate) questions: Arc<Questions>,
     pub(crate) caught_up: bool,
     /// Random; names this start in proposals.
     pub(crate) origin: u64,
@@ -82,6 +84,8 @@ pub(crate) struct Control {
     rev: watch::Sender<i64>,
     agreement: Arc<Agreement>,
     peers: Arc<Peers>,
+    /// What services of other nodes ask those of this one.
+    questions: Arc<Questions>,
     routes: InternalRoutes,
     proposals: Proposals,
     /// See [`Applied::caught_up`]; true once that much was carried out as well.
@@ -114,6 +118,7 @@ impl Control {
             metadata: ArcSwap::new(parts.metadata),
             agreement: parts.agreement,
             peers: parts.peers,
+            questions: parts.questions,
             routes: InternalRoutes::default(),
             proposals: Proposals::new(parts.origin),
             caught_up: AtomicBool::new(parts.caught_up),
@@ -140,6 +145,11 @@ impl Control {
     /// What other nodes may ask.
     pub(crate) fn routes(&self) -> &InternalRoutes {
         &self.routes
+    }
+
+    /// What services ask one another.
+    pub(crate) fn questions(&self) -> &Arc<Questions> {
+        &self.questions
     }
 
     /// The other nodes.

@@ -11,7 +11,12 @@ use cluster::{
 };
 use http::node_authorization;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::{Method, Request, body::Bytes, client::conn::http1, header};
+use hyper::{
+    Method, Request, Response,
+    body::{Bytes, Incoming},
+    client::conn::http1,
+    header,
+};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{
@@ -67,7 +72,7 @@ pub(crate) struct Ask<'a> {
     /// Absent: what this node is logged in with, where it is.
     pub(crate) authorization: Option<String>,
     pub(crate) content_type: &'a str,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Bytes,
 }
 
 /// The header of Basic authentication.
@@ -152,7 +157,7 @@ impl Connection {
 
     async fn ask_for_challenge(&mut self, path: &str) -> io::Result<Value> {
         let (method, content_type) = (Method::GET, "application/json");
-        let ask = Ask { method, path, authorization: None, content_type, body: Vec::new() };
+        let ask = Ask { method, path, authorization: None, content_type, body: Bytes::new() };
         let (status, body) = self.exchange(ask, CONNECT).await?;
         let malformed = |_| io::Error::other(format!("a node answered {status} instead of a challenge"));
         serde_json::from_slice(&body).map_err(malformed)
@@ -165,6 +170,18 @@ impl Connection {
 
     /// Sends a request and waits for the whole answer: its status and body.
     pub(crate) async fn exchange(&mut self, ask: Ask<'_>, patience: Duration) -> io::Result<(u16, Vec<u8>)> {
+        let answer = async {
+            let answer = self.begin(ask).await?;
+            let status = answer.status().as_u16();
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            Ok((status, body.map_err(io::Error::other)?.to_bytes().to_vec()))
+        };
+        timeout(patience, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Sends a request and waits for the beginning of the answer. The connection is good for another request once the answer's body
+    /// was read to its end.
+    pub(crate) async fn begin(&mut self, ask: Ask<'_>) -> io::Result<Response<Incoming>> {
         let mut request = Request::builder()
             .method(ask.method)
             .uri(ask.path)
@@ -173,15 +190,9 @@ impl Connection {
         if let Some(authorization) = ask.authorization.or_else(|| self.login.clone()) {
             request = request.header(header::AUTHORIZATION, authorization);
         }
-        let request = request.body(Full::new(Bytes::from(ask.body))).map_err(io::Error::other)?;
-        let answer = async {
-            self.sender.ready().await.map_err(io::Error::other)?;
-            let answer = self.sender.send_request(request).await.map_err(io::Error::other)?;
-            let status = answer.status().as_u16();
-            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-            Ok((status, body.map_err(io::Error::other)?.to_bytes().to_vec()))
-        };
-        timeout(patience, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        let request = request.body(Full::new(ask.body)).map_err(io::Error::other)?;
+        self.sender.ready().await.map_err(io::Error::other)?;
+        self.sender.send_request(request).await.map_err(io::Error::other)
     }
 }
 

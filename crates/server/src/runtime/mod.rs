@@ -41,6 +41,7 @@ mod pacing;
 mod peers;
 mod pressure_log;
 mod proposals;
+mod questions;
 mod roll_call;
 mod services;
 mod shards;
@@ -147,7 +148,7 @@ impl Node {
     /// # Errors
     /// See [`ServeError`].
     pub fn start(options: ServeOptions) -> Result<Self, ServeError> {
-        start::start(&options)
+        start::start(&options, services::all())
     }
 
     /// The ports in use.

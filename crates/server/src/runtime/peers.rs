@@ -3,11 +3,13 @@
 //!
 //! Two ways: Raft's messages go through one bounded queue and one connection per node, of which the newest win, because
 //! Raft sends again what matters; questions with an answer ([`Peers::post`], [`Peers::report`]) have connections of their
-//! own, so that nothing long stands before a heartbeat. A node that is slow, silent or gone costs its own queue and nothing
+//! own, so that nothing long stands before a heartbeat; so have answers of services, which come part by part ([`answers`]). A node that is slow, silent or gone costs its own queue and nothing
 //! else.
 //!
 //! A connection that was cut does not come back soon after the network has: TCP waits the longer the longer it lasted. So what
 //! shows that a node is there gives its connection up after a second, and tries another one.
+
+mod answers;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -25,7 +27,7 @@ use cluster::{
     auth::Judgement,
     consensus::{Epoch, epoch_of},
 };
-use hyper::Method;
+use hyper::{Method, body::Bytes};
 use node::Verdict;
 use parking_lot::{Mutex, RwLock};
 use tokio::{
@@ -34,6 +36,7 @@ use tokio::{
     time::timeout,
 };
 
+pub(crate) use self::answers::OPEN_ANSWERS;
 use super::http::{Address, Ask, Connection};
 use crate::{
     account::{Accounted, NodeAccount, NodePool},
@@ -98,6 +101,9 @@ struct Peer {
     gone: AtomicBool,
     idle: Mutex<Vec<Connection>>,
     questions: Semaphore,
+    /// Of services, with answers that come part by part.
+    open_answers: Semaphore,
+    kept: Mutex<Vec<Connection>>,
     /// It has not heard of this node's key.
     by_secret: AtomicBool,
 }
@@ -240,6 +246,8 @@ impl Peer {
             gone: AtomicBool::new(false),
             idle: Mutex::default(),
             questions: Semaphore::new(QUESTIONS),
+            open_answers: Semaphore::new(OPEN_ANSWERS),
+            kept: Mutex::default(),
             by_secret: AtomicBool::new(false),
         }
     }
@@ -377,7 +385,8 @@ async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>
     timeout(patience, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn question(path: &str, body: Vec<u8>) -> Ask<'_> {
+fn question(path: &str, body: impl Into<Bytes>) -> Ask<'_> {
+    let body = body.into();
     Ask { method: Method::POST, path, authorization: None, content_type: "application/octet-stream", body }
 }
 

@@ -8,7 +8,7 @@ use http::{Limits, TlsNow};
 use service::{Context, Event, Hearer, Lifecycle, Port, Running, Service};
 use tokio::sync::watch;
 
-use super::{ServeError, attendant::Attendant, bell::Bell};
+use super::{ServeError, attendant::Attendant, bell::Bell, questions::Questions};
 
 /// Between two looks at copies for services that want to hear of them. The steward rings when it has done something.
 const LOOK: Duration = Duration::from_millis(200);
@@ -24,6 +24,8 @@ pub(super) struct Doors<'a> {
     pub(super) listeners: Vec<(&'static str, TcpListener)>,
     pub(super) tls: TlsNow,
     pub(super) limits: Limits,
+    /// Where other nodes ask.
+    pub(super) questions: Arc<Questions>,
     pub(super) shutdown: &'a watch::Sender<bool>,
 }
 
@@ -36,24 +38,29 @@ pub(super) struct Services {
     hearers: Vec<Box<dyn Hearer>>,
     /// Tells them.
     teller: Option<Attendant>,
+    pub(super) questions: Option<Arc<Questions>>,
 }
 
 impl Services {
-    /// Starts services one after the other, each behind its own doors. To be called within the runtime of `context`.
+    /// Starts services one after the other, each behind its own doors, with what `context` gives it by its name. To be called within
+    /// the runtime of that.
     ///
     /// # Errors
     /// A service cannot be started, or one of its ports is not bound. The services before it have been stopped again.
     pub(super) fn start(
         services: Vec<Box<dyn Service>>,
-        context: &Context,
+        context: &dyn Fn(&'static str) -> Context,
         mut doors: Doors<'_>,
     ) -> Result<Self, ServeError> {
-        let mut all = Self::default();
+        let mut all = Self { questions: Some(Arc::clone(&doors.questions)), ..Self::default() };
         for service in services {
             let name = service.name();
-            match open(service, context, &mut doors) {
+            match open(service, context(name), &mut doors) {
                 Ok(running) => {
                     all.hearers.extend(running.hearer());
+                    if let Some(answers) = running.answers() {
+                        doors.questions.answered_by(name, answers);
+                    }
                     all.running.push((name, running));
                 }
                 Err(error) => {
@@ -102,6 +109,9 @@ impl Services {
             teller.stop();
         }
         for (name, running) in self.running.into_iter().rev() {
+            if let Some(questions) = &self.questions {
+                questions.forget(name);
+            }
             running.stop();
             tracing::debug!(service = name, "stopped");
         }
@@ -111,12 +121,12 @@ impl Services {
 /// Starts one service, and has it answer on its ports.
 fn open(
     service: Box<dyn Service>,
-    context: &Context,
+    context: Context,
     doors: &mut Doors<'_>,
 ) -> Result<Box<dyn Running>, ServeError> {
     let taken: Result<Vec<_>, _> = service.ports().iter().map(|port| doors.take(*port)).collect();
     let taken = taken?;
-    let running = service.start(context.clone())?;
+    let running = service.start(context)?;
     for (port, listener) in taken {
         let tls = port.tls.then(|| Arc::clone(&doors.tls));
         let ended = doors.shutdown.subscribe();
@@ -144,7 +154,7 @@ mod tests {
         time::Duration,
     };
 
-    use base::{Now, VbId, VbRole, bucket::BucketKind};
+    use base::{NodeId, Now, VbId, VbRole, bucket::BucketKind};
     use cluster::Metadata;
     use engine::{BucketOptions, Notifier, Waiter, Work};
     use http::{AuditEvent, BoxFuture, Connection, Front, Gate, Surface, reply};
@@ -152,6 +162,7 @@ mod tests {
     use tokio::runtime::Runtime;
 
     use super::*;
+    use crate::runtime::{identity::ThisNode, peers::Peers};
 
     struct Alone(Arc<Metadata>);
 
@@ -245,6 +256,7 @@ mod tests {
     struct World {
         runtime: Runtime,
         context: Context,
+        questions: Arc<Questions>,
         shutdown: watch::Sender<bool>,
         notes: (mpsc::Sender<String>, Mutex<mpsc::Receiver<String>>),
     }
@@ -255,18 +267,24 @@ mod tests {
                 tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
             let gate: Arc<dyn Gate> = Arc::new(Alone(Arc::new(Metadata::new("c".into(), 256))));
             let front = Arc::new(Front::new(Arc::clone(&gate), Arc::default()).unwrap());
+            let handle = runtime.handle().clone();
+            let peers = Peers::new(handle.clone(), Arc::default(), Arc::default(), |_, _| {});
+            let this_node = Arc::new(ThisNode::new("n".into(), NodeId(0)));
+            let questions = Questions::new(handle.clone(), Arc::new(peers), this_node);
             let context = Context {
                 gate,
                 front,
                 changes: Arc::new(Agrees),
                 functions: Arc::new(|| unreachable!("no service runs functions")),
+                nodes: questions.of("a"),
                 alarms: Arc::default(),
-                runtime: runtime.handle().clone(),
+                runtime: handle,
             };
             let (sender, receiver) = mpsc::channel();
             Self {
                 runtime,
                 context,
+                questions,
                 shutdown: watch::Sender::new(false),
                 notes: (sender, Mutex::new(receiver)),
             }
@@ -290,9 +308,10 @@ mod tests {
                 listeners: vec![("a", listener)],
                 tls: Arc::new(|| unreachable!("no port has TLS")),
                 limits,
+                questions: Arc::clone(&self.questions),
                 shutdown: &self.shutdown,
             };
-            (Services::start(services, &self.context, doors), address)
+            (Services::start(services, &|_| self.context.clone(), doors), address)
         }
 
         fn noted(&self) -> Vec<String> {

@@ -7,6 +7,7 @@ use cluster::{
     Metadata,
     consensus::{Consensus, LogError},
 };
+use service::Service;
 use tokio::{runtime::Runtime, sync::watch};
 
 use super::{
@@ -30,7 +31,8 @@ use super::{
     orchestration::Orchestration,
     pacing,
     peers::Peers,
-    services::{self, Doors, Services},
+    questions::Questions,
+    services::{Doors, Services},
     steward,
 };
 use crate::{
@@ -40,8 +42,8 @@ use crate::{
     shared::Snapshot,
 };
 
-/// See [`Node::start`].
-pub(super) fn start(options: &ServeOptions) -> Result<Node, ServeError> {
+/// See [`Node::start`]. The node runs these services.
+pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> Result<Node, ServeError> {
     let data_dir = Arc::new(DataDir::open(&options.data_dir)?);
     let listeners = Listeners::bind(options.listen, &options.ports)?;
     let ports = listeners.ports()?;
@@ -65,8 +67,8 @@ pub(super) fn start(options: &ServeOptions) -> Result<Node, ServeError> {
     let shutdown = watch::Sender::new(false);
     let background = Background { runtime: &control_plane, shutdown: &shutdown };
     let (links, steward) = background.look_after_copies(seed, &plane, &control, &buckets)?;
-    let services =
-        background.serve(listeners, &plane.workers, &control, &buckets, options.functions.clone())?;
+    let services = (services, options.functions.clone());
+    let services = background.serve(listeners, &plane.workers, (&control, &buckets), services)?;
     control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
     let node = Node {
         ports,
@@ -224,6 +226,11 @@ impl Agreed {
         let control = Control::new(control::Parts {
             metadata: self.metadata,
             agreement: Arc::clone(&self.agreement),
+            questions: Questions::new(
+                control_plane.handle().clone(),
+                Arc::clone(&self.peers),
+                Arc::clone(&self.this_node),
+            ),
             peers: self.peers,
             caught_up: self.caught_up,
             origin: seed,
@@ -295,9 +302,8 @@ impl Background<'_> {
         &self,
         listeners: Listeners,
         workers: &Workers,
-        control: &Arc<Control>,
-        buckets: &Arc<OpenBuckets>,
-        functions: Program,
+        (control, buckets): (&Arc<Control>, &Arc<OpenBuckets>),
+        (services, functions): (Vec<Box<dyn Service>>, Program),
     ) -> Result<Services, ServeError> {
         workers.add_listener(listeners.kv, ListenerKind::Kv)?;
         workers.add_listener(listeners.kv_tls, ListenerKind::KvTls)?;
@@ -306,21 +312,27 @@ impl Background<'_> {
         }
         let _context = self.runtime.enter();
         let front = control.serve(self.runtime, (listeners.mgmt, listeners.mgmt_tls), self.shutdown)?;
-        let context = service::Context {
+        let questions = control.questions();
+        let context = |service| service::Context {
             gate: Arc::clone(control) as Arc<dyn http::Gate>,
-            front,
+            front: Arc::clone(&front),
             changes: Arc::clone(control) as Arc<dyn service::Changes>,
-            functions: Arc::new(move || functions.command()),
+            functions: {
+                let functions = functions.clone();
+                Arc::new(move || functions.command())
+            },
+            nodes: questions.of(service),
             alarms: Arc::clone(buckets.alarms()),
             runtime: self.runtime.handle().clone(),
         };
         let doors = Doors {
+            questions: Arc::clone(questions),
             listeners: listeners.services,
             tls: control.tls_now(),
             limits: http::Limits::default(),
             shutdown: self.shutdown,
         };
-        let mut services = Services::start(services::all(), &context, doors)?;
+        let mut services = Services::start(services, &context, doors)?;
         let (knows, open) = (Arc::clone(control), Arc::clone(buckets));
         let bell = Arc::clone(&buckets.bells().services);
         services.tell(bell, move || knows.caught_up(), move || open.list())?;

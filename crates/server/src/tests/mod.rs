@@ -16,6 +16,10 @@ mod rights;
 mod roles;
 mod sockets;
 mod statistics;
+#[path = "../../tests/support/mod.rs"]
+pub(crate) mod support;
 mod text;
 mod tls;
 mod waiting;
+
+use crate::runtime;

@@ -10,13 +10,11 @@ use std::{
 
 use serde_json::Value;
 
+use super::support;
 use crate::{
-    runtime::{self, InitBucket, Node},
+    runtime::{InitBucket, Node},
     statistics::absent::ABSENT,
 };
-
-#[path = "../../tests/support/mod.rs"]
-mod support;
 
 /// The names that Couchbase's exporter for Prometheus reads.
 const EXPORTER: &str = include_str!("../statistics/exporter.txt");

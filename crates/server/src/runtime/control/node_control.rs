@@ -7,15 +7,18 @@ use std::{
 };
 
 use admin::{
-    BucketStatsView, Callee, Certificates, ClusterStatus, JoinOffer, NodeCall, NodeControl, Obstacle,
-    SystemStats,
+    AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, JoinOffer, NodeCall, NodeControl,
+    Obstacle, SystemStats,
     statistics::{Reading, Samples, Statistic, Zoom},
 };
 use base::NodeId;
 use cluster::{
-    Applied as CommandApplied, ClusterError, Command, Metadata, auth::Judgement, consensus::Epoch,
+    Applied as CommandApplied, ClusterError, Command, Metadata,
+    auth::{Identity, Judgement},
+    consensus::Epoch,
 };
 use http::{AuditEvent, BoxFuture, Gate};
+use hyper::body::Bytes;
 use tokio::sync::watch;
 
 use super::Control;
@@ -123,6 +126,15 @@ impl NodeControl for Control {
         self.routes.answer(name, from, body)
     }
 
+    fn ask_service<'a>(
+        &'a self,
+        service: &'a str,
+        question: Bytes,
+        from: &'a Identity,
+    ) -> BoxFuture<'a, Result<Box<dyn AnswerParts>, String>> {
+        Box::pin(self.questions.answer(service, question, from))
+    }
+
     fn offer(&self, uuid: &str) -> Result<JoinOffer, ClusterError> {
         let metadata = self.metadata.load();
         let node = metadata.node(uuid).ok_or(ClusterError::NodeNotFound)?;
@@ -171,7 +183,7 @@ impl NodeControl for Control {
                 path: &call.path,
                 authorization: call.credentials.as_ref().map(|(name, password)| basic(name, password)),
                 content_type: &call.content_type,
-                body: call.body,
+                body: call.body.into(),
             };
             let node_tls = &self.shared.node_tls;
             let connection = match member {
