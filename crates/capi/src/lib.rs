@@ -9,6 +9,7 @@ mod functions;
 #[cfg(test)]
 mod fuzz;
 mod path;
+pub mod streaming;
 mod surface;
 
 use std::{io, sync::Arc};

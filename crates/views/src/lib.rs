@@ -18,5 +18,6 @@ pub mod json;
 pub mod query;
 pub mod reduce;
 pub mod refusal;
+pub mod response;
 pub mod rows;
 pub mod worker;
