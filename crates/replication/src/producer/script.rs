@@ -234,7 +234,8 @@ impl Script {
     /// Part of a snapshot that is announced.
     fn tell_part(&mut self, admitted: Admitted, ends: bool, manner: Manner, out: &mut VecDeque<Say>) {
         let Some(mut open) = self.open.take() else { return };
-        let has_gap = ends && open.last.max(admitted.last) < open.end;
+        // What ends where the consumer is already has nothing for it: of what lies behind that it is not told.
+        let has_gap = ends && open.last.max(admitted.last) < open.end && self.read < open.end;
         if !open.announced && (!admitted.says.is_empty() || (has_gap && manner.advances)) {
             out.push_back(if open.snapshot.unordered {
                 self.unfinished = None;
@@ -377,6 +378,18 @@ mod tests {
             ["21..30 type 6", "at 30"]
         );
         assert!(told(&mut script(5, 3, 0), LEGACY, &batches).is_empty());
+    }
+
+    /// Prepares lie behind what it has, and it is not told of those.
+    #[test]
+    fn a_snapshot_from_disk_without_anything_visible_behind_the_consumer_is_not_mentioned() {
+        let hidden = |start, end| FeedSnapshot { max_visible: Seqno(5), ..snapshot(start, end, true) };
+        let mut script = script(5, 3, 0);
+        assert!(told(&mut script, ALL, &[(Some(hidden(5, 9)), false), (None, true)]).is_empty());
+        assert!(told(&mut script, ALL, &[(Some(hidden(9, 12)), true)]).is_empty());
+        assert_eq!(script.read(), Seqno(12));
+        let visible = snapshot(12, 20, true);
+        assert_eq!(told(&mut script, ALL, &[(Some(visible), true)]), ["3..20 type 6", "at 20"]);
     }
 
     #[test]
