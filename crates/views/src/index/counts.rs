@@ -65,7 +65,7 @@ impl Tally {
 
     pub(super) fn add(&mut self, vb: VbId, rows: u64) {
         if let Some(known) = self.rows.get_mut(usize::from(vb.get())) {
-            *known += rows;
+            *known = known.saturating_add(rows);
             self.vbs.insert(vb);
         }
     }

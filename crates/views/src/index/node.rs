@@ -305,7 +305,7 @@ impl Summary {
 
     /// What is below all of these children.
     pub(super) fn of_children(children: &[Child], shape: &Shape) -> Self {
-        let rows = children.iter().map(|child| child.summary.rows).sum();
+        let rows = children.iter().fold(0_u64, |rows, child| rows.saturating_add(child.summary.rows));
         let mut summary = Self { rows, ..Self::default() };
         let Shape::Rows(reducing) = shape else { return summary };
         summary.reduced = reducing.iter().map(|reducing| Reduced::new(*reducing)).collect();
@@ -318,5 +318,84 @@ impl Summary {
             }
         }
         summary
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::VbId;
+
+    use super::*;
+    use crate::collation::{encode, row_key};
+
+    fn shape() -> Shape {
+        let natives = [Native::Count, Native::Sum, Native::Stats].map(Reducing::Native);
+        Shape::Rows(natives.into_iter().chain([Reducing::Function(0)]).collect())
+    }
+
+    fn leaf(from: usize) -> Leaf {
+        let mut leaf = Leaf::default();
+        for at in from..from + 5 {
+            let text = (at / 2).to_string();
+            let (mut encoded, mut place, mut value) = (Vec::new(), Vec::new(), Vec::new());
+            encode(&text, &mut encoded).unwrap();
+            row_key(&encoded, &format!("d{at:03}"), 0, &mut place);
+            RowValue { vb: VbId(at as u16 * 7), key: &text, value: "3" }.put(&mut value);
+            leaf.push(&place, &value);
+        }
+        leaf
+    }
+
+    /// A node of three leaves that were written.
+    fn inner() -> Content {
+        let child = |number: usize| {
+            let leaf = leaf(number * 5);
+            let summary = Summary::of_leaf(&leaf, &shape()).unwrap();
+            if let Some(Reduced::Function(text)) = summary.reduced.last() {
+                text.set(Box::from("[15]")).unwrap();
+            }
+            let place = Place::Disk(Address { segment: 1, offset: number as u64 * 1000, length: 900 });
+            let first = Arc::from(leaf.row(0).unwrap().0);
+            Child { first, summary: Arc::new(summary), height: 0, size: 900, place }
+        };
+        Content::Inner((0..3).map(child).collect())
+    }
+
+    #[test]
+    fn nodes_come_back() {
+        for content in [Content::Leaf(leaf(0)), inner()] {
+            let bytes = content.encode(&shape()).unwrap();
+            let again = Content::decode(&bytes, &shape()).unwrap();
+            assert_eq!(again.encode(&shape()).unwrap(), bytes);
+            for length in 0..bytes.len() {
+                assert!(Content::decode(&bytes[..length], &shape()).is_none(), "cut off at {length}");
+            }
+            assert!(Content::decode(&[&bytes[..], &[0]].concat(), &shape()).is_none());
+        }
+        let Content::Inner(children) = inner() else { panic!() };
+        let summary = Summary::of_children(&children, &shape());
+        let all: VbSet = (0..15).map(|at| VbId(at * 7)).collect();
+        assert_eq!((summary.rows, summary.vbs), (15, all));
+    }
+
+    #[test]
+    fn damaged_nodes_are_refused_or_read() {
+        let mut random = fastrand::Rng::with_seed(6);
+        let whole = [Content::Leaf(leaf(0)), inner()].map(|content| content.encode(&shape()).unwrap());
+        for at in 0..6000 {
+            let mut bytes = whole[at % 2].clone();
+            for _ in 0..=random.usize(..3) {
+                let place = random.usize(..bytes.len());
+                bytes[place] = if random.bool() { random.u8(..) } else { bytes[place] ^ 1 << random.u8(..8) };
+            }
+            for shape in [shape(), Shape::Documents] {
+                let Some(content) = Content::decode(&bytes, &shape) else { continue };
+                let _ = content.encode(&shape);
+                let Content::Inner(children) = &content else { continue };
+                let (first, summary) = (Arc::from([]), Summary::of_children(children, &shape));
+                let place = Place::Memory(content.into_node(&Memory::new(0)));
+                let _ = Child { first, summary: Arc::new(summary), height: 1, size: 0, place }.counts();
+            }
+        }
     }
 }
