@@ -136,7 +136,11 @@ class Cluster:
             self.wait_rebalanced()
 
     def recover(self, node, kind="delta"):
-        self.rest.ok("POST", "/controller/setRecoveryType", {"otpNode": node.name, "recoveryType": kind})
+        # Nodes that were failed over take no changes.
+        said = self.members()
+        failed = [one for one in self.nodes if said.get(one.address, {}).get("clusterMembership") == "inactiveFailed"]
+        asked = self.any_node(but=[node, *failed])
+        asked.rest.ok("POST", "/controller/setRecoveryType", {"otpNode": node.name, "recoveryType": kind})
 
     def auto_failover(self, enabled, timeout=30, max_count=1):
         form = {"enabled": "true" if enabled else "false"}
