@@ -1,6 +1,6 @@
 //! Encryption between nodes: which of them want to be spoken to under TLS, how much goes under it, and who vouches for them.
 //!
-//! Each node has a switch of its own, because the tools of Couchbase turn them one by one: whoever speaks to a node does it
+//! Each node has a switch of its own, because the tools of Couchbase turn them one by one: a node that speaks to another does it
 //! under TLS exactly where that node's switch is on. All of them listen for both, always, so a cluster in which some are
 //! switched and some are not is whole.
 //!
@@ -23,7 +23,7 @@ const TLS_MIN: &str = "tlsMinVersion";
 pub struct Authority {
     /// Its certificate, as PEM.
     pub certificate: String,
-    /// Its key, as PEM: whoever has it can pass for a node.
+    /// Its key, as PEM: a process that has it can pass for a node.
     pub key: String,
 }
 

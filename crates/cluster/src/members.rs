@@ -275,7 +275,7 @@ impl Metadata {
         self.auto_failover.enabled.then(|| (delay_ms * LEASE_PERCENT / 100).min(LEASE_MAX_MS))
     }
 
-    /// The same for whoever sent that report. A node that was failed over gets no lease before it says that it knows, even
+    /// The same for the sender of that report. A node that was failed over gets no lease before it says that it knows, even
     /// if it counts again by then: by what it still acts by it would serve what is somebody else's.
     #[must_use]
     pub fn lease_for(&self, report: &NodeReport) -> Option<u64> {

@@ -245,7 +245,7 @@ pub struct BucketInfo {
     pub eviction: EvictionPolicy,
     /// What the server does to compress values.
     pub compression: CompressionMode,
-    /// Who wins between versions from different clusters.
+    /// Which of two versions from different clusters wins.
     pub conflict: ConflictResolution,
     /// Longest expiry of a document in seconds; 0 means none.
     pub max_ttl_secs: u32,
@@ -255,7 +255,7 @@ pub struct BucketInfo {
     pub storage_backend: String,
     /// Fixed for the bucket's life.
     pub vbuckets: u16,
-    /// Who holds each vBucket, by its number. Empty for a cache-only bucket, of which every node has its own.
+    /// The nodes that hold each vBucket, by its number. Empty for a cache-only bucket, of which every node has its own.
     #[serde(with = "shared")]
     pub vbs: Arc<Vec<VbPlan>>,
     /// The chains that the rebalance under way strives for, by vBucket.

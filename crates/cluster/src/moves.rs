@@ -37,7 +37,7 @@ pub enum VbStep {
     FinishHandover,
     /// It stays active.
     CancelHandover,
-    /// Whoever is most advanced shall be active.
+    /// The most advanced copy shall be active.
     StartElection,
     /// The first of these is active now; the others follow. None: what there was is lost.
     Elect(Vec<NodeId>),

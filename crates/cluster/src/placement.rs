@@ -52,7 +52,7 @@ pub fn place(current: &VbMap, groups: &[u16], replicas: u8) -> VbMap {
     actives.into_map(groups)
 }
 
-/// Who holds each vBucket, roles aside.
+/// The nodes that hold each vBucket, roles aside.
 struct Holders<'a> {
     groups: &'a [u16],
     /// Copies of each vBucket.
@@ -188,7 +188,7 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// Gives every vBucket the copies that it lacks, each to whoever has the least.
+    /// Gives every vBucket the copies that it lacks, each to the node that has the least.
     fn fill(&mut self) {
         for vb in 0..self.chains.len() {
             while self.chains[vb].len() < self.copies {
@@ -354,7 +354,7 @@ struct Actives {
 }
 
 impl Actives {
-    /// Whoever is active stays that; of a vBucket that loses its active copy, the first replica takes over.
+    /// An active copy stays that; of a vBucket that loses its active copy, the first replica takes over.
     fn new(current: &VbMap, holders: &Holders<'_>) -> Self {
         let nodes = holders.groups.len();
         let copies = holders.copies.max(1);

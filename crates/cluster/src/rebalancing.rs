@@ -95,7 +95,7 @@ impl Metadata {
         for &id in &keep {
             self.node_by_id_mut(id)?.membership = Membership::Active;
         }
-        // With more nodes leases may be needed that were not. Where all serve by them already, whoever is new does as well: it serves
+        // With more nodes leases may be needed that were not. Where all serve by them already, a new node does as well: it serves
         // nothing before it acts by metadata that ask for them.
         if !self.auto_failover.is_leased {
             self.disarm();
@@ -248,7 +248,7 @@ impl Metadata {
             && !others.map(|node| Some(node.group.as_str())).any(|group| group == first)
     }
 
-    /// What must hold whoever proposes it, and whenever: an automatic failover loses nothing that was acknowledged.
+    /// What must hold for every proposer, at any time: an automatic failover loses nothing that was acknowledged.
     fn check_automatic(&self, nodes: &[NodeId]) -> Result<(), ClusterError> {
         let settings = &self.auto_failover;
         if !settings.enabled || !settings.armed || !self.needs_leases() {

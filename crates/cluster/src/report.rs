@@ -11,7 +11,7 @@ use crate::consensus::StateMarks;
 /// What is true of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
-    /// Who reports.
+    /// The node that reports.
     pub node: NodeId,
     /// Its identity: a report of an earlier owner of the number does not count.
     pub uuid: String,

@@ -1,4 +1,4 @@
-//! Who holds what: nodes as members, server groups, and for each vBucket the plan of its copies.
+//! What each node holds: nodes as members, server groups, and for each vBucket the plan of its copies.
 //!
 //! A plan says what shall be; nodes make it so and report. Words: the *chain* of a vBucket is the nodes whose copies
 //! count, the active one first. The *term* grows whenever who may be active, or which chain counts, changes; what was
@@ -198,7 +198,7 @@ impl VbPlan {
     }
 }
 
-/// A change of the map that is under way: what the leader strives for until it is there, whoever leads.
+/// A change of the map that is under way: what every leader strives for until it is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rebalance {
     /// Names this one in answers and logs.

@@ -107,7 +107,7 @@ impl Cluster {
         }
     }
 
-    /// Who is elected within so long while those that have something to say report.
+    /// The copy that is elected within so long while those that have something to say report.
     fn elected_within(&mut self, ms: u64) -> Option<u16> {
         let until = self.now_ms + ms;
         while self.now_ms < until {

@@ -19,7 +19,7 @@ struct Cluster {
     part: Option<(NodeId, VbId)>,
     /// An active copy that was opened after an unclean stop.
     crashed: Option<(NodeId, VbId)>,
-    /// Whether the copies that are left after a failover say that they have what whoever took over has.
+    /// Whether the copies that are left after a failover say that they have what the new active has.
     follow: bool,
     /// A node that reports, but has not carried out anything since that version of the metadata; whether it says that it stands still.
     stuck: Option<(u16, u64, bool)>,
@@ -102,7 +102,7 @@ impl Cluster {
         self.meta.buckets["b"].vbs.iter().all(|plan| plan.phase.is_settled() && plan.joint.is_none())
     }
 
-    /// Why these nodes are not failed over automatically, whoever proposes it.
+    /// Why these nodes are not failed over automatically by any leader.
     fn refusal(&self, nodes: &[u16]) -> String {
         let nodes = nodes.iter().copied().map(NodeId).collect();
         let auto = Command::FailOver(FailOver { nodes, allow_unsafe: false, auto: true });
@@ -110,7 +110,7 @@ impl Cluster {
     }
 
     fn report(&self, node: u16) -> NodeReport {
-        // Whatever is elected anew, what follows whoever was, and whoever is not whole.
+        // Whatever is elected anew, what follows a winner, and what is not whole.
         let plans = self.meta.buckets["b"].vbs.iter().enumerate().map(|(at, plan)| (VbId(at as u16), plan));
         let is_part = |vb| self.part == Some((NodeId(node), vb));
         let stands = |plan: &VbPlan| matches!(&plan.phase, VbPhase::Electing { among } if among.contains(&NodeId(node)));
@@ -221,7 +221,7 @@ fn it_happens_as_often_as_it_may_and_again_after_a_reset() {
         for _ in 0..max_count {
             failed.insert(0, left.pop().unwrap());
             assert_eq!(cluster.run(10_000, &left), failed, "at most {max_count}");
-            assert!(cluster.is_quiet(), "whoever took over has the copies that count");
+            assert!(cluster.is_quiet(), "the new active has the copies that count");
         }
         let next = left.pop().unwrap();
         assert_eq!(cluster.run(60_000, &left), failed, "at most {max_count}");

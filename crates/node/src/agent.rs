@@ -197,7 +197,7 @@ struct Held {
     unsettled: BTreeSet<VbId>,
     /// Copies that may have lost what others have: they are not served unless an election says so.
     unconfirmed: BTreeSet<VbId>,
-    /// Copies that count and are parts only, begun anew: whoever is about to count on them should know.
+    /// Copies that count and are parts only, begun anew: the leader is about to count on them, and should know.
     parts: BTreeSet<VbId>,
     /// Where the next look for those begins.
     next_look: usize,
@@ -317,7 +317,7 @@ impl Held {
         }
         let Changes { to_lead, others } = self.next_changes(step);
         let (left, mut wishes_changed) = (self.todo.len(), false);
-        // Whoever waits for this node to stop goes first.
+        // A successor that waits for this node to stop goes first.
         for change in others {
             wishes_changed |= self.settle(change, copies, step, now);
         }

@@ -15,7 +15,7 @@ pub enum Duty {
     Follow(NodeId),
     /// Hold still while it is found out whose copy is the most advanced.
     Stand,
-    /// Serve nobody, keep what there is.
+    /// Serve nobody, keep everything.
     Keep,
     /// Have no copy.
     Leave,
@@ -114,7 +114,7 @@ mod tests {
         let plan = VbPlan { phase: VbPhase::Electing { among: vec![B, C] }, ..settled(&[B, C]) };
         assert_eq!(duty(&plan, B, false, 2), Duty::Stand);
         assert_eq!(duty(&plan, C, false, 2), Duty::Stand);
-        assert_eq!(duty(&plan, A, false, 2), Duty::Keep, "whoever else has something");
+        assert_eq!(duty(&plan, A, false, 2), Duty::Keep, "another node may have something");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use cluster::{Command, Metadata, NodeReport, Orchestrator, orchestrator::Health}
 
 /// A node is not called silent before it has had so long to report.
 const FIRST_REPORT_MILLIS: u64 = 3_000;
-/// Whoever has not looked for so long cannot tell who else was silent.
+/// A leader that has not looked for so long cannot tell which nodes were silent.
 const HELD_UP_MILLIS: u64 = 1_000;
 
 /// See the module. One per node, at work on the leader only.

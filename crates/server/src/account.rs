@@ -1,12 +1,12 @@
 //! The node's account: memory that belongs to no bucket, by who holds it.
 //!
-//! A bucket knows what it holds (`engine::Pool`). What is left is the data plane's and the control plane's: whoever holds
+//! A bucket knows what it holds (`engine::Pool`). What is left is the data plane's and the control plane's: a part that holds
 //! it keeps an [`Accounted`] and tells it now and then, a loop once per round. [`node_memory`] adds the buckets', and what the
 //! allocator and the operating system said of the process when they were asked last, once a second; what nobody has told is
 //! the rest of that: stacks, and many small things.
 //!
-//! Invariant: whoever wants to know waits for neither of those two. The allocator looks through all that is free, under locks
-//! that whoever allocates needs.
+//! Invariant: a reader waits for neither of those two. The allocator looks through all that is free, under locks
+//! that every allocation needs.
 //!
 //! Invariant: nothing is counted twice. Of a connection's pending output only what is its own counts here, not documents
 //! that it refers to; and requests that wait to be admitted are in their bucket's account.
@@ -99,7 +99,7 @@ impl Drop for Accounted {
     }
 }
 
-/// Who holds the memory of this process.
+/// What holds the memory of this process.
 pub(crate) fn node_memory(shared: &Shared) -> NodeMemory {
     let snapshot = shared.snapshot();
     let buckets = || snapshot.buckets.values().map(|bucket| bucket.engine.held_memory());

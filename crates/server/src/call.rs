@@ -50,7 +50,7 @@ pub(crate) struct Call<'c, 'r> {
 }
 
 impl Call<'_, '_> {
-    /// Names this request to whoever will wake it.
+    /// Names this request to the thread that will wake it.
     pub(crate) fn waiter(&self) -> Waiter {
         self.context.waiter(self.ticket)
     }
@@ -101,7 +101,7 @@ pub(crate) enum Stage {
     LargeDocument { fetches: u32 },
     /// Another node is asked, or the map is changing and it will be.
     Forward(Forwarding),
-    /// In the middle of a long answer, to let the client take what there is of it.
+    /// In the middle of a long answer, to let the client take its beginning.
     More,
     /// A range scan is being created or read.
     RangeScan(ScanStage),

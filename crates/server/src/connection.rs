@@ -585,7 +585,7 @@ fn admit(call: &mut Call<'_, '_>, bytes: usize) -> Result<(), Stop> {
     let mut bytes = bytes;
     if bucket.engine.is_paced() && call.resumed.is_none() {
         let (vb, key) = (call.request.vb, call.request.key);
-        // Who may not write is told so at once, and takes no turn from those who may.
+        // A client that may not write is told so at once, and takes no turn from those who may.
         if !call.session.may_grow(key.key) {
             return Ok(());
         }

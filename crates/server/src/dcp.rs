@@ -190,7 +190,7 @@ impl DcpLink {
         )
     }
 
-    /// Sends what there is; false if the consumer is dead.
+    /// Sends what is ready; false if the consumer is dead.
     pub(crate) fn pump(&mut self, out: &mut Output, context: &mut Context) -> bool {
         let limit = out.len() + TURN_BYTES;
         if !self.producer.pump(&mut Turn { out, limit }, context.now) {

@@ -85,7 +85,7 @@ impl Mailbox {
 
     /// The worker goes by the snapshot of that generation.
     pub(crate) fn follow(&self, generation: u64) {
-        // Release: what was executed in earlier snapshots has happened for whoever sees this.
+        // Release: what was executed in earlier snapshots has happened for a thread that sees this.
         self.follows.store(generation, Ordering::Release);
     }
 

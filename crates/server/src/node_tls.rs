@@ -1,4 +1,4 @@
-//! Who nodes are to one another under TLS.
+//! How nodes know one another under TLS.
 //!
 //! What clients are shown is the operator's business: a certificate of his, or one that the node has made itself. Nodes know one
 //! another by their keys: who asks for `node-3.keys.settee.internal` is shown a certificate of the key, signed by nobody else.
@@ -8,7 +8,7 @@
 //! knows which certificate is meant, and a node's addresses and host names may change as they like. A member is
 //! believed if the authority has signed for that very node, nothing else.
 //!
-//! Invariants: whoever asks for a node's name is shown the cluster's certificate or none; a key made here never leaves the process.
+//! Invariants: a process that asks for a node's name is shown the cluster's certificate or none; a key made here never leaves the process.
 
 use std::{
     collections::BTreeMap,
@@ -261,7 +261,7 @@ impl NodeTls {
         self.logins.load().as_ref()?.signer(there)
     }
 
-    /// The certificate for whoever asks for `name`, if that is a node's; then there may be none.
+    /// The certificate for a process that asks for `name`, if that is a node's; then there may be none.
     pub(crate) fn shown_as(&self, name: &str) -> Option<Option<Arc<CertifiedKey>>> {
         if name.ends_with(NAMES_BY_KEY) {
             return Some(self.by_key.load().as_ref().map(|shown| Arc::clone(&shown.1)));
@@ -494,7 +494,7 @@ pub(crate) mod tests {
         let other = new_authority().unwrap();
         let of_another_cluster = dial(&first, 1, &known_as(1, &other)).unwrap_err();
         assert!(matches!(of_another_cluster, rustls::Error::InvalidCertificate(_)), "{of_another_cluster}");
-        // A node that knows no authority yet shows nothing to whoever asks for a node.
+        // A node that knows no authority yet shows nothing to a process that asks for a node.
         assert!(dial(&first, 1, &Arc::default()).is_err());
     }
 

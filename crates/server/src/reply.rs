@@ -102,7 +102,7 @@ pub(crate) fn refuse(
     }
     if !session.has(Feature::Xerror) {
         let known = opcode.map_or(Some(status), |opcode| status_for(status, opcode, session.features));
-        // Whoever has not logged in yet is told so in any case.
+        // A client that has not logged in yet is told so in any case.
         let Some(status) = known.or_else(|| (!session.is_logged_in()).then_some(status)) else {
             tracing::info!(?status, peer = ?session.peer, "closing a client that does not know extended errors");
             return Err(HangUp);

@@ -120,7 +120,7 @@ impl Session {
         };
         if let Some(bucket) = bucket.cloned() {
             if self.kind == ListenerKind::Memcached {
-                // Whoever may reach the port may use its bucket, as its owner decided.
+                // A client that can reach the port may use its bucket, as its owner decided.
                 self.identity = Identity::unproved(&bucket.name, Domain::Bucket);
             }
             self.attach(Some(bucket), snapshot);

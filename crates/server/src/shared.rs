@@ -63,7 +63,7 @@ impl ConfigDocument {
 type LazyConfig = LazyLock<Arc<ConfigDocument>, Box<dyn FnOnce() -> Arc<ConfigDocument> + Send>>;
 
 /// The maps of a bucket. What clients are told of unasked may be held back for a moment while vBuckets move
-/// (`runtime::maps`); whoever asks is given the newest.
+/// (`runtime::maps`); a client that asks is given the newest.
 #[derive(Debug)]
 pub struct BucketMaps {
     told: Arc<ConfigDocument>,
@@ -178,7 +178,7 @@ impl Snapshot {
     }
 }
 
-/// Who tried to log in, from where, and how it ended.
+/// The name that tried to log in, from where, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginEvent {
     /// As given by the client.
@@ -221,7 +221,7 @@ pub struct Shared {
     clock: Clock,
     passwords: PasswordCache,
     attempts: Mutex<LoginAttempts>,
-    /// Who streams what.
+    /// Which connection streams what.
     pub(crate) dcp: Arc<DcpConnections>,
     /// Whom this node follows.
     links: OnceLock<Weak<Links>>,
@@ -229,7 +229,7 @@ pub struct Shared {
     flush: OnceLock<FlushHook>,
     /// Requests for other nodes.
     pub(crate) forward: Forwarder,
-    /// Who this node is to others of its cluster, and they to it.
+    /// How this node and others of its cluster know one another.
     pub(crate) node_tls: Arc<NodeTls>,
     /// Totals of the data plane, for statistics.
     pub totals: Totals,
@@ -316,7 +316,7 @@ impl Shared {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
         snapshot.generation = generation;
         self.snapshot.store(Arc::new(snapshot));
-        // After the snapshot: whoever sees the number finds that snapshot, or a later one.
+        // After the snapshot: a thread that sees the number finds that snapshot, or a later one.
         self.generation.store(generation, Ordering::Release);
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct TlsStream {
 impl TlsStream {
     /// Of either side, at any point of its handshake.
     pub(crate) fn new(socket: TcpStream, mut tls: Connection) -> Self {
-        // What waits is bounded by whoever writes ([`Transport::unsent_bytes`]).
+        // What waits is bounded by the writer ([`Transport::unsent_bytes`]).
         tls.set_buffer_limit(None);
         Self { socket, tls, unsent_bytes: 0 }
     }

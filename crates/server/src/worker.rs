@@ -211,7 +211,7 @@ impl Worker {
         if std::mem::take(&mut mail.config_changed) {
             self.follow_snapshot();
             for live in self.connections.iter_mut() {
-                // Whoever has nothing to be told finds that out in a turn without a system call.
+                // A connection with nothing to be told finds that out in a turn without a system call.
                 schedule(&mut self.ready, live, self.context.stopwatch.at());
             }
         }

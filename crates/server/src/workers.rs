@@ -75,7 +75,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts the loops. They serve `shared`'s snapshot to whoever connects to listeners added later.
+    /// Starts the loops. They serve `shared`'s snapshot to clients of listeners added later.
     ///
     /// # Errors
     /// When threads, polls or wakers cannot be had.
@@ -116,7 +116,7 @@ impl Workers {
         Ok(Self { mailboxes, threads, acceptor, handshaker, connections_max, shared })
     }
 
-    /// Serves whoever connects to `listener`.
+    /// Serves the clients of `listener`.
     ///
     /// # Errors
     /// When it cannot be watched; a TLS listener without a TLS configuration is [`io::ErrorKind::Unsupported`].

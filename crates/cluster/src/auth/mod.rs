@@ -1,4 +1,4 @@
-//! Who somebody is, and what he may do.
+//! A user's identity, and what the user may do.
 //!
 //! Passwords are kept as SCRAM verifiers ([`Credentials`]), which serve SCRAM logins directly and plain passwords by
 //! hashing them the same way; [`PasswordCache`] remembers successes so that Basic authentication on every REST
@@ -29,7 +29,7 @@ use crate::{
     roles::{RoleGrant, Target},
 };
 
-/// Who the nodes of a cluster are to one another. No user can have the name. A node proves that it is one by its key
+/// The name of nodes to one another. No user can have the name. A node proves that it is one by its key
 /// ([`NodeProof`]); where some node has none yet, by the password [`Metadata::secret`].
 pub const INTERNAL_USER: &str = "@settee";
 
@@ -209,7 +209,7 @@ pub fn scram_verifier(meta: &Metadata, hash: ScramHash, name: &str) -> (Option<I
     }
 }
 
-/// Who that is, if the password is right. Costs a few milliseconds; [`PasswordCache`] avoids repeating it.
+/// The identity, if the password is right. Costs a few milliseconds; [`PasswordCache`] avoids repeating it.
 #[must_use]
 pub fn check_password(meta: &Metadata, name: &str, password: &str) -> Option<Identity> {
     if name == INTERNAL_USER {
@@ -226,7 +226,7 @@ pub fn check_password(meta: &Metadata, name: &str, password: &str) -> Option<Ide
     }
 }
 
-/// Who answered a CRAM-MD5 challenge: only buckets with a password of their own can (`digest` is hexadecimal).
+/// The identity that answered a CRAM-MD5 challenge: only buckets with a password of their own can (`digest` is hexadecimal).
 #[must_use]
 pub fn check_cram_md5(meta: &Metadata, name: &str, challenge: &[u8], digest: &str) -> Option<Identity> {
     let legacy = meta.buckets.get(name).map(|bucket| &bucket.legacy);

@@ -25,7 +25,7 @@ privileges! {
     Upsert,
     /// Delete documents.
     Delete,
-    /// Read metadata (`GET_META`); held by whoever may read.
+    /// Read metadata (`GET_META`); held by all that may read.
     MetaRead,
     /// Write with metadata given (`SET_WITH_META`).
     MetaWrite,

@@ -39,7 +39,7 @@ pub struct LegacyParams {
     pub passwordless: Option<bool>,
     /// Empty: takes the password away.
     pub sasl_password: Option<String>,
-    /// The same password hashed, added by whoever has randomness.
+    /// The same password hashed, added by the node that has randomness.
     pub credentials: Option<Credentials>,
     pub memcached_port: Option<bool>,
 }
@@ -53,7 +53,7 @@ const RECORDED: &[(&str, u64, u64)] = &[
     ("driftBehindThresholdMs", 100, u64::MAX),
 ];
 
-/// A minute: whoever waits for longer has given up.
+/// A minute: a client that waits for longer has given up.
 const LATENCY_OBJECTIVE_US_MAX: u32 = 60_000_000;
 
 pub(super) fn max_ttl_text() -> String {

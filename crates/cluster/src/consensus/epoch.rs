@@ -5,12 +5,12 @@
 //! new *epoch*. Every message names the epoch it belongs to:
 //! - a message of an earlier epoch is answered by a [`Notice`], and nothing else is done about it;
 //! - a message of a later epoch is answered by a word of our own, which brings that notice back;
-//! - whoever gets the notice throws its log away and is a new member of the new group, which has to learn and to be
+//! - a node that gets the notice throws its log away and is a new member of the new group, which has to learn and to be
 //!   admitted as every other;
-//! - whoever was added by lost nodes, behind the back of the survivors, has a number that these leave out
+//! - a node that was added by lost nodes, behind the back of the survivors, has a number that these leave out
 //!   (`crate::reforming`), and is told that it is not known.
 //!
-//! So whoever was lost or left behind forms no second group once it hears of the first one. Only one that hears of nobody
+//! So a node that was lost or left behind forms no second group once it hears of the first one. Only one that hears of nobody
 //! can go on by itself, as before.
 
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ pub struct Position {
 /// What tells a member of an earlier epoch how to go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Notice {
-    /// The epoch of whoever says so.
+    /// The epoch of the sender.
     pub(super) epoch: Epoch,
     /// The cluster's secret now.
     pub(super) secret: String,

@@ -94,7 +94,7 @@ enum CatchingUp {
 }
 
 impl Consensus {
-    /// Who this node is.
+    /// The number of this node.
     #[must_use]
     pub fn member(&self) -> &Member {
         &self.member
@@ -112,10 +112,10 @@ impl Consensus {
         self.state.outcome(id)
     }
 
-    /// Who leads, as far as is known here.
+    /// The leader, as far as is known here.
     #[must_use]
     pub fn leader(&self) -> Option<NodeId> {
-        // Who votes would seek another leader in such a silence, and knows of none then.
+        // A voter would seek another leader in such a silence, and knows of none then.
         let is_lost = self.broken.is_some() || !self.raw.raft.promotable() && self.silence > LOST_TICKS;
         node_id(self.raw.raft.leader_id).filter(|_| !is_lost)
     }
@@ -155,7 +155,7 @@ impl Consensus {
 
     /// Whether this member was removed and somebody else knows that for good, so that it may be gone. Those who do not know may
     /// still need its vote: one that has this from its own log only, as its leader or after a restart, waits until a
-    /// leader says so, or whoever it asks (see [`StepError::SenderRemoved`]).
+    /// leader says so, or the node that it asks (see [`StepError::SenderRemoved`]).
     #[must_use]
     pub fn is_dismissed(&self) -> bool {
         self.was_removed(self.member.node) && self.told >= self.applied
@@ -165,7 +165,7 @@ impl Consensus {
     #[must_use]
     pub fn is_alone(&self) -> bool {
         let progress = self.raw.raft.prs();
-        // Whoever starts again between the addition of a node and the change of the group has that before it.
+        // A node that starts again between the addition of a node and the change of the group has that before it.
         let is_to_grow = self.state.metadata.nodes.len() > 1;
         progress.iter().len() == 1 && self.votes_alone() && self.leads() && !is_to_grow
     }
@@ -229,7 +229,7 @@ impl Consensus {
             return refused("a message for another node");
         }
         if message.from == message.to {
-            // A question comes back where it came from when whoever was asked has been told meanwhile that this member leads. It is
+            // A question comes back where it came from when the asked node has been told meanwhile that this member leads. It is
             // asked again anyway; nothing else that a member says is passed on.
             let is_question = message.get_msg_type() == MessageType::MsgReadIndex;
             return if is_question { Ok(()) } else { refused("a message of this member's own") };
@@ -307,7 +307,7 @@ impl Consensus {
         self.raw.store().memory_bytes()
     }
 
-    /// What there is to do now.
+    /// What has to be done now.
     pub fn turn(&mut self) -> Turn {
         loop {
             self.settle();

@@ -46,9 +46,9 @@ pub(super) fn check(message: &Message, raft: &Raft<Mirror>) -> Result<(), Object
         // One that led in this term before it was restarted, and lost what it had sent, is not meant: Raft ignores them then.
         MessageType::MsgAppendResponse if message.term == raft.term && raft.state == StateRole::Leader => {
             let is_known = message.index <= log.last_index() && message.reject_hint <= log.last_index();
-            if is_known { Ok(()) } else { nonsense("an acknowledgement of what there is not") }
+            if is_known { Ok(()) } else { nonsense("an acknowledgement of what does not exist") }
         }
-        // Who asks for votes has written everything that it has.
+        // A candidate has written everything that it has.
         MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse
             if matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate)
                 && log.persisted < log.last_index() =>
@@ -64,7 +64,7 @@ pub(super) fn check(message: &Message, raft: &Raft<Mirror>) -> Result<(), Object
 fn check_append(message: &Message, raft: &Raft<Mirror>) -> Result<(), Objection> {
     let log = &raft.raft_log;
     if (message.log_term == 0) != (message.index == 0) {
-        return Err(Objection::Nonsense("entries behind one that there is not"));
+        return Err(Objection::Nonsense("entries behind one that does not exist"));
     }
     let mut before = (message.index, message.log_term);
     for entry in message.entries.iter() {

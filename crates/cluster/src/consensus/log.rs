@@ -34,7 +34,7 @@ pub enum Record {
     Member,
     /// Term, vote and commit index.
     HardState,
-    /// The state up to some index, with the group as it was there.
+    /// The state up to some index, with the group as it was then.
     Snapshot,
     /// Index and term of the entry before the first one kept.
     Start,
@@ -153,7 +153,7 @@ impl LogStore for MemoryLog {
     }
 }
 
-/// Who a node is in which cluster.
+/// A node's number, and its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// The node's uuid.

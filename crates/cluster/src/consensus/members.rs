@@ -1,4 +1,4 @@
-//! Who shall belong to the group: what follows from the metadata, one step at a time.
+//! The nodes that shall belong to the group: what follows from the metadata, one step at a time.
 //!
 //! Every node of the cluster is a member. At most [`VOTERS_MAX`] of them vote: a commit waits for a majority, and with
 //! seven voters three may fail. A node that is failed over votes no more, so that the majority is counted of those that

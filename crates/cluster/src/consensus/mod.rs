@@ -1,7 +1,7 @@
 //! Agreement on the metadata: a Raft group of all nodes, whose state machine is [`Metadata`](crate::Metadata).
 //!
 //! [`Consensus`] wraps TiKV's `raft` and does no I/O of its own: ticks, messages and proposals go in; messages, batches for
-//! the log and applied changes come out of [`Consensus::turn`]. Whoever drives it writes the batches to a [`LogStore`],
+//! the log and applied changes come out of [`Consensus::turn`]. Its driver writes the batches to a [`LogStore`],
 //! in order, and says so with [`Consensus::written`]. One seed replays a run: election timeouts are drawn from it.
 //!
 //! Invariants:
@@ -9,13 +9,13 @@
 //!   before them. Only a leader's own messages may go at once, as Raft allows.
 //! - A proposal is applied at most once, however often and however late it is proposed: how proposals ended that may come again is part
 //!   of the replicated state (`proposers`).
-//! - Who belongs to the group follows from the metadata: the leader changes the group, one member at a time, until they
+//! - The members of the group follow from the metadata: the leader changes the group, one member at a time, until they
 //!   agree (`members`). A new node learns first and votes once it has caught up.
 //! - A change of the group is applied only after the commit index that covers it is durable, so that no restart goes back
-//!   to an older group; and the leader tells nobody of it before that, since whoever is removed is gone when it hears.
+//!   to an older group; and the leader tells nobody of it before that, since a removed node is gone when it hears.
 //! - A member that was removed stays, and votes if it is asked, until somebody else knows of the removal: those who do not may
 //!   need it to elect anybody. Members do not lead for longer than they belong to the group.
-//! - A group that lost its majority for good can be formed anew by its survivors, in a new epoch; whoever belongs to an
+//! - A group that lost its majority for good can be formed anew by its survivors, in a new epoch; a node that belongs to an
 //!   earlier one is told to begin again as a member of the new one (`epoch`), or that nobody has heard of it.
 //! - A member whose state differs from that of most members takes no part any more, after a restart either ([`Consensus::fence`]).
 //! - Nothing that came from a peer or a disk is given to the protobuf parser; `codec` is the only decoder.

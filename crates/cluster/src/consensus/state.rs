@@ -82,7 +82,7 @@ impl State {
     ) -> Result<Self, ClusterError> {
         let mut state = self.clone();
         for proposal in left {
-            // Refused or not: whoever proposed it is told.
+            // Refused or not: the proposer is told.
             let _ = state.apply(proposal, apply);
         }
         state.metadata = Arc::new(state.metadata.reformed(leaps));

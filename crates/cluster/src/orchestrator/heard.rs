@@ -1,4 +1,4 @@
-//! Who has been heard of when, and what they said last.
+//! When each node was heard, and what it said last.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -79,7 +79,7 @@ impl Documents {
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     tracked: Option<Tracked>,
-    /// What each vBucket was last said to be: whoever has just become active has not said so yet.
+    /// What each vBucket was last said to be: a copy that has just become active has not said so yet.
     weights: Weights,
 }
 

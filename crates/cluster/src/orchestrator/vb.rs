@@ -12,9 +12,9 @@
 //! | 1000 ms | [`HANDOVER_PATIENCE_MS`]: the former one hears of it, drains, is sealed and says so; the others get the rest and say so. Plain operations wait from the seal on only; durable writes wait while it drains too, and are given 10 s by SDKs |
 //! | 50 ms | the leader finds that the time is up (`runtime::orchestration`); of reports it hears at once |
 //! | two commits | the outcome is agreed on, behind one other command that is under way |
-//! | a commit and a sync of the shard | the flusher lets whoever is to serve go first, and that begins a branch of the history |
-//! | 0 ms | whoever asks the former node learns with its answer who serves now |
-//! | 200 ms | whoever does not is told (`runtime::maps`), at the same time as the new one begins to serve |
+//! | a commit and a sync of the shard | the flusher lets a copy that is to serve go first, and that begins a branch of the history |
+//! | 0 ms | a client of the former node learns with its answer which node serves now |
+//! | 200 ms | another client is told (`runtime::maps`), at the same time as the new one begins to serve |
 //!
 //! That leaves some 600 ms for what depends on disks and network. A handover that is given up costs as much, so the vBucket is left
 //! alone for long afterwards. If it took too long all the same, each next try is given twice the time: clients may notice
@@ -36,7 +36,7 @@ use crate::{
 
 /// Mutations that a copy may be behind when it is to count: what it takes to send them is what durable writes wait for.
 const CLOSE_BEHIND: u64 = 2_000;
-/// Milliseconds that copies may be behind when the active role is to go to one of them: whoever asks for the vBucket waits for
+/// Milliseconds that copies may be behind when the active role is to go to one of them: a client of the vBucket waits for
 /// that.
 const PROMPT_MS: u64 = 150;
 /// How long copies are given to get there, before the role goes there all the same: links may be no faster.
@@ -85,7 +85,7 @@ fn is_prompt(behind: Behind) -> bool {
     behind.millis.is_some_and(|millis| millis <= PROMPT_MS)
 }
 
-/// How long a handover to copies that are so far behind may take, after so many that were given up. Whoever leads since does not
+/// How long a handover to copies that are so far behind may take, after so many that were given up. A new leader does not
 /// know how far that is, and the vBucket may have been sealed for long: it is given no more than if they were close.
 pub(super) fn patience_ms(behind: Option<Behind>, given_up: u32) -> u64 {
     if behind.is_some_and(|behind| !is_prompt(behind)) {
@@ -199,7 +199,7 @@ impl Scene<'_> {
             if answers < answers_needed(asked.len()) { open.collect() } else { Vec::new() }
         };
         let mut nodes = missing(self.plan.counted());
-        // Who was active before has what nobody else was told. While it is away nobody takes its place unless it is failed over.
+        // The former active has what nobody else was told. While it is away nobody takes its place unless it is failed over.
         let former = self.plan.chain.iter().copied().take(1);
         nodes.extend(former.filter(|&node| is_open(node) && self.heard.is_silent(node, self.now_ms)));
         nodes.extend(self.plan.witnesses().map(|asked| missing(&asked)).unwrap_or_default());
@@ -208,8 +208,8 @@ impl Scene<'_> {
         nodes
     }
 
-    /// Whether nobody who was failed over can be serving any more. Whoever is coming back since is no exception, nor is
-    /// whoever has left. Plans do not tell who has served last: one that took over with a chain that did not count yet is
+    /// Whether nobody who was failed over can be serving any more. A node that is coming back since is no exception, nor is
+    /// one that has left. Plans do not tell who has served last: one that took over with a chain that did not count yet is
     /// named nowhere once it is gone.
     fn is_fenced(&self) -> bool {
         let here = self.meta.nodes.iter().filter_map(|node| Some((node.id, node.excluded?)));
@@ -246,7 +246,7 @@ impl Scene<'_> {
     }
 
     /// Whether the chain holds what the one before it held, on disk where there is one: enough of it that no election can
-    /// miss it, all of those that are new, and whoever else can be asked.
+    /// miss it, all of those that are new, and the others that can be asked.
     fn has_caught_up(&self) -> bool {
         let Some(floor) = self.note.and_then(|note| note.floor) else { return false };
         let on_disk = self.bucket.kind == BucketKind::Couchbase;
@@ -386,7 +386,7 @@ mod tests {
         let behind = |millis| Some(Behind { millis, watched_ms: PROMPT_PATIENCE_MS });
         let prompt = behind(Some(PROMPT_MS));
         assert_eq!(patience_ms(prompt, 0), HANDOVER_PATIENCE_MS);
-        assert_eq!(patience_ms(None, 0), HANDOVER_PATIENCE_MS, "whoever leads since");
+        assert_eq!(patience_ms(None, 0), HANDOVER_PATIENCE_MS, "a new leader");
         for slow in [behind(Some(PROMPT_MS + 1)), behind(None)] {
             assert_eq!(patience_ms(slow, 0), SLOW_HANDOVER_PATIENCE_MS);
         }

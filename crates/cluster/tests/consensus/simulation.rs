@@ -115,9 +115,9 @@ pub(crate) struct Simulation {
     proposed: u64,
     writes: u64,
     snapshots: u64,
-    /// Who is sent nonsense.
+    /// The node that is sent nonsense.
     misled: Option<usize>,
-    /// Who lost a part of its log, and may find out.
+    /// The nodes that lost a part of their log, and may find out.
     restored: Option<NodeId>,
     /// Whether a node was started with an older version again.
     goes_back: bool,
@@ -359,7 +359,7 @@ impl Simulation {
         let epoch = self.epoch();
         let before = self.checks.acknowledgements(epoch);
         self.proposals_per_step = 4;
-        // Whoever is drawn to propose may be gone, every time where many have come and gone.
+        // A node that is drawn to propose may be gone, every time where many have come and gone.
         self.propose_setting(0);
         (0..50).for_each(|_| self.step());
         self.proposals_per_step = 0;

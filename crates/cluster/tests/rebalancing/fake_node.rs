@@ -172,7 +172,7 @@ impl FakeNode {
                 copy.role = VbRole::Sealed;
             } else if copy.role != VbRole::Active {
                 if !copy.complete && !copy.log.is_empty() && !plan.is_alone() {
-                    // A part is no copy, unless it is all that there is.
+                    // A part is no copy, unless nothing else is left.
                     return;
                 }
                 copy.term = plan.term;

@@ -228,7 +228,7 @@ fn one_is_handed_over_to() -> (World, NodeId) {
 fn one_is_handed_over_to_where_commits_take(commit_ms: Option<u64>) -> (World, NodeId) {
     let (mut world, new) = one_comes_in_pressed(Pressure::None);
     world.commit_ms = commit_ms;
-    // So that whoever takes over lacks something at first.
+    // So that the successor lacks something at first.
     world.write_one_in = 1;
     assert!(world.start_rebalance(&[]));
     world.tick_until(60_000, |world| world.active_on(new).1 > 0);

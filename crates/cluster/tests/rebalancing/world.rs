@@ -1,8 +1,8 @@
 //! A cluster of fake nodes around real metadata and a real orchestrator, in virtual time.
 //!
-//! Metadata is one list of states, as consensus makes it: whoever leads hears a majority and appends; others come to know
+//! Metadata is one list of states, as consensus makes it: the leader hears a majority and appends; others come to know
 //! later. What must hold is checked after each step: the states' invariants, at most one serving copy per vBucket
-//! while leases are asked for, and that whoever becomes active has every write that was acknowledged on disk by a majority.
+//! while leases are asked for, and that a new active has every write that was acknowledged on disk by a majority.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,7 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) states: Vec<Arc<Metadata>>,
     pub(crate) nodes: BTreeMap<NodeId, FakeNode>,
-    /// Who cannot send to whom.
+    /// The pairs of nodes that cannot send to one another.
     cuts: BTreeSet<(NodeId, NodeId)>,
     leader: Option<(NodeId, Orchestrator)>,
     leaderless_since_ms: u64,
@@ -38,7 +38,7 @@ pub(crate) struct World {
     acknowledged: BTreeMap<CopyId, Vec<u64>>,
     /// What is acknowledged of a copy in an earlier term is no promise: somebody has taken the risk that it is lost.
     risked_before: BTreeMap<CopyId, u64>,
-    /// What was done to the metadata, and when: for whoever looks into a failure.
+    /// What was done to the metadata, and when: for the search into a failure.
     history: Vec<(u64, String)>,
     next_write: u64,
     names: u64,
@@ -119,7 +119,7 @@ impl World {
         let checked = invariants::check(&after).and_then(|()| invariants::check_change(&before, &after));
         checked.unwrap_or_else(|text| panic!("after {command:?}: {text}"));
         self.states.push(Arc::new(after));
-        // Whoever was failed over may acknowledge more until it hears of that.
+        // A node that was failed over may acknowledge more until it hears of that.
         for copy in promised.into_iter().filter(|copy| !self.acknowledged.contains_key(copy)) {
             let term = self.newest_term(&copy);
             self.risked_before.insert(copy, term);
@@ -128,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    /// Whoever fails nodes over by hand is not asked whether the copies that are left are whole.
+    /// An operator who fails nodes over is not asked whether the copies that are left are whole.
     fn forget_what_only_the_failing_may_have(&mut self, meta: &Metadata, failing: &[NodeId]) {
         let nodes = &self.nodes;
         self.acknowledged.retain(|copy, _| {
@@ -199,7 +199,7 @@ impl World {
         self.check_serving();
     }
 
-    /// Sees to it that somebody leads who hears a majority; whoever begins knows nothing but metadata.
+    /// Sees to it that somebody leads who hears a majority; a new leader knows nothing but metadata.
     fn lead(&mut self) {
         let members: Vec<NodeId> = self.meta().nodes.iter().map(|node| node.id).collect();
         let can = |world: &Self, id: NodeId| {
@@ -227,7 +227,7 @@ impl World {
         self.leaderless_since_ms = self.now_ms;
     }
 
-    /// Whoever leads has not been able to look for so long that it does not know who is there.
+    /// The leader has not been able to look for so long that it does not know who is there.
     pub(crate) fn hold_leader_up(&mut self) {
         self.leader = self.leader.take().map(|(id, orchestrator)| (id, orchestrator.begun_anew()));
     }
@@ -676,7 +676,7 @@ impl World {
         meta.buckets.values().flat_map(of).collect()
     }
 
-    /// Who is to serve a vBucket.
+    /// The node that is to serve a vBucket.
     pub(crate) fn active_of(&self, copy: &CopyId) -> Option<NodeId> {
         self.plan(copy)?.active()
     }

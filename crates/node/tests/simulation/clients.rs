@@ -1,4 +1,4 @@
-//! Clients: each does one thing after the other, asks whoever its map of the cluster says, gets a newer map and asks again
+//! Clients: each does one thing after the other, asks the node that its map of the cluster says, gets a newer map and asks again
 //! when it is told to go elsewhere or to come back later, and gives up when there is no answer.
 
 use std::{
@@ -336,7 +336,7 @@ impl Clients {
                 return;
             }
             (Ended::Read { value, leased }, Operation::Read | Operation::Touch | Operation::Lock)
-            // A client that finds nothing to remove, or to replace, has read that there is nothing.
+            // A client that finds nothing to remove, or to replace, has read that nothing exists.
             | (
                 Ended::Read { value: value @ None, leased },
                 Operation::Remove { .. } | Operation::Write { over: Some(_), .. },
@@ -466,7 +466,7 @@ impl Clients {
         Some(KeyPlace { bucket: info.uuid.clone(), vb: vb_of(info, &key), key, level })
     }
 
-    /// What there is under every key that counts.
+    /// The document under every key that counts.
     pub(crate) fn find_all(&self, metadata: &Metadata, find: Find<'_>) -> Vec<Found> {
         let mut all = Vec::new();
         for info in metadata.buckets.values() {

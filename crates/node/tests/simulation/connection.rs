@@ -191,7 +191,7 @@ impl Connection {
             (PRODUCERS, Some(host), _) => host.wake(waiter.ticket),
             (CONSUMERS, _, Some(end)) => {
                 end.consumer.wake(waiter.ticket);
-                // It may be that there is room.
+                // Room may have come.
                 end.blocked = None;
             }
             _ => {}

@@ -15,7 +15,7 @@ pub(crate) const FOUND: &[Found] = &[
     Found {
         kind: &kinds::ALL,
         seed: 102,
-        what: "whoever reported was granted a lease: a node that had been failed over served beside its successor",
+        what: "every node that reported was granted a lease: a node that had been failed over served beside its successor",
     },
     Found {
         kind: &kinds::FAILOVERS,

@@ -1,4 +1,4 @@
-//! What happened, for whoever looks into a failure, and a number that stands for all of it.
+//! What happened, for the search into a failure, and a number that stands for all of it.
 
 use std::{
     collections::VecDeque,

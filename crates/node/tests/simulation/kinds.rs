@@ -1,4 +1,4 @@
-//! The kinds of runs: what there is, what goes wrong with it, and for how long.
+//! The kinds of runs: their parts, what goes wrong with them, and for how long.
 
 use crate::{faults::Faults, setting::Setting};
 

@@ -6,7 +6,7 @@
 //! node serves a vBucket, nothing goes back, and once nothing goes wrong any more the cluster comes to rest, serves, and all
 //! copies are equal ([`invariants`]).
 //!
-//! What there is ([`setting`]) and what goes wrong makes a kind of run ([`kinds`]). Every run of the tests goes through a few
+//! The [`setting`] and what goes wrong make a kind of run ([`kinds`]). Every run of the tests goes through a few
 //! seeds of each, and those that have found something ([`found`]). A failure prints its seed and what happened last. Many
 //! seeds, and one of them with all that happens:
 //!

@@ -25,7 +25,7 @@ pub(crate) enum Message {
     Consensus(Vec<u8>),
     /// The answer to a member of that number that is none any more, if it was one.
     Verdict(NodeId, Verdict),
-    /// Of whoever has something to propose to whoever it takes for the leader.
+    /// Of a node with a proposal to the one that it takes for the leader.
     Propose(Box<Proposal>),
     /// The answer: whether it was taken.
     Proposed { id: ProposalId, taken: bool },

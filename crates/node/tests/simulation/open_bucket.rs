@@ -22,7 +22,7 @@ const TIDY_EVERY_MILLIS: u64 = 50;
 const STEP: Budget = Budget { items: 64, bytes: 1 << 20 };
 const STEPS: usize = 64;
 
-/// Who fetches a document that no request waits for.
+/// The waiter of a document that no request waits for.
 const NOBODY: Waiter = Waiter { worker: REQUESTS, connection: u64::MAX, ticket: 0 };
 /// Fetches after which a document ought to be there.
 const FETCHES_MAX: usize = 100;

@@ -541,7 +541,7 @@ impl Process {
         active
     }
 
-    /// Whoever serves without a lease from now on has to know that what it serves is not somebody else's by now.
+    /// A node that serves without a lease from now on has to know that what it serves is not somebody else's by now.
     fn check_that_it_has_stopped(&self, metadata: &Metadata) {
         for (uuid, vb, term) in self.active() {
             let plan = metadata.bucket_by_uuid(uuid).map(|(_, bucket)| &bucket.vbs[usize::from(vb.get())]);
@@ -725,7 +725,7 @@ impl Process {
         deadline: u64,
         outside: &mut Outside<'_>,
     ) {
-        // Who was connected to a bucket that is gone is so no more.
+        // Connections to a bucket that is gone are closed.
         let Some(bucket) = self.buckets.get(&request.bucket) else { return };
         let now = outside.now;
         let key = HashedKey::new(DocKey::trusted(&request.key));

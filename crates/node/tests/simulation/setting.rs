@@ -1,4 +1,4 @@
-//! What there is in a kind of run: nodes, buckets, and what clients do with them.
+//! The parts of a kind of run: nodes, buckets, and what clients do with them.
 
 use base::bucket::{
     BucketKind::{self, Couchbase, Ephemeral},

@@ -75,12 +75,12 @@ pub(super) struct Job {
     _held: Accounted,
 }
 
-/// Who wants the answers.
+/// What wants the answers.
 #[derive(Debug)]
 enum Reader {
-    /// Whoever asked for one thing.
+    /// A request for one thing.
     One(Waiter),
-    /// Whoever asked for more; by packet, its place among that.
+    /// A request for more; by packet, its place among that.
     Many(Arc<Gathering>, Vec<usize>),
 }
 

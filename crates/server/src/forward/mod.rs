@@ -85,7 +85,7 @@ impl Forwarder {
         let link = match links.get(&(peer.clone(), lane)) {
             Some(link) => Arc::clone(link),
             None => {
-                // Whoever has another password or address is another peer: what is left of the old one ends.
+                // A node with another password or address is another peer: what is left of the old one ends.
                 links.retain(|(known, _), _| !known.is_replaced_by(&peer));
                 let link = Arc::new(Link::start(peer.clone(), wakes.clone(), Arc::clone(node_tls))?);
                 links.insert((peer, lane), Arc::clone(&link));
@@ -96,7 +96,7 @@ impl Forwarder {
         link.submit(job)
     }
 
-    /// Tells whoever is to be told, if anybody is.
+    /// Tells the asking connection, if one is left.
     fn complete(&self, told: Option<(Waiter, Completion)>) {
         if let (Some((wakes, _)), Some((waiter, completion))) = (self.reach.get(), told) {
             wakes.complete(waiter, completion);

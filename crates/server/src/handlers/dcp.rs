@@ -1,4 +1,4 @@
-//! DCP requests: the server streams to whoever asks. What it is streamed by other nodes comes on connections that it has
+//! DCP requests: the server streams to consumers. What it is streamed by other nodes comes on connections that it has
 //! opened itself ([`crate::links`]).
 //!
 //! Conditions and their order follow kv_engine (`daemon/mcbp_validators.cc`, `verify_common_dcp_restrictions`).
@@ -100,7 +100,7 @@ fn open(call: &mut Call<'_, '_>) -> Result<(), Stop> {
 /// Which node of the cluster wants to follow, if it is one.
 fn follower(call: &Call<'_, '_>, name: &str) -> Result<Option<NodeId>, Stop> {
     if !call.session.identity.is_internal() {
-        // Whoever takes a name closes the connection that had it.
+        // A connection that takes a name closes the one that had it.
         let words = "Names of this form are for the nodes of the cluster";
         return LinkName::parse(name).map_or(Ok(None), |_| Err(Stop::Refused(Status::Invalid, words)));
     }

@@ -10,7 +10,7 @@ use protocol::{
 
 use crate::call::{Call, Stop};
 
-/// What is granted to whoever asks. Every grant is a promise.
+/// What is granted to every client. Every grant is a promise.
 const SUPPORTED: FeatureSet = FeatureSet::EMPTY
     .with(Feature::TcpNoDelay)
     .with(Feature::MutationSeqno)

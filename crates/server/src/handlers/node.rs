@@ -77,7 +77,7 @@ fn is_shared(context: &Context) -> bool {
     context.snapshot.metadata.nodes.len() > 1
 }
 
-/// Has the session's bucket emptied; whoever has the ticket is told.
+/// Has the session's bucket emptied; the holder of the ticket is told.
 pub(crate) fn submit_flush(session: &Session, context: &Context, ticket: u64) -> Result<(), Stop> {
     let bucket = session.bucket()?;
     if is_shared(context) {

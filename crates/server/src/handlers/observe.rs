@@ -102,7 +102,7 @@ pub(crate) fn seqno_persistence(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Facts about a vBucket are for whoever may see some of its documents.
+/// Facts about a vBucket are for users that may see some of its documents.
 pub(crate) fn require_somewhere(call: &Call<'_, '_>, privilege: Privilege) -> Result<(), Stop> {
     if call.session.access().has_somewhere(privilege) { Ok(()) } else { Err(Stop::Status(Status::NoAccess)) }
 }

@@ -13,7 +13,7 @@ use protocol::{
 use super::observe::require_somewhere;
 use crate::call::{Call, Stop};
 
-/// `GET_ALL_VB_SEQNOS`. Who does not know collections is told the last seqno of the default one: nothing behind it will
+/// `GET_ALL_VB_SEQNOS`. A client that does not know collections is told the last seqno of the default one: nothing behind it will
 /// ever be streamed to them.
 pub(crate) fn all_vb_seqnos(call: &mut Call<'_, '_>) -> Result<(), Stop> {
     let bucket = call.session.bucket()?;

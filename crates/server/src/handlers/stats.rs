@@ -126,7 +126,7 @@ fn vbuckets(
     let mut pairs = Pairs::new();
     for vb in wanted(bucket, argument)? {
         let info = bucket.engine.vb_state(vb)?;
-        // Whoever asks for all wants those that are here.
+        // A request for all wants those that are here.
         if argument.is_empty() && info.role == VbRole::Dead && info.high_seqno == Seqno(0) {
             continue;
         }

@@ -57,7 +57,7 @@ impl Inbound {
         } else {
             self.consumer.wake(ticket);
             self.has_more = true;
-            // It may be that there is room.
+            // Room may have come.
             self.blocked = None;
         }
     }

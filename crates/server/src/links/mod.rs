@@ -397,7 +397,7 @@ async fn keep(link: Arc<Link>) {
                 tracing::info!(bucket = wish.name, node = wish.peer.node.get(), "following a node");
                 link.dials.lock().succeed();
                 let opened = time::Instant::now();
-                // Ends when whoever has the connection has dropped it.
+                // Ends when the holder of the connection has dropped it.
                 let _ = link.hand_over(transport, wish).await;
                 since = time::Instant::now();
                 if since - opened >= SUCCESS {

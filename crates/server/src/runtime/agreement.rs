@@ -105,7 +105,7 @@ struct Status {
     leads_in: AtomicU64,
     /// Whether this node votes, applies and proposes.
     takes_part: AtomicBool,
-    /// Who belongs to the group.
+    /// The members of the group.
     members: ArcSwap<BTreeSet<NodeId>>,
     /// Those of them that vote.
     voters: ArcSwap<BTreeSet<NodeId>>,
@@ -197,7 +197,7 @@ impl Agreement {
         Ok(Arc::new(Self { inbox: inbox.sender, status, threads: Mutex::new(vec![thread, log]) }))
     }
 
-    /// Who leads, as far as is known here.
+    /// The leader, as far as is known here.
     pub(crate) fn leader(&self) -> Option<NodeId> {
         let leader = self.status.leader.load(Ordering::Acquire);
         leader.checked_sub(1).and_then(|id| u16::try_from(id).ok()).map(NodeId)
@@ -218,7 +218,7 @@ impl Agreement {
         self.status.members.load().contains(&node)
     }
 
-    /// Who votes, as far as is known here.
+    /// The voters, as far as is known here.
     pub(crate) fn voters(&self) -> Arc<BTreeSet<NodeId>> {
         self.status.voters.load_full()
     }
@@ -417,7 +417,7 @@ impl Driver {
                 }
             }
             Event::Propose(from, proposal, answer) => {
-                // Whoever asked may be gone.
+                // The asking thread may be gone.
                 let _ = answer.send(self.part.propose(from, &proposal));
             }
             Event::Confirm(answer) => self.part.confirm(answer, |waiting| !waiting.is_closed()),
@@ -429,7 +429,7 @@ impl Driver {
                 self.publish();
             }
             Event::HandOver(answer) => {
-                // Whoever asked may have given up.
+                // The asking thread may have given up.
                 let _ = answer.send(self.part.hand_over());
             }
             Event::Become(first) => {
@@ -442,7 +442,7 @@ impl Driver {
                 self.publish();
             }
             Event::Position(answer) => {
-                // Whoever asked may have given up.
+                // The asking thread may have given up.
                 let _ = answer.send(self.part.group().position());
             }
             Event::Reform(reform, answer) => {
@@ -461,7 +461,7 @@ impl Driver {
             },
             Event::Reset(answer) => {
                 tracing::warn!("this node is reset; it forgets what it held");
-                // Whoever asked may have given up.
+                // The asking thread may have given up.
                 let _ = answer.send(self.begin_anew());
             }
             Event::Stop => {}
@@ -479,7 +479,7 @@ impl Driver {
         let output = self.part.take_output();
         if let Some(node::Confirmed { term, agreed, asked }) = output.confirmed {
             for answer in asked {
-                // Whoever asked may have given up.
+                // The asking thread may have given up.
                 let _ = answer.send(Confirmed { term, agreed: Arc::clone(&agreed) });
             }
         }

@@ -66,7 +66,7 @@ pub(crate) struct BucketBells {
     flush: Vec<Bell>,
     fetch: Vec<SharedBell>,
     backfill: Vec<Bell>,
-    /// Of whoever notes what is used most.
+    /// Of the thread that notes what is used most.
     recording: Bell,
     node: NodeBells,
     workers: Wakes,
@@ -301,7 +301,7 @@ impl Steps {
         self.meter.warm_up_begins();
         for shard in 0..self.bucket.shards() {
             let working_since = Cell::new(Instant::now());
-            // Whoever waits for a document goes first, in whatever shard, but does not stop this for good.
+            // A request that waits for a document goes first, in whatever shard, but does not stop this for good.
             let pause = || {
                 let is_awaited =
                     (0..self.bucket.shards()).any(|shard| self.bucket.fetches_waiting(shard) > 0);

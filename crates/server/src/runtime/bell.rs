@@ -55,7 +55,7 @@ pub(crate) struct NodeBells {
     pub(crate) services: Arc<Bell>,
 }
 
-/// Rings that are kept: as many as there are listeners, at least. Who works without ever waiting hears none, and is not
+/// Rings that are kept: as many as the listeners, at least. A thread that works without ever waiting hears none, and is not
 /// to wake for each of them once there is nothing to do.
 pub(super) const RINGS_KEPT: usize = 16;
 

@@ -98,12 +98,12 @@ pub(crate) struct OpenBuckets {
     bells: NodeBells,
     /// Where threads of services wait for feeds.
     alarms: Arc<Alarms>,
-    /// Held by whoever opens or drops buckets, for as long as the disk takes. Taken before `open`.
+    /// Held by the thread that opens or drops buckets, for as long as the disk takes. Taken before `open`.
     changing: Mutex<()>,
     /// Locked to look and to change what is in it, never while the disk or a bucket is asked for anything: the threads that
     /// attend to all buckets begin here.
     open: Mutex<HashMap<String, OpenBucket>>,
-    /// Dropped buckets that somebody may still use: whoever waits for that removes their files. Filled with `changing` locked.
+    /// Dropped buckets that somebody may still use: the thread that waits for that removes their files. Filled with `changing` locked.
     leaving: Arc<Mutex<BTreeSet<BucketUuid>>>,
     /// Told when one of those is gone.
     left: Arc<Notify>,
@@ -401,7 +401,7 @@ impl OpenBuckets {
     }
 
     /// Ends a bucket. Its own threads may be at the disk, which may take any time; connections and housekeeping let go of it one
-    /// by one; whoever is last frees every document and closes the files. None of that must happen to a data-plane loop, or to
+    /// by one; the last holder frees every document and closes the files. None of that must happen to a data-plane loop, or to
     /// the thread that carries out metadata: a thread that may block waits to be the last. Should the process end before, the
     /// next start removes the files. Without such a thread the bucket is stranded until the next try.
     fn remove(&self, leaver: Leaver) -> Result<(), BucketError> {
@@ -651,7 +651,7 @@ mod tests {
         let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
         buckets.reconcile(&without).unwrap();
         buckets.remove_unknown(&without).unwrap();
-        assert!(folder.join("0").exists(), "whoever has it may still write there");
+        assert!(folder.join("0").exists(), "its holder may still write there");
         drop(used);
         while !buckets.leaving.lock().is_empty() {
             std::thread::sleep(LET_GO_EVERY);
@@ -691,7 +691,7 @@ mod tests {
         let without = after(&metadata, &Command::DeleteBucket { name: "b".into() });
         buckets.reconcile(&without).unwrap();
         assert!(matches!(buckets.reconcile(&metadata), Err(BucketError::Leaving { .. })));
-        assert!(buckets.misses(&metadata) && old.exists(), "whoever has it may still write there");
+        assert!(buckets.misses(&metadata) && old.exists(), "its holder may still write there");
         drop(used);
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(buckets.one_has_left());
         buckets.reconcile(&metadata).unwrap();

@@ -1,6 +1,6 @@
 //! Compacting a bucket because somebody asks for it: on every node that holds some of it.
 //!
-//! Invariant: of a bucket one such compaction runs at a time, however often it is asked for; whoever asks meanwhile is told that
+//! Invariant: of a bucket one such compaction runs at a time, however often it is asked for; a request meanwhile is told that
 //! it has started.
 
 use std::sync::{

@@ -157,7 +157,7 @@ impl Control {
         &self.peers
     }
 
-    /// Who leads, as far as is known here.
+    /// The leader, as far as is known here.
     pub(crate) fn leader(&self) -> Option<NodeId> {
         self.agreement.leader()
     }

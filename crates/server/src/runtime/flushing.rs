@@ -2,7 +2,7 @@
 //!
 //! The cluster agrees that the bucket is another one from now on, and every node that hears of it closes and removes what it
 //! had, as if the bucket had been dropped: nothing that a node still holds, however late it comes back, is of the new one.
-//! Whoever asked is answered when every node has said that it has heard, and that none of its data-plane loops is still in a turn
+//! The client is answered when every node has said that it has heard, and that none of its data-plane loops is still in a turn
 //! that it began with the old bucket: what is written after that is there to stay, and what is read is of the new one.
 
 use std::{sync::Arc, time::Duration};

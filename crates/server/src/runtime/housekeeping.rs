@@ -2,7 +2,7 @@
 //!
 //! Housekeeping sleeps until something is due. Paging is rung for when memory crosses a bucket's high watermark; expiry
 //! comes due when the second changes, and defragmentation is looked at as often; cursors are looked after as long as
-//! there are any; durable writes time out (by then whoever waits has been told). All of it shares the processor with requests: it
+//! there are any; durable writes time out (by then a waiting client has been told). All of it shares the processor with requests: it
 //! works for about a millisecond, and then rests several times as long. Only paging has more of the time the more urgent it is: all
 //! of it from where on slow streams would be sent to the disk. So under a steady load memory stays where paging frees what comes
 //! in, instead of going from one watermark to the other in bursts, which are what clients' slowest requests would see. The
@@ -47,7 +47,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// An open bucket and where to count.
 pub(crate) type Patient = (Arc<Bucket>, Arc<BucketMeter>);
 
-/// `buckets` lists what is open at the moment; it is asked before every round. Who wants memory rings `bell`.
+/// `buckets` lists what is open at the moment; it is asked before every round. A thread that wants memory rings `bell`.
 pub(super) fn start(
     buckets: impl Fn() -> Vec<Patient> + Send + 'static,
     shared: &Arc<Shared>,
@@ -140,7 +140,7 @@ impl Tidier<'_> {
     }
 }
 
-/// The share of the time in which memory is wanted by whoever wants it most: all of them wait for the same thread.
+/// The share of the time in which memory is wanted by the bucket that wants it most: all of them wait for the same thread.
 fn paging_share(urgency: f64, is_contended: bool) -> f64 {
     let least = if is_contended { PAGING_SHARE_MIN } else { PAGING_SHARE_SPARE };
     least + (1.0 - least) * urgency

@@ -49,7 +49,7 @@ pub(crate) enum Security {
     Plain,
     /// TLS, with that member of the cluster and nobody else.
     Member(NodeId),
-    /// TLS with whoever answers: nobody vouches for a node that is no member yet.
+    /// TLS with the process that answers: nobody vouches for a node that is no member yet.
     Stranger,
 }
 

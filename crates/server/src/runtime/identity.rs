@@ -1,4 +1,4 @@
-//! Who this node is, and the consensus it starts with: what its log says, an older version's metadata file, or new.
+//! The identity of this node, and the consensus it starts with: what its log says, an older version's metadata file, or new.
 
 use std::{net::IpAddr, path::Path, sync::Arc};
 
@@ -27,7 +27,7 @@ use crate::{
 /// The log of the metadata.
 const LOG: &str = "consensus.redb";
 
-/// Who this node is now; it becomes somebody else when it joins or leaves a cluster.
+/// The identity of this node now; it gets another one when it joins or leaves a cluster.
 pub(crate) struct ThisNode(ArcSwap<(String, NodeId)>);
 
 impl ThisNode {

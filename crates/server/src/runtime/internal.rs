@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 type Handler =
     Arc<dyn Fn(Option<NodeId>, Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, ClusterError>> + Send + Sync>;
 
-/// Who answers what, by name.
+/// What answers each question, by name.
 #[derive(Default)]
 pub(crate) struct InternalRoutes {
     handlers: RwLock<BTreeMap<&'static str, Handler>>,

@@ -88,7 +88,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// One line of JSON for whoever started the process: address, ports and process id.
+/// One line of JSON for the program that started the process: address, ports and process id.
 pub(crate) fn report(listen: IpAddr, ports: &PortsInUse) -> String {
     let mut report = serde_json::json!(ports);
     report["listen"] = listen.to_string().into();

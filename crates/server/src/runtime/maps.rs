@@ -3,7 +3,7 @@
 //! A rebalance changes the map dozens of times a second, and an SDK reads each map it hears of, all of it, on every connection
 //! that tells it: told of forty a second, Java's two event loops did nothing else for seconds, and plain writes ran into their
 //! timeouts. So maps of one rebalance wait for one another. A client that goes by a map a moment old asks a node that gave the
-//! vBucket away, and is sent on with the newest, as is whoever asks for a map ([`crate::BucketMaps`]): the pause of a handover
+//! vBucket away, and is sent on with the newest, as is a client that asks for a map ([`crate::BucketMaps`]): the pause of a handover
 //! (`cluster::orchestrator`) gets no longer by what is held back here for those who go on asking. That is one map for one
 //! vBucket that moved, on one connection, where an SDK is told of each on all.
 //!

@@ -29,7 +29,7 @@ const IDLE: Duration = Duration::from_millis(250);
 const MOVING: Duration = Duration::from_millis(50);
 /// Between two looks at least.
 const AT_MOST: Duration = Duration::from_millis(10);
-/// How long a report waits for a majority to confirm that this node leads: no longer than whoever reports waits.
+/// How long a report waits for a majority to confirm that this node leads: no longer than the reporting node waits.
 const CONFIRMING: Duration = Duration::from_secs(1);
 /// The question by which nodes report.
 pub(super) const REPORT: &str = "report";
@@ -80,7 +80,7 @@ impl Orchestration {
         self.leadership.lock().ended(&command);
         match outcome {
             Ok(_) => self.reported.notify_one(),
-            // Whoever leads then looks again.
+            // The leader of that time looks again.
             Err(error) => tracing::debug!(%error, "a change of the map was not accepted"),
         }
     }
@@ -110,7 +110,8 @@ impl Orchestration {
     /// # Errors
     /// When this node does not lead, or knows of no such node.
     pub(super) async fn take(&self, report: NodeReport) -> Result<Reply, ClusterError> {
-        let refused = || ClusterError::Failed("this node does not lead, or not whoever reports".into());
+        let refused =
+            || ClusterError::Failed("this node does not lead, or not the sender of the report".into());
         let control = self.control.upgrade().filter(|control| control.leads()).ok_or_else(refused)?;
         let came = self.now_millis();
         let Confirmed { term, agreed } = control.confirm_leadership(CONFIRMING).await.ok_or_else(refused)?;

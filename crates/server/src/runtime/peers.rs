@@ -139,7 +139,7 @@ impl Peers {
         }
     }
 
-    /// Who this node is and where the others are, from now on. A node that the metadata knows no longer stays known while
+    /// The identity of this node and the addresses of the others, from now on. A node that the metadata knows no longer stays known while
     /// it is one of `members`: it has yet to hear of that.
     pub(crate) fn know(&self, me: NodeId, metadata: &Metadata, members: &BTreeSet<NodeId>) {
         *self.me.lock() = me;

@@ -59,10 +59,10 @@ impl Proposals {
         self.0.lock().lowest_open(latest)
     }
 
-    /// A proposal has ended; whoever waits for it is told how.
+    /// A proposal has ended; a thread that waits for it is told how.
     pub(crate) fn ended(&self, id: ProposalId, how: impl FnOnce() -> Outcome) {
         if let Some(sender) = self.0.lock().ended(id) {
-            // Whoever waited may just have left.
+            // The waiting thread may just have left.
             let _ = sender.send(how());
         }
     }

@@ -92,7 +92,7 @@ pub(super) struct Contention {
 
 /// What was found out holds for so long.
 const CONTENTION_HOLDS: Duration = Duration::from_millis(100);
-/// Who has not wanted to run for so long has not found out anything.
+/// A thread that has not wanted to run for so long has not found out anything.
 const CONTENTION_SAMPLE_MIN: Duration = Duration::from_millis(2);
 
 impl Contention {

@@ -1,4 +1,4 @@
-//! Who gets in, who does not, and what they may do then. SCRAM and CRAM-MD5 without a socket; PLAIN, whose password
+//! Which logins succeed, which do not, and what they may do then. SCRAM and CRAM-MD5 without a socket; PLAIN, whose password
 //! is hashed elsewhere, in `sockets`.
 
 use std::sync::atomic::Ordering;

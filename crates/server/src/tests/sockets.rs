@@ -404,7 +404,7 @@ fn the_text_port_serves_a_pipeline() {
     workers.stop(Duration::from_secs(1));
 }
 
-/// Whoever answers a flush relies on it: a loop in the middle of a turn still writes to the bucket that was there.
+/// The answer to a flush relies on it: a loop in the middle of a turn still writes to the former bucket.
 #[test]
 fn nothing_reaches_a_replaced_bucket_once_all_loops_follow() {
     let mut node = Node::new();

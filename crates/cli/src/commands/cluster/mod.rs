@@ -19,7 +19,7 @@ const EXAMPLES: &str = "\
 EXAMPLES
   A cluster of three nodes on this machine, for development:
       settee cluster local 3
-  What there is:
+  Its nodes and how they are:
       SETTEE_PASSWORD=secret settee cluster status -u admin
   Two more nodes, then spread the data over all:
       settee cluster add 10.0.0.4:8091 10.0.0.5:8091 -u admin

@@ -125,7 +125,7 @@ impl Consensus {
         let log = &self.raw.raft.raft_log;
         let left = log.entries(self.applied + 1, None, GetEntriesContext::empty(false));
         let left = left.map_err(|_| failed("this node is about to learn more; try again"))?;
-        // Who belonged to the old group does not matter to the new one.
+        // The members of the old group do not matter to the new one.
         let proposals = left
             .iter()
             .filter(|entry| entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty());
@@ -154,11 +154,11 @@ impl Consensus {
         self.send(&message);
     }
 
-    /// Deals with whoever is of another epoch than this member.
+    /// Deals with a node of another epoch than this member's.
     pub(super) fn check_epoch(&mut self, epoch: Epoch, sender: NodeId) -> Result<(), StepError> {
         match epoch.cmp(&self.member.epoch) {
             Ordering::Equal => return Ok(()),
-            // Not before it is known that the new group lasts: whoever is told throws its log away.
+            // Not before it is known that the new group lasts: a node that is told throws its log away.
             Ordering::Less if !self.has_caught_up() => {}
             Ordering::Less if self.was_removed(sender) => return Err(StepError::SenderRemoved(sender)),
             Ordering::Less if self.state.metadata.knows_nothing_of(sender) => {

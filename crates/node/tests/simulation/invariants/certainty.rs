@@ -1,4 +1,4 @@
-//! Where nothing goes wrong, whoever writes is told what became of it: that it is done, or that nothing has happened and somebody else
+//! Where nothing goes wrong, a writer is told what became of it: that it is done, or that nothing has happened and somebody else
 //! is to be asked. What is planned costs no more than that, also where vBuckets move while writes to them are in progress.
 
 use crate::operation::Request;
@@ -12,7 +12,7 @@ pub(crate) struct Certainty {
 }
 
 impl Certainty {
-    /// A write was tried, and whoever did so does not know what became of it.
+    /// A write was tried, and the writer does not know what became of it.
     pub(crate) fn lost(&mut self, request: &Request) {
         assert!(!self.is_promised, "nobody knows what became of {request:?}");
         self.unknown += 1;

@@ -105,7 +105,7 @@ fn copy_of(
     }
 }
 
-/// What lies on disk of durable writes: seqno, kind and key, for whoever looks into a failure.
+/// What lies on disk of durable writes: seqno, kind and key, for the search into a failure.
 fn prepared(open: &OpenBucket, vb: VbId) -> Vec<(Seqno, RecordKind, String)> {
     let mut all = Vec::new();
     let visit = &mut |_, record: &Record<'_>, _| {

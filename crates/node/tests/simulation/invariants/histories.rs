@@ -7,7 +7,7 @@
 //! it. Where the answer comes first, it held the value all that time; otherwise it did at some moment between. Zones of the
 //! first kind must not overlap, and none of the second kind lies inside one of the first.
 //!
-//! That there is nothing is no such value: documents are removed again and again. Each time that somebody saw it, or made it so,
+//! Absence is no such value: documents are removed again and again. Each time that somebody saw it, or made it so,
 //! has a zone of its own, of the second kind; and who saw it needs somebody who may have made it so after the last value that
 //! surely was there before. A history in which one removal would have to have happened twice is let pass.
 
@@ -151,7 +151,7 @@ impl History {
                 return Err(format!("{zone} contradicts {other}"));
             }
         }
-        // Who was not answered has seen nothing.
+        // A client that was not answered has seen nothing.
         for event in self.events.iter().filter(|event| event.value().is_none() && event.returned != NEVER) {
             let zone = Zone { value: None, first_answer: event.returned, last_call: event.called };
             if let Some(other) = zones.iter().find(|other| zone.contradicts(other)) {

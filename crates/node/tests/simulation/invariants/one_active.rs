@@ -18,7 +18,7 @@ pub(crate) struct Serving<'a> {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct OneActive {
-    /// Who has been active, by vBucket and term.
+    /// The node that has been active, by vBucket and term.
     active: BTreeMap<(BucketUuid, VbId), BTreeMap<u64, NodeId>>,
 }
 

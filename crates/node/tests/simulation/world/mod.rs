@@ -450,7 +450,7 @@ impl World {
         self.connections.insert(number, connection);
     }
 
-    /// Both ends of a connection do what there is to do.
+    /// Both ends of a connection do what is due.
     fn carry(&mut self, number: u64) {
         let Some(mut connection) = self.connections.remove(&number) else { return };
         let at = self.journal.now;

@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Of which kind: the number of one that there is in this setting.
+    /// Of which kind: the number of one that exists in this setting.
     fn create_bucket(&mut self, kind: usize, replicas: u8) -> String {
         self.made += 1;
         let name = format!("b{}", self.made);

@@ -50,7 +50,7 @@ impl World {
         });
         self.clients.rest = true;
         self.until("idle clients", |world| world.clients.are_idle());
-        self.until("copies that have all that there is", Self::is_at_rest);
+        self.until("copies that have everything", Self::is_at_rest);
         let until = self.journal.now + QUIET_MILLIS;
         while self.journal.now < until {
             self.step();

@@ -1,4 +1,4 @@
-//! Carries this node's reports to whoever leads, and brings leases and the state of the cluster back.
+//! Carries this node's reports to the leader, and brings leases and the state of the cluster back.
 //! [`Reporter`] says when, and what comes of the answer; reports go whatever the node's steward is busy with.
 
 use std::{sync::Arc, time::Duration};
@@ -31,7 +31,7 @@ pub(in super::super) struct Reply {
     pub(in super::super) status: ClusterStatus,
 }
 
-/// Who is reported to, and what.
+/// The node that is reported to, and what.
 pub(in super::super) struct Parts {
     pub(in super::super) control: Arc<Control>,
     /// For while this node leads itself.

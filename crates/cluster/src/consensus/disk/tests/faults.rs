@@ -143,7 +143,7 @@ impl Medium for Disk {
         match state.call()? {
             Some(Fault::NoSpace) => return Err(io::ErrorKind::StorageFull.into()),
             Some(Fault::Failure) => return Err(io::Error::other("failed")),
-            // As long as it is not lost the file is there, whoever was told that it is durable.
+            // As long as it is not lost the file is there, whatever was told of it.
             Some(Fault::Lie) => {
                 let length = contents.len();
                 state.seen = Some(contents.to_vec());
