@@ -1,6 +1,8 @@
 //! Clients: each does one thing after the other, asks the node that its map of the cluster says, gets a newer map and asks again
 //! when it is told to go elsewhere or to come back later, and gives up when there is no answer.
 
+mod registers;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -21,6 +23,7 @@ use crate::{
         histories::{Did, Moment},
     },
     operation::{Ended, Operation, Request, Token},
+    parts::Part,
     setting::Setting,
 };
 
@@ -40,11 +43,18 @@ const PAUSE_MILLIS: u64 = 20;
 const REST_MILLIS: u64 = 30;
 /// The number of the key whose documents may expire.
 const EXPIRING: usize = 0;
+/// Of tries to write, one in so many changes a part of a document.
+const PARTS: u8 = 4;
+
+pub(crate) use registers::{MARK_SUFFIX, mark_of};
+use registers::{note, note_looked, note_write, place_of};
 
 /// An operation that has not ended.
 struct Pending {
     request: Request,
     level: DurabilityLevel,
+    /// The key gets versions of another cluster only.
+    is_foreign: bool,
     generation: u64,
     called: Moment,
     /// The last write of the vBucket that had been acknowledged then.
@@ -102,6 +112,8 @@ pub(crate) struct Clients {
     pub(crate) written: [u64; LEVELS.len()],
     pub(crate) swapped: u64,
     pub(crate) removed: u64,
+    pub(crate) parts: u64,
+    pub(crate) foreign: u64,
     pub(crate) read: u64,
 }
 
@@ -153,12 +165,14 @@ impl Clients {
             written: [0; LEVELS.len()],
             swapped: 0,
             removed: 0,
+            parts: 0,
+            foreign: 0,
             read: 0,
         }
     }
 
     /// Moments are for what happens, one each.
-    fn next_moment(&mut self) -> Moment {
+    pub(crate) fn next_moment(&mut self) -> Moment {
         self.moment += 1;
         self.moment
     }
@@ -204,7 +218,7 @@ impl Clients {
         at: usize,
         now: u64,
         rng: &mut Rng,
-        invariants: &Invariants,
+        invariants: &mut Invariants,
         newest: &dyn Fn(&mut Rng) -> Option<Arc<Metadata>>,
     ) {
         let Some(map) = self.clients[at].map.clone().or_else(|| newest(rng)) else { return };
@@ -231,20 +245,22 @@ impl Clients {
         {
             (request, least, over) = (seen.request, seen.level, Some(seen.value));
         }
+        let is_foreign = over.is_none() && level == LEVELS[0] && number + 1 == self.setting.keys;
         let may_expire = over.is_none() && self.setting.expiries && number == EXPIRING;
-        request.operation = if is_write {
+        request.operation = if is_write && is_foreign {
+            self.next_foreign(rng)
+        } else if is_write {
             // Now and then more durably than the key needs.
             let most = map.bucket_by_uuid(&request.bucket).map(|(_, info)| levels_of(info));
             let level = most.and_then(<[_]>::last).filter(|_| rng.u8(0..4) == 0).map_or(least, |most| *most);
             self.next_write(level, (may_expire, over), rng)
         } else {
-            match rng.u8(0..12) {
-                0 => Operation::Touch,
-                1 => Operation::Lock,
-                _ => Operation::Read,
-            }
+            next_read(is_foreign, rng)
         };
         let level = least;
+        if let Operation::Foreign { value, .. } = request.operation {
+            invariants.resolution.tries(&(request.bucket.clone(), request.key.clone()), value);
+        }
         let after = invariants.never_back.last(&(request.bucket.clone(), request.vb));
         let (called, generation) = (self.next_moment(), self.generation);
         let client = &mut self.clients[at];
@@ -252,6 +268,7 @@ impl Clients {
         client.pending = Some(Pending {
             request,
             level,
+            is_foreign,
             generation,
             called,
             after,
@@ -272,11 +289,25 @@ impl Clients {
         if over.is_none() && self.setting.removals && rng.u8(0..4) == 0 {
             return Operation::Remove { number: self.values, level };
         }
-        // Of different lengths, so that replicas cannot be alike by chance.
-        let (lengths, step) = self.setting.lengths;
-        let filler = self.values as usize % lengths * step;
+        let filler = self.filler();
+        if over.is_none() && rng.u8(0..PARTS) == 0 {
+            let part = rng.choice(Part::ALL).unwrap_or(Part::Both);
+            return Operation::Part { part, value: self.values, filler, level };
+        }
         let secs = if may_expire { rng.u32(1..=3) } else { 0 };
         Operation::Write { value: self.values, filler, level, secs, over }
+    }
+
+    /// Of different lengths, so that replicas cannot be alike by chance.
+    fn filler(&self) -> usize {
+        let (lengths, step) = self.setting.lengths;
+        self.values as usize % lengths * step
+    }
+
+    /// A version of another cluster; a key that gets such ones gets no others.
+    fn next_foreign(&mut self, rng: &mut Rng) -> Operation {
+        self.values += 1;
+        Operation::Foreign { value: self.values, filler: self.filler(), deletes: rng.u8(0..6) == 0 }
     }
 
     /// Leaves what takes too long. A write that was tried may have happened.
@@ -296,10 +327,12 @@ impl Clients {
     }
 
     fn note_lost(&self, pending: &Pending, invariants: &mut Invariants) {
-        let Some(did) = did_write(&pending.request.operation) else { return };
+        if pending.request.operation.is_read() {
+            return;
+        }
         invariants.certainty.lost(&pending.request);
         if self.counts(pending) {
-            note(pending, None, did, invariants);
+            note_write(pending, None, invariants);
         }
     }
 
@@ -319,13 +352,17 @@ impl Clients {
                 .is_some_and(|pending| pending.asked_at.is_some() && pending.request.id == id)
         };
         let Some(at) = self.clients.iter().position(waits) else { return };
-        let counts = self.clients[at].pending.as_ref().is_some_and(|pending| self.counts(pending));
         let moment = self.next_moment();
         let client = &mut self.clients[at];
         let Some(mut pending) = client.pending.take() else { return };
         match (ended, pending.request.operation) {
             // It is not the same any more.
-            (Ended::Refused(Status::KeyExists), Operation::Write { over: Some(_), .. }) => {}
+            (Ended::Refused(Status::KeyExists), Operation::Write { over: Some(_), .. })
+            // There is a document, or its tombstone.
+            | (Ended::Refused(Status::KeyExists), Operation::Part { part: Part::Staged, .. }) => {}
+            (Ended::Refused(Status::KeyExists), Operation::Foreign { value, .. }) => {
+                invariants.resolution.lost(&place_of(&pending), value);
+            }
             (Ended::Refused(status), _) => {
                 if status == Status::NotMyVbucket || rng.u8(0..4) == 0 {
                     client.map = None;
@@ -335,36 +372,71 @@ impl Clients {
                 client.pending = Some(pending);
                 return;
             }
+            (ended, _) => self.took_effect(at, (pending, ended), moment, rng, (invariants, promise)),
+        }
+        self.clients[at].rests_until = now + rng.u64(0..REST_MILLIS);
+    }
+
+    /// An operation was done.
+    fn took_effect(
+        &mut self,
+        at: usize,
+        (pending, ended): (Pending, Ended),
+        moment: Moment,
+        rng: &mut Rng,
+        (invariants, promise): (&mut Invariants, Promise),
+    ) {
+        let is_known = self.counts(&pending);
+        let counts = |leased: bool| is_known && (leased || promise.counts_unleased);
+        match (ended, pending.request.operation) {
             (Ended::Read { value, leased }, Operation::Read | Operation::Touch | Operation::Lock)
             // A client that finds nothing to remove, or to replace, has read that nothing exists.
             | (
                 Ended::Read { value: value @ None, leased },
-                Operation::Remove { .. } | Operation::Write { over: Some(_), .. },
+                Operation::Remove { .. }
+                | Operation::Write { over: Some(_), .. }
+                | Operation::Part { part: Part::Number | Part::Mark, .. },
             ) => {
                 self.read += 1;
-                if counts && (leased || promise.counts_unleased) {
-                    note(&pending, Some(moment), Did::Read(value.map(|(value, _)| value)), invariants);
+                if counts(leased) {
+                    let value = value.map(|(value, _)| value);
+                    note(&pending, Some(moment), Did::Read(value), invariants);
+                    invariants.resolution.read(&place_of(&pending), value, pending.called);
                 }
-                let may_swap = pending.request.operation == Operation::Read;
-                client.seen = value.filter(|_| may_swap && rng.bool()).map(|value| Seen {
+                let may_swap = pending.request.operation == Operation::Read && !pending.is_foreign;
+                self.clients[at].seen = value.filter(|_| may_swap && rng.bool()).map(|value| Seen {
                     request: pending.request.clone(),
                     level: pending.level,
                     generation: pending.generation,
                     value,
                 });
             }
+            (Ended::Looked { value, mark, leased }, Operation::Look) => {
+                self.read += 1;
+                if counts(leased) {
+                    note_looked(&pending, moment, (value, mark), invariants);
+                }
+            }
+            (Ended::Read { value: None, leased }, Operation::Look) => {
+                self.read += 1;
+                if counts(leased) {
+                    note_looked(&pending, moment, (None, None), invariants);
+                }
+            }
             (
                 Ended::Written(token),
-                Operation::Write { value: number, .. } | Operation::Remove { number, .. },
+                Operation::Write { value: number, .. }
+                | Operation::Remove { number, .. }
+                | Operation::Part { value: number, .. }
+                | Operation::Foreign { value: number, .. },
             ) => {
                 self.written_at(&pending, (token, number), moment, invariants, promise);
             }
-            (Ended::Ambiguous, Operation::Write { .. } | Operation::Remove { .. }) => {
+            (Ended::Ambiguous, operation) if !operation.is_read() => {
                 self.note_lost(&pending, invariants);
             }
             (ended, operation) => panic!("{ended:?} answers {operation:?}"),
         }
-        self.clients[at].rests_until = now + rng.u64(0..REST_MILLIS);
     }
 
     /// An answer counts for nothing: a write may have happened.
@@ -388,19 +460,21 @@ impl Clients {
         promise: Promise,
     ) {
         let operation = pending.request.operation;
-        let Some(did) = did_write(&operation) else { return };
-        if let Operation::Write { over, .. } = operation {
-            let level = LEVELS.iter().position(|level| *level == pending.level);
-            self.written[level.unwrap_or_default()] += 1;
-            self.swapped += u64::from(over.is_some());
-        } else {
-            self.removed += 1;
+        match operation {
+            Operation::Write { over, .. } => {
+                let level = LEVELS.iter().position(|level| *level == pending.level);
+                self.written[level.unwrap_or_default()] += 1;
+                self.swapped += u64::from(over.is_some());
+            }
+            Operation::Part { .. } => self.parts += 1,
+            Operation::Foreign { .. } => self.foreign += 1,
+            _ => self.removed += 1,
         }
         if self.counts(pending) {
             let vb = (pending.request.bucket.clone(), pending.request.vb);
             let over_branches = promise.level == DurabilityLevel::None;
             invariants.never_back.acknowledged(&vb, (token, number), pending.after, over_branches);
-            note(pending, Some(moment), did, invariants);
+            note_write(pending, Some(moment), invariants);
         }
     }
 
@@ -437,6 +511,11 @@ impl Clients {
         generation >= self.kept && risked.is_none_or(|risked| generation > *risked)
     }
 
+    /// How often somebody has taken a risk.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Whether nobody waits for anything.
     pub(crate) fn are_idle(&self) -> bool {
         self.clients.iter().all(|client| client.pending.is_none())
@@ -448,7 +527,7 @@ impl Clients {
         (0..=self.generation).flat_map(of_generation).collect()
     }
 
-    fn keys_of(&self, info: &BucketInfo, generation: u64) -> Vec<(DurabilityLevel, Vec<u8>)> {
+    pub(crate) fn keys_of(&self, info: &BucketInfo, generation: u64) -> Vec<(DurabilityLevel, Vec<u8>)> {
         let mut keys = Vec::new();
         for collection in collections_of(info) {
             for &level in levels_of(info) {
@@ -495,23 +574,13 @@ impl Clients {
     }
 }
 
-/// What a write has done to its key, if it has done anything.
-fn did_write(operation: &Operation) -> Option<Did> {
-    match *operation {
-        Operation::Write { value, over: Some((before, _)), .. } => Some(Did::Swapped(before, value)),
-        Operation::Write { value, over: None, .. } => Some(Did::Wrote(value)),
-        Operation::Remove { .. } => Some(Did::Removed),
-        Operation::Read | Operation::Touch | Operation::Lock => None,
-    }
-}
-
-/// Takes note of an operation that was answered at that moment, if it was.
-fn note(pending: &Pending, returned: Option<Moment>, did: Did, invariants: &mut Invariants) {
-    let place = (&pending.request.bucket, &pending.request.key[..], pending.level);
-    invariants.histories.note(place, (pending.called, returned), did);
-    if let Operation::Write { secs: 1.., .. } = pending.request.operation {
-        // It goes by itself, at some moment: dates jump.
-        invariants.histories.note(place, (pending.called, None), Did::Removed);
+/// A touch is a write of this cluster.
+fn next_read(is_foreign: bool, rng: &mut Rng) -> Operation {
+    match rng.u8(0..12) {
+        0 if !is_foreign => Operation::Touch,
+        1 => Operation::Lock,
+        2 | 3 => Operation::Look,
+        _ => Operation::Read,
     }
 }
 
@@ -533,7 +602,7 @@ fn key_of(collection: CollectionId, level: DurabilityLevel, number: usize, gener
     encoded
 }
 
-fn vb_of(info: &BucketInfo, key: &[u8]) -> VbId {
+pub(crate) fn vb_of(info: &BucketInfo, key: &[u8]) -> VbId {
     vbucket_of(DocKey::trusted(key).logical(), info.vbuckets)
 }
 

@@ -35,8 +35,11 @@ mod machine;
 mod network;
 mod open_bucket;
 mod operation;
+mod parts;
 mod process;
+mod scanner;
 mod setting;
+mod subscriber;
 #[path = "../../../engine/tests/support/mod.rs"]
 mod support;
 mod world;

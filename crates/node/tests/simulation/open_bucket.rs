@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
-use base::{DocKey, HashedKey, Now, Seqno, Status, VbId, VbRole, bucket::BucketKind};
+use base::{Datatype, DocKey, HashedKey, Now, Seqno, Status, VbId, VbRole, bucket::BucketKind};
 use cluster::{BucketInfo, Metadata, Weight};
 use engine::{
-    Bucket, BucketChange, BucketOptions, Budget, DocView, FlushFailure, OpenError, Refusal, Waiter,
+    Bucket, BucketChange, BucketOptions, Budget, DocView, FlushFailure, OpenError, Refusal, ValueCodec,
+    Waiter, json::is_json,
 };
 use fastrand::Rng;
 use storage::{KvStore, StoreError};
 
-use crate::{connection::REQUESTS, machine::Shelf, support::Recorder};
+use crate::{
+    connection::REQUESTS,
+    machine::Shelf,
+    parts::{self, Looked},
+    support::Recorder,
+};
 
 /// Dirty documents wait for the disk at most this long.
 const FLUSH_EVERY_MILLIS: u64 = 25;
@@ -60,6 +66,15 @@ pub(crate) struct Disks {
     pub(crate) are_failing: bool,
 }
 
+/// Values are not compressed.
+fn codec() -> ValueCodec {
+    ValueCodec {
+        recheck: |value| if is_json(value) { Datatype::JSON } else { Datatype::RAW },
+        inflate: |_, _| false,
+        inflated_len: <[u8]>::len,
+    }
+}
+
 /// See the module.
 pub(crate) struct OpenBucket {
     pub(crate) name: String,
@@ -94,6 +109,7 @@ impl OpenBucket {
             replicas: info.replicas,
             durability_min: info.durability_min,
             purge_interval_secs: shelf.purge_secs,
+            codec: codec(),
             seed,
             ..BucketOptions::new(name, quota_bytes)
         };
@@ -184,16 +200,32 @@ impl OpenBucket {
 
     /// What is found under a key in a copy that is active or a replica.
     pub(crate) fn read(&self, vb: VbId, key: &[u8], now: Now) -> Result<Option<Document>, Status> {
-        let key = HashedKey::new(DocKey::trusted(key));
         let is_replica = self.engine.vb_role(vb)?.0 == VbRole::Replica;
-        for _ in 0..FETCHES_MAX {
-            let found = if is_replica {
+        self.fetched((vb, HashedKey::new(DocKey::trusted(key))), now, |key| {
+            if is_replica {
                 self.engine.get_replica(vb, key, now, Document::of)
             } else {
                 self.engine.get(vb, key, now, Document::of)
-            };
-            match found {
-                Ok(document) => return Ok(Some(document)),
+            }
+        })
+    }
+
+    /// The number and the mark under a key in an active copy.
+    pub(crate) fn look(&self, vb: VbId, key: &[u8], now: Now) -> Result<Option<Looked>, Status> {
+        let key = HashedKey::new(DocKey::trusted(key));
+        self.fetched((vb, key), now, |key| parts::look(&self.engine, (vb, key), now))
+    }
+
+    /// What is found, once it has been read from disk if it has to be.
+    fn fetched<T>(
+        &self,
+        (vb, key): (VbId, HashedKey<'_>),
+        now: Now,
+        find: impl Fn(HashedKey<'_>) -> Result<T, Refusal>,
+    ) -> Result<Option<T>, Status> {
+        for _ in 0..FETCHES_MAX {
+            match find(key) {
+                Ok(found) => return Ok(Some(found)),
                 Err(Refusal::Status(Status::KeyNotFound)) => return Ok(None),
                 Err(Refusal::Status(status)) => return Err(status),
                 Err(Refusal::Fetch) => {

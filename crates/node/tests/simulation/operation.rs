@@ -1,5 +1,6 @@
 //! What clients ask, and how that ends.
 
+use crate::parts::Part;
 use base::{BucketUuid, Cas, Seqno, Status, VbId, VbUuid, bucket::DurabilityLevel};
 
 /// What is asked about a key.
@@ -14,8 +15,21 @@ pub(crate) enum Operation {
     /// This value, which nobody else writes, filled up with so many bytes; it may live for so many seconds, 0 for ever. `over`: if it
     /// still has that value, under that CAS.
     Write { value: u64, filler: usize, level: DurabilityLevel, secs: u32, over: Option<(u64, Cas)> },
+    /// A part of the document has this value, which nobody else writes.
+    Part { part: Part, value: u64, filler: usize, level: DurabilityLevel },
+    /// Its value and its mark.
+    Look,
+    /// Another cluster has written this value, or removed the document (`deletes`), with the value as the revision.
+    Foreign { value: u64, filler: usize, deletes: bool },
     /// There shall be none. The number is that of a value which nobody writes.
     Remove { number: u64, level: DurabilityLevel },
+}
+
+impl Operation {
+    /// Whether it leaves a document as it is, but for its expiry.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self, Self::Read | Self::Touch | Self::Lock | Self::Look)
+    }
 }
 
 /// One try of an operation at one node.
@@ -42,6 +56,8 @@ pub(crate) struct Token {
 pub(crate) enum Ended {
     /// This was read, with its CAS (`None`: there is no such document). `leased`: the node that answered needed a lease, and had one.
     Read { value: Option<(u64, Cas)>, leased: bool },
+    /// A value, and a mark, were read.
+    Looked { value: Option<u64>, mark: Option<u64>, leased: bool },
     /// It was written, or removed.
     Written(Token),
     /// Nothing has happened, and nothing will.
@@ -66,10 +82,19 @@ pub(crate) fn flags_of(number: u64) -> u32 {
 
 /// A document's value.
 pub(crate) fn encode_value(number: u64, filler: usize) -> Vec<u8> {
-    format!("{number}:{}", "x".repeat(filler)).into_bytes()
+    format!("{{\"n\":{number},\"x\":\"{}\"}}", "x".repeat(filler)).into_bytes()
 }
 
+/// The number in a document's value, which may begin with attributes and their length.
 pub(crate) fn decode_value(value: &[u8]) -> u64 {
-    let text = std::str::from_utf8(value).unwrap();
-    text.split(':').next().unwrap().parse().unwrap()
+    let body = match value {
+        [b'{', ..] => value,
+        _ => {
+            let (length, rest) = value.split_first_chunk().unwrap();
+            &rest[u32::from_be_bytes(*length) as usize..]
+        }
+    };
+    let text = std::str::from_utf8(body).unwrap();
+    let number = text.strip_prefix("{\"n\":").unwrap_or_else(|| panic!("no document of a client: {text}"));
+    number.split(',').next().unwrap().parse().unwrap()
 }

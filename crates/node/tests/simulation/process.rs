@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use base::{BucketUuid, Cas, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
+use base::{BucketUuid, Cas, Datatype, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
     Command, Metadata, NodeReport,
     consensus::{Batch, Consensus, Epoch, LogStore as _, Member, Outcome, Proposal, ProposalId},
@@ -34,6 +34,7 @@ use crate::{
     network::{Letter, Message, Network, Place},
     open_bucket::{Disks, OpenBucket},
     operation::{Answer, Ended, Operation, Request, Token, decode_value, encode_value, flags_of},
+    parts,
 };
 
 /// Between two looks of the leader when nobody reports anything.
@@ -693,8 +694,17 @@ impl Process {
                 let (flags, expiry) = (flags_of(value), Expiry::Wire(secs));
                 let cas = over.map_or(Cas::NONE, |(_, cas)| cas);
                 let value = encode_value(value, filler);
-                let store = Store { durability, flags, expiry, cas, ..Store::set(&value) };
+                let datatype = Datatype::JSON;
+                let store = Store { durability, flags, expiry, cas, datatype, ..Store::set(&value) };
                 engine.store(request.vb, key, &store, now).map(Err)
+            }
+            Operation::Part { part, value, filler, level } => {
+                parts::change(&engine, (request.vb, key), (part, value, filler), level, now).map(Err)
+            }
+            Operation::Look => parts::look(&engine, (request.vb, key), now)
+                .map(|(value, mark)| Ok(Ended::Looked { value, mark, leased })),
+            Operation::Foreign { value, filler, deletes } => {
+                parts::from_elsewhere(&engine, (request.vb, key), (value, filler, deletes), now).map(Err)
             }
             Operation::Remove { level: durability, .. } => {
                 let delete = Delete { durability, ..Delete::default() };

@@ -14,6 +14,7 @@ use cluster::{BucketInfo, Membership, Metadata};
 
 use super::{World, operator::VBUCKETS};
 use crate::{
+    clients::MARK_SUFFIX,
     machine::{End, Machine},
     process::Process,
 };
@@ -146,10 +147,12 @@ impl World {
         self.tally.vbs_kept += kept;
         self.clients.forget_some(&risked);
         let of_vb = |bucket: &BucketUuid, key: &[u8]| {
+            let key = key.strip_suffix(MARK_SUFFIX).unwrap_or(key);
             let vb = vbucket_of(DocKey::trusted(key).logical(), VBUCKETS);
             risked.contains(&(bucket.clone(), vb))
         };
         self.invariants.histories.forget_some(of_vb);
         self.invariants.never_back.forget_some(&risked);
+        self.invariants.resolution.forget();
     }
 }

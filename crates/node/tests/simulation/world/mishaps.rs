@@ -139,6 +139,8 @@ impl World {
         }
         // Nobody else may hold on to its buckets.
         self.connections.values_mut().for_each(|connection| connection.lose_end_of(id));
+        self.watch.lose(id);
+        self.scans.lose(id);
         let (written, at) = (self.rng.usize(0..4), self.journal.now);
         self.machine(id).stop(end, written, at);
     }

@@ -3,9 +3,12 @@
 //! Here is how the world goes from one moment to the next; [`mishaps`] is what goes wrong in it, [`operator`] what people ask
 //! of the cluster, and [`verdict`] how it is judged.
 
+mod feeds;
 mod lost_majority;
+mod marks;
 mod mishaps;
 mod operator;
+mod scans;
 mod verdict;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -20,7 +23,7 @@ use fastrand::Rng;
 
 use crate::{
     clients::{Ask, Clients},
-    connection::{Connection, REQUESTS, Turn},
+    connection::{Connection, REQUESTS, SUBSCRIBERS, Turn},
     faults::{Faults, NEVER},
     invariants::Invariants,
     journal::Journal,
@@ -30,8 +33,10 @@ use crate::{
     process::{Leaving, Outside, Process},
     setting::Setting,
 };
+use feeds::Watch;
 use lost_majority::Lost;
 use mishaps::Mend;
+use scans::Scans;
 
 /// Time goes by in steps of so many milliseconds.
 const STEP_MILLIS: u64 = 5;
@@ -55,6 +60,8 @@ pub(crate) struct World {
     connections_made: u64,
     clients: Clients,
     invariants: Invariants,
+    watch: Watch,
+    scans: Scans,
     pub(crate) journal: Journal,
     /// A copy has lost something, or may have, and perhaps not all of it is there again.
     is_fragile: bool,
@@ -125,6 +132,8 @@ impl World {
             connections_made: 0,
             clients: Clients::new(setting),
             invariants: Invariants::default(),
+            watch: Watch::new(seed),
+            scans: Scans::new(seed),
             journal: Journal::new(),
             is_fragile: false,
             floors: None,
@@ -134,6 +143,8 @@ impl World {
             tally: Tally::default(),
         };
         world.invariants.certainty.is_promised = faults.are_none();
+        let promised = faults.promise().level;
+        world.invariants.resolution.is_promised = promised == base::bucket::DurabilityLevel::None;
         world.invariants.states.applied(&metadata);
         (0..nodes).map(NodeId).for_each(|id| world.start(id));
         world
@@ -164,6 +175,8 @@ impl World {
         }
         self.ask();
         self.read_where_pinned();
+        self.watch_feeds();
+        self.scan();
         self.check();
     }
 
@@ -256,6 +269,7 @@ impl World {
         self.clients.forget();
         self.invariants.histories.forget();
         self.invariants.never_back.forget();
+        self.invariants.resolution.forget();
     }
 
     /// A copy is gone, or may be.
@@ -294,6 +308,8 @@ impl World {
                     assert!(newest.node_by_id(id).is_none(), "{id} has left, and belongs to the cluster");
                     self.journal.note(format_args!("{id} is gone"));
                     self.connections.values_mut().for_each(|connection| connection.lose_end_of(id));
+                    self.watch.lose(id);
+                    self.scans.lose(id);
                     self.machines.remove(&id);
                     self.invariants.never_back.left(id);
                     self.tally.left += 1;
@@ -310,7 +326,9 @@ impl World {
     }
 
     fn wake(&mut self, waiter: Waiter) {
-        if let Some(connection) = self.connections.get_mut(&waiter.connection) {
+        if waiter.worker == SUBSCRIBERS {
+            self.watch.wake(waiter);
+        } else if let Some(connection) = self.connections.get_mut(&waiter.connection) {
             connection.wake(waiter);
         }
     }

@@ -57,6 +57,8 @@ impl World {
         }
         // Somebody's durable write may have timed out meanwhile.
         self.until("rest again", Self::is_at_rest);
+        self.watch.is_calm = true;
+        self.until("subscribers that were told of all", Self::are_feeds_at_their_end);
         self.check_in_the_end();
     }
 
@@ -65,7 +67,7 @@ impl World {
         let buckets = self.processes().flat_map(|process| process.buckets.values());
         let fetched: u64 = buckets.map(|open| open.engine.stats().bg_fetched).sum();
         format!(
-            "{} s, {:?}, {}, {}, written {:?}, conditional {}, removed {}, read {}, fetched {fetched}, in histories {}, {} connections, version {}, trace {:016x}",
+            "{} s, {:?}, {}, {}, written {:?}, conditional {}, removed {}, parts {}, from elsewhere {}, {}, read {}, fetched {fetched}, in histories {}, {}, {}, {} connections, version {}, trace {:016x}",
             self.journal.now / 1_000,
             self.tally,
             self.invariants.rebalances.summary(),
@@ -73,8 +75,13 @@ impl World {
             self.clients.written,
             self.clients.swapped,
             self.clients.removed,
+            self.clients.parts,
+            self.clients.foreign,
+            self.invariants.resolution.summary(),
             self.clients.read,
             self.invariants.histories.len(),
+            self.summary_of_feeds(),
+            self.summary_of_scans(),
             self.connections_made,
             self.newest().version,
             self.journal.trace(),
@@ -218,7 +225,7 @@ impl World {
         text + &format!("writes {:?}", self.clients.written)
     }
 
-    fn open(&self, id: NodeId, bucket: &BucketUuid) -> Option<&OpenBucket> {
+    pub(super) fn open(&self, id: NodeId, bucket: &BucketUuid) -> Option<&OpenBucket> {
         self.machines.get(&id)?.process.as_ref()?.buckets.get(bucket)
     }
 
@@ -238,6 +245,8 @@ impl World {
         };
         let found = self.clients.find_all(&metadata, &read);
         self.clients.note_found(found, &mut self.invariants);
+        self.read_marks_in_the_end();
+        self.check_feeds_in_the_end();
         self.invariants.histories.check(self.faults.promise().level);
     }
 }

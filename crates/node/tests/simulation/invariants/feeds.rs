@@ -1,0 +1,190 @@
+//! Every feed is complete. A snapshot that claims a range of seqnos leaves out nothing that its reader has to hear of: at its end the
+//! reader holds the newest version of each key up to there. A key's deletion is missed only where it was purged, and only by a reader
+//! that never held the key.
+//!
+//! What a reader should hold comes from all that anybody has seen: versions on active copies and on replicas, and those that feeds told.
+//! A branch of a vBucket's history has one version at a seqno. So two readers that are told of the same place are told the same.
+
+use std::{collections::BTreeMap, fmt};
+
+use base::{BucketUuid, Cas, Seqno, VbId, VbUuid};
+
+/// Branches with the seqno that each began at, newest first.
+pub(crate) type Log = [(VbUuid, Seqno)];
+
+/// A version of a key. Flags and expiry are those of documents: a deletion tells none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Version {
+    pub(crate) seqno: Seqno,
+    pub(crate) deleted: bool,
+    pub(crate) cas: Cas,
+    pub(crate) rev: u64,
+    pub(crate) flags: u32,
+    pub(crate) expiry: u32,
+    /// Of the value, where that is known.
+    pub(crate) hash: Option<u64>,
+}
+
+/// A reader of a vBucket, at the end of a snapshot.
+pub(crate) struct Reader<'a> {
+    pub(crate) name: &'a dyn fmt::Display,
+    pub(crate) log: &'a Log,
+    /// It has everything up to here.
+    pub(crate) at: Seqno,
+    /// The seqno of what it holds for a key, if it holds anything.
+    pub(crate) holds: &'a dyn Fn(&[u8]) -> Option<Seqno>,
+    /// It is shown documents that live, and neither tombstones nor what may have expired.
+    pub(crate) sees_living: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Feeds {
+    known: BTreeMap<(BucketUuid, VbId), Known>,
+    /// Looks at readers.
+    pub(crate) checked: u64,
+}
+
+/// What is known of a vBucket.
+#[derive(Default)]
+struct Known {
+    keys: BTreeMap<Vec<u8>, BTreeMap<(Seqno, VbUuid), Version>>,
+    places: BTreeMap<(Seqno, VbUuid), Vec<u8>>,
+    /// Tombstones up to here may be gone, from some copy.
+    purged: Seqno,
+}
+
+impl Version {
+    /// Two that were seen at one place have to be alike. A lock hides the CAS.
+    fn is_like(&self, other: &Self) -> bool {
+        let is_hidden = [self.cas, other.cas].contains(&Cas::LOCKED);
+        let hashes = self.hash.zip(other.hash);
+        let is_same = self.deleted == other.deleted && self.rev == other.rev;
+        let is_same_document = (self.flags, self.expiry) == (other.flags, other.expiry);
+        is_same
+            && (is_hidden || self.cas == other.cas)
+            && (self.deleted || is_same_document)
+            && hashes.is_none_or(|(one, other)| one == other)
+    }
+}
+
+/// The branch that a seqno lies on; none where that is forgotten.
+fn branch_of(log: &Log, seqno: Seqno) -> Option<VbUuid> {
+    log.iter().find(|(_, began)| *began < seqno).map(|(uuid, _)| *uuid)
+}
+
+impl Feeds {
+    fn of(&mut self, vb: &(BucketUuid, VbId)) -> &mut Known {
+        self.known.entry(vb.clone()).or_default()
+    }
+
+    /// Somebody whose history has these branches has seen a version.
+    pub(crate) fn saw(&mut self, vb: &(BucketUuid, VbId), log: &Log, key: &[u8], version: Version) {
+        let Some(branch) = branch_of(log, version.seqno) else { return };
+        let place = (version.seqno, branch);
+        let known = self.of(vb);
+        let other = known.places.entry(place).or_insert_with(|| key.to_vec());
+        assert_eq!(*other, key, "two keys at {place:?} of {vb:?}");
+        let before = known.keys.entry(key.to_vec()).or_default().entry(place).or_insert(version);
+        assert!(before.is_like(&version), "{key:?} at {place:?} of {vb:?} is {before:?}, and {version:?}");
+        before.hash = before.hash.or(version.hash);
+    }
+
+    /// A copy may have forgotten tombstones up to there.
+    pub(crate) fn purged(&mut self, vb: &(BucketUuid, VbId), up_to: Seqno) {
+        let known = self.of(vb);
+        known.purged = known.purged.max(up_to);
+    }
+
+    /// Checks that a reader has missed nothing. `counts`: the keys that it has to hear of.
+    pub(crate) fn check(
+        &mut self,
+        vb: &(BucketUuid, VbId),
+        reader: &Reader<'_>,
+        counts: &dyn Fn(&[u8]) -> bool,
+    ) {
+        self.checked += 1;
+        let known = self.of(vb);
+        for (key, versions) in known.keys.iter().filter(|(key, _)| counts(key)) {
+            let before = versions.range(..=(reader.at, VbUuid(u64::MAX))).rev();
+            let mut shared =
+                before.filter(|((seqno, branch), _)| branch_of(reader.log, *seqno) == Some(*branch));
+            let Some((_, newest)) = shared.next() else { continue };
+            let held = (reader.holds)(key);
+            let may_be_hidden = reader.sees_living && (newest.deleted || newest.expiry != 0);
+            let may_be_purged = newest.deleted && newest.seqno <= known.purged;
+            let may_lack = held.is_none() && (may_be_hidden || may_be_purged);
+            assert!(
+                held == Some(newest.seqno) || may_lack,
+                "{} at {} of {vb:?} holds {held:?} of {:?}, which is {newest:?} by then (purged: {}, branches: {:?})",
+                reader.name,
+                reader.at,
+                String::from_utf8_lossy(key),
+                known.purged,
+                reader.log,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &Log = &[(VbUuid(2), Seqno(5)), (VbUuid(1), Seqno(0))];
+
+    fn version(seqno: u64, deleted: bool) -> Version {
+        Version { seqno: Seqno(seqno), deleted, cas: Cas(seqno), rev: 1, flags: 0, expiry: 0, hash: None }
+    }
+
+    fn vb() -> (BucketUuid, VbId) {
+        (BucketUuid("b".into()), VbId(0))
+    }
+
+    /// Whether a reader passes that holds one version of the key, or none.
+    fn passes(feeds: &mut Feeds, log: &Log, at: u64, held: Option<u64>) -> bool {
+        let holds = |_: &[u8]| held.map(Seqno);
+        let reader = Reader { name: &"reader", log, at: Seqno(at), holds: &holds, sees_living: false };
+        let check = std::panic::AssertUnwindSafe(|| feeds.check(&vb(), &reader, &|_| true));
+        std::panic::catch_unwind(check).is_ok()
+    }
+
+    #[test]
+    fn a_reader_holds_the_newest_version_up_to_its_place() {
+        let mut feeds = Feeds::default();
+        [2, 4].into_iter().for_each(|seqno| feeds.saw(&vb(), LOG, b"k", version(seqno, false)));
+        assert!(passes(&mut feeds, LOG, 1, None));
+        assert!(passes(&mut feeds, LOG, 3, Some(2)));
+        assert!(!passes(&mut feeds, LOG, 4, Some(2)), "a version was left out");
+        assert!(!passes(&mut feeds, LOG, 4, None), "a document was left out");
+    }
+
+    #[test]
+    fn what_lies_on_a_branch_that_ended_before_it_is_none_of_the_readers() {
+        let mut feeds = Feeds::default();
+        feeds.saw(&vb(), &LOG[1..], b"k", version(7, false));
+        feeds.saw(&vb(), LOG, b"k", version(6, false));
+        assert!(passes(&mut feeds, LOG, 8, Some(6)));
+        assert!(!passes(&mut feeds, LOG, 8, Some(7)));
+        assert!(passes(&mut feeds, &LOG[1..], 8, Some(7)));
+    }
+
+    #[test]
+    fn a_purged_deletion_is_missed_only_by_a_reader_without_the_key() {
+        let mut feeds = Feeds::default();
+        feeds.saw(&vb(), LOG, b"k", version(2, false));
+        feeds.saw(&vb(), LOG, b"k", version(3, true));
+        assert!(!passes(&mut feeds, LOG, 4, None), "nothing is purged");
+        feeds.purged(&vb(), Seqno(3));
+        assert!(passes(&mut feeds, LOG, 4, None));
+        assert!(!passes(&mut feeds, LOG, 4, Some(2)), "it holds the document for ever");
+    }
+
+    #[test]
+    #[should_panic(expected = "is Version")]
+    fn one_place_has_one_version() {
+        let mut feeds = Feeds::default();
+        feeds.saw(&vb(), LOG, b"k", version(3, true));
+        feeds.saw(&vb(), LOG, b"k", version(3, false));
+    }
+}
