@@ -4,6 +4,7 @@
 
 mod at_any_price;
 mod leaving;
+mod view;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,12 +20,13 @@ use cluster::{
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use settee_node::{
-    Applied, Buckets, Leadership, Lease, Next, Part, Participant, Proposals, Proposing, Reporter, Standing,
-    Start, Steward, Taken, Write, WriteEnded, stands_still,
+    Applied, Leadership, Lease, Next, Part, Participant, Proposals, Proposing, Reporter, Standing, Start,
+    Steward, Taken, Write, WriteEnded, stands_still,
 };
 
 use self::at_any_price::AtAnyPrice;
 pub(crate) use self::leaving::Leaving;
+use self::view::View;
 use crate::{
     clients::KeyPlace,
     connection::REQUESTS,
@@ -764,25 +766,6 @@ impl Process {
     /// The name of an open bucket.
     pub(crate) fn bucket(&self, uuid: &BucketUuid) -> Option<(&str, &Arc<Bucket>)> {
         self.buckets.get(uuid).map(|bucket| (bucket.name.as_str(), &bucket.engine))
-    }
-}
-
-/// The buckets that are open, and the streams that are.
-struct View<'a> {
-    buckets: &'a BTreeMap<BucketUuid, OpenBucket>,
-    links: &'a BTreeMap<(BucketUuid, NodeId), Link>,
-}
-
-impl Buckets for View<'_> {
-    type Bucket = Arc<Bucket>;
-
-    fn copies(&self, bucket: &BucketUuid) -> Option<Arc<Bucket>> {
-        self.buckets.get(bucket).map(|open| Arc::clone(&open.engine))
-    }
-
-    fn following(&self, bucket: &BucketUuid, vb: VbId) -> Option<u64> {
-        let of_bucket = self.links.iter().filter(|((uuid, _), _)| uuid == bucket);
-        of_bucket.filter_map(|(_, link)| link.terms.get(&vb).copied()).max()
     }
 }
 
