@@ -351,6 +351,7 @@ fn what_makes_members_and_administrators_is_for_very_few() {
         "_settee/members",
         "_settee/propose",
         "_settee/report",
+        "_settee/standing",
         "_settee/services/{service}",
     ] {
         assert!(served(path).is_empty(), "no user is a node: {path}");

@@ -4,7 +4,12 @@ use axum::{
     body::Bytes,
     http::{HeaderMap, HeaderValue, StatusCode, header},
 };
-use cluster::{BucketInfo, Command, DesignDocument, DesignDocumentChange, auth::Identity, design_documents};
+use base::BucketUuid;
+use cluster::{
+    BucketInfo, Command, DesignDocument, DesignDocumentChange,
+    auth::{Identity, Privilege, privileges},
+    design_documents,
+};
 use http::{AuditEvent, AuditKind, Connection, form, reply::Reply};
 use serde_json::json;
 use service::Context;
@@ -23,6 +28,8 @@ pub(crate) struct Request<'a> {
     pub(crate) from: &'a Connection,
     pub(crate) kind: JsonType,
     pub(crate) bucket: &'a str,
+    /// Of the bucket that was found under that name.
+    pub(crate) uuid: BucketUuid,
     /// Without `_design/`.
     pub(crate) name: &'a str,
 }
@@ -64,7 +71,8 @@ impl Request<'_> {
             return Err(Refusal::design("Content is not json."));
         }
         design_documents::check(self.name, body.len()).map_err(answer::not_changed)?;
-        functions.check(self.context, self.user, body.clone()).await?;
+        let turn = functions.turn(self.user).await?;
+        functions.check(self.context, &turn, body.clone()).await?;
         let text = String::from_utf8(body.to_vec());
         self.change(Some(text.map_err(|error| Refusal::bad_request(error.to_string()))?), "stored").await?;
         let mut reply = answer::done(self.kind, StatusCode::CREATED, &self.id());
@@ -76,12 +84,14 @@ impl Request<'_> {
     }
 
     /// Deletes it.
-    pub(crate) async fn delete(&self) -> Result<Reply, Refusal> {
+    pub(crate) async fn delete(&self, functions: &Functions) -> Result<Reply, Refusal> {
+        let _turn = functions.turn(self.user).await?;
         self.change(None, "deleted").await?;
         Ok(answer::done(self.kind, StatusCode::OK, &self.id()))
     }
 
     async fn change(&self, text: Option<String>, what: &str) -> Result<(), Refusal> {
+        self.judge_again()?;
         let mut lot = [0; 4];
         getrandom::fill(&mut lot).map_err(|error| answer::failed(format!("no randomness: {error}")))?;
         let change = DesignDocumentChange {
@@ -100,6 +110,17 @@ impl Request<'_> {
             details: what.to_owned(),
         });
         Ok(())
+    }
+
+    /// A change may have waited for long: the sender has lost the right since, or there is another bucket of that name.
+    fn judge_again(&self) -> Result<(), Refusal> {
+        let meta = self.context.gate.metadata();
+        if !privileges(&meta, self.user, Some(self.bucket)).has(Privilege::ViewsWrite) {
+            let reason = "The right to change views was taken meanwhile.";
+            return Err(Refusal { status: 403, error: "forbidden", reason: reason.into() });
+        }
+        let is_there = meta.buckets.get(self.bucket).is_some_and(|info| info.uuid == self.uuid);
+        if is_there { Ok(()) } else { Err(answer::not_found("missing")) }
     }
 
     /// The design document, or how it is not there.

@@ -1,8 +1,9 @@
 //! Whether what a design document defines are functions. Only the JavaScript engine can tell, and it sees what users write only in
 //! a process that is confined.
 //!
-//! Rules: a check has a process of its own and a limited time. A user has one check at a time, and the node a few; others wait for
-//! their turn. A check whose sender has left goes on to its end and keeps its turn until then.
+//! Rules: a check has a process of its own and a limited time. A user makes one change at a time, with its check, and the node checks
+//! a few at a time. Others wait for their turn, a few of each user; more are refused. A check whose sender has left goes on to its
+//! end and keeps its turn until then.
 
 use std::{
     collections::HashMap,
@@ -14,7 +15,7 @@ use axum::body::Bytes;
 use cluster::auth::Identity;
 use service::Context;
 use tokio::{
-    sync::{Mutex as Turn, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore},
+    sync::{Mutex as Queue, OwnedMutexGuard, Semaphore},
     task::spawn_blocking,
 };
 use views::{
@@ -28,16 +29,23 @@ use crate::answer::failed;
 
 /// Checks at the same time.
 const CHECKS_MAX: usize = 2;
+/// Changes of a user that wait for their turn, each with its body.
+const WAITING_MAX: usize = 8;
 /// How long the functions of one design document may take.
 const TIME: Duration = Duration::from_secs(30);
+/// How long a process may take beyond that, to start on a busy machine for instance.
+const GRACE: Duration = Duration::from_secs(10);
 /// How long one of them may take.
 const TIME_OF_ONE: Duration = Duration::from_secs(5);
+
+/// A user's turn to make a change.
+pub(crate) type Turn = Arc<OwnedMutexGuard<()>>;
 
 /// Checks functions.
 pub(crate) struct Functions {
     places: Arc<Semaphore>,
     /// Users with a check under way, or that had one.
-    turns: Mutex<HashMap<Identity, Arc<Turn<()>>>>,
+    turns: Mutex<HashMap<Identity, Arc<Queue<()>>>>,
 }
 
 impl Functions {
@@ -45,40 +53,49 @@ impl Functions {
         Self { places: Arc::new(Semaphore::new(CHECKS_MAX)), turns: Mutex::default() }
     }
 
-    /// Checks a design document with its functions.
+    /// Checks a design document with its functions, in that turn of its sender.
     ///
     /// # Errors
     /// It may not be stored, or that could not be found out.
-    pub(crate) async fn check(&self, context: &Context, user: &Identity, body: Bytes) -> Result<(), Refusal> {
+    pub(crate) async fn check(&self, context: &Context, turn: &Turn, body: Bytes) -> Result<(), Refusal> {
         if DesignDocument::parse_unchecked(&body)?.views.is_empty() {
             return Ok(());
         }
-        let turn = self.turn(user).await?;
-        let host = host(context);
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(|error| failed(error.to_string()))?;
+        let (host, turn) = (host(context), Arc::clone(turn));
         let checking = spawn_blocking(move || {
-            let _turn = turn;
+            let _until_it_ends = (turn, place);
             check_in(host, TIME, &body)
         });
         checking.await.unwrap_or_else(|error| Err(failed(error.to_string())))
     }
 
-    async fn turn(&self, user: &Identity) -> Result<(OwnedMutexGuard<()>, OwnedSemaphorePermit), Refusal> {
+    /// Waits until it is the user's turn to make a change.
+    ///
+    /// # Errors
+    /// Too many changes of that user wait.
+    pub(crate) async fn turn(&self, user: &Identity) -> Result<Turn, Refusal> {
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
             let user = Identity::unproved(&user.name, user.domain);
-            Arc::clone(turns.entry(user).or_default())
+            let turn = turns.entry(user).or_default();
+            // One holds it, one is in the map.
+            if Arc::strong_count(turn) > WAITING_MAX + 1 {
+                let reason = "Too many changes of design documents by this user wait. Try again later.";
+                return Err(Refusal { status: 503, error: "error", reason: reason.into() });
+            }
+            Arc::clone(turn)
         };
-        let turn = turn.lock_owned().await;
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        Ok((turn, place.map_err(|error| failed(error.to_string()))?))
+        Ok(Arc::new(turn.lock_owned().await))
     }
 }
 
 fn host(context: &Context) -> Host {
     let limits = Limits { time: TIME_OF_ONE, ..Limits::default() };
     let functions = Arc::clone(&context.functions);
-    Host::new(Settings { limits, ..Settings::default() }, move || functions())
+    Host::new(Settings { limits, grace: GRACE, ..Settings::default() }, move || functions())
 }
 
 /// Blocks until all functions are checked, or the time is over.
@@ -158,22 +175,25 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_one_check_at_a_time_and_the_node_a_few() {
+    fn a_user_makes_one_change_at_a_time_and_a_few_wait() {
         let functions = Functions::new();
-        let [a, b, c, d] = ["a", "b", "c", "d"].map(user);
-        let (mut first, mut second) = (pin!(functions.turn(&a)), pin!(functions.turn(&a)));
-        let held = is_ready(first.as_mut()).expect("nobody has a check");
-        assert!(is_ready(second.as_mut()).is_none(), "the same user waits");
-        let (mut other, mut third) = (pin!(functions.turn(&b)), pin!(functions.turn(&c)));
-        let other = is_ready(other.as_mut()).expect("another user does not");
-        assert!(is_ready(third.as_mut()).is_none(), "there are no more places");
-        drop(other);
-        let third = is_ready(third.as_mut()).expect("a place is free");
+        let [a, b, c] = ["a", "b", "c"].map(user);
+        let mut first = pin!(functions.turn(&a));
+        let held = is_ready(first.as_mut()).expect("it is the user's turn").ok();
+        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| Box::pin(functions.turn(&a))).collect();
+        for turn in &mut waiting {
+            assert!(is_ready(turn.as_mut()).is_none(), "the same user waits");
+        }
+        let mut refused = pin!(functions.turn(&a));
+        let refused = is_ready(refused.as_mut()).expect("no answer has to be waited for").err();
+        assert_eq!(refused.map(|refused| refused.status), Some(503));
+        let mut other = pin!(functions.turn(&b));
+        assert!(is_ready(other.as_mut()).is_some_and(|turn| turn.is_ok()), "another user does not wait");
         drop(held);
-        let second = is_ready(second.as_mut()).expect("it is the user's turn");
-        drop((second, third));
-        let mut last = pin!(functions.turn(&d));
-        assert!(is_ready(last.as_mut()).is_some());
+        let next = is_ready(waiting[0].as_mut()).expect("it is the user's turn");
+        drop((next, waiting));
+        let mut last = pin!(functions.turn(&c));
+        assert!(is_ready(last.as_mut()).is_some_and(|turn| turn.is_ok()));
         assert_eq!(functions.turns.lock().map(|turns| turns.len()).ok(), Some(1), "the others are forgotten");
     }
 

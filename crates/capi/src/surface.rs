@@ -61,16 +61,19 @@ impl Views {
         {
             return Ok(answer::moved(&location));
         }
-        let request = Request {
-            context: &self.context,
-            user: &user,
-            from: &from,
-            kind,
-            bucket: database.bucket,
-            name: "",
-        };
         let told = match find(&meta, &database) {
-            Ok(info) => self.answer(request, info, Target::of(rest), &parts, body).await,
+            Ok(info) => {
+                let request = Request {
+                    context: &self.context,
+                    user: &user,
+                    from: &from,
+                    kind,
+                    bucket: database.bucket,
+                    uuid: info.uuid.clone(),
+                    name: "",
+                };
+                self.answer(request, info, Target::of(rest), &parts, body).await
+            }
             Err(refused) => Err(refused),
         };
         Ok(told.unwrap_or_else(|refused| answer::refused(kind, &refused)))
@@ -90,7 +93,7 @@ impl Views {
             (Target::Design(name), "PUT") => {
                 Request { name, ..request }.put(&self.functions, &parts.headers, body).await
             }
-            (Target::Design(name), "DELETE") => Request { name, ..request }.delete().await,
+            (Target::Design(name), "DELETE") => Request { name, ..request }.delete(&self.functions).await,
             (Target::Design(_), _) => Ok(answer::method_not_allowed(kind, OF_DESIGN)),
             (Target::View(name), "GET" | "HEAD" | "POST") => Request { name, ..request }.query(info),
             (Target::View(_), _) => Ok(answer::method_not_allowed(kind, OF_VIEW)),

@@ -15,6 +15,7 @@ use crate::{
     maps,
     members::refused,
     moves::{VbChange, VbStep, answers_needed},
+    orchestrator::UNLEASED_MS,
 };
 
 /// A rebalance to start.
@@ -65,6 +66,8 @@ pub(crate) enum Flaw {
 /// has said that this is to be served, should nobody else have a vBucket by then.
 struct Recovered {
     nodes: Vec<NodeId>,
+    /// The active nodes that no recovery waits for, in the rebalance or not.
+    settled: Vec<NodeId>,
     /// Whether the cluster is at [`FAILOVERS_REMEMBERED`].
     is_remembered: bool,
 }
@@ -327,6 +330,8 @@ impl Metadata {
             node.membership = Membership::InactiveFailed;
             // It may not have heard of its failover before this one either, and have a lease from before that.
             let before = node.excluded.filter(|_| is_remembered).and_then(|before| before.lease_ms);
+            // Without any lease it is waited for as well: no shorter than that.
+            let before = before.map(|ms| if excluded.lease_ms.is_none() { ms.max(UNLEASED_MS) } else { ms });
             let lease_ms = excluded.lease_ms.max(before);
             (node.recovery, node.excluded) = (None, Some(Exclusion { lease_ms, ..excluded }));
         }
@@ -371,7 +376,12 @@ impl Metadata {
         };
         let node_of = |&id: &NodeId| self.node_by_id(id).filter(|_| self.is_active(id));
         let nodes = kept.iter().filter_map(node_of).filter(returns);
-        Recovered { nodes: nodes.map(|node| node.id).collect(), is_remembered }
+        let settled = self.active_nodes().filter(|node| node.recovery.is_none());
+        Recovered {
+            nodes: nodes.map(|node| node.id).collect(),
+            settled: settled.map(|node| node.id).collect(),
+            is_remembered,
+        }
     }
 
     /// Computes anew what the rebalance under way strives for.
@@ -509,6 +519,7 @@ impl BucketInfo {
             _ => true,
         };
         let Some(next) = plan.after(&change.step, may_hold).filter(|_| is_wanted) else { return };
+        let is_served_again = plan.active().is_none() && next.active().is_some();
         if next.chain.is_empty()
             && let Some(mut chain) = wanted.cloned()
             && let Some(mut target) = self.target.clone()
@@ -521,6 +532,23 @@ impl BucketInfo {
             }
         }
         Arc::make_mut(&mut self.vbs)[at] = next;
+        if is_served_again && recovered.is_remembered {
+            let asked = matches!(change.step, VbStep::Revive(_)).then_some(&recovered.nodes);
+            recovered
+                .settled
+                .iter()
+                .chain(asked.into_iter().flatten())
+                .for_each(|&node| self.forget_held(node, at));
+        }
+    }
+
+    /// It is decided who serves a vBucket that this node held: from now on only what the plan says counts. The node may drop its copy.
+    fn forget_held(&mut self, node: NodeId, vb: usize) {
+        let Some(vbs) = self.former.get_mut(&node) else { return };
+        vbs.retain(|&held| usize::from(held) != vb);
+        if vbs.is_empty() {
+            self.former.remove(&node);
+        }
     }
 }
 

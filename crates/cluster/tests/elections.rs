@@ -316,7 +316,7 @@ fn what_a_recovered_node_holds_of_a_vbucket_that_is_given_up_outlives_a_rebalanc
         assert_eq!(cluster.meta.buckets["b"].target.as_deref(), Some(&vec![nodes(&[0])]));
         cluster.copies.insert(0, copy);
         waits_for(&mut cluster, 0);
-        cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
+        // Later in the same rebalance the copy may go elsewhere, and this node then drops its own.
         assert!(cluster.meta.buckets["b"].former.is_empty(), "it is decided who serves it");
     }
 }

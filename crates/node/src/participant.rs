@@ -322,11 +322,13 @@ impl<A, R> Participant<A, R> {
         mem::replace(&mut self.output, Output::new())
     }
 
-    /// Another node says that of this one, which had that number in its cluster. What is said of an earlier life comes late.
+    /// Another node says that of this one, which had that number in its cluster, in that life of the group where it was asked about one.
+    /// What is said of an earlier life comes late: the number may be the same in both.
     #[must_use]
-    pub fn judged(&self, me: NodeId, verdict: Verdict) -> Option<Sentence> {
+    pub fn judged(&self, me: NodeId, epoch: Option<Epoch>, verdict: Verdict) -> Option<Sentence> {
         let member = self.group.member();
-        let is_meant = me == member.node && !self.group.is_alone();
+        let is_of_this_life = epoch.is_none_or(|epoch| epoch == self.group.epoch());
+        let is_meant = me == member.node && is_of_this_life && !self.group.is_alone();
         is_meant.then(|| verdict.sentence(self.group.metadata(), &member.uuid))
     }
 

@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("indexer", &["base", "engine", "storage", "views"]),
     ("http", &["base", "cluster"]),
     ("service", &["base", "cluster", "engine", "http"]),
-    ("capi", &["cluster", "http", "service", "views"]),
+    ("capi", &["base", "cluster", "http", "service", "views"]),
     ("admin", &["base", "cluster", "http"]),
     ("replication", &["base", "protocol", "engine"]),
     ("node", &["base", "cluster", "engine", "replication"]),

@@ -203,6 +203,7 @@ pub(crate) const ROUTES: &[Route] = &[
     post("_settee/members", Needs::Listed),
     post("_settee/propose", Needs::Listed),
     post("_settee/report", Needs::Listed),
+    post("_settee/standing", Needs::Listed),
     post("_settee/{name}", Needs::Member),
     post("_settee/services/{service}", Needs::Member),
     // Users.

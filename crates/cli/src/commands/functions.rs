@@ -17,7 +17,11 @@ pub(crate) fn program() -> Program {
 
 /// Answers what comes in, once nothing else is left to do.
 pub(crate) fn run() -> Result<(), Failure> {
-    confine(ADDRESS_SPACE).map_err(|error| Failure::doing("cannot be confined", error))?;
+    let confined = confine(ADDRESS_SPACE).map_err(|error| Failure::doing("cannot be confined", error))?;
+    if !confined.system_calls {
+        let why = "functions of views do not run here: this kernel does not restrict system calls (seccomp)";
+        return Err(Failure(why.to_owned()));
+    }
     let served = serve(&mut io::stdin().lock(), &mut io::stdout().lock());
     served.map_err(|error| Failure::doing("cannot go on running functions", error))
 }

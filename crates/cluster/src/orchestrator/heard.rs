@@ -12,7 +12,7 @@ const SILENT_AFTER_MS: u64 = 3_000;
 const UNHEARD_MS: u64 = 700;
 /// A node that serves without a lease, was failed over, and has said nothing for so long most likely is not there: one that
 /// is there says within a round of messages that it knows.
-const UNLEASED_MS: u64 = 1_000;
+pub(crate) const UNLEASED_MS: u64 = 1_000;
 /// How long an earlier leader may go on to hear nodes, and to let them serve, after a new one has begun: until it finds
 /// that it has no majority any more.
 const TAKEOVER_MS: u64 = 1_500;

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use base::{BucketUuid, NodeId, Seqno, VbId};
 
 pub use heard::Health;
+pub(crate) use heard::UNLEASED_MS;
 pub use progress::{Documents, NodeProgress, RebalanceProgress};
 pub use vb::DRAIN_PATIENCE_MS;
 

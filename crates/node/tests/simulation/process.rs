@@ -15,7 +15,7 @@ use std::{
 use base::{BucketUuid, Cas, Datatype, DocKey, HashedKey, NodeId, Now, Status, VbId, VbRole};
 use cluster::{
     Command, Metadata, NodeReport,
-    consensus::{Batch, Consensus, Epoch, LogStore as _, Member, Outcome, Proposal, ProposalId},
+    consensus::{Batch, Consensus, Epoch, LogStore as _, Member, Outcome, Proposal, ProposalId, epoch_of},
 };
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
@@ -226,7 +226,7 @@ impl Process {
     /// Another member says something.
     pub(crate) fn step(&mut self, from: NodeId, message: Vec<u8>, outside: &mut Outside<'_>) {
         if let Some(verdict) = self.judge(from, &message) {
-            return outside.send(self.id, Some(from), Message::Verdict(from, verdict));
+            return outside.send(self.id, Some(from), Message::Verdict(from, epoch_of(&message), verdict));
         }
         self.mail.push_back(message);
         if self.does(AGREEMENT, outside.now.mono_millis) {

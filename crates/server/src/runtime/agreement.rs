@@ -70,7 +70,7 @@ enum Event {
     /// This node's metadata differ from those of most nodes since that change.
     Diverged(u64),
     /// What another node says of this one, which had that number in its cluster.
-    Judged(NodeId, Verdict),
+    Judged(NodeId, Option<Epoch>, Verdict),
     /// Makes this node new, whatever it belongs to.
     Reset(oneshot::Sender<Result<(), LogError>>),
     Stop,
@@ -144,10 +144,10 @@ impl Inbox {
     }
 
     /// What [`Peers`] calls when another node says that this one is none of its cluster's.
-    pub(crate) fn on_verdict(&self) -> impl Fn(NodeId, Verdict) + Send + Sync + 'static {
+    pub(crate) fn on_verdict(&self) -> impl Fn(NodeId, Epoch, Verdict) + Send + Sync + 'static {
         let sender = self.sender.clone();
         // An error means that the node stops.
-        move |me, verdict| drop(sender.send(Event::Judged(me, verdict)))
+        move |me, epoch, verdict| drop(sender.send(Event::Judged(me, Some(epoch), verdict)))
     }
 }
 
@@ -312,7 +312,7 @@ impl Agreement {
 
     /// Makes this node its own cluster again, and new, if it still is that member.
     pub(crate) fn forget_cluster(&self, me: NodeId) {
-        self.put(Event::Judged(me, Verdict::Removed));
+        self.put(Event::Judged(me, None, Verdict::Removed));
     }
 
     /// Makes this node its own cluster again, and new, whatever it belongs to. To a cluster it belonged to it is lost, with its
@@ -454,7 +454,7 @@ impl Driver {
                 // As above.
                 let _ = answer.send(reformed);
             }
-            Event::Judged(me, verdict) => match self.part.judged(me, verdict) {
+            Event::Judged(me, epoch, verdict) => match self.part.judged(me, epoch, verdict) {
                 Some(Sentence::Leave) => self.leave(),
                 Some(Sentence::Keep) => self.admit(UNKNOWN),
                 None => {}

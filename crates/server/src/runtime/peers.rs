@@ -85,7 +85,7 @@ pub(crate) struct Peers {
     account: Arc<NodeAccount>,
     node_tls: Arc<NodeTls>,
     /// Called when another node says that this one, of that number, is none of its cluster's.
-    judged: Arc<dyn Fn(NodeId, Verdict) + Send + Sync>,
+    judged: Arc<dyn Fn(NodeId, Epoch, Verdict) + Send + Sync>,
 }
 
 /// One other node.
@@ -127,7 +127,7 @@ impl Peers {
         runtime: Handle,
         account: Arc<NodeAccount>,
         node_tls: Arc<NodeTls>,
-        judged: impl Fn(NodeId, Verdict) + Send + Sync + 'static,
+        judged: impl Fn(NodeId, Epoch, Verdict) + Send + Sync + 'static,
     ) -> Self {
         Self {
             runtime,
@@ -294,7 +294,7 @@ impl Peer {
     }
 
     /// Delivers messages until the node is gone.
-    async fn deliver(&self, me: NodeId, judged: &(dyn Fn(NodeId, Verdict) + Send + Sync)) {
+    async fn deliver(&self, me: NodeId, judged: &(dyn Fn(NodeId, Epoch, Verdict) + Send + Sync)) {
         let path = format!("/_settee/{MESSAGES}");
         let mut connection: Option<Connection> = None;
         let mut pause = BACK_OFF.0;
@@ -322,7 +322,7 @@ impl Peer {
                     if let Some(verdict) = Verdict::of(&answer)
                         && self.node_tls.believes_unsigned()
                     {
-                        judged(me, verdict);
+                        judged(me, epoch, verdict);
                     }
                     continue;
                 }
@@ -354,11 +354,11 @@ impl Peer {
         verdict: Verdict,
         (me, epoch): (NodeId, Epoch),
         signature: &[u8],
-        judged: &(dyn Fn(NodeId, Verdict) + Send + Sync),
+        judged: &(dyn Fn(NodeId, Epoch, Verdict) + Send + Sync),
     ) {
         let said = Judgement { verdict: verdict.text(), cluster: &self.cluster, node: me, epoch };
         if self.node_tls.believes(&said, signature, verdict == Verdict::Removed) {
-            judged(me, verdict);
+            judged(me, epoch, verdict);
         } else {
             tracing::debug!(node = %self.node, ?verdict, "a verdict that no member has signed");
         }
@@ -445,7 +445,7 @@ mod tests {
             known: RwLock::new(BTreeMap::from([(NodeId(1), Arc::new(peer))])),
             account: Arc::default(),
             node_tls: Arc::default(),
-            judged: Arc::new(|_, _| {}),
+            judged: Arc::new(|_, _, _| {}),
         }
     }
 
@@ -501,7 +501,7 @@ mod tests {
             let heard = Arc::<Mutex<Vec<Verdict>>>::default();
             let (own, judged) = (Arc::clone(&peer), Arc::clone(&heard));
             tokio::spawn(async move {
-                own.deliver(NodeId(0), &move |_, verdict| judged.lock().push(verdict)).await;
+                own.deliver(NodeId(0), &move |_, _, verdict| judged.lock().push(verdict)).await;
             });
             // What was said first has been judged once it is said again.
             for _ in 0..2 {

@@ -34,7 +34,8 @@ fn half_read_requests_count_for_as_long_as_their_connections_last() {
     assert_eq!(node_memory(&node.shared).other, 0, "nobody has looked at the process");
     node.shared.account.look_at_process();
     let memory = node_memory(&node.shared);
-    assert!(memory.connections < 11_000_000 && memory.loops > 0 && memory.other > 0, "{memory:?}");
+    // The other tests of this process have their memory as well, so nothing is known of what is left over.
+    assert!(memory.connections < 11_000_000 && memory.loops > 0 && memory.code > 0, "{memory:?}");
     drop(clients);
     eventually("it is gone", || node_memory(&node.shared).connections == 0);
     workers.stop(Duration::from_secs(1));

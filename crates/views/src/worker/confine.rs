@@ -6,7 +6,9 @@
 use std::io;
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetStatus};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 
 /// The kernel's interface that rights are named after; older kernels deny what they know of it.
 const LANDLOCK: ABI = ABI::V5;
@@ -31,7 +33,9 @@ pub fn confine(address_space: u64) -> io::Result<Confinement> {
     // SAFETY: both calls take numbers only, and change this process alone.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::nice(10);
+        // Not `nice`: the thread that started this process may be as low already, and two steps would starve functions.
+        let now = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, now.max(NICENESS));
     }
     let files = restrict_files();
     let system_calls = restrict_system_calls();
@@ -58,6 +62,9 @@ fn restrict_files() -> bool {
     restricted.is_ok_and(|status| status.ruleset != RulesetStatus::NotEnforced)
 }
 
+/// Lower than what answers clients.
+const NICENESS: libc::c_int = 10;
+
 /// Calls that memory, time, reading, writing and ending take.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_read,
@@ -83,14 +90,21 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_restart_syscall,
     libc::SYS_getpid,
     libc::SYS_gettid,
-    libc::SYS_tgkill,
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
 
 fn restrict_system_calls() -> bool {
     let Ok(architecture) = std::env::consts::ARCH.try_into() else { return false };
-    let allowed = CALLS.iter().map(|call| (*call, Vec::new())).collect();
+    // SAFETY: takes nothing and cannot fail.
+    let this = u64::from(unsafe { libc::getpid() }.unsigned_abs());
+    // A panic ends the process by a signal; to no other process one may go.
+    let to_itself = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, this);
+    let Ok(to_itself) = to_itself.and_then(|condition| SeccompRule::new(vec![condition])) else {
+        return false;
+    };
+    let allowed = CALLS.iter().map(|call| (*call, Vec::new()));
+    let allowed = allowed.chain([(libc::SYS_tgkill, vec![to_itself])]).collect();
     let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let program = SeccompFilter::new(allowed, refused, SeccompAction::Allow, architecture)
         .and_then(BpfProgram::try_from);

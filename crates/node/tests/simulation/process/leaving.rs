@@ -34,8 +34,13 @@ impl Process {
     }
 
     /// Another node says that of this one, which it calls by that number.
-    pub(crate) fn judged(&mut self, me: NodeId, verdict: Verdict, outside: &mut Outside<'_>) {
-        match self.part.judged(me, verdict) {
+    pub(crate) fn judged(
+        &mut self,
+        (me, epoch): (NodeId, Option<Epoch>),
+        verdict: Verdict,
+        outside: &mut Outside<'_>,
+    ) {
+        match self.part.judged(me, epoch, verdict) {
             Some(Sentence::Leave) => self.leave(outside),
             Some(Sentence::Keep) if self.leaving == Leaving::No => {
                 outside.journal.note(format_args!("nobody has heard of {}, which has data", self.id));

@@ -39,7 +39,7 @@ impl LogStore for Disk {
 struct Node {
     runtime: tokio::runtime::Runtime,
     agreement: Arc<Agreement>,
-    judge: Box<dyn Fn(NodeId, Verdict)>,
+    judge: Box<dyn Fn(NodeId, Epoch, Verdict)>,
     this_node: Arc<ThisNode>,
     applied: Receiver<Applied>,
     log: Arc<Mutex<MemoryLog>>,
@@ -227,10 +227,10 @@ fn a_node_whose_metadata_differ_takes_no_part_after_a_restart_either() {
 #[test]
 fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
     let node = Node::start(Membership::InactiveAdded);
-    (node.judge)(NodeId(2), Verdict::Unknown);
+    (node.judge)(NodeId(2), node.agreement.epoch(), Verdict::Unknown);
     node.settle();
     assert!(node.begins.try_recv().is_err(), "that was said of another node");
-    (node.judge)(ME, Verdict::Unknown);
+    (node.judge)(ME, node.agreement.epoch(), Verdict::Unknown);
     node.begins.recv_timeout(SOON).unwrap();
     node.go_on.send(()).unwrap();
     node.agreement.stop();
@@ -240,12 +240,16 @@ fn a_node_that_nobody_has_heard_of_begins_anew_if_it_holds_nothing() {
 #[test]
 fn a_node_that_nobody_has_heard_of_keeps_data_until_somebody_decides() {
     let node = Node::start(Membership::Active);
-    (node.judge)(ME, Verdict::Unknown);
+    (node.judge)(ME, node.agreement.epoch(), Verdict::Unknown);
     node.settle();
     assert!(node.begins.try_recv().is_err());
     assert!(node.agreement.trouble().is_some_and(|trouble| trouble.contains("hardResetNode")));
+    // That was said of another life of the group, in which a node may have had the same number.
+    (node.judge)(ME, Epoch { number: 77, lot: 1 }, Verdict::Removed);
+    node.settle();
+    assert!(node.begins.try_recv().is_err());
     // One that was removed has nothing that is missed.
-    (node.judge)(ME, Verdict::Removed);
+    (node.judge)(ME, node.agreement.epoch(), Verdict::Removed);
     node.begins.recv_timeout(SOON).unwrap();
     node.go_on.send(()).unwrap();
     node.agreement.stop();
@@ -257,7 +261,7 @@ fn a_node_that_goes_on_for_its_clients_begins_anew_though_nothing_more_is_heard(
     let metadata = Arc::new(with_a_bucket());
     let first = found(&member("me", ME, "old", metadata.nodes.clone()), &metadata).unwrap();
     let node = Node::begin(first);
-    (node.judge)(ME, Verdict::Removed);
+    (node.judge)(ME, node.agreement.epoch(), Verdict::Removed);
     node.settle();
     assert!(node.begins.try_recv().is_err(), "clients that have not heard of it are told where to go");
     node.begins.recv_timeout(SOON).unwrap();

@@ -10,7 +10,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use cluster::ClusterError;
+use base::NodeId;
+use cluster::{ClusterError, Membership, Metadata};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -25,6 +26,12 @@ const ASK_AGAIN_MILLIS: u64 = 1_000;
 const GOOD_MILLIS: u64 = 30_000;
 /// How many of them are asked.
 const ASKED_MAX: usize = 7;
+
+/// The members that a node asks. One that was failed over is none of them: its word counts for itself alone.
+fn asked_of(metadata: &Metadata, me: NodeId) -> impl Iterator<Item = NodeId> {
+    let counts = metadata.nodes.iter().filter(|node| node.membership != Membership::InactiveFailed);
+    counts.map(|node| node.id).filter(move |id| *id != me).take(ASKED_MAX)
+}
 
 /// What another node says of the members.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -57,7 +64,7 @@ impl Control {
         key
     }
 
-    /// Asks the members that this node knows who the members are, unless it has just done so.
+    /// Asks members that count, by what this node knows, who the members are, unless it has just done so.
     fn ask_for_roll(&self) {
         let now = lease::clock_millis();
         let asked = self.roll_asked.load(Ordering::Relaxed);
@@ -71,8 +78,7 @@ impl Control {
         tokio::spawn(async move {
             let metadata = me.metadata.load_full();
             let mut asked = JoinSet::new();
-            let others = metadata.nodes.iter().map(|node| node.id).filter(|id| *id != me.this_id());
-            for node in others.take(ASKED_MAX) {
+            for node in asked_of(&metadata, me.this_id()) {
                 let peers = Arc::clone(me.peers());
                 asked.spawn(async move { peers.post(node, MEMBERS, Vec::new()).await });
             }
@@ -104,5 +110,28 @@ impl Control {
                 serde_json::to_vec(&roll).map_err(|error| ClusterError::Failed(error.to_string()))
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::{NodeInfo, Ports};
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_failed_over_is_not_asked_who_the_members_are() {
+        let node = |id: u16, membership| NodeInfo {
+            id: NodeId(id),
+            membership,
+            ..NodeInfo::first(id.to_string(), "h".into(), Ports::default())
+        };
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes = vec![
+            node(0, Membership::Active),
+            node(1, Membership::InactiveFailed),
+            node(2, Membership::InactiveAdded),
+        ];
+        assert_eq!(asked_of(&metadata, NodeId(0)).collect::<Vec<_>>(), [NodeId(2)]);
     }
 }

@@ -265,7 +265,9 @@ fn what_is_not_answered_is_a_value(first: &Member, second: &Member) {
         assert_eq!(ends(to, vec![b'0'; QUESTION_BYTES_MAX + 1].into()), refused(TOO_LONG));
     }
     assert!(matches!(ends(NodeId(77), stream(0)), Err(AskError::Unreachable(_))));
-    let mut silent = first.context().nodes.ask(second.id(), HANG.into(), Duration::from_millis(50));
+    // Over a connection that is there already: to open one may take longer than that.
+    assert_eq!(ends(second.id(), stream(0)), Ok(0));
+    let mut silent = first.context().nodes.ask(second.id(), HANG.into(), Duration::from_secs(1));
     assert!(matches!(block_on(whole(&mut silent)), Err(AskError::TimedOut)));
     until(|| second.talker.hanging.load(Ordering::SeqCst) == 0);
     let mut open: Vec<Answer> = (0..OPEN_ANSWERS).map(|_| first.ask(second.id(), HANG)).collect();
@@ -311,8 +313,10 @@ fn a_node_that_was_removed_gets_no_answers_nor_the_rest_of_one() {
     assert!(matches!(ended, Err(AskError::BrokenOff(_))), "{ended:?}");
     until(|| first.talker.hanging.load(Ordering::SeqCst) == 0);
     let refused = block_on(whole(&mut second.ask(first.id(), stream(0))));
-    // By then it may have heard itself that it is alone.
-    assert!(matches!(refused, Err(AskError::Refused(_) | AskError::Unreachable(_))), "{refused:?}");
+    // By then it may have a cluster of its own, in which it has the number that it asks for.
+    let is_alone = second.context().gate.metadata().node(&first.context().gate.this_node_uuid()).is_none();
+    let is_refused = matches!(refused, Err(AskError::Refused(_) | AskError::Unreachable(_)));
+    assert!(is_refused || is_alone, "{refused:?}");
     for member in [second, first] {
         let _ = member.node.stop();
     }
