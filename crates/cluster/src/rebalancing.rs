@@ -576,7 +576,7 @@ impl VbPlan {
     }
 }
 
-/// Puts nodes into a chain as far as there is room, each in the place of another one.
+/// Puts nodes into a chain. Each takes the place of a chain's node that is not among them, as long as the chain has one.
 fn put_in(chain: &mut [NodeId], nodes: &[NodeId]) {
     for &node in nodes {
         if !chain.contains(&node)

@@ -277,16 +277,22 @@ fn waits_for(cluster: &mut Cluster, node: u16) {
     assert_eq!(cluster.elected_within(20_000), Some(node));
 }
 
+/// The recovered node is away, and its copy with it. `is_given_up`: the others have given the vBucket up meanwhile.
+fn recovering_without_its_copy(is_given_up: bool) -> (Cluster, VbReport) {
+    let mut cluster = recovering();
+    let copy = cluster.copies.remove(&0).unwrap();
+    if is_given_up {
+        assert_eq!(cluster.elected_within(20_000), None);
+        assert_eq!(cluster.plan().chain, []);
+    }
+    (cluster, copy)
+}
+
 /// When it is failed over for the second time it is in no chain any more, and has the only whole copy all the same.
 #[test]
 fn what_a_node_held_is_remembered_when_it_is_failed_over_again_while_it_is_recovered() {
     for is_given_up in [true, false] {
-        let mut cluster = recovering();
-        let copy = cluster.copies.remove(&0).unwrap();
-        if is_given_up {
-            assert_eq!(cluster.elected_within(20_000), None);
-            assert_eq!(cluster.plan().chain, []);
-        }
+        let (mut cluster, copy) = recovering_without_its_copy(is_given_up);
         cluster.apply(&[fail_over(0), Command::StopRebalance { now_ms: 0 }]);
         cluster.apply(&recover(0));
         cluster.copies.insert(0, copy);
@@ -300,12 +306,7 @@ fn what_a_node_held_is_remembered_when_it_is_failed_over_again_while_it_is_recov
 #[test]
 fn what_a_recovered_node_holds_of_a_vbucket_that_is_given_up_outlives_a_rebalance_that_is_stopped() {
     for is_given_up in [true, false] {
-        let mut cluster = recovering();
-        let copy = cluster.copies.remove(&0).unwrap();
-        if is_given_up {
-            assert_eq!(cluster.elected_within(20_000), None);
-            assert_eq!(cluster.plan().chain, []);
-        }
+        let (mut cluster, copy) = recovering_without_its_copy(is_given_up);
         cluster.apply(&[Command::StopRebalance { now_ms: 0 }]);
         assert_eq!(cluster.elected_within(20_000), None);
         assert_eq!(cluster.plan().chain, []);

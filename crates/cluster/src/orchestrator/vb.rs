@@ -209,8 +209,8 @@ impl Scene<'_> {
     }
 
     /// Whether nobody who was failed over can be serving any more. A node that is coming back since is no exception, nor is
-    /// one that has left. Plans do not tell who has served last: one that took over with a chain that did not count yet is
-    /// named nowhere once it is gone.
+    /// a node that has left. Plans do not tell which node has served last. A node may have taken over with a chain that did not
+    /// count yet; once it is gone, no plan names it.
     fn is_fenced(&self) -> bool {
         let here = self.meta.nodes.iter().filter_map(|node| Some((node.id, node.excluded?)));
         let gone = self.meta.departed.iter().map(|gone| (gone.node, gone.excluded));

@@ -185,7 +185,7 @@ struct Scratch {
 }
 
 impl Builder<'_, '_> {
-    /// Adds a part of the tree as it was, whose keys are below the bound, with the changes that are.
+    /// Adds a part of the former tree, whose keys are below the bound, together with the changes whose keys are below it.
     fn part(
         &mut self,
         child: &Child,

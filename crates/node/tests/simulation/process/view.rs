@@ -8,7 +8,7 @@ use settee_node::Buckets;
 
 use crate::{link::Link, open_bucket::OpenBucket};
 
-/// The buckets that are open, and the streams that are.
+/// The open buckets and the open streams of this node.
 pub(super) struct View<'a> {
     pub(super) buckets: &'a BTreeMap<BucketUuid, OpenBucket>,
     pub(super) links: &'a BTreeMap<(BucketUuid, NodeId), Link>,

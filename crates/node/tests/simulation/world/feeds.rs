@@ -71,7 +71,7 @@ impl Watch {
         self.subscribers.iter_mut().for_each(|subscriber| subscriber.wake(waiter));
     }
 
-    /// Every bucket has its subscriber, as far as there are enough.
+    /// Each bucket gets a subscriber of its own, until no subscriber is left.
     fn assign(&mut self, newest: &Metadata) {
         let is_gone = |one: &mut Subscriber| newest.bucket_by_uuid(&one.bucket).is_none();
         self.subscribers.extract_if(.., is_gone).for_each(|gone| self.past.add(&gone.told));

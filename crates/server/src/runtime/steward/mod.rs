@@ -151,7 +151,7 @@ impl Steward {
     }
 }
 
-/// The buckets that are open, and the streams that are.
+/// The open buckets and the open streams of this node.
 struct View<'a> {
     buckets: &'a OpenBuckets,
     links: &'a Links,
