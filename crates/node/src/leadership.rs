@@ -15,6 +15,12 @@ use cluster::{Command, Metadata, NodeReport, Orchestrator, orchestrator::Health}
 
 /// A node is not called silent before it has had so long to report.
 const FIRST_REPORT_MILLIS: u64 = 3_000;
+/// Between two looks when nobody reports anything.
+const IDLE_MILLIS: u64 = 250;
+/// The same while vBuckets move: of one that nobody serves it is seen at once that its time is up.
+const MOVING_MILLIS: u64 = 50;
+/// Between two looks at least.
+const LOOKS_APART_MILLIS: u64 = 10;
 /// A leader that has not looked for so long cannot tell which nodes were silent.
 const HELD_UP_MILLIS: u64 = 1_000;
 
@@ -27,6 +33,10 @@ pub struct Leadership {
     /// Present while this node leads.
     orchestrator: Option<Orchestrator>,
     looked_at: u64,
+    /// When this node last looked, whether it led or not.
+    tried_at: Option<u64>,
+    /// Something happened since that may ask for more.
+    has_news: bool,
     /// Since when which nodes could have reported.
     awaited: BTreeMap<NodeId, u64>,
     /// Kinds of commands that were proposed in this term and have not ended.
@@ -46,9 +56,23 @@ pub struct Taken {
 }
 
 impl Leadership {
+    /// For how many milliseconds nothing is to be looked at, unless something happens meanwhile ([`Leadership::take`],
+    /// [`Leadership::ended`]).
+    #[must_use]
+    pub fn rests_for(&self, metadata: &Metadata, now: u64) -> u64 {
+        let Some(at) = self.tried_at else { return 0 };
+        let pause = match metadata.rebalance {
+            _ if self.has_news => LOOKS_APART_MILLIS,
+            Some(_) => MOVING_MILLIS,
+            None => IDLE_MILLIS,
+        };
+        (at + pause).saturating_sub(now)
+    }
+
     /// What is to be proposed now, not waiting for what was proposed before: [`Leadership::ended`] is to be called with each command
     /// when it has ended, in whatever way. `term`: this node leads in that one, and knows all that was agreed on before.
     pub fn look(&mut self, term: Option<u64>, metadata: &Metadata, now: u64) -> Vec<Command> {
+        (self.tried_at, self.has_news) = (Some(now), false);
         if self.term != term {
             self.orchestrator = None;
             self.in_flight.clear();
@@ -76,8 +100,10 @@ impl Leadership {
         commands
     }
 
-    /// A command that was to be proposed has been carried out, was refused, or was given up.
-    pub fn ended(&mut self, command: &Command) {
+    /// A command that was to be proposed has been carried out (`is_done`), was refused, or was given up. One that was carried out may ask
+    /// for the next; after another one the leader of that time looks again when its pause is over.
+    pub fn ended(&mut self, command: &Command, is_done: bool) {
+        self.has_news |= is_done;
         self.in_flight.retain(|kind| *kind != discriminant(command));
     }
 
@@ -92,6 +118,7 @@ impl Leadership {
         let (node, lease_millis) = (report.node, agreed.lease_for(&report));
         let is_news = orchestrator.last_report(node) != Some(&report);
         let is_ours = orchestrator.report(agreed, report, came);
+        self.has_news |= is_ours && is_news;
         let diverged = orchestrator.divergence().fenced().get(&node).copied();
         let lease_millis = lease_millis.filter(|_| diverged.is_none());
         is_ours.then_some(Taken { is_news, lease_millis, diverged })
@@ -116,7 +143,7 @@ impl Leadership {
 #[cfg(test)]
 mod tests {
     use cluster::{
-        NodeInfo, Ports,
+        NodeInfo, Ports, Rebalance, RebalanceKind,
         consensus::{Epoch, StateMark, StateMarks},
     };
 
@@ -151,6 +178,37 @@ mod tests {
         assert!(leadership.is_silent(NodeId(0), 9_000));
         leadership.look(None, &metadata, 9_001);
         assert_eq!(take(&mut leadership, &metadata, report(), 9_002), None);
+    }
+
+    #[test]
+    fn a_leader_looks_sooner_where_something_happened_or_moves() {
+        let mut metadata = Metadata::new("c".into(), 256);
+        metadata.nodes.push(NodeInfo::first("n".into(), "h".into(), Ports::default()));
+        let mut leadership = Leadership::default();
+        assert_eq!(leadership.rests_for(&metadata, 100), 0, "it has never looked");
+        leadership.look(Some(2), &metadata, 100);
+        assert_eq!(leadership.rests_for(&metadata, 100), IDLE_MILLIS);
+        take(&mut leadership, &metadata, report(), 101);
+        assert_eq!(leadership.rests_for(&metadata, 101), LOOKS_APART_MILLIS - 1);
+        leadership.look(Some(2), &metadata, 110);
+        take(&mut leadership, &metadata, report(), 111);
+        assert_eq!(leadership.rests_for(&metadata, 111), IDLE_MILLIS - 1, "the same again is no news");
+        let command = Command::SetClusterName("c".into());
+        leadership.ended(&command, false);
+        assert_eq!(leadership.rests_for(&metadata, 111), IDLE_MILLIS - 1, "it was refused");
+        leadership.ended(&command, true);
+        assert_eq!(leadership.rests_for(&metadata, 120), 0);
+        leadership.look(None, &metadata, 120);
+        let rebalance = Rebalance {
+            id: "r".into(),
+            kind: RebalanceKind::Rebalance,
+            keep: vec![NodeId(0)],
+            eject: Vec::new(),
+            started_ms: 0,
+            copies: 0,
+        };
+        metadata.rebalance = Some(rebalance);
+        assert_eq!(leadership.rests_for(&metadata, 121), MOVING_MILLIS - 1);
     }
 
     #[test]
@@ -247,7 +305,7 @@ mod tests {
         assert_eq!(fail_over.nodes, [NodeId(2)]);
         // It is proposed again once it is known that it has come to nothing.
         assert!(live(&mut leadership, &metadata, &[0, 1], 1_000).is_empty());
-        leadership.ended(&Command::FailOver(fail_over.clone()));
+        leadership.ended(&Command::FailOver(fail_over.clone()), false);
         assert_eq!(live(&mut leadership, &metadata, &[0, 1], 1_000).len(), 1);
     }
 }

@@ -9,7 +9,8 @@
 //! ([`Confirmations`]), and its part in what the cluster agrees on ([`Participant`]). A [`Steward`] has the agent and the lease do what
 //! they do in the order that is safe, and a [`Reporter`] carries reports to the leader and takes its answers. [`Proposals`] are what the
 //! node wants its cluster to agree on, and [`Reforming`] is how a failover goes on where the cluster cannot agree any more. A
-//! [`Verdict`] is what nodes say to one that is none of theirs.
+//! [`Verdict`] is what nodes say to one that is none of theirs. A [`LogWriter`] says what of the metadata's log is written when, and
+//! a [`Redial`] when a link is dialled again.
 //!
 //! Invariants:
 //! - A copy is made active only where the metadata has this node first in the chain, and never while it is unconfirmed
@@ -29,8 +30,10 @@ mod duty;
 mod fixture;
 mod leadership;
 mod lease;
+mod log_writer;
 mod participant;
 mod proposals;
+mod redial;
 mod reforming;
 mod reporter;
 mod steward;
@@ -42,12 +45,17 @@ pub use copies::{Copies, Copy};
 pub use duty::{Duty, duty, first_role};
 pub use leadership::{Leadership, Taken};
 pub use lease::Lease;
-pub use participant::{Applied, Confirmed, Output, Participant, Write, WriteEnded};
+pub use log_writer::{LogWriter, NextWrite, WriteEnded};
+pub use participant::{Applied, Confirmed, Output, Participant, Write};
 pub use proposals::{GivenUp, Next, PROPOSAL_MILLIS, Part, Proposals, Proposing, TAKING_MILLIS};
+pub use redial::Redial;
 pub use reforming::{Reforming, Survey, Survivor};
 pub use reporter::{REPORT_PATIENCE_MILLIS, Reporter, Standing};
 pub use steward::{Start, Steward};
 pub use verdict::{Sentence, Verdict};
+
+/// How often a bucket that could not be opened is tried again.
+pub const REOPEN_MILLIS: u64 = 5_000;
 
 /// A write of the metadata that takes so long is not a slow one any more.
 const STANDS_STILL_MILLIS: u64 = 3_000;

@@ -8,7 +8,7 @@
 //! Invariants:
 //! - What was written for an earlier life moves nothing in a later one.
 //! - A question is answered at most once, and only in the life in which it was asked.
-//! - After a write whose outcome nobody knows nothing is written any more ([`WriteEnded::Lost`]).
+//! - After a write whose outcome nobody knows nothing is written any more ([`LogWriter`](crate::LogWriter)).
 //!
 //! Times are milliseconds of a clock that does not jump.
 
@@ -29,8 +29,6 @@ use crate::{Confirmations, Sentence, Verdict};
 const TICK_MILLIS: u64 = 100;
 /// How long a node that was removed goes on telling clients where to go.
 const LINGER_MILLIS: u64 = 3_000;
-/// How long the log rests after a write that found no space.
-const WRITE_RETRY_MILLIS: u64 = 500;
 
 /// Batches of one life, to be written together.
 #[derive(Clone, Debug)]
@@ -55,41 +53,12 @@ impl Write {
     }
 
     /// One write in place of several, in their order. Nothing when there are none.
-    #[must_use]
-    pub fn merged(writes: Vec<Self>) -> Option<Self> {
+    pub(crate) fn merged(writes: Vec<Self>) -> Option<Self> {
         let life = writes.last()?.life;
         let of_life = writes.iter().filter(|write| write.life == life);
         let number = of_life.map(|write| write.number).max().unwrap_or_default();
         let batches = writes.into_iter().flat_map(|write| write.batches).collect();
         Some(Self { life, number, batches })
-    }
-}
-
-/// How a try to write the log ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WriteEnded {
-    /// It is on the disk: [`Participant::written`].
-    Written,
-    /// There was no space, and nothing was written. It is tried again after so many milliseconds.
-    Again {
-        /// The pause.
-        millis: u64,
-        /// What the disk says.
-        trouble: String,
-    },
-    /// Nobody knows what of it is on the disk: [`Participant::log_lost`].
-    Lost(String),
-}
-
-impl From<Result<(), LogError>> for WriteEnded {
-    fn from(outcome: Result<(), LogError>) -> Self {
-        match outcome {
-            Ok(()) => Self::Written,
-            Err(error @ LogError::NoSpace { .. }) => {
-                Self::Again { millis: WRITE_RETRY_MILLIS, trouble: error.to_string() }
-            }
-            Err(error) => Self::Lost(error.to_string()),
-        }
     }
 }
 

@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 
 use base::VbId;
 use replication::consumer::StreamWish;
-
-/// Pauses of a link that cannot be dialled, or does not hold.
-const PAUSE_MILLIS_MIN: u64 = 50;
-const PAUSE_MILLIS_MAX: u64 = 2_000;
-const SUCCESS_MILLIS: u64 = 3_000;
+use settee_node::Redial;
 
 /// What is to be followed of one bucket on one node.
 #[derive(Default)]
@@ -19,8 +15,7 @@ pub(crate) struct Link {
     pub(crate) connection: Option<u64>,
     /// When it is dialled next.
     pub(crate) dial_at: u64,
-    since: u64,
-    pause: u64,
+    redial: Redial,
     /// The terms at which vBuckets are being followed.
     pub(crate) terms: BTreeMap<VbId, u64>,
 }
@@ -28,17 +23,14 @@ pub(crate) struct Link {
 impl Link {
     /// It has a connection now.
     pub(crate) fn connected(&mut self, connection: u64, now: u64) {
-        (self.connection, self.since) = (Some(connection), now);
+        self.connection = Some(connection);
+        self.redial.connected(now);
     }
 
     /// It could not be dialled, or has none any more.
     pub(crate) fn lost(&mut self, now: u64) {
-        if self.connection.take().is_some() && now >= self.since + SUCCESS_MILLIS {
-            self.pause = 0;
-        }
+        self.connection = None;
         self.terms.clear();
-        self.pause = self.pause.clamp(PAUSE_MILLIS_MIN, PAUSE_MILLIS_MAX);
-        self.dial_at = now + self.pause;
-        self.pause *= 2;
+        self.dial_at = now + self.redial.lost(now);
     }
 }

@@ -20,8 +20,8 @@ use cluster::{
 use engine::{Bucket, Delete, DocView, Durable, Expiry, Mutated, Refusal, Store, Waiter};
 use fastrand::Rng;
 use settee_node::{
-    Applied, Leadership, Lease, Next, Part, Participant, Proposals, Proposing, Reporter, Standing, Start,
-    Steward, Taken, Write, WriteEnded, stands_still,
+    Applied, Leadership, Lease, LogWriter, Next, NextWrite, Part, Participant, Proposals, Proposing,
+    REOPEN_MILLIS, Reporter, Standing, Start, Steward, Taken, WriteEnded, stands_still,
 };
 
 use self::at_any_price::AtAnyPrice;
@@ -39,8 +39,6 @@ use crate::{
     parts,
 };
 
-/// Between two looks of the leader when nobody reports anything.
-const LEAD_MILLIS: u64 = 250;
 /// How long a durable write may take.
 const DURABLE_MILLIS: u64 = 2_500;
 /// How long documents live that are touched: longer than any clock jumps.
@@ -112,12 +110,7 @@ pub(crate) struct Process {
     id: NodeId,
     uuid: String,
     part: Participant<Waiting, ()>,
-    /// What is not written yet.
-    unwritten: VecDeque<Write>,
-    /// Since when there has been some.
-    writing_since: Option<u64>,
-    /// The disk is left alone until then; for ever where it lost what was written.
-    write_at: u64,
+    log: LogWriter,
     /// What is to be carried out.
     to_carry_out: Option<Applied<()>>,
     /// Everything was carried out that was agreed on before this start.
@@ -143,7 +136,7 @@ pub(crate) struct Process {
     mail: VecDeque<Vec<u8>>,
     /// When what is due next.
     look_at: u64,
-    lead_at: u64,
+    reopen_at: u64,
 }
 
 impl Process {
@@ -155,9 +148,7 @@ impl Process {
             boot,
             id: member.node,
             uuid: member.uuid.clone(),
-            unwritten: VecDeque::new(),
-            writing_since: None,
-            write_at: 0,
+            log: LogWriter::default(),
             to_carry_out: None,
             caught_up: group.has_caught_up(),
             part: Participant::new(group, boot, ms),
@@ -177,7 +168,7 @@ impl Process {
             stalled_until: [0; PARTS],
             mail: VecDeque::new(),
             look_at: ms,
-            lead_at: ms,
+            reopen_at: ms,
         };
         process.reconcile(shelf, now);
         process
@@ -189,7 +180,7 @@ impl Process {
             let closed = bucket.engine.close(now);
             assert!(closed.is_ok() || is_disk_bad, "everything can be written: {closed:?}");
         }
-        self.unwritten.into_iter().map(|write| write.batches).collect()
+        self.log.into_unwritten().into_iter().map(|write| write.batches).collect()
     }
 
     /// Does what is due; who else was woken meanwhile.
@@ -203,14 +194,18 @@ impl Process {
         if self.does(CARRYING_OUT, ms) && outside.rng.u8(0..4) > 0 {
             self.carry_out(shelf, outside);
         }
-        if ms >= self.look_at && self.does(STEWARD, ms) {
+        if ms >= self.reopen_at && self.does(CARRYING_OUT, ms) {
+            self.reopen_at = ms + REOPEN_MILLIS;
             if self.buckets.len() < self.metadata.buckets.len() {
                 self.reconcile(shelf, now);
             }
+        }
+        if ms >= self.look_at && self.does(STEWARD, ms) {
             self.look_at = ms + self.look(now, outside.lease_now);
         }
         let woken = self.work(shelf, outside);
-        if ms >= self.lead_at && self.does(LEADING, ms) {
+        let rests_for = self.leadership.rests_for(&self.metadata, outside.lease_now);
+        if rests_for == 0 && self.does(LEADING, ms) {
             self.lead(outside);
         }
         self.send_report(outside);
@@ -239,7 +234,7 @@ impl Process {
         while let Some(message) = self.mail.pop_front() {
             // Refused is what comes of a node that was removed.
             let _ = self.part.step(&message);
-            let broken = self.part.group().broken().filter(|_| self.write_at < u64::MAX);
+            let broken = self.part.group().broken().filter(|_| !self.log.is_lost());
             assert_eq!(broken, None, "{}", self.id);
         }
     }
@@ -275,7 +270,7 @@ impl Process {
         for (to, bytes) in output.messages {
             outside.send(self.id, Some(to), Message::Consensus(bytes));
         }
-        self.unwritten.extend(output.writes);
+        output.writes.into_iter().for_each(|write| self.log.add(write));
         output.became.iter().for_each(|(uuid, _)| self.became(uuid));
         for applied in output.applied {
             let states = applied.commits.iter().map(|commit| Arc::clone(&commit.metadata));
@@ -291,29 +286,19 @@ impl Process {
     }
 
     fn write(&mut self, shelf: &mut Shelf, outside: &mut Outside<'_>) {
-        let ms = outside.now.mono_millis;
-        if self.unwritten.is_empty() || self.write_at == u64::MAX {
-            self.writing_since = None;
-            return;
-        }
-        self.writing_since.get_or_insert(outside.lease_now);
-        if !outside.disk_works || !outside.log_works || ms < self.write_at {
-            return;
-        }
-        while let Some(write) = self.unwritten.pop_front() {
-            match WriteEnded::from(shelf.write_log(&write.batches, outside.rng.bool())) {
-                WriteEnded::Written => self.part.written(&write),
-                WriteEnded::Again { millis, .. } => {
-                    self.unwritten.push_front(write);
-                    self.write_at = ms + millis;
-                    return;
-                }
-                WriteEnded::Lost(reason) => {
-                    (self.writing_since, self.write_at) = (None, u64::MAX);
-                    self.unwritten.clear();
+        let now = outside.lease_now;
+        while let NextWrite::Batches(batches, _) = self.log.next(now) {
+            if !outside.disk_works || !outside.log_works {
+                return;
+            }
+            let outcome = shelf.write_log(batches, outside.rng.bool());
+            match self.log.ended(outcome, now) {
+                Some(WriteEnded::Written(write)) => self.part.written(&write),
+                Some(WriteEnded::Lost(reason)) => {
                     self.part.log_lost(&reason);
                     outside.journal.note(format_args!("{} takes no part any more: {reason}", self.id));
                 }
+                Some(WriteEnded::Again(_)) | None => {}
             }
             self.take_turn(outside);
         }
@@ -347,11 +332,11 @@ impl Process {
         format!("proposals {proposals:?}, {:?}, (applied, stands still) {report:?}", self.reporter)
     }
 
-    /// A proposal has ended, in whatever way; of the orchestrator if it is this one.
+    /// A proposal was given up; of the orchestrator if it is this one.
     fn forget(&mut self, id: ProposalId, leaders: Option<&Command>) {
         self.proposals.ended(id);
         if let Some(command) = leaders {
-            self.leadership.ended(command);
+            self.leadership.ended(command, false);
         }
     }
 
@@ -411,13 +396,10 @@ impl Process {
         let command = proposed.proposing.command();
         let name = command_name(command);
         if proposed.is_leaders {
-            self.leadership.ended(command);
+            self.leadership.ended(command, outcome.is_ok());
         }
         match outcome {
-            Ok(_) => {
-                self.lead_at = if proposed.is_leaders { 0 } else { self.lead_at };
-                outside.journal.note(format_args!("{name}"));
-            }
+            Ok(_) => outside.journal.note(format_args!("{name}")),
             // The node that leads then looks again.
             Err(error) => outside.journal.note(format_args!("{name} is refused: {error}")),
         }
@@ -499,7 +481,7 @@ impl Process {
 
     fn make_report(&self, metadata: &Metadata, lease_now: u64) -> Option<NodeReport> {
         let view = View { buckets: &self.buckets, links: &self.links };
-        let stands_still = stands_still(self.writing_since, lease_now);
+        let stands_still = stands_still(self.log.writing_since(), lease_now);
         let mut report = self.steward.report(metadata, &view, stands_still)?;
         for bucket in report.buckets.iter_mut().filter(|_| metadata.rebalance.is_some()) {
             if let Some(open) = self.buckets.get(&bucket.uuid) {
@@ -594,7 +576,6 @@ impl Process {
 
     fn lead(&mut self, outside: &Outside<'_>) {
         let ms = outside.now.mono_millis;
-        self.lead_at = ms + LEAD_MILLIS;
         let term = self.part.group().leads_in().filter(|_| self.caught_up);
         for command in self.leadership.look(term, &self.metadata, outside.lease_now) {
             let _ = self.propose(command, true, ms);
@@ -614,9 +595,6 @@ impl Process {
     fn hear(&mut self, term: u64, agreed: &Metadata, waiting: Waiting, outside: &mut Outside<'_>) {
         let Waiting { report, came } = waiting;
         let taken = self.leadership.take(term, agreed, NodeReport::clone(&report), came);
-        if taken.is_some_and(|taken| taken.is_news) {
-            self.lead_at = 0;
-        }
         self.answer_report(&report, taken, outside);
     }
 

@@ -24,6 +24,7 @@ use std::{
 use base::{BucketUuid, NodeId, VbId};
 use cluster::{Metadata, NodeInfo};
 use engine::{Bucket, Waiter};
+use node::Redial;
 use parking_lot::Mutex;
 use replication::{
     LinkName,
@@ -53,13 +54,6 @@ const NO_TERM: u64 = u64::MAX;
 
 /// A dialling that has not ended by then has failed.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause after a connection that broke, or since the beginning of a dialling that failed; each failure in a row doubles it. A
-/// network that has healed is noticed by the next try.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A connection that has lived this long was a success.
-const SUCCESS: Duration = Duration::from_secs(3);
-
 /// Where another node's data service is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddress {
@@ -387,7 +381,8 @@ pub(crate) struct LinkOrder {
 
 /// Keeps a link up until it is over.
 async fn keep(link: Arc<Link>) {
-    let mut pause = PAUSE_MIN;
+    let (began, mut redial) = (time::Instant::now(), Redial::default());
+    let millis = |at: time::Instant| (at - began).as_millis() as u64;
     while !link.is_over() {
         let wish = link.wish();
         let mut since = time::Instant::now();
@@ -396,13 +391,10 @@ async fn keep(link: Arc<Link>) {
             Ok(transport) => {
                 tracing::info!(bucket = wish.name, node = wish.peer.node.get(), "following a node");
                 link.dials.lock().succeed();
-                let opened = time::Instant::now();
+                redial.connected(millis(time::Instant::now()));
                 // Ends when the holder of the connection has dropped it.
                 let _ = link.hand_over(transport, wish).await;
                 since = time::Instant::now();
-                if since - opened >= SUCCESS {
-                    pause = PAUSE_MIN;
-                }
             }
             Err(reason) => {
                 // Once per reason: it is tried again every second for as long as it takes.
@@ -414,9 +406,9 @@ async fn keep(link: Arc<Link>) {
             }
         }
         if !link.is_over() {
+            let pause = Duration::from_millis(redial.lost(millis(since)));
             // An address that changes is tried at once.
             let _ = time::timeout_at(since + pause, link.news.notified()).await;
-            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 }

@@ -12,7 +12,7 @@
 
 use std::{
     collections::BTreeSet,
-    io,
+    io, mem,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -31,7 +31,7 @@ use cluster::{
         StateMarks,
     },
 };
-use node::{Participant, Sentence, Verdict, Write, WriteEnded};
+use node::{LogWriter, NextWrite, Participant, Sentence, Verdict, Write, WriteEnded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -566,50 +566,51 @@ impl Driver {
     }
 }
 
-/// Writes what comes in, all that waits at once. What finds no space is written again until it fits; any other failure ends
-/// the writing, since nobody knows what of it is on the disk.
+/// Writes what comes in, as [`LogWriter`] says. Where there is no space, that is waited for until the node stops.
 fn write_all(mut store: Box<dyn LogStore>, jobs: &Receiver<Write>, written: &Sender<Event>, status: &Status) {
-    while let Ok(first) = jobs.recv() {
-        let waiting = std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok()));
-        let Some(write) = Write::merged(waiting.collect()) else { continue };
-        status.writing_since.store(lease::clock_millis().max(1), Ordering::Release);
-        let outcome = write_or_wait(&mut *store, &write.batches, status);
-        status.writing_since.store(0, Ordering::Release);
-        let (event, is_lost) = match outcome {
-            None => return,
-            Some(Ok(())) => (Event::Written(write), false),
-            Some(Err(reason)) => (Event::LogLost(reason), true),
-        };
-        // An error means that the node stops.
-        let _ = written.send(event);
-        if is_lost {
-            return;
-        }
-    }
-}
-
-/// Writes, and waits for space where there is none. Nothing where the node stopped before there was any.
-fn write_or_wait(store: &mut dyn LogStore, batches: &[Batch], status: &Status) -> Option<Result<(), String>> {
+    let clock = || lease::clock_millis().max(1);
+    let mut writer = LogWriter::default();
     let mut has_waited = false;
     loop {
-        match WriteEnded::from(store.write(batches)) {
-            WriteEnded::Written => break,
-            WriteEnded::Again { millis, trouble } => {
+        // All that waits is written together.
+        std::iter::from_fn(|| jobs.try_recv().ok()).for_each(|write| writer.add(write));
+        let outcome = match writer.next(clock()) {
+            NextWrite::Nothing => match jobs.recv() {
+                Ok(write) => {
+                    writer.add(write);
+                    continue;
+                }
+                Err(_) => return,
+            },
+            NextWrite::Rest(_) if status.stopping.load(Ordering::Acquire) => return,
+            NextWrite::Rest(millis) => {
+                std::thread::sleep(Duration::from_millis(millis));
+                continue;
+            }
+            NextWrite::Batches(batches, since) => {
+                status.writing_since.store(since, Ordering::Release);
+                store.write(batches)
+            }
+        };
+        let ended = writer.ended(outcome, clock());
+        status.writing_since.store(writer.writing_since().unwrap_or(0), Ordering::Release);
+        let event = match ended {
+            Some(WriteEnded::Written(write)) => Event::Written(write),
+            Some(WriteEnded::Lost(reason)) => Event::LogLost(reason),
+            Some(WriteEnded::Again(trouble)) => {
                 tracing::error!(trouble, "the metadata cannot be written");
                 *status.trouble.lock() = Some(trouble);
                 has_waited = true;
-                if status.stopping.load(Ordering::Acquire) {
-                    return None;
-                }
-                std::thread::sleep(Duration::from_millis(millis));
+                continue;
             }
-            WriteEnded::Lost(reason) => return Some(Err(reason)),
+            None => continue,
+        };
+        if matches!(event, Event::Written(_)) && mem::take(&mut has_waited) {
+            *status.trouble.lock() = None;
         }
+        // An error means that the node stops.
+        let _ = written.send(event);
     }
-    if has_waited {
-        *status.trouble.lock() = None;
-    }
-    Some(Ok(()))
 }
 
 #[cfg(test)]

@@ -23,12 +23,6 @@ use tokio::{
 use super::{agreement::Confirmed, control::Control, steward::reporting::Reply};
 use crate::lease;
 
-/// Between two looks when nobody reports anything.
-const IDLE: Duration = Duration::from_millis(250);
-/// The same while vBuckets move: of one that nobody serves it is seen at once that its time is up.
-const MOVING: Duration = Duration::from_millis(50);
-/// Between two looks at least.
-const AT_MOST: Duration = Duration::from_millis(10);
 /// How long a report waits for a majority to confirm that this node leads: no longer than the reporting node waits.
 const CONFIRMING: Duration = Duration::from_secs(1);
 /// The question by which nodes report.
@@ -61,23 +55,25 @@ impl Orchestration {
     /// Orchestrates while this node leads, until `ended`.
     pub(super) async fn run(self: Arc<Self>, mut ended: watch::Receiver<bool>) {
         while let Some(control) = self.control.upgrade() {
-            let pause = if control.metadata().rebalance.is_some() { MOVING } else { IDLE };
-            tokio::select! {
-                // An error means that the sender is gone: the node stops as well.
-                _ = ended.wait_for(|stop| *stop) => return,
-                _ = time::timeout(pause, self.reported.notified()) => {}
+            let pause = self.leadership.lock().rests_for(&control.metadata(), self.now_millis());
+            if pause > 0 {
+                tokio::select! {
+                    // An error means that the sender is gone: the node stops as well.
+                    _ = ended.wait_for(|stop| *stop) => return,
+                    _ = time::timeout(Duration::from_millis(pause), self.reported.notified()) => {}
+                }
+                continue;
             }
             for command in self.look(&control) {
                 tokio::spawn(Arc::clone(&self).propose(Arc::clone(&control), command));
             }
-            time::sleep(AT_MOST).await;
         }
     }
 
     /// Has the cluster agree on something. That may take long, and what is heard meanwhile must not be missed.
     async fn propose(self: Arc<Self>, control: Arc<Control>, command: Command) {
         let outcome = control.propose(command.clone()).await;
-        self.leadership.lock().ended(&command);
+        self.leadership.lock().ended(&command, outcome.is_ok());
         match outcome {
             Ok(_) => self.reported.notify_one(),
             // The leader of that time looks again.
