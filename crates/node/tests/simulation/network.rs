@@ -107,6 +107,13 @@ impl Network {
         self.letters.insert((at, self.sent), letter);
     }
 
+    /// What waits for a node is read by it in a moment: it is not paused any more.
+    pub(crate) fn wake(&mut self, rng: &mut Rng, node: NodeId, now: u64, within: u64) {
+        let late = |(at, _): &(u64, u64), letter: &mut Letter| letter.to == Some(node) && *at > now + within;
+        let letters: Vec<Letter> = self.letters.extract_if(.., late).map(|(_, letter)| letter).collect();
+        letters.into_iter().for_each(|letter| self.put(now + rng.u64(0..within), letter));
+    }
+
     /// The next letter that has arrived. What arrives at a cut is lost.
     pub(crate) fn receive(&mut self, now: u64) -> Option<Letter> {
         while let Some(entry) = self.letters.first_entry().filter(|entry| entry.key().0 <= now) {

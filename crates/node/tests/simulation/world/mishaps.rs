@@ -6,7 +6,7 @@ use base::{
 };
 use cluster::BucketInfo;
 
-use super::World;
+use super::{WAKING_MILLIS, World};
 use crate::{
     faults::{Losses, NEVER},
     machine::{End, Machine},
@@ -353,6 +353,7 @@ impl World {
             let machine = self.machine(id);
             machine.clock.wake(now);
             machine.sleeps_until = 0;
+            let was_paused = machine.paused_until > now;
             (machine.paused_until, machine.slow_until, machine.log_hangs_until) = (0, 0, 0);
             if let Some(process) = &mut machine.process {
                 process.stalled_until = [0; PARTS];
@@ -360,6 +361,9 @@ impl World {
             machine.shelf.set_full(false);
             if machine.process.is_none() {
                 machine.starts_at = now;
+            }
+            if was_paused {
+                self.network.wake(&mut self.rng, id, now, WAKING_MILLIS);
             }
         }
     }
