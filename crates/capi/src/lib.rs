@@ -8,6 +8,7 @@ mod design;
 mod functions;
 #[cfg(test)]
 mod fuzz;
+mod indexes;
 mod path;
 pub mod streaming;
 mod surface;
@@ -15,9 +16,9 @@ mod surface;
 use std::{io, sync::Arc};
 
 use http::Surface;
-use service::{Context, Port, Running, Service};
+use service::{Context, Hearer, Port, Running, Service};
 
-use self::surface::Views;
+use self::{indexes::Indexes, surface::Views};
 
 /// The ports, plain and under TLS.
 const PORTS: &[Port] = &[Port { name: "capi", tls: false }, Port { name: "capi_tls", tls: true }];
@@ -36,12 +37,14 @@ impl Service for Capi {
     }
 
     fn start(self: Box<Self>, context: Context) -> io::Result<Box<dyn Running>> {
-        Ok(Box::new(Started { surface: Arc::new(Views::new(context)) }))
+        let indexes = Indexes::start(context.clone())?;
+        Ok(Box::new(Started { surface: Arc::new(Views::new(context, indexes.clone())), indexes }))
     }
 }
 
 struct Started {
     surface: Arc<Views>,
+    indexes: Indexes,
 }
 
 impl Running for Started {
@@ -49,5 +52,11 @@ impl Running for Started {
         Arc::clone(&self.surface) as Arc<dyn Surface>
     }
 
-    fn stop(self: Box<Self>) {}
+    fn hearer(&self) -> Option<Box<dyn Hearer>> {
+        Some(self.indexes.hearer())
+    }
+
+    fn stop(self: Box<Self>) {
+        self.indexes.stop();
+    }
 }

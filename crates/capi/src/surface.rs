@@ -23,6 +23,7 @@ use crate::{
     answer::{self, JsonType},
     design::Request,
     functions::Functions,
+    indexes::Indexes,
     path::{Database, Target, redirected},
 };
 
@@ -38,11 +39,12 @@ const WITHOUT_VIEWS: &str = "views are supported only on couchbase buckets with 
 pub(crate) struct Views {
     context: Context,
     functions: Functions,
+    indexes: Indexes,
 }
 
 impl Views {
-    pub(crate) fn new(context: Context) -> Self {
-        Self { context, functions: Functions::new() }
+    pub(crate) fn new(context: Context, indexes: Indexes) -> Self {
+        Self { context, functions: Functions::new(), indexes }
     }
 
     async fn handle(&self, parts: Parts, body: Incoming, from: Connection) -> Result<Reply, Refusal> {
@@ -97,6 +99,15 @@ impl Views {
             (Target::Design(_), _) => Ok(answer::method_not_allowed(kind, OF_DESIGN)),
             (Target::View(name), "GET" | "HEAD" | "POST") => Request { name, ..request }.query(info),
             (Target::View(_), _) => Ok(answer::method_not_allowed(kind, OF_VIEW)),
+            (Target::Handler(name, handler @ ("_info" | "_errors")), "GET" | "HEAD") => {
+                Request { name, ..request }.require(info)?;
+                let meta = self.context.gate.metadata();
+                let told = match handler {
+                    "_info" => self.indexes.info(&meta, &info.uuid, name).await,
+                    _ => self.indexes.errors(&meta, &info.uuid, name).await,
+                };
+                Ok(answer::with_json(kind, StatusCode::OK, &told))
+            }
             (Target::Handler(name, handler), _) => {
                 Request { name, ..request }.require(info)?;
                 Err(answer::not_found(format!("missing handler: {handler}")))

@@ -9,6 +9,7 @@ use std::{
 };
 
 use base::{Seqno, VbId};
+use parking_lot::Mutex;
 use views::{
     design::{DesignDocument, Signature},
     index::{Definition, Snapshot, VbSet},
@@ -25,7 +26,7 @@ use crate::{
 pub struct Indexer {
     shared: Arc<Shared>,
     setup: Arc<Setup>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Why an index is not to be had as it was asked for.
@@ -86,12 +87,13 @@ impl Indexer {
     pub fn start(setup: Setup) -> io::Result<Self> {
         setup.fs.create_dir_all(&setup.dir)?;
         let (shared, setup) = (Shared::new(setup.alarms.clone()), Arc::new(setup));
-        let mut indexer = Self { shared, setup, threads: Vec::new() };
+        let indexer = Self { shared, setup, threads: Mutex::default() };
         for lane in Lane::ALL {
             let runner = Runner::new(lane, indexer.shared.clone(), indexer.setup.clone());
             let name = format!("index-{lane:?}").to_lowercase();
             // Where this fails, dropping the indexer stops the other lanes.
-            indexer.threads.push(Builder::new().name(name).spawn(move || runner.run())?);
+            let thread = Builder::new().name(name).spawn(move || runner.run())?;
+            indexer.threads.lock().push(thread);
         }
         Ok(indexer)
     }
@@ -203,14 +205,8 @@ impl Indexer {
         }
     }
 
-    /// Stops the threads, after they made durable what they had.
-    pub fn stop(self) {
-        drop(self);
-    }
-}
-
-impl Drop for Indexer {
-    fn drop(&mut self) {
+    /// Stops the threads, after they made durable what they had. Where it was stopped before, that may still go on.
+    pub fn stop(&self) {
         self.shared.stopping.store(true, SeqCst);
         self.shared.call(&Lane::ALL);
         {
@@ -218,7 +214,8 @@ impl Drop for Indexer {
             let _state = self.shared.state.lock();
             self.shared.shown.notify_all();
         }
-        for thread in self.threads.drain(..) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
             // A thread that panicked has nothing more to do either.
             let _ = thread.join();
         }
@@ -228,6 +225,12 @@ impl Drop for Indexer {
             // What cannot be made durable is fed again after the next start.
             let _ = member.commit_without_functions();
         }
+    }
+}
+
+impl Drop for Indexer {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

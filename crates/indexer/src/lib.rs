@@ -4,8 +4,6 @@
 //! exist and which lane feeds which index, [`course`] how far an index is and what that is worth after a restart,
 //! [`documents`] what map functions are given, [`pace`] when changes are shown and made durable, [`pause`] when something
 //! is tried again, [`mistakes`] what is told of documents that were left out. A lane is a thread that carries that out.
-//!
-//! Nothing of this is wired to the server yet.
 
 mod alarm;
 pub mod course;

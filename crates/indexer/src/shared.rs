@@ -60,8 +60,8 @@ pub struct Setup {
     pub memory: Arc<Memory>,
     /// How they lie on the disk.
     pub index: Options,
-    /// With less than so many bytes free, nothing is written.
-    pub room_min: u64,
+    /// With less than so many bytes free, nothing is indexed.
+    pub room_min: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// vBuckets of an index that nobody has told of are forgotten so long after others were told of: they left while the node was
     /// down.
     pub strays_kept: Duration,

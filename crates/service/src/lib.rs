@@ -10,11 +10,13 @@ mod alarm;
 mod lifecycle;
 mod questions;
 
-use std::{io, process::Command as Process, sync::Arc};
+use std::{io, path::PathBuf, process::Command as Process, sync::Arc};
 
+use base::Now;
 use cluster::{Applied, ClusterError, Command};
 use http::{BoxFuture, Front, Gate, Surface};
-use tokio::runtime::Handle;
+use storage::Fs;
+use tokio::{runtime::Handle, sync::watch};
 
 pub use self::{
     alarm::{Alarm, Alarms, WORKER},
@@ -71,11 +73,30 @@ pub trait Changes: Send + Sync + 'static {
     fn change(&self, command: Command) -> BoxFuture<'_, Result<Applied, ClusterError>>;
 }
 
+/// Where a service may keep files.
+#[derive(Clone)]
+pub struct Place {
+    /// The files of this service. What it reads and writes counts against the node's budget of the disk.
+    pub fs: Arc<dyn Fs>,
+    /// The folder of this service. Nothing else is in it, and the service makes it if it needs one.
+    pub dir: PathBuf,
+    /// Tells how many bytes a service leaves free on the disk: more than documents do, so that writers of documents are not refused
+    /// because of what a service keeps.
+    pub room_min: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// Appends the inflated form of a raw Snappy block, and tells whether it is one.
+pub type Inflate = fn(&[u8], &mut Vec<u8>) -> bool;
+
 /// What a service is given.
 #[derive(Clone)]
 pub struct Context {
     /// The node, as far as it decides who may come in: the metadata are there.
     pub gate: Arc<dyn Gate>,
+    /// The revision of these metadata, for tasks that wait for the next one. It may tell of one a moment late.
+    pub revisions: watch::Receiver<i64>,
+    /// Whether the metadata are no older than the start of this node. Files that the metadata do not know may be removed then.
+    pub is_current: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Judges requests. It is the one of REST: passwords that were wrong on one port count on the other.
     pub front: Arc<Front>,
     /// Has the cluster agree on changes.
@@ -86,6 +107,12 @@ pub struct Context {
     pub nodes: Arc<dyn Nodes>,
     /// Where its threads wait for feeds.
     pub alarms: Arc<Alarms>,
+    /// Where it may keep files.
+    pub place: Place,
+    /// The clock that buckets are driven with.
+    pub clock: Arc<dyn Fn() -> Now + Send + Sync>,
+    /// Inflates values of documents.
+    pub inflate: Inflate,
     /// Where its tasks run.
     pub runtime: Handle,
 }

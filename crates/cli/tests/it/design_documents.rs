@@ -18,10 +18,10 @@ const JSON: &str = "Content-Type: application/json\r\nAccept: application/json";
 const FILLED: &str = "{ \"views\": {\"v\": {\"map\": \"function (doc, meta) { emit(meta.id, null) }\", \"reduce\": \"_count\"}}, \"é\": 1.0 }";
 
 /// An answer.
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
@@ -55,11 +55,11 @@ fn ask(node: &Node, method: &str, path: &str, headers: &str, body: &str) -> Answ
     Answer { status, head: head.to_owned(), body: body.to_owned() }
 }
 
-fn put(node: &Node, path: &str, body: &str) -> Answer {
+pub(crate) fn put(node: &Node, path: &str, body: &str) -> Answer {
     ask(node, "PUT", path, JSON, body)
 }
 
-fn get(node: &Node, path: &str) -> Answer {
+pub(crate) fn get(node: &Node, path: &str) -> Answer {
     ask(node, "GET", path, "Accept: application/json", "")
 }
 

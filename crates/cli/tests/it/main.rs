@@ -10,6 +10,7 @@ mod disturbed;
 mod encryption;
 mod forming;
 mod hostile_keys;
+mod indexes;
 mod node;
 mod sizing;
 mod sockets;

@@ -279,7 +279,7 @@ impl Runner {
         }
         self.room_looked = Some(now);
         let space = self.setup.fs.space(&self.setup.dir);
-        self.has_room = space.map_or(true, |space| space.free >= self.setup.room_min);
+        self.has_room = space.map_or(true, |space| space.free >= (self.setup.room_min)());
         self.shared.state.lock().is_without_room = !self.has_room;
         self.has_room
     }

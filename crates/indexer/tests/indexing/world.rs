@@ -127,7 +127,7 @@ impl World {
             dir: PathBuf::from(DIR),
             memory: Memory::new(16 << 20),
             index: Options::default(),
-            room_min: 0,
+            room_min: Arc::new(|| 0),
             strays_kept: LONG,
             // Small enough that snapshots from disk come in parts.
             batches: Batches { feed_bytes: 1 << 10, documents: 32, ..Batches::default() },

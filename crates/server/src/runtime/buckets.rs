@@ -21,7 +21,7 @@ use base::{BucketUuid, Now, VbRole, bucket::BucketKind, limits};
 use cluster::{BucketInfo, ClusterError, Metadata};
 use engine::{Bucket, BucketChange, BucketOptions, Notifier, OpenError, SHARD_QUOTA_MAX};
 use parking_lot::Mutex;
-use service::Alarms;
+use service::{Alarms, Place};
 use storage::{KvStore, StoreError};
 use tokio::sync::Notify;
 
@@ -32,6 +32,7 @@ use super::{
     compacting::Compacting,
     data_dir::DataDir,
     disk::Disk,
+    disk_guard,
     housekeeping::Patient,
     identity::ThisNode,
     maps::Cadence,
@@ -203,6 +204,16 @@ impl OpenBuckets {
     /// Where threads of services wait for feeds of these buckets.
     pub(crate) fn alarms(&self) -> &Arc<Alarms> {
         &self.alarms
+    }
+
+    /// Where a service keeps its files.
+    pub(crate) fn place_of(&self, service: &str) -> Place {
+        let shared = Arc::clone(&self.shared);
+        Place {
+            fs: self.disk.files(),
+            dir: self.data_dir.service(service),
+            room_min: Arc::new(move || disk_guard::left_by_services(*shared.disk.lock())),
+        }
     }
 
     /// Whether a bucket of `metadata` could not be opened, or another one not be removed.

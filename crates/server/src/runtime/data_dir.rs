@@ -9,6 +9,7 @@
 //! DIR/audit.log         logins and administrative changes, one JSON object a line; older ones in audit-TIME.log
 //! DIR/quickstart-password  the administrator's password that `settee quickstart` made
 //! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`); UUID.new and UUID.gone: as it is made and removed
+//! DIR/services/NAME/    what the service of that name keeps; of `views`: the indexes of bucket UUID in UUID/
 //! DIR/shards/UUID       how many shards a bucket has (`super::shards`)
 //! ```
 //!
@@ -66,7 +67,7 @@ impl DataDir {
         // SAFETY: umask takes a number and cannot fail; no memory is involved.
         unsafe { libc::umask(0o077) };
         // What is synced in there later must not go with a folder that was not, however far up that is.
-        for folder in ["buckets", "metadata", "tls", "keys", "inbox/CA", "shards"] {
+        for folder in ["buckets", "metadata", "tls", "keys", "inbox/CA", "shards", "services"] {
             create_dirs_synced(&root.join(folder)).map_err(failed)?;
         }
         // A start that was interrupted may have made some, and not synced them.
@@ -119,6 +120,11 @@ impl DataDir {
     /// Folder of one bucket; a bucket created anew under the same name has another uuid and folder.
     pub(crate) fn bucket(&self, uuid: &BucketUuid) -> PathBuf {
         self.root.join("buckets").join(&uuid.0)
+    }
+
+    /// Folder of one service, which may be missing.
+    pub(crate) fn service(&self, name: &str) -> PathBuf {
+        self.root.join("services").join(name)
     }
 
     /// The file that says how many shards a bucket has.

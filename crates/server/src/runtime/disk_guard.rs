@@ -23,6 +23,8 @@ const LOOK_AGAIN_MIN: Duration = Duration::from_millis(100);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
 /// Part of the threshold that must be free on top of it before writers are let in again.
 const MARGIN: u64 = 8;
+/// The same for services: more than [`MARGIN`], so that a disk that was full of documents is theirs again first.
+const MARGIN_OF_SERVICES: u64 = 2;
 
 /// The threshold unless told otherwise: this or the percentage, whichever is less.
 const FREE_MIN_BYTES: u64 = 1 << 30;
@@ -80,6 +82,11 @@ fn level(space: Space, queued: u64, min: DiskFreeMin, was_low: bool) -> DiskLeve
     let enough = if was_low { free_min.saturating_add(free_min / MARGIN) } else { free_min };
     let low = space.free.saturating_sub(queued) < enough;
     DiskLevel { total: space.total, free: space.free, free_min, low }
+}
+
+/// How many bytes services leave free: documents are written for longer than what is kept for services.
+pub(super) fn left_by_services(level: DiskLevel) -> u64 {
+    level.free_min.saturating_add(level.free_min / MARGIN_OF_SERVICES)
 }
 
 fn look_again(level: DiskLevel) -> Duration {

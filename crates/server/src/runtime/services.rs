@@ -273,11 +273,20 @@ mod tests {
             let questions = Questions::new(handle.clone(), Arc::new(peers), this_node);
             let context = Context {
                 gate,
+                revisions: watch::Sender::new(0).subscribe(),
+                is_current: Arc::new(|| true),
                 front,
                 changes: Arc::new(Agrees),
                 functions: Arc::new(|| unreachable!("no service runs functions")),
                 nodes: questions.of("a"),
                 alarms: Arc::default(),
+                place: service::Place {
+                    fs: Arc::new(storage::RealFs),
+                    dir: "/nowhere".into(),
+                    room_min: Arc::new(|| 0),
+                },
+                clock: Arc::new(Now::default),
+                inflate: |_, _| false,
                 runtime: handle,
             };
             let (sender, receiver) = mpsc::channel();

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, mpsc::Receiver};
 
+use admin::NodeControl as _;
 use arc_swap::ArcSwap;
 use cluster::{
     Metadata,
@@ -68,7 +69,8 @@ pub(super) fn start(options: &ServeOptions, services: Vec<Box<dyn Service>>) -> 
     let background = Background { runtime: &control_plane, shutdown: &shutdown };
     let (links, steward) = background.look_after_copies(seed, &plane, &control, &buckets)?;
     let services = (services, options.functions.clone());
-    let services = background.serve(listeners, &plane.workers, (&control, &buckets), services)?;
+    let services =
+        background.serve(listeners, (&plane.workers, &plane.shared), (&control, &buckets), services)?;
     control_plane.spawn(Arc::clone(&control).note_address(ports, shutdown.subscribe()));
     let node = Node {
         ports,
@@ -301,7 +303,7 @@ impl Background<'_> {
     fn serve(
         &self,
         listeners: Listeners,
-        workers: &Workers,
+        (workers, shared): (&Workers, &Arc<Shared>),
         (control, buckets): (&Arc<Control>, &Arc<OpenBuckets>),
         (services, functions): (Vec<Box<dyn Service>>, Program),
     ) -> Result<Services, ServeError> {
@@ -315,6 +317,11 @@ impl Background<'_> {
         let questions = control.questions();
         let context = |service| service::Context {
             gate: Arc::clone(control) as Arc<dyn http::Gate>,
+            revisions: control.watch(),
+            is_current: {
+                let control = Arc::clone(control);
+                Arc::new(move || control.caught_up())
+            },
             front: Arc::clone(&front),
             changes: Arc::clone(control) as Arc<dyn service::Changes>,
             functions: {
@@ -323,6 +330,12 @@ impl Background<'_> {
             },
             nodes: questions.of(service),
             alarms: Arc::clone(buckets.alarms()),
+            place: buckets.place_of(service),
+            clock: {
+                let shared = Arc::clone(shared);
+                Arc::new(move || shared.now())
+            },
+            inflate: protocol::snappy::inflate,
             runtime: self.runtime.handle().clone(),
         };
         let doors = Doors {

@@ -86,4 +86,9 @@ impl Definition {
     pub fn view(&self, name: &str) -> Option<ViewPlace> {
         self.views.get(name).copied()
     }
+
+    /// All views by name.
+    pub fn views(&self) -> impl Iterator<Item = (&str, ViewPlace)> {
+        self.views.iter().map(|(name, place)| (name.as_str(), *place))
+    }
 }

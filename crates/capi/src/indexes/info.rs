@@ -1,0 +1,81 @@
+//! What a node tells of the index of a design document: `_info`, whose names are Couchbase's where it has one, and `_errors`, which is
+//! Settee's own. Both tell of this node alone.
+
+use std::{sync::Arc, time::Duration};
+
+use cluster::Metadata;
+use indexer::{IndexStatus, Lane};
+use serde_json::{Map, Value, json};
+
+use super::{BucketIndexes, Indexes};
+use base::BucketUuid;
+
+/// An index of a design document that was stored a moment ago is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Indexes {
+    /// The answer to `_info`.
+    pub(crate) async fn info(&self, metadata: &Metadata, uuid: &BucketUuid, name: &str) -> Value {
+        let found = self.status_of(metadata, uuid, name).await;
+        let index = found.map(|(indexes, status, without_room)| index(&indexes, &status, without_room, name));
+        json!({ "name": name, "view_index": index })
+    }
+
+    /// The answer to `_errors`.
+    pub(crate) async fn errors(&self, metadata: &Metadata, uuid: &BucketUuid, name: &str) -> Value {
+        let found = self.status_of(metadata, uuid, name).await;
+        let errors = found.map(|(indexes, status, _)| {
+            of_views(&indexes, name, |map| {
+                let mistakes = status.mistakes.get(map).cloned().unwrap_or_default();
+                let told = |mistake: indexer::mistakes::Mistake| {
+                    json!({ "id": mistake.docid, "reason": mistake.text })
+                };
+                let last: Vec<Value> = mistakes.last.into_iter().map(told).collect();
+                json!({ "total": mistakes.count, "last": last })
+            })
+        });
+        json!({ "name": name, "views": errors.unwrap_or_default() })
+    }
+
+    async fn status_of(
+        &self,
+        metadata: &Metadata,
+        uuid: &BucketUuid,
+        name: &str,
+    ) -> Option<(Arc<BucketIndexes>, IndexStatus, bool)> {
+        // Where that takes longer, what is known by then is told.
+        let _ = tokio::time::timeout(PATIENCE, self.caught_up(metadata)).await;
+        let indexes = self.of(uuid)?;
+        let status = indexes.indexer().status();
+        let mut all = status.indexes.into_iter();
+        let index = all.find(|index| index.names.iter().any(|known| known == name))?;
+        Some((indexes, index, status.is_without_room))
+    }
+}
+
+fn index(indexes: &BucketIndexes, status: &IndexStatus, without_room: bool, name: &str) -> Value {
+    let views = of_views(indexes, name, |map| {
+        let rows = status.rows.get(map).copied().unwrap_or_default();
+        let errors = status.mistakes.get(map).map_or(0, |mistakes| mistakes.count);
+        json!({ "rows": rows, "errors": errors })
+    });
+    json!({
+        "signature": status.signature.to_string(),
+        "design_documents": status.names,
+        "disk_size": status.disk_bytes,
+        "data_size": status.live_bytes,
+        "updater_running": status.left > 0 && status.failure.is_none() && !without_room,
+        "initial_build": status.lane == Lane::Build,
+        "changes_done": status.done,
+        "total_seqs_diff": status.left,
+        "error": status.failure,
+        "disk_has_no_room": without_room,
+        "views": views,
+    })
+}
+
+/// Something of each view of a design document, by the number of its map function.
+fn of_views(indexes: &BucketIndexes, name: &str, tell: impl Fn(usize) -> Value) -> Map<String, Value> {
+    let Some(definition) = indexes.indexer().definition(name) else { return Map::new() };
+    definition.views().map(|(view, place)| (view.to_owned(), tell(place.map))).collect()
+}
