@@ -87,6 +87,14 @@ def _npm(directory):
         stamp.write_text(wanted)
 
 
+def console(directory):
+    """The browser is Debian's: Playwright is not let download another."""
+    _tool("chromium", "chromium")
+    _npm(directory)
+    python = _interpreter("compat-console", directory / "requirements.txt")
+    return [python, "-m", "unittest", "--verbose", "--failfast", "test_console"]
+
+
 def node(directory):
     _npm(directory)
     return ["npm", "test", "--silent", "--"]

@@ -124,6 +124,12 @@ impl Api {
         if let Some(reply) = from.node.answer(self.control.as_ref(), &asked) {
             return Ok(reply);
         }
+        if let Some(reply) = routes::console::file(&asked, &parts) {
+            return Ok(reply);
+        }
+        if routes::console::is_session(&asked) {
+            return routes::console::session(&self.front, &asked, &parts, body, &from).await;
+        }
         let Admitted { meta, user, body } = self.front.admit(&asked, &parts.headers, body, &from).await?;
         let Asked { method, path, query } = asked;
         let status = self.control.cluster_status();

@@ -22,10 +22,12 @@ pub struct AuditEvent {
 /// Kinds of audit events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditKind {
-    /// A REST request with right credentials (once per user, address and quarter of an hour).
+    /// A REST request with right credentials (once per user, address and quarter of an hour), or a login to the web console.
     LoginSuccess,
     /// A REST request with wrong credentials.
     LoginFailure,
+    /// A session of the web console that its user has ended.
+    Logout,
     /// A request its user had no right to.
     AccessDenied,
     /// The cluster was initialised, named, or given quotas.

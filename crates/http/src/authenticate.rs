@@ -27,6 +27,7 @@ use crate::{
     node_login,
     passes::Passes,
     reply::{self, Refusal},
+    sessions::{self, Sessions},
 };
 
 /// Passwords hashed at the same time.
@@ -43,6 +44,7 @@ pub(crate) struct Authenticator {
     gate: Arc<dyn Gate>,
     passes: Arc<Passes>,
     cache: Arc<PasswordCache>,
+    sessions: Sessions,
     at_once: Arc<Semaphore>,
     waiting: Semaphore,
     noted: Mutex<BTreeMap<(String, IpAddr), Instant>>,
@@ -70,6 +72,7 @@ impl Authenticator {
             gate,
             passes,
             cache: Arc::new(PasswordCache::new(secret)),
+            sessions: Sessions::new(secret),
             at_once: Arc::new(Semaphore::new(CHECKS_AT_ONCE)),
             waiting: Semaphore::new(CHECKS_WAITING_MAX),
             noted: Mutex::new(BTreeMap::new()),
@@ -99,6 +102,9 @@ impl Authenticator {
             let member = from.node.check(meta, self.gate.as_ref(), headers);
             return member.map(Some).ok_or_else(|| from.place.refused(reply::unauthorized()));
         }
+        if let Some(identity) = self.sessions.recall(meta, headers, Instant::now()) {
+            return Ok(Some(identity));
+        }
         let rules = meta.client_cert_auth();
         if rules.used != CertificateUse::Disabled {
             // As in Couchbase, a certificate comes before a password.
@@ -112,6 +118,10 @@ impl Authenticator {
         }
         if !meta.initialized {
             return self.before_initialisation(headers, peer).map(Some);
+        }
+        if sessions::is_of_console(headers) {
+            // Its session is over, and it logs in by nothing else: other nodes need not be asked.
+            return Err(from.place.refused(self.refuse(headers, peer)));
         }
         let Some((name, password)) = credentials? else { return Ok(Some(Identity::anonymous())) };
         if password.is_empty() && meta.buckets.get(&name).is_some_and(|bucket| bucket.legacy.passwordless) {
@@ -140,10 +150,61 @@ impl Authenticator {
 
     /// Refuses somebody whom [`Self::identify`] does not know, and takes note of it.
     pub(crate) fn refuse(&self, headers: &HeaderMap, peer: SocketAddr) -> Refusal {
+        if sessions::is_of_console(headers) {
+            return reply::session_over();
+        }
         if let Ok(Some((name, _))) = basic_credentials(headers) {
             self.audit(AuditKind::LoginFailure, Identity::unproved(&name, Domain::Anonymous), peer);
         }
         reply::unauthorized()
+    }
+
+    /// The user with that password, for a session of the console; `None` for a password that is nobody's. Clients that are older than users
+    /// have no sessions.
+    pub(crate) async fn check_for_session(
+        &self,
+        meta: &Arc<Metadata>,
+        name: &str,
+        password: &str,
+        from: &Connection,
+    ) -> Result<Option<Identity>, Refusal> {
+        if name == INTERNAL_USER || name.is_empty() {
+            return Ok(None);
+        }
+        let must_show = meta.client_cert_auth().used == CertificateUse::Mandatory && from.shown.could;
+        let checked = self.check_counted(meta, name.to_owned(), password.to_owned(), from.peer).await?;
+        let may = |user: &Identity| !must_show && matches!(user.domain, Domain::Admin | Domain::Local);
+        Ok(checked.filter(may))
+    }
+
+    /// Begins a session of the console, and returns the cookie for it.
+    pub(crate) fn begin_session(
+        &self,
+        user: Identity,
+        headers: &HeaderMap,
+        from: &Connection,
+    ) -> Result<String, Refusal> {
+        let unpredictable = |error| -> Refusal {
+            let text = format!("no randomness: {error}");
+            reply::with_status(StatusCode::INTERNAL_SERVER_ERROR, &json!([text])).into()
+        };
+        let token = self.sessions.begin(user.clone(), Instant::now()).map_err(unpredictable)?;
+        self.audit(AuditKind::LoginSuccess, user, from.peer);
+        Ok(sessions::cookie(headers, Some(&token), from.is_tls))
+    }
+
+    /// Ends the session that a request shows, if it shows one, and returns the cookie that takes its token back.
+    pub(crate) fn end_session(&self, headers: &HeaderMap, from: &Connection) -> String {
+        if let Some(user) = self.sessions.end(headers) {
+            self.audit(AuditKind::Logout, user, from.peer);
+        }
+        sessions::cookie(headers, None, from.is_tls)
+    }
+
+    /// Takes note of a login to the console that has failed, and refuses it as Couchbase does.
+    pub(crate) fn refuse_session(&self, name: &str, from: &Connection) -> Refusal {
+        self.audit(AuditKind::LoginFailure, Identity::unproved(name, Domain::Anonymous), from.peer);
+        from.place.refused(reply::text(StatusCode::BAD_REQUEST, "").into())
     }
 
     fn before_initialisation(&self, headers: &HeaderMap, peer: SocketAddr) -> Result<Identity, Refusal> {

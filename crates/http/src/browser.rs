@@ -30,10 +30,10 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Adds what every answer says to browsers.
+/// Adds what every answer says to browsers, but what it says already: the console's page says more of what a browser may load.
 pub fn secure<B>(reply: &mut Response<B>) {
     for (name, value) in HEADERS {
-        reply.headers_mut().insert(name, HeaderValue::from_static(value));
+        reply.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Connection {
     pub peer: SocketAddr,
     /// The address the client reached this node by.
     pub local: SocketAddr,
+    /// Whether it is under TLS.
+    pub is_tls: bool,
     /// Turns true when the server stops; streams end then.
     pub closing: watch::Receiver<bool>,
     /// The connection's place among those of its listener.

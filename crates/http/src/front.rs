@@ -122,6 +122,53 @@ impl Front {
         Ok(Admitted { meta, user, body })
     }
 
+    /// Logs a user in to the web console by `user` and `password` of a form, and returns the cookie of the session.
+    ///
+    /// # Errors
+    /// The answer to a login that is not admitted: 400 where user and password are nobody's.
+    pub async fn begin_session(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        body: Incoming,
+        from: &Connection,
+    ) -> Result<String, Refusal> {
+        let mut meta = self.gate.metadata();
+        browser::refuse_pages(method, headers, false, &meta, |name| self.gate.is_own_name(name))?;
+        let body = read_body(headers, body, ANONYMOUS_BODY_BYTES_MAX).await?;
+        let form = Form::parse(&body).ok_or_else(|| reply::bad_request("Malformed form data"))?;
+        let (name, password) =
+            (form.get("user").unwrap_or_default(), form.get("password").unwrap_or_default());
+        let mut user = self.authenticator.check_for_session(&meta, name, password, from).await?;
+        if user.is_none() {
+            // Perhaps made a user at another node a moment ago.
+            self.gate.catch_up().await;
+            let now = self.gate.metadata();
+            if !Arc::ptr_eq(&now, &meta) {
+                meta = now;
+                user = self.authenticator.check_for_session(&meta, name, password, from).await?;
+            }
+        }
+        let user = user.ok_or_else(|| self.authenticator.refuse_session(name, from))?;
+        from.place.belong_to(&user).map_err(|TooMany| reply::too_many_connections())?;
+        self.authenticator.begin_session(user, headers, from)
+    }
+
+    /// Ends the session of the web console that a request shows, and returns the cookie that takes its token back.
+    ///
+    /// # Errors
+    /// The answer to a request that a page of somebody else may have caused.
+    pub fn end_session(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+        from: &Connection,
+    ) -> Result<String, Refusal> {
+        let meta = self.gate.metadata();
+        browser::refuse_pages(method, headers, false, &meta, |name| self.gate.is_own_name(name))?;
+        Ok(self.authenticator.end_session(headers, from))
+    }
+
     /// What is known once everything is carried out here that was agreed on, and who sent a request by that: `user` as far as
     /// nothing is new since `meta`.
     async fn identify_anew(

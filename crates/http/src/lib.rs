@@ -21,6 +21,7 @@ pub mod permissions;
 mod places;
 pub mod reply;
 mod serve;
+mod sessions;
 
 pub use audit::{AuditEvent, AuditKind};
 pub use browser::secure;

@@ -145,6 +145,11 @@ pub fn unauthorized() -> Refusal {
     reply.into()
 }
 
+/// 401 for the console, which asks for the password itself: without the challenge that makes a browser ask.
+pub fn session_over() -> Refusal {
+    text(StatusCode::UNAUTHORIZED, "").into()
+}
+
 /// 403, naming the permissions that would have helped.
 pub fn forbidden(permissions: &[String]) -> Refusal {
     let body = json!({

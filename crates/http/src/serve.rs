@@ -135,7 +135,9 @@ async fn accept<S: Surface + ?Sized>(
     configure(&stream, limits);
     let place = Arc::new(place);
     let (shown_first, node) = Default::default();
-    let mut from = Connection { peer, local, closing, place: Arc::clone(&place), shown: shown_first, node };
+    let is_tls = tls.is_some();
+    let mut from =
+        Connection { peer, local, is_tls, closing, place: Arc::clone(&place), shown: shown_first, node };
     let conversation = async {
         match tls {
             None => converse(stream, surface, limits, from).await,

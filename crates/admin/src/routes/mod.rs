@@ -7,6 +7,7 @@ mod buckets;
 mod certificates;
 mod client_cert_auth;
 mod collections;
+pub(crate) mod console;
 mod design_documents;
 mod discovery;
 mod failover;

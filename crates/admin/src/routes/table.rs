@@ -89,9 +89,12 @@ pub(crate) const ROUTES: &[Route] = &[
     get("", Needs::Nothing),
     get("versions", Needs::Login),
     get("whoami", Needs::Nothing),
-    // Answered before anything else is looked at: see `health`.
+    // Answered before anything else is looked at: see `health` and `console`.
     get("health/live", Needs::Nothing),
     get("health/ready", Needs::Nothing),
+    get("ui/**", Needs::Nothing),
+    post("uilogin", Needs::Nothing),
+    post("uilogout", Needs::Nothing),
     get("metrics", Needs::Cluster(P::ClusterStats)),
     get("prometheus_sd_config", Needs::Cluster(P::ClusterStats)),
     get("logs", SEES),

@@ -37,7 +37,26 @@ pub(crate) fn request(
     user: Option<&str>,
     body: Option<(&str, &str)>,
 ) -> Response {
-    let mut reader = send(address, method, path, user, body, true);
+    read_response(send(address, method, path, user, body, true))
+}
+
+/// Sends a request with exactly these headers beside those of its body, and its own `Host` unless there is one among them.
+pub(crate) fn request_with(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<(&str, &str)>,
+) -> Response {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers.iter().any(|(name, _)| *name == "Host") {
+        head.push_str(&format!("Host: {address}\r\n"));
+    }
+    headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
+    read_response(write(address, head, body))
+}
+
+fn read_response(mut reader: BufReader<TcpStream>) -> Response {
     let (status, headers) = read_head(&mut reader);
     let mut text = String::new();
     if headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") {
@@ -78,8 +97,6 @@ fn send(
     body: Option<(&str, &str)>,
     close: bool,
 ) -> BufReader<TcpStream> {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n");
     if close {
         head.push_str("Connection: close\r\n");
@@ -87,6 +104,13 @@ fn send(
     if let Some(user) = user {
         head.push_str(&format!("Authorization: Basic {}\r\n", STANDARD.encode(user)));
     }
+    write(address, head, body)
+}
+
+/// Sends a head that is not closed yet, and a body.
+fn write(address: SocketAddr, mut head: String, body: Option<(&str, &str)>) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     if let Some((kind, body)) = body {
         head.push_str(&format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len()));
     }

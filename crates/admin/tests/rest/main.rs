@@ -8,6 +8,7 @@ mod certificates;
 mod cluster;
 mod conformance;
 mod connections;
+mod console;
 mod health;
 mod http;
 mod node;

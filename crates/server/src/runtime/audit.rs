@@ -202,6 +202,7 @@ fn of_rest(event: &http::AuditEvent) -> Value {
     let name = match event.kind {
         AuditKind::LoginSuccess => "login success",
         AuditKind::LoginFailure => "login failure",
+        AuditKind::Logout => "logout",
         AuditKind::AccessDenied => "access denied",
         AuditKind::ClusterChanged => "cluster changed",
         AuditKind::NodeChanged => "node changed",

@@ -1,0 +1,87 @@
+// What an operator has to know at once. Pure: answers of REST go in, and findings come out.
+import { bytes, count, duration, last, percent } from './format.js';
+
+/** Latest figure of a statistic of a bucket. */
+const now = (samples, name) => last(samples?.[name]) ?? 0;
+
+function ofNodes(pool) {
+  const found = [];
+  for (const node of pool.nodes) {
+    const name = node.hostname;
+    if (node.clusterMembership === 'inactiveFailed') {
+      found.push({ level: 'bad', text: `${name} was failed over.`, advice: 'Recover it or remove it on the page Servers.', page: 'servers' });
+    } else if (node.status === 'unhealthy') {
+      found.push({ level: 'bad', text: `${name} does not answer.`, advice: 'See whether its process runs and its network works. Fail it over where it stays away.', page: 'servers' });
+    } else if (node.clusterMembership === 'inactiveAdded') {
+      found.push({ level: 'warn', text: `${name} was added and holds no data yet.`, advice: 'Rebalance on the page Servers.', page: 'servers' });
+    } else if (node.status === 'warmup') {
+      found.push({ level: 'warn', text: `${name} is loading its buckets.`, advice: 'Documents that are not in memory yet are read from disk meanwhile.', page: 'servers' });
+    }
+  }
+  return found;
+}
+
+function ofBucket({ name }, samples) {
+  const found = [];
+  const say = (level, text, advice) => found.push({ level, text: `${name}: ${text}`, advice, page: 'buckets', name });
+  if (now(samples, 'settee_refused_disk_broken') > 0) say('bad', 'the disk does not take documents.', 'Read the log of the node and replace the disk. Fail the node over meanwhile.');
+  if (now(samples, 'settee_disk_low') > 0) say('bad', 'the disk is full. Only deletions are accepted.', 'Give the node more disk, or delete documents.');
+  const cutOff = now(samples, 'settee_replicas_cut_off');
+  if (cutOff > 0) say('bad', `${count(cutOff)} replicas are not kept up to date.`, 'See whether the nodes reach one another on their data ports.');
+  if (now(samples, 'ep_oom_errors') > 0) say('bad', 'writes are refused for lack of memory.', 'Raise the quota, or add a node and rebalance.');
+  const used = now(samples, 'mem_used');
+  const high = now(samples, 'ep_mem_high_wat');
+  if (high > 0 && used > high) say('warn', `memory is above its high watermark (${bytes(used)} of ${bytes(high)}).`, 'Values leave memory. Raise the quota if reads get slow.');
+  if (now(samples, 'settee_paced_waiting') > 0) say('warn', 'writes wait, because the disk or a replica is slower than they come.', 'See the disk queue and replication of the bucket.');
+  if (now(samples, 'ep_cache_miss_rate') > 10) say('warn', `${percent(now(samples, 'ep_cache_miss_rate'))} of the reads go to disk.`, 'Raise the quota, so that more of the documents stay in memory.');
+  return found;
+}
+
+/** Everything that is wrong, worst first. `samples`: the statistics of each bucket, by its name. */
+export function findings(pool, buckets, samples) {
+  const found = [...ofNodes(pool)];
+  for (const text of pool.alerts ?? []) {
+    found.push({ level: 'bad', text: typeof text === 'string' ? text : text.msg, advice: 'The page Logs says when it began.', page: 'logs' });
+  }
+  if (pool.rebalanceStatus === 'running') {
+    found.push({ level: 'info', text: 'A rebalance is running.', advice: 'The page Servers says how far it is.', page: 'servers' });
+  } else if (!pool.balanced && !found.some((one) => one.page === 'servers')) {
+    found.push({ level: 'warn', text: 'Data is not spread as it should be.', advice: 'Rebalance on the page Servers.', page: 'servers' });
+  }
+  for (const bucket of buckets) found.push(...ofBucket(bucket, samples[bucket.name]));
+  if (pool.nodes.length > 1) {
+    const bare = buckets.filter((bucket) => bucket.replicaNumber === 0).map((bucket) => bucket.name);
+    if (bare.length) found.push({ level: 'info', text: `No replicas: ${bare.join(', ')}.`, advice: 'A node that is lost takes their documents with it.', page: 'buckets' });
+  }
+  const order = { bad: 0, warn: 1, info: 2 };
+  return found.sort((a, b) => order[a.level] - order[b.level]);
+}
+
+/** The slope of figures per millisecond: the median of slopes between pairs, which a few odd figures do not change. */
+export function slope(times, values) {
+  const step = Math.max(1, Math.floor(times.length / 40));
+  const at = times.map((_, index) => index).filter((index) => index % step === 0 && Number.isFinite(values[index]));
+  const slopes = [];
+  for (const a of at) {
+    for (const b of at) {
+      if (times[b] > times[a]) slopes.push((values[b] - values[a]) / (times[b] - times[a]));
+    }
+  }
+  slopes.sort((a, b) => a - b);
+  return slopes.length ? slopes[Math.floor(slopes.length / 2)] : 0;
+}
+
+/** Least time of figures that says anything about the future. */
+const PAST_MS = 10 * 60 * 1000;
+
+/** When what grows reaches its limit, in words. */
+export function outlook(times, values, limit) {
+  const used = last(values);
+  if (!(limit > 0) || !Number.isFinite(used)) return { text: 'not known' };
+  if (used >= limit) return { text: 'reached', isNear: true };
+  if (times.length < 5 || last(times) - times[0] < PAST_MS) return { text: 'too early to say: the node has run for less than ten minutes' };
+  const per = slope(times, values);
+  const left = (limit - used) / per / 1000;
+  if (per <= 0 || left > 365 * 86400) return { text: 'not in sight' };
+  return { text: `in ${duration(left)} at the pace of the last ${duration((last(times) - times[0]) / 1000)}`, isNear: left < 7 * 86400 };
+}

@@ -1,0 +1,150 @@
+// The first page answers four questions: is it healthy, is it slow, what runs out, and what has changed.
+import { ask, part } from './api.js';
+import { Chart } from './chart.jsx';
+import { bytes, count, last, micros, moment, percent } from './format.js';
+import { findings, outlook } from './health.js';
+import { Badge, Loading, Meter, Page, Table, Trouble } from './parts.jsx';
+import { usePoll } from './poll.js';
+import { to } from './route.js';
+
+const EVERY = 3000;
+const stats = (bucket, zoom) => ask(`/pools/default/buckets/${part(bucket)}/stats?zoom=${zoom}`).then((answer) => answer.op.samples);
+
+/** The statistics of every bucket, by name; a bucket that is not ready has none. */
+async function everyBucket(buckets, zoom) {
+  const told = await Promise.all(buckets.map(({ name }) => stats(name, zoom).catch(() => ({ timestamp: [] }))));
+  return Object.fromEntries(buckets.map(({ name }, index) => [name, told[index]]));
+}
+
+async function look() {
+  const [pool, buckets, logs] = await Promise.all([
+    ask('/pools/default'),
+    ask('/pools/default/buckets?skipMap=true'),
+    ask('/logs').catch(() => ({ list: [] })),
+  ]);
+  return { pool, buckets, logs: logs.list, samples: await everyBucket(buckets, 'minute') };
+}
+
+/** What the figures of the last hour say, which change slowly. */
+const lookBack = async () => {
+  const buckets = await ask('/pools/default/buckets?skipMap=true');
+  return { samples: await everyBucket(buckets, 'hour'), at: Date.now() };
+};
+
+function Healthy({ found }) {
+  const worst = found[0]?.level;
+  const kind = worst === 'bad' ? 'bad' : worst === 'warn' ? 'warn' : 'good';
+  const said = { bad: 'No. Something needs you.', warn: 'Mostly. Something wants attention.', good: 'Yes.' }[kind];
+  return (
+    <section class={`card verdict ${kind}`} aria-labelledby="healthy">
+      <h2 id="healthy">Is it healthy?</h2>
+      <p class="answer">{said}</p>
+      {found.length ? (
+        <ul class="findings">
+          {found.map(({ level, text, advice, page, name }) => (
+            <li key={text}><Badge kind={level}>{{ bad: 'Act', warn: 'Look', info: 'Note' }[level]}</Badge> <span><b>{text}</b> {advice} <a href={name ? to(page, name) : to(page)}>Go there<span class="hidden">: {text}</span></a></span></li>
+          ))}
+        </ul>
+      ) : <p class="quiet">Every node answers, every copy is up to date, and no limit is near.</p>}
+    </section>
+  );
+}
+
+const rate = (samples, name) => last(samples?.[name]) ?? 0;
+
+function Slow({ buckets, samples }) {
+  const columns = [
+    { title: 'Bucket', value: (row) => row.name, show: (row) => <a href={to('buckets', row.name)}>{row.name}</a> },
+    { title: 'Operations/s', value: (row) => rate(samples[row.name], 'ops'), show: (row) => count(rate(samples[row.name], 'ops')), isNumber: true },
+    { title: 'Reads from disk/s', value: (row) => rate(samples[row.name], 'ep_bg_fetched'), show: (row) => count(rate(samples[row.name], 'ep_bg_fetched')), isNumber: true },
+    { title: 'Mean disk read', value: (row) => rate(samples[row.name], 'avg_bg_wait_time'), show: (row) => micros(rate(samples[row.name], 'avg_bg_wait_time')), isNumber: true },
+    { title: 'Writes that wait', value: (row) => rate(samples[row.name], 'settee_paced_waiting'), show: (row) => count(rate(samples[row.name], 'settee_paced_waiting')), isNumber: true },
+    { title: 'Disk queue', value: (row) => rate(samples[row.name], 'disk_write_queue'), show: (row) => count(rate(samples[row.name], 'disk_write_queue')), isNumber: true },
+  ];
+  const waiting = buckets.filter(({ name }) => rate(samples[name], 'settee_paced_waiting') > 0 || rate(samples[name], 'ep_cache_miss_rate') > 10);
+  const busiest = [...buckets].sort((a, b) => rate(samples[b.name], 'ops') - rate(samples[a.name], 'ops')).slice(0, 4);
+  const times = busiest.length ? samples[busiest[0].name].timestamp : [];
+  return (
+    <section class="card" aria-labelledby="slow">
+      <h2 id="slow">Is it slow?</h2>
+      <p class="answer">{waiting.length ? `Requests wait in ${waiting.map((one) => one.name).join(', ')}.` : 'No request waits for memory, and few wait for the disk.'}</p>
+      {times.length ? <Chart title="Operations per second" times={times} series={busiest.map(({ name }) => ({ name, values: align(times, samples[name], 'ops') }))} /> : null}
+      <Table caption="Speed of buckets" columns={columns} rows={buckets} keyOf={(row) => row.name} empty="There is no bucket yet." />
+    </section>
+  );
+}
+
+/** A bucket's figures at other moments: those of buckets are a second apart at most. */
+function align(times, samples, name) {
+  const values = samples?.[name] ?? [];
+  return times.map((_, index) => values[values.length - times.length + index] ?? null);
+}
+
+function resources(pool, buckets, samples, past) {
+  const rows = buckets.map(({ name, quota }) => {
+    const used = rate(samples[name], 'mem_used');
+    const high = rate(samples[name], 'ep_mem_high_wat') || quota.ram;
+    const before = past?.[name];
+    return { name: `Memory of ${name}`, used, limit: quota.ram, mark: high, when: outlook(before?.timestamp ?? [], before?.mem_used ?? [], high) };
+  });
+  const { hdd, ram } = pool.storageTotals;
+  const first = past?.[buckets[0]?.name];
+  const free = first?.settee_disk_free ?? [];
+  const isEven = pool.nodes.length === 1;
+  const disk = isEven ? outlook(first?.timestamp ?? [], free.map((value) => hdd.total - value), hdd.total) : { text: 'see the nodes on the page Servers' };
+  return [
+    { name: 'Disk', used: hdd.used, limit: hdd.total, when: disk },
+    { name: 'Memory given to buckets', used: ram.quotaUsed, limit: ram.quotaTotal, when: { text: 'changes when buckets do' } },
+    ...rows,
+  ];
+}
+
+function RunsOut({ pool, buckets, samples, past }) {
+  const rows = resources(pool, buckets, samples, past?.samples);
+  const near = rows.filter((row) => row.when.isNear);
+  const columns = [
+    { title: 'What', value: (row) => row.name },
+    { title: 'Used', value: (row) => row.used / row.limit, show: (row) => <span class="even"><Meter value={row.used} of={row.limit} mark={row.mark} label={row.name} /> {percent((row.used / row.limit) * 100)}</span> },
+    { title: 'Of', value: (row) => row.limit, show: (row) => <span class="even">{bytes(row.used)} of {bytes(row.limit)}</span> },
+    { title: 'Reaches its limit', value: (row) => (row.when.isNear ? 0 : 1), show: (row) => (row.when.isNear ? <Badge kind="warn">{row.when.text}</Badge> : row.when.text) },
+  ];
+  return (
+    <section class="card" aria-labelledby="out">
+      <h2 id="out">What runs out, and when?</h2>
+      <p class="answer">{near.length ? `${near.map((row) => row.name).join(', ')}.` : 'Nothing within a week, as far as can be seen.'}</p>
+      <Table caption="What is used" columns={columns} rows={rows} keyOf={(row) => row.name} sort={3} />
+      <p class="help">The limit of a bucket’s memory is its high watermark, where values begin to leave memory. Times come from the last hour.</p>
+    </section>
+  );
+}
+
+const Changed = ({ logs }) => (
+  <section class="card" aria-labelledby="changed">
+    <h2 id="changed">What has changed?</h2>
+    {logs.length ? (
+      <ol class="events">
+        {[...logs].sort((a, b) => b.tstamp - a.tstamp).slice(0, 8).map((event) => (
+          <li key={`${event.tstamp} ${event.text}`}><time dateTime={event.serverTime}>{moment(event.tstamp)}</time> {event.type === 'info' ? null : <Badge kind="warn">{event.type}</Badge>} {event.text}</li>
+        ))}
+      </ol>
+    ) : <p class="quiet">Nothing since this node was started.</p>}
+  </section>
+);
+
+export function Overview() {
+  const seen = usePoll(look, EVERY);
+  const past = usePoll(lookBack, 60_000);
+  if (!seen.data) return <Page title="Overview"><Loading of={seen} /></Page>;
+  const { pool, buckets, logs, samples } = seen.data;
+  return (
+    <Page title={pool.clusterName || 'Overview'}>
+      <Trouble error={seen.error} />
+      <div class="cards">
+        <Healthy found={findings(pool, buckets, samples)} />
+        <Slow buckets={buckets} samples={samples} />
+        <RunsOut pool={pool} buckets={buckets} samples={samples} past={past.data} />
+        <Changed logs={logs} />
+      </div>
+    </Page>
+  );
+}
