@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     certificates::Certificates,
     cluster_status::ClusterStatus,
+    objectives::Counted,
     statistics::{Reading, Samples, Statistic, Zoom},
 };
 
@@ -79,6 +80,10 @@ pub trait NodeControl: Gate {
     fn statistics(&self) -> Vec<(&'static str, Vec<&'static Statistic>)>;
     /// What this node has sampled of a bucket; nothing when it is not open.
     fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples>;
+    /// What this node has counted for every objective.
+    fn objectives(&self) -> Vec<Counted> {
+        Vec::new()
+    }
     /// Figures of the machine and the process.
     fn system(&self) -> SystemStats;
     /// What an administrator must know now, in the words of Couchbase's alerts where it has some.

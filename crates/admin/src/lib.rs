@@ -18,6 +18,7 @@ mod figures;
 #[cfg(test)]
 mod matrix;
 mod merged;
+mod objectives;
 mod rights;
 mod routes;
 pub mod statistics;
@@ -30,4 +31,5 @@ pub use control::{
     AnswerParts, BucketStatsView, Callee, JoinOffer, NodeCall, NodeControl, NodeMemory, Obstacle, SystemStats,
 };
 pub use events::differing;
+pub use objectives::Counted;
 pub use routes::{PRODUCT_VERSION, SETTEE_VERSION, administrator_objection, quota_objection};

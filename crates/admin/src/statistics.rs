@@ -223,6 +223,16 @@ pub struct Reading {
     pub about: &'static Statistic,
     /// What it says.
     pub value: Value,
+    /// Labels in `/metrics` that depend on what it is about, beside those of the declaration. Values need no escape.
+    pub labels: Vec<(&'static str, String)>,
+}
+
+impl Reading {
+    /// One without labels of its own.
+    #[must_use]
+    pub const fn of(about: &'static Statistic, value: Value) -> Self {
+        Self { about, value, labels: Vec::new() }
+    }
 }
 
 /// How far back samples reach, and how close together they are.

@@ -31,6 +31,7 @@ enum Command {
     Load(Box<commands::load::Args>),
     Doctor(commands::doctor::Args),
     Plan(commands::plan::Args),
+    Slo(commands::slo::Args),
     Songs(commands::songs::Args),
     Torture(commands::torture::Args),
     /// Run functions of views for a node, which starts this by itself
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Load(args) => commands::load::run(*args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
+        Command::Slo(args) => commands::slo::run(args),
         Command::Songs(args) => commands::songs::run(args),
         Command::Torture(args) => commands::torture::run(args),
         Command::RunFunctions => commands::functions::run(),

@@ -19,6 +19,7 @@ use crate::{
     design_documents::{self, DesignDocumentChange},
     encryption::Authority,
     moves::VbChange,
+    objectives::{self, ObjectiveChange},
     rebalancing::{FailOver, StartGracefulFailover, StartRebalance},
     roles::RoleGrant,
     users,
@@ -132,6 +133,8 @@ pub enum Command {
     DropCollection { bucket: String, scope: String, collection: String },
     /// Creates, replaces or deletes a design document.
     ChangeDesignDocument(DesignDocumentChange),
+    /// Sets or removes an objective of a bucket.
+    ChangeObjective(ObjectiveChange),
     /// Creates or replaces a user.
     PutUser(UserChange),
     /// Removes a user.
@@ -286,6 +289,7 @@ impl Metadata {
                 return collections::drop_collection(self, bucket, scope, collection);
             }
             Command::ChangeDesignDocument(change) => design_documents::change(self, change)?,
+            Command::ChangeObjective(change) => objectives::change(self, change)?,
             Command::PutUser(change) => users::put(self, change)?,
             Command::DeleteUser { domain, name } => users::delete(self, *domain, name)?,
             Command::LockUser { name, locked } => users::lock(self, name, *locked)?,

@@ -18,6 +18,7 @@
 //! | 5 | nodes have keys of their own ([`crate::auth::NodeKey`]); a node without one is not added |
 //! | 6 | buckets have design documents ([`crate::design_documents`]) |
 //! | 7 | what nodes held when they were failed over is remembered until it is decided who serves it, however often they are failed over and a recovery is stopped; a copy that is being built is no other copy; an earlier lease of a node is waited for at its next failover |
+//! | 8 | buckets have objectives ([`crate::objectives`]) |
 //!
 //! A new version that carries out a known change in another way, an order of nodes among ties for instance, takes the next level
 //! and keeps the former way below it.
@@ -27,7 +28,7 @@ use base::NodeId;
 use crate::{ClusterError, Command, Metadata, NodeInfo, members::refused};
 
 /// The highest level that this version understands; that of every cluster that it founds.
-pub const LEVEL: u32 = 7;
+pub const LEVEL: u32 = 8;
 /// From here on automatic failover is armed by the version of its settings.
 pub(crate) const ARMED_BY_VERSION: u32 = 1;
 /// From here on proposals have a [`crate::consensus::Place`].
@@ -42,6 +43,8 @@ pub(crate) const NODE_KEYS: u32 = 5;
 const DESIGN_DOCUMENTS: u32 = 6;
 /// From here on a second failover, and a recovery that is stopped, forget nothing that is still needed.
 pub(crate) const FAILOVERS_REMEMBERED: u32 = 7;
+/// From here on buckets have objectives.
+pub(crate) const OBJECTIVES: u32 = 8;
 /// From here on nodes have alternate addresses.
 const ALTERNATE_ADDRESSES: u32 = 1;
 
@@ -57,6 +60,7 @@ impl Command {
             | Self::AddNode(NodeInfo { key: Some(_), .. })
             | Self::SetNode(NodeInfo { key: Some(_), .. }) => NODE_KEYS,
             Self::ChangeDesignDocument(_) => DESIGN_DOCUMENTS,
+            Self::ChangeObjective(_) => OBJECTIVES,
             _ => 0,
         }
     }

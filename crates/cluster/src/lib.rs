@@ -28,6 +28,7 @@ mod metadata;
 mod metadata_file;
 mod migration;
 pub mod moves;
+pub mod objectives;
 pub mod orchestrator;
 pub mod placement;
 pub mod rebalancing;
@@ -56,6 +57,7 @@ pub use metadata::{
 };
 pub use metadata_file::{METADATA_FILE, MetadataFileError, read_metadata_file};
 pub use moves::{VbChange, VbStep};
+pub use objectives::{Objective, ObjectiveChange, Operation};
 pub use orchestrator::{Documents, Health, NodeProgress, Orchestrator, RebalanceProgress};
 pub use rebalancing::{FailOver, StartGracefulFailover, StartRebalance};
 pub use report::{BucketReport, LatencyReport, NodeReport, Pressure, VbReport, Weight};

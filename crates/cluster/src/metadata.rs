@@ -24,6 +24,7 @@ use crate::{
     design_documents::DesignDocuments,
     encryption::Authority,
     level::LEVEL,
+    objectives::Objective,
     roles::RoleGrant,
     shared,
     topology::{
@@ -269,6 +270,9 @@ pub struct BucketInfo {
     /// What its views are defined by.
     #[serde(default, with = "shared", skip_serializing_if = "DesignDocuments::says_nothing")]
     pub design_documents: Arc<DesignDocuments>,
+    /// How fast operations are to be answered, by the name of the objective.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub objectives: BTreeMap<String, Objective>,
     /// What clients older than role-based access may do.
     pub legacy: LegacyAccess,
     /// Parameters that are recorded and shown, by REST name.

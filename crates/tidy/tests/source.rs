@@ -16,13 +16,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("views", &["base", "storage"]),
     ("plan", &[]),
     ("console", &[]),
+    ("watch", &[]),
     ("client", &["base", "protocol"]),
     ("engine", &["base", "storage"]),
     ("indexer", &["base", "engine", "storage", "views"]),
     ("http", &["base", "cluster"]),
     ("service", &["base", "cluster", "engine", "http", "storage"]),
     ("capi", &["base", "cluster", "engine", "http", "indexer", "service", "storage", "views"]),
-    ("admin", &["base", "cluster", "console", "http"]),
+    ("admin", &["base", "cluster", "console", "http", "watch"]),
     ("replication", &["base", "protocol", "engine"]),
     ("node", &["base", "cluster", "engine", "replication"]),
     ("load", &["base", "client", "protocol"]),
@@ -41,9 +42,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "replication",
             "service",
             "storage",
+            "watch",
         ],
     ),
-    ("cli", &["base", "client", "load", "plan", "server", "torture", "views"]),
+    ("cli", &["base", "client", "load", "plan", "server", "torture", "views", "watch"]),
 ];
 
 /// The rooms of `engine`, from the bottom up: what each may import. A folder of `crates/engine/src` that is not listed may not exist.

@@ -44,7 +44,7 @@ impl Page {
         for metric in reading.about.metrics {
             let family = self.0.entry(metric.family).or_insert_with(|| Family::of(reading.about, metric));
             // Writing to a string cannot fail.
-            let _ = write_series(&mut family.lines, bucket, metric, &reading.value);
+            let _ = write_series(&mut family.lines, bucket, metric, reading);
         }
     }
 
@@ -65,9 +65,16 @@ impl Family {
     }
 }
 
-fn write_series(text: &mut String, bucket: Option<&str>, metric: &Metric, value: &Value) -> std::fmt::Result {
-    let family = metric.family;
-    let labels = bucket.map(|name| ("bucket", name)).into_iter().chain(metric.labels.iter().copied());
+fn write_series(
+    text: &mut String,
+    bucket: Option<&str>,
+    metric: &Metric,
+    reading: &Reading,
+) -> std::fmt::Result {
+    let (family, value) = (metric.family, &reading.value);
+    let own = reading.labels.iter().map(|(name, value)| (*name, value.as_str()));
+    let labels = bucket.map(|name| ("bucket", name)).into_iter().chain(own);
+    let labels = labels.chain(metric.labels.iter().copied());
     let labels: Vec<_> = labels.map(|(name, value)| format!("{name}=\"{value}\"")).collect();
     if let Value::Histogram { micros, steps } = value {
         return write_histogram(text, family, &labels.join(","), *micros, steps);
@@ -132,7 +139,7 @@ mod tests {
     fn page(readings: &[(Option<&str>, &'static Statistic, Value)]) -> String {
         let mut page = Page::default();
         for (bucket, about, value) in readings {
-            page.add(*bucket, &Reading { about, value: value.clone() });
+            page.add(*bucket, &Reading::of(about, value.clone()));
         }
         page.text()
     }

@@ -26,6 +26,7 @@ mod settings;
 mod settings_table;
 mod setup;
 mod sizing;
+mod slo;
 mod stats;
 pub(crate) mod table;
 mod unsupported;
@@ -36,7 +37,7 @@ use cluster::{ClusterError, auth};
 
 use http::reply::{self, Outcome};
 
-use crate::{call::Call, figures};
+use crate::{call::Call, figures, objectives};
 
 pub use setup::{administrator_objection, quota_objection};
 pub(crate) use users::now_ms;
@@ -103,6 +104,7 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["controller", "setAutoCompaction"] => settings::dispatch(call, &["autoCompaction"]).await,
         ["controller", ..] => unsupported::controller(call, &path),
         ["logs"] if get => logs::show(call),
+        ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
     }
 }
@@ -135,6 +137,7 @@ async fn internal(call: &Call, name: &str) -> Outcome {
         "join" => return membership::join(call).await,
         "figures" => return figures::show(call),
         "samples" => return stats::show(call),
+        "objectives" => return objectives::show(call),
         _ => {}
     }
     let from = auth::number_of(&call.meta, &call.user);

@@ -167,6 +167,12 @@ pub(crate) const ROUTES: &[Route] = &[
         "pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
         Needs::Scope(P::CollectionsWrite),
     ),
+    // Objectives, of Settee alone.
+    get("settee/slo", Needs::AnyBucket(P::BucketRead)),
+    get("settee/slo/{bucket}", SEES_BUCKET),
+    get("settee/slo/{bucket}/{name}", SEES_BUCKET),
+    put("settee/slo/{bucket}/{name}", Needs::Bucket(P::BucketWrite)),
+    delete("settee/slo/{bucket}/{name}", Needs::Bucket(P::BucketWrite)),
     // Nodes.
     get("nodes/self/xdcrSSLPorts", Needs::Nothing),
     get("nodes/{node}", SEES),

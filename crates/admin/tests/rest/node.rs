@@ -282,13 +282,13 @@ impl NodeControl for FakeNode {
     }
     fn readings(&self, _: &str) -> Vec<Reading> {
         vec![
-            Reading { about: &QUOTA, value: 104_857_600.into() },
-            Reading { about: &VERSION, value: "text".into() },
-            Reading { about: &ITEMS, value: 7.into() },
+            Reading::of(&QUOTA, 104_857_600.into()),
+            Reading::of(&VERSION, "text".into()),
+            Reading::of(&ITEMS, 7.into()),
         ]
     }
     fn node_readings(&self) -> Vec<Reading> {
-        vec![Reading { about: &CONNECTIONS, value: 5.into() }]
+        vec![Reading::of(&CONNECTIONS, 5.into())]
     }
     fn statistics(&self) -> Vec<(&'static str, Vec<&'static Statistic>)> {
         vec![("Bucket", vec![&QUOTA, &VERSION, &ITEMS]), ("Process", vec![&CONNECTIONS])]

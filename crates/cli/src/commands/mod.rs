@@ -9,6 +9,7 @@ pub(crate) mod load;
 pub(crate) mod plan;
 pub(crate) mod quickstart;
 pub(crate) mod serve;
+pub(crate) mod slo;
 pub(crate) mod songs;
 pub(crate) mod songs_load;
 pub(crate) mod torture;

@@ -66,6 +66,7 @@ pub(crate) fn create(
         former: BTreeMap::new(),
         manifest: Manifest::default(),
         design_documents: Arc::default(),
+        objectives: BTreeMap::new(),
         legacy: LegacyAccess::default(),
         recorded: BTreeMap::new(),
     };

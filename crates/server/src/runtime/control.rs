@@ -43,6 +43,7 @@ use super::{
     gauges::Gauges,
     identity::ThisNode,
     internal::InternalRoutes,
+    objectives::Objectives,
     peers::Peers,
     proposals::Proposals,
     questions::Questions,
@@ -71,6 +72,7 @@ pub(crate) struct Parts {
     pub(crate) wakes: Wakes,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) gauges: Arc<Gauges>,
+    pub(crate) objectives: Objectives,
     pub(crate) certificates: Arc<NodeCertificates>,
     pub(crate) this_node: Arc<ThisNode>,
     pub(crate) listen: IpAddr,
@@ -97,6 +99,7 @@ pub(crate) struct Control {
     wakes: Wakes,
     audit: Arc<AuditLog>,
     gauges: Arc<Gauges>,
+    objectives: Arc<Objectives>,
     certificates: Arc<NodeCertificates>,
     this_node: Arc<ThisNode>,
     listen: IpAddr,
@@ -128,6 +131,7 @@ impl Control {
             wakes: parts.wakes,
             audit: parts.audit,
             gauges: parts.gauges,
+            objectives: Arc::new(parts.objectives),
             certificates: parts.certificates,
             this_node: parts.this_node,
             listen: parts.listen,
@@ -155,6 +159,17 @@ impl Control {
     /// The other nodes.
     pub(crate) fn peers(&self) -> &Arc<Peers> {
         &self.peers
+    }
+
+    /// What this node counts for objectives.
+    pub(super) fn objectives_here(&self) -> &Arc<Objectives> {
+        &self.objectives
+    }
+
+    /// Counts what has happened since the last look.
+    pub(super) fn look_at_objectives(&self) {
+        let now = u64::from(self.shared.now().unix_secs());
+        self.objectives.look(&self.metadata.load(), |name| self.buckets.meter(name), now);
     }
 
     /// The leader, as far as is known here.

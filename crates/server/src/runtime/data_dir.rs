@@ -10,6 +10,7 @@
 //! DIR/quickstart-password  the administrator's password that `settee quickstart` made
 //! DIR/buckets/UUID/N/   segment log of shard N of a bucket (crate `storage`); UUID.new and UUID.gone: as it is made and removed
 //! DIR/services/NAME/    what the service of that name keeps; of `views`: the indexes of bucket UUID in UUID/
+//! DIR/objectives        what was counted for objectives of buckets (`super::objectives`)
 //! DIR/shards/UUID       how many shards a bucket has (`super::shards`)
 //! ```
 //!
@@ -51,6 +52,8 @@ pub enum DataDirError {
     },
 }
 
+/// The file with what was counted for objectives of buckets.
+pub(super) const OBJECTIVES: &str = "objectives";
 /// Folders within one another that are tightened: more than there are, so that a link in a circle ends.
 const FOLDERS_DEEP: usize = 8;
 

@@ -223,7 +223,7 @@ mod tests {
     static DERIVED: Statistic = statistic(&["derived"], Kind::Gauge, Across::Of(|of| of("items")));
 
     fn readings(items: u64, ops: u64) -> Vec<Reading> {
-        let reading = |about, value: u64| Reading { about, value: value.into() };
+        let reading = |about, value: u64| Reading::of(about, value.into());
         vec![reading(&ITEMS, items), reading(&HIDDEN, 1), reading(&OPS, ops), reading(&DERIVED, 2)]
     }
 

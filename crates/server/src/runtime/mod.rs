@@ -35,6 +35,7 @@ mod listeners;
 mod login_failures;
 pub(crate) mod machine;
 mod maps;
+mod objectives;
 mod options;
 mod orchestration;
 mod pacing;

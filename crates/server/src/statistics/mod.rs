@@ -15,6 +15,7 @@ mod documents;
 mod durations;
 mod facts;
 mod memory;
+mod objectives;
 mod operations;
 #[cfg(test)]
 mod page;
@@ -35,6 +36,7 @@ pub(crate) use self::{
     durations::{PHASES, TIMINGS},
     facts::{BucketFacts, DcpFacts, NodeFacts},
     memory::{MEMORY, PACING, POOLS},
+    objectives::{OBJECTIVES, ObjectiveFacts, of_objective},
     operations::OPERATIONS,
     process::{CONNECTIONS, NODE_POOLS, PROCESS, PROCESS_DISK, PROCESS_LEASE, SYSTEM},
 };
@@ -110,7 +112,7 @@ impl<F> Row<F> {
 
 /// What rows say of these facts.
 pub(crate) fn read<F>(rows: &'static [Row<F>], facts: &F) -> impl Iterator<Item = Reading> {
-    rows.iter().map(move |row| Reading { about: &row.about, value: (row.get)(facts) })
+    rows.iter().map(move |row| Reading::of(&row.about, (row.get)(facts)))
 }
 
 /// The sections of a bucket's statistics, in the order in which STAT shows them.
@@ -152,6 +154,7 @@ pub(crate) fn sections() -> Vec<(&'static str, Vec<&'static Statistic>)> {
         ("Memory pressure", of(PACING)),
         ("Disk", [of(DISK), of(HELD)].concat()),
         ("Change streams and replication", std::iter::once(DCP).chain(DCP_KINDS).flat_map(of).collect()),
+        ("Objectives", of(OBJECTIVES)),
         ("Ratios and means", of(DERIVED)),
         ("Durations", [of(PHASES), of(TIMINGS)].concat()),
     ]

@@ -13,7 +13,8 @@ mod watch;
 use clap::{Args as ClapArgs, Subcommand};
 
 use super::Failure;
-use session::Access;
+pub(in crate::commands) use session::{Access, failed};
+pub(in crate::commands) use status::table;
 
 const EXAMPLES: &str = "\
 EXAMPLES

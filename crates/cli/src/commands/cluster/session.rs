@@ -8,7 +8,7 @@ use crate::commands::Failure;
 
 /// Where the cluster is, and as whom to talk to it.
 #[derive(Args, Clone)]
-pub(super) struct Access {
+pub(in crate::commands) struct Access {
     /// REST addresses of nodes; the first that answers is used
     #[arg(
         long,
@@ -29,8 +29,8 @@ pub(super) struct Access {
 }
 
 /// A cluster that answers.
-pub(super) struct Session {
-    pub(super) rest: Rest,
+pub(in crate::commands) struct Session {
+    pub(in crate::commands) rest: Rest,
     access: Access,
     address: String,
 }
@@ -46,7 +46,7 @@ impl Access {
     }
 
     /// Finds a node that answers.
-    pub(super) fn open(&self) -> Result<Session, Failure> {
+    pub(in crate::commands) fn open(&self) -> Result<Session, Failure> {
         let mut last = None;
         for host in &self.host {
             let address = with_port(host);
@@ -76,7 +76,7 @@ impl Session {
         self.get("/pools/default")
     }
 
-    pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub(in crate::commands) fn get(&self, path: &str) -> Result<Value, Failure> {
         self.rest.get_json(path).map_err(|error| failed(format_args!("cannot read {path}"), error))
     }
 
@@ -148,7 +148,7 @@ pub(super) fn with_port(host: &str) -> String {
 }
 
 /// What was being done, and the reason in the server's own words where it gave one.
-pub(super) fn failed(doing: impl std::fmt::Display, error: ClientError) -> Failure {
+pub(in crate::commands) fn failed(doing: impl std::fmt::Display, error: ClientError) -> Failure {
     match &error {
         ClientError::Rest { code: 401, .. } => {
             Failure::doing(doing, "wrong user or password (--username, SETTEE_PASSWORD)")

@@ -110,7 +110,7 @@ fn bytes(value: &Value) -> String {
 }
 
 /// Columns as wide as their widest cell, two spaces apart.
-pub(super) fn table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
+pub(in crate::commands) fn table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     let header: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
     let all: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let width =

@@ -7,8 +7,8 @@ use std::{
 };
 
 use admin::{
-    AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, JoinOffer, NodeCall, NodeControl,
-    Obstacle, SystemStats,
+    AnswerParts, BucketStatsView, Callee, Certificates, ClusterStatus, Counted, JoinOffer, NodeCall,
+    NodeControl, Obstacle, SystemStats,
     statistics::{Reading, Samples, Statistic, Zoom},
 };
 use base::NodeId;
@@ -265,6 +265,8 @@ impl NodeControl for Control {
         let dcp = DcpFacts::gather(&self.shared, entry, self.gauges.bucket(bucket).ops_per_sec);
         let mut readings = statistics::of_bucket(&BucketFacts::gather(entry), &dcp);
         readings.extend(statistics::durations(&entry.meter));
+        let now = u64::from(self.shared.now().unix_secs());
+        readings.extend(self.objectives.readings(&self.metadata.load(), bucket, now));
         readings
     }
 
@@ -278,6 +280,11 @@ impl NodeControl for Control {
 
     fn samples(&self, bucket: &str, zoom: Zoom) -> Option<Samples> {
         self.gauges.samples(&self.shared, bucket, zoom)
+    }
+
+    fn objectives(&self) -> Vec<Counted> {
+        let now = u64::from(self.shared.now().unix_secs());
+        self.objectives.counted(&self.metadata.load(), now)
     }
 
     fn system(&self) -> SystemStats {

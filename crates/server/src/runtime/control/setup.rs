@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::Control;
 use crate::runtime::{
-    ServeError,
+    ServeError, objectives,
     options::{InitBucket, InitOptions},
     random_uuid,
 };
@@ -66,6 +66,7 @@ impl Control {
         runtime.spawn(http::serve(tls, Some(self.tls_now()), api, limits, ended()));
         runtime.spawn(keeper.keep_log(ended()));
         runtime.spawn(Arc::clone(&self.gauges).sample(Arc::clone(&self.shared), ended()));
+        runtime.spawn(objectives::run(Arc::clone(self), ended()));
         runtime.spawn(Arc::clone(self).reopen(ended()));
         Ok(front)
     }

@@ -1,0 +1,81 @@
+//! What every node has counted for objectives, put together. Each node keeps its own past; the sum is the cluster's.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base::NodeId;
+use cluster::config;
+use http::reply::{self, Outcome, json_ok};
+use serde::{Deserialize, Serialize};
+use watch::Spans;
+
+use crate::{
+    call::Call,
+    figures::{ask, question},
+};
+
+/// Where a node tells the others what it has counted.
+const PATH: &str = "/_settee/objectives";
+
+/// What a node has counted for an objective.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The bucket.
+    pub bucket: String,
+    /// The objective.
+    pub objective: String,
+    /// Good events and all of them.
+    pub spans: Spans,
+}
+
+/// What all nodes have counted, and which of them did not say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Together {
+    counted: BTreeMap<(String, String), Spans>,
+    pub(crate) missing: Vec<NodeId>,
+}
+
+impl Together {
+    pub(crate) fn of(&self, bucket: &str, objective: &str) -> Spans {
+        self.counted.get(&(bucket.to_owned(), objective.to_owned())).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, told: Vec<Counted>) {
+        for Counted { bucket, objective, spans } in told {
+            let sum = self.counted.entry((bucket, objective)).or_default();
+            *sum = sum.plus(&spans);
+        }
+    }
+}
+
+/// Asks every node.
+pub(crate) async fn together(call: &Call) -> Together {
+    let (control, this) = (&call.api.control, call.api.control.this_node());
+    let mut all = Together::default();
+    let mut asked = tokio::task::JoinSet::new();
+    for node in config::shown_nodes(&call.meta) {
+        let id = node.id;
+        if node.uuid == this {
+            all.add(control.objectives());
+        } else if call.status.silent.contains(&id) {
+            all.missing.push(id);
+        } else {
+            let (control, question) = (Arc::clone(control), question(node, PATH, Vec::new()));
+            asked.spawn(async move { (id, ask::<Vec<Counted>>(control.as_ref(), question).await) });
+        }
+    }
+    for (id, told) in asked.join_all().await {
+        match told {
+            Some(told) => all.add(told),
+            None => all.missing.push(id),
+        }
+    }
+    all
+}
+
+/// `POST /_settee/objectives`: what this node has counted.
+pub(crate) fn show(call: &Call) -> Outcome {
+    match serde_json::to_value(call.api.control.objectives()) {
+        Ok(counted) => Ok(json_ok(&counted)),
+        Err(error) => Err(reply::bad_request(&error.to_string())),
+    }
+}

@@ -1,0 +1,263 @@
+//! Error budgets and how fast they burn.
+//!
+//! An objective says which share of events has to be good over a period. The rest is its budget. A burn rate of 1 uses the whole budget
+//! in exactly one period. A rule holds where both of its spans burn faster than it allows: the long one says that it matters, the short
+//! one that it still goes on. The pairs and rates are those of Google's workbook on service levels.
+
+use serde::{Deserialize, Serialize};
+
+/// Parts of a million: how targets are given.
+pub const MILLION: u32 = 1_000_000;
+/// A rule says nothing of a short span with fewer events: one slow answer among a few is chance.
+pub const EVENTS_MIN: u64 = 100;
+
+/// How many events there were, and how many of them were good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Good ones. Never more than `total`.
+    pub good: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+impl Counts {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self { good: self.good.saturating_add(other.good), total: self.total.saturating_add(other.total) }
+    }
+
+    /// What was counted since `before`. A counter that went back has begun anew.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        if self.total < before.total || self.good < before.good {
+            return self;
+        }
+        Self { good: self.good - before.good, total: self.total - before.total }
+    }
+
+    /// The share of bad events, from 0 to 1. None: nothing was counted.
+    #[must_use]
+    pub fn bad_share(self) -> Option<f64> {
+        let bad = self.total.saturating_sub(self.good);
+        (self.total > 0).then(|| bad as f64 / self.total as f64)
+    }
+}
+
+/// A span of time that ends now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Span {
+    Minutes5,
+    Minutes30,
+    Hour1,
+    Hours2,
+    Hours6,
+    Day1,
+    Days3,
+}
+
+impl Span {
+    /// Every one, the shortest first.
+    pub const ALL: [Self; 7] =
+        [Self::Minutes5, Self::Minutes30, Self::Hour1, Self::Hours2, Self::Hours6, Self::Day1, Self::Days3];
+
+    /// Its name, as Prometheus writes a duration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Minutes5 => "5m",
+            Self::Minutes30 => "30m",
+            Self::Hour1 => "1h",
+            Self::Hours2 => "2h",
+            Self::Hours6 => "6h",
+            Self::Day1 => "1d",
+            Self::Days3 => "3d",
+        }
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub const fn minutes(self) -> u32 {
+        match self {
+            Self::Minutes5 => 5,
+            Self::Minutes30 => 30,
+            Self::Hour1 => 60,
+            Self::Hours2 => 120,
+            Self::Hours6 => 360,
+            Self::Day1 => 1_440,
+            Self::Days3 => 4_320,
+        }
+    }
+}
+
+/// What was counted over every span, and over the whole period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spans {
+    /// In the order of [`Span::ALL`].
+    pub spans: [Counts; 7],
+    /// Over the objective's period.
+    pub period: Counts,
+}
+
+impl Spans {
+    /// What was counted over a span.
+    #[must_use]
+    pub const fn of(&self, span: Span) -> Counts {
+        self.spans[span as usize]
+    }
+
+    /// What two nodes have counted.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        for (own, others) in self.spans.iter_mut().zip(other.spans) {
+            *own = own.plus(others);
+        }
+        Self { period: self.period.plus(other.period), ..self }
+    }
+}
+
+/// How soon somebody has to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// At once.
+    Page,
+    /// In working hours.
+    Ticket,
+}
+
+impl Severity {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Page => "page",
+            Self::Ticket => "ticket",
+        }
+    }
+}
+
+/// Burning faster than `burn` over both spans is worth an alert.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rule {
+    /// How soon somebody has to look.
+    pub severity: Severity,
+    /// Says that much of the budget is gone.
+    pub long: Span,
+    /// Says that it still goes on.
+    pub short: Span,
+    /// The burn rate.
+    pub burn: f64,
+}
+
+const fn rule(severity: Severity, long: Span, short: Span, burn: f64) -> Rule {
+    Rule { severity, long, short, burn }
+}
+
+/// Every rule, the most urgent first.
+pub const RULES: [Rule; 4] = [
+    rule(Severity::Page, Span::Hour1, Span::Minutes5, 14.4),
+    rule(Severity::Page, Span::Hours6, Span::Minutes30, 6.0),
+    rule(Severity::Ticket, Span::Day1, Span::Hours2, 3.0),
+    rule(Severity::Ticket, Span::Days3, Span::Hours6, 1.0),
+];
+
+/// What is to be said of an objective.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Judgement {
+    /// Share of good events over the period, from 0 to 1. None: nothing was counted.
+    pub attained: Option<f64>,
+    /// What is left of the budget, 1 being all of it; below 0 where more was used. None: nothing was counted.
+    pub budget_left: Option<f64>,
+    /// Burn rates over the spans, in the order of [`Span::ALL`]. None: nothing was counted.
+    pub burn: [Option<f64>; 7],
+    /// Which of [`RULES`] hold.
+    pub holds: [bool; 4],
+}
+
+impl Judgement {
+    /// The most urgent rule that holds.
+    #[must_use]
+    pub fn worst(&self) -> Option<&'static Rule> {
+        RULES.iter().zip(self.holds).find(|(_, holds)| *holds).map(|(rule, _)| rule)
+    }
+
+    /// One word for all of it: `exhausted`, `burning`, `met` or `no data`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self.budget_left {
+            None => "no data",
+            Some(left) if left < 0.0 => "exhausted",
+            Some(_) if self.holds.contains(&true) => "burning",
+            Some(_) => "met",
+        }
+    }
+}
+
+/// Judges what was counted against a target in parts of a million.
+#[must_use]
+pub fn judge(target_ppm: u32, counted: &Spans) -> Judgement {
+    let budget = f64::from(MILLION - target_ppm.min(MILLION - 1)) / f64::from(MILLION);
+    let burn_of = |counts: Counts| counts.bad_share().map(|bad| bad / budget);
+    let burn = Span::ALL.map(|span| burn_of(counted.of(span)));
+    let exceeds = |span: Span, most: f64| burn[span as usize].is_some_and(|burn| burn > most);
+    let holds = RULES.map(|rule| {
+        counted.of(rule.short).total >= EVENTS_MIN
+            && exceeds(rule.short, rule.burn)
+            && exceeds(rule.long, rule.burn)
+    });
+    Judgement {
+        attained: counted.period.bad_share().map(|bad| 1.0 - bad),
+        budget_left: burn_of(counted.period).map(|burn| 1.0 - burn),
+        burn,
+        holds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(good: u64, total: u64) -> Spans {
+        let counts = Counts { good, total };
+        Spans { spans: [counts; 7], period: counts }
+    }
+
+    #[test]
+    fn a_rate_of_one_uses_the_budget_in_one_period() {
+        let judged = judge(999_000, &all(99_900, 100_000));
+        assert!(judged.budget_left.unwrap().abs() < 1e-9, "{judged:?}");
+        assert!(judged.burn.iter().all(|burn| (burn.unwrap() - 1.0).abs() < 1e-9));
+        assert_eq!((judged.holds, judged.word()), ([false; 4], "met"), "no more than it may");
+        assert_eq!(judge(999_000, &all(100_000, 100_000)).budget_left, Some(1.0));
+        assert_eq!(judge(999_000, &all(99_800, 100_000)).word(), "exhausted");
+    }
+
+    #[test]
+    fn a_rule_needs_both_of_its_spans_and_enough_events() {
+        let mut counted = all(99_000, 100_000);
+        assert_eq!(judge(999_000, &counted).holds, [false, true, true, true], "10 times too fast");
+        counted.spans[Span::Minutes30 as usize] = Counts { good: 5_000, total: 5_000 };
+        assert_eq!(judge(999_000, &counted).holds, [false, false, true, true], "it is over");
+        let few = all(90, EVENTS_MIN - 1);
+        assert_eq!(judge(999_000, &few).holds, [false; 4], "chance");
+        let enough = all(90, EVENTS_MIN);
+        assert_eq!(judge(999_000, &enough).worst(), Some(&RULES[0]));
+    }
+
+    #[test]
+    fn nothing_is_said_where_nothing_was_counted() {
+        let judged = judge(999_000, &Spans::default());
+        assert_eq!((judged.attained, judged.budget_left, judged.word()), (None, None, "no data"));
+        assert_eq!(judged.burn, [None; 7]);
+        // A target that leaves no budget is none; it is judged all the same.
+        assert!(judge(u32::MAX, &all(1, 2)).burn[0].unwrap().is_finite());
+    }
+
+    #[test]
+    fn a_counter_that_went_back_has_begun_anew() {
+        let (before, now) = (Counts { good: 5, total: 9 }, Counts { good: 7, total: 12 });
+        assert_eq!(now.since(before), Counts { good: 2, total: 3 });
+        assert_eq!(before.since(now), before);
+    }
+}

@@ -1,0 +1,15 @@
+//! Judges what nodes measure: whether objectives are met, and how fast their error budgets are used.
+//!
+//! Pure arithmetic: callers bring the figures and the time. Invariants:
+//! - What is kept takes bounded memory, however long a node runs and however its clock is set.
+//! - Counts of several nodes add up: judging their sum is judging the cluster.
+//! - Where too little was counted, nothing is said.
+
+#![forbid(unsafe_code)]
+
+pub mod burn;
+pub mod ring;
+pub mod stored;
+
+pub use burn::{Counts, Judgement, RULES, Rule, Severity, Span, Spans, judge};
+pub use ring::Ring;
