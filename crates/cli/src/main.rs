@@ -7,6 +7,7 @@ mod commands;
 mod log;
 mod progress;
 mod songs;
+mod table;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ enum Command {
     Slo(commands::slo::Args),
     Songs(commands::songs::Args),
     Torture(commands::torture::Args),
+    View(commands::view::Args),
     /// Run functions of views for a node, which starts this by itself
     #[command(hide = true)]
     RunFunctions,
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Slo(args) => commands::slo::run(args),
         Command::Songs(args) => commands::songs::run(args),
         Command::Torture(args) => commands::torture::run(args),
+        Command::View(args) => commands::view::run(args),
         Command::RunFunctions => commands::functions::run(),
     };
     match outcome {

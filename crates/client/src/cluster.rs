@@ -103,10 +103,20 @@ impl Client {
         let node = self.map.active_node(vb);
         let node =
             node.ok_or_else(|| ClientError::Protocol(format!("no node serves vBucket {}", vb.get())))?;
-        let slot = &mut self.connections[node];
+        self.node(node)
+    }
+
+    /// The connection to the node of this number in the map.
+    ///
+    /// # Errors
+    /// The map has no such node, or the node cannot be reached.
+    pub(crate) fn node(&mut self, node: usize) -> Result<&mut KvConnection> {
+        let (Some(slot), Some(address)) = (self.connections.get_mut(node), self.map.nodes.get(node)) else {
+            return Err(ClientError::Protocol(format!("the map has no node {node}")));
+        };
         let open = match slot.take() {
             Some(open) => open,
-            None => KvConnection::open(&self.map.nodes[node], &self.login)?,
+            None => KvConnection::open(address, &self.login)?,
         };
         Ok(slot.insert(open))
     }

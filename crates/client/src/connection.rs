@@ -13,11 +13,12 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// What this client can make use of.
-const WANTED: [Feature; 8] = [
+const WANTED: [Feature; 9] = [
     Feature::TcpNoDelay,
     Feature::MutationSeqno,
     Feature::Xerror,
     Feature::SelectBucket,
+    Feature::Xattr,
     Feature::Json,
     Feature::AltRequest,
     Feature::SyncReplication,

@@ -7,16 +7,20 @@
 //! own. It is no SDK: no background threads, no reconnecting, no TLS; its user sees every error.
 
 mod address;
+mod body;
 mod cluster;
 mod connection;
 mod error;
 mod map;
 pub mod rest;
+mod sample;
 mod scram;
 
 pub use address::with_port;
+pub use body::Body;
 pub use cluster::{Client, Document, Mutation, WriteOptions};
 pub use connection::{KvConnection, Login, Response};
 pub use error::{ClientError, Result};
 pub use map::ClusterMap;
 pub use rest::Rest;
+pub use sample::{Facts, Sampled};

@@ -1,7 +1,7 @@
 //! A minimal HTTP/1.1 client for the management interface: one request a connection, Basic authentication, bodies
 //! by length, chunked or until the end. No redirects, no TLS, no compression: our server needs none of them.
 
-use crate::{ClientError, Result, with_port};
+use crate::{Body, ClientError, Result, with_port};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -26,6 +26,16 @@ pub struct Rest {
     pub login: Option<(String, String)>,
     /// How long an answer is waited for.
     patience: Duration,
+}
+
+/// An answer whose body is still to be read.
+pub struct Opened {
+    /// HTTP status.
+    pub code: u16,
+    /// Where else to ask, where the answer says so.
+    pub location: Option<String>,
+    /// The body.
+    pub body: Body<BufReader<TcpStream>>,
 }
 
 /// A complete answer.
@@ -103,6 +113,22 @@ impl Rest {
         success("PUT", path, self.send("PUT", path, "application/json", &document.to_string())?)
     }
 
+    /// Sends one request, with a JSON document or none, and leaves the body of the answer to be read.
+    ///
+    /// # Errors
+    /// No connection, or the answer is no HTTP.
+    pub fn open(&self, method: &str, path: &str, document: Option<&str>) -> Result<Opened> {
+        self.connect_and_send(method, path, "application/json", document.unwrap_or_default())
+    }
+
+    /// The same, and reads the whole answer, whatever its status.
+    ///
+    /// # Errors
+    /// As [`Rest::open`], or the answer breaks off.
+    pub fn ask_json(&self, method: &str, path: &str, document: Option<&str>) -> Result<Answer> {
+        self.send(method, path, "application/json", document.unwrap_or_default())
+    }
+
     fn expect_success(&self, method: &'static str, path: &str, form: &[(&str, &str)]) -> Result<Vec<u8>> {
         success(method, path, self.request(method, path, form)?)
     }
@@ -116,6 +142,10 @@ impl Rest {
     }
 
     fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Answer> {
+        whole(self.connect_and_send(method, path, content_type, body)?)
+    }
+
+    fn connect_and_send(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<Opened> {
         let connect = |source| ClientError::Connect { address: self.address.clone(), source };
         let address = self.address.to_socket_addrs().map_err(connect)?.next();
         let address = address.ok_or_else(|| connect(ErrorKind::NotFound.into()))?;
@@ -123,7 +153,8 @@ impl Rest {
         stream.set_read_timeout(Some(self.patience))?;
         stream.set_write_timeout(Some(self.patience))?;
         stream.write_all(self.head_and_body(method, path, content_type, body).as_bytes())?;
-        read_answer(BufReader::new(stream))
+        let (code, location, body) = read_head(BufReader::new(stream))?;
+        Ok(Opened { code, location, body })
     }
 
     fn head_and_body(&self, method: &str, path: &str, content_type: &str, body: &str) -> String {
@@ -176,14 +207,18 @@ fn garbled(what: &str) -> ClientError {
     ClientError::Protocol(format!("not an HTTP answer: {what}"))
 }
 
-fn read_answer(mut from: impl BufRead) -> Result<Answer> {
+fn whole(opened: Opened) -> Result<Answer> {
+    Ok(Answer { code: opened.code, body: read_body(opened.body)? })
+}
+
+/// Status, `Location` and body of an answer.
+fn read_head<R: BufRead>(mut from: R) -> Result<(u16, Option<String>, Body<R>)> {
     loop {
         let status = read_line(&mut from)?;
         let code =
             status.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).and_then(|c| c.parse().ok());
         let code: u16 = code.ok_or_else(|| garbled(&status))?;
-        let mut length = None;
-        let mut chunked = false;
+        let (mut length, mut chunked, mut location) = (None, false, None);
         loop {
             let line = read_line(&mut from)?;
             let Some((name, value)) = line.split_once(':') else {
@@ -192,46 +227,31 @@ fn read_answer(mut from: impl BufRead) -> Result<Answer> {
             match (name.to_ascii_lowercase().as_str(), value.trim()) {
                 ("content-length", value) => length = value.parse().ok(),
                 ("transfer-encoding", value) => chunked = value.eq_ignore_ascii_case("chunked"),
+                ("location", value) => location = Some(value.to_owned()),
                 _ => {}
             }
         }
         // Interim answers (100 Continue) precede the real one.
         if code >= 200 {
-            return Ok(Answer { code, body: read_body(from, length, chunked)? });
+            return Ok((code, location, Body::new(from, length, chunked)));
         }
     }
 }
 
-fn read_body(mut from: impl BufRead, length: Option<u64>, chunked: bool) -> Result<Vec<u8>> {
+fn read_body(from: impl Read) -> Result<Vec<u8>> {
     let mut body = Vec::new();
-    if !chunked {
-        let wanted = length.unwrap_or(BODY_BYTES_MAX);
-        from.by_ref().take(wanted.min(BODY_BYTES_MAX)).read_to_end(&mut body)?;
-        if length.is_some_and(|length| body.len() as u64 != length) {
-            return Err(garbled("the body is shorter than announced or too long"));
-        }
-        return Ok(body);
+    from.take(BODY_BYTES_MAX + 1).read_to_end(&mut body).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => ClientError::Protocol(error.to_string()),
+        _ => error.into(),
+    })?;
+    if body.len() as u64 > BODY_BYTES_MAX {
+        return Err(garbled("the body is too long"));
     }
-    loop {
-        let line = read_line(&mut from)?;
-        let size = u64::from_str_radix(line.split(';').next().unwrap_or("").trim(), 16)
-            .map_err(|_| garbled("bad chunk length"))?;
-        if size == 0 {
-            return Ok(body);
-        }
-        let before = body.len() as u64;
-        if size > BODY_BYTES_MAX - before {
-            return Err(garbled("the body is too long"));
-        }
-        from.by_ref().take(size).read_to_end(&mut body)?;
-        if body.len() as u64 != before + size || !read_line(&mut from)?.is_empty() {
-            return Err(garbled("a chunk ends early"));
-        }
-    }
+    Ok(body)
 }
 
 /// One line without its end; an answer's lines are short, so a bound keeps garbage from filling memory.
-fn read_line(from: &mut impl BufRead) -> Result<String> {
+pub(crate) fn read_line(from: &mut impl BufRead) -> Result<String> {
     let mut line = String::new();
     from.by_ref().take(64 * 1024).read_line(&mut line).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => garbled("bytes that are no text"),
@@ -248,7 +268,8 @@ mod tests {
     use super::*;
 
     fn answer(text: &str) -> Result<Answer> {
-        read_answer(text.as_bytes())
+        let (code, _, body) = read_head(text.as_bytes())?;
+        Ok(Answer { code, body: read_body(body)? })
     }
 
     #[test]

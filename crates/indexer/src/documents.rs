@@ -7,7 +7,7 @@
 use base::{Cas, Datatype, Seqno, VbId};
 use engine::{FeedItem, subdoc::xattr::Blob};
 use views::{
-    json::{self, write_string},
+    meta::Meta,
     worker::{OwnedBody, OwnedDocument},
 };
 
@@ -171,37 +171,18 @@ fn content(version: &Version<'_>, body: &[u8], is_json: bool, attributes: bool) 
 }
 
 fn meta(version: &Version<'_>, id: &str, is_json: bool, attributes: &Blob<'_>) -> String {
-    let mut out = b"{\"id\":".to_vec();
-    write_string(id, &mut out);
-    let Version { rev, cas, expiry, flags, seqno, vb, .. } = version;
-    let (cas, seqno, vb) = (cas.get(), seqno.get(), vb.get());
-    let rev =
-        format!(",\"rev\":\"{rev}-{cas:016x}{expiry:08x}{flags:08x}\",\"seq\":\"{seqno}\",\"vb\":\"{vb}\"");
-    out.extend_from_slice(rev.as_bytes());
-    if !is_json {
-        out.extend_from_slice(b",\"att_reason\":\"non-JSON mode\"");
-    }
-    let kind = if is_json { "json" } else { "base64" };
-    let rest = format!(",\"expiration\":{expiry},\"flags\":{flags},\"type\":\"{kind}\"");
-    out.extend_from_slice(rest.as_bytes());
-    if version.deleted {
-        out.extend_from_slice(b",\"deleted\":true");
-    }
-    out.extend_from_slice(b",\"xattrs\":{");
-    let mut is_first = true;
-    for (name, value) in attributes.iter() {
-        let texts = std::str::from_utf8(name).ok().zip(std::str::from_utf8(value).ok());
-        // An attribute that is no JSON would cost its document the rest of `meta`.
-        let Some((name, value)) = texts.filter(|(_, value)| json::check(value).is_ok()) else { continue };
-        if !std::mem::take(&mut is_first) {
-            out.push(b',');
-        }
-        write_string(name, &mut out);
-        out.push(b':');
-        out.extend_from_slice(value.as_bytes());
-    }
-    out.extend_from_slice(b"}}");
-    String::from_utf8(out).unwrap_or_default()
+    let meta = Meta {
+        id,
+        rev: version.rev,
+        cas: version.cas.get(),
+        expiry: version.expiry,
+        flags: version.flags,
+        seqno: version.seqno.get(),
+        vb: version.vb.get(),
+        is_json,
+        deleted: version.deleted,
+    };
+    meta.text(attributes.iter())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod fuzz;
 pub mod index;
 pub mod js;
 pub mod json;
+pub mod meta;
 pub mod query;
 pub mod reduce;
 pub mod refusal;

@@ -13,6 +13,7 @@ pub(crate) mod slo;
 pub(crate) mod songs;
 pub(crate) mod songs_load;
 pub(crate) mod torture;
+pub(crate) mod view;
 
 /// Why a command failed, in words that say what to do about it.
 #[derive(Debug, thiserror::Error)]

@@ -14,6 +14,7 @@ mod indexes;
 mod node;
 mod sizing;
 mod sockets;
+mod views;
 mod waiting;
 mod wires;
 

@@ -7,9 +7,8 @@ use client::Rest;
 use super::{
     Access,
     session::{Node, Session, failed},
-    status::table,
 };
-use crate::commands::Failure;
+use crate::{commands::Failure, table::table};
 
 /// Have nodes speak TLS to one another, or show whether they do
 #[derive(ClapArgs)]

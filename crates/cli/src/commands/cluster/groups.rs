@@ -6,9 +6,8 @@ use serde_json::Value;
 use super::{
     Access,
     session::{Session, failed, find as find_nodes, nodes_of},
-    status::table,
 };
-use crate::commands::Failure;
+use crate::{commands::Failure, table::table};
 
 /// List, make, rename and delete server groups, and move nodes between them
 #[derive(ClapArgs)]

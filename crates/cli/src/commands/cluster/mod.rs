@@ -14,7 +14,6 @@ use clap::{Args as ClapArgs, Subcommand};
 
 use super::Failure;
 pub(in crate::commands) use session::{Access, failed};
-pub(in crate::commands) use status::table;
 
 const EXAMPLES: &str = "\
 EXAMPLES

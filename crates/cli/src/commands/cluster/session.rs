@@ -37,42 +37,62 @@ pub(in crate::commands) struct Session {
 
 /// A node as REST shows it.
 #[derive(Clone)]
-pub(super) struct Node(pub(super) Value);
+pub(in crate::commands) struct Node(pub(in crate::commands) Value);
 
 impl Access {
     /// With the login of a cluster that was just made.
-    pub(super) fn to(host: String, username: &str, password: &str) -> Self {
+    pub(in crate::commands) fn to(host: String, username: &str, password: &str) -> Self {
         Self { host: vec![host], username: username.into(), password: password.into() }
     }
 
     /// Finds a node that answers.
     pub(in crate::commands) fn open(&self) -> Result<Session, Failure> {
+        let (rest, _) = self.first("its cluster", |rest| rest.get("/pools/default"))?;
+        let address = rest.address.clone();
+        Ok(Session { rest, access: self.clone(), address })
+    }
+
+    /// The first node that shows what is asked for, and what it shows. `what` is that in words.
+    pub(in crate::commands) fn first<T>(
+        &self,
+        what: impl std::fmt::Display,
+        ask: impl Fn(&Rest) -> client::Result<T>,
+    ) -> Result<(Rest, T), Failure> {
         let mut last = None;
         for host in &self.host {
-            let address = with_port(host);
-            let rest = Rest::new(address.as_str(), Some((&self.username, &self.password)));
-            match rest.get("/pools/default") {
-                Ok(_) => return Ok(Session { rest, access: self.clone(), address }),
-                Err(error) => last = Some(failed(format_args!("{host} does not show its cluster"), error)),
+            let rest = self.rest(&with_port(host));
+            match ask(&rest) {
+                Ok(shown) => return Ok((rest, shown)),
+                Err(error) => last = Some(failed(format_args!("{host} does not show {what}"), error)),
             }
         }
         Err(last.unwrap_or_else(|| Failure("--host names no node".into())))
+    }
+
+    /// An HTTP port of a node, to be talked to with this login.
+    pub(in crate::commands) fn rest(&self, address: &str) -> Rest {
+        Rest::new(address, Some((&self.username, &self.password)))
+    }
+
+    /// The login.
+    pub(in crate::commands) fn login(&self) -> (&str, &str) {
+        (&self.username, &self.password)
     }
 }
 
 impl Session {
     /// The login, to be passed on to nodes that are added.
-    pub(super) fn login(&self) -> (&str, &str) {
-        (&self.access.username, &self.access.password)
+    pub(in crate::commands) fn login(&self) -> (&str, &str) {
+        self.access.login()
     }
 
     /// The REST address of the node that answers.
-    pub(super) fn address(&self) -> &str {
+    pub(in crate::commands) fn address(&self) -> &str {
         &self.address
     }
 
     /// `/pools/default`.
-    pub(super) fn pool(&self) -> Result<Value, Failure> {
+    pub(in crate::commands) fn pool(&self) -> Result<Value, Failure> {
         self.get("/pools/default")
     }
 
@@ -80,33 +100,38 @@ impl Session {
         self.rest.get_json(path).map_err(|error| failed(format_args!("cannot read {path}"), error))
     }
 
-    pub(super) fn post(&self, path: &str, form: &[(&str, &str)], doing: &str) -> Result<Vec<u8>, Failure> {
+    pub(in crate::commands) fn post(
+        &self,
+        path: &str,
+        form: &[(&str, &str)],
+        doing: &str,
+    ) -> Result<Vec<u8>, Failure> {
         self.rest.post(path, form).map_err(|error| failed(doing, error))
     }
 
     /// Every node, members of all kinds.
-    pub(super) fn nodes(&self) -> Result<Vec<Node>, Failure> {
+    pub(in crate::commands) fn nodes(&self) -> Result<Vec<Node>, Failure> {
         Ok(nodes_of(&self.pool()?))
     }
 }
 
 /// The nodes in an answer that lists them.
-pub(super) fn nodes_of(pool: &Value) -> Vec<Node> {
+pub(in crate::commands) fn nodes_of(pool: &Value) -> Vec<Node> {
     pool["nodes"].as_array().into_iter().flatten().cloned().map(Node).collect()
 }
 
 impl Node {
     /// `host:port`, as REST names it.
-    pub(super) fn hostname(&self) -> &str {
+    pub(in crate::commands) fn hostname(&self) -> &str {
         self.text("hostname")
     }
 
     /// The name REST's changes take.
-    pub(super) fn otp(&self) -> &str {
+    pub(in crate::commands) fn otp(&self) -> &str {
         self.text("otpNode")
     }
 
-    pub(super) fn text(&self, field: &str) -> &str {
+    pub(in crate::commands) fn text(&self, field: &str) -> &str {
         self.0[field].as_str().unwrap_or_default()
     }
 
@@ -122,7 +147,7 @@ impl Node {
 }
 
 /// The nodes people mean by `names`, in that order; a name that fits none or several is refused.
-pub(super) fn find(nodes: &[Node], names: &[String]) -> Result<Vec<Node>, Failure> {
+pub(in crate::commands) fn find(nodes: &[Node], names: &[String]) -> Result<Vec<Node>, Failure> {
     names.iter().map(|name| find_one(nodes, name)).collect()
 }
 
@@ -137,12 +162,12 @@ fn find_one(nodes: &[Node], name: &str) -> Result<Node, Failure> {
 }
 
 /// Node names joined as REST's lists of nodes want them.
-pub(super) fn otp_list(nodes: &[Node]) -> String {
+pub(in crate::commands) fn otp_list(nodes: &[Node]) -> String {
     nodes.iter().map(Node::otp).collect::<Vec<_>>().join(",")
 }
 
 /// An address without its scheme, and with the standard REST port where it names none.
-pub(super) fn with_port(host: &str) -> String {
+pub(in crate::commands) fn with_port(host: &str) -> String {
     let host = host.strip_prefix("http://").unwrap_or(host).trim_end_matches('/');
     client::with_port(host, MGMT_PORT)
 }

@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use super::{
     Failure,
-    cluster::{Access, failed, table},
+    cluster::{Access, failed},
 };
+use crate::table::table;
 
 const EXAMPLES: &str = "\
 EXAMPLES
