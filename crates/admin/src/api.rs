@@ -133,14 +133,15 @@ impl Api {
         let Admitted { meta, user, body } = self.front.admit(&asked, &parts.headers, body, &from).await?;
         let Asked { method, path, query } = asked;
         let status = self.control.cluster_status();
-        let figures = match (routes::shows_figures(&path), user.domain) {
+        let route = routes::table::find(method.as_str(), &path);
+        let figures = match (route.is_some_and(|route| route.needs_figures), user.domain) {
             (false, _) => ClusterFigures::default(),
             // A sender without a login makes nobody ask anything.
             (true, Domain::Anonymous) => self.figures.known(self.control.as_ref(), &meta),
             (true, _) => self.figures.fresh(&self.control, &meta).await,
         };
         let figures = Arc::new(figures);
-        let (api, route) = (Arc::clone(self), routes::table::find(method.as_str(), &path));
+        let api = Arc::clone(self);
         let call = Call { api, meta, status, figures, method, route, path, query, body, user, from };
         routes::dispatch(&call).await
     }

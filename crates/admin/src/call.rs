@@ -24,7 +24,7 @@ use crate::{
     cluster_status::ClusterStatus,
     figures::ClusterFigures,
     rights::{Lack, On, Sender},
-    routes::{self, table::Route},
+    routes::table::Route,
 };
 
 /// One request.
@@ -128,7 +128,7 @@ impl Call {
     pub(crate) fn now(&self) -> Call {
         let control = &self.api.control;
         let meta = control.metadata();
-        let figures = match routes::shows_figures(&self.path) {
+        let figures = match self.route.is_some_and(|route| route.needs_figures) {
             true => Arc::new(self.api.figures.known(control.as_ref(), &meta)),
             false => Arc::default(),
         };

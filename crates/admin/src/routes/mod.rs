@@ -17,6 +17,8 @@ mod logs;
 mod membership;
 mod metrics;
 mod nodes;
+#[cfg(test)]
+mod page;
 mod password;
 mod pools;
 mod questions;
@@ -106,21 +108,6 @@ pub(crate) async fn dispatch(call: &Call) -> Outcome {
         ["logs"] if get => logs::show(call),
         ["settee", "slo", rest @ ..] => slo::dispatch(call, rest).await,
         _ => unsupported::path(call, &path),
-    }
-}
-
-/// Whether what a path shows, or is decided by, includes figures of all nodes: they are asked before it is answered. What
-/// comes often, configurations and messages between nodes, does not.
-pub(crate) fn shows_figures(path: &[String]) -> bool {
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    match path.as_slice() {
-        ["pools", "default", "b" | "bs" | "nodeServices" | "nodeServicesStreaming", ..] => false,
-        // They ask the nodes for samples instead.
-        ["pools", "default", "buckets", _, "stats" | "statsDirectory", ..]
-        | ["pools", "default", "buckets", _, "nodes", _, "stats"] => false,
-        ["pools" | "poolsStreaming" | "nodes" | "nodeStatuses" | "clusterInit", ..] => true,
-        ["controller", "rebalance"] => true,
-        _ => false,
     }
 }
 

@@ -44,31 +44,43 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     /// The right that it needs.
     pub(crate) needs: Needs,
+    /// What it shows or does, in a sentence.
+    #[cfg_attr(not(test), allow(dead_code, reason = "the page of the documentation is made of it"))]
+    pub(crate) about: &'static str,
+    /// Settee has it.
+    #[cfg_attr(not(test), allow(dead_code, reason = "the page of the documentation is made of it"))]
+    pub(crate) is_built: bool,
+    /// What it shows, or is decided by, includes figures of all nodes: they are asked before it is answered.
+    pub(crate) needs_figures: bool,
 }
 
-const fn get(path: &'static str, needs: Needs) -> Route {
-    Route { method: "GET", path, needs }
+const fn route(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Route {
+    Route { method, path, needs, about, is_built: true, needs_figures: false }
 }
 
-const fn post(path: &'static str, needs: Needs) -> Route {
-    Route { method: "POST", path, needs }
+const fn get(path: &'static str, needs: Needs, about: &'static str) -> Route {
+    route("GET", path, needs, about)
 }
 
-const fn put(path: &'static str, needs: Needs) -> Route {
-    Route { method: "PUT", path, needs }
+const fn post(path: &'static str, needs: Needs, about: &'static str) -> Route {
+    route("POST", path, needs, about)
 }
 
-const fn patch(path: &'static str, needs: Needs) -> Route {
-    Route { method: "PATCH", path, needs }
+const fn put(path: &'static str, needs: Needs, about: &'static str) -> Route {
+    route("PUT", path, needs, about)
 }
 
-const fn delete(path: &'static str, needs: Needs) -> Route {
-    Route { method: "DELETE", path, needs }
+const fn patch(path: &'static str, needs: Needs, about: &'static str) -> Route {
+    route("PATCH", path, needs, about)
+}
+
+const fn delete(path: &'static str, needs: Needs, about: &'static str) -> Route {
+    route("DELETE", path, needs, about)
 }
 
 /// A route that Couchbase has and Settee has not. A sender with the right hears that; others are refused as usual.
-const fn absent(method: &'static str, path: &'static str, needs: Needs) -> Route {
-    Route { method, path, needs }
+const fn absent(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Route {
+    Route { is_built: false, ..route(method, path, needs, about) }
 }
 
 const POOLS: Needs = Needs::Cluster(P::PoolsRead);
@@ -86,202 +98,326 @@ const SEES_BUCKET: Needs = Needs::Bucket(P::BucketRead);
 
 /// Every route. The first that fits counts.
 pub(crate) const ROUTES: &[Route] = &[
-    get("", Needs::Nothing),
-    get("versions", Needs::Login),
-    get("whoami", Needs::Nothing),
+    get("", Needs::Nothing, "Sends a browser to the console's place."),
+    get("versions", Needs::Login, "Versions of the parts of a server."),
+    get("whoami", Needs::Nothing, "The sender, and the sender's roles."),
     // Answered before anything else is looked at: see `health` and `console`.
-    get("health/live", Needs::Nothing),
-    get("health/ready", Needs::Nothing),
-    get("ui/**", Needs::Nothing),
-    post("uilogin", Needs::Nothing),
-    post("uilogout", Needs::Nothing),
-    get("metrics", Needs::Cluster(P::ClusterStats)),
-    get("prometheus_sd_config", Needs::Cluster(P::ClusterStats)),
-    get("logs", SEES),
-    absent("*", "diag/eval", Needs::Everything),
+    get("health/live", Needs::Nothing, "Whether the process answers."),
+    get("health/ready", Needs::Nothing, "Whether the node should get clients, and why not."),
+    get("ui/**", Needs::Nothing, "The files of the web console."),
+    post("uilogin", Needs::Nothing, "Logs a browser in: a session begins."),
+    post("uilogout", Needs::Nothing, "Ends the session of a browser."),
+    get("metrics", Needs::Cluster(P::ClusterStats), "Figures of the node, for Prometheus."),
+    get(
+        "prometheus_sd_config",
+        Needs::Cluster(P::ClusterStats),
+        "Where Prometheus finds the cluster's nodes.",
+    ),
+    get("logs", SEES, "Changes of the cluster that this node has seen."),
+    absent("*", "diag/eval", Needs::Everything, "Code to be evaluated on the server."),
     // The cluster.
-    get("pools", POOLS),
-    get("pools/default", POOLS),
-    get("pools/nodes", POOLS),
-    get("poolsStreaming/default", POOLS),
-    get("pools/default/nodeServices", POOLS),
-    get("pools/default/nodeServicesStreaming", POOLS),
-    get("pools/default/terseClusterInfo", POOLS),
-    get("pools/default/tasks", SEES),
-    get("pools/default/rebalanceProgress", SEES),
-    get("pools/default/pendingRetryRebalance", SEES),
-    get("pools/default/remoteClusters", SEES),
-    get("pools/default/replications", SEES),
-    absent("!GET", "pools/default/remoteClusters/**", MANAGES),
-    absent("!GET", "pools/default/replications/**", MANAGES),
-    post("pools/default", MANAGES),
-    post("pools/default/checkPermissions", Needs::Login),
-    get("pools/default/certificate", Needs::Nothing),
-    get("pools/default/trustedCAs", Needs::Nothing),
-    delete("pools/default/trustedCAs/{id}", SECURES),
-    post("node/controller/loadTrustedCAs", SECURES),
-    post("node/controller/reloadCertificate", SECURES),
-    get("pools/default/certificates", SEES_SECURITY),
-    get("pools/default/certificate/node/{node}", SEES_SECURITY),
-    get("pools/default/serverGroups", SEES),
-    post("pools/default/serverGroups", MANAGES),
-    put("pools/default/serverGroups", MANAGES),
-    put("pools/default/serverGroups/{group}", MANAGES),
-    delete("pools/default/serverGroups/{group}", MANAGES),
-    post("pools/default/serverGroups/{group}/addNode", ADMITS),
-    post("pools/default/serverGroups/{group}/addNodeV2", ADMITS),
+    get("pools", POOLS, "What the server is, and its clusters.").figures(),
+    get("pools/default", POOLS, "The cluster: nodes, quotas, alerts, figures.").figures(),
+    get("pools/nodes", POOLS, "The cluster and its nodes.").figures(),
+    get("poolsStreaming/default", POOLS, "The cluster, told anew with each change.").figures(),
+    get("pools/default/nodeServices", POOLS, "The services and ports of each node."),
+    get(
+        "pools/default/nodeServicesStreaming",
+        POOLS,
+        "The services and ports of each node, told anew with each change.",
+    ),
+    get("pools/default/terseClusterInfo", POOLS, "Name, identity and state of the cluster.").figures(),
+    get("pools/default/tasks", SEES, "What is under way: rebalance, warm-up, compaction, indexing.")
+        .figures(),
+    get("pools/default/rebalanceProgress", SEES, "How far the rebalance is.").figures(),
+    get("pools/default/pendingRetryRebalance", SEES, "The rebalance that is to be tried again.").figures(),
+    get("pools/default/remoteClusters", SEES, "Clusters that this one replicates to.").figures(),
+    get("pools/default/replications", SEES, "Replications to other clusters.").figures(),
+    absent("!GET", "pools/default/remoteClusters/**", MANAGES, "Replication to other clusters."),
+    absent("!GET", "pools/default/replications/**", MANAGES, "Replication to other clusters."),
+    post("pools/default", MANAGES, "Changes quotas and the cluster's name.").figures(),
+    post("pools/default/checkPermissions", Needs::Login, "Which of the named rights the sender has.")
+        .figures(),
+    get("pools/default/certificate", Needs::Nothing, "The certificate of this node.").figures(),
+    get("pools/default/trustedCAs", Needs::Nothing, "The authorities that the cluster trusts.").figures(),
+    delete("pools/default/trustedCAs/{id}", SECURES, "Trusts an authority no longer.").figures(),
+    post("node/controller/loadTrustedCAs", SECURES, "Trusts the authorities in this node's inbox."),
+    post("node/controller/reloadCertificate", SECURES, "Takes the certificate in this node's inbox."),
+    get("pools/default/certificates", SEES_SECURITY, "The certificate of every node.").figures(),
+    get("pools/default/certificate/node/{node}", SEES_SECURITY, "The certificate of a node.").figures(),
+    get("pools/default/serverGroups", SEES, "Server groups and their nodes.").figures(),
+    post("pools/default/serverGroups", MANAGES, "Makes a server group.").figures(),
+    put("pools/default/serverGroups", MANAGES, "Moves nodes between server groups.").figures(),
+    put("pools/default/serverGroups/{group}", MANAGES, "Renames a server group.").figures(),
+    delete("pools/default/serverGroups/{group}", MANAGES, "Removes an empty server group.").figures(),
+    post("pools/default/serverGroups/{group}/addNode", ADMITS, "Adds a node to a server group.").figures(),
+    post("pools/default/serverGroups/{group}/addNodeV2", ADMITS, "Adds a node to a server group.").figures(),
     // Buckets.
-    get("pools/default/buckets", Needs::AnyBucket(P::BucketRead)),
-    post("pools/default/buckets", Needs::Cluster(P::BucketCreate)),
-    get("pools/default/buckets/{bucket}", SEES_BUCKET),
-    post("pools/default/buckets/{bucket}", Needs::Bucket(P::BucketWrite)),
-    delete("pools/default/buckets/{bucket}", Needs::Bucket(P::BucketDelete)),
-    post("pools/default/buckets/{bucket}/controller/doFlush", Needs::Bucket(P::BucketFlush)),
-    post("pools/default/buckets/{bucket}/controller/compactBucket", Needs::Bucket(P::BucketCompact)),
-    post("pools/default/buckets/{bucket}/controller/compactDatabases", Needs::Bucket(P::BucketCompact)),
-    post("pools/default/buckets/{bucket}/controller/cancelBucketCompaction", Needs::Bucket(P::BucketCompact)),
+    get("pools/default/buckets", Needs::AnyBucket(P::BucketRead), "The buckets that the sender may see.")
+        .figures(),
+    post("pools/default/buckets", Needs::Cluster(P::BucketCreate), "Creates a bucket.").figures(),
+    get("pools/default/buckets/{bucket}", SEES_BUCKET, "A bucket: settings, map of vBuckets, figures.")
+        .figures(),
+    post(
+        "pools/default/buckets/{bucket}",
+        Needs::Bucket(P::BucketWrite),
+        "Changes the settings of a bucket.",
+    )
+    .figures(),
+    delete("pools/default/buckets/{bucket}", Needs::Bucket(P::BucketDelete), "Drops a bucket.").figures(),
+    post(
+        "pools/default/buckets/{bucket}/controller/doFlush",
+        Needs::Bucket(P::BucketFlush),
+        "Empties a bucket that allows it.",
+    )
+    .figures(),
+    post(
+        "pools/default/buckets/{bucket}/controller/compactBucket",
+        Needs::Bucket(P::BucketCompact),
+        "Compacts a bucket's files.",
+    )
+    .figures(),
+    post(
+        "pools/default/buckets/{bucket}/controller/compactDatabases",
+        Needs::Bucket(P::BucketCompact),
+        "Compacts a bucket's files, without views.",
+    )
+    .figures(),
+    post(
+        "pools/default/buckets/{bucket}/controller/cancelBucketCompaction",
+        Needs::Bucket(P::BucketCompact),
+        "Stops a compaction that was asked for.",
+    )
+    .figures(),
     post(
         "pools/default/buckets/{bucket}/controller/cancelDatabasesCompaction",
         Needs::Bucket(P::BucketCompact),
+        "Stops a compaction that was asked for.",
+    )
+    .figures(),
+    get("pools/default/buckets/{bucket}/nodes", SEES_BUCKET, "The nodes of a bucket.").figures(),
+    get(
+        "pools/default/buckets/{bucket}/nodes/{node}/stats",
+        Needs::Bucket(P::Stats),
+        "A bucket's figures on one node, with their past.",
     ),
-    get("pools/default/buckets/{bucket}/nodes", SEES_BUCKET),
-    get("pools/default/buckets/{bucket}/nodes/{node}/stats", Needs::Bucket(P::Stats)),
-    get("pools/default/buckets/{bucket}/stats", Needs::Bucket(P::Stats)),
-    get("pools/default/buckets/{bucket}/stats/{stat}", Needs::Bucket(P::Stats)),
-    get("pools/default/buckets/{bucket}/statsDirectory", Needs::Bucket(P::Stats)),
-    get("pools/default/buckets/{bucket}/ddocs", Needs::Bucket(P::ViewsRead)),
-    get("pools/default/b/{bucket}", SEES_BUCKET),
-    get("pools/default/bs/{bucket}", SEES_BUCKET),
-    get("pools/default/bucketsStreaming/{bucket}", SEES_BUCKET),
-    get("pools/default/buckets/{bucket}/scopes", Needs::Within(P::CollectionsRead)),
-    post("pools/default/buckets/{bucket}/scopes", Needs::Bucket(P::CollectionsWrite)),
-    absent("PUT", "pools/default/buckets/{bucket}/scopes", Needs::Bucket(P::CollectionsWrite)),
-    post("pools/default/buckets/{bucket}/scopes/@ensureManifest/{uid}", Needs::Within(P::CollectionsRead)),
-    delete("pools/default/buckets/{bucket}/scopes/{scope}", Needs::Scope(P::CollectionsWrite)),
-    post("pools/default/buckets/{bucket}/scopes/{scope}/collections", Needs::Scope(P::CollectionsWrite)),
+    get(
+        "pools/default/buckets/{bucket}/stats",
+        Needs::Bucket(P::Stats),
+        "A bucket's figures, with their past.",
+    ),
+    get(
+        "pools/default/buckets/{bucket}/stats/{stat}",
+        Needs::Bucket(P::Stats),
+        "One figure of a bucket by node, with its past.",
+    ),
+    get(
+        "pools/default/buckets/{bucket}/statsDirectory",
+        Needs::Bucket(P::Stats),
+        "Names and descriptions of a bucket's figures.",
+    ),
+    get("pools/default/buckets/{bucket}/ddocs", Needs::Bucket(P::ViewsRead), "Design documents of a bucket.")
+        .figures(),
+    get("pools/default/b/{bucket}", SEES_BUCKET, "What clients need of a bucket."),
+    get(
+        "pools/default/bs/{bucket}",
+        SEES_BUCKET,
+        "What clients need of a bucket, told anew with each change.",
+    ),
+    get("pools/default/bucketsStreaming/{bucket}", SEES_BUCKET, "A bucket, told anew with each change.")
+        .figures(),
+    get(
+        "pools/default/buckets/{bucket}/scopes",
+        Needs::Within(P::CollectionsRead),
+        "Scopes and collections of a bucket.",
+    )
+    .figures(),
+    post("pools/default/buckets/{bucket}/scopes", Needs::Bucket(P::CollectionsWrite), "Makes a scope.")
+        .figures(),
+    absent(
+        "PUT",
+        "pools/default/buckets/{bucket}/scopes",
+        Needs::Bucket(P::CollectionsWrite),
+        "Replaces all scopes and collections at once.",
+    ),
+    post(
+        "pools/default/buckets/{bucket}/scopes/@ensureManifest/{uid}",
+        Needs::Within(P::CollectionsRead),
+        "Waits until every node knows this manifest or a later one.",
+    )
+    .figures(),
+    delete(
+        "pools/default/buckets/{bucket}/scopes/{scope}",
+        Needs::Scope(P::CollectionsWrite),
+        "Drops a scope.",
+    )
+    .figures(),
+    post(
+        "pools/default/buckets/{bucket}/scopes/{scope}/collections",
+        Needs::Scope(P::CollectionsWrite),
+        "Makes a collection.",
+    )
+    .figures(),
     patch(
         "pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
         Needs::Scope(P::CollectionsWrite),
-    ),
+        "Changes the settings of a collection.",
+    )
+    .figures(),
     delete(
         "pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
         Needs::Scope(P::CollectionsWrite),
-    ),
+        "Drops a collection.",
+    )
+    .figures(),
     // Objectives, of Settee alone.
-    get("settee/slo", Needs::AnyBucket(P::BucketRead)),
-    get("settee/slo/{bucket}", SEES_BUCKET),
-    get("settee/slo/{bucket}/{name}", SEES_BUCKET),
-    put("settee/slo/{bucket}/{name}", Needs::Bucket(P::BucketWrite)),
-    delete("settee/slo/{bucket}/{name}", Needs::Bucket(P::BucketWrite)),
+    get("settee/slo", Needs::AnyBucket(P::BucketRead), "Objectives of latency, and how they are kept."),
+    get("settee/slo/{bucket}", SEES_BUCKET, "Objectives of a bucket, and how they are kept."),
+    get("settee/slo/{bucket}/{name}", SEES_BUCKET, "An objective, and how it is kept."),
+    put("settee/slo/{bucket}/{name}", Needs::Bucket(P::BucketWrite), "Sets an objective of a bucket."),
+    delete("settee/slo/{bucket}/{name}", Needs::Bucket(P::BucketWrite), "Removes an objective of a bucket."),
     // Nodes.
-    get("nodes/self/xdcrSSLPorts", Needs::Nothing),
-    get("nodes/{node}", SEES),
-    get("nodeStatuses", SEES),
-    post("clusterInit", MANAGES),
-    post("nodeInit", ADMITS),
-    post("nodes/self/controller/settings", ADMITS),
-    post("node/controller/setupServices", MANAGES),
-    post("node/controller/rename", ADMITS),
-    post("node/controller/setupNetConfig", MANAGES),
-    put("node/controller/setupAlternateAddresses/external", MANAGES),
-    delete("node/controller/setupAlternateAddresses/external", MANAGES),
-    post("node/controller/enableExternalListener", MANAGES),
-    post("node/controller/disableUnusedExternalListeners", MANAGES),
-    post("node/controller/doJoinCluster", ADMITS),
-    post("node/controller/doJoinClusterV2", ADMITS),
-    post("controller/addNode", ADMITS),
-    post("controller/addNodeV2", ADMITS),
-    post("controller/ejectNode", MANAGES),
-    post("controller/hardResetNode", Needs::Everything),
-    post("controller/rebalance", MANAGES),
-    post("controller/stopRebalance", MANAGES),
-    post("controller/failOver", MANAGES),
-    post("controller/startFailover", MANAGES),
-    post("controller/startGracefulFailover", MANAGES),
-    post("controller/setRecoveryType", MANAGES),
-    post("controller/reAddNode", MANAGES),
-    post("controller/reFailOver", MANAGES),
-    post("controller/regenerateCertificate", SECURES),
+    get("nodes/self/xdcrSSLPorts", Needs::Nothing, "The ports of this node under TLS.").figures(),
+    get("nodes/{node}", SEES, "A node: versions, folders, memory, quotas.").figures(),
+    get("nodeStatuses", SEES, "The state of each node.").figures(),
+    post("clusterInit", MANAGES, "Sets a new node up, all at once.").figures(),
+    post("nodeInit", ADMITS, "Sets name, folders and address family of a node."),
+    post("nodes/self/controller/settings", ADMITS, "Sets the folders of a node.").figures(),
+    post("node/controller/setupServices", MANAGES, "Sets the services of a node."),
+    post("node/controller/rename", ADMITS, "Gives the node the name that others reach it under."),
+    post("node/controller/setupNetConfig", MANAGES, "Sets encryption between nodes, and the address family."),
+    put(
+        "node/controller/setupAlternateAddresses/external",
+        MANAGES,
+        "Sets the address under which clients outside reach the node.",
+    ),
+    delete(
+        "node/controller/setupAlternateAddresses/external",
+        MANAGES,
+        "Removes the address for clients outside.",
+    ),
+    post(
+        "node/controller/enableExternalListener",
+        MANAGES,
+        "Starts listening for nodes by another protocol.",
+    ),
+    post(
+        "node/controller/disableUnusedExternalListeners",
+        MANAGES,
+        "Stops listening for nodes by protocols that are not used.",
+    ),
+    post("node/controller/doJoinCluster", ADMITS, "Joins the cluster of another node."),
+    post("node/controller/doJoinClusterV2", ADMITS, "Joins the cluster of another node."),
+    post("controller/addNode", ADMITS, "Adds a node to the cluster."),
+    post("controller/addNodeV2", ADMITS, "Adds a node to the cluster."),
+    post("controller/ejectNode", MANAGES, "Removes a node that holds nothing."),
+    post("controller/hardResetNode", Needs::Everything, "Makes this node a new one, without its data."),
+    post("controller/rebalance", MANAGES, "Starts a rebalance.").figures(),
+    post("controller/stopRebalance", MANAGES, "Stops the rebalance."),
+    post("controller/failOver", MANAGES, "Fails nodes over at once."),
+    post("controller/startFailover", MANAGES, "Fails nodes over at once."),
+    post(
+        "controller/startGracefulFailover",
+        MANAGES,
+        "Moves what is active away from a node, then fails it over.",
+    ),
+    post("controller/setRecoveryType", MANAGES, "Says how a node that was failed over is recovered."),
+    post("controller/reAddNode", MANAGES, "Takes a node that was failed over back."),
+    post("controller/reFailOver", MANAGES, "Takes back that a node is to be recovered."),
+    post("controller/regenerateCertificate", SECURES, "Has every node make a certificate of its own anew."),
     // Nodes among one another. Any sender may ask for a challenge: answered before anything else is looked at. The next two are of nodes that are not of one cluster yet, and say who they are like anybody else.
-    get("_settee/challenge", Needs::Nothing),
-    post("_settee/introduce", ADMITS),
-    post("_settee/join", ADMITS),
+    get("_settee/challenge", Needs::Nothing, "What a node signs to log in at this one."),
+    post("_settee/introduce", ADMITS, "A node says who it is, before it is added."),
+    post("_settee/join", ADMITS, "A node is told the cluster that it joins."),
     // What is agreed on reaches nodes that are yet to hear that they were removed. A node that was failed over reports, so that it can be
     // recovered, and says what `Metadata::may_propose` lets it say.
-    post("_settee/consensus", Needs::Node),
-    post("_settee/members", Needs::Listed),
-    post("_settee/propose", Needs::Listed),
-    post("_settee/report", Needs::Listed),
-    post("_settee/standing", Needs::Listed),
-    post("_settee/{name}", Needs::Member),
-    post("_settee/services/{service}", Needs::Member),
+    post("_settee/consensus", Needs::Node, "Messages of the group that agrees on the metadata."),
+    post("_settee/members", Needs::Listed, "The members that this node knows."),
+    post("_settee/propose", Needs::Listed, "A command for the leader to propose."),
+    post("_settee/report", Needs::Listed, "What a node's copies are, for the leader."),
+    post("_settee/standing", Needs::Listed, "Whether a node counts, was failed over, or was removed."),
+    post("_settee/{name}", Needs::Member, "What nodes ask one another besides."),
+    post("_settee/services/{service}", Needs::Member, "A question of a service to itself on this node."),
     // Users.
-    post("controller/changePassword", Needs::Login),
-    get("settings/rbac/roles", SEES_USERS),
-    get("settings/rbac/users", SEES_USERS),
-    get("settings/rbac/users/{domain}", SEES_USERS),
-    get("settings/rbac/users/{domain}/{user}", SEES_USERS),
-    put("settings/rbac/users/external/{user}", EXTERNAL_USERS),
-    delete("settings/rbac/users/external/{user}", EXTERNAL_USERS),
-    put("settings/rbac/users/{domain}/{user}", USERS),
-    delete("settings/rbac/users/{domain}/{user}", USERS),
-    patch("settings/rbac/users/local/{user}", USERS),
-    get("settings/rbac/groups", SEES_USERS),
-    get("settings/rbac/groups/{group}", SEES_USERS),
-    put("settings/rbac/groups/{group}", USERS),
-    delete("settings/rbac/groups/{group}", USERS),
+    post("controller/changePassword", Needs::Login, "Changes the sender's own password."),
+    get("settings/rbac/roles", SEES_USERS, "All roles, and what they allow."),
+    get("settings/rbac/users", SEES_USERS, "All users."),
+    get("settings/rbac/users/{domain}", SEES_USERS, "All users of a domain."),
+    get("settings/rbac/users/{domain}/{user}", SEES_USERS, "A user."),
+    put(
+        "settings/rbac/users/external/{user}",
+        EXTERNAL_USERS,
+        "Makes or changes a user whose password is kept elsewhere.",
+    ),
+    delete(
+        "settings/rbac/users/external/{user}",
+        EXTERNAL_USERS,
+        "Removes a user whose password is kept elsewhere.",
+    ),
+    put("settings/rbac/users/{domain}/{user}", USERS, "Makes or changes a user."),
+    delete("settings/rbac/users/{domain}/{user}", USERS, "Removes a user."),
+    patch("settings/rbac/users/local/{user}", USERS, "Locks or unlocks a user."),
+    get("settings/rbac/groups", SEES_USERS, "All groups of users."),
+    get("settings/rbac/groups/{group}", SEES_USERS, "A group of users."),
+    put("settings/rbac/groups/{group}", USERS, "Makes or changes a group of users."),
+    delete("settings/rbac/groups/{group}", USERS, "Removes a group of users."),
     // Settings.
-    get("settings/web", SEES),
-    post("settings/web", Needs::Everything),
-    get("settings/autoFailover", SEES),
-    post("settings/autoFailover", MANAGES),
-    post("settings/autoFailover/resetCount", MANAGES),
-    get("settings/autoReprovision", SEES),
-    post("settings/autoReprovision", MANAGES),
-    get("settings/stats", SEES),
-    post("settings/stats", MANAGES),
-    get("settings/indexes", SEES),
-    post("settings/indexes", MANAGES),
-    get("settings/alerts", SEES),
-    post("settings/alerts", MANAGES),
-    get("settings/autoCompaction", SEES),
-    post("settings/autoCompaction", MANAGES),
-    get("controller/setAutoCompaction", SEES),
-    post("controller/setAutoCompaction", MANAGES),
-    get("settings/rebalance", SEES),
-    post("settings/rebalance", MANAGES),
-    get("settings/retryRebalance", SEES),
-    post("settings/retryRebalance", MANAGES),
-    get("settings/logRedaction", SEES),
-    post("settings/logRedaction", SECURES),
-    get("settings/maxParallelIndexers", SEES),
-    post("settings/maxParallelIndexers", MANAGES),
-    get("settings/failover", SEES),
-    post("settings/failover", MANAGES),
-    get("settings/developerPreview", SEES),
-    post("settings/developerPreview", MANAGES),
-    get("settings/audit", SEES_SECURITY),
-    post("settings/audit", SECURES),
-    get("settings/audit/descriptors", SEES_SECURITY),
-    get("settings/security", SEES_SECURITY),
-    post("settings/security", SECURES),
-    get("settings/passwordPolicy", SEES_SECURITY),
-    post("settings/passwordPolicy", SECURES),
-    get("settings/ldap", SEES_SECURITY),
-    post("settings/ldap", SECURES),
-    get("settings/saslauthdAuth", SEES_SECURITY),
-    post("settings/saslauthdAuth", SECURES),
-    get("settings/clientCertAuth", SEES_SECURITY),
-    post("settings/clientCertAuth", SECURES),
+    get("settings/web", SEES, "The administrator's name and port."),
+    post("settings/web", Needs::Everything, "Sets the administrator's name and password."),
+    get("settings/autoFailover", SEES, "When nodes are failed over automatically."),
+    post("settings/autoFailover", MANAGES, "Sets when nodes are failed over automatically."),
+    post("settings/autoFailover/resetCount", MANAGES, "Counts automatic failovers anew."),
+    get("settings/autoReprovision", SEES, "What becomes of memory-only buckets after a crash."),
+    post("settings/autoReprovision", MANAGES, "Sets what becomes of memory-only buckets after a crash."),
+    get("settings/stats", SEES, "Whether usage is told to the maker."),
+    post("settings/stats", MANAGES, "Sets whether usage is told to the maker."),
+    get("settings/indexes", SEES, "Settings of the index service."),
+    post("settings/indexes", MANAGES, "Changes settings of the index service."),
+    get("settings/alerts", SEES, "Which alerts are mailed, and to where."),
+    post("settings/alerts", MANAGES, "Sets which alerts are mailed, and to where."),
+    get("settings/autoCompaction", SEES, "When files are compacted."),
+    post("settings/autoCompaction", MANAGES, "Sets when files are compacted."),
+    get("controller/setAutoCompaction", SEES, "When files are compacted."),
+    post("controller/setAutoCompaction", MANAGES, "Sets when files are compacted."),
+    get("settings/rebalance", SEES, "How many vBuckets move at a time."),
+    post("settings/rebalance", MANAGES, "Sets how many vBuckets move at a time."),
+    get("settings/retryRebalance", SEES, "Whether a rebalance that failed is tried again."),
+    post("settings/retryRebalance", MANAGES, "Sets whether a rebalance that failed is tried again."),
+    get("settings/logRedaction", SEES, "Whether logs are redacted."),
+    post("settings/logRedaction", SECURES, "Sets whether logs are redacted."),
+    get("settings/maxParallelIndexers", SEES, "How many indexes are built at a time."),
+    post("settings/maxParallelIndexers", MANAGES, "Sets how many indexes are built at a time."),
+    get("settings/failover", SEES, "Settings of failovers."),
+    post("settings/failover", MANAGES, "Changes settings of failovers."),
+    get("settings/developerPreview", SEES, "Whether previews are switched on."),
+    post("settings/developerPreview", MANAGES, "Switches previews on."),
+    get("settings/audit", SEES_SECURITY, "What goes into the audit trail."),
+    post("settings/audit", SECURES, "Sets what goes into the audit trail."),
+    get("settings/audit/descriptors", SEES_SECURITY, "The kinds of events in the audit trail."),
+    get("settings/security", SEES_SECURITY, "Settings of TLS and of encryption between nodes."),
+    post("settings/security", SECURES, "Changes settings of TLS and of encryption between nodes."),
+    get("settings/passwordPolicy", SEES_SECURITY, "What passwords have to be like."),
+    post("settings/passwordPolicy", SECURES, "Sets what passwords have to be like."),
+    get("settings/ldap", SEES_SECURITY, "Settings of logins by LDAP."),
+    post("settings/ldap", SECURES, "Changes settings of logins by LDAP."),
+    get("settings/saslauthdAuth", SEES_SECURITY, "Settings of logins by saslauthd."),
+    post("settings/saslauthdAuth", SECURES, "Changes settings of logins by saslauthd."),
+    get("settings/clientCertAuth", SEES_SECURITY, "Whether certificates log clients in."),
+    post("settings/clientCertAuth", SECURES, "Sets whether certificates log clients in."),
     // What is known and not built.
-    absent("!GET", "controller/createReplication", MANAGES),
-    absent("!GET", "controller/cancelXDCR/**", MANAGES),
-    absent("!GET", "controller/startLogsCollection", MANAGES),
-    absent("!GET", "controller/cancelLogsCollection", MANAGES),
-    absent("!GET", "controller/uploadClusterCA", SECURES),
-    absent("!GET", "controller/resetAdminPassword", Needs::Everything),
-    absent("!GET", "controller/lockAdmin", Needs::Everything),
-    absent("!GET", "controller/unlockAdmin", Needs::Everything),
+    absent("!GET", "controller/createReplication", MANAGES, "Replication to another cluster."),
+    absent("!GET", "controller/cancelXDCR/**", MANAGES, "Replication to another cluster."),
+    absent("!GET", "controller/startLogsCollection", MANAGES, "An archive of all logs."),
+    absent("!GET", "controller/cancelLogsCollection", MANAGES, "An archive of all logs."),
+    absent("!GET", "controller/uploadClusterCA", SECURES, "An authority of the cluster for clients."),
+    absent(
+        "!GET",
+        "controller/resetAdminPassword",
+        Needs::Everything,
+        "A new password for the administrator.",
+    ),
+    absent("!GET", "controller/lockAdmin", Needs::Everything, "A lock of the administrator."),
+    absent("!GET", "controller/unlockAdmin", Needs::Everything, "The end of a lock of the administrator."),
 ];
 
 /// The route of a request.
@@ -295,6 +431,10 @@ pub(crate) fn knows(path: &[String]) -> bool {
 }
 
 impl Route {
+    const fn figures(self) -> Self {
+        Self { needs_figures: true, ..self }
+    }
+
     fn has_method(&self, method: &str) -> bool {
         match self.method {
             "*" => true,
