@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
-    call::Call,
+    call::{AskedRoute, Call},
     control::NodeControl,
     events::Events,
     figures::{ClusterFigures, Figures},
@@ -130,7 +130,10 @@ impl Api {
         if routes::console::is_session(&asked) {
             return routes::console::session(&self.front, &asked, &parts, body, &from).await;
         }
-        let Admitted { meta, user, body } = self.front.admit(&asked, &parts.headers, body, &from).await?;
+        let route = routes::table::find(asked.method.as_str(), &asked.path);
+        let rights = AskedRoute { api: self, route, path: &asked.path, from: &from };
+        let Admitted { meta, user, body } =
+            self.front.admit(&asked, &rights, &parts.headers, body, &from).await?;
         let Asked { method, path, query } = asked;
         let status = self.control.cluster_status();
         let route = routes::table::find(method.as_str(), &path);

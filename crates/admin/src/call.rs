@@ -13,7 +13,7 @@ use cluster::{
 };
 
 use http::{
-    AuditEvent, AuditKind, Connection,
+    AuditEvent, AuditKind, Connection, Rights,
     form::Form,
     permissions,
     reply::{self, Refusal},
@@ -26,6 +26,66 @@ use crate::{
     rights::{Lack, On, Sender},
     routes::table::Route,
 };
+
+/// Longest body of a request that no route takes.
+const UNKNOWN_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Longest body of a request that is not about the agreement of the nodes or a question of one of their services.
+const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What a request asks for, as far as its sender has to have a right to it.
+#[derive(Clone, Copy)]
+pub(crate) struct AskedRoute<'a> {
+    pub(crate) api: &'a Api,
+    pub(crate) route: Option<&'static Route>,
+    /// Decoded path segments.
+    pub(crate) path: &'a [String],
+    pub(crate) from: &'a Connection,
+}
+
+impl Rights for AskedRoute<'_> {
+    type Lack = Lack;
+
+    fn body_bytes_max(&self) -> usize {
+        match self.route {
+            None => UNKNOWN_BODY_BYTES_MAX,
+            Some(route) if route.path.starts_with("_settee/") => usize::MAX,
+            Some(_) => BODY_BYTES_MAX,
+        }
+    }
+
+    fn lacks(&self, meta: &Metadata, user: &Identity) -> Option<Lack> {
+        let route = self.route?;
+        let (bucket, scope) = (route.parameter("{bucket}", self.path), route.parameter("{scope}", self.path));
+        Sender { meta, user }.lacks(route.needs, bucket, scope)
+    }
+
+    fn refuse(&self, user: &Identity, lack: Lack) -> Refusal {
+        let bucket = self.route.and_then(|route| route.parameter("{bucket}", self.path));
+        match lack {
+            Lack::Login => reply::unauthorized(),
+            Lack::Right(privilege, On::Cluster) => self.denied(user, permissions::name(privilege, None)),
+            Lack::Right(privilege, On::Bucket) => self.denied(user, permissions::name(privilege, bucket)),
+            Lack::Everything => self.denied(user, permissions::EVERYTHING.into()),
+            Lack::Membership => {
+                reply::text(StatusCode::FORBIDDEN, "This node was removed or failed over.").into()
+            }
+        }
+    }
+}
+
+impl AskedRoute<'_> {
+    /// The refusal for a missing right: a sender without a login is asked for a password, a user is told what is missing.
+    fn denied(&self, user: &Identity, right: String) -> Refusal {
+        self.api.control.audit(AuditEvent {
+            kind: AuditKind::AccessDenied,
+            user: user.clone(),
+            peer: Some(self.from.peer),
+            subject: self.path.join("/"),
+            details: right.clone(),
+        });
+        if user.domain == Domain::Anonymous { reply::unauthorized() } else { reply::forbidden(&[right]) }
+    }
+}
 
 /// One request.
 #[derive(Clone)]
@@ -66,19 +126,15 @@ impl Call {
 
     /// Refuses a sender that lacks what the request's route needs.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
-        let Some(route) = self.route else { return Ok(()) };
-        let (bucket, scope) =
-            (route.parameter("{bucket}", &self.path), route.parameter("{scope}", &self.path));
-        match self.sender().lacks(route.needs, bucket, scope) {
+        let asked = self.asked();
+        match asked.lacks(&self.meta, &self.user) {
             None => Ok(()),
-            Some(Lack::Login) => Err(reply::unauthorized()),
-            Some(Lack::Right(privilege, On::Cluster)) => Err(self.denied(privilege, None)),
-            Some(Lack::Right(privilege, On::Bucket)) => Err(self.denied(privilege, bucket)),
-            Some(Lack::Everything) => Err(self.denied_all()),
-            Some(Lack::Membership) => {
-                Err(reply::text(StatusCode::FORBIDDEN, "This node was removed or failed over.").into())
-            }
+            Some(lack) => Err(asked.refuse(&self.user, lack)),
         }
+    }
+
+    fn asked(&self) -> AskedRoute<'_> {
+        AskedRoute { api: &self.api, route: self.route, path: &self.path, from: &self.from }
     }
 
     /// Refuses a sender without a right on the cluster that what the request contains needs.
@@ -91,18 +147,13 @@ impl Call {
         if self.sender().holds_everything() { Ok(()) } else { Err(self.denied_all()) }
     }
 
-    /// The refusal for a missing right: nobody is asked for a password, somebody is told what is missing.
+    /// The refusal for a missing right.
     pub(crate) fn denied(&self, privilege: Privilege, bucket: Option<&str>) -> Refusal {
-        self.denied_by_name(permissions::name(privilege, bucket))
+        self.asked().denied(&self.user, permissions::name(privilege, bucket))
     }
 
     fn denied_all(&self) -> Refusal {
-        self.denied_by_name(permissions::EVERYTHING.into())
-    }
-
-    fn denied_by_name(&self, name: String) -> Refusal {
-        self.audit(AuditKind::AccessDenied, &self.path.join("/"), name.as_str());
-        if self.user.domain == Domain::Anonymous { reply::unauthorized() } else { reply::forbidden(&[name]) }
+        self.asked().denied(&self.user, permissions::EVERYTHING.into())
     }
 
     /// The bucket of that name, if it has the uuid the request insists on.

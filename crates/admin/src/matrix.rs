@@ -1,12 +1,12 @@
-//! Every role, granted on everything that it can be granted on, against every route of [`ROUTES`], compared with what Couchbase 7.6
-//! lets it do. Where the two differ the difference is listed here, with the reason; a difference that is gone must go from the list.
+//! Every role, granted on everything that it can be granted on, against every route of [`ROUTES`] and the rights of the port of views,
+//! compared with what Couchbase 7.6 lets it do. Where the two differ the difference is listed here, with the reason; a difference that is gone must go from the list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::BucketUuid;
 use cluster::{
     Admin, BucketParams, Command, Initialize, Metadata, NodeInfo, Ports, QuotaChange, UserChange, UserDomain,
-    auth::{Credentials, Domain, Identity},
+    auth::{Credentials, Domain, Identity, Privilege, privileges},
     roles::{ROLES, RoleGrant, Scope},
 };
 
@@ -26,6 +26,10 @@ enum There {
     /// It has no such route, or leaves it to a service that is not here.
     None,
 }
+
+/// The rights that the port of views asks for, and what they are there.
+const OF_VIEWS: [(Privilege, &str); 2] =
+    [(Privilege::ViewsRead, "bucket.views!read"), (Privilege::ViewsWrite, "bucket.views!write")];
 
 /// What changes how the cluster is secured, beside settings.
 const SECURED: [&str; 5] = [
@@ -80,7 +84,7 @@ fn there(route: &Route) -> There {
         "pools/default/buckets/{bucket}/scopes/@ensureManifest/{uid}" => {
             Permission("bucket.collections!read")
         }
-        "pools/default/buckets/{bucket}/ddocs" => There::None,
+        "pools/default/buckets/{bucket}/ddocs" => Permission("bucket.views!read"),
         "pools/default/b/{bucket}"
         | "pools/default/bs/{bucket}"
         | "pools/default/bucketsStreaming/{bucket}" => Permission("bucket.settings!read"),
@@ -190,9 +194,12 @@ fn targets(scope: Scope) -> &'static [&'static str] {
     }
 }
 
+fn sender() -> Identity {
+    Identity::unproved("u", Domain::Local)
+}
+
 fn is_served(state: &Metadata, route: &Route) -> bool {
-    let user = Identity::unproved("u", Domain::Local);
-    Sender { meta: state, user: &user }.lacks(route.needs, Some("b"), Some("s")).is_none()
+    Sender { meta: state, user: &sender() }.lacks(route.needs, Some("b"), Some("s")).is_none()
 }
 
 /// Permission and target, with the roles that hold it there.
@@ -279,11 +286,15 @@ fn every_role_may_what_it_may_in_couchbase() {
             let grant =
                 if *target == "cluster" { role.id.to_owned() } else { format!("{}[{target}]", role.id) };
             let state = with_grant(&state, &grant);
-            for route in ROUTES {
-                let There::Permission(permission) = there(route) else { continue };
+            let of_routes = ROUTES.iter().filter_map(|route| match there(route) {
+                There::Permission(permission) => Some((permission, is_served(&state, route))),
+                There::Open | There::None => None,
+            });
+            let rights = privileges(&state, &sender(), Some("b"));
+            let of_views = OF_VIEWS.map(|(privilege, permission)| (permission, rights.has(privilege)));
+            for (permission, here) in of_routes.chain(of_views) {
                 let there =
                     there_holds.get(&(permission, *target)).is_some_and(|roles| roles.contains(role.id));
-                let here = is_served(&state, route);
                 if here == there {
                     continue;
                 }

@@ -20,7 +20,7 @@ use tokio::{
 };
 use views::{
     design::{Compiler, DesignDocument, Invalid},
-    js::Limits,
+    js::{FailureKind, Limits},
     refusal::Refusal,
     worker::{Host, Job, Report, Settings},
 };
@@ -133,19 +133,25 @@ impl Elsewhere {
             if left.is_zero() {
                 return Err(unchecked("they take too long"));
             }
-            let told = self.host.turn(left).map_err(|error| {
-                tracing::error!(%error, "no process can be had that checks functions of views");
-                failed(format!("The functions could not be checked: {error}"))
-            })?;
+            let told = self.host.turn(left).map_err(|error| no_process(&error.to_string()))?;
             for (_, report) in told {
                 match report {
                     Report::Checked(checked) => return Ok(checked),
+                    Report::Failed(failure) if failure.kind == FailureKind::NoProcess => {
+                        return Err(no_process(&failure.text));
+                    }
                     Report::Failed(failure) => return Err(unchecked(&failure.text)),
                     Report::Mapped { .. } | Report::Reduced(_) => {}
                 }
             }
         }
     }
+}
+
+/// The node is at fault, and not the design document.
+fn no_process(why: &str) -> Refusal {
+    tracing::error!(error = why, "no process can be had that checks functions of views");
+    failed(format!("The functions could not be checked: {why}"))
 }
 
 fn unchecked(why: &str) -> Refusal {
@@ -195,6 +201,16 @@ mod tests {
         let mut last = pin!(functions.turn(&c));
         assert!(is_ready(last.as_mut()).is_some_and(|turn| turn.is_ok()));
         assert_eq!(functions.turns.lock().map(|turns| turns.len()).ok(), Some(1), "the others are forgotten");
+    }
+
+    #[test]
+    fn a_node_that_cannot_run_functions_does_not_blame_the_design_document() {
+        for program in ["/nonexistent", "/bin/false"] {
+            let host = Host::new(Settings::default(), move || std::process::Command::new(program));
+            let refused = check_in(host, TIME, br#"{"views":{"v":{"map":"function(doc){}"}}}"#);
+            let refused = refused.expect_err("nothing was found out");
+            assert_eq!((refused.status, refused.error), (500, "error"), "{program}: {}", refused.reason);
+        }
     }
 
     #[test]

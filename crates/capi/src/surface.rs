@@ -11,7 +11,7 @@ use cluster::{
     auth::{Domain, Identity, Privilege, privileges},
 };
 use http::{
-    Admitted, Asked, AuditEvent, AuditKind, BoxFuture, Connection, Surface, permissions,
+    Admitted, Asked, AuditEvent, AuditKind, BoxFuture, Connection, Rights, Surface, permissions,
     reply::{self, Refusal, Reply},
 };
 use hyper::body::Incoming;
@@ -52,12 +52,16 @@ impl Views {
         let kind = JsonType::accepted(&parts.headers);
         // The root is no bucket's, and says nothing about any.
         let Some((first, rest)) = asked.path.split_first() else { return Ok(welcome(kind, &asked.method)) };
+        let database = Database::of(first);
+        let rights = InBucket {
+            context: &self.context,
+            needed: needed(&parts.method),
+            bucket: database.bucket,
+            asked: &asked,
+            from: &from,
+        };
         let Admitted { meta, user, body } =
-            self.context.front.admit(&asked, &parts.headers, body, &from).await?;
-        let (database, needed) = (Database::of(first), needed(&parts.method));
-        if !holds(&meta, &user, database.bucket, needed) {
-            return Err(self.refuse(user, needed, database.bucket, &asked, &from));
-        }
+            self.context.front.admit(&asked, &rights, &parts.headers, body, &from).await?;
         if asked.method == Method::GET
             && let Some(location) = redirected(&parts.uri)
         {
@@ -117,26 +121,38 @@ impl Views {
             (Target::Nothing, _) => Err(answer::not_found("missing")),
         }
     }
+}
 
-    /// Refuses a sender without the right: nobody is asked for a password, somebody is told what is missing.
-    fn refuse(
-        &self,
-        user: Identity,
-        needed: Privilege,
-        bucket: &str,
-        asked: &Asked,
-        from: &Connection,
-    ) -> Refusal {
-        let name = permissions::name(needed, Some(bucket));
+/// The right that a request needs, in its bucket.
+struct InBucket<'a> {
+    context: &'a Context,
+    needed: Privilege,
+    bucket: &'a str,
+    asked: &'a Asked,
+    from: &'a Connection,
+}
+
+impl Rights for InBucket<'_> {
+    /// The sender does not hold the right. A bucket that does not exist is nobody's, but for users with the right in every bucket: only
+    /// they hear that it does not exist.
+    type Lack = ();
+
+    fn lacks(&self, meta: &Metadata, user: &Identity) -> Option<()> {
+        (!privileges(meta, user, Some(self.bucket)).has(self.needed)).then_some(())
+    }
+
+    /// A sender without a login is asked for a password, a user is told what is missing.
+    fn refuse(&self, user: &Identity, (): ()) -> Refusal {
+        let name = permissions::name(self.needed, Some(self.bucket));
         let refusal = match user.domain {
             Domain::Anonymous => reply::unauthorized(),
             _ => reply::forbidden(std::slice::from_ref(&name)),
         };
         self.context.gate.audit(AuditEvent {
             kind: AuditKind::AccessDenied,
-            user,
-            peer: Some(from.peer),
-            subject: asked.path.join("/"),
+            user: user.clone(),
+            peer: Some(self.from.peer),
+            subject: self.asked.path.join("/"),
             details: name,
         });
         refusal
@@ -155,12 +171,6 @@ impl Surface for Views {
             reply
         })
     }
-}
-
-/// Whether a sender holds a right in a bucket. One that does not exist is nobody's, but for users with the right in every bucket:
-/// only they hear that it does not exist.
-fn holds(meta: &Metadata, user: &Identity, bucket: &str, needed: Privilege) -> bool {
-    privileges(meta, user, Some(bucket)).has(needed)
 }
 
 /// The bucket that a path names, if it may have views. Its vBuckets are no databases here.

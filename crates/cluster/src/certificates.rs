@@ -142,6 +142,12 @@ impl Metadata {
         self.settings.get(CLIENTS).and_then(ClientCertAuth::of).unwrap_or_default()
     }
 
+    /// The setting that [`Self::trusted_cas`] reads, by which it can be seen whether they are others.
+    #[must_use]
+    pub fn trusted_cas_unread(&self) -> Option<&Value> {
+        self.settings.get(TRUSTED)
+    }
+
     /// The certificates that administrators have had loaded.
     #[must_use]
     pub fn trusted_cas(&self) -> Vec<TrustedCa> {

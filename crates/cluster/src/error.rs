@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Metadata, NodeInfo};
+
+/// Nodes that are named where another one is to be asked.
+const OTHERS_TOLD: usize = 3;
+
 /// Refusals per request parameter; `_` stands for the request as a whole.
 pub type FieldErrors = BTreeMap<String, String>;
 
@@ -72,10 +77,15 @@ impl ClusterError {
         Self::Invalid(BTreeMap::from([(name.to_owned(), text.into())]))
     }
 
-    /// What a node that was failed over is told, and tells, of a change that it is asked for.
+    /// What a node that was failed over is told, and tells, of a change that it is asked for: some nodes that can be asked instead.
     #[must_use]
-    pub fn failed_over() -> Self {
-        Self::MembersRefused("This node was failed over. Ask a node of the cluster that was not.".into())
+    pub fn failed_over(metadata: &Metadata) -> Self {
+        let others = metadata.active_nodes().filter(|node| !node.host.is_empty());
+        let others: Vec<String> = others.take(OTHERS_TOLD).map(NodeInfo::called).collect();
+        let others = if others.is_empty() { "none is known".to_owned() } else { others.join(", ") };
+        Self::MembersRefused(format!(
+            "This node was failed over. Ask a node of the cluster that was not: {others}."
+        ))
     }
 
     /// `Ok` when nothing was refused.

@@ -20,6 +20,8 @@ pub mod design_documents;
 pub mod divergence;
 pub mod encryption;
 mod error;
+#[cfg(test)]
+mod fuzz;
 pub mod invariants;
 pub mod level;
 mod maps;

@@ -112,15 +112,22 @@ impl Metadata {
     /// # Errors
     /// What to do where it may not.
     pub fn may_propose(&self, node: NodeId, command: &Command) -> Result<(), ClusterError> {
-        let is_out =
-            |node: &&NodeInfo| node.membership == Membership::InactiveFailed && node.recovery.is_none();
-        let Some(failed) = self.node_by_id(node).filter(is_out) else { return Ok(()) };
+        let Some(failed) = self.node_by_id(node).filter(|node| node.is_failed_over()) else { return Ok(()) };
         let is_of_itself = match command {
             Command::SetNode(said) => said.uuid == failed.uuid,
             Command::SetNodeKey { node: of, .. } => *of == node && failed.key.is_none(),
             _ => false,
         };
-        if is_of_itself { Ok(()) } else { Err(ClusterError::failed_over()) }
+        if is_of_itself { Ok(()) } else { Err(ClusterError::failed_over(self)) }
+    }
+
+    /// Whether a proposal by another node leaves keys with their owners. The cluster knows a node by its key, so the node alone may have it
+    /// know another one, by a request that the old key has signed. `from`: the node whose key has signed the proposal.
+    #[must_use]
+    pub fn leaves_keys(&self, from: Option<NodeId>, command: &Command) -> bool {
+        let Command::SetNodeKey { node, key } = command else { return true };
+        let known = self.node_by_id(*node).and_then(|node| node.key.as_ref());
+        from == Some(*node) || known.is_none_or(|known| known == key)
     }
 
     pub(crate) fn rename_node(&mut self, id: NodeId, host: &str) -> Result<(), ClusterError> {
@@ -346,6 +353,26 @@ mod tests {
     use crate::Ports;
 
     #[test]
+    fn a_known_key_is_changed_by_its_owner_alone() {
+        let node = |id: u16, key: Option<&str>| NodeInfo {
+            id: NodeId(id),
+            key: key.map(str::to_owned),
+            ..NodeInfo::first(format!("n{id}"), "h".into(), Ports::default())
+        };
+        let metadata =
+            Metadata { nodes: vec![node(0, Some("old")), node(1, None)], ..Metadata::new("c".into(), 256) };
+        let leaves = |from: Option<u16>, of: u16, key: &str| {
+            let command = Command::SetNodeKey { node: NodeId(of), key: key.into() };
+            metadata.leaves_keys(from.map(NodeId), &command)
+        };
+        assert!(leaves(Some(0), 0, "new"), "the old key has signed it");
+        assert!(!leaves(Some(1), 0, "new"), "another member");
+        assert!(!leaves(None, 0, "new"), "a node that is known by the secret alone");
+        assert!(leaves(None, 0, "old"), "it says what is known");
+        assert!(leaves(None, 1, "new"), "a node without a key says its first one");
+    }
+
+    #[test]
     fn a_node_that_was_failed_over_says_where_it_is_and_nothing_else() {
         let node = |id: u16, membership| NodeInfo {
             id: NodeId(id),
@@ -364,6 +391,8 @@ mod tests {
         ];
         let mut coming_back = metadata.clone();
         coming_back.nodes[1].recovery = Some(Recovery::Delta);
+        let said = metadata.may_propose(NodeId(1), &refused[0]).unwrap_err().to_string();
+        assert!(said.contains(&format!("was not: {}.", metadata.nodes[0].called())), "{said}");
         for command in refused {
             assert!(may(0, &command), "{command:?}");
             assert!(!may(1, &command), "{command:?}");

@@ -211,6 +211,12 @@ impl NodeInfo {
     pub fn called(&self) -> String {
         format!("{}:{}", self.host, self.ports.mgmt)
     }
+
+    /// Whether it was failed over, and nobody has said that it is to come back.
+    #[must_use]
+    pub fn is_failed_over(&self) -> bool {
+        self.membership == Membership::InactiveFailed && self.recovery.is_none()
+    }
 }
 
 /// The ports of a node; 0 means the port is off.

@@ -3,6 +3,8 @@
 //! Roles of services that do not exist here (query, search, analytics, eventing, views, mobile) are accepted, kept and
 //! listed so that scripts which assign them work; they give what they give on the data service in Couchbase at most.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -120,9 +122,13 @@ pub const ROLES: &[Role] = &[
     role(
         "ro_admin",
         "Read-Only Admin",
-        "Can see all settings and statistics, but neither change them nor read data.",
+        "Can see all settings and statistics, and query views, but neither change anything nor read documents.",
         Scope::Cluster,
-        [READ_CLUSTER.with(Set::of(&[P::UserRead, P::SecurityRead])), READ_BUCKETS, Set::NONE],
+        [
+            READ_CLUSTER.with(Set::of(&[P::UserRead, P::SecurityRead])),
+            READ_BUCKETS.with(Set::of(&[P::ViewsRead])),
+            Set::NONE,
+        ],
     ),
     role(
         "security_admin",
@@ -403,10 +409,11 @@ impl RoleGrant {
     /// # Errors
     /// Those parts that are no grants of a known role.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Vec<String>> {
-        let (mut grants, mut unknown) = (Vec::new(), Vec::new());
+        let (mut grants, mut unknown, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             match Self::parse(part) {
-                Some(grant) if !grants.contains(&grant) => grants.push(grant),
+                // A list may be as long as a body of REST.
+                Some(grant) if seen.insert(grant.clone()) => grants.push(grant),
                 Some(_) => {}
                 None => unknown.push(part.to_owned()),
             }

@@ -13,6 +13,7 @@ use cluster::{
     auth::{Identity, certified},
     x509,
 };
+use serde_json::Value;
 use tokio_rustls::rustls::{
     RootCertStore, ServerConnection,
     crypto::ring,
@@ -28,8 +29,14 @@ struct Chain {
     own: CertificateDer<'static>,
     between: Vec<CertificateDer<'static>>,
     names: x509::Names,
-    /// The authorities by which it was judged last, and whether one of them vouches for it.
-    judged: Mutex<Option<(Vec<TrustedCa>, bool)>>,
+    /// What it was judged by last. Requests come often, and authorities seldom: they are read when they have changed.
+    judged: Mutex<Option<Judged>>,
+}
+
+struct Judged {
+    /// The setting with the authorities.
+    by: Option<Value>,
+    is_vouched_for: bool,
 }
 
 impl fmt::Debug for ClientChain {
@@ -63,15 +70,15 @@ impl ClientChain {
     /// Whether an authority that is trusted vouches for it.
     #[must_use]
     pub fn is_vouched_for(&self, meta: &Metadata) -> bool {
-        let trusted = meta.trusted_cas();
+        let by = meta.trusted_cas_unread();
         let mut judged = self.0.judged.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((by, is_vouched_for)) = &*judged
-            && *by == trusted
+        if let Some(judged) = &*judged
+            && judged.by.as_ref() == by
         {
-            return *is_vouched_for;
+            return judged.is_vouched_for;
         }
-        let is_vouched_for = self.0.verify(&trusted);
-        *judged = Some((trusted, is_vouched_for));
+        let is_vouched_for = self.0.verify(&meta.trusted_cas());
+        *judged = Some(Judged { by: by.cloned(), is_vouched_for });
         is_vouched_for
     }
 }

@@ -1,4 +1,5 @@
-//! From an HTTP request to one whose sender is known: names and origins, login, the sender's place, the body.
+//! From an HTTP request to one whose sender is known and has the right to it: names and origins, login, the sender's place, rights, the
+//! body. A sender without the right has no more of its body read than a stranger.
 //!
 //! What comes out was judged by metadata that is new enough: a request that changes something waits for everything that was
 //! agreed on before it came, and its sender is looked up in that.
@@ -58,7 +59,7 @@ impl Asked {
     }
 }
 
-/// A request whose sender is known.
+/// A request whose sender is known and has the right to it.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     /// What it was judged by.
@@ -67,6 +68,20 @@ pub struct Admitted {
     pub user: Identity,
     /// Its body.
     pub body: Bytes,
+}
+
+/// What a surface asks of the sender of one request.
+pub trait Rights: Sync {
+    /// What a sender can be without.
+    type Lack: Send;
+    /// The longest body that such a request can have, from any sender.
+    fn body_bytes_max(&self) -> usize {
+        usize::MAX
+    }
+    /// What the sender is without; `None` if nothing.
+    fn lacks(&self, meta: &Metadata, user: &Identity) -> Option<Self::Lack>;
+    /// The answer for a sender that is without something.
+    fn refuse(&self, user: &Identity, lack: Self::Lack) -> Refusal;
 }
 
 /// Judges the requests of a surface.
@@ -86,13 +101,14 @@ impl Front {
         Ok(Self { gate: Arc::clone(&gate), authenticator: Authenticator::new(gate, passes, secret) })
     }
 
-    /// Admits a request.
+    /// Admits a request whose sender has the rights that it needs. Only then is more of its body taken than a stranger's may have.
     ///
     /// # Errors
     /// The answer for one that is not admitted.
-    pub async fn admit(
+    pub async fn admit<R: Rights>(
         &self,
         asked: &Asked,
+        rights: &R,
         headers: &HeaderMap,
         body: Incoming,
         from: &Connection,
@@ -109,15 +125,29 @@ impl Front {
         }
         let refused = || from.place.refused(self.authenticator.refuse(headers, from.peer));
         let mut user = user.ok_or_else(refused)?;
-        from.place.belong_to(&user).map_err(|TooMany| reply::too_many_connections())?;
+        from.place.belong_to(&user, &meta).map_err(|TooMany| reply::too_many_connections())?;
         require_cluster(query, &meta)?;
-        let body = read_body(headers, body, longest_body(user.domain)).await?;
+        let mut lack = rights.lacks(&meta, &user);
+        if lack.is_some() && is_change(method, user.domain) {
+            // The right may have been given at another node a moment ago.
+            (meta, user) = self.still_known(&meta, user, headers, from).await?;
+            lack = rights.lacks(&meta, &user);
+        }
+        if let Some(lack) = lack {
+            // A sender that is answered before it has sent everything may lose the answer with the connection.
+            let _ = read_body(headers, body, ANONYMOUS_BODY_BYTES_MAX).await;
+            return Err(rights.refuse(&user, lack));
+        }
+        let longest = longest_body(user.domain).min(rights.body_bytes_max());
+        let body = read_body(headers, body, longest).await?;
         if is_change(method, user.domain) {
             // Judged by what was known here, a change that follows on one made at another node would be refused.
-            let (now, still) = self.identify_anew(&meta, Some(user), headers, from).await?;
+            (meta, user) = self.still_known(&meta, user, headers, from).await?;
             // This may be another cluster by now, with another administrator of that name.
-            require_cluster(query, &now)?;
-            (meta, user) = (now, still.ok_or_else(refused)?);
+            require_cluster(query, &meta)?;
+            if let Some(lack) = rights.lacks(&meta, &user) {
+                return Err(rights.refuse(&user, lack));
+            }
         }
         Ok(Admitted { meta, user, body })
     }
@@ -150,7 +180,7 @@ impl Front {
             }
         }
         let user = user.ok_or_else(|| self.authenticator.refuse_session(name, from))?;
-        from.place.belong_to(&user).map_err(|TooMany| reply::too_many_connections())?;
+        from.place.belong_to(&user, &meta).map_err(|TooMany| reply::too_many_connections())?;
         self.authenticator.begin_session(user, headers, from)
     }
 
@@ -167,6 +197,19 @@ impl Front {
         let meta = self.gate.metadata();
         browser::refuse_pages(method, headers, false, &meta, |name| self.gate.is_own_name(name))?;
         Ok(self.authenticator.end_session(headers, from))
+    }
+
+    /// The same as [`Self::identify_anew`] for a sender that was known, and has to be.
+    async fn still_known(
+        &self,
+        meta: &Arc<Metadata>,
+        user: Identity,
+        headers: &HeaderMap,
+        from: &Connection,
+    ) -> Result<(Arc<Metadata>, Identity), Refusal> {
+        let (now, still) = self.identify_anew(meta, Some(user), headers, from).await?;
+        let user = still.ok_or_else(|| from.place.refused(self.authenticator.refuse(headers, from.peer)))?;
+        Ok((now, user))
     }
 
     /// What is known once everything is carried out here that was agreed on, and who sent a request by that: `user` as far as

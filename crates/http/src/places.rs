@@ -10,7 +10,10 @@ use std::{
 
 use axum::http::{HeaderValue, header};
 use base::places::{Holder, Places, TooMany};
-use cluster::auth::{Domain, Identity};
+use cluster::{
+    Metadata,
+    auth::{Domain, Identity},
+};
 use tokio::sync::Notify;
 
 use crate::reply::Refusal;
@@ -78,11 +81,11 @@ impl Place {
     ///
     /// # Errors
     /// The user has as many connections as one user may have.
-    pub(crate) fn belong_to(&self, identity: &Identity) -> Result<(), TooMany> {
+    pub(crate) fn belong_to(&self, identity: &Identity, meta: &Metadata) -> Result<(), TooMany> {
         if identity.domain == Domain::Anonymous {
             return Ok(());
         }
-        let wanted = identity.holder();
+        let wanted = identity.holder_by(meta);
         let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         self.all.places().belong(self.number, &holder, &wanted)?;
         *holder = wanted;
@@ -95,6 +98,11 @@ impl Place {
             refusal.0.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         refusal
+    }
+
+    /// Whether a member of the cluster has logged in on this connection.
+    pub(crate) fn is_of_member(&self) -> bool {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner) == Holder::Member
     }
 
     /// Resolves when the connection has to go for another one.

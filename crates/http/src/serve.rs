@@ -1,7 +1,9 @@
 //! Listening, TLS, HTTP/1.1 and the limits that keep slow, silent or too many clients from hurting the others.
 //!
 //! Each connection has one task and one of the listener's [`ListenerPlaces`]. A connection that takes too long over its handshake, its
-//! first request or its headers is closed, and so is one that stops reading for a minute while data is on its way.
+//! first request or its headers is closed. So is one whose client takes nothing for a minute of what is on its way to it ([`stall`]).
+//!
+//! [`stall`]: crate::stall
 
 use std::{
     convert::Infallible,
@@ -36,6 +38,7 @@ use crate::{
     gate::BoxFuture,
     places::{ListenerPlaces, Place},
     reply::Reply,
+    stall::Watched,
 };
 
 /// How long a stopping server waits for answers under way.
@@ -54,7 +57,7 @@ pub struct Limits {
     pub header: Duration,
     /// Time for a TLS handshake.
     pub handshake: Duration,
-    /// Time for which sent data may stay unacknowledged.
+    /// Time for which a client may take nothing of what is on its way to it.
     pub stalled: Duration,
 }
 
@@ -133,6 +136,8 @@ async fn accept<S: Surface + ?Sized>(
 ) {
     let Ok(local) = stream.local_addr() else { return };
     configure(&stream, limits);
+    let stream = Watched::new(stream);
+    let link = stream.link();
     let place = Arc::new(place);
     let (shown_first, node) = Default::default();
     let is_tls = tls.is_some();
@@ -153,6 +158,7 @@ async fn accept<S: Surface + ?Sized>(
     };
     tokio::select! {
         () = conversation => {}
+        () = link.stalled(limits.stalled, || place.is_of_member()) => tracing::debug!(%peer, "closed: the client takes nothing"),
         () = place.ended() => tracing::debug!(%peer, "closed: another connection needed the place"),
     }
 }
@@ -162,13 +168,12 @@ fn shown(tls: &ServerConnection) -> ShownByClient {
     ShownByClient { chain: ClientChain::of(tls), could: !tls.server_name().is_some_and(is_name_of_node) }
 }
 
-fn configure(stream: &TcpStream, limits: Limits) {
+pub(crate) fn configure(stream: &TcpStream, limits: Limits) {
     let socket = socket2::SockRef::from(stream);
     // Each of these only shortens how long a dead client is kept; a kernel without them is no reason to refuse.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_keepalive(true);
     let _ = socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(limits.stalled));
-    let _ = socket.set_tcp_user_timeout(Some(limits.stalled));
 }
 
 async fn converse<S: Surface + ?Sized>(

@@ -203,6 +203,10 @@ impl<A, R> Participant<A, R> {
         if !another.is_none_or(may_propose) {
             return Err(ProposeError::FailedOver);
         }
+        let is_own = from == Some(self.group.member().node);
+        if !is_own && !self.group.metadata().leaves_keys(from, &proposal.command) {
+            return Err(ProposeError::ForeignKey);
+        }
         self.group.propose(proposal)
     }
 

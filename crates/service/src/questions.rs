@@ -3,6 +3,7 @@
 //! Whatever the other node does costs the asker a bounded amount of memory and time:
 //!
 //! - The next part is fetched when there is room for it: one part waits for the asker, and the other node waits as well.
+//! - A user on whose behalf a service asks has a share of the questions that may be open ([`Nodes::ask_for`]).
 //! - An asker that drops an [`Answer`] ends it on the other node too: what makes it is dropped there.
 //! - What goes wrong is a value ([`AskError`]). An answer ends by [`Answer::next`] saying so, never by silence.
 
@@ -13,6 +14,7 @@ use std::{
 };
 
 use base::NodeId;
+use cluster::auth::Identity;
 use http::BoxFuture;
 use hyper::body::Bytes;
 use tokio::{
@@ -46,6 +48,12 @@ pub trait Nodes: Send + Sync {
     /// Asks a node, which may be this one. `patience` is for each part of the answer, from when the asker has room for it. Of a
     /// connection that breaks, the node may hear a question twice.
     fn ask(&self, node: NodeId, question: Bytes, patience: Duration) -> Answer;
+    /// The same on behalf of a user, who has a share of the questions to a node that may be open. Without a share in an implementation,
+    /// it is [`Nodes::ask`].
+    fn ask_for(&self, user: &Identity, node: NodeId, question: Bytes, patience: Duration) -> Answer {
+        let _ = user;
+        self.ask(node, question, patience)
+    }
 }
 
 /// What a service answers when it is asked on another node.
@@ -127,11 +135,19 @@ impl Answer {
         Self { steps, _task: Task(Some(task)), has_begun: false, ended: None }
     }
 
-    /// The answer of a service of this node.
-    pub fn of(runtime: &Handle, answers: &Arc<dyn Answers>, question: Bytes) -> Self {
+    /// The answer of a service of this node. `until_it_ends` is dropped with it.
+    pub fn of(
+        runtime: &Handle,
+        answers: &Arc<dyn Answers>,
+        question: Bytes,
+        until_it_ends: impl Send + 'static,
+    ) -> Self {
         Self::made_by(runtime, |parts| {
             let answering = answers.answer(question, parts);
-            async move { answering.await.map_err(AskError::Refused) }
+            async move {
+                let _until_it_ends = until_it_ends;
+                answering.await.map_err(AskError::Refused)
+            }
         })
     }
 

@@ -77,14 +77,21 @@ pub(super) fn of_bucket<'a>(call: &'a Call, bucket: &'a str) -> impl Iterator<It
 }
 
 /// `unhealthy`: nobody hears of it, or it takes part in nothing since its metadata differ. `warmup`: a bucket (the one asked for) does not serve there yet.
+///
+/// A node that was failed over hears no figures of others. It knows of them what the leader says.
 pub(super) fn status(call: &Call, node: &NodeInfo, bucket: Option<&str>) -> &'static str {
-    let is_this = node.uuid == call.api.control.this_node();
+    let this = call.api.control.this_node();
+    let is_this = node.uuid == this;
     let figures = call.figures.node(node.id);
     if call.status.diverged.contains_key(&node.id) {
         return "unhealthy";
     }
-    if !is_this && (call.status.silent.contains(&node.id) || figures.is_none()) {
+    if !is_this && call.status.silent.contains(&node.id) {
         return "unhealthy";
+    }
+    if !is_this && figures.is_none() {
+        let hears_leader_alone = call.meta.node(&this).is_some_and(NodeInfo::is_failed_over);
+        return if hears_leader_alone && !call.status.stale { "healthy" } else { "unhealthy" };
     }
     let ready = |name: &str| figures.is_some_and(|figures| figures.ready.contains(name));
     let holds_data = node.membership == Membership::Active;

@@ -1,5 +1,7 @@
 //! The roles that can be granted, those that the sender has, and whether it suffices for something.
 
+use std::collections::BTreeMap;
+
 use axum::http::{Method, StatusCode};
 use cluster::{
     auth::{Domain, effective_grants},
@@ -107,18 +109,19 @@ pub(super) fn check_permissions(call: &Call) -> Outcome {
         let text = format!("Malformed permissions: [{}].", malformed.join(","));
         return Ok(reply::with_status(StatusCode::BAD_REQUEST, &json!(text)));
     }
+    let mut judged = BTreeMap::new();
     let answers: Map<String, Value> =
-        names.into_iter().map(|name| (name.to_owned(), allowed(call, name).into())).collect();
+        names.into_iter().map(|name| (name.to_owned(), allowed(call, name, &mut judged).into())).collect();
     Ok(json_ok(&answers.into()))
 }
 
-/// Names that mean nothing here are allowed to the full administrator, who may do everything.
-fn allowed(call: &Call, name: &str) -> bool {
-    match permissions::parse(name) {
-        None => call.user.domain == Domain::Admin,
-        Some(asked) => match asked.bucket {
-            Some(".") => call.meta.buckets.keys().any(|bucket| call.holds(asked.privilege, Some(bucket))),
-            bucket => call.holds(asked.privilege, bucket),
-        },
-    }
+/// Names that mean nothing here are allowed to the full administrator, who may do everything. `judged`: what was asked before in the
+/// same request. Any user may send many names, and a right in any bucket takes long to find.
+fn allowed<'a>(call: &Call, name: &'a str, judged: &mut BTreeMap<(u8, Option<&'a str>), bool>) -> bool {
+    let Some(asked) = permissions::parse(name) else { return call.user.domain == Domain::Admin };
+    let privilege = asked.privilege;
+    *judged.entry((privilege as u8, asked.bucket)).or_insert_with(|| match asked.bucket {
+        Some(".") => call.meta.buckets.keys().any(|bucket| call.holds(privilege, Some(bucket))),
+        bucket => call.holds(privilege, bucket),
+    })
 }

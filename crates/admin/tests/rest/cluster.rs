@@ -145,6 +145,24 @@ fn a_change_is_judged_by_what_was_agreed_on_before_wherever_that_was() {
 }
 
 #[test]
+fn a_node_that_was_failed_over_shows_what_the_leader_says_of_others() {
+    let node = TestNode::initialized();
+    node.node.add_members(2);
+    let failed = FailOver { nodes: vec![NodeId(0)], allow_unsafe: false, auto: false };
+    node.node.apply(&Command::FailOver(failed)).unwrap();
+    let shown = || -> Vec<String> {
+        let nodes = node.get("/pools/default").json()["nodes"].as_array().unwrap().clone();
+        nodes.iter().map(|node| node["status"].as_str().unwrap().to_owned()).collect()
+    };
+    // It may ask none of them for figures.
+    assert_eq!(shown(), ["healthy", "healthy", "healthy"]);
+    node.node.status.lock().unwrap().silent.insert(NodeId(2));
+    assert_eq!(shown(), ["healthy", "healthy", "unhealthy"]);
+    node.node.status.lock().unwrap().stale = true;
+    assert_eq!(shown(), ["healthy", "unhealthy", "unhealthy"], "nobody says anything");
+}
+
+#[test]
 fn who_sends_a_change_is_judged_by_what_was_agreed_on_before_too() {
     let node = TestNode::initialized();
     let form = Some("password=password&roles=cluster_admin");

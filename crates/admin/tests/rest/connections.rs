@@ -8,7 +8,7 @@ use std::{
 
 use ::http::{AuditKind, Limits};
 
-use crate::node::TestNode;
+use crate::node::{ADMIN, TestNode};
 
 fn raw(node: &TestNode, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(node.address).unwrap();
@@ -86,13 +86,36 @@ fn mutilated_requests_never_stop_the_node() {
 }
 
 #[test]
-fn bodies_are_limited_more_tightly_for_strangers() {
+fn bodies_of_senders_without_the_right_are_not_waited_for() {
+    use base64::Engine as _;
+    let node = TestNode::initialized();
+    let form = "password=password&roles=data_reader[*]";
+    assert_eq!(node.send("PUT", "/settings/rbac/users/local/u", ADMIN, Some(form)).status, 200);
+    let announced = |path: &str, login: Option<&str>| {
+        let login = login.map(|login| base64::engine::general_purpose::STANDARD.encode(login));
+        let login = login.map(|login| format!("Authorization: Basic {login}\r\n")).unwrap_or_default();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{login}Content-Length: 3000000\r\n\r\n");
+        raw(&node, head.as_bytes())
+    };
+    let (user, admin) = (Some("u:password"), Some("Administrator:password"));
+    assert!(announced("/pools/default/buckets", None).starts_with("HTTP/1.1 401"));
+    assert!(announced("/pools/default/buckets", user).starts_with("HTTP/1.1 403"));
+    assert!(announced("/_settee/propose", user).starts_with("HTTP/1.1 401"), "nodes alone ask that");
+    assert!(announced("/no/such/path", admin).starts_with("HTTP/1.1 413"), "nothing takes it");
+}
+
+#[test]
+fn bodies_are_limited() {
     let node = TestNode::initialized();
     let form = format!("name={}", "x".repeat(100_000));
-    assert_eq!(node.send("POST", "/pools/default/buckets", None, Some(&form)).status, 413);
+    assert_eq!(node.send("POST", "/pools/default/buckets", None, Some(&form)).status, 401);
     assert_eq!(node.post("/pools/default/buckets", &form).status, 400);
+    let login = "Authorization: Basic QWRtaW5pc3RyYXRvcjpwYXNzd29yZA==";
+    let head = format!("POST /pools/default/buckets HTTP/1.1\r\n{login}\r\nContent-Length: 5000000\r\n\r\n");
+    assert!(raw(&node, head.as_bytes()).starts_with("HTTP/1.1 413"));
     let announced = b"POST /clusterInit HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n";
-    assert!(raw(&node, announced).starts_with("HTTP/1.1 413"));
+    assert!(raw(&node, announced).starts_with("HTTP/1.1 401"));
     let chunked = b"POST /pools/default HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
     assert!(raw(&node, chunked).starts_with("HTTP/1.1 4"));
 }

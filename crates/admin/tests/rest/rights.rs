@@ -134,3 +134,20 @@ fn a_stream_ends_when_its_user_is_locked() {
     node.node.apply(&Command::UpdateBucket { name: "b".into(), params }).unwrap();
     assert_eq!(stream.next(), None);
 }
+
+/// The test's client waits 20 s for an answer.
+#[test]
+fn a_long_list_of_permissions_keeps_the_node_from_nothing() {
+    let node = with_user("views_reader[*]");
+    assert_eq!(node.post("/pools/default", "memoryQuota=4000").status, 200);
+    for number in 0..30 {
+        let form = format!("name=b{number}&ramQuotaMB=100&replicaNumber=0");
+        let made = node.post("/pools/default/buckets", &form);
+        assert_eq!(made.status, 202, "{}", made.body);
+    }
+    let names: Vec<String> =
+        (0..100_000).map(|number| format!("cluster.scope[.:{number}].data!write")).collect();
+    let answer = node.send("POST", "/pools/default/checkPermissions", SOMEBODY, Some(&names.join(",")));
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.json().as_object().map(serde_json::Map::len), Some(names.len()));
+}

@@ -175,6 +175,8 @@ fn by_mark(meta: &Metadata, shown: u64) -> Option<&NodeInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::places::Holder;
+
     use crate::{Ports, auth::is_current};
 
     const CHALLENGE: &[u8] = &[7; CHALLENGE_BYTES];
@@ -205,6 +207,7 @@ mod tests {
         };
         let identity = proof.check_member(&meta).unwrap();
         assert!(identity.is_internal() && is_current(&meta, &identity));
+        assert_eq!(identity.holder_by(&meta), Holder::Member);
         let others = [
             NodeProof { port: LoginPort::Rest, ..proof },
             NodeProof { from: "b", ..proof },
@@ -235,6 +238,7 @@ mod tests {
         let identity = proof.check_member(&meta).unwrap();
         meta.nodes[0].membership = Membership::InactiveFailed;
         assert!(!is_current(&meta, &identity), "it was failed over");
+        assert_ne!(identity.holder_by(&meta), Holder::Member, "nor has it the places of members");
         assert_eq!(member(&meta, &identity).map(|node| &*node.uuid), Some("a"), "it is a member still");
         meta.nodes[0].membership = Membership::Active;
         assert!(is_current(&meta, &identity));

@@ -2,9 +2,9 @@
 //! ([`super::audit_trail`]).
 //!
 //! Events come from workers and from REST through a bounded queue to one writer thread, so that nobody waits for
-//! the disk. When the queue is full events are counted as lost, and the next line written says how many. Failed logins,
-//! of which strangers can cause any number, are counted before the queue ([`super::login_failures`]): they never drive
-//! other events out, and the log has a line for each line of the trail.
+//! the disk. When the queue is full events are counted as lost, and the next line written says how many. Failed logins and denials, of
+//! which strangers and users can cause any number, are counted before the queue ([`super::repeated`]) and never drive other events
+//! out. Of what their senders have made up a line has [`CLAIM_CHARS_MAX`] characters. The log has a line for each line of failed logins.
 
 use std::{
     net::IpAddr,
@@ -18,27 +18,38 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use cluster::AuditPolicy;
+use cluster::{AuditPolicy, auth::Domain};
 use http::AuditKind;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
     audit_trail::{Rotation, Trail},
-    login_failures::{LoginFailures, Summary, WINDOW},
+    repeated::{Repeated, Sender, Summary, WINDOW},
 };
 use crate::shared::{self, LoginEvent};
 
 /// Events that may wait for the writer.
 const QUEUE_EVENTS_MAX: usize = 4096;
-/// How often the writer looks for counts of failed logins that have to be told.
+/// How often the writer looks for counts that have to be told.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Failed logins of an address, and denials of a sender, that have a line of their own.
+const FAILURES_TOLD: u64 = 1;
+const DENIALS_TOLD: u64 = 16;
+/// Characters of a name or path that a sender without the right has made up.
+const CLAIM_CHARS_MAX: usize = 256;
+
+/// What is counted before the queue.
+struct Counted {
+    failures: Mutex<Repeated>,
+    denials: Mutex<Repeated>,
+}
 
 /// Handle to the writer thread; dropping it writes what is queued and ends the thread.
 pub(crate) struct AuditLog {
     enabled: Arc<AtomicBool>,
     rotation: Arc<Mutex<Rotation>>,
-    failures: Arc<Mutex<LoginFailures>>,
+    counted: Arc<Counted>,
     queue: Option<SyncSender<Value>>,
     lost: AtomicU64,
     writer: Option<JoinHandle<()>>,
@@ -49,7 +60,7 @@ struct Writer {
     trail: Trail,
     enabled: Arc<AtomicBool>,
     rotation: Arc<Mutex<Rotation>>,
-    failures: Arc<Mutex<LoginFailures>>,
+    counted: Arc<Counted>,
 }
 
 impl Writer {
@@ -60,28 +71,49 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            let due = self.failures.lock().due(Instant::now());
-            self.tell(due);
+            let now = Instant::now();
+            let failures = self.counted.failures.lock().due(now);
+            let denials = self.counted.denials.lock().due(now);
+            self.tell(failures, denials);
         }
-        let rest = self.failures.lock().rest();
-        self.tell(rest);
+        let failures = self.counted.failures.lock().rest();
+        let denials = self.counted.denials.lock().rest();
+        self.tell(failures, denials);
     }
 
-    fn tell(&mut self, summaries: Vec<Summary>) {
-        for summary in summaries {
-            let from = summary.from.map_or_else(|| "other addresses".to_owned(), |from| from.to_string());
+    fn tell(&mut self, failures: Vec<Summary>, denials: Vec<Summary>) {
+        for summary in failures {
+            let from = name_of(&summary.of);
             tracing::warn!(%from, count = summary.count, "more logins failed; see audit.log for the first one");
-            if self.enabled.load(Ordering::Relaxed) {
-                self.write(&stamped(json!({
-                    "name": "login failure", "peer": from, "repeated": summary.count, "within_secs": WINDOW.as_secs(),
-                })));
-            }
+            self.tell_one("login failure", &summary);
         }
+        for summary in denials {
+            self.tell_one("access denied", &summary);
+        }
+    }
+
+    fn tell_one(&mut self, name: &str, summary: &Summary) {
+        if !self.enabled.load(Ordering::Relaxed) {
+            return;
+        }
+        let member = if matches!(summary.of, Sender::User(_)) { "user" } else { "peer" };
+        let of = name_of(&summary.of);
+        self.write(&stamped(json!({
+            "name": name, member: of, "repeated": summary.count, "within_secs": WINDOW.as_secs(),
+        })));
     }
 
     fn write(&mut self, event: &Value) {
         let rotation = *self.rotation.lock();
         self.trail.write(&format!("{event}\n"), rotation, SystemTime::now());
+    }
+}
+
+fn name_of(sender: &Sender) -> String {
+    match sender {
+        Sender::Address(address) => address.to_string(),
+        Sender::User(name) => name.clone(),
+        Sender::Others => "other addresses".to_owned(),
     }
 }
 
@@ -94,19 +126,21 @@ fn stamped(mut event: Value) -> Value {
 impl AuditLog {
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         let trail = Trail::open(path)?;
-        let (enabled, rotation, failures) = (Arc::new(AtomicBool::new(true)), Arc::default(), Arc::default());
+        let (enabled, rotation) = (Arc::new(AtomicBool::new(true)), Arc::default());
+        let [failures, denials] = [FAILURES_TOLD, DENIALS_TOLD].map(|lines| Mutex::new(Repeated::new(lines)));
+        let counted = Arc::new(Counted { failures, denials });
         let (queue, events) = sync_channel::<Value>(QUEUE_EVENTS_MAX);
         let writer = Writer {
             trail,
             enabled: Arc::clone(&enabled),
             rotation: Arc::clone(&rotation),
-            failures: Arc::clone(&failures),
+            counted: Arc::clone(&counted),
         };
         let writer = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run(&events))?;
         Ok(Self {
             enabled,
             rotation,
-            failures,
+            counted,
             queue: Some(queue),
             lost: AtomicU64::new(0),
             writer: Some(writer),
@@ -129,9 +163,18 @@ impl AuditLog {
 
     /// Records a failed login, unless the address has failed a moment ago: then it is only counted.
     pub(crate) fn record_failure(&self, from: Option<IpAddr>, event: Value) {
-        let is_told = from.is_none_or(|from| self.failures.lock().note(from, Instant::now()));
+        let note = |from| self.counted.failures.lock().note(Sender::Address(from), Instant::now());
+        let is_told = from.is_none_or(note);
         if is_told {
             tracing::info!(user = ?event["user"], peer = ?event["peer"], "login failed");
+            self.record(event);
+        }
+    }
+
+    /// Records a denial, unless its sender has had many a moment ago: then it is only counted.
+    pub(crate) fn record_denial(&self, by: Option<Sender>, event: Value) {
+        let note = |by| self.counted.denials.lock().note(by, Instant::now());
+        if by.is_none_or(note) {
             self.record(event);
         }
     }
@@ -175,6 +218,13 @@ pub(crate) fn record_rest(log: &AuditLog, event: &http::AuditEvent) {
     match (event.kind, event.subject.as_str()) {
         (AuditKind::SettingsChanged, "audit") => log.record_always(line),
         (AuditKind::LoginFailure, _) => log.record_failure(event.peer.map(|peer| peer.ip()), line),
+        (AuditKind::AccessDenied, _) => {
+            let by = match event.user.domain {
+                Domain::Anonymous => event.peer.map(|peer| Sender::Address(peer.ip())),
+                _ => Some(Sender::User(event.user.name.clone())),
+            };
+            log.record_denial(by, line);
+        }
         _ => log.record(line),
     }
 }
@@ -192,7 +242,7 @@ fn of_data_plane(event: &shared::AuditEvent) -> Value {
 
 fn of_login(name: &str, login: &LoginEvent) -> Value {
     json!({
-        "name": name, "user": login.user, "domain": login.domain, "mechanism": login.mechanism,
+        "name": name, "user": claim(&login.user), "domain": login.domain, "mechanism": login.mechanism,
         "peer": login.peer, "local": login.local,
     })
 }
@@ -213,14 +263,28 @@ fn of_rest(event: &http::AuditEvent) -> Value {
         AuditKind::PasswordChanged => "password changed",
         AuditKind::SettingsChanged => "settings changed",
     };
+    let claimed = |text: &str| match event.kind {
+        AuditKind::LoginFailure | AuditKind::AccessDenied => claim(text),
+        _ => text.to_owned(),
+    };
     json!({
-        "name": name, "user": event.user.name, "domain": event.user.domain, "peer": event.peer,
-        "subject": event.subject, "details": event.details,
+        "name": name, "user": claimed(&event.user.name), "domain": event.user.domain, "peer": event.peer,
+        "subject": claimed(&event.subject), "details": claimed(&event.details),
     })
+}
+
+/// What a sender has made up, cut where it is long.
+fn claim(text: &str) -> String {
+    match text.char_indices().nth(CLAIM_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use cluster::auth::Identity;
+
     use super::*;
 
     #[test]
@@ -263,6 +327,38 @@ mod tests {
             (&lines[0], lines.iter().filter_map(|line| line["repeated"].as_u64()).sum::<u64>());
         assert_eq!((&first["user"], counted), (&json!("guess"), 99_999), "{text}");
         assert!(lines.len() < 10, "{text}");
+    }
+
+    #[test]
+    fn denials_do_not_fill_the_disk_or_drive_other_events_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = AuditLog::open(&path).unwrap();
+        for user in [Identity::anonymous(), Identity::unproved("ann", Domain::Local)] {
+            let denied = http::AuditEvent {
+                kind: AuditKind::AccessDenied,
+                user,
+                peer: Some("10.0.0.1:4000".parse().unwrap()),
+                subject: "é/".repeat(20_000),
+                details: format!("cluster.bucket[{}].views!read", "b".repeat(20_000)),
+            };
+            (0..50_000).for_each(|_| record_rest(&log, &denied));
+        }
+        log.record(json!({ "name": "users changed" }));
+        drop(log);
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(lines.iter().any(|line| line["name"] == "users changed"));
+        assert!(lines.iter().all(|line| line["events_lost_before"].is_null()));
+        let denials = |member: &str, of: &str| {
+            let of_sender = |line: &&Value| line["name"] == "access denied" && line[member] == of;
+            let repeated = |line: &Value| line["repeated"].as_u64().unwrap_or(1);
+            lines.iter().filter(of_sender).map(repeated).sum::<u64>()
+        };
+        let at_address = denials("peer", "10.0.0.1:4000") + denials("peer", "10.0.0.1");
+        assert_eq!(at_address, 50_000 + DENIALS_TOLD, "each line of a user names the address");
+        assert_eq!(denials("user", "ann"), 50_000);
+        assert!(text.len() < 64 << 10, "{} bytes", text.len());
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod http;
 mod identity;
 mod internal;
 mod listeners;
-mod login_failures;
+
 pub(crate) mod machine;
 mod maps;
 mod objectives;
@@ -43,6 +43,7 @@ mod peers;
 mod pressure_log;
 mod proposals;
 mod questions;
+mod repeated;
 mod roll_call;
 mod services;
 mod shards;

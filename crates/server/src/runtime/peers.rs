@@ -52,8 +52,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a request with messages may take, and how many bytes of it take a second more.
 const DELIVERY: Duration = Duration::from_secs(1);
 const DELIVERY_BYTES: usize = 1024 * 1024;
-/// Questions to one node at the same time.
+/// Questions to one node at the same time, and those that wait until it has got somewhere.
 const QUESTIONS: usize = 16;
+const WAITS: usize = 16;
 /// Connections kept for questions to one node.
 const IDLE: usize = 2;
 /// First and longest wait before a node that could not be reached is tried again.
@@ -101,6 +102,7 @@ struct Peer {
     gone: AtomicBool,
     idle: Mutex<Vec<Connection>>,
     questions: Semaphore,
+    waits: Semaphore,
     /// Of services, with answers that come part by part.
     open_answers: Semaphore,
     kept: Mutex<Vec<Connection>>,
@@ -193,6 +195,16 @@ impl Peers {
         self.ask(&peer, name, body, PATIENCE).await
     }
 
+    /// The same for a question that the other node answers once it has got somewhere. Such questions have places of their own, for which
+    /// more of them wait: they take none from others, whatever number there is.
+    pub(crate) async fn wait_for(&self, to: NodeId, name: &str, body: Vec<u8>) -> Result<Vec<u8>, PeerError> {
+        let peer = self.peer(to)?;
+        let Ok(Ok(_place)) = timeout(PATIENCE, peer.waits.acquire()).await else {
+            return Err(PeerError::Busy(to));
+        };
+        self.ask(&peer, name, body, PATIENCE).await
+    }
+
     /// The same for what this node says again and again, one after the other: questions that wait for their answers take no
     /// place from it.
     pub(crate) async fn report(
@@ -246,6 +258,7 @@ impl Peer {
             gone: AtomicBool::new(false),
             idle: Mutex::default(),
             questions: Semaphore::new(QUESTIONS),
+            waits: Semaphore::new(WAITS),
             open_answers: Semaphore::new(OPEN_ANSWERS),
             kept: Mutex::default(),
             by_secret: AtomicBool::new(false),
@@ -556,6 +569,31 @@ mod tests {
             let reported = peers.report(NodeId(1), "name", Vec::new(), PATIENCE).await;
             assert!(matches!(reported, Err(PeerError::Io { .. })), "{reported:?}");
         });
+    }
+
+    #[test]
+    fn questions_that_wait_for_another_node_take_no_place_from_others_and_wait_for_their_own() {
+        let runtime = runtime();
+        let peers = peers_of(nowhere(), runtime.handle());
+        let peer = peers.peer(NodeId(1)).unwrap();
+        runtime.block_on(async {
+            let all = peer.waits.acquire_many(WAITS as u32).await.unwrap();
+            let mut waiting = std::pin::pin!(peers.wait_for(NodeId(1), "name", Vec::new()));
+            assert!(polled(waiting.as_mut()).is_none(), "it waits for a place");
+            // The others get as far as the connection.
+            let asked = peers.post(NodeId(1), "name", Vec::new()).await;
+            assert!(matches!(asked, Err(PeerError::Io { .. })), "{asked:?}");
+            drop(all);
+            let asked = waiting.await;
+            assert!(matches!(asked, Err(PeerError::Io { .. })), "{asked:?}");
+        });
+    }
+
+    fn polled<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+        match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::Hash,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -31,12 +32,18 @@ pub(crate) struct Questions {
     /// What answers, by the names of services.
     answers: RwLock<BTreeMap<&'static str, Arc<dyn Answers>>>,
     /// Answers that have not ended, by the node that asked.
-    open: Arc<Mutex<HashMap<Identity, usize>>>,
+    open: Arc<Places<Identity>>,
+    /// Questions whose answers have not ended, by the node that is asked and the user on whose behalf.
+    asked: Arc<Places<(NodeId, Identity)>>,
 }
+
+/// Answers to one node on behalf of one user that may be open: others have room beside.
+const OPEN_FOR_USER: usize = OPEN_ANSWERS / 4;
 
 impl Questions {
     pub(crate) fn new(runtime: Handle, peers: Arc<Peers>, this_node: Arc<ThisNode>) -> Arc<Self> {
-        Arc::new(Self { runtime, peers, this_node, answers: RwLock::default(), open: Arc::default() })
+        let (answers, open, asked) = Default::default();
+        Arc::new(Self { runtime, peers, this_node, answers, open, asked })
     }
 
     /// From now on a service is asked, and answers.
@@ -61,18 +68,19 @@ impl Questions {
         question: Bytes,
         from: &Identity,
     ) -> Result<Box<dyn AnswerParts>, String> {
-        let place = Place::take(&self.open, from).ok_or("too many questions of this node are open")?;
+        let place = Place::take(&self.open, from.clone(), OPEN_ANSWERS);
+        let place = place.ok_or("too many questions of this node are open")?;
         if question.len() > QUESTION_BYTES_MAX {
             return Err(TOO_LONG.to_owned());
         }
-        let mut answer = self.here(service, question);
+        let mut answer = self.here(service, question, None);
         let first = answer.next().await.map_err(|error| error.to_string())?;
         Ok(Box::new(Given { first, answer, _place: place }))
     }
 
-    fn here(&self, service: &str, question: Bytes) -> Answer {
+    fn here(&self, service: &str, question: Bytes, place: Option<Place<(NodeId, Identity)>>) -> Answer {
         match self.answers.read().get(service) {
-            Some(answers) => Answer::of(&self.runtime, answers, question),
+            Some(answers) => Answer::of(&self.runtime, answers, question, place),
             None => {
                 Answer::failed(AskError::Refused(format!("the service {service} answers no questions here")))
             }
@@ -81,6 +89,7 @@ impl Questions {
 }
 
 const TOO_LONG: &str = "the question is too long";
+const TOO_MANY_OF_USER: &str = "too many questions on behalf of this user are open";
 
 /// A service that asks.
 struct Asking {
@@ -90,38 +99,62 @@ struct Asking {
 
 impl Nodes for Asking {
     fn ask(&self, node: NodeId, question: Bytes, patience: Duration) -> Answer {
+        self.ask_within(None, node, question, patience)
+    }
+
+    fn ask_for(&self, user: &Identity, node: NodeId, question: Bytes, patience: Duration) -> Answer {
+        let user = Identity::unproved(&user.name, user.domain);
+        match Place::take(&self.all.asked, (node, user), OPEN_FOR_USER) {
+            Some(place) => self.ask_within(Some(place), node, question, patience),
+            None => Answer::failed(AskError::Refused(TOO_MANY_OF_USER.to_owned())),
+        }
+    }
+}
+
+impl Asking {
+    fn ask_within(
+        &self,
+        place: Option<Place<(NodeId, Identity)>>,
+        node: NodeId,
+        question: Bytes,
+        patience: Duration,
+    ) -> Answer {
         if question.len() > QUESTION_BYTES_MAX {
             return Answer::failed(AskError::Refused(TOO_LONG.to_owned()));
         }
         if node == self.all.this_node.id() {
-            return self.all.here(self.service, question);
+            return self.all.here(self.service, question, place);
         }
         let (peers, service) = (Arc::clone(&self.all.peers), self.service);
         Answer::made_by(&self.all.runtime, |parts| async move {
+            let _until_it_ends = place;
             peers.ask_service(node, service, question, patience, parts).await
         })
     }
 }
 
-/// A place among the answers to one node; dropping it gives it back.
-struct Place {
-    open: Arc<Mutex<HashMap<Identity, usize>>>,
-    of: Identity,
+/// How many are open, by what they are counted by.
+type Places<K> = Mutex<HashMap<K, usize>>;
+
+/// A place among those; dropping it gives it back.
+struct Place<K: Eq + Hash> {
+    open: Arc<Places<K>>,
+    of: K,
 }
 
-impl Place {
-    fn take(open: &Arc<Mutex<HashMap<Identity, usize>>>, of: &Identity) -> Option<Self> {
+impl<K: Eq + Hash + Clone> Place<K> {
+    fn take(open: &Arc<Places<K>>, of: K, most: usize) -> Option<Self> {
         let mut counts = open.lock();
         let count = counts.entry(of.clone()).or_default();
-        if *count >= OPEN_ANSWERS {
+        if *count >= most {
             return None;
         }
         *count += 1;
-        Some(Self { open: Arc::clone(open), of: of.clone() })
+        Some(Self { open: Arc::clone(open), of })
     }
 }
 
-impl Drop for Place {
+impl<K: Eq + Hash> Drop for Place<K> {
     fn drop(&mut self) {
         let mut counts = self.open.lock();
         if let Some(count) = counts.get_mut(&self.of) {
@@ -137,7 +170,7 @@ impl Drop for Place {
 struct Given {
     first: Option<Bytes>,
     answer: Answer,
-    _place: Place,
+    _place: Place<Identity>,
 }
 
 impl AnswerParts for Given {

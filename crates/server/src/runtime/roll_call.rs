@@ -29,7 +29,7 @@ pub(super) async fn absentees_among<'n>(
         let (peers, id, called) = (Arc::clone(control.peers()), node.id, node.called());
         let body = body.to_vec();
         asked.spawn(async move {
-            let answer = peers.post(id, question, body).await;
+            let answer = peers.wait_for(id, question, body).await;
             (!answer.is_ok_and(|answer| answer == YES)).then_some(called)
         });
     }

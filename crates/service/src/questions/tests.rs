@@ -34,7 +34,7 @@ impl Answers for Counts {
 fn ask(runtime: &Runtime, parts: u8, end: u8) -> (Answer, Told<usize>) {
     let (taken, told) = channel();
     let counts: Arc<dyn Answers> = Arc::new(Counts { taken });
-    (Answer::of(runtime.handle(), &counts, Bytes::from(vec![parts, end])), told)
+    (Answer::of(runtime.handle(), &counts, Bytes::from(vec![parts, end]), ()), told)
 }
 
 fn runtime() -> Runtime {

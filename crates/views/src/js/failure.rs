@@ -33,6 +33,8 @@ pub enum FailureKind {
     NotAFunction,
     /// The process that ran it ended, or had to be ended.
     Ended,
+    /// It was not run: no process that runs functions stays alive.
+    NoProcess,
 }
 
 impl FailureKind {

@@ -324,7 +324,10 @@ impl Supervisor {
             }
             match self.state {
                 State::Down if self.starts >= self.settings.starts_max => {
-                    self.fail(Failure::new(FailureKind::Ended, "no process that runs functions stays alive"));
+                    self.fail(Failure::new(
+                        FailureKind::NoProcess,
+                        "no process that runs functions stays alive",
+                    ));
                     if self.queue.is_empty() {
                         self.starts = 0;
                         return;

@@ -167,6 +167,7 @@ impl<'o> Fields<'o> {
             FailureKind::Document => 3,
             FailureKind::NotAFunction => 4,
             FailureKind::Ended => 5,
+            FailureKind::NoProcess => 6,
         });
         self.bytes(failure.text.as_bytes());
     }
@@ -268,6 +269,7 @@ impl<'a> Reader<'a> {
             3 => FailureKind::Document,
             4 => FailureKind::NotAFunction,
             5 => FailureKind::Ended,
+            6 => FailureKind::NoProcess,
             _ => return Err(Damaged),
         };
         Ok(Failure::new(kind, self.text()?))

@@ -67,6 +67,8 @@ pub enum ProposeError {
     AboveLevel,
     /// The proposer was failed over: see [`Metadata::may_propose`].
     FailedOver,
+    /// It would give a member a key that is not by that member: see [`Metadata::leaves_keys`].
+    ForeignKey,
 }
 
 /// Why a message was not taken.

@@ -1,6 +1,7 @@
 //! What an administrator must know of this node.
 
 use base::bucket::BucketKind;
+use cluster::{ClusterError, NodeInfo};
 use engine::Pressure;
 
 use super::Control;
@@ -21,6 +22,12 @@ impl Control {
             let node = self.listen;
             format!("Node {node} has lost touch with its cluster: it serves nothing until a majority hears it again.")
         })
+    }
+
+    pub(super) fn failover_alert(&self) -> Option<String> {
+        let metadata = self.metadata.load();
+        let is_out = metadata.node(&self.this_node.uuid()).is_some_and(NodeInfo::is_failed_over);
+        is_out.then(|| ClusterError::failed_over(&metadata).to_string())
     }
 
     pub(super) fn agreement_alert(&self) -> Option<String> {

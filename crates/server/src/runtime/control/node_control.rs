@@ -305,6 +305,7 @@ impl NodeControl for Control {
         disk.low
             .then(text)
             .into_iter()
+            .chain(self.failover_alert())
             .chain(self.lease_alert())
             .chain(self.agreement_alert())
             .chain(self.pressure_alerts())

@@ -59,7 +59,7 @@ impl Control {
     fn given_up(&self, why: GivenUp) -> ClusterError {
         let trouble = self.agreement.trouble();
         ClusterError::Failed(match why {
-            GivenUp::FailedOver => return ClusterError::failed_over(),
+            GivenUp::FailedOver => return ClusterError::failed_over(&self.metadata.load()),
             // Nobody would tell this node how it ended.
             GivenUp::TakesNoPart => {
                 format!("the metadata cannot change here: {}", trouble.unwrap_or_default())

@@ -8,6 +8,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster::auth::Domain;
 use http::{Surface, reply};
 use service::{Parts, Port, Running, Service};
 use tempfile::TempDir;
@@ -216,6 +217,7 @@ fn nodes_ask_one_another_and_nothing_that_one_does_harms_the_other() {
     an_asker_that_leaves_ends_the_answer(&first, &second);
     slow_askers_hold_up_no_other(&first, &second);
     what_is_not_answered_is_a_value(&first, &second);
+    a_user_leaves_room_for_others(&first, &second);
     a_connection_is_used_again(&first, &second);
     an_answerer_that_ends_is_an_error(first, second);
 }
@@ -277,6 +279,24 @@ fn what_is_not_answered_is_a_value(first: &Member, second: &Member) {
     assert!(matches!(ends(second.id(), stream(0)), Err(AskError::Refused(_))), "there is no place");
     drop(open);
     until(|| ends(second.id(), stream(0)).is_ok());
+}
+
+fn a_user_leaves_room_for_others(first: &Member, second: &Member) {
+    let [ann, bob] = ["ann", "bob"].map(|name| Identity::unproved(name, Domain::Local));
+    for to in [second, first] {
+        let nodes = first.context().nodes;
+        let ask = |user: &Identity, question: Bytes| nodes.ask_for(user, to.id(), question, PATIENCE);
+        let mut open: Vec<Answer> = (0..OPEN_FOR_USER).map(|_| ask(&ann, HANG.into())).collect();
+        for answer in &mut open {
+            assert!(block_on(answer.next()).unwrap().is_some());
+        }
+        let one_more = |user: &Identity| block_on(whole(&mut ask(user, stream(0))));
+        assert_eq!(one_more(&ann), Err(AskError::Refused(TOO_MANY_OF_USER.to_owned())));
+        assert_eq!(one_more(&bob), Ok(0), "another user has a share too");
+        assert_eq!(block_on(whole(&mut first.ask(to.id(), stream(0)))), Ok(0), "and so has the service");
+        drop(open);
+        until(|| one_more(&ann).is_ok());
+    }
 }
 
 fn a_connection_is_used_again(first: &Member, second: &Member) {
